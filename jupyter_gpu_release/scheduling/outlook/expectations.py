@@ -1,0 +1,84 @@
+"""Expectations of one moment, frozen: how long each run lasts, at least, probably and at most, and who goes first."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+
+from ..state import Forecast, WrittenForecast
+from ..workload import Run
+
+
+class Case(Enum):
+    """A course of things: everything ends early, as expected, or late."""
+
+    EARLY = "early"
+    EXPECTED = "expected"
+    LATE = "late"
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """Seconds that something lasts in each case; None: nobody knows."""
+
+    early_s: float | None = None
+    expected_s: float | None = None
+    late_s: float | None = None
+
+    def of(self, case: Case) -> float | None:
+        """The seconds in one case."""
+        return {Case.EARLY: self.early_s, Case.EXPECTED: self.expected_s, Case.LATE: self.late_s}[case]
+
+
+@dataclass(frozen=True)
+class Expectations:
+    """Spans and ranks by run. Runs without an entry are taken as they describe themselves."""
+
+    now_s: float
+    #: of running runs: until they end
+    remaining: Mapping[str, Span] = field(default_factory=dict)
+    #: of waiting runs: from start to end
+    lengths: Mapping[str, Span] = field(default_factory=dict)
+    #: place of waiting runs among those of their queue
+    ranks: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
+
+    def remaining_s(self, run: Run, started_at: float, case: Case) -> float | None:
+        """Seconds from ``now_s`` until a running run ends."""
+        span = self.remaining.get(run.run)
+        if span is None:
+            return WrittenForecast().remaining_s(run, started_at, self.now_s)
+        return span.of(case)
+
+    def length_s(self, run: Run, case: Case) -> float | None:
+        """Seconds that a waiting run lasts."""
+        span = self.lengths.get(run.run)
+        if span is None:
+            return WrittenForecast().expected_s(run, self.now_s)
+        return span.of(case)
+
+
+class FrozenForecast(Forecast):
+    """What a pass of the projection asks: one case of the expectations."""
+
+    def __init__(self, expectations: Expectations, case: Case) -> None:
+        self._expectations = expectations
+        self._case = case
+
+    def rank(self, run: Run, now_s: float) -> tuple[float, ...]:
+        """The place that it had at the moment of the expectations."""
+        known = self._expectations.ranks.get(run.run)
+        return WrittenForecast().rank(run, now_s) if known is None else known
+
+    def expected_s(self, run: Run, now_s: float) -> float | None:
+        """Seconds that a waiting run lasts."""
+        return self._expectations.length_s(run, self._case)
+
+    def remaining_s(self, run: Run, started_at: float, now_s: float) -> float | None:
+        """Seconds until a run ends that ran already, or was started in the projection."""
+        begun = self._expectations.now_s
+        if run.run in self._expectations.remaining or started_at < begun:
+            left_s = self._expectations.remaining_s(run, started_at, self._case)
+            return None if left_s is None else left_s - (now_s - begun)
+        length_s = self._expectations.length_s(run, self._case)
+        return None if length_s is None else length_s - (now_s - started_at)

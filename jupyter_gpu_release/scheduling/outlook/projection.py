@@ -1,0 +1,93 @@
+"""Projection: a copy of the state goes from one expected end to the next, with a pass of the policy at each."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Collection
+from dataclasses import dataclass, replace
+
+from ..decisions import Start
+from ..schedule import decide_on
+from ..state import ClusterSnapshot, State
+from ..workload import RankState, Run
+from .expectations import Case, Expectations, FrozenForecast
+
+#: ends that are looked at; what starts later is too far away to be told
+MOST_STEPS = 400
+
+
+@dataclass(frozen=True, slots=True)
+class ProjectedStart:
+    """A start to come; ``after``: the run at whose end it is, empty where it is now."""
+
+    run: str
+    at_s: float
+    nodes: tuple[str, ...]
+    after: str = ""
+
+
+def project(
+    snapshot: ClusterSnapshot,
+    expectations: Expectations,
+    case: Case = Case.EXPECTED,
+    wanted: Collection[str] | None = None,
+    most_steps: int = MOST_STEPS,
+) -> dict[str, ProjectedStart]:
+    """The starts of waiting runs, as far as it can be told, by run.
+
+    ``wanted``: stop when these have started (None: all). Runs that are asked to step aside are taken as gone.
+    """
+    return _Projection(snapshot, expectations, case).play(wanted, most_steps)
+
+
+class _Projection:
+    def __init__(self, snapshot: ClusterSnapshot, expectations: Expectations, case: Case) -> None:
+        self._expectations, self._case = expectations, case
+        self._now_s = expectations.now_s
+        staying = tuple(run for run in snapshot.runs if not _is_leaving(run))
+        self._state = State(replace(snapshot, runs=staying), FrozenForecast(expectations, case))
+        self._runs = {run.run: run for run in staying}
+        self._found: dict[str, ProjectedStart] = {}
+        self._last_ended = ""
+        self._ends: list[tuple[float, int, str]] = []
+        for run in staying:
+            if run.started_at is not None and any(rank.state is RankState.RUNNING for rank in run.ranks):
+                self._expect_end(run.run, expectations.remaining_s(run, run.started_at, case))
+
+    def _expect_end(self, run: str, in_s: float | None) -> None:
+        if in_s is not None and in_s != float("inf"):
+            heapq.heappush(self._ends, (self._now_s + max(0.0, in_s), len(self._ends), run))
+
+    def play(self, wanted: Collection[str] | None, most_steps: int) -> dict[str, ProjectedStart]:
+        """Go from end to end."""
+        for _ in range(most_steps):
+            self._start_all()
+            if not self._ends or self._is_done(wanted):
+                break
+            self._end_next()
+        return self._found
+
+    def _is_done(self, wanted: Collection[str] | None) -> bool:
+        return not self._state.kinds if wanted is None else self._found.keys() >= set(wanted)
+
+    def _start_all(self) -> None:
+        while starts := [each for each in decide_on(self._state, self._now_s) if isinstance(each, Start)]:
+            for start in starts:
+                self._start(start)
+
+    def _start(self, start: Start) -> None:
+        self._state.start(start.run, start.ranks, self._now_s)
+        nodes = tuple(dict.fromkeys(node for _, node in start.ranks))
+        if start.run not in self._found:
+            self._found[start.run] = ProjectedStart(start.run, self._now_s, nodes, self._last_ended)
+            self._expect_end(start.run, self._expectations.length_s(self._runs[start.run], self._case))
+
+    def _end_next(self) -> None:
+        self._now_s = self._ends[0][0]
+        while self._ends and self._ends[0][0] <= self._now_s:
+            self._last_ended = heapq.heappop(self._ends)[2]
+            self._state.end(self._last_ended)
+
+
+def _is_leaving(run: Run) -> bool:
+    return any(rank.state is RankState.YIELDING for rank in run.ranks)

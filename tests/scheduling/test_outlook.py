@@ -1,0 +1,154 @@
+"""What the outlook tells is what happens: compared with a cluster that really goes on, decided anew at each end."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from jupyter_gpu_release.scheduling.decisions import Start
+from jupyter_gpu_release.scheduling.outlook.expectations import Case, Expectations, Span
+from jupyter_gpu_release.scheduling.outlook.outlook import Alternative, Outlook, _families, outlooks, sooner
+from jupyter_gpu_release.scheduling.outlook.projection import project
+from jupyter_gpu_release.scheduling.queues.tree import Policy, Queue
+from jupyter_gpu_release.scheduling.schedule import schedule
+from jupyter_gpu_release.scheduling.state import ClusterSnapshot
+from jupyter_gpu_release.scheduling.workload import GPU, Needs, Node, Rank, RankState, Run
+
+NOW_S = 10_000.0
+POLICY = Policy(actions=("allocate", "backfill"))
+
+
+def _run(name: str, gpus: int = 1, ranks: int = 1, **facts: Any) -> Run:
+    facts = {"queue": "a", "submitted_at": NOW_S - 10, "user": name, "nodes": 1, "expected_s": 100.0} | facts
+    return Run(name, ranks=(Rank(),) * ranks, gpus_per_rank=gpus * GPU, min_ranks=ranks, **facts)
+
+
+def _running(name: str, node: str, left_s: float | None, gpus: int = 1, **facts: Any) -> Run:
+    expected_s = None if left_s is None else left_s + 50.0
+    run = _run(name, gpus, expected_s=expected_s, started_at=NOW_S - 50, **facts)
+    return replace(run, ranks=(Rank(RankState.RUNNING, node),))
+
+
+def _snapshot(*runs: Run, gpus: tuple[int, ...] = (2,), queues: tuple[Queue, ...] = (Queue("a"),)) -> ClusterSnapshot:
+    nodes = tuple(Node(f"n{index}", count * GPU, "h100", cpus=8) for index, count in enumerate(gpus))
+    return ClusterSnapshot(nodes, queues, runs, POLICY)
+
+
+def _really(snapshot: ClusterSnapshot) -> dict[str, float]:
+    """Starts of all waiting runs when each pass sees the whole cluster for the first time."""
+    now_s, starts = NOW_S, dict[str, float]()
+    runs = {run.run: run for run in snapshot.runs}
+    while True:
+        while decided := [
+            each for each in schedule(replace(snapshot, runs=tuple(runs.values())), now_s) if isinstance(each, Start)
+        ]:
+            for start in decided:
+                run = runs[start.run]
+                ranks = tuple(Rank(RankState.RUNNING, node) for _, node in sorted(start.ranks))
+                runs[start.run] = replace(run, ranks=ranks, started_at=now_s)
+                starts[start.run] = now_s
+        ends = {
+            run.run: run.started_at + run.expected_s
+            for run in runs.values()
+            if run.started_at is not None and run.expected_s is not None
+        }
+        if not ends:
+            return starts
+        now_s = min(ends.values())
+        for name in [name for name, end_s in ends.items() if end_s <= now_s]:
+            del runs[name]
+
+
+@st.composite
+def _clusters(draw: st.DrawFn) -> ClusterSnapshot:
+    sizes = tuple(draw(st.lists(st.sampled_from([1, 2, 4]), min_size=1, max_size=3)))
+    queues = (
+        Queue("a", guaranteed=draw(st.integers(0, 3)) * GPU),
+        Queue("b", weight=2.0, max=draw(st.none() | st.integers(1, 6).map(lambda n: n * GPU))),
+    )
+    free, runs = dict(enumerate(sizes)), []
+    for number in range(draw(st.integers(0, 5))):
+        node = draw(st.sampled_from(sorted(free)))
+        if free[node]:
+            free[node] -= 1
+            left_s = draw(st.none() | st.integers(1, 40).map(float))
+            queue = draw(st.sampled_from("ab"))
+            runs.append(_running(f"r{number}", f"n{node}", left_s, queue=queue))
+    for number in range(draw(st.integers(1, 7))):
+        ranks = draw(st.sampled_from([1, 1, 1, 2, 3]))
+        runs.append(
+            _run(
+                f"w{number}", draw(st.sampled_from([1, 2])), ranks, queue=draw(st.sampled_from("ab")),
+                user=draw(st.sampled_from(["ann", "bob"])), priority=draw(st.sampled_from([25, 50])),
+                submitted_at=NOW_S - draw(st.integers(1, 300)), nodes=draw(st.sampled_from([1, "any"])),
+                expected_s=draw(st.none() | st.integers(1, 200).map(float)),
+            )
+        )  # fmt: skip
+    return _snapshot(*runs, gpus=sizes, queues=queues)
+
+
+@settings(max_examples=150, deadline=None)
+@given(_clusters())
+def test_the_projection_is_what_happens(snapshot: ClusterSnapshot) -> None:
+    course = project(snapshot, Expectations(NOW_S))
+    assert {run: start.at_s for run, start in course.items()} == _really(snapshot)
+
+
+@settings(max_examples=60, deadline=None)
+@given(_clusters())
+def test_what_is_said_to_be_sooner_is_and_nothing_of_its_kind_is_better(snapshot: ClusterSnapshot) -> None:
+    asked = next(run for run in reversed(snapshot.runs) if run.started_at is None)
+    others = tuple(run for run in snapshot.runs if run is not asked)
+    as_it_is_s = _really(snapshot).get(asked.run)
+    offered = sooner(snapshot, Expectations(NOW_S), asked, queues=("a", "b"))
+    starts = {}
+    for family in _families(asked, (), ("a", "b")):
+        for change, run in family:
+            anew = replace(run, submitted_at=NOW_S)
+            starts[change] = _really(replace(snapshot, runs=(*others, anew))).get(asked.run)
+    for each in offered:
+        assert starts[each.change] == NOW_S + each.starts_in_s
+        assert as_it_is_s is None or each.starts_in_s < as_it_is_s - NOW_S
+    if as_it_is_s is not None and not offered:
+        assert all(start is None or start > as_it_is_s - 5 - 0.1 * (as_it_is_s - NOW_S) for start in starts.values())
+
+
+def test_an_outlook_says_when_and_after_whom() -> None:
+    snapshot = _snapshot(
+        _running("ann", "n0", 40.0), _running("bob", "n0", 240.0), _run("eve", 2, submitted_at=NOW_S - 99), _run("dan")
+    )
+    assert outlooks(snapshot, Expectations(NOW_S), ("eve",)) == {
+        "eve": Outlook("eve", 240.0, 240.0, 240.0, "bob", ("n0",))
+    }
+    spans = {"ann": Span(10, 40, 400), "bob": Span(100, 240, 300), "dan": Span(30, 60, 90)}
+    found = outlooks(snapshot, Expectations(NOW_S, remaining=spans, lengths={"dan": spans["dan"]}))
+    assert found["eve"] == Outlook("eve", 240.0, 100.0, 400.0, "bob", ("n0",))
+    assert found["dan"].starts_in_s == 40.0, "it slips in before eve's gang"
+
+
+def test_where_nobody_knows_an_end_there_is_no_date() -> None:
+    snapshot = _snapshot(_running("ann", "n0", None, 2), _run("eve"))
+    assert outlooks(snapshot, Expectations(NOW_S)) == {"eve": Outlook("eve")}
+    open_ended = Expectations(NOW_S, remaining={"ann": Span(5, 60, None)})
+    assert outlooks(snapshot, open_ended)["eve"] == Outlook("eve", 60.0, 5.0, None, "ann", ("n0",))
+    assert project(snapshot, open_ended, Case.LATE) == {}
+
+
+def test_what_would_start_sooner() -> None:
+    a100 = Node("old", 1 * GPU, "a100", cpus=8)
+    snapshot = _snapshot(
+        _running("ann", "n0", 240.0, 3), _run("eve", 4, needs=Needs(gpu_type="h100")), gpus=(4,),
+        queues=(Queue("a"), Queue("b")),
+    )  # fmt: skip
+    snapshot = replace(snapshot, nodes=(*snapshot.nodes, a100))
+    eve = snapshot.runs[-1]
+    found = sooner(snapshot, Expectations(NOW_S), eve, gpu_types=("h100", "a100"), queues=("a", "b"))
+    assert found == [Alternative("--gpus 1", 0.0)], "an A100 has too few GPUs, the other queue waits as long"
+    small = replace(eve, gpus_per_rank=GPU)
+    full = replace(snapshot, runs=(_running("ann", "n0", 240.0, 4), small))
+    found = sooner(full, Expectations(NOW_S), small, gpu_types=("h100", "a100"))
+    assert found == [Alternative("--gpu-type a100", 0.0)]
+    assert sooner(_snapshot(small), Expectations(NOW_S), small) == []
