@@ -59,7 +59,7 @@ class Expectations:
 
 
 class FrozenForecast(Forecast):
-    """What a pass of the projection asks: one case of the expectations."""
+    """One case of the expectations, as a pass asks for it."""
 
     def __init__(self, expectations: Expectations, case: Case) -> None:
         self._expectations = expectations
