@@ -147,6 +147,64 @@ describe('Queue', () => {
   });
 });
 
+describe('several queues', () => {
+  it('who waits stands below the queue, with what it uses and is due', async () => {
+    const api = new FakeApi();
+    const row = (user: string, queue: string, position: number) => ({
+      run: `${user}-${queue}`,
+      user,
+      queue,
+      priority: 'normal',
+      gpus: 2,
+      position,
+      reason: `${position} in ${queue}`
+    });
+    const share = (name: string, leaf = true) => ({
+      name,
+      leaf,
+      usable: true,
+      guaranteed: 0,
+      max: null,
+      used: 3,
+      fair_share: 4,
+      waiting_runs: 1,
+      waiting_gpus: 2
+    });
+    const document = status([gpu(0)]);
+    document.cluster!.queues = [
+      share('research', false),
+      share('vision'),
+      share('idle'),
+      share('text')
+    ];
+    document.cluster!.queue = [
+      row('bob', 'text', 1),
+      row('ada', 'vision', 1),
+      row('ada', 'gone', 1)
+    ];
+    api.answer = document;
+    const parts = await known(api);
+    render(<Queue {...parts} trans={trans} filter="" />);
+    const items = screen.getAllByRole('treeitem');
+    expect(items.map(item => item.getAttribute('aria-level'))).toEqual([
+      '1',
+      '2',
+      '1',
+      '2',
+      '1'
+    ]);
+    expect(items.map(item => item.textContent)).toEqual([
+      'vision3 GPUs used, fair share 4 · 1 wait',
+      '1ada (you)2 GPUs1 in vision',
+      'text3 GPUs used, fair share 4 · 1 wait',
+      '1bob2 GPUs1 in text',
+      '1ada (you)2 GPUsgone · 1 in gone'
+    ]);
+    expect(items[0].getAttribute('aria-label')).toContain('vision, 3 GPUs');
+    parts.model.dispose();
+  });
+});
+
 describe('situations', () => {
   const all: [Situation, RegExp][] = [
     ['loading', /Looking/],

@@ -6,6 +6,7 @@ import {
   IKernelsDocument,
   IProblem,
   IQueueRow,
+  IQueueShare,
   IRunRow,
   IServerStatus,
   IUsage,
@@ -54,6 +55,8 @@ export interface ISnapshot {
   counts: ICounts;
   hosts: IHost[];
   queue: IQueueRow[];
+  /** the queues that take runs */
+  queues: IQueueShare[];
   active: IActiveRow[];
   runs: IRunRow[];
   kernels: IKernelRow[];
@@ -89,6 +92,7 @@ export const NOTHING: ISnapshot = {
   counts: NO_COUNTS,
   hosts: [],
   queue: [],
+  queues: [],
   active: [],
   runs: [],
   kernels: [],
@@ -132,6 +136,7 @@ export function takeSnapshot(
     counts,
     hosts,
     queue: cluster?.queue ?? [],
+    queues: (cluster?.queues ?? []).filter(queue => queue.leaf),
     active,
     runs: freshRuns(own, byRun),
     kernels: local,

@@ -55,6 +55,19 @@ export interface IQueueRow {
   start_estimate_s?: number | null;
 }
 
+/** A queue; GPUs of those below it count. */
+export interface IQueueShare {
+  name: string;
+  leaf: boolean;
+  usable: boolean;
+  guaranteed: number | null;
+  max: number | null;
+  used: number;
+  fair_share: number;
+  waiting_runs: number;
+  waiting_gpus: number;
+}
+
 export interface IActiveRow {
   run: string;
   user: string;
@@ -95,6 +108,10 @@ export interface IClusterStatus {
   /** Runs that wait, those that `queue` leaves out, too. */
   queue_total?: number;
   runs: IActiveRow[];
+  /** the tree of queues, each behind the one above it */
+  queues?: IQueueShare[];
+  /** what is odd about them */
+  queue_notes?: string[];
   /** who asks, as the gateway knows them */
   user?: string;
   role?: string;

@@ -2,7 +2,7 @@ import type { TranslationBundle } from '@jupyterlab/translation';
 import * as React from 'react';
 import { matches } from '../model/sorting';
 import { ActionRunner } from '../model/actions';
-import { IQueueRow } from '../model/types';
+import { IQueueRow, IQueueShare } from '../model/types';
 import { formatEstimate } from '../format';
 import { GpuModel, IFeedback } from '../model/model';
 import { queueActions } from '../model/permissions';
@@ -11,11 +11,19 @@ import { feedbackHeight, IconActions, Outcome } from './details';
 import * as heights from './list/row-heights';
 import { ITreeItem, Tree } from './list/tree';
 
-interface IQueueItem extends ITreeItem {
+interface IWaitItem extends ITreeItem {
+  kind: 'wait';
   row: IQueueRow;
   mine: boolean;
   feedback: IFeedback | undefined;
 }
+
+interface IShareItem extends ITreeItem {
+  kind: 'share';
+  share: IQueueShare;
+}
+
+type IQueueItem = IWaitItem | IShareItem;
 
 interface IQueueProps {
   model: GpuModel;
@@ -24,7 +32,7 @@ interface IQueueProps {
   filter: string;
 }
 
-/** Who waits, in which order, for what, and until when. */
+/** Who waits, in which order, for what, and until when; by queue, where there are several. */
 export function Queue(props: IQueueProps): React.ReactElement {
   const { model, trans, filter, runner } = props;
   const { snapshot, feedback } = model;
@@ -45,37 +53,90 @@ export function Queue(props: IQueueProps): React.ReactElement {
     <Tree
       label={trans.__('Queue')}
       items={items}
-      spoken={({ row }) => spoken(row, trans)}
+      spoken={item =>
+        item.kind === 'share'
+          ? [item.share.name, facts(item.share, trans)].join(', ')
+          : spoken(item.row, trans)
+      }
       onToggle={() => undefined}
-      draw={(item, isActive) => (
-        <div className={`jp-GpuRelease-wait${item.mine ? ' jp-mod-mine' : ''}`}>
-          <div className="jp-GpuRelease-head">
-            <span className="jp-GpuRelease-position">
-              {item.row.position ?? '–'}
-            </span>
-            <span className="jp-GpuRelease-title" title={item.row.run}>
-              {item.row.user}
-              {item.mine && ` (${trans.__('you')})`}
-            </span>
-            <span className="jp-GpuRelease-when">
-              {trans._n('%1 GPU', '%1 GPUs', item.row.gpus)}
-            </span>
-            <IconActions
-              trans={trans}
-              runner={runner}
-              actions={queueActions(item.row, snapshot)}
-              target={{ key: item.key, run: item.row.run }}
-              isActive={isActive}
-              isBusy={item.feedback?.kind === 'busy'}
-            />
-          </div>
-          <div className="jp-GpuRelease-second" title={second(item.row, trans)}>
-            {second(item.row, trans)}
-          </div>
-          <Outcome feedback={item.feedback} />
-        </div>
-      )}
+      draw={(item, isActive) =>
+        item.kind === 'share' ? (
+          <Share share={item.share} trans={trans} />
+        ) : (
+          <Wait
+            item={item}
+            snapshot={snapshot}
+            runner={runner}
+            trans={trans}
+            isActive={isActive}
+          />
+        )
+      }
     />
+  );
+}
+
+interface IShareProps {
+  share: IQueueShare;
+  trans: TranslationBundle;
+}
+
+function Share({ share, trans }: IShareProps): React.ReactElement {
+  return (
+    <div className="jp-GpuRelease-head jp-GpuRelease-share">
+      <span className="jp-GpuRelease-title">{share.name}</span>
+      <span className="jp-GpuRelease-when">{facts(share, trans)}</span>
+    </div>
+  );
+}
+
+function facts(share: IQueueShare, trans: TranslationBundle): string {
+  const used = trans.__(
+    '%1 GPUs used, fair share %2',
+    share.used,
+    share.fair_share
+  );
+  return [used, trans.__('%1 wait', share.waiting_runs)].join(' · ');
+}
+
+interface IWaitProps {
+  item: IWaitItem;
+  snapshot: ISnapshot;
+  runner: ActionRunner;
+  trans: TranslationBundle;
+  isActive: boolean;
+}
+
+function Wait(props: IWaitProps): React.ReactElement {
+  const { item, trans } = props;
+  const below = second(item.row, item.level === 2, trans);
+  return (
+    <div className={`jp-GpuRelease-wait${item.mine ? ' jp-mod-mine' : ''}`}>
+      <div className="jp-GpuRelease-head">
+        <span className="jp-GpuRelease-position">
+          {item.row.position ?? '–'}
+        </span>
+        <span className="jp-GpuRelease-title" title={item.row.run}>
+          {item.row.user}
+          {item.mine && ` (${trans.__('you')})`}
+        </span>
+        <span className="jp-GpuRelease-when">
+          {trans._n('%1 GPU', '%1 GPUs', item.row.gpus)}
+        </span>
+        <IconActions
+          trans={trans}
+          runner={props.runner}
+          actions={queueActions(item.row, props.snapshot)}
+          target={{ key: item.key, run: item.row.run }}
+          isActive={props.isActive}
+          isBusy={item.feedback?.kind === 'busy'}
+        />
+      </div>
+      <div className="jp-GpuRelease-second" title={below}>
+        {below}
+      </div>
+      <Outcome feedback={item.feedback} />
+    </div>
   );
 }
 
@@ -87,34 +148,70 @@ function queueItems(
   const rows = snapshot.queue.filter(row =>
     matches(filter, [row.user, row.queue, row.priority, row.reason, row.run])
   );
-  return rows.map((row, index) => {
-    const key = `queue:${row.run}`;
-    const feedback = feedbacks.get(key);
-    return {
-      key,
+  const waiting = (among: IQueueRow[], level: 1 | 2): IQueueItem[] =>
+    among.map((row, index) => {
+      const key = `queue:${row.run}`;
+      const feedback = feedbacks.get(key);
+      return {
+        kind: 'wait',
+        key,
+        level,
+        height: heights.ROW + feedbackHeight(feedback),
+        setSize: among.length,
+        posInSet: index + 1,
+        row,
+        mine: row.user === snapshot.me,
+        feedback
+      };
+    });
+  if (snapshot.queues.length < 2) {
+    return waiting(rows, 1);
+  }
+  const shown = snapshot.queues.filter(share =>
+    rows.some(row => row.queue === share.name)
+  );
+  const known = new Set(shown.map(share => share.name));
+  const groups = shown.flatMap((share, index): IQueueItem[] => [
+    {
+      kind: 'share',
+      key: `share:${share.name}`,
       level: 1,
-      height: heights.ROW + feedbackHeight(feedback),
-      setSize: rows.length,
+      height: heights.GROUP,
+      setSize: shown.length,
       posInSet: index + 1,
-      row,
-      mine: row.user === snapshot.me,
-      feedback
-    };
-  });
+      share
+    },
+    ...waiting(
+      rows.filter(row => row.queue === share.name),
+      2
+    )
+  ]);
+  // of a queue that went a moment ago
+  return [
+    ...groups,
+    ...waiting(
+      rows.filter(row => !known.has(row.queue)),
+      1
+    )
+  ];
 }
 
 function spoken(row: IQueueRow, trans: TranslationBundle): string {
   const place = trans.__('place %1', row.position ?? '–');
   const gpus = trans._n('%1 GPU', '%1 GPUs', row.gpus);
-  return [place, row.user, gpus, second(row, trans)].join(', ');
+  return [place, row.user, gpus, second(row, false, trans)].join(', ');
 }
 
-function second(row: IQueueRow, trans: TranslationBundle): string {
+function second(
+  row: IQueueRow,
+  isGrouped: boolean,
+  trans: TranslationBundle
+): string {
   const start =
     row.start_estimate_s === null || row.start_estimate_s === undefined
       ? ''
       : trans.__('starts in %1', formatEstimate(row.start_estimate_s));
-  const queue = row.queue === 'default' ? '' : row.queue;
+  const queue = isGrouped || row.queue === 'default' ? '' : row.queue;
   const priority = row.priority === 'normal' ? '' : row.priority;
   return [start, queue, priority, row.reason].filter(Boolean).join(' · ');
 }
