@@ -32,6 +32,13 @@ def test_gpus_are_those_of_nodes_that_are_up() -> None:
     assert offered.max_gpus == 3
 
 
+def test_queues_are_those_that_one_may_use() -> None:
+    row = {"name": "vision", "parent": "", "depth": 0, "leaf": True, "usable": True, "guaranteed": 0, "max": None,
+           "weight": 1, "priority": 0, "used": 0, "fair_share": 0, "waiting_runs": 0, "waiting_gpus": 0}  # fmt: skip
+    cluster = status([], [], [])["cluster"] | {"queues": [row, row | {"name": "text", "usable": False}]}
+    assert choices_of(msgspec.convert(cluster, StatusDocument)).queues == ["vision"]
+
+
 def test_simulated_gpus_have_no_type_to_ask_for() -> None:
     offered = choices_of(_cluster(node("a", gpu(0), gpu(1)), simulated=True))
     assert (offered.gpu_types, offered.max_gpus) == ([], 2)
@@ -39,7 +46,8 @@ def test_simulated_gpus_have_no_type_to_ask_for() -> None:
 
 def test_without_a_cluster_only_the_options_are_known(server: ServerBed) -> None:
     document = server.get("status")
-    assert document["choices"] == {"options": sorted(OPTIONS), "gpu_types": None, "max_gpus": None}
+    none = {"gpu_types": None, "max_gpus": None, "queues": []}
+    assert document["choices"] == none | {"options": sorted(OPTIONS)}
     assert document["may_act"] is True
 
 
