@@ -131,7 +131,7 @@ class GatewaySession:
         feed = RunFeed(request.run, request, 0, self._subscribe, on_item=on_item, while_unsent=while_unsent)
         try:
             self._add(feed)
-            self._send_queue.put_message(Submit(request))
+            self._send_queue.put_message(Submit(request), at_once=on_item is None)
         except BaseException:  # an interrupt: nobody will hear of it, so a reconnect must not send it
             self._feeds.drop_feed(feed)
             raise

@@ -153,6 +153,8 @@ def send(link: ClientConnection, data: bytes) -> None:
 
 
 HEARTBEAT_S = 3.0
+#: whoever waits for a message to be written waits no longer: the connection may be slow, or there may be none
+_WRITTEN_S = 0.005
 #: for the thread that writes, when the session is closed
 _LAST_WORDS_S = 5.0
 
@@ -162,15 +164,19 @@ class SendQueue:
 
     def __init__(self, link: Callable[[], ClientConnection | None]) -> None:
         self._link = link
-        self._messages: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
+        self._messages: queue.SimpleQueue[tuple[bytes | None, threading.Event | None]] = queue.SimpleQueue()
         self._over = threading.Event()
 
-    def put_message(self, message: ClientMessage | None) -> None:
-        """Have it written; None: the last one was, the connection is to be closed. Never blocks.
+    def put_message(self, message: ClientMessage | None, *, at_once: bool = False) -> None:
+        """Have it written; None: the last one was, the connection is to be closed.
 
-        Raises what encoding raises: here, where somebody hears of it.
+        Never blocks, or (``at_once``) some milliseconds: else the thread that writes gets Python's lock only when the
+        caller has nothing more to do. Raises what encoding raises: here, where somebody hears of it.
         """
-        self._messages.put(encode(message) if message is not None else None)
+        written = threading.Event() if at_once else None
+        self._messages.put((encode(message) if message is not None else None, written))
+        if written is not None:
+            written.wait(_WRITTEN_S)
 
     def wait_until_over(self) -> None:
         """Return when the last message is written: who closes the connection before takes the good-bye's way."""
@@ -181,9 +187,9 @@ class SendQueue:
         beat_at = time.monotonic() + HEARTBEAT_S
         while True:
             try:
-                data = self._messages.get(timeout=max(0.0, beat_at - time.monotonic()))
+                data, written = self._messages.get(timeout=max(0.0, beat_at - time.monotonic()))
             except queue.Empty:
-                data = encode(Heartbeat(time.time()))
+                data, written = encode(Heartbeat(time.time())), None
                 beat_at = time.monotonic() + HEARTBEAT_S
             link = self._link()
             if data is None:
@@ -193,6 +199,8 @@ class SendQueue:
                 return
             if link is not None:
                 send(link, data)
+            if written is not None:
+                written.set()
 
 
 class UnackedMessages:

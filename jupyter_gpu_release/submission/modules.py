@@ -53,13 +53,19 @@ class LocalModules:
         self._loaded: dict[str, tuple[ModuleSpec, tuple[int, int]]] = {}
         self._installed = _installed_folders()
         self._below_installed = tuple(folder + os.sep for folder in self._installed)
+        #: entries of ``sys.path`` that are known to be the interpreter's own
+        self._of_interpreter: set[str] = set()
 
     def added_paths(self) -> list[str]:
         """Entries of ``sys.path`` that are not the interpreter's own (the current folder left out)."""
         found, here = [], _current_folder()
         for entry in sys.path if here else ():
+            if not entry or entry in self._of_interpreter:
+                continue
             folder = os.path.abspath(entry)
-            if entry and folder != here and not self._is_installed(folder) and os.path.isdir(folder):
+            if self._is_installed(folder):
+                self._of_interpreter |= {entry} if os.path.isabs(entry) else set()
+            elif folder != here and os.path.isdir(folder):
                 found.append(folder)
         return list(dict.fromkeys(found))
 
@@ -317,6 +323,8 @@ class AwayModules:
 
     def among(self, tops: Collection[str]) -> tuple[list[str], dict[str, Any], list[str]]:
         """Modules of these packages to import there first, what was set in them, and what was deleted there."""
+        if not self._versions and not self._state and not self._deleted:
+            return [], {}, []
         self._forget()
         modules = [module for module in self._versions if _top(module) in tops]
         state = {name: value for name, value in self._state.items() if split_attribute_name(name)[0] in modules}

@@ -12,12 +12,15 @@ import pytest
 from ports import free_port
 from websockets.sync.client import ClientConnection
 
+from jupyter_gpu_release.client import websocket
 from jupyter_gpu_release.client.discovery import Target, is_refused, unreachable
 from jupyter_gpu_release.client.discovery import not_a_gateway as not_a_gateway_error
 from jupyter_gpu_release.client.rest import GatewayClient
 from jupyter_gpu_release.client.session import GatewaySession
-from jupyter_gpu_release.client.websocket import open_link, session_url
+from jupyter_gpu_release.client.websocket import SendQueue, open_link, session_url
 from jupyter_gpu_release.errors import GatewayUnavailableError, WrongAddressError
+from jupyter_gpu_release.protocol.session import Heartbeat
+from jupyter_gpu_release.protocol.wire import encode
 
 
 def test_session_urls() -> None:
@@ -134,3 +137,33 @@ def test_a_name_that_is_not_resolved() -> None:
     assert "its name is not resolved: Name or service not known" in found.message
     later = socket.gaierror(socket.EAI_AGAIN, "Temporary failure in name resolution")
     assert not isinstance(unreachable("http://x", later, configured=False), WrongAddressError)
+
+
+class Link:
+    """A connection that takes what it is given, once it may."""
+
+    def __init__(self) -> None:
+        self.sent: list[bytes] = []
+        self.may = threading.Event()
+
+    def send(self, data: bytes) -> None:
+        self.may.wait()
+        self.sent.append(data)
+
+    def close(self) -> None:
+        self.may.set()
+
+
+def test_what_is_to_be_written_at_once_is_written_when_the_call_returns(monkeypatch: pytest.MonkeyPatch) -> None:
+    link = Link()
+    queue = SendQueue(lambda: link)
+    thread = threading.Thread(target=queue.write_forever)
+    thread.start()
+    queue.put_message(Heartbeat(1.0), at_once=True)  # the connection takes nothing: it is not waited for
+    assert link.sent == []
+    monkeypatch.setattr(websocket, "_WRITTEN_S", 60.0)
+    link.may.set()
+    queue.put_message(Heartbeat(2.0), at_once=True)
+    assert link.sent == [encode(Heartbeat(1.0)), encode(Heartbeat(2.0))]
+    queue.put_message(None)
+    thread.join()

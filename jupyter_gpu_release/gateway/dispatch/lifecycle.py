@@ -113,11 +113,11 @@ class Lifecycle:
 
     def _start_on(self, record: RunRecord, lease: Lease, *, on_kept: bool = False) -> None:
         granted_at = time.time()
+        if not lease.gpu_ids:  # first: its thread, which has the longest way, shall not wait for the others
+            self._ray_leases.begin_making(lease, self.nodes.runtime)
         recorded = self._recorder.write(lease)
         # threads write this down while we wait for Ray
         written: list[asyncio.Future[Any]] = [self._manifests.create_folder(record.run), recorded]
-        if not lease.gpu_ids:
-            self._ray_leases.begin_making(lease, self.nodes.runtime)
         stage = Starting(lease)
         self._recorder.to_starting(record, lease, stage, granted_at, on_kept=on_kept)
         if record.stage is stage:

@@ -90,8 +90,9 @@ class RunStarter:
         if record.cancellation.reason:
             threads.forget(folder)
             raise RunCancelledError(record.cancellation.reason)
-        await threads.wait_for_answer(folder, 0.0)
-        for done in committed:
+        if not folder.done():
+            await threads.wait_for_answer(folder, 0.0)
+        for done in (folder, *committed):
             await done
         if record.cancellation.reason:
             raise RunCancelledError(record.cancellation.reason)

@@ -507,8 +507,11 @@ def _loaded(modules: Collection[str] = sys.modules.keys()) -> Iterator[tuple[Lib
     """The libraries that are loaded (of these ``modules``), and their settings."""
     for library in _libraries():
         if library.module in modules and library.module in sys.modules:
-            with contextlib.suppress(Exception):  # internals of another version, or a library half imported
-                yield library, library.read(sys.modules[library.module])
+            try:
+                values = library.read(sys.modules[library.module])
+            except Exception:  # noqa: BLE001 - internals of another version, or a library half imported
+                continue
+            yield library, values
 
 
 def _usual(library: Library) -> Mapping[str, Any]:
@@ -571,7 +574,10 @@ def _packed_once(value: Any) -> Any:
 
 
 def _is_fixed(part: Any) -> bool:
-    return type(part) in (*_PLAIN, re.Pattern) or (type(part) is type and part.__module__ != "__main__")
+    kind = type(part)
+    if kind is type:
+        return bool(part.__module__ != "__main__")
+    return kind in (*_PLAIN, re.Pattern) or (kind is tuple and not part)
 
 
 _MOST_PACKED = 100

@@ -5,6 +5,7 @@ Only what differs from a fresh Python is read; such a setting is None.
 
 from __future__ import annotations
 
+import functools
 import logging
 import sys
 import weakref
@@ -76,12 +77,18 @@ def _loggers() -> Iterator[logging.Logger]:
 
 
 def _that_may_be_set(known: Mapping[str, object]) -> list[logging.Logger]:
-    """Those that are not as they were made; each cell looks at some hundreds."""
+    """Those that are not as they were made; each cell looks at some hundreds. Of a library's only the level counts, and
+    whether it is disabled.
+    """
     return [
         logger
         for logger in list(known.values())
         if isinstance(logger, logging.Logger)
-        and (logger.level or logger.disabled or logger.handlers or logger.filters or not logger.propagate)
+        and (
+            logger.level
+            or logger.disabled
+            or ((logger.handlers or logger.filters or not logger.propagate) and not _is_of_library(logger))
+        )
     ]
 
 
@@ -135,8 +142,14 @@ def _usual(logger: logging.Logger) -> tuple[Any, ...]:
 def _state(logger: logging.Logger) -> tuple[Any, ...]:
     """A library sets its loggers up itself, when it is imported: only levels are the notebook's."""
     if _is_of_library(logger):
-        return (logger.level, logger.disabled, True, ())
+        return _state_of_library(logger.level, logger.disabled)
     return (logger.level, logger.disabled, logger.propagate, _handlers(logger) if logger.handlers else ())
+
+
+@functools.lru_cache(256)
+def _state_of_library(level: int, disabled: bool) -> tuple[Any, ...]:
+    """The same object each time: it is packed once."""
+    return (level, disabled, True, ())
 
 
 def _is_of_library(logger: logging.Logger) -> bool:
