@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 
 from .errors import OptionError
@@ -36,14 +37,24 @@ def parse_seconds(text: str, *, option: str) -> float:
     return sum(float(number) * _SECONDS[unit.lower()] for number, unit in parts)
 
 
+_BYTES = ("B", "KiB", "MiB", "GiB", "TiB")
+
+
 def format_bytes(count: float) -> str:
-    """``1536 → '1.5 KiB'``."""
-    value = float(count)
-    for unit in ("B", "KiB", "MiB", "GiB"):
-        if abs(value) < 1024:
-            return f"{value:.0f} {unit}" if unit == "B" or value >= 100 else f"{value:.1f} {unit}"
-        value /= 1024
-    return f"{value:.1f} TiB"
+    """``1536 → '1.5 KiB'``. The sidebar has the same rounding (``labextension/src/format.ts``), in all of these."""
+    number, unit = _in_unit(abs(count))
+    return f"{'-' if count < 0 else ''}{_short(number)} {unit}"
+
+
+def format_part(used: float, total: float) -> str:
+    """``(12.3 * GiB, 80 * GiB) → '12.3 of 80 GiB'``: both in the unit of the whole."""
+    number, unit = _in_unit(abs(total))
+    return f"{_short(used / 1024 ** _BYTES.index(unit))} of {_short(number)} {unit}"
+
+
+def format_percent(share: float) -> str:
+    """``0.4 → '40 %'``."""
+    return f"{_rounded(share * 100)} %"
 
 
 def format_count(count: int, what: str) -> str:
@@ -52,13 +63,45 @@ def format_count(count: int, what: str) -> str:
 
 
 def format_seconds(seconds: float) -> str:
-    """``0.0123 → '12 ms'``, ``75 → '1 min 15 s'``."""
-    if seconds < 1:
-        return f"{seconds * 1000:.0f} ms"
-    if seconds < 60:
-        return f"{seconds:.1f} s"
-    minutes, rest = divmod(round(seconds), 60)
+    """``0.0123 → '12 ms'``, ``75 → '1 min 15 s'``, ``97_200 → '1 d 3 h'``."""
+    if _rounded(seconds * 1000) < 1000:
+        return f"{_rounded(max(0.0, seconds) * 1000)} ms"
+    if _rounded(seconds * 10) < 600:
+        return f"{_short(seconds)} s"
+    minutes, rest = divmod(_rounded(seconds), 60)
     if minutes < 60:
         return f"{minutes} min {rest} s" if rest else f"{minutes} min"
     hours, minutes = divmod(minutes, 60)
-    return f"{hours} h {minutes} min" if minutes else f"{hours} h"
+    if hours < 24:
+        return f"{hours} h {minutes} min" if minutes else f"{hours} h"
+    days, hours = divmod(hours, 24)
+    return f"{days} d {hours} h" if hours else f"{days} d"
+
+
+def format_gpu_hours(seconds: float) -> str:
+    """GPU-seconds as GPU-hours: ``0 h``, ``2 min``, ``2.3 h``, ``20 h``."""
+    if seconds > 0 and _rounded(seconds / 360) == 0:
+        return f"{max(1, _rounded(seconds / 60))} min"
+    return f"{_short(seconds / 3600) if seconds < 36_000 else _rounded(seconds / 3600)} h"
+
+
+def _in_unit(count: float) -> tuple[float, str]:
+    value = count
+    for unit in _BYTES[:-1]:
+        if _rounded(value) < 1024:
+            return (float(_rounded(value)) if unit == "B" else value), unit
+        value /= 1024
+    return value, _BYTES[-1]
+
+
+def _short(value: float) -> str:
+    """One decimal below 100, none where it would be 0."""
+    if value >= 100:
+        return str(_rounded(value))
+    tenths = _rounded(value * 10)
+    return f"{tenths // 10}.{tenths % 10}" if tenths % 10 else str(tenths // 10)
+
+
+def _rounded(value: float) -> int:
+    """Halves go up, as in a browser."""
+    return math.floor(value + 0.5)

@@ -17,6 +17,7 @@ from ..client.session import GatewaySession
 from ..errors import GatewayUnavailableError, NoSuchRunError, OptionError, from_code
 from ..presentation.plain_text import is_stderr, text_of
 from ..presentation.terminal import OutputCollapser
+from ..presentation.wording import place_words, run_word
 from ..protocol.events import Event
 from ..protocol.rest import DOCUMENT_VERSION, GatewayFacts, GpuCounts, StatusDocument
 from ..protocol.runs import RunView
@@ -89,7 +90,7 @@ def cancel(arguments: argparse.Namespace) -> int:
         before = gateway.newest(live=True) if arguments.run == _LAST else gateway.run(arguments.run)
         run = before.run
         if RunState.of(before.state).is_terminal:
-            sys.stdout.write(f"{run} is over already: {before.state}.\n")
+            sys.stdout.write(f"{run} is over already: {run_word(before.state)}.\n")
             return 0
         after = gateway.cancel(run)
     if before.state == RunState.PERSISTING.word:
@@ -205,8 +206,8 @@ def _say_waiting(view: RunView, said: str) -> str:
     """A line for each change, while there is nothing else to see."""
     if view.granted_at is not None:
         return said
-    position = f", position {view.position}" if view.position else ""
-    text = f"{view.run}: {view.state}{position}{f' ({view.reason})' if view.reason else ''}\n"
+    place = f", {place_words(view.position)}" if view.position else ""
+    text = f"{view.run}: {run_word(view.state)}{place}{f' ({view.reason})' if view.reason else ''}\n"
     if text != said:
         sys.stderr.write(text)
     return text
@@ -217,5 +218,5 @@ def _end(view: RunView) -> int:
     held = ""
     if view.granted_at is not None and view.gone_at is not None:
         held = f", held {format_seconds(max(0.0, view.gone_at - view.granted_at))}"
-    sys.stderr.write(f"[{view.run} {view.state}{reason}{held}]\n")
+    sys.stderr.write(f"[{view.run} {run_word(view.state)}{reason}{held}]\n")
     return 0 if RunState.of(view.state) is RunState.SUCCEEDED else 1

@@ -11,7 +11,7 @@ from typing import Any
 from ..protocol.runs import FileInfo, KeptLease, Outcome, RunView, ValueInfo
 from ..units import format_bytes, format_seconds
 from .verdict import judge
-from .wording import describe_wait, kept_words
+from .wording import describe_wait, kept_words, run_word
 
 _CODE = re.compile(r"`([^`\n]+)`")
 _SHOWN_NAMES = 8
@@ -25,14 +25,16 @@ _COLOURS = {
 _HEADS = {
     "ok": ("✓", ""),
     "error": ("✗", "failed"),
-    "interrupted": ("■", "interrupted"),
-    "timeout": ("■", "stopped at its --timeout"),
-    "died": ("✗", "the cell's process died"),
-    "memory": ("✗", "ended for its memory"),
+    "interrupted": ("■", "cancelled: interrupted"),
+    "timeout": ("■", "failed: stopped at its --timeout"),
+    "died": ("✗", "failed: the cell's process died"),
+    "memory": ("✗", "failed: ended for its memory"),
     "lost": ("✗", "lost"),
 }
 _TAKES_NAMES_ALONG = ("died", "memory", "lost")
-_BEFORE_GRANT = {"interrupted": "cancelled while waiting", "timeout": "gave up waiting"}
+_BEFORE_GRANT = {"interrupted": "cancelled while queued", "timeout": "failed: gave up waiting"}
+#: what a cancelled run's reason begins with when somebody said so
+_BY = "cancelled by "
 _STATES = {"succeeded": "ok", "failed": "error", "cancelled": "interrupted", "lost": "lost"}
 
 
@@ -103,13 +105,15 @@ def make_receipt(view: RunView, *, came_back: Sequence[ValueInfo] | None = None,
         word = _BEFORE_GRANT.get(outcome.status, word)
     if outcome.status == "error" and outcome.error is not None:
         word = f"failed: {outcome.error.ename}"
+    if view.reason.startswith(_BY) and outcome.status in ("interrupted", "died"):
+        sign, word = "■", view.reason + (" while queued" if view.granted_at is None else "")
     results = outcome.results if came_back is None else came_back
     parts = [word, _gpus(view), *_times(view), _left(outcome)]
     parts += [_names(results, outcome), _files(outcome.files), f"run {view.run}"]
     verdicts = judge(view, outcome) if view.gpus and not view.simulated else []
     quiet = [verdict.text for verdict in verdicts if not verdict.loud]
     if view.waits_for is not None and view.waits_for.reason:
-        quiet.append(f"the run is persisting: {describe_wait(view.waits_for)}")
+        quiet.append(f"{run_word('persisting')}: {describe_wait(view.waits_for)}")
     return Receipt(
         sign=sign,
         parts=tuple(part for part in parts if part),
@@ -151,7 +155,7 @@ def _times(view: RunView) -> list[str]:
         if held is not None:
             parts.append(f"held {format_seconds(held)}")
     elif view.finished_at is not None:
-        parts.append(f"waited {format_seconds(max(0.0, view.finished_at - view.submitted_at))}")
+        parts.append(f"queued {format_seconds(max(0.0, view.finished_at - view.submitted_at))}")
     if view.kept is not None:
         parts.append(_kept(view, view.kept))
     elif view.release_ms is not None:

@@ -12,7 +12,7 @@ from .receipt import Receipt, name_gpus, name_lease
 from .relay import Relay
 from .status_line import StatusLine
 from .terminal import OutputCollapser
-from .wording import describe_wait, format_clock
+from .wording import describe_wait, format_clock, place_words, run_word
 
 
 class RunDisplay:
@@ -112,14 +112,16 @@ def describe_run(view: RunView) -> str:
     if view.gone_at is not None:
         waits = view.waits_for
         free = "free again" if view.kept is None else f"kept until {format_clock(view.kept.until)}"
-        return f"{lease} {free} · {'writing the results …' if waits is None else describe_wait(waits)}"
+        why = "writing the results …" if waits is None else describe_wait(waits)
+        return f"{run_word('persisting')} · {lease} {free} · {why}"
     reason = f" · {view.reason}" if view.reason else ""
+    word = run_word(view.state)
     if view.state in ("submitted", "queued", "preempted"):
-        position = f" · position {view.position}" if view.position else ""
-        return f"waiting for {lease}{position}{reason}"
+        place = f" · {place_words(view.position)}" if view.position else ""
+        return f"{word} for {lease}{place}{reason}"
     if view.state == "starting":
-        return f"starting · {name_gpus(view)}{reason}"
-    return f"{'running' if view.state == 'running' else 'ended, giving back'}{_place(view)}{reason}"
+        return f"{word} · {name_gpus(view)}{reason}"
+    return f"{word}{_place(view)}{reason}"
 
 
 def describe_past(view: RunView) -> str:

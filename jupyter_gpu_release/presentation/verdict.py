@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ..protocol.runs import GpuUse, Outcome, RunView
-from ..units import format_bytes
+from ..units import format_bytes, format_part, format_percent
 
 #: without word from the rank itself, a GPU counts as untouched only if the sampler had this long to see it
 _SURE_AFTER_S = 2.0
@@ -59,12 +59,11 @@ def _starved(use: GpuUse) -> str:
     mean = use.mean_utilization
     if mean is None or mean >= _STARVED_BELOW:
         return ""
-    return f"GPU {mean * 100:.0f} % busy, waiting for data"
+    return f"GPU {format_percent(mean)} busy, waiting for data"
 
 
 def _oversized(use: GpuUse) -> str:
     peak, total = use.peak_memory_bytes, use.total_memory_bytes
     if not peak or not total or peak >= total * _OVERSIZED_BELOW:
         return ""
-    gib = 1 << 30
-    return f"{peak / gib:.1f} of {total / gib:.0f} GiB used: a smaller GPU would do"
+    return f"{format_part(peak, total)} used: a smaller GPU would do"

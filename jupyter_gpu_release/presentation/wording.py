@@ -1,36 +1,99 @@
-"""Sentences about waiting results and kept GPUs."""
+"""The words for states and people, the same in cells, lines, rows, tables and the sidebar; sentences made of them.
+
+``labextension/src/labels.ts`` is the twin; ``tests/presentation/words.json`` holds both to it. Programs get the states
+themselves (``protocol/states.py``).
+"""
 
 from __future__ import annotations
 
+import re
 import time
 from typing import TYPE_CHECKING
 
 from ..protocol.runs import KeptLease, PersistWait
-from ..units import format_bytes, format_seconds
+from ..protocol.states import RunState
+from ..units import format_bytes, format_count, format_seconds
 
 if TYPE_CHECKING:
-    from ..protocol.rest import GpuRow
+    from ..protocol.rest import GpuRow, StatusDocument
+
+RUN_WORDS = {
+    "submitted": "queued",
+    "queued": "queued",
+    "starting": "starting",
+    "running": "running",
+    "releasing": "releasing",
+    "persisting": "persisting",
+    "preempted": "preempted",
+    "succeeded": "succeeded",
+    "failed": "failed",
+    "cancelled": "cancelled",
+    "lost": "lost",
+}
+GPU_WORDS = {
+    "free": "free",
+    "running": "running",
+    "warm": "warm",
+    "idle-kernel": "idle kernel",
+    "unattributed": "unattributed",
+    "drained": "drained",
+}
+
+
+def run_word(state: str) -> str:
+    """The word for a run's state; a state of a newer gateway is its own word."""
+    return RUN_WORDS.get(state, state)
+
+
+def gpu_word(state: str) -> str:
+    """The word for a GPU's state."""
+    return GPU_WORDS.get(state, state)
+
+
+def place_words(place: int | None) -> str:
+    """A place in the queue: ``place 2``; empty: there is none."""
+    return f"place {place}" if place else ""
+
+
+def person(user: str, me: str) -> str:
+    """The name of somebody, for ``me``."""
+    return "you" if user and user == me else user
+
+
+def addressed(text: str, me: str) -> str:
+    """A reason as it is told to ``me``: what they did themselves is ``by you``."""
+    return re.sub(rf"\bby {re.escape(me)}(?![\w@.-])", "by you", text) if me and f"by {me}" in text else text
 
 
 def kept_words(kept: KeptLease) -> str:
     """``kept for 30 s (until 14:03:10)``."""
     if kept.auto:
-        return f"kept until somebody waits, at most {format_span(kept.for_s)} (until {format_clock(kept.until)})"
+        return f"kept until somebody waits, at most {format_seconds(kept.for_s)} (until {format_clock(kept.until)})"
     most = ", the longest here" if kept.capped else ""
-    return f"kept for {format_span(kept.for_s)}{most} (until {format_clock(kept.until)})"
+    return f"kept for {format_seconds(kept.for_s)}{most} (until {format_clock(kept.until)})"
 
 
 def gpu_state(gpu: GpuRow, now_s: float) -> str:
     """A GPU's state with its countdown: ``warm, 24 s left``."""
     if gpu.warm_until is None:
-        return gpu.state
+        return gpu_word(gpu.state)
     left_s = round(gpu.warm_until - now_s)
-    return f"{gpu.state}, {f'{format_span(left_s)} left' if left_s >= 1 else 'ending'}"
+    left_s -= left_s % 60 if left_s >= 60 else 0
+    return f"{gpu_word(gpu.state)}, {f'{format_seconds(left_s)} left' if left_s >= 1 else 'ending'}"
 
 
-def format_span(seconds: float) -> str:
-    """Like :func:`format_seconds`, but ``30 s`` where a time was chosen rather than measured."""
-    return f"{seconds:g} s" if 1 <= seconds < 60 else format_seconds(seconds)
+def held_by(status: StatusDocument) -> list[str]:
+    """Holders of the GPUs that others wait for: ``you hold 1 GPU for 3 min``, by how many they hold."""
+    held: dict[str, list[float]] = {}
+    for row in status.runs:
+        if RunState.of(row.state).holds_gpu and row.gpus:
+            held.setdefault(row.user, []).extend([row.held_s] * row.gpus)
+    said = []
+    for user, seconds in sorted(held.items(), key=lambda entry: -len(entry[1])):
+        who = person(user, status.user)
+        verb = "hold" if who == "you" else "holds"
+        said.append(f"{who} {verb} {format_count(len(seconds), 'GPU')} for {format_seconds(max(seconds))}")
+    return said
 
 
 def format_clock(at_s: float) -> str:

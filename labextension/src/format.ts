@@ -3,49 +3,72 @@
 const KIB = 1024;
 const UNITS = ['B', 'KiB', 'MiB', 'GiB', 'TiB'];
 
-/** `0 B`, `512 MiB`, `1.5 GiB`, `80 GiB`. */
+/** `0 B`, `512 MiB`, `1.5 GiB`, `80 GiB`: rounded as `jupyter_gpu_release/units.py` does, and so are all below. */
 export function formatBytes(bytes: number): string {
-  let value = Math.max(0, bytes);
+  const [number, unit] = inUnit(Math.max(0, bytes));
+  return `${short(number)} ${UNITS[unit]}`;
+}
+
+/** `12.3 of 80 GiB`: both in the unit of the whole. */
+export function formatPart(used: number, total: number): string {
+  const [number, unit] = inUnit(total);
+  return `${short(used / KIB ** unit)} of ${short(number)} ${UNITS[unit]}`;
+}
+
+function inUnit(bytes: number): [number, number] {
+  let value = bytes;
   let unit = 0;
-  while (value >= KIB && unit < UNITS.length - 1) {
+  while (rounded(value) >= KIB && unit < UNITS.length - 1) {
     value /= KIB;
     unit += 1;
   }
-  return `${short(value)} ${UNITS[unit]}`;
+  return [unit === 0 ? rounded(value) : value, unit];
 }
 
-/** `12.3 / 80 GiB`: both in the unit of the whole. */
-export function formatShare(used: number, total: number): string {
-  let unit = 0;
-  let scale = 1;
-  while (total / scale >= KIB && unit < UNITS.length - 1) {
-    scale *= KIB;
-    unit += 1;
-  }
-  return `${short(used / scale)} / ${short(total / scale)} ${UNITS[unit]}`;
-}
-
+/** One decimal below 100, none where it would be 0. */
 function short(value: number): string {
-  return value >= 100 || Number.isInteger(value)
-    ? Math.round(value).toString()
-    : value.toFixed(1).replace(/\.0$/, '');
+  if (value >= 100) {
+    return String(rounded(value));
+  }
+  const tenths = rounded(value * 10);
+  return tenths % 10
+    ? `${Math.floor(tenths / 10)}.${tenths % 10}`
+    : String(tenths / 10);
 }
 
-/** `0 s`, `42 s`, `12 min`, `1 h 05 min`, `3 d 4 h`. */
-export function formatDuration(seconds: number): string {
-  const s = Math.max(0, Math.floor(seconds));
-  if (s < 60) {
-    return `${s} s`;
+/** Halves go up. */
+function rounded(value: number): number {
+  return Math.floor(value + 0.5);
+}
+
+/** `12 ms`, `42 s`, `1 min 15 s`, `1 h 5 min`, `3 d 4 h`. */
+export function formatSeconds(seconds: number): string {
+  if (rounded(seconds * 1000) < 1000) {
+    return `${rounded(Math.max(0, seconds) * 1000)} ms`;
   }
+  if (rounded(seconds * 10) < 600) {
+    return `${short(seconds)} s`;
+  }
+  const s = rounded(seconds);
   const minutes = Math.floor(s / 60);
   if (minutes < 60) {
-    return `${minutes} min`;
+    return two(minutes, 'min', s % 60, 's');
   }
   const hours = Math.floor(minutes / 60);
-  if (hours < 24) {
-    return `${hours} h ${String(minutes % 60).padStart(2, '0')} min`;
-  }
-  return `${Math.floor(hours / 24)} d ${hours % 24} h`;
+  return hours < 24
+    ? two(hours, 'h', minutes % 60, 'min')
+    : two(Math.floor(hours / 24), 'd', hours % 24, 'h');
+}
+
+function two(first: number, unit: string, rest: number, small: string): string {
+  return rest ? `${first} ${unit} ${rest} ${small}` : `${first} ${unit}`;
+}
+
+/** The same for what goes on: whole seconds, and whole minutes from ten minutes on. */
+export function formatAge(seconds: number): string {
+  const step = seconds < 600 ? 1 : 60;
+  const age = Math.floor(Math.max(0, seconds) / step) * step;
+  return age ? formatSeconds(age) : '0 s';
 }
 
 /** `4:05`, `1:02:03`: what is left of something that ends soon. */
@@ -63,21 +86,18 @@ export function formatClock(at: number): string {
   return new Date(at * 1000).toLocaleTimeString();
 }
 
-/** GPU-seconds as GPU-hours: `0 h`, `0.4 h`, `12 h`. */
+/** GPU-seconds as GPU-hours: `0 h`, `2 min`, `2.3 h`, `20 h`. */
 export function formatGpuHours(seconds: number): string {
+  if (seconds > 0 && rounded(seconds / 360) === 0) {
+    return `${Math.max(1, rounded(seconds / 60))} min`;
+  }
   const hours = seconds / 3600;
-  if (hours === 0) {
-    return '0 h';
-  }
-  if (hours < 0.05) {
-    return `${Math.max(1, Math.round(seconds / 60))} min`;
-  }
-  return `${hours < 10 ? hours.toFixed(1) : Math.round(hours)} h`;
+  return `${hours < 10 ? short(hours) : rounded(hours)} h`;
 }
 
 /** A share from 0 to 1 as `87 %`. */
 export function formatPercent(share: number): string {
-  return `${Math.round(share * 100)} %`;
+  return `${rounded(share * 100)} %`;
 }
 
 /** An exception in a line: a KeyboardInterrupt, for one, says nothing more than its name. */
@@ -92,5 +112,5 @@ export function baseName(path: string): string {
 
 /** How a start estimate reads in the queue: `~ 12 min`. */
 export function formatEstimate(seconds: number): string {
-  return `~ ${formatDuration(seconds)}`;
+  return `~ ${formatAge(seconds)}`;
 }

@@ -2,7 +2,9 @@ import type { TranslationBundle } from '@jupyterlab/translation';
 import { GpuState, RunState } from './model/types';
 import { Action } from './model/permissions';
 
-/** The state of a GPU in a word or two. */
+/**
+ * The state of a GPU in a word or two: those of `jupyter_gpu_release/presentation/wording.py`, with a capital.
+ */
 export function gpuLabel(trans: TranslationBundle, state: GpuState): string {
   switch (state) {
     case 'free':
@@ -10,11 +12,11 @@ export function gpuLabel(trans: TranslationBundle, state: GpuState): string {
     case 'running':
       return trans.__('Running');
     case 'warm':
-      return trans.__('Kept warm');
+      return trans.__('Warm');
     case 'idle-kernel':
       return trans.__('Idle kernel');
     case 'unattributed':
-      return trans.__('Unknown process');
+      return trans.__('Unattributed');
     case 'drained':
       return trans.__('Drained');
   }
@@ -29,26 +31,26 @@ export function gpuHint(trans: TranslationBundle, state: GpuState): string {
       return trans.__('Running: a cell computes on it');
     case 'warm':
       return trans.__(
-        'Kept warm: for the next cell of its notebook, until the time is over'
+        'Warm: kept for the next cell of its notebook, until the time is over'
       );
     case 'idle-kernel':
       return trans.__('Idle kernel: it holds GPU memory and computes nothing');
     case 'unattributed':
       return trans.__(
-        'Unknown process: no notebook and no run accounts for it'
+        'Unattributed: a process uses it that belongs to no notebook and no run'
       );
     case 'drained':
       return trans.__('Drained: an administrator lets no new runs onto it');
   }
 }
 
-/** The state of a run in a word or two. */
+/** The state of a run in a word, as in the cell, the receipt and the terminal. */
 export function runLabel(trans: TranslationBundle, state: RunState): string {
   switch (state) {
     case 'submitted':
-      return trans.__('Submitted');
+      return trans.__('Queued');
     case 'queued':
-      return trans.__('Waiting');
+      return trans.__('Queued');
     case 'starting':
       return trans.__('Starting');
     case 'running':
@@ -56,11 +58,11 @@ export function runLabel(trans: TranslationBundle, state: RunState): string {
     case 'releasing':
       return trans.__('Releasing');
     case 'persisting':
-      return trans.__('Saving results');
+      return trans.__('Persisting');
     case 'preempted':
       return trans.__('Preempted');
     case 'succeeded':
-      return trans.__('Done');
+      return trans.__('Succeeded');
     case 'failed':
       return trans.__('Failed');
     case 'cancelled':
@@ -68,6 +70,42 @@ export function runLabel(trans: TranslationBundle, state: RunState): string {
     case 'lost':
       return trans.__('Lost');
   }
+}
+
+/** What that word means. */
+export function runHint(trans: TranslationBundle, state: RunState): string {
+  switch (state) {
+    case 'submitted':
+    case 'queued':
+      return trans.__('Queued: it waits for its GPUs');
+    case 'starting':
+      return trans.__('Starting: it has its GPUs, the cell begins');
+    case 'running':
+      return trans.__('Running: the cell computes');
+    case 'releasing':
+      return trans.__('Releasing: the cell is over, its GPUs are given back');
+    case 'persisting':
+      return trans.__('Persisting: its GPUs are free, results are written');
+    case 'preempted':
+      return trans.__('Preempted: it stepped aside and goes on later');
+    case 'succeeded':
+      return trans.__('Succeeded: its names are in the notebook');
+    case 'failed':
+      return trans.__('Failed: the cell raised an error');
+    case 'cancelled':
+      return trans.__('Cancelled: it was ended before its last statement');
+    case 'lost':
+      return trans.__('Lost: its process, node or cluster died');
+  }
+}
+
+/** Somebody's name, for `me`. */
+export function person(
+  trans: TranslationBundle,
+  user: string,
+  me: string
+): string {
+  return user !== '' && user === me ? trans.__('you') : user;
 }
 
 /** What an action's button says. */

@@ -134,7 +134,10 @@ export class GpuPanel extends SidePanel {
           <Queue {...common} filter={state.filter} />
         )),
         wants: snapshot =>
-          hasCluster(snapshot) ? rowsPx(snapshot.queue.length) : 0,
+          hasCluster(snapshot)
+            ? rowsPx(snapshot.queue.length) +
+              (snapshot.queue.length ? heights.HOLDERS : 0)
+            : 0,
         title: ({ queue }) =>
           trans.__('Queue') + (queue.length ? ` (${queue.length})` : '')
       },

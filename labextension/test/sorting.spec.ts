@@ -42,7 +42,7 @@ describe('arrange', () => {
   it('by state, running first', () => {
     expect(titles({ ...plain, grouping: 'state' })).toEqual([
       ['Running', '1,10'],
-      ['Kept warm', '2']
+      ['Warm', '2']
     ]);
   });
 

@@ -70,7 +70,7 @@ describe('Gpus', () => {
       <Gpus {...parts} trans={trans} arrangement={arrangement} filter="" />
     );
     const row = screen.getByRole('treeitem', {
-      name: /GPU 0, Kept warm, ada/
+      name: /GPU 0, Warm, you/
     });
     fireEvent.click(within(row).getByRole('button', { name: 'Release' }));
     expect(api.calls).toContain('release L1');
@@ -194,11 +194,11 @@ describe('several queues', () => {
       '1'
     ]);
     expect(items.map(item => item.textContent)).toEqual([
-      'vision3 GPUs used, fair share 4 · 1 wait',
-      '1ada (you)2 GPUs1 in vision',
-      'text3 GPUs used, fair share 4 · 1 wait',
+      'vision3 GPUs used, fair share 4 · 1 queued',
+      '1you2 GPUs1 in vision',
+      'text3 GPUs used, fair share 4 · 1 queued',
       '1bob2 GPUs1 in text',
-      '1ada (you)2 GPUsgone · 1 in gone'
+      '1you2 GPUsgone · 1 in gone'
     ]);
     expect(items[0].getAttribute('aria-label')).toContain('vision, 3 GPUs');
     parts.model.dispose();

@@ -42,8 +42,8 @@ def test_limits_are_read_and_removals_told(monkeypatch: pytest.MonkeyPatch, caps
     assert main(["gc", "--dry-run", "--older-than", "30d", "--keep", "20", "--quota", "50GiB"]) == 0
     assert gateway.asked == [(True, {"older_than_s": 30 * 86400, "keep": 20, "quota_bytes": 50 << 30})]
     said = capsys.readouterr().out
-    assert f"{RUN}  ann   3.0 GiB  not used for 50 days" in said
-    assert "would be removed: 4.0 GiB would be freed" in said
+    assert f"{RUN}  ann   3 GiB  not used for 50 days" in said
+    assert "would be removed: 4 GiB would be freed" in said
     assert "3 pinned" in said
     assert "· a note" in said
 

@@ -9,10 +9,10 @@ from rich.console import Console
 from jupyter_gpu_release.cli.tables import write_columns
 
 
-def drawn(rows: list[list[str]], width: int = 60, color: str | None = None) -> list[str]:
+def drawn(rows: list[list[str]], width: int = 60, color: str | None = None, last: str = "notebook") -> list[str]:
     text = io.StringIO()
     console = Console(file=text, width=width, force_terminal=color is not None, color_system=color)
-    write_columns(console, ["run", "state", "notebook"], rows, {"failed": "red"})
+    write_columns(console, ["run", "state", last], rows, {"failed": "red"})
     return text.getvalue().splitlines()
 
 
@@ -22,8 +22,8 @@ def test_columns_stand_below_their_heads() -> None:
     assert lines[3] == "bcd  failed     y"
 
 
-def test_only_the_last_column_is_folded() -> None:
-    lines = drawn([["id", "failed", "one two three four five six seven eight nine ten"]], width=40)
+def test_only_a_sentence_in_the_last_column_is_folded() -> None:
+    lines = drawn([["id", "failed", "one two three four five six seven eight nine ten"]], width=40, last="why")
     assert lines[2].startswith("id   failed  one two")
     assert len(lines) == 4
     assert all(len(line) <= 40 for line in lines)

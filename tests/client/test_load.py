@@ -59,7 +59,7 @@ def test_by_the_gateway_with_what_it_waits_for() -> None:
     wait = PersistWait("/store/runs/x/values.graph", 1 << 30, "No space left on device")
     view = RunView(RUN, "u", "persisting", outcome=Outcome("ok"), waits_for=wait)
     around = ExecutionContext(realm=lambda: NamespaceInfo({}, at_home=True), find_target=None)
-    with pytest.raises(StillTrainingError, match=r"being written: 1.0 GiB .*No space left on device"):
+    with pytest.raises(StillTrainingError, match=r"being written: 1 GiB .*No space left on device"):
         client_load._from_view(view, None, around)  # type: ignore[arg-type]
 
 

@@ -83,7 +83,7 @@ def test_agent_and_gateway_are_killed_while_the_store_is_away(
     run = cluster.last_run()
     assert run["state"] == "persisting"
     assert str(cluster.home / "store") in run["waits_for"]
-    assert "16.0 MiB of results cannot be written" in run["waits_for"]
+    assert "16 MiB of results cannot be written" in run["waits_for"]
     assert cluster.status()["gpus"]["held"] == 0
     assert cluster.placement_groups() == []
     assert "is not there" in cluster.cli("status")
@@ -158,13 +158,13 @@ def test_a_disk_that_is_full_then_read_only_holds_no_gpu(cluster: Cluster, open_
         run = cluster.last_run()
         values = store / "runs" / run["run"] / "values.graph"
         assert run["state"] == "persisting"
-        assert f"16.0 MiB of results cannot be written to {values} (No space left" in run["waits_for"]
+        assert f"16 MiB of results cannot be written to {values} (No space left" in run["waits_for"]
         assert "MiB free)" in run["waits_for"]
         assert cluster.status()["gpus"]["held"] == 0
         assert cluster.placement_groups() == []
         other.ok("%%gpu_train\nsmall = 7")  # the GPU is of use to others
         assert other.value("small") == 7
-        assert "16.0 MiB are needed" in other.run("big = bytes(16 << 20)\n%gpu_train len(big)").traceback
+        assert "16 MiB are needed" in other.run("big = bytes(16 << 20)\n%gpu_train len(big)").traceback
         # nothing of ours is open there, so it can be mended
         until(lambda: _remounted(store, "ro,size=64m"), "the store is read-only")
         until(lambda: "Read-only" in _shown_run(cluster, run["run"])["waits_for"], "the run says so")

@@ -183,7 +183,7 @@ def test_what_goes_wrong_is_said_in_words(start: StartScript):
         "CannotSendError: cannot send `x[0]`: it is a future and not its result\n  → send its result",
         "ImpossibleAskError: asks for 99 GPUs, the cluster has 4",
         "ImpossibleAskError: asks for 10000 CPUs on one node; no node of the cluster offers that (most CPUs: ",
-        "ImpossibleAskError: asks for 900.0 TiB of memory on one node; no node of the cluster offers that",
+        "ImpossibleAskError: asks for 900 TiB of memory on one node; no node of the cluster offers that",
         "CannotSendError: what returns() returned cannot leave its process: `result[1]`: cannot pickle '_thread.lock'",
         "RunFailedError: the function's process aborted (SIGABRT, raised in native code)",
         "RunFailedError: the function's process ended by itself with exit code 3 (os._exit?)",

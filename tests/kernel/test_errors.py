@@ -210,4 +210,4 @@ def test_killed_for_memory_is_said(kernel: Kernel, gateway: FakeGateway):
 
     outputs = kernel.run("%%gpu_train --name memory\n1")
     assert outputs.error["ename"] == "RunFailedError"
-    assert "used 9 of 8 GiB\n  → ask for more --memory\n✗ ended for its memory" in outputs.traceback
+    assert "used 9 of 8 GiB\n  → ask for more --memory\n✗ failed: ended for its memory" in outputs.traceback

@@ -95,4 +95,4 @@ def test_control_c_in_a_terminal(gateway: FakeGateway, environment: dict[str, st
     process.append(start(["%%gpu_train --name long\nfit()", "print('kept', kept)"], environment))
     out, err = process[0].communicate(timeout=60)
     assert "FAILED KeyboardInterrupt\nkept 1\nOK\n" in out, out + err
-    assert "■ interrupted" in out + err
+    assert "■ cancelled: interrupted" in out + err

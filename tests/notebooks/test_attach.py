@@ -119,7 +119,7 @@ def test_a_queued_run_is_waited_for(open_notebook: Open) -> None:
     first.ok("%%gpu_train --detach --gpus 4\n" + HELD)
     run = run_of(first.ok("%%gpu_train --detach --gpus 4\nqueued = 'done'"))
     cell = second.begin(f"%gpu_attach {run}")
-    second.until(lambda shown: any("waiting for 4 simulated GPUs" in text for text in shown.displays()))
+    second.until(lambda shown: any("queued for 4 simulated GPUs" in text for text in shown.displays()))
     go(second)
     assert second.end(cell).status == "ok"
     assert second.value("queued") == "done"

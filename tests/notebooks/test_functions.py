@@ -131,7 +131,7 @@ def test_defaults_and_what_cannot_be_sent(notebook: Notebook):
     asked = notebook.run("%%gpu_train --gpus 0 --cpus 512 --memory 4GiB\n1")
     assert "asks for 512 CPUs on one node; no node of the cluster offers that" in asked.traceback
     asked = notebook.run("%%gpu_train --gpus 0 --memory 900TiB\n1")
-    assert "asks for 900.0 TiB of memory on one node" in asked.traceback
+    assert "asks for 900 TiB of memory on one node" in asked.traceback
 
 
 def test_a_cpu_stage_feeds_a_gpu_cell_without_passing_through_the_kernel(notebook: Notebook):

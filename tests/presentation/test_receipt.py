@@ -22,7 +22,7 @@ def test_everything_of_a_good_run_in_one_line():
     receipt = make_receipt(view(outcome))
     assert receipt.text == (
         "✓ 1 simulated GPU · queued 0 ms · held 12.3 s · free 14 ms after the last statement · "
-        f"back: model (Net, 1.2 MiB), history (list) · files: run_dir/best.pt (2.0 KiB) · run {RUN}"
+        f"back: model (Net, 1.2 MiB), history (list) · files: run_dir/best.pt (2 KiB) · run {RUN}"
     )
 
 
@@ -42,8 +42,8 @@ def test_a_cpu_stage_says_that_it_took_no_gpu():
 def test_memory_that_stayed_is_a_warning():
     outcome = Outcome(status="ok", gpu_use=GpuUse(peak_utilization=1.0, left_bytes=1 << 30))
     receipt = make_receipt(view(outcome, simulated=False))
-    assert receipt.warnings == ("1.0 GiB of GPU memory did NOT come back after the cell's processes ended",)
-    assert "⚠ 1.0 GiB" in receipt.text
+    assert receipt.warnings == ("1 GiB of GPU memory did NOT come back after the cell's processes ended",)
+    assert "⚠ 1 GiB" in receipt.text
 
 
 def test_untouched_gpu_is_a_warning_with_its_reason():
@@ -67,10 +67,10 @@ def test_failed_run_says_what_was_salvaged():
 
 def test_other_ends():
     for status, head in (
-        ("interrupted", "■ interrupted"),
-        ("timeout", "■ stopped at its --timeout"),
-        ("died", "✗ the cell's process died"),
-        ("memory", "✗ ended for its memory"),
+        ("interrupted", "■ cancelled: interrupted"),
+        ("timeout", "■ failed: stopped at its --timeout"),
+        ("died", "✗ failed: the cell's process died"),
+        ("memory", "✗ failed: ended for its memory"),
         ("lost", "✗ lost"),
     ):
         receipt = make_receipt(view(Outcome(status=status), state="failed"))
@@ -80,7 +80,7 @@ def test_other_ends():
 
 def test_cancelled_in_the_queue_took_nothing():
     ended = view(None, state="cancelled", granted_at=None, gone_at=None, release_ms=None, finished_at=103.0)
-    assert make_receipt(ended).text == (f"■ cancelled while waiting · no GPU was taken · waited 3.0 s · run {RUN}")
+    assert make_receipt(ended).text == (f"■ cancelled while queued · no GPU was taken · queued 3 s · run {RUN}")
 
 
 def test_modules_have_a_name_only():

@@ -57,7 +57,7 @@ def test_short_cells_are_left_alone(ran_s: float):
 
 def test_memory_that_stayed_is_loud():
     assert remarks(peak_utilization=1.0, mean_utilization=0.9, left_bytes=GIB) == [
-        ("1.0 GiB of GPU memory did NOT come back after the cell's processes ended", True)
+        ("1 GiB of GPU memory did NOT come back after the cell's processes ended", True)
     ]
 
 

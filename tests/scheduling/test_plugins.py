@@ -43,7 +43,7 @@ def started(*of: Run, **more: Any) -> list[str]:
         (Needs(gpu_type="a100"), "GPUs of type a100"),
         (Needs(min_gpu_memory_bytes=100 << 30), "GPUs with 100 GiB of memory"),
         (Needs(cpus=17), "17 CPUs on one node"),
-        (Needs(memory_bytes=65 << 30), "65.0 GiB of memory on one node"),
+        (Needs(memory_bytes=65 << 30), "65 GiB of memory on one node"),
         (Needs(labels=(("rack", "r2"),)), "the label rack=r2"),
         (Needs("h100", 80 << 30, 16, 64 << 30, (("rack", "r1"),)), None),
     ],

@@ -77,11 +77,11 @@ def test_a_run_from_the_queue_to_its_receipt(page: Page, team: Team, tmp_path: P
     notebook = _open(page, "story.ipynb")
     execute(page, "notebook:run-all-cells")
     run = row(page, "My runs", "first")
-    expect(run).to_contain_text("Waiting", timeout=_STARTED_MS)
-    expect(row(page, "Queue", "ada (you)")).to_be_visible()
-    expect(page.locator(".jp-GpuRelease-statusItem")).to_contain_text("waiting at 1 · 0 free")
+    expect(run).to_contain_text("Queued", timeout=_STARTED_MS)
+    expect(row(page, "Queue", "you")).to_be_visible()
+    expect(page.locator(".jp-GpuRelease-statusItem")).to_contain_text("queued, place 1 · 0 free")
     hint = notebook.locator(".jp-GpuRelease-hint")
-    expect(hint).to_contain_text("Waiting")
+    expect(hint).to_contain_text("Queued")
 
     hers.unlink()
     expect(hint).to_contain_text("Running")
@@ -99,7 +99,7 @@ def test_a_run_from_the_queue_to_its_receipt(page: Page, team: Team, tmp_path: P
     expect(run).to_contain_text("answer")
 
     execute(page, "docmanager:open", {"path": "grace.ipynb"})
-    toast = page.locator(".Toastify__toast", has_text="first is done")
+    toast = page.locator(".Toastify__toast", has_text="first succeeded")
     toast.get_by_role("button", name="Show cell").click()
     expect(notebook.locator(".jp-Cell.jp-mod-active")).to_contain_text("--name first")
 
@@ -131,7 +131,7 @@ def test_the_form_writes_the_line_and_the_running_panel_has_the_run(page: Page, 
     page.get_by_role("button", name="Cancel the run").click()
     expect(_free(page)).to_have_text("4free")
     icon = row(page, "My runs", "form.ipynb").locator(".jp-GpuRelease-icon")
-    expect(icon).to_have_attribute("title", "Cancelled")
+    expect(icon).to_have_attribute("title", re.compile("^Cancelled:"))
     expect(row(page, "My runs", "form.ipynb")).to_contain_text("2 GPUs · held")  # its KeyboardInterrupt says nothing
 
 

@@ -113,4 +113,4 @@ def _when(document: StatusDocument, ask: ResourceAsk, session: str) -> str:
     known = [entry.start_estimate_s for entry in document.queue if entry.start_estimate_s is not None]
     latest = f", not before {math.ceil(max(known))} s from now" if known else ""
     ahead = f"ahead of it: {document.waiting_gpus} {kind}"
-    return f"{wanted}: it would wait at position {document.waiting + 1} ({ahead}){latest}"
+    return f"{wanted}: it would be queued at place {document.waiting + 1} ({ahead}){latest}"

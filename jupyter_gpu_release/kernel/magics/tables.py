@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import html
+import shutil
+import textwrap
 import time
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
-from ...presentation.wording import gpu_state
-from ...protocol.rest import GpuRow, NodeRow, RunError, RunRow, RunsDocument, StatusDocument
+from ...presentation.status_tables import active_table, gpu_table, queue_table
+from ...presentation.text_table import DROPPED, WHOLE, text_lines
+from ...presentation.wording import held_by, run_word
+from ...protocol.rest import RunError, RunRow, RunsDocument, StatusDocument
 from ...protocol.states import RunState
-from ...units import format_bytes, format_seconds
+from ...units import format_seconds
+
+_INDENT = "  "
 
 
 @dataclass(frozen=True)
@@ -20,28 +26,32 @@ class Table:
     title: str
     heads: tuple[str, ...] = ()
     rows: Sequence[tuple[str, ...]] = ()
+    #: columns that a narrow terminal does without
+    drop: Sequence[str] = DROPPED
 
     def __repr__(self) -> str:
         """Aligned columns."""
+        width = shutil.get_terminal_size().columns
+        title = textwrap.wrap(self.title, width, break_long_words=False) or [""]
         if not self.rows:
-            return self.title
-        widths = [max(len(row[i]) for row in [self.heads, *self.rows]) for i in range(len(self.heads))]
-        lines = [self.title]
-        for row in [self.heads, *self.rows]:
-            padded = "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True))
-            lines.append(f"  {padded.rstrip()}")
-        return "\n".join(lines)
+            return "\n".join(title)
+        lines = text_lines(self.heads, self.rows, width - len(_INDENT), drop=self.drop)
+        return "\n".join([*title, *(f"{_INDENT}{line}" for line in lines)])
 
     def _repr_html_(self) -> str:
-        cell = 'style="text-align:left;padding:1px 10px 1px 0"'
+        free = "text-align:left;vertical-align:top;padding:1px 10px 1px 0;overflow-wrap:anywhere"
+        style = [free + (";white-space:nowrap" if head in WHOLE else ";min-width:6em") for head in self.heads]
         parts = [f"<div>{html.escape(self.title)}</div>"]
         if self.rows:
-            heads = "".join(f"<th {cell}>{html.escape(head)}</th>" for head in self.heads)
-            rows = "".join(
-                "<tr>" + "".join(f"<td {cell}>{html.escape(text)}</td>" for text in row) + "</tr>" for row in self.rows
-            )
-            parts.append(f"<table><thead><tr>{heads}</tr></thead><tbody>{rows}</tbody></table>")
+            heads = _cells("th", self.heads, style)
+            rows = "".join(f"<tr>{_cells('td', row, style)}</tr>" for row in self.rows)
+            parts.append(f'<table style="max-width:100%"><thead><tr>{heads}</tr></thead><tbody>{rows}</tbody></table>')
         return "".join(parts)
+
+
+def _cells(tag: str, texts: Sequence[str], styles: Sequence[str]) -> str:
+    made = zip(texts, styles, strict=True)
+    return "".join(f'<{tag} style="{style}">{html.escape(text)}</{tag}>' for text, style in made)
 
 
 def status_tables(document: StatusDocument) -> list[Table]:
@@ -51,41 +61,17 @@ def status_tables(document: StatusDocument) -> list[Table]:
     external = f", {gpus.external} used by others" if gpus.external else ""
     warm = f" ({gpus.warm} of them kept warm)" if gpus.warm else ""
     head = Table(f"{document.gateway.url}: {gpus.total} {kind}, {gpus.held} held{warm}, {gpus.free} free{external}")
-    return [head, *(table for table in (_gpus(document), _running(document), _waiting(document)) if table.rows)]
-
-
-def _gpus(document: StatusDocument) -> Table:
-    rows = [_gpu(node, gpu) for node in document.nodes for gpu in node.gpus]
-    return Table("GPUs", ("host", "GPU", "name", "memory", "busy", "state", "user", "run"), rows)
-
-
-def _gpu(node: NodeRow, gpu: GpuRow) -> tuple[str, ...]:
-    memory = f"{format_bytes(gpu.used_bytes)} of {format_bytes(gpu.memory_bytes)}" if gpu.memory_bytes else ""
-    busy = "" if gpu.utilization is None else f"{gpu.utilization * 100:.0f} %"
-    state = gpu_state(gpu, time.time())
-    return (node.host, gpu.index, gpu.name, memory, busy, state, gpu.user or "", gpu.run or "")
-
-
-def _running(document: StatusDocument) -> Table:
-    waiting = {row.run for row in document.queue}
-    rows = [
-        (
-            row.run, row.user, row.state, str(row.gpus), format_seconds(row.held_s), _notebook(row.notebook),
-            row.waits_for,
-        )
-        for row in document.runs
-        if row.run not in waiting
-    ]  # fmt: skip
-    return Table("Running", ("run", "user", "state", "GPUs", "held", "notebook", "waits for"), rows)
-
-
-def _waiting(document: StatusDocument) -> Table:
-    rows = [
-        (str(row.position or ""), row.run, row.user, str(row.gpus), row.reason, _seconds(row.start_estimate_s))
-        for row in document.queue
-    ]
-    title = "Waiting" if document.waiting == len(rows) else f"Waiting ({len(rows)} of {document.waiting})"
-    return Table(title, ("position", "run", "user", "GPUs", "reason", "starts in"), rows)
+    title = (
+        "Queued" if document.waiting == len(document.queue) else f"Queued ({len(document.queue)} of {document.waiting})"
+    )
+    holders = f"; {', '.join(held_by(document))}" if document.queue else ""
+    tables = (
+        Table("GPUs", *gpu_table(document, time.time())),
+        Table("Running", *active_table(document)),
+        Table(title + holders, *queue_table(document)),
+    )
+    waits = [Table(f"{row.run}: {row.waits_for}") for row in document.runs if row.waits_for]
+    return [head, *(table for table in tables if table.rows), *waits]
 
 
 def runs_table(document: RunsDocument, most: int = 20, own: Collection[str] = ()) -> Table:
@@ -101,13 +87,16 @@ def runs_table(document: RunsDocument, most: int = 20, own: Collection[str] = ()
     ]  # fmt: skip
     title = f"{len(runs)} run{'' if len(runs) == 1 else 's'}" if len(runs) <= most else f"the newest {most} runs"
     return Table(
-        title, ("run", "state", "GPUs", "submitted", "queued", "held", "results", "name", "error, or what to do"), rows
+        title,
+        ("run", "state", "GPUs", "submitted", "queued", "held", "results", "name", "error, or what to do"),
+        rows,
+        drop=("results", "queued", "held", "GPUs", "name"),
     )
 
 
 def _state(row: RunRow, own: Collection[str]) -> str:
     how = "detached" if row.detached else "async" if row.run in own else ""
-    return f"{row.state} ({how})" if how else row.state
+    return f"{run_word(row.state)} ({how})" if how else run_word(row.state)
 
 
 def _to_do(row: RunRow, own: Collection[str]) -> str:
@@ -117,12 +106,8 @@ def _to_do(row: RunRow, own: Collection[str]) -> str:
     return f"%gpu_attach {row.run}" if row.detached and not is_over else ""
 
 
-def _seconds(seconds: float | None) -> str:
-    return "" if seconds is None else format_seconds(seconds)
-
-
 def _when(at_s: float) -> str:
-    return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(at_s)) if at_s else ""
+    return time.strftime("%m-%d %H:%M", time.localtime(at_s)) if at_s else ""
 
 
 def _notebook(path: str) -> str:

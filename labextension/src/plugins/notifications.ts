@@ -6,7 +6,7 @@ import { Notification } from '@jupyterlab/apputils';
 import type { TranslationBundle } from '@jupyterlab/translation';
 import { KEEP_S } from '../model/actions';
 import { ICullEvent, IRunRow } from '../model/types';
-import { baseName, errorText, formatClock, formatDuration } from '../format';
+import { baseName, errorText, formatClock, formatSeconds } from '../format';
 import { IGpus } from '../tokens';
 
 const SHOWN_MS = 10_000;
@@ -98,7 +98,7 @@ export function warningText(
   const when =
     event.due_s === null
       ? ''
-      : trans.__('It is taken in %1.', formatDuration(event.due_s));
+      : trans.__('It is taken in %1.', formatSeconds(event.due_s));
   const reason = event.reason ? `(${event.reason})` : '';
   return [what, when, reason].filter(Boolean).join(' '); // JupyterLab cuts long ones off
 }
@@ -123,10 +123,10 @@ function tellEnd(gpus: IGpus, run: IRunRow): void {
     return;
   }
   const name = run.name || baseName(run.notebook) || run.run;
-  const held = formatDuration(run.held_s);
+  const held = formatSeconds(run.held_s);
   const isGood = run.state === 'succeeded';
   const message = isGood
-    ? trans.__('%1 is done. It held its GPU for %2.', name, held)
+    ? trans.__('%1 succeeded. It held its GPU for %2.', name, held)
     : trans.__('%1 failed after %2: %3', name, held, reasonOf(run));
   const show: Notification.IAction = {
     label: trans.__('Show cell'),

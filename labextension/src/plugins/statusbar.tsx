@@ -60,7 +60,7 @@ export function statusText({ model, trans }: IGpus): string {
       const own = queue.find(row => row.user === me);
       const parts = [trans.__('%1 held', counts.mine)];
       if (own?.position) {
-        parts.push(trans.__('waiting at %1', own.position));
+        parts.push(trans.__('queued, place %1', own.position));
       }
       parts.push(trans.__('%1 free', counts.free));
       return parts.join(' · ');

@@ -2,7 +2,7 @@ import { Clipboard } from '@jupyterlab/apputils';
 import type { TranslationBundle } from '@jupyterlab/translation';
 import { copyIcon } from '@jupyterlab/ui-components';
 import * as React from 'react';
-import { formatDuration } from '../format';
+import { formatSeconds } from '../format';
 import { gpuIcon } from '../icons';
 import { IFeedback } from '../model/model';
 import { ISnapshot } from '../model/snapshot';
@@ -121,7 +121,7 @@ function wordsOf(snapshot: ISnapshot, trans: TranslationBundle): IWords | null {
     case 'gateway-down': {
       const next =
         nextTryS >= 1
-          ? ' ' + trans.__('Next try in %1.', formatDuration(nextTryS))
+          ? ' ' + trans.__('Next try in %1.', formatSeconds(nextTryS))
           : '';
       return {
         title: trans.__('The cluster does not answer'),

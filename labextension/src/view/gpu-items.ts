@@ -1,11 +1,6 @@
 import type { TranslationBundle } from '@jupyterlab/translation';
 import { IGroup } from '../model/sorting';
-import {
-  baseName,
-  formatDuration,
-  formatPercent,
-  formatShare
-} from '../format';
+import { baseName, formatAge, formatPercent, formatPart } from '../format';
 import { IGpu } from '../model/gpus';
 import { IFeedback } from '../model/model';
 import { gpuActions } from '../model/permissions';
@@ -111,8 +106,9 @@ export function summary(trans: TranslationBundle, group: IGroup): string {
   return trans.__('%1 of %2 free', free, group.gpus.length);
 }
 
-export function holder(gpu: IGpu): string {
-  return [gpu.user, gpu.notebook && baseName(gpu.notebook)]
+export function holder(gpu: IGpu, trans: TranslationBundle): string {
+  const user = gpu.mine && gpu.user ? trans.__('you') : gpu.user;
+  return [user, gpu.notebook && baseName(gpu.notebook)]
     .filter(Boolean)
     .join(' · ');
 }
@@ -133,13 +129,13 @@ function spokenGpu(gpu: IGpu, trans: TranslationBundle): string {
   const parts = [
     trans.__('GPU %1', gpu.index),
     gpuLabel(trans, gpu.state),
-    holder(gpu)
+    holder(gpu, trans)
   ];
   if (gpu.heldS !== null && gpu.state !== 'free') {
-    parts.push(formatDuration(gpu.heldS));
+    parts.push(formatAge(gpu.heldS));
   }
   if (gpu.memoryBytes > 0) {
-    const share = formatShare(gpu.usedBytes, gpu.memoryBytes);
+    const share = formatPart(gpu.usedBytes, gpu.memoryBytes);
     parts.push(trans.__('memory %1', share));
   }
   if (gpu.utilization !== null) {
@@ -156,14 +152,14 @@ export function factsOf(gpu: IGpu, trans: TranslationBundle): Fact[] {
     }
   };
   add(trans.__('Type'), gpu.name);
-  add(trans.__('Holder'), gpu.user);
+  add(trans.__('Holder'), gpu.mine ? trans.__('you') : gpu.user);
   add(trans.__('Notebook'), gpu.notebook);
   add(trans.__('Run'), gpu.run);
   if (gpu.heldS !== null && gpu.state !== 'free') {
-    add(trans.__('Held for'), formatDuration(gpu.heldS));
+    add(trans.__('Held for'), formatAge(gpu.heldS));
   }
   if (gpu.memoryBytes > 0) {
-    add(trans.__('Memory'), formatShare(gpu.usedBytes, gpu.memoryBytes));
+    add(trans.__('Memory'), formatPart(gpu.usedBytes, gpu.memoryBytes));
   }
   if (gpu.temperature !== null) {
     add(trans.__('Temperature'), `${Math.round(gpu.temperature)} °C`);

@@ -3,7 +3,7 @@ import type { TranslationBundle } from '@jupyterlab/translation';
 import * as React from 'react';
 import { arrange, IArrangement } from '../model/sorting';
 import { gpuTarget, ActionRunner } from '../model/actions';
-import { formatPercent, formatShare } from '../format';
+import { formatPercent, formatPart } from '../format';
 import { IGpu } from '../model/gpus';
 import { GPU_ICONS } from '../icons';
 import { GpuModel } from '../model/model';
@@ -125,7 +125,7 @@ function GpuRow(props: IGpuRowProps): React.ReactElement {
   const { gpu, feedback } = item;
   const actions = gpuActions(gpu, model.snapshot);
   const word = gpuLabel(trans, gpu.state);
-  const who = holder(gpu);
+  const who = holder(gpu, trans);
   const target = gpuTarget(gpu);
   const isBusy = feedback?.kind === 'busy';
   const offer = { trans, runner, target, isBusy, isActive };
@@ -202,7 +202,7 @@ function Meters(props: {
         <>
           <Bar share={gpu.usedBytes / gpu.memoryBytes} />
           <span className="jp-GpuRelease-memory">
-            {formatShare(gpu.usedBytes, gpu.memoryBytes)}
+            {formatPart(gpu.usedBytes, gpu.memoryBytes)}
           </span>
         </>
       )}

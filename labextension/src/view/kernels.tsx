@@ -3,7 +3,7 @@ import { kernelIcon } from '@jupyterlab/ui-components';
 import * as React from 'react';
 import { ActionRunner, kernelTarget } from '../model/actions';
 import { IKernelRow } from '../model/types';
-import { baseName, formatBytes, formatDuration } from '../format';
+import { baseName, formatBytes, formatAge } from '../format';
 import { GpuModel, IFeedback } from '../model/model';
 import { kernelActions } from '../model/permissions';
 import { ISnapshot } from '../model/snapshot';
@@ -103,7 +103,7 @@ function second(kernel: IKernelRow, trans: TranslationBundle): string {
     ? trans.__('busy')
     : kernel.idle_s === null
       ? trans.__('idle')
-      : trans.__('idle %1', formatDuration(kernel.idle_s));
+      : trans.__('idle %1', formatAge(kernel.idle_s));
   const gpu = trans.__('GPU %1', gpus);
   return [state, gpu, policyWords(kernel, trans)].filter(Boolean).join(' · ');
 }
@@ -112,9 +112,9 @@ function second(kernel: IKernelRow, trans: TranslationBundle): string {
 function policyWords(kernel: IKernelRow, trans: TranslationBundle): string {
   const { kept_s, due_s } = kernel;
   if (typeof kept_s === 'number') {
-    return trans.__('kept for %1', formatDuration(kept_s));
+    return trans.__('kept for %1', formatAge(kept_s));
   }
   return typeof due_s === 'number'
-    ? trans.__('idle limit in %1', formatDuration(due_s))
+    ? trans.__('idle limit in %1', formatAge(due_s))
     : '';
 }

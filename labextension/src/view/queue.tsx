@@ -3,9 +3,11 @@ import * as React from 'react';
 import { matches } from '../model/sorting';
 import { ActionRunner } from '../model/actions';
 import { IQueueRow, IQueueShare } from '../model/types';
-import { formatEstimate } from '../format';
+import { holdersOf } from '../model/holders';
+import { formatAge, formatEstimate } from '../format';
 import { GpuModel, IFeedback } from '../model/model';
 import { queueActions } from '../model/permissions';
+import { person } from '../labels';
 import { ISnapshot } from '../model/snapshot';
 import { feedbackHeight, IconActions, Outcome } from './details';
 import * as heights from './list/row-heights';
@@ -50,29 +52,57 @@ export function Queue(props: IQueueProps): React.ReactElement {
     );
   }
   return (
-    <Tree
-      label={trans.__('Queue')}
-      items={items}
-      spoken={item =>
-        item.kind === 'share'
-          ? [item.share.name, facts(item.share, trans)].join(', ')
-          : spoken(item.row, trans)
-      }
-      onToggle={() => undefined}
-      draw={(item, isActive) =>
-        item.kind === 'share' ? (
-          <Share share={item.share} trans={trans} />
-        ) : (
-          <Wait
-            item={item}
-            snapshot={snapshot}
-            runner={runner}
-            trans={trans}
-            isActive={isActive}
-          />
-        )
-      }
-    />
+    <>
+      <Holders snapshot={snapshot} trans={trans} />
+      <Tree
+        label={trans.__('Queue')}
+        items={items}
+        spoken={item =>
+          item.kind === 'share'
+            ? [item.share.name, facts(item.share, trans)].join(', ')
+            : spoken(item.row, snapshot.me, trans)
+        }
+        onToggle={() => undefined}
+        draw={(item, isActive) =>
+          item.kind === 'share' ? (
+            <Share share={item.share} trans={trans} />
+          ) : (
+            <Wait
+              item={item}
+              snapshot={snapshot}
+              runner={runner}
+              trans={trans}
+              isActive={isActive}
+            />
+          )
+        }
+      />
+    </>
+  );
+}
+
+/** Who holds what those in the queue wait for, and for how long already. */
+function Holders(props: {
+  snapshot: ISnapshot;
+  trans: TranslationBundle;
+}): React.ReactElement | null {
+  const { snapshot, trans } = props;
+  const words = holdersOf(snapshot.active).map(({ user, gpus, heldS }) =>
+    trans.__(
+      '%1: %2 for %3',
+      person(trans, user, snapshot.me),
+      trans._n('%1 GPU', '%1 GPUs', gpus),
+      formatAge(heldS)
+    )
+  );
+  if (words.length === 0) {
+    return null;
+  }
+  const text = trans.__('Held by %1', words.join(', '));
+  return (
+    <p className="jp-GpuRelease-holders" title={text}>
+      {text}
+    </p>
   );
 }
 
@@ -96,7 +126,7 @@ function facts(share: IQueueShare, trans: TranslationBundle): string {
     share.used,
     share.fair_share
   );
-  return [used, trans.__('%1 wait', share.waiting_runs)].join(' · ');
+  return [used, trans.__('%1 queued', share.waiting_runs)].join(' · ');
 }
 
 interface IWaitProps {
@@ -117,8 +147,7 @@ function Wait(props: IWaitProps): React.ReactElement {
           {item.row.position ?? '–'}
         </span>
         <span className="jp-GpuRelease-title" title={item.row.run}>
-          {item.row.user}
-          {item.mine && ` (${trans.__('you')})`}
+          {person(trans, item.row.user, props.snapshot.me)}
         </span>
         <span className="jp-GpuRelease-when">
           {trans._n('%1 GPU', '%1 GPUs', item.row.gpus)}
@@ -196,10 +225,15 @@ function queueItems(
   ];
 }
 
-function spoken(row: IQueueRow, trans: TranslationBundle): string {
+function spoken(row: IQueueRow, me: string, trans: TranslationBundle): string {
   const place = trans.__('place %1', row.position ?? '–');
   const gpus = trans._n('%1 GPU', '%1 GPUs', row.gpus);
-  return [place, row.user, gpus, second(row, false, trans)].join(', ');
+  return [
+    place,
+    person(trans, row.user, me),
+    gpus,
+    second(row, false, trans)
+  ].join(', ');
 }
 
 function second(

@@ -3,12 +3,18 @@ import * as React from 'react';
 import { matches } from '../model/sorting';
 import { ActionRunner, runTarget } from '../model/actions';
 import { IRunRow, isTerminal, waits } from '../model/types';
-import { baseName, errorText, formatBytes, formatDuration } from '../format';
+import {
+  baseName,
+  errorText,
+  formatAge,
+  formatBytes,
+  formatSeconds
+} from '../format';
 import { RUN_ICONS } from '../icons';
 import { GpuModel, IFeedback } from '../model/model';
 import { Action, runActions } from '../model/permissions';
 import { ISnapshot } from '../model/snapshot';
-import { runLabel } from '../labels';
+import { runHint, runLabel } from '../labels';
 import {
   Fact,
   Facts,
@@ -139,7 +145,7 @@ function line(run: IRunRow, trans: TranslationBundle): string {
   if (!isTerminal(run.state)) {
     return [gpus, run.gpu_name ?? ''].filter(Boolean).join(' · ');
   }
-  const held = trans.__('held %1', formatDuration(run.held_s));
+  const held = trans.__('held %1', formatSeconds(run.held_s));
   if (run.state === 'cancelled') {
     const word = runLabel(trans, run.state);
     return [word, gpus, run.granted_at ? held : ''].filter(Boolean).join(' · ');
@@ -149,7 +155,7 @@ function line(run: IRunRow, trans: TranslationBundle): string {
   }
   const free =
     run.release_ms !== null
-      ? trans.__('free after %1 ms', Math.round(run.release_ms))
+      ? trans.__('free after %1', formatSeconds(run.release_ms / 1000))
       : '';
   return [gpus, held, free].filter(Boolean).join(' · ');
 }
@@ -163,11 +169,10 @@ function factsOf(run: IRunRow, trans: TranslationBundle): Fact[] {
   };
   add(trans.__('Notebook'), run.notebook);
   add(trans.__('Run'), run.run);
-  add(trans.__('Waited'), formatDuration(run.queued_s));
-  add(trans.__('Held'), run.granted_at ? formatDuration(run.held_s) : '');
+  add(trans.__('Queued'), formatSeconds(run.queued_s));
+  add(trans.__('Held'), run.granted_at ? formatSeconds(run.held_s) : '');
   if (run.release_ms !== null) {
-    const ms = `${run.release_ms.toFixed(0)} ms`;
-    add(trans.__('Free after'), ms);
+    add(trans.__('Free after'), formatSeconds(run.release_ms / 1000));
   }
   add(trans.__('GPU type'), run.gpu_name ?? '');
   add(trans.__('On'), (run.hosts ?? []).join(', '));
@@ -214,7 +219,7 @@ function RunRow(props: IRunRowProps): React.ReactElement {
       <div className="jp-GpuRelease-head" onClick={props.onToggle}>
         <Icon
           icon={RUN_ICONS[run.state]}
-          label={runLabel(trans, run.state)}
+          label={runHint(trans, run.state)}
           kind={run.state}
         />
         <span className="jp-GpuRelease-title" title={run.notebook || run.run}>
@@ -260,6 +265,6 @@ function RunWhen(props: {
     );
   }
   const ended = run.finished_at ?? run.gone_at ?? run.submitted_at;
-  const ago = formatDuration(Math.max(0, at - ended));
+  const ago = formatAge(Math.max(0, at - ended));
   return <>{trans.__('%1 ago', ago)}</>;
 }

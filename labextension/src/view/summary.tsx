@@ -9,7 +9,7 @@ interface ISummaryProps {
   trans: TranslationBundle;
 }
 
-/** The whole at a glance: free, in use, waiting; and which cluster this is. */
+/** The whole at a glance: free, in use, queued; and which cluster this is. */
 export function Summary(props: ISummaryProps): React.ReactElement {
   const { snapshot, trans } = props;
   const { counts, queue } = snapshot;
@@ -28,14 +28,11 @@ export function Summary(props: ISummaryProps): React.ReactElement {
         {isClusterKnown && (
           <Tile
             value={counts.waiting}
-            label={trans.__('waiting')}
-            note={place ? trans.__('you: no. %1', place) : ''}
+            label={trans.__('queued')}
+            note={place ? trans.__('you: place %1', place) : ''}
             hint={
               place
-                ? trans.__(
-                    'Your first run is number %1 of those that wait',
-                    place
-                  )
+                ? trans.__('Your first run has place %1 in the queue', place)
                 : undefined
             }
           />

@@ -1,7 +1,7 @@
 import { LabIcon } from '@jupyterlab/ui-components';
 import type { TranslationBundle } from '@jupyterlab/translation';
 import * as React from 'react';
-import { formatCountdown, formatDuration } from '../format';
+import { formatAge, formatCountdown } from '../format';
 import { ISample, sparklinePoints } from '../model/utilization';
 import type { IFeedback } from '../model/model';
 
@@ -140,9 +140,9 @@ export function Age({
   seconds: number;
   at: number;
 }): React.ReactElement {
-  const now = useNow(seconds < 60 ? 1000 : 10_000);
+  const now = useNow(seconds < 600 ? 1000 : 10_000);
   const age = seconds + Math.max(0, now - at);
-  return <span className="jp-GpuRelease-age">{formatDuration(age)}</span>;
+  return <span className="jp-GpuRelease-age">{formatAge(age)}</span>;
 }
 
 /** What is left until `until`. */

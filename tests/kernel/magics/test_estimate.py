@@ -28,8 +28,8 @@ def waiting(gpus: int, start_estimate_s: float | None = None) -> QueueRow:
     [
         (cluster(free=2), 2, "it would start at once"),
         (cluster(free=2), 0, "it would start at once"),
-        (cluster(free=1), 2, "it would wait at position 1"),
-        (cluster(free=2, waiting=[waiting(4)]), 1, "at position 2 (ahead of it: 4 simulated GPUs)"),
+        (cluster(free=1), 2, "it would be queued at place 1"),
+        (cluster(free=2, waiting=[waiting(4)]), 1, "at place 2 (ahead of it: 4 simulated GPUs)"),
         (cluster(free=2, waiting=[waiting(4, 29.5)]), 1, "not before 30 s from now"),
         (cluster(free=4), 5, "it would be refused, this cluster has only 4"),
     ],
@@ -76,6 +76,6 @@ def test_what_would_be_sent():
         held_back=["api_key"],
     )
     table = sent_table(prepared)
-    assert table.title == "To be sent: 3.0 MiB through the store"
+    assert table.title == "To be sent: 3 MiB through the store"
     assert [row[0] for row in table.rows] == ["X", "a", "device", "api_key"]
     assert sent_table(CapturedInputs()).title == "No names would be sent"

@@ -35,9 +35,10 @@ STATUS = {
 def test_status_tells_who_holds_and_who_waits():
     head, gpus, running, waiting = status_tables(msgspec.convert(STATUS, StatusDocument))
     assert repr(head) == "http://127.0.0.1:1: 4 simulated GPUs, 1 held, 3 free"
-    assert gpus.rows == [("box", "0", "sim", "1.0 GiB of 8.0 GiB", "40 %", "running", "ann", "r1")]
-    assert running.rows == [("r1", "ann", "running", "1", "3.0 s", "b.ipynb", "")]
-    assert waiting.rows == [("1", "r2", "bob", "2", "1 of 2 free", "")]
+    assert gpus.rows == [("box", "0", "sim", "1 of 8 GiB", "40 %", "running", "r1", "ann")]
+    assert running.rows == [("r1", "ann", "running", "1", "0 ms", "3 s", "b.ipynb")]
+    assert waiting.rows == [("1", "r2", "bob", "default", "normal", "2", "", "1 of 2 free")]
+    assert waiting.title == "Queued; ann holds 1 GPU for 3 s"
 
 
 def test_quiet_cluster_is_one_line():
@@ -63,7 +64,7 @@ def test_runs():
     document = RunsDocument(1, [failed, row(run="r2", state="cancelled", name="mine")])
     table = runs_table(document)
     assert table.title == "2 runs"
-    assert table.rows[0] == ("r3", "failed", "1", "", "100 ms", "2.0 s", "a, b", "y.ipynb", "ValueError: no")
+    assert table.rows[0] == ("r3", "failed", "1", "", "100 ms", "2 s", "a, b", "y.ipynb", "ValueError: no")
     assert table.rows[1][5:8] == ("", "", "mine")
     assert runs_table(document, most=1).title == "the newest 1 runs"
 

@@ -75,7 +75,7 @@ def test_what_did_not_change_stays_and_what_cannot_go_is_left(nb: Notebook) -> N
     trip = nb.ok("r = beside.lock, len(beside.big), beside._ABSENT is beside.add.__defaults__[0]")
     assert nb.ns["r"] == (None, 0, True)
     assert sorted(trip.prepared.notes) == [
-        "`beside.big` was set in the notebook and is not so in the cell: 3.0 MiB",
+        "`beside.big` was set in the notebook and is not so in the cell: 3 MiB",
         "`beside.lock` was set in the notebook and is not so in the cell: cannot pickle '_thread.lock' object",
     ]
     assert nb.ns["before"] == (sys.modules["beside"].log, sys.modules["beside"].lock)

@@ -58,7 +58,7 @@ def test_what_does_not_go_along_is_said_before(nb: Notebook) -> None:
     assert nb.ns["r"] == ["lr"]
     assert trip.prepared.warnings == [
         "`api_key` looks like a secret and is held back: --in +api_key sends it",
-        "this code looks names up by text, which could mean any; not sent: `lock` (cannot pickle '_thread.lock' object), `big` (1.0 MiB), "
+        "this code looks names up by text, which could mean any; not sent: `lock` (cannot pickle '_thread.lock' object), `big` (1 MiB), "
         "`many` (1.5 MiB) (--in +NAME sends one)",
     ]
     assert nb.ok("r = 'big' in list(globals())", implicit_bytes=1 << 18, include_more=["big"])

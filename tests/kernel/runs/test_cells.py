@@ -95,8 +95,8 @@ def test_waiting_is_said_in_one_line(kernel: Kernel, gateway: FakeGateway, until
     message = kernel.start("%%gpu_train --gpus 2 --name wait\npass")
     shown: list[dict[str, Any]] = []
     for words in (
-        "waiting for 2 simulated GPUs",  # not answered yet; what was asked for is known
-        "waiting for 2 simulated GPUs · position 3 · 0 of 2 free",
+        "queued for 2 simulated GPUs",  # not answered yet; what was asked for is known
+        "queued for 2 simulated GPUs · place 3 · 0 of 2 free",
         "running on box · 2 simulated GPUs · GPU 0",
     ):
         while not shown or shown[-1]["content"]["data"]["text/plain"] != words:

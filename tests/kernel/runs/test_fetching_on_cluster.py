@@ -62,10 +62,8 @@ def test_what_it_asks_for_comes_and_is_an_input_like_others(kernel: Kernel, clus
         60,
     )
     assert cell.reply["status"] == "ok", cell.traceback
-    assert "fetched if the cell asks for it: `made` (2.0 MiB), `big` (2.0 MiB), `alias` (2.0 MiB), " in cell.text(
-        "stderr"
-    )
-    assert "fetched while running: `big` (2.0 MiB)" in "".join(cell.plain())
+    assert "fetched if the cell asks for it: `made` (2 MiB), `big` (2 MiB), `alias` (2 MiB), " in cell.text("stderr")
+    assert "fetched while running: `big` (2 MiB)" in "".join(cell.plain())
     assert kernel.value("same") == "(True, True, 0.0)"
     facts = (
         "big is alias, big['x'] is x, float(x[0]), deep is big['deep'], deep, shared, big['l'] is shared, found is big"
@@ -97,7 +95,7 @@ def test_a_value_that_cannot_be_sent_is_named_and_another_still_comes(kernel: Ke
 def test_in_the_background_it_is_named_before(kernel: Kernel):
     kernel.run("import numpy as np\nbig = np.zeros(1 << 18)")
     cell = kernel.run("%%gpu_train --async\nfound = list(globals())", 60)
-    assert "not sent: `big` (2.0 MiB) (--in +NAME sends one)" in cell.text("stderr")
+    assert "not sent: `big` (2 MiB) (--in +NAME sends one)" in cell.text("stderr")
     assert "fetched" not in cell.text("stderr")
     kernel.run("%gpu_wait", 60)
 

@@ -53,7 +53,7 @@ def test_status_and_estimate(notebook: Kernel, until: Any):
     until(lambda: nobody in notebook.run("%gpu_status").plain()[0], "what other tests' kernels held is free")
     notebook.run("big = bytes(3 << 20)")
     sent, outlook = notebook.run("%%gpu_train --gpus 2 --estimate\nlen(big)").plain()
-    assert sent.startswith("To be sent: 3.0 MiB through the store")
+    assert sent.startswith("To be sent: 3 MiB through the store")
     assert outlook == "2 of 4 simulated GPUs wanted, 4 free: it would start at once"
     assert "0 held" in notebook.run("%gpu_status").plain()[0]
 

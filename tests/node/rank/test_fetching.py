@@ -180,8 +180,8 @@ def test_a_name_that_does_not_come_is_a_name_error_that_says_why(node: Node, big
     with answering(run, big=big, other=other) as kernel:
         assert run.wait().status == "ok", run.outcome.error
     assert run.text() == (
-        f"`big` (80.0 MiB) is in the notebook and was not sent ({big.error}): --in +big\n"
-        f"`other` (90.0 MiB) is in the notebook and was not sent ({(other or big).error}): --in +other\n"
+        f"`big` (80 MiB) is in the notebook and was not sent ({big.error}): --in +big\n"
+        f"`other` (90 MiB) is in the notebook and was not sent ({(other or big).error}): --in +other\n"
     )
     assert kernel.asked == [("big", 0), ("other", 0)][: 2 if other else 1], "who does not answer is not asked again"
 
@@ -205,7 +205,7 @@ def test_a_process_that_the_cell_forks_says_that_it_cannot_ask(node: Node) -> No
     )
     run = start(node, source)
     assert run.wait().status == "ok", run.outcome.error
-    assert "`big` (80.0 MiB) is in the notebook and was not sent (process" in run.text()
+    assert "`big` (80 MiB) is in the notebook and was not sent (process" in run.text()
     assert questions(run) == []
 
 

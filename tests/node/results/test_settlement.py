@@ -27,14 +27,14 @@ def test_lost_results_are_named() -> None:
     outcome = settled_outcome("r", IN_FILE, Settlement("lost", reason="killed"))
     assert (outcome.status, outcome.values, outcome.results) == ("lost", None, [])
     assert outcome.error is not None
-    assert outcome.error.evalue == "results of run r (model; 3.0 MiB) are lost: killed"
+    assert outcome.error.evalue == "results of run r (model; 3 MiB) are lost: killed"
 
 
 def test_the_users_own_error_stays_when_results_are_lost() -> None:
     failed = Outcome("error", error=ErrorInfo("ValueError", "bad"), values=IN_FILE.values, results=IN_FILE.results)
     outcome = settled_outcome("r", failed, Settlement("lost", reason="killed"))
     assert (outcome.status, outcome.error) == ("error", failed.error)
-    assert outcome.notes == ["results of run r (model; 3.0 MiB) are lost: killed"]
+    assert outcome.notes == ["results of run r (model; 3 MiB) are lost: killed"]
 
 
 def test_small_results_stay_usable_when_they_are_given_up() -> None:

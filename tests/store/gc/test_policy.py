@@ -41,7 +41,7 @@ def test_by_age_of_the_last_use() -> None:
         ("pinned", {"pinned": True}),
         ("held by a connected kernel", {"held": True}),
         ("not over", {"finished_at": None}),
-        ("reused within 24 h", {"reused_at": NOW - 0.9 * DAY}),
+        ("reused within 1 d", {"reused_at": NOW - 0.9 * DAY}),
         ("used within 1 h", {"finished_at": NOW - 3500}),
     ],
 )
@@ -79,8 +79,8 @@ def test_by_quota_the_least_recently_used_go_until_it_fits() -> None:
     runs = [results(n, n * DAY) for n in range(1, 6)] + [results(9, 99 * DAY, user="bob")]
     removals = choose_removals(runs, RetentionPolicy(quota_bytes=3 * GIB), NOW)
     assert [removal.run for removal in removals] == ["run-5", "run-4"]
-    assert removals[0].reason == "ann has 5.0 GiB of 3.0 GiB"
-    assert removals[1].reason == "ann has 4.0 GiB of 3.0 GiB"
+    assert removals[0].reason == "ann has 5 GiB of 3 GiB"
+    assert removals[1].reason == "ann has 4 GiB of 3 GiB"
 
 
 def test_what_may_not_go_counts_towards_the_quota() -> None:

@@ -20,3 +20,6 @@ export const PADDING = 6;
 export const SECTION = 48;
 /** the table of GPU-hours */
 export const USAGE = 91;
+
+/** The line above the queue: who holds what it waits for. */
+export const HOLDERS = 24;

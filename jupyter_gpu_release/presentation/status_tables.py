@@ -1,0 +1,47 @@
+"""Heads and rows of the tables of a cluster's status, for the command line and for magics."""
+
+from __future__ import annotations
+
+from ..protocol.rest import GpuRow, StatusDocument
+from ..units import format_part, format_percent, format_seconds
+from .wording import gpu_state, person, run_word
+
+Rows = list[tuple[str, ...]]
+
+
+def gpu_table(status: StatusDocument, now_s: float) -> tuple[tuple[str, ...], Rows]:
+    """All GPUs."""
+    rows: Rows = [(node.host, gpu.index, *_gpu(gpu, status.user, now_s)) for node in status.nodes for gpu in node.gpus]
+    return ("host", "GPU", "name", "memory", "busy", "state", "run", "user"), rows
+
+
+def _gpu(gpu: GpuRow, me: str, now_s: float) -> tuple[str, ...]:
+    memory = format_part(gpu.used_bytes, gpu.memory_bytes) if gpu.memory_bytes else ""
+    busy = "" if gpu.utilization is None else format_percent(gpu.utilization)
+    return gpu.name, memory, busy, gpu_state(gpu, now_s), gpu.run or "", person(gpu.user or "", me)
+
+
+def active_table(status: StatusDocument) -> tuple[tuple[str, ...], Rows]:
+    """Runs that have begun and are not over."""
+    queued = {row.run for row in status.queue}
+    rows: Rows = [
+        (
+            row.run, person(row.user, status.user), run_word(row.state), str(row.gpus), format_seconds(row.queued_s),
+            format_seconds(row.held_s), row.notebook.rpartition("/")[2] or row.name,
+        )
+        for row in status.runs
+        if row.run not in queued
+    ]  # fmt: skip
+    return ("run", "user", "state", "GPUs", "queued", "held", "notebook"), rows
+
+
+def queue_table(status: StatusDocument) -> tuple[tuple[str, ...], Rows]:
+    """Runs that wait, and why."""
+    rows: Rows = [
+        (
+            str(row.position or ""), row.run, person(row.user, status.user), row.queue, row.priority, str(row.gpus),
+            "" if row.start_estimate_s is None else format_seconds(row.start_estimate_s), row.reason,
+        )
+        for row in status.queue
+    ]  # fmt: skip
+    return ("place", "run", "user", "queue", "priority", "GPUs", "starts in", "why it waits"), rows

@@ -1,0 +1,21 @@
+import { holdsGpu, IActiveRow } from './types';
+
+/** Who holds how many GPUs in runs, and for how long the first of them. */
+export interface IHolder {
+  user: string;
+  gpus: number;
+  heldS: number;
+}
+
+/** By how many they hold. */
+export function holdersOf(active: readonly IActiveRow[]): IHolder[] {
+  const holders = new Map<string, IHolder>();
+  for (const { user, state, gpus, held_s } of active) {
+    if (holdsGpu(state) && gpus > 0) {
+      const known = holders.get(user) ?? { user, gpus: 0, heldS: 0 };
+      const heldS = Math.max(known.heldS, held_s);
+      holders.set(user, { user, gpus: known.gpus + gpus, heldS });
+    }
+  }
+  return [...holders.values()].sort((a, b) => b.gpus - a.gpus);
+}

@@ -1,0 +1,57 @@
+import { nullTranslator } from '@jupyterlab/translation';
+import * as format from '../src/format';
+import { gpuHint, gpuLabel, person, runHint, runLabel } from '../src/labels';
+import { GPU_STATES, RunState } from '../src/model/types';
+
+const trans = nullTranslator.load('');
+
+interface IWords {
+  run_states: Record<RunState, string>;
+  gpu_states: Record<string, string>;
+  people: [string, string, string][];
+  bytes: [number, string][];
+  parts: [number, number, string][];
+  seconds: [number, string][];
+  percent: [number, string][];
+  gpu_hours: [number, string][];
+}
+
+/** What the Python side is held to as well. */
+const WORDS = jest.requireActual<IWords>('../../tests/presentation/words.json');
+
+describe('words', () => {
+  it('of states are those of cells, receipts and the terminal', () => {
+    for (const [state, word] of Object.entries(WORDS.run_states)) {
+      const label = runLabel(trans, state as RunState);
+      expect(label.toLowerCase()).toBe(word);
+      expect(runHint(trans, state as RunState)).toMatch(`${label}: `);
+    }
+    expect(Object.keys(WORDS.gpu_states).sort()).toEqual(
+      [...GPU_STATES].sort()
+    );
+    for (const state of GPU_STATES) {
+      const label = gpuLabel(trans, state);
+      expect(label.toLowerCase()).toBe(WORDS.gpu_states[state]);
+      expect(gpuHint(trans, state)).toMatch(`${label}: `);
+    }
+  });
+
+  it('of people and numbers are those of Python', () => {
+    WORDS.people.forEach(([user, me, word]) =>
+      expect(person(trans, user, me)).toBe(word)
+    );
+    WORDS.parts.forEach(([used, total, words]) =>
+      expect(format.formatPart(used, total)).toBe(words)
+    );
+    const functions = {
+      bytes: format.formatBytes,
+      seconds: format.formatSeconds,
+      percent: format.formatPercent,
+      gpu_hours: format.formatGpuHours
+    };
+    for (const [name, write] of Object.entries(functions)) {
+      const vectors = WORDS[name as keyof typeof functions];
+      vectors.forEach(([given, words]) => expect(write(given)).toBe(words));
+    }
+  });
+});
