@@ -32,7 +32,8 @@ from ..protocol.rest import Health
 from ..protocol.runs import RunRequest, RunView
 from ..protocol.session import PROTOCOL, Welcome
 from ..protocol.states import RunState, is_run_id
-from ..scheduling.constraints import impossible
+from ..scheduling.asks import to_run
+from ..scheduling.plugins.impossible import impossible
 from ..scheduling.queues.admission import Admission, admit
 from ..store.event_log import read_events
 from ..store.layout import RunPaths
@@ -106,9 +107,12 @@ class GatewayService(RunListener, LeaseListener, NodeListener, SessionListener):
         # runs on it
         releaser = LeaseReleaser(self.leases, self.nodes, self.ray_leases, self.ledger)
         self.warm = WarmLeases(self.leases, self.nodes, self.ledger, self.sessions, releaser, self, config.max_keep_s)
+        self.queue_rules = QueueRules(
+            config.queues, config.cluster, self.engine, self.ledger, self.store_threads, self.on_queues_changed
+        )
         self.lifecycle = Lifecycle(
             self.runs, self.nodes, self.leases, self.manifests, self.warm, self.ray_leases, releaser,
-            LeaseRecorder(self.runs, self.nodes, self.ledger),
+            LeaseRecorder(self.runs, self.nodes, self.ledger), self.queue_rules,
         )  # fmt: skip
         self.fetches = Fetches(self.nodes, self.ledger, self.sessions.may_answer)
         # what is left of them
@@ -116,9 +120,6 @@ class GatewayService(RunListener, LeaseListener, NodeListener, SessionListener):
         self.holds = ResultHolds(self.engine, self.ledger, self.sessions)
         self.result_collector = ResultCollector(
             Path(config.store), self.engine, self.ledger, self.runs, self.holds, self.store_threads
-        )
-        self.queue_rules = QueueRules(
-            config.queues, config.cluster, self.engine, self.ledger, self.store_threads, self.on_queues_changed
         )
         self.tokens = TokenBook([])
         self.audit = AuditLog(Path(config.home) / "log" / "audit.jsonl")
@@ -220,7 +221,7 @@ class GatewayService(RunListener, LeaseListener, NodeListener, SessionListener):
                 hint="send a number of seconds, and the request through the kernel's session",
             )
         await self._wait_for_agent()
-        reason = impossible(ask, self.nodes.states(self.leases))
+        reason = impossible(to_run(request.run, ask), self.nodes.scheduled())
         if reason is not None:
             raise ImpossibleAskError(reason, hint="ask for what the cluster has: `jupyter gpu status`")
         if request.imports and (missing := await missing_imports(self.nodes, request.imports)):

@@ -35,6 +35,28 @@ class NoRoom:
     gpus_per_rank: int
     free: int
     total: int
+    #: of what is not free, kept by kernels for their next cells
+    kept: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class NoCpus:
+    """No node that is up has that many CPUs free now."""
+
+    cpus: int
+    free: int
+
+
+@dataclass(frozen=True, slots=True)
+class Away:
+    """Nodes that fit do not answer just now, and are expected back."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Coming:
+    """Its GPUs are being given back by somebody else just now."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,9 +96,11 @@ class NotYet:
     """A node that would do has room, but is kept for whoever is ahead, or was not looked at by these actions."""
 
     ahead: str = ""
+    #: whose run that is
+    user: str = ""
 
 
-Cause = NoRoom | OverMax | OverUserMax | OverGuarantee | NeverFits | NotYet
+Cause = NoRoom | NoCpus | Away | Coming | OverMax | OverUserMax | OverGuarantee | NeverFits | NotYet
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,3 +114,45 @@ class Wait:
 
 
 Decision = Start | Yield | Wait
+
+
+@dataclass(frozen=True, slots=True)
+class Slot:
+    """The part of a lease on one node: whole GPUs, and CPUs for a run without GPUs."""
+
+    node: str
+    gpus: int
+    cpus: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Grant:
+    """Start a run on exactly these slots; ``lease``: they are those of this warm lease, which is handed over."""
+
+    run: str
+    placement: tuple[Slot, ...]
+    lease: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Promise:
+    """A run is next on these slots, as soon as those who are giving them back have done so."""
+
+    run: str
+    placement: tuple[Slot, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Expire:
+    """A run has waited as long as it may (``--wait``)."""
+
+    run: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Release:
+    """Give a warm lease back, for ``reason`` in words."""
+
+    lease: str
+    reason: str

@@ -113,6 +113,11 @@ class Estimates:
         campaign.running += 1
         campaign.starts_s += now_s
 
+    def put_back(self, campaign: Campaign, started_s: float) -> None:
+        """Forget a start that came to nothing."""
+        campaign.running -= 1
+        campaign.starts_s -= started_s
+
     def ended(self, campaign: Campaign, started_s: float, duration_s: float) -> None:
         """Learn from a run that has ended."""
         campaign.running -= 1

@@ -9,7 +9,7 @@ from collections import deque
 from dataclasses import dataclass
 
 from .estimates import Campaign, Estimates, median_error
-from .state import Forecast
+from .state import WrittenForecast
 from .workload import Run
 
 
@@ -85,8 +85,11 @@ class _Sums:
         return self._total - self._before(ordinal + 1)
 
 
-class LearnedForecast(Forecast):
-    """Expectations learned from runs that have ended; told of every submission, start and end."""
+class LearnedForecast(WrittenForecast):
+    """Expectations learned from runs that have ended; told of every submission, start and end.
+
+    Of a run that it was not told of it says what that run carries itself.
+    """
 
     def __init__(self, gpus: int, settings: OrderSettings | None = None) -> None:
         self._gpus = gpus
@@ -119,9 +122,27 @@ class LearnedForecast(Forecast):
         self._overdue = None
         return str(campaign.number)
 
+    def resize(self, gpus: int) -> None:
+        """Note that the pool has another number of GPUs."""
+        self._gpus = max(gpus, 1)
+
+    def knows(self, run: str) -> bool:
+        """Tell if a run was submitted and has not ended."""
+        return run in self._runs
+
+    def has_started(self, run: str) -> bool:
+        """Tell if a run was started and has not ended."""
+        return run in self._runs and self._runs[run].started_s is not None
+
+    def campaign_of(self, run: str) -> str:
+        """The name of a run's campaign."""
+        return str(self._runs[run].campaign.number)
+
     def started(self, run: str, now_s: float) -> None:
         """Note a start."""
-        known = self._runs[run]
+        known = self._runs.get(run)
+        if known is None or known.started_s is not None:
+            return
         known.started_s = now_s
         known.expected_s = self._estimates.expected_s(known.campaign, now_s)
         self._estimates.started(known.campaign, now_s)
@@ -129,11 +150,24 @@ class LearnedForecast(Forecast):
         self._held_since.add(known.ordinal, known.gpus * now_s)
         self._overdue = None
 
+    def put_back(self, run: str) -> None:
+        """A run that was started waits again in its old place, and nothing is learned from that."""
+        known = self._runs[run]
+        if known.started_s is None:
+            return
+        self._held.add(known.ordinal, -known.gpus)
+        self._held_since.add(known.ordinal, -known.gpus * known.started_s)
+        self._estimates.put_back(known.campaign, known.started_s)
+        known.started_s, self._overdue = None, None
+        waiting = self._by_size[known.gpus]
+        if (known.ordinal, run) not in waiting:
+            self._by_size[known.gpus] = deque(sorted([*waiting, (known.ordinal, run)]))
+
     def ended(self, run: str, now_s: float) -> None:
         """Learn from a run that has ended; one that never started is forgotten."""
-        known = self._runs.pop(run)
+        known = self._runs.pop(run, None)
         self._overdue = None
-        if known.started_s is None:
+        if known is None or known.started_s is None:
             return
         duration_s = now_s - known.started_s
         work = known.gpus * duration_s
@@ -165,7 +199,9 @@ class LearnedForecast(Forecast):
         """Overdue runs first, by age; then by waiting time over expected work."""
         if run.run in self.overdue(now_s):
             return (0.0, run.submitted_at)
-        s, known = self._settings, self._runs[run.run]
+        s, known = self._settings, self._runs.get(run.run)
+        if known is None:
+            return super().rank(run, now_s)
         expected_s = self._estimates.expected_s(known.campaign, now_s)
         work = min(expected_s * known.gpus**s.gang_exponent, self._small_work) / self._small_work
         key = (now_s - known.submit_s + s.head_start_s) / max(work, 1e-12) ** s.sharpness
@@ -176,12 +212,18 @@ class LearnedForecast(Forecast):
 
     def expected_s(self, run: Run, now_s: float) -> float | None:
         """Time that a waiting run is expected to take, at most its limit."""
-        expected_s = self._estimates.expected_s(self._runs[run.run].campaign, now_s)
+        known = self._runs.get(run.run)
+        if known is None:
+            return super().expected_s(run, now_s)
+        expected_s = self._estimates.expected_s(known.campaign, now_s)
         return expected_s if run.limit_s is None else min(expected_s, run.limit_s)
 
     def remaining_s(self, run: Run, started_at: float, now_s: float) -> float | None:
         """Time until a running run is expected to have ended, on the long side: so more may slip in before."""
-        left_s = _LONG_SIDE * self._estimates.remaining_s(self._runs[run.run].campaign, started_at, now_s)
+        known = self._runs.get(run.run)
+        if known is None:
+            return super().remaining_s(run, started_at, now_s)
+        left_s = _LONG_SIDE * self._estimates.remaining_s(known.campaign, started_at, now_s)
         return left_s if run.limit_s is None else min(left_s, max(0.0, started_at + run.limit_s - now_s))
 
     def overdue(self, now_s: float) -> frozenset[str]:

@@ -35,6 +35,10 @@ class Nodes:
         #: nodes where some are coming
         self.awaiting: set[str] = set()
         self.total = sum(self.free.values())
+        #: nodes that do not answer just now, and why, in words: they have no room, and whoever needs them waits
+        self.away: dict[str, str] = {}
+        #: GPUs and CPUs that are nobody's to give: of other programs, or of nodes that are away
+        self.outside: dict[str, tuple[int, int]] = {}
         self.groups: list[Group] = []
         self._group: dict[str, Group] = {}
         self._make_groups()
@@ -86,6 +90,19 @@ class Nodes:
             self.awaiting.add(name)
         else:
             self.awaiting.discard(name)
+
+    def set_outside(self, name: str, others: int, away: str = "") -> None:
+        """Note what other programs use on a node (thousandths), and why it does not answer just now, if so."""
+        node = self.by_name[name]
+        taken = (node.gpus, node.cpus) if away else (others, 0)
+        before = self.outside.get(name, (0, 0))
+        if taken != before:
+            self.take(name, taken[0] - before[0], taken[1] - before[1])
+            self.outside[name] = taken
+        if away:
+            self.away[name] = away
+        else:
+            self.away.pop(name, None)
 
     def room(self, name: str, *, soon: bool) -> int:
         """Thousandths that are free on a node; ``soon``: once those who yield have gone."""

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from .decisions import (
+    Away,
     Cause,
+    Coming,
     Decision,
     NeverFits,
+    NoCpus,
     NoRoom,
     NotYet,
     OverGuarantee,
@@ -14,20 +17,28 @@ from .decisions import (
     Wait,
     Yield,
 )
-from .queues.tree import UNLIMITED
+from .queues.tree import DEFAULT_QUEUE, UNLIMITED
 from .workload import GPU
 
 
 def explain(decision: Decision) -> str:
     """One sentence for whoever waits, starts or steps aside."""
     if isinstance(decision, Wait):
-        return f"{ordinal(decision.position)} in {decision.queue}: {because(decision.cause)}"
+        return _why_it_waits(decision)
     if isinstance(decision, Yield):
         return _why_it_yields(decision)
     where = ", ".join(dict.fromkeys(node for _, node in decision.ranks))
     if decision.promised:
         return f"starts on {where} when those who yield have gone{_BY.get(decision.action, '')}"
     return f"starts on {where}"
+
+
+def _why_it_waits(wait: Wait) -> str:
+    if isinstance(wait.cause, NeverFits):
+        return because(wait.cause)
+    queue = "the queue" if wait.queue == DEFAULT_QUEUE else wait.queue
+    place = "next" if wait.position == 1 else ordinal(wait.position)
+    return f"{place} in {queue}: {because(wait.cause)}"
 
 
 _BY = {
@@ -53,6 +64,12 @@ def because(cause: Cause) -> str:
     match cause:
         case NoRoom():
             return _no_room(cause)
+        case NoCpus():
+            return f"needs {cause.cpus} CPU{'' if cause.cpus == 1 else 's'}, {cause.free} free"
+        case Away():
+            return cause.reason
+        case Coming():
+            return "its GPUs are being given back"
         case OverMax():
             return f"queue {cause.queue} has its maximum of {gpus(cause.max)}"
         case OverUserMax():
@@ -63,7 +80,14 @@ def because(cause: Cause) -> str:
         case NeverFits():
             return f"others go first until a node that fits is up: {cause.lack}"
         case NotYet():
-            return f"what is free is kept for {cause.ahead}, which would start later" if cause.ahead else "has to wait"
+            return _not_yet(cause)
+
+
+def _not_yet(cause: NotYet) -> str:
+    if not cause.ahead:
+        return "others go first"
+    whose = f"{cause.user}'s run ahead of it" if cause.user else cause.ahead
+    return f"what is free is kept for {whose}, which would start later"
 
 
 def _no_room(cause: NoRoom) -> str:
@@ -71,7 +95,8 @@ def _no_room(cause: NoRoom) -> str:
     needs = each if cause.ranks == 1 else f"{cause.ranks} × {each} together"
     scattered = " (not together)" if cause.free >= cause.ranks * cause.gpus_per_rank else ""
     are = "is" if cause.free == GPU else "are"
-    return f"needs {needs}, {cause.free / GPU:g} of {cause.total / GPU:g} {are} free{scattered}"
+    kept = f", {cause.kept / GPU:g} {'is' if cause.kept == GPU else 'are'} kept for other cells" if cause.kept else ""
+    return f"needs {needs}, {cause.free / GPU:g} of {cause.total / GPU:g} {are} free{scattered}{kept}"
 
 
 def gpus(thousandths: int) -> str:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from .actions.allocate import allocate
 from .actions.backfill import backfill
 from .actions.consolidate import consolidate
 from .actions.preempt import preempt
 from .actions.reclaim import reclaim
-from .decisions import Decision, Start, Wait, Yield
+from .decisions import Cause, Coming, Decision, NeverFits, Start, Wait, Yield
 from .plugins import run_order
 from .plugins.vetoes import cause
 from .state import ClusterSnapshot, Job, State
@@ -46,13 +46,19 @@ def run_actions(state: State, now_s: float) -> list[Start | Yield]:
     return [decision for name in state.policy.actions for decision in ACTIONS[name](state, shares, now_s)]
 
 
-def waits(state: State, now_s: float) -> Iterator[Wait]:
-    """Position and cause of each run that has not all that it needs."""
+def waits(state: State, now_s: float, promised: Sequence[Job] = ()) -> Iterator[Wait]:
+    """Position and cause of each run that has not all that it needs: first those for which GPUs are coming
+    (``promised``), last those for which there is no node at all.
+    """
     key = run_order.keys(state, now_s)
-    by_queue: dict[str, list[Job]] = {}
+    by_queue: dict[str, list[tuple[tuple[object, ...], Job, Cause]]] = {}
+    for job in promised:
+        by_queue.setdefault(job.run.queue, []).append(((0, key(job), job.ordinal), job, Coming()))
     for job in state.waiting():
-        by_queue.setdefault(job.run.queue, []).append(job)
-    for queue, jobs in by_queue.items():
-        jobs.sort(key=lambda job: (key(job), job.ordinal))
-        for position, job in enumerate(jobs, start=1):
-            yield Wait(job.run.run, queue, position, cause(state, job))
+        why = cause(state, job)
+        place = 2 if isinstance(why, NeverFits) else 1
+        by_queue.setdefault(job.run.queue, []).append(((place, key(job), job.ordinal), job, why))
+    for queue, found in by_queue.items():
+        found.sort(key=lambda entry: entry[0])
+        for position, (_, job, why) in enumerate(found, start=1):
+            yield Wait(job.run.run, queue, position, why)

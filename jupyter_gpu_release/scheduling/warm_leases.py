@@ -2,152 +2,177 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-import msgspec
-
-from ..protocol.runs import ResourceAsk
-from .constraints import suits
-from .snapshot import NodeState, QueuedRun, Release, Slot, WarmLease
+from .asks import shape
+from .decisions import Release, Slot
+from .nodes import Group, Nodes
+from .placement import find_places, suits
+from .plugins.vetoes import veto
+from .state import Job, State
+from .workload import GPU, Run
 
 if TYPE_CHECKING:
     from ..protocol.runs import Outcome
 
-#: where an ask would be placed on these nodes now
-PlacementFn = Callable[[ResourceAsk, tuple[NodeState, ...]], tuple[Slot, ...] | None]
+
+@dataclass(frozen=True, slots=True)
+class Asker:
+    """Facts about whoever asks for a run. ``detached``: nobody sits before it; ``wait_s``: ``--wait``."""
+
+    session: str = ""
+    detached: bool = False
+    wait_s: float | None = None
 
 
-def split_ended(warm: Iterable[WarmLease], now_s: float) -> tuple[list[Release], list[WarmLease]]:
-    """Split off the leases whose time is over."""
-    leases = list(warm)
-    over = [Release(lease.lease, "its time is over") for lease in leases if lease.until_s <= now_s]
-    return over, [lease for lease in leases if lease.until_s > now_s]
+@dataclass(frozen=True, slots=True)
+class KeepTerms:
+    """Terms on which a kernel (its session) keeps a lease between two of its cells."""
+
+    session: str
+    until_s: float
+    #: only while nobody else waits for them
+    auto: bool = False
 
 
-def fits(ask: ResourceAsk, lease: WarmLease, nodes: Sequence[NodeState]) -> bool:
-    """Tell if ``ask`` can have the lease as it is: the same number of GPUs, spread the same way, on nodes that suit."""
-    by_id = {node.node: node for node in nodes}
-    return _shape(ask) == _shape(lease.ask) and all(
-        (node := by_id.get(slot.node)) is not None and node.schedulable and suits(ask, node) for slot in lease.slots
-    )
+@dataclass(frozen=True, slots=True)
+class HeldLease:
+    """GPUs and CPUs that a run holds, that it gives back, or that its kernel keeps on ``terms``."""
+
+    lease: str
+    run: Run
+    slots: tuple[Slot, ...]
+    started_at: float | None = None
+    #: they are free in a moment
+    is_coming: bool = False
+    terms: KeepTerms | None = None
+
+    @property
+    def gpus(self) -> int:
+        """GPUs on all nodes."""
+        return sum(slot.gpus for slot in self.slots)
 
 
-def _shape(ask: ResourceAsk) -> ResourceAsk:
-    """The ask without what concerns the nodes' properties and the processes, which may differ from cell to cell."""
-    return msgspec.structs.replace(
-        ask,
-        ranks=1,
-        ps=0,
-        evaluator=False,
-        cpus=None,
-        memory_bytes=None,
-        gpu_type=None,
-        min_gpu_memory_bytes=None,
-        labels={},
-    )
+#: leases that are kept, with their terms
+Warm = Sequence[tuple[HeldLease, KeepTerms]]
 
 
-def own_lease(queued: QueuedRun, warm: Iterable[WarmLease], nodes: Sequence[NodeState]) -> WarmLease | None:
+def fits(run: Run, lease: HeldLease, nodes: Nodes) -> bool:
+    """Tell if a run can have the lease as it is: the same number of GPUs, spread the same way, on nodes that suit."""
+    return shape(run) == shape(lease.run) and all(_is_there(run, slot.node, nodes) for slot in lease.slots)
+
+
+def _is_there(run: Run, name: str, nodes: Nodes) -> bool:
+    node = nodes.by_name.get(name)
+    return node is not None and name not in nodes.away and suits(run, node)
+
+
+def own_lease(state: State, job: Job, session: str, warm: Warm) -> HeldLease | None:
     """The lease that the run's own kernel keeps for it; of several the one that would end first."""
-    own = [lease for lease in warm if queued.session and lease.session == queued.session]
-    fitting = [lease for lease in own if fits(queued.ask, lease, nodes)]
-    return min(fitting, key=lambda lease: lease.until_s, default=None)
+    own = [(lease, terms) for lease, terms in warm if session and terms.session == session]
+    fitting = [(terms.until_s, lease.lease, lease) for lease, terms in own if fits(job.run, lease, state.nodes)]
+    if not fitting:
+        return None
+    lease = min(fitting, key=lambda found: found[:2])[2]
+    # what it holds counts in its own queue already
+    return lease if lease.run.queue == job.run.queue or veto(state, job) is None else None
 
 
 @dataclass(frozen=True)
 class Recall:
     """The leases that a run takes back when it is next in the queue. ``whole``: a lease that it can have as it is."""
 
-    whole: WarmLease | None = None
-    given_up: tuple[WarmLease, ...] = ()
-    #: with what is given up (or is being given back already) it can start
+    whole: HeldLease | None = None
+    given_up: tuple[HeldLease, ...] = ()
+    #: with what is given up it can start
     is_enough: bool = False
-
-    @property
-    def leases(self) -> Collection[str]:
-        """Names of the leases that are somebody else's from now on."""
-        return {lease.lease for lease in (*self.given_up, *([self.whole] if self.whole else []))}
 
     def releases(self, user: str) -> list[Release]:
         """The decisions."""
-        return [
-            Release(lease.lease, "another run of its user needs it" if lease.user == user else "somebody waits for it")
-            for lease in self.given_up
-        ]
+        own, others = "another run of its user needs it", "somebody waits for it"
+        return [Release(lease.lease, own if lease.run.user == user else others) for lease in self.given_up]
 
 
-def recall(queued: QueuedRun, warm: Iterable[WarmLease], nodes: tuple[NodeState, ...], place: PlacementFn) -> Recall:
+def recall(state: State, job: Job, groups: Sequence[Group], asker: Asker, warm: Warm) -> Recall:
     """The leases that help a blocked run: kept GPUs of its own user first, then those that are kept while nobody waits.
 
-    When nothing is enough, what is kept on the node that comes nearest is given up all the same: others' cells must
-    not go on overtaking the run there.
+    ``groups``: the nodes that it waits for. When nothing is enough, what is kept on the node that comes nearest is
+    given up all the same: others' cells must not go on overtaking the run there.
     """
-    coming = tuple(replace(node, gpus_free=node.gpus_free + node.gpus_coming) for node in nodes)
-    if place(queued.ask, coming) is not None:
-        return Recall(is_enough=True)
-    helpful = [lease for lease in warm if _may_take(queued, lease) and _helps(queued.ask, lease, nodes)]
-    helpful.sort(key=lambda lease: (lease.user != queued.user, sum(slot.gpus for slot in lease.slots), lease.until_s))
-    whole = next((lease for lease in helpful if fits(queued.ask, lease, nodes)), None)
+    run = job.run
+    helpful = [
+        (lease.run.user != run.user, lease.gpus, terms.until_s, lease.lease, lease)
+        for lease, terms in warm
+        if _may_take(run, asker, lease, terms) and _helps(state, run, groups, lease)
+    ]
+    leases = [found[-1] for found in sorted(helpful, key=lambda found: found[:-1])]
+    whole = next((lease for lease in leases if fits(run, lease, state.nodes)), None)
     if whole is not None:
         return Recall(whole, is_enough=True)
-    enough = _least(queued.ask, helpful, coming, place)
-    return Recall(None, enough, is_enough=True) if enough else Recall(None, _nearest(helpful, coming))
+    enough = _least(state, job, groups, leases)
+    return Recall(None, enough, is_enough=True) if enough else Recall(None, _nearest(state, leases))
 
 
-def _may_take(queued: QueuedRun, lease: WarmLease) -> bool:
+def _may_take(run: Run, asker: Asker, lease: HeldLease, terms: KeepTerms) -> bool:
     """Tell if a run may take a lease. Users at a cell must not wait for GPUs kept for them. A detached run can wait for
     some minutes, and would have them for hours where another notebook's next cell was promised them.
     """
-    if lease.auto:
+    if terms.auto:
         return True
-    return lease.user == queued.user and (not queued.detached or lease.session == queued.session)
+    return lease.run.user == run.user and (not asker.detached or terms.session == asker.session)
 
 
-def _helps(ask: ResourceAsk, lease: WarmLease, nodes: Sequence[NodeState]) -> bool:
-    places = {slot.node for slot in lease.slots}
-    return ask.gpus > 0 and any(node.node in places and node.schedulable and suits(ask, node) for node in nodes)
+def _helps(state: State, run: Run, groups: Sequence[Group], lease: HeldLease) -> bool:
+    names = [slot.node for slot in lease.slots if slot.node in state.nodes.by_name]
+    waited_for = any(state.nodes.group(name) in groups for name in names if name not in state.nodes.away)
+    return run.gpus_per_rank > 0 and waited_for
 
 
-def _least(
-    ask: ResourceAsk, helpful: list[WarmLease], nodes: tuple[NodeState, ...], place: PlacementFn
-) -> tuple[WarmLease, ...]:
+def _least(state: State, job: Job, groups: Sequence[Group], helpful: Sequence[HeldLease]) -> tuple[HeldLease, ...]:
     """The first of ``helpful`` that are enough together, without those that turn out not to be needed."""
-    chosen: list[WarmLease] = []
+    chosen: list[HeldLease] = []
     for lease in helpful:
         chosen.append(lease)
-        if place(ask, without(nodes, chosen)) is not None:
+        if _would_fit(state, job, groups, chosen):
             break
     else:
         return ()
     for lease in list(chosen):
         rest = [other for other in chosen if other is not lease]
-        if place(ask, without(nodes, rest)) is not None:
+        if _would_fit(state, job, groups, rest):
             chosen = rest
     return tuple(chosen)
 
 
-def _nearest(helpful: list[WarmLease], nodes: tuple[NodeState, ...]) -> tuple[WarmLease, ...]:
+def _would_fit(state: State, job: Job, groups: Sequence[Group], leases: Iterable[HeldLease]) -> bool:
+    with without(state, leases):
+        return find_places(state, job, soon=True, groups=groups) is not None
+
+
+@contextmanager
+def without(state: State, leases: Iterable[HeldLease]) -> Iterator[None]:
+    """Let what these leases hold be free for a while."""
+    slots = [slot for lease in leases for slot in lease.slots if slot.node in state.nodes.by_name]
+    for slot in slots:
+        state.nodes.take(slot.node, -slot.gpus * GPU, -slot.cpus)
+    try:
+        yield
+    finally:
+        for slot in slots:
+            state.nodes.take(slot.node, slot.gpus * GPU, slot.cpus)
+
+
+def _nearest(state: State, helpful: Sequence[HeldLease]) -> tuple[HeldLease, ...]:
+    """The leases on the node that would have most room then."""
     if not helpful:
         return ()
-    places = {slot.node for lease in helpful for slot in lease.slots}
-    freed = [node for node in without(nodes, helpful) if node.node in places]
-    best = max(freed, key=lambda node: node.gpus_free, default=None)
-    return tuple(lease for lease in helpful if best and any(slot.node == best.node for slot in lease.slots))
-
-
-def without(nodes: tuple[NodeState, ...], leases: Iterable[WarmLease]) -> tuple[NodeState, ...]:
-    """The nodes once ``leases`` are gone."""
-    slots = [slot for lease in leases for slot in lease.slots]
-    return tuple(
-        replace(
-            node,
-            gpus_free=node.gpus_free + sum(slot.gpus for slot in slots if slot.node == node.node),
-            cpus_free=node.cpus_free + sum(slot.cpus for slot in slots if slot.node == node.node),
-        )
-        for node in nodes
-    )
+    places = dict.fromkeys(slot.node for lease in helpful for slot in lease.slots)
+    with without(state, helpful):
+        best = max(places, key=lambda name: state.nodes.room(name, soon=True) if name in state.nodes.by_name else 0)
+    return tuple(lease for lease in helpful if any(slot.node == best for slot in lease.slots))
 
 
 #: ends after which the person will run the cell again, on these GPUs most likely

@@ -12,7 +12,6 @@ import msgspec
 from ..errors import OptionError
 from ..scheduling.decisions import Start, Yield
 from ..scheduling.queues.queues_file import (
-    DEFAULT_QUEUE,
     PolicySpec,
     QueueSpec,
     priority_value,
@@ -21,7 +20,7 @@ from ..scheduling.queues.queues_file import (
     to_policy,
     to_queue,
 )
-from ..scheduling.queues.tree import Queue, QueueTree
+from ..scheduling.queues.tree import DEFAULT_QUEUE, Queue, QueueTree
 from ..scheduling.reasons import explain
 from ..scheduling.schedule import schedule
 from ..scheduling.state import ClusterSnapshot

@@ -115,8 +115,10 @@ def test_what_is_kept_for_somebody_is_not_said_to_be_missing() -> None:
         runs("r", gpus=2, started_at=0.0, expected_s=60.0), waits("gang", gpus=4, submitted_at=-9.0),
         waits("small", submitted_at=-1.0, expected_s=600.0), policy=policy,
     )  # fmt: skip
-    assert explain(found["gang"]) == "1st in q: needs 4 GPUs, 2 of 4 are free"
-    assert explain(found["small"]) == "2nd in q: what is free is kept for gang, which would start later"
+    assert explain(found["gang"]) == "next in q: needs 4 GPUs, 2 of 4 are free"
+    assert (
+        explain(found["small"]) == "2nd in q: what is free is kept for ann's run ahead of it, which would start later"
+    )
 
 
 def test_a_run_is_left_alone_for_min_runtime() -> None:

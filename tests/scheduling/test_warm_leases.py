@@ -2,46 +2,66 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from jupyter_gpu_release.protocol.runs import ResourceAsk
-from jupyter_gpu_release.scheduling.policy import decide
-from jupyter_gpu_release.scheduling.snapshot import (
-    Expire,
-    Grant,
-    NodeState,
-    QueuedRun,
-    Release,
-    Slot,
-    Snapshot,
-    Wait,
-    WarmLease,
-)
+from jupyter_gpu_release.scheduling.asks import to_run
+from jupyter_gpu_release.scheduling.decisions import Slot
+from jupyter_gpu_release.scheduling.queues.tree import Policy, Queue
+from jupyter_gpu_release.scheduling.reasons import explain
+from jupyter_gpu_release.scheduling.scheduler import Decisions, Scheduler
+from jupyter_gpu_release.scheduling.state import ClusterSnapshot
+from jupyter_gpu_release.scheduling.warm_leases import Asker, HeldLease, KeepTerms
+from jupyter_gpu_release.scheduling.workload import GPU, Node, Run
 
 NOW = 100.0
-NODE = NodeState("a", gpus_total=4, gpus_free=0, cpus_total=8, cpus_free=8, gpu_name="NVIDIA H100")
-SLOW = NodeState("b", gpus_total=4, gpus_free=0, cpus_total=8, cpus_free=8, gpu_name="NVIDIA T4")
+POLICY = Policy(actions=("allocate", "backfill"), run_order=("age",))
+NODE = Node("a", 4 * GPU, "NVIDIA H100", cpus=8)
+SLOW = Node("b", 4 * GPU, "NVIDIA T4", cpus=8)
+
+#: a run and who asks for it
+Asked = tuple[Run, Asker]
 
 
-def kept(name: str, gpus: int = 1, node: str = "a", **facts: object) -> WarmLease:
+def kept(name: str, gpus: int = 1, node: str = "a", **facts: Any) -> HeldLease:
     """Kept by ann's kernel k1, for another 30 s, whoever waits."""
-    wanted = {"user": "ann", "session": "k1", "until_s": NOW + 30, **facts}
-    return WarmLease(name, (Slot(node, gpus),), ResourceAsk(gpus=gpus), **wanted)
+    terms = KeepTerms(facts.pop("session", "k1"), facts.pop("until_s", NOW + 30), facts.pop("auto", False))
+    run = to_run(f"run of {name}", ResourceAsk(gpus=gpus), queue="default", user=facts.pop("user", "ann"))
+    return HeldLease(name, run, (Slot(node, gpus),), terms=terms, **facts)
 
 
-def run(name: str, gpus: int = 1, **facts: object) -> QueuedRun:
+def run(name: str, gpus: int = 1, user: str = "bob", session: str = "k2", **facts: Any) -> Asked:
     """Of bob's kernel k2."""
     ask = ResourceAsk(gpus=gpus, **facts.pop("ask", {}))
-    wanted = {"user": "bob", "session": "k2", **facts}
-    return QueuedRun(name, ask, int(name[1:]), submitted_at=NOW, **wanted)
+    asked = to_run(name, ask, queue="default", user=user, submitted_at=NOW + int(name[1:]) / 1e3)
+    return asked, Asker(session, **facts)
 
 
-def anns(name: str, gpus: int = 1, **facts: object) -> QueuedRun:
+def anns(name: str, gpus: int = 1, **facts: Any) -> Asked:
     return run(name, gpus, **{"user": "ann", "session": "k1", **facts})
+
+
+def scheduler(
+    queue: Iterable[Asked], leases: Iterable[HeldLease], free: Mapping[str, int], nodes: tuple[Node, ...] = (NODE,)
+) -> Scheduler:
+    """Of each node so much is free, and the rest is used by others."""
+    made = Scheduler(ClusterSnapshot(nodes, (Queue("default"),), (), POLICY))
+    held = {node.name: node.gpus // GPU - free.get(node.name, 0) for node in nodes}
+    for lease in leases:
+        made.hold(lease)
+        for slot in lease.slots:
+            held[slot.node] -= slot.gpus
+    for name, gpus in held.items():
+        made.state.nodes.set_outside(name, gpus * GPU)
+    for asked, asker in queue:
+        made.submit(asked, asker)
+    return made
 
 
 @dataclass
@@ -49,20 +69,26 @@ class Case:
     """What is there, and what must come of it: run → lease that it gets ("": free GPUs, None: it waits)."""
 
     id: str
-    warm: tuple[WarmLease, ...]
-    queue: tuple[QueuedRun, ...]
+    warm: tuple[HeldLease, ...]
+    queue: tuple[Asked, ...]
     runs: dict[str, str | None]
     released: set[str] = field(default_factory=set)
-    nodes: tuple[NodeState, ...] = (NODE,)
+    nodes: tuple[Node, ...] = (NODE,)
+    free: int = 0
+    away: str = ""
 
 
-FREE_1 = (replace(NODE, gpus_free=1),)
+def coming(gpus: int) -> HeldLease:
+    """Being given back."""
+    return HeldLease("old", to_run("over", ResourceAsk(gpus=gpus), queue="default"), (Slot("a", gpus),), is_coming=True)
+
+
 CASES = [
     Case("own cell", (kept("w1"),), (anns("r1"),), {"r1": "w1"}),
     Case("own cell, ahead of the queue", (kept("w1"),), (run("r1", 2), anns("r2")), {"r1": None, "r2": "w1"}),
     Case("only what it keeps", (kept("w1"),), (run("r1", 2), anns("r2"), anns("r3")),
          {"r1": None, "r2": "w1", "r3": None}),
-    Case("own cell, though others' GPUs are free", (kept("w1"),), (anns("r1"),), {"r1": "w1"}, nodes=FREE_1),
+    Case("own cell, though others' GPUs are free", (kept("w1"),), (anns("r1"),), {"r1": "w1"}, free=1),
     Case("the one that ends first", (kept("w1", until_s=NOW + 9), kept("w2", until_s=NOW + 5)), (anns("r1"),),
          {"r1": "w2"}),
     Case("another kernel of hers takes it", (kept("w1"),), (anns("r1", session="k3"),), {"r1": "w1"}),
@@ -70,18 +96,20 @@ CASES = [
          {"r1": None}),
     Case("a detached run, auto", (kept("w1", auto=True),), (anns("r1", session="k3", detached=True),), {"r1": "w1"}),
     Case("a detached run of the kernel itself", (kept("w1"),), (anns("r1", 2, detached=True),), {"r1": None}, {"w1"},
-         FREE_1),
+         free=1),
     Case("another user waits", (kept("w1"),), (run("r1"),), {"r1": None}),
     Case("another user waits: auto", (kept("w1", auto=True),), (run("r1"),), {"r1": "w1"}),
     Case("auto is for who came first", (kept("w1", auto=True),), (run("r1"), anns("r2")), {"r1": "w1", "r2": None}),
-    Case("auto stays while nobody needs it", (kept("w1", auto=True),), (run("r1"),), {"r1": ""}, nodes=FREE_1),
+    Case("own cell and others, enough for all", (kept("w1", auto=True),), (run("r1"), anns("r2")),
+         {"r1": "", "r2": "w1"}, free=2),
+    Case("auto stays while nobody needs it", (kept("w1", auto=True),), (run("r1"),), {"r1": ""}, free=1),
     Case("auto, another shape", (kept("w1", 3, auto=True),), (run("r1", 2),), {"r1": None}, {"w1"}),
-    Case("auto adds to what is free", (kept("w1", auto=True),), (run("r1", 2),), {"r1": None}, {"w1"}, FREE_1),
+    Case("auto adds to what is free", (kept("w1", auto=True),), (run("r1", 2),), {"r1": None}, {"w1"}, free=1),
     Case("no more than is needed", (kept("w1", 2, auto=True), kept("w2", 1, auto=True)), (run("r1", 3),),
-         {"r1": None}, {"w1"}, FREE_1),
+         {"r1": None}, {"w1"}, free=1),
     Case("ones own before others' auto", (kept("w1", 2), kept("w2", 2, user="eve", session="k9", auto=True)),
-         (anns("r1", 3),), {"r1": None}, {"w1"}, FREE_1),
-    Case("her 2 do not wait for her own 1", (kept("w1"),), (anns("r1", 2),), {"r1": None}, {"w1"}, FREE_1),
+         (anns("r1", 3),), {"r1": None}, {"w1"}, free=1),
+    Case("her 2 do not wait for her own 1", (kept("w1"),), (anns("r1", 2),), {"r1": None}, {"w1"}, free=1),
     Case("the head alone takes back", (kept("w1", auto=True),), (run("r1", 2), run("r2")), {"r1": None, "r2": None},
          {"w1"}),
     Case("not enough: the nearest node's", (kept("w1", auto=True), kept("w2", 2, "b", auto=True)), (run("r1", 4),),
@@ -93,11 +121,9 @@ CASES = [
     Case("own cell asks for the same type", (kept("w1"),), (anns("r1", ask={"gpu_type": "h100", "ranks": 1}),),
          {"r1": "w1"}),
     Case("its node's agent is away", (kept("w1"),), (anns("r1"),), {"r1": None},
-         nodes=(replace(NODE, schedulable=False),)),
-    Case("what is coming back is enough", (kept("w1", 2, auto=True),), (run("r1", 1),), {"r1": None},
-         nodes=(replace(NODE, gpus_coming=1),)),
-    Case("a CPU stage takes nothing back", (kept("w1", auto=True),), (run("r1", 0),), {"r1": None},
-         nodes=(replace(NODE, cpus_free=0),)),
+         away="a"),
+    Case("what is coming back is enough", (kept("w1", 2, auto=True), coming(1)), (run("r1", 1),), {"r1": None}),
+    Case("a CPU stage takes nothing back", (kept("w1", auto=True),), (run("r1", 0, ask={"cpus": 9.0}),), {"r1": None}),
     Case("time over", (kept("w1", until_s=NOW),), (anns("r1"),), {"r1": None}, {"w1"}),
     Case("time over, nobody waits", (kept("w1", until_s=NOW - 1), kept("w2")), (), {}, {"w1"}),
 ]  # fmt: skip
@@ -105,30 +131,47 @@ CASES = [
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.id)
 def test_what_becomes_of_kept_gpus(case: Case) -> None:
-    decisions = decide(Snapshot(case.nodes, case.queue, case.warm), NOW)
-    grants = {decision.run: decision for decision in decisions if isinstance(decision, Grant)}
-    waits = {decision.run: None for decision in decisions if isinstance(decision, Wait)}
-    assert {run: grant.lease for run, grant in grants.items()} | waits == case.runs
-    assert {decision.lease for decision in decisions if isinstance(decision, Release)} == case.released
+    asked = scheduler(case.queue, case.warm, {"a": case.free}, case.nodes)
+    if case.away:
+        asked.state.nodes.set_outside(case.away, 0, "its agent is away")
+    decided = asked.decide(NOW)
+    assert decided == asked.decide(NOW), "a decision changes nothing"
+    waits = dict.fromkeys(wait.run for wait in decided.waits)
+    assert {grant.run: grant.lease for grant in decided.grants} | waits == case.runs
+    assert {release.lease for release in decided.releases} == case.released
     slots = {lease.lease: lease.slots for lease in case.warm}
-    assert all(grant.placement == slots[grant.lease] for grant in grants.values() if grant.lease)
+    assert all(grant.placement == slots[grant.lease] for grant in decided.grants if grant.lease)
+
+
+def outcome(decided: Decisions) -> str:
+    return "granted" if decided.grants else "expired" if decided.expired else "waits"
 
 
 def test_who_may_not_wait_gets_what_is_given_up_for_it_within_two_seconds() -> None:
     impatient = run("r1", 2, wait_s=0.0)
-    lease = kept("w1", 3, auto=True)
-    assert [type(found) for found in decide(Snapshot((NODE,), (impatient,), (lease,)), NOW)] == [Release, Wait]
-    coming = Snapshot((replace(NODE, gpus_coming=3),), (impatient,))
-    assert [type(found) for found in decide(coming, NOW + 1.9)] == [Wait]
-    assert [type(found) for found in decide(coming, NOW + 2.1)] == [Expire]
-    assert [type(found) for found in decide(Snapshot((NODE,), (impatient,), (kept("w1", 3),)), NOW)] == [Expire]
+    given_up = scheduler([impatient], [kept("w1", 3, auto=True)], {}).decide(NOW + 0.1)
+    assert (outcome(given_up), [release.lease for release in given_up.releases]) == ("waits", ["w1"])
+    back = scheduler([impatient], [coming(3)], {})
+    assert outcome(back.decide(NOW + 1.9)) == "waits"
+    assert outcome(back.decide(NOW + 2.1)) == "expired"
+    assert outcome(scheduler([impatient], [kept("w1", 3)], {}).decide(NOW + 0.1)) == "expired"
 
 
 def test_the_reason_says_what_is_kept() -> None:
-    snapshot = Snapshot(FREE_1, (run("r1", 3),), (kept("w1", 2),))
-    assert decide(snapshot, NOW) == [
-        Wait("r1", 1, "next in the queue: needs 3 GPUs, 1 of 4 is free, 2 are kept for other cells")
+    decided = scheduler([run("r1", 3)], [kept("w1", 2)], {"a": 1}).decide(NOW)
+    assert [explain(wait) for wait in decided.waits] == [
+        "next in the queue: needs 3 GPUs, 1 of 4 is free, 2 are kept for other cells"
     ]
+
+
+def test_what_a_kernel_keeps_may_not_lift_a_run_over_the_limit_of_another_queue() -> None:
+    made = scheduler([], [kept("w1")], {})
+    full = Scheduler(ClusterSnapshot((NODE,), (Queue("default"), Queue("closed", max=0)), (), POLICY))
+    asked, asker = anns("r1")
+    for each, queue in ((made, "default"), (full, "closed")):
+        each.hold(kept("w1"))
+        each.submit(replace(asked, queue=queue), asker)
+    assert (outcome(made.decide(NOW)), outcome(full.decide(NOW))) == ("granted", "waits")
 
 
 warm_strategy = st.lists(
@@ -140,6 +183,7 @@ queue_strategy = st.lists(
 )
 
 
+@settings(deadline=None)
 @given(warm_strategy, queue_strategy, st.integers(0, 4), st.integers(0, 4))
 def test_whatever_comes_the_rules_hold(leases, asks, free_a, free_b) -> None:
     warm = tuple(
@@ -150,27 +194,25 @@ def test_whatever_comes_the_rules_hold(leases, asks, free_a, free_b) -> None:
         run(f"r{i}", gpus, user=f"u{who}", session=f"k{who}", wait_s=wait)
         for i, (gpus, who, wait) in enumerate(asks)
     )  # fmt: skip
-    nodes = (replace(NODE, gpus_free=free_a, gpus_total=16), replace(SLOW, gpus_free=free_b, gpus_total=16))
-    decisions = decide(Snapshot(nodes, queue, warm), NOW)
-    releases = [decision.lease for decision in decisions if isinstance(decision, Release)]
-    grants = [decision for decision in decisions if isinstance(decision, Grant)]
-    handed = [grant.lease for grant in grants if grant.lease]
+    nodes = (replace(NODE, gpus=24 * GPU), replace(SLOW, gpus=24 * GPU))
+    decided = scheduler(queue, warm, {"a": free_a, "b": free_b}, nodes).decide(NOW + 0.01)
+    releases = [release.lease for release in decided.releases]
+    handed = [grant.lease for grant in decided.grants if grant.lease]
     assert len(set(releases + handed)) == len(releases + handed)  # each lease has one fate
-    others = [decision.run for decision in decisions if isinstance(decision, Wait | Expire)]
-    assert sorted([*others, *(grant.run for grant in grants)]) == sorted(each.run for each in queue)
-    for node in nodes:  # nobody gets a kept GPU but by its lease
-        taken = [slot.gpus for grant in grants if not grant.lease for slot in grant.placement if slot.node == node.node]
-        assert sum(taken) <= node.gpus_free
+    told = [each.run for each in (*decided.waits, *decided.expired, *decided.grants)]
+    assert sorted(told) == sorted(asked.run for asked, _ in queue)
+    for name, free in (("a", free_a), ("b", free_b)):  # nobody gets a kept GPU but by its lease
+        placed = [slot for grant in decided.grants if not grant.lease for slot in grant.placement if slot.node == name]
+        assert sum(slot.gpus for slot in placed) <= free
     by_name = {lease.lease: lease for lease in warm}
-    asked = {each.run: each for each in queue}
-    assert all(by_name[lease].until_s <= NOW for lease in releases if not _may_go(by_name[lease], queue))
-    for grant in grants:
+    asked = {each.run: each for each, _ in queue}
+    for name in releases:
+        lease = by_name[name]
+        may_go = any(lease.terms.auto or each.user == lease.run.user for each in asked.values())
+        assert may_go or lease.terms.until_s <= NOW + 0.01
+    for grant in decided.grants:
         if grant.lease:
             lease, one = by_name[grant.lease], asked[grant.run]
-            assert lease.until_s > NOW
-            assert lease.auto or one.user == lease.user
-            assert sum(slot.gpus for slot in lease.slots) == one.ask.gpus
-
-
-def _may_go(lease: WarmLease, queue: tuple[QueuedRun, ...]) -> bool:
-    return any(lease.auto or each.user == lease.user for each in queue)
+            assert lease.terms.until_s > NOW
+            assert lease.terms.auto or one.user == lease.run.user
+            assert lease.gpus * GPU == one.gpus

@@ -14,7 +14,7 @@ from ray.util.placement_group import PlacementGroup
 
 from ...protocol.states import LeaseState
 from ...protocol.wire import decode, encode
-from ...scheduling.snapshot import Slot
+from ...scheduling.decisions import Slot
 from ..db.rows import StoredLease, WarmLeaseRow
 
 

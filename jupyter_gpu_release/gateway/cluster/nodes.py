@@ -8,10 +8,8 @@ from typing import Any, Protocol
 
 from ...errors import ClusterError
 from ...protocol.node import NodeInfo
-from ...protocol.states import LeaseState
-from ...scheduling.snapshot import NodeState
+from ...scheduling import workload as scheduling
 from .agent_client import AgentClient, AgentListener
-from .lease import LeaseTable
 
 
 @dataclass
@@ -63,21 +61,26 @@ def _problem(node: Node) -> str:
     return f"{node.host}: {node.info.trouble}" if node.info.trouble else ""
 
 
-def state_of(node: Node, leases: LeaseTable) -> NodeState:
+def is_expected(node: Node) -> bool:
+    """Tell if a node takes runs, or will within a minute (its agent starts, or is silent since a moment ago)."""
+    return not node.is_lost and not (node.info is not None and node.info.trouble)
+
+
+def away_reason(node: Node) -> str:
+    """The reason why a node that is expected takes no runs just now; empty when it does."""
+    return _problem(node) if is_expected(node) else ""
+
+
+def scheduled_node(node: Node) -> scheduling.Node:
     """A node as the scheduling policy sees it."""
-    held = leases.held(node.node)
     gpus = node.info.gpus if node.info is not None else []
     memories = [gpu.memory_bytes for gpu in gpus if gpu.memory_bytes]
-    return NodeState(
-        node=node.node, host=node.host, gpus_total=node.gpus,
-        gpus_free=max(0, node.gpus - held.gpus - leases.external.get(node.node, 0)),
-        cpus_total=node.cpus, cpus_free=max(0, node.cpus - held.cpus),
-        gpus_coming=leases.held(node.node, LeaseState.RELEASING).gpus,
+    expected = is_expected(node)
+    return scheduling.Node(
+        name=node.node, gpus=node.gpus * scheduling.GPU, gpu_type=(gpus[0].name if gpus else "") or node.accelerator,
+        gpu_memory_bytes=min(memories, default=0), cpus=node.cpus,
         memory_bytes=(node.info.memory_bytes if node.info is not None else 0) or node.memory_bytes,
-        gpu_name=(gpus[0].name if gpus else "") or node.accelerator,
-        gpu_memory_bytes=min(memories, default=0), labels=node.labels,
-        schedulable=node.info is not None and node.reachable and not node.info.trouble,
-        expected=not node.is_lost and not (node.info is not None and node.info.trouble), reason=_problem(node),
+        labels=tuple(sorted(node.labels.items())), schedulable=expected, reason="" if expected else _problem(node),
     )  # fmt: skip
 
 
@@ -134,9 +137,9 @@ class NodeTable(AgentListener):
             self._listener.on_nodes_changed()
         return died
 
-    def states(self, leases: LeaseTable) -> tuple[NodeState, ...]:
+    def scheduled(self) -> tuple[scheduling.Node, ...]:
         """The nodes as the scheduling policy sees them."""
-        return tuple(state_of(node, leases) for node in self.alive())
+        return tuple(scheduled_node(node) for node in self.alive())
 
     # ------------------------------------------------------------------------------------------ agents
     def agent(self, node: str) -> AgentClient:

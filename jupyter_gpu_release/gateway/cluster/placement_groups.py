@@ -20,7 +20,7 @@ from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
 from ...errors import ClusterError
 from ...protocol.states import LeaseState
-from ...scheduling.snapshot import Slot
+from ...scheduling.decisions import Slot
 from ..db import database
 from ..db.writer import LedgerWriter
 from .lease import Lease, LeaseTable

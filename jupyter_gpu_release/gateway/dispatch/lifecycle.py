@@ -15,17 +15,18 @@ import msgspec
 from ...errors import ClusterError, GpuReleaseError, RunCancelledError, RunFailedError, StoreSilentError
 from ...protocol.node import RunPhase
 from ...protocol.runs import Outcome, PersistWait
-from ...scheduling.snapshot import Grant
+from ...scheduling.decisions import Grant
 from ..cluster.lease import Lease, LeaseTable
 from ..cluster.nodes import NodeTable
 from ..cluster.placement_groups import LeaseReleaser, RayLeases
+from ..queue_rules import QueueRules
 from ..runs.events import NotifyWhen
 from ..runs.live_runs import RunTable
 from ..runs.manifests import Manifests
 from ..runs.outcomes import final_reason, final_state, gone_facts, lost, lost_results, merged, unstarted
 from ..runs.record import Ended, Persisting, Queued, Releasing, Running, RunRecord, Starting
 from . import gangs
-from .queue import RunQueue
+from .run_queue import RunQueue
 from .start import LeaseRecorder, RunStarter
 from .tasks import BackgroundWork
 from .warm_leases import WarmLeases
@@ -86,12 +87,14 @@ class Lifecycle:
 
     def __init__(
         self, runs: RunTable, nodes: NodeTable, leases: LeaseTable, manifests: Manifests, warm: WarmLeases,
-        ray_leases: RayLeases, releaser: LeaseReleaser, recorder: LeaseRecorder,
+        ray_leases: RayLeases, releaser: LeaseReleaser, recorder: LeaseRecorder, rules: QueueRules,
     ) -> None:  # fmt: skip
         self.runs = runs
         self.nodes = nodes
         self.leases = leases
-        self.queue = RunQueue(runs, nodes, leases, self._on_grant, self._on_expire, warm.give_up)
+        self.queue = RunQueue(
+            runs, nodes, leases, rules, self._on_grant, self._on_expire, warm.give_up, self._on_hand_over
+        )
         self.warm = warm
         self.releaser = releaser
         self._ray_leases = ray_leases
@@ -320,13 +323,11 @@ class Lifecycle:
         """Hand the group over as it is, with no word to Ray, when the next run wants exactly these slots."""
         if not lease.gpu_ids and lease.granting not in (None, asyncio.current_task()):
             await asyncio.wait({lease.granting})  # it ended before Ray's word of them came here
-        successor = self.queue.successor(lease) if lease.gpu_ids else None
-        if successor is None:
-            return False
-        self.queue.remove(successor)
+        return bool(lease.gpu_ids) and await self.queue.offer(lease)
+
+    def _on_hand_over(self, lease: Lease, successor: RunRecord) -> None:
         lease.gone_at = time.time()
         self._start_on(successor, self.leases.add(lease.handed_to(successor.run)))
-        return True
 
     async def _free_in_time(self, record: RunRecord, lease: Lease, silent: frozenset[str] = frozenset()) -> bool:
         """Free a lease, but a Ray that is silent or fails keeps nobody's cell: False, and it goes on behind it."""

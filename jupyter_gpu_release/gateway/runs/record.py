@@ -25,7 +25,6 @@ import msgspec
 
 from ...protocol.runs import Outcome, PersistWait, ResourceAsk, RunRequest, RunView
 from ...protocol.states import RunState
-from ...scheduling.snapshot import QueuedRun
 from ..cluster.lease import Lease
 from ..db.rows import StoredRun
 from .events import ChangeNotifier, EventTail
@@ -158,7 +157,6 @@ class RunRecord(ChangeNotifier):
         self.committed: asyncio.Future[None] | None = None
         #: the ledger knows the run (its insertion is queued at least)
         self.recorded = False
-        self._queued: QueuedRun | None = None
 
     # ---------------------------------------------------------------------------------------- stages
     @property
@@ -286,17 +284,6 @@ class RunRecord(ChangeNotifier):
                 return False
             case _:
                 assert_never(self._stage)
-
-    @property
-    def queued(self) -> QueuedRun:
-        """The run as the scheduling policy sees it: the same record from one decision to the next."""
-        request, view, known = self.request, self.view, self._queued
-        if known is None or (known.session, known.detached) != (view.session, view.detached):
-            known = self._queued = QueuedRun(
-                run=self.run, ask=request.ask, ordinal=self.ordinal, submitted_at=view.submitted_at, user=view.user,
-                wait_s=request.wait_s, session=view.session, detached=view.detached,
-            )  # fmt: skip
-        return known
 
     @classmethod
     def restored(cls, stored: StoredRun) -> RunRecord:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from ..decisions import Start
-from ..placement import find_places
+from ..placement import find_places, suiting
 from ..plugins.vetoes import veto
 from ..state import Job, State
 from .allocate import start_step
@@ -44,10 +44,15 @@ def fits_now(state: State, job: Job) -> bool:
 
 
 def _could(state: State, reservations: Sequence[Reservation], now_s: float) -> Callable[[Job], bool]:
-    """Tell of the first of a kind if there is room for it at all."""
+    """Tell of the first of a kind if there is room for it at all. CPUs have no reservations: what a run without GPUs
+    waits for is kept from all that are behind it.
+    """
     known: dict[tuple[object, ...], bool] = {}
+    kept = {group.number for head, groups in state.heads if not head.run.gpus_per_rank for group in groups}
 
     def could(job: Job) -> bool:
+        if kept and not job.run.gpus_per_rank and any(group.number in kept for group in suiting(state, job.run)):
+            return False
         late = _late(state, reservations, job, now_s)
         key = (job.kind.ask, job.held, *(reservation.run for reservation in late))
         if key not in known:

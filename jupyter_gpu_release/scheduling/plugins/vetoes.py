@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from ..decisions import Cause, NeverFits, NoRoom, NotYet
+from ..decisions import Away, Cause, NeverFits, NoCpus, NoRoom, NotYet
 from ..nodes import Group
 from ..placement import find_places, suiting
 from ..state import Job, State
-from ..workload import GPU, Run
+from ..workload import Run
 from .ceilings import ceilings
 from .guarantee import within_guarantee
+from .impossible import impossible
 from .node_filters import FILTERS
 
 Veto = Callable[[State, Job, int], Cause | None]
@@ -39,14 +40,13 @@ def never(state: State, job: Job) -> NeverFits | None:
 
 def _never(state: State, job: Job) -> NeverFits | None:
     run = job.run
-    groups = suiting(state, run)
-    most = {group: _most(run, group) for group in groups}
+    most = {group: _most(run, group) for group in suiting(state, run)}
     if run.nodes == "any" and sum(ranks * len(group.names) for group, ranks in most.items()) >= run.min_ranks:
         return None
     each = run.min_ranks if run.nodes == "any" else run.min_ranks // run.nodes
     if run.nodes != "any" and sum(len(group.names) for group, ranks in most.items() if ranks >= each) >= run.nodes:
         return None
-    return _lack(state, job, is_suited=bool(groups))
+    return NeverFits(_lack(state, run))
 
 
 def _most(run: Run, group: Group) -> int:
@@ -56,21 +56,16 @@ def _most(run: Run, group: Group) -> int:
     return min(by_gpus, node.cpus // run.cpus_per_rank) if run.cpus_per_rank else by_gpus
 
 
-def _lack(state: State, job: Job, *, is_suited: bool) -> NeverFits:
-    run = job.run
-    up = [node for node in state.nodes if node.schedulable]
-    if is_suited or not up:
-        return NeverFits(_too_many(job, sum(node.gpus for node in up)))
-    lacks = dict.fromkeys(lack for node in up for check in FILTERS if (lack := check(run, node)))
-    return NeverFits(f"asks for {' and '.join(lacks)}, which no node that is up offers")
-
-
-def _too_many(job: Job, total: int) -> str:
-    run = job.run
-    needed = f"{run.min_ranks * run.gpus_per_rank / GPU:g} GPUs"
-    if run.nodes != "any":
-        needed += f" on {run.nodes} node{'s' if run.nodes > 1 else ''}"
-    return f"asks for {needed}, and the nodes that are up and fit do not have them ({total / GPU:g} GPUs in all)"
+def _lack(state: State, run: Run) -> str:
+    """Trouble of nodes that would do, or what those that are up do not offer."""
+    if impossible(run, state.nodes) is None:
+        down = [
+            node for node in state.nodes if not node.schedulable and all(check(run, node) is None for check in FILTERS)
+        ]
+        reasons = dict.fromkeys(node.reason for node in down if node.reason)
+        if reasons:
+            return "; ".join(reasons)
+    return impossible(run, [node for node in state.nodes if node.schedulable]) or "no node that fits is up"
 
 
 def _kept(state: State, job: Job) -> NotYet | None:
@@ -79,13 +74,19 @@ def _kept(state: State, job: Job) -> NotYet | None:
     if head is None or any(other is job for other, _ in state.heads) or find_places(state, job, soon=False) is None:
         return None
     own = suiting(state, job.run)
-    return NotYet(next((other.run.run for other, groups in state.heads if any(g in own for g in groups)), ""))
+    ahead = next((other.run for other, groups in state.heads if any(group in own for group in groups)), None)
+    return NotYet() if ahead is None else NotYet(ahead.run, ahead.user)
 
 
 def _shortage(state: State, job: Job) -> Cause:
-    if not job.run.gpus_per_rank:
-        return NotYet()
-    groups = suiting(state, job.run)
+    run, nodes, groups = job.run, state.nodes, suiting(state, job.run)
+    away = [name for name in nodes.away if nodes.group(name) in groups]
+    ready = sum(len(group.names) for group in groups) - len(away)
+    if away and ready < (1 if run.nodes == "any" else run.nodes):
+        return Away(nodes.away[away[0]])
+    if not run.gpus_per_rank:
+        free = max((nodes.free_cpus[name] for group in groups for name in group.names), default=0)
+        return NoCpus(run.cpus_per_rank, free) if run.cpus_per_rank > free else NotYet()
     free = sum(max(0, room) * len(places) for group in groups for room, places in group.buckets.items())
     total = sum(group.sample.gpus * len(group.names) for group in groups)
-    return NoRoom(job.step_size, job.run.gpus_per_rank, free, total)
+    return NoRoom(job.step_size, run.gpus_per_rank, free, total - sum(nodes.by_name[name].gpus for name in away))

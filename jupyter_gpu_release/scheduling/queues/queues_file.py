@@ -14,10 +14,9 @@ import yaml
 from ...errors import OptionError
 from ...units import parse_seconds
 from ..workload import GPU
-from .tree import ACTIONS, QUEUE_ORDER, RUN_ORDER, UNLIMITED, Policy, Queue, QueueTree
+from .tree import ACTIONS, DEFAULT_QUEUE, QUEUE_ORDER, RUN_ORDER, UNLIMITED, Policy, Queue, QueueTree
 
 PRIORITIES = {"low": 25, "normal": 50, "high": 75}
-DEFAULT_QUEUE = "default"
 #: anchors can make a short text endless
 _MOST_PARTS, _DEEPEST = 200_000, 10
 

@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 
 from ...errors import OptionError
 
+#: the one queue that there is without a file
+DEFAULT_QUEUE = "default"
 #: as many as there are
 UNLIMITED = -1
 

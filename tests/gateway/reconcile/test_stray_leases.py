@@ -14,7 +14,7 @@ from jupyter_gpu_release.gateway.reconcile.stray_leases import Reconciliation
 from jupyter_gpu_release.gateway.runs.record import Releasing
 from jupyter_gpu_release.gateway.service import GatewayService
 from jupyter_gpu_release.protocol.states import LeaseState, RunState
-from jupyter_gpu_release.scheduling.snapshot import Slot
+from jupyter_gpu_release.scheduling.decisions import Slot
 
 
 @pytest.fixture

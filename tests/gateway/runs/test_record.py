@@ -24,7 +24,7 @@ from jupyter_gpu_release.gateway.runs.record import (
 )
 from jupyter_gpu_release.protocol.runs import Outcome, PersistWait, ResourceAsk, RunRequest, RunView
 from jupyter_gpu_release.protocol.states import RunState
-from jupyter_gpu_release.scheduling.snapshot import Slot
+from jupyter_gpu_release.scheduling.decisions import Slot
 
 LEASE = Lease("lease", "r", (Slot("n", 1),))
 OUTCOME = Outcome("ok")

@@ -64,23 +64,35 @@ def test_a_failed_cell(gateway: GatewayBed, open_session) -> None:
     assert end.reason == "ZeroDivisionError: division by zero"
 
 
-def test_the_queue_is_first_come_first_served_and_the_head_blocks(gateway: GatewayBed, open_session) -> None:
+def test_runs_that_are_alike_start_by_age_and_hear_why_they_wait(gateway: GatewayBed, open_session) -> None:
     session = open_session()
     first = request("hold", "session", gpus=3)
     holder = Reading(session.submit(first))
-    large = Reading(session.submit(request("print 1", "session", gpus=4)))
-    small = Reading(session.submit(request("print 1", "session", gpus=1)))
     holder.state("running")
-    assert large.position(1).reason == "next in the queue: needs 4 GPUs, 1 of 4 is free"
-    assert small.position(2).reason == "2nd in the queue, behind 1 other run"
+    one = Reading(session.submit(request("print 1", "session", gpus=4)))
+    two = Reading(session.submit(request("print 1", "session", gpus=4)))
+    assert one.position(1).reason == "next in the queue: needs 4 GPUs, 1 of 4 is free"
+    assert two.position(2).reason == "2nd in the queue: needs 4 GPUs, 1 of 4 is free"
     with gateway.rest() as client:
         status = client.status()
-    assert [(row.position, row.gpus) for row in status.queue] == [(1, 4), (2, 1)]
+    assert [(row.position, row.gpus) for row in status.queue] == [(1, 4), (2, 4)]
     assert (status.gpus.held, status.gpus.free) == (3, 1)
     gateway.let_go(first.run)
-    ends = [reading.end() for reading in (holder, large, small)]
+    ends = [reading.end() for reading in (holder, one, two)]
     assert [end.state for end in ends] == ["succeeded"] * 3
     assert ends[0].gone_at <= ends[1].granted_at <= ends[1].gone_at <= ends[2].granted_at
+
+
+def test_who_needs_less_than_the_run_ahead_does_not_wait_for_it(gateway: GatewayBed, open_session) -> None:
+    session = open_session()
+    first = request("hold", "session", gpus=3)
+    holder = Reading(session.submit(first))
+    holder.state("running")
+    large = Reading(session.submit(request("print 1", "session", gpus=4)))
+    large.position(1)
+    assert Reading(session.submit(request("print 1", "session", gpus=1))).end().state == "succeeded"
+    gateway.let_go(first.run)
+    assert [reading.end().state for reading in (holder, large)] == ["succeeded"] * 2
 
 
 def test_gpus_go_to_the_next_run_of_the_same_shape_with_their_group(gateway: GatewayBed, open_session) -> None:

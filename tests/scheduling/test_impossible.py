@@ -5,14 +5,14 @@ from __future__ import annotations
 import pytest
 
 from jupyter_gpu_release.protocol.runs import ResourceAsk
-from jupyter_gpu_release.scheduling.constraints import impossible
-from jupyter_gpu_release.scheduling.snapshot import NodeState
+from jupyter_gpu_release.scheduling.asks import to_run
+from jupyter_gpu_release.scheduling.plugins.impossible import impossible
+from jupyter_gpu_release.scheduling.workload import GPU, Node
 
 NODES = (
-    NodeState("a", gpus_total=2, cpus_total=8, memory_bytes=32 << 30, gpu_name="NVIDIA H100 PCIe",
-              gpu_memory_bytes=80 << 30, labels={"zone": "eu"}),
-    NodeState("b", gpus_total=2, cpus_total=64, memory_bytes=16 << 30, gpu_name="Tesla T4",
-              gpu_memory_bytes=16 << 30),
+    Node("a", gpus=2 * GPU, cpus=8, memory_bytes=32 << 30, gpu_type="NVIDIA H100 PCIe",
+         gpu_memory_bytes=80 << 30, labels=(("zone", "eu"),)),
+    Node("b", gpus=2 * GPU, cpus=64, memory_bytes=16 << 30, gpu_type="Tesla T4", gpu_memory_bytes=16 << 30),
 )  # fmt: skip
 
 
@@ -30,7 +30,7 @@ NODES = (
     ids=str,
 )
 def test_possible(ask: ResourceAsk) -> None:
-    assert impossible(ask, NODES) is None
+    assert impossible(to_run("r", ask), NODES) is None
 
 
 @pytest.mark.parametrize(
@@ -52,14 +52,10 @@ def test_possible(ask: ResourceAsk) -> None:
     ids=str,
 )
 def test_impossible(ask: ResourceAsk, words: str) -> None:
-    reason = impossible(ask, NODES)
+    reason = impossible(to_run("r", ask), NODES)
     assert reason is not None
     assert words in reason
 
 
-def test_what_is_free_does_not_matter() -> None:
-    assert impossible(ResourceAsk(gpus=2), (NodeState("a", gpus_total=2, gpus_free=0, cpus_total=1),)) is None
-
-
 def test_no_nodes() -> None:
-    assert impossible(ResourceAsk(), ()) == "the cluster has no nodes"
+    assert impossible(to_run("r", ResourceAsk()), ()) == "the cluster has no nodes"

@@ -1,0 +1,216 @@
+"""``Inventory``: keeps the scheduler in step with what there is, by the tables of runs, leases and nodes.
+
+It compares before each pass instead of being told of each change, so no change can be missed.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, replace
+
+from ...protocol.states import LeaseState
+from ...scheduling.asks import to_run
+from ...scheduling.forecast import LearnedForecast
+from ...scheduling.queues.queues_file import QueuesFile
+from ...scheduling.scheduler import Scheduler
+from ...scheduling.state import ClusterSnapshot
+from ...scheduling.warm_leases import Asker, HeldLease, KeepTerms
+from ...scheduling.workload import GPU, Node, Rank, RankState, Run
+from ..cluster.lease import Lease, LeaseTable
+from ..cluster.nodes import NodeTable, away_reason
+from ..runs.record import RunRecord
+
+#: actions that are carried out; those that ask runs to step aside are not yet
+_ACTIONS = ("allocate", "backfill")
+
+
+@dataclass(frozen=True)
+class _Known:
+    """A lease as the scheduler was told of it; ``run``: who uses it, empty when nobody does any more."""
+
+    lease: Lease
+    facts: tuple[object, ...]
+    run: str
+
+
+class Inventory:
+    """Nodes, leases and waiting runs, as the scheduler knows them. ``read_queues`` gives the same until it changes."""
+
+    def __init__(
+        self,
+        find_run: Callable[[str], RunRecord | None],
+        nodes: NodeTable,
+        leases: LeaseTable,
+        read_queues: Callable[[], QueuesFile],
+    ) -> None:
+        self._find_run = find_run
+        self._nodes = nodes
+        self._leases = leases
+        self._read_queues = read_queues
+        self.forecast = LearnedForecast(1)
+        self._file = read_queues()
+        self._waiting: dict[str, RunRecord] = {}
+        #: of them those that the scheduler was not told of yet, and those that it knows and that wait no longer
+        self._fresh: dict[str, RunRecord] = {}
+        self._gone: set[str] = set()
+        self._known: dict[str, _Known] = {}
+        self._scheduled: tuple[Node, ...] = ()
+        #: what nodes said of themselves when they were last looked at
+        self._said: list[tuple[object, ...]] = []
+        self._external: dict[str, int] = {}
+        self.scheduler = Scheduler(self._empty(), self.forecast)
+
+    # --- told by the queue
+
+    def add(self, record: RunRecord) -> None:
+        """A run waits, or asks for something else than before."""
+        self.remove(record.run)
+        self._waiting[record.run] = self._fresh[record.run] = record
+
+    def remove(self, run: str) -> None:
+        """A run waits no longer."""
+        if self._waiting.pop(run, None) is not None and self._fresh.pop(run, None) is None:
+            self._gone.add(run)
+
+    # --- asked
+
+    def in_step(self, offered: Collection[str] = ()) -> Scheduler:
+        """The scheduler, told of all that has changed. ``offered``: leases that are about to be given back."""
+        if self._read_queues() is not self._file or self._have_nodes_changed():
+            self._build_anew()
+        for run in self._gone:
+            self.scheduler.remove(run)
+        self._compare_leases(offered)
+        for run in self._gone:
+            if run not in self._waiting and not self.forecast.has_started(run):
+                self.forecast.ended(run, time.time())
+        self._gone.clear()
+        for record in self._fresh.values():
+            self._submit(record)
+        self._fresh.clear()
+        if self._external != self._leases.external or self._have_nodes_spoken():
+            self._look_at_nodes()
+        return self.scheduler
+
+    def snapshot(self) -> ClusterSnapshot:
+        """All nodes, and the runs that wait or hold a lease, as the policy sees them. What others use is a run, too."""
+        state = self.in_step().state
+        outside = [
+            Run(
+                f"others on {name}", self._file.tree.leaves()[0], (Rank(RankState.RUNNING, name),), gpus, 1,
+                cpus_per_rank=cpus,
+            )
+            for name, (gpus, cpus) in state.nodes.outside.items()
+        ]  # fmt: skip
+        return replace(self._empty(), runs=(*outside, *(job.run for job in state.jobs.values())))
+
+    # --- nodes
+
+    def _have_nodes_changed(self) -> bool:
+        return self._have_nodes_spoken() and self._nodes.scheduled() != self._scheduled
+
+    def _have_nodes_spoken(self) -> bool:
+        return self._said != [(n.node, n.info, n.reachable, n.is_lost) for n in self._nodes.alive()]
+
+    def _look_at_nodes(self) -> None:
+        """Take out what others use, and nodes that do not answer just now."""
+        alive = self._nodes.alive()
+        self._said = [(node.node, node.info, node.reachable, node.is_lost) for node in alive]
+        self._external = dict(self._leases.external)
+        for node in alive:
+            others = self._external.get(node.node, 0)
+            self.scheduler.state.nodes.set_outside(node.node, others * GPU, away_reason(node))
+
+    def _build_anew(self) -> None:
+        """Nodes or queues are others: everything is told to a new scheduler."""
+        self._file = self._read_queues()
+        self._scheduled = self._nodes.scheduled()
+        self.forecast.resize(sum(node.gpus for node in self._nodes.alive()))
+        self.scheduler = Scheduler(self._empty(), self.forecast)
+        self._fresh = dict(self._waiting)
+        self._known = {name: replace(known, facts=()) for name, known in self._known.items()}
+        self._look_at_nodes()
+
+    def _empty(self) -> ClusterSnapshot:
+        policy = replace(self._file.policy, actions=_ACTIONS)
+        return ClusterSnapshot(self._scheduled, tuple(self._file.tree.queues.values()), (), policy)
+
+    # --- leases
+
+    def _compare_leases(self, offered: Collection[str]) -> None:
+        leases = {lease.name: lease for lease in self._leases.all()}
+        for name in [name for name, known in self._known.items() if leases.get(name) is not known.lease]:
+            self._learn(self._known.pop(name).run)
+            self.scheduler.drop(name)
+        for name, lease in leases.items():
+            facts = (lease.state is LeaseState.RELEASING or name in offered, lease.kept)
+            known = self._known.get(name)
+            if known is None or known.facts != facts:
+                self._hold(lease, known, facts, is_coming=facts[0])
+
+    def _hold(self, lease: Lease, before: _Known | None, facts: tuple[object, ...], *, is_coming: bool) -> None:
+        user = "" if is_coming or lease.kept is not None else lease.run
+        if before is not None and before.run != user:
+            self._learn(before.run)
+        record, kept = self._find_run(lease.run), lease.kept
+        run = self._holder(lease, record)
+        if user and record is not None and (before is None or not before.run):
+            self._note_start(record, run)
+        terms = None if kept is None or is_coming else KeepTerms(kept.session, kept.until_s, kept.auto)
+        self.scheduler.hold(HeldLease(lease.name, run, lease.slots, run.started_at, is_coming, terms))
+        self._known[lease.name] = _Known(lease, facts, user)
+
+    def _holder(self, lease: Lease, record: RunRecord | None) -> Run:
+        """The run that holds a lease, or that it is kept after."""
+        kept, first = lease.kept, lease.slots[0]
+        run = Run(
+            run=lease.run, queue="", ranks=(Rank(),) * len(lease.slots), gpus_per_rank=first.gpus * GPU,
+            min_ranks=len(lease.slots), nodes=len(lease.slots), cpus_per_rank=first.cpus, started_at=time.time(),
+        )  # fmt: skip
+        if kept is not None:
+            queue = self._queue(kept.queue, kept.user)
+            lasts_s = kept.until_s - kept.since_s
+            return replace(run, queue=queue, user=kept.user, started_at=kept.since_s, expected_s=lasts_s)
+        if record is None:
+            return replace(run, queue=self._queue("", ""))
+        view = record.view
+        return replace(
+            run, queue=self._queue(view.queue, view.user), user=view.user, limit_s=record.request.timeout_s,
+            priority=view.priority_value, started_at=view.granted_at or run.started_at,
+        )  # fmt: skip
+
+    # --- runs
+
+    def _submit(self, record: RunRecord) -> None:
+        view, request = record.view, record.request
+        self._note_submission(record)
+        if self.forecast.has_started(record.run):
+            self.forecast.put_back(record.run)
+        run = to_run(
+            record.run, request.ask, queue=self._queue(view.queue, view.user), user=view.user,
+            priority=view.priority_value, submitted_at=view.submitted_at,
+            campaign=self.forecast.campaign_of(record.run), limit_s=request.timeout_s,
+        )  # fmt: skip
+        self.scheduler.submit(run, Asker(view.session, view.detached, request.wait_s))
+
+    def _queue(self, name: str, user: str) -> str:
+        """The queue of a run, or where its user's runs go should the queues file not have it any more."""
+        return self._file.settle(name, user)
+
+    # --- run times
+
+    def _note_submission(self, record: RunRecord) -> None:
+        view, ask = record.view, record.request.ask
+        if not self.forecast.knows(record.run):
+            task = view.name or f"{view.notebook}#{view.cell}" * bool(view.cell)
+            self.forecast.submitted(record.run, view.user, view.gpus, ask.gpu_type or "", view.submitted_at, task)
+
+    def _note_start(self, record: RunRecord, run: Run) -> None:
+        self._note_submission(record)
+        self.forecast.started(record.run, run.started_at or time.time())
+
+    def _learn(self, run: str) -> None:
+        """A run uses its lease no longer: how long it did is what others like it are expected to take."""
+        if run and run not in self._waiting:
+            self.forecast.ended(run, time.time())

@@ -1,0 +1,229 @@
+"""The queue: asks the scheduler whenever something changed, and has its decisions carried out."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable
+
+from ...protocol.states import RunState
+from ...scheduling.decisions import Grant, Promise, Slot, Wait
+from ...scheduling.reasons import explain
+from ...scheduling.scheduler import Decisions
+from ..cluster.lease import Lease, LeaseTable
+from ..cluster.nodes import NodeTable
+from ..queue_rules import QueueRules
+from ..runs.live_runs import RunTable
+from ..runs.record import Queued, RunRecord
+from .inventory import Inventory
+
+log = logging.getLogger(__name__)
+_SOON_S = 0.05
+#: between two decisions at least, and at least so many times as long as one takes: a long queue must not keep the
+#: gateway from everything else
+_PAUSE_S, _PAUSES = 0.005, 2.0
+#: so many runs are told their places after each decision; of more, each after so many times as long as that takes
+_TOLD_ALWAYS, _TOLD_PAUSE_S, _TOLD_PAUSES = 32, 0.25, 20.0
+
+
+class RunQueue:
+    """Runs that wait, by id. The callbacks carry out what was decided: a run is granted slots, its time is over, a warm
+    lease is given up, a lease that was offered goes to a run as it is.
+    """
+
+    def __init__(
+        self,
+        runs: RunTable,
+        nodes: NodeTable,
+        leases: LeaseTable,
+        rules: QueueRules,
+        on_grant: Callable[[RunRecord, Grant], None],
+        on_expire: Callable[[RunRecord, str], None],
+        on_release: Callable[[Lease, str], object],
+        on_hand_over: Callable[[Lease, RunRecord], None],
+    ) -> None:
+        self.inventory = Inventory(runs.get, nodes, leases, lambda: rules.file)
+        self._runs = runs
+        self._leases = leases
+        self._on_grant = on_grant
+        self._on_expire = on_expire
+        self._on_release = on_release
+        self._on_hand_over = on_hand_over
+        self._waiting: dict[str, RunRecord] = {}
+        self._open = False
+        #: runs that keep their place (and what they would get) without being granted
+        self._paused: set[str] = set()
+        #: leases whose runs are over, and whether they were handed over
+        self._offered: dict[str, tuple[Lease, asyncio.Future[bool]]] = {}
+        self._timer: asyncio.TimerHandle | None = None
+        #: no decision before this (monotonic seconds), and when the next one is due
+        self._rests_until_s = self._soon_at_s = 0.0
+        self._soon: asyncio.TimerHandle | None = None
+        #: when places are told again (monotonic seconds)
+        self._told_again_s = 0.0
+
+    def __contains__(self, run: str) -> bool:
+        return run in self._waiting
+
+    def waiting(self) -> list[RunRecord]:
+        """The waiting runs by their places, those without one (yet) by age behind them."""
+        return sorted(self._waiting.values(), key=_place)
+
+    def open(self) -> None:
+        """Begin to grant (recovery is over)."""
+        self._open = True
+        self.serve()
+
+    def add(self, record: RunRecord) -> None:
+        """Have a run wait, or wait on other terms; the next :meth:`serve` decides."""
+        self._waiting[record.run] = record
+        self.inventory.add(record)
+
+    def put_back(self, record: RunRecord) -> None:
+        """Have a run wait in its old place: not granted before :meth:`resume`, and nobody gets what it would get."""
+        self._paused.add(record.run)
+        self.add(record)
+
+    def resume(self, record: RunRecord) -> None:
+        """Go on with a run that was put back."""
+        self._paused.discard(record.run)
+        self.serve()
+
+    def remove(self, record: RunRecord) -> None:
+        """Take a run out."""
+        self._paused.discard(record.run)
+        if self._waiting.pop(record.run, None) is not None:
+            self.inventory.remove(record.run)
+
+    def serve(self) -> None:
+        """Decide about all that wait (and about what is kept warm) and carry it out: now, or in a moment together
+        with what happens until then.
+        """
+        if time.monotonic() < self._rests_until_s:
+            self._serve_at(self._rests_until_s)
+        else:
+            self._serve_now()
+
+    def _serve_now(self) -> None:
+        self._cancel_soon()
+        try:
+            if self._open and (self._waiting or self._leases.warm()):
+                self._decide()
+        finally:
+            for _, handed in self._offered.values():
+                if not handed.done():
+                    handed.set_result(False)
+            self._offered.clear()
+
+    def _decide(self) -> None:
+        began_s, now_s = time.monotonic(), time.time()
+        scheduler = self.inventory.in_step(self._offered)
+        tells = len(self._waiting) <= _TOLD_ALWAYS or began_s >= self._told_again_s
+        decided = scheduler.decide(now_s, self._paused, with_waits=tells)
+        self._carry_out(decided)
+        took_s = time.monotonic() - began_s
+        if tells:
+            self._told_again_s = time.monotonic() + max(_TOLD_PAUSE_S, _TOLD_PAUSES * took_s)
+        else:
+            self._rests_until_s = time.monotonic() + max(_PAUSE_S, _PAUSES * took_s)
+        self._rests_until_s = max(self._rests_until_s, time.monotonic() + _PAUSE_S)
+        self._set_timer(scheduler.next_end_s, now_s)
+        if decided.expired:  # they may have been in others' way
+            self._serve_at(self._rests_until_s)
+
+    def _carry_out(self, decided: Decisions) -> None:
+        for release in decided.releases:
+            lease = self._leases.find(release.lease)
+            if lease is not None:
+                self._on_release(lease, release.reason)
+        for grant in decided.grants:
+            self._on_grant(self._take(grant.run), grant)
+        for promise in decided.promises:
+            self._keep_promise(promise)
+        for expiry in decided.expired:
+            self._on_expire(self._take(expiry.run), expiry.reason)
+        for wait in decided.waits:
+            record = self._waiting.get(wait.run)
+            if record is not None:
+                self._note_wait(record, wait)
+
+    def _take(self, run: str) -> RunRecord:
+        record = self._waiting[run]
+        self.remove(record)
+        return record
+
+    def _keep_promise(self, promise: Promise) -> None:
+        """Hand a lease that was offered over as it is, with no word to Ray, where it has exactly these slots."""
+        wanted = _sorted(promise.placement)
+        for name, (lease, handed) in self._offered.items():
+            if _sorted(lease.slots) == wanted:
+                del self._offered[name]
+                self._on_hand_over(lease, self._take(promise.run))
+                handed.set_result(True)
+                return
+
+    def serve_soon(self) -> None:
+        """Like :meth:`serve`, together with what comes until then: nothing became free, only places have changed."""
+        self._serve_at(max(self._rests_until_s, time.monotonic() + _SOON_S))
+
+    def _serve_at(self, at_s: float) -> None:
+        """Decide then, unless that is to be sooner already. Its own clock: loops' timers come early, or do not say when
+        they come.
+        """
+        if self._soon is None or at_s < self._soon_at_s:
+            self._cancel_soon()
+            self._soon_at_s = at_s
+            delay_s = max(0.0, at_s - time.monotonic())
+            self._soon = asyncio.get_running_loop().call_later(delay_s, self._serve_now)
+
+    def _cancel_soon(self) -> None:
+        if self._soon is not None:
+            self._soon.cancel()
+            self._soon = None
+
+    async def offer(self, lease: Lease) -> bool:
+        """Hand a lease whose run is over to the next run, if that is to have exactly its slots; False: nobody is."""
+        if not (self._open and self._waiting):
+            return False
+        handed: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+        self._offered[lease.name] = (lease, handed)
+        self.serve()
+        return await handed
+
+    def leaves(self, lease: Lease) -> bool:
+        """Tell if nobody but the kernel that keeps it would get a warm lease (or its GPUs) now."""
+        kept = lease.kept
+        decided = self.inventory.in_step(self._offered).decide(time.time(), self._paused, with_waits=False)
+        if any(release.lease == lease.name for release in decided.releases):
+            return False
+        taker = next((grant.run for grant in decided.grants if grant.lease == lease.name), None)
+        return taker is None or (kept is not None and self._waiting[taker].view.session == kept.session)
+
+    def _note_wait(self, record: RunRecord, wait: Wait) -> None:
+        view, reason = record.view, explain(wait)
+        if (view.position, view.reason, record.state) != (wait.position, reason, RunState.QUEUED):
+            if view.position is None:
+                self._runs.change(record, Queued(), position=wait.position, reason=reason)
+            else:
+                self._runs.move(record, wait.position, reason)
+
+    def _set_timer(self, end_s: float | None, now_s: float) -> None:
+        """Wake up when the next ``--wait`` is over, or the time of a warm lease, or places are to be told again."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        delays = [] if end_s is None else [max(0.0, end_s - now_s) + 0.005]
+        if len(self._waiting) > _TOLD_ALWAYS:
+            delays.append(max(0.0, self._told_again_s - time.monotonic()) + 0.001)
+        if delays:
+            self._timer = asyncio.get_running_loop().call_later(min(delays), self.serve)
+
+
+def _place(record: RunRecord) -> tuple[bool, int, int]:
+    position = record.view.position
+    return position is None, position or 0, record.ordinal
+
+
+def _sorted(slots: tuple[Slot, ...]) -> list[tuple[str, int, int]]:
+    return sorted((slot.node, slot.gpus, slot.cpus) for slot in slots)

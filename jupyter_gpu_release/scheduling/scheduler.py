@@ -1,0 +1,258 @@
+"""``Scheduler``: one working state for a gateway's life, and the rules around its passes: kept GPUs, and ``--wait``.
+
+Pure: it is told what there is and asked what is to be done; what follows of that it is told again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+
+from ..units import format_seconds
+from .asks import slots
+from .decisions import Expire, Grant, NoRoom, Promise, Release, Start, Wait
+from .nodes import Group
+from .schedule import run_actions, waits
+from .state import ClusterSnapshot, Forecast, Job, State
+from .warm_leases import Asker, HeldLease, KeepTerms, Recall, Warm, own_lease, recall
+from .workload import GPU, Rank, RankState, Run
+
+#: GPUs that are being given back are waited for by runs that may not wait, at most so long
+_GIVING_BACK_S = 2.0
+
+
+@dataclass
+class Decisions:
+    """Decisions of one pass; ``waits`` is empty where nobody asked for it."""
+
+    releases: list[Release] = field(default_factory=list)
+    grants: list[Grant] = field(default_factory=list)
+    promises: list[Promise] = field(default_factory=list)
+    expired: list[Expire] = field(default_factory=list)
+    waits: list[Wait] = field(default_factory=list)
+
+
+class Scheduler:
+    """Runs that wait and leases that are held; decides who gets what next."""
+
+    def __init__(self, snapshot: ClusterSnapshot, forecast: Forecast | None = None) -> None:
+        self.state = State(snapshot, forecast)
+        self._askers: dict[str, Asker] = {}
+        #: those that may not wait for ever
+        self._limited: dict[str, float] = {}
+        #: session → its waiting runs
+        self._of_session: dict[str, dict[str, None]] = {}
+        self._held: dict[str, HeldLease] = {}
+        #: the names under which the state knows leases: those of their runs, where these do not wait again already
+        self._keys: dict[str, str] = {}
+        self._warm: dict[str, tuple[HeldLease, KeepTerms]] = {}
+
+    # --- told by whoever keeps it
+
+    def submit(self, run: Run, asker: Asker) -> None:
+        """A run waits."""
+        self._askers[run.run] = asker
+        if asker.wait_s is not None:
+            self._limited[run.run] = run.submitted_at + asker.wait_s
+        if asker.session:
+            self._of_session.setdefault(asker.session, {})[run.run] = None
+        for lease in (
+            [lease for lease, key in self._keys.items() if key == run.run] if run.run in self.state.jobs else []
+        ):
+            self._leave(lease)
+            self._enter(self._held[lease], f"lease {lease}")
+        self.state.submit(run)
+
+    def remove(self, run: str) -> None:
+        """A run waits no longer (nothing happens where it did not)."""
+        asker = self._askers.pop(run, None)
+        if asker is None:
+            return
+        self._limited.pop(run, None)
+        if asker.session:
+            of_session = self._of_session[asker.session]
+            del of_session[run]
+            if not of_session:
+                del self._of_session[asker.session]
+        self.state.end(run)
+
+    def hold(self, held: HeldLease) -> None:
+        """A lease is held, on other terms than before perhaps. Nodes that are gone are left out."""
+        self.drop(held.lease)
+        self._held[held.lease] = held
+        if held.terms is not None:
+            self._warm[held.lease] = held, held.terms
+        run = held.run.run
+        self._enter(held, f"lease {held.lease}" if run in self.state.jobs else run)
+
+    def drop(self, lease: str) -> None:
+        """A lease is gone."""
+        if self._held.pop(lease, None) is not None:
+            self._warm.pop(lease, None)
+            self._leave(lease)
+
+    def _enter(self, held: HeldLease, key: str) -> None:
+        nodes = [node for node in _places(held) if node in self.state.nodes.by_name]
+        if nodes:
+            state = RankState.YIELDING if held.is_coming else RankState.RUNNING
+            ranks = tuple(Rank(state, node) for node in nodes)
+            self._keys[held.lease] = key
+            self.state.submit(replace(held.run, run=key, ranks=ranks, min_ranks=len(ranks), started_at=held.started_at))
+
+    def _leave(self, lease: str) -> None:
+        key = self._keys.pop(lease, None)
+        if key is not None:
+            self.state.end(key)
+
+    @property
+    def next_end_s(self) -> float | None:
+        """When the next ``--wait`` or the time of the next warm lease is over."""
+        ends = [*self._limited.values(), *(terms.until_s for _, terms in self._warm.values())]
+        return min(ends, default=None)
+
+    # --- asked
+
+    def decide(self, now_s: float, paused: Collection[str] = (), *, with_waits: bool = True) -> Decisions:
+        """Decide; what is known stays as it is. ``paused``: runs that keep their place, and take part in nothing else.
+
+        Own kernels' leases come first: a run does not wait behind anybody for what is kept for it.
+        """
+        found = Decisions()
+        left = self._end_warm(found, now_s)
+        taken: dict[str, HeldLease] = {}
+        try:
+            self._hand_over(found, taken, left, paused)
+            left = [(lease, terms) for lease, terms in left if lease.lease not in taken]
+            self._pass(found, left, paused, now_s, with_waits=with_waits)
+        finally:
+            self.state.undo()
+            for lease in taken.values():
+                self._give(lease, 1)
+        return found
+
+    def _pass(
+        self, found: Decisions, warm: Warm, paused: Collection[str], now_s: float, *, with_waits: bool
+    ) -> None:  # fmt: skip
+        starts = [start for start in run_actions(self.state, now_s) if isinstance(start, Start)]
+        promised: list[Job] = []
+        for start in starts:
+            job = self.state.jobs[start.run]
+            placement = slots(job.run, start.ranks)
+            if start.run in paused:
+                continue
+            if start.promised:
+                promised.append(job)
+                found.promises.append(Promise(start.run, placement))
+            else:
+                found.grants.append(Grant(start.run, placement))
+        soon = {job.run.run for job in promised} | self._recall(found, warm, paused, now_s)
+        self._expire(found, soon, [start.run for start in starts if start.run in paused], now_s)
+        if with_waits:
+            found.waits = list(self._waits(found, warm, promised, now_s))
+
+    def _end_warm(self, found: Decisions, now_s: float) -> Warm:
+        over = [lease for lease, terms in self._warm.values() if terms.until_s <= now_s]
+        found.releases += [Release(lease.lease, "its time is over") for lease in over]
+        return [(lease, terms) for lease, terms in self._warm.values() if terms.until_s > now_s]
+
+    def _hand_over(
+        self, found: Decisions, taken: dict[str, HeldLease], warm: Warm, paused: Collection[str]
+    ) -> None:  # fmt: skip
+        """Give runs what their own kernels keep for them, the oldest first."""
+        sessions = {terms.session for _, terms in warm}
+        runs = [run for session in sessions for run in self._of_session.get(session, ()) if run not in paused]
+        # what is kept only while nobody waits is for who came first
+        warm = [each for each in warm if not each[1].auto or not self._do_others_wait(each[1].session)]
+        for job in sorted((self.state.jobs[run] for run in runs), key=lambda job: (job.run.submitted_at, job.ordinal)):
+            left = [(lease, terms) for lease, terms in warm if lease.lease not in taken]
+            lease = own_lease(self.state, job, self._askers[job.run.run].session, left)
+            if lease is not None:
+                found.grants.append(Grant(job.run.run, lease.slots, lease.lease))
+                taken[lease.lease] = lease
+                self._give(lease, -1)
+                for index, node in enumerate(_places(lease)):
+                    self.state.place(job, index, node, RankState.GRANTED)
+
+    def _do_others_wait(self, session: str) -> bool:
+        return len(self._askers) > len(self._of_session.get(session, ()))
+
+    def _give(self, lease: HeldLease, sign: int) -> None:
+        for slot in lease.slots:
+            self.state.nodes.take(slot.node, sign * slot.gpus * GPU, sign * slot.cpus)
+
+    def _recall(self, found: Decisions, warm: Warm, paused: Collection[str], now_s: float) -> set[str]:
+        """Let blocked runs take back what is kept; tells for which of them that will be enough."""
+        soon: set[str] = set()
+        left = {lease.lease: (lease, terms) for lease, terms in warm}
+        for job, groups in self.state.heads if left else ():
+            if job.held or job.run.run in paused:
+                continue
+            asker = self._askers[job.run.run]
+            recalled = recall(self.state, job, groups, asker, list(left.values()))
+            if recalled.whole is not None:
+                found.grants.append(Grant(job.run.run, recalled.whole.slots, recalled.whole.lease))
+                del left[recalled.whole.lease]
+            elif recalled.given_up and self._may_recall(recalled, job.run.run, now_s):
+                found.releases += recalled.releases(job.run.user)
+                for lease in recalled.given_up:
+                    del left[lease.lease]
+                if recalled.is_enough:
+                    soon.add(job.run.run)
+        if left:
+            found.grants = [self._on_own(grant, left) for grant in found.grants]
+        return soon
+
+    def _on_own(self, grant: Grant, left: dict[str, tuple[HeldLease, KeepTerms]]) -> Grant:
+        """Let a run that starts in any case do so on what its own kernel keeps, if nobody else was given that."""
+        asker, job = self._askers[grant.run], self.state.jobs[grant.run]
+        lease = None if grant.lease else own_lease(self.state, job, asker.session, list(left.values()))
+        if lease is None:
+            return grant
+        del left[lease.lease]
+        return Grant(grant.run, lease.slots, lease.lease)
+
+    def _may_recall(self, recalled: Recall, run: str, now_s: float) -> bool:
+        """Tell if the run will still be there when it gets what is given up for it."""
+        return not self._is_over(run, now_s - _GIVING_BACK_S if recalled.is_enough else now_s)
+
+    def _is_over(self, run: str, now_s: float) -> bool:
+        return run in self._limited and now_s >= self._limited[run]
+
+    def _expire(self, found: Decisions, soon: Collection[str], served: Collection[str], now_s: float) -> None:
+        """End the waiting of runs whose time is over; those that will start in a moment have that long."""
+        granted = {grant.run for grant in found.grants} | set(served)
+        for run in self._limited:
+            if run not in granted and self._is_over(run, now_s - _GIVING_BACK_S if run in soon else now_s):
+                found.expired.append(Expire(run, self._expired(run)))
+
+    def _expired(self, run: str) -> str:
+        what = "GPU is" if self.state.jobs[run].run.gpus_per_rank else "cores are"
+        wait_s = self._askers[run].wait_s
+        if not wait_s:
+            return f"no {what} free now, and it may not wait (--wait 0)"
+        return f"no {what.split()[0]} within {format_seconds(wait_s)} (--wait)"
+
+    def _waits(self, found: Decisions, warm: Warm, promised: Sequence[Job], now_s: float) -> Iterator[Wait]:
+        gone = {grant.run for grant in found.grants} | {expiry.run for expiry in found.expired}
+        heads = {job.run.run: groups for job, groups in self.state.heads}
+        place: dict[str, int] = {}
+        for wait in waits(self.state, now_s, promised):
+            if wait.run in gone:
+                continue
+            place[wait.queue] = place.get(wait.queue, 0) + 1
+            cause = wait.cause
+            if isinstance(cause, NoRoom) and wait.run in heads:
+                cause = replace(cause, kept=self._kept(warm, heads[wait.run]))
+            yield Wait(wait.run, wait.queue, place[wait.queue], cause)
+
+    def _kept(self, warm: Warm, groups: Sequence[Group]) -> int:
+        """Thousandths that are kept on the nodes which a run waits for."""
+        nodes = self.state.nodes
+        slots_kept = [slot for lease, _ in warm for slot in lease.slots if slot.node in nodes.by_name]
+        return sum(slot.gpus * GPU for slot in slots_kept if nodes.group(slot.node) in groups)
+
+
+def _places(lease: HeldLease) -> list[str]:
+    """The node of each rank."""
+    each = lease.run.gpus_per_rank
+    return [slot.node for slot in lease.slots for _ in range(slot.gpus * GPU // each if each else 1)]

@@ -1,0 +1,212 @@
+"""The queue: a run that Ray did not grant keeps its place, leases go on as they are, no change is missed."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Iterable
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from broker_bed import until
+
+from jupyter_gpu_release.gateway.cluster.lease import Lease, LeaseTable
+from jupyter_gpu_release.gateway.cluster.nodes import NodeTable
+from jupyter_gpu_release.gateway.dispatch.run_queue import RunQueue
+from jupyter_gpu_release.gateway.runs.record import RunRecord
+from jupyter_gpu_release.protocol.node import NodeInfo
+from jupyter_gpu_release.protocol.runs import ResourceAsk, RunRequest, RunView
+from jupyter_gpu_release.protocol.states import LeaseState
+from jupyter_gpu_release.scheduling.decisions import Grant, Slot
+from jupyter_gpu_release.scheduling.queues.queues_file import QueuesFile
+
+
+class Bed:
+    """A queue over one node of 8 GPUs; ``granted`` holds a lease from then on."""
+
+    def __init__(self, external: int = 0) -> None:
+        self.granted: list[str] = []
+        self.handed: list[tuple[str, str]] = []
+        self.records: dict[str, RunRecord] = {}
+        self.passes = 0
+        listener: Any = SimpleNamespace(on_leases_changed=lambda: None, on_nodes_changed=lambda: None)
+        self.nodes = NodeTable("", listener)
+        self.nodes.refresh(
+            [{"NodeID": "n", "NodeManagerHostname": "host", "Alive": True, "Resources": {"GPU": 8, "CPU": 8}}]
+        )
+        self.node = self.nodes.alive()[0]
+        self.node.info = NodeInfo("n", "host", "1", "3", "")
+        self.leases = LeaseTable(listener)
+        self.leases.external = {"n": external}
+        runs: Any = SimpleNamespace(change=self._change, move=self._change, get=self.records.get)
+        rules: Any = SimpleNamespace(file=QueuesFile())
+        self.queue = RunQueue(
+            runs, self.nodes, self.leases, rules, self._on_grant, self._on_expire, lambda *_: None,
+            self._on_hand_over,
+        )  # fmt: skip
+
+    def _change(self, record: RunRecord, *_: Any, **facts: Any) -> None:
+        self.passes += 1
+
+    def _on_grant(self, record: RunRecord, grant: Grant) -> None:
+        self.granted.append(record.run)
+        self.lease(record.run, grant.placement)
+
+    def _on_expire(self, record: RunRecord, reason: str) -> None:
+        raise AssertionError(reason)
+
+    def _on_hand_over(self, lease: Lease, record: RunRecord) -> None:
+        self.handed.append((lease.run, record.run))
+        self.leases.add(lease.handed_to(record.run))
+
+    def lease(self, run: str, slots: tuple[Slot, ...]) -> Lease:
+        return self.leases.add(Lease(f"lease-{run}", run, slots))
+
+    def run(self, name: str, gpus: int = 3, ordinal: int = 0, **facts: Any) -> RunRecord:
+        view = RunView(name, "ann", "queued", position=1, submitted_at=time.time() + ordinal, queue="default")
+        record = RunRecord(view, ordinal, RunRequest(name, "s", ResourceAsk(gpus=gpus), b"", **facts))
+        self.records[name] = record
+        return record
+
+    def wait(self, *names: str, gpus: int = 3) -> list[RunRecord]:
+        records = [self.run(name, gpus, ordinal) for ordinal, name in enumerate(names)]
+        for record in records:
+            self.queue.add(record)
+        return records
+
+
+@pytest.mark.asyncio
+async def test_nobody_overtakes_a_run_that_is_put_back() -> None:
+    bed = Bed(external=5)
+    bed.queue.open()
+    bed.wait("second", "third")
+    first = bed.run("first", ordinal=-1)
+    bed.queue.put_back(first)
+    bed.queue.serve()
+    assert not bed.granted
+    bed.queue.resume(first)
+    await until(lambda: bed.granted == ["first"])
+
+    bed = Bed(external=2)
+    bed.queue.open()
+    bed.wait("second", "third")
+    bed.queue.put_back(bed.run("first", ordinal=-1))
+    bed.queue.serve()
+    assert bed.granted == ["second"]  # what is left beyond the first one's is nobody's loss
+
+
+@pytest.mark.asyncio
+async def test_a_lease_goes_to_the_next_run_as_it_is_or_is_given_back() -> None:
+    bed = Bed()
+    ends = bed.lease("ends", (Slot("n", 8),))
+    bed.queue.open()
+    assert not await bed.queue.offer(ends)  # nobody waits
+    bed.wait("small", gpus=3)
+    assert not await bed.queue.offer(ends)  # it has another size
+    [next_one] = bed.wait("next", gpus=8)
+    bed.queue.remove(bed.records["small"])
+    bed.queue.put_back(next_one)
+    assert not await bed.queue.offer(ends)  # it is not to be started just now
+    bed.queue.remove(next_one)
+    bed.wait("one", "two", gpus=8)
+    assert await bed.queue.offer(ends)
+    assert bed.handed == [("ends", "one")]
+    assert bed.granted == []
+
+
+@pytest.mark.asyncio
+async def test_leases_that_are_offered_together_go_to_as_many_runs() -> None:
+    bed = Bed()
+    leases = [bed.lease(name, (Slot("n", 4),)) for name in ("a", "b")]
+    bed.queue.open()
+    bed.wait("one", "two", "three", gpus=4)
+    assert await asyncio.gather(*map(bed.queue.offer, leases)) == [True, True]
+    assert sorted(run for _, run in bed.handed) == ["one", "two"]
+
+
+@pytest.mark.asyncio
+async def test_a_decision_that_fails_leaves_no_lease_behind(monkeypatch: pytest.MonkeyPatch) -> None:
+    bed = Bed()
+    lease = bed.lease("ends", (Slot("n", 8),))
+    bed.queue.open()
+    bed.wait("one", gpus=8)
+    monkeypatch.setattr(bed.queue.inventory, "in_step", lambda *_: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        await bed.queue.offer(lease)
+    assert not bed.queue._offered
+
+
+@pytest.mark.asyncio
+async def test_whatever_changes_the_next_decision_knows() -> None:
+    """Nobody tells of GPUs of others, of nodes that fall silent or come, of leases: it is looked at."""
+    bed = Bed(external=6)
+    bed.queue.open()
+    bed.wait("one", gpus=3)
+
+    def granted() -> list[str]:
+        bed.queue._rests_until_s = 0.0  # now
+        bed.queue.serve()
+        return bed.granted
+
+    assert granted() == []
+    bed.leases.external = {}
+    bed.node.reachable = False
+    assert granted() == []
+    bed.node.reachable, bed.node.is_lost = True, True
+    assert granted() == []
+    bed.node.is_lost = False
+    lease = bed.lease("over", (Slot("n", 8),))
+    assert granted() == []
+    lease.state = LeaseState.RELEASING
+    assert granted() == []
+    bed.leases.drop_lease(lease)
+    assert granted() == ["one"]
+    bed.wait("two", gpus=8)
+    assert granted() == ["one"]
+    bed.nodes.refresh([{"NodeID": "m", "NodeManagerHostname": "m", "Alive": True, "Resources": {"GPU": 8, "CPU": 8}}])
+    bed.nodes.alive()[1].info = NodeInfo("m", "m", "1", "3", "")
+    assert granted() == ["one", "two"]
+
+
+@pytest.mark.asyncio
+async def test_what_happens_close_together_is_decided_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    bed, passes = Bed(external=8), [0]
+    in_step = bed.queue.inventory.in_step
+
+    def counted(offered: Iterable[str] = ()) -> Any:
+        passes[0] += 1
+        return in_step(tuple(offered))
+
+    monkeypatch.setattr(bed.queue.inventory, "in_step", counted)
+    bed.queue.open()
+    bed.wait("waits")
+    for _ in range(50):
+        bed.queue.serve()
+    before = passes[0]
+    assert 1 <= before < 25, "the first is decided at once, the others wait a moment"
+    await until(lambda: passes[0] > before)
+
+
+@pytest.mark.asyncio
+async def test_a_change_of_places_in_the_pause_after_a_long_decision_is_decided_after_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    bed, passes = Bed(external=8), [0]
+    in_step = bed.queue.inventory.in_step
+
+    def slow(offered: Iterable[str] = ()) -> Any:
+        passes[0] += 1
+        time.sleep(0.04)  # as long as a decision about thousands takes
+        return in_step(tuple(offered))
+
+    monkeypatch.setattr(bed.queue.inventory, "in_step", slow)
+    bed.queue.open()
+    bed.wait("waits")
+    bed.queue.serve()
+    before = passes[0]
+    bed.queue.serve_soon()
+    await until(lambda: passes[0] > before)
+    before = passes[0]
+    bed.queue.serve()
+    await until(lambda: passes[0] > before)
