@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable
 from typing import Any
 
@@ -10,6 +11,7 @@ from ..protocol.runs import RunView
 from .output_sink import OutputSink
 from .receipt import Receipt, name_gpus, name_lease
 from .relay import Relay
+from .start_estimate import start_of_view
 from .status_line import StatusLine
 from .terminal import OutputCollapser
 from .wording import describe_wait, format_clock, place_words, run_word
@@ -118,7 +120,8 @@ def describe_run(view: RunView) -> str:
     word = run_word(view.state)
     if view.state in ("submitted", "queued", "preempted"):
         place = f" · {place_words(view.position)}" if view.position else ""
-        return f"{word} for {lease}{place}{reason}"
+        start = start_of_view(view, time.time())
+        return f"{word} for {lease}{place}{reason}{f' · {start}' if start else ''}"
     if view.state == "starting":
         return f"{word} · {name_gpus(view)}{reason}"
     return f"{word}{_place(view)}{reason}"

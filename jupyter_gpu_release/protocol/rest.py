@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import msgspec
 
-from .bounds import Seconds
+from .bounds import Name, Seconds, Word
 from .events import Event
-from .runs import FileInfo, ValueInfo
+from .runs import FileInfo, ResourceAsk, ValueInfo
 
 DOCUMENT_VERSION = 1
 
@@ -75,6 +75,11 @@ class QueueRow(msgspec.Struct, frozen=True):
     start_estimate_s: float | None = None
     #: ``priority`` as a number
     priority_value: int = 50
+    #: bounds of the estimate; None: nobody knows
+    start_at_least_s: float | None = None
+    start_at_most_s: float | None = None
+    #: user whose run ends right before
+    start_after: str = ""
 
 
 class QueueUser(msgspec.Struct, frozen=True):
@@ -125,6 +130,48 @@ class QueuesDocument(msgspec.Struct, frozen=True):
     queues: list[QueueShare]
     #: what whoever runs the cluster should know, such as a malformed queues file
     notes: list[str] = msgspec.field(default_factory=list)
+
+
+class OutlookQuestion(msgspec.Struct, frozen=True, omit_defaults=True):
+    """``POST /v1/outlook``: when would a run start that asks for this."""
+
+    ask: ResourceAsk = ResourceAsk()
+    #: empty: the user's default queue
+    queue: Word = ""
+    priority: Word = "normal"
+    timeout_s: Seconds | None = None
+    keep_s: Seconds = 0.0
+    keep_auto: bool = False
+    #: runs of the same name, or of the same cell, tell how long it takes
+    name: Name = ""
+    notebook: Name = ""
+    cell: Name = ""
+
+
+class SoonerAsk(msgspec.Struct, frozen=True):
+    """Options with which it would start sooner, and in how many seconds."""
+
+    change: str
+    starts_in_s: float
+
+
+class OutlookDocument(msgspec.Struct, frozen=True):
+    """The start of a run that waits, or would be sent now. Seconds from now; None: nobody knows.
+
+    ``position``: in its queue, 0 when it would start at once. ``reason``: what it waits for, in words.
+    """
+
+    schema_version: int
+    queue: str
+    priority_value: int
+    position: int
+    reason: str
+    starts_in_s: float | None = None
+    at_least_s: float | None = None
+    at_most_s: float | None = None
+    #: user whose run ends right before
+    after: str = ""
+    sooner: list[SoonerAsk] = msgspec.field(default_factory=list)
 
 
 class ActiveRow(msgspec.Struct, frozen=True):

@@ -219,6 +219,19 @@ class PersistWait(msgspec.Struct, frozen=True, omit_defaults=True):
     next_try_at: float | None = None
 
 
+class StartEstimate(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Times at which a waiting run is expected to start: probably, at the earliest, at the latest (unix seconds).
+
+    None: nobody knows.
+    """
+
+    at: Finite | None = None
+    earliest: Finite | None = None
+    latest: Finite | None = None
+    #: user whose run ends right before; empty: nobody's
+    after: str = ""
+
+
 class RunView(msgspec.Struct, frozen=True, omit_defaults=True):
     """View of a run as a client may see it; the newest one replaces the older ones (``seq`` grows)."""
 
@@ -270,3 +283,5 @@ class RunView(msgspec.Struct, frozen=True, omit_defaults=True):
     kept: KeptLease | None = None
     #: it began on GPUs that an earlier cell of its kernel had kept
     on_kept: bool = False
+    #: while it waits
+    start: StartEstimate | None = None

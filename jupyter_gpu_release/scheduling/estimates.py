@@ -87,6 +87,15 @@ class Estimate:
     runs: int
 
 
+@dataclass(frozen=True, slots=True)
+class Span:
+    """Seconds that something lasts: little, probably, much (the middle 80 %). None: nobody knows."""
+
+    early_s: float | None = None
+    expected_s: float | None = None
+    late_s: float | None = None
+
+
 class Estimates:
     """Durations by campaign, by user and shape, by shape, and of all."""
 
@@ -161,6 +170,28 @@ class Estimates:
         expected_s = self.expected_s(campaign, now_s)
         most_s = math.inf if limit_s is None else limit_s
         return Estimate(min(expected_s, most_s), min(low_s, most_s), min(max(high_s, expected_s), most_s), len(history))
+
+    def length(self, campaign: Campaign, now_s: float, limit_s: float | None = None) -> Span:
+        """How long a run will last once it starts."""
+        found = self.estimate(campaign, now_s, limit_s)
+        if not found.runs:
+            return Span(0.0, None, limit_s)
+        return Span(min(found.low_s, found.expected_s), found.expected_s, found.high_s)
+
+    def rest(self, campaign: Campaign, started_s: float, now_s: float, limit_s: float | None = None) -> Span:
+        """How long a running run will go on: of those that lasted as long, what was left to them."""
+        elapsed_s = now_s - started_s
+        left_s = None if limit_s is None else max(0.0, limit_s - elapsed_s)
+        history = self._users.get((campaign.user, campaign.shape)) or self._shapes.get(campaign.shape) or self._all
+        if not history:
+            return Span(0.0, None, left_s)
+        longer = history.ordered[bisect.bisect_right(history.ordered, elapsed_s) :]
+        expected_s = self.remaining_s(campaign, started_s, now_s)
+        low_s, high_s = (end_s - elapsed_s for end_s in _middle(longer)) if longer else (0.0, None)
+        late_s = None if high_s is None else max(high_s, expected_s)
+        most_s = math.inf if left_s is None else left_s
+        late_s = left_s if late_s is None else min(late_s, most_s)
+        return Span(min(low_s, expected_s, most_s), min(expected_s, most_s), late_s)
 
 
 def _middle(ordered: list[float]) -> tuple[float, float]:

@@ -9,7 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from jupyter_gpu_release.scheduling.decisions import Start
-from jupyter_gpu_release.scheduling.outlook.expectations import Case, Expectations, Span
+from jupyter_gpu_release.scheduling.estimates import Estimates, Span
+from jupyter_gpu_release.scheduling.outlook.expectations import Case, Expectations
 from jupyter_gpu_release.scheduling.outlook.outlook import Alternative, Outlook, _families, outlooks, sooner
 from jupyter_gpu_release.scheduling.outlook.projection import project
 from jupyter_gpu_release.scheduling.queues.tree import Policy, Queue
@@ -152,3 +153,22 @@ def test_what_would_start_sooner() -> None:
     found = sooner(full, Expectations(NOW_S), small, gpu_types=("h100", "a100"))
     assert found == [Alternative("--gpu-type a100", 0.0)]
     assert sooner(_snapshot(small), Expectations(NOW_S), small) == []
+
+
+def test_how_long_a_run_goes_on_is_told_by_those_that_lasted_as_long() -> None:
+    estimates = Estimates()
+    campaign = estimates.submitted("ann", (1, ""), 0.0, "train")
+    assert estimates.length(campaign, 0.0, 900.0) == Span(0.0, None, 900.0), "the first run: nobody knows"
+    assert estimates.rest(campaign, 0.0, 100.0, 900.0) == Span(0.0, None, 800.0)
+    for lasted_s in (100.0, 100.0, 200.0, 300.0, 400.0):
+        estimates.started(campaign, 0.0)
+        estimates.ended(campaign, 0.0, lasted_s)
+    length = estimates.length(campaign, 0.0)
+    assert (length.early_s, length.late_s) == (100.0, 400.0)
+    assert length.expected_s is not None
+    assert 150 < length.expected_s < 300
+    estimates.started(campaign, 0.0)
+    rest = estimates.rest(campaign, 0.0, 150.0)
+    assert (rest.early_s, rest.late_s) == (50.0, 250.0)
+    assert estimates.rest(campaign, 0.0, 150.0, limit_s=160.0) == Span(10.0, 10.0, 10.0)
+    assert estimates.rest(campaign, 0.0, 500.0).late_s is None, "none lasted so long"

@@ -25,9 +25,10 @@ PUBLIC_RUN = frozenset({
     "running_at", "gone_at", "finished_at", "queued_s", "held_s", "position", "hosts", "gpu_ids", "gpu_name",
 })  # fmt: skip
 PUBLIC_ACTIVE = frozenset({"run", "user", "state", "gpus", "queued_s", "held_s", "queue"})
-PUBLIC_QUEUED = frozenset(
-    {"run", "user", "queue", "priority", "priority_value", "gpus", "position", "reason", "start_estimate_s"}
-)
+PUBLIC_QUEUED = frozenset({
+    "run", "user", "queue", "priority", "priority_value", "gpus", "position", "reason", "start_estimate_s",
+    "start_at_least_s", "start_at_most_s", "start_after",
+})  # fmt: skip
 PUBLIC_WARM = frozenset(
     {"lease", "run", "user", "gpus", "since", "until", "auto", "hosts", "gpu_ids", "queue", "state"}
 )

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 
+from ..estimates import Span
 from ..state import Forecast, WrittenForecast
 from ..workload import Run
 
@@ -18,17 +19,8 @@ class Case(Enum):
     LATE = "late"
 
 
-@dataclass(frozen=True, slots=True)
-class Span:
-    """Seconds that something lasts in each case; None: nobody knows."""
-
-    early_s: float | None = None
-    expected_s: float | None = None
-    late_s: float | None = None
-
-    def of(self, case: Case) -> float | None:
-        """The seconds in one case."""
-        return {Case.EARLY: self.early_s, Case.EXPECTED: self.expected_s, Case.LATE: self.late_s}[case]
+def _seconds(span: Span, case: Case) -> float | None:
+    return {Case.EARLY: span.early_s, Case.EXPECTED: span.expected_s, Case.LATE: span.late_s}[case]
 
 
 @dataclass(frozen=True)
@@ -48,14 +40,14 @@ class Expectations:
         span = self.remaining.get(run.run)
         if span is None:
             return WrittenForecast().remaining_s(run, started_at, self.now_s)
-        return span.of(case)
+        return _seconds(span, case)
 
     def length_s(self, run: Run, case: Case) -> float | None:
         """Seconds that a waiting run lasts."""
         span = self.lengths.get(run.run)
         if span is None:
             return WrittenForecast().expected_s(run, self.now_s)
-        return span.of(case)
+        return _seconds(span, case)
 
 
 class FrozenForecast(Forecast):

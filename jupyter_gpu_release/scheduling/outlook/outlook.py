@@ -45,12 +45,13 @@ def outlooks(
 
 
 def _outlook(run: str, starts: Sequence[ProjectedStart | None], now_s: float) -> Outlook:
-    _, expected, late = starts
+    early, expected, late = starts
     known = [start.at_s - now_s for start in starts if start is not None]
-    if expected is None:
-        return Outlook(run, at_least_s=min(known, default=None))
+    at_least_s = None if early is None else min(known)
     at_most_s = None if late is None else max(known)
-    return Outlook(run, expected.at_s - now_s, min(known), at_most_s, expected.after, expected.nodes)
+    if expected is None:
+        return Outlook(run, None, at_least_s, at_most_s)
+    return Outlook(run, expected.at_s - now_s, at_least_s, at_most_s, expected.after, expected.nodes)
 
 
 def sooner(

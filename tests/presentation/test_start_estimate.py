@@ -1,0 +1,67 @@
+"""When a waiting run starts, in words."""
+
+from __future__ import annotations
+
+import pytest
+
+from jupyter_gpu_release.presentation.run_display import describe_run
+from jupyter_gpu_release.presentation.start_estimate import about, describe_outlook, describe_start
+from jupyter_gpu_release.protocol.rest import OutlookDocument, SoonerAsk
+from jupyter_gpu_release.protocol.runs import RunView, StartEstimate
+
+
+@pytest.mark.parametrize(
+    ("seconds", "words"),
+    [(0.2, "1 s"), (7.4, "7 s"), (43, "45 s"), (61, "1 min"), (237, "4 min"), (7100, "2 h"), (100_000, "28 h"),
+     (140_000, "2 days")],
+)  # fmt: skip
+def test_a_time_is_as_exact_as_an_estimate_is(seconds: float, words: str) -> None:
+    assert about(seconds) == f"about {words}"
+
+
+@pytest.mark.parametrize(
+    ("in_s", "at_least_s", "at_most_s", "after", "words"),
+    [
+        (240, 230, 250, "ann", "starts in about 4 min, when ann's run has ended"),
+        (240, 120, 540, "ann", "starts in about 4 min (2 to 9 min), when ann's run has ended"),
+        (240, 30, 7200, "", "starts in about 4 min (30 s to 2 h)"),
+        (
+            240,
+            120,
+            None,
+            "bob",
+            "starts in about 4 min (2 min at the earliest, or much later), when your own run has ended",
+        ),
+        (0, 0, 0, "ann", "starts now"),
+        (None, 60, None, "", "starts in about 1 min at the earliest"),
+        (None, 0, 7200, "", "starts within about 2 h"),
+        (None, None, None, "", ""),
+    ],
+)
+def test_how_sure_it_is_is_said_where_it_matters(
+    in_s: float | None, at_least_s: float | None, at_most_s: float | None, after: str, words: str
+) -> None:
+    assert describe_start(in_s, at_least_s, at_most_s, after, me="bob") == words
+
+
+def test_the_line_below_a_waiting_cell(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("time.time", lambda: 1000.0)
+    view = RunView("r", "bob", "queued", reason="3rd in research: needs 4 GPUs, 1 of 8 is free", gpus=4)
+    start = StartEstimate(1240.0, 1238.0, 1242.0, "ann")
+    said = describe_run(RunView("r", "bob", "queued", reason=view.reason, gpus=4, start=start))
+    assert said == f"{describe_run(view)} · starts in about 4 min, when ann's run has ended"
+
+
+def test_what_an_estimate_says() -> None:
+    at_once = OutlookDocument(1, "research", 50, 0, "", 0.0, 0.0, 0.0)
+    assert describe_outlook(at_once, "bob") == "it would start at once"
+    waits = OutlookDocument(
+        1, "research", 50, 3, "3rd in research: needs 4 GPUs, 1 of 8 is free", 240.0, 240.0, 240.0, "ann",
+        [SoonerAsk("--gpus 1", 0.0), SoonerAsk("--gpu-type a100", 70.0)],
+    )  # fmt: skip
+    assert describe_outlook(waits, "bob") == (
+        "3rd in research: needs 4 GPUs, 1 of 8 is free; it would start in about 4 min, when ann's run has ended; "
+        "sooner: --gpus 1 (now), --gpu-type a100 (in about 1 min)"
+    )
+    unknown = OutlookDocument(1, "research", 50, 1, "1st in research: needs 4 GPUs, 1 of 8 is free")
+    assert describe_outlook(unknown, "bob").endswith("; nobody knows when it would start")
