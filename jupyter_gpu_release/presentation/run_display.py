@@ -11,10 +11,9 @@ from ..protocol.runs import RunView
 from .output_sink import OutputSink
 from .receipt import Receipt, name_gpus, name_lease
 from .relay import Relay
-from .start_estimate import start_of_view
 from .status_line import StatusLine
 from .terminal import OutputCollapser
-from .wording import describe_wait, format_clock, place_words, run_word
+from .wording import describe_wait, format_clock, place_words, run_word, start_of_view
 
 
 class RunDisplay:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from jupyter_gpu_release.presentation.run_display import describe_run
-from jupyter_gpu_release.presentation.start_estimate import about, describe_outlook, describe_start
+from jupyter_gpu_release.presentation.wording import about, describe_outlook, describe_start
 from jupyter_gpu_release.protocol.rest import OutlookDocument, SoonerAsk
 from jupyter_gpu_release.protocol.runs import RunView, StartEstimate
 
