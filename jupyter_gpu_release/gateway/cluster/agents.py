@@ -33,14 +33,18 @@ class AgentFactory:
         self._nodes = nodes
 
     async def ensure_agents(self) -> None:
-        """Have an agent on each alive node; one that cannot be made is the node's problem, in words."""
-        for node in self._nodes.alive():
-            if node.agent is None:
-                try:
-                    node.agent = await self._calls.answer(self._calls.begin(self._find_or_create, node), _MADE_S)
-                except (ClusterError, ImportError, AttributeError) as error:
-                    node.problem = f"no agent on node {node.host}: {error}"
-                    log.error("%s", node.problem)
+        """Have an agent on each alive node; one that cannot be made is the node's problem, in words.
+
+        All are asked at the same time: silent nodes keep the others waiting once.
+        """
+        await asyncio.gather(*(self._ensure_agent(node) for node in self._nodes.alive() if node.agent is None))
+
+    async def _ensure_agent(self, node: Node) -> None:
+        try:
+            node.agent = await self._calls.answer(self._calls.begin(self._find_or_create, node), _MADE_S)
+        except (ClusterError, ImportError, AttributeError) as error:
+            node.problem = f"no agent on node {node.host}: {error}"
+            log.error("%s", node.problem)
 
     def _find_or_create(self, node: Node) -> Any:
         """Find the agent or create it, in a thread."""

@@ -52,11 +52,8 @@ class Reconciliation:
         self._mend({**self._leases_of_nobody(), **self._stuck_runs()}, time.monotonic())
         self._looks += 1
         if self._looks % _NODES_EVERY == 0:
-            unknown: set[str] = set()
-            for node in self._service.nodes.ready():
-                if node.reachable:
-                    unknown |= await self._compare(node)
-            self._unknown = unknown
+            asked = [self._compare(node) for node in self._service.nodes.ready() if node.reachable]
+            self._unknown = set().union(*await asyncio.gather(*asked))
             self._ahead = {run: phase for run, phase in self._ahead.items() if self._service.runs.get(run) is not None}
 
     def _mend(self, found: dict[str, Repair], now_s: float) -> None:

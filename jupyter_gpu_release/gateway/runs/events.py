@@ -183,6 +183,8 @@ class ChangeNotifier:
         #: called after each change and each batch of events
         self.watchers: set[Callable[[], None]] = set()
         self._due: asyncio.TimerHandle | None = None
+        #: time of the loop's clock at which it is due (not every loop's handles tell it)
+        self._due_at_s = 0.0
 
     def notify(self) -> None:
         """Tell everybody who follows this run."""
@@ -196,17 +198,18 @@ class ChangeNotifier:
         """Tell them in a moment, with what else changes until then."""
         loop = asyncio.get_running_loop()
         at_s = loop.time() + _SOON_S
-        if self._due is None or self._due.when() > at_s:
+        if self._due is None or self._due_at_s > at_s:
             if self._due is not None:
                 self._due.cancel()
-            self._due = loop.call_at(at_s, self.notify)
+            self._due, self._due_at_s = loop.call_at(at_s, self.notify), at_s
 
     def notify_later(self, place: int) -> None:
         """Tell them in a while of their place in the queue, once for all changes until then."""
         if self._due is None:
             loop = asyncio.get_running_loop()
             at_s = loop.time() + min(max(_LEAST_S, place * _A_PLACE_S), _MOST_S)
-            self._due = loop.call_at(at_s + -at_s % _TOGETHER_S, self.notify)
+            self._due_at_s = at_s + -at_s % _TOGETHER_S
+            self._due = loop.call_at(self._due_at_s, self.notify)
 
 
 class NotifyWhen(Enum):

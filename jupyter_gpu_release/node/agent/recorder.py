@@ -164,6 +164,8 @@ class Reporter:
         self._queue: list[NodeMessage] = []
         self._wake = asyncio.Event()
         self._due: asyncio.TimerHandle | None = None
+        #: time of the loop's clock at which it is due (not every loop's handles tell it)
+        self._due_at_s = 0.0
         self._sent_s = 0.0
         self._gateway: Any = None
 
@@ -174,9 +176,9 @@ class Reporter:
         due_s = max(self._sent_s + _apart_s(message), loop.time() + _delay_s(message))
         if due_s <= loop.time():
             self._wake.set()
-        elif self._due is None or due_s < self._due.when():
+        elif self._due is None or due_s < self._due_at_s:
             self._forget_due()
-            self._due = loop.call_at(due_s, self._wake.set)
+            self._due, self._due_at_s = loop.call_at(due_s, self._wake.set), due_s
 
     async def send_forever(self) -> None:
         """Send for ever; what was not acknowledged is sent again."""

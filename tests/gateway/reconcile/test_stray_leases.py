@@ -7,13 +7,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from broker_bed import BrokerBed, until
+from broker_bed import BrokerBed, PretendedAgent, until
 
 from jupyter_gpu_release.gateway.cluster.lease import Lease
 from jupyter_gpu_release.gateway.reconcile.stray_leases import Reconciliation
 from jupyter_gpu_release.gateway.runs.record import Releasing
 from jupyter_gpu_release.gateway.service import GatewayService
 from jupyter_gpu_release.protocol.states import LeaseState, RunState
+from jupyter_gpu_release.protocol.wire import encode
 from jupyter_gpu_release.scheduling.decisions import Slot
 
 
@@ -101,3 +102,20 @@ async def test_a_process_of_a_run_that_is_over_and_a_group_of_nobody_go(bed: Bro
         await _reconcile(service, lambda: bed.agents["a"].killed and not bed.ray.groups)
         assert bed.agents["a"].killed == [record.run]
         assert stranger.name not in bed.ray.names()
+
+
+@pytest.mark.asyncio
+async def test_silent_nodes_are_waited_for_at_the_same_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """None answers before all have been asked."""
+    asked = asyncio.Barrier(3)
+
+    async def answer(_agent: PretendedAgent) -> bytes:
+        await asked.wait()
+        return encode([])
+
+    async with BrokerBed(tmp_path, monkeypatch, a=1, b=1, c=1).life() as service:
+        monkeypatch.setattr(PretendedAgent, "do_runs", answer)
+        reconciliation = Reconciliation(service)
+        async with asyncio.timeout(60):
+            for _ in range(5):
+                await reconciliation.compare_once()

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
+from plain_loop import run_plain
+
 from jupyter_gpu_release.gateway.db.database import find_run, open_ledger
 from jupyter_gpu_release.gateway.db.writer import LedgerWriter
 from jupyter_gpu_release.gateway.runs.live_runs import RunListener, RunTable
@@ -38,6 +40,27 @@ def test_many_moves_are_told_once_and_later_ones_again():
         return told
 
     assert asyncio.run(moves()) == [3, 1]
+    assert run_plain(moves()) == [3, 1]
+
+
+def test_what_is_told_soon_comes_before_what_may_wait():
+    async def told() -> int:
+        record = RunRecord(RunView("r", "u", "queued"), 1, RunRequest("r", "s", ResourceAsk(), b""))
+        heard, count = asyncio.Event(), 0
+
+        def watcher() -> None:
+            nonlocal count
+            count += 1
+            heard.set()
+
+        record.watchers.add(watcher)
+        record.notify_later(1000)
+        record.notify_soon()
+        await asyncio.wait_for(heard.wait(), 30)
+        return count
+
+    assert asyncio.run(told()) == 1
+    assert run_plain(told()) == 1, "on a loop whose timers do not tell when they are due"
 
 
 def test_a_move_in_the_queue_is_no_write_and_the_next_change_takes_it_along(tmp_path: Path) -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 from types import SimpleNamespace
 
+from plain_loop import run_plain
+
 from jupyter_gpu_release.node.agent import recorder as module
 from jupyter_gpu_release.node.agent.recorder import Reporter
 from jupyter_gpu_release.protocol.events import Event
@@ -29,6 +31,7 @@ def test_what_nobody_waits_for_is_told_all_the_same(monkeypatch) -> None:
         RunPhase("a", "running", 1.0), RunPhase("a", "ended", 2.0), RunEvents("a", [Event(1, 1.0, "stream", {})])
     ]  # fmt: skip
     assert asyncio.run(_reports(told)) == [told[:1], told[1:]]
+    assert run_plain(_reports(told)) == [told[:1], told[1:]], "on a loop whose timers do not tell when they are due"
 
 
 async def _reports(told: list[NodeMessage]) -> list[list[NodeMessage]]:
