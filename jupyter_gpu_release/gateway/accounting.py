@@ -5,14 +5,15 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Mapping
-from datetime import datetime
+from dataclasses import dataclass
+from datetime import datetime, timedelta
 from functools import partial
 
 from sqlalchemy.engine import Engine
 
-from ..protocol.rest import Usage, UsageFacts
+from ..protocol.rest import Usage, UsageDay, UsageFacts
 from .auth.permissions import Caller
-from .db.usage import WEEK_S, put_capacity, read_capacity, read_leases, usage_since
+from .db.usage import WEEK_S, capacity_seconds, put_capacity, read_capacity, read_leases, usage_since
 from .db.warm_leases import warm_spans
 from .db.writer import LedgerWriter
 
@@ -30,7 +31,8 @@ class UsageAccount:
         self._capacity: int | None = None
         self._again_s = float("-inf")
         self._week: dict[str, Usage] = {}
-        self._today: dict[str, Usage] = {}
+        self._today: Mapping[str, Usage] = {}
+        self._days: list[_Day] = []
         self._reading = asyncio.Lock()
 
     def note_capacity(self, gpus: int) -> None:
@@ -51,16 +53,42 @@ class UsageAccount:
         return UsageFacts(
             self._today.get(caller.user, nothing), self._week.get(caller.user, nothing),
             _sum(self._today), _sum(self._week), dict(self._week) if caller.is_admin else {},
+            [day.seen_by(caller) for day in self._days],
         )  # fmt: skip
 
     def _read(self, now_s: float) -> None:
-        midnight_s = datetime.fromtimestamp(now_s).replace(hour=0, minute=0, second=0, microsecond=0).timestamp()
         with self._engine.connect() as connection:
             leases, ends = read_leases(connection, now_s - WEEK_S)
             kept = warm_spans(connection, now_s - WEEK_S)
             capacity = read_capacity(connection, now_s - WEEK_S)
         self._week = usage_since(leases, ends, now_s - WEEK_S, now_s, kept, capacity)
-        self._today = usage_since(leases, ends, midnight_s, now_s, kept, capacity)
+        midnights = last_midnights(now_s)
+        spans = zip(midnights, [*midnights[1:], now_s], strict=True)
+        self._days = [
+            _Day(since_s, usage_since(leases, ends, since_s, until_s, kept, capacity),
+                 capacity_seconds(capacity, since_s, until_s))
+            for since_s, until_s in spans
+        ]  # fmt: skip
+        self._today = self._days[-1].users
+
+
+@dataclass(frozen=True)
+class _Day:
+    """One day of everybody."""
+
+    since_s: float
+    users: Mapping[str, Usage]
+    capacity_s: float
+
+    def seen_by(self, caller: Caller) -> UsageDay:
+        """The caller's own part of it, and the sum."""
+        return UsageDay(self.since_s, self.users.get(caller.user, Usage()), _sum(self.users), self.capacity_s)
+
+
+def last_midnights(now_s: float) -> list[float]:
+    """The beginnings of the last seven days by this machine's clock, today's last (unix seconds)."""
+    today = datetime.fromtimestamp(now_s).replace(hour=0, minute=0, second=0, microsecond=0)
+    return [(today - timedelta(days=ago)).timestamp() for ago in range(6, -1, -1)]
 
 
 def _sum(users: Mapping[str, Usage]) -> Usage:

@@ -213,6 +213,18 @@ class Usage(msgspec.Struct, frozen=True):
     others_s: float = 0.0
 
 
+class UsageDay(msgspec.Struct, frozen=True, omit_defaults=True):
+    """GPU-seconds of one day by the gateway's clock, of who asks and of all. ``since``: its beginning (unix seconds).
+
+    ``capacity_s``: what the cluster's GPUs could have given until now, or until the day's end.
+    """
+
+    since: float
+    own: Usage = Usage()
+    all: Usage = Usage()
+    capacity_s: float = 0.0
+
+
 class UsageFacts(msgspec.Struct, frozen=True):
     """GPU-hours of who asks and of all, since midnight and in the last seven days; ``users``: for admins."""
 
@@ -222,6 +234,8 @@ class UsageFacts(msgspec.Struct, frozen=True):
     all_week: Usage
     #: user → the last seven days
     users: dict[str, Usage] = msgspec.field(default_factory=dict)
+    #: the last seven days, today last
+    days: list[UsageDay] = msgspec.field(default_factory=list)
 
 
 class WarmRow(msgspec.Struct, frozen=True):

@@ -24,7 +24,7 @@ import { Runs } from './view/runs';
 import { shareOut } from './view/list/section-heights';
 import { SituationView } from './view/empty-states';
 import { Summary } from './view/summary';
-import { Usage } from './view/usage';
+import { Usage, usageHeight } from './view/usage';
 
 export const PANEL_ID = 'jupyter-gpu-release-panel';
 const FILTER_FROM_ROWS = 9;
@@ -149,14 +149,18 @@ export class GpuPanel extends SidePanel {
       {
         widget: this._section(() =>
           model.snapshot.usage ? (
-            <Usage usage={model.snapshot.usage} trans={trans} />
+            <Usage
+              usage={model.snapshot.usage}
+              me={model.snapshot.me}
+              trans={trans}
+            />
           ) : (
             <></>
           )
         ),
-        wants: ({ usage, runs }) =>
-          usage && runs.length > 0 ? heights.USAGE : 0,
-        title: () => trans.__('My GPU-hours')
+        wants: ({ usage, runs, isAdmin }) =>
+          usage && (runs.length > 0 || isAdmin) ? usageHeight(usage) : 0,
+        title: () => trans.__('GPU-hours')
       }
     ];
   }

@@ -19,6 +19,7 @@ import { Queue } from '../src/view/queue';
 import { Runs } from '../src/view/runs';
 import { SituationView } from '../src/view/empty-states';
 import { Summary } from '../src/view/summary';
+import { Usage, usageHeight } from '../src/view/usage';
 import { active, FakeApi, gpu, run, status } from './samples';
 
 const trans = nullTranslator.load('');
@@ -278,6 +279,37 @@ describe('Summary', () => {
       <Summary snapshot={{ ...NOTHING, simulated: true }} trans={trans} />
     );
     expect(screen.getByText('simulated')).toBeTruthy();
+  });
+});
+
+describe('Usage', () => {
+  const nothing = { held_s: 0, used_s: 0, saved_s: 0, others_s: 0 };
+  const hours = (held: number) => ({ ...nothing, held_s: held * 3600 });
+
+  it('shows the days of all; each user’s week only where it is told', () => {
+    const days = [1, 2].map(day => ({
+      since: Date.UTC(2026, 10, 15 + day) / 1000,
+      own: hours(1),
+      all: hours(8 * day),
+      capacity_s: 96 * 3600
+    }));
+    const usage = { today: hours(1), week: hours(2), days };
+    const { container, rerender } = render(
+      <Usage usage={usage} me="ada" trans={trans} />
+    );
+    expect(screen.getAllByRole('listitem')).toHaveLength(2);
+    expect(container.textContent).toContain(
+      'all users: 24 h held · 13 % of what the cluster had'
+    );
+    expect(container.textContent).toContain('all held 16 h and used 0 h');
+    expect(screen.queryByText('User, 7 days')).toBeNull();
+    const users = { bob: hours(3), ada: hours(21) };
+    rerender(<Usage usage={{ ...usage, users }} me="ada" trans={trans} />);
+    const rows = screen.getAllByRole('row').map(row => row.textContent);
+    expect(rows.slice(-2)).toEqual(['you21 h0 h0 h', 'bob3 h0 h0 h']);
+    expect(usageHeight({ ...usage, users })).toBeGreaterThan(
+      usageHeight(usage)
+    );
   });
 });
 

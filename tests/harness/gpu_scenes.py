@@ -39,9 +39,37 @@ def busy_day(api: GpuApi) -> None:
     live = [active(mine, progress="Epoch 17/40  loss 0.213  acc 0.941"), active(queued), other]
     hours = {"held_s": 8100.0, "used_s": 7560.0, "saved_s": 39_600.0, "others_s": 25_200.0}
     week = {"held_s": 61_000.0, "used_s": 55_100.0, "saved_s": 248_000.0, "others_s": 151_000.0}
-    api.status = status([first, second], queue, live, gpus=LOCAL, usage={"today": hours, "week": week})
+    usage = {"today": hours, "week": week, "days": _days()}
+    api.status = status([first, second], queue, live, gpus=LOCAL, usage=usage)
     api.runs = [mine, queued, done, failed]
     api.kernels = [KERNEL]
+
+
+def _days() -> list[Document]:
+    """Seven days of a team with eight GPUs, the last one half over."""
+    day_s, gpus = 86_400.0, 8
+    midnight = time.time() // day_s * day_s
+    shares = (0.31, 0.44, 0.52, 0.38, 0.07, 0.04, 0.29)
+    return [
+        {
+            "since": midnight - day_s * (6 - number), "capacity_s": gpus * day_s * (0.5 if number == 6 else 1),
+            "all": {"held_s": gpus * day_s * share, "used_s": gpus * day_s * share * 0.86},
+            "own": {"held_s": gpus * day_s * share * 0.2},
+        }
+        for number, share in enumerate(shares)
+    ]  # fmt: skip
+
+
+def administrators_day(api: GpuApi) -> None:
+    """The busy day as an administrator sees it: everybody's week."""
+    busy_day(api)
+    assert not isinstance(api.status, int)
+    api.status["cluster"]["role"] = "admin"
+    names = ("grace", "ada", "lin", "katherine.johnson@example.org", "mary", "dorothy", "annie", "joan", "radia", "eve")
+    api.status["usage"]["users"] = {
+        name: {"held_s": 300_000.0 / (1 + place), "used_s": 250_000.0 / (1 + place), "saved_s": 90_000.0 * place}
+        for place, name in enumerate(names)
+    }
 
 
 LOCAL: list[Document] = [

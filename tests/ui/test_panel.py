@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -26,13 +27,53 @@ def test_a_busy_day(shown: Page, api: GpuApi) -> None:
     gpu_scenes.busy_day(api)
     execute(shown, LOOK)
     tiles = shown.locator(".jp-GpuRelease-tile")
-    expect(tiles).to_have_text([r"2free", "6in use3 yours", "3queuedyou: place 2"])
+    expect(tiles).to_have_text([r"2free", "6in use3 yours", "3queuedplace 2"])
     expect(row(shown, "GPUs", "grace")).to_contain_text("71 of 80 GiB")
     expect(row(shown, "GPUs", "warm")).to_have_attribute("aria-label", "GPU 2, Warm, you · digits.ipynb, 2 min 8 s, "
                                                          "memory 2 of 80 GiB, busy 0 %")  # fmt: skip
     expect(row(shown, "My runs", "ResNet")).to_contain_text("Epoch 17/40")
     expect(row(shown, "Queue", "lin")).to_contain_text("starts in ~ 12 min")
     expect(shown.locator(".jp-GpuRelease-statusItem")).to_have_text("3 held · queued, place 2 · 2 free")
+
+
+def test_an_administrator_sees_who_used_how_much(shown: Page, api: GpuApi) -> None:
+    gpu_scenes.administrators_day(api)
+    execute(shown, LOOK)
+    days = shown.get_by_role("list", name="GPU-hours of the last 7 days").get_by_role("listitem")
+    expect(days).to_have_count(7)
+    expect(days.last).to_contain_text("all held 56 h and used 48 h; you held 11 h")
+    expect(shown.locator(".jp-GpuRelease-history")).to_contain_text("of what the cluster had")
+    users = shown.locator(".jp-mod-users tbody tr")
+    expect(users.first).to_have_text("grace83 h69 h0 h")
+    expect(users.nth(1)).to_contain_text("you")
+    expect(users.last).to_have_text("and 2 users more")
+    gpu_scenes.busy_day(api)
+    execute(shown, LOOK)
+    expect(users).to_have_count(0)  # others see the sum
+    expect(days).to_have_count(7)
+
+
+def test_a_cluster_is_started_where_none_is(shown: Page, api: GpuApi) -> None:
+    gpu_scenes.no_cluster(api)
+    api.answers["start"] = (409, {"error": {"message": "this server uses the gateway https://x", "mend": "ask"}})
+    execute(shown, LOOK)
+    situation = shown.locator(".jp-GpuRelease-situation")
+    start = situation.get_by_role("button", name="Start")
+    start.click()
+    expect(situation.get_by_role("alert")).to_contain_text("this server uses the gateway https://x: ask")
+    api.answers["start"] = (200, {"state": "starting"})
+    start.click()
+    document: Any = api.status
+    document["start"] = {"state": "starting", "step": "starting Ray with 4 simulated GPUs", "elapsed_s": 2.0}
+    execute(shown, LOOK)
+    expect(situation).to_contain_text(
+        re.compile(r"The cluster is starting.*Starting Ray with 4 simulated GPUs · \d+ s")
+    )
+    expect(situation.get_by_role("button")).to_have_count(0)
+    gpu_scenes.simulated(api)
+    execute(shown, LOOK)
+    expect(situation).to_have_count(0)
+    assert api.posts == [("cluster/start", {})] * 2
 
 
 def test_release_of_a_warm_lease_is_one_click(shown: Page, api: GpuApi) -> None:
@@ -206,7 +247,7 @@ def test_keyboard_alone_opens_and_keeps(shown: Page, api: GpuApi) -> None:
 
 
 @pytest.mark.parametrize("theme", ["JupyterLab Light", "JupyterLab Dark", "JupyterLab Dark High Contrast"])
-@pytest.mark.parametrize("scene", [gpu_scenes.busy_day, gpu_scenes.no_cluster, gpu_scenes.gateway_down])
+@pytest.mark.parametrize("scene", [gpu_scenes.administrators_day, gpu_scenes.no_cluster, gpu_scenes.gateway_down])
 def test_axe_finds_nothing(shown: Page, api: GpuApi, scene: Any, theme: str) -> None:
     scene(api)
     execute(shown, "apputils:change-theme", {"theme": theme})

@@ -170,6 +170,15 @@ class _Steps:
         return sums
 
 
+def capacity_seconds(capacity: Sequence[tuple[float, int]], since_s: float, until_s: float) -> float:
+    """GPU-seconds that the cluster could have given between two times; before the first that is known: none."""
+    ends = [since for since, _ in capacity[1:]] + [math.inf]
+    return sum(
+        gpus * max(0.0, min(end, until_s) - max(since, since_s))
+        for (since, gpus), end in zip(capacity, ends, strict=False)
+    )
+
+
 def _capacity_at(capacity: Sequence[tuple[float, int]], at_s: float) -> float:
     """GPUs of the cluster at a time; before the first that is known, the first."""
     if not capacity:

@@ -9,7 +9,7 @@ import {
   IQueueShare,
   IRunRow,
   IServerStatus,
-  IUsage,
+  IUsageFacts,
   isTerminal,
   waits
 } from './types';
@@ -60,7 +60,7 @@ export interface ISnapshot {
   active: IActiveRow[];
   runs: IRunRow[];
   kernels: IKernelRow[];
-  usage: { today: IUsage; week: IUsage } | null;
+  usage: IUsageFacts | null;
   choices: IChoices;
   /** of this machine's own cluster, while there is none */
   start: IClusterStart | null;

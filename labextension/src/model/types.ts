@@ -152,6 +152,27 @@ export interface IUsage {
   others_s?: number;
 }
 
+/** One day by the gateway's clock. */
+export interface IUsageDay {
+  /** its beginning, Unix seconds */
+  since: number;
+  own?: Partial<IUsage>;
+  all?: Partial<IUsage>;
+  /** GPU-seconds that the cluster could have given */
+  capacity_s?: number;
+}
+
+/** The gateway's account. */
+export interface IUsageFacts {
+  today: IUsage;
+  week: IUsage;
+  all_week?: IUsage;
+  /** each user's week; for administrators */
+  users?: Record<string, IUsage>;
+  /** the last seven days, today last */
+  days?: IUsageDay[];
+}
+
 /** What this cluster offers to the form of "Run on GPU". */
 export interface IChoices {
   queues?: string[];
@@ -179,7 +200,7 @@ export interface IServerStatus {
   gpus: ILocalGpu[];
   problems: IProblem[];
   may_act?: boolean | null;
-  usage?: { today: IUsage; week: IUsage } | null;
+  usage?: IUsageFacts | null;
   choices?: IChoices | null;
   start?: IClusterStart | null;
 }

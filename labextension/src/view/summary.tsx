@@ -29,7 +29,7 @@ export function Summary(props: ISummaryProps): React.ReactElement {
           <Tile
             value={counts.waiting}
             label={trans.__('queued')}
-            note={place ? trans.__('you: place %1', place) : ''}
+            note={place ? trans.__('place %1', place) : ''}
             hint={
               place
                 ? trans.__('Your first run has place %1 in the queue', place)

@@ -1,15 +1,149 @@
 import type { TranslationBundle } from '@jupyterlab/translation';
 import * as React from 'react';
-import { IUsage } from '../model/types';
-import { formatGpuHours } from '../format';
+import { IUsage, IUsageDay, IUsageFacts } from '../model/types';
+import { formatGpuHours, formatPercent } from '../format';
+import { person } from '../labels';
+import * as heights from './list/row-heights';
+
+const USERS_SHOWN = 8;
+const CHART_PX = 64;
 
 interface IUsageProps {
-  usage: { today: IUsage; week: IUsage };
+  usage: IUsageFacts;
+  me: string;
   trans: TranslationBundle;
 }
 
-/** My GPU-hours: held, used, and saved by giving back between cells. */
-export function Usage({ usage, trans }: IUsageProps): React.ReactElement {
+/** How high all of it is. */
+export function usageHeight(usage: IUsageFacts): number {
+  const users = Object.keys(usage.users ?? {}).length;
+  const rows = users ? 1 + Math.min(users, USERS_SHOWN + 1) : 0;
+  const chart = usage.days?.length ? heights.CHART : 0;
+  return heights.USAGE + chart + rows * heights.FACT;
+}
+
+/** GPU-hours: mine, the last days of all, and for administrators those of each user. */
+export function Usage(props: IUsageProps): React.ReactElement {
+  const { usage, me, trans } = props;
+  return (
+    <>
+      <Own usage={usage} trans={trans} />
+      {usage.days && usage.days.length > 0 && (
+        <History days={usage.days} trans={trans} />
+      )}
+      {usage.users && Object.keys(usage.users).length > 0 && (
+        <Users users={usage.users} me={me} trans={trans} />
+      )}
+    </>
+  );
+}
+
+interface IHistoryProps {
+  days: IUsageDay[];
+  trans: TranslationBundle;
+}
+
+/** A bar a day: what all held, what of it was used, and the part of mine. */
+function History({ days, trans }: IHistoryProps): React.ReactElement {
+  const most = Math.max(1, ...days.map(day => day.all?.held_s ?? 0));
+  const px = (seconds: number | undefined) => ({
+    height: `${(CHART_PX * (seconds ?? 0)) / most}px`
+  });
+  const sum = (part: (day: IUsageDay) => number | undefined) =>
+    days.reduce((total, day) => total + (part(day) ?? 0), 0);
+  const held = sum(day => day.all?.held_s);
+  const capacity = sum(day => day.capacity_s);
+  const share = capacity
+    ? trans.__('%1 of what the cluster had', formatPercent(held / capacity))
+    : '';
+  const all = trans.__('all users: %1 held', formatGpuHours(held));
+  return (
+    <figure className="jp-GpuRelease-history">
+      <ol aria-label={trans.__('GPU-hours of the last 7 days')}>
+        {days.map(day => (
+          <li key={day.since} title={daySaid(day, trans)}>
+            <span className="jp-GpuRelease-day" aria-hidden={true}>
+              <span className="jp-mod-held" style={px(day.all?.held_s)} />
+              <span className="jp-mod-used" style={px(day.all?.used_s)} />
+              <span className="jp-mod-own" style={px(day.own?.held_s)} />
+            </span>
+            <span aria-hidden={true}>{weekday(day)}</span>
+            <span className="jp-GpuRelease-spoken">{daySaid(day, trans)}</span>
+          </li>
+        ))}
+      </ol>
+      <figcaption>{[all, share].filter(Boolean).join(' · ')}</figcaption>
+    </figure>
+  );
+}
+
+/** Its middle: the gateway's midnight may be the evening before here. */
+function weekday(day: IUsageDay, style: 'short' | 'long' = 'short'): string {
+  const noon = new Date((day.since + 43_200) * 1000);
+  return noon.toLocaleDateString(undefined, { weekday: style });
+}
+
+function daySaid(day: IUsageDay, trans: TranslationBundle): string {
+  return trans.__(
+    '%1: all held %2 and used %3; you held %4',
+    weekday(day, 'long'),
+    formatGpuHours(day.all?.held_s ?? 0),
+    formatGpuHours(day.all?.used_s ?? 0),
+    formatGpuHours(day.own?.held_s ?? 0)
+  );
+}
+
+interface IUsersProps {
+  users: Record<string, IUsage>;
+  me: string;
+  trans: TranslationBundle;
+}
+
+/** Who used how much in the last 7 days, by what they held. */
+function Users({ users, me, trans }: IUsersProps): React.ReactElement {
+  const rows = Object.entries(users).sort((a, b) => b[1].held_s - a[1].held_s);
+  const more = rows.length - USERS_SHOWN;
+  return (
+    <table className="jp-GpuRelease-usage jp-mod-users">
+      <thead>
+        <tr>
+          <th scope="col">{trans.__('User, 7 days')}</th>
+          <th scope="col">{trans.__('Held')}</th>
+          <th scope="col">{trans.__('Used')}</th>
+          <th scope="col">{trans.__('Saved')}</th>
+        </tr>
+      </thead>
+      <tbody>
+        {rows.slice(0, USERS_SHOWN).map(([user, week]) => (
+          <tr key={user}>
+            <th scope="row" title={user}>
+              {person(trans, user, me)}
+            </th>
+            <td>{formatGpuHours(week.held_s)}</td>
+            <td>{formatGpuHours(week.used_s)}</td>
+            <td>{formatGpuHours(week.saved_s)}</td>
+          </tr>
+        ))}
+        {more > 0 && (
+          <tr>
+            <th scope="row">
+              {trans._n('and %1 user more', 'and %1 users more', more)}
+            </th>
+            <td colSpan={3} />
+          </tr>
+        )}
+      </tbody>
+    </table>
+  );
+}
+
+interface IOwnProps {
+  usage: IUsageFacts;
+  trans: TranslationBundle;
+}
+
+/** Mine: held, used, and saved by giving back between cells. */
+function Own({ usage, trans }: IOwnProps): React.ReactElement {
   const rows: [string, string, (usage: IUsage) => number][] = [
     [
       trans.__('Held'),

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import time
+from datetime import datetime
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from jupyter_gpu_release.gateway.accounting import last_midnights
 from jupyter_gpu_release.gateway.db.database import insert_run, open_ledger, put_session, update_run
 from jupyter_gpu_release.gateway.db.rows import StoredSession, WarmSpan
 from jupyter_gpu_release.gateway.db.usage import (
     LeaseUse,
+    capacity_seconds,
     put_capacity,
     put_session_end,
     put_use,
@@ -120,6 +124,44 @@ def test_saved_is_what_a_simulation_second_by_second_says(
     for user, usage in found.items():
         others = sum(each.held_s for name, each in found.items() if name != user)
         assert usage.others_s <= min(usage.saved_s, others) + 1e-6
+
+
+@given(_CELLS, st.dictionaries(st.sampled_from(["s", "t", "u"]), st.integers(0, 90)), st.integers(1, 99))
+def test_days_add_up_to_the_week(cells: list[tuple[str, int, int, int]], ends: dict[str, int], midnight: int) -> None:
+    leases = [
+        _held(begin, begin + long, user=who.split("/")[0], session=who.split("/")[1], gpus=gpus)
+        for who, begin, long, gpus in cells
+    ]
+    there = {name: float(end) for name, end in ends.items()}
+    capacity = [(-5.0, 2), (50.0, 3)]
+    whole, *parts = (
+        usage_since(leases, there, since, until, capacity=capacity)
+        for since, until in ((0.0, 100.0), (0.0, float(midnight)), (float(midnight), 100.0))
+    )
+    for name in ("held_s", "used_s", "saved_s", "others_s"):
+        for user, usage in whole.items():
+            days = sum(getattr(part.get(user, Usage()), name) for part in parts)
+            assert days == pytest.approx(getattr(usage, name)), name
+
+
+def test_what_the_cluster_could_have_given() -> None:
+    assert capacity_seconds([(10.0, 2), (50.0, 3), (60.0, 0)], 0.0, 100.0) == 40 * 2 + 10 * 3
+    assert capacity_seconds([(10.0, 2)], 20.0, 25.0) == 10
+    assert capacity_seconds([], 0.0, 100.0) == 0
+
+
+def test_days_begin_at_midnight_also_where_one_is_of_23_hours(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TZ", "Europe/Berlin")
+    time.tzset()
+    try:
+        days = last_midnights(datetime(2026, 3, 31, 15, 30).timestamp())
+        assert [datetime.fromtimestamp(day).strftime("%d %H:%M") for day in days] == [
+            f"{day} 00:00" for day in range(25, 32)
+        ]
+        assert days[5] - days[4] == 23 * 3600
+    finally:
+        monkeypatch.undo()
+        time.tzset()
 
 
 def _saved_in(second: int, leases: list[LeaseUse], ends: dict[str, int], capacity: int) -> float:

@@ -20,6 +20,7 @@ export const PADDING = 6;
 export const SECTION = 48;
 /** the table of GPU-hours */
 export const USAGE = 91;
-
-/** The line above the queue: who holds what it waits for. */
+/** the bars of the last days */
+export const CHART = 118;
+/** the line above the queue: who holds what it waits for. */
 export const HOLDERS = 24;
