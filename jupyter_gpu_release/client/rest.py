@@ -250,6 +250,18 @@ class AsyncGatewayClient:
         parameters = {"kill": "true"} if kill else {}
         return await self._ask("POST", f"/v1/runs/{safe_path(run)}/cancel", RunRow, parameters=parameters)
 
+    async def run(self, run: str) -> RunRow:
+        """One run."""
+        return await self._ask("GET", f"/v1/runs/{safe_path(run)}", RunRow)
+
+    async def lineage(self, run: str) -> Lineage:
+        """The lineage of a run: what it was made from, and what was made from it."""
+        return await self._ask("GET", f"/v1/runs/{safe_path(run)}/lineage", Lineage)
+
+    async def pin(self, run: str, *, pinned: bool = True) -> RunRow:
+        """Keep a run's results for good, or no longer."""
+        return await self._ask("POST", f"/v1/runs/{safe_path(run)}/{'pin' if pinned else 'unpin'}", RunRow)
+
     async def release_lease(self, lease: str) -> WarmRow:
         """End a warm lease."""
         return await self._ask("POST", f"/v1/leases/{safe_path(lease)}/release", WarmRow)

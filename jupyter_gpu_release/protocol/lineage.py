@@ -59,6 +59,8 @@ class RunFacts(msgspec.Struct, frozen=True, omit_defaults=True):
     used: list[UsedInput] = msgspec.field(default_factory=list)
     cache_key: str = ""
     environment: Environment = Environment()
+    #: options of ``%%gpu_train`` by name, as they are written
+    options: dict[str, str] = msgspec.field(default_factory=dict)
 
 
 class Link(msgspec.Struct, frozen=True):

@@ -118,6 +118,12 @@ class GpuUse(msgspec.Struct, frozen=True, omit_defaults=True):
     total_memory_bytes: int | None = None
     #: device memory still held by the run's processes after they ended (should be 0)
     left_bytes: int | None = None
+    #: use and memory over time, in percent, a value for each ``span_s`` seconds; None: not told
+    utilization: list[int | None] = msgspec.field(default_factory=list)
+    memory: list[int | None] = msgspec.field(default_factory=list)
+    span_s: float = 0.0
+    #: when the first of them began (unix seconds)
+    since: float = 0.0
 
 
 class Outcome(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -40,6 +40,7 @@ from .models import (
 )
 from .monitoring.kernels import Watch, Watches
 from .monitoring.sampling import Sample, SampleLoop, Sampler
+from .runs.page import RunRecords
 from .user_tokens import UserConnections
 
 T = TypeVar("T", GpuCuller, GpuRelease)
@@ -93,6 +94,7 @@ class GpuReleaseExtension(ExtensionApp):
         self.gateway = GatewayConnection(settings, _ServersListener(self.record))
         self.local_start = LocalStart(settings, self.gateway, _ChangeListener(self.record))
         self.identities = UserConnections(settings, self.gateway, _ChangeListener(self.record))
+        self.records = RunRecords()
         self.actor = Actor(self.culler, self.gateway, serverapp.kernel_manager)
         self.watches = Watches(serverapp, self._on_execute, self._for_kernels, parent=self)
         samples = SampleLoop(Sampler(Nvml(), self.culler.device_files))

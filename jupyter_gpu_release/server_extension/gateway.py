@@ -29,6 +29,7 @@ from ..protocol.rest import StatusDocument
 from ..protocol.session import Events, Update
 from .config import GpuRelease
 from .models import Choices, GatewayState, choices_of
+from .monitoring.use_history import UseHistory
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -100,6 +101,8 @@ class GatewayConnection(LoggingConfigurable):
         #: of :attr:`status`, for the answers that show it: its JSON, and what it lets a cell ask for
         self.shown: LatestMemo[StatusDocument | None, StatusDocument | None] = LatestMemo(encoded_json)
         self.choices: LatestMemo[StatusDocument | None, Choices] = LatestMemo(choices_of)
+        #: how the runs that it has shown use their GPUs
+        self.use = UseHistory()
         #: the last status of any gateway, for what must not be forgotten while it is silent
         self.remembered: StatusDocument | None = None
 
@@ -226,6 +229,8 @@ class GatewayConnection(LoggingConfigurable):
 
     def _show(self, status: StatusDocument | None) -> None:
         before, self.status = self.status, status
+        if status is not None:
+            self.use.record(time.time(), status)
         if _outline(before) != _outline(status):
             self._listener.on_change()
 

@@ -7,7 +7,9 @@ from typing import Any
 import msgspec
 
 from ..options.definitions import OPTIONS
-from ..protocol.rest import StatusDocument, UsageFacts
+from ..protocol.lineage import Environment, Link, RunSummary, TrackedFile, UsedInput
+from ..protocol.rest import RunRow, StatusDocument, UsageFacts
+from ..protocol.runs import FileInfo, GpuUse
 
 DOCUMENT_VERSION = 1
 
@@ -145,6 +147,35 @@ class OutputMessage(msgspec.Struct, frozen=True, omit_defaults=True):
     problem: str = ""
     #: why nothing will come
     gone: str = ""
+
+
+class RunPage(msgspec.Struct, frozen=True):
+    """``GET runs/<id>``: all of one run. Times are unix seconds by the cluster's clock, ``now`` by this server's."""
+
+    schema_version: int
+    now: float
+    run: RunRow
+    #: the run is that of who asks
+    mine: bool
+    code: str
+    #: options of ``%%gpu_train`` by name, as they are written
+    options: dict[str, str]
+    #: when the cell's first statement began, and its last one ended
+    started_at: float | None
+    ended_at: float | None
+    gpu_use: GpuUse | None
+    inputs: list[UsedInput]
+    tracked: list[TrackedFile]
+    #: runs that it was made from, and that were made from it
+    runs: list[RunSummary]
+    links: list[Link]
+    #: how often its results were bound again
+    reused: int
+    #: files of its ``run_dir`` that can be fetched from ``runs/<id>/files/…``
+    files: list[FileInfo]
+    environment: Environment
+    #: False: there is no cluster, and this is what the store has
+    is_cluster_known: bool
 
 
 class PolicyFacts(msgspec.Struct, frozen=True):

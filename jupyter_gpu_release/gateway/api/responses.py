@@ -11,7 +11,7 @@ from sqlalchemy.engine import Engine
 
 from ..._version import __version__
 from ...errors import OptionError
-from ...presentation.wording import describe_wait
+from ...presentation.run_row import held_s, queued_s, run_row, waits_of
 from ...protocol.node import GpuInfo
 from ...protocol.rest import (
     DOCUMENT_VERSION,
@@ -142,7 +142,7 @@ def queue_share(one: QueueOverview, usable: set[str]) -> QueueShare:
 def record_row(record: RunRecord, caller: Caller, now_s: float) -> RunRow:
     """One run that is in memory, as ``caller`` may see it."""
     summary = None if record.outcome is None else summary_of(record.outcome)
-    return shown_run(caller, run_row(record.view, summary, now_s))
+    return shown_run(caller, _listed_row(record.view, summary, now_s))
 
 
 def runs_document(
@@ -166,47 +166,16 @@ def runs_document(
             if record is not None:
                 rows.append(record_row(record, caller, now_s))
             else:
-                rows.append(shown_run(caller, run_row(listed.view, listed.summary, now_s)))
+                rows.append(shown_run(caller, _listed_row(listed.view, listed.summary, now_s)))
     return msgspec.json.encode(RunsDocument(DOCUMENT_VERSION, rows))
 
 
-def run_row(view: RunView, summary: Summary | None, now_s: float) -> RunRow:
-    """One run for ``runs --json``. Without its summary (it is not over yet) results and error are empty."""
-    shown = summary or _NOTHING
-    error = shown.error
-    return RunRow(
-        run=view.run, user=view.user, state=view.state, gpus=view.gpus, ranks=view.ranks, name=view.name,
-        notebook=view.notebook, cell=view.cell, queue=view.queue, priority=view.priority, simulated=view.simulated,
-        submitted_at=view.submitted_at, granted_at=view.granted_at, running_at=view.running_at, gone_at=view.gone_at,
-        finished_at=view.finished_at, queued_s=queued_s(view, now_s), held_s=held_s(view, now_s),
-        release_ms=view.release_ms, position=view.position, reason=view.reason, hosts=view.hosts,
-        gpu_ids=view.gpu_ids, gpu_name=view.gpu_name, results=shown.results, files=shown.files, notes=shown.notes,
-        error=RunError(error.ename, error.evalue, error.code, error.hint) if error is not None else None,
-        detached=view.detached,
-        pinned=view.pinned, collected_at=view.collected_at, collected_because=view.collected_because,
-        imported_from=view.imported_from,
-        waits_for=waits_of(view),
-    )  # fmt: skip
-
-
-_NOTHING = Summary()
-
-
-def waits_of(view: RunView) -> str:
-    """The reason why a run's results are not durable yet, in words; empty when they are."""
-    return describe_wait(view.waits_for) if view.waits_for is not None else ""
-
-
-def queued_s(view: RunView, now_s: float) -> float:
-    """Seconds from submission to grant (or to the end, or until now)."""
-    return max(0.0, (view.granted_at or view.finished_at or now_s) - view.submitted_at)
-
-
-def held_s(view: RunView, now_s: float) -> float:
-    """Seconds from grant to lease gone (or until now); 0 for a run that held nothing."""
-    if view.granted_at is None:
-        return 0.0
-    return max(0.0, (view.gone_at or view.finished_at or now_s) - view.granted_at)
+def _listed_row(view: RunView, summary: Summary | None, now_s: float) -> RunRow:
+    if summary is None:  # it is not over yet
+        return run_row(view, now_s)
+    error = summary.error
+    shown = None if error is None else RunError(error.ename, error.evalue, error.code, error.hint)
+    return run_row(view, now_s, results=summary.results, files=summary.files, notes=summary.notes, error=shown)
 
 
 async def _gpus(service: GatewayService, node: Node, most_age_s: float) -> list[GpuInfo]:

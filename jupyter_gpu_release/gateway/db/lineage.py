@@ -9,6 +9,7 @@ from sqlalchemy import bindparam, func, insert, select, update
 from sqlalchemy.dialects.sqlite import insert as upsert
 from sqlalchemy.engine import Connection
 
+from ...presentation.request_options import written_options
 from ...protocol.lineage import CacheUse, Environment, Link, RunFacts
 from ...protocol.runs import Outcome, RunRequest, RunView
 from ...protocol.states import is_run_id
@@ -49,7 +50,8 @@ def put_fetched(connection: Connection, request: RunRequest) -> None:
 
 
 def _facts(request: RunRequest, environment: Environment = Environment()) -> RunFacts:  # noqa: B008 - frozen
-    return RunFacts(request.code, request.versions, request.used, request.cache_key, environment)
+    options = written_options(request)
+    return RunFacts(request.code, request.versions, request.used, request.cache_key, environment, options)
 
 
 def put_environment(connection: Connection, request: RunRequest, environment: Environment) -> None:

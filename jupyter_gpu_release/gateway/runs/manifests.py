@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 
 from ...errors import StoreError, StoreSilentError
+from ...presentation.request_options import written_options
 from ...protocol.lineage import Environment
 from ...protocol.runs import Outcome, RunRequest, RunView
 from ...protocol.states import RunState
@@ -156,6 +157,7 @@ def manifest_of(
     facts |= {"code": request.code, "versions": request.versions, "ask": msgspec.to_builtins(request.ask)}
     facts |= {"timeout_s": request.timeout_s, "wait_s": request.wait_s, "fresh": request.fresh}
     facts |= {"inputs": [msgspec.to_builtins(used) for used in request.used], "cache_key": request.cache_key}
+    facts["options"] = written_options(request)
     if environment is not None:
         facts["environment"] = msgspec.to_builtins(environment)
     if outcome is not None:

@@ -10,6 +10,7 @@ from typing import TypeVar
 
 from ...host import process_control
 from ...host.gpu_reader import GpuReader
+from ...host.use_series import UseSeries
 from ...protocol.node import GpuInfo, StartOrder
 from ...protocol.runs import GpuUse
 
@@ -33,6 +34,7 @@ class _Samples:
         self.sum = 0.0
         self.peak: float | None = None
         self.peak_memory = 0
+        self.series = UseSeries(time.time(), SAMPLE_S)
         self.before: dict[str, int] | None = None
         #: the first reading after the run's processes had ended, or the one in which they had left
         self.after: list[GpuInfo] | None = None
@@ -52,6 +54,7 @@ class _Samples:
             self.sum += level
             self.count += 1
             self.peak = max(self.peak or 0.0, *known)
+        self.series.add_gpus(time.time(), mine)
         used = max((gpu.used_bytes - self.before.get(gpu.index, 0) for gpu in mine), default=0)
         self.peak_memory = max(self.peak_memory, used)
 
@@ -136,6 +139,10 @@ class UseMeter:
             peak_memory_bytes=samples.peak_memory,
             total_memory_bytes=min((gpu.memory_bytes for gpu in now), default=None),
             left_bytes=samples.bytes_left(read),
+            utilization=samples.series.utilization,
+            memory=samples.series.memory,
+            span_s=samples.series.span_s,
+            since=samples.series.since_s,
         )
 
     def _sample_forever(self) -> None:

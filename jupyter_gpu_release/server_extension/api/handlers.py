@@ -6,6 +6,7 @@ import asyncio
 import time
 from contextlib import aclosing, suppress
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
+from urllib.parse import quote
 
 import msgspec
 from jupyter_server.auth.decorator import authorized, ws_authenticated
@@ -25,6 +26,7 @@ from .views import is_at, newest_of_cells
 if TYPE_CHECKING:
     from ..gateway import GatewayConnection
     from ..models import ClusterStart, Health, KeepReply, KernelsDocument, Released, ServerStatus
+    from ..runs.page import RunRecords
     from ..user_tokens import UserConnections
 
 #: what an authoriser is asked about
@@ -37,6 +39,7 @@ class Application(Protocol):
     """The extension, as its routes see it. Called on the server's event loop; only the coroutines may take long."""
 
     identities: UserConnections
+    records: RunRecords
 
     async def status(self, user: str, *, may_act: bool = True) -> ServerStatus:
         """``GET status`` as ``user`` may see it."""
@@ -175,8 +178,69 @@ class RunsHandler(GpuHandler):
         line = self.gateway
         if line.is_there():
             self.answer(await line.ask(lambda client: client.runs(int(text), mine=mine)))
-        else:  # no cluster is no fault
-            self.answer(RunsDocument(DOCUMENT_VERSION, []))
+        else:  # no cluster is no fault: its runs are on the store
+            self.answer(RunsDocument(DOCUMENT_VERSION, await self.app.records.newest_stored(line, int(text))))
+
+
+class RunHandler(GpuHandler):
+    """All of one run: its facts, code, options, use of GPUs, lineage and files."""
+
+    @web.authenticated
+    @authorized
+    async def get(self, run: str) -> None:
+        """GET runs/<id>: from the gateway, and from the store what that does not tell; without a cluster the store's.
+
+        Raises
+        ------
+        NoSuchRunError, ForbiddenError, GatewayUnavailableError
+            There is no such run, it is another user's, or nobody answers.
+        """
+        line = await self.app.identities.seen_by(self.username)
+        self.answer(await self.app.records.page(line, run))
+
+
+class RunFileHandler(GpuHandler):
+    """A file of a run's ``run_dir``."""
+
+    @web.authenticated
+    @authorized
+    async def get(self, run: str, path: str) -> None:
+        """GET runs/<id>/files/PATH: its content, to be saved, never shown as a page of this server.
+
+        Raises
+        ------
+        NoSuchRunError, ForbiddenError
+            There is no such plain file (links are not followed), or the run is another user's.
+        """
+        line = await self.app.identities.seen_by(self.username)
+        file = await self.app.records.open_file(line, run, path)
+        name = quote(path.rsplit("/", 1)[-1])
+        self.set_header("Content-Type", "application/octet-stream")
+        self.set_header("Content-Disposition", f"attachment; filename*=UTF-8''{name}")
+        self.set_header("X-Content-Type-Options", "nosniff")
+        self.set_header("Cache-Control", "no-store")
+        async with aclosing(self.app.records.chunks(file)) as chunks:
+            async for chunk in chunks:
+                self.write(chunk)
+                await self.flush()
+
+
+class PinHandler(GpuHandler):
+    """Keep a run's results for good, or no longer."""
+
+    @web.authenticated
+    @authorized
+    async def post(self, run: str, word: str) -> None:
+        """POST runs/<id>/pin or runs/<id>/unpin: answered with the run as it is then.
+
+        Raises
+        ------
+        NoSuchRunError, ForbiddenError, GatewayUnavailableError
+            There is no such run, it is another user's, or the gateway does not answer.
+        """
+        row = await self.gateway.ask(lambda client: client.pin(run, pinned=word == "pin"))
+        self.app.note_action(word, f"run {run}", self.username)
+        self.answer(row)
 
 
 class CellsHandler(GpuHandler):
@@ -409,6 +473,9 @@ HANDLERS: list[tuple[str, type[JupyterHandler]]] = [
     (rf"{BASE}/health", HealthHandler),
     (rf"{BASE}/runs", RunsHandler),
     (rf"{BASE}/cells", CellsHandler),
+    (rf"{BASE}/runs/{_ID}", RunHandler),
+    (rf"{BASE}/runs/{_ID}/files/(.+)", RunFileHandler),
+    (rf"{BASE}/runs/{_ID}/(pin|unpin)", PinHandler),
     (rf"{BASE}/runs/{_ID}/output", OutputSocket),
     (rf"{BASE}/runs/{_ID}/cancel", CancelHandler),
     (rf"{BASE}/cluster/start", ClusterStartHandler),

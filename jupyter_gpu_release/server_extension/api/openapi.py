@@ -13,7 +13,17 @@ import msgspec
 
 from ...openapi_builder import ERROR_FACTS, Operation, document
 from ...protocol.rest import RunRow, RunsDocument, WarmRow
-from ..models import CellRuns, ClusterStart, Health, KeepReply, KernelsDocument, OutputMessage, Released, ServerStatus
+from ..models import (
+    CellRuns,
+    ClusterStart,
+    Health,
+    KeepReply,
+    KernelsDocument,
+    OutputMessage,
+    Released,
+    RunPage,
+    ServerStatus,
+)
 from .handlers import BASE, ExtendRequest, KeepRequest, ReleaseRequest
 
 FILE = Path(__file__).parent / "openapi.json"
@@ -27,6 +37,9 @@ OPERATIONS = (
     Operation("GET", BASE + "/health", "Answer that the extension itself works", Health),
     Operation("GET", BASE + "/runs", "Runs, newest first (?limit=1…1000&mine=1: your own alone)", RunsDocument),
     Operation("GET", BASE + "/cells", "The newest run of each cell of a notebook (?notebook=PATH)", CellRuns),
+    Operation("GET", BASE + "/runs/{id}", "All of one run: code, options, use of GPUs, lineage, files", RunPage),
+    Operation("GET", BASE + "/runs/{id}/files/{path}", "A file of a run's folder, to be saved"),
+    Operation("POST", BASE + "/runs/{id}/{word}", "`pin`: keep a run's results for good; `unpin`: no longer", RunRow),
     Operation("GET", BASE + "/runs/{id}/output", "WebSocket: changes of its cell's outputs, then the receipt",
               OutputMessage),
     Operation("POST", BASE + "/runs/{id}/cancel", "End a run: an interrupt, the second time a kill", RunRow),

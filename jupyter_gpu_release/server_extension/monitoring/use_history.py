@@ -1,0 +1,41 @@
+"""UseHistory: how the GPUs of runs are used, from the statuses of the cluster, while the runs hold them."""
+
+from __future__ import annotations
+
+from itertools import groupby
+from operator import attrgetter
+
+from ...host.use_series import UseSeries
+from ...protocol.rest import GpuRow, StatusDocument
+from ...protocol.runs import GpuUse
+
+#: runs that are remembered, those that end included
+_MOST_RUNS = 300
+_SPAN_S = 2.0
+
+
+class UseHistory:
+    """A bounded series for each run that holds GPUs; the runs that began first are forgotten first."""
+
+    def __init__(self) -> None:
+        self._runs: dict[str, UseSeries] = {}
+
+    def record(self, at_s: float, status: StatusDocument) -> None:
+        """Take one status of the cluster."""
+        held = [gpu for node in status.nodes for gpu in node.gpus if gpu.run and gpu.state == "running"]
+        of_run = attrgetter("run")
+        for run, gpus in groupby(sorted(held, key=of_run), key=of_run):
+            self._add(run, at_s, list(gpus))
+        for run in list(self._runs)[:-_MOST_RUNS]:
+            del self._runs[run]
+
+    def _add(self, run: str, at_s: float, gpus: list[GpuRow]) -> None:
+        if any(gpu.utilization is not None for gpu in gpus):
+            self._runs.setdefault(run, UseSeries(at_s, _SPAN_S)).add_gpus(at_s, gpus)
+
+    def of(self, run: str) -> GpuUse | None:
+        """The use of a run's GPUs as far as it was seen; None: never."""
+        series = self._runs.get(run)
+        if series is None:
+            return None
+        return GpuUse(utilization=series.utilization, memory=series.memory, span_s=series.span_s, since=series.since_s)
