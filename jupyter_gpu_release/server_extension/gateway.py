@@ -90,6 +90,8 @@ class GatewayConnection(LoggingConfigurable):
         #: the one that the last status came from: serials of another gateway mean nothing
         self._told_by: AsyncGatewayClient | None = None
         self._error: GpuReleaseError | None = None
+        #: the store's root as the gateway named it, which may be gone by now
+        self._named_store = ""
         self._backoff_s = _FIRST_BACKOFF_S
         self._answered_s: float | None = None
         self._next_s = 0.0
@@ -152,7 +154,13 @@ class GatewayConnection(LoggingConfigurable):
     @property
     def store(self) -> str:
         """Root of the store as far as it is known here; empty while no gateway is."""
-        return self._client.target.store if self._client is not None else self._settings.store
+        known = self._client.target.store if self._client is not None else self._settings.store
+        return known or self._named_store
+
+    async def learn_store(self) -> None:
+        """Ask the gateway for the store's root where no setting names it; raises as :meth:`ask`."""
+        if not self.store:
+            self._named_store = (await self.ask(lambda client: client.health())).store
 
     async def run(self) -> None:
         """Look at the gateway until cancelled."""

@@ -94,3 +94,8 @@ export const RUN_ICONS: Record<RunState, LabIcon> = {
   lost: failed,
   cancelled
 };
+
+export const pinIcon = icon(
+  'pin',
+  '<path d="M16 9V4h1V2H7v2h1v5l-2 3v2h5v6l1 2 1-2v-6h5v-2z"/>'
+);

@@ -3,6 +3,7 @@ import { cellPlugin } from './plugins/cells';
 import { outputsPlugin } from './plugins/outputs';
 import { notificationPlugin } from './plugins/notifications';
 import { panelPlugin } from './plugins/panel';
+import { runPagePlugin } from './plugins/run-page';
 import { runningPlugin } from './plugins/running';
 import { statusBarPlugin } from './plugins/statusbar';
 
@@ -12,6 +13,7 @@ const plugins: JupyterFrontEndPlugin<unknown>[] = [
   panelPlugin,
   statusBarPlugin,
   runningPlugin,
+  runPagePlugin,
   notificationPlugin,
   cellPlugin,
   outputsPlugin

@@ -125,5 +125,11 @@ export function actionLabel(trans: TranslationBundle, action: Action): string {
       return trans.__('Release GPU');
     case 'keep-kernel':
       return trans.__('Keep 30 min');
+    case 'show':
+      return trans.__('Show run');
+    case 'pin':
+      return trans.__('Pin results');
+    case 'unpin':
+      return trans.__('Unpin results');
   }
 }

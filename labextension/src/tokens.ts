@@ -14,6 +14,8 @@ export interface IGpus {
   api: IApi;
   runner: ActionRunner;
   navigator: INavigator | null;
+  /** shows the page of a run */
+  openRun: (run: string) => void;
   trans: TranslationBundle;
   /** what the idle policy is about to do, or did */
   culls: ISignal<unknown, ICullEvent>;
@@ -46,5 +48,7 @@ export namespace CommandIDs {
   export const onlyMine = 'jupyter-gpu-release:only-mine';
   export const releaseMine = 'jupyter-gpu-release:release-mine';
   export const runOnGpu = 'jupyter-gpu-release:run-on-gpu';
+  export const openRun = 'jupyter-gpu-release:open-run';
+  export const openRunOfUrl = 'jupyter-gpu-release:open-run-of-url';
   export const toggleGpuCell = 'jupyter-gpu-release:toggle-gpu-cell';
 }

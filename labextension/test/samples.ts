@@ -5,6 +5,7 @@ import {
   ICellRun,
   IKernelRow,
   IKernelsDocument,
+  IRunPage,
   IRunRow,
   IRunsDocument,
   IServerStatus
@@ -47,6 +48,29 @@ export function run(id: string, more: Partial<IRunRow> = {}): IRunRow {
     results: [],
     files: [],
     error: null,
+    ...more
+  };
+}
+
+/** All of one run. */
+export function page(row: IRunRow, more: Partial<IRunPage> = {}): IRunPage {
+  return {
+    now: 1100,
+    run: row,
+    mine: true,
+    code: 'fit()',
+    options: { gpus: '1' },
+    started_at: null,
+    ended_at: null,
+    gpu_use: null,
+    inputs: [],
+    tracked: [],
+    runs: [],
+    links: [],
+    reused: 0,
+    files: [],
+    environment: {},
+    is_cluster_known: true,
     ...more
   };
 }
@@ -112,6 +136,7 @@ export class FakeApi implements IApi {
   rows: IRunRow[] = [];
   kernelRows: IKernelRow[] = [];
   refusal: Error | null = null;
+  pageAnswer: IRunPage | Error | null = null;
   calls: string[] = [];
 
   async status(): Promise<IServerStatus> {
@@ -161,6 +186,22 @@ export class FakeApi implements IApi {
 
   keepKernel(id: string, keepS: number): Promise<void> {
     return this._post(`keep-kernel ${id} ${keepS}`);
+  }
+
+  async runPage(id: string): Promise<IRunPage> {
+    this.calls.push(`page ${id}`);
+    if (this.pageAnswer instanceof Error) {
+      throw this.pageAnswer;
+    }
+    return this.pageAnswer ?? page(run(id));
+  }
+
+  pinRun(id: string, pinned: boolean): Promise<void> {
+    return this._post(`${pinned ? 'pin' : 'unpin'} ${id}`);
+  }
+
+  fileUrl(id: string, path: string): string {
+    return `/files/${id}/${path}`;
   }
 
   private async _post(call: string): Promise<void> {

@@ -86,17 +86,21 @@ describe('Gpus', () => {
 });
 
 describe('Runs', () => {
+  const opened = jest.fn();
   const shown = async (row: IRunRow) => {
     const api = new FakeApi();
     api.rows = [row];
     api.answer = status([], {}, row.finished_at ? [] : [active(row)]);
     const parts = await known(api);
-    render(<Runs {...parts} trans={trans} filter="" />);
+    const runner = new ActionRunner(parts.model, api, trans, null, opened);
+    render(
+      <Runs model={parts.model} runner={runner} trans={trans} filter="" />
+    );
     parts.model.dispose();
     return screen.getByRole('treeitem');
   };
 
-  it('a receipt: held, free after, and results with sizes when opened', async () => {
+  it('a receipt: held, free after; its page is a click or a key away', async () => {
     const item = await shown(
       run('r1', {
         state: 'succeeded',
@@ -108,8 +112,8 @@ describe('Runs', () => {
     );
     expect(item.textContent).toContain('free after 31 ms');
     fireEvent.keyDown(item, { key: 'Enter' });
-    expect(item.textContent).toContain('Net · 2 KiB');
-    expect(item.getAttribute('aria-expanded')).toBe('true');
+    fireEvent.click(screen.getByText('digits.ipynb'));
+    expect(opened.mock.calls).toEqual([['r1'], ['r1']]);
   });
 
   it('a failure: the error', async () => {

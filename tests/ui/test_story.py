@@ -96,7 +96,7 @@ def test_a_run_from_the_queue_to_its_receipt(page: Page, team: Team, tmp_path: P
     expect(hint).to_have_count(0)
     expect(notebook.locator(".jp-OutputArea").last).to_contain_text("free")  # the receipt
     run.press("Enter")
-    expect(run).to_contain_text("answer")
+    expect(page.locator(".jp-GpuRelease-pageFacts:visible")).to_contain_text("answer")
 
     execute(page, "docmanager:open", {"path": "grace.ipynb"})
     toast = page.locator(".Toastify__toast", has_text="first succeeded")

@@ -52,6 +52,7 @@ class RunRecords:
             line.ask(lambda client: client.run(run)), line.ask(lambda client: client.lineage(run))
         )
         mine = is_own(line, row.user)
+        await line.learn_store()
         known = await self._read(line, run) if mine else None
         return _page(line, row, lineage, known, await self._files(line, run) if mine else [], is_cluster_known=True)
 
@@ -80,6 +81,7 @@ class RunRecords:
             row = await line.ask(lambda client: client.run(run))
             if not is_own(line, row.user):
                 raise ForbiddenError(f"the files of run {run} are {row.user}'s", hint="ask for a copy")
+            await line.learn_store()
         else:
             await self._threads.run(find_stored, line, run)
         return paths_of(line, run)

@@ -54,7 +54,9 @@ export class ActionRunner {
     private _model: GpuModel,
     private _api: IApi,
     private _trans: TranslationBundle,
-    private _navigator: INavigator | null
+    private _navigator: INavigator | null,
+    /** shows the page of a run */
+    private _openRun: (run: string) => void = () => undefined
   ) {}
 
   get canOpen(): boolean {
@@ -84,6 +86,18 @@ export class ActionRunner {
         await this._model.act(target.key, trans.__('Keeping…'), async () => {
           await this._api.keepKernel(target.kernel ?? '', KEEP_S);
           return trans.__('Left alone for 30 minutes');
+        });
+        return;
+      case 'show':
+        this._openRun(target.run ?? '');
+        return;
+      case 'pin':
+      case 'unpin':
+        await this._model.act(target.key, trans.__('Working…'), async () => {
+          await this._api.pinRun(target.run ?? '', action === 'pin');
+          return action === 'pin'
+            ? trans.__('Pinned: its results are never removed')
+            : trans.__('No longer pinned');
         });
         return;
       case 'open':

@@ -3,6 +3,7 @@ import { ServerConnection } from '@jupyterlab/services';
 import type {
   ICellRun,
   IKernelsDocument,
+  IRunPage,
   IRunsDocument,
   IServerStatus
 } from './types';
@@ -35,6 +36,11 @@ export interface IApi {
   extendLease(lease: string, keepS: number): Promise<number>;
   releaseKernel(kernel: string): Promise<{ freedBytes: number | null }>;
   keepKernel(kernel: string, keepS: number): Promise<void>;
+  runPage(run: string): Promise<IRunPage>;
+  /** Keep a run's results for good, or no longer. */
+  pinRun(run: string, pinned: boolean): Promise<void>;
+  /** Where a file of a run's folder is fetched from. */
+  fileUrl(run: string, path: string): string;
 }
 
 interface IErrorBody {
@@ -95,6 +101,21 @@ export class Api implements IApi {
     await this._ask(`kernels/${encodeURIComponent(kernel)}/keep`, {
       keep_s: keepS
     });
+  }
+
+  runPage(run: string): Promise<IRunPage> {
+    return this._ask<IRunPage>(`runs/${encodeURIComponent(run)}`);
+  }
+
+  async pinRun(run: string, pinned: boolean): Promise<void> {
+    const word = pinned ? 'pin' : 'unpin';
+    await this._ask(`runs/${encodeURIComponent(run)}/${word}`, {});
+  }
+
+  fileUrl(run: string, path: string): string {
+    const parts = path.split('/').map(encodeURIComponent).join('/');
+    const file = `runs/${encodeURIComponent(run)}/files/${parts}`;
+    return URLExt.join(this._settings.baseUrl, BASE) + '/' + file;
   }
 
   private async _ask<T>(

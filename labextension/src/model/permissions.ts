@@ -9,7 +9,10 @@ export type Action =
   | 'attach'
   | 'open'
   | 'release-kernel'
-  | 'keep-kernel';
+  | 'keep-kernel'
+  | 'show'
+  | 'pin'
+  | 'unpin';
 
 type Who = Pick<ISnapshot, 'isAdmin' | 'mayAct' | 'me' | 'situation'>;
 
@@ -20,6 +23,19 @@ function mayTouch(who: Who, user: string): boolean {
     who.situation === 'ready' &&
     (who.isAdmin || (user !== '' && user === who.me))
   );
+}
+
+/** Whether who looks may see the page of a run of `user`; where no cluster answers, the store's runs are shown. */
+export function maySee(who: Pick<ISnapshot, 'isAdmin' | 'me'>, user: string) {
+  return who.isAdmin || user === who.me || who.me === '';
+}
+
+/** What is offered besides `runActions` where there is room: its results are kept for good, or no longer. */
+export function pinActions(run: IRunRow, who: Who): Action[] {
+  const isGone = typeof run.collected_at === 'number';
+  return isGone || !mayTouch(who, run.user)
+    ? []
+    : [run.pinned ? 'unpin' : 'pin'];
 }
 
 /** What the panel offers on a GPU; nothing that would be refused. */

@@ -112,7 +112,8 @@ export function takeSnapshot(
 ): ISnapshot {
   const cluster = status.cluster;
   const me = cluster?.user ?? known;
-  const own = runs.filter(run => run.user === me);
+  // the server tells each her own; without a cluster nobody says who that is
+  const own = runs.filter(run => !me || run.user === me);
   const local = kernels?.kernels.filter(kernel => kernel.gpus.length > 0) ?? [];
   const active = cluster?.runs ?? [];
   const byRun = new Map(active.map(row => [row.run, row]));

@@ -233,6 +233,13 @@ export interface IRunRow {
   error: { ename: string; evalue: string; mend?: string } | null;
   notes?: string[];
   detached?: boolean;
+  /** its results are never removed */
+  pinned?: boolean;
+  /** when its results were removed (Unix seconds) */
+  collected_at?: number | null;
+  collected_because?: string;
+  /** why its results are not on the store yet */
+  waits_for?: string;
   /** remarks on the use of the GPU */
   verdict?: string[];
 }
@@ -306,4 +313,52 @@ export interface ICellRun {
   submitted_at: number;
   /** when its output was whole; null: it goes on */
   ended_at: number | null;
+}
+
+/** Use over time, in percent, a value for each `span_s` seconds. */
+export interface IGpuUse {
+  peak_utilization?: number | null;
+  mean_utilization?: number | null;
+  peak_memory_bytes?: number | null;
+  total_memory_bytes?: number | null;
+  utilization?: (number | null)[];
+  memory?: (number | null)[];
+  span_s?: number;
+  since?: number;
+}
+
+export interface IUsedInput {
+  name: string;
+  type: string;
+  bytes?: number;
+  /** the run that made it */
+  run?: string;
+}
+
+export interface IRunSummary {
+  run: string;
+  is_known?: boolean;
+  state?: RunState;
+  name?: string;
+  notebook?: string;
+}
+
+/** All of one run; see `RunPage` of the server. */
+export interface IRunPage {
+  now: number;
+  run: IRunRow;
+  mine: boolean;
+  code: string;
+  options: Record<string, string>;
+  started_at: number | null;
+  ended_at: number | null;
+  gpu_use: IGpuUse | null;
+  inputs: IUsedInput[];
+  tracked: { path: string; bytes: number }[];
+  runs: IRunSummary[];
+  links: { run: string; name: string; source: string }[];
+  reused: number;
+  files: { path: string; bytes?: number }[];
+  environment: { python?: string; packages?: Record<string, string> };
+  is_cluster_known: boolean;
 }

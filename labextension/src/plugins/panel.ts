@@ -74,7 +74,9 @@ export const panelPlugin: JupyterFrontEndPlugin<IGpus> = {
             outputs
           )
         : null;
-    const runner = new ActionRunner(model, api, trans, navigator);
+    const openRun = (run: string) =>
+      void app.commands.execute(CommandIDs.openRun, { run });
+    const runner = new ActionRunner(model, api, trans, navigator, openRun);
     const feed = new EventFeed(model, serviceManager.events.stream);
     let preferences = DEFAULTS;
     const preferencesChanged = new Signal<object, void>(model);
@@ -95,6 +97,7 @@ export const panelPlugin: JupyterFrontEndPlugin<IGpus> = {
       api,
       runner,
       navigator,
+      openRun,
       trans,
       culls: feed.culls,
       preferences: () => preferences,

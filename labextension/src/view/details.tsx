@@ -4,7 +4,7 @@ import type { IFeedback } from '../model/model';
 import { Action } from '../model/permissions';
 import type { TranslationBundle } from '@jupyterlab/translation';
 import { actionLabel } from '../labels';
-import { attachIcon, extendIcon, releaseIcon } from '../icons';
+import { attachIcon, extendIcon, pinIcon, releaseIcon } from '../icons';
 import { launchIcon, LabIcon, stopIcon } from '@jupyterlab/ui-components';
 import * as heights from './list/row-heights';
 import { Button, Feedback } from './widgets';
@@ -19,7 +19,10 @@ const ICONS: Record<Action, LabIcon> = {
   attach: attachIcon,
   open: launchIcon,
   'release-kernel': releaseIcon,
-  'keep-kernel': extendIcon
+  'keep-kernel': extendIcon,
+  show: launchIcon,
+  pin: pinIcon,
+  unpin: pinIcon
 };
 
 /** How high the opened part of an item is. */

@@ -7,7 +7,7 @@ import { formatPercent, formatPart } from '../format';
 import { IGpu } from '../model/gpus';
 import { GPU_ICONS } from '../icons';
 import { GpuModel } from '../model/model';
-import { gpuActions } from '../model/permissions';
+import { gpuActions, maySee } from '../model/permissions';
 import { gpuHint, gpuLabel } from '../labels';
 import { Facts, IconActions, Outcome } from './details';
 import {
@@ -129,6 +129,8 @@ function GpuRow(props: IGpuRowProps): React.ReactElement {
   const target = gpuTarget(gpu);
   const isBusy = feedback?.kind === 'busy';
   const offer = { trans, runner, target, isBusy, isActive };
+  const isLink =
+    gpu.run !== '' && who !== '' && maySee(model.snapshot, gpu.user);
   const place = props.showsHost && gpu.host ? `${gpu.host}:` : '';
   return (
     <div
@@ -144,9 +146,25 @@ function GpuRow(props: IGpuRowProps): React.ReactElement {
           {place}
           {gpu.index}
         </span>
-        <span className="jp-GpuRelease-who" title={who || word}>
-          {who || word}
-        </span>
+        {isLink ? (
+          <a
+            className="jp-GpuRelease-who"
+            title={trans.__('Show the run of %1', who)}
+            tabIndex={isActive ? 0 : -1}
+            href="#"
+            onClick={event => {
+              event.preventDefault();
+              event.stopPropagation();
+              void runner.run('show', target);
+            }}
+          >
+            {who}
+          </a>
+        ) : (
+          <span className="jp-GpuRelease-who" title={who || word}>
+            {who || word}
+          </span>
+        )}
         <When gpu={gpu} at={model.snapshot.at} trans={trans} />
         <IconActions {...offer} actions={actions} />
       </div>

@@ -6,7 +6,7 @@ import { IQueueRow, IQueueShare } from '../model/types';
 import { holdersOf } from '../model/holders';
 import { formatAge, formatEstimate } from '../format';
 import { GpuModel, IFeedback } from '../model/model';
-import { queueActions } from '../model/permissions';
+import { maySee, queueActions } from '../model/permissions';
 import { person } from '../labels';
 import { ISnapshot } from '../model/snapshot';
 import { feedbackHeight, IconActions, Outcome } from './details';
@@ -42,6 +42,11 @@ export function Queue(props: IQueueProps): React.ReactElement {
     () => queueItems(snapshot, feedback, filter),
     [snapshot, feedback, filter]
   );
+  const show = ({ run, user }: IQueueRow) => {
+    if (maySee(snapshot, user)) {
+      void runner.run('show', { key: `queue:${run}`, run });
+    }
+  };
   if (items.length === 0) {
     return (
       <p className="jp-GpuRelease-empty">
@@ -62,7 +67,7 @@ export function Queue(props: IQueueProps): React.ReactElement {
             ? [item.share.name, facts(item.share, trans)].join(', ')
             : spoken(item.row, snapshot.me, trans)
         }
-        onToggle={() => undefined}
+        onToggle={item => item.kind === 'wait' && show(item.row)}
         draw={(item, isActive) =>
           item.kind === 'share' ? (
             <Share share={item.share} trans={trans} />
@@ -73,6 +78,7 @@ export function Queue(props: IQueueProps): React.ReactElement {
               runner={runner}
               trans={trans}
               isActive={isActive}
+              onShow={() => show(item.row)}
             />
           )
         }
@@ -135,13 +141,19 @@ interface IWaitProps {
   runner: ActionRunner;
   trans: TranslationBundle;
   isActive: boolean;
+  onShow: () => void;
 }
 
 function Wait(props: IWaitProps): React.ReactElement {
   const { item, trans } = props;
   const below = second(item.row, item.level === 2, trans);
   return (
-    <div className={`jp-GpuRelease-wait${item.mine ? ' jp-mod-mine' : ''}`}>
+    <div
+      className={`jp-GpuRelease-wait${item.mine ? ' jp-mod-mine' : ''}${
+        maySee(props.snapshot, item.row.user) ? ' jp-mod-link' : ''
+      }`}
+      onClick={props.onShow}
+    >
       <div className="jp-GpuRelease-head">
         <span className="jp-GpuRelease-position">
           {item.row.position ?? '–'}

@@ -3,38 +3,22 @@ import * as React from 'react';
 import { matches } from '../model/sorting';
 import { ActionRunner, runTarget } from '../model/actions';
 import { IRunRow, isTerminal, waits } from '../model/types';
-import {
-  baseName,
-  errorText,
-  formatAge,
-  formatBytes,
-  formatSeconds
-} from '../format';
+import { errorText, formatAge, formatSeconds } from '../format';
 import { RUN_ICONS } from '../icons';
 import { GpuModel, IFeedback } from '../model/model';
 import { Action, runActions } from '../model/permissions';
+import { titleOf } from '../model/run-titles';
 import { ISnapshot } from '../model/snapshot';
 import { runHint, runLabel } from '../labels';
-import {
-  Fact,
-  Facts,
-  factsHeight,
-  feedbackHeight,
-  IconActions,
-  Outcome
-} from './details';
+import { feedbackHeight, IconActions, Outcome } from './details';
 import * as heights from './list/row-heights';
-import { useToggled } from './list/open-rows';
 import { Age, Icon } from './widgets';
 import { ITreeItem, Tree } from './list/tree';
-
-const RESULTS_SHOWN = 6;
 
 interface IRunItem extends ITreeItem {
   run: IRunRow;
   progress: string;
   actions: Action[];
-  facts: Fact[];
   feedback: IFeedback | undefined;
 }
 
@@ -49,10 +33,9 @@ interface IRunsProps {
 export function Runs(props: IRunsProps): React.ReactElement {
   const { model, trans, filter, runner } = props;
   const { snapshot, feedback } = model;
-  const [opened, toggle] = useToggled();
   const items = React.useMemo(
-    () => runItems(snapshot, feedback, opened, filter, trans),
-    [snapshot, feedback, opened, filter, trans]
+    () => runItems(snapshot, feedback, filter, trans),
+    [snapshot, feedback, filter, trans]
   );
   if (items.length === 0) {
     return (
@@ -68,7 +51,7 @@ export function Runs(props: IRunsProps): React.ReactElement {
       label={trans.__('My runs')}
       items={items}
       spoken={({ run }) => spoken(run, trans)}
-      onToggle={item => toggle(item.key)}
+      onToggle={({ run }) => void runner.run('show', runTarget(run))}
       draw={(item, isActive) => (
         <RunRow
           item={item}
@@ -76,7 +59,6 @@ export function Runs(props: IRunsProps): React.ReactElement {
           isActive={isActive}
           runner={runner}
           trans={trans}
-          onToggle={() => toggle(item.key)}
         />
       )}
     />
@@ -86,7 +68,6 @@ export function Runs(props: IRunsProps): React.ReactElement {
 function runItems(
   snapshot: ISnapshot,
   feedbacks: ReadonlyMap<string, IFeedback>,
-  opened: ReadonlySet<string>,
   filter: string,
   trans: TranslationBundle
 ): IRunItem[] {
@@ -104,22 +85,17 @@ function runItems(
   );
   return runs.map((run, index) => {
     const key = `run:${run.run}`;
-    const expanded = opened.has(key);
     const actions = runActions(run, snapshot);
-    const facts = expanded ? factsOf(run, trans) : [];
     const feedback = feedbacks.get(key);
-    const extra = expanded ? factsHeight(facts.length, actions.length) : 0;
     return {
       key,
       level: 1,
-      height: heights.ROW + feedbackHeight(feedback) + extra,
-      expanded,
+      height: heights.ROW + feedbackHeight(feedback),
       setSize: runs.length,
       posInSet: index + 1,
       run,
       progress: progress.get(run.run) ?? '',
       actions,
-      facts,
       feedback
     };
   });
@@ -128,10 +104,6 @@ function runItems(
 function spoken(run: IRunRow, trans: TranslationBundle): string {
   const words = [titleOf(run), runLabel(trans, run.state), line(run, trans)];
   return words.join(', ');
-}
-
-function titleOf(run: IRunRow): string {
-  return run.name || (run.notebook && baseName(run.notebook)) || run.run;
 }
 
 /** The second line: the receipt in short. */
@@ -160,63 +132,25 @@ function line(run: IRunRow, trans: TranslationBundle): string {
   return [gpus, held, free].filter(Boolean).join(' · ');
 }
 
-function factsOf(run: IRunRow, trans: TranslationBundle): Fact[] {
-  const facts: Fact[] = [[trans.__('State'), runLabel(trans, run.state)]];
-  const add = (name: string, value: string) => {
-    if (value) {
-      facts.push([name, value]);
-    }
-  };
-  add(trans.__('Notebook'), run.notebook);
-  add(trans.__('Run'), run.run);
-  add(trans.__('Queued'), formatSeconds(run.queued_s));
-  add(trans.__('Held'), run.granted_at ? formatSeconds(run.held_s) : '');
-  if (run.release_ms !== null) {
-    add(trans.__('Free after'), formatSeconds(run.release_ms / 1000));
-  }
-  add(trans.__('GPU type'), run.gpu_name ?? '');
-  add(trans.__('On'), (run.hosts ?? []).join(', '));
-  if (run.error) {
-    add(trans.__('Error'), errorText(run.error));
-    add(trans.__('Way out'), run.error.mend ?? '');
-  }
-  for (const verdict of run.verdict ?? []) {
-    add(trans.__('Verdict'), verdict);
-  }
-  for (const note of run.notes ?? []) {
-    add(trans.__('Note'), note);
-  }
-  for (const result of run.results.slice(0, RESULTS_SHOWN)) {
-    const size = result.bytes ? ` · ${formatBytes(result.bytes)}` : '';
-    add(result.name, `${result.type}${size}`);
-  }
-  const more = run.results.length - RESULTS_SHOWN;
-  add(more > 0 ? '…' : '', more > 0 ? trans.__('%1 more results', more) : '');
-  for (const file of run.files.slice(0, RESULTS_SHOWN)) {
-    add(trans.__('File'), `${file.path} · ${formatBytes(file.bytes ?? 0)}`);
-  }
-  return facts;
-}
-
 interface IRunRowProps {
   item: IRunItem;
   at: number;
   isActive: boolean;
   runner: ActionRunner;
   trans: TranslationBundle;
-  onToggle: () => void;
 }
 
 function RunRow(props: IRunRowProps): React.ReactElement {
   const { item, trans, runner, isActive } = props;
-  const { run, actions, feedback, facts, progress } = item;
+  const { run, actions, feedback, progress } = item;
   const isBusy = feedback?.kind === 'busy';
   const target = runTarget(run);
   const offer = { trans, runner, target, isBusy, isActive };
   const second = progress || line(run, trans);
+  const show = () => void runner.run('show', target);
   return (
-    <div className={`jp-GpuRelease-run jp-mod-${run.state}`}>
-      <div className="jp-GpuRelease-head" onClick={props.onToggle}>
+    <div className={`jp-GpuRelease-run jp-mod-link jp-mod-${run.state}`}>
+      <div className="jp-GpuRelease-head" onClick={show}>
         <Icon
           icon={RUN_ICONS[run.state]}
           label={runHint(trans, run.state)}
@@ -230,15 +164,10 @@ function RunRow(props: IRunRowProps): React.ReactElement {
         </span>
         <IconActions {...offer} actions={actions} />
       </div>
-      <div
-        className="jp-GpuRelease-second"
-        title={second}
-        onClick={props.onToggle}
-      >
+      <div className="jp-GpuRelease-second" title={second} onClick={show}>
         {second}
       </div>
       <Outcome feedback={feedback} />
-      {item.expanded && <Facts {...offer} actions={actions} facts={facts} />}
     </div>
   );
 }

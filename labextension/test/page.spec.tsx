@@ -1,0 +1,117 @@
+import { OutputAreaModel } from '@jupyterlab/outputarea';
+import { nullTranslator } from '@jupyterlab/translation';
+import { act } from '@testing-library/react';
+import { GpuModel } from '../src/model/model';
+import { RunPageModel } from '../src/page/model';
+import { applyChanges } from '../src/page/output';
+import { linesOf } from '../src/page/plot';
+import { fenced } from '../src/page/sections';
+import { momentsOf } from '../src/page/times';
+import { FakeApi, page, run } from './samples';
+
+const trans = nullTranslator.load('');
+
+describe('what a run shows', () => {
+  const text = (words: string) => ({
+    output_type: 'stream' as const,
+    name: 'stdout' as const,
+    text: words
+  });
+
+  it('text goes on, displays are replaced, what is cleared is gone', () => {
+    const model = new OutputAreaModel();
+    applyChanges(model, [
+      { op: 'add', output: text('lost') },
+      { op: 'clear' },
+      { op: 'add', output: text('one ') },
+      { op: 'add', output: text('two') },
+      {
+        op: 'add',
+        output: { output_type: 'display_data', data: {}, metadata: {} }
+      },
+      { op: 'set', index: 1, output: text('three') },
+      { op: 'set', index: 9, output: text('nowhere') }
+    ]);
+    expect(model.toJSON().map(output => output.text)).toEqual([
+      'one two',
+      'three'
+    ]);
+  });
+});
+
+describe('its code', () => {
+  it('is fenced so that nothing in it ends the block', () => {
+    const code = 'text = """\n````\n"""\n';
+    expect(fenced(code)).toBe('`````python\ntext = """\n````\n"""\n`````');
+  });
+});
+
+describe('its times', () => {
+  const labels = (more: object, facts = {}) =>
+    momentsOf(page(run('r', more), facts), trans).map(moment => moment.label);
+
+  it('only moments that have been', () => {
+    const waits = { state: 'queued', granted_at: null, running_at: null };
+    expect(labels(waits)).toEqual(['Queued']);
+    expect(labels({ ...waits, state: 'cancelled', gone_at: 1005 })).toEqual([
+      'Queued'
+    ]);
+    const over = { state: 'succeeded', gone_at: 1062, finished_at: 1063 };
+    expect(labels(over, { started_at: 1003, ended_at: 1061 })).toEqual([
+      'Queued',
+      'Got its GPUs',
+      'First statement',
+      'Last statement',
+      'GPUs free',
+      'Results saved'
+    ]);
+  });
+});
+
+describe('the plot', () => {
+  it('a step for each value; a gap where nothing was told', () => {
+    expect(linesOf([0, 100, null, 50], 40, 10)).toEqual([
+      '0.0,10.0 10.0,10.0 10.0,0.0 20.0,0.0',
+      '30.0,5.0 40.0,5.0'
+    ]);
+    expect(linesOf([null], 40, 10)).toEqual([]);
+  });
+});
+
+describe('RunPageModel', () => {
+  beforeEach(() => {
+    jest.useFakeTimers();
+  });
+  afterEach(() => {
+    jest.useRealTimers();
+  });
+
+  it('looks while the run goes on, until its record is whole', async () => {
+    const api = new FakeApi();
+    const gpus = new GpuModel(api);
+    api.pageAnswer = new Error('the gateway is away');
+    const model = new RunPageModel('r', api, gpus);
+    const passed = (ms: number) =>
+      act(async () => void (await jest.advanceTimersByTimeAsync(ms)));
+    const asked = () => api.calls.filter(call => call === 'page r').length;
+    await passed(0);
+    expect(model.problem).toBe('the gateway is away');
+    api.pageAnswer = page(run('r'));
+    gpus.stateChanged.emit(undefined);
+    gpus.stateChanged.emit(undefined);
+    await passed(2000);
+    expect([model.problem, asked()]).toEqual(['', 2]);
+    const over = run('r', { state: 'succeeded', finished_at: 1063 });
+    api.pageAnswer = page(over, { started_at: 1003 });
+    gpus.stateChanged.emit(undefined);
+    await passed(1000);
+    api.pageAnswer = page(over, { started_at: 1003, ended_at: 1060 });
+    await passed(60_000);
+    gpus.stateChanged.emit(undefined);
+    await passed(60_000);
+    expect(model.page?.ended_at).toBe(1060);
+    expect(asked()).toBe(4);
+    model.dispose();
+    gpus.dispose();
+  });
+});

@@ -1,0 +1,79 @@
+"""The page of a run: found by a click and by an address, live without a kernel, once, there again after a reload."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from lab_bed import execute
+from playwright.sync_api import Page, expect
+from sidebar_bed import Team, press, row, write_notebook
+
+_STARTED_MS = 60_000
+_LOAD = "%load_ext jupyter_gpu_release"
+_CODE = """%%gpu_train --name paged --detach --timeout 1h
+import os, time
+from jupyter_gpu_release import run_dir
+print('first line')
+(run_dir / 'notes.txt').write_text('kept')
+while os.path.exists({mark!r}):
+    time.sleep(0.05)
+print('last line')
+weights = [1, 2, 3]"""
+_USE = "%%gpu_train --name second\ntotal = sum(weights)"
+_AXE = Path(__file__).parents[2] / "labextension" / "node_modules" / "axe-core" / "axe.min.js"
+
+
+def test_a_run_has_a_page(
+    page: Page, team: Team, tmp_path: Path, until: Callable[[Callable[[], object], str], None]
+) -> None:
+    mark = tmp_path / "goes-on"
+    mark.touch()
+    write_notebook(team.lab.root / "paged.ipynb", _LOAD, _CODE.format(mark=str(mark)))
+    execute(page, "docmanager:open", {"path": "paged.ipynb"})
+    page.wait_for_function(
+        "window.jupyterapp.shell.currentWidget?.sessionContext?.session?.kernel?.status === 'idle'", timeout=_STARTED_MS
+    )
+    execute(page, "notebook:run-all-cells")
+    run = row(page, "My runs", "paged")
+    expect(run).to_be_visible(timeout=_STARTED_MS)
+    run.click()
+    tabs = page.locator("#jp-main-dock-panel .lm-TabBar-tab", has_text="paged").filter(has_not_text=".ipynb")
+    shown = page.locator(".jp-GpuRelease-page:visible")
+    output = shown.get_by_role("region", name="Output")
+    expect(output).to_contain_text("first line")
+    expect(shown.get_by_role("region", name="Code")).to_contain_text("weights = [1, 2, 3]")
+    expect(shown).to_contain_text("--timeout 1 h")
+    run.click()
+    expect(tabs).to_have_count(1)
+
+    ident = shown.get_by_role("button", name="Copy id").get_attribute("title")
+    page.evaluate("() => window.jupyterapp.serviceManager.sessions.shutdownAll()")  # no kernel from here on
+    workspaces = f"{team.lab.url}/lab/api/workspaces?token={team.lab.token}"
+    until(lambda: f"gpu-run:{ident}" in page.request.get(workspaces).text(), "the tab is noted in the workspace")
+    page.reload()
+    page.wait_for_selector("#jupyterlab-splash", state="detached")
+    execute(page, "jupyter-gpu-release:open")
+    expect(tabs).to_have_count(1)
+    tabs.first.click()
+    expect(output).to_contain_text("first line")
+
+    mark.unlink()
+    expect(output).to_contain_text("last line")
+    expect(output).to_contain_text("free")  # its receipt
+    expect(shown).to_contain_text("Last statement")
+    expect(shown).to_contain_text("GPUs free")
+    with page.expect_download() as download:
+        shown.get_by_role("link", name="notes.txt").click()
+    assert download.value.path().read_text() == "kept"
+    shown.get_by_role("button", name="Pin results").click()
+    expect(shown.get_by_role("button", name="Unpin results")).to_be_visible()
+    assert team.gateway.run(str(ident)).pinned
+
+    second = page.context.new_page()
+    second.goto(f"{team.lab.url}/lab?token={team.lab.token}&gpu-run={ident}")
+    expect(second.locator(".jp-GpuRelease-page:visible").get_by_role("region", name="Output")).to_contain_text(
+        "last line", timeout=_STARTED_MS
+    )
+    assert "gpu-run" not in second.url
+    second.close()
