@@ -40,6 +40,17 @@ def run(number: int, state: str = "succeeded", **more: Any) -> Document:
     }  # fmt: skip
 
 
+def page(row: Document, **more: Any) -> Document:
+    """``GET runs/<id>``: all of one run."""
+    began = row["granted_at"]
+    return {
+        "schema_version": 1, "now": time.time(), "run": row, "mine": True, "code": "", "options": {"gpus": "1"},
+        "started_at": began, "ended_at": row["gone_at"] and row["gone_at"] - 0.03, "gpu_use": None, "inputs": [],
+        "tracked": [], "runs": [], "links": [], "reused": 0, "files": [], "environment": {"python": "3.11.7"},
+        "is_cluster_known": True, **more,
+    }  # fmt: skip
+
+
 def active(row: Document, **more: Any) -> Document:
     """The row of ``status`` for a run that goes on."""
     names = ("run", "user", "state", "gpus", "notebook", "queued_s", "held_s", "name", "cell")
@@ -85,6 +96,7 @@ class GpuApi:
         self.clear()
         self._sockets: list[WebSocketRoute] = []
         page.route("**/jupyter-gpu-release/api/**", self._answer)
+        page.route_web_socket(re.compile(r".*/jupyter-gpu-release/api/runs/.*/output.*"), self._tell)
         page.route_web_socket(re.compile(r".*/api/events/subscribe.*"), lambda socket: self._sockets.append(socket))
 
     def clear(self) -> None:
@@ -92,6 +104,9 @@ class GpuApi:
         self.status: Document | int = status([], [], [])
         self.runs: list[Document] = []
         self.kernels: list[Document] = []
+        #: of runs: their page, and what the socket of their output says
+        self.pages: dict[str, Document] = {}
+        self.outputs: dict[str, list[Document]] = {}
         #: the posts, as ``(path below api/, body)``
         self.posts: list[tuple[str, Any]] = []
         #: answers to posts by the path's last word: a document, or a status and a document
@@ -118,5 +133,14 @@ class GpuApi:
             return
         local = {"schema_version": 1, "gpus": [], "kernels": self.kernels, "problems": []}
         runs = {"schema_version": 1, "runs": self.runs}
+        if path.startswith("runs/"):
+            page = self.pages.get(path.split("/")[1])
+            route.fulfill(status=200 if page else 404, json=page or {"message": "there is no such run"})
+            return
         documents = {"status": self.status, "runs": runs, "kernels": local, "cells": {"cells": []}}
         route.fulfill(json=documents[path])
+
+    def _tell(self, socket: WebSocketRoute) -> None:
+        run = socket.url.split("/runs/")[1].split("/")[0]
+        for message in self.outputs.get(run, [{"gone": f"run {run} is not known here"}]):
+            socket.send(json.dumps(message))

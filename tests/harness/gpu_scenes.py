@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import time
 
-from gpu_api import GIB, Document, GpuApi, active, gpu, node, run, status, waiting
+from gpu_api import GIB, Document, GpuApi, active, gpu, node, page, run, status, waiting
 
 
 def busy_day(api: GpuApi) -> None:
@@ -70,6 +71,50 @@ def administrators_day(api: GpuApi) -> None:
         name: {"held_s": 300_000.0 / (1 + place), "used_s": 250_000.0 / (1 + place), "saved_s": 90_000.0 * place}
         for place, name in enumerate(names)
     }
+
+
+def run_page(api: GpuApi) -> str:
+    """The page of a run that is over, with everything that a page can have; returns the run's id."""
+    busy_day(api)
+    earlier, later = run(5, name="Load CIFAR-10"), run(6, name="Evaluate")
+    results = [{"name": "model", "type": "ResNet", "bytes": 44 << 20}, {"name": "history", "type": "list", "bytes": 96}]
+    row = run(0, name="ResNet, 40 epochs", gpus=2, results=results, release_ms=31.0, finished_at=time.time() - 1)
+    busy = [0, 4, 35, *(round(86 + 9 * math.sin(step / 3)) for step in range(70)), None, None, 60, 3]
+    memory = [1, 8, *(min(61, 20 + 3 * step) for step in range(71)), None, None, 61, 60]
+    use = {
+        "mean_utilization": 0.81, "peak_utilization": 0.97, "peak_memory_bytes": 49 * GIB, "span_s": 1.66,
+        "total_memory_bytes": 80 * GIB, "utilization": busy, "memory": memory, "since": row["granted_at"],
+    }  # fmt: skip
+    api.pages[row["run"]] = page(
+        row, code=_CODE, gpu_use=use, options={"gpus": "2", "gpu-type": "h100", "timeout": "1 h", "detach": ""},
+        inputs=[{"name": "train", "type": "TensorDataset", "bytes": 588 << 20, "run": earlier["run"]},
+                {"name": "epochs", "type": "int", "bytes": 5}],
+        tracked=[{"path": "data/cifar10/train.parquet", "bytes": 163 << 20}],
+        runs=[{"run": each["run"], "state": each["state"], "name": each["name"]} for each in (earlier, later, row)],
+        links=[{"run": row["run"], "name": "train", "source": earlier["run"]},
+               {"run": later["run"], "name": "model", "source": row["run"]}],
+        reused=2, files=[{"path": "best.pt", "bytes": 44 << 20}, {"path": "logs/events.out.tfevents", "bytes": 96_000}],
+    )  # fmt: skip
+    lines = "".join(f"Epoch {n}/40  loss {1 / n:.3f}  acc {1 - 0.6 / n:.3f}\n" for n in range(1, 41))
+    receipt = (
+        "✓ 2 × H100 80GB · queued 2.0 s · held 2 min 8 s · free 31 ms after the last statement · back: model, history"
+    )
+    output: list[Document] = [
+        {"output_type": "stream", "name": "stdout", "text": lines},
+        {"output_type": "display_data", "data": {"text/plain": receipt}, "metadata": {}},
+    ]
+    api.outputs[row["run"]] = [{"changes": [{"op": "add", "output": each} for each in output], "mine": True}]
+    return str(row["run"])
+
+
+_CODE = """import torch
+
+model = ResNet(depth=18).cuda()
+for epoch in range(epochs):  # 40 of them
+    loss = train_one(model, train, lr=0.1 * 0.97**epoch)
+    print(f"Epoch {epoch + 1}/{epochs}  loss {loss:.3f}")
+    history.append(loss)
+"""
 
 
 LOCAL: list[Document] = [

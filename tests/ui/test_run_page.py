@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 
+import gpu_scenes
+from gpu_api import GpuApi
 from lab_bed import execute
-from playwright.sync_api import Page, expect
-from sidebar_bed import Team, press, row, write_notebook
+from playwright.sync_api import Browser, Page, expect
+from sidebar_bed import Team, open_sidebar, opened, row, write_notebook
 
 _STARTED_MS = 60_000
 _LOAD = "%load_ext jupyter_gpu_release"
@@ -21,6 +24,7 @@ while os.path.exists({mark!r}):
 print('last line')
 weights = [1, 2, 3]"""
 _USE = "%%gpu_train --name second\ntotal = sum(weights)"
+_OPEN = "jupyter-gpu-release:open-run"
 _AXE = Path(__file__).parents[2] / "labextension" / "node_modules" / "axe-core" / "axe.min.js"
 
 
@@ -77,3 +81,36 @@ def test_a_run_has_a_page(
     )
     assert "gpu-run" not in second.url
     second.close()
+
+
+_THEMES = ("JupyterLab Light", "JupyterLab Dark", "JupyterLab Dark High Contrast")
+
+
+def test_everybody_can_read_it(browser: Browser, team: Team) -> None:
+    """Axe finds nothing, and nothing is cut off at its side, in a narrow window and a wide one."""
+    with opened(browser) as page:
+        run = gpu_scenes.run_page(GpuApi(page))
+        open_sidebar(page, team.lab)
+        execute(page, _OPEN, {"run": run})
+        execute(page, "application:toggle-left-area")
+        shown = page.locator(".jp-GpuRelease-page:visible")
+        expect(shown.get_by_role("region", name="Output")).to_contain_text("free 31 ms")
+        expect(shown.get_by_role("img")).to_be_visible()
+        expect(shown.get_by_role("link", name="Load CIFAR-10")).to_be_visible()
+        expect(shown.locator(".jp-GpuRelease-code span").first).to_be_attached()  # it is highlighted
+        page.add_script_tag(path=str(_AXE))
+        for theme in _THEMES:
+            execute(page, "apputils:change-theme", {"theme": theme})
+            page.wait_for_function("theme => document.body.dataset.jpThemeName === theme", arg=theme)
+            page.wait_for_selector("#jupyterlab-splash", state="detached")
+            for width_px in (320, 1440):
+                page.set_viewport_size({"width": width_px, "height": 900})
+                page.wait_for_function(
+                    "width => Math.abs(document.querySelector('.jp-GpuRelease-page').clientWidth - width) < 80",
+                    arg=width_px,
+                )
+                if folder := os.environ.get("JUPYTER_GPU_PICTURES"):
+                    page.screenshot(path=Path(folder) / f"run-{width_px}-{theme.replace(' ', '-')}.png")
+                found = page.evaluate("() => axe.run({include: '.jp-GpuRelease-page'}).then(seen => seen.violations)")
+                assert [(rule["id"], [one["html"][:200] for one in rule["nodes"]]) for rule in found] == []
+                assert shown.evaluate("page => page.scrollWidth - page.clientWidth") == 0

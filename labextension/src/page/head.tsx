@@ -31,7 +31,7 @@ export function Head(props: IHeadProps): React.ReactElement {
     action => action !== 'open' || runner.canOpen
   );
   return (
-    <header className="jp-GpuRelease-pageHead">
+    <div className="jp-GpuRelease-pageHead">
       <h1>
         <Icon icon={RUN_ICONS[run.state]} kind={run.state} />
         <span>{titleOf(run)}</span>
@@ -69,7 +69,7 @@ export function Head(props: IHeadProps): React.ReactElement {
         />
       </div>
       <Outcome feedback={feedback} />
-    </header>
+    </div>
   );
 }
 

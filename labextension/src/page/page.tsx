@@ -114,9 +114,9 @@ export class RunPage extends Widget {
             trans={gpus.trans}
           />
         ) : (
-          <header className="jp-GpuRelease-pageHead">
+          <div className="jp-GpuRelease-pageHead">
             <h1>{run}</h1>
-          </header>
+          </div>
         )}
         {problem && (
           <p role="alert" className="jp-GpuRelease-feedback jp-mod-error">

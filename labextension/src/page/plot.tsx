@@ -75,9 +75,11 @@ export function UsePlot(props: IPlotProps): React.ReactElement {
             <polyline key={index} className="jp-mod-memory" points={line} />
           ))}
         </svg>
-        <span className="jp-GpuRelease-plotTop" aria-hidden={true}>
-          100 %
-        </span>
+        <div className="jp-GpuRelease-plotShares" aria-hidden={true}>
+          <span>100 %</span>
+          <span>50</span>
+          <span>0</span>
+        </div>
       </div>
       <div className="jp-GpuRelease-plotAxis" aria-hidden={true}>
         <span>{formatMoment(since, now)}</span>
