@@ -146,25 +146,18 @@ function GpuRow(props: IGpuRowProps): React.ReactElement {
           {place}
           {gpu.index}
         </span>
-        {isLink ? (
-          <a
-            className="jp-GpuRelease-who"
-            title={trans.__('Show the run of %1', who)}
-            tabIndex={isActive ? 0 : -1}
-            href="#"
-            onClick={event => {
-              event.preventDefault();
+        <span
+          className={`jp-GpuRelease-who${isLink ? ' jp-mod-link' : ''}`}
+          title={isLink ? trans.__('Show the run of %1', who) : who || word}
+          onClick={event => {
+            if (isLink) {
               event.stopPropagation();
               void runner.run('show', target);
-            }}
-          >
-            {who}
-          </a>
-        ) : (
-          <span className="jp-GpuRelease-who" title={who || word}>
-            {who || word}
-          </span>
-        )}
+            }
+          }}
+        >
+          {who || word}
+        </span>
         <When gpu={gpu} at={model.snapshot.at} trans={trans} />
         <IconActions {...offer} actions={actions} />
       </div>
