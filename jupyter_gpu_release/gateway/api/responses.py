@@ -11,7 +11,7 @@ from sqlalchemy.engine import Engine
 
 from ..._version import __version__
 from ...errors import OptionError
-from ...presentation.run_row import held_s, queued_s, run_row, waits_of
+from ...presentation.wording import describe_wait
 from ...protocol.node import GpuInfo
 from ...protocol.rest import (
     DOCUMENT_VERSION,
@@ -29,6 +29,9 @@ from ...protocol.rest import (
     RunsDocument,
     StatusDocument,
     WarmRow,
+    held_s,
+    queued_s,
+    run_row,
 )
 from ...protocol.runs import RunView
 from ...protocol.states import LeaseState
@@ -172,10 +175,18 @@ def runs_document(
 
 def _listed_row(view: RunView, summary: Summary | None, now_s: float) -> RunRow:
     if summary is None:  # it is not over yet
-        return run_row(view, now_s)
+        return run_row(view, now_s, waits_for=waits_of(view))
     error = summary.error
     shown = None if error is None else RunError(error.ename, error.evalue, error.code, error.hint)
-    return run_row(view, now_s, results=summary.results, files=summary.files, notes=summary.notes, error=shown)
+    return run_row(
+        view, now_s, results=summary.results, files=summary.files, notes=summary.notes, error=shown,
+        waits_for=waits_of(view),
+    )  # fmt: skip
+
+
+def waits_of(view: RunView) -> str:
+    """The reason why a run's results are not durable yet, in words; empty when they are."""
+    return describe_wait(view.waits_for) if view.waits_for is not None else ""
 
 
 async def _gpus(service: GatewayService, node: Node, most_age_s: float) -> list[GpuInfo]:

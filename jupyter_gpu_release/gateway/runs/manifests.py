@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from ...errors import StoreError, StoreSilentError
-from ...presentation.request_options import written_options
+from ...options.request_options import written_options
 from ...protocol.lineage import Environment
 from ...protocol.runs import Outcome, RunRequest, RunView
 from ...protocol.states import RunState

@@ -13,10 +13,9 @@ import msgspec
 
 from ...client.home import HomePaths
 from ...errors import ForbiddenError, NoSuchRunError, StoreError
-from ...presentation.run_row import row_of_outcome
 from ...protocol.lineage import RunFacts, UsedInput
-from ...protocol.rest import RunRow
-from ...protocol.runs import RunView
+from ...protocol.rest import RunError, RunRow, run_row
+from ...protocol.runs import Outcome, RunView
 from ...protocol.states import RunState, is_run_id
 from ...store.layout import RunPaths
 from ...store.run_folders import read_manifest
@@ -61,7 +60,10 @@ class StoredRun:
 
     def row(self, now_s: float) -> RunRow:
         """Its row of ``runs``."""
-        return row_of_outcome(self.view, self.view.outcome, now_s)
+        outcome = self.view.outcome or Outcome("")
+        error = outcome.error
+        shown = None if error is None else RunError(error.ename, error.evalue, error.code, error.hint)
+        return run_row(self.view, now_s, results=outcome.results, files=outcome.files, notes=outcome.notes, error=shown)
 
 
 def _facts_in(manifest: dict[str, Any]) -> RunFacts:
