@@ -8,7 +8,7 @@ import msgspec
 
 from .bounds import Name, Seconds, Word
 from .events import Event
-from .runs import FileInfo, ResourceAsk, ValueInfo
+from .runs import FileInfo, ResourceAsk, RunView, ValueInfo
 
 DOCUMENT_VERSION = 1
 
@@ -374,7 +374,7 @@ def run_row(
     error: RunError | None = None,
     waits_for: str = "",
 ) -> RunRow:
-    """One run for ``runs --json``; of one that is not over its view alone. ``waits_for``: of a persisting run, in words."""
+    """One run for ``runs --json``; ``waits_for``: why a persisting one is not over, in words."""
     return RunRow(
         run=view.run, user=view.user, state=view.state, gpus=view.gpus, ranks=view.ranks, name=view.name,
         notebook=view.notebook, cell=view.cell, queue=view.queue, priority=view.priority, simulated=view.simulated,
