@@ -108,6 +108,13 @@ class TooManyAttemptsError(GpuReleaseError):
     http_status = 429
 
 
+class TooManyRequestsError(GpuReleaseError):
+    """A user asks more often than the gateway answers one."""
+
+    code = "too_many_requests"
+    http_status = 429
+
+
 class ConflictError(GpuReleaseError):
     """The thing exists already, or its state does not allow this."""
 
@@ -219,7 +226,7 @@ BY_CODE: dict[str, type[GpuReleaseError]] = {
     for cls in (
         OptionError, RequestError, CannotSendError, WrongCallError, ImpossibleAskError, MissingPackageError,
         AuthenticationError, ForbiddenError, NoSuchRunError, ConflictError, ProtocolError,
-        NoSuchTokenError, TooManyAttemptsError,
+        NoSuchTokenError, TooManyAttemptsError, TooManyRequestsError,
         GatewayUnavailableError, ClusterError, StoreError, RunLostError, RunFailedError, RunCancelledError,
         StillTrainingError, NothingPublishedError, RankError,
     )

@@ -18,6 +18,7 @@ from ..client.autostart import Failed, Progress, Ready
 from ..client.home import HomePaths
 from ..errors import GpuReleaseError
 from ..local_cluster.existing_ray import attach, detach
+from ..local_cluster.listening import Listening
 from ..local_cluster.start import Say, StartOptions, readable_connection, start_embedded, stop_embedded
 
 
@@ -58,15 +59,18 @@ def stop(arguments: argparse.Namespace) -> int:
 
 def _start(arguments: argparse.Namespace, home: HomePaths, say: Say) -> Ready:
     queues = _queues_file(arguments.queues, may_be_elsewhere=bool(arguments.address))
+    listening = Listening.of(
+        arguments.host, arguments.port, arguments.tls_cert, arguments.tls_key, arguments.proxy_url,
+        arguments.allow_plain_text,
+    )  # fmt: skip
     if arguments.address:
-        asked = StartOptions(store=arguments.store, host=arguments.host, port=arguments.port, queues=queues)
+        asked = StartOptions(store=arguments.store, listening=listening, queues=queues)
         return attach(arguments.address, home=home, asked=asked, progress=say)
     return start_embedded(
         gpus=arguments.gpus,
         simulated=arguments.simulated_gpus,
         store=arguments.store,
-        host=arguments.host,
-        port=arguments.port,
+        listening=listening,
         queues=queues,
         home=home,
         progress=say,
@@ -116,7 +120,8 @@ def _print_ready(ready: Ready, home: HomePaths) -> None:
         _out(f"{what} runs already; it is used as it is.")
     if connection.simulated:
         _out("  Its GPUs are simulated: everything behaves the same, nothing is computed faster.")
-    _out(f"  gateway  {connection.url}\n  token    {connection.token_file}\n  store    {connection.store}")
+    proxy = f" (others: {connection.proxy_url})" if connection.proxy_url else ""
+    _out(f"  gateway  {connection.url}{proxy}\n  token    {connection.token_file}\n  store    {connection.store}")
     _out("In a notebook of this machine, begin a cell with %%gpu_train (if unknown: %load_ext jupyter_gpu_release).")
     _out(f"It ends with `jupyter gpu stop`; its state is in {home.root}.")
 

@@ -140,6 +140,14 @@ def _add_start(parser: _Parser) -> None:
     kind.add_argument("--address", type=_address, metavar="HOST:PORT", help="GCS of a Ray cluster that runs already")
     parser.add_argument("--host", default="127.0.0.1", help="address that the gateway listens on (127.0.0.1)")
     parser.add_argument("--port", type=_port, default=0, metavar="P", help="port of the gateway (a free one)")
+    parser.add_argument("--tls-cert", metavar="FILE", help="the gateway's certificate (PEM): it speaks TLS")
+    parser.add_argument("--tls-key", metavar="FILE", help="the certificate's key (PEM, without a passphrase, 0600)")
+    parser.add_argument(
+        "--proxy-url", metavar="URL", help="address of a proxy before the gateway, such as https://gpu.example.org/team"
+    )
+    parser.add_argument(
+        "--allow-plain-text", action="store_true", help="no TLS although other machines connect: a network you trust"
+    )
     parser.add_argument("--store", metavar="PATH", help="root of the run folders (JUPYTER_GPU_STORE, else HOME/store)")
     parser.add_argument("--queues", metavar="FILE", help="queues, and who may use them; read again when it changes")
     parser.add_argument("--progress-json", action="store_true", help=argparse.SUPPRESS)

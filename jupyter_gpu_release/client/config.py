@@ -39,6 +39,11 @@ class GpuRelease(Configurable):
         help="File (mode 0600) with your token for the gateway. Empty: the one of this machine's own cluster. "
         "JUPYTER_GPU_TOKEN wins.",
     ).tag(config=True)
+    ca_file = Unicode(
+        "",
+        help="PEM file with the authorities that may have signed the certificate of the team's gateway, besides those "
+        "that this machine trusts. JUPYTER_GPU_CA_FILE wins.",
+    ).tag(config=True)
     store = Unicode(
         "",
         help="Root of the shared filesystem as this kernel sees it. Empty: the path that the gateway names. "
@@ -105,6 +110,7 @@ def find_target(settings: GpuRelease) -> Target | None:
         url=unless_set("JUPYTER_GPU_URL", settings.url),
         token_file=unless_set("JUPYTER_GPU_TOKEN_FILE", unless_set("JUPYTER_GPU_TOKEN", settings.token_file)),
         store=unless_set("JUPYTER_GPU_STORE", settings.store),
+        ca_file=unless_set("JUPYTER_GPU_CA_FILE", settings.ca_file),
     )
 
 

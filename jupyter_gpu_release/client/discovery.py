@@ -6,13 +6,16 @@ import os
 import socket
 import ssl
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import TypeVar
 from urllib.parse import urlsplit
 
 from ..errors import AuthenticationError, GatewayUnavailableError, GpuReleaseError, WrongAddressError
+from ..host.certificates import certificate_fault, client_context
 from .home import Connection, HomePaths, read_secret
 
+_Kind = TypeVar("_Kind", bound=BaseException)
 _LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
 
 
@@ -27,6 +30,16 @@ class Target:
     embedded: bool = False
     simulated: bool = False
     connection: Connection | None = None
+    #: PEM file with authorities that are trusted besides this machine's own
+    ca_file: str = ""
+    #: file of the gateway's own certificate, which alone is trusted then
+    own_certificate: str = ""
+
+    def tls(self) -> ssl.SSLContext | None:
+        """Settings for TLS, None where the gateway speaks plain text; raises :class:`OptionError` for a bad file."""
+        if not self.url.startswith("https:"):
+            return None
+        return client_context(self.ca_file, self.own_certificate)
 
     @property
     def is_loopback(self) -> bool:
@@ -40,10 +53,11 @@ def find_gateway(
     token_file: str | None = None,
     store: str | None = None,
     *,
+    ca_file: str | None = None,
     environment: Mapping[str, str] | None = None,
 ) -> Target | None:
-    """Find the gateway: arguments (traits), then ``JUPYTER_GPU_URL`` / ``_TOKEN`` / ``_TOKEN_FILE`` / ``_STORE``,
-    then the connection file of this machine's own cluster.
+    """Find the gateway: arguments (traits), then ``JUPYTER_GPU_URL`` / ``_TOKEN`` / ``_TOKEN_FILE`` / ``_STORE`` /
+    ``_CA_FILE``, then the connection file of this machine's own cluster.
 
     Returns None when none is named and no embedded cluster is known here.
 
@@ -60,7 +74,8 @@ def find_gateway(
     secret = _given_token(token, token_file, env)
     chosen_store = store or env.get("JUPYTER_GPU_STORE") or ""
     if named:
-        return _configured(_checked_url(named), secret, chosen_store, home)
+        authorities = os.path.expanduser(ca_file or env.get("JUPYTER_GPU_CA_FILE") or "")
+        return replace(_configured(_checked_url(named), secret, chosen_store, home), ca_file=authorities)
     connection = home.read_connection()
     return None if connection is None else _embedded(connection, chosen_store)
 
@@ -80,7 +95,7 @@ def _configured(url: str, secret: str, store: str, home: HomePaths) -> Target:
     own = home.read_connection()
     if own is not None and own.url.rstrip("/") == url:
         found = _embedded(own, store)
-        return Target(url, secret or found.token, True, found.store, own.embedded, own.simulated, own)
+        return replace(found, url=url, token=secret or found.token, configured=True)
     if not secret:
         raise AuthenticationError(
             f"there is no token for the gateway {url}", hint="set JUPYTER_GPU_TOKEN or name a token file (mode 0600)"
@@ -91,7 +106,10 @@ def _configured(url: str, secret: str, store: str, home: HomePaths) -> Target:
 def _embedded(connection: Connection, store: str) -> Target:
     secret = read_secret(Path(connection.token_file))
     url = connection.url.rstrip("/")
-    return Target(url, secret, False, store or connection.store, connection.embedded, connection.simulated, connection)
+    return Target(
+        url, secret, False, store or connection.store, connection.embedded, connection.simulated, connection,
+        own_certificate=connection.tls_cert,
+    )  # fmt: skip
 
 
 def _checked_url(url: str) -> str:
@@ -123,15 +141,38 @@ def is_alive(target: Target) -> bool:
 
 
 _OWN_MEND = "is it running? `jupyter gpu status` tells, `jupyter gpu start` starts this machine's own"
+#: what OpenSSL calls an answer that is none
+_NO_TLS = frozenset({"WRONG_VERSION_NUMBER", "HTTP_REQUEST", "RECORD_LAYER_FAILURE", "PACKET_LENGTH_TOO_LONG"})
 #: what a proxy says while the gateway behind it restarts
 _PASSING = frozenset({408, 425, 429, 500, 502, 503, 504})
 
 
 def unreachable(url: str, error: BaseException, *, configured: bool) -> GatewayUnavailableError:
     """The error for a connection that could not be made."""
-    kind = WrongAddressError if _is_unknown_name(error) else GatewayUnavailableError
     named = f" ({named_by()})" if configured else ""
-    return kind(f"the gateway {url} does not answer: {_reason(error)}{named}", hint=hint_for(configured=configured))
+    if (distrust := _first(ssl.SSLCertVerificationError, error)) is not None:
+        said, mend = certificate_fault(distrust)
+        return WrongAddressError(f"the gateway {url} is not to be trusted: {said}{named}", hint=mend)
+    if (other := _other_scheme(url, error)) is not None:
+        return WrongAddressError(f"the gateway {url} does not answer: {other[0]}{named}", hint=other[1])
+    kind = WrongAddressError if _is_unknown_name(error) else GatewayUnavailableError
+    mend = hint_for(configured=configured)
+    if configured and url.startswith("http:") and _is_without_answer(error):
+        mend = f"perhaps it speaks TLS: then write {url.replace('http:', 'https:', 1)}; else {mend}"
+    return kind(f"the gateway {url} does not answer: {_reason(error)}{named}", hint=mend)
+
+
+def _is_without_answer(error: BaseException) -> bool:
+    """Tell if the connection was made and ended without a word, as a server does that wants TLS (or is killed)."""
+    return any(isinstance(cause, EOFError) or type(cause).__name__ == "RemoteProtocolError" for cause in _causes(error))
+
+
+def _other_scheme(url: str, error: BaseException) -> tuple[str, str] | None:
+    """For TLS that is spoken to plain text: what it is, and what mends it."""
+    tls = _first(ssl.SSLError, error)
+    if tls is None or tls.reason not in _NO_TLS:
+        return None
+    return "it speaks no TLS", f"write the address with http://, not https:// ({urlsplit(url).netloc})"
 
 
 def not_a_gateway(url: str, status: int, *, configured: bool) -> GatewayUnavailableError:
@@ -178,6 +219,10 @@ def _reason(error: BaseException) -> str:
 
 def _words(error: BaseException) -> str:
     return getattr(error, "strerror", None) or str(error) or type(error).__name__
+
+
+def _first(kind: type[_Kind], error: BaseException) -> _Kind | None:
+    return next((cause for cause in _causes(error) if isinstance(cause, kind)), None)
 
 
 def _causes(error: BaseException | None) -> Iterator[BaseException]:

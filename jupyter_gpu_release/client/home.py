@@ -32,6 +32,10 @@ class Connection(msgspec.Struct, frozen=True, omit_defaults=True):
     ray_version: str = ""
     python: str = ""
     version: str = ""
+    #: file of the gateway's own certificate, which clients that can read it trust
+    tls_cert: str = ""
+    #: address of a proxy before the gateway, for others than this machine
+    proxy_url: str = ""
     schema_version: int = 1
 
 

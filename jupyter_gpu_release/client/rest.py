@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import ssl
 from types import TracebackType
 from typing import Any, TypeVar
 
@@ -10,6 +11,7 @@ import httpx
 import msgspec
 
 from ..errors import GatewayUnavailableError, GpuReleaseError, NoSuchRunError, from_code
+from ..host.certificates import client_context
 from ..protocol.admin import GcDocument, TokenIssued, TokenRequest, TokenRevocation, TokensDocument
 from ..protocol.lineage import CacheAnswer, CacheQuestion, CacheUse, Lineage
 from ..protocol.rest import (
@@ -69,19 +71,23 @@ class GatewayClient:
     refuses with (:class:`AuthenticationError`, :class:`NoSuchRunError` …).
     """
 
-    def __init__(self, url: str, token: str, *, timeout_s: float = 10.0, configured: bool = False) -> None:
+    def __init__(
+        self, url: str, token: str, *, timeout_s: float = 10.0, configured: bool = False,
+        tls: ssl.SSLContext | None = None,
+    ) -> None:  # fmt: skip
+        """``tls``: whom to trust; None: whom this machine trusts."""
         self.url = url.rstrip("/")
         self._configured = configured
         loopback = (httpx.URL(self.url).host or "") in LOOPBACK
         self._client = httpx.Client(
             base_url=self.url, headers={"Authorization": f"Bearer {token}"}, timeout=timeout_s, trust_env=not loopback,
-            verify=self.url.startswith("https:"),  # reading all certificates takes 20 ms
+            verify=tls or (client_context() if self.url.startswith("https:") else False),
         )  # fmt: skip
 
     @classmethod
     def for_target(cls, target: Target, *, timeout_s: float = 10.0) -> GatewayClient:
         """A client for a gateway that :func:`find_gateway` found."""
-        return cls(target.url, target.token, timeout_s=timeout_s, configured=target.configured)
+        return cls(target.url, target.token, timeout_s=timeout_s, configured=target.configured, tls=target.tls())
 
     def __enter__(self) -> GatewayClient:
         return self
@@ -216,6 +222,7 @@ class AsyncGatewayClient:
             headers={"Authorization": f"Bearer {target.token}"},
             timeout=timeout_s,
             trust_env=not loopback,
+            verify=target.tls() or False,  # without TLS there is nothing to verify
         )
 
     async def close(self) -> None:

@@ -49,6 +49,7 @@ def open_link(target: Target, timeout_s: float) -> Iterator[ClientConnection]:
             additional_headers={"Authorization": f"Bearer {target.token}"},
             compression=None,
             proxy=None if target.is_loopback else True,
+            ssl=target.tls(),
             open_timeout=timeout_s,
             ping_interval=None,  # the session has its own heartbeats
             close_timeout=1,
@@ -90,6 +91,7 @@ async def follow_run(target: Target, run: str, after: int, timeout_s: float) -> 
         additional_headers={"Authorization": f"Bearer {target.token}"},
         compression=None,
         proxy=None if target.is_loopback else True,
+        ssl=target.tls(),
         open_timeout=timeout_s,
         close_timeout=1,
         max_size=MAX_FRAME_BYTES,

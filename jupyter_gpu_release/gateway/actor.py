@@ -17,7 +17,8 @@ import ray
 from sqlalchemy.engine import Connection
 
 from .._version import __version__
-from ..errors import ClusterError, GpuReleaseError
+from ..errors import ClusterError, GpuReleaseError, OptionError
+from ..host.certificates import OwnCertificate
 from ..protocol.config import Deployed, GatewayConfig
 from ..protocol.node import GatewayApi, NodeInfo, NodeReport, RunAsks, RunUnbegun, RunWaits
 from ..protocol.wire import Packed, decode, unpack
@@ -54,6 +55,7 @@ class Gateway(GatewayApi):
         self._service = self._build_service()
         self._reconciliation = Reconciliation(self._service)
         self._serving: asyncio.Task[None] | None = None
+        self._certificate: OwnCertificate | None = None
         self._failure: GpuReleaseError | None = None
         self._port = 0
         self._rounds = 0
@@ -143,6 +145,8 @@ class Gateway(GatewayApi):
     async def _listen(self) -> None:
         """The same port as in an earlier life of this cluster's gateway."""
         config = self._config
+        if config.tls_cert:
+            self._certificate = OwnCertificate(config.tls_cert, config.tls_key)
         with self._service.engine.begin() as connection:
             ours = int(database.read_meta(connection, f"port {config.cluster}") or 0)
             port = config.port or ours
@@ -154,8 +158,9 @@ class Gateway(GatewayApi):
                 ) from error
             port = listener.getsockname()[1]
             database.write_meta(connection, f"port {config.cluster}", str(port))
-        self._service.url = config.public_url or f"http://{_bracketed(config.host)}:{port}"
-        self._serving = serve(build_app(self._service, ROUTES), listener)
+        self._service.url = msgspec.structs.replace(config, port=port).url
+        tls = self._certificate.context if self._certificate is not None else None
+        self._serving = serve(build_app(self._service, ROUTES), listener, tls)
 
     async def _look_around(self) -> None:
         """Nodes that came or went, agents that are missing, groups that nobody holds, sockets that fell silent."""
@@ -171,8 +176,16 @@ class Gateway(GatewayApi):
                 log.exception("the look around failed")
 
     async def _look_at_clients(self) -> None:
+        self._renew_certificate()
         self._service.ledger.probe_disk()
         await self._service.sessions.check_silence()
+
+    def _renew_certificate(self) -> None:
+        try:
+            if self._certificate is not None and self._certificate.renew():
+                log.info("the certificate %s was renewed; new connections get it", self._config.tls_cert)
+        except OptionError as error:
+            log.error("the certificate is not replaced: %s", error.message)
 
     async def _tidy(self) -> None:
         self._service.lifecycle.spawn(self._service.queue_rules.look())
@@ -222,10 +235,6 @@ def end_process() -> None:
     log.critical("nothing can be committed any more: the gateway ends, and Ray starts the next one")
     logging.shutdown()
     os._exit(1)
-
-
-def _bracketed(host: str) -> str:
-    return f"[{host}]" if ":" in host else host
 
 
 def _log_to_file(folder: Path) -> None:

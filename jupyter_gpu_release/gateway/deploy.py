@@ -19,6 +19,7 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 from .._version import __version__
 from ..client.home import read_secret
 from ..errors import ClusterError
+from ..host.certificates import client_context
 from ..protocol.config import Deployed, GatewayConfig
 from ..protocol.wire import encode
 from .cluster.agents import runtime_env
@@ -159,7 +160,8 @@ def _wait_for_http(config: GatewayConfig, url: str) -> None:
 
     token = read_secret(Path(config.token_file))
     deadline = time.monotonic() + config.ready_timeout_s
-    with GatewayClient(url, token, timeout_s=5.0) as client:
+    tls = client_context(own=config.tls_cert) if config.tls_cert else None
+    with GatewayClient(url, token, timeout_s=5.0, tls=tls) as client:
         while not (health := client.health()).ready:
             if time.monotonic() > deadline:
                 problems = "; ".join(health.problems) or "no node agent has introduced itself"

@@ -127,6 +127,9 @@ class ClusterDaemon:
             ray_address=address,
             host=plan.host,
             port=plan.port,
+            tls_cert=plan.tls_cert,
+            tls_key=plan.tls_key,
+            proxy_url=plan.proxy_url,
             cluster=plan.cluster,
             simulated=plan.simulated,
             queues=plan.queues,
@@ -147,6 +150,8 @@ class ClusterDaemon:
             ray_version=deployed.ray_version,
             python=deployed.python,
             version=__version__,
+            tls_cert=plan.tls_cert,
+            proxy_url=plan.proxy_url,
         )
 
     def _vital_children(self) -> dict[int, str]:

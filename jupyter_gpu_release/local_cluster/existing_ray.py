@@ -22,6 +22,7 @@ from ..protocol.config import Deployed, GatewayConfig
 from ..store.files import write_atomic
 from .daemon import read_deployed
 from .launch_spec import runtime_root
+from .listening import Listening
 from .preflight import begin_store
 from .ray_head import LOOPBACK_ONLY
 from .settings import gateway_config
@@ -116,18 +117,22 @@ def _config(address: str, home: HomePaths, store: Path, asked: StartOptions, sto
         store=str(store),
         runtime=f"{runtime_root()}/jgr-{cluster[:8]}",
         ray_address=address,
-        host=asked.host,
-        port=asked.port,
+        host=asked.listening.host,
+        port=asked.listening.port,
+        tls_cert=asked.listening.tls_cert,
+        tls_key=asked.listening.tls_key,
+        proxy_url=asked.listening.proxy_url,
         queues=asked.queues or "",
         store_id=store_id,
-        public_url=_public_url(ray_host, asked.host, asked.port),
+        public_url=_public_url(ray_host, asked.listening),
         cluster=cluster,
         embedded=False,
     )
 
 
-def _public_url(ray_host: str, host: str, port: int) -> str:
-    """Address that clients connect to; empty: ``host`` and ``port`` as they are."""
+def _public_url(ray_host: str, listening: Listening) -> str:
+    """Address that clients connect to; empty: host and port as they are."""
+    host, port = listening.host, listening.port
     if host in _LOOPBACK:
         if ray_host not in _LOOPBACK | _own_addresses():
             raise OptionError(
@@ -138,7 +143,8 @@ def _public_url(ray_host: str, host: str, port: int) -> str:
     if not port:
         raise OptionError(f"--host {host} needs a port that clients can know", hint="add --port 8765")
     reachable = ray_host if host in _ALL else host
-    return f"http://{f'[{reachable}]' if ':' in reachable else reachable}:{port}"
+    scheme = "https" if listening.tls_cert else "http"
+    return f"{scheme}://{f'[{reachable}]' if ':' in reachable else reachable}:{port}"
 
 
 def _check_reachable(address: str) -> None:
@@ -204,4 +210,6 @@ def _connection(config: GatewayConfig, deployed: Deployed) -> Connection:
         ray_version=deployed.ray_version,
         python=deployed.python,
         version=__version__,
+        tls_cert=config.tls_cert,
+        proxy_url=config.proxy_url,
     )

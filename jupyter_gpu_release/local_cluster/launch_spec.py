@@ -31,6 +31,9 @@ class LaunchSpec(msgspec.Struct, frozen=True, omit_defaults=True):
     port: int = 0
     #: queues file; empty: one queue for all
     queues: str = ""
+    tls_cert: str = ""
+    tls_key: str = ""
+    proxy_url: str = ""
     #: what ``store.json`` in the store says
     store_id: str = ""
     #: the daemon's process, written by itself

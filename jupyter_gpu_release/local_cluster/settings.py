@@ -24,6 +24,7 @@ _PRELOAD = "JUPYTER_GPU_PRELOAD"
 _SPOOL = "JUPYTER_GPU_SPOOL"
 _MEMORY = "JUPYTER_GPU_PERSIST_MEMORY"
 _RATE = "JUPYTER_GPU_PERSIST_RATE"
+_USER_RATE = "JUPYTER_GPU_USER_RATE"
 _HOSTS = "JUPYTER_GPU_ALLOWED_HOSTS"
 
 
@@ -54,6 +55,7 @@ def gateway_config(
         retention=retention_from_environment(),
         gc_interval_s=collection_interval_from_environment(),
         allowed_hosts=[*hosts, *hosts_from_environment()],
+        user_requests_per_s=user_rate_from_environment(),
         **persist_from_environment(spool),
         **own,
     )
@@ -73,6 +75,14 @@ def persist_from_environment(default_spool: Path | None = None) -> PersistSettin
         "persist_memory_bytes": _bytes(_MEMORY),
         "persist_bytes_per_s": _bytes(_RATE),
     }
+
+
+def user_rate_from_environment() -> float:
+    """``JUPYTER_GPU_USER_RATE``: requests of one user a second in the long run (200)."""
+    text = os.environ.get(_USER_RATE) or "200"
+    if not re.fullmatch(r"[0-9]{1,6}(\.[0-9]+)?", text) or float(text) < 1:
+        raise OptionError(f"{_USER_RATE}={text}: not a number of at least 1", hint=f"write {_USER_RATE}=200")
+    return float(text)
 
 
 def _bytes(name: str) -> int:

@@ -32,6 +32,7 @@ from ..protocol.config import GatewayConfig
 from ..units import format_count
 from .gpus import read_hardware, usable_gpus
 from .launch_spec import LaunchSpec, make_runtime_folder, read_plans
+from .listening import DEFAULT_HOST, LOCAL, Listening
 from .preflight import begin_store, check_host
 from .processes import (
     PLAN_FILE,
@@ -44,18 +45,15 @@ from .processes import (
 )
 from .settings import gateway_config
 
-DEFAULT_HOST = "127.0.0.1"
-
 
 @dataclass(frozen=True)
 class StartOptions:
-    """The options of ``start``; None, :data:`DEFAULT_HOST` and port 0 leave it open."""
+    """The options of ``start``; None and the defaults of :class:`.Listening` leave it open."""
 
     gpus: int | None = None
     simulated: int | None = None
     store: str | None = None
-    host: str = DEFAULT_HOST
-    port: int = 0
+    listening: Listening = LOCAL
     queues: str | None = None
 
     def refuse_another(self, running: Connection) -> None:
@@ -83,12 +81,17 @@ class StartOptions:
         yield from self._other_place(running, plan)
 
     def _other_place(self, running: Connection, served: LaunchSpec | GatewayConfig) -> Iterator[str]:
-        if self.host not in (DEFAULT_HOST, served.host):
+        asked = self.listening
+        if asked.host not in (DEFAULT_HOST, served.host):
             yield f"a gateway that listens on {served.host} alone"
-        if self.port not in (0, served.port):
+        if asked.port not in (0, served.port):
             yield f"its gateway at {running.url}"
         if self.queues not in (None, served.queues):
             yield f"the queues file {served.queues}" if served.queues else "no queues file"
+        if asked.tls_cert not in ("", served.tls_cert):
+            yield f"the certificate {served.tls_cert}" if served.tls_cert else "a gateway without TLS"
+        if asked.proxy_url not in ("", served.proxy_url):
+            yield f"the proxy {served.proxy_url}" if served.proxy_url else "a gateway without --proxy-url"
 
 
 def _settings_of(attached: Connection) -> GatewayConfig:
@@ -121,8 +124,7 @@ def start_embedded(
     gpus: int | None = None,
     simulated: int | None = None,
     store: str | None = None,
-    host: str = DEFAULT_HOST,
-    port: int = 0,
+    listening: Listening = LOCAL,
     queues: str | None = None,
     home: HomePaths | None = None,
     progress: Say,
@@ -143,7 +145,7 @@ def start_embedded(
     Raises
     ------
     ImpossibleAskError, OptionError
-        More real GPUs than there are; a ``host`` that is none of this machine's.
+        More real GPUs than there are; a host that is none of this machine's.
     ConflictError
         A cluster of another shape runs already.
     ClusterError, StoreError
@@ -151,7 +153,7 @@ def start_embedded(
     """
     home = home or HomePaths.from_environment()
     home.create()
-    asked = StartOptions(gpus, simulated, store, host, port, queues)
+    asked = StartOptions(gpus, simulated, store, listening, queues)
     with start_lock(home, progress) as lock_fd:
         running = running_connection(home)
         if running is not None:
@@ -197,7 +199,7 @@ def readable_connection(home: HomePaths) -> Connection | None:
 
 def _plan(home: HomePaths, asked: StartOptions, progress: Say) -> LaunchSpec:
     gateway_config(home, store="", runtime="", ray_address="")  # a mistake is said before anything starts
-    check_host(asked.host)
+    check_host(asked.listening.host)
     count, is_simulated = choose_gpus(asked.gpus, asked.simulated)
     folder = Path(asked.store or os.environ.get("JUPYTER_GPU_STORE") or home.store).expanduser().absolute()
     store_id = begin_store(home, folder)
@@ -212,8 +214,11 @@ def _plan(home: HomePaths, asked: StartOptions, progress: Say) -> LaunchSpec:
         gpus=count,
         simulated=is_simulated,
         cpus=len(os.sched_getaffinity(0)),
-        host=asked.host,
-        port=asked.port,
+        host=asked.listening.host,
+        port=asked.listening.port,
+        tls_cert=asked.listening.tls_cert,
+        tls_key=asked.listening.tls_key,
+        proxy_url=asked.listening.proxy_url,
         queues=asked.queues or "",
     )
 

@@ -119,8 +119,13 @@ class GatewayConfig(msgspec.Struct, frozen=True, omit_defaults=True):
     ray_address: str
     host: str = "127.0.0.1"
     port: int = 0
-    #: what clients are told to connect to; empty: ``http://host:port``
+    #: what clients are told to connect to; empty: ``http://host:port`` (``https://`` with a certificate)
     public_url: str = ""
+    #: PEM files of certificate (with those that lead to its authority) and key; empty: plain text
+    tls_cert: str = ""
+    tls_key: str = ""
+    #: address of a proxy in front of the gateway; the gateway answers to its name, with its path or without
+    proxy_url: str = ""
     #: id of this cluster start (``JUPYTER_GPU_CLUSTER`` of its processes)
     cluster: str = ""
     simulated: bool = False
@@ -143,6 +148,8 @@ class GatewayConfig(msgspec.Struct, frozen=True, omit_defaults=True):
     gc_interval_s: float = 3600.0
     #: unknown tokens that an address may show before it has to wait longer and longer
     free_attempts: int = 20
+    #: requests of one user a second that are answered in the long run (ten times as many at once)
+    user_requests_per_s: float = 200.0
     #: SQLite file; empty: ``<home>/ledger.sqlite``
     ledger: str = ""
     #: what ``store.json`` in the store must say; empty: what the ledger remembers
@@ -168,7 +175,12 @@ class GatewayConfig(msgspec.Struct, frozen=True, omit_defaults=True):
     @property
     def url(self) -> str:
         """Address that clients connect to."""
-        return self.public_url or f"http://{self.host}:{self.port}"
+        return self.public_url or f"{self.scheme}://{f'[{self.host}]' if ':' in self.host else self.host}:{self.port}"
+
+    @property
+    def scheme(self) -> str:
+        """``https`` with a certificate, else ``http``."""
+        return "https" if self.tls_cert else "http"
 
 
 class Deployed(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -29,6 +29,11 @@ class GpuRelease(LoggingConfigurable):
         "holds the token with which the gateway is asked in that user's name. Who has none there sees and does nothing "
         "on the cluster through this server. Empty: everybody who may use this server speaks with its own token.",
     ).tag(config=True)
+    ca_file = Unicode(
+        "",
+        help="PEM file with the authorities that may have signed the gateway's certificate, besides those that this "
+        "machine trusts. JUPYTER_GPU_CA_FILE wins.",
+    ).tag(config=True)
     store = Unicode("", help="Root of the shared filesystem. Empty: the path that the gateway names.").tag(config=True)
     auto_start = Enum(
         ["local", "never"],

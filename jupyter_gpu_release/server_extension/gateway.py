@@ -295,4 +295,5 @@ def _servers_own(settings: GpuRelease) -> Target | None:
         url=unless_set("JUPYTER_GPU_URL", settings.url),
         token_file=None if os.environ.get("JUPYTER_GPU_TOKEN") else settings.token_file or None,
         store=unless_set("JUPYTER_GPU_STORE", settings.store),
+        ca_file=unless_set("JUPYTER_GPU_CA_FILE", settings.ca_file),
     )

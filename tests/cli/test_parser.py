@@ -36,7 +36,7 @@ from jupyter_gpu_release.errors import OptionError
         ("stop now", "now: not expected here", "--help"),
         ("cancel", "RUN", "--help"),
         ("runs shwo x", "runs shwo: no such command", "did you mean `jupyter gpu runs show RUN`?"),
-        ("start --tls-cert c.pem", "--tls-cert: no such option of `jupyter gpu start`", "--help"),
+        ("start --tls-crt c.pem", "--tls-crt: no such option of `jupyter gpu start`", "--tls-cert"),
         ("token", "create|list|revoke", "--help"),
         ("token create", "--user", "--help"),
         ("token create --user ann --expire 1d", "--expire: no such option", "did you mean --expires?"),

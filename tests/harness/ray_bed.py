@@ -141,6 +141,7 @@ class GatewayBed:
     def __init__(self, bed: RayBed, folder: Path, **settings: Any) -> None:
         self.bed = bed
         self.token = secrets.token_urlsafe(24)
+        ca_file = settings.pop("ca_file", "")
         write_secret(folder / "home" / "token", self.token)
         self.config = GatewayConfig(
             home=str(folder / "home"),
@@ -157,7 +158,7 @@ class GatewayBed:
             **settings,
         )
         self.url = self.config.url
-        self.target = Target(self.url, self.token, configured=True)
+        self.target = Target(self.url, self.token, configured=True, ca_file=ca_file)
 
     def deploy(self, **environment: str) -> Deployed:
         """Run the deploy command as the command line does."""
@@ -181,7 +182,7 @@ class GatewayBed:
         return f"jgr-{self.config.ray_namespace}-{run}"
 
     def rest(self) -> GatewayClient:
-        return GatewayClient(self.url, self.token, timeout_s=60.0)
+        return GatewayClient.for_target(self.target, timeout_s=60.0)
 
     def is_clean(self) -> bool:
         """Nothing runs, waits or is kept, and Ray has all GPUs again, as far as this gateway has heard."""

@@ -19,6 +19,7 @@ from jupyter_gpu_release.cli.main import main
 from jupyter_gpu_release.client.autostart import Failed, Progress, Ready, StartLine, start_local_cluster
 from jupyter_gpu_release.client.home import Connection, HomePaths, read_secret, write_secret
 from jupyter_gpu_release.errors import ClusterError, ImpossibleAskError, OptionError, StoreError
+from jupyter_gpu_release.local_cluster.listening import Listening
 from jupyter_gpu_release.local_cluster.processes import cluster_processes, is_alive, marker_of
 from jupyter_gpu_release.local_cluster.start import running_connection, start_embedded
 
@@ -169,7 +170,7 @@ def test_more_real_gpus_than_there_are(own_home: HomePaths, monkeypatch: pytest.
 @pytest.mark.parametrize("host", ["999.1.1.1", "192.0.2.1", "no-such-host.invalid"])
 def test_a_host_that_is_not_this_machine_is_named_at_once(own_home: HomePaths, host: str) -> None:
     with pytest.raises(OptionError, match=f"--host {host}") as caught:
-        start_embedded(simulated=1, host=host, home=own_home, progress=quiet)
+        start_embedded(simulated=1, listening=Listening(host), home=own_home, progress=quiet)
     assert "127.0.0.1" in caught.value.hint
 
 

@@ -18,6 +18,7 @@ from jupyter_gpu_release.client.rest import GatewayClient
 from jupyter_gpu_release.client.session import GatewaySession
 from jupyter_gpu_release.errors import AuthenticationError, ClusterError, ConflictError, OptionError
 from jupyter_gpu_release.local_cluster.existing_ray import _own_addresses, attach
+from jupyter_gpu_release.local_cluster.listening import Listening
 from jupyter_gpu_release.local_cluster.start import StartOptions
 
 pytestmark = pytest.mark.timeout(480)  # a cluster of its own: 15 s, minutes on a machine that is busy
@@ -49,7 +50,7 @@ def test_there_and_off_again(
 ) -> None:
     store = tmp_path / "shared"
     port = str(free_port())
-    everywhere = ["start", "--address", with_token.address, "--host", "0.0.0.0", "--port", port]  # as the guide says
+    everywhere = ["start", "--address", with_token.address, "--host", "0.0.0.0", "--port", port, "--allow-plain-text"]
     assert main([*everywhere, "--store", str(store)]) == 0
     assert f"The gateway on the Ray cluster at {with_token.address} is ready" in capsys.readouterr().out
     connection = own_home.read_connection()
@@ -142,4 +143,4 @@ def test_a_gateway_that_nobody_could_reach(
     address: str, host: str, port: int, message: str, own_home: HomePaths
 ) -> None:
     with pytest.raises(OptionError, match=message):
-        attach(address, home=own_home, asked=StartOptions(host=host, port=port), progress=_quiet)
+        attach(address, home=own_home, asked=StartOptions(listening=Listening(host, port)), progress=_quiet)

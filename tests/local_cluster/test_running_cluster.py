@@ -21,6 +21,7 @@ from jupyter_gpu_release.client.discovery import Target
 from jupyter_gpu_release.client.home import HomePaths, read_secret
 from jupyter_gpu_release.client.session import GatewaySession
 from jupyter_gpu_release.errors import ConflictError
+from jupyter_gpu_release.local_cluster.listening import Listening
 from jupyter_gpu_release.local_cluster.start import start_embedded
 
 Until = Callable[[Callable[[], object], str], None]
@@ -86,9 +87,9 @@ def test_a_start_of_another_shape_is_refused(tmp_path: Path, home: HomePaths) ->
     with pytest.raises(ConflictError, match="4 simulated GPUs runs already"):
         start_embedded(home=home, simulated=8, progress=quiet)
     with pytest.raises(ConflictError, match=r"listens on 127\.0\.0\.1 alone runs already"):
-        start_embedded(home=home, host="0.0.0.0", progress=quiet)
+        start_embedded(home=home, listening=Listening("0.0.0.0"), progress=quiet)
     with pytest.raises(ConflictError, match="its gateway at http"):
-        start_embedded(home=home, simulated=4, port=1, progress=quiet)
+        start_embedded(home=home, simulated=4, listening=Listening(port=1), progress=quiet)
 
 
 def test_another_process_finds_it_too(cluster: Ready, home: HomePaths) -> None:

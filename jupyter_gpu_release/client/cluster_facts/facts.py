@@ -93,9 +93,11 @@ def _ask(find: Callable[[], Target | None], path: str) -> Any:
         return {}
     request = urllib.request.Request(f"{target.url}{path}")
     request.add_unredirected_header("Authorization", f"Bearer {target.token}")  # never for another host
-    proxies = [urllib.request.ProxyHandler({})] if target.is_loopback else []
+    handlers: list[urllib.request.BaseHandler] = [urllib.request.HTTPSHandler(context=target.tls())]
+    if target.is_loopback:
+        handlers.append(urllib.request.ProxyHandler({}))
     try:
-        with urllib.request.build_opener(*proxies).open(request, timeout=_ANSWER_S) as answer:
+        with urllib.request.build_opener(*handlers).open(request, timeout=_ANSWER_S) as answer:
             return json.load(answer)
     except HTTPException as error:
         raise OSError(f"{target.url} answered with something else than HTTP: {error}") from error

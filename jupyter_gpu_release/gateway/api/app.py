@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import logging
 import socket
+import ssl
 from collections.abc import Awaitable, Callable, Iterable, Iterator
 from functools import partial
 from typing import Any
@@ -25,7 +26,7 @@ from ...errors import ConflictError, ForbiddenError, GpuReleaseError, NoSuchRunE
 from ..auth.permissions import Caller
 from ..service import GatewayService
 from .guard import CALLER, RequestGuard, error_response
-from .http_connection import HttpConnection, WaitingConnections
+from .http_connection import HttpConnection, TlsListener, WaitingConnections
 from .route import Route
 
 log = logging.getLogger(__name__)
@@ -149,7 +150,21 @@ def _on_fault(request: Request, error: Exception) -> Response:
 
 
 class _Server(uvicorn.Server):
-    """Server of uvicorn without its signal handlers: the process belongs to Ray."""
+    """Server of uvicorn without its signal handlers, for the process belongs to Ray; with our way to accept TLS."""
+
+    def __init__(self, config: uvicorn.Config, tls: ssl.SSLContext | None = None) -> None:
+        super().__init__(config)
+        self._tls = tls
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Called by uvicorn."""
+        await super().startup(sockets if self._tls is None else [])
+        if self._tls is None:
+            return
+        connection: Any = self.config.http_protocol_class
+        make = partial(connection, config=self.config, server_state=self.server_state, app_state=self.lifespan.state)
+        listening: list[Any] = self.servers
+        listening += [TlsListener(listener, self._tls, make) for listener in sockets or []]
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -194,6 +209,6 @@ def settings_for(app: ASGIApp, waiting: WaitingConnections | None = None) -> uvi
     )  # fmt: skip
 
 
-def serve(app: ASGIApp, listener: socket.socket) -> asyncio.Task[None]:
-    """Serve for ever on a listening socket."""
-    return asyncio.get_running_loop().create_task(_Server(settings_for(app)).serve(sockets=[listener]))
+def serve(app: ASGIApp, listener: socket.socket, tls: ssl.SSLContext | None = None) -> asyncio.Task[None]:
+    """Serve for ever on a listening socket, with ``tls`` no plain text."""
+    return asyncio.get_running_loop().create_task(_Server(settings_for(app), tls).serve(sockets=[listener]))

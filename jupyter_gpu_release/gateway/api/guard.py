@@ -8,6 +8,7 @@ import itertools
 import json
 import socket
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable
 from urllib.parse import urlsplit
 
@@ -18,16 +19,18 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from starlette.websockets import WebSocket, WebSocketDisconnect
 from uvicorn.protocols.utils import ClientDisconnected
 
-from ...errors import ForbiddenError, GpuReleaseError, RequestError, TooManyAttemptsError
+from ...errors import ForbiddenError, GpuReleaseError, RequestError, TooManyAttemptsError, TooManyRequestsError
 from ...protocol.config import GatewayConfig
 from ..auth.permissions import Caller
-from ..auth.rate_limit import TokenRateLimit
+from ..auth.rate_limit import TokenRateLimit, UserRateLimit
 from ..auth.tokens import UnknownTokenError
 from ..service import GatewayService
 
 #: a body of which nothing more comes for so long is not waited for
 _BODY_SILENCE_S = 30.0
 _LOOPBACK = ("localhost", "127.0.0.1", "::1")
+#: of one user at the same time: kernels' sessions and followed runs
+_MOST_SOCKETS = 1000
 _EVERYWHERE = ("0.0.0.0", "::")
 CALLER = "jupyter_gpu_release.caller"
 
@@ -43,7 +46,8 @@ def error_response(error: GpuReleaseError) -> Response:
 
 def allowed_hosts(config: GatewayConfig) -> frozenset[str]:
     """Host names under which the gateway may be addressed (against DNS rebinding)."""
-    named = [config.host, urlsplit(config.public_url).hostname or "", *config.allowed_hosts, *_LOOPBACK]
+    addresses = [urlsplit(url).hostname or "" for url in (config.public_url, config.proxy_url)]
+    named = [config.host, *addresses, *config.allowed_hosts, *_LOOPBACK]
     if config.host in _EVERYWHERE:
         named += _own_names()
     return frozenset(name.lower() for name in named if name)
@@ -71,6 +75,9 @@ class RequestGuard:
         self._body_limit_bytes = body_limit_bytes
         self._name_of = name_of
         self._attempts = TokenRateLimit(service.config.free_attempts)
+        self._requests = UserRateLimit(service.config.user_requests_per_s)
+        self._sockets: Counter[str] = Counter()
+        self._prefix = urlsplit(service.config.proxy_url).path.rstrip("/")
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Refuse, or pass on with the caller known and the body counted."""
@@ -78,8 +85,11 @@ class RequestGuard:
             await self._app(scope, receive, send)
             return
         headers = Headers(scope=scope)
+        if self._prefix:
+            scope["path"] = without_prefix(scope["path"], self._prefix)
         try:
-            scope[CALLER] = self._admit(headers, address_of(scope))
+            scope[CALLER] = caller = self._admit(headers, address_of(scope))
+            self._check_rate(caller, scope["type"] == "websocket")
         except GpuReleaseError as error:
             nobody = Caller("", "", origin=address_of(scope))
             self._service.audit.write_entry(nobody, self._name_of(scope), result=error.code, detail=error.message)
@@ -88,7 +98,9 @@ class RequestGuard:
         try:
             if scope["type"] == "http":
                 receive = self._counted(receive, headers.get("content-length"))
-            await self._app(scope, receive, send)
+                await self._app(scope, receive, send)
+            else:
+                await self._serve_socket(caller, scope, receive, send)
         except GpuReleaseError as error:
             await refuse(error, scope, receive, send)
         except (WebSocketDisconnect, ClientDisconnected):
@@ -108,6 +120,25 @@ class RequestGuard:
                 ) from None
             self._attempts.wrong(address, now_s)
             raise
+
+    def _check_rate(self, caller: Caller, is_socket: bool) -> None:
+        wait_s = self._requests.take(caller.user, time.monotonic())
+        if wait_s > 0:
+            raise TooManyRequestsError(
+                f"{caller.user} asks more than {self._requests.per_s:g} times a second", hint="ask less often"
+            )
+        if is_socket and self._sockets[caller.user] >= _MOST_SOCKETS:
+            raise TooManyRequestsError(
+                f"{caller.user} has {_MOST_SOCKETS} connections open", hint="shut down kernels that are not needed"
+            )
+
+    async def _serve_socket(self, caller: Caller, scope: Scope, receive: Receive, send: Send) -> None:
+        self._sockets[caller.user] += 1
+        try:
+            await self._app(scope, receive, send)
+        finally:
+            self._sockets[caller.user] -= 1
+            self._sockets += Counter()  # drops what is 0
 
     def _counted(self, receive: Receive, announced: str | None) -> Receive:
         limit = self._body_limit_bytes
@@ -129,6 +160,11 @@ class RequestGuard:
             return message
 
         return counted
+
+
+def without_prefix(path: str, prefix: str) -> str:
+    """``path`` without the path of the proxy's address, which proxies take off or leave."""
+    return path[len(prefix) :] or "/" if path == prefix or path.startswith(f"{prefix}/") else path
 
 
 def address_of(scope: Scope) -> str:

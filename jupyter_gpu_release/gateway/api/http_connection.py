@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import logging
 import socket
+import ssl
+from collections.abc import Callable
 from typing import Any
 
 import h11
@@ -11,10 +15,15 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from .guard import CALLER
 
+log = logging.getLogger(__name__)
 #: from the connection, or from an answer to somebody unknown, to a request's last header
 REQUEST_S = 10.0
 #: connections that may be without a request at the same time; one more ends the oldest of them
 MOST_WAITING = 256
+#: for the good-bye of TLS
+_TLS_END_S = 2.0
+#: after an accept that failed (no file descriptor is left)
+_ACCEPT_PAUSE_S = 0.5
 
 
 class WaitingConnections:
@@ -39,6 +48,68 @@ class WaitingConnections:
         """Remove a connection that has said what it wants, or is gone."""
         if (timer := self._timers.pop(connection, None)) is not None:
             timer.cancel()
+
+
+class TlsListener:
+    """Accepts TLS connections. A handshake has as long as a request, and of too many the oldest ends.
+
+    The event loop's own server keeps any number of connections that never begin their handshake.
+    """
+
+    def __init__(
+        self, listener: socket.socket, context: ssl.SSLContext, make: Callable[[], asyncio.Protocol],
+        handshake_s: float = REQUEST_S, most: int = MOST_WAITING,
+    ) -> None:  # fmt: skip
+        self._listener = listener
+        self._context = context
+        self._make = make
+        self._handshake_s = handshake_s
+        self._most = most
+        self._loop = asyncio.get_running_loop()
+        self._handshakes: dict[asyncio.Task[None], socket.socket] = {}
+        self._accepting = self._loop.create_task(self._accept_forever())
+
+    def close(self) -> None:
+        """Accept no more."""
+        self._accepting.cancel()
+        for task in list(self._handshakes):
+            self._end_handshake(task)
+
+    async def wait_closed(self) -> None:
+        """Return when nothing is accepted any more."""
+        await asyncio.gather(self._accepting, return_exceptions=True)
+
+    async def _accept_forever(self) -> None:
+        while True:
+            try:
+                connection, _ = await self._loop.sock_accept(self._listener)
+            except OSError as error:
+                log.error("a connection cannot be accepted: %s", error.strerror)
+                await asyncio.sleep(_ACCEPT_PAUSE_S)
+                continue
+            self._begin_handshake(connection)
+            await asyncio.sleep(0)  # an accept that need not wait lets nobody else have a turn
+
+    def _begin_handshake(self, connection: socket.socket) -> None:
+        task = self._loop.create_task(self._shake_hands(connection))
+        self._handshakes[task] = connection
+        task.add_done_callback(self._on_done)
+        if len(self._handshakes) > self._most:
+            self._end_handshake(next(iter(self._handshakes)))
+
+    def _end_handshake(self, task: asyncio.Task[None]) -> None:
+        task.cancel()
+        self._handshakes.pop(task).close()  # also of one that had not begun
+
+    def _on_done(self, task: asyncio.Task[None]) -> None:
+        self._handshakes.pop(task, None)
+
+    async def _shake_hands(self, connection: socket.socket) -> None:
+        with contextlib.suppress(OSError):  # of which ssl.SSLError is one: it spoke no TLS, or trusts us not
+            await self._loop.connect_accepted_socket(
+                self._make, connection, ssl=self._context,
+                ssl_handshake_timeout=self._handshake_s, ssl_shutdown_timeout=_TLS_END_S,
+            )  # fmt: skip
 
 
 class HttpConnection(H11Protocol):
@@ -69,7 +140,8 @@ class HttpConnection(H11Protocol):
         self._waiting.remove(self)
         self._is_websocket = True
         # heartbeats tell of it, and a session whose other side is silent is not one whose kernel has ended
-        if (own := self.transport.get_extra_info("socket")) is not None:
+        is_session = event.target.partition(b"?")[0].endswith(b"/session")
+        if is_session and (own := self.transport.get_extra_info("socket")) is not None:
             own.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 0)
         super().handle_websocket_upgrade(event)
 

@@ -1,4 +1,4 @@
-"""A limit on how often an address may show tokens that nobody gave out. Pure: time is an argument.
+"""Limits on unknown tokens of an address, and on requests of a user. Pure: time is an argument.
 
 A token of 256 bits cannot be guessed, with or without this; what the back-off saves is the gateway's time and its
 logs. So only unknown tokens are held against an address, and a caller with a good one is let in from everywhere: behind
@@ -45,3 +45,26 @@ class TokenRateLimit:
         self._records[address] = _Address(wrong, now_s, now_s + delay_s)
         if len(self._records) > _MOST_ADDRESSES:
             del self._records[next(iter(self._records))]
+
+
+#: what a user may ask at once, in seconds of the steady rate
+_BURST_S = 10.0
+
+
+class UserRateLimit:
+    """Requests by user: ``per_s`` in the long run, ten times as many at once."""
+
+    def __init__(self, per_s: float) -> None:
+        self.per_s = per_s
+        #: by user: what was left, and when
+        self._left: dict[str, tuple[float, float]] = {}
+
+    def take(self, user: str, now_s: float) -> float:
+        """Take one request off the allowance; seconds until there is one if there is none, else 0."""
+        full = self.per_s * _BURST_S
+        left, since_s = self._left.pop(user, (full, now_s))
+        left = min(full, left + (now_s - since_s) * self.per_s)
+        self._left[user] = (left - 1 if left >= 1 else left), now_s
+        if len(self._left) > _MOST_ADDRESSES:
+            del self._left[next(iter(self._left))]
+        return 0.0 if left >= 1 else (1 - left) / self.per_s

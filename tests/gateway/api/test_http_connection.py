@@ -122,6 +122,11 @@ def test_a_peer_that_lost_its_power_is_noticed() -> None:
     assert asyncio.run(go()) == [1, 30, 10, 3]
 
 
+def _keepalives(server: _Server) -> list[int]:
+    own = [connection.transport.get_extra_info("socket") for connection in server.server_state.connections]
+    return [each.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE) for each in own]
+
+
 def test_a_session_is_not_waited_for_as_a_request_is() -> None:
     """It lasts for hours, and its silence is judged by its heartbeats, not by the system's."""
 
@@ -136,10 +141,12 @@ def test_a_session_is_not_waited_for_as_a_request_is() -> None:
         listener = await open_port("127.0.0.1", 0, 0.0)
         server = _Server(settings_for(app, waiting))
         task = asyncio.create_task(server.serve(sockets=[listener]))
-        async with connect(f"ws://127.0.0.1:{listener.getsockname()[1]}") as session:
+        url = f"ws://127.0.0.1:{listener.getsockname()[1]}/v1"
+        async with connect(f"{url}/runs/x/events"):
+            assert _keepalives(server) == [1], "who only looks on sends no heartbeats"
+        async with connect(f"{url}/session") as session:
             assert len(waiting) == 0
-            [connection] = server.server_state.connections
-            assert connection.transport.get_extra_info("socket").getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE) == 0
+            assert 0 in _keepalives(server)
             await asyncio.sleep(0.3)
             await session.send("still here")
             assert await session.recv() == "still here"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from jupyter_gpu_release.gateway.auth.rate_limit import TokenRateLimit
+from jupyter_gpu_release.gateway.auth.rate_limit import TokenRateLimit, UserRateLimit
 
 
 def test_the_first_ones_cost_nothing() -> None:
@@ -39,3 +39,13 @@ def test_many_addresses_take_no_more_memory_than_so_much() -> None:
         attempts.wrong(str(number), 0.0)
     assert attempts.wait_s("first", 0.0) == 0
     assert attempts.wait_s("9999", 0.0) == 1
+
+
+def test_a_user_has_a_burst_and_then_a_steady_rate_and_others_are_not_held_up() -> None:
+    requests = UserRateLimit(per_s=2)
+    assert [requests.take("ann", 0.0) for _ in range(20)] == [0.0] * 20
+    assert requests.take("ann", 0.0) == 0.5
+    assert requests.take("bob", 0.0) == 0
+    assert requests.take("ann", 0.5) == 0
+    assert requests.take("ann", 0.5) == 0.5
+    assert [requests.take("ann", 1000.0) for _ in range(21)][-2:] == [0.0, 0.5], "quiet earns no more than a burst"

@@ -1,0 +1,51 @@
+"""Plain text beyond this machine is refused unless somebody says so; half a certificate and a wrong proxy are named."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from certificates import Authority
+
+from jupyter_gpu_release.cli.main import main
+from jupyter_gpu_release.client.home import HomePaths
+from jupyter_gpu_release.errors import OptionError
+from jupyter_gpu_release.local_cluster.listening import Listening
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "::", "10.1.2.3", "gpu.example.org"])
+def test_plain_text_beyond_this_machine_is_refused(host: str, tmp_path: Path) -> None:
+    with pytest.raises(OptionError, match=f"--host {host}: without TLS") as caught:
+        Listening.of(host, 0, None, None, None, plain_text=False)
+    assert "--tls-cert FILE --tls-key FILE" in caught.value.hint
+    assert "--allow-plain-text" in caught.value.hint
+    assert Listening.of(host, 0, None, None, None, plain_text=True).host == host
+    cert, key = Authority(tmp_path).sign("gateway", "gpu.example.org")
+    assert Listening.of(host, 0, cert, key, None, plain_text=False).tls_cert == cert
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "127.0.0.2", "::1", "localhost"])
+def test_this_machine_alone_needs_no_tls(host: str) -> None:
+    Listening.of(host, 0, None, None, "https://gpu.example.org/team", plain_text=False)
+
+
+@pytest.mark.parametrize(
+    "url", ["gpu.example.org", "ftp://gpu.example.org", "https://u:p@gpu.example.org", "https://x/?a"]
+)
+def test_a_proxy_is_an_address(url: str) -> None:
+    with pytest.raises(OptionError, match="not an address"):
+        Listening.of("127.0.0.1", 0, None, None, url, plain_text=False)
+
+
+def test_a_proxy_speaks_tls_too() -> None:
+    with pytest.raises(OptionError, match=r"--proxy-url http://gpu\.example\.org: without TLS"):
+        Listening.of("127.0.0.1", 0, None, None, "http://gpu.example.org", plain_text=False)
+    Listening.of("127.0.0.1", 0, None, None, "http://gpu.example.org", plain_text=True)
+
+
+def test_start_refuses_before_anything_starts(own_home: HomePaths, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["start", "--simulated-gpus", "1", "--host", "0.0.0.0"]) == 2
+    assert "--allow-plain-text" in capsys.readouterr().err
+    assert main(["start", "--simulated-gpus", "1", "--tls-cert", "gateway.crt"]) == 2
+    assert "--tls-cert without --tls-key" in capsys.readouterr().err
+    assert own_home.read_connection() is None
