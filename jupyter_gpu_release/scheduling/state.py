@@ -127,7 +127,7 @@ class Account:
 
     __slots__ = ("allocated", "demand", "fixed", "queue", "usage")
 
-    def __init__(self, queue: Queue, usage: float) -> None:
+    def __init__(self, queue: Queue) -> None:
         self.queue = queue
         self.allocated = 0
         #: of it, held by runs that cannot be taken back
@@ -135,7 +135,7 @@ class Account:
         #: allocated and waited for
         self.demand = 0
         #: GPUs on average of late
-        self.usage = usage
+        self.usage = 0.0
 
     @property
     def guaranteed(self) -> float:
@@ -151,13 +151,10 @@ class State:
         self.forecast = forecast or WrittenForecast()
         self.tree = QueueTree(snapshot.queues)
         self.nodes = Nodes(snapshot.nodes)
-        half_life = self.policy.usage_half_life_s
-        self.accounts = {
-            name: Account(queue, snapshot.queue_usage.get(name, 0.0) / half_life)
-            for name, queue in self.tree.queues.items()
-        }
+        self.accounts = {name: Account(queue) for name, queue in self.tree.queues.items()}
         self.has_priorities = any(queue.priority for queue in self.tree.queues.values())
-        self.user_usage = {key: usage / half_life for key, usage in snapshot.user_usage.items()}
+        self.user_usage: dict[tuple[str, str], float] = {}
+        self.note_usage(snapshot.queue_usage, snapshot.user_usage)
         self.user_held: dict[tuple[str, str], int] = {}
         self.jobs: dict[str, Job] = {}
         self.kinds: dict[tuple[object, ...], Kind] = {}
@@ -214,6 +211,13 @@ class State:
             self.asks.setdefault(job.kind.ask, {})[job.kind.key] = job.kind
             of_queue = self.groups.setdefault(job.run.queue, {})
             of_queue.setdefault((job.run.priority, job.run.user), {})[job.kind.key] = job.kind
+
+    def note_usage(self, by_queue: Mapping[str, float], by_user: Mapping[tuple[str, str], float]) -> None:
+        """Take in what was used of late, as in a snapshot."""
+        half_life = self.policy.usage_half_life_s
+        for name, account in self.accounts.items():
+            account.usage = by_queue.get(name, 0.0) / half_life
+        self.user_usage = {key: usage / half_life for key, usage in by_user.items()}
 
     def start(self, run: str, ranks: Iterable[tuple[int, str]], now_s: float) -> None:
         """Let ranks (index, node) run."""

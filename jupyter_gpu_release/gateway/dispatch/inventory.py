@@ -6,32 +6,39 @@ It compares before each pass instead of being told of each change, so no change 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, replace
 
 from ...protocol.states import LeaseState
 from ...scheduling.asks import to_run
 from ...scheduling.forecast import LearnedForecast
 from ...scheduling.queues.queues_file import QueuesFile
+from ...scheduling.queues.usage import FadingUse, by_queue
 from ...scheduling.scheduler import Scheduler
 from ...scheduling.state import ClusterSnapshot
 from ...scheduling.warm_leases import Asker, HeldLease, KeepTerms
 from ...scheduling.workload import GPU, Node, Rank, RankState, Run
 from ..cluster.lease import Lease, LeaseTable
 from ..cluster.nodes import NodeTable, away_reason
+from ..db.run_times import PastRun
 from ..runs.record import RunRecord
 
+#: how often the scheduler is told what was used of late
+_USE_TOLD_S = 10.0
 #: actions that are carried out; those that ask runs to step aside are not yet
 _ACTIONS = ("allocate", "backfill")
 
 
 @dataclass(frozen=True)
 class _Known:
-    """A lease as the scheduler was told of it; ``run``: who uses it, empty when nobody does any more."""
+    """A lease as the scheduler was told of it; ``user``: the run that uses it, empty when none does any more."""
 
     lease: Lease
     facts: tuple[object, ...]
-    run: str
+    held: HeldLease
+    user: str
+    #: the GPU time before this is counted already (unix seconds)
+    since_s: float
 
 
 class Inventory:
@@ -59,9 +66,21 @@ class Inventory:
         #: what nodes said of themselves when they were last looked at
         self._said: list[tuple[object, ...]] = []
         self._external: dict[str, int] = {}
+        self._use = FadingUse(self._file.policy.usage_half_life_s, time.time())
+        #: when the scheduler is told again of what was used of late (unix seconds)
+        self._use_told_s = 0.0
         self.scheduler = Scheduler(self._empty(), self.forecast)
 
-    # --- told by the queue
+    # --- told
+
+    def remember(self, past: Iterable[PastRun]) -> None:
+        """Learn from runs of the gateway's earlier lives."""
+        for run in past:
+            task = _task(run.name, run.notebook, run.cell)
+            self.forecast.submitted(run.run, run.user, run.gpus, "", run.submitted_at, task)
+            self.forecast.started(run.run, run.granted_at)
+            self.forecast.ended(run.run, run.gone_at)
+            self._count_use(run.queue, run.user, run.gpus, run.granted_at, run.gone_at)
 
     def add(self, record: RunRecord) -> None:
         """A run waits, or asks for something else than before."""
@@ -91,6 +110,8 @@ class Inventory:
         self._fresh.clear()
         if self._external != self._leases.external or self._have_nodes_spoken():
             self._look_at_nodes()
+        if time.time() >= self._use_told_s:
+            self._tell_use(time.time())
         return self.scheduler
 
     def snapshot(self) -> ClusterSnapshot:
@@ -126,10 +147,16 @@ class Inventory:
         """Nodes or queues are others: everything is told to a new scheduler."""
         self._file = self._read_queues()
         self._scheduled = self._nodes.scheduled()
+        self._use = self._use.with_half_life(self._file.policy.usage_half_life_s, time.time())
+        self._use_told_s = 0.0
         self.forecast.resize(sum(node.gpus for node in self._nodes.alive()))
         self.scheduler = Scheduler(self._empty(), self.forecast)
         self._fresh = dict(self._waiting)
-        self._known = {name: replace(known, facts=()) for name, known in self._known.items()}
+        for name, known in self._known.items():
+            run = known.held.run
+            held = replace(known.held, run=replace(run, queue=self._queue(run.queue, run.user)))
+            self._known[name] = replace(known, held=held)
+            self.scheduler.hold(held)
         self._look_at_nodes()
 
     def _empty(self) -> ClusterSnapshot:
@@ -141,7 +168,7 @@ class Inventory:
     def _compare_leases(self, offered: Collection[str]) -> None:
         leases = {lease.name: lease for lease in self._leases.all()}
         for name in [name for name, known in self._known.items() if leases.get(name) is not known.lease]:
-            self._learn(self._known.pop(name).run)
+            self._learn(self._known.pop(name))
             self.scheduler.drop(name)
         for name, lease in leases.items():
             facts = (lease.state is LeaseState.RELEASING or name in offered, lease.kept)
@@ -150,16 +177,18 @@ class Inventory:
                 self._hold(lease, known, facts, is_coming=facts[0])
 
     def _hold(self, lease: Lease, before: _Known | None, facts: tuple[object, ...], *, is_coming: bool) -> None:
-        user = "" if is_coming or lease.kept is not None else lease.run
-        if before is not None and before.run != user:
-            self._learn(before.run)
         record, kept = self._find_run(lease.run), lease.kept
-        run = self._holder(lease, record)
-        if user and record is not None and (before is None or not before.run):
+        user = "" if is_coming or kept is not None else lease.run
+        if before is not None:
+            self._learn(before)
+        run, now_s = self._holder(lease, record), time.time()
+        if user and record is not None:
             self._note_start(record, run)
         terms = None if kept is None or is_coming else KeepTerms(kept.session, kept.until_s, kept.auto)
-        self.scheduler.hold(HeldLease(lease.name, run, lease.slots, run.started_at, is_coming, terms))
-        self._known[lease.name] = _Known(lease, facts, user)
+        held = HeldLease(lease.name, run, lease.slots, run.started_at, is_coming, terms)
+        self.scheduler.hold(held)
+        since_s = now_s if before is not None else run.started_at or now_s
+        self._known[lease.name] = _Known(lease, facts, held, user, since_s)
 
     def _holder(self, lease: Lease, record: RunRecord | None) -> Run:
         """The run that holds a lease, or that it is kept after."""
@@ -201,16 +230,32 @@ class Inventory:
     # --- run times
 
     def _note_submission(self, record: RunRecord) -> None:
-        view, ask = record.view, record.request.ask
+        view = record.view
         if not self.forecast.knows(record.run):
-            task = view.name or f"{view.notebook}#{view.cell}" * bool(view.cell)
-            self.forecast.submitted(record.run, view.user, view.gpus, ask.gpu_type or "", view.submitted_at, task)
+            task = _task(view.name, view.notebook, view.cell)
+            self.forecast.submitted(record.run, view.user, view.gpus, "", view.submitted_at, task)
 
     def _note_start(self, record: RunRecord, run: Run) -> None:
         self._note_submission(record)
         self.forecast.started(record.run, run.started_at or time.time())
 
-    def _learn(self, run: str) -> None:
+    def _learn(self, known: _Known) -> None:
         """A run uses its lease no longer: how long it did is what others like it are expected to take."""
-        if run and run not in self._waiting:
-            self.forecast.ended(run, time.time())
+        now_s, held = time.time(), known.held
+        if known.user and known.user not in self._waiting:
+            self.forecast.ended(known.user, now_s)
+        if not held.is_coming:
+            self._count_use(held.run.queue, held.run.user, held.gpus, known.since_s, now_s)
+
+    def _count_use(self, queue: str, user: str, gpus: int, began_s: float, ended_s: float) -> None:
+        self._use.add(queue, user, max(0.0, ended_s - began_s) * gpus * GPU, ended_s)
+
+    def _tell_use(self, now_s: float) -> None:
+        state, by_user = self.scheduler.state, self._use.by_user(now_s)
+        state.note_usage(by_queue(by_user, state.tree.paths), by_user)
+        self._use_told_s = now_s + _USE_TOLD_S
+
+
+def _task(name: str, notebook: str, cell: str) -> str:
+    """The name of what is run: a function's, or the place of a cell."""
+    return name or (f"{notebook}#{cell}" if cell else "")

@@ -27,6 +27,7 @@ from ..cluster.nodes import Node
 from ..cluster.ray_calls import START_S
 from ..db import database, warm_leases
 from ..db.rows import StoredLease, StoredSession, WarmLeaseRow
+from ..db.run_times import past_runs
 from ..db.stores import meant_store
 from ..dispatch import gangs
 from ..runs.record import Ended, Persisting, Queued, RunRecord, Starting
@@ -38,6 +39,8 @@ from .stray_leases import end_strangers
 log = logging.getLogger(__name__)
 #: how long an agent that was there before may take to answer (it may be restarting itself)
 _AGENT_PATIENCE_S = 10.0
+#: past runs from which it is learned how long others will take, and who used how much of late
+_REMEMBERED = 5000
 #: phases of a run in which its cell may still use the GPUs
 _HOLDS_GPUS = ("starting", "running", "ended")
 
@@ -69,6 +72,7 @@ def read_ledger(service: GatewayService) -> RecoveredState:
         sessions = database.open_sessions(connection)
         kept = warm_leases.all_warm_leases(connection)
         found = database.all_leases(connection)
+        service.lifecycle.queue.inventory.remember(past_runs(connection, _REMEMBERED))
     leases = {lease.run: lease for lease in found if lease.lease not in kept}
     warm = [(lease, kept[lease.lease]) for lease in found if lease.lease in kept]
     records = [service.runs.adopt(entry) for entry in stored]

@@ -1,0 +1,59 @@
+"""The scheduler is in step with the tables, also of a gateway that was restarted."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from broker_bed import BrokerBed, until
+
+from jupyter_gpu_release.protocol.states import RunState
+from jupyter_gpu_release.scheduling.workload import GPU, RankState
+
+
+@pytest.fixture
+def bed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> BrokerBed:
+    return BrokerBed(tmp_path, monkeypatch, a=4)
+
+
+@pytest.mark.asyncio
+async def test_a_gateway_that_restarts_knows_who_waits_since_when_and_what_was_used(bed: BrokerBed) -> None:
+    async with bed.life() as first:
+        over = await bed.running(first, 4, notebook="n.ipynb", cell="c")
+        bed.end(first, over)
+        await until(lambda: over.state is RunState.SUCCEEDED)
+        await bed.in_ledger(first, over)
+        held = await bed.running(first, 3)
+        waiting = [await bed.submitted(first, 4) for _ in range(3)]
+        await bed.in_ledger(first, held)
+    async with bed.life() as second:
+        inventory = second.lifecycle.queue.inventory
+        assert [record.run for record in second.lifecycle.queue.waiting()] == [record.run for record in waiting]
+        state = inventory.in_step().state
+        ages = [state.jobs[record.run].run.submitted_at for record in waiting]
+        assert ages == [record.view.submitted_at for record in waiting]
+        assert state.jobs[held.run].states == [RankState.RUNNING]
+        assert inventory.forecast.has_started(held.run)
+        assert inventory.forecast.median_factor() >= 1.0
+        assert state.user_usage["default", "ann"] > 0.0
+        again = await bed.submitted(second, 4, notebook="n.ipynb", cell="c")
+        run = inventory.in_step().state.jobs[again.run].run
+        assert inventory.forecast.expected_s(run, run.submitted_at) < 600.0  # nobody knew anything before: an hour
+
+
+@pytest.mark.asyncio
+async def test_all_that_is_held_or_waits_is_in_the_snapshot(bed: BrokerBed) -> None:
+    async with bed.life() as service:
+        held, waits = await bed.running(service, 2), await bed.submitted(service, 4)
+        service.leases.external = {"a": 1}
+        found = service.lifecycle.queue.inventory.snapshot()
+        assert [(node.name, node.gpus) for node in found.nodes] == [("a", 4 * GPU)]
+        assert {run.run: (run.gpus, run.ranks[0].state) for run in found.runs} == {
+            "others on a": (GPU, RankState.RUNNING),
+            held.run: (2 * GPU, RankState.RUNNING),
+            waits.run: (4 * GPU, RankState.QUEUED),
+        }
+        bed.end(service, held)
+        await until(lambda: held.state is RunState.SUCCEEDED)
+        assert held.run not in service.lifecycle.queue.inventory.in_step().state.jobs
+        assert not service.lifecycle.queue.inventory.forecast.knows(held.run)
