@@ -15,6 +15,8 @@ from typing import Any
 
 from cloudpickle import cloudpickle
 
+from .abstract_classes import registrations
+
 _FUNCTIONS_BY_ID: weakref.WeakValueDictionary[str, types.FunctionType] = weakref.WeakValueDictionary()
 _IDS_BY_FUNCTION: weakref.WeakKeyDictionary[types.FunctionType, str] = weakref.WeakKeyDictionary()
 
@@ -117,8 +119,10 @@ class Origins:
 
 
 def class_attributes(cls: type) -> dict[str, Any]:
-    """Attributes of a class that a cell can have changed (without those that Python itself keeps there)."""
-    return {name: value for name, value in vars(cls).items() if name not in _PYTHONS_OWN}
+    """Attributes of a class that a cell can have changed (without those that Python itself keeps there), and what is
+    registered with it.
+    """
+    return {name: value for name, value in vars(cls).items() if name not in _PYTHONS_OWN} | registrations(cls)
 
 
 #: caches that Python, copyreg, abc, enum and typing keep in classes

@@ -18,7 +18,7 @@ from typing import Any
 
 from cloudpickle import cloudpickle
 
-from . import exceptions, rebuild
+from . import abstract_classes, exceptions, rebuild
 from .identity import class_attributes, class_id, function_attributes, function_id
 from .load_order import global_reads, reads_while_rebuilt
 from .rebuild import NamespaceInfo
@@ -196,7 +196,7 @@ class GraphPickler(cloudpickle.Pickler):
             return reduced
         changed, removed = self._changes(cls, class_attributes)
         if self.compact and cls in self.realm.origins:
-            now = vars(cls)
+            now = class_attributes(cls)
             delta = {name: now[name] for name in changed}
             return rebuild.known_class, (class_id(cls),), (delta, removed), None, None, rebuild.set_class
         maker, arguments, (attributes, _slots), *_ = reduced
@@ -206,6 +206,10 @@ class GraphPickler(cloudpickle.Pickler):
             arguments = _class_arguments(cls, arguments, attributes)
         else:
             arguments = _enum_arguments(cls, arguments, attributes)
+        if owners := abstract_classes.registered_with(cls):
+            attributes[abstract_classes.WITH] = owners
+        if any(map(abstract_classes.is_registration, changed)):
+            changed += [abstract_classes.OWN, abstract_classes.WITH]
         state = (attributes, [name for name in changed if name in attributes], removed)
         return rebuild.make_class, (kind, *arguments), state, None, None, rebuild.set_class
 

@@ -23,7 +23,7 @@ from typing import Any, NoReturn
 from cloudpickle import cloudpickle
 
 from .. import streams
-from . import device_marks
+from . import abstract_classes, device_marks
 from .identity import (
     Origins,
     class_attributes,
@@ -208,10 +208,18 @@ class Rebuilder:
     def set_class(self, cls: type, state: tuple[dict[str, Any], list[str], list[str]]) -> None:
         """Fresh: all attributes. Known here: only what the cell changed, so nothing stale overwrites it."""
         attributes, changed, removed = state
+        owners = attributes.pop(abstract_classes.WITH, [])
         if self._is_fresh(cls):
             cloudpickle._class_setstate(cls, (attributes, {}))
+            abstract_classes.register_all(cls, [], owners)
             return
-        for name in changed:
+        registered = attributes.pop(abstract_classes.OWN, [])
+        abstract_classes.register_all(
+            cls,
+            registered if abstract_classes.OWN in changed else [],
+            owners if abstract_classes.WITH in changed else [],
+        )
+        for name in set(changed) & attributes.keys():
             setattr(cls, name, attributes[name])
         for name in removed:
             if name in vars(cls):

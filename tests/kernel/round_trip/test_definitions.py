@@ -57,3 +57,27 @@ def test_only_skip_keeps_a_definition_out(nb: Notebook, choice: dict[str, list[s
     nb.cell("class Mine: pass\nthing = Mine()")
     trip = nb.gpu("import pickle\nthere = 'Mine' in dir()\npickle.dumps(thing)", **choice)
     assert nb.ns["there"] is ("skip" not in choice), trip.error
+
+
+def test_what_is_registered_with_abstract_classes_is_so_here_and_there(nb: Notebook) -> None:
+    nb.cell(
+        "import abc, numbers\n"
+        "from collections.abc import Sequence\n"
+        "class Shape(abc.ABC): pass\n"
+        "class Square: pass\n"
+        "class Circle: pass\n"
+        "class Deck: pass\n"
+        "class Money: pass\n"
+        "Shape.register(Square)\n"
+        "Sequence.register(Deck)\n"
+    )
+    nb.ok("seen = isinstance(Square(), Shape), isinstance(Circle(), Shape), isinstance(Deck(), Sequence)")
+    assert nb.ns["seen"] == (True, False, True)
+    nb.ok("Shape.register(Circle)\nShape.register(int)")
+    nb.ok("numbers.Number.register(Money)")
+    asked = "seen = isinstance(Circle(), Shape), isinstance(3, Shape), isinstance(Money(), numbers.Number)"
+    nb.cell(asked)
+    assert nb.ns["seen"] == (True, True, True)
+    nb.ok(asked)
+    assert nb.ns["seen"] == (True, True, True)
+    assert set(nb.ok("seen = isinstance(Square(), Shape)").results) == {"seen"}, "nothing else has changed"
