@@ -19,6 +19,8 @@ from ..protocol.rest import (
     Health,
     LeaseExtension,
     NodeChecks,
+    OutlookDocument,
+    OutlookQuestion,
     QueuesDocument,
     RunRow,
     RunsDocument,
@@ -116,6 +118,14 @@ class GatewayClient:
     def queues(self) -> QueuesDocument:
         """The tree of queues: guarantees, use, fair shares, who waits."""
         return self._get("/v1/queues", QueuesDocument)
+
+    def ask_outlook(self, question: OutlookQuestion) -> OutlookDocument:
+        """When a run would start that asks for this; raises what its submission would be refused with."""
+        return self._ask("POST", "/v1/outlook", OutlookDocument, {}, question)
+
+    def outlook(self, run: str) -> OutlookDocument:
+        """When a waiting run will start, and what would start sooner."""
+        return self._get(f"/v1/runs/{safe_path(run)}/outlook", OutlookDocument)
 
     def runs(self, limit: int = 100, *, mine: bool = False, brief: bool = False) -> RunsDocument:
         """The newest runs first, everybody's or the caller's own; ``brief``: without what came out of them."""

@@ -53,6 +53,7 @@ from .dispatch.fetches import Fetches
 from .dispatch.gangs import check_gang
 from .dispatch.lifecycle import Lifecycle
 from .dispatch.start import LeaseRecorder
+from .dispatch.start_estimates import StartEstimates
 from .dispatch.warm_leases import WarmLeases
 from .queue_rules import QueueRules
 from .results.gc import ResultCollector
@@ -114,6 +115,7 @@ class GatewayService(RunListener, LeaseListener, NodeListener, SessionListener):
             self.runs, self.nodes, self.leases, self.manifests, self.warm, self.ray_leases, releaser,
             LeaseRecorder(self.runs, self.nodes, self.ledger), self.queue_rules,
         )  # fmt: skip
+        self.start_estimates = StartEstimates(self.runs, self.lifecycle.queue, self.queue_rules)
         self.fetches = Fetches(self.nodes, self.ledger, self.sessions.may_answer)
         # what is left of them
         self.lineage = LineageService(self.engine, self.ledger, self.nodes, self.manifests)
@@ -130,8 +132,9 @@ class GatewayService(RunListener, LeaseListener, NodeListener, SessionListener):
 
     # ------------------------------------------------------------------------- what follows from what
     def on_runs_changed(self) -> None:
-        """The status is another."""
+        """The status is another, and starts may be nearer."""
         self.status_feed.note_change()
+        self.start_estimates.note_change()
 
     def on_run_over(self, record: RunRecord) -> None:
         """It is noted where it ran, and whether its results may be used again."""

@@ -109,13 +109,19 @@ class Estimates:
 
     def submitted(self, user: str, shape: Hashable, now_s: float, task: str = "") -> Campaign:
         """The campaign that a new run belongs to; ``task`` names its cell or function where that is known."""
-        key = (user, shape, task)
-        campaign = self._campaigns.get(key)
-        if campaign is None or (not task and now_s - campaign.last_submit_s > _CAMPAIGN_GAP_S):
+        campaign = self.campaign_of(user, shape, now_s, task)
+        if not campaign.number:
             self._count += 1
-            campaign = self._campaigns[key] = Campaign(user, shape, now_s, self._count)
+            campaign.number = self._count
+            self._campaigns[user, shape, task] = campaign
         campaign.last_submit_s = now_s
         return campaign
+
+    def campaign_of(self, user: str, shape: Hashable, now_s: float, task: str = "") -> Campaign:
+        """The campaign that a new run would belong to; nothing is noted."""
+        known = self._campaigns.get((user, shape, task))
+        is_over = known is not None and not task and now_s - known.last_submit_s > _CAMPAIGN_GAP_S
+        return Campaign(user, shape, now_s) if known is None or is_over else known
 
     def started(self, campaign: Campaign, now_s: float) -> None:
         """Count a run that has started."""

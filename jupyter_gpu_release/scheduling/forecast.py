@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import dataclass
 
-from .estimates import Campaign, Estimates, median_error
+from .estimates import Campaign, Estimates, Span, median_error
 from .state import WrittenForecast
 from .workload import Run
 
@@ -199,13 +199,16 @@ class LearnedForecast(WrittenForecast):
         """Overdue runs first, by age; then by waiting time over expected work."""
         if run.run in self.overdue(now_s):
             return (0.0, run.submitted_at)
-        s, known = self._settings, self._runs.get(run.run)
+        known = self._runs.get(run.run)
         if known is None:
             return super().rank(run, now_s)
-        expected_s = self._estimates.expected_s(known.campaign, now_s)
-        work = min(expected_s * known.gpus**s.gang_exponent, self._small_work) / self._small_work
-        key = (now_s - known.submit_s + s.head_start_s) / max(work, 1e-12) ** s.sharpness
-        return (1.0, -key * s.gang_bonus if self._is_gang(known.gpus) else -key)
+        return self._rank(self._estimates.expected_s(known.campaign, now_s), known.gpus, now_s - known.submit_s)
+
+    def _rank(self, expected_s: float, gpus: int, waited_s: float) -> tuple[float, ...]:
+        s = self._settings
+        work = min(expected_s * gpus**s.gang_exponent, self._small_work) / self._small_work
+        key = (waited_s + s.head_start_s) / max(work, 1e-12) ** s.sharpness
+        return (1.0, -key * s.gang_bonus if self._is_gang(gpus) else -key)
 
     def _is_gang(self, gpus: int) -> bool:
         return gpus >= self._settings.gang_share * self._gpus
@@ -225,6 +228,31 @@ class LearnedForecast(WrittenForecast):
             return super().remaining_s(run, started_at, now_s)
         left_s = _LONG_SIDE * self._estimates.remaining_s(known.campaign, started_at, now_s)
         return left_s if run.limit_s is None else min(left_s, max(0.0, started_at + run.limit_s - now_s))
+
+    # --- asked by an outlook
+
+    def length(self, run: Run, now_s: float) -> Span:
+        """How long a waiting run will last once it starts."""
+        known = self._runs.get(run.run)
+        if known is None:
+            return Span(0.0, run.expected_s, run.limit_s if run.expected_s is None else run.expected_s)
+        return self._estimates.length(known.campaign, now_s, run.limit_s)
+
+    def of_new(
+        self, run: Run, gpus: int, gpu_type: str, task: str, now_s: float
+    ) -> tuple[Span, tuple[float, ...]]:  # fmt: skip
+        """How long a run would last that were submitted now, and its place (as :meth:`rank`)."""
+        campaign = self._estimates.campaign_of(run.user, (gpus, gpu_type), now_s, task)
+        length = self._estimates.length(campaign, now_s, run.limit_s)
+        return length, self._rank(self._estimates.expected_s(campaign, now_s), gpus, 0.0)
+
+    def rest(self, run: Run, now_s: float) -> Span:
+        """How long a running run will go on."""
+        started_s, known = run.started_at or now_s, self._runs.get(run.run)
+        if known is not None:
+            return self._estimates.rest(known.campaign, started_s, now_s, run.limit_s)
+        left_s = None if run.expected_s is None else max(0.0, started_s + run.expected_s - now_s)
+        return Span(0.0, left_s, left_s)
 
     def overdue(self, now_s: float) -> frozenset[str]:
         """Of the oldest waiting run of each size, those that were overtaken for too long."""

@@ -9,10 +9,10 @@ import pytest
 from ray_bed import GatewayBed, RayBed, request
 
 from jupyter_gpu_release.client.rest import GatewayClient
-from jupyter_gpu_release.errors import OptionError
+from jupyter_gpu_release.errors import ImpossibleAskError, OptionError
 from jupyter_gpu_release.protocol.admin import TokenRequest
-from jupyter_gpu_release.protocol.rest import QueuesDocument
-from jupyter_gpu_release.protocol.runs import RunRequest, RunView
+from jupyter_gpu_release.protocol.rest import OutlookQuestion, QueuesDocument
+from jupyter_gpu_release.protocol.runs import ResourceAsk, RunRequest, RunView
 
 FIRST = """\
 schema_version: 1
@@ -97,6 +97,50 @@ def test_the_file_is_followed_while_runs_wait(
         until(lambda: bob.run(waits.run).state == "running", "the run that waited")
         with_queues.let_go(waits.run)
         until(lambda: bob.run(waits.run).state == "succeeded", "its end")
+
+
+def test_who_waits_is_told_when_and_after_whom(
+    with_queues: GatewayBed, queues_file: Path, until: Callable[..., None]
+) -> None:
+    queues_file.write_text(FIRST + "policy: {actions: [allocate, backfill]}\n")
+    with _user(with_queues, "ann") as ann, _user(with_queues, "bob") as bob:
+        until(
+            lambda: bob.queues().notes == ["the guarantees are 6 GPUs in all, and the cluster has 4 GPUs"], "the file"
+        )
+        at_once = bob.ask_outlook(OutlookQuestion(ResourceAsk(gpus=2)))
+        assert (at_once.queue, at_once.position, at_once.starts_in_s, at_once.sooner) == ("text", 0, 0.0, [])
+        held = _submit(ann, request("hold", "", 3, timeout_s=500.0))
+        until(lambda: ann.run(held.run).state == "running", "ann's run")
+        waits = _submit(bob, request("hold", "", 2))
+        until(lambda: bob.status().queue[0].start_at_most_s is not None, "what is known of its start")
+        (row,) = bob.status().queue
+        assert row.start_estimate_s is None, "nobody knows how long ann's first run takes"
+        assert row.start_at_most_s is not None
+        assert 400 < row.start_at_most_s <= 500
+        outlook = bob.outlook(waits.run)
+        assert (outlook.position, outlook.reason) == (1, row.reason)
+        assert [(each.change, each.starts_in_s) for each in outlook.sooner] == [("--gpus 1", 0.0)]
+        asked = bob.ask_outlook(OutlookQuestion(ResourceAsk(gpus=2)))
+        assert (asked.position, asked.starts_in_s) == (2, None)
+        with pytest.raises(ImpossibleAskError, match="the cluster has 4"):
+            bob.ask_outlook(OutlookQuestion(ResourceAsk(gpus=5)))
+        with pytest.raises(OptionError, match="--queue vision"):
+            bob.ask_outlook(OutlookQuestion(queue="vision"))
+
+        with_queues.let_go(held.run)
+        until(lambda: bob.run(waits.run).state == "running", "bob's run")
+        third = _submit(ann, request("hold", "", 3))  # as the first was: it is known now how long that took
+        until(lambda: ann.status().queue[0].run == third.run, "ann's next run")
+        with_queues.let_go(waits.run)
+        until(lambda: ann.run(third.run).state == "running", "it")
+        fourth = _submit(bob, request("hold", "", 2))
+        until(lambda: bob.status().queue[0].start_after == "ann", "after whom bob's next run starts")
+        row = bob.status().queue[0]
+        assert row.start_estimate_s is not None
+        with_queues.let_go(third.run)
+        until(lambda: bob.run(fourth.run).state == "running", "its start")
+        with_queues.let_go(fourth.run)
+        until(lambda: bob.run(fourth.run).state == "succeeded", "its end")
 
 
 def test_a_gateway_does_not_start_with_a_malformed_file(ray_bed: RayBed, tmp_path: Path) -> None:

@@ -8,15 +8,19 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from jupyter_gpu_release.protocol.runs import ResourceAsk
+from jupyter_gpu_release.scheduling.asks import to_run
 from jupyter_gpu_release.scheduling.decisions import Start
 from jupyter_gpu_release.scheduling.estimates import Estimates, Span
+from jupyter_gpu_release.scheduling.outlook.alternatives import other_asks
 from jupyter_gpu_release.scheduling.outlook.expectations import Case, Expectations
-from jupyter_gpu_release.scheduling.outlook.outlook import Alternative, Outlook, _families, outlooks, sooner
+from jupyter_gpu_release.scheduling.outlook.outlook import Alternative, Outlook, outlooks, sooner, standing
 from jupyter_gpu_release.scheduling.outlook.projection import project
 from jupyter_gpu_release.scheduling.queues.tree import Policy, Queue
+from jupyter_gpu_release.scheduling.reasons import explain
 from jupyter_gpu_release.scheduling.schedule import schedule
 from jupyter_gpu_release.scheduling.state import ClusterSnapshot
-from jupyter_gpu_release.scheduling.workload import GPU, Needs, Node, Rank, RankState, Run
+from jupyter_gpu_release.scheduling.workload import GPU, Node, Rank, RankState, Run
 
 NOW_S = 10_000.0
 POLICY = Policy(actions=("allocate", "backfill"))
@@ -99,22 +103,27 @@ def test_the_projection_is_what_happens(snapshot: ClusterSnapshot) -> None:
 
 
 @settings(max_examples=60, deadline=None)
-@given(_clusters())
-def test_what_is_said_to_be_sooner_is_and_nothing_of_its_kind_is_better(snapshot: ClusterSnapshot) -> None:
-    asked = next(run for run in reversed(snapshot.runs) if run.started_at is None)
-    others = tuple(run for run in snapshot.runs if run is not asked)
-    as_it_is_s = _really(snapshot).get(asked.run)
-    offered = sooner(snapshot, Expectations(NOW_S), asked, queues=("a", "b"))
-    starts = {}
-    for family in _families(asked, (), ("a", "b")):
-        for change, run in family:
-            anew = replace(run, submitted_at=NOW_S)
-            starts[change] = _really(replace(snapshot, runs=(*others, anew))).get(asked.run)
+@given(_clusters(), st.sampled_from([(1, 1), (2, 1), (4, 1), (4, 2), (4, 4), (2, 2)]))
+def test_what_is_said_to_be_sooner_is_and_nothing_is_left_out(
+    snapshot: ClusterSnapshot, shape: tuple[int, int]
+) -> None:
+    ask = ResourceAsk(gpus=shape[0], ranks=shape[1])
+    asked = replace(to_run("asked", ask, queue="a", user="ann", submitted_at=NOW_S), expected_s=50.0)
+    as_it_is_s = _really(replace(snapshot, runs=(*snapshot.runs, asked))).get("asked")
+    starts = {
+        change.words: _really(replace(snapshot, runs=(*snapshot.runs, change.run))).get("asked")
+        for family in other_asks(ask, asked, queues=("a", "b"))
+        for change in family
+    }
+    offered = sooner(snapshot, Expectations(NOW_S), asked, other_asks(ask, asked, queues=("a", "b")))
     for each in offered:
+        assert each.starts_in_s is not None
         assert starts[each.change] == NOW_S + each.starts_in_s
         assert as_it_is_s is None or each.starts_in_s < as_it_is_s - NOW_S
-    if as_it_is_s is not None and not offered:
-        assert all(start is None or start > as_it_is_s - 5 - 0.1 * (as_it_is_s - NOW_S) for start in starts.values())
+    good = [at_s for at_s in starts.values() if at_s is not None]
+    if not offered and good:
+        assert as_it_is_s is not None
+        assert min(good) > as_it_is_s - 5 - 0.1 * (as_it_is_s - NOW_S)
 
 
 def test_an_outlook_says_when_and_after_whom() -> None:
@@ -139,20 +148,29 @@ def test_where_nobody_knows_an_end_there_is_no_date() -> None:
 
 
 def test_what_would_start_sooner() -> None:
+    def found(snapshot: ClusterSnapshot, ask: ResourceAsk, queue: str = "a") -> list[Alternative]:
+        run = replace(to_run("eve", ask, queue=queue, user="eve", submitted_at=NOW_S), expected_s=60.0)
+        families = other_asks(ask, run, gpu_types=("h100", "a100"), queues=("a", "b"))
+        return sooner(snapshot, Expectations(NOW_S), run, families)
+
     a100 = Node("old", 1 * GPU, "a100", cpus=8)
-    snapshot = _snapshot(
-        _running("ann", "n0", 240.0, 3), _run("eve", 4, needs=Needs(gpu_type="h100")), gpus=(4,),
-        queues=(Queue("a"), Queue("b")),
-    )  # fmt: skip
+    snapshot = _snapshot(_running("ann", "n0", 240.0, 3), gpus=(4,), queues=(Queue("a"), Queue("b")))
     snapshot = replace(snapshot, nodes=(*snapshot.nodes, a100))
-    eve = snapshot.runs[-1]
-    found = sooner(snapshot, Expectations(NOW_S), eve, gpu_types=("h100", "a100"), queues=("a", "b"))
-    assert found == [Alternative("--gpus 1", 0.0)], "an A100 has too few GPUs, the other queue waits as long"
-    small = replace(eve, gpus_per_rank=GPU)
-    full = replace(snapshot, runs=(_running("ann", "n0", 240.0, 4), small))
-    found = sooner(full, Expectations(NOW_S), small, gpu_types=("h100", "a100"))
-    assert found == [Alternative("--gpu-type a100", 0.0)]
-    assert sooner(_snapshot(small), Expectations(NOW_S), small) == []
+    assert found(snapshot, ResourceAsk(gpus=4, gpu_type="h100")) == [Alternative("--gpus 1", 0.0)]
+    assert found(snapshot, ResourceAsk(gpus=4, ranks=4, gpu_type="h100")) == [Alternative("--gpus 1 --ranks 1", 0.0)]
+    full = replace(snapshot, runs=(_running("ann", "n0", 240.0, 4),))
+    assert found(full, ResourceAsk(gpu_type="h100")) == [Alternative("--gpu-type a100", 0.0)]
+    narrow = replace(full, queues=(Queue("a", max=0), Queue("b")))
+    assert found(narrow, ResourceAsk()) == [Alternative("--queue b", 0.0)]
+    assert found(_snapshot(), ResourceAsk()) == []
+
+
+def test_where_a_run_would_stand() -> None:
+    snapshot = _snapshot(_running("ann", "n0", 240.0, 2), _run("dan"), _run("eve"))
+    wait = standing(snapshot, Expectations(NOW_S), "eve")
+    assert wait is not None
+    assert explain(wait) == "2nd in a: needs 1 GPU, 0 of 2 are free"
+    assert standing(_snapshot(_run("eve")), Expectations(NOW_S), "eve") is None
 
 
 def test_how_long_a_run_goes_on_is_told_by_those_that_lasted_as_long() -> None:

@@ -23,6 +23,8 @@ from ...protocol.rest import (
     LeaseExtension,
     NodeCheck,
     NodeChecks,
+    OutlookDocument,
+    OutlookQuestion,
     QueuesDocument,
     RunRow,
     WarmRow,
@@ -283,6 +285,22 @@ async def show_status(service: GatewayService, caller: Caller, request: Request)
 async def show_queues(service: GatewayService, caller: Caller, request: Request) -> QueuesDocument:
     """Queues, who is in them, and which of them the caller may use (``GET /v1/queues``)."""
     return queues_document(service, caller.user)
+
+
+async def ask_outlook(service: GatewayService, caller: Caller, request: Request) -> OutlookDocument:
+    """When a run would start that the caller does not send (``POST /v1/outlook``).
+
+    Raises
+    ------
+    OptionError, ImpossibleAskError
+        It would be refused.
+    """
+    return await service.start_estimates.outlook_of(caller.user, await body_of(request, OutlookQuestion))
+
+
+async def show_outlook(service: GatewayService, caller: Caller, request: Request) -> OutlookDocument:
+    """When a waiting run will start, and what would start sooner (``GET /v1/runs/{run}/outlook``)."""
+    return await service.start_estimates.outlook_of_run(service.run_for(caller, request.path_params["run"]))
 
 
 async def show_health(service: GatewayService, caller: Caller, request: Request) -> Health:

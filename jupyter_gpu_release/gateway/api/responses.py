@@ -33,7 +33,7 @@ from ...protocol.rest import (
     queued_s,
     run_row,
 )
-from ...protocol.runs import RunView
+from ...protocol.runs import RunView, StartEstimate
 from ...protocol.states import LeaseState
 from ...protocol.wire import without_gc
 from ...scheduling.queues.overview import Claimed, QueueOverview, as_gpus, overview, remarks
@@ -77,7 +77,7 @@ async def status_document(service: GatewayService, user: str, gpus_age_s: float 
         gateway=GatewayFacts(service.url, __version__, hash_seed=service.config.hash_seed),
         gpus=GpuCounts(total, held, max(0, total - held - external), external, sum(row.gpus for row in warm)),
         nodes=[_node_row(service, node, found) for node, found in zip(nodes, gpus, strict=True)],
-        queue=[_queue_row(record.view) for record in shown],
+        queue=[_queue_row(record.view, now_s) for record in shown],
         runs=[_active_row(record, now_s) for record in service.runs.live() if record.run not in left_out],
         serial=serial,
         warm=warm,
@@ -229,10 +229,14 @@ def warm_row(service: GatewayService, lease: Lease, kept: WarmLeaseRow, state: s
     )  # fmt: skip
 
 
-def _queue_row(view: RunView) -> QueueRow:
+def _queue_row(view: RunView, now_s: float) -> QueueRow:
+    start = view.start or StartEstimate()
+    estimate_s, at_least_s, at_most_s = (
+        None if at is None else max(0.0, at - now_s) for at in (start.at, start.earliest, start.latest)
+    )
     return QueueRow(
-        view.run, view.user, view.queue, view.priority, view.gpus, view.position, view.reason,
-        priority_value=view.priority_value,
+        view.run, view.user, view.queue, view.priority, view.gpus, view.position, view.reason, estimate_s,
+        view.priority_value, at_least_s, at_most_s, start.after,
     )  # fmt: skip
 
 

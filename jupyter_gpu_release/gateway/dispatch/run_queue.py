@@ -66,6 +66,11 @@ class RunQueue:
     def __contains__(self, run: str) -> bool:
         return run in self._waiting
 
+    @property
+    def has_waiting(self) -> bool:
+        """Tell if anybody waits."""
+        return bool(self._waiting)
+
     def waiting(self) -> list[RunRecord]:
         """The waiting runs by their places, those without one (yet) by age behind them."""
         return sorted(self._waiting.values(), key=_place)

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 import msgspec
 from sqlalchemy.engine import Connection, Engine
 
-from ...protocol.runs import Outcome, RunRequest, RunView
+from ...protocol.runs import Outcome, RunRequest, RunView, StartEstimate
 from ..db import database, lineage, usage
 from ..db.rows import StoredRun
 from ..db.writer import LedgerWriter, Write
@@ -131,6 +131,12 @@ class RunTable:
         self._listener.on_runs_changed()
         record.notify_later(position)
 
+    def expect_start(self, record: RunRecord, start: StartEstimate | None) -> None:
+        """A waiting run is expected to start at another time; told and kept as its moves are."""
+        record.view = msgspec.structs.replace(record.view, seq=record.view.seq + 1, start=start)
+        self._listener.on_runs_changed()
+        record.notify_later(record.view.position or 1)
+
     def change(
         self,
         record: RunRecord,
@@ -151,6 +157,8 @@ class RunTable:
             if not record.enter(stage):
                 return None
             facts["state"] = stage.state.word
+            if record.view.start is not None and not isinstance(stage, Queued):
+                facts["start"] = None
         view = msgspec.structs.replace(record.view, seq=record.view.seq + 1, **facts)
         outcome = record.outcome
         record.view = view

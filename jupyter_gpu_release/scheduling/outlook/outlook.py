@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from ..state import ClusterSnapshot
-from ..workload import GPU, Rank, Run
-from .expectations import Case, Expectations
+from ..decisions import Wait
+from ..schedule import run_actions, waits
+from ..state import ClusterSnapshot, State
+from ..workload import RankState, Run
+from .alternatives import Change
+from .expectations import Case, Expectations, FrozenForecast
 from .projection import ProjectedStart, project
 
 #: a change that brings less than this is not worth a word
@@ -32,7 +35,7 @@ class Alternative:
     """Another ask, in the words of the options, and the seconds until it would start."""
 
     change: str
-    starts_in_s: float
+    starts_in_s: float | None
 
 
 def outlooks(
@@ -40,8 +43,12 @@ def outlooks(
 ) -> dict[str, Outlook]:
     """The outlook of each waiting run (of ``wanted`` only)."""
     courses = {case: project(snapshot, expectations, case, wanted) for case in Case}
-    waiting = [run.run for run in snapshot.runs if run.started_at is None and (wanted is None or run.run in wanted)]
-    return {run: _outlook(run, [courses[case].get(run) for case in Case], expectations.now_s) for run in waiting}
+    waiting = [run.run for run in snapshot.runs if all(rank.state is RankState.QUEUED for rank in run.ranks)]
+    return {
+        run: _outlook(run, [courses[case].get(run) for case in Case], expectations.now_s)
+        for run in waiting
+        if wanted is None or run in wanted
+    }
 
 
 def _outlook(run: str, starts: Sequence[ProjectedStart | None], now_s: float) -> Outlook:
@@ -54,18 +61,19 @@ def _outlook(run: str, starts: Sequence[ProjectedStart | None], now_s: float) ->
     return Outlook(run, expected.at_s - now_s, at_least_s, at_most_s, expected.after, expected.nodes)
 
 
-def sooner(
-    snapshot: ClusterSnapshot,
-    expectations: Expectations,
-    run: Run,
-    *,
-    gpu_types: Sequence[str] = (),
-    queues: Sequence[str] = (),
-) -> list[Alternative]:
-    """Other asks with which a run would start sooner, the soonest first.
+def standing(snapshot: ClusterSnapshot, expectations: Expectations, run: str) -> Wait | None:
+    """The place and the reason with which a run would wait after a pass now; None: it would start."""
+    state = State(snapshot, FrozenForecast(expectations, Case.EXPECTED))
+    run_actions(state, expectations.now_s)
+    return next((wait for wait in waits(state, expectations.now_s) if wait.run == run), None)
 
-    The policy decides on each. ``gpu_types``: what one writes behind ``--gpu-type``; ``queues``: those that the user
-    may use. A run that waits already would be sent anew, and counts as submitted now.
+
+def sooner(
+    snapshot: ClusterSnapshot, expectations: Expectations, run: Run, families: Iterable[Iterable[Change]]
+) -> list[Alternative]:
+    """Other asks with which a run would start sooner, the soonest first; of each family the best.
+
+    The policy decides on each. A run that waits already would be sent anew, and counts as submitted now.
     """
     others = tuple(other for other in snapshot.runs if other.run != run.run)
     now_s = expectations.now_s
@@ -78,56 +86,18 @@ def sooner(
     if as_it_is_s == 0:
         return []
     found: list[Alternative] = []
-    for family in _families(run, gpu_types, queues):
-        best: Alternative | None = None
-        for change, asked in family:
-            in_s = start_in_s(replace(asked, submitted_at=now_s))
-            if in_s is not None and _is_sooner(in_s, as_it_is_s) and (best is None or in_s < best.starts_in_s):
-                best = Alternative(change, in_s)
-        if best is not None:
-            found.append(best)
-    return sorted(found, key=lambda each: each.starts_in_s)[:_MOST_ALTERNATIVES]
+    for family in families:
+        tried = [Alternative(each.words, start_in_s(replace(each.run, submitted_at=now_s))) for each in family]
+        good = [each for each in tried if _is_sooner(each.starts_in_s, as_it_is_s)]
+        found += sorted(good, key=_soonest)[:1]
+    return sorted(found, key=_soonest)[:_MOST_ALTERNATIVES]
 
 
-def _is_sooner(in_s: float, as_it_is_s: float | None) -> bool:
+def _soonest(alternative: Alternative) -> float:
+    return float("inf") if alternative.starts_in_s is None else alternative.starts_in_s
+
+
+def _is_sooner(in_s: float | None, as_it_is_s: float | None) -> bool:
+    if in_s is None:
+        return False
     return as_it_is_s is None or in_s <= as_it_is_s - max(_LEAST_GAIN_S, _LEAST_GAIN * as_it_is_s)
-
-
-Change = tuple[str, Run]
-
-
-def _families(run: Run, gpu_types: Sequence[str], queues: Sequence[str]) -> Iterator[Iterator[Change]]:
-    """Changes of one kind each; of a kind the best is told."""
-    if run.gpus_per_rank:
-        yield _fewer_gpus(run)
-        yield _other_types(run, gpu_types)
-        yield _any_nodes(run)
-    yield ((f"--queue {queue}", replace(run, queue=queue)) for queue in queues if queue != run.queue)
-
-
-def _fewer_gpus(run: Run) -> Iterator[Change]:
-    """Half of the GPUs, a quarter, and so on: the most that starts soonest comes first."""
-    ranks, each = len(run.ranks), run.gpus_per_rank // GPU
-    if ranks == 1:
-        while (each := each // 2) >= 1:
-            yield f"--gpus {each}", replace(run, gpus_per_rank=each * GPU)
-        return
-    step = 1 if run.nodes == "any" else run.nodes
-    while (ranks := ranks // 2) >= step and ranks % step == 0:
-        fewer = replace(run, ranks=(Rank(),) * ranks, min_ranks=min(run.min_ranks, ranks))
-        yield f"--gpus {ranks * each} --ranks {ranks}", fewer
-
-
-def _other_types(run: Run, gpu_types: Sequence[str]) -> Iterator[Change]:
-    own = run.needs.gpu_type
-    if own:
-        yield from (
-            (f"--gpu-type {kind}", replace(run, needs=replace(run.needs, gpu_type=kind)))
-            for kind in gpu_types
-            if kind.lower() != own.lower()
-        )
-
-
-def _any_nodes(run: Run) -> Iterator[Change]:
-    if run.nodes != "any" and len(run.ranks) > 1:
-        yield "--nodes any", replace(run, nodes="any")

@@ -114,7 +114,8 @@ _OPEN_TO_USERS = {
     ("GET", "/v1/runs/{run}/events"), ("POST", "/v1/leases/{lease}/release"), ("POST", "/v1/leases/{lease}/extend"),
     ("POST", "/v1/imports/{name}"), ("POST", "/v1/gc"), ("GET", "/v1/runs/{run}/lineage"),
     ("POST", "/v1/runs/{run}/reused"), ("POST", "/v1/cache"), ("GET", "/v1/status"), ("WS", "/v1/session"),
-    ("GET", "/v1/queues"), ("GET", "/v1/health"), ("GET", "/v1/checks"), ("GET", "/openapi.json"),
+    ("GET", "/v1/queues"), ("POST", "/v1/outlook"),
+    ("GET", "/v1/runs/{run}/outlook"), ("GET", "/v1/health"), ("GET", "/v1/checks"), ("GET", "/openapi.json"),
 }  # fmt: skip
 
 

@@ -1,0 +1,211 @@
+"""Expected starts of the runs that wait, and of runs that are only asked about: worked out in a thread."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from dataclasses import dataclass, replace
+
+from ...client.cluster_facts.facts import short_type
+from ...errors import ImpossibleAskError
+from ...protocol.rest import DOCUMENT_VERSION, OutlookDocument, OutlookQuestion, SoonerAsk
+from ...protocol.runs import RunRequest, StartEstimate
+from ...scheduling.asks import to_run
+from ...scheduling.decisions import Wait
+from ...scheduling.estimates import Span
+from ...scheduling.outlook.alternatives import other_asks
+from ...scheduling.outlook.expectations import Expectations
+from ...scheduling.outlook.outlook import Alternative, Outlook, outlooks, sooner, standing
+from ...scheduling.plugins.impossible import impossible
+from ...scheduling.queues.admission import Admission, admit
+from ...scheduling.reasons import explain
+from ...scheduling.state import ClusterSnapshot
+from ...scheduling.workload import RankState, Run
+from ..queue_rules import QueueRules
+from ..runs.live_runs import RunTable
+from ..runs.record import RunRecord
+from .run_queue import RunQueue
+from .tasks import BackgroundWork
+
+#: waiting runs that are looked at; who is behind so many others is told no time
+_MOST_WAITING = 60
+#: after a change, and between two times of working it out at least: also so many times as long as that takes
+_SOON_S, _PAUSE_S, _PAUSES = 0.2, 1.0, 50.0
+#: an estimate is told anew when it has changed by so much
+_WORTH_TELLING, _WORTH_TELLING_S = 0.1, 5.0
+_ASKED = "asked"
+
+
+class StartEstimates:
+    """Tells waiting runs when they will start. Methods are called on the gateway's loop and never block it for long."""
+
+    def __init__(self, runs: RunTable, queue: RunQueue, rules: QueueRules) -> None:
+        self._runs = runs
+        self._queue = queue
+        self._rules = rules
+        self._spawn = BackgroundWork().spawn
+        self._due: asyncio.TimerHandle | None = None
+        self._rests_until_s = 0.0
+        self._is_telling = self._is_working = False
+
+    # --- those that wait
+
+    def note_change(self) -> None:
+        """Something has changed that may bring starts nearer, or put them off."""
+        if self._due is None and not self._is_telling and not self._is_working and self._queue.has_waiting:
+            loop = asyncio.get_running_loop()
+            self._due = loop.call_later(max(_SOON_S, self._rests_until_s - time.monotonic()), self._begin)
+
+    def _begin(self) -> None:
+        self._due = None
+        self._is_working = True
+        self._spawn(self._work_out())
+
+    async def _work_out(self) -> None:
+        began_s, now_s = time.monotonic(), time.time()
+        try:
+            records = self._queue.waiting()[:_MOST_WAITING]
+            snapshot = self._snapshot({record.run for record in records})
+            expectations = self._expectations(snapshot, now_s)
+            found = await asyncio.to_thread(outlooks, snapshot, expectations)
+        finally:
+            self._is_working = False
+            took_s = time.monotonic() - began_s
+            self._rests_until_s = time.monotonic() + max(_PAUSE_S, _PAUSES * took_s)
+        self._tell(records, found, now_s)
+
+    def _tell(self, records: list[RunRecord], found: dict[str, Outlook], now_s: float) -> None:
+        self._is_telling = True
+        try:
+            for record in records:
+                outlook = found.get(record.run)
+                start = None if outlook is None else self._estimate(outlook, now_s)
+                if record.run in self._queue and _is_news(record.view.start, start, now_s):
+                    self._runs.expect_start(record, start)
+        finally:
+            self._is_telling = False
+
+    def _estimate(self, outlook: Outlook, now_s: float) -> StartEstimate | None:
+        times = (outlook.starts_in_s, outlook.at_least_s, outlook.at_most_s)
+        if times[0] is None and times[2] is None:
+            return None
+        at, earliest, latest = (None if in_s is None else now_s + in_s for in_s in times)
+        return StartEstimate(at, earliest, latest, self._user_of(outlook.after))
+
+    def _user_of(self, run: str) -> str:
+        record = self._runs.get(run)
+        return "" if record is None else record.view.user
+
+    # --- those that are asked about
+
+    async def outlook_of(self, user: str, question: OutlookQuestion) -> OutlookDocument:
+        """When a run would start that asks for this, and what would start sooner.
+
+        Raises :class:`OptionError` and :class:`ImpossibleAskError` as its submission would.
+        """
+        now_s = time.time()
+        admitted = _admitted(self._rules, user, question)
+        snapshot = self._snapshot({record.run for record in self._queue.waiting()[:_MOST_WAITING]})
+        run = to_run(
+            _ASKED, question.ask, queue=admitted.queue, user=user, priority=admitted.priority, submitted_at=now_s,
+            campaign=_ASKED, limit_s=admitted.timeout_s,
+        )  # fmt: skip
+        reason = impossible(run, snapshot.nodes)
+        if reason is not None:
+            raise ImpossibleAskError(reason, hint="ask for what the cluster has: `jupyter gpu status`")
+        snapshot = replace(snapshot, runs=(*snapshot.runs, run))
+        expectations = self._expectations(snapshot, now_s)
+        ask, task = question.ask, question.name or f"{question.notebook}#{question.cell}" * bool(question.cell)
+        length, rank = self._queue.inventory.forecast.of_new(run, ask.gpus, ask.gpu_type or "", task, now_s)
+        expectations = replace(
+            expectations,
+            lengths={**expectations.lengths, _ASKED: length},
+            ranks={**expectations.ranks, _ASKED: rank},
+        )
+        return await self._answer(_Case(snapshot, expectations, run, question, user), admitted)
+
+    async def outlook_of_run(self, record: RunRecord) -> OutlookDocument:
+        """The same for a run that waits."""
+        view, request = record.view, record.request
+        snapshot = self._snapshot({each.run for each in self._queue.waiting()[:_MOST_WAITING]} | {record.run})
+        run = next((run for run in snapshot.runs if run.run == record.run and not _has_begun(run)), None)
+        admitted = Admission(view.queue, view.priority_value, request.timeout_s, request.keep_s)
+        if run is None:
+            return OutlookDocument(DOCUMENT_VERSION, view.queue, view.priority_value, 0, view.reason)
+        expectations = self._expectations(snapshot, time.time())
+        case = _Case(snapshot, expectations, run, OutlookQuestion(request.ask), view.user)
+        return await self._answer(case, admitted)
+
+    async def _answer(self, case: _Case, admitted: Admission) -> OutlookDocument:
+        outlook, wait, others = await asyncio.to_thread(case.look, self._rules.file.queues_of(case.user))
+        return OutlookDocument(
+            DOCUMENT_VERSION, admitted.queue, admitted.priority, 0 if wait is None else wait.position,
+            "" if wait is None else explain(wait), outlook.starts_in_s, outlook.at_least_s, outlook.at_most_s,
+            self._user_of(outlook.after),
+            [SoonerAsk(each.change, each.starts_in_s) for each in others if each.starts_in_s is not None],
+        )  # fmt: skip
+
+    # --- both
+
+    def _snapshot(self, waiting: set[str]) -> ClusterSnapshot:
+        """All that is held, and these of the runs that wait."""
+        snapshot = self._queue.inventory.snapshot()
+        return replace(snapshot, runs=tuple(run for run in snapshot.runs if run.run in waiting or _has_begun(run)))
+
+    def _expectations(self, snapshot: ClusterSnapshot, now_s: float) -> Expectations:
+        forecast, remaining, lengths = self._queue.inventory.forecast, dict[str, Span](), dict[str, Span]()
+        for run in snapshot.runs:
+            if not _has_begun(run):
+                lengths[run.run] = forecast.length(run, now_s)
+            elif run.started_at is not None:
+                remaining[run.run] = forecast.rest(run, now_s)
+        ranks = {run: forecast.rank(each, now_s) for run, each in ((r.run, r) for r in snapshot.runs) if run in lengths}
+        return Expectations(now_s, remaining, lengths, ranks)
+
+
+@dataclass(frozen=True)
+class _Case:
+    """All that a thread needs to answer for one run."""
+
+    snapshot: ClusterSnapshot
+    expectations: Expectations
+    run: Run
+    question: OutlookQuestion
+    user: str
+
+    def look(self, queues: list[str]) -> tuple[Outlook, Wait | None, list[Alternative]]:
+        """Its outlook, its place and reason, and what would start sooner."""
+        name = self.run.run
+        outlook = outlooks(self.snapshot, self.expectations, (name,)).get(name, Outlook(name))
+        wait = standing(self.snapshot, self.expectations, name)
+        if outlook.starts_in_s is not None and outlook.starts_in_s < 1:
+            return outlook, wait, []
+        types = sorted({short_type(node.gpu_type) for node in self.snapshot.nodes if node.gpu_type})
+        families = other_asks(self.question.ask, self.run, gpu_types=types, queues=queues)
+        return outlook, wait, sooner(self.snapshot, self.expectations, self.run, families)
+
+
+def _admitted(rules: QueueRules, user: str, asked: OutlookQuestion) -> Admission:
+    request = RunRequest(
+        "", "", asked.ask, b"", queue=asked.queue, priority=asked.priority, timeout_s=asked.timeout_s,
+        keep_s=asked.keep_s, keep_auto=asked.keep_auto,
+    )  # fmt: skip
+    return admit(rules.file, user, request)
+
+
+def _has_begun(run: Run) -> bool:
+    return any(rank.state is not RankState.QUEUED for rank in run.ranks)
+
+
+def _is_news(before: StartEstimate | None, now: StartEstimate | None, now_s: float) -> bool:
+    """Tell if an estimate differs so much from the one that was told that it is worth a word."""
+    if before is None or now is None:
+        return before is not now
+    pairs = ((before.at, now.at), (before.earliest, now.earliest), (before.latest, now.latest))
+    return before.after != now.after or any(_differ(old, new, now_s) for old, new in pairs)
+
+
+def _differ(old: float | None, new: float | None, now_s: float) -> bool:
+    if old is None or new is None:
+        return old is not new
+    return abs(new - old) > max(_WORTH_TELLING_S, _WORTH_TELLING * (new - now_s))
