@@ -34,6 +34,21 @@ _HEARTBEAT_S = 2.0
 UNITS = COHORTS * QUEUES_EACH * GUARANTEED
 
 
+def queues_file() -> str:
+    """The cohorts, and queues below them: each has its quota guaranteed, and may borrow up to the cohort's."""
+    lines = ["schema_version: 1", "queues:"]
+    for cohort in range(COHORTS):
+        whole = QUEUES_EACH * GUARANTEED
+        lines.append(f"  - {{name: cohort-{cohort}, guaranteed: {whole}, max: {whole}, priority_ceiling: 200}}")
+    for number in range(COHORTS * QUEUES_EACH):
+        lines.append(
+            f"  - {{name: queue-{number}, parent: cohort-{number % COHORTS}, guaranteed: {GUARANTEED}, max: {MOST},"
+            " priority_ceiling: 200}"
+        )
+    lines.append("default_queue: queue-0")
+    return "\n".join(lines)
+
+
 @dataclass(frozen=True)
 class Kind:
     """Runs of one size, as every queue sends them."""
@@ -74,11 +89,10 @@ class Measured:
 class _Queue:
     """One queue's client: a session of its own that sends at the test's pace and follows each run to its end."""
 
-    def __init__(self, number: int, kinds: tuple[Kind, ...], measured: Measured, **facts: Any) -> None:
+    def __init__(self, number: int, kinds: tuple[Kind, ...], measured: Measured) -> None:
         self._number = number
         self._kinds = kinds
         self._measured = measured
-        self._facts = facts
         self._sent: dict[str, tuple[Kind, float]] = {}
         self._granted: set[str] = set()
         self._left = sum(kind.count for kind in kinds)
@@ -110,7 +124,12 @@ class _Queue:
             run = new_run_id()
             self._sent[run] = (kind, time.time())
             request = RunRequest(
-                run, f"queue-{self._number}", ResourceAsk(gpus=kind.units), str(kind.run_s).encode(), **self._facts
+                run,
+                f"queue-{self._number}",
+                ResourceAsk(gpus=kind.units),
+                str(kind.run_s).encode(),
+                queue=f"queue-{self._number}",
+                priority=kind.priority,
             )
             await link.send(encode(Submit(request)))
 
