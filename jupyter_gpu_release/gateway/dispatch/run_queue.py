@@ -113,7 +113,7 @@ class RunQueue:
     def _serve_now(self) -> None:
         self._cancel_soon()
         try:
-            if self._open and (self._waiting or self._leases.warm()):
+            if self._open:
                 self._decide()
         finally:
             for _, handed in self._offered.values():
@@ -124,6 +124,8 @@ class RunQueue:
     def _decide(self) -> None:
         began_s, now_s = time.monotonic(), time.time()
         scheduler = self.inventory.in_step(self._offered)
+        if not (self._waiting or self._leases.warm()):
+            return
         tells = len(self._waiting) <= _TOLD_ALWAYS or began_s >= self._told_again_s
         decided = scheduler.decide(now_s, self._paused, with_waits=tells)
         self._carry_out(decided)

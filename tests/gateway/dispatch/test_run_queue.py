@@ -5,80 +5,20 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Iterable
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from broker_bed import until
+from queue_bed import QueueBed
 
-from jupyter_gpu_release.gateway.cluster.lease import Lease, LeaseTable
-from jupyter_gpu_release.gateway.cluster.nodes import NodeTable
-from jupyter_gpu_release.gateway.dispatch.run_queue import RunQueue
-from jupyter_gpu_release.gateway.runs.record import RunRecord
 from jupyter_gpu_release.protocol.node import NodeInfo
-from jupyter_gpu_release.protocol.runs import ResourceAsk, RunRequest, RunView
 from jupyter_gpu_release.protocol.states import LeaseState
-from jupyter_gpu_release.scheduling.decisions import Grant, Slot
-from jupyter_gpu_release.scheduling.queues.queues_file import QueuesFile
-
-
-class Bed:
-    """A queue over one node of 8 GPUs; ``granted`` holds a lease from then on."""
-
-    def __init__(self, external: int = 0) -> None:
-        self.granted: list[str] = []
-        self.handed: list[tuple[str, str]] = []
-        self.records: dict[str, RunRecord] = {}
-        self.passes = 0
-        listener: Any = SimpleNamespace(on_leases_changed=lambda: None, on_nodes_changed=lambda: None)
-        self.nodes = NodeTable("", listener)
-        self.nodes.refresh(
-            [{"NodeID": "n", "NodeManagerHostname": "host", "Alive": True, "Resources": {"GPU": 8, "CPU": 8}}]
-        )
-        self.node = self.nodes.alive()[0]
-        self.node.info = NodeInfo("n", "host", "1", "3", "")
-        self.leases = LeaseTable(listener)
-        self.leases.external = {"n": external}
-        runs: Any = SimpleNamespace(change=self._change, move=self._change, get=self.records.get)
-        rules: Any = SimpleNamespace(file=QueuesFile())
-        self.queue = RunQueue(
-            runs, self.nodes, self.leases, rules, self._on_grant, self._on_expire, lambda *_: None,
-            self._on_hand_over,
-        )  # fmt: skip
-
-    def _change(self, record: RunRecord, *_: Any, **facts: Any) -> None:
-        self.passes += 1
-
-    def _on_grant(self, record: RunRecord, grant: Grant) -> None:
-        self.granted.append(record.run)
-        self.lease(record.run, grant.placement)
-
-    def _on_expire(self, record: RunRecord, reason: str) -> None:
-        raise AssertionError(reason)
-
-    def _on_hand_over(self, lease: Lease, record: RunRecord) -> None:
-        self.handed.append((lease.run, record.run))
-        self.leases.add(lease.handed_to(record.run))
-
-    def lease(self, run: str, slots: tuple[Slot, ...]) -> Lease:
-        return self.leases.add(Lease(f"lease-{run}", run, slots))
-
-    def run(self, name: str, gpus: int = 3, ordinal: int = 0, **facts: Any) -> RunRecord:
-        view = RunView(name, "ann", "queued", position=1, submitted_at=time.time() + ordinal, queue="default")
-        record = RunRecord(view, ordinal, RunRequest(name, "s", ResourceAsk(gpus=gpus), b"", **facts))
-        self.records[name] = record
-        return record
-
-    def wait(self, *names: str, gpus: int = 3) -> list[RunRecord]:
-        records = [self.run(name, gpus, ordinal) for ordinal, name in enumerate(names)]
-        for record in records:
-            self.queue.add(record)
-        return records
+from jupyter_gpu_release.scheduling.decisions import Slot
 
 
 @pytest.mark.asyncio
 async def test_nobody_overtakes_a_run_that_is_put_back() -> None:
-    bed = Bed(external=5)
+    bed = QueueBed(external=5)
     bed.queue.open()
     bed.wait("second", "third")
     first = bed.run("first", ordinal=-1)
@@ -88,7 +28,7 @@ async def test_nobody_overtakes_a_run_that_is_put_back() -> None:
     bed.queue.resume(first)
     await until(lambda: bed.granted == ["first"])
 
-    bed = Bed(external=2)
+    bed = QueueBed(external=2)
     bed.queue.open()
     bed.wait("second", "third")
     bed.queue.put_back(bed.run("first", ordinal=-1))
@@ -98,7 +38,7 @@ async def test_nobody_overtakes_a_run_that_is_put_back() -> None:
 
 @pytest.mark.asyncio
 async def test_a_lease_goes_to_the_next_run_as_it_is_or_is_given_back() -> None:
-    bed = Bed()
+    bed = QueueBed()
     ends = bed.lease("ends", (Slot("n", 8),))
     bed.queue.open()
     assert not await bed.queue.offer(ends)  # nobody waits
@@ -117,7 +57,7 @@ async def test_a_lease_goes_to_the_next_run_as_it_is_or_is_given_back() -> None:
 
 @pytest.mark.asyncio
 async def test_leases_that_are_offered_together_go_to_as_many_runs() -> None:
-    bed = Bed()
+    bed = QueueBed()
     leases = [bed.lease(name, (Slot("n", 4),)) for name in ("a", "b")]
     bed.queue.open()
     bed.wait("one", "two", "three", gpus=4)
@@ -127,7 +67,7 @@ async def test_leases_that_are_offered_together_go_to_as_many_runs() -> None:
 
 @pytest.mark.asyncio
 async def test_a_decision_that_fails_leaves_no_lease_behind(monkeypatch: pytest.MonkeyPatch) -> None:
-    bed = Bed()
+    bed = QueueBed()
     lease = bed.lease("ends", (Slot("n", 8),))
     bed.queue.open()
     bed.wait("one", gpus=8)
@@ -140,13 +80,12 @@ async def test_a_decision_that_fails_leaves_no_lease_behind(monkeypatch: pytest.
 @pytest.mark.asyncio
 async def test_whatever_changes_the_next_decision_knows() -> None:
     """Nobody tells of GPUs of others, of nodes that fall silent or come, of leases: it is looked at."""
-    bed = Bed(external=6)
+    bed = QueueBed(external=6)
     bed.queue.open()
     bed.wait("one", gpus=3)
 
     def granted() -> list[str]:
-        bed.queue._rests_until_s = 0.0  # now
-        bed.queue.serve()
+        bed.decide()
         return bed.granted
 
     assert granted() == []
@@ -171,7 +110,7 @@ async def test_whatever_changes_the_next_decision_knows() -> None:
 
 @pytest.mark.asyncio
 async def test_what_happens_close_together_is_decided_together(monkeypatch: pytest.MonkeyPatch) -> None:
-    bed, passes = Bed(external=8), [0]
+    bed, passes = QueueBed(external=8), [0]
     in_step = bed.queue.inventory.in_step
 
     def counted(offered: Iterable[str] = ()) -> Any:
@@ -192,7 +131,7 @@ async def test_what_happens_close_together_is_decided_together(monkeypatch: pyte
 async def test_a_change_of_places_in_the_pause_after_a_long_decision_is_decided_after_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    bed, passes = Bed(external=8), [0]
+    bed, passes = QueueBed(external=8), [0]
     in_step = bed.queue.inventory.in_step
 
     def slow(offered: Iterable[str] = ()) -> Any:
