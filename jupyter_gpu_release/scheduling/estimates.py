@@ -152,6 +152,11 @@ class Estimates:
         seen_s = campaign.ended_s + campaign.running * now_s - campaign.starts_s
         return (_PRIOR_IN_CAMPAIGN * campaign.prior_s + seen_s) / (_PRIOR_IN_CAMPAIGN + campaign.ended)
 
+    def are_founded(self, campaign: Campaign) -> bool:
+        """Tell if runs like those of the campaign have ended: else what is expected of them is a guess."""
+        history = self._users.get((campaign.user, campaign.shape))
+        return campaign.ended > 0 or (history is not None and len(history) >= _PRIOR_RUNS)
+
     def _prior_s(self, campaign: Campaign) -> float:
         log_s = math.log(self._all.mean_s) if self._all else math.log(_FIRST_S)
         for history in (self._shapes.get(campaign.shape), self._users.get((campaign.user, campaign.shape))):

@@ -214,10 +214,12 @@ class LearnedForecast(WrittenForecast):
         return gpus >= self._settings.gang_share * self._gpus
 
     def expected_s(self, run: Run, now_s: float) -> float | None:
-        """Time that a waiting run is expected to take, at most its limit."""
+        """Time that a waiting run is expected to take, at most its limit. Of one that is like no other: its limit."""
         known = self._runs.get(run.run)
         if known is None:
             return super().expected_s(run, now_s)
+        if not self._estimates.are_founded(known.campaign):
+            return run.limit_s
         expected_s = self._estimates.expected_s(known.campaign, now_s)
         return expected_s if run.limit_s is None else min(expected_s, run.limit_s)
 

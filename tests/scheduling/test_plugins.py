@@ -143,6 +143,8 @@ def _order(held_by_ann: int) -> list[str]:
     return [job.run.run for job in sorted(state.waiting(), key=key)]
 
 
-def test_only_a_user_with_more_than_two_thirds_of_the_gpus_goes_behind_the_others() -> None:
-    assert _order(8) == ["ann", "bob"]
+def test_of_two_users_who_wait_the_one_who_has_less_goes_first() -> None:
+    assert _order(0) == ["ann", "bob"]
+    assert _order(1) == ["ann", "bob"]  # less than an eighth of all makes no difference
+    assert _order(2) == ["bob", "ann"]
     assert _order(9) == ["bob", "ann"]

@@ -10,7 +10,7 @@ from ..state import Job, State
 #: the key of a run at this moment; lower goes first
 Key = Callable[[Job], tuple[float, ...]]
 Order = Callable[[State, float], Key]
-_LARGE_SHARE = 2 / 3
+_SHARE_STEP = 1 / 8
 
 
 def priority(state: State, now_s: float) -> Key:
@@ -19,12 +19,12 @@ def priority(state: State, now_s: float) -> Key:
 
 
 def user_share(state: State, now_s: float) -> Key:
-    """Users who have more than two thirds of all GPUs, now and of late, go behind the others.
+    """The user who has less, now and of late, in eighths of all GPUs.
 
-    It is coarse on purpose: an order by shares would leave nothing to the orders after it, and they keep waits short.
+    Not finer, because an order by exact shares would leave nothing to the orders after it, and they keep waits short.
     """
-    most = _LARGE_SHARE * state.nodes.total
-    return lambda job: (float(state.users_share(job.run.queue, job.run.user) > most),)
+    part = max(1.0, _SHARE_STEP * state.nodes.total)
+    return lambda job: (float(state.users_share(job.run.queue, job.run.user) // part),)
 
 
 def wait_over_expected_work(state: State, now_s: float) -> Key:
