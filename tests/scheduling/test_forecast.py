@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from jupyter_gpu_release.scheduling.forecast import LearnedForecast
 from jupyter_gpu_release.scheduling.workload import GPU, Rank, Run
 
@@ -18,7 +20,7 @@ def test_a_run_that_is_like_no_other_may_take_as_long_as_its_limit() -> None:
     assert forecast.expected_s(limited, 0.0) == 60.0
     forecast.started("first", 0.0)
     forecast.ended("first", 20.0)
-    assert forecast.expected_s(limited, 20.0) == 20.0
+    assert forecast.expected_s(limited, 20.0) == pytest.approx(20.0)
 
 
 def test_a_run_that_is_put_back_waits_as_before() -> None:
