@@ -27,6 +27,7 @@ _NAMES = {
     ".serialization.reducers.shared_state": "make_sharing fill_shared",
     ".serialization.reducers.xgboost_data": "rebuild_xgboost_data",
     ".serialization.reducers.tensorflow_values": "rebuild_tensorflow_function",
+    ".serialization.reducers.keras_models": "rebuild_keras_model",
     ".serialization.reducers.torch_distributed": "give_module",
     ".serialization.reducers.torch_tensors": (
         "array_over_storage storage_over_array move_unusual rebuild_tensor set_tensor storage_of_file "

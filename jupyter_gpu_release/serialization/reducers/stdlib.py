@@ -166,6 +166,12 @@ def _tensorflow(kind: type) -> Any:
     return tensorflow_values.reducer_for(kind)
 
 
+def _keras(kind: type) -> Any:
+    from . import keras_models
+
+    return keras_models.reducer_for(kind)
+
+
 def _cupy(kind: type) -> Any:
     from . import jax_cupy
 
@@ -214,7 +220,7 @@ def refuse_future(_pickler: Any, _future: Any) -> Any:
 #: library → the reducer for one of its types; asked only when the library is loaded
 LIBRARIES = {
     "numpy": _numpy, "torch": _torch, "jaxlib": _jax, "jax": _jax, "cupy": _cupy, "matplotlib": _matplotlib,
-    "pandas": _pandas, "accelerate": _accelerate, "xgboost": _xgboost, "tensorflow": _tensorflow,
+    "pandas": _pandas, "accelerate": _accelerate, "xgboost": _xgboost, "tensorflow": _tensorflow, "keras": _keras,
     "tqdm": _tqdm, "concurrent": _concurrent,
 }  # fmt: skip
 
