@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import sys
+import time
 from typing import Any
 
 from ...client.tracebacks import lines_of
 from ...presentation.output_sink import OutputSink
+from . import widget_models
+
+_BUSY_EVERY_S = 0.5
 
 
 class CellOutput(OutputSink):
@@ -15,6 +19,8 @@ class CellOutput(OutputSink):
     def __init__(self, shell: Any) -> None:
         self._shell = shell
         self._latest = "stdout"
+        #: when the page was last told that the kernel is busy; None: it knows by itself
+        self._told_busy_s: float | None = None
         self.is_in_notebook = getattr(shell, "kernel", None) is not None
 
     def write(self, name: str, text: str) -> None:
@@ -40,6 +46,8 @@ class CellOutput(OutputSink):
         if kernel is None:
             return
         content = data.get("content") or {}
+        widget_models.note(kernel, data["msg_type"], content, data.get("buffers") or [])
+        self._told_busy_s = self._told_busy_s or time.monotonic()
         kernel.session.send(
             kernel.iopub_socket,
             data["msg_type"],
@@ -49,6 +57,15 @@ class CellOutput(OutputSink):
             ident=f"comm-{content.get('comm_id', '')}".encode(),
             buffers=data.get("buffers") or None,
         )
+
+    def keep_busy(self) -> None:
+        """Tell the page now and then that the kernel is busy: messages of widgets end with an ``idle`` of their own."""
+        kernel, now_s = getattr(self._shell, "kernel", None), time.monotonic()
+        if kernel is None or self._told_busy_s is None or now_s < self._told_busy_s + _BUSY_EVERY_S:
+            return
+        self._told_busy_s = now_s
+        content = {"execution_state": "busy"}
+        kernel.session.send(kernel.iopub_socket, "status", content, parent=self._parent(kernel), ident=b"status")
 
     def show_error(self, error: BaseException) -> None:
         """Show an exception that nobody raises any more."""
@@ -125,6 +142,9 @@ class PinnedOutput(CellOutput):
             super().show_error(error)
         else:
             self.show_traceback(type(error).__name__, str(error), lines_of(error))
+
+    def keep_busy(self) -> None:
+        """Nothing: the cell has returned."""
 
     def _send(self, kind: str, content: dict[str, Any], topic: str) -> None:
         kernel = self._kernel

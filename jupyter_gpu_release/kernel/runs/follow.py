@@ -111,6 +111,7 @@ class RunFollower:
             self._take(item)
         else:
             self.display.relay.show(())
+        self.output.keep_busy()
         self._pass_interrupts_on()
         self._watch_connection()
 
