@@ -66,7 +66,7 @@ OPTIONS: dict[str, Option] = {
         Option("workdir", "PATH", "working directory of the cell (the notebook's folder where the node sees it)"),
         Option("name", "LABEL", "label of the run in lists", configurable=False),
         Option("fresh", "", "a new interpreter instead of a fork of the warm one"),
-        Option("estimate", "", "show what would be sent, what is free, the place in the queue; run nothing",
+        Option("estimate", "", "show what would be sent, the place in the queue, when it would start; run nothing",
                configurable=False),
         Option("keep", "TIME|auto", "keep the GPUs for this kernel's next cell; auto: until anyone waits for them (0)",
                values=("auto", "30s", "2m", "10m")),

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from ..protocol.rest import GpuRow, StatusDocument
+from ..protocol.rest import GpuRow, QueueRow, StatusDocument
 from ..units import format_part, format_percent, format_seconds
-from .wording import gpu_state, person, run_word
+from .wording import gpu_state, person, run_word, start_of_row
 
 Rows = list[tuple[str, ...]]
 
@@ -40,8 +40,12 @@ def queue_table(status: StatusDocument) -> tuple[tuple[str, ...], Rows]:
     rows: Rows = [
         (
             str(row.position or ""), row.run, person(row.user, status.user), row.queue, row.priority, str(row.gpus),
-            "" if row.start_estimate_s is None else format_seconds(row.start_estimate_s), row.reason,
+            _why(row, status.user),
         )
         for row in status.queue
     ]  # fmt: skip
-    return ("place", "run", "user", "queue", "priority", "GPUs", "starts in", "why it waits"), rows
+    return ("place", "run", "user", "queue", "priority", "GPUs", "why it waits, and when it starts"), rows
+
+
+def _why(row: QueueRow, me: str) -> str:
+    return "; ".join(filter(None, (row.reason, start_of_row(row, me))))

@@ -11,7 +11,7 @@ GAP = "  "
 #: ids are copied and searched for, the others are a word or a number each: never folded or cut
 WHOLE = frozenset({
     "run", "id", "waiting run", "state", "GPUs", "GPU", "queued", "held", "released", "busy", "submitted", "place",
-    "memory", "role", "created", "expires", "last used", "priority", "starts in",
+    "memory", "role", "created", "expires", "last used", "priority",
 })  # fmt: skip
 #: what is told apart by its end
 _CUT_AT_THE_BEGINNING = frozenset({"notebook", "host"})

@@ -13,16 +13,19 @@ from IPython.utils.text import DollarFormatter
 from ...analysis.sources import name_of_plain_cell
 from ...errors import OptionError
 from ...options.definitions import OPTIONS, Written, refuse_rest, refuse_words, split_line
+from ...presentation.wording import describe_sooner
 from ...submission.location import locate
 from ...submission.request import Cell
 from ..runs.foreground import train
-from .tables import Table, status_tables
+from .tables import Table, queue_tables, status_tables
 
 if TYPE_CHECKING:
     from ..notebook import Notebook
 
 #: options whose values may hold braces and dollars of their own
 _FREE_TEXT = frozenset({"env", "label", "name", "workdir"})
+#: own runs of which `%gpu_queue` says what would start sooner
+_MOST_LOOKED_AT = 3
 _DASHED = re.compile(r"-[A-Za-z][\w-]+")
 
 
@@ -93,6 +96,17 @@ def _settings_table(notebook: Notebook) -> Table:
             rows.append((name, ", ".join(values) or "yes", source))
     title = "Defaults of %%gpu_train in this notebook" if rows else "No defaults are set: each cell gets 1 GPU"
     return Table(title, ("option", "value", "from"), rows)
+
+
+def show_queue(notebook: Notebook, line: str) -> None:
+    """``%gpu_queue``."""
+    refuse_words("gpu_queue", line)
+    with notebook.rest_client() as gateway:
+        document = gateway.status()
+        own = [row.run for row in document.queue if row.user == document.user][:_MOST_LOOKED_AT]
+        found = {run: describe_sooner(gateway.outlook(run).sooner) for run in own}
+    for table in queue_tables(document, {run: words for run, words in found.items() if words}):
+        display(table)
 
 
 def show_status(notebook: Notebook, line: str) -> None:

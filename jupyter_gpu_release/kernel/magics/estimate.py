@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import math
 import subprocess
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from IPython.display import display
 
-from ...errors import GpuReleaseError
+from ...errors import GpuReleaseError, ImpossibleAskError, OptionError
+from ...presentation.wording import describe_outlook
 from ...protocol.cell import INLINE_LIMIT_BYTES
-from ...protocol.rest import StatusDocument
+from ...protocol.rest import OutlookDocument, OutlookQuestion, StatusDocument
 from ...protocol.runs import ResourceAsk
 from ...submission.capture import CapturedInputs
 from ...units import format_bytes
@@ -20,6 +20,7 @@ from .tables import Table
 
 if TYPE_CHECKING:
     from ...client.discovery import Target
+    from ...client.rest import GatewayClient
     from ...submission.request import Cell
     from ..notebook import Notebook
 
@@ -57,11 +58,24 @@ def _outlook(notebook: Notebook, cell: Cell, imports: Sequence[str]) -> Table:
     try:
         target = notebook.connection.target(notebook.settings)
         with GatewayClient.for_target(target) as gateway:
-            document = gateway.status()
+            document, answer = gateway.status(), _answer(gateway, cell)
     except GpuReleaseError as error:
         return Table(f"When it would start is not known: {error.message}")
     missing = missing_packages(target, imports)
-    return Table(outlook(document, cell.options.ask, imports, missing, notebook.connection.session_id))
+    return Table(outlook(document, cell.options.ask, answer, missing, imports, notebook.connection.session_id))
+
+
+def _answer(gateway: GatewayClient, cell: Cell) -> OutlookDocument | GpuReleaseError:
+    """When it would start, or why it would be refused."""
+    options, place = cell.options, cell.place
+    question = OutlookQuestion(
+        options.ask, options.queue, options.priority, options.timeout_s, options.keep_s, options.keep_auto,
+        options.name, place.notebook, place.cell,
+    )  # fmt: skip
+    try:
+        return gateway.ask_outlook(question)
+    except (OptionError, ImpossibleAskError) as error:
+        return error
 
 
 def missing_packages(target: Target, imports: Sequence[str]) -> list[str] | None:
@@ -86,31 +100,28 @@ def missing_packages(target: Target, imports: Sequence[str]) -> list[str] | None
 def outlook(
     document: StatusDocument,
     ask: ResourceAsk,
-    imports: Sequence[str] = (),
+    answer: OutlookDocument | GpuReleaseError,
     missing: Sequence[str] | None = (),
+    imports: Sequence[str] = (),
     session: str = "",
 ) -> str:
-    """Say when a run with this ask would start, as far as the queue tells; ``missing``: packages, None: not known."""
+    """Say when a run with this ask would start; ``missing``: packages, None: not known."""
     if missing:
         return (
             f"it would be refused: the cell imports {', '.join(missing)}, which the cluster's nodes do not have"
             f" (pip install {' '.join(missing)} there)"
         )
     unknown = f" (if the nodes have {', '.join(imports)}, which only a run finds out)" if missing is None else ""
-    return _when(document, ask, session) + unknown
+    return _when(document, ask, answer, session) + unknown
 
 
-def _when(document: StatusDocument, ask: ResourceAsk, session: str) -> str:
+def _when(
+    document: StatusDocument, ask: ResourceAsk, answer: OutlookDocument | GpuReleaseError, session: str
+) -> str:  # fmt: skip
     kind = "simulated GPUs" if document.simulated else "GPUs"
-    gpus = document.gpus
-    wanted = f"{ask.gpus} of {gpus.total} {kind} wanted, {gpus.free} free"
-    if ask.gpus > gpus.total:
-        return f"{wanted}: it would be refused, this cluster has only {gpus.total}"
+    wanted = f"{ask.gpus} of {document.gpus.total} {kind} wanted, {document.gpus.free} free"
+    if isinstance(answer, GpuReleaseError):
+        return f"{wanted}: it would be refused: {answer.message} ({answer.hint})"
     if any(row.gpus == ask.gpus for row in document.warm_of(session)):
         return f"{wanted}: it would start at once where the cell before it ran, whose GPUs this kernel keeps"
-    if ask.gpus <= gpus.free and not document.waiting:
-        return f"{wanted}: it would start at once"
-    known = [entry.start_estimate_s for entry in document.queue if entry.start_estimate_s is not None]
-    latest = f", not before {math.ceil(max(known))} s from now" if known else ""
-    ahead = f"ahead of it: {document.waiting_gpus} {kind}"
-    return f"{wanted}: it would be queued at place {document.waiting + 1} ({ahead}){latest}"
+    return f"{wanted}: {describe_outlook(answer, document.user)}"

@@ -100,6 +100,14 @@ class GpuMagics(Magics):
 
     @line_magic  # type: ignore[untyped-decorator]
     @_in_our_words
+    def gpu_queue(self, line: str) -> None:
+        """Show who waits, why, and when each will start; of your own runs, what would start sooner."""
+        from .cell import show_queue
+
+        show_queue(self.notebook, line)
+
+    @line_magic  # type: ignore[untyped-decorator]
+    @_in_our_words
     def gpu_runs(self, line: str) -> None:
         """List your newest runs; ``%gpu_runs 50`` shows more of them."""
         from .runs import show_runs

@@ -6,7 +6,7 @@ import html
 import shutil
 import textwrap
 import time
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from ...presentation.status_tables import active_table, gpu_table, queue_table
@@ -61,17 +61,26 @@ def status_tables(document: StatusDocument) -> list[Table]:
     external = f", {gpus.external} used by others" if gpus.external else ""
     warm = f" ({gpus.warm} of them kept warm)" if gpus.warm else ""
     head = Table(f"{document.gateway.url}: {gpus.total} {kind}, {gpus.held} held{warm}, {gpus.free} free{external}")
-    title = (
-        "Queued" if document.waiting == len(document.queue) else f"Queued ({len(document.queue)} of {document.waiting})"
-    )
-    holders = f"; {', '.join(held_by(document))}" if document.queue else ""
     tables = (
         Table("GPUs", *gpu_table(document, time.time())),
         Table("Running", *active_table(document)),
-        Table(title + holders, *queue_table(document)),
+        _queued(document),
     )
     waits = [Table(f"{row.run}: {row.waits_for}") for row in document.runs if row.waits_for]
     return [head, *(table for table in tables if table.rows), *waits]
+
+
+def _queued(document: StatusDocument) -> Table:
+    part = "" if document.waiting == len(document.queue) else f" ({len(document.queue)} of {document.waiting})"
+    holders = f"; {', '.join(held_by(document))}" if document.queue else ""
+    return Table(f"Queued{part}{holders}", *queue_table(document))
+
+
+def queue_tables(document: StatusDocument, sooner: Mapping[str, str]) -> list[Table]:
+    """``%gpu_queue``: who waits, for what and until when; ``sooner``: what would help the reader's own runs."""
+    if not document.queue:
+        return [Table("Nobody waits")]
+    return [_queued(document), *(Table(f"{run} would start sooner with {words}") for run, words in sooner.items())]
 
 
 def runs_table(document: RunsDocument, most: int = 20, own: Collection[str] = ()) -> Table:

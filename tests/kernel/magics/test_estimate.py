@@ -8,34 +8,37 @@ import pytest
 
 from jupyter_gpu_release.client.discovery import Target
 from jupyter_gpu_release.client.home import Connection
+from jupyter_gpu_release.errors import GpuReleaseError, ImpossibleAskError
 from jupyter_gpu_release.kernel.magics.estimate import missing_packages, outlook, sent_table
-from jupyter_gpu_release.protocol.rest import GatewayFacts, GpuCounts, QueueRow, StatusDocument
+from jupyter_gpu_release.protocol.rest import GatewayFacts, GpuCounts, OutlookDocument, StatusDocument
 from jupyter_gpu_release.protocol.runs import ResourceAsk, ValueInfo
 from jupyter_gpu_release.submission.capture import CapturedInputs
 
 
-def cluster(*, free: int, waiting: list[QueueRow] | None = None) -> StatusDocument:
+def cluster(*, free: int) -> StatusDocument:
     counts = GpuCounts(total=4, held=4 - free, free=free, external=0)
-    return StatusDocument(1, True, GatewayFacts("http://x", "0"), counts, [], waiting or [], [])
+    return StatusDocument(1, True, GatewayFacts("http://x", "0"), counts, [], [], [])
 
 
-def waiting(gpus: int, start_estimate_s: float | None = None) -> QueueRow:
-    return QueueRow("r", "u", "default", "normal", gpus, 1, "", start_estimate_s)
+def answer(starts_in_s: float | None = 0.0, position: int = 0) -> OutlookDocument:
+    reason = "" if not position else f"{position}. in default: needs 2 GPUs, 1 of 4 is free"
+    return OutlookDocument(1, "default", 50, position, reason, starts_in_s, starts_in_s, starts_in_s)
 
 
 @pytest.mark.parametrize(
-    ("document", "gpus", "words"),
+    ("document", "gpus", "said", "words"),
     [
-        (cluster(free=2), 2, "it would start at once"),
-        (cluster(free=2), 0, "it would start at once"),
-        (cluster(free=1), 2, "it would be queued at place 1"),
-        (cluster(free=2, waiting=[waiting(4)]), 1, "at place 2 (ahead of it: 4 simulated GPUs)"),
-        (cluster(free=2, waiting=[waiting(4, 29.5)]), 1, "not before 30 s from now"),
-        (cluster(free=4), 5, "it would be refused, this cluster has only 4"),
+        (cluster(free=2), 2, answer(), "2 of 4 simulated GPUs wanted, 2 free: it would start at once"),
+        (cluster(free=1), 2, answer(240.0, 1), "1 of 4 is free; it would start in about 4 min"),
+        (cluster(free=1), 2, answer(None, 1), "nobody knows when it would start"),
+        (
+            cluster(free=4), 5, ImpossibleAskError("the cluster has 4", hint="ask for less"),
+            "it would be refused: the cluster has 4 (ask for less)",
+        ),
     ],
-)
-def test_outlook(document: StatusDocument, gpus: int, words: str):
-    assert words in outlook(document, ResourceAsk(gpus=gpus))
+)  # fmt: skip
+def test_outlook(document: StatusDocument, gpus: int, said: OutlookDocument | GpuReleaseError, words: str):
+    assert words in outlook(document, ResourceAsk(gpus=gpus), said)
 
 
 @pytest.fixture(scope="module")
@@ -50,7 +53,7 @@ def own_cluster() -> Iterator[Target]:
 def test_packages_that_the_own_cluster_lacks_are_named(own_cluster: Target):
     missing = missing_packages(own_cluster, ["msgspec", "nosuch_zz"])
     assert missing == ["nosuch_zz"]
-    said = outlook(cluster(free=4), ResourceAsk(), ["msgspec", "nosuch_zz"], missing)
+    said = outlook(cluster(free=4), ResourceAsk(), answer(), missing, ["msgspec", "nosuch_zz"])
     assert said.startswith("it would be refused: the cell imports nosuch_zz,")
     assert missing_packages(own_cluster, ["msgspec"]) == []
 
@@ -64,7 +67,7 @@ def test_what_other_clusters_have_is_not_known():
         assert missing_packages(Target("http://x", "t", connection=connection), imports) is None
     assert missing_packages(Target("http://x", "t", configured=True), imports) is None
     assert missing_packages(Target("http://x", "t", configured=True), []) == []
-    said = outlook(cluster(free=4), ResourceAsk(), imports, None)
+    said = outlook(cluster(free=4), ResourceAsk(), answer(), None, imports)
     assert "it would start at once (if the nodes have nosuch_zz" in said
 
 

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import msgspec
 
-from jupyter_gpu_release.kernel.magics.tables import Table, runs_table, status_tables
+from jupyter_gpu_release.kernel.magics.tables import Table, queue_tables, runs_table, status_tables
 from jupyter_gpu_release.protocol.rest import RunRow, RunsDocument, StatusDocument
 
 STATUS = {
@@ -37,8 +37,19 @@ def test_status_tells_who_holds_and_who_waits():
     assert repr(head) == "http://127.0.0.1:1: 4 simulated GPUs, 1 held, 3 free"
     assert gpus.rows == [("box", "0", "sim", "1 of 8 GiB", "40 %", "running", "r1", "ann")]
     assert running.rows == [("r1", "ann", "running", "1", "0 ms", "3 s", "b.ipynb")]
-    assert waiting.rows == [("1", "r2", "bob", "default", "normal", "2", "", "1 of 2 free")]
+    assert waiting.rows == [("1", "r2", "bob", "default", "normal", "2", "1 of 2 free")]
     assert waiting.title == "Queued; ann holds 1 GPU for 3 s"
+
+
+def test_the_queue_says_when_and_what_would_be_sooner():
+    row = {**STATUS["queue"][0], "start_estimate_s": 240.0, "start_at_least_s": 60.0, "start_at_most_s": 250.0,
+           "start_after": "ann"}  # fmt: skip
+    document = msgspec.convert({**STATUS, "user": "bob", "queue": [row]}, StatusDocument)
+    waiting, sooner = queue_tables(document, {"r2": "--gpus 1 (now)"})
+    assert waiting.rows[0][-1] == "1 of 2 free; starts in about 4 min (1 to 4 min), when ann's run has ended"
+    assert repr(sooner) == "r2 would start sooner with --gpus 1 (now)"
+    quiet = msgspec.convert({**STATUS, "queue": []}, StatusDocument)
+    assert [repr(table) for table in queue_tables(quiet, {})] == ["Nobody waits"]
 
 
 def test_quiet_cluster_is_one_line():
