@@ -70,7 +70,7 @@ class ScriptExecutor(FunctionExecutor):
         return build_options(overlay(from_mapping(self.settings.defaults), written))
 
     def location(self) -> CellLocation:  # noqa: D102
-        return CellLocation(notebook=_script(), line_offset=0)
+        return CellLocation(notebook=_script(), line_offset=0, program="script")
 
     def source_texts(self, prepared: CapturedInputs) -> Sequence[CellSource]:
         """The script's text: nodes need not see the file."""

@@ -26,6 +26,7 @@ from ..errors import (
     OptionError,
     RequestError,
 )
+from ..presentation.wording import run_origin, run_title
 from ..protocol.config import GatewayConfig
 from ..protocol.events import Event
 from ..protocol.rest import Health
@@ -245,7 +246,8 @@ class GatewayService(RunListener, LeaseListener, NodeListener, SessionListener):
             priority=request.priority, priority_value=admitted.priority, queue=admitted.queue,
             simulated=self.config.simulated and ask.gpus > 0,
             submitted_at=time.time(), detached=request.detach, pinned=request.pin,
-            kernel=request.kernel,
+            kernel=request.kernel, title=run_title(request.name, request.code),
+            origin=run_origin(request.program, request.notebook, request.number),
         )  # fmt: skip
 
     async def committed(self, record: RunRecord) -> None:

@@ -99,6 +99,23 @@ def held_by(status: StatusDocument) -> list[str]:
     return said
 
 
+_TITLE_LETTERS = 80
+
+
+def run_title(name: str, code: str) -> str:
+    """A run's name, or the first line of its code that is no comment and no import."""
+    lines = [line.strip() for line in code.splitlines()]
+    said = [line for line in lines if line and not line.startswith("#")]
+    first = next((line for line in said if not line.startswith(("import ", "from "))), said[0] if said else "")
+    return name or (first if len(first) <= _TITLE_LETTERS else f"{first[: _TITLE_LETTERS - 1]}…")
+
+
+def run_origin(program: str, notebook: str, number: int) -> str:
+    """``digits.ipynb [3]``, ``papermill digits.ipynb [3]``, ``script fit.py``, ``terminal [3]``."""
+    file = notebook.rsplit("/", 1)[-1]
+    return " ".join(filter(None, [program, file, f"[{number}]" if number and program != "script" else ""]))
+
+
 def format_clock(at_s: float) -> str:
     """``14:03:10``, in local time."""
     return time.strftime("%H:%M:%S", time.localtime(at_s))

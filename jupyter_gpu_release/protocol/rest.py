@@ -82,6 +82,9 @@ class QueueRow(msgspec.Struct, frozen=True):
     start_at_most_s: float | None = None
     #: user whose run ends right before
     start_after: str = ""
+    #: what people call it, and where it comes from (see :class:`.RunView`)
+    title: str = ""
+    origin: str = ""
 
 
 class QueueUser(msgspec.Struct, frozen=True):
@@ -198,6 +201,8 @@ class ActiveRow(msgspec.Struct, frozen=True):
     cell: str = ""
     #: it goes on when the kernel that submitted it ends
     detached: bool = False
+    title: str = ""
+    origin: str = ""
 
 
 class Usage(msgspec.Struct, frozen=True):
@@ -362,6 +367,8 @@ class RunRow(msgspec.Struct, frozen=True):
     imported_from: str = ""
     #: why a persisting run's results are not durable yet, in words
     waits_for: str = ""
+    title: str = ""
+    origin: str = ""
 
 
 def run_row(
@@ -384,6 +391,7 @@ def run_row(
         gpu_ids=view.gpu_ids, gpu_name=view.gpu_name, results=list(results), files=list(files), notes=list(notes),
         error=error, detached=view.detached, pinned=view.pinned, collected_at=view.collected_at,
         collected_because=view.collected_because, imported_from=view.imported_from, waits_for=waits_for,
+        title=view.title, origin=view.origin,
     )  # fmt: skip
 
 

@@ -206,6 +206,10 @@ class RunRequest(msgspec.Struct, frozen=True, omit_defaults=True):
     cache_marks: Blob = b""
     #: Jupyter's id of the kernel that sends it; empty outside of Jupyter
     kernel: Word = ""
+    #: the cell's number, as its notebook shows it
+    number: Number = 0
+    #: the program that runs the cell where no front end does: papermill, nbclient, script, terminal …
+    program: Word = ""
 
 
 class PersistWait(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -285,6 +289,10 @@ class RunView(msgspec.Struct, frozen=True, omit_defaults=True):
     waits_for: PersistWait | None = None
     #: Jupyter's id of the kernel that submitted it
     kernel: str = ""
+    #: its name, or the first line of its code
+    title: str = ""
+    #: where that stands: ``digits.ipynb [3]``, ``papermill digits.ipynb [3]``, ``script fit.py``
+    origin: str = ""
     #: its GPUs stayed with the kernel when it ended
     kept: KeptLease | None = None
     #: it began on GPUs that an earlier cell of its kernel had kept

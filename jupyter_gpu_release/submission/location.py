@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import shutil
 import sys
@@ -13,6 +14,7 @@ from typing import Any
 
 from ..host.environment import FRONT_END
 from ..protocol.cell import FrontEnd
+from .launcher import Launcher, find_launcher
 
 
 @dataclass(frozen=True)
@@ -26,6 +28,8 @@ class CellLocation:
     line_offset: int = 1
     #: id of the message that runs the cell
     request: str = ""
+    #: the program that runs the cell where no front end does: papermill, nbclient, script, terminal …
+    program: str = ""
 
 
 @dataclass(frozen=True)
@@ -41,14 +45,25 @@ def locate(shell: Any, body: str, *, is_cell: bool) -> CellLocation:
     """Find out where the code being run comes from; works in kernels and in a plain IPython."""
     parent = _parent(shell)
     raw = parent.get("content", {}).get("code") or _last_input(shell)
+    notebook, program = find_notebook(shell.user_ns), ""
+    if not notebook:
+        launcher = _launcher() if getattr(shell, "kernel", None) is not None else Launcher("terminal")
+        notebook, program = launcher.notebook, launcher.program
     return CellLocation(
-        notebook=find_notebook(shell.user_ns),
+        notebook=notebook,
+        program=program,
         cell=str(parent.get("metadata", {}).get("cellId") or ""),
         kernel=find_kernel(getattr(getattr(shell, "kernel", None), "config", {})),
         count=_number(shell),
         line_offset=_lines_above(raw, body, is_cell=is_cell),
         request=str(parent.get("header", {}).get("msg_id") or ""),
     )
+
+
+@functools.cache
+def _launcher() -> Launcher:
+    """A kernel's launcher does not change."""
+    return find_launcher()
 
 
 def find_notebook(names: Mapping[str, Any], environment: Mapping[str, str] | None = None) -> str:

@@ -195,6 +195,7 @@ def _request(
         run=run, session=session, ask=options.ask, payload=encode(_payload(cell, prepared, inputs, sources)),
         code=cell.text or cell.body, imports=prepared.imports, name=options.name or cell.function,
         notebook=place.notebook, cell=place.cell, kernel=place.kernel,
+        number=place.count, program=place.program,
         queue=options.queue, priority=options.priority,
         timeout_s=options.timeout_s, wait_s=options.wait_s, on_disconnect=options.on_disconnect,
         rank_timeout_s=options.rank_timeout_s, is_gang=options.is_gang, detach=options.detach, keep_s=options.keep_s,

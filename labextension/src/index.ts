@@ -3,6 +3,7 @@ import { cellPlugin } from './plugins/cells';
 import { outputsPlugin } from './plugins/outputs';
 import { notificationPlugin } from './plugins/notifications';
 import { panelPlugin } from './plugins/panel';
+import { rowMenuPlugin } from './plugins/row-menus';
 import { runPagePlugin } from './plugins/run-page';
 import { runningPlugin } from './plugins/running';
 import { statusBarPlugin } from './plugins/statusbar';
@@ -14,6 +15,7 @@ const plugins: JupyterFrontEndPlugin<unknown>[] = [
   statusBarPlugin,
   runningPlugin,
   runPagePlugin,
+  rowMenuPlugin,
   notificationPlugin,
   cellPlugin,
   outputsPlugin

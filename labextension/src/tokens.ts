@@ -49,6 +49,9 @@ export namespace CommandIDs {
   export const releaseMine = 'jupyter-gpu-release:release-mine';
   export const runOnGpu = 'jupyter-gpu-release:run-on-gpu';
   export const openRun = 'jupyter-gpu-release:open-run';
+  export const rowAction = 'jupyter-gpu-release:row-action';
+  export const copyRunId = 'jupyter-gpu-release:copy-run-id';
+  export const copyAttachLine = 'jupyter-gpu-release:copy-attach-line';
   export const openRunOfUrl = 'jupyter-gpu-release:open-run-of-url';
   export const toggleGpuCell = 'jupyter-gpu-release:toggle-gpu-cell';
 }

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from jupyter_gpu_release.presentation.wording import format_clock, gpu_state, kept_words
+from jupyter_gpu_release.presentation.wording import format_clock, gpu_state, kept_words, run_origin, run_title
 from jupyter_gpu_release.protocol.rest import GpuRow
 from jupyter_gpu_release.protocol.runs import ErrorInfo, GpuUse, KeptLease, Outcome
 from jupyter_gpu_release.scheduling.warm_leases import is_worth_keeping
@@ -44,3 +44,24 @@ def test_in_words() -> None:
 def test_the_countdown_of_a_gpu(left_s: float, words: str) -> None:
     assert gpu_state(GpuRow("0", "", "", 0, 0, None, "warm", warm_until=100.0), 100.0 - left_s) == words
     assert gpu_state(GpuRow("0", "", "", 0, 0, None, "running"), 100.0) == "running"
+
+
+@pytest.mark.parametrize(
+    ("name", "code", "title"),
+    [
+        ("fit", "x = 1", "fit"),
+        ("", "# setup\nimport torch\n\n  loss = train(model)\nloss", "loss = train(model)"),
+        ("", "import torch", "import torch"),
+        ("", "", ""),
+        ("", "x" * 200, "x" * 79 + "…"),
+    ],
+)
+def test_a_run_is_called_by_its_name_or_its_first_line(name: str, code: str, title: str) -> None:
+    assert run_title(name, code) == title
+
+
+def test_where_a_run_comes_from() -> None:
+    assert run_origin("", "/home/ada/digits.ipynb", 3) == "digits.ipynb [3]"
+    assert run_origin("papermill", "/home/ada/digits.ipynb", 3) == "papermill digits.ipynb [3]"
+    assert run_origin("script", "/home/ada/fit.py", 1) == "script fit.py"
+    assert run_origin("terminal", "", 2) == "terminal [2]"

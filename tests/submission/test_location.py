@@ -5,6 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from jupyter_gpu_release.submission.launcher import Launcher, find_launcher, launcher_of
 from jupyter_gpu_release.submission.location import find_kernel, find_notebook, find_workdir, locate
 
 
@@ -67,3 +68,23 @@ def test_the_kernels_id_is_told_by_the_server_or_by_its_connection_file() -> Non
     assert find_kernel(config, {}) == "0f0f-11"
     assert find_kernel({"IPKernelApp": {"connection_file": "/tmp/own.json"}}, {}) == ""
     assert find_kernel({}, {}) == ""
+
+
+@pytest.mark.parametrize(
+    ("words", "program", "notebook"),
+    [
+        ("python /usr/bin/papermill in.ipynb out.ipynb", "papermill", "/w/in.ipynb"),
+        ("python -m papermill /a/in.ipynb out.ipynb", "papermill", "/a/in.ipynb"),
+        ("python /bin/jupyter execute b.ipynb", "nbclient", "/w/b.ipynb"),
+        ("python /bin/jupyter-nbconvert --execute b.ipynb", "nbconvert", "/w/b.ipynb"),
+        ("python /bin/jupyter console", "terminal", ""),
+        ("python pipeline.py", "nbclient", ""),
+    ],
+)
+def test_the_program_that_runs_a_notebook_is_named(words: str, program: str, notebook: str) -> None:
+    assert launcher_of(words.split(), "/w") == Launcher(program, notebook)
+
+
+def test_a_plain_ipython_is_a_terminal_and_a_process_that_is_gone_says_nothing() -> None:
+    assert locate(plain_shell("%%gpu_train\nx"), "x", is_cell=True).program == "terminal"
+    assert find_launcher(1 << 30) == Launcher("nbclient")

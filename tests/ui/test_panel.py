@@ -286,6 +286,36 @@ def test_a_narrow_panel_cuts_nothing_off(shown: Page, api: GpuApi) -> None:
     show_panel(shown, 320)
 
 
+def test_the_menu_of_a_row_offers_what_may_be_done(shown: Page, api: GpuApi) -> None:
+    gpu_scenes.busy_day(api)
+    api.runs[0] |= {"title": "ResNet, 40 epochs", "origin": "papermill digits.ipynb [3]"}
+    execute(shown, LOOK)
+    items = shown.locator(".lm-Menu-item[data-command^='jupyter-gpu-release']:not(.lm-mod-hidden) .lm-Menu-itemLabel")
+    goes = row(shown, "My runs", "ResNet")
+    expect(goes).to_contain_text("papermill digits.ipynb [3]")
+    goes.click(button="right")
+    copies = ["Copy id", "Copy %gpu_attach line"]
+    expect(items).to_have_text(["Show run", "Open notebook", "Attach", "Pin results", "Cancel", *copies])
+    items.filter(has_text="Pin results").click()
+    expect(goes.get_by_role("status")).to_contain_text("Pinned")
+    row(shown, "GPUs", "grace").click(button="right")
+    expect(items).to_have_text(copies)  # another user's
+    shown.keyboard.press("Escape")
+    row(shown, "GPUs", "warm").click(button="right")
+    expect(items).to_have_text(["Show run", "Open notebook", "Extend", "Release", *copies])
+    items.filter(has_text="Release").click()
+    expect(row(shown, "GPUs", "warm").get_by_role("status")).to_have_text("Released")
+    queued = rows(shown, "Queue").nth(1)
+    queued.focus()
+    shown.keyboard.press("ContextMenu")
+    expect(items.filter(has_text="Cancel")).to_be_visible()
+    items.filter(has_text="Cancel").click()
+    expect(queued.get_by_role("status")).to_contain_text("Asked to end")
+    assert [path for path, _ in api.posts] == [
+        f"runs/{api.runs[0]['run']}/pin", "leases/lease-7/release", f"runs/{api.runs[1]['run']}/cancel"
+    ]  # fmt: skip
+
+
 def test_the_queue_says_who_i_am(shown: Page, api: GpuApi) -> None:
     api.status = status([node("gpu-01", gpu(0))], [waiting(1, "lin"), waiting(2, "ada")], [])
     execute(shown, LOOK)

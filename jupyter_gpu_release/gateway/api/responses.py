@@ -236,7 +236,7 @@ def _queue_row(view: RunView, now_s: float) -> QueueRow:
     )
     return QueueRow(
         view.run, view.user, view.queue, view.priority, view.gpus, view.position, view.reason, estimate_s,
-        view.priority_value, at_least_s, at_most_s, start.after,
+        view.priority_value, at_least_s, at_most_s, start.after, title=view.title, origin=view.origin,
     )  # fmt: skip
 
 
@@ -245,4 +245,5 @@ def _active_row(record: RunRecord, now_s: float) -> ActiveRow:
     return ActiveRow(
         view.run, view.user, view.state, view.gpus, view.notebook, queued_s(view, now_s), held_s(view, now_s),
         view.name, waits_of(view), view.queue, view.kernel, progress_of(record.tail), view.cell, view.detached,
+        view.title, view.origin,
     )  # fmt: skip

@@ -47,6 +47,10 @@ export interface INodeRow {
 export interface IQueueRow {
   run: string;
   user: string;
+  /** its name, or the first line of its code */
+  title?: string;
+  /** where that stands: `digits.ipynb [3]`, `papermill digits.ipynb [3]`, `script fit.py` */
+  origin?: string;
   queue: string;
   priority: string;
   gpus: number;
@@ -71,6 +75,10 @@ export interface IQueueShare {
 export interface IActiveRow {
   run: string;
   user: string;
+  /** its name, or the first line of its code */
+  title?: string;
+  /** where that stands: `digits.ipynb [3]`, `papermill digits.ipynb [3]`, `script fit.py` */
+  origin?: string;
   state: RunState;
   gpus: number;
   notebook: string;
@@ -208,6 +216,10 @@ export interface IServerStatus {
 export interface IRunRow {
   run: string;
   user: string;
+  /** its name, or the first line of its code */
+  title?: string;
+  /** where that stands: `digits.ipynb [3]`, `papermill digits.ipynb [3]`, `script fit.py` */
+  origin?: string;
   state: RunState;
   gpus: number;
   ranks?: number;

@@ -56,6 +56,7 @@ export function Place({ page, trans }: ISectionProps): React.ReactElement {
   const { run } = page;
   const pairs: [string, string][] = [
     [trans.__('User'), run.user],
+    [trans.__('From'), run.origin ?? ''],
     [trans.__('Notebook'), run.notebook],
     [
       trans.__('GPUs'),

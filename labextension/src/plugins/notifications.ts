@@ -5,6 +5,7 @@ import {
 import { Notification } from '@jupyterlab/apputils';
 import type { TranslationBundle } from '@jupyterlab/translation';
 import { KEEP_S } from '../model/actions';
+import { titleOf } from '../model/run-titles';
 import { ICullEvent, IRunRow } from '../model/types';
 import { baseName, errorText, formatClock, formatSeconds } from '../format';
 import { IGpus } from '../tokens';
@@ -122,7 +123,7 @@ function tellEnd(gpus: IGpus, run: IRunRow): void {
   if (after < 0 || run.held_s < after || run.state === 'cancelled') {
     return;
   }
-  const name = run.name || baseName(run.notebook) || run.run;
+  const name = titleOf(run);
   const held = formatSeconds(run.held_s);
   const isGood = run.state === 'succeeded';
   const message = isGood

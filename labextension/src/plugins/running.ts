@@ -2,11 +2,11 @@ import {
   JupyterFrontEnd,
   JupyterFrontEndPlugin
 } from '@jupyterlab/application';
+import { originOf, titleOf } from '../model/run-titles';
 import { IRunningSessionManagers, IRunningSessions } from '@jupyterlab/running';
 import { Signal } from '@lumino/signaling';
 import { runTarget } from '../model/actions';
 import { IRunRow, isTerminal } from '../model/types';
-import { baseName } from '../format';
 import { RUN_ICONS } from '../icons';
 import { IGpus } from '../tokens';
 import { runLabel } from '../labels';
@@ -17,7 +17,7 @@ function liveRuns(gpus: IGpus): IRunRow[] {
 
 function itemOf(gpus: IGpus, run: IRunRow): IRunningSessions.IRunningItem {
   const { trans, runner } = gpus;
-  const title = run.name || baseName(run.notebook) || run.run;
+  const title = [...new Set([titleOf(run), originOf(run)])].join(' · ');
   const count = trans._n('%1 GPU', '%1 GPUs', run.gpus);
   return {
     open: () => void runner.run('open', runTarget(run)),

@@ -146,6 +146,8 @@ interface IWaitProps {
 
 function Wait(props: IWaitProps): React.ReactElement {
   const { item, trans } = props;
+  const who = person(trans, item.row.user, props.snapshot.me);
+  const what = item.row.title ?? '';
   const below = second(item.row, item.level === 2, trans);
   return (
     <div
@@ -158,8 +160,13 @@ function Wait(props: IWaitProps): React.ReactElement {
         <span className="jp-GpuRelease-position">
           {item.row.position ?? '–'}
         </span>
-        <span className="jp-GpuRelease-title" title={item.row.run}>
-          {person(trans, item.row.user, props.snapshot.me)}
+        <span
+          className="jp-GpuRelease-title"
+          title={[what, item.row.origin, item.row.run]
+            .filter(Boolean)
+            .join('\n')}
+        >
+          {[who, what].filter(Boolean).join(' · ')}
         </span>
         <span className="jp-GpuRelease-when">
           {trans._n('%1 GPU', '%1 GPUs', item.row.gpus)}

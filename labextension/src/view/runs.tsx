@@ -7,7 +7,7 @@ import { errorText, formatAge, formatSeconds } from '../format';
 import { RUN_ICONS } from '../icons';
 import { GpuModel, IFeedback } from '../model/model';
 import { Action, runActions } from '../model/permissions';
-import { titleOf } from '../model/run-titles';
+import { originOf, titleOf } from '../model/run-titles';
 import { ISnapshot } from '../model/snapshot';
 import { runHint, runLabel } from '../labels';
 import { feedbackHeight, IconActions, Outcome } from './details';
@@ -76,7 +76,8 @@ function runItems(
   );
   const runs = snapshot.runs.filter(run =>
     matches(filter, [
-      run.name,
+      titleOf(run),
+      originOf(run),
       run.notebook,
       run.run,
       runLabel(trans, run.state),
@@ -146,7 +147,9 @@ function RunRow(props: IRunRowProps): React.ReactElement {
   const isBusy = feedback?.kind === 'busy';
   const target = runTarget(run);
   const offer = { trans, runner, target, isBusy, isActive };
-  const second = progress || line(run, trans);
+  const origin = originOf(run) === titleOf(run) ? '' : originOf(run);
+  const said = progress || line(run, trans);
+  const second = [origin, said].filter(Boolean).join(' · ');
   const show = () => void runner.run('show', target);
   return (
     <div className={`jp-GpuRelease-run jp-mod-link jp-mod-${run.state}`}>
@@ -156,7 +159,10 @@ function RunRow(props: IRunRowProps): React.ReactElement {
           label={runHint(trans, run.state)}
           kind={run.state}
         />
-        <span className="jp-GpuRelease-title" title={run.notebook || run.run}>
+        <span
+          className="jp-GpuRelease-title"
+          title={[titleOf(run), originOf(run), run.run].join('\n')}
+        >
           {titleOf(run)}
         </span>
         <span className="jp-GpuRelease-when">

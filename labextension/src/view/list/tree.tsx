@@ -108,6 +108,7 @@ export function Tree<T extends ITreeItem>(
           return (
             <div
               key={item.key}
+              data-gpu-row={item.key}
               role="treeitem"
               aria-label={props.spoken(item)}
               aria-level={item.level}
