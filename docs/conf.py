@@ -7,7 +7,15 @@ sys.path.insert(0, str(Path(__file__).parent / "_ext"))
 
 project = "jupyter_gpu_release"
 author = "The jupyter_gpu_release developers"
-extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx_copybutton", "sphinx_design", "from_code"]
+extensions = [
+    "myst_nb",
+    "sphinx.ext.autodoc",
+    "sphinx.ext.napoleon",
+    "sphinx_copybutton",
+    "sphinx_design",
+    "from_code",
+    "themed_pictures",
+]
 exclude_patterns = ["_build", "_ext"]
 smartquotes = False  # `--gpus` stays what one types
 

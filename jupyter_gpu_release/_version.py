@@ -1,4 +1,3 @@
-"""The version of the package, and the address of its documentation."""
+"""The version of the package."""
 
 __version__ = "0.1.0"
-DOCUMENTATION = "https://docs.jupyter-gpu-release.org"

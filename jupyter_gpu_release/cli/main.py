@@ -52,6 +52,10 @@ def _command(name: str) -> Callable[[argparse.Namespace], int]:
         from .authoring import advise
 
         return advise.run
+    if name == "docs":
+        from .authoring import docs
+
+        return docs.run
     if name == "token":
         from . import tokens
 

@@ -124,6 +124,9 @@ def build() -> tuple[_Parser, dict[str, _Parser]]:
     advise.add_argument("notebook", metavar="NOTEBOOK", help="an .ipynb file; where it was run with times, they count")
     advise.add_argument("--write", metavar="FILE", help="write a copy with the magics above those cells")
     _add_json(advise)
+    add("docs", "show a page of the documentation; without PAGE, which there are").add_argument(
+        "page", nargs="?", metavar="PAGE", help="such as tutorial, user-guide, writing-a-cell"
+    )
     _add_json(add("doctor", "check everything and say what to do about what is wrong"))
     return parser, commands
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import runpy
 import subprocess
 import sys
 import sysconfig
@@ -69,6 +70,35 @@ def test_the_wheel_has_all_that_is_needed_and_nothing_else(wheel: Path) -> None:
     assert {name.split("/")[0].partition("-")[0] for name in found} == {"etc", "share", "jupyter_gpu_release"}
     assert not [name for name in found if {"tests", "test", "node_modules"} & {*Path(name).parts}]
     assert not [name for name in found if name.endswith((".map", ".pyc")) or Path(name).name.startswith("test_")]
+
+
+def test_an_index_accepts_the_wheel_and_no_link_of_its_page_leads_nowhere(wheel: Path) -> None:
+    subprocess.run([sys.executable, "-m", "twine", "check", "--strict", wheel], check=True, timeout=120)
+    archive = zipfile.ZipFile(wheel)
+    (name,) = (name for name in archive.namelist() if name.endswith(".dist-info/METADATA"))
+    fields, _, page = archive.read(name).decode().partition("\n\n")
+    assert "# jupyter_gpu_release" in page
+    assert "Classifier: Framework :: Jupyter :: JupyterLab :: Extensions :: Prebuilt" in fields
+    assert "](" not in page
+    assert "docs/images" not in page
+    describe = runpy.run_path(str(REPOSITORY / "hatch_build.py"))["long_description"]
+    shown = describe((REPOSITORY / "README.md").read_text(), "https://code.example.org/gpu")
+    assert "(https://code.example.org/gpu/blob/HEAD/docs/tutorial.md)" in shown
+    assert 'src="https://code.example.org/gpu/raw/HEAD/docs/images/' in shown
+
+
+def test_the_documentation_comes_with_the_wheel(python: Path, tmp_path: Path) -> None:
+    """Each page that a clone shows is there; pages of links to others are not."""
+
+    def docs(command: list[str | Path], *words: str) -> str:
+        done = subprocess.run([*command, "docs", *words], cwd=tmp_path, capture_output=True, text=True, timeout=60)
+        return done.stdout + done.stderr
+
+    shipped, cloned = [python.with_name("jupyter-gpu")], [sys.executable, "-m", "jupyter_gpu_release.cli"]
+    assert docs(shipped) == docs(cloned)
+    assert "writing-a-cell" in docs(shipped)
+    assert docs(shipped, "tutorial") == (REPOSITORY / "docs" / "tutorial.md").read_text() + "\n"
+    assert "did you mean `jupyter gpu docs tutorial`?" in docs(shipped, "tutoral")
 
 
 def test_a_cell_runs_from_the_wheel_without_load_ext(

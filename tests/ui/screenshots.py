@@ -1,12 +1,14 @@
-"""Pictures of the sidebar for people to look at: ``make screenshots`` (README), ``--all FOLDER`` (every state)."""
+"""Records pictures: ``make screenshots`` those of README and tutorial, ``--all FOLDER`` the sidebar in every state."""
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import math
+import os
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "harness"))
@@ -15,11 +17,21 @@ import gpu_scenes
 from gpu_api import GpuApi
 from lab_bed import Lab, execute, launch, open_lab, running_lab
 from playwright.sync_api import Browser, Page, sync_playwright
+from recording import Recording, write_picture
 from sidebar_bed import show_panel
+from stories import FirstPicture, Tutorial, colleague
+
+from jupyter_gpu_release.client.home import HomePaths, read_secret
+from jupyter_gpu_release.client.rest import GatewayClient
+from jupyter_gpu_release.local_cluster.start import start_embedded, stop_embedded
+from jupyter_gpu_release.protocol.admin import TokenRequest
 
 IMAGES = Path(__file__).parents[2] / "docs" / "images"
 THEMES = {"light": "JupyterLab Light", "dark": "JupyterLab Dark", "contrast": "JupyterLab Dark High Contrast"}
+SHOWN_IN = ("light", "dark")
 WIDTHS_PX = (220, 480)
+PANEL_PX = 320
+VIEWPORT = {"width": 1120, "height": 680}
 _LOOKS = 40
 Scene = Callable[[GpuApi], None]
 
@@ -49,13 +61,14 @@ def picture(browser: Browser, lab: Lab, scene: str, theme: str, target: Path, *,
     api = GpuApi(page)
     SCENES[scene](api)
     open_lab(page, lab)
-    execute(page, "apputils:change-theme", {"theme": THEMES[theme]})
+    _set_theme(page, theme)
     for width in widths:
         show_panel(page, width)
         _fill_sparklines(page, api)
         page.wait_for_timeout(1500)
         page.mouse.move(900, 500)
-        page.locator("#jupyter-gpu-release-panel").screenshot(path=target / f"sidebar-{scene}-{theme}-{width}.png")
+        panel = page.locator("#jupyter-gpu-release-panel")
+        write_picture(panel.screenshot(), target / f"sidebar-{scene}-{theme}-{width}.png")
     page.close()
 
 
@@ -80,20 +93,99 @@ def _fill_sparklines(page: Page, api: GpuApi) -> None:
             page.wait_for_timeout(20)
 
 
+def _set_theme(page: Page, theme: str) -> None:
+    execute(page, "apputils:change-theme", {"theme": THEMES[theme]})
+    page.wait_for_function("name => document.body.dataset.jpThemeName === name", arg=THEMES[theme])
+    page.wait_for_timeout(500)  # the new theme's style sheets
+
+
+def take(page: Page, name: str, target: Path) -> None:
+    """A picture of the whole page in each theme; the light one stays."""
+    page.mouse.move(700, 5)
+    for theme in reversed(SHOWN_IN):
+        _set_theme(page, theme)
+        write_picture(page.screenshot(), target / f"{name}-{theme}.png")
+
+
+@contextlib.contextmanager
+def _page(browser: Browser, lab: Lab, scale: float) -> Iterator[Page]:
+    page = browser.new_page(viewport=VIEWPORT, device_scale_factor=scale)
+    page.set_default_timeout(120_000)
+    open_lab(page, lab)
+    _set_theme(page, "light")
+    yield page
+    page.close()
+
+
+def record_tutorial(browser: Browser, folder: Path, target: Path) -> None:
+    """A picture for each step, from no cluster to none."""
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    home = HomePaths(folder / "gpu")
+    try:
+        with running_lab(folder, environment={"PATH": path}, settings=_SETTINGS) as lab, _page(browser, lab, 1) as page:
+            Tutorial(page, lab.root, lambda step: take(page, f"tutorial-{step}", target)).play(stop=True)
+    finally:
+        stop_embedded(home)
+
+
+#: no message in the corner: it would hide a picture's text
+_SETTINGS = {"notifyAfterS": 3600}
+
+
+def record_first_picture(browser: Browser, folder: Path, target: Path) -> None:
+    """The README's first picture and its animation: one of a team, a cell, the sidebar."""
+    home = HomePaths(folder / "cluster")
+    try:
+        ready = start_embedded(home=home, simulated=4, progress=lambda words: None)
+        url = ready.connection.url
+        with GatewayClient(url, read_secret(Path(ready.connection.token_file))) as gateway:
+            ada, grace = (gateway.create_token(TokenRequest(name, "user", 3600.0)).secret for name in ("ada", "grace"))
+        hers, mine = ({"JUPYTER_GPU_URL": url, "JUPYTER_GPU_TOKEN": token} for token in (grace, ada))
+        with (
+            running_lab(folder, environment=mine, settings=_SETTINGS) as lab,
+            colleague(folder, hers) as asks,
+            _page(browser, lab, 1) as page,
+        ):
+            show_panel(page, PANEL_PX)
+            story = FirstPicture(page, lab, asks)
+            story.prepare()
+            with Recording(page, target / "first-cell.webp"):
+                page.wait_for_timeout(1000)
+                story.train()
+                page.wait_for_timeout(1500)
+                story.look()
+                page.wait_for_timeout(3000)
+            take(page, "first-cell", target)
+    finally:
+        stop_embedded(home)
+
+
 def main() -> None:
     """Take the pictures."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--all", type=Path, help="every scene, theme and width, into this folder")
     parser.add_argument("--scene", action="append", help="with --all: only these")
+    parser.add_argument("--only", choices=("sidebar", "tutorial", "first-cell"), help="not all that documents show")
+    parser.add_argument("--into", type=Path, default=IMAGES, help="the folder (docs/images)")
     asked = parser.parse_args()
-    with tempfile.TemporaryDirectory() as folder, running_lab(Path(folder)) as lab, sync_playwright() as playwright:
+    with sync_playwright() as playwright:
         browser = launch(playwright)
-        target = asked.all or IMAGES
+        target = asked.all or asked.into
         target.mkdir(parents=True, exist_ok=True)
-        for scene in asked.scene or (SCENES if asked.all else ["busy"]):
-            for theme in THEMES if asked.all else ("light", "dark"):
-                picture(browser, lab, scene, theme, target, widths=WIDTHS_PX if asked.all else (320,))
+        if asked.all or asked.only in (None, "sidebar"):
+            _record_sidebar(browser, target, asked)
+        for name, record in (("tutorial", record_tutorial), ("first-cell", record_first_picture)):
+            if not asked.all and asked.only in (None, name):
+                with tempfile.TemporaryDirectory() as folder:
+                    record(browser, Path(folder), target)
         browser.close()
+
+
+def _record_sidebar(browser: Browser, target: Path, asked: argparse.Namespace) -> None:
+    with tempfile.TemporaryDirectory() as folder, running_lab(Path(folder)) as lab:
+        for scene in asked.scene or (SCENES if asked.all else ["busy"]):
+            for theme in THEMES if asked.all else SHOWN_IN:
+                picture(browser, lab, scene, theme, target, widths=WIDTHS_PX if asked.all else (PANEL_PX,))
 
 
 if __name__ == "__main__":

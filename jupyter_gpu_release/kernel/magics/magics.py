@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from IPython.core.magic import Magics, line_cell_magic, line_magic, magics_class, no_var_expand
 
-from ..._version import DOCUMENTATION
 from ...errors import GpuReleaseError
 from ...options.definitions import OPTIONS
 from ..interrupts import hold_interrupts
@@ -212,7 +211,8 @@ def _manual() -> str:
         rows.append(f"  {head:<28} {option.help}")
     return (
         f"{EXAMPLES}\n\nRun the cell (or one line) on the team's GPU cluster; its results come back as ordinary "
-        f"objects.\nDocumentation: {DOCUMENTATION}/writing-a-cell.html\n\nOptions:\n" + "\n".join(rows)
+        "objects.\nDocumentation: `!jupyter gpu docs writing-a-cell` here, without `!` in a terminal.\n\nOptions:\n"
+        + "\n".join(rows)
     )
 
 

@@ -1,0 +1,36 @@
+"""A picture ``…-light.png`` is shown in the light theme, ``…-dark.png`` beside it in the dark one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from docutils import nodes  # type: ignore[import-untyped]
+from sphinx.transforms import SphinxTransform
+
+_LIGHT, _DARK = "-light.png", "-dark.png"
+
+
+class BothThemes(SphinxTransform):
+    """Adds the dark picture to each light one that has one."""
+
+    default_priority = 200  # before Sphinx collects the files of images
+
+    def apply(self, **keywords: Any) -> None:
+        """Called for each page."""
+        page = Path(self.env.doc2path(self.env.docname)).parent
+        for light in list(self.document.findall(nodes.image)):
+            dark_uri = light["uri"].removesuffix(_LIGHT) + _DARK
+            if not light["uri"].endswith(_LIGHT) or not (page / dark_uri).exists():
+                continue
+            dark = light.deepcopy()
+            dark["uri"] = dark_uri
+            light["classes"].append("only-light")
+            dark["classes"].append("only-dark")
+            light.parent.insert(light.parent.index(light) + 1, dark)
+
+
+def setup(app: Any) -> dict[str, bool]:
+    """Called by Sphinx."""
+    app.add_transform(BothThemes)
+    return {"parallel_read_safe": True}

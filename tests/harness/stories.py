@@ -1,0 +1,278 @@
+"""The stories of tutorial and README, played in a real JupyterLab: tests play them, `make screenshots` records them.
+
+The cells are those that the documents show.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+
+from lab_bed import Lab, execute
+from playwright.sync_api import Locator, Page, expect
+from sidebar_bed import row, write_notebook
+
+REPOSITORY = Path(__file__).parents[2]
+TUTORIAL, README = REPOSITORY / "docs" / "tutorial.md", REPOSITORY / "README.md"
+#: a cluster that starts and libraries that are imported for the first time, on a machine with other work to do
+_LONG_MS = 180_000
+Camera = Callable[[str], None]
+
+_BEFORE_TRAINING = """\
+import matplotlib.pyplot as plt
+import torch
+from sklearn.datasets import load_digits
+from sklearn.model_selection import train_test_split
+from torch import nn
+from tqdm import tqdm
+
+digits = load_digits()
+X_train, X_test, y_train, y_test = train_test_split(
+    torch.tensor(digits.data / 16, dtype=torch.float32), torch.tensor(digits.target), random_state=0)
+torch.manual_seed(0)
+model = nn.Sequential(nn.Linear(64, 128), nn.ReLU(), nn.Linear(128, 10))
+optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
+history = []
+
+def train_one_epoch(model, optimizer, X, y):
+    device = next(model.parameters()).device
+    total = 0.0
+    for batch in torch.randperm(len(X)).split(128):
+        loss = nn.functional.cross_entropy(model(X[batch].to(device)), y[batch].to(device))
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        total += loss.item() * len(batch)
+    return total / len(X)"""
+_AFTER_TRAINING = """\
+predicted = model(X_test).argmax(1)
+right = (predicted == y_test).float().mean()
+plt.figure(figsize=(6, 1.8))
+plt.plot(history)
+plt.title(f"{right:.1%} of the test digits are right", fontsize=10);"""
+#: of another user, on another computer: asks for all GPUs when the first file is there, holds them until the second is
+_COLLEAGUE = """\
+import sys, time
+from pathlib import Path
+from jupyter_gpu_release import launch
+
+def sweep(end):
+    while not Path(end).exists():
+        time.sleep(0.05)
+
+if __name__ == "__main__":
+    asks, ends = sys.argv[1:]
+    while not Path(asks).exists():
+        time.sleep(0.05)
+    launch(sweep, ends, gpus=4, name="sweep").result()
+"""
+
+
+def code_blocks(document: Path) -> list[str]:
+    """The contents of its fences, in order."""
+    return re.findall(r"^```(?:python)?\n(.*?)\n```$", document.read_text(), re.DOTALL | re.MULTILINE)
+
+
+def tutorial_cells() -> dict[int, str]:
+    """The cells of the tutorial that its reader writes, by the number of their step."""
+    steps = re.split(r"^## (\d)\. ", TUTORIAL.read_text(), flags=re.MULTILINE)
+    fence = re.compile(r"^```(?:python)?\n(.*?)\n```$", re.DOTALL | re.MULTILINE)
+    found = {int(number): fence.search(text) for number, text in zip(steps[1::2], steps[2::2], strict=True)}
+    return {number: block[1] for number, block in found.items() if block is not None and number > 3}
+
+
+class Tutorial:
+    """Its steps, one method each; after each the camera is told the step's name."""
+
+    def __init__(self, page: Page, root: Path, camera: Camera) -> None:
+        """``root``: the folder that JupyterLab shows. ``camera`` takes a picture, or none."""
+        self._page, self._root, self._camera = page, root, camera
+        self._notebook = page.locator(".jp-NotebookPanel:not(.lm-mod-hidden)")
+        self._cells = tutorial_cells()
+
+    def play(self, *, stop: bool) -> None:
+        """All steps; ``stop``: the last one too, which ends the cluster."""
+        self.open_notebook()
+        self.load_digits()
+        self.train()
+        self.use_results()
+        self.see_status()
+        self.train_in_background()
+        self.fail()
+        if stop:
+            self.stop_cluster()
+
+    def open_notebook(self) -> None:
+        """As `make lab` does."""
+        (self._root / "my-digits.ipynb").write_bytes((REPOSITORY / "examples" / "digits.ipynb").read_bytes())
+        _open(self._page, "my-digits.ipynb")
+        self._camera("1-notebook")
+
+    def load_digits(self) -> None:
+        """The first cell: an ordinary one."""
+        self._run_given("%load_ext")
+        expect(self._outputs("%load_ext")).to_contain_text("digits to learn from", timeout=_LONG_MS)
+        self._show(self._given("%load_ext"), "end")
+        self._camera("2-first-cell")
+
+    def train(self) -> None:
+        """The first GPU cell, while it runs and when it has ended."""
+        execute(self._page, "jupyter-gpu-release:open")
+        self._run_given("class DigitNet")
+        output = self._outputs("class DigitNet")
+        expect(output).to_contain_text("after the last statement", timeout=_LONG_MS)
+        expect(output.locator("img")).to_be_visible()
+        self._show(output.locator(".jp-OutputArea-child").last, "end")
+        self._camera("3-gpu-cell")
+
+    def use_results(self) -> None:
+        """A plain cell reads what came back."""
+        output = self._add(self._cells[4])
+        expect(output).to_contain_text("0.", timeout=_LONG_MS)
+        self._show(output, "end")
+        self._camera("4-results")
+
+    def see_status(self) -> None:
+        """Nobody holds a GPU."""
+        output = self._add(self._cells[5])
+        expect(output).to_contain_text("free", timeout=_LONG_MS)
+        expect(self._page.locator(".jp-GpuRelease-tile").first).to_have_text("4free", timeout=_LONG_MS)
+        self._show(output, "end")
+        self._camera("5-status")
+
+    def train_in_background(self) -> None:
+        """The cell returns at once; its receipt comes later."""
+        output = self._add(self._cells[6])
+        expect(row(self._page, "My runs", "my-digits")).to_be_visible()
+        self._show(output, "end")
+        self._camera("6-background")
+        expect(output).to_contain_text("after the last statement", timeout=_LONG_MS)
+
+    def fail(self) -> None:
+        """The user's own error; the GPU is free and the name came back."""
+        output = self._add(self._cells[7])
+        expect(output).to_contain_text("IndexError", timeout=_LONG_MS)
+        expect(output).to_contain_text("kept (list")
+        self._show(output, "end")
+        self._camera("7-error")
+
+    def stop_cluster(self) -> None:
+        """The sidebar says that there is none any more, and offers to start one."""
+        output = self._add(self._cells[8])
+        expect(output).to_contain_text("Stopped the cluster", timeout=_LONG_MS)
+        start = self._page.locator("#jupyter-gpu-release-panel").get_by_role("button", name="Start")
+        expect(start).to_be_visible(timeout=_LONG_MS)
+        self._show(output, "end")
+        self._camera("8-stopped")
+
+    def _given(self, text: str) -> Locator:
+        return self._notebook.locator(".jp-CodeCell").filter(has_text=text).first
+
+    def _outputs(self, text: str) -> Locator:
+        return self._given(text).locator(".jp-OutputArea").first
+
+    def _run_given(self, text: str) -> None:
+        cell = self._given(text)
+        cell.scroll_into_view_if_needed()
+        cell.locator(".jp-InputPrompt").first.click()
+        execute(self._page, "notebook:run-cell-and-select-next")
+
+    def _add(self, code: str) -> Locator:
+        """Write a cell below the selected one, run it, and select it; returns its output."""
+        execute(self._page, "notebook:enter-command-mode")
+        return add_cell(self._page, code)
+
+    def _show(self, part: Locator, edge: str) -> None:
+        part.evaluate("(node, edge) => node.scrollIntoView({block: edge})", edge)
+
+
+def add_cell(page: Page, code: str) -> Locator:
+    """Append a cell with this code and run it; returns its output."""
+    page.evaluate(
+        "code => { const panel = window.jupyterapp.shell.currentWidget, model = panel.context.model.sharedModel;"
+        " const at = panel.content.activeCellIndex + 1;"
+        " model.insertCell(at, {cell_type: 'code', source: code}); panel.content.activeCellIndex = at; }",
+        code,
+    )
+    cell = page.locator(".jp-NotebookPanel:not(.lm-mod-hidden) .jp-Cell.jp-mod-active")
+    expect(cell).to_contain_text(code.splitlines()[-1])
+    execute(page, "notebook:run-cell")
+    return cell.locator(".jp-OutputArea").first
+
+
+def _open(page: Page, path: str) -> None:
+    """Show a notebook alone, and start its kernel."""
+    execute(page, "docmanager:open", {"path": path})
+    page.wait_for_function(
+        "path => window.jupyterapp.shell.currentWidget?.context?.path === path"
+        " && window.jupyterapp.shell.currentWidget.sessionContext.session?.kernel?.status === 'idle'",
+        arg=path, timeout=_LONG_MS,
+    )  # fmt: skip
+    page.evaluate(
+        "() => [...window.jupyterapp.shell.widgets('main')]"
+        ".filter(shown => shown !== window.jupyterapp.shell.currentWidget).forEach(shown => shown.dispose())"
+    )
+
+
+@contextlib.contextmanager
+def colleague(folder: Path, environment: Mapping[str, str]) -> Iterator[Path]:
+    """A script of somebody else that asks for all GPUs when the file is made that this yields; ends with the block."""
+    script, asks, ends = (folder / name for name in ("sweep.py", "asks", "ends"))
+    script.write_text(_COLLEAGUE)
+    command = [sys.executable, str(script), str(asks), str(ends)]
+    with (folder / "sweep.log").open("wb") as log:
+        process = subprocess.Popen(command, env={**os.environ, **environment}, stdout=log, stderr=log)
+    try:
+        yield asks
+    finally:
+        asks.touch()
+        ends.touch()
+        try:
+            process.wait(60)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+
+class FirstPicture:
+    """The cell of the README beside the sidebar: a colleague waits while it trains, and then has the GPUs."""
+
+    def __init__(self, page: Page, lab: Lab, asks: Path) -> None:
+        """``asks``: see `colleague`."""
+        self._page, self._root, self._asks = page, lab.root, asks
+        self._training = code_blocks(README)[0]
+        self._cells = page.locator(".jp-NotebookPanel:not(.lm-mod-hidden) .jp-Cell")
+
+    def prepare(self) -> None:
+        """The notebook with what the cell reads, its GPU cell in sight."""
+        write_notebook(self._root / "digits.ipynb", _BEFORE_TRAINING, self._training, _AFTER_TRAINING)
+        _open(self._page, "digits.ipynb")
+        self._select(0)
+        execute(self._page, "notebook:run-cell-and-select-next")
+        expect(self._cells.first.locator(".jp-InputPrompt").first).to_contain_text("1", timeout=_LONG_MS)
+        self._cells.nth(1).evaluate("node => node.scrollIntoView({block: 'start'})")
+
+    def train(self) -> None:
+        """From the click to the receipt."""
+        self._select(1)
+        execute(self._page, "notebook:run-cell")
+        output = self._cells.nth(1).locator(".jp-OutputArea").first
+        expect(output).to_contain_text("| 1", timeout=_LONG_MS)  # the bar counts
+        self._asks.touch()
+        expect(output).to_contain_text("after the last statement", timeout=_LONG_MS)
+
+    def look(self) -> None:
+        """A plain cell with what came back, while the colleague has all GPUs."""
+        expect(self._page.locator(".jp-GpuRelease-tile").first).to_have_text("0free", timeout=_LONG_MS)
+        self._select(2)
+        execute(self._page, "notebook:run-cell")
+        expect(self._cells.nth(2).locator(".jp-OutputArea img")).to_be_visible(timeout=_LONG_MS)
+        self._cells.nth(1).evaluate("node => node.scrollIntoView({block: 'start'})")
+
+    def _select(self, index: int) -> None:
+        self._cells.nth(index).locator(".jp-InputPrompt").first.click()
