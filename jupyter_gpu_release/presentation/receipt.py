@@ -13,6 +13,7 @@ from ..units import format_bytes, format_seconds
 from .verdict import judge
 from .wording import describe_wait, kept_words, run_word
 
+_BOLD_RED, _PLAIN = "\x1b[1;31m", "\x1b[0m"
 _CODE = re.compile(r"`([^`\n]+)`")
 _SHOWN_NAMES = 8
 _SHOWN_FILES = 6
@@ -53,6 +54,16 @@ class Receipt:
         """Plain text, one line and one more for each warning and note."""
         lines = [f"{self.sign} {' · '.join(self.parts)}"]
         lines += [f"  ⚠ {warning}" for warning in self.warnings]
+        lines += [f"  · {note}" for note in self.notes]
+        return "\n".join(lines)
+
+    @property
+    def below_traceback(self) -> str:
+        """The same for the end of a traceback, where only colour tells it from the frames above."""
+        word, *others = self.parts
+        rest = "".join(f" · {part}" for part in others)
+        lines = [f"{self.sign} {_BOLD_RED}{word}{_PLAIN}{rest}"]
+        lines += [f"  {_BOLD_RED}⚠ {warning}{_PLAIN}" for warning in self.warnings]
         lines += [f"  · {note}" for note in self.notes]
         return "\n".join(lines)
 

@@ -39,7 +39,9 @@ def test_an_error_is_the_users_own(
     assert outputs.reply["status"] == "error"
     assert outputs.reply["ename"] == "ZeroDivisionError"
     assert outputs.kinds == ["error"]
-    assert outputs.traceback.startswith("-----\nCell In[1], line 2: no\n✗ failed: ZeroDivisionError · 1 simulated GPU")
+    assert outputs.traceback.startswith(
+        "-----\nCell In[1], line 2: no\n✗ \x1b[1;31mfailed: ZeroDivisionError\x1b[0m · 1 simulated GPU"
+    )
     assert "training.py" not in outputs.traceback
     assert kernel.value("history") == "[1, 2]"
     caught = kernel.run(
@@ -210,4 +212,7 @@ def test_killed_for_memory_is_said(kernel: Kernel, gateway: FakeGateway):
 
     outputs = kernel.run("%%gpu_train --name memory\n1")
     assert outputs.error["ename"] == "RunFailedError"
-    assert "used 9 of 8 GiB\n  → ask for more --memory\n✗ failed: ended for its memory" in outputs.traceback
+    assert (
+        "used 9 of 8 GiB\n  → ask for more --memory\n✗ \x1b[1;31mfailed: ended for its memory\x1b[0m"
+        in outputs.traceback
+    )

@@ -85,7 +85,7 @@ class ResultBinder:
         receipt = make_receipt(view, came_back=came_back, notes=notes)
         failure = None
         if has_failed:
-            failure = failure_of(view, interrupts, "\n".join(filter(None, (self._hint(view), receipt.text))))
+            failure = failure_of(view, interrupts, "\n".join(filter(None, (self._hint(view), self._below(receipt)))))
         failed = names.pop_failed_frames()  # of the first rank
         if failure is not None and view.outcome is not None and view.outcome.failed_rank:
             failed = frames_of(view.outcome, view.outcome.failed_rank, names.realm)
@@ -95,8 +95,13 @@ class ResultBinder:
             self._notebook.last_failure = FailedCell(view.run, failure, remains)
         if failure is None and trouble is not None:
             receipt = replace(receipt, sign="✗", parts=("the names are not bound", *receipt.parts))
-            failure = without_traceback(trouble, receipt.text)
+            failure = without_traceback(trouble, self._below(receipt))
         return BoundRun(receipt, failure, values)
+
+    def _below(self, receipt: Receipt) -> str:
+        """The receipt's lines under a traceback: in colour in a notebook, where frames fill the page."""
+        in_notebook = getattr(self._notebook.shell, "kernel", None) is not None
+        return receipt.below_traceback if in_notebook else receipt.text
 
     def _unsent(self, view: RunView) -> list[str]:
         """The name that the cell did not find, if the notebook has it."""

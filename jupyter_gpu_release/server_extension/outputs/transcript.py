@@ -64,7 +64,7 @@ class Transcript:
         notes = [_NOTE.format(run=view.run)] if view.outcome is not None and view.outcome.results else []
         receipt = make_receipt(view, notes=notes)
         went_well = view.outcome is None and view.state == RunState.SUCCEEDED.word
-        failure = None if went_well else failure_of(_without_objects(view), 0, receipt.text)
+        failure = None if went_well else failure_of(_without_objects(view), 0, receipt.below_traceback)
         self._display.end(receipt, failed=failure is not None)
         if failure is not None:
             error = view.outcome.error if view.outcome is not None else None
