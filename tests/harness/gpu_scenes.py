@@ -11,7 +11,7 @@ from gpu_api import GIB, Document, GpuApi, active, gpu, node, page, run, status,
 def busy_day(api: GpuApi) -> None:
     """Two nodes with every state of a GPU, a queue, and my runs in every state."""
     mine = run(0, "running", held_s=128.0, name="ResNet, 40 epochs")
-    second_place = "2nd in the queue, behind 1 other run"
+    second_place = "2nd in the queue: what is free is kept for lin's run ahead of it, which would start later"
     queued = run(1, "queued", position=2, reason=second_place, gpus=2, notebook="/home/ada/llm.ipynb")
     done = run(
         2, results=[{"name": "model", "type": "DigitNet", "bytes": 431_000}, {"name": "history", "type": "list"}],
@@ -35,7 +35,7 @@ def busy_day(api: GpuApi) -> None:
     queue = [
         waiting(1, "lin", gpus=4, reason="next in the queue: needs 4 GPUs, 2 of 8 are free", start_estimate_s=720.0),
         waiting(2, "ada", run=queued["run"], reason=second_place, start_estimate_s=1500.0),
-        waiting(3, "grace", reason="3rd in the queue, behind 2 other runs"),
+        waiting(3, "grace", reason=second_place.replace("2nd", "3rd")),
     ]
     live = [active(mine, progress="Epoch 17/40  loss 0.213  acc 0.941"), active(queued), other]
     hours = {"held_s": 8100.0, "used_s": 7560.0, "saved_s": 39_600.0, "others_s": 25_200.0}
