@@ -40,6 +40,8 @@ class ResourceAsk(msgspec.Struct, frozen=True, omit_defaults=True):
         Processes that run the cell; a divisor of ``gpus``.
     nodes : int, default 1
         The ranks are spread evenly over so many nodes; a divisor of ``ranks``.
+    any_nodes : bool, default False
+        The ranks are spread over whatever nodes have room, also unevenly; ``nodes`` is 1 then.
     ps : int, default 0
         Parameter servers: processes without a GPU beside the ranks.
     evaluator : bool, default False
@@ -59,6 +61,7 @@ class ResourceAsk(msgspec.Struct, frozen=True, omit_defaults=True):
     gpus: Count = 1
     ranks: Several = 1
     nodes: Several = 1
+    any_nodes: bool = False
     ps: Few = 0
     evaluator: bool = False
     cpus: Cores | None = None

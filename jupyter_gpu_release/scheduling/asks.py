@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from ..protocol.runs import ResourceAsk
 from .decisions import Slot
@@ -21,19 +21,22 @@ def to_run(
     campaign: str = "",
     limit_s: float | None = None,
 ) -> Run:
-    """A waiting run. What it has on one node is one rank of the policy's: it is all there or not at all."""
+    """A waiting run. What it has on one node is one rank of the policy's: it is all there or not at all. Where it may
+    be spread unevenly, each of its own ranks is one.
+    """
+    parts = _parts(ask)
     return Run(
         run=run,
         queue=queue,
-        ranks=(Rank(),) * ask.nodes,
-        gpus_per_rank=ask.gpus * GPU // ask.nodes,
-        min_ranks=ask.nodes,
+        ranks=(Rank(),) * parts,
+        gpus_per_rank=ask.gpus * GPU // parts,
+        min_ranks=parts,
         priority=priority,
         user=user,
         submitted_at=submitted_at,
         campaign=campaign,
         limit_s=limit_s,
-        nodes=ask.nodes,
+        nodes="any" if ask.any_nodes else ask.nodes,
         needs=needs(ask),
         cpus_per_rank=cpus_needed(ask),
     )
@@ -51,8 +54,19 @@ def needs(ask: ResourceAsk) -> Needs:
 
 
 def cpus_needed(ask: ResourceAsk) -> int:
-    """CPUs that ``ask`` takes on each of its nodes: only a run without GPUs reserves them, one a process at least."""
-    return 0 if ask.gpus else max(ask.ranks // ask.nodes, math.ceil(ask.cpus or 1))
+    """CPUs of each part of an ask: only a run without GPUs reserves them, one a process at least."""
+    return 0 if ask.gpus else max(ask.ranks // _parts(ask), math.ceil(ask.cpus or 1))
+
+
+def ranks_on(ask: ResourceAsk, slot: Slot) -> int:
+    """Processes of a run on a slot of its lease."""
+    if not ask.any_nodes:
+        return ask.ranks // ask.nodes
+    return slot.gpus * ask.ranks // ask.gpus if ask.gpus else slot.cpus // cpus_needed(ask)
+
+
+def _parts(ask: ResourceAsk) -> int:
+    return ask.ranks if ask.any_nodes else ask.nodes
 
 
 def slots(run: Run, ranks: Iterable[tuple[int, str]]) -> tuple[Slot, ...]:
@@ -63,6 +77,10 @@ def slots(run: Run, ranks: Iterable[tuple[int, str]]) -> tuple[Slot, ...]:
     return tuple(Slot(node, many * run.gpus_per_rank // GPU, many * run.cpus_per_rank) for node, many in count.items())
 
 
-def shape(run: Run) -> tuple[object, ...]:
-    """GPUs and how they are spread, whatever properties the nodes must have."""
-    return len(run.ranks), run.gpus_per_rank, run.cpus_per_rank > 0, run.nodes
+def is_shaped_like(run: Run, lease: Sequence[Slot]) -> bool:
+    """Tell if slots are what a run asks for, whatever properties the nodes must have."""
+    parts = [slot.gpus * GPU for slot in lease]
+    if run.nodes == "any":
+        return 0 < sum(parts) == run.gpus and not any(gpus % run.gpus_per_rank for gpus in parts)
+    cpus = run.cpus_per_rank > 0
+    return parts == [run.gpus_per_rank] * len(run.ranks) and all((slot.cpus > 0) == cpus for slot in lease)

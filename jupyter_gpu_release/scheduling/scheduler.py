@@ -92,7 +92,7 @@ class Scheduler:
             self._leave(lease)
 
     def _enter(self, held: HeldLease, key: str) -> None:
-        nodes = [node for node in _places(held) if node in self.state.nodes.by_name]
+        nodes = [node for node in _places(held, held.run) if node in self.state.nodes.by_name]
         if nodes:
             state = RankState.YIELDING if held.is_coming else RankState.RUNNING
             ranks = tuple(Rank(state, node) for node in nodes)
@@ -170,7 +170,7 @@ class Scheduler:
                 found.grants.append(Grant(job.run.run, lease.slots, lease.lease))
                 taken[lease.lease] = lease
                 self._give(lease, -1)
-                for index, node in enumerate(_places(lease)):
+                for index, node in enumerate(_places(lease, job.run)):
                     self.state.place(job, index, node, RankState.GRANTED)
 
     def _do_others_wait(self, session: str) -> bool:
@@ -252,7 +252,7 @@ class Scheduler:
         return sum(slot.gpus * GPU for slot in slots_kept if nodes.group(slot.node) in groups)
 
 
-def _places(lease: HeldLease) -> list[str]:
+def _places(lease: HeldLease, run: Run) -> list[str]:
     """The node of each rank."""
-    each = lease.run.gpus_per_rank
+    each = run.gpus_per_rank
     return [slot.node for slot in lease.slots for _ in range(slot.gpus * GPU // each if each else 1)]

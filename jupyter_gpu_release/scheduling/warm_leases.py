@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from .asks import shape
+from .asks import is_shaped_like
 from .decisions import Release, Slot
 from .nodes import Group, Nodes
 from .placement import find_places, suits
@@ -62,7 +62,7 @@ Warm = Sequence[tuple[HeldLease, KeepTerms]]
 
 def fits(run: Run, lease: HeldLease, nodes: Nodes) -> bool:
     """Tell if a run can have the lease as it is: the same number of GPUs, spread the same way, on nodes that suit."""
-    return shape(run) == shape(lease.run) and all(_is_there(run, slot.node, nodes) for slot in lease.slots)
+    return is_shaped_like(run, lease.slots) and all(_is_there(run, slot.node, nodes) for slot in lease.slots)
 
 
 def _is_there(run: Run, name: str, nodes: Nodes) -> bool:

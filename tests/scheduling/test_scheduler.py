@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from jupyter_gpu_release.protocol.runs import ResourceAsk
-from jupyter_gpu_release.scheduling.asks import to_run
+from jupyter_gpu_release.scheduling.asks import ranks_on, to_run
 from jupyter_gpu_release.scheduling.decisions import Expire, Grant, NeverFits, Promise, Slot
 from jupyter_gpu_release.scheduling.placement import suits
 from jupyter_gpu_release.scheduling.queues.tree import Policy, Queue
@@ -96,6 +96,22 @@ def test_a_cell_is_not_torn_over_nodes_and_a_gang_has_the_same_on_each() -> None
     cluster = Cluster((A, B))
     cluster.ask("r1", 4, nodes=2, ranks=4)
     assert cluster.decide().grants == [Grant("r1", (Slot("b", 2), Slot("a", 2)))]
+
+
+def test_a_gang_on_any_nodes_is_placed_whole_also_unevenly() -> None:
+    cluster = Cluster((replace(A, name="c"), A), {"a": 1})
+    run = cluster.ask("r1", 7, ranks=7, any_nodes=True)
+    [grant] = cluster.decide().grants
+    assert sorted((slot.node, slot.gpus) for slot in grant.placement) == [("a", 3), ("c", 4)]
+    ask = ResourceAsk(gpus=7, ranks=7, any_nodes=True)
+    assert [ranks_on(ask, slot) for slot in grant.placement] == [slot.gpus for slot in grant.placement]
+    cluster.scheduler.remove("r1")
+    cluster.scheduler.hold(HeldLease("l1", run, grant.placement))
+    cluster.ask("r2", 1)
+    assert cluster.words() == {"r2": "next in the queue: needs 1 GPU, 0 of 8 are free"}
+    cluster = Cluster(taken={"a": 1})
+    cluster.ask("r1", 4, ranks=4, any_nodes=True)
+    assert cluster.words() == {"r1": "next in the queue: needs 4 × 1 GPU together, 3 of 4 are free"}
 
 
 def test_nodes_in_use_are_filled_first() -> None:

@@ -97,6 +97,8 @@ CASES = [
     Case("a detached run, auto", (kept("w1", auto=True),), (anns("r1", session="k3", detached=True),), {"r1": "w1"}),
     Case("a detached run of the kernel itself", (kept("w1"),), (anns("r1", 2, detached=True),), {"r1": None}, {"w1"},
          free=1),
+    Case("own gang on any nodes", (kept("w1", 4),), (anns("r1", 4, ask={"ranks": 4, "any_nodes": True}),),
+         {"r1": "w1"}),
     Case("another user waits", (kept("w1"),), (run("r1"),), {"r1": None}),
     Case("another user waits: auto", (kept("w1", auto=True),), (run("r1"),), {"r1": "w1"}),
     Case("auto is for who came first", (kept("w1", auto=True),), (run("r1"), anns("r2")), {"r1": "w1", "r2": None}),

@@ -10,6 +10,7 @@ import secrets
 from ...errors import ClusterError, OptionError
 from ...protocol.node import GangOrder, JoinOrder, Member, StartOrder
 from ...protocol.runs import ResourceAsk, RunRequest
+from ...scheduling.asks import ranks_on
 from ..cluster.agent_client import START_S, AgentCall
 from ..cluster.lease import Lease
 from ..cluster.nodes import NodeTable
@@ -30,6 +31,8 @@ def check_gang(ask: ResourceAsk) -> None:
         raise OptionError(
             f"{ask.gpus} GPUs cannot be shared evenly by {ask.ranks} ranks", hint="make --gpus a multiple of --ranks"
         )
+    if ask.any_nodes and ask.nodes > 1:
+        raise OptionError(f"asks for {ask.nodes} nodes and for any", hint="write either --nodes any or a number")
     if ask.ranks % ask.nodes:
         raise OptionError(
             f"{ask.ranks} ranks cannot be spread evenly over {ask.nodes} nodes",
@@ -41,7 +44,7 @@ def gang_order(request: RunRequest, lease: Lease, nodes: NodeTable) -> GangOrder
     """The facts that the leader needs about the other nodes and processes."""
     ask = request.ask
     hosts = {slot.node: found.host for slot in lease.slots if (found := nodes.find(slot.node)) is not None}
-    members = [Member(slot.node, hosts.get(slot.node, slot.node[:8]), ask.ranks // ask.nodes) for slot in lease.slots]
+    members = [Member(slot.node, hosts.get(slot.node, slot.node[:8]), ranks_on(ask, slot)) for slot in lease.slots]
     return GangOrder(
         members=members[1:], secret=secrets.token_hex(_SECRET_BYTES) if members[1:] else "", ps=ask.ps,
         evaluator=ask.evaluator, rank_timeout_s=request.rank_timeout_s, is_gang=request.is_gang or ask.ranks > 1,
@@ -54,7 +57,7 @@ def start_order(record: RunRecord, lease: Lease, nodes: NodeTable, folder: str) 
     return StartOrder(
         run=record.run, payload=request.payload, folder=folder, gpus=first.gpus,
         gpu_ids=lease.ids_on(first.node) if lease.gpu_ids else None, simulated=record.view.simulated,
-        ranks=request.ask.ranks // request.ask.nodes, memory_bytes=request.ask.memory_bytes or 0,
+        ranks=ranks_on(request.ask, first), memory_bytes=request.ask.memory_bytes or 0,
         cpus=request.ask.cpus, timeout_s=request.timeout_s, grace_s=request.grace_s, fresh=request.fresh,
         gang=gang_order(request, lease, nodes),
     )  # fmt: skip

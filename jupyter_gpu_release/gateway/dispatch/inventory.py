@@ -5,6 +5,7 @@ It compares before each pass instead of being told of each change, so no change 
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, replace
@@ -192,10 +193,12 @@ class Inventory:
 
     def _holder(self, lease: Lease, record: RunRecord | None) -> Run:
         """The run that holds a lease, or that it is kept after."""
-        kept, first = lease.kept, lease.slots[0]
+        kept, gpus = lease.kept, [slot.gpus for slot in lease.slots]
+        each = math.gcd(*gpus)
+        count = sum(gpus) // each if each else len(gpus)
         run = Run(
-            run=lease.run, queue="", ranks=(Rank(),) * len(lease.slots), gpus_per_rank=first.gpus * GPU,
-            min_ranks=len(lease.slots), nodes=len(lease.slots), cpus_per_rank=first.cpus, started_at=time.time(),
+            run=lease.run, queue="", ranks=(Rank(),) * count, gpus_per_rank=each * GPU, min_ranks=count,
+            cpus_per_rank=lease.slots[0].cpus, started_at=time.time(),
         )  # fmt: skip
         if kept is not None:
             queue = self._queue(kept.queue, kept.user)

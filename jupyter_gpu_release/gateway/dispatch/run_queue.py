@@ -193,9 +193,10 @@ class RunQueue:
         """Hand a lease whose run is over to the next run, if that is to have exactly its slots; False: nobody is."""
         if not (self._open and self._waiting):
             return False
-        handed: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+        loop = asyncio.get_running_loop()
+        handed: asyncio.Future[bool] = loop.create_future()
         self._offered[lease.name] = (lease, handed)
-        self.serve()
+        loop.call_soon(self.serve)  # should that fail, it is the loop's to log, and the lease is given back
         return await handed
 
     def leaves(self, lease: Lease) -> bool:
