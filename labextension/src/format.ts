@@ -114,3 +114,8 @@ export function baseName(path: string): string {
 export function formatEstimate(seconds: number): string {
   return `~ ${formatAge(seconds)}`;
 }
+
+/** A sentence of the gateway's without the backticks around code. */
+export function withoutBackticks(text: string): string {
+  return text.replace(/`([^`]*)`/g, '$1');
+}

@@ -45,7 +45,7 @@ describe('events', () => {
 
 describe('refusals', () => {
   it('say what the server says, whoever wrote it', () => {
-    const ours = '{"error": {"message": "not yours", "mend": "ask bob"}}';
+    const ours = '{"error": {"message": "not yours", "mend": "ask `bob`"}}';
     expect(refusal(403, ours)).toMatchObject({
       status: 403,
       message: 'not yours',

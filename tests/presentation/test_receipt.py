@@ -65,6 +65,14 @@ def test_failed_run_says_what_was_salvaged():
     assert receipt.notes == ("x is late", "api_key was held back")
 
 
+def test_under_a_traceback_the_receipt_stands_out():
+    outcome = Outcome(status="error", error=ErrorInfo("ValueError", "no"), gpu_use=GpuUse(left_bytes=1 << 30))
+    receipt = make_receipt(view(outcome, state="failed", simulated=False))
+    lines = receipt.below_traceback.splitlines()
+    assert lines[0].startswith("✗ \x1b[1;31mfailed: ValueError\x1b[0m · 1 GPU")
+    assert lines[1].startswith("  \x1b[1;31m⚠ 1 GiB of GPU memory did NOT come back")
+
+
 def test_other_ends():
     for status, head in (
         ("interrupted", "■ cancelled: interrupted"),

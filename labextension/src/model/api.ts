@@ -1,5 +1,6 @@
 import { URLExt } from '@jupyterlab/coreutils';
 import { ServerConnection } from '@jupyterlab/services';
+import { withoutBackticks } from '../format';
 import type {
   ICellRun,
   IKernelsDocument,
@@ -150,5 +151,6 @@ export function refusal(status: number, text: string): ApiError {
     // a proxy's HTML page
   }
   const message = body.error?.message ?? body.message ?? `HTTP ${status}`;
-  return new ApiError(status, message, body.error?.mend ?? '');
+  const mend = withoutBackticks(body.error?.mend ?? '');
+  return new ApiError(status, withoutBackticks(message), mend);
 }

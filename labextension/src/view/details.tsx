@@ -3,6 +3,7 @@ import type { ActionRunner, ITarget } from '../model/actions';
 import type { IFeedback } from '../model/model';
 import { Action } from '../model/permissions';
 import type { TranslationBundle } from '@jupyterlab/translation';
+import { withoutBackticks } from '../format';
 import { actionLabel } from '../labels';
 import { attachIcon, extendIcon, pinIcon, releaseIcon } from '../icons';
 import { launchIcon, LabIcon, stopIcon } from '@jupyterlab/ui-components';
@@ -74,7 +75,7 @@ export function Facts(
       {props.facts.map(([name, value], index) => (
         <div key={index} className="jp-GpuRelease-fact">
           <span>{name}</span>
-          <span title={value}>{value}</span>
+          <span title={withoutBackticks(value)}>{withoutBackticks(value)}</span>
         </div>
       ))}
       {props.actions.length > 0 && (
