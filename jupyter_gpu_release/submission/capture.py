@@ -11,7 +11,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from ..analysis.cell_facts import CellFacts, is_last_output, is_machinery
+from ..analysis.cell_facts import CellFacts, is_machinery
 from ..analysis.dataflow import JOINS_GROUP
 from ..analysis.device_choices import DeviceLedger
 from ..errors import CannotSendError, OptionError
@@ -270,7 +270,7 @@ class InputCapture:
             unsent={
                 name: self._names[name]
                 for name in facts.deleted - dump.sizes.keys() - set(choice.skip)
-                if name in self._names and not is_machinery(name) and not is_last_output(name)
+                if name in self._names and not is_machinery(name)
             },
             memo=dump.memo,
         )

@@ -253,7 +253,7 @@ class RankValues:
                 *(
                     name
                     for name in dict.fromkeys([*self._before, *self._unbound])
-                    if name not in self._namespace and not _is_hidden(name)
+                    if name not in self._namespace and not is_machinery(name)
                 ),
                 *deleted,
             ],

@@ -94,6 +94,10 @@ def test_last_output_is_sent_and_returns_where_the_cell_binds_it(nb: Notebook) -
     assert (nb.ns["y"], nb.ns["_"], nb.ns["_1"]) == (42, 41, 5)
     nb.ok("for _ in range(3): pass")
     assert nb.ns["_"] == 2
+    nb.ok("x = 1")
+    assert nb.ns["_"] == 2
+    nb.ok("del _, _1")
+    assert not {"_", "_1"} & nb.ns.keys()
 
 
 # ----------------------------------------------------------------------------- functions and globals
