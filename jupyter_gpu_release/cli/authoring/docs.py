@@ -12,6 +12,8 @@ from ...errors import OptionError
 _PACKAGE = Path(__file__).parents[2]
 #: in a wheel within the package, in a clone beside it
 _FOLDERS = (_PACKAGE / "docs", _PACKAGE.parent / "docs")
+#: contents of the site, which lead to the others, and what Sphinx reads out of the code
+_FOR_THE_SITE = ("api", "guides", "index", "inside", "learn")
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -27,7 +29,7 @@ def run(arguments: argparse.Namespace) -> int:
 def _pages() -> dict[str, Path]:
     folder = next((folder for folder in _FOLDERS if folder.is_dir()), None)
     files = sorted(folder.glob("*.md")) if folder else []
-    return {file.stem: file for file in files if "{toctree}" not in file.read_text(encoding="utf-8")}
+    return {file.stem: file for file in files if file.stem not in _FOR_THE_SITE}
 
 
 def _list(pages: dict[str, Path]) -> None:
