@@ -1,4 +1,5 @@
 import { JupyterFrontEndPlugin } from '@jupyterlab/application';
+import { browserNotificationPlugin } from './plugins/browser-notifications';
 import { cellPlugin } from './plugins/cells';
 import { outputsPlugin } from './plugins/outputs';
 import { notificationPlugin } from './plugins/notifications';
@@ -17,6 +18,7 @@ const plugins: JupyterFrontEndPlugin<unknown>[] = [
   runPagePlugin,
   rowMenuPlugin,
   notificationPlugin,
+  browserNotificationPlugin,
   cellPlugin,
   outputsPlugin
 ];

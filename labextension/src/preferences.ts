@@ -7,6 +7,7 @@ export interface IPreferences extends IArrangement {
   notifyAfterS: number;
   showStatusBarItem: boolean;
   showCellHints: boolean;
+  browserNotifications: boolean;
 }
 
 export const DEFAULTS: IPreferences = {
@@ -16,7 +17,8 @@ export const DEFAULTS: IPreferences = {
   refreshIntervalS: 5,
   notifyAfterS: 60,
   showStatusBarItem: true,
-  showCellHints: true
+  showCellHints: true,
+  browserNotifications: false
 };
 
 export const GROUPINGS: readonly Grouping[] = ['node', 'user', 'state', 'none'];

@@ -21,6 +21,7 @@ export interface IGpus {
   culls: ISignal<unknown, ICullEvent>;
   preferences: () => IPreferences;
   preferencesChanged: ISignal<unknown, void>;
+  setPreference: (name: keyof IPreferences, value: boolean) => Promise<void>;
 }
 
 export const IGpus = new Token<IGpus>(
@@ -52,6 +53,8 @@ export namespace CommandIDs {
   export const rowAction = 'jupyter-gpu-release:row-action';
   export const copyRunId = 'jupyter-gpu-release:copy-run-id';
   export const copyAttachLine = 'jupyter-gpu-release:copy-attach-line';
+  export const browserNotifications =
+    'jupyter-gpu-release:browser-notifications';
   export const openRunOfUrl = 'jupyter-gpu-release:open-run-of-url';
   export const toggleGpuCell = 'jupyter-gpu-release:toggle-gpu-cell';
 }

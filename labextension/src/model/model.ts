@@ -2,7 +2,14 @@ import { VDomModel } from '@jupyterlab/ui-components';
 import { Poll } from '@lumino/polling';
 import { ISignal, Signal } from '@lumino/signaling';
 import { ApiError, IApi } from './api';
-import { IClusterStatus, IKernelsDocument, IRunRow, isTerminal } from './types';
+import {
+  IClusterStatus,
+  IKernelsDocument,
+  IRunRow,
+  isTerminal,
+  holdsGpu,
+  waits
+} from './types';
 import { UtilizationHistory } from './utilization';
 import { ISnapshot, NOTHING, Situation, takeSnapshot } from './snapshot';
 
@@ -65,6 +72,11 @@ export class GpuModel extends VDomModel {
     return this._ended;
   }
 
+  /** Emitted once for each of my runs that gets its GPUs after it waited, while this page looks on. */
+  get started(): ISignal<this, IRunRow> {
+    return this._started;
+  }
+
   /** Begin to look. */
   start(): void {
     void this._poll.start();
@@ -74,6 +86,12 @@ export class GpuModel extends VDomModel {
   set interval(ms: number) {
     this._intervalMs = ms;
     this._pace();
+  }
+
+  /** Whether it goes on looking while the page is hidden: somebody wants to be told. */
+  set looksWhenHidden(wanted: boolean) {
+    this._looksWhenHidden = wanted;
+    this._poll.standby = wanted ? 'never' : 'when-hidden';
   }
 
   /** Look now; resolves when the answer is shown (failures too). */
@@ -99,7 +117,7 @@ export class GpuModel extends VDomModel {
       this._nudge = null;
       if (this._isLooking) {
         this._again = true; // of two looks at once the older could end last
-      } else if (!document.hidden) {
+      } else if (!document.hidden || this._looksWhenHidden) {
         void this._poll.refresh();
       }
     }, delayMs);
@@ -209,6 +227,9 @@ export class GpuModel extends VDomModel {
       if (isMine && old && !isTerminal(old) && isTerminal(run.state)) {
         this._ended.emit({ run });
       }
+      if (isMine && old && waits(old) && holdsGpu(run.state)) {
+        this._started.emit(run);
+      }
     }
   }
 
@@ -273,6 +294,8 @@ export class GpuModel extends VDomModel {
   private _feedback: Map<string, IFeedback> = new Map();
   private _timers = new Map<string, ReturnType<typeof setTimeout>>();
   private _ended = new Signal<this, IEnding>(this);
+  private _started = new Signal<this, IRunRow>(this);
+  private _looksWhenHidden = false;
   private _runs: readonly IRunRow[] = [];
   private _runsKey: string | null = null;
   private _runsAt = -Infinity;

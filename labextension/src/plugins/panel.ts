@@ -101,12 +101,16 @@ export const panelPlugin: JupyterFrontEndPlugin<IGpus> = {
       trans,
       culls: feed.culls,
       preferences: () => preferences,
-      preferencesChanged
+      preferencesChanged,
+      setPreference: async (name, value) => {
+        await (await settings)?.set(name, value);
+      }
     };
     const settings = registry?.load(ID).then(loaded => {
       const apply = () => {
         preferences = readPreferences(loaded);
         model.interval = preferences.refreshIntervalS * 1000;
+        model.looksWhenHidden = preferences.browserNotifications;
         panel.arrangement = preferences;
         preferencesChanged.emit();
       };
