@@ -18,7 +18,7 @@ _REGISTERED, _REGISTERED_WITH = "registered ", "registered with "
 
 
 def registrations(cls: type) -> dict[str, type]:
-    """What is registered with a class of the notebook, and with what it is, by names that no attribute has."""
+    """Classes registered with one of the notebook, and those with which it is, by names that no attribute has."""
     own = {f"{_REGISTERED}{_name(other)}": other for other in _registered(cls)}
     return own | {f"{_REGISTERED_WITH}{_name(other)}": other for other in registered_with(cls)}
 
