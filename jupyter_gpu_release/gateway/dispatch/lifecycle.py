@@ -151,8 +151,11 @@ class Lifecycle:
 
     async def _after_failed_start(self, record: RunRecord, lease: Lease, error: GpuReleaseError) -> None:
         """Not granted by Ray, or the store hangs: back to its place in the queue. Its agent died: whether the cell
-        began is unknown.
+        began is unknown. The ledger has refused it: it is nobody's, and ends.
         """
+        if record.refused_by_ledger:
+            await self._end_unstarted(record, error)
+            return
         is_ordered = not isinstance(error, StoreSilentError)
         begun = is_ordered and await self._may_have_begun(record, lease)
         if record.is_ending:  # it was given up meanwhile

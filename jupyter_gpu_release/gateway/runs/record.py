@@ -158,6 +158,17 @@ class RunRecord(ChangeNotifier):
         #: the ledger knows the run (its insertion is queued at least)
         self.recorded = False
 
+    @property
+    def refused_by_ledger(self) -> bool:
+        """The ledger could not take the submission in: whoever sent it was told that there is no such run."""
+        committed = self.committed
+        return (
+            committed is not None
+            and committed.done()
+            and not committed.cancelled()
+            and committed.exception() is not None
+        )
+
     # ---------------------------------------------------------------------------------------- stages
     @property
     def stage(self) -> Stage:

@@ -7,11 +7,14 @@ import itertools
 from pathlib import Path
 
 import pytest
-from broker_bed import BrokerBed, until
+from broker_bed import ANN, BrokerBed, until
+from sqlalchemy.exc import OperationalError
 
 import jupyter_gpu_release.gateway.service as service_module
 from jupyter_gpu_release.gateway.cluster.lease import Lease
+from jupyter_gpu_release.gateway.db import database
 from jupyter_gpu_release.gateway.db.rows import StoredRun
+from jupyter_gpu_release.gateway.db.writer import LedgerError
 from jupyter_gpu_release.gateway.runs.record import (
     Ended,
     Persisting,
@@ -22,8 +25,10 @@ from jupyter_gpu_release.gateway.runs.record import (
     Stage,
     Starting,
 )
+from jupyter_gpu_release.protocol.cell import CellPayload
 from jupyter_gpu_release.protocol.runs import Outcome, PersistWait, ResourceAsk, RunRequest, RunView
-from jupyter_gpu_release.protocol.states import RunState
+from jupyter_gpu_release.protocol.states import RunState, new_run_id
+from jupyter_gpu_release.protocol.wire import encode
 from jupyter_gpu_release.scheduling.decisions import Slot
 
 LEASE = Lease("lease", "r", (Slot("n", 1),))
@@ -110,3 +115,24 @@ def test_no_part_of_the_gateway_is_told_later_whom_to_call() -> None:
         if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store) and node.attr.startswith("on_")
     ]
     assert found == []
+
+
+@pytest.mark.asyncio
+async def test_a_run_that_the_ledger_refuses_gets_no_gpu_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It was granted before the ledger said no, and whoever sent it was told that nothing was queued."""
+
+    def full(*_: object) -> None:
+        raise OperationalError("INSERT", {}, Exception("database or disk is full"))
+
+    bed = BrokerBed(tmp_path, monkeypatch, a=2)
+    async with bed.life() as service:
+        with monkeypatch.context() as patch:
+            patch.setattr(database, "insert_run", full)
+            asked = RunRequest(new_run_id(), "s", ResourceAsk(gpus=2), encode(CellPayload(source="x")))
+            refused = await service.submit(ANN, asked)
+            with pytest.raises(LedgerError):
+                await service.committed(refused)
+        await until(lambda: isinstance(refused.stage, Ended))
+        await bed.running(service, 2)
+        assert bed.ray.asked.count("placement_group") == 2
+        assert refused.run not in service.lifecycle.queue
