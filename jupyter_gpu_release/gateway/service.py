@@ -20,7 +20,6 @@ from ..errors import (
     ClusterError,
     ConflictError,
     ForbiddenError,
-    ImpossibleAskError,
     MissingPackageError,
     NoSuchRunError,
     OptionError,
@@ -34,7 +33,7 @@ from ..protocol.runs import RunRequest, RunView
 from ..protocol.session import PROTOCOL, Welcome
 from ..protocol.states import RunState, is_run_id
 from ..scheduling.asks import to_run
-from ..scheduling.plugins.impossible import impossible
+from ..scheduling.outlook.nearest import require_possible
 from ..scheduling.queues.admission import Admission, admit
 from ..store.event_log import read_events
 from ..store.layout import RunPaths
@@ -54,7 +53,7 @@ from .dispatch.fetches import Fetches
 from .dispatch.gangs import check_gang
 from .dispatch.lifecycle import Lifecycle
 from .dispatch.start import LeaseRecorder
-from .dispatch.start_estimates import StartEstimates
+from .dispatch.start_estimates import StartEstimates, gpu_types
 from .dispatch.warm_leases import WarmLeases
 from .queue_rules import QueueRules
 from .results.gc import ResultCollector
@@ -225,9 +224,8 @@ class GatewayService(RunListener, LeaseListener, NodeListener, SessionListener):
                 hint="send a number of seconds, and the request through the kernel's session",
             )
         await self._wait_for_agent()
-        reason = impossible(to_run(request.run, ask), self.nodes.scheduled())
-        if reason is not None:
-            raise ImpossibleAskError(reason, hint="ask for what the cluster has: `jupyter gpu status`")
+        nodes = self.nodes.scheduled()
+        require_possible(ask, to_run(request.run, ask), nodes, gpu_types(nodes))
         if request.imports and (missing := await missing_imports(self.nodes, request.imports)):
             raise _missing(missing, embedded=self.config.embedded)
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from jupyter_gpu_release.errors import ImpossibleAskError
 from jupyter_gpu_release.protocol.runs import ResourceAsk
 from jupyter_gpu_release.scheduling.asks import to_run
+from jupyter_gpu_release.scheduling.outlook.nearest import require_possible
 from jupyter_gpu_release.scheduling.plugins.impossible import impossible
 from jupyter_gpu_release.scheduling.workload import GPU, Node
 
@@ -59,3 +61,23 @@ def test_impossible(ask: ResourceAsk, words: str) -> None:
 
 def test_no_nodes() -> None:
     assert impossible(to_run("r", ResourceAsk()), ()) == "the cluster has no nodes"
+
+
+@pytest.mark.parametrize(
+    ("ask", "hint"),
+    [
+        (ResourceAsk(gpus=8), "the nearest that fits: --gpus 2"),
+        (ResourceAsk(gpus=1_000_000), "the nearest that fits: --gpus 2"),
+        (ResourceAsk(gpus=4, ranks=4), "the nearest that fits: --nodes 2"),
+        (ResourceAsk(gpus=8, ranks=8), "the nearest that fits: --gpus 2 --ranks 2"),
+        (ResourceAsk(gpus=12, ranks=6, nodes=2), "the nearest that fits: --gpus 4 --ranks 2"),
+        (ResourceAsk(gpus=2, gpu_type="a100"), "the nearest that fits: --gpu-type h100"),
+        (ResourceAsk(gpus=1, memory_bytes=64 << 30), "ask for what the cluster has: `jupyter gpu status`"),
+        (ResourceAsk(gpus=0, ranks=20_000), "ask for what the cluster has: `jupyter gpu status`"),
+    ],
+    ids=str,
+)
+def test_the_nearest_that_fits_is_named(ask: ResourceAsk, hint: str) -> None:
+    with pytest.raises(ImpossibleAskError) as refused:
+        require_possible(ask, to_run("r", ask), NODES, ["h100", "t4"])
+    assert refused.value.hint == hint

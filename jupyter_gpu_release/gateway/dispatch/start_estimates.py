@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from ...client.cluster_facts.facts import short_type
-from ...errors import ImpossibleAskError
 from ...protocol.rest import DOCUMENT_VERSION, OutlookDocument, OutlookQuestion, SoonerAsk
 from ...protocol.runs import RunRequest, StartEstimate
 from ...scheduling.asks import to_run
@@ -15,12 +15,12 @@ from ...scheduling.decisions import Wait
 from ...scheduling.estimates import Span
 from ...scheduling.outlook.alternatives import other_asks
 from ...scheduling.outlook.expectations import Expectations
+from ...scheduling.outlook.nearest import require_possible
 from ...scheduling.outlook.outlook import Alternative, Outlook, outlooks, sooner, standing
-from ...scheduling.plugins.impossible import impossible
 from ...scheduling.queues.admission import Admission, admit
 from ...scheduling.reasons import explain
 from ...scheduling.state import ClusterSnapshot
-from ...scheduling.workload import RankState, Run
+from ...scheduling.workload import Node, RankState, Run
 from ..queue_rules import QueueRules
 from ..runs.live_runs import RunTable
 from ..runs.record import RunRecord
@@ -110,9 +110,7 @@ class StartEstimates:
             _ASKED, question.ask, queue=admitted.queue, user=user, priority=admitted.priority, submitted_at=now_s,
             campaign=_ASKED, limit_s=admitted.timeout_s,
         )  # fmt: skip
-        reason = impossible(run, snapshot.nodes)
-        if reason is not None:
-            raise ImpossibleAskError(reason, hint="ask for what the cluster has: `jupyter gpu status`")
+        require_possible(question.ask, run, snapshot.nodes, gpu_types(snapshot.nodes))
         snapshot = replace(snapshot, runs=(*snapshot.runs, run))
         expectations = self._expectations(snapshot, now_s)
         ask, task = question.ask, question.name or f"{question.notebook}#{question.cell}" * bool(question.cell)
@@ -180,9 +178,14 @@ class _Case:
         wait = standing(self.snapshot, self.expectations, name)
         if outlook.starts_in_s is not None and outlook.starts_in_s < 1:
             return outlook, wait, []
-        types = sorted({short_type(node.gpu_type) for node in self.snapshot.nodes if node.gpu_type})
+        types = gpu_types(self.snapshot.nodes)
         families = other_asks(self.question.ask, self.run, gpu_types=types, queues=queues)
         return outlook, wait, sooner(self.snapshot, self.expectations, self.run, families)
+
+
+def gpu_types(nodes: Iterable[Node]) -> list[str]:
+    """Types of GPU as one writes them behind ``--gpu-type``."""
+    return sorted({short_type(node.gpu_type) for node in nodes if node.gpu_type})
 
 
 def _admitted(rules: QueueRules, user: str, asked: OutlookQuestion) -> Admission:
