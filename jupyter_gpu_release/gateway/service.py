@@ -253,9 +253,7 @@ class GatewayService(RunListener, LeaseListener, NodeListener, SessionListener):
         try:
             if record.committed is not None:
                 await asyncio.shield(record.committed)
-        except LedgerError as error:
-            # it may have been granted GPUs meanwhile: then its start fails, and is not tried again
-            record.cancellation.reason = record.cancellation.reason or error.message
+        except LedgerError:
             self.lifecycle.queue.remove(record)
             self.runs.drop_run(record)
             raise
