@@ -94,6 +94,13 @@ class NoSuchRunError(GpuReleaseError):
     http_status = 404
 
 
+class NoSuchNodeError(GpuReleaseError):
+    """No node of the cluster has this name or id."""
+
+    code = "no_such_node"
+    http_status = 404
+
+
 class NoSuchTokenError(GpuReleaseError):
     """No token of this id, or none of this user."""
 
@@ -226,7 +233,7 @@ BY_CODE: dict[str, type[GpuReleaseError]] = {
     for cls in (
         OptionError, RequestError, CannotSendError, WrongCallError, ImpossibleAskError, MissingPackageError,
         AuthenticationError, ForbiddenError, NoSuchRunError, ConflictError, ProtocolError,
-        NoSuchTokenError, TooManyAttemptsError, TooManyRequestsError,
+        NoSuchNodeError, NoSuchTokenError, TooManyAttemptsError, TooManyRequestsError,
         GatewayUnavailableError, ClusterError, StoreError, RunLostError, RunFailedError, RunCancelledError,
         StillTrainingError, NothingPublishedError, RankError,
     )

@@ -60,6 +60,10 @@ def _command(name: str) -> Callable[[argparse.Namespace], int]:
         from . import tokens
 
         return tokens.token
+    if name == "nodes":
+        from . import nodes
+
+        return nodes.nodes
     if name == "gc":
         from . import gc
 

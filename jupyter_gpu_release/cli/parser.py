@@ -32,6 +32,23 @@ def add_token_commands(parser: Parser) -> dict[str, Parser]:
     return commands
 
 
+def add_node_commands(parser: Parser) -> dict[str, Parser]:
+    """Add the commands to ``nodes``; returns their parsers by their full names."""
+    parser.add_argument("--json", action="store_true", help="print one JSON document (schema_version 1)")
+    group = parser.add_subparsers(dest="action", metavar="drain|resume", parser_class=type(parser))
+    commands: dict[str, Parser] = {}
+    for name, text in (
+        ("drain", "give a node no new runs; those on it go on to their end"),
+        ("resume", "give runs to a node again"),
+    ):
+        commands[f"nodes {name}"] = group.add_parser(name, help=text, description=text, allow_abbrev=False)
+        commands[f"nodes {name}"].add_argument("node", metavar="NODE", help="its host, or the beginning of its id")
+    drain = commands["nodes drain"]
+    drain.add_argument("--reason", default="", metavar="TEXT", help="shown to those who wait")
+    drain.add_argument("--wait", action="store_true", help="return when nothing runs there any more")
+    return commands
+
+
 def _add_create(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--user", required=True, metavar="U", help="whose token it is; runs belong to this name")
     parser.add_argument("--role", default="user", metavar="ROLE", help="user (own runs) or admin (everything) (user)")
@@ -113,6 +130,7 @@ def build() -> tuple[_Parser, dict[str, _Parser]]:
         "run", metavar="RUN", help="its id, or `last`: the newest that is not over"
     )
     commands |= add_token_commands(add("token", "tokens of the gateway's users: make, list, revoke (for admins)"))
+    commands |= add_node_commands(add("nodes", "the nodes; take one out for maintenance and in again (for admins)"))
     _add_gc(add("gc", "remove old results from the store, and what nothing refers to any more"))
     add("attach", "show a run's output from its beginning, then live; Ctrl-C leaves it going on").add_argument(
         "run", metavar="RUN", help="its id, or `last`: the newest"

@@ -15,7 +15,7 @@ from ..presentation.status_tables import active_table, gpu_table, queue_table
 from ..presentation.text_table import DROPPED, text_lines
 from ..presentation.wording import held_by, run_word
 from ..protocol.admin import TokenRow
-from ..protocol.rest import QueuesDocument, QueueShare, RunRow, StatusDocument
+from ..protocol.rest import NodeRow, QueuesDocument, QueueShare, RunRow, StatusDocument
 from ..units import format_bytes, format_count, format_seconds
 from .checks import BROKEN, NOTE, Finding
 
@@ -206,6 +206,18 @@ def print_tokens(console: Console, tokens: Iterable[TokenRow]) -> None:
     if rows:
         heads = ("id", "user", "role", "state", "created", "expires", "last used", "label")
         write_columns(console, heads, rows, _STATE_STYLES)
+
+
+def print_nodes(console: Console, nodes: Iterable[NodeRow]) -> None:
+    """One line a node: its GPUs, what is held there, and why it takes no runs."""
+    rows = []
+    for node in nodes:
+        held = sum(gpu.state in ("running", "warm") for gpu in node.gpus)
+        state = "drained" if node.drained else "up" if node.up else "down"
+        rows.append(
+            (node.host, node.id[:8], state, str(len(node.gpus)), str(held), node.drained or "; ".join(node.notes))
+        )
+    write_columns(console, ("host", "id", "state", "gpus", "held", "notes"), rows, _STATE_STYLES)
 
 
 def print_findings(console: Console, findings: Iterable[Finding]) -> None:

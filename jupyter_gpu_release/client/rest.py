@@ -12,7 +12,7 @@ import msgspec
 
 from ..errors import GatewayUnavailableError, GpuReleaseError, NoSuchRunError, from_code
 from ..host.certificates import client_context
-from ..protocol.admin import GcDocument, TokenIssued, TokenRequest, TokenRevocation, TokensDocument
+from ..protocol.admin import GcDocument, NodeDrain, TokenIssued, TokenRequest, TokenRevocation, TokensDocument
 from ..protocol.lineage import CacheAnswer, CacheQuestion, CacheUse, Lineage
 from ..protocol.rest import (
     EventsPage,
@@ -189,6 +189,14 @@ class GatewayClient:
     def revoke_tokens(self, which: TokenRevocation) -> TokensDocument:
         """Refuse a token (or all of a user) from now on; returns those that were revoked."""
         return self._ask("POST", "/v1/tokens/revoke", TokensDocument, {}, which)
+
+    def drain_node(self, asked: NodeDrain) -> StatusDocument:
+        """Give a node no new runs; for admins, as the next one."""
+        return self._ask("POST", "/v1/nodes/drain", StatusDocument, {}, asked)
+
+    def resume_node(self, asked: NodeDrain) -> StatusDocument:
+        """Give runs to a node again."""
+        return self._ask("POST", "/v1/nodes/resume", StatusDocument, {}, asked)
 
     def lineage(self, run: str) -> Lineage:
         """The lineage of a run: what it was made from, and what was made from it."""

@@ -9,7 +9,7 @@ import os
 import platform
 import sys
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from itertools import islice
 from pathlib import Path
 
@@ -43,6 +43,7 @@ from .auth.audit import AuditLog
 from .auth.permissions import Act, Caller, may, shown_view
 from .auth.tokens import TokenBook
 from .cluster.agents import AgentFactory, missing_imports
+from .cluster.drains import DrainTable
 from .cluster.lease import LeaseListener, LeaseTable
 from .cluster.nodes import NodeListener, NodeTable
 from .cluster.placement_groups import LeaseReleaser, RayLeases
@@ -101,6 +102,7 @@ class GatewayService(RunListener, LeaseListener, NodeListener, SessionListener):
         # the cluster
         calls = RayCalls()
         self.nodes = NodeTable(config.runtime, self)
+        self.drains = DrainTable(self.nodes, self.ledger)
         self.agents = agent_factory(config, calls, self.nodes)
         self.gpu_readings = GpuReadings(self.nodes)
         self.leases = LeaseTable(self)
@@ -151,6 +153,19 @@ class GatewayService(RunListener, LeaseListener, NodeListener, SessionListener):
     def on_nodes_changed(self) -> None:
         """The status is another."""
         self.status_feed.note_change()
+
+    def on_node_drained(self, hosts: Collection[str]) -> None:
+        """What waits goes elsewhere, and nothing is kept warm there."""
+        for lease in self.leases.warm():
+            nodes = [self.nodes.find(slot.node) for slot in lease.slots]
+            if any(node is not None and node.host in hosts for node in nodes):
+                self.warm.give_up(lease, "its node is drained")
+        self.on_node_resumed()
+
+    def on_node_resumed(self) -> None:
+        """It may take what waits."""
+        self.status_feed.note_change()
+        self.lifecycle.queue.serve()
 
     def on_queues_changed(self) -> None:
         """Runs of a queue that is gone go to where their user's runs go now, and what waits is decided anew."""

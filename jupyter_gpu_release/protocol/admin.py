@@ -59,6 +59,13 @@ class TokensDocument(msgspec.Struct, frozen=True):
     tokens: list[TokenRow]
 
 
+class NodeDrain(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A node to take out, or to take in again: its host name or the beginning of its id."""
+
+    node: Word
+    reason: Word = ""
+
+
 class RemovalRow(msgspec.Struct, frozen=True):
     """One run whose results went (or would go). ``bytes``: what that frees; blobs that others use are not counted."""
 

@@ -36,7 +36,7 @@ class GpuCounts(msgspec.Struct, frozen=True):
 
 
 class GpuRow(msgspec.Struct, frozen=True):
-    """One GPU: ``free``, ``running``, ``warm``, ``idle-kernel`` or ``unattributed``; ``drained`` later."""
+    """One GPU: ``free``, ``running``, ``warm``, ``idle-kernel``, ``unattributed`` or ``drained`` (free)."""
 
     index: str
     uuid: str
@@ -61,7 +61,16 @@ class NodeRow(msgspec.Struct, frozen=True):
     host: str
     gpus: list[GpuRow]
     up: bool = True
+    #: why it takes no new runs although it is up, in words; empty: it does
+    drained: str = ""
     notes: list[str] = msgspec.field(default_factory=list)
+
+
+class NodesDocument(msgspec.Struct, frozen=True):
+    """``nodes --json``."""
+
+    schema_version: int
+    nodes: list[NodeRow]
 
 
 class QueueRow(msgspec.Struct, frozen=True):

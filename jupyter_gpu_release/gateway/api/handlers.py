@@ -14,7 +14,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from ...errors import ClusterError, ConflictError, NoSuchRunError, RequestError
-from ...protocol.admin import GcDocument
+from ...protocol.admin import GcDocument, NodeDrain
 from ...protocol.config import RetentionPolicy
 from ...protocol.lineage import CacheAnswer, CacheQuestion, CacheUse, Lineage
 from ...protocol.rest import (
@@ -27,6 +27,7 @@ from ...protocol.rest import (
     OutlookQuestion,
     QueuesDocument,
     RunRow,
+    StatusDocument,
     WarmRow,
 )
 from ...protocol.runs import RunRequest, RunView
@@ -301,6 +302,24 @@ async def ask_outlook(service: GatewayService, caller: Caller, request: Request)
 async def show_outlook(service: GatewayService, caller: Caller, request: Request) -> OutlookDocument:
     """When a waiting run will start, and what would start sooner (``GET /v1/runs/{run}/outlook``)."""
     return await service.start_estimates.outlook_of_run(service.run_for(caller, request.path_params["run"]))
+
+
+async def drain_node(service: GatewayService, caller: Caller, request: Request) -> StatusDocument:
+    """Give a node no new runs (``POST /v1/nodes/drain``, admins); those on it end as they would."""
+    asked = await body_of(request, NodeDrain)
+    nodes = await service.drains.drain(asked.node, caller.user, asked.reason)
+    service.audit.write_entry(caller, "node.drain", nodes[0].host, detail=asked.reason)
+    service.on_node_drained({node.host for node in nodes})
+    return await status_document(service, caller.user)
+
+
+async def resume_node(service: GatewayService, caller: Caller, request: Request) -> StatusDocument:
+    """Give runs to a node again (``POST /v1/nodes/resume``, admins)."""
+    asked = await body_of(request, NodeDrain)
+    nodes = await service.drains.resume(asked.node)
+    service.audit.write_entry(caller, "node.resume", nodes[0].host)
+    service.on_node_resumed()
+    return await status_document(service, caller.user)
 
 
 async def show_health(service: GatewayService, caller: Caller, request: Request) -> Health:

@@ -69,14 +69,16 @@ async def status_document(service: GatewayService, user: str, gpus_age_s: float 
     warm = [warm_row(service, lease, lease.kept) for lease in service.leases.warm() if lease.kept is not None]
     external = min(sum(service.leases.external.get(node.node, 0) for node in nodes), max(0, total - held))
     waiting = service.lifecycle.queue.waiting()
+    rows = [_node_row(service, node, found) for node, found in zip(nodes, gpus, strict=True)]
+    drained = sum(gpu.state == "drained" for row in rows for gpu in row.gpus)
     shown, left_out = _split_queue(waiting, user)
     queues = queues_document(service, user)
     return StatusDocument(
         schema_version=DOCUMENT_VERSION,
         simulated=service.config.simulated,
         gateway=GatewayFacts(service.url, __version__, hash_seed=service.config.hash_seed),
-        gpus=GpuCounts(total, held, max(0, total - held - external), external, sum(row.gpus for row in warm)),
-        nodes=[_node_row(service, node, found) for node, found in zip(nodes, gpus, strict=True)],
+        gpus=GpuCounts(total, held, max(0, total - held - external - drained), external, sum(row.gpus for row in warm)),
+        nodes=rows,
         queue=[_queue_row(record.view, now_s) for record in shown],
         runs=[_active_row(record, now_s) for record in service.runs.live() if record.run not in left_out],
         serial=serial,
@@ -195,20 +197,22 @@ async def _gpus(service: GatewayService, node: Node, most_age_s: float) -> list[
 
 
 def _node_row(service: GatewayService, node: Node, gpus: list[GpuInfo]) -> NodeRow:
-    rows = [_gpu_row(gpu, _holder(service, node, gpu), service) for gpu in gpus]
+    rows = [_gpu_row(gpu, _holder(service, node, gpu), service, node) for gpu in gpus]
     notes = node.info.notes if node.info is not None else ["its agent has not introduced itself yet"]
     trouble = [f"takes no runs: {node.problem}"] if node.problem else []
-    return NodeRow(node.node, node.host, rows, up=node.info is not None and not node.is_lost, notes=[*trouble, *notes])
+    is_up = node.info is not None and not node.is_lost
+    return NodeRow(node.node, node.host, rows, up=is_up, drained=node.drained, notes=[*trouble, *notes])
 
 
 def _holder(service: GatewayService, node: Node, gpu: GpuInfo) -> Lease | None:
     return next((lease for lease in service.leases.all() if gpu.index in lease.ids_on(node.node)), None)
 
 
-def _gpu_row(gpu: GpuInfo, lease: Lease | None, service: GatewayService) -> GpuRow:
+def _gpu_row(gpu: GpuInfo, lease: Lease | None, service: GatewayService, node: Node) -> GpuRow:
     record = service.runs.get(lease.run) if lease is not None else None
     kept = lease.kept if lease is not None else None
-    state = "free" if lease is None else "warm" if lease.state is LeaseState.WARM else "running"
+    free = "drained" if node.drained else "free"
+    state = free if lease is None else "warm" if lease.state is LeaseState.WARM else "running"
     user = kept.user if kept is not None else record.view.user if record is not None else None
     return GpuRow(
         index=gpu.index, uuid=gpu.uuid, name=gpu.name, memory_bytes=gpu.memory_bytes, used_bytes=gpu.used_bytes,

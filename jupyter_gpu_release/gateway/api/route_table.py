@@ -7,7 +7,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.websockets import WebSocket
 
-from ...protocol.admin import GcDocument, TokenIssued, TokenRequest, TokenRevocation, TokensDocument
+from ...protocol.admin import GcDocument, NodeDrain, TokenIssued, TokenRequest, TokenRevocation, TokensDocument
 from ...protocol.lineage import CacheAnswer, CacheQuestion, CacheUse, Lineage
 from ...protocol.rest import (
     EventsPage,
@@ -33,12 +33,14 @@ from .handlers import (
     ask_outlook,
     cancel_run,
     collect_runs,
+    drain_node,
     extend_lease,
     import_bundle,
     list_runs,
     note_reuse,
     pin_run,
     release_lease,
+    resume_node,
     show_checks,
     show_health,
     show_lineage,
@@ -110,6 +112,8 @@ ROUTES: tuple[Route, ...] = (
           socket=session_socket),
     Route("GET", "/v1/health", show_health, "Answer if runs can be taken now", Health),
     Route("GET", "/v1/checks", show_checks, "Probe each node now: its agent, the store as it sees it", NodeChecks),
+    Route("POST", "/v1/nodes/drain", drain_node, "Give a node no new runs", StatusDocument, NodeDrain, admin=True),
+    Route("POST", "/v1/nodes/resume", resume_node, "Give runs to a node again", StatusDocument, NodeDrain, admin=True),
     Route("POST", "/v1/tokens", create_token, "Make a user's token; its secret is told this once", TokenIssued,
           TokenRequest, status=201, admin=True),
     Route("GET", "/v1/tokens", list_tokens, "List tokens, without secrets", TokensDocument, admin=True),

@@ -37,6 +37,8 @@ class Node:
     silent_at: float | None = None
     #: it did not answer for so long that its runs are lost; it takes none before what still runs there is ended
     is_lost: bool = False
+    #: why an admin has taken it out, in words; empty: it takes runs
+    drained: str = ""
     #: runs whose users know that it does not answer
     told: set[str] = field(default_factory=set)
     known_imports: set[str] = field(default_factory=set)
@@ -68,7 +70,7 @@ def is_expected(node: Node) -> bool:
 
 def away_reason(node: Node) -> str:
     """The reason why a node that is expected takes no runs just now; empty when it does."""
-    return _problem(node) if is_expected(node) else ""
+    return node.drained or _problem(node) if is_expected(node) else ""
 
 
 def scheduled_node(node: Node) -> scheduling.Node:
@@ -101,6 +103,8 @@ class NodeTable(AgentListener):
         #: of the store that is meant, for agents that are made
         self.store_id = ""
         self._nodes: dict[str, Node] = {}
+        #: hosts that an admin has taken out, and why, in words
+        self._drained: dict[str, str] = {}
 
     def alive(self) -> list[Node]:
         """The nodes that Ray reports alive."""
@@ -129,13 +133,20 @@ class NodeTable(AgentListener):
         for entry in entries:
             known = self._nodes.get(entry["NodeID"])
             if known is None and entry["Alive"]:
-                self._nodes[entry["NodeID"]] = node_of(entry)
+                known = self._nodes[entry["NodeID"]] = node_of(entry)
+                known.drained = self._drained.get(known.host, "")
             elif known is not None and known.alive and not entry["Alive"]:
                 known.alive = False
                 died.append(known)
         if died:
             self._listener.on_nodes_changed()
         return died
+
+    def note_drained(self, hosts: dict[str, str]) -> None:
+        """Give these hosts no runs, also when they come later; the others take runs again."""
+        self._drained = hosts
+        for node in self._nodes.values():
+            node.drained = hosts.get(node.host, "")
 
     def scheduled(self) -> tuple[scheduling.Node, ...]:
         """The nodes as the scheduling policy sees them."""

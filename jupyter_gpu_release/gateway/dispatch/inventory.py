@@ -20,6 +20,7 @@ from ...scheduling.state import ClusterSnapshot
 from ...scheduling.warm_leases import Asker, HeldLease, KeepTerms
 from ...scheduling.workload import GPU, Node, Rank, RankState, Run
 from ..cluster.lease import Lease, LeaseTable
+from ..cluster.nodes import Node as ClusterNode
 from ..cluster.nodes import NodeTable, away_reason
 from ..db.run_times import PastRun
 from ..runs.record import RunRecord
@@ -133,12 +134,12 @@ class Inventory:
         return self._have_nodes_spoken() and self._nodes.scheduled() != self._scheduled
 
     def _have_nodes_spoken(self) -> bool:
-        return self._said != [(n.node, n.info, n.reachable, n.is_lost) for n in self._nodes.alive()]
+        return self._said != [_said_of(node) for node in self._nodes.alive()]
 
     def _look_at_nodes(self) -> None:
         """Take out what others use, and nodes that do not answer just now."""
         alive = self._nodes.alive()
-        self._said = [(node.node, node.info, node.reachable, node.is_lost) for node in alive]
+        self._said = [_said_of(node) for node in alive]
         self._external = dict(self._leases.external)
         for node in alive:
             others = self._external.get(node.node, 0)
@@ -262,3 +263,7 @@ class Inventory:
 def _task(name: str, notebook: str, cell: str) -> str:
     """The name of what is run: a function's, or the place of a cell."""
     return name or (f"{notebook}#{cell}" if cell else "")
+
+
+def _said_of(node: ClusterNode) -> tuple[object, ...]:
+    return node.node, node.info, node.reachable, node.is_lost, node.drained

@@ -67,6 +67,7 @@ def read_ledger(service: GatewayService) -> RecoveredState:
         service.tokens = tokens.read_book(connection, service.ledger, time.time())
         fresh = database.read_meta(connection, "cluster") != config.cluster
         database.write_meta(connection, "cluster", config.cluster)
+        service.drains.read(connection)
         service.nodes.store_id = meant_store(connection, config)
         stored = database.live_runs(connection)
         sessions = database.open_sessions(connection)
