@@ -57,11 +57,11 @@ def _command(name: str) -> Callable[[argparse.Namespace], int]:
 
         return docs.run
     if name == "token":
-        from . import tokens
+        from .admin import tokens
 
         return tokens.token
     if name == "nodes":
-        from . import nodes
+        from .admin import nodes
 
         return nodes.nodes
     if name == "gc":

@@ -155,7 +155,7 @@ class GatewayService(RunListener, LeaseListener, NodeListener, SessionListener):
         self.status_feed.note_change()
 
     def on_node_drained(self, hosts: Collection[str]) -> None:
-        """What waits goes elsewhere, and nothing is kept warm there."""
+        """Runs that wait go elsewhere, and nothing is kept warm there."""
         for lease in self.leases.warm():
             nodes = [self.nodes.find(slot.node) for slot in lease.slots]
             if any(node is not None and node.host in hosts for node in nodes):

@@ -17,7 +17,7 @@ from jupyter_gpu_release.errors import OptionError
         (
             "frobnicate",
             "frobnicate: no such command",
-            "commands: start, stop, status, queues, runs, cancel, token, gc, attach, simulate, advise, docs, doctor",
+            "commands: start, stop, status, queues, runs, cancel, token, nodes, gc, attach, simulate, advise, docs, doctor",
         ),
         ("start --gpu 2", "--gpu: no such option of `jupyter gpu start`", "did you mean --gpus?"),
         ("start --simulated-gpu=2", "--simulated-gpu: no such option", "did you mean --simulated-gpus?"),
@@ -42,7 +42,7 @@ from jupyter_gpu_release.errors import OptionError
         ("token create --user ann --expire 1d", "--expire: no such option", "did you mean --expires?"),
         ("token revoke", "ID --user is required", "--help"),
         ("token revoke x --user ann", "not allowed with argument", "--help"),
-        ("nodes drain n", "nodes: no such command", "commands: "),
+        ("nodes empty n", "empty", "nodes --help"),
     ],
 )
 def test_mistakes_are_explained(words: str, message: str, hint: str) -> None:

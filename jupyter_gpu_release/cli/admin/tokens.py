@@ -12,13 +12,13 @@ from pathlib import Path
 
 import httpx
 
-from ..client.rest import LOOPBACK, GatewayClient
-from ..errors import OptionError, StoreError
-from ..protocol.admin import TokenRequest, TokenRevocation, TokenRow
-from ..units import parse_seconds
-from .connect import open_gateway
-from .runs import print_json
-from .tables import output_console, print_tokens
+from ...client.rest import LOOPBACK, GatewayClient
+from ...errors import OptionError, StoreError
+from ...protocol.admin import TokenRequest, TokenRevocation, TokenRow
+from ...units import parse_seconds
+from ..connect import open_gateway
+from ..runs import print_json
+from ..tables import output_console, print_tokens
 
 
 def token(arguments: argparse.Namespace) -> int:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import argparse
 import time
 
-from ..client.rest import GatewayClient
-from ..protocol.admin import NodeDrain
-from ..protocol.rest import DOCUMENT_VERSION, NodeRow, NodesDocument, StatusDocument
-from .connect import open_gateway
-from .runs import print_json
-from .tables import output_console, print_nodes
+from ...client.rest import GatewayClient
+from ...protocol.admin import NodeDrain
+from ...protocol.rest import DOCUMENT_VERSION, NodeRow, NodesDocument, StatusDocument
+from ..connect import open_gateway
+from ..runs import print_json
+from ..tables import output_console, print_nodes
 
 _LOOK_S = 1.0
 
