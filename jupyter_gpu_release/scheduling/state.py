@@ -155,6 +155,7 @@ class State:
         self.has_priorities = any(queue.priority for queue in self.tree.queues.values())
         self.user_usage: dict[tuple[str, str], float] = {}
         self.note_usage(snapshot.queue_usage, snapshot.user_usage)
+        #: (queue, user) → what the user holds in the queue and in those below it
         self.user_held: dict[tuple[str, str], int] = {}
         self.jobs: dict[str, Job] = {}
         self.kinds: dict[tuple[object, ...], Kind] = {}
@@ -370,8 +371,7 @@ class State:
             account.allocated += gpus
             if not run.restartable:
                 account.fixed += gpus
-        key = (run.queue, run.user)
-        self.user_held[key] = self.user_held.get(key, 0) + gpus
+            self.user_held[name, run.user] = self.user_held.get((name, run.user), 0) + gpus
 
 
 def _measure(account: Account, fair: int) -> float:

@@ -109,6 +109,13 @@ def test_ceilings_hold_and_say_so(queue: Queue, policy: Policy, cause: object, w
     assert (wait.cause, because(wait.cause)) == (cause, words)
 
 
+def test_a_users_ceiling_holds_for_all_queues_below_it() -> None:
+    queues = (Queue("q", max_gpus_per_user=GPU), Queue("a", "q"), Queue("b", "q"))
+    found = decided(runs("r", queue="a"), waits("s", queue="b"), waits("t", "bob", queue="b"), queues=queues)
+    assert found["s"].cause == OverUserMax("q", "ann", GPU)
+    assert isinstance(found["t"], Start)
+
+
 def test_what_is_kept_for_somebody_is_not_said_to_be_missing() -> None:
     policy = Policy(actions=("allocate", "backfill"), run_order=("age",))
     found = decided(

@@ -13,7 +13,7 @@ def ceilings(state: State, job: Job, gpus: int) -> Cause | None:
         account = state.accounts[name]
         if account.queue.max is not None and account.allocated + gpus > account.queue.max:
             return OverMax(name, account.queue.max)
-    most = state.accounts[run.queue].queue.max_gpus_per_user
-    if most is not None and state.user_held.get((run.queue, run.user), 0) + gpus > most:
-        return OverUserMax(run.queue, run.user, most)
+        most = account.queue.max_gpus_per_user
+        if most is not None and state.user_held.get((name, run.user), 0) + gpus > most:
+            return OverUserMax(name, run.user, most)
     return None
