@@ -48,6 +48,8 @@ def test_a_run_gets_its_users_queue_and_that_queues_limits() -> None:
         ("eve", _asked(priority="high"), "queue text allows at most 50", "low, normal, or a number up to 50"),
         ("eve", _asked(priority="hihg"), "--priority hihg: not a priority", "low, normal, high"),
         ("ann", _asked(timeout_s=5401.0), "queue vision allows at most 1 h 30 min", "write --timeout 1h30m"),
+        ("ann", _asked(timeout_s=0.0), "--timeout 0: a run needs time", "leave --timeout out"),
+        ("ann", _asked(rank_timeout_s=0.0), "--rank-timeout 0: ", "leave --rank-timeout out"),
         ("ann", _asked(keep_s=121.0), "--keep 2 min 1 s: queue vision allows at most 2 min", "write --keep 2m"),
     ],
 )
@@ -72,6 +74,14 @@ def test_a_run_that_its_queue_could_never_take_is_refused_with_the_nearest_that_
     with pytest.raises(ImpossibleAskError) as refused:
         admit(FILE, user, _asked(gpus))
     assert (message in refused.value.message, refused.value.hint) == (True, hint)
+
+
+def test_more_than_a_user_may_have_in_a_queue_above_is_refused() -> None:
+    file = parse_queues(
+        "schema_version: 1\nqueues: [{name: all, max_gpus_per_user: 2}, {name: a, parent: all}]", "queues.yaml"
+    )
+    with pytest.raises(ImpossibleAskError, match="one user has at most 2 GPUs in queue all"):
+        admit(file, "ann", _asked(3))
 
 
 def test_where_runs_cannot_be_taken_back_the_guarantee_is_the_most() -> None:

@@ -87,6 +87,7 @@ def test_without_a_file_all_users_share_one_queue() -> None:
         ("    max: 16", "    maximum: 16", "queues.yaml, line 5: queues[1]: Object contains unknown field `maximum`"),
         ("    max: 16", "    max: 16\n    max: 17", "queues.yaml, line 9: queues[1].max: max stands there twice"),
         ("    max: 16", "    max: [16", "queues.yaml, line 9: "),
+        ("max_timeout: 24h", "max_timeout: 0", "queues[1].max_timeout: max_timeout: 0 would let no run begin"),
         ("min_runtime: 5m", "min_runtime: soon", "queues.yaml, line 12: queues[1].min_runtime: min_runtime: soon"),
         ("parent: research", "parent: resaerch", "line 6: queues[1].parent: there is no queue resaerch"),
         ("- name: research", "- name: research\n    parent: vision", "its own ancestor (research → vision → research)"),

@@ -37,6 +37,8 @@ def admit(file: QueuesFile, user: str, request: RunRequest) -> Admission:
     ImpossibleAskError
         More GPUs than the run could ever have there.
     """
+    _check_positive("--timeout", request.timeout_s)
+    _check_positive("--rank-timeout", request.rank_timeout_s)
     queue = file.queue_for(user, request.queue or None)
     priority = file.priority_for(queue, request.priority)
     above = [file.tree.queues[name] for name in file.tree.paths[queue]]
@@ -49,6 +51,12 @@ def admit(file: QueuesFile, user: str, request: RunRequest) -> Admission:
     timeout_s = longest_s if request.timeout_s is None else request.timeout_s
     keep_s = request.keep_s if most_s is None else min(request.keep_s, most_s)
     return Admission(queue, priority, timeout_s, keep_s)
+
+
+def _check_positive(option: str, asked_s: float | None) -> None:
+    """Refuse 0, which nodes would take for no limit at all."""
+    if asked_s is not None and asked_s <= 0:
+        raise OptionError(f"{option} 0: a run needs time", hint=f"leave {option} out, or write {option} 10m")
 
 
 def _check_time(option: str, asked_s: float | None, most_s: float | None, queue: str) -> None:
@@ -80,9 +88,8 @@ def _limits(file: QueuesFile, above: list[Queue]) -> Iterator[tuple[int, str]]:
         if not file.policy.non_restartable_over_guarantee and queue.guaranteed != UNLIMITED:
             what = f"queue {queue.name} is guaranteed {gpus(queue.guaranteed)}"
             yield queue.guaranteed, f"{what}, more than which no run gets that cannot be taken back"
-    own = above[0]
-    if own.max_gpus_per_user is not None:
-        yield own.max_gpus_per_user, f"one user has at most {gpus(own.max_gpus_per_user)} in queue {own.name}"
+        if queue.max_gpus_per_user is not None:
+            yield queue.max_gpus_per_user, f"one user has at most {gpus(queue.max_gpus_per_user)} in queue {queue.name}"
 
 
 def most_gpus(file: QueuesFile, queue: str) -> float:

@@ -274,6 +274,9 @@ def to_queue(spec: QueueSpec) -> Queue:
     if most is not None and guaranteed > most:
         raise OptionError(f"{place}: guaranteed is more than max", hint="raise max, or lower guaranteed")
     per_user = spec.max_gpus_per_user
+    longest_s = None if spec.max_timeout is None else seconds(spec.max_timeout, f"{place}: max_timeout")
+    if longest_s == 0:
+        raise OptionError(f"{place}: max_timeout: 0 would let no run begin", hint="leave max_timeout out: no limit")
     return Queue(
         name=spec.name,
         parent=spec.parent or "",
@@ -285,7 +288,7 @@ def to_queue(spec: QueueSpec) -> Queue:
         priority_ceiling=priority_value(spec.priority_ceiling, f"{place}: priority_ceiling"),
         min_runtime_s=seconds(spec.min_runtime, f"{place}: min_runtime"),
         grace_s=seconds(spec.grace, f"{place}: grace"),
-        max_timeout_s=None if spec.max_timeout is None else seconds(spec.max_timeout, f"{place}: max_timeout"),
+        max_timeout_s=longest_s,
         max_keep_s=None if spec.max_keep is None else seconds(spec.max_keep, f"{place}: max_keep"),
         max_gpus_per_user=None if per_user is None else thousandths(per_user, f"{place}: max_gpus_per_user"),
     )
