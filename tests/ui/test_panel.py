@@ -12,9 +12,10 @@ import gpu_scenes
 import pytest
 from gpu_api import GpuApi, active, gpu, node, run, status, waiting
 from lab_bed import execute
-from playwright.sync_api import Locator, Page, expect
-from sidebar_bed import LOOK, Team, press, row, show_panel, wait_told
+from playwright.sync_api import Browser, Locator, Page, expect
+from sidebar_bed import LOOK, Team, open_sidebar, opened, press, row, show_panel, wait_told
 
+_BROWSER = "jupyter-gpu-release:browser-notifications"
 AXE = Path(__file__).parents[2] / "labextension" / "node_modules" / "axe-core" / "axe.min.js"
 
 
@@ -284,6 +285,45 @@ def test_a_narrow_panel_cuts_nothing_off(shown: Page, api: GpuApi) -> None:
     assert shown.evaluate(_OUTSIDE) == []
     warm.press("Enter")
     show_panel(shown, 320)
+
+
+_RECORDED = """
+window.asked = 0; window.told = [];
+window.Notification = class { constructor(title, options) { window.told.push([title, options.body]); } close() {} };
+window.Notification.permission = 'default';
+window.Notification.requestPermission = async () => { window.asked += 1; return window.Notification.permission; };
+"""
+
+
+def test_the_browser_tells_what_happened_once_the_user_has_asked_for_it(browser: Browser, team: Team) -> None:
+    """The command alone asks for the permission; a refusal is said; a start after waiting and an end are told."""
+    with opened(browser) as page:
+        page.add_init_script(_RECORDED)
+        api = GpuApi(page)
+        waits = run(1, "queued", title="fit(model)", origin="digits.ipynb [3]")
+        api.status, api.runs = status([node("gpu-01", gpu(0))], [], [active(waits)]), [waits]
+        open_sidebar(page, team.lab)
+        expect(row(page, "My runs", "fit(model)")).to_be_visible()
+        assert page.evaluate("window.asked") == 0
+        execute(page, _BROWSER)
+        wait_told(page, "The browser refuses notifications of this page")
+        page.evaluate("Notification.permission = 'granted'")
+        execute(page, _BROWSER)
+        page.wait_for_function(f"window.jupyterapp.commands.isToggled('{_BROWSER}')")
+        page.evaluate("document.hasFocus = () => false")
+        for number, state in enumerate(("running", "failed"), start=1):
+            error = {"ename": "ValueError", "evalue": "no"} if state == "failed" else None
+            now = run(1, state, title="fit(model)", origin="digits.ipynb [3]", queued_s=75.0, error=error)
+            api.status, api.runs = status([node("gpu-01", gpu(0))], [], [active(now)] * (error is None)), [now]
+            execute(page, LOOK)
+            page.wait_for_function(f"window.told.length === {number}")
+        assert page.evaluate("window.told") == [
+            ["fit(model)", "has its GPUs after 1 min 15 s"],
+            ["fit(model)", "Failed · ValueError: no · digits.ipynb [3]"],
+        ]
+        assert page.evaluate("window.asked") == 2
+        execute(page, _BROWSER)
+        page.wait_for_function(f"!window.jupyterapp.commands.isToggled('{_BROWSER}')")
 
 
 def test_the_menu_of_a_row_offers_what_may_be_done(shown: Page, api: GpuApi) -> None:

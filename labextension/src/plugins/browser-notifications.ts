@@ -22,7 +22,9 @@ function tell({ openRun }: IGpus, run: IRunRow, body: string): void {
   if (isSeen() || Notification.permission !== 'granted') {
     return;
   }
-  const shown = new Notification(titleOf(run), { body, tag: run.run });
+  // a page with the same tag replaces it silently: the end of a run is told apart from its start
+  const tag = `${run.run} ${run.state}`;
+  const shown = new Notification(titleOf(run), { body, tag });
   shown.onclick = () => {
     window.focus();
     openRun(run.run);
@@ -40,16 +42,23 @@ function endOf({ trans }: IGpus, run: IRunRow): string {
     .join(' · ');
 }
 
+function refusal(trans: IGpus['trans']): string {
+  return window.isSecureContext
+    ? trans.__(
+        'The browser refuses notifications of this page. Allow them in its settings of the site, then try again.'
+      )
+    : trans.__(
+        'Browsers show notifications of pages with https only, or of this computer. Open JupyterLab by such an address, then try again.'
+      );
+}
+
 /** Turn them on: the browser asks for its permission now, at the user's own act; or off. */
 async function toggle(gpus: IGpus): Promise<void> {
   const { trans, preferences, setPreference } = gpus;
   const wanted = !preferences().browserNotifications;
   if (wanted && (await Notification.requestPermission()) !== 'granted') {
-    Toast.error(
-      trans.__(
-        'The browser refuses notifications of this page. Allow them in its settings of the site, then try again.'
-      )
-    );
+    // without a time of its own it would stand in the list of notifications only
+    Toast.error(refusal(trans), { autoClose: false });
     return;
   }
   await setPreference('browserNotifications', wanted);

@@ -82,7 +82,7 @@ class CullNotices {
     if (isDone) {
       Notification.success(text, { autoClose: SHOWN_MS / 2 });
     } else {
-      Notification.error(text);
+      Notification.error(text, { autoClose: false });
     }
   }
 
