@@ -34,9 +34,9 @@ class QueueBed:
         self.leases = LeaseTable(listener)
         self.leases.external = {self.node.node: external}
         runs: Any = SimpleNamespace(change=lambda *_, **__: None, move=lambda *_: None, get=self.records.get)
-        rules: Any = SimpleNamespace(file=QueuesFile())
+        self.rules: Any = SimpleNamespace(file=QueuesFile())
         self.queue = RunQueue(
-            runs, self.nodes, self.leases, rules, self._on_grant, self._on_expire, self._on_release,
+            runs, self.nodes, self.leases, self.rules, self._on_grant, self._on_expire, self._on_release,
             self._on_hand_over,
         )  # fmt: skip
 

@@ -126,7 +126,9 @@ class Inventory:
             )
             for name, (gpus, cpus) in state.nodes.outside.items()
         ]  # fmt: skip
-        return replace(self._empty(), runs=(*outside, *(job.run for job in state.jobs.values())))
+        return replace(
+            _without_runs(self._file, self._scheduled), runs=(*outside, *(job.run for job in state.jobs.values()))
+        )
 
     # --- nodes
 
@@ -146,13 +148,12 @@ class Inventory:
             self.scheduler.state.nodes.set_outside(node.node, others * GPU, away_reason(node))
 
     def _build_anew(self) -> None:
-        """Nodes or queues are others: everything is told to a new scheduler."""
-        self._file = self._read_queues()
-        self._scheduled = self._nodes.scheduled()
-        self._use = self._use.with_half_life(self._file.policy.usage_half_life_s, time.time())
-        self._use_told_s = 0.0
+        """Nodes or queues are others: all is told to a new scheduler. Where none can be made, the old one stays."""
+        file, scheduled = self._read_queues(), self._nodes.scheduled()
+        use = self._use.with_half_life(file.policy.usage_half_life_s, time.time())
+        self.scheduler = Scheduler(_without_runs(file, scheduled), self.forecast)
+        self._file, self._scheduled, self._use, self._use_told_s = file, scheduled, use, 0.0
         self.forecast.resize(sum(node.gpus for node in self._nodes.alive()))
-        self.scheduler = Scheduler(self._empty(), self.forecast)
         self._fresh = dict(self._waiting)
         for name, known in self._known.items():
             run = known.held.run
@@ -162,8 +163,7 @@ class Inventory:
         self._look_at_nodes()
 
     def _empty(self) -> ClusterSnapshot:
-        policy = replace(self._file.policy, actions=_ACTIONS)
-        return ClusterSnapshot(self._scheduled, tuple(self._file.tree.queues.values()), (), policy)
+        return _without_runs(self._file, self._scheduled)
 
     # --- leases
 
@@ -258,6 +258,11 @@ class Inventory:
         state, by_user = self.scheduler.state, self._use.by_user(now_s)
         state.note_usage(by_queue(by_user, state.tree.paths), by_user)
         self._use_told_s = now_s + _USE_TOLD_S
+
+
+def _without_runs(file: QueuesFile, nodes: tuple[Node, ...]) -> ClusterSnapshot:
+    policy = replace(file.policy, actions=_ACTIONS)
+    return ClusterSnapshot(nodes, tuple(file.tree.queues.values()), (), policy)
 
 
 def _task(name: str, notebook: str, cell: str) -> str:

@@ -17,6 +17,8 @@ from ..workload import GPU
 from .tree import ACTIONS, DEFAULT_QUEUE, QUEUE_ORDER, RUN_ORDER, UNLIMITED, Policy, Queue, QueueTree
 
 PRIORITIES = {"low": 25, "normal": 50, "high": 75}
+#: bounds of numbers that are reckoned with
+_MOST_WEIGHT, _LEAST_HALF_LIFE_S = 1e6, 60.0
 #: anchors can make a short text endless
 _MOST_PARTS, _DEEPEST = 200_000, 10
 
@@ -273,6 +275,9 @@ def to_queue(spec: QueueSpec) -> Queue:
     guaranteed = _total(spec.guaranteed, f"{place}: guaranteed")
     if most is not None and guaranteed > most:
         raise OptionError(f"{place}: guaranteed is more than max", hint="raise max, or lower guaranteed")
+    if not 0 <= spec.weight <= _MOST_WEIGHT:
+        hint = f"write a number from 0 to {_MOST_WEIGHT:g}"
+        raise OptionError(f"{place}: weight: {spec.weight:g} is not a weight", hint=hint)
     per_user = spec.max_gpus_per_user
     longest_s = None if spec.max_timeout is None else seconds(spec.max_timeout, f"{place}: max_timeout")
     if longest_s == 0:
@@ -305,13 +310,17 @@ def to_policy(spec: PolicySpec) -> Policy:
         if unknown is not None:
             raise OptionError(f"{what}: there is no {unknown}", hint=f"{what}: {', '.join(known)}")
     written = spec.max_overtaking
+    half_life_s = seconds(spec.usage_half_life, "usage_half_life")
+    if half_life_s < _LEAST_HALF_LIFE_S:
+        hint = "write at least 1m; so short a history counts for next to nothing"
+        raise OptionError(f"usage_half_life: {spec.usage_half_life} is too short", hint=hint)
     factor = re.fullmatch(r"x([0-9]+(?:\.[0-9]+)?)", written) if isinstance(written, str) else None
     return Policy(
         actions=ACTIONS if spec.actions is None else spec.actions,
         queue_order=spec.queue_order,
         run_order=spec.run_order,
         non_restartable_over_guarantee=spec.non_restartable_over_guarantee,
-        usage_half_life_s=seconds(spec.usage_half_life, "usage_half_life"),
+        usage_half_life_s=half_life_s,
         gpu_tiers=spec.gpu_tiers,
         max_overtaking_s=None if factor or written is None else seconds(written, "max_overtaking"),
         max_overtaking_factor=float(factor[1]) if factor else None,

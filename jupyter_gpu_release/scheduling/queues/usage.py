@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+#: half-lives after which sums are taken from anew: as numbers they would grow beyond all bounds
+_MOST_HALF_LIVES = 100.0
+
 
 class FadingUse:
     """GPU-seconds (thousandths), each halved after every ``half_life_s``. Times are unix seconds."""
@@ -16,6 +19,8 @@ class FadingUse:
 
     def add(self, queue: str, user: str, gpu_seconds: float, at_s: float) -> None:
         """Count what was used until ``at_s``."""
+        if at_s - self._began_s > _MOST_HALF_LIVES * self._half_life_s:
+            self._used, self._began_s = self.by_user(at_s), at_s
         key = (queue, user)
         self._used[key] = self._used.get(key, 0.0) + gpu_seconds * 2.0 ** ((at_s - self._began_s) / self._half_life_s)
 
@@ -28,7 +33,8 @@ class FadingUse:
 
     def by_user(self, now_s: float) -> dict[tuple[str, str], float]:
         """Use that is left now, by queue and user."""
-        left = 2.0 ** ((self._began_s - now_s) / self._half_life_s)
+        began_s = min(self._began_s, now_s)  # nothing grows where the clock was set back
+        left = 2.0 ** ((began_s - now_s) / self._half_life_s)
         return {key: used * left for key, used in self._used.items()}
 
 

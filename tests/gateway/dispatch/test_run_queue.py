@@ -14,6 +14,8 @@ from queue_bed import QueueBed
 from jupyter_gpu_release.protocol.node import NodeInfo
 from jupyter_gpu_release.protocol.states import LeaseState
 from jupyter_gpu_release.scheduling.decisions import Slot
+from jupyter_gpu_release.scheduling.queues.queues_file import QueuesFile
+from jupyter_gpu_release.scheduling.queues.tree import Policy
 
 
 @pytest.mark.asyncio
@@ -149,3 +151,22 @@ async def test_a_change_of_places_in_the_pause_after_a_long_decision_is_decided_
     before = passes[0]
     bed.queue.serve()
     await until(lambda: passes[0] > before)
+
+
+@pytest.mark.asyncio
+async def test_queues_that_make_no_scheduler_leave_the_ones_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The file that no scheduler can be made of must not hold by half: the next one is taken over as it is."""
+    bed = QueueBed(external=8)
+    bed.queue.open()
+    bed.wait("one")
+    bed.decide()
+    made = bed.queue.inventory.scheduler
+    bed.rules.file = QueuesFile(policy=Policy(usage_half_life_s=0.0))
+    for _ in range(2):
+        with pytest.raises(ZeroDivisionError):
+            bed.queue.inventory.in_step()
+        assert bed.queue.inventory.scheduler is made
+    bed.rules.file = QueuesFile()
+    bed.leases.external = {}
+    bed.decide()
+    assert bed.granted == ["one"]
