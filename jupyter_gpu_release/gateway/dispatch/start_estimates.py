@@ -7,6 +7,8 @@ import time
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
+import msgspec
+
 from ...client.cluster_facts.facts import short_type
 from ...protocol.rest import DOCUMENT_VERSION, OutlookDocument, OutlookQuestion, SoonerAsk
 from ...protocol.runs import RunRequest, StartEstimate
@@ -16,7 +18,7 @@ from ...scheduling.estimates import Span
 from ...scheduling.outlook.alternatives import other_asks
 from ...scheduling.outlook.expectations import Expectations
 from ...scheduling.outlook.nearest import require_possible
-from ...scheduling.outlook.outlook import Alternative, Outlook, outlooks, sooner, standing
+from ...scheduling.outlook.outlook import Alternative, Outlook, joining, outlooks, sooner, standing
 from ...scheduling.queues.admission import Admission, admit
 from ...scheduling.reasons import explain
 from ...scheduling.state import ClusterSnapshot
@@ -24,6 +26,7 @@ from ...scheduling.workload import Node, RankState, Run
 from ..queue_rules import QueueRules
 from ..runs.live_runs import RunTable
 from ..runs.record import RunRecord
+from .outlook_questions import OutlookQuestions
 from .run_queue import RunQueue
 from .tasks import BackgroundWork
 
@@ -47,18 +50,23 @@ class StartEstimates:
         self._due: asyncio.TimerHandle | None = None
         self._rests_until_s = 0.0
         self._is_telling = self._is_working = False
+        #: something changed meanwhile
+        self._is_stale = False
+        self._questions = OutlookQuestions()
 
     # --- those that wait
 
     def note_change(self) -> None:
         """Something has changed that may bring starts nearer, or put them off."""
-        if self._due is None and not self._is_telling and not self._is_working and self._queue.has_waiting:
+        if self._is_working:
+            self._is_stale = True
+        elif self._due is None and not self._is_telling and self._queue.has_waiting:
             loop = asyncio.get_running_loop()
             self._due = loop.call_later(max(_SOON_S, self._rests_until_s - time.monotonic()), self._begin)
 
     def _begin(self) -> None:
         self._due = None
-        self._is_working = True
+        self._is_working, self._is_stale = True, False
         self._spawn(self._work_out())
 
     async def _work_out(self) -> None:
@@ -67,12 +75,14 @@ class StartEstimates:
             records = self._queue.waiting()[:_MOST_WAITING]
             snapshot = self._snapshot({record.run for record in records})
             expectations = self._expectations(snapshot, now_s)
-            found = await asyncio.to_thread(outlooks, snapshot, expectations)
+            found = await self._questions.in_thread(outlooks, snapshot, expectations)
         finally:
             self._is_working = False
             took_s = time.monotonic() - began_s
             self._rests_until_s = time.monotonic() + max(_PAUSE_S, _PAUSES * took_s)
         self._tell(records, found, now_s)
+        if self._is_stale:
+            self.note_change()
 
     def _tell(self, records: list[RunRecord], found: dict[str, Outlook], now_s: float) -> None:
         self._is_telling = True
@@ -103,39 +113,59 @@ class StartEstimates:
 
         Raises :class:`OptionError` and :class:`ImpossibleAskError` as its submission would.
         """
-        now_s = time.time()
         admitted = _admitted(self._rules, user, question)
-        snapshot = self._snapshot({record.run for record in self._queue.waiting()[:_MOST_WAITING]})
+        key = msgspec.msgpack.encode(question)
+        return await self._questions.answer(user, key, lambda: self._look_ahead(user, question, admitted))
+
+    async def _look_ahead(self, user: str, question: OutlookQuestion, admitted: Admission) -> OutlookDocument:
+        now_s, waiting = time.time(), self._queue.waiting()
         run = to_run(
             _ASKED, question.ask, queue=admitted.queue, user=user, priority=admitted.priority, submitted_at=now_s,
             campaign=_ASKED, limit_s=admitted.timeout_s,
         )  # fmt: skip
+        snapshot = self._snapshot({record.run for record in waiting[:_MOST_WAITING]})
         require_possible(question.ask, run, snapshot.nodes, gpu_types(snapshot.nodes))
-        snapshot = replace(snapshot, runs=(*snapshot.runs, run))
-        expectations = self._expectations(snapshot, now_s)
         ask, task = question.ask, question.name or f"{question.notebook}#{question.cell}" * bool(question.cell)
         length, rank = self._queue.inventory.forecast.of_new(run, ask.gpus, ask.gpu_type or "", task, now_s)
+        if len(waiting) > _MOST_WAITING:  # the place only: that is as dear as a submission
+            placed = [record.run for record in waiting if record.view.queue == run.queue and record.view.position]
+            wait = joining(self._queue.inventory.scheduler.state, run, length, rank, placed, now_s)
+            return self._document(admitted, Outlook(run.run, 0.0 if wait is None else None), wait)
+        snapshot = replace(snapshot, runs=(*snapshot.runs, run))
+        expectations = self._expectations(snapshot, now_s)
         expectations = replace(
             expectations,
             lengths={**expectations.lengths, _ASKED: length},
             ranks={**expectations.ranks, _ASKED: rank},
         )
-        return await self._answer(_Case(snapshot, expectations, run, question, user), admitted)
+        queues = self._rules.file.queues_of(user)
+        answer = await self._questions.in_thread(_Case(snapshot, expectations, run, question, queues).look)
+        return self._document(admitted, *answer)
 
     async def outlook_of_run(self, record: RunRecord) -> OutlookDocument:
         """The same for a run that waits."""
-        view, request = record.view, record.request
-        snapshot = self._snapshot({each.run for each in self._queue.waiting()[:_MOST_WAITING]} | {record.run})
+        key = record.run.encode()
+        return await self._questions.answer(record.view.user, key, lambda: self._look_ahead_of(record))
+
+    async def _look_ahead_of(self, record: RunRecord) -> OutlookDocument:
+        view, request, waiting = record.view, record.request, self._queue.waiting()
+        snapshot = self._snapshot({each.run for each in waiting[:_MOST_WAITING]})
         run = next((run for run in snapshot.runs if run.run == record.run and not _has_begun(run)), None)
         admitted = Admission(view.queue, view.priority_value, request.timeout_s, request.keep_s)
-        if run is None:
-            return OutlookDocument(DOCUMENT_VERSION, view.queue, view.priority_value, 0, view.reason)
+        if run is None:  # too many are ahead of it, or it has begun
+            place = view.position or 0 if record.run in self._queue else 0
+            return OutlookDocument(DOCUMENT_VERSION, view.queue, view.priority_value, place, view.reason)
         expectations = self._expectations(snapshot, time.time())
-        case = _Case(snapshot, expectations, run, OutlookQuestion(request.ask), view.user)
-        return await self._answer(case, admitted)
+        queues = self._rules.file.queues_of(view.user)
+        case = _Case(snapshot, expectations, run, OutlookQuestion(request.ask), queues, len(waiting) <= _MOST_WAITING)
+        document = self._document(admitted, *await self._questions.in_thread(case.look))
+        if view.position is None:
+            return document
+        return msgspec.structs.replace(document, position=view.position, reason=view.reason)
 
-    async def _answer(self, case: _Case, admitted: Admission) -> OutlookDocument:
-        outlook, wait, others = await asyncio.to_thread(case.look, self._rules.file.queues_of(case.user))
+    def _document(
+        self, admitted: Admission, outlook: Outlook, wait: Wait | None, others: Iterable[Alternative] = ()
+    ) -> OutlookDocument:
         return OutlookDocument(
             DOCUMENT_VERSION, admitted.queue, admitted.priority, 0 if wait is None else wait.position,
             "" if wait is None else explain(wait), outlook.starts_in_s, outlook.at_least_s, outlook.at_most_s,
@@ -169,17 +199,19 @@ class _Case:
     expectations: Expectations
     run: Run
     question: OutlookQuestion
-    user: str
+    queues: list[str]
+    #: all that wait are in the snapshot, so it can be told what other asks would bring
+    has_all: bool = True
 
-    def look(self, queues: list[str]) -> tuple[Outlook, Wait | None, list[Alternative]]:
+    def look(self) -> tuple[Outlook, Wait | None, list[Alternative]]:
         """Its outlook, its place and reason, and what would start sooner."""
         name = self.run.run
         outlook = outlooks(self.snapshot, self.expectations, (name,)).get(name, Outlook(name))
         wait = standing(self.snapshot, self.expectations, name)
-        if outlook.starts_in_s is not None and outlook.starts_in_s < 1:
+        if not self.has_all or (outlook.starts_in_s is not None and outlook.starts_in_s < 1):
             return outlook, wait, []
         types = gpu_types(self.snapshot.nodes)
-        families = other_asks(self.question.ask, self.run, gpu_types=types, queues=queues)
+        families = other_asks(self.question.ask, self.run, gpu_types=types, queues=self.queues)
         return outlook, wait, sooner(self.snapshot, self.expectations, self.run, families)
 
 

@@ -74,3 +74,25 @@ class FrozenForecast(Forecast):
             return None if left_s is None else left_s - (now_s - begun)
         length_s = self._expectations.length_s(run, self._case)
         return None if length_s is None else length_s - (now_s - started_at)
+
+
+class JoiningForecast(Forecast):
+    """Another forecast, and what is expected of one run that it does not know."""
+
+    def __init__(self, forecast: Forecast, run: str, length: Span, rank: tuple[float, ...]) -> None:
+        self._forecast = forecast
+        self._run = run
+        self._length = length
+        self._rank = rank
+
+    def rank(self, run: Run, now_s: float) -> tuple[float, ...]:
+        """The place that it would have."""
+        return self._rank if run.run == self._run else self._forecast.rank(run, now_s)
+
+    def expected_s(self, run: Run, now_s: float) -> float | None:
+        """Seconds that a waiting run lasts."""
+        return self._length.expected_s if run.run == self._run else self._forecast.expected_s(run, now_s)
+
+    def remaining_s(self, run: Run, started_at: float, now_s: float) -> float | None:
+        """Seconds until a running run ends."""
+        return self._forecast.remaining_s(run, started_at, now_s)

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from ..decisions import Wait
+from ..estimates import Span
+from ..plugins import run_order
+from ..plugins.vetoes import cause
 from ..schedule import run_actions, waits
 from ..state import ClusterSnapshot, State
 from ..workload import RankState, Run
 from .alternatives import Change
-from .expectations import Case, Expectations, FrozenForecast
+from .expectations import Case, Expectations, FrozenForecast, JoiningForecast
 from .projection import ProjectedStart, project
 
 #: a change that brings less than this is not worth a word
@@ -66,6 +70,30 @@ def standing(snapshot: ClusterSnapshot, expectations: Expectations, run: str) ->
     state = State(snapshot, FrozenForecast(expectations, Case.EXPECTED))
     run_actions(state, expectations.now_s)
     return next((wait for wait in waits(state, expectations.now_s) if wait.run == run), None)
+
+
+def joining(
+    state: State, run: Run, length: Span, rank: tuple[float, ...], waiting: Sequence[str], now_s: float
+) -> Wait | None:
+    """The place and the reason with which a run would join those that wait now; None: it would start.
+
+    ``length`` and ``rank`` are expected of it; ``waiting``: runs of its queue by their places. ``state`` is left as it
+    was.
+    """
+    forecast = state.forecast
+    state.forecast = JoiningForecast(forecast, run.run, length, rank)
+    state.submit(run)
+    try:
+        run_actions(state, now_s)
+        job, key = state.jobs[run.run], run_order.keys(state, now_s)
+        if not job.queued:
+            return None
+        ahead = [state.jobs[other] for other in waiting if other in state.jobs]
+        return Wait(run.run, run.queue, 1 + bisect_right(ahead, key(job), key=key), cause(state, job))
+    finally:
+        state.undo()
+        state.end(run.run)
+        state.forecast = forecast
 
 
 def sooner(

@@ -1,0 +1,108 @@
+"""Questions about starts: what they cost, what they are told where many wait, and that no change is missed."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from broker_bed import BrokerBed, until
+
+from jupyter_gpu_release.errors import TooManyRequestsError
+from jupyter_gpu_release.gateway.dispatch import start_estimates
+from jupyter_gpu_release.protocol.rest import OutlookQuestion
+from jupyter_gpu_release.protocol.runs import ResourceAsk
+
+
+@pytest.fixture
+def bed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> BrokerBed:
+    return BrokerBed(tmp_path, monkeypatch, a=4)
+
+
+class Held:
+    """The working out of starts, held up: how often it was begun, and how often at once."""
+
+    def __init__(self, patch: pytest.MonkeyPatch) -> None:
+        self.goes_on = threading.Event()
+        self.begun = self.now = self.most = 0
+        self._work, self._lock = start_estimates.outlooks, threading.Lock()
+        patch.setattr(start_estimates, "outlooks", self._held)
+
+    def _held(self, *arguments: Any) -> Any:
+        with self._lock:
+            self.begun += 1
+            self.now += 1
+            self.most = max(self.most, self.now)
+        assert self.goes_on.wait(60)
+        with self._lock:
+            self.now -= 1
+        return self._work(*arguments)
+
+
+@pytest.fixture
+def held(monkeypatch: pytest.MonkeyPatch) -> Iterator[Held]:
+    held = Held(monkeypatch)
+    yield held
+    held.goes_on.set()
+
+
+def _asked(gpus: int) -> OutlookQuestion:
+    return OutlookQuestion(ResourceAsk(gpus=gpus))
+
+
+@pytest.mark.asyncio
+async def test_questions_are_answered_one_by_one_and_the_same_one_once(bed: BrokerBed, held: Held) -> None:
+    async with bed.life() as service:
+        ask = service.start_estimates.outlook_of
+        same = [asyncio.ensure_future(ask("ann", _asked(1))) for _ in range(20)]
+        await until(lambda: held.begun == 1)
+        others = [asyncio.ensure_future(ask(user, _asked(2))) for user in ("ann", "bob", "eve")]
+        await asyncio.sleep(0)
+        many = [asyncio.ensure_future(ask("ann", OutlookQuestion(name=f"run {number}"))) for number in range(20)]
+        await until(lambda: any(answer.done() for answer in many))
+        refused = [answer for answer in many if answer.done()]
+        assert all(isinstance(answer.exception(), TooManyRequestsError) for answer in refused)
+        assert "ann asks about more" in str(refused[0].exception())
+        held.goes_on.set()
+        assert {answer.starts_in_s for answer in await asyncio.gather(*same, *others)} == {0.0}
+        await asyncio.gather(*[answer for answer in many if answer not in refused])
+        assert held.most == 1
+        assert held.begun == 1 + len(others) + len(many) - len(refused)
+
+
+@pytest.mark.asyncio
+async def test_where_more_wait_than_are_looked_at_no_time_is_told_but_the_real_place(
+    bed: BrokerBed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(start_estimates, "_MOST_WAITING", 2)
+    async with bed.life() as service:
+        await bed.running(service, 4, timeout_s=600.0)
+        waiting = [await bed.submitted(service, 4) for _ in range(5)]
+        await until(lambda: [record.view.position for record in waiting] == [1, 2, 3, 4, 5])
+        asked = await service.start_estimates.outlook_of("ann", _asked(4))
+        assert (asked.position, asked.at_most_s, asked.sooner) == (6, None, [])
+        assert asked.reason == "6th in the queue: needs 4 GPUs, 0 of 4 are free"
+        last = await service.start_estimates.outlook_of_run(waiting[-1])
+        assert (last.position, last.reason, last.at_most_s) == (5, waiting[-1].view.reason, None)
+        first = await service.start_estimates.outlook_of_run(waiting[0])
+        assert (first.position, first.sooner) == (1, [])
+        assert first.at_most_s is not None
+        assert service.lifecycle.queue.inventory.scheduler.state.jobs.keys().isdisjoint({"asked"})
+
+
+@pytest.mark.asyncio
+async def test_a_change_while_starts_are_worked_out_is_not_missed(
+    bed: BrokerBed, held: Held, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(start_estimates, "_PAUSE_S", 0.01)
+    monkeypatch.setattr(start_estimates, "_PAUSES", 0.0)
+    async with bed.life() as service:
+        await bed.running(service, 4)
+        await bed.submitted(service, 4)
+        await until(lambda: held.begun == 1)
+        service.start_estimates.note_change()
+        held.goes_on.set()
+        await until(lambda: held.begun == 2)
