@@ -78,7 +78,7 @@ def run_page(api: GpuApi) -> str:
     busy_day(api)
     earlier, later = run(5, name="Load CIFAR-10"), run(6, name="Evaluate")
     results = [{"name": "model", "type": "ResNet", "bytes": 44 << 20}, {"name": "history", "type": "list", "bytes": 96}]
-    row = run(0, name="ResNet, 40 epochs", gpus=2, results=results, release_ms=31.0, finished_at=time.time() - 1)
+    row = run(0, name="ResNet, 40 epochs", gpus=2, results=results, release_ms=31.0, finished_at=time.time())
     busy = [0, 4, 35, *(round(86 + 9 * math.sin(step / 3)) for step in range(70)), None, None, 60, 3]
     memory = [1, 8, *(min(61, 20 + 3 * step) for step in range(71)), None, None, 61, 60]
     use = {

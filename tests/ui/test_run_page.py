@@ -87,7 +87,8 @@ _THEMES = ("JupyterLab Light", "JupyterLab Dark", "JupyterLab Dark High Contrast
 
 
 def test_everybody_can_read_it(browser: Browser, team: Team) -> None:
-    """Axe finds nothing, and nothing is cut off at its side, in a narrow window and a wide one."""
+    """Axe finds nothing, nothing is cut off at its side, and lines of code stay lines, narrow or wide."""
+    code_px: set[int] = set()
     with opened(browser) as page:
         run = gpu_scenes.run_page(GpuApi(page))
         open_sidebar(page, team.lab)
@@ -114,3 +115,5 @@ def test_everybody_can_read_it(browser: Browser, team: Team) -> None:
                 found = page.evaluate("() => axe.run({include: '.jp-GpuRelease-page'}).then(seen => seen.violations)")
                 assert [(rule["id"], [one["html"][:200] for one in rule["nodes"]]) for rule in found] == []
                 assert shown.evaluate("page => page.scrollWidth - page.clientWidth") == 0
+                code_px.add(shown.locator(".jp-GpuRelease-code pre").evaluate("code => code.offsetHeight"))
+        assert len(code_px) == 1

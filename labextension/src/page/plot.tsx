@@ -50,7 +50,7 @@ export function UsePlot(props: IPlotProps): React.ReactElement {
   const { use, now, trans } = props;
   const busy = use.utilization ?? [];
   const memory = use.memory ?? [];
-  const words = summaryOf(use, trans);
+  const figures = figuresOf(use, trans);
   const since = use.since ?? 0;
   const until = since + busy.length * (use.span_s ?? 0);
   return (
@@ -60,7 +60,7 @@ export function UsePlot(props: IPlotProps): React.ReactElement {
           viewBox={`0 0 ${WIDTH} ${HEIGHT}`}
           preserveAspectRatio="none"
           role="img"
-          aria-label={trans.__('GPU use over time: %1', words)}
+          aria-label={trans.__('GPU use over time, %1', figures.join(' · '))}
         >
           {[25, 50, 75].map(y => (
             <line key={y} x1={0} x2={WIDTH} y1={y} y2={y} />
@@ -86,19 +86,15 @@ export function UsePlot(props: IPlotProps): React.ReactElement {
         <span>{formatMoment(until, now)}</span>
       </div>
       <figcaption>
-        <span className="jp-GpuRelease-key jp-mod-busy">
-          {trans.__('busy')}
-        </span>
-        <span className="jp-GpuRelease-key jp-mod-memory">
-          {trans.__('memory')}
-        </span>
-        <span>{words}</span>
+        <span className="jp-GpuRelease-key jp-mod-busy">{figures[0]}</span>
+        <span className="jp-GpuRelease-key jp-mod-memory">{figures[1]}</span>
       </figcaption>
     </figure>
   );
 }
 
-function summaryOf(use: IGpuUse, trans: TranslationBundle): string {
+/** What is said beside the colour of each line. */
+function figuresOf(use: IGpuUse, trans: TranslationBundle): [string, string] {
   const told = (use.utilization ?? []).filter(
     (value): value is number => value !== null
   );
@@ -108,12 +104,16 @@ function summaryOf(use: IGpuUse, trans: TranslationBundle): string {
       Math.max(1, told.length) /
       100;
   const peak = use.peak_utilization ?? Math.max(0, ...told) / 100;
-  const parts = [
-    trans.__('mean %1, peak %2', formatPercent(mean), formatPercent(peak))
+  const memory =
+    use.peak_memory_bytes && use.total_memory_bytes
+      ? formatPart(use.peak_memory_bytes, use.total_memory_bytes)
+      : null;
+  return [
+    trans.__(
+      'busy: mean %1, peak %2',
+      formatPercent(mean),
+      formatPercent(peak)
+    ),
+    memory ? trans.__('memory: up to %1', memory) : trans.__('memory')
   ];
-  if (use.peak_memory_bytes && use.total_memory_bytes) {
-    const share = formatPart(use.peak_memory_bytes, use.total_memory_bytes);
-    parts.push(trans.__('memory up to %1', share));
-  }
-  return parts.join(' · ');
 }
