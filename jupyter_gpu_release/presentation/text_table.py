@@ -1,7 +1,10 @@
-"""Tables in text that fit a width: the least important columns go, then names are cut; sentences are folded."""
+"""Tables in text that fit a width: the least important columns go, then names are cut; sentences are folded, or stand
+below their row where their column would be narrow.
+"""
 
 from __future__ import annotations
 
+import re
 import textwrap
 from collections.abc import Callable, Sequence
 
@@ -32,6 +35,9 @@ DROPPED = (
 )
 _LEAST = 10
 _LEAST_LAST = 12
+#: sentences that have less room in the last column stand below their rows
+_LEAST_SENTENCE = 40
+_INDENT = "    "
 #: columns go before names are cut to less than this
 _COMFORTABLE = 14
 
@@ -50,23 +56,32 @@ def text_lines(
     """
     columns = [_column(head, [row[at] for row in rows]) for at, head in enumerate(heads)]
     columns = [column for column in columns if any(column[1:])] or columns
+    is_cut = columns[-1][0] in _CUT_AT_THE_BEGINNING or columns[-1][0] in _CUT_AT_THE_END
+    sentence = 0 if is_cut else min(max(map(_width, set(columns[-1]))), _LEAST_SENTENCE)
     least = [_least_width(column) for column in columns]
+    is_below = sentence > _COMFORTABLE and sum(least[:-1]) + sentence + len(GAP) * (len(least) - 1) > width
+    if is_below:
+        least[-1] = 0
     for head in drop:
         if sum(least) + len(GAP) * (len(least) - 1) <= width:
             break
         kept = [at for at, column in enumerate(columns) if column[0] != head]
         columns, least = [columns[at] for at in kept], [least[at] for at in kept]
     heads = [column[0] for column in columns]
-    widths = _fitted([max(map(_width, set(column))) for column in columns], heads, width)
+    full = [max(map(_width, set(column))) for column in columns]
+    widths = _fitted([*full[:-1], 0] if is_below else full, heads, width)
     indent = sum(widths[:-1]) + len(GAP) * (len(widths) - 1)
     room = max(_LEAST_LAST, width - indent)
     padded = [_padded(*facts, draw) for facts in zip(columns[:-1], widths, heads, strict=False)]
-    is_cut = heads[-1] in _CUT_AT_THE_BEGINNING or heads[-1] in _CUT_AT_THE_END
+    if is_below:
+        head, *lines = [GAP.join(cells).rstrip() for cells in zip(*padded, strict=True)]
+        below = [_folded(text, width - len(_INDENT), _INDENT, draw) for text in columns[-1][1:]]
+        return [head, *(line for first, more in zip(lines, below, strict=True) for line in (first, *more))]
     lasts = [_cut(text, room, heads[-1]) for text in columns[-1]] if is_cut else columns[-1]
-    lines: list[str] = []
+    lines = []
     for *cells, last in zip(*padded, lasts, strict=True):
-        first, *more = textwrap.wrap(last, room) if _width(last) > room else [last]
-        lines.append(GAP.join([*cells, draw(first)]).rstrip())
+        first, *more = _folded(last, room, "", draw) or [""]
+        lines.append(GAP.join([*cells, first]).rstrip())
         lines += [" " * indent + line for line in more]
     return lines
 
@@ -75,6 +90,15 @@ def _column(head: str, cells: list[str]) -> list[str]:
     """Head and cells; what is there many times is looked at once."""
     plain = {cell: _plain(cell) for cell in set(cells)}
     return [head, *map(plain.__getitem__, cells)]
+
+
+def _folded(text: str, room: int, indent: str, draw: Callable[[str], str]) -> list[str]:
+    """Lines of a sentence; a command with its run can be copied from one line."""
+    if _width(text) <= room:
+        return [indent + draw(text)] if text else []
+    kept = re.sub(r"(%gpu_\w+) (\S)", "\\1\N{NO-BREAK SPACE}\\2", text)
+    lines = textwrap.wrap(kept, room, break_on_hyphens=False)
+    return [indent + draw(line.replace("\N{NO-BREAK SPACE}", " ")) for line in lines]
 
 
 def _padded(column: list[str], size: int, head: str, draw: Callable[[str], str]) -> list[str]:

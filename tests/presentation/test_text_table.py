@@ -71,6 +71,16 @@ def test_every_table_fits_80_columns(monkeypatch: pytest.MonkeyPatch) -> None:
             assert word in " ".join(text.split()), word
 
 
+def test_sentences_that_would_be_narrow_stand_below_their_row(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A command with its run can be copied from one line."""
+    monkeypatch.setenv("COLUMNS", "80")
+    waits = msgspec.convert({**ROW, "state": "running", "error": None, "detached": True}, RunRow, strict=False)
+    lines = repr(runs_table(RunsDocument(1, [*RUNS, waits]))).splitlines()
+    assert lines[-1].strip() == f"%gpu_attach {RUN}"
+    assert "OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB" in [line.strip() for line in lines]
+    assert [table.title for table in status_tables(STATUS)][-1] == "Queued"
+
+
 def test_a_wide_terminal_has_all_columns() -> None:
     text = io.StringIO()
     print_status(Console(file=text, width=240), STATUS)

@@ -72,8 +72,8 @@ def status_tables(document: StatusDocument) -> list[Table]:
 
 def _queued(document: StatusDocument) -> Table:
     part = "" if document.waiting == len(document.queue) else f" ({len(document.queue)} of {document.waiting})"
-    holders = f"; {', '.join(held_by(document))}" if document.queue else ""
-    return Table(f"Queued{part}{holders}", *queue_table(document))
+    holders = ", ".join(held_by(document)) if document.queue else ""
+    return Table(f"Queued{part}{'; ' if holders else ''}{holders}", *queue_table(document))
 
 
 def queue_tables(document: StatusDocument, sooner: Mapping[str, str]) -> list[Table]:
