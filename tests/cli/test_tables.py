@@ -26,7 +26,7 @@ def test_only_a_sentence_in_the_last_column_is_folded() -> None:
     words = ["id", "failed", "one two three four five six seven eight nine ten"]
     lines = drawn([words], width=55, last="why")
     assert lines[2].startswith("id   failed  one two")
-    assert lines[3:] == [" " * 13 + "ten"]
+    assert lines[3:] == [" " * 13 + "nine ten"]
     assert drawn([words], width=40, last="why")[2:] == [
         "id   failed",
         "    one two three four five six seven",
