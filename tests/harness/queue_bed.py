@@ -25,6 +25,9 @@ class QueueBed:
     def __init__(self, gpus: Mapping[str, int] | None = None, external: int = 0) -> None:
         self.granted: list[str] = []
         self.handed: list[tuple[str, str]] = []
+        self.expired: list[str] = []
+        #: runs that the queue failed at
+        self.failed: list[str] = []
         self.records: dict[str, RunRecord] = {}
         listener: Any = SimpleNamespace(on_leases_changed=lambda: None, on_nodes_changed=lambda: None)
         self.nodes = NodeTable("", listener)
@@ -37,7 +40,7 @@ class QueueBed:
         self.rules: Any = SimpleNamespace(file=QueuesFile())
         self.queue = RunQueue(
             runs, self.nodes, self.leases, self.rules, self._on_grant, self._on_expire, self._on_release,
-            self._on_hand_over,
+            self._on_hand_over, self._on_fault,
         )  # fmt: skip
 
     def add_node(self, name: str, gpus: int) -> None:
@@ -56,8 +59,11 @@ class QueueBed:
         else:
             self.lease(record.run, grant.placement)
 
-    def _on_expire(self, record: RunRecord, reason: str) -> None:
-        raise AssertionError(reason)
+    def _on_expire(self, record: RunRecord, _reason: str) -> None:
+        self.expired.append(record.run)
+
+    def _on_fault(self, record: RunRecord, _fault: Exception) -> None:
+        self.failed.append(record.run)
 
     def _on_release(self, lease: Lease, _why: str) -> None:
         lease.kept, lease.state = None, LeaseState.RELEASING

@@ -5,9 +5,11 @@ It compares before each pass instead of being told of each change, so no change 
 
 from __future__ import annotations
 
+import logging
 import math
 import time
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 from ...protocol.states import LeaseState
@@ -24,6 +26,8 @@ from ..cluster.nodes import Node as ClusterNode
 from ..cluster.nodes import NodeTable, away_reason
 from ..db.run_times import PastRun
 from ..runs.record import RunRecord
+
+log = logging.getLogger(__name__)
 
 #: how often the scheduler is told what was used of late
 _USE_TOLD_S = 10.0
@@ -63,6 +67,9 @@ class Inventory:
         #: of them those that the scheduler was not told of yet, and those that it knows and that wait no longer
         self._fresh: dict[str, RunRecord] = {}
         self._gone: set[str] = set()
+        #: those that the scheduler failed at; what it knows may be half of something since
+        self._faults: dict[str, Exception] = {}
+        self._is_suspect = False
         self._known: dict[str, _Known] = {}
         self._scheduled: tuple[Node, ...] = ()
         #: what nodes said of themselves when they were last looked at
@@ -98,23 +105,55 @@ class Inventory:
 
     def in_step(self, offered: Collection[str] = ()) -> Scheduler:
         """The scheduler, told of all that has changed. ``offered``: leases that are about to be given back."""
-        if self._read_queues() is not self._file or self._have_nodes_changed():
+        if self._is_suspect or self._read_queues() is not self._file or self._have_nodes_changed():
             self._build_anew()
-        for run in self._gone:
-            self.scheduler.remove(run)
-        self._compare_leases(offered)
-        for run in self._gone:
-            if run not in self._waiting and not self.forecast.has_started(run):
-                self.forecast.ended(run, time.time())
-        self._gone.clear()
-        for record in self._fresh.values():
-            self._submit(record)
-        self._fresh.clear()
+        self._tell_changes(offered)
+        if self._is_suspect:
+            self._build_anew()
+            self._tell_changes(offered)
         if self._external != self._leases.external or self._have_nodes_spoken():
             self._look_at_nodes()
         if time.time() >= self._use_told_s:
             self._tell_use(time.time())
         return self.scheduler
+
+    def distrust(self) -> None:
+        """Something failed half-way: the next pass is made from the tables alone."""
+        self._is_suspect = True
+
+    def take_faults(self) -> list[tuple[str, Exception]]:
+        """Waiting runs that the scheduler could not be told of, and why; each is named once."""
+        found = list(self._faults.items())
+        self._faults.clear()
+        return found
+
+    def _tell_changes(self, offered: Collection[str]) -> None:
+        """A fault in one run or lease costs that one alone."""
+        gone, self._gone = self._gone, set()
+        for run in gone:
+            with self._guarded(f"run {run}, which waits no longer"):
+                self.scheduler.remove(run)
+        self._compare_leases(offered)
+        for run in gone:
+            if run not in self._waiting and not self.forecast.has_started(run):
+                self.forecast.ended(run, time.time())
+        fresh, self._fresh = self._fresh, {}
+        for run, record in fresh.items():
+            try:
+                self._submit(record)
+            except Exception as fault:
+                log.exception("run %s cannot be scheduled: it fails, and the others go on", run)
+                self._is_suspect, self._faults[run] = True, fault
+                del self._waiting[run]
+                self.forecast.ended(run, time.time())
+
+    @contextmanager
+    def _guarded(self, what: str) -> Iterator[None]:
+        try:
+            yield
+        except Exception:
+            log.exception("the scheduler could not be told of %s: all is told to a new one", what)
+            self._is_suspect = True
 
     def snapshot(self) -> ClusterSnapshot:
         """All nodes, and the runs that wait or hold a lease, as the policy sees them. What others use is a run, too."""
@@ -161,6 +200,7 @@ class Inventory:
             self._known[name] = replace(known, held=held)
             self.scheduler.hold(held)
         self._look_at_nodes()
+        self._is_suspect = False
 
     def _empty(self) -> ClusterSnapshot:
         return _without_runs(self._file, self._scheduled)
@@ -170,13 +210,29 @@ class Inventory:
     def _compare_leases(self, offered: Collection[str]) -> None:
         leases = {lease.name: lease for lease in self._leases.all()}
         for name in [name for name, known in self._known.items() if leases.get(name) is not known.lease]:
-            self._learn(self._known.pop(name))
-            self.scheduler.drop(name)
+            with self._guarded(f"the end of lease {name}"):
+                self._learn(self._known.pop(name))
+            with self._guarded(f"lease {name}, which is gone"):
+                self.scheduler.drop(name)
         for name, lease in leases.items():
             facts = (lease.state is LeaseState.RELEASING or name in offered, lease.kept)
             known = self._known.get(name)
             if known is None or known.facts != facts:
-                self._hold(lease, known, facts, is_coming=facts[0])
+                self._hold_or_count(lease, known, facts, is_coming=facts[0])
+
+    def _hold_or_count(
+        self, lease: Lease, before: _Known | None, facts: tuple[object, ...], *, is_coming: bool
+    ) -> None:  # fmt: skip
+        """Its GPUs are taken, even where nothing else can be made of a lease."""
+        try:
+            self._hold(lease, before, facts, is_coming=is_coming)
+        except Exception:
+            log.exception(
+                "lease %s cannot be scheduled: its GPUs count as somebody's, and the others go on", lease.name
+            )
+            self._is_suspect = True
+            held = HeldLease(lease.name, self._somebody(lease), lease.slots, is_coming=is_coming)
+            self._known[lease.name] = _Known(lease, facts, held, "", time.time())
 
     def _hold(self, lease: Lease, before: _Known | None, facts: tuple[object, ...], *, is_coming: bool) -> None:
         record, kept = self._find_run(lease.run), lease.kept
@@ -194,23 +250,27 @@ class Inventory:
 
     def _holder(self, lease: Lease, record: RunRecord | None) -> Run:
         """The run that holds a lease, or that it is kept after."""
-        kept, gpus = lease.kept, [slot.gpus for slot in lease.slots]
-        each = math.gcd(*gpus)
-        count = sum(gpus) // each if each else len(gpus)
-        run = Run(
-            run=lease.run, queue="", ranks=(Rank(),) * count, gpus_per_rank=each * GPU, min_ranks=count,
-            cpus_per_rank=lease.slots[0].cpus, started_at=time.time(),
-        )  # fmt: skip
+        kept, run = lease.kept, self._somebody(lease)
         if kept is not None:
             queue = self._queue(kept.queue, kept.user)
             lasts_s = kept.until_s - kept.since_s
             return replace(run, queue=queue, user=kept.user, started_at=kept.since_s, expected_s=lasts_s)
         if record is None:
-            return replace(run, queue=self._queue("", ""))
+            return run
         view = record.view
         return replace(
             run, queue=self._queue(view.queue, view.user), user=view.user, limit_s=record.request.timeout_s,
             priority=view.priority_value, started_at=view.granted_at or run.started_at,
+        )  # fmt: skip
+
+    def _somebody(self, lease: Lease) -> Run:
+        """The holder of a lease of which nothing else is known."""
+        gpus = [slot.gpus for slot in lease.slots]
+        each = math.gcd(*gpus)
+        count = sum(gpus) // each if each else len(gpus)
+        return Run(
+            run=lease.run, queue=self._queue("", ""), ranks=(Rank(),) * count, gpus_per_rank=each * GPU,
+            min_ranks=count, cpus_per_rank=lease.slots[0].cpus, started_at=time.time(),
         )  # fmt: skip
 
     # --- runs

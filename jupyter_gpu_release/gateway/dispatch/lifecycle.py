@@ -93,7 +93,15 @@ class Lifecycle:
         self.nodes = nodes
         self.leases = leases
         self.queue = RunQueue(
-            runs, nodes, leases, rules, self._on_grant, self._on_expire, warm.give_up, self._on_hand_over
+            runs,
+            nodes,
+            leases,
+            rules,
+            self._on_grant,
+            self._on_expire,
+            warm.give_up,
+            self._on_hand_over,
+            self._on_fault,
         )
         self.warm = warm
         self.releaser = releaser
@@ -364,6 +372,16 @@ class Lifecycle:
     # -------------------------------------------------------------------- cancelled, expired, lost
     def _on_expire(self, record: RunRecord, reason: str) -> None:
         self._finish(record, unstarted(RunFailedError(reason, hint="ask for fewer GPUs, or wait longer: --wait")))
+
+    def _on_fault(self, record: RunRecord, fault: Exception) -> None:
+        """The queue itself failed at a run: it fails, and lets go of what it has."""
+        error, lease = ClusterError(f"the gateway could not start the run: {fault!r}"), self.leases.of_run(record.run)
+        if not isinstance(record.stage, Queued):
+            self.spawn(self._end_unstarted(record, error))
+            return
+        self._finish(record, unstarted(error))
+        if lease is not None:
+            self.spawn(self.free_and_serve(lease))
 
     async def cancel(self, record: RunRecord, reason: str, *, kill: bool = False) -> None:
         """End a run: at once while it waits, else by an interrupt; the second one (or ``kill``) kills."""

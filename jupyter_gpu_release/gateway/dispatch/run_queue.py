@@ -6,6 +6,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable
+from functools import partial
 
 from ...protocol.states import RunState
 from ...scheduling.decisions import Grant, Promise, Slot, Wait
@@ -20,6 +21,8 @@ from .inventory import Inventory
 
 log = logging.getLogger(__name__)
 _SOON_S = 0.05
+#: pause after a decision that failed
+_AFTER_FAULT_S = 1.0
 #: between two decisions at least, and at least so many times as long as one takes: a long queue must not keep the
 #: gateway from everything else
 _PAUSE_S, _PAUSES = 0.005, 2.0
@@ -29,7 +32,7 @@ _TOLD_ALWAYS, _TOLD_PAUSE_S, _TOLD_PAUSES = 32, 0.25, 20.0
 
 class RunQueue:
     """Runs that wait, by id. The callbacks carry out what was decided: a run is granted slots, its time is over, a warm
-    lease is given up, a lease that was offered goes to a run as it is.
+    lease is given up, a lease that was offered goes to a run as it is; or end a run at which the queue itself failed.
     """
 
     def __init__(
@@ -42,6 +45,7 @@ class RunQueue:
         on_expire: Callable[[RunRecord, str], None],
         on_release: Callable[[Lease, str], object],
         on_hand_over: Callable[[Lease, RunRecord], None],
+        on_fault: Callable[[RunRecord, Exception], None],
     ) -> None:
         self.inventory = Inventory(runs.get, nodes, leases, lambda: rules.file)
         self._runs = runs
@@ -50,6 +54,7 @@ class RunQueue:
         self._on_expire = on_expire
         self._on_release = on_release
         self._on_hand_over = on_hand_over
+        self._on_fault = on_fault
         self._waiting: dict[str, RunRecord] = {}
         self._open = False
         #: runs that keep their place (and what they would get) without being granted
@@ -115,6 +120,10 @@ class RunQueue:
         try:
             if self._open:
                 self._decide()
+        except Exception:  # whoever has told of a change did nothing wrong, and everybody else goes on waiting
+            log.exception("the queue could not be decided about: it is again, from what the tables say")
+            self.inventory.distrust()
+            self._serve_at(time.monotonic() + _AFTER_FAULT_S)
         finally:
             for _, handed in self._offered.values():
                 if not handed.done():
@@ -124,6 +133,8 @@ class RunQueue:
     def _decide(self) -> None:
         began_s, now_s = time.monotonic(), time.time()
         scheduler = self.inventory.in_step(self._offered)
+        for run, fault in self.inventory.take_faults():
+            self._fail(run, fault)
         if not (self._waiting or self._leases.warm()):
             return
         tells = len(self._waiting) <= _TOLD_ALWAYS or began_s >= self._told_again_s
@@ -145,20 +156,37 @@ class RunQueue:
             if lease is not None:
                 self._on_release(lease, release.reason)
         for grant in decided.grants:
-            self._on_grant(self._take(grant.run), grant)
+            self._carry(grant.run, self._on_grant, grant)
         for promise in decided.promises:
             self._keep_promise(promise)
         for expiry in decided.expired:
-            self._on_expire(self._take(expiry.run), expiry.reason)
+            self._carry(expiry.run, self._on_expire, expiry.reason)
         for wait in decided.waits:
             record = self._waiting.get(wait.run)
             if record is not None:
                 self._note_wait(record, wait)
 
-    def _take(self, run: str) -> RunRecord:
-        record = self._waiting[run]
+    def _carry(self, run: str, order: Callable[..., None], *facts: object) -> bool:
+        """Take a run out and carry out what was decided about it. False: that failed, and it alone fails."""
+        record = self._waiting.get(run)
+        if record is None:  # it was given something else in the same breath
+            return False
         self.remove(record)
-        return record
+        try:
+            order(record, *facts)
+        except Exception as fault:
+            log.exception("what was decided about run %s could not be carried out", run)
+            self.inventory.distrust()
+            self._on_fault(record, fault)
+            self.serve_soon()
+            return False
+        return True
+
+    def _fail(self, run: str, fault: Exception) -> None:
+        record = self._waiting.get(run)
+        if record is not None:
+            self.remove(record)
+            self._on_fault(record, fault)
 
     def _keep_promise(self, promise: Promise) -> None:
         """Hand a lease that was offered over as it is, with no word to Ray, where it has exactly these slots."""
@@ -166,8 +194,7 @@ class RunQueue:
         for name, (lease, handed) in self._offered.items():
             if _sorted(lease.slots) == wanted:
                 del self._offered[name]
-                self._on_hand_over(lease, self._take(promise.run))
-                handed.set_result(True)
+                handed.set_result(self._carry(promise.run, partial(self._on_hand_over, lease)))
                 return
 
     def serve_soon(self) -> None:
@@ -196,13 +223,18 @@ class RunQueue:
         loop = asyncio.get_running_loop()
         handed: asyncio.Future[bool] = loop.create_future()
         self._offered[lease.name] = (lease, handed)
-        loop.call_soon(self.serve)  # should that fail, it is the loop's to log, and the lease is given back
+        loop.call_soon(self.serve)
         return await handed
 
     def leaves(self, lease: Lease) -> bool:
         """Tell if nobody but the kernel that keeps it would get a warm lease (or its GPUs) now."""
         kept = lease.kept
-        decided = self.inventory.in_step(self._offered).decide(time.time(), self._paused, with_waits=False)
+        try:
+            decided = self.inventory.in_step(self._offered).decide(time.time(), self._paused, with_waits=False)
+        except Exception:
+            log.exception("nobody knows who would get lease %s: it is given back", lease.name)
+            self.inventory.distrust()
+            return False
         if any(release.lease == lease.name for release in decided.releases):
             return False
         taker = next((grant.run for grant in decided.grants if grant.lease == lease.name), None)

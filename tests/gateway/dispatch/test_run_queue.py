@@ -5,17 +5,21 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from broker_bed import until
 from queue_bed import QueueBed
 
+from jupyter_gpu_release.gateway.cluster.lease import Lease
+from jupyter_gpu_release.gateway.dispatch import inventory
 from jupyter_gpu_release.protocol.node import NodeInfo
 from jupyter_gpu_release.protocol.states import LeaseState
 from jupyter_gpu_release.scheduling.decisions import Slot
 from jupyter_gpu_release.scheduling.queues.queues_file import QueuesFile
 from jupyter_gpu_release.scheduling.queues.tree import Policy
+from jupyter_gpu_release.scheduling.workload import GPU
 
 
 @pytest.mark.asyncio
@@ -69,14 +73,80 @@ async def test_leases_that_are_offered_together_go_to_as_many_runs() -> None:
 
 @pytest.mark.asyncio
 async def test_a_decision_that_fails_leaves_no_lease_behind(monkeypatch: pytest.MonkeyPatch) -> None:
-    bed, told = QueueBed(), []
+    bed = QueueBed()
     lease = bed.lease("ends", (Slot("n", 8),))
     bed.queue.open()
     bed.wait("one", gpus=8)
-    monkeypatch.setattr(bed.queue.inventory, "in_step", lambda *_: 1 / 0)
-    asyncio.get_running_loop().set_exception_handler(lambda _, context: told.append(context["exception"]))
-    assert not await bed.queue.offer(lease)
-    assert [type(error) for error in told] == [ZeroDivisionError]
+    with monkeypatch.context() as patch:
+        patch.setattr(bed.queue.inventory, "in_step", lambda *_: 1 / 0)
+        assert not await bed.queue.offer(lease)
+    bed.leases.drop_lease(lease)
+    await until(lambda: bed.granted == ["one"])  # it is decided again, with no word from anybody
+
+
+@pytest.mark.asyncio
+async def test_a_run_that_the_scheduler_fails_at_fails_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    bed, to_run = QueueBed(external=8), inventory.to_run
+
+    def to_run_or_fail(run: str, *arguments: Any, **facts: Any) -> Any:
+        made = to_run(run, *arguments, **facts)
+        return replace(made, ranks=None) if run == "poison" else made
+
+    monkeypatch.setattr(inventory, "to_run", to_run_or_fail)
+    bed.queue.open()
+    bed.wait("one", "poison", "two")
+    bed.decide()
+    assert bed.failed == ["poison"]
+    assert "poison" not in bed.queue
+    state = bed.queue.inventory.in_step().state
+    assert sorted(state.jobs) == ["one", "two"]
+    assert state.accounts["default"].demand == 6 * GPU
+    assert sum(len(kind.jobs) for kind in state.kinds.values()) == 2
+    bed.leases.external = {}
+    bed.decide()
+    assert bed.granted == ["one", "two"]
+
+
+@pytest.mark.asyncio
+async def test_what_fails_while_one_decision_is_carried_out_fails_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    bed = QueueBed()
+    grant = bed._on_grant
+
+    def grant_or_fail(record: Any, what: Any) -> None:
+        if record.run == "poison":
+            raise OSError("the disk")
+        grant(record, what)
+
+    monkeypatch.setattr(bed.queue, "_on_grant", grant_or_fail)
+    bed.queue.open()
+    bed.wait("poison", "one", "two")
+    bed.decide()
+    assert bed.failed == ["poison"]
+    await until(lambda: bed.granted == ["one", "two"])
+
+
+@pytest.mark.asyncio
+async def test_a_lease_that_the_scheduler_fails_at_is_nobody_elses_all_the_same(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    bed = QueueBed()
+    holder = bed.queue.inventory._holder
+
+    def holder_or_fail(lease: Lease, record: Any) -> Any:
+        if lease.run == "poison":
+            raise KeyError(lease.run)
+        return holder(lease, record)
+
+    monkeypatch.setattr(bed.queue.inventory, "_holder", holder_or_fail)
+    bed.queue.open()
+    lease = bed.lease("poison", (Slot("n", 6),))
+    bed.wait("two", gpus=2)
+    bed.wait("one", gpus=3)
+    bed.decide()
+    assert bed.granted == ["two"]
+    bed.leases.drop_lease(lease)
+    bed.decide()
+    assert bed.granted == ["two", "one"]
 
 
 @pytest.mark.asyncio
