@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import os
+import re
 import ssl
 import stat
 import time
@@ -148,12 +149,13 @@ def _step(side: ssl.SSLObject) -> None:
 def pinned_context(certificate: str) -> ssl.SSLContext:
     """Trust in exactly this certificate, whatever names it is for: for clients that can read the gateway's own file.
 
+    Only the file's first certificate is trusted: the others signed it, and sign for everybody.
     Raises :class:`OptionError` when it cannot be read.
     """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = False
     context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
-    _load_authorities(context, certificate)
+    _trust(context, certificate, only_first=True)
     return context
 
 
@@ -181,13 +183,16 @@ def _client_context(authorities: str, own: str, stamp: int) -> ssl.SSLContext:
         return pinned_context(own)
     context = ssl.create_default_context()
     if authorities:
-        _load_authorities(context, authorities)
+        _trust(context, authorities)
     return context
 
 
-def _load_authorities(context: ssl.SSLContext, path: str) -> None:
+def _trust(context: ssl.SSLContext, path: str, *, only_first: bool = False) -> None:
     try:
-        context.load_verify_locations(cafile=path)
+        if only_first:
+            context.load_verify_locations(cadata=_first_certificate(path))
+        else:
+            context.load_verify_locations(cafile=path)
     except ssl.SSLError as error:
         raise OptionError(
             f"{path} holds no certificate: {error.reason or error}", hint="a PEM file is wanted"
@@ -196,6 +201,15 @@ def _load_authorities(context: ssl.SSLContext, path: str) -> None:
         raise OptionError(f"cannot read the certificates {path}: {error.strerror}", hint=_AUTHORITIES) from error
 
 
+def _first_certificate(path: str) -> str:
+    text = Path(path).read_text(encoding="ascii", errors="replace")
+    found = _CERTIFICATE.search(text)
+    if found is None:
+        raise ssl.SSLError(0, "no PEM block of a certificate")
+    return found.group()
+
+
+_CERTIFICATE = re.compile(r"-----BEGIN ([A-Z0-9 ]*)CERTIFICATE-----.+?-----END \1CERTIFICATE-----", re.DOTALL)
 _AUTHORITIES = "check JUPYTER_GPU_CA_FILE (or c.GpuRelease.ca_file)"
 
 

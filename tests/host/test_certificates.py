@@ -12,7 +12,7 @@ import pytest
 from certificates import Authority
 
 from jupyter_gpu_release.errors import OptionError
-from jupyter_gpu_release.host.certificates import OwnCertificate, client_context, read_own
+from jupyter_gpu_release.host.certificates import OwnCertificate, client_context, gateway_context, read_own
 
 
 @pytest.fixture(scope="module")
@@ -68,3 +68,26 @@ def test_trust_in_a_file_that_is_none_is_refused(authority: Authority, tmp_path:
     (tmp_path / "text.pem").write_text("no certificate")
     with pytest.raises(OptionError, match="holds no certificate"):
         client_context(str(tmp_path / "text.pem"))
+
+
+def _is_trusted(pin: str, cert: str, key: str) -> bool:
+    one, other = ssl.MemoryBIO(), ssl.MemoryBIO()
+    serving = gateway_context(cert, key).wrap_bio(one, other, server_side=True)
+    asking = client_context(own=pin).wrap_bio(other, one)
+    for side in (asking, serving, asking, serving, asking):
+        try:
+            side.do_handshake()
+        except ssl.SSLWantReadError:
+            continue
+        except ssl.SSLCertVerificationError:
+            return False
+    return True
+
+
+def test_a_pinned_file_with_its_chain_trusts_the_first_certificate_alone(authority: Authority, tmp_path: Path) -> None:
+    cert, key = authority.sign("pinned", "localhost")
+    chain = tmp_path / "fullchain.pem"
+    chain.write_text("a note\n" + Path(cert).read_text() + authority.file.read_text())
+    assert _is_trusted(str(chain), str(chain), key)
+    assert not _is_trusted(str(chain), *authority.sign("evil", "evil.example"))
+    assert read_own(str(chain), key).names == ("localhost",)
