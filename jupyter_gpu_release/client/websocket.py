@@ -86,7 +86,13 @@ async def follow_run(target: Target, run: str, after: int, timeout_s: float) -> 
     from websockets.asyncio.client import connect
     from websockets.exceptions import ConnectionClosedError, InvalidStatus, WebSocketException
 
-    connecting = connect(
+    class Connect(connect):
+        """Follows no redirect: versions before 17 take the token along, to whatever host."""
+
+        def process_redirect(self, exc: Exception) -> Exception:
+            return exc
+
+    connecting = Connect(
         _socket_url(target.url, f"/v1/runs/{quote(run, safe='')}/events", f"after={after}"),
         additional_headers={"Authorization": f"Bearer {target.token}"},
         compression=None,

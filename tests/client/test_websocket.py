@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import socket
 import struct
 import threading
 import time
 from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 from ports import free_port
@@ -17,7 +19,7 @@ from jupyter_gpu_release.client.discovery import Target, is_refused, unreachable
 from jupyter_gpu_release.client.discovery import not_a_gateway as not_a_gateway_error
 from jupyter_gpu_release.client.rest import GatewayClient
 from jupyter_gpu_release.client.session import GatewaySession
-from jupyter_gpu_release.client.websocket import SendQueue, open_link, session_url
+from jupyter_gpu_release.client.websocket import SendQueue, follow_run, open_link, session_url
 from jupyter_gpu_release.errors import GatewayUnavailableError, WrongAddressError
 from jupyter_gpu_release.protocol.session import Heartbeat
 from jupyter_gpu_release.protocol.wire import encode
@@ -71,6 +73,40 @@ def test_somebody_else_listens(not_a_gateway: str) -> None:
         pass
     with GatewayClient(not_a_gateway, "t") as client, pytest.raises(GatewayUnavailableError, match="something else"):
         client.health()
+
+
+def test_a_redirect_is_not_followed_with_the_token() -> None:
+    asked: list[str] = []
+
+    class Redirecting(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def do_GET(self) -> None:
+            asked.append(self.path)
+            self.send_response(302)
+            self.send_header("Location", f"http://127.0.0.1:{self.server.server_address[1]}/login")
+            self.send_header("Content-Length", "0")
+            self.send_header("Connection", "close")
+            self.end_headers()
+
+        def log_message(self, *_: object) -> None:
+            return
+
+    async def follow(target: Target) -> None:
+        async for _ in follow_run(target, "r1", 0, 60.0):
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Redirecting) as server:
+        threading.Thread(target=server.serve_forever).start()
+        target = Target(f"http://127.0.0.1:{server.server_address[1]}", "t", configured=True)
+        try:
+            with pytest.raises(WrongAddressError, match="HTTP 302: not a gateway"):
+                asyncio.run(follow(target))
+            with pytest.raises(WrongAddressError, match="HTTP 302: not a gateway"), open_link(target, 60):
+                pass
+        finally:
+            server.shutdown()
+    assert asked == ["/v1/runs/r1/events?after=0", "/v1/session"]
 
 
 def test_a_connection_that_is_reset_before_the_greeting_is_worth_another_try(monkeypatch: pytest.MonkeyPatch) -> None:
