@@ -34,6 +34,8 @@ class ClusterSnapshot:
     #: GPU-seconds of late in thousandths, decayed, by queue and by (queue, user)
     queue_usage: Mapping[str, float] = field(default_factory=dict)
     user_usage: Mapping[tuple[str, str], float] = field(default_factory=dict)
+    #: node → what other programs use there (thousandths), and why it does not answer just now, if so
+    outside: Mapping[str, tuple[int, str]] = field(default_factory=dict)
 
 
 class Forecast(ABC):
@@ -176,6 +178,8 @@ class State:
         self._journal: list[tuple[str, Job, int, RankState, str]] = []
         for run in snapshot.runs:
             self.submit(run)
+        for node, (gpus, away) in snapshot.outside.items():
+            self.nodes.set_outside(node, gpus, away)
 
     # --- the index: told by whoever keeps it
 

@@ -112,10 +112,12 @@ def test_what_is_said_to_be_sooner_is_and_nothing_is_left_out(
     as_it_is_s = _really(replace(snapshot, runs=(*snapshot.runs, asked))).get("asked")
     starts = {
         change.words: _really(replace(snapshot, runs=(*snapshot.runs, change.run))).get("asked")
-        for family in other_asks(ask, asked, queues=("a", "b"))
+        for family in other_asks(ask, asked, elsewhere=[replace(asked, queue="b")])
         for change in family
     }
-    offered = sooner(snapshot, Expectations(NOW_S), asked, other_asks(ask, asked, queues=("a", "b")))
+    offered = sooner(
+        snapshot, Expectations(NOW_S), asked, other_asks(ask, asked, elsewhere=[replace(asked, queue="b")])
+    )
     for each in offered:
         assert each.starts_in_s is not None
         assert starts[each.change] == NOW_S + each.starts_in_s
@@ -150,7 +152,7 @@ def test_where_nobody_knows_an_end_there_is_no_date() -> None:
 def test_what_would_start_sooner() -> None:
     def found(snapshot: ClusterSnapshot, ask: ResourceAsk, queue: str = "a") -> list[Alternative]:
         run = replace(to_run("eve", ask, queue=queue, user="eve", submitted_at=NOW_S), expected_s=60.0)
-        families = other_asks(ask, run, gpu_types=("h100", "a100"), queues=("a", "b"))
+        families = other_asks(ask, run, gpu_types=("h100", "a100"), elsewhere=[replace(run, queue="b")])
         return sooner(snapshot, Expectations(NOW_S), run, families)
 
     a100 = Node("old", 1 * GPU, "a100", cpus=8)

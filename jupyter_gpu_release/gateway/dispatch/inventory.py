@@ -20,7 +20,7 @@ from ...scheduling.queues.usage import FadingUse, by_queue
 from ...scheduling.scheduler import Scheduler
 from ...scheduling.state import ClusterSnapshot
 from ...scheduling.warm_leases import Asker, HeldLease, KeepTerms
-from ...scheduling.workload import GPU, Node, Rank, RankState, Run
+from ...scheduling.workload import GPU, Node, Rank, Run
 from ..cluster.lease import Lease, LeaseTable
 from ..cluster.nodes import Node as ClusterNode
 from ..cluster.nodes import NodeTable, away_reason
@@ -156,17 +156,15 @@ class Inventory:
             self._is_suspect = True
 
     def snapshot(self) -> ClusterSnapshot:
-        """All nodes, and the runs that wait or hold a lease, as the policy sees them. What others use is a run, too."""
-        state = self.in_step().state
-        outside = [
-            Run(
-                f"others on {name}", self._file.tree.leaves()[0], (Rank(RankState.RUNNING, name),), gpus, 1,
-                cpus_per_rank=cpus,
-            )
-            for name, (gpus, cpus) in state.nodes.outside.items()
-        ]  # fmt: skip
+        """All that the scheduler knows: nodes, what others use there, runs that wait or hold a lease, use of late."""
+        state, by_user = self.in_step().state, self._use.by_user(time.time())
+        nodes = state.nodes
         return replace(
-            _without_runs(self._file, self._scheduled), runs=(*outside, *(job.run for job in state.jobs.values()))
+            self._empty(),
+            runs=tuple(job.run for job in state.jobs.values()),
+            queue_usage=by_queue(by_user, state.tree.paths),
+            user_usage=by_user,
+            outside={name: (gpus, nodes.away.get(name, "")) for name, (gpus, _) in nodes.outside.items()},
         )
 
     # --- nodes

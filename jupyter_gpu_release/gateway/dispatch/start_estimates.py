@@ -5,13 +5,15 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass, replace
 
 import msgspec
 
 from ...client.cluster_facts.facts import short_type
+from ...errors import ImpossibleAskError, OptionError
 from ...protocol.rest import DOCUMENT_VERSION, OutlookDocument, OutlookQuestion, SoonerAsk
-from ...protocol.runs import RunRequest, StartEstimate
+from ...protocol.runs import ResourceAsk, RunRequest, StartEstimate
 from ...scheduling.asks import to_run
 from ...scheduling.decisions import Wait
 from ...scheduling.estimates import Span
@@ -20,6 +22,7 @@ from ...scheduling.outlook.expectations import Expectations
 from ...scheduling.outlook.nearest import require_possible
 from ...scheduling.outlook.outlook import Alternative, Outlook, joining, outlooks, sooner, standing
 from ...scheduling.queues.admission import Admission, admit
+from ...scheduling.queues.queues_file import QueuesFile
 from ...scheduling.reasons import explain
 from ...scheduling.state import ClusterSnapshot
 from ...scheduling.workload import Node, RankState, Run
@@ -113,7 +116,7 @@ class StartEstimates:
 
         Raises :class:`OptionError` and :class:`ImpossibleAskError` as its submission would.
         """
-        admitted = _admitted(self._rules, user, question)
+        admitted = admit(self._rules.file, user, _request(question))
         key = msgspec.msgpack.encode(question)
         return await self._questions.answer(user, key, lambda: self._look_ahead(user, question, admitted))
 
@@ -138,9 +141,8 @@ class StartEstimates:
             lengths={**expectations.lengths, _ASKED: length},
             ranks={**expectations.ranks, _ASKED: rank},
         )
-        queues = self._rules.file.queues_of(user)
-        answer = await self._questions.in_thread(_Case(snapshot, expectations, run, question, queues).look)
-        return self._document(admitted, *answer)
+        case = _Case(snapshot, expectations, run, ask, _elsewhere(self._rules.file, run, _request(question)))
+        return self._document(admitted, *await self._questions.in_thread(case.look))
 
     async def outlook_of_run(self, record: RunRecord) -> OutlookDocument:
         """The same for a run that waits."""
@@ -156,8 +158,8 @@ class StartEstimates:
             place = view.position or 0 if record.run in self._queue else 0
             return OutlookDocument(DOCUMENT_VERSION, view.queue, view.priority_value, place, view.reason)
         expectations = self._expectations(snapshot, time.time())
-        queues = self._rules.file.queues_of(view.user)
-        case = _Case(snapshot, expectations, run, OutlookQuestion(request.ask), queues, len(waiting) <= _MOST_WAITING)
+        elsewhere = _elsewhere(self._rules.file, run, request)
+        case = _Case(snapshot, expectations, run, request.ask, elsewhere, has_all=len(waiting) <= _MOST_WAITING)
         document = self._document(admitted, *await self._questions.in_thread(case.look))
         if view.position is None:
             return document
@@ -198,8 +200,9 @@ class _Case:
     snapshot: ClusterSnapshot
     expectations: Expectations
     run: Run
-    question: OutlookQuestion
-    queues: list[str]
+    ask: ResourceAsk
+    #: the run as other queues would admit it
+    elsewhere: list[Run]
     #: all that wait are in the snapshot, so it can be told what other asks would bring
     has_all: bool = True
 
@@ -211,7 +214,7 @@ class _Case:
         if not self.has_all or (outlook.starts_in_s is not None and outlook.starts_in_s < 1):
             return outlook, wait, []
         types = gpu_types(self.snapshot.nodes)
-        families = other_asks(self.question.ask, self.run, gpu_types=types, queues=self.queues)
+        families = other_asks(self.ask, self.run, gpu_types=types, elsewhere=self.elsewhere)
         return outlook, wait, sooner(self.snapshot, self.expectations, self.run, families)
 
 
@@ -220,12 +223,22 @@ def gpu_types(nodes: Iterable[Node]) -> list[str]:
     return sorted({short_type(node.gpu_type) for node in nodes if node.gpu_type})
 
 
-def _admitted(rules: QueueRules, user: str, asked: OutlookQuestion) -> Admission:
-    request = RunRequest(
+def _request(asked: OutlookQuestion) -> RunRequest:
+    return RunRequest(
         "", "", asked.ask, b"", queue=asked.queue, priority=asked.priority, timeout_s=asked.timeout_s,
         keep_s=asked.keep_s, keep_auto=asked.keep_auto,
     )  # fmt: skip
-    return admit(rules.file, user, request)
+
+
+def _elsewhere(file: QueuesFile, run: Run, request: RunRequest) -> list[Run]:
+    """The run in each other queue that would admit its request."""
+    found = []
+    for queue in file.queues_of(run.user):
+        if queue != run.queue:
+            with suppress(OptionError, ImpossibleAskError):
+                terms = admit(file, run.user, msgspec.structs.replace(request, queue=queue))
+                found.append(replace(run, queue=queue, priority=terms.priority, limit_s=terms.timeout_s))
+    return found
 
 
 def _has_begun(run: Run) -> bool:

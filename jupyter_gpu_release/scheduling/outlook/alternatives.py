@@ -18,13 +18,15 @@ class Change:
 
 
 def other_asks(
-    ask: ResourceAsk, run: Run, *, gpu_types: Sequence[str] = (), queues: Sequence[str] = ()
+    ask: ResourceAsk, run: Run, *, gpu_types: Sequence[str] = (), elsewhere: Sequence[Run] = ()
 ) -> Iterator[Iterator[Change]]:
-    """Changes of one kind each. ``gpu_types``: what one writes behind ``--gpu-type``; ``queues``: where it may go."""
+    """Changes of one kind each. ``gpu_types``: what one writes behind ``--gpu-type``; ``elsewhere``: the run as other
+    queues would admit it.
+    """
     if ask.gpus:
         yield _fewer_gpus(ask, run)
         yield _other_types(run, gpu_types)
-    yield (Change(f"--queue {queue}", replace(run, queue=queue)) for queue in queues if queue != run.queue)
+    yield (Change(f"--queue {other.queue}", other) for other in elsewhere)
 
 
 def _fewer_gpus(ask: ResourceAsk, run: Run) -> Iterator[Change]:

@@ -8,6 +8,7 @@ import pytest
 from broker_bed import BrokerBed, until
 
 from jupyter_gpu_release.protocol.states import RunState
+from jupyter_gpu_release.scheduling.state import State
 from jupyter_gpu_release.scheduling.workload import GPU, RankState
 
 
@@ -48,8 +49,8 @@ async def test_all_that_is_held_or_waits_is_in_the_snapshot(bed: BrokerBed) -> N
         service.leases.external = {"a": 1}
         found = service.lifecycle.queue.inventory.snapshot()
         assert [(node.name, node.gpus) for node in found.nodes] == [("a", 4 * GPU)]
+        assert found.outside == {"a": (GPU, "")}
         assert {run.run: (run.gpus, run.ranks[0].state) for run in found.runs} == {
-            "others on a": (GPU, RankState.RUNNING),
             held.run: (2 * GPU, RankState.RUNNING),
             waits.run: (4 * GPU, RankState.QUEUED),
         }
@@ -57,3 +58,20 @@ async def test_all_that_is_held_or_waits_is_in_the_snapshot(bed: BrokerBed) -> N
         await until(lambda: held.state is RunState.SUCCEEDED)
         assert held.run not in service.lifecycle.queue.inventory.in_step().state.jobs
         assert not service.lifecycle.queue.inventory.forecast.knows(held.run)
+
+
+@pytest.mark.asyncio
+async def test_a_snapshot_has_what_was_used_of_late_and_the_nodes_that_are_away(bed: BrokerBed) -> None:
+    async with bed.life() as service:
+        inventory = service.lifecycle.queue.inventory
+        over = await bed.running(service, 4)
+        inventory.in_step()
+        bed.end(service, over)
+        await until(lambda: over.state is RunState.SUCCEEDED)
+        service.nodes.note_drained({"host-a": "new disks"})
+        found = inventory.snapshot()
+        assert found.user_usage["default", "ann"] > 0.0
+        assert found.queue_usage["default"] == pytest.approx(found.user_usage["default", "ann"])
+        state = State(found)
+        assert state.nodes.away == inventory.scheduler.state.nodes.away == {"a": "new disks"}
+        assert state.nodes.outside == inventory.scheduler.state.nodes.outside

@@ -15,6 +15,7 @@ from jupyter_gpu_release.errors import TooManyRequestsError
 from jupyter_gpu_release.gateway.dispatch import start_estimates
 from jupyter_gpu_release.protocol.rest import OutlookQuestion
 from jupyter_gpu_release.protocol.runs import ResourceAsk
+from jupyter_gpu_release.scheduling.queues.queues_file import parse_queues
 
 
 @pytest.fixture
@@ -91,6 +92,21 @@ async def test_where_more_wait_than_are_looked_at_no_time_is_told_but_the_real_p
         assert (first.position, first.sooner) == (1, [])
         assert first.at_most_s is not None
         assert service.lifecycle.queue.inventory.scheduler.state.jobs.keys().isdisjoint({"asked"})
+
+
+@pytest.mark.asyncio
+async def test_queues_that_would_refuse_the_run_are_not_offered(bed: BrokerBed, tmp_path: Path) -> None:
+    rules = parse_queues(
+        "schema_version: 1\nqueues: [{name: own, max: 1}, {name: low, priority_ceiling: low},"
+        " {name: short, max_timeout: 1m}, {name: open}]\ndefault_queue: own", "queues.yaml"
+    )  # fmt: skip
+    async with bed.life() as service:
+        service.queue_rules.file = rules
+        await bed.running(service, 1)
+        waits = await bed.submitted(service, 1, timeout_s=600.0)
+        asked = await service.start_estimates.outlook_of("ann", OutlookQuestion(timeout_s=600.0))
+        waiting = await service.start_estimates.outlook_of_run(waits)
+        assert [each.change for each in asked.sooner] == [each.change for each in waiting.sooner] == ["--queue open"]
 
 
 @pytest.mark.asyncio
