@@ -84,7 +84,7 @@ def test_a_redirect_is_not_followed_with_the_token() -> None:
         def do_GET(self) -> None:
             asked.append(self.path)
             self.send_response(302)
-            self.send_header("Location", f"http://127.0.0.1:{self.server.server_address[1]}/login")
+            self.send_header("Location", f"ws://127.0.0.1:{self.server.server_address[1]}/login")
             self.send_header("Content-Length", "0")
             self.send_header("Connection", "close")
             self.end_headers()
@@ -102,11 +102,9 @@ def test_a_redirect_is_not_followed_with_the_token() -> None:
         try:
             with pytest.raises(WrongAddressError, match="HTTP 302: not a gateway"):
                 asyncio.run(follow(target))
-            with pytest.raises(WrongAddressError, match="HTTP 302: not a gateway"), open_link(target, 60):
-                pass
         finally:
             server.shutdown()
-    assert asked == ["/v1/runs/r1/events?after=0", "/v1/session"]
+    assert asked == ["/v1/runs/r1/events?after=0"]
 
 
 def test_a_connection_that_is_reset_before_the_greeting_is_worth_another_try(monkeypatch: pytest.MonkeyPatch) -> None:
