@@ -141,7 +141,7 @@ class OutputMessage(msgspec.Struct, frozen=True, omit_defaults=True):
     changes: list[dict[str, Any]] = msgspec.field(default_factory=list)
     #: more will come
     live: bool = False
-    #: the run is that of who asks
+    #: it is the output of a run of who asks, made on this cluster: it may be trusted
     mine: bool = False
     #: why nothing comes for now
     problem: str = ""

@@ -13,8 +13,10 @@ import pytest
 
 from jupyter_gpu_release.errors import ForbiddenError, GatewayUnavailableError, NoSuchRunError, StoreError
 from jupyter_gpu_release.protocol.events import Event
+from jupyter_gpu_release.protocol.rest import run_row
 from jupyter_gpu_release.protocol.runs import ErrorInfo, Outcome, RunView, ValueInfo
 from jupyter_gpu_release.protocol.session import Events, Update
+from jupyter_gpu_release.server_extension.api.views import newest_of_cells
 from jupyter_gpu_release.server_extension.gateway import GatewayConnection
 from jupyter_gpu_release.server_extension.models import OutputMessage
 from jupyter_gpu_release.server_extension.outputs.following import follow
@@ -111,10 +113,11 @@ def followed(line: Line) -> list[OutputMessage]:
     return asyncio.run(collect())
 
 
-def _record(store: Path, user: str) -> None:
+def _record(store: Path, user: str, **more: object) -> None:
     paths = RunPaths.of(store, RUN)
     paths.manifest.parent.mkdir(parents=True)
     facts = {"schema_version": 1, "run": RUN, "user": user, "state": "succeeded", "granted_at": 1.0, "gone_at": 2.0}
+    facts |= more
     paths.manifest.write_text(json.dumps(facts))
 
 
@@ -126,6 +129,21 @@ def test_without_a_gateway_a_users_token_shows_the_users_own_runs_alone(tmp_path
     assert followed(Line(tmp_path))[0].changes  # the server's own token
     with pytest.raises(ForbiddenError):
         followed(Line(tmp_path, user="bob"))
+
+
+def test_an_imported_run_is_not_trusted_as_ones_own(tmp_path: Path) -> None:
+    """Its output was made by whoever exported it."""
+    _record(tmp_path, "ada", imported_from="mallory")
+    (told,) = followed(Line(tmp_path, user="ada"))
+    assert told.changes
+    assert not told.mine
+
+
+def test_an_imported_run_is_no_cells_newest_run() -> None:
+    own = run_row(view("succeeded", notebook="a.ipynb", cell="c"), 2.0)
+    imported = run_row(view("succeeded", notebook="a.ipynb", cell="c", imported_from="mallory"), 2.0)
+    assert newest_of_cells([imported], lambda path: True) == []
+    assert [row.cell for row in newest_of_cells([imported, own], lambda path: True)] == ["c"]
 
 
 def test_a_run_without_a_record_is_unknown_and_a_damaged_record_is_not(tmp_path: Path) -> None:

@@ -17,10 +17,13 @@ from ..monitoring.sampling import Sample
 
 
 def newest_of_cells(runs: Iterable[RunRow], is_here: Callable[[str], bool]) -> list[CellRun]:
-    """The newest run of each cell of the notebook; ``runs``: the newest first."""
+    """The newest run of each cell of the notebook; ``runs``: the newest first.
+
+    Imported runs are left out: their cells are of somebody else's notebook, whatever they are called.
+    """
     found: dict[str, CellRun] = {}
     for row in runs:
-        if row.cell and row.cell not in found and is_here(row.notebook):
+        if row.cell and not row.imported_from and row.cell not in found and is_here(row.notebook):
             ended_at = row.gone_at if row.gone_at is not None else row.finished_at
             found[row.cell] = CellRun(row.cell, row.run, row.state, row.submitted_at, ended_at)
     return list(found.values())

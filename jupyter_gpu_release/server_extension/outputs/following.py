@@ -43,7 +43,8 @@ async def follow(gateway: GatewayConnection, run: str) -> AsyncGenerator[OutputM
 
 
 def _message(gateway: GatewayConnection, transcript: Transcript) -> OutputMessage:
-    mine = is_own(gateway, transcript.view.user)
+    view = transcript.view
+    mine = is_own(gateway, view.user) and not view.imported_from  # who exported it made what it shows
     return OutputMessage(transcript.take_changes(), not transcript.is_over, mine)
 
 
