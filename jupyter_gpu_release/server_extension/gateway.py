@@ -105,8 +105,10 @@ class GatewayConnection(LoggingConfigurable):
         self.choices: LatestMemo[StatusDocument | None, Choices] = LatestMemo(choices_of)
         #: how the runs that it has shown use their GPUs
         self.use = UseHistory()
-        #: the last status of any gateway, for what must not be forgotten while it is silent
+        #: the last status of the gateway, for what must not be forgotten while it is silent; None once it has ended
         self.remembered: StatusDocument | None = None
+        #: who asks, as the last gateway that answered knew it; it stays when the cluster has ended
+        self.user = ""
 
     def state(self) -> GatewayState:
         """The state of the line as far as it is known, for people."""
@@ -239,6 +241,7 @@ class GatewayConnection(LoggingConfigurable):
         before, self.status = self.status, status
         if status is not None:
             self.use.record(time.time(), status)
+            self.user = status.user
         if _outline(before) != _outline(status):
             self._listener.on_change()
 

@@ -23,6 +23,7 @@ from jupyter_gpu_release.client.session import GatewaySession
 from jupyter_gpu_release.protocol.rest import ActiveRow, GatewayFacts, GpuCounts, GpuRow, NodeRow, StatusDocument
 from jupyter_gpu_release.server_extension.config import GpuRelease
 from jupyter_gpu_release.server_extension.gateway import GatewayConnection, GatewayListener
+from jupyter_gpu_release.server_extension.runs.stored import is_own
 
 from .conftest import StartServer
 
@@ -143,7 +144,7 @@ class _Gateway(BaseHTTPRequestHandler):
         script = cast(_Script, self.server)
         return StatusDocument(
             1, True, GatewayFacts("http://x", "0"), GpuCounts(2, 0, 2, 0), queue=[], runs=script.runs,
-            nodes=[NodeRow("n", "h", script.gpus)],
+            nodes=[NodeRow("n", "h", script.gpus)], user="ann",
         )  # fmt: skip
 
     def do_POST(self) -> None:
@@ -245,6 +246,29 @@ async def test_a_silent_gateway_is_asked_less_and_less_until_it_answers(monkeypa
         await line.ask_status()
         assert line.pause_s(0.0) == 0.5
         assert line.state().state == "connected"
+    finally:
+        await line.close()
+        gateway.end()
+
+
+@pytest.mark.asyncio
+async def test_whose_runs_are_ones_own_is_known_after_the_cluster_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("JUPYTER_GPU_TOKEN", _TOKEN)
+    monkeypatch.setenv("JUPYTER_GPU_HOME", str(tmp_path))
+    gateway = _Script()
+    settings = GpuRelease(url=f"http://127.0.0.1:{gateway.port}")
+    line = GatewayConnection(settings, GatewayListener())
+    try:
+        await line.ask_status()
+        assert is_own(line, "ann")
+        settings.url = ""  # as after `jupyter gpu stop`: no cluster is known any more
+        await line.ask_status()
+        assert line.state().state == "none"
+        assert (line.status, line.remembered) == (None, None)  # no kernel waits for its runs
+        assert is_own(line, "ann")
+        assert not is_own(line, "bob")
     finally:
         await line.close()
         gateway.end()

@@ -6,7 +6,6 @@ import asyncio
 import json
 from collections.abc import AsyncGenerator, Sequence
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
@@ -94,7 +93,7 @@ class Line:
     def __init__(self, store: Path, messages: Sequence[object] = (), user: str = "") -> None:
         self.store = str(store)
         self.is_of_one_user = bool(user)
-        self.remembered = SimpleNamespace(user=user)
+        self.user = user
         self._messages = messages
 
     def is_there(self) -> bool:

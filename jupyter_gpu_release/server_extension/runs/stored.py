@@ -96,8 +96,7 @@ def find_stored(line: GatewayConnection, run: str) -> StoredRun:
 
 def is_own(line: GatewayConnection, user: str) -> bool:
     """Tell if the gateway last knew who asks as ``user``."""
-    status = line.remembered
-    return status is not None and bool(user) and status.user == user
+    return bool(user) and line.user == user
 
 
 def newest_stored(line: GatewayConnection, count: int) -> list[RunRow]:
