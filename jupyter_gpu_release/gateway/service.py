@@ -20,6 +20,7 @@ from ..errors import (
     ClusterError,
     ConflictError,
     ForbiddenError,
+    ImpossibleAskError,
     MissingPackageError,
     NoSuchRunError,
     OptionError,
@@ -34,7 +35,7 @@ from ..protocol.session import PROTOCOL, Welcome
 from ..protocol.states import RunState, is_run_id
 from ..scheduling.asks import to_run
 from ..scheduling.outlook.nearest import require_possible
-from ..scheduling.queues.admission import Admission, admit
+from ..scheduling.queues.admission import Admission, admit, check_moved
 from ..store.event_log import read_events
 from ..store.layout import RunPaths
 from ..store.threads import StoreThreads
@@ -172,10 +173,23 @@ class GatewayService(RunListener, LeaseListener, NodeListener, SessionListener):
         for record in self.runs.live():
             queue = self.queue_rules.file.settle(record.view.queue, record.view.user)
             if queue != record.view.queue:
-                log.info("run %s: there is no queue %s any more, it is in %s", record.run, record.view.queue, queue)
-                self.runs.change(record, told=NotifyWhen.SOON, queue=queue)
+                self._move(record, queue)
         self.status_feed.note_change()
         self.lifecycle.queue.serve()
+
+    def _move(self, record: RunRecord, queue: str) -> None:
+        """Have a run in another queue, since its own is gone; one that waits ends where that would refuse it."""
+        view, rules = record.view, self.queue_rules.file
+        log.info("run %s: there is no queue %s any more, it is in %s", record.run, view.queue, queue)
+        priority = min(view.priority_value, rules.ceiling(queue))
+        self.runs.change(record, told=NotifyWhen.SOON, queue=queue, priority_value=priority)
+        if record.run in self.lifecycle.queue:
+            try:
+                check_moved(rules, view.user, record.request, queue)
+            except (OptionError, ImpossibleAskError) as error:
+                reason = f"its queue {view.queue} is gone: {error.message} ({error.hint})"
+                self.lifecycle.queue.remove(record)
+                self.lifecycle.spawn(self.lifecycle.cancel(record, reason))
 
     def on_session_ended(self, session: str) -> None:
         """A kernel's runs end with it, but for detached ones, and nothing is kept for it."""
@@ -201,14 +215,15 @@ class GatewayService(RunListener, LeaseListener, NodeListener, SessionListener):
         known = self._known(caller, request)
         if known is not None:
             return known
-        admitted = admit(self.queue_rules.file, caller.user, request)
+        admit(self.queue_rules.file, caller.user, request)
         await self._check(request)
-        request = msgspec.structs.replace(request, timeout_s=admitted.timeout_s, keep_s=admitted.keep_s)
         if request.cache_key:
             await self.lineage.submitted(request)
         known = self._known(caller, request, in_memory=True)
         if known is not None:
             return known
+        admitted = admit(self.queue_rules.file, caller.user, request)  # the queues may be others by now
+        request = msgspec.structs.replace(request, timeout_s=admitted.timeout_s, keep_s=admitted.keep_s)
         record = RunRecord(self._first_view(caller, request, admitted), self.runs.next_ordinal(), request)
         self.runs.add(record)
         self.runs.record(record)  # committed in a thread; no cell starts before it

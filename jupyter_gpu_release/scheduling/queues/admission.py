@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from msgspec.structs import replace
+
 from ...errors import ImpossibleAskError, OptionError
 from ...protocol.runs import RunRequest
 from ...units import format_seconds
@@ -51,6 +53,15 @@ def admit(file: QueuesFile, user: str, request: RunRequest) -> Admission:
     timeout_s = longest_s if request.timeout_s is None else request.timeout_s
     keep_s = request.keep_s if most_s is None else min(request.keep_s, most_s)
     return Admission(queue, priority, timeout_s, keep_s)
+
+
+def check_moved(file: QueuesFile, user: str, request: RunRequest, queue: str) -> None:
+    """Refuse, as :func:`admit` would, a run that waits and goes to another queue because its own is gone.
+
+    Its priority is cut by whoever moves it, and its limits of time stay those that it was taken in with.
+    """
+    allowed = str(file.ceiling(queue))
+    admit(file, user, replace(request, queue=queue, priority=allowed, timeout_s=None, rank_timeout_s=None, keep_s=0.0))
 
 
 def _check_positive(option: str, asked_s: float | None) -> None:

@@ -103,19 +103,23 @@ class QueuesFile:
         raise OptionError(f"--queue {name}: {known}", hint=hint)
 
     def settle(self, queue: str, user: str) -> str:
-        """The queue itself; where it is gone, that of the user's other runs, else the first that takes runs."""
+        """The queue itself; where it is gone, that of the user's other runs, else one that takes theirs, or any."""
         leaves = self.tree.leaves()
         if queue in leaves:
             return queue
         try:
             return self.queue_for(user)
         except OptionError:
-            return leaves[0]
+            return next(iter(self.queues_of(user)), leaves[0])
+
+    def ceiling(self, queue: str) -> int:
+        """The highest ``--priority`` of a queue."""
+        return min(self.tree.queues[name].priority_ceiling for name in self.tree.paths[queue])
 
     def priority_for(self, queue: str, asked: str | int) -> int:
         """The value of ``--priority``; raises :class:`OptionError` above the queue's ceiling."""
         value = priority_value(asked, "--priority")
-        ceiling = min(self.tree.queues[name].priority_ceiling for name in self.tree.paths[queue])
+        ceiling = self.ceiling(queue)
         if value > ceiling:
             words = [word for word, number in PRIORITIES.items() if number <= ceiling]
             raise OptionError(
