@@ -42,7 +42,7 @@ def decide_on(state: State, now_s: float) -> list[Start | Yield]:
 def run_actions(state: State, now_s: float) -> list[Start | Yield]:
     """Run the actions; ``state`` is left as they would have it."""
     shares = state.shares()
-    state.heads = []
+    state.heads, state.blocked = [], {}
     return [decision for name in state.policy.actions for decision in ACTIONS[name](state, shares, now_s)]
 
 

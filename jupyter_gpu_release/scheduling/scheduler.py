@@ -30,6 +30,8 @@ class Decisions:
     promises: list[Promise] = field(default_factory=list)
     expired: list[Expire] = field(default_factory=list)
     waits: list[Wait] = field(default_factory=list)
+    #: when the next ``--wait`` or the time of the next warm lease is over
+    next_end_s: float | None = None
 
 
 class Scheduler:
@@ -82,8 +84,7 @@ class Scheduler:
         self._held[held.lease] = held
         if held.terms is not None:
             self._warm[held.lease] = held, held.terms
-        run = held.run.run
-        self._enter(held, f"lease {held.lease}" if run in self.state.jobs else run)
+        self._count_again(held)
 
     def drop(self, lease: str) -> None:
         """A lease is gone."""
@@ -104,12 +105,6 @@ class Scheduler:
         if key is not None:
             self.state.end(key)
 
-    @property
-    def next_end_s(self) -> float | None:
-        """When the next ``--wait`` or the time of the next warm lease is over."""
-        ends = [*self._limited.values(), *(terms.until_s for _, terms in self._warm.values())]
-        return min(ends, default=None)
-
     # --- asked
 
     def decide(self, now_s: float, paused: Collection[str] = (), *, with_waits: bool = True) -> Decisions:
@@ -123,15 +118,16 @@ class Scheduler:
         try:
             self._hand_over(found, taken, left, paused)
             left = [(lease, terms) for lease, terms in left if lease.lease not in taken]
-            self._pass(found, left, paused, now_s, with_waits=with_waits)
+            self._pass(found, taken, left, paused, now_s, with_waits=with_waits)
         finally:
             self.state.undo()
             for lease in taken.values():
-                self._give(lease, 1)
+                self._count_again(lease)
         return found
 
     def _pass(
-        self, found: Decisions, warm: Warm, paused: Collection[str], now_s: float, *, with_waits: bool
+        self, found: Decisions, taken: dict[str, HeldLease], warm: Warm, paused: Collection[str], now_s: float,
+        *, with_waits: bool,
     ) -> None:  # fmt: skip
         starts = [start for start in run_actions(self.state, now_s) if isinstance(start, Start)]
         promised: list[Job] = []
@@ -145,8 +141,9 @@ class Scheduler:
                 found.promises.append(Promise(start.run, placement))
             else:
                 found.grants.append(Grant(start.run, placement))
-        soon = {job.run.run for job in promised} | self._recall(found, warm, paused, now_s)
+        soon = {job.run.run for job in promised} | self._recall(found, taken, warm, paused, now_s)
         self._expire(found, soon, [start.run for start in starts if start.run in paused], now_s)
+        found.next_end_s = self._next_end_s(found, soon, warm, now_s)
         if with_waits:
             found.waits = list(self._waits(found, warm, promised, now_s))
 
@@ -167,30 +164,36 @@ class Scheduler:
             left = [(lease, terms) for lease, terms in warm if lease.lease not in taken]
             lease = own_lease(self.state, job, self._askers[job.run.run].session, left)
             if lease is not None:
-                found.grants.append(Grant(job.run.run, lease.slots, lease.lease))
-                taken[lease.lease] = lease
-                self._give(lease, -1)
-                for index, node in enumerate(_places(lease, job.run)):
-                    self.state.place(job, index, node, RankState.GRANTED)
+                self._grant(found, taken, job, lease)
+
+    def _grant(self, found: Decisions, taken: dict[str, HeldLease], job: Job, lease: HeldLease) -> None:
+        """Give a run a lease that is kept, as it is: until the pass is over, it is the run that holds it."""
+        found.grants.append(Grant(job.run.run, lease.slots, lease.lease))
+        taken[lease.lease] = lease
+        self._leave(lease.lease)
+        for index, node in enumerate(_places(lease, job.run)):
+            self.state.place(job, index, node, RankState.GRANTED)
+
+    def _count_again(self, lease: HeldLease) -> None:
+        run = lease.run.run
+        self._enter(lease, f"lease {lease.lease}" if run in self.state.jobs else run)
 
     def _do_others_wait(self, session: str) -> bool:
         return len(self._askers) > len(self._of_session.get(session, ()))
 
-    def _give(self, lease: HeldLease, sign: int) -> None:
-        for slot in lease.slots:
-            self.state.nodes.take(slot.node, sign * slot.gpus * GPU, sign * slot.cpus)
-
-    def _recall(self, found: Decisions, warm: Warm, paused: Collection[str], now_s: float) -> set[str]:
+    def _recall(
+        self, found: Decisions, taken: dict[str, HeldLease], warm: Warm, paused: Collection[str], now_s: float
+    ) -> set[str]:  # fmt: skip
         """Let blocked runs take back what is kept; tells for which of them that will be enough."""
         soon: set[str] = set()
         left = {lease.lease: (lease, terms) for lease, terms in warm}
-        for job, groups in self.state.heads if left else ():
+        for job, groups in list(self.state.blocked.values()) if left else ():
             if job.held or job.run.run in paused:
                 continue
             asker = self._askers[job.run.run]
             recalled = recall(self.state, job, groups, asker, list(left.values()))
             if recalled.whole is not None:
-                found.grants.append(Grant(job.run.run, recalled.whole.slots, recalled.whole.lease))
+                self._grant(found, taken, job, recalled.whole)
                 del left[recalled.whole.lease]
             elif recalled.given_up and self._may_recall(recalled, job.run.run, now_s):
                 found.releases += recalled.releases(job.run.user)
@@ -224,6 +227,13 @@ class Scheduler:
         for run in self._limited:
             if run not in granted and self._is_over(run, now_s - _GIVING_BACK_S if run in soon else now_s):
                 found.expired.append(Expire(run, self._expired(run)))
+
+    def _next_end_s(self, found: Decisions, soon: Collection[str], warm: Warm, now_s: float) -> float | None:
+        """The next end; one that is over already is not looked at again: the run was granted, or will be when its pause ends."""
+        gone = {grant.run for grant in found.grants}
+        waits = [end_s + _GIVING_BACK_S * (run in soon) for run, end_s in self._limited.items() if run not in gone]
+        ends = [*waits, *(terms.until_s for _, terms in warm)]
+        return min((end_s for end_s in ends if end_s > now_s), default=None)
 
     def _expired(self, run: str) -> str:
         what = "GPU is" if self.state.jobs[run].run.gpus_per_rank else "cores are"

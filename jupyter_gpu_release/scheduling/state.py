@@ -174,6 +174,8 @@ class State:
         self.promises: dict[str, dict[int, str]] = {}
         #: of this pass: the first that are blocked, and the groups of nodes that they wait for
         self.heads: list[tuple[Job, list[Group]]] = []
+        #: and with them the first that only a rule stops, by run, in their order
+        self.blocked: dict[str, tuple[Job, list[Group]]] = {}
         self._ordinal = 0
         self._journal: list[tuple[str, Job, int, RankState, str]] = []
         for run in snapshot.runs:
@@ -369,7 +371,10 @@ class State:
         self._count(job, sign)
 
     def _count(self, job: Job, sign: int) -> None:
-        run, gpus = job.run, sign * job.run.gpus_per_rank
+        self.count(job.run, sign * job.run.gpus_per_rank)
+
+    def count(self, run: Run, gpus: int) -> None:
+        """Count GPUs (thousandths) as held by a run's user and queue; a negative number takes that back."""
         for name in self.tree.paths[run.queue]:
             account = self.accounts[name]
             account.allocated += gpus

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -100,20 +100,25 @@ def recall(state: State, job: Job, groups: Sequence[Group], asker: Asker, warm: 
     """The leases that help a blocked run: kept GPUs of its own user first, then those that are kept while nobody waits.
 
     ``groups``: the nodes that it waits for. When nothing is enough, what is kept on the node that comes nearest is
-    given up all the same: others' cells must not go on overtaking the run there.
+    given up all the same: others' cells must not go on overtaking the run there. Kept GPUs count for a queue and a
+    user, too: a run that is stopped by a limit of theirs is helped by whatever gets it below that.
     """
-    run = job.run
+    run, is_stopped = job.run, veto(state, job) is not None
     helpful = [
         (lease.run.user != run.user, lease.gpus, terms.until_s, lease.lease, lease)
         for lease, terms in warm
-        if _may_take(run, asker, lease, terms) and _helps(state, run, groups, lease)
+        if _may_take(run, asker, lease, terms) and _helps(state, run, groups, lease, anywhere=is_stopped)
     ]
     leases = [found[-1] for found in sorted(helpful, key=lambda found: found[:-1])]
-    whole = next((lease for lease in leases if fits(run, lease, state.nodes)), None)
+    whole = next((each for each in leases if fits(run, each, state.nodes) and _may_start(state, job, [each])), None)
     if whole is not None:
         return Recall(whole, is_enough=True)
-    enough = _least(state, job, groups, leases)
-    return Recall(None, enough, is_enough=True) if enough else Recall(None, _nearest(state, leases))
+    enough = _least(leases, lambda chosen: _would_fit(state, job, groups, chosen))
+    if enough:
+        return Recall(None, enough, is_enough=True)
+    if is_stopped:
+        return Recall(None, _least(leases, lambda chosen: _may_start(state, job, chosen)))
+    return Recall(None, _nearest(state, leases))
 
 
 def _may_take(run: Run, asker: Asker, lease: HeldLease, terms: KeepTerms) -> bool:
@@ -125,44 +130,55 @@ def _may_take(run: Run, asker: Asker, lease: HeldLease, terms: KeepTerms) -> boo
     return lease.run.user == run.user and (not asker.detached or terms.session == asker.session)
 
 
-def _helps(state: State, run: Run, groups: Sequence[Group], lease: HeldLease) -> bool:
+def _helps(state: State, run: Run, groups: Sequence[Group], lease: HeldLease, *, anywhere: bool) -> bool:
     names = [slot.node for slot in lease.slots if slot.node in state.nodes.by_name]
-    waited_for = any(state.nodes.group(name) in groups for name in names if name not in state.nodes.away)
+    waited_for = anywhere or any(state.nodes.group(name) in groups for name in names if name not in state.nodes.away)
     return run.gpus_per_rank > 0 and waited_for
 
 
-def _least(state: State, job: Job, groups: Sequence[Group], helpful: Sequence[HeldLease]) -> tuple[HeldLease, ...]:
+def _least(helpful: Sequence[HeldLease], is_enough: Callable[[Sequence[HeldLease]], bool]) -> tuple[HeldLease, ...]:
     """The first of ``helpful`` that are enough together, without those that turn out not to be needed."""
     chosen: list[HeldLease] = []
     for lease in helpful:
         chosen.append(lease)
-        if _would_fit(state, job, groups, chosen):
+        if is_enough(chosen):
             break
     else:
         return ()
     for lease in list(chosen):
         rest = [other for other in chosen if other is not lease]
-        if _would_fit(state, job, groups, rest):
+        if is_enough(rest):
             chosen = rest
     return tuple(chosen)
 
 
 def _would_fit(state: State, job: Job, groups: Sequence[Group], leases: Iterable[HeldLease]) -> bool:
     with without(state, leases):
-        return find_places(state, job, soon=True, groups=groups) is not None
+        return veto(state, job) is None and find_places(state, job, soon=True, groups=groups) is not None
+
+
+def _may_start(state: State, job: Job, leases: Iterable[HeldLease]) -> bool:
+    """Tell if no rule would stop the run were these leases given up."""
+    with without(state, leases):
+        return veto(state, job) is None
 
 
 @contextmanager
 def without(state: State, leases: Iterable[HeldLease]) -> Iterator[None]:
-    """Let what these leases hold be free for a while."""
-    slots = [slot for lease in leases for slot in lease.slots if slot.node in state.nodes.by_name]
-    for slot in slots:
-        state.nodes.take(slot.node, -slot.gpus * GPU, -slot.cpus)
+    """Let what these leases hold be free for a while, and count for nobody."""
+    slots = [(lease.run, slot) for lease in leases for slot in lease.slots if slot.node in state.nodes.by_name]
+    for run, slot in slots:
+        _take(state, run, slot, -1)
     try:
         yield
     finally:
-        for slot in slots:
-            state.nodes.take(slot.node, slot.gpus * GPU, slot.cpus)
+        for run, slot in slots:
+            _take(state, run, slot, 1)
+
+
+def _take(state: State, run: Run, slot: Slot, sign: int) -> None:
+    state.nodes.take(slot.node, sign * slot.gpus * GPU, sign * slot.cpus)
+    state.count(run, sign * slot.gpus * GPU)
 
 
 def _nearest(state: State, helpful: Sequence[HeldLease]) -> tuple[HeldLease, ...]:

@@ -81,12 +81,14 @@ class QueueBed:
         lease.state = LeaseState.WARM
         lease.kept = WarmLeaseRow(view.user, f"session of {view.user}", now_s, now_s + 3600.0, auto=True)
 
-    def run(self, name: str, gpus: int = 3, ordinal: int = 0, user: str = "ann", **ask: Any) -> RunRecord:
+    def run(
+        self, name: str, gpus: int = 3, ordinal: int = 0, user: str = "ann", wait_s: float | None = None, **ask: Any
+    ) -> RunRecord:
         session = f"session of {user}"
         view = RunView(
             name, user, "queued", position=1, submitted_at=time.time() + ordinal, queue="default", session=session
         )
-        record = RunRecord(view, ordinal, RunRequest(name, session, ResourceAsk(gpus=gpus, **ask), b""))
+        record = RunRecord(view, ordinal, RunRequest(name, session, ResourceAsk(gpus=gpus, **ask), b"", wait_s=wait_s))
         self.records[name] = record
         return record
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -238,11 +239,22 @@ def test_a_run_that_waits_again_does_not_have_what_it_had() -> None:
 def test_the_wait_limit() -> None:
     cluster = Cluster(taken={"a": 4})
     cluster.ask("r1", wait_s=60.0), cluster.ask("r2")
-    assert cluster.scheduler.next_end_s == 160.001
+    assert cluster.decide().next_end_s == 160.001
     assert [wait.position for wait in cluster.decide(160.0).waits] == [1, 2]
     found = cluster.decide(160.1)
     assert found.expired == [Expire("r1", "no GPU within 1 min (--wait)")]
     assert [(wait.run, wait.position) for wait in found.waits] == [("r2", 1)]
+
+
+def test_nobody_looks_again_and_again_at_a_wait_that_is_over() -> None:
+    """A run that is paused would be granted; one that gets what is coming has two seconds more."""
+    cluster = Cluster()
+    cluster.ask("r1", wait_s=0.0)
+    assert cluster.scheduler.decide(101.0, {"r1"}).next_end_s is None
+    lease = HeldLease("l1", replace(cluster.ask("r2", 4), run="over"), (Slot("a", 4),), is_coming=True)
+    cluster.scheduler.remove("r2")
+    cluster.scheduler.hold(lease)
+    assert cluster.decide(101.0).next_end_s == pytest.approx(102.001)
 
 
 def test_no_waiting_at_all_is_still_granted_at_once() -> None:

@@ -22,6 +22,7 @@ from jupyter_gpu_release.scheduling.workload import GPU, Node, Run
 
 NOW = 100.0
 POLICY = Policy(actions=("allocate", "backfill"), run_order=("age",))
+DEFAULT = Queue("default")
 NODE = Node("a", 4 * GPU, "NVIDIA H100", cpus=8)
 SLOW = Node("b", 4 * GPU, "NVIDIA T4", cpus=8)
 
@@ -48,10 +49,14 @@ def anns(name: str, gpus: int = 1, **facts: Any) -> Asked:
 
 
 def scheduler(
-    queue: Iterable[Asked], leases: Iterable[HeldLease], free: Mapping[str, int], nodes: tuple[Node, ...] = (NODE,)
+    queue: Iterable[Asked],
+    leases: Iterable[HeldLease],
+    free: Mapping[str, int],
+    nodes: tuple[Node, ...] = (NODE,),
+    rules: Queue = DEFAULT,
 ) -> Scheduler:
     """Of each node so much is free, and the rest is used by others."""
-    made = Scheduler(ClusterSnapshot(nodes, (Queue("default"),), (), POLICY))
+    made = Scheduler(ClusterSnapshot(nodes, (rules,), (), POLICY))
     held = {node.name: node.gpus // GPU - free.get(node.name, 0) for node in nodes}
     for lease in leases:
         made.hold(lease)
@@ -143,6 +148,39 @@ def test_what_becomes_of_kept_gpus(case: Case) -> None:
     assert {release.lease for release in decided.releases} == case.released
     slots = {lease.lease: lease.slots for lease in case.warm}
     assert all(grant.placement == slots[grant.lease] for grant in decided.grants if grant.lease)
+
+
+H100 = {"ask": {"gpu_type": "h100"}}
+BOTH = (NODE, SLOW)
+#: a case, and what at most may be held: by all in the queue, by each of its users
+CAPPED = [
+    (Case("own cell, while another waits for other GPUs", (kept("w1", node="b", auto=True),),
+          (run("r1", **H100), anns("r2")), {"r1": None, "r2": "w1"}, nodes=BOTH), None, 1),
+    (Case("another's next in a full queue", (kept("w1", auto=True),), (run("r1"),), {"r1": "w1"}, free=3), 1, None),
+    (Case("another's 2 in a full queue", (kept("w1", auto=True),), (run("r1", 2),), {"r1": None}, {"w1"}, free=3),
+     2, None),
+    (Case("own 2 beside ones own 1", (kept("w1"),), (anns("r1", 2),), {"r1": None}, {"w1"}, free=3), None, 2),
+    (Case("own cell on another type", (kept("w1", node="b"),), (anns("r1", **H100),), {"r1": None}, {"w1"}, BOTH, 1),
+     None, 1),
+    (Case("nobody's while it is what runs that fills the queue",
+          (kept("w1", auto=True), replace(kept("w2"), terms=None)), (run("r1", 2),), {"r1": None}, free=2), 2, None),
+    (Case("two of one user, each within the limit", (kept("w1", 2, auto=True),), (run("r1", 2, **H100), run("r2")),
+          {"r1": None, "r2": ""}, nodes=BOTH), None, 2),
+    (Case("own lease first, a start within the limit next", (kept("w1"),), (anns("r1"), run("r2")),
+          {"r1": "w1", "r2": ""}, free=1), 2, None),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("case", "most", "each"), CAPPED, ids=lambda case: getattr(case, "id", ""))
+def test_kept_gpus_keep_nobody_from_starting_where_a_queue_has_a_limit(
+    case: Case, most: int | None, each: int | None
+) -> None:
+    rules = Queue("default", max=most and most * GPU, max_gpus_per_user=each and each * GPU)
+    free = {"a": case.free, "b": 1 if case.id.startswith("two") else 0}
+    decided = scheduler(case.queue, case.warm, free, case.nodes, rules).decide(NOW)
+    waits = dict.fromkeys(wait.run for wait in decided.waits)
+    assert {grant.run: grant.lease for grant in decided.grants} | waits == case.runs
+    assert {release.lease for release in decided.releases} == case.released
 
 
 def outcome(decided: Decisions) -> str:

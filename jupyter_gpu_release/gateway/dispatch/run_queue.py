@@ -146,7 +146,7 @@ class RunQueue:
         else:
             self._rests_until_s = time.monotonic() + max(_PAUSE_S, _PAUSES * took_s)
         self._rests_until_s = max(self._rests_until_s, time.monotonic() + _PAUSE_S)
-        self._set_timer(scheduler.next_end_s, now_s)
+        self._set_timer(decided.next_end_s, now_s)
         if decided.expired:  # they may have been in others' way
             self._serve_at(self._rests_until_s)
 

@@ -25,7 +25,10 @@ def allocate(state: State, shares: Mapping[str, float], now_s: float) -> Iterato
     claims, failed = Claims(state), set[tuple[object, ...]]()
     while (job := contest.pop()) is not None:
         groups = claims.left_to(job)
-        if not groups or veto(state, job):
+        if not groups:
+            continue
+        if veto(state, job):
+            state.blocked[job.run.run] = job, groups
             continue
         start = start_step(state, job, groups)
         if start is not None:
@@ -33,6 +36,7 @@ def allocate(state: State, shares: Mapping[str, float], now_s: float) -> Iterato
             contest.again(grow=True)
         elif keeps_order and job.surplus < 0 and never(state, job) is None:
             state.heads.append((job, groups))
+            state.blocked[job.run.run] = job, groups
             claims.add(job, groups)
             if not any(claims.left_to(other) for other in state.samples()):
                 return

@@ -62,6 +62,17 @@ async def test_a_lease_goes_to_the_next_run_as_it_is_or_is_given_back() -> None:
 
 
 @pytest.mark.asyncio
+async def test_a_run_gets_what_is_offered_though_its_wait_is_over_just_then() -> None:
+    bed = QueueBed()
+    leases = [bed.lease(name, (Slot("n", 4),)) for name in ("a", "b")]
+    bed.queue.open()
+    for name in ("late", "later"):
+        bed.queue.add(bed.run(name, gpus=4, ordinal=-60, wait_s=1.0))
+    assert await asyncio.gather(*map(bed.queue.offer, leases)) == [True, True]
+    assert (len(bed.handed), bed.expired) == (2, [])
+
+
+@pytest.mark.asyncio
 async def test_leases_that_are_offered_together_go_to_as_many_runs() -> None:
     bed = QueueBed()
     leases = [bed.lease(name, (Slot("n", 4),)) for name in ("a", "b")]
