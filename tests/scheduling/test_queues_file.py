@@ -89,7 +89,7 @@ def test_without_a_file_all_users_share_one_queue() -> None:
         ("    max: 16", "    max: [16", "queues.yaml, line 9: "),
         ("max_timeout: 24h", "max_timeout: 0", "queues[1].max_timeout: max_timeout: 0 would let no run begin"),
         ("weight: 2", "weight: .inf", "queues.yaml, line 9: queues[1].weight: weight: inf is not a weight"),
-        ("weight: 2", "weight: -1", "queues.yaml, line 9: queues[1].weight: weight: -1 is not a weight"),
+        ("weight: 2", "weight: .nan", "queues.yaml, line 9: queues[1].weight: weight: nan is not a weight"),
         ("policy:", "policy:\n  usage_half_life: 0", "policy.usage_half_life: usage_half_life: 0.0 is too short"),
         ("min_runtime: 5m", "min_runtime: soon", "queues.yaml, line 12: queues[1].min_runtime: min_runtime: soon"),
         ("parent: research", "parent: resaerch", "line 6: queues[1].parent: there is no queue resaerch"),

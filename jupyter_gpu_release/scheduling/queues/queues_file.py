@@ -279,7 +279,7 @@ def to_queue(spec: QueueSpec) -> Queue:
     guaranteed = _total(spec.guaranteed, f"{place}: guaranteed")
     if most is not None and guaranteed > most:
         raise OptionError(f"{place}: guaranteed is more than max", hint="raise max, or lower guaranteed")
-    if not 0 <= spec.weight <= _MOST_WEIGHT:
+    if not abs(spec.weight) <= _MOST_WEIGHT:
         hint = f"write a number from 0 to {_MOST_WEIGHT:g}"
         raise OptionError(f"{place}: weight: {spec.weight:g} is not a weight", hint=hint)
     per_user = spec.max_gpus_per_user
