@@ -229,7 +229,7 @@ class Scheduler:
                 found.expired.append(Expire(run, self._expired(run)))
 
     def _next_end_s(self, found: Decisions, soon: Collection[str], warm: Warm, now_s: float) -> float | None:
-        """The next end; one that is over already is not looked at again: the run was granted, or will be when its pause ends."""
+        """The next end. What is over is not looked at again: the run was granted, or will be when its pause ends."""
         gone = {grant.run for grant in found.grants}
         waits = [end_s + _GIVING_BACK_S * (run in soon) for run, end_s in self._limited.items() if run not in gone]
         ends = [*waits, *(terms.until_s for _, terms in warm)]
