@@ -29,8 +29,8 @@ class OrderSettings:
     gang_share: float = 0.018
     gang_bonus: float = 1.2
     #: how much of the time that a run waited without being overtaken may be added by others that overtake it
-    overtaking: float = 0.4
-    gang_overtaking: float = 0.15
+    overtaking: float = 0.3
+    gang_overtaking: float = 0.12
     #: and this much in any case
     overtaking_floor_s: float = 7200.0
     gang_overtaking_floor_s: float = 1800.0

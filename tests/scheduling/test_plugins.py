@@ -152,6 +152,6 @@ def _order(held_by_ann: int) -> list[str]:
 
 def test_of_two_users_who_wait_the_one_who_has_less_goes_first() -> None:
     assert _order(0) == ["ann", "bob"]
-    assert _order(1) == ["ann", "bob"]  # less than an eighth of all makes no difference
-    assert _order(2) == ["bob", "ann"]
+    assert _order(3) == ["ann", "bob"]  # less than a third of all makes no difference
+    assert _order(4) == ["bob", "ann"]
     assert _order(9) == ["bob", "ann"]

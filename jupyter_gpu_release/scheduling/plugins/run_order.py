@@ -10,7 +10,7 @@ from ..state import Job, State
 #: the key of a run at this moment; lower goes first
 Key = Callable[[Job], tuple[float, ...]]
 Order = Callable[[State, float], Key]
-_SHARE_STEP = 1 / 8
+_SHARE_STEP = 1 / 3
 
 
 def priority(state: State, now_s: float) -> Key:
@@ -19,7 +19,7 @@ def priority(state: State, now_s: float) -> Key:
 
 
 def user_share(state: State, now_s: float) -> Key:
-    """The user who has less, now and of late, in eighths of all GPUs.
+    """The user who has less, now and of late, in thirds of all GPUs.
 
     Not finer, because an order by exact shares would leave nothing to the orders after it, and they keep waits short.
     """
