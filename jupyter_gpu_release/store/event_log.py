@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import struct
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import msgspec
@@ -92,10 +92,10 @@ def _record(event: Event) -> bytes:
     return _HEAD.pack(len(body)) + body
 
 
-def read_events(path: Path, after: int = 0) -> Iterator[Event]:
+def read_events(path: Path, after: int = 0, *, opener: Callable[[Path], int] = open_plain) -> Iterator[Event]:
     """Yield the recorded events with a number above ``after``; ends quietly at a torn last record."""
     try:
-        with os.fdopen(open_plain(path), "rb") as log:
+        with os.fdopen(opener(path), "rb") as log:
             while len(head := log.read(_HEAD.size)) == _HEAD.size:
                 body = log.read(_HEAD.unpack(head)[0])
                 try:

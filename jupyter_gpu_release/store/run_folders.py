@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +12,7 @@ import msgspec
 
 from ..errors import StoreError
 from ..protocol.states import RunState
-from .files import make_private_folder, read_plain, write_atomic
+from .files import make_private_folder, open_plain, write_atomic
 from .identity import check_identity, ensure_identity
 from .layout import SCHEMA_VERSION, RunPaths
 
@@ -44,10 +46,11 @@ def write_manifest(paths: RunPaths, manifest: dict[str, Any], *, durable: bool) 
     write_atomic(paths.manifest, [msgspec.json.format(msgspec.json.encode(document), indent=1)], durable=durable)
 
 
-def read_manifest(paths: RunPaths) -> dict[str, Any]:
+def read_manifest(paths: RunPaths, *, opener: Callable[[Path], int] = open_plain) -> dict[str, Any]:
     """Read the manifest; raises :class:`StoreError` when it is missing, damaged or of a newer version."""
     try:
-        document: dict[str, Any] = msgspec.json.decode(read_plain(paths.manifest), type=dict)
+        with os.fdopen(opener(paths.manifest), "rb") as file:
+            document: dict[str, Any] = msgspec.json.decode(file.read(), type=dict)
     except OSError as error:
         raise StoreError(f"cannot read {paths.manifest}: {error.strerror}") from error
     except msgspec.DecodeError as error:

@@ -11,6 +11,7 @@ from ...protocol.session import Events
 from ...store.event_log import read_events
 from ..gateway import GatewayConnection
 from ..models import OutputMessage
+from ..runs.files import open_record
 from ..runs.stored import find_stored, is_own, paths_of
 from .transcript import Transcript
 
@@ -85,5 +86,5 @@ def _read_store(gateway: GatewayConnection, transcript: Transcript) -> None:
     """Take the run from its folder: its cluster is gone, and with it the gateway."""
     run = transcript.view.run
     stored = find_stored(gateway, run)
-    transcript.show_events(list(read_events(paths_of(gateway, run).events)))
+    transcript.show_events(list(read_events(paths_of(gateway, run).events, opener=open_record)))
     transcript.show_view(stored.view)

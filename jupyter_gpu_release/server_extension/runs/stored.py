@@ -20,6 +20,7 @@ from ...protocol.states import RunState, is_run_id
 from ...store.layout import RunPaths
 from ...store.run_folders import read_manifest
 from ..gateway import GatewayConnection
+from .files import open_record
 
 
 def paths_of(line: GatewayConnection, run: str) -> RunPaths:
@@ -41,7 +42,7 @@ class StoredRun:
     @classmethod
     def read(cls, paths: RunPaths) -> StoredRun:
         """Read its manifest; raises :class:`StoreError` where there is none, or a damaged one."""
-        manifest = read_manifest(paths)
+        manifest = read_manifest(paths, opener=open_record)
         (manifest.get("outcome") or {}).pop("values", None)  # a file, told in other words than in a message
         try:
             return cls(msgspec.convert(manifest, RunView, strict=False), _facts_in(manifest))
