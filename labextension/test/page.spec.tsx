@@ -114,4 +114,28 @@ describe('RunPageModel', () => {
     model.dispose();
     gpus.dispose();
   });
+
+  it('looks again after a slow answer', async () => {
+    const api = new FakeApi();
+    const gpus = new GpuModel(api);
+    api.pageAnswer = page(run('r', { state: 'queued' }));
+    const runPage = api.runPage.bind(api);
+    jest.spyOn(api, 'runPage').mockImplementationOnce(async asked => {
+      const answer = await runPage(asked);
+      await new Promise(resolve => window.setTimeout(resolve, 4000));
+      return answer;
+    });
+    const model = new RunPageModel('r', api, gpus);
+    const passed = (ms: number) =>
+      act(async () => void (await jest.advanceTimersByTimeAsync(ms)));
+    await passed(0);
+    gpus.stateChanged.emit(undefined); // its look comes while the first goes on
+    await passed(6000);
+    api.pageAnswer = page(run('r', { state: 'running' }));
+    gpus.stateChanged.emit(undefined);
+    await passed(2000);
+    expect(model.page?.run.state).toBe('running');
+    model.dispose();
+    gpus.dispose();
+  });
 });

@@ -71,7 +71,10 @@ export class RunPageModel extends VDomModel {
 
   private _lookSoon(): void {
     if (this._timer === 0) {
-      this._timer = window.setTimeout(() => void this.look(), LEAST_GAP_MS);
+      this._timer = window.setTimeout(() => {
+        this._timer = 0;
+        void this.look();
+      }, LEAST_GAP_MS);
     }
   }
 
