@@ -315,6 +315,7 @@ class GatewayService(RunListener, LeaseListener, NodeListener, SessionListener):
         if record.state.is_terminal or record.view.detached:
             return
         done = self.runs.change(record, told=NotifyWhen.SOON, at_once=True, detached=True)
+        self.lifecycle.queue.tell_again(record)
         if done is not None:
             await asyncio.shield(done)
 
@@ -341,6 +342,7 @@ class GatewayService(RunListener, LeaseListener, NodeListener, SessionListener):
             return
         log.info("run %s is taken over by another kernel of its user", run)
         self.runs.change(record, told=NotifyWhen.SOON, at_once=True, session=session)
+        self.lifecycle.queue.tell_again(record)
 
     async def batches_after(self, record: RunRecord, after: int) -> AsyncIterator[Batch]:
         """Recorded events above ``after``: from memory, from the run's node, or from the store."""

@@ -18,6 +18,7 @@ _REMEMBERED = 50
 #: ended runs that the wider group counts for, beside those of the narrower
 _PRIOR_RUNS = 5.0
 _PRIOR_IN_CAMPAIGN = 2.0
+_MOST_CAMPAIGNS = 10_000
 #: a pause between submissions that begins another campaign
 _CAMPAIGN_GAP_S = 300.0
 #: expected of the very first run
@@ -113,7 +114,10 @@ class Estimates:
         if not campaign.number:
             self._count += 1
             campaign.number = self._count
-            self._campaigns[user, shape, task] = campaign
+        self._campaigns.pop((user, shape, task), None)
+        self._campaigns[user, shape, task] = campaign  # the one that was used last stands last
+        if len(self._campaigns) > _MOST_CAMPAIGNS:
+            del self._campaigns[next(iter(self._campaigns))]
         campaign.last_submit_s = now_s
         return campaign
 

@@ -6,6 +6,7 @@ Pure. Runs of one campaign are expected to be alike, so that among them age deci
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from .estimates import Campaign, Estimates, Span, median_error
@@ -40,6 +41,8 @@ class OrderSettings:
 _LONG_SIDE = 4.0
 #: ended runs whose work tells what is small, and after how many more it is looked at again
 _WORKS, _EVERY = 1000, 20
+#: ended runs that are kept apart, beside four for each that waits or runs
+_MOST_ENDED = 10_000
 
 
 @dataclass(slots=True)
@@ -61,6 +64,17 @@ class _Sums:
     def __init__(self) -> None:
         self._tree = [0.0]
         self._total = 0.0
+
+    @classmethod
+    def of(cls, after: Sequence[float]) -> _Sums:
+        """Sums that are these above each ordinal; one more place holds what came after the last."""
+        found = cls()
+        for ordinal in range(len(after) + 1):
+            found.append()
+            if ordinal:
+                later = after[ordinal] if ordinal < len(after) else 0.0
+                found.add(ordinal, after[ordinal - 1] - later)
+        return found
 
     def append(self) -> None:
         place = len(self._tree)
@@ -114,6 +128,8 @@ class LearnedForecast(WrittenForecast):
     def submitted(self, run: str, user: str, gpus: int, gpu_type: str, now_s: float, task: str = "") -> str:
         """Note a run, and return the name of its campaign; ``task``: its cell or function."""
         campaign = self._estimates.submitted(user, (gpus, gpu_type), now_s, task)
+        if self._submitted > _MOST_ENDED + 4 * len(self._runs):
+            self._forget_ended()
         self._runs[run] = _Known(self._submitted, now_s, gpus, campaign)
         self._by_size.setdefault(gpus, deque()).append((self._submitted, run))
         self._submitted += 1
@@ -121,6 +137,19 @@ class LearnedForecast(WrittenForecast):
             sums.append()
         self._overdue = None
         return str(campaign.number)
+
+    def _forget_ended(self) -> None:
+        """Number those that are there anew. What ended between two of them counts with the later one."""
+        living = sorted(self._runs.items(), key=lambda each: each[1].ordinal)
+        sums = [self._used, self._held, self._held_since]
+        after = [[each.after(known.ordinal) for _, known in living] for each in sums]
+        self._used, self._held, self._held_since = (_Sums.of(values) for values in after)
+        self._by_size.clear()
+        for ordinal, (run, known) in enumerate(living):
+            known.ordinal = ordinal
+            if known.started_s is None:
+                self._by_size.setdefault(known.gpus, deque()).append((ordinal, run))
+        self._submitted = len(living) + 1
 
     def resize(self, gpus: int) -> None:
         """Note that the pool has another number of GPUs."""
@@ -169,7 +198,7 @@ class LearnedForecast(WrittenForecast):
         self._overdue = None
         if known is None or known.started_s is None:
             return
-        duration_s = now_s - known.started_s
+        duration_s = max(0.0, now_s - known.started_s)  # the clock may have been set back
         work = known.gpus * duration_s
         self._held.add(known.ordinal, -known.gpus)
         self._held_since.add(known.ordinal, -known.gpus * known.started_s)

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from jupyter_gpu_release.protocol.runs import ResourceAsk
+from jupyter_gpu_release.scheduling import estimates, forecast
+from jupyter_gpu_release.scheduling.asks import to_run
 from jupyter_gpu_release.scheduling.forecast import LearnedForecast
 from jupyter_gpu_release.scheduling.workload import GPU, Rank, Run
 
@@ -45,3 +48,35 @@ def test_a_run_that_nobody_told_of_says_itself_how_long_it_takes() -> None:
     assert len(forecast.rank(stranger, 10.0)) == 1
     forecast.started("stranger", 0.0)
     forecast.ended("stranger", 1.0)
+
+
+def test_what_is_learned_stays_small_however_many_runs_come(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One run that waits for ever keeps nothing else, and is told the same of who overtook it."""
+    plain = LearnedForecast(8)
+    monkeypatch.setattr(estimates, "_MOST_CAMPAIGNS", 50)
+    for told in (plain, LearnedForecast(8)):
+        monkeypatch.setattr(forecast, "_MOST_ENDED", 10**9 if told is plain else 20)
+        told.submitted("old", "ann", 1, "", 0.0)
+        for number in range(500):
+            told.submitted(f"r{number}", f"user {number}", 1, "", float(number))
+            told.started(f"r{number}", float(number))
+            if number % 100:
+                told.ended(f"r{number}", number + 7.0)
+        if told is plain:
+            expected = [told.overtaken_s(run, 600.0) for run in ("old", "r0", "r300", "r400")]
+    assert [told.overtaken_s(run, 600.0) for run in ("old", "r0", "r300", "r400")] == pytest.approx(expected)
+    assert len(told._held._tree) < 100
+    assert sum(map(len, told._by_size.values())) < 100
+    assert len(told._estimates._campaigns) == 50
+    told.put_back("r400")
+    assert told.overdue(1e6)
+
+
+def test_a_clock_that_is_set_back_makes_no_run_shorter_than_nothing() -> None:
+    told = LearnedForecast(8)
+    for number in range(10):
+        told.submitted(f"r{number}", "ann", 1, "", 1000.0)
+        told.started(f"r{number}", 1000.0)
+        told.ended(f"r{number}", 10.0)
+    told.submitted("next", "ann", 1, "", 1000.0)
+    assert told.length(to_run("next", ResourceAsk(gpus=1), queue="q"), 1000.0).expected_s >= 0.0

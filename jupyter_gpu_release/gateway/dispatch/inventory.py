@@ -237,6 +237,7 @@ class Inventory:
         user = "" if is_coming or kept is not None else lease.run
         if before is not None:
             self._learn(before)
+            user = user and before.user  # a run that has ended has ended, should its lease not change hands after all
         run, now_s = self._holder(lease, record), time.time()
         if user and record is not None:
             self._note_start(record, run)

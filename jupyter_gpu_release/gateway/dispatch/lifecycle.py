@@ -221,9 +221,12 @@ class Lifecycle:
         self.spawn(self._resume(record, lease, until or partial(asyncio.sleep, pause_s)))
 
     async def _resume(self, record: RunRecord, lease: Lease | None, pause: Callable[[], Awaitable[None]]) -> None:
-        if lease is not None:
-            await self._take_back(record, lease)  # the next one has the same name
-        await pause()
+        try:
+            if lease is not None:
+                await self._take_back(record, lease)  # the next one has the same name
+            await pause()
+        except Exception:  # a fault of ours must not let it wait for ever
+            log.exception("run %s waits again, but what it had is not known to be free", record.run)
         self.queue.resume(record)
 
     async def _take_back(self, record: RunRecord, lease: Lease) -> None:

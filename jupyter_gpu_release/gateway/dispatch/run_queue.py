@@ -90,6 +90,12 @@ class RunQueue:
         self._waiting[record.run] = record
         self.inventory.add(record)
 
+    def tell_again(self, record: RunRecord) -> None:
+        """Decide anew about a run that belongs to another kernel now, or to none, if it waits."""
+        if record.run in self._waiting:
+            self.inventory.add(record)
+            self.serve()
+
     def put_back(self, record: RunRecord) -> None:
         """Have a run wait in its old place: not granted before :meth:`resume`, and nobody gets what it would get."""
         self._paused.add(record.run)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from broker_bed import BrokerBed, until
+from broker_bed import ANN, BrokerBed, until
 
 from jupyter_gpu_release.protocol.states import RunState
 from jupyter_gpu_release.scheduling.state import State
@@ -75,3 +75,16 @@ async def test_a_snapshot_has_what_was_used_of_late_and_the_nodes_that_are_away(
         state = State(found)
         assert state.nodes.away == inventory.scheduler.state.nodes.away == {"a": "new disks"}
         assert state.nodes.outside == inventory.scheduler.state.nodes.outside
+
+
+@pytest.mark.asyncio
+async def test_a_run_that_changes_hands_while_it_waits_is_its_new_kernels(bed: BrokerBed) -> None:
+    async with bed.life() as service:
+        await bed.running(service, 4)
+        waits = await bed.submitted(service, 4, session="gone")
+        scheduler = service.lifecycle.queue.inventory.in_step()
+        service.adopt(ANN, "next", waits.run)
+        assert service.lifecycle.queue.inventory.in_step()._askers[waits.run].session == "next"
+        await service.detach(ANN, waits.run)
+        assert service.lifecycle.queue.inventory.in_step()._askers[waits.run].detached
+        assert service.lifecycle.queue.inventory.in_step() is scheduler
