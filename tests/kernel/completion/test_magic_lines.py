@@ -230,7 +230,9 @@ def test_help_on_an_option_and_on_the_magic(kernel: Kernel):
         assert OPTIONS["timeout"].help in typist.help(line), line
     assert typist.help("%%gpu_train --timeout|").startswith("--timeout TIME\n")
     manual = typist.help("%%gpu_train| --gpus 2\n")
-    assert manual.index("%%gpu_train --gpus 2 --timeout 1h") < manual.index("jupyter gpu docs") < manual.index("--ranks R")
+    assert (
+        manual.index("%%gpu_train --gpus 2 --timeout 1h") < manual.index("jupyter gpu docs") < manual.index("--ranks R")
+    )
     assert "--ranks R" in typist.help("%%gpu_train --gpus 2 |\n")
     assert "such a name" in typist.help("%%gpu_train --gpus 2\ntimeout|")
 
