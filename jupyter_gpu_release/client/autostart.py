@@ -78,9 +78,12 @@ def start_command(options: Sequence[str] = (), python: str = sys.executable) -> 
     return [python, "-m", "jupyter_gpu_release.cli", "start", "--progress-json", *options]
 
 
-def read_step(raw: bytes) -> Progress | Ready:
-    """Read one line of that command; raises the reason when nothing was started."""
-    line: StartLine = msgspec.json.decode(raw, type=StartLine)
+def read_step(raw: bytes) -> Progress | Ready | None:
+    """Read one line of that command; None: something else was printed. Raises the reason when nothing was started."""
+    try:
+        line: StartLine = msgspec.json.decode(raw, type=StartLine)
+    except msgspec.DecodeError:
+        return None
     if isinstance(line, Failed):
         raise from_code(line.code, line.message, line.hint)
     return line
@@ -97,10 +100,14 @@ def ended_without_word(status: int, said: bytes) -> ClusterError:
 
 def _follow(process: subprocess.Popen[bytes], progress: Callable[[str], None]) -> Ready:
     stdout: IO[bytes] | None = process.stdout
+    other = b""
     for raw in stdout or ():
         line = read_step(raw)
         if isinstance(line, Ready):
             return line
-        progress(line.text)
-    said = process.stderr.read() if process.stderr else b""
+        if line is None:
+            other = raw
+        else:
+            progress(line.text)
+    said = (process.stderr.read() if process.stderr else b"") or other
     raise ended_without_word(process.wait(), said)

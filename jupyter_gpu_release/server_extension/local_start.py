@@ -93,6 +93,8 @@ class LocalStart:
             attempt.error = error
         except OSError as error:
             attempt.error = GpuReleaseError(f"no process can be started: {error.strerror}")
+        except ValueError as error:  # a line beyond all bounds
+            attempt.error = ended_without_word(0, str(error).encode())
         else:
             self._attempt = None
             await self._gateway.ask_status()
@@ -109,14 +111,18 @@ class LocalStart:
         assert process.stdout is not None
         assert process.stderr is not None
         said = asyncio.create_task(process.stderr.read())
+        other = b""
         try:
             async for raw in process.stdout:
                 line = read_step(raw)
                 if isinstance(line, Ready):
                     return
+                if line is None:
+                    other = raw
+                    continue
                 attempt.step = line.text
                 self._listener.on_change()
-            raise ended_without_word(await process.wait(), await said)
+            raise ended_without_word(await process.wait(), await said or other)
         finally:
             await _ended(process)
             await said

@@ -5,17 +5,21 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import psutil
 import pytest
 from server_bed import API, ServerBed
 
-from jupyter_gpu_release.client.home import HomePaths
+from jupyter_gpu_release.client.autostart import Ready
+from jupyter_gpu_release.client.home import Connection, HomePaths
 from jupyter_gpu_release.errors import ConflictError
 from jupyter_gpu_release.local_cluster.start import stop_embedded
+from jupyter_gpu_release.server_extension import local_start
 from jupyter_gpu_release.server_extension.config import GpuRelease
 from jupyter_gpu_release.server_extension.gateway import GatewayConnection, GatewayListener
 from jupyter_gpu_release.server_extension.local_start import LocalStart
@@ -89,6 +93,36 @@ async def test_a_start_that_fails_says_why(tmp_path: Path, monkeypatch: pytest.M
     assert facts.hint
     assert start.begin().state == "starting"  # "Try again"
     await start.close()
+
+
+async def _follow_words(words: str, monkeypatch: pytest.MonkeyPatch, folder: Path) -> LocalStart:
+    """A start that ended, of a command that prints this expression."""
+    start, _ = _start(monkeypatch, folder)
+    command = [sys.executable, "-c", f"print({words})"]
+    monkeypatch.setattr(local_start, "start_command", lambda options: command)
+    start.begin()
+    assert start._task is not None
+    await start._task
+    return start
+
+
+@pytest.mark.parametrize("words", ["'usage: jupyter gpu start'", "'x' * (1 << 17)"])
+@pytest.mark.asyncio
+async def test_a_start_that_says_something_else_has_failed(
+    words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    facts = (await _follow_words(words, monkeypatch, tmp_path)).facts()
+    assert (facts.state, facts.hint != "") == ("failed", True)
+
+
+@pytest.mark.asyncio
+async def test_a_line_that_is_no_step_does_not_end_a_good_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    connection = Connection("http://127.0.0.1:1", str(tmp_path), str(tmp_path))
+    ready = msgspec.json.encode(Ready(connection, started=True)).decode()
+    start = await _follow_words(repr(f"a library's greeting\n{ready}"), monkeypatch, tmp_path)
+    assert start.facts().state == "possible"
 
 
 @pytest.mark.asyncio
