@@ -15,7 +15,7 @@ _SPAN_S = 2.0
 
 
 class UseHistory:
-    """A bounded series for each run that holds GPUs; the runs that began first are forgotten first."""
+    """A bounded series for each run that holds GPUs; those that ended first are forgotten first."""
 
     def __init__(self) -> None:
         self._runs: dict[str, UseSeries] = {}
@@ -26,12 +26,17 @@ class UseHistory:
         of_run = attrgetter("run")
         for run, gpus in groupby(sorted(held, key=of_run), key=of_run):
             self._add(run, at_s, list(gpus))
-        for run in list(self._runs)[:-_MOST_RUNS]:
+        most = max(_MOST_RUNS, len({gpu.run for gpu in held}))
+        for run in list(self._runs)[:-most]:
             del self._runs[run]
 
     def _add(self, run: str, at_s: float, gpus: list[GpuRow]) -> None:
-        if any(gpu.utilization is not None for gpu in gpus):
-            self._runs.setdefault(run, UseSeries(at_s, _SPAN_S)).add_gpus(at_s, gpus)
+        series = self._runs.pop(run, None)
+        if series is None and any(gpu.utilization is not None for gpu in gpus):
+            series = UseSeries(at_s, _SPAN_S)
+        if series is not None:
+            self._runs[run] = series  # behind all that are held no longer
+            series.add_gpus(at_s, gpus)
 
     def of(self, run: str) -> GpuUse | None:
         """The use of a run's GPUs as far as it was seen; None: never."""
