@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Iterator, Mapping
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
 
 import msgspec
 from sqlalchemy.engine import Engine
@@ -65,19 +66,23 @@ async def status_document(service: GatewayService, user: str, gpus_age_s: float 
     gpus = await asyncio.gather(*(_gpus(service, node, gpus_age_s) for node in nodes))
     now_s = time.time()
     total = sum(node.gpus for node in nodes)
-    held = sum(slot.gpus for lease in service.leases.all() for slot in lease.slots)
+    held_on: Counter[str] = Counter()
+    for lease in service.leases.all():
+        for slot in lease.slots:
+            held_on[slot.node] += slot.gpus
+    held = held_on.total()
     warm = [warm_row(service, lease, lease.kept) for lease in service.leases.warm() if lease.kept is not None]
     external = min(sum(service.leases.external.get(node.node, 0) for node in nodes), max(0, total - held))
     waiting = service.lifecycle.queue.waiting()
     rows = [_node_row(service, node, found) for node, found in zip(nodes, gpus, strict=True)]
-    drained = sum(gpu.state == "drained" for row in rows for gpu in row.gpus)
+    free = count_free(nodes, held_on, service.leases.external)
     shown, left_out = _split_queue(waiting, user)
     queues = queues_document(service, user)
     return StatusDocument(
         schema_version=DOCUMENT_VERSION,
         simulated=service.config.simulated,
         gateway=GatewayFacts(service.url, __version__, hash_seed=service.config.hash_seed),
-        gpus=GpuCounts(total, held, max(0, total - held - external - drained), external, sum(row.gpus for row in warm)),
+        gpus=GpuCounts(total, held, free, external, sum(row.gpus for row in warm)),
         nodes=rows,
         queue=[_queue_row(record.view, now_s) for record in shown],
         runs=[_active_row(record, now_s) for record in service.runs.live() if record.run not in left_out],
@@ -88,6 +93,13 @@ async def status_document(service: GatewayService, user: str, gpus_age_s: float 
         queues=queues.queues,
         queue_notes=queues.notes,
         default_queue=queues.default_queue,
+    )
+
+
+def count_free(nodes: Iterable[Node], held: Mapping[str, int], external: Mapping[str, int]) -> int:
+    """GPUs that a run could have, where what is held, by runs and by others, is known for each node."""
+    return sum(
+        max(0, node.gpus - held.get(node.node, 0) - external.get(node.node, 0)) for node in nodes if not node.drained
     )
 
 
