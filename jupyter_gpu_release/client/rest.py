@@ -234,13 +234,15 @@ class AsyncGatewayClient:
     def __init__(self, target: Target, *, timeout_s: float = 10.0) -> None:
         self.target = target
         self._timeout_s = timeout_s
+        #: as it was when the certificates' file was read
+        self.tls = target.tls()
         loopback = (httpx.URL(target.url).host or "") in LOOPBACK
         self._client = httpx.AsyncClient(
             base_url=target.url.rstrip("/"),
             headers={"Authorization": f"Bearer {target.token}"},
             timeout=timeout_s,
             trust_env=not loopback,
-            verify=target.tls() or False,  # without TLS there is nothing to verify
+            verify=self.tls or False,  # without TLS there is nothing to verify
         )
 
     async def close(self) -> None:

@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import os
 import random
+import ssl
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from dataclasses import replace
@@ -258,11 +259,11 @@ class GatewayConnection(LoggingConfigurable):
         """A client for the gateway as it is named now: the own cluster may have started, stopped or moved."""
         async with self._changing:
             try:
-                target = await asyncio.to_thread(_find, self._settings, self._token_file)
+                target, tls = await asyncio.to_thread(_find_with_trust, self._settings, self._token_file)
             except GpuReleaseError:
                 await self.close()
                 raise
-            if self._client is None or self._client.target != target:
+            if self._client is None or self._client.target != target or self._client.tls is not tls:
                 await self.close()
                 self._client = AsyncGatewayClient(target, timeout_s=_TIMEOUT_S) if target is not None else None
             return self._client
@@ -291,6 +292,12 @@ def _find(settings: GpuRelease, user_token_file: str) -> Target | None:
     if target is None or not user_token_file:
         return target
     return replace(target, token=read_secret(Path(user_token_file)), connection=None)
+
+
+def _find_with_trust(settings: GpuRelease, user_token_file: str) -> tuple[Target | None, ssl.SSLContext | None]:
+    """The gateway, and what is trusted of it: another object once the certificates' file was replaced."""
+    target = _find(settings, user_token_file)
+    return target, target.tls() if target is not None else None
 
 
 def _servers_own(settings: GpuRelease) -> Target | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -10,6 +11,7 @@ from typing import Any, cast
 
 import msgspec
 import pytest
+from certificates import Authority
 from ports import free_port
 from ray_bed import request
 from server_bed import ServerBed
@@ -272,6 +274,21 @@ async def test_whose_runs_are_ones_own_is_known_after_the_cluster_ended(
     finally:
         await line.close()
         gateway.end()
+
+
+@pytest.mark.asyncio
+async def test_certificates_that_were_renewed_are_trusted_without_a_restart(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("JUPYTER_GPU_TOKEN", _TOKEN)
+    trusted, renewed = Authority(tmp_path, "first").file, Authority(tmp_path, "second").file
+    line = GatewayConnection(GpuRelease(url="https://gpu.example.org", ca_file=str(trusted)), GatewayListener())
+    first = await line._connected()
+    assert await line._connected() is first
+    os.utime(renewed, ns=(1, 1))
+    os.replace(renewed, trusted)
+    assert await line._connected() is not first
+    await line.close()
 
 
 def test_a_wrong_token_is_said_so(tmp_path: Path, until: Until) -> None:
