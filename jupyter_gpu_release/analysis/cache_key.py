@@ -52,6 +52,8 @@ RULES: dict[str, Rule] = {
     "timeout": Rule(False, "a limit: what succeeded stayed below it"),
     "rank-timeout": Rule(False, "a limit"),
     "wait": Rule(False, "on queueing only"),
+    "queue": Rule(False, "on queueing only"),
+    "priority": Rule(False, "on queueing only"),
     "keep": Rule(False, "after the cell only"),
     "on-disconnect": Rule(False, "what happens to the run, not in it"),
     "async": Rule(False, "when the names bind, not what they are"),

@@ -37,7 +37,8 @@ def test_every_option_has_its_rule() -> None:
         ("--gpus 2", True), ("--gpus h100:1", True), ("--gpus 2 --ranks 2", True), ("--cpus 3", True),
         ("--env A=1", True), ("--export HOME", True), ("--out a", True), ("--skip a", True), ("--fresh", True),
         ("--label a=b", True), ("--timeout 3h", False), ("--wait 1h", False), ("--memory 2GiB", False),
-        ("--name other", False), ("--on-disconnect cancel", False), ("--min-gpu-memory 2GiB", False),
+        ("--name other", False), ("--queue a", False), ("--priority low", False),
+        ("--on-disconnect cancel", False), ("--min-gpu-memory 2GiB", False),
     ],
 )  # fmt: skip
 def test_options(line: str, counts: bool) -> None:
