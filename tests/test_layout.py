@@ -51,7 +51,7 @@ def _imported(name: str, path: Path) -> Iterator[str]:
                     yield target
 
 
-@pytest.mark.parametrize("root", ["jupyter_gpu_release", "benchmarks", "labextension/src"])
+@pytest.mark.parametrize("root", ["jupyter_gpu_release", "benchmarks", "labextension/src", "labextension/test"])
 def test_no_folder_is_a_heap(root: str) -> None:
     sizes = Counter(path.parent for path in (REPOSITORY / root).rglob("[!_]*") if path.suffix in _SOURCES)
     assert sizes

@@ -170,7 +170,7 @@ class SimulatedAgent(NodeAgentApi):
         self._tell(RunPhase(run, "final", now_s, outcome))
 
     def _tell(self, message: RunPhase) -> None:
-        """What is told in one moment travels together, as from a real agent."""
+        """Send in one message all that is told in one moment, as a real agent does."""
         self._runs[message.run] = message
         self._messages.append(message)
         if len(self._messages) == 1:

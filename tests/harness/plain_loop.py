@@ -8,7 +8,7 @@ from typing import Any
 
 
 class Timer:
-    """What ``call_at`` returns."""
+    """A handle as ``call_at`` returns it."""
 
     def __init__(self, handle: asyncio.TimerHandle) -> None:
         self._handle = handle

@@ -11,7 +11,7 @@ from script_gateway import FakeGateway, FakeRun
 from jupyter_gpu_release.protocol.runs import ErrorInfo
 
 INTERRUPTED = ErrorInfo("KeyboardInterrupt", "", ["KeyboardInterrupt"])
-NOTEBOOK = "/home/ada/work/digits.ipynb"
+NOTEBOOK = "work/digits.ipynb"
 #: flags of its execute requests: of a cell, and of what it asks for itself (variables, the notebook's name)
 CELL: dict[str, Any] = {"silent": False, "store_history": True, "allow_stdin": True, "stop_on_error": True}
 OWN: dict[str, Any] = {"silent": True, "store_history": False, "allow_stdin": False, "stop_on_error": False}

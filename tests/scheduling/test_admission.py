@@ -1,4 +1,4 @@
-"""Who may have what in which queue, and what everybody sees of the queues."""
+"""Rights of users in queues, and the picture that everybody sees of the queues."""
 
 from __future__ import annotations
 

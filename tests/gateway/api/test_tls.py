@@ -85,7 +85,7 @@ def test_a_proxys_path_may_be_there_or_not(secured: Secured) -> None:
 
 
 def _said(target: Target) -> tuple[str, str]:
-    """What a notebook and a command say of a gateway that they do not trust."""
+    """Sentences of a notebook and of a command about a gateway that they do not trust."""
     with pytest.raises(WrongAddressError) as by_socket:
         GatewaySession(target, "distrust").connect(60.0)
     with pytest.raises(GatewayUnavailableError) as by_rest, GatewayClient.for_target(target) as gateway:

@@ -82,6 +82,7 @@ async def test_leases_that_are_offered_together_go_to_as_many_runs() -> None:
     assert sorted(run for _, run in bed.handed) == ["one", "two"]
 
 
+@pytest.mark.faults_of_ours
 @pytest.mark.asyncio
 async def test_a_decision_that_fails_leaves_no_lease_behind(monkeypatch: pytest.MonkeyPatch) -> None:
     bed = QueueBed()
@@ -95,6 +96,7 @@ async def test_a_decision_that_fails_leaves_no_lease_behind(monkeypatch: pytest.
     await until(lambda: bed.granted == ["one"])  # it is decided again, with no word from anybody
 
 
+@pytest.mark.faults_of_ours
 @pytest.mark.asyncio
 async def test_a_run_that_the_scheduler_fails_at_fails_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     bed, to_run = QueueBed(external=8), inventory.to_run
@@ -118,6 +120,7 @@ async def test_a_run_that_the_scheduler_fails_at_fails_alone(monkeypatch: pytest
     assert bed.granted == ["one", "two"]
 
 
+@pytest.mark.faults_of_ours
 @pytest.mark.asyncio
 async def test_what_fails_while_one_decision_is_carried_out_fails_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     bed = QueueBed()
@@ -136,6 +139,7 @@ async def test_what_fails_while_one_decision_is_carried_out_fails_alone(monkeypa
     await until(lambda: bed.granted == ["one", "two"])
 
 
+@pytest.mark.faults_of_ours
 @pytest.mark.asyncio
 async def test_a_lease_that_the_scheduler_fails_at_is_nobody_elses_all_the_same(
     monkeypatch: pytest.MonkeyPatch,

@@ -55,6 +55,7 @@ async def test_a_lease_of_nobody_is_given_back(bed: BrokerBed, caplog: pytest.Lo
         assert "lease jgr-test-nobody has no living run" in caplog.text
 
 
+@pytest.mark.faults_of_ours
 @pytest.mark.asyncio
 async def test_a_run_whose_end_has_failed_is_ended(bed: BrokerBed, monkeypatch: pytest.MonkeyPatch) -> None:
     async with bed.life() as service:

@@ -1,4 +1,4 @@
-"""What the items of ``launch_map`` returned goes home, or a word on why it does not."""
+"""Results of the items of ``launch_map`` go home, or a word on why they do not."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-import { takeSnapshot } from '../src/model/snapshot';
-import { active, GIB, gpu, kernel, run, status } from './samples';
+import { takeSnapshot } from '../../src/model/snapshot';
+import { active, GIB, gpu, kernel, run, status } from '../samples';
 
 const NOW = 10_000;
 

@@ -1,4 +1,7 @@
-import { sparklinePoints, UtilizationHistory } from '../src/model/utilization';
+import {
+  sparklinePoints,
+  UtilizationHistory
+} from '../../src/model/utilization';
 
 describe('history', () => {
   it('keeps the last minutes, and forgets GPUs that are gone', () => {

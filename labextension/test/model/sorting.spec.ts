@@ -1,9 +1,9 @@
 import { nullTranslator } from '@jupyterlab/translation';
-import { arrange, IArrangement, matches } from '../src/model/sorting';
-import { takeSnapshot } from '../src/model/snapshot';
-import { GpuState } from '../src/model/types';
-import { gpuLabel } from '../src/labels';
-import { gpu, status } from './samples';
+import { arrange, IArrangement, matches } from '../../src/model/sorting';
+import { takeSnapshot } from '../../src/model/snapshot';
+import { GpuState } from '../../src/model/types';
+import { gpuLabel } from '../../src/labels';
+import { gpu, status } from '../samples';
 
 const trans = nullTranslator.load('');
 const NOW = 10_000;

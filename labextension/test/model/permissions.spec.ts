@@ -3,10 +3,10 @@ import {
   losesWork,
   queueActions,
   runActions
-} from '../src/model/permissions';
-import { takeSnapshot } from '../src/model/snapshot';
-import { GpuState } from '../src/model/types';
-import { gpu, run, status } from './samples';
+} from '../../src/model/permissions';
+import { takeSnapshot } from '../../src/model/snapshot';
+import { GpuState } from '../../src/model/types';
+import { gpu, run, status } from '../samples';
 
 const NOW = 10_000;
 

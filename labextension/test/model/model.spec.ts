@@ -1,7 +1,7 @@
-import { ApiError } from '../src/model/api';
-import { IServerStatus } from '../src/model/types';
-import { GpuModel } from '../src/model/model';
-import { active, FakeApi, gpu, run, status } from './samples';
+import { ApiError } from '../../src/model/api';
+import { IServerStatus } from '../../src/model/types';
+import { GpuModel } from '../../src/model/model';
+import { active, FakeApi, gpu, run, status } from '../samples';
 
 describe('GpuModel', () => {
   let api: FakeApi;
