@@ -48,10 +48,22 @@ link-bundle: $(BUNDLE)
 	@mkdir -p $(dir $(INSTALLED))
 	@rm -rf $(INSTALLED) && ln -s $(CURDIR)/jupyter_gpu_release/labextension $(INSTALLED)
 
+# the proxy of JupyterHub, for the tests with one
+HUB_PROXY := $(BIN)/configurable-http-proxy
+$(HUB_PROXY): | $(STAMP)
+	PATH="$(CURDIR)/$(BIN):$$PATH" npm install --global --prefix "$(CURDIR)/$(VENV)" --no-fund --no-audit --loglevel=error 'configurable-http-proxy@^5.1'
+
+# jupyter-collaboration, for the one test with it: where no other JupyterLab sees it
+COLLABORATION := $(VENV)/collaboration/.stamp
+$(COLLABORATION): $(STAMP)
+	rm -rf $(@D)
+	$(BIN)/python -m pip install --quiet --no-deps --target $(@D) --group collaboration
+	@touch $@
+
 demo: $(STAMP) ## run the example notebook on a cluster of its own; writes examples/out/
 	$(BIN)/python examples/demo.py
 
-test: $(STAMP) bundle ## import contract and all tests
+test: $(STAMP) bundle $(HUB_PROXY) $(COLLABORATION) ## import contract and all tests
 	$(BIN)/lint-imports --no-cache
 	@$(BIN)/python tests/harness/side_by_side.py
 
@@ -59,7 +71,7 @@ soak: $(STAMP) ## the heavy suites at full size (make test runs each small): hou
 	JUPYTER_GPU_SOAK=1 $(BIN)/python -m pytest -m soak -o timeout=7200
 
 # a process of their own: together with the server's tests they fail at teardown
-test-ui: bundle test-js ## the sidebar: unit tests (jest), then a real browser
+test-ui: bundle test-js $(HUB_PROXY) $(COLLABORATION) ## the sidebar: unit tests (jest), then a real browser
 	$(BIN)/python -m pytest tests/ui
 
 .PHONY: test-js

@@ -19,8 +19,21 @@ from .bed import shared_bed
 from .metrics import check
 from .report import CannotMeasureError, Report, show
 
-NAMES = ("start", "release", "stream", "transfer", "gang", "broker", "simulate", "server", "sidebar")
+NAMES = (
+    "start",
+    "release",
+    "stream",
+    "transfer",
+    "gang",
+    "broker",
+    "simulate",
+    "server",
+    "sidebar",
+    "preemption",
+    "team",
+)
 RESULTS = Path(__file__).parent / "results"
+_ENDING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
 def main() -> int:
@@ -29,7 +42,8 @@ def main() -> int:
     parser.add_argument("--json", action="store_true", help="print the JSON object as the last line")
     parser.add_argument("--quick", action="store_true", help="few repetitions (to see that it works)")
     arguments = parser.parse_args()
-    signal.signal(signal.SIGTERM, _end)
+    for signum in _ENDING:
+        signal.signal(signum, _end)
     names = NAMES if arguments.name == "all" else (arguments.name,)
     cannot = []
     with shared_bed() if arguments.quick and len(names) > 1 else contextlib.nullcontext():
@@ -60,7 +74,9 @@ def _one(name: str, *, quick: bool, as_json: bool) -> None:
 
 
 def _end(signum: int, _: object) -> None:
-    """Leave as Ctrl-C does: what was started is ended on the way out."""
+    """Leave; what was started is ended on the way out, which no second signal may break off (``timeout`` sends two)."""
+    for each in _ENDING:
+        signal.signal(each, signal.SIG_IGN)
     sys.exit(128 + signum)
 
 

@@ -9,7 +9,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -74,7 +74,7 @@ class Bed:
     def start(self, *options: str) -> float:
         """Start the cluster with 4 GPUs (simulated where there are none); returns the seconds that it took."""
         began = time.monotonic()
-        self._cli("start", *options)
+        self.cli("start", *options)
         return time.monotonic() - began
 
     def connection(self) -> dict[str, Any]:
@@ -84,7 +84,7 @@ class Bed:
 
     def status(self) -> dict[str, Any]:
         """``jupyter gpu status --json``."""
-        document: dict[str, Any] = json.loads(self._cli("status", "--json"))
+        document: dict[str, Any] = json.loads(self.cli("status", "--json"))
         return document
 
     def manifests(self, count: int) -> list[dict[str, Any]]:
@@ -96,12 +96,26 @@ class Bed:
         """What a Ray driver of its own needs to join this cluster."""
         return {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN_PATH": str(self.home / "ray-token"), **LOOPBACK_ONLY}
 
-    def stop(self) -> None:
-        self._cli("stop")
+    def compete(self, kinds: Sequence[str], count: int) -> dict[str, list[Any]]:
+        """What functions of :mod:`benchmarks.competitors` find, one after the other, in a Ray driver of their own."""
+        command = [
+            sys.executable, "-m", "benchmarks.competitors", ",".join(kinds),
+            self.connection()["ray_address"], str(count),
+        ]  # fmt: skip
+        environment = {**os.environ, **self.ray_environment(), "RAY_TRAIN_V2_ENABLED": "1"}
+        done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
+        if done.returncode:
+            raise RuntimeError(f"{', '.join(kinds)}: {done.stderr[-2000:]}")
+        found: dict[str, list[Any]] = json.loads(done.stdout.strip().splitlines()[-1])
+        return found
 
-    def _cli(self, *arguments: str) -> str:
+    def stop(self) -> None:
+        self.cli("stop")
+
+    def cli(self, *arguments: str) -> str:
+        """Run the command line; a session of its own: signals that end a benchmark let it end the cluster."""
         command = [sys.executable, "-m", "jupyter_gpu_release.cli", *arguments]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        done = subprocess.run(command, capture_output=True, text=True, check=False, start_new_session=True)
         if done.returncode:
             raise RuntimeError(f"{' '.join(arguments)}: {done.stdout}{done.stderr}")
         return done.stdout
@@ -136,20 +150,22 @@ def shared_bed() -> Iterator[None]:
 
 
 @contextmanager
-def bed(*, own: bool = False) -> Iterator[Bed]:
-    """A started cluster; stopped and removed on every way out. ``own``: never that which all share."""
+def bed(*options: str, own: bool = False) -> Iterator[Bed]:
+    """A started cluster; stopped and removed on every way out. ``own``: never that which all share.
+
+    ``options``: of ``start``, where it is not the shared one.
+    """
     if _SHARED and not own:
         os.environ["JUPYTER_GPU_HOME"] = str(_SHARED[0].home)
         yield _SHARED[0]
         return
-    folder = Path(tempfile.mkdtemp(prefix="jgr-bench-"))
-    made = Bed(folder)
+    made = Bed(Path(tempfile.mkdtemp(prefix="jgr-bench-")))
     try:
-        made.start()
+        made.start(*options)
         yield made
     finally:
         made.stop()
-        shutil.rmtree(folder, ignore_errors=True)
+        shutil.rmtree(made.folder, ignore_errors=True)
 
 
 @contextmanager

@@ -93,6 +93,29 @@ def short_actors(count: int) -> list[tuple[float, float]]:
     return spans
 
 
+def pending_groups(count: int) -> list[tuple[float, float]]:
+    """A placement group of all GPUs for each of many short functions: Ray's own queue."""
+    from ray.util.placement_group import placement_group, remove_placement_group
+    from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
+
+    @ray.remote(num_gpus=4, num_cpus=0, max_calls=0)
+    def work() -> tuple[float, float]:
+        began = time.time()
+        time.sleep(0.1)
+        return began, time.time()
+
+    groups = {}
+    for _ in range(count):
+        group = placement_group([{"GPU": 4}])
+        groups[work.options(scheduling_strategy=PlacementGroupSchedulingStrategy(group, 0)).remote()] = group
+    spans = []
+    while groups:
+        (done,), _ = ray.wait(list(groups), num_returns=1)
+        remove_placement_group(groups.pop(done))
+        spans.append(ray.get(done))
+    return spans
+
+
 def ray_train(count: int) -> list[float]:
     """Ray Train's TorchTrainer with one worker."""
     from ray.train import RunConfig, ScalingConfig
@@ -124,6 +147,6 @@ def ray_train(count: int) -> list[float]:
 if __name__ == "__main__":
     names, address, count = sys.argv[1:]
     ray.init(address=address, namespace="bench", log_to_driver=False)
-    kinds = (actor, actor_without_torch, standing_actor, short_actors, ray_train)
+    kinds = (actor, actor_without_torch, standing_actor, short_actors, pending_groups, ray_train)
     found = {made.__name__: made for made in kinds}
     print(json.dumps({name: found[name](int(count)) for name in names.split(",")}))

@@ -19,18 +19,32 @@ METRICS = {
     "gang": ("all_ranks_first_statement", "last_statement_to_lease_gone", "launch_busy", "actor_busy"),
     "simulate": (
         "philly_400_vs_fifo", "philly_400_longest_vs_fifo", "philly_400_gangs_vs_fifo", "philly_400_p99_vs_fifo",
-        "philly_400_replay", "philly_400_estimate_off_by", "msitp04_600_vs_fifo", "msitp04_600_longest_vs_fifo",
+        "philly_400_replay", "philly_400_estimate_off_by",
+        "philly_400_restartable_vs_fifo",
+        "philly_400_restartable_work_lost", "philly_400_restartable_stepped_aside",
+        "msitp04_600_vs_fifo", "msitp04_600_longest_vs_fifo",
         "msitp04_600_gangs_vs_fifo", "msitp04_600_p99_vs_fifo", "msitp04_600_replay", "msitp04_600_estimate_off_by",
         "jobs_100k_replay", "notebook_held_over_used", "notebook_added_wait", "notebook_reserved_over_used",
         "notebook_reserved_added_wait",
     ),
+    "preemption": (
+        "notice_to_next", "notice_to_next_100mib", "rounds_repeated", "rounds_repeated_100mib",
+        "training_stepped_aside", "training_differs", "saving_overhead", "saver_cpu", "saving_overhead_10s",
+        "saver_cpu_10s", "killed_rounds_repeated", "killed_work_lost", "killed_until_back",
+    ),
     "broker": (
         "kueue_wall_s", "kueue_admission_small_s", "kueue_admission_medium_s", "kueue_admission_large_s", "kueue_use",
-        "gateway_cpu_ms", "pass_10k", "bytes_per_queued_run",
+        "gateway_cpu_ms", "pass_10k", "bytes_per_queued_run", "submit_to_decision", "handoff",
+        "ray_handoff",
+    ),
+    "team": (
+        "start_0ms", "start_1ms", "start_20ms", "round_trips", "cells_per_s", "start_at_60_percent", "lost_cells",
+        "idle_kernels_cpu", "idle_kernel_memory", "status_10k", "gateway_memory_10k",
     ),
     "server": ("cpu", "loop_blocked", "status", "policy_pass", "acted_after_limit"),
     "sidebar": (
-        "bundle_gzipped", "crowd_main_thread", "lab_start", "held_visible", "free_visible", "tab_list", "tab_answer",
+        "bundle_gzipped", "crowd_main_thread", "crowd_scripts", "lab_start", "held_visible", "free_visible", "tab_list",
+        "tab_answer",
     ),
 }  # fmt: skip
 

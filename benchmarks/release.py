@@ -45,7 +45,7 @@ def _gone(notebook: Kernel, cluster: Bed, cell: str, count: int) -> list[float]:
     found = []
     for _ in range(count):
         notebook.run(f"get_ipython().run_cell_magic('gpu_train', '--gpus 1', {cell!r})", limit_s=300)
-        document = json.loads(cluster._cli("runs", "--json"))
+        document = json.loads(cluster.cli("runs", "--json"))
         found.append(float(document["runs"][0]["release_ms"]))
         time.sleep(0.2)
     return found

@@ -120,7 +120,8 @@ def _measure_crowd(report: Report, browser: Browser, lab: Lab, *, seconds: int) 
     report.notes.append(
         f"crowd: {api.asked - asked} updates in {took_s:.0f} s, {changes} changes of the panel's elements;"
         " scripting_and_rendering: CPU time of the page's process with all its threads (scripts, style, layout, paint,"
-        " raster, garbage); main_thread: of its main thread; longest_task: tasks over 50 ms only"
+        " raster, garbage); main_thread: of its main thread; scripts: its scripts;"
+        " longest_task: tasks over 50 ms only"
     )
     page.close()
 
@@ -134,11 +135,15 @@ class _Spent:
         self._browser = browser.new_browser_cdp_session()
 
     def all_s(self) -> dict[str, float]:
-        """Seconds so far: ``scripting_and_rendering`` of the processes that hold pages (one), and ``main_thread``."""
+        """Seconds so far: ``scripting_and_rendering`` of processes with pages (one), ``main_thread``, ``scripts``."""
         metrics = {entry["name"]: entry["value"] for entry in self._page.send("Performance.getMetrics")["metrics"]}
         processes = self._browser.send("SystemInfo.getProcessInfo")["processInfo"]
         pages_s = sum(process["cpuTime"] for process in processes if process["type"] == "renderer")
-        return {"scripting_and_rendering": float(pages_s), "main_thread": float(metrics["TaskDuration"])}
+        return {
+            "scripting_and_rendering": float(pages_s),
+            "main_thread": float(metrics["TaskDuration"]),
+            "scripts": float(metrics["ScriptDuration"]),
+        }
 
 
 def _measure_start(report: Report, browser: Browser, *, count: int) -> None:

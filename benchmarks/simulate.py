@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import random
 import time
+from functools import partial
 from pathlib import Path
 
 from jupyter_gpu_release.simulation.baselines import BASELINES
 from jupyter_gpu_release.simulation.cluster import ClusterSpec, FreeGpus, NodeKind
-from jupyter_gpu_release.simulation.configured import Configured
+from jupyter_gpu_release.simulation.configured import Configured, read_queues
 from jupyter_gpu_release.simulation.fairness import against
 from jupyter_gpu_release.simulation.metrics import figures
 from jupyter_gpu_release.simulation.replay import replay
@@ -32,6 +33,7 @@ def run(*, quick: bool) -> Report:
     report = Report("simulate")
     for name, file, gpus, gang in _PLAYS:
         _play(report, name, file, gpus, gang, quick=quick)
+    _step_aside(report, *_PLAYS[0], quick=quick)
     _many(report, _QUICK_JOBS if quick else _MANY)
     _sessions(report, quick=quick)
     report.notes.append("ratios to fifo: jobs submitted in the second half, the whole trace replayed; one pool of GPUs")
@@ -61,6 +63,18 @@ def _play(report: Report, name: str, file: str, gpus: int, gang: int, *, quick: 
     report.add(f"{name}_estimate_off_by", [policies[0].forecast.median_factor()], "×")
     for policy, replayed in found.items():
         report.add(f"{name}_{policy}_mean_wait", [float(str(figures(replayed)["mean_wait_s"]))], "s")
+
+
+def _step_aside(report: Report, name: str, file: str, gpus: int, gang: int, *, quick: bool) -> None:
+    """Replay a trace with a queue for each virtual cluster, and half of the jobs restartable."""
+    jobs = read_trace(_TRACES / file).jobs
+    jobs = jobs[:_QUICK_JOBS] if quick else jobs
+    cluster = ClusterSpec((NodeKind(8, gpus // 8),))
+    make_ours = partial(Configured, file=read_queues(_TRACES / "philly_queues.yaml"), restartable=0.5)
+    ours, fifo = replay(jobs, cluster, make_ours), replay(jobs, cluster, BASELINES["fifo"])
+    report.add(f"{name}_restartable_vs_fifo", [against(ours, fifo, gang).mean], "×")
+    report.add(f"{name}_restartable_work_lost", [100 * ours.work_lost()], "%")
+    report.add(f"{name}_restartable_stepped_aside", [sum(len(of) - 1 for of in ours.attempts.values())], "")
 
 
 def _many(report: Report, count: int) -> None:

@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
-import sys
 import time
 from typing import Any
 
@@ -57,9 +53,7 @@ def run(*, quick: bool) -> Report:
 
 def _peers(cluster: Bed, report: Report, ours: float, count: int) -> None:
     """Measure the ways without us; ``notes`` say what is warm for whom."""
-    for kind, values in _driver(
-        cluster, ("actor", "actor_without_torch", "standing_actor", "ray_train"), count
-    ).items():
+    for kind, values in cluster.compete(("actor", "actor_without_torch", "standing_actor", "ray_train"), count).items():
         report.ratios[kind] = report.add(f"{kind}_first_statement", values) / ours
     report.notes += [
         "ours: warm. Processes with torch, pandas and sklearn loaded stand by; nobody holds the GPU before the call",
@@ -123,18 +117,6 @@ def _cuda(notebook: Kernel, cluster: Bed, report: Report) -> None:
         notebook.run(call % cell)
         found.append((notebook.value("t_cuda") - notebook.value("t_call")) * 1000)
     report.add("first_cuda_kernel", found)
-
-
-def _driver(cluster: Bed, kinds: tuple[str, ...], count: int) -> dict[str, list[float]]:
-    """Run the competitors, one after the other, in a Ray driver of their own on the same cluster."""
-    environment = {**os.environ, **cluster.ray_environment(), "RAY_TRAIN_V2_ENABLED": "1"}
-    address = cluster.connection()["ray_address"]
-    command = [sys.executable, "-m", "benchmarks.competitors", ",".join(kinds), address, str(count)]
-    done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
-    if done.returncode:
-        raise RuntimeError(f"{', '.join(kinds)}: {done.stderr[-2000:]}")
-    values: dict[str, list[float]] = json.loads(done.stdout.strip().splitlines()[-1])
-    return values
 
 
 def _first_ever() -> float:

@@ -104,6 +104,10 @@ def __getattr__(name: str) -> object:
 
     ``track(path)``: record a data file that the cell reads.
 
+    ``resumable(iterable)``: a loop that a restartable cell can leave and enter again.
+
+    ``checkpoint(state)``, ``restore()``: the same for functions and scripts.
+
     ``ranks``: which process of a gang this is; ``ranks.barrier()``, ``ranks.broadcast(value)``.
     """
     if name == "run_dir":
@@ -114,6 +118,14 @@ def __getattr__(name: str) -> object:
         if not folder:
             raise AttributeError("run_dir exists inside a GPU cell only (%%gpu_train)")
         return Path(folder)
+    if name == "resumable":
+        from .cell_api.resumable import resumable
+
+        return resumable
+    if name in ("checkpoint", "restore"):
+        from .cell_api import checkpoint
+
+        return getattr(checkpoint, name)
     if name == "track":
         from .cell_api.tracked_files import track
 

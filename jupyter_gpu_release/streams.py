@@ -14,7 +14,8 @@ _NAMES = {
     ".serialization.rebuild": (
         "make_function set_function make_class set_class referred make_cell set_cell make_weakref "
         "dead_weakref make_lru_cache make_cached_property standard_stream import_module "
-        "view_bytes fill_container"
+        "view_bytes fill_container give_replica make_weak_proxy make_random set_random "
+        "fill_cached_function make_shard fill_shard"
     ),
     ".serialization.device_marks": "place_array place_storage place_torch_device",
     ".serialization.exceptions": "make_exception set_exception",
@@ -26,8 +27,11 @@ _NAMES = {
     ".serialization.reducers.pandas_frames": "make_block make_column",
     ".serialization.reducers.shared_state": "make_sharing fill_shared",
     ".serialization.reducers.xgboost_data": "rebuild_xgboost_data",
-    ".serialization.reducers.tensorflow_values": "rebuild_tensorflow_function",
-    ".serialization.reducers.keras_models": "rebuild_keras_model",
+    ".serialization.reducers.tensorflow_values": "rebuild_tensorflow_function usual_strategy",
+    ".serialization.reducers.keras_models": (
+        "rebuild_keras_model make_keras_object fill_keras_object make_keras_container fill_keras_container "
+        "make_keras_graph link_keras_graph"
+    ),
     ".serialization.reducers.torch_distributed": "give_module",
     ".serialization.reducers.torch_tensors": (
         "array_over_storage storage_over_array move_unusual rebuild_tensor set_tensor storage_of_file "

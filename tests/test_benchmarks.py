@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import threading
+from collections.abc import Callable
 from pathlib import Path
 
+import psutil
 import pytest
 
 from benchmarks.bed import manifest_of
@@ -45,3 +48,26 @@ def test_a_benchmark_that_cannot_run_here_says_why_in_one_sentence(tmp_path: Pat
     assert done.stderr == (
         "benchmark sidebar did not run: it needs a Chromium that is on the path (Debian: apt install chromium)\n"
     )
+
+
+def test_a_benchmark_that_is_ended_ends_its_cluster(tmp_path: Path, until: Callable[..., None]) -> None:
+    """``timeout`` and ``pkill`` send more than one signal, and to all of its processes."""
+    command = [sys.executable, "-m", "benchmarks", "stream", "--quick"]
+    environment = {**os.environ, "TMPDIR": str(tmp_path)}
+    with open(tmp_path / "said", "w") as said:
+        benchmark = subprocess.Popen(
+            command, cwd=ROOT, env=environment, start_new_session=True, stdout=said, stderr=subprocess.STDOUT
+        )
+    try:
+        until(lambda: list(tmp_path.glob("jgr-bench-*/home/connection.json")), "its cluster")
+        os.killpg(benchmark.pid, signal.SIGTERM)
+        until(lambda: _stops(benchmark.pid), "it stops its cluster")
+        os.killpg(benchmark.pid, signal.SIGTERM)
+        assert benchmark.wait(120) == 128 + signal.SIGTERM, (tmp_path / "said").read_text()
+    finally:
+        benchmark.kill()
+    assert not list(tmp_path.glob("jgr-bench-*"))
+
+
+def _stops(benchmark: int) -> bool:
+    return any("stop" in child.cmdline() for child in psutil.Process(benchmark).children())

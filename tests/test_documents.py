@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import argparse
 import ast
+import json
 import re
 import shlex
 from pathlib import Path
@@ -11,8 +13,8 @@ from typing import Any
 import pytest
 from traitlets.config import Config
 
-from jupyter_gpu_release.cli.parser import parse
-from jupyter_gpu_release.options.definitions import split_line
+from jupyter_gpu_release.cli.parser import build, parse
+from jupyter_gpu_release.options.definitions import OPTIONS, split_line
 from jupyter_gpu_release.options.run_options import build_options
 from jupyter_gpu_release.server_extension.config import GpuRelease
 from jupyter_gpu_release.server_extension.culling.config import GpuCuller
@@ -65,6 +67,45 @@ def test_every_command_that_is_written_down_is_understood() -> None:
         line = split_line(cell)
         assert not line.rest, cell
         build_options(line.written)
+
+
+def _options_of(parser: argparse.ArgumentParser) -> set[str]:
+    """The options of a command and of those below it."""
+    found = {option for action in parser._actions for option in action.option_strings}
+    below = [action.choices for action in parser._actions if isinstance(action, argparse._SubParsersAction)]
+    return found.union(*(_options_of(command) for choices in below for command in choices.values()))
+
+
+def _own_words(path: Path) -> str:
+    """The page without the section that compares with other schedulers."""
+    return re.sub(
+        r"^## Words of other schedulers\n.*?(?=^## |\Z)", "", path.read_text(), flags=re.DOTALL | re.MULTILINE
+    )
+
+
+def test_no_option_is_written_down_that_does_not_exist() -> None:
+    """Nothing unbuilt is on show: what a sentence calls an option is one of a cell or of ``jupyter gpu``."""
+    known = {f"--{name}" for name in OPTIONS} | _options_of(build()[0])
+    pages = [path for path in DOCUMENTS if path.parent.name != "design"]
+    written = {(path.name, option) for path in pages for option in re.findall(r"`(--[a-z][a-z-]*)", _own_words(path))}
+    assert len({option for _, option in written}) > 50
+    assert sorted((name, option) for name, option in written if option not in known) == []
+
+
+def test_every_command_and_setting_of_the_sidebar_is_carried_out_somewhere() -> None:
+    """JupyterLab shows an entry of a menu even where nothing stands behind it, and a setting that nobody reads."""
+    sidebar = REPOSITORY / "labextension"
+    schema = json.loads((sidebar / "schema" / "plugin.json").read_text())
+    named = set(re.findall(r'"command": "(jupyter-gpu-release:[\w-]+)"', json.dumps(schema)))
+    ids = dict(
+        re.findall(r"export const (\w+) =\s*'(jupyter-gpu-release:[\w-]+)'", (sidebar / "src/tokens.ts").read_text())
+    )
+    adding = "".join(text for path in (sidebar / "src").rglob("*.ts*") if "addCommand(" in (text := path.read_text()))
+    assert len(named) > 3
+    assert named <= set(ids.values())
+    assert [name for name in ids if f"CommandIDs.{name}" not in adding] == []
+    read = (sidebar / "src" / "preferences.ts").read_text()
+    assert {name for name in schema["properties"] if f"  {name}:" not in read} == set()
 
 
 @pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: path.name)

@@ -19,7 +19,7 @@ from jupyter_gpu_release.protocol.config import GatewayConfig
 from jupyter_gpu_release.protocol.wire import encode
 
 from ..report import Report
-from . import kueue, policy_pass
+from . import decision, handoff, kueue, policy_pass
 
 _NODES = 5
 
@@ -81,8 +81,15 @@ def run(*, quick: bool) -> Report:
         report.add(f"kueue_admission_{name}_s", [mean], "s")
     report.add("kueue_use", [measured.use], "%")
     report.add("gateway_cpu_ms", [1000 * cluster.facts["cpu_s"] / measured.runs])
+    with simulated_cluster(_NODES, kueue.UNITS // _NODES, decision.QUEUES) as cluster:
+        waiting, count = (50, 5) if quick else (1000, 200)
+        decisions = asyncio.run(decision.measure(cluster.url, cluster.token, waiting=waiting, count=count))
+    report.add("submit_to_decision", decisions)
     waiting = 200 if quick else 10_000
     report.add("pass_10k", policy_pass.passes(waiting, 3 if quick else 100))
     report.add("bytes_per_queued_run", [policy_pass.bytes_per_queued_run(waiting)], "B")
+    ours, theirs = handoff.measure(2 if quick else 20)
+    report.add("handoff", ours)
+    report.add("ray_handoff", theirs)
     report.notes.append(f"driver: {1000 * measured.driver_cpu_s / measured.runs:.2f} ms of CPU a run")
     return report

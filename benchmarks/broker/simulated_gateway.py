@@ -59,6 +59,9 @@ class SimulatedLeases(RayLeases):
     async def groups(self, limit_s: float | None = None) -> dict[str, Any]:
         return {}
 
+    async def groups_aside(self) -> dict[str, Any]:
+        return {}
+
     async def nodes(self, limit_s: float | None = None) -> list[dict[str, Any]]:
         return self.entries
 
@@ -145,6 +148,9 @@ class SimulatedAgent(NodeAgentApi):
 
     async def signal(self, run: str, name: str, reason: str = "interrupted") -> None:
         """Nobody interrupts."""
+
+    async def step_aside(self, run: str, attempt: int) -> bool:
+        return False
 
     async def runs(self) -> Any:
         return pack([NodeRun(run, told.phase, 0, told.at_s, told.outcome) for run, told in self._runs.items()])

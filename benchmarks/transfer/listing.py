@@ -22,8 +22,8 @@ from jupyter_gpu_release.gateway.api.app import build_app, serve
 from jupyter_gpu_release.gateway.api.route_table import ROUTES
 from jupyter_gpu_release.gateway.auth.tokens import TokenBook, embedded_token
 from jupyter_gpu_release.gateway.db import database
-from jupyter_gpu_release.gateway.reconcile.recovery import unix_user
 from jupyter_gpu_release.gateway.service import GatewayService
+from jupyter_gpu_release.host.accounts import own_name
 from jupyter_gpu_release.protocol.cell import Graph
 from jupyter_gpu_release.protocol.config import GatewayConfig
 from jupyter_gpu_release.protocol.runs import ErrorInfo, Outcome, ResourceAsk, RunRequest, RunView, ValueInfo
@@ -70,7 +70,7 @@ def gateway_with_runs(folder: Path) -> Iterator[GatewayClient]:
     token_file = folder / "token"
     token_file.write_text(_TOKEN)
     config = GatewayConfig(str(folder), str(folder / "store"), str(token_file), str(folder), "")
-    fill(folder / "ledger.sqlite", unix_user())
+    fill(folder / "ledger.sqlite", own_name())
     listener = socket.create_server(("127.0.0.1", 0))
     listener.setblocking(False)
     loop = asyncio.new_event_loop()
@@ -78,7 +78,7 @@ def gateway_with_runs(folder: Path) -> Iterator[GatewayClient]:
 
     async def main() -> None:
         service = GatewayService(config)
-        service.tokens = TokenBook([embedded_token(_TOKEN, unix_user(), 0.0)])
+        service.tokens = TokenBook([embedded_token(_TOKEN, own_name(), 0.0)])
         serving = serve(build_app(service, ROUTES), listener)
         ready.set()
         stopped.append(asyncio.Event())

@@ -7,13 +7,15 @@ from dataclasses import dataclass, field
 
 from ..errors import OptionError
 from ..options.definitions import split_line
+from ..units import format_count, format_seconds
 from .cell_facts import CellFacts
 from .dataflow import analyse
-from .gpu_work import GpuWork, WorkFinder
+from .gpu_work import GpuWork, WorkFinder, global_names
 from .notebook_file import CodeCell, NotebookFile
 
 #: a cell that took less is no reason to take a GPU
 SHORT_S = 2.0
+_VERDICTS = {"gpu": "GPU cell", "already": "as it is", "unread": "not read"}
 
 
 @dataclass(frozen=True)
@@ -31,6 +33,11 @@ class CellAdvice:
     def line(self) -> str:
         """The magic's line for it."""
         return "%%gpu_train" + (f" --gpus {self.gpus}" if self.gpus > 1 else "")
+
+    @property
+    def verdict(self) -> str:
+        """The advice in a word or two."""
+        return _VERDICTS.get(self.kind, "plain")
 
     @property
     def uses_gpu(self) -> bool:
@@ -55,6 +62,23 @@ class Advice:
         """The cells that are worth it."""
         return tuple(each for each in self.cells if each.kind == "gpu")
 
+    def conclusion(self, how_to_time: str) -> str:
+        """All of it in some sentences. ``how_to_time``: what records times, for a notebook that has none."""
+        count, total = len(self.worth), len(self.cells)
+        found = f"{count} of {format_count(total, 'cell')} {'is' if 1 in (count, total) else 'are'} worth a GPU cell."
+        if already := sum(each.kind == "already" for each in self.cells):
+            others = f"{count} of the others" if count else "none of the others"
+            have = f"{format_count(already, 'cell')} {'has' if already == 1 else 'have'} %%gpu_train"
+            found = f"{have}, {others} would gain by it."
+        if self.plain_s is None or self.cells_s is None:
+            how = f"The notebook has no times to compare GPU hours by ({how_to_time})."
+            return f"{found} {how}" if count or already else found
+        saved_s = max(0.0, self.plain_s - self.cells_s)
+        return (
+            f"{found} As it ran, a plain kernel held GPUs for {format_seconds(self.plain_s)}, and then until its end; "
+            f"GPU cells would hold them for {format_seconds(self.cells_s)}: {format_seconds(saved_s)} for others."
+        )
+
     def rewritten(self) -> str:
         """The notebook's text with the magic above those cells."""
         return self.notebook.with_sources({each.cell.at: f"{each.line}\n{each.cell.source}" for each in self.worth})
@@ -66,6 +90,27 @@ class _Known:
 
     variables: set[str] = field(default_factory=set)
     imported: set[str] = field(default_factory=set)
+    #: functions and classes → names that they read, which travel with them
+    read_by: dict[str, set[str]] = field(default_factory=dict)
+
+    def with_functions(self, names: set[str]) -> set[str]:
+        """The variables among ``names``, and what the functions among them read."""
+        found, left = set[str](), names & self.variables - self.imported
+        while left:
+            found |= left
+            read = set[str]().union(*(self.read_by.get(name, set()) for name in left))
+            left = (read & self.variables) - self.imported - found
+        return found
+
+    def note(self, tree: ast.Module, bound: set[str], imported: set[str]) -> None:
+        """Take over what a cell binds."""
+        self.variables |= bound
+        self.imported = (self.imported - bound) | imported
+        for name in bound:
+            self.read_by.pop(name, None)
+        for node in tree.body:
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+                self.read_by[node.name] = global_names(node)
 
 
 def advise(notebook: NotebookFile) -> Advice:
@@ -82,15 +127,14 @@ def _advise_cell(cell: CodeCell, finder: WorkFinder, known: _Known) -> CellAdvic
     try:
         tree = ast.parse(cell.python)
         facts = analyse(tree, lambda text: text)
-    except (SyntaxError, ValueError, RecursionError) as error:
+    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         where = f" in line {error.lineno}" if isinstance(error, SyntaxError) and error.lineno else ""
         return CellAdvice(cell, "unread", f"not Python{where}")
     work = finder.read(tree)
     imported = _imported(tree)
-    sent = tuple(sorted((facts.reads | facts.hints) & known.variables - known.imported))
+    sent = tuple(sorted(known.with_functions(facts.reads | facts.hints)))
     back = tuple(sorted((facts.bound - imported) | (work.changed & set(sent))))
-    known.variables |= facts.bound
-    known.imported = (known.imported - facts.bound) | imported
+    known.note(tree, facts.bound, imported)
     kind, reason = _judge(cell, work, facts)
     gpus = _asked_gpus(cell) if kind == "already" else work.gpus
     return CellAdvice(cell, kind, reason, sent, back, gpus)

@@ -34,6 +34,7 @@ RULES: dict[str, Rule] = {
     "gpus": Rule(True, "the number of devices changes what code does with them"),
     "ranks": Rule(True, "the world size changes batches and sums"),
     "nodes": Rule(True, "as ranks"),
+    "min-gpus": Rule(True, "as ranks: with fewer GPUs there are fewer"),
     "ps": Rule(True, "as ranks"),
     "gpu-type": Rule(True, "kernels differ by type of GPU; without the option any GPU is as good"),
     "label": Rule(True, "labels choose nodes, which may differ in ways that nobody can see"),
@@ -52,6 +53,8 @@ RULES: dict[str, Rule] = {
     "timeout": Rule(False, "a limit: what succeeded stayed below it"),
     "rank-timeout": Rule(False, "a limit"),
     "wait": Rule(False, "on queueing only"),
+    "restartable": Rule(False, "it goes on where it was"),
+    "retries": Rule(False, "a try that failed leaves nothing"),
     "queue": Rule(False, "on queueing only"),
     "priority": Rule(False, "on queueing only"),
     "keep": Rule(False, "after the cell only"),
@@ -67,11 +70,13 @@ RULES: dict[str, Rule] = {
 def options_that_count(options: RunOptions, exported: Mapping[str, str]) -> list[Any]:
     """Plain values of the options that are part of the key (the working directory and the graph come by themselves)."""
     ask = options.ask
+    nodes = "any" if ask.any_nodes else ask.nodes
     return [
-        ["gpus", ask.gpus], ["ranks", [ask.ranks, ask.nodes, ask.ps, ask.evaluator]], ["cpus", ask.cpus],
+        ["gpus", ask.gpus], ["ranks", [ask.ranks, nodes, ask.ps, ask.evaluator]], ["cpus", ask.cpus],
         ["gpu-type", (ask.gpu_type or "").lower()], ["label", sorted(ask.labels.items())],
         ["out", None if options.out is None else sorted(options.out)], ["skip", sorted(options.skip)],
         ["gather", sorted(options.gather)],
+        *([] if ask.min_gpus is None else [["min-gpus", ask.min_gpus]]),
         ["env", sorted({**exported, **options.env}.items())], ["fresh", options.fresh],
     ]  # fmt: skip
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import symtable
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
@@ -42,6 +43,8 @@ class WorkFinder:
         self._related: dict[str, str] = {}
         #: functions and methods of the notebook that do GPU work → what
         self._workers: dict[str, str] = {}
+        #: those of them that change names of the notebook, without being given them → which
+        self._changes: dict[str, set[str]] = {}
 
     def read(self, tree: ast.Module) -> GpuWork:
         """Find the work that happens when this cell runs; remember what it defines."""
@@ -67,6 +70,9 @@ class WorkFinder:
                 self._calls(function, inside)
                 if inside.work:
                     self._workers[function.name] = f"{inside.work[0]} in {function.name}"
+                    roots = {_root(each.func) for each in ast.walk(function) if isinstance(each, ast.Call)}
+                    made = {each for each in roots & global_names(function) if self._related.get(each) == "made"}
+                    self._changes[function.name] = made
 
     def _learn(self, tree: ast.stmt) -> None:
         for node in ast.walk(tree):
@@ -106,8 +112,8 @@ class WorkFinder:
         what = self._work_of(call, name, in_loop=in_loop)
         if what and what not in found.work:
             found.work.append(what)
-            used = {each.id for each in ast.walk(call) if isinstance(each, ast.Name)}
-            found.changed |= {each for each in used if self._related.get(each) == "made"}
+            found.changed |= {each for each in _touched(call) if self._related.get(each) == "made"}
+            found.changed |= self._changes.get(name, set())
 
     def _work_of(self, call: ast.Call, name: str, *, in_loop: bool) -> str:
         method = call.func.attr if isinstance(call.func, ast.Attribute) else name
@@ -121,6 +127,28 @@ class WorkFinder:
                 return f"{name or method}()"
             return f"{name}()" if package in _ALWAYS else ""
         return f"{name}() in a loop" if in_loop and package in ("made", "notebook") else ""
+
+
+def global_names(definition: ast.stmt) -> set[str]:
+    """The names of the notebook (and of Python) that a function or class reads when it is used."""
+    names: set[str] = set()
+    left = symtable.symtable(ast.unparse(definition), "<cell>", "exec").get_children()
+    while left:
+        scope = left.pop()
+        names |= {symbol.get_name() for symbol in scope.get_symbols() if symbol.is_global() and symbol.is_referenced()}
+        left += scope.get_children()
+    return names
+
+
+def _touched(call: ast.Call) -> set[str]:
+    """The names that a call works on: its own, and what it is given, but not what that is made with on the way."""
+    names = {_root(call.func)}
+    for given in [*call.args, *(keyword.value for keyword in call.keywords)]:
+        if isinstance(given, ast.Name):
+            names.add(given.id)
+        elif isinstance(given, ast.Call) and getattr(given.func, "attr", "") not in ("to", "cuda", "cpu"):
+            names |= _touched(given)
+    return names
 
 
 def _root(node: ast.AST) -> str:

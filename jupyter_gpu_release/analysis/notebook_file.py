@@ -45,9 +45,11 @@ class CodeCell:
 
     @property
     def first_line(self) -> str:
-        """The first line of code, to know the cell again."""
+        """The first line of code below a magic's and imports, to know the cell again."""
         lines = [line.strip() for line in self.source.splitlines()]
-        return next((line for line in lines if line and not line.startswith("#")), "")
+        code = [line for line in lines if line and not line.startswith("#")]
+        own = [line for line in code if not line.startswith("%%")] or code
+        return next((line for line in own if not line.startswith(("import ", "from "))), own[0] if own else "")
 
 
 @dataclass(frozen=True)
@@ -70,7 +72,11 @@ class NotebookFile:
 
 def read_notebook(path: Path) -> NotebookFile:
     """Read a notebook of format 4; raises :class:`OptionError` for what is none, and for other languages."""
-    document = _document(path)
+    return notebook_of(_document(path), path)
+
+
+def notebook_of(document: dict[str, Any], path: Path) -> NotebookFile:
+    """A notebook whose content is there already; raises :class:`OptionError` as :func:`read_notebook` does."""
     language = _language(document)
     if language not in ("", "python", "ipython", "python3"):
         raise OptionError(f"{path}: a notebook in {language}", hint="GPU cells are Python")
@@ -137,7 +143,7 @@ def as_python(source: str) -> tuple[str, str]:
 def _is_python(text: str) -> bool:
     try:
         ast.parse(text)
-    except (SyntaxError, ValueError, RecursionError):
+    except (SyntaxError, ValueError, RecursionError, MemoryError):  # the last: of thousands of nested brackets
         return False
     return True
 

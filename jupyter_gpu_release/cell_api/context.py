@@ -8,11 +8,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from types import FrameType
 from typing import Any
 
 
 def _not_published(_values: Mapping[str, Any]) -> None:
     """Outside of a GPU cell nobody listens."""
+
+
+def _not_resumable(_every_s: float | None, _caller: FrameType) -> None:
+    """Outside of a restartable cell a loop is a loop."""
+
+
+def _not_saved(_state: Any, _every_s: float | None) -> None:
+    """Outside of a restartable run nobody asks code to step aside."""
 
 
 @dataclass(frozen=True)
@@ -39,6 +48,12 @@ class ExecutionContext:
     launcher: Callable[[], Any] | None = None
     #: hands a worker of ``launch_map`` its items (:class:`.ItemExchange`)
     items: Callable[[], Any] | None = None
+    #: (seconds between saves, the frame that called) of each ``resumable``
+    resumable: Callable[[float | None, FrameType], None] = _not_resumable
+    #: (state, seconds between saves) of each ``checkpoint``
+    checkpoint: Callable[[Any, float | None], None] = _not_saved
+    #: the state of the checkpoint from which the run goes on, once; else None
+    restore: Callable[[], Any] = lambda: None
     #: this is a process of a run: it holds what it asked for
     in_run: bool = False
 

@@ -9,6 +9,7 @@ import time
 from pathlib import Path
 
 from ..client.discovery import Target, find_gateway
+from ..client.load import store_of
 from ..errors import ForbiddenError, GatewayUnavailableError, NoSuchRunError, OptionError, StoreError
 from ..protocol.states import RunState, is_run_id
 from ..store.bundle import BundleReader, unpack_bundle, write_bundle
@@ -98,10 +99,10 @@ def _target() -> Target:
 
 
 def _store(target: Target) -> Path:
-    store = Path(target.store).expanduser() if target.store else None
-    if store is None or not (store / "runs").is_dir():
+    store = store_of(target)
+    if not (store / "runs").is_dir():
         raise StoreError(
-            f"the cluster's store {store or ''} cannot be seen from here",
+            f"the cluster's store {store} cannot be seen from here",
             hint="is it mounted? Name in JUPYTER_GPU_STORE where this machine sees it",
         )
     return store

@@ -1,9 +1,11 @@
-"""``start`` and ``stop``."""
+"""``start`` and ``stop``. Imported when it is needed: a program's start of a local cluster waits for nothing else."""
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import signal
+import socket
 import sys
 import time
 from collections.abc import Iterator
@@ -12,14 +14,14 @@ from pathlib import Path
 from types import FrameType
 
 import msgspec
-from rich.console import Console
 
+from .._version import __version__
 from ..client.autostart import Failed, Progress, Ready
-from ..client.home import HomePaths
-from ..errors import GpuReleaseError
-from ..local_cluster.existing_ray import attach, detach
+from ..client.home import Connection, HomePaths
+from ..errors import GatewayUnavailableError, GpuReleaseError
 from ..local_cluster.listening import Listening
 from ..local_cluster.start import Say, StartOptions, readable_connection, start_embedded, stop_embedded
+from ..protocol.config import url_for_others
 
 
 def start(arguments: argparse.Namespace) -> int:
@@ -39,7 +41,11 @@ def stop(arguments: argparse.Namespace) -> int:
     home = HomePaths.from_environment()
     began = time.monotonic()
     connection = readable_connection(home)
+    if arguments.drain and connection is not None:
+        _drain(connection)
     if connection is not None and not connection.embedded:
+        from ..local_cluster.existing_ray import detach
+
         with _progress() as say:
             detach(home, connection, say)
         _out(f"The gateway is gone from the Ray cluster at {connection.ray_address}; the cluster itself runs on.")
@@ -57,13 +63,33 @@ def stop(arguments: argparse.Namespace) -> int:
     return 0
 
 
+def _drain(connection: Connection) -> None:
+    """Of this home's own cluster, whatever gateway is configured for notebooks. One that is dead has no runs."""
+    from ..client.discovery import target_of
+    from ..client.rest import GatewayClient
+    from ..local_cluster.maintenance import wait_until_drained
+
+    signal.signal(signal.SIGTERM, _interrupt)
+    gone = contextlib.suppress(GatewayUnavailableError)
+    with gone, _progress() as say, GatewayClient.for_target(target_of(connection)) as gateway:
+        wait_until_drained(gateway, say)
+
+
 def _start(arguments: argparse.Namespace, home: HomePaths, say: Say) -> Ready:
     queues = _queues_file(arguments.queues, may_be_elsewhere=bool(arguments.address))
     listening = Listening.of(
         arguments.host, arguments.port, arguments.tls_cert, arguments.tls_key, arguments.proxy_url,
         arguments.allow_plain_text,
     )  # fmt: skip
+    if arguments.upgrade:
+        from ..local_cluster.maintenance import upgrade
+
+        gpus, simulated = arguments.gpus, arguments.simulated_gpus
+        asked = StartOptions(gpus, simulated, arguments.store, listening, queues)
+        return upgrade(home=home, asked=asked, progress=say)
     if arguments.address:
+        from ..local_cluster.existing_ray import attach
+
         asked = StartOptions(store=arguments.store, listening=listening, queues=queues)
         return attach(arguments.address, home=home, asked=asked, progress=say)
     return start_embedded(
@@ -114,25 +140,44 @@ def _print_ready(ready: Ready, home: HomePaths) -> None:
     else:
         what = "This machine's own cluster"
     gpus = f" with {ready.gpus} {'simulated ' if connection.simulated else ''}GPU{'' if ready.gpus == 1 else 's'}"
-    if ready.started:
+    if ready.replaced:
+        _out(f"{what} has a gateway of version {__version__} now, {ready.replaced} before ({ready.elapsed_s:.1f} s).")
+        _out("  Cells that ran go on; each node's agent follows as soon as nothing runs there.")
+    elif ready.started:
         _out(f"{what} is ready{gpus if ready.gpus else ''} ({ready.elapsed_s:.1f} s).")
     else:
         _out(f"{what} runs already; it is used as it is.")
+    if connection.version != __version__:
+        _out(f"  Its gateway is of version {connection.version}, this is {__version__}: `jupyter gpu start --upgrade`.")
     if connection.simulated:
         _out("  Its GPUs are simulated: everything behaves the same, nothing is computed faster.")
+    url = url_for_others(connection.url, socket.gethostname()) if connection.embedded else connection.url
     proxy = f" (others: {connection.proxy_url})" if connection.proxy_url else ""
-    _out(f"  gateway  {connection.url}{proxy}\n  token    {connection.token_file}\n  store    {connection.store}")
-    _out("In a notebook of this machine, begin a cell with %%gpu_train (if unknown: %load_ext jupyter_gpu_release).")
+    _out(f"  gateway  {url}{proxy}\n  token    {connection.token_file}\n  store    {connection.store}")
+    _out("In a notebook of this machine, begin a cell with %%gpu_train")
+    _out("(if unknown: %load_ext jupyter_gpu_release).")
+    if url_for_others(connection.url, "") != connection.url:
+        _out("For users elsewhere make tokens: `jupyter gpu token create --user NAME --out FILE`.")
     _out(f"It ends with `jupyter gpu stop`; its state is in {home.root}.")
 
 
 @contextmanager
 def _progress() -> Iterator[Say]:
     """Yield what shows the progress: a spinner on a terminal, else one line a step, always on standard error."""
+    from rich.console import Console
+
     console = Console(stderr=True)
     began = time.monotonic()
     if not console.is_terminal:
-        yield lambda text: console.print(f"[{_since(began):5.1f} s] {text}", markup=False, highlight=False)
+        said = ""
+
+        def say(text: str) -> None:
+            nonlocal said
+            if text != said:  # a log is no place for a line a second
+                console.print(f"[{_since(began):5.1f} s] {text}", markup=False, highlight=False)
+            said = text
+
+        yield say
         return
     with console.status("…") as status:
         yield lambda text: status.update(f"{text} …")

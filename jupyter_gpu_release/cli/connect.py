@@ -2,16 +2,29 @@
 
 from __future__ import annotations
 
+import os
+from pathlib import Path
+
 from ..client.discovery import Target, find_gateway
 from ..client.home import HomePaths
 from ..client.rest import GatewayClient
 from ..errors import GatewayUnavailableError
 from ..local_cluster.start import running_connection
+from ..store.layout import own_store
 
 
 def open_gateway(*, timeout_s: float = 10.0) -> GatewayClient:
     """A client for :func:`reachable_gateway`."""
     return GatewayClient.for_target(reachable_gateway(), timeout_s=timeout_s)
+
+
+def store_without_cluster() -> Path | None:
+    """The store of this machine's own cluster while that does not run, and no other gateway is named; else None."""
+    target = find_gateway()
+    if target is not None and not (target.embedded and running_connection(HomePaths.from_environment()) is None):
+        return None
+    named = os.environ.get("JUPYTER_GPU_STORE") or (target.store if target is not None else "")
+    return own_store(Path(named).expanduser() if named else HomePaths.from_environment().store)
 
 
 def reachable_gateway() -> Target:

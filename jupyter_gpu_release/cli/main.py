@@ -64,8 +64,12 @@ def _command(name: str) -> Callable[[argparse.Namespace], int]:
         from .admin import nodes
 
         return nodes.nodes
+    if name == "notify":
+        from . import notify
+
+        return notify.run
     if name == "gc":
-        from . import gc
+        from .admin import gc
 
         return gc.run
     if name == "simulate":
@@ -78,7 +82,9 @@ def _command(name: str) -> Callable[[argparse.Namespace], int]:
         return runs.attach
     from . import runs
 
-    return {"status": runs.status, "queues": runs.queues, "runs": runs.runs, "cancel": runs.cancel}[name]
+    return {
+        "status": runs.status, "queues": runs.queues, "runs": runs.runs, "cancel": runs.cancel, "preempt": runs.preempt,
+    }[name]  # fmt: skip
 
 
 def _explain(error: GpuReleaseError, status: int) -> int:

@@ -38,11 +38,15 @@ def add_node_commands(parser: Parser) -> dict[str, Parser]:
     group = parser.add_subparsers(dest="action", metavar="drain|resume", parser_class=type(parser))
     commands: dict[str, Parser] = {}
     for name, text in (
-        ("drain", "give a node no new runs; those on it go on to their end"),
-        ("resume", "give runs to a node again"),
+        ("drain", "give a node or a GPU no new runs; those on it go on to their end"),
+        ("resume", "give runs to a node or a GPU again"),
     ):
         commands[f"nodes {name}"] = group.add_parser(name, help=text, description=text, allow_abbrev=False)
-        commands[f"nodes {name}"].add_argument("node", metavar="NODE", help="its host, or the beginning of its id")
+        commands[f"nodes {name}"].add_argument(
+            "node",
+            metavar="NODE[:GPU]",
+            help="its host, or the beginning of its id; with the GPU's number that GPU only",
+        )
     drain = commands["nodes drain"]
     drain.add_argument("--reason", default="", metavar="TEXT", help="shown to those who wait")
     drain.add_argument("--wait", action="store_true", help="return when nothing runs there any more")
@@ -60,8 +64,8 @@ def _add_create(parser: argparse.ArgumentParser) -> None:
 RUNS_ACTIONS = ("show", "pin", "unpin", "export", "import")
 
 _EPILOG = """\
-exit status: 0 done · 1 it did not work (the message says why and what to do) · 2 the command was not
-understood · 130 interrupted
+exit status: 0 done · 1 it did not work (the message says why and what to do)
+             2 the command was not understood · 130 interrupted
 """
 
 
@@ -122,15 +126,20 @@ def build() -> tuple[_Parser, dict[str, _Parser]]:
         return commands[name]
 
     _add_start(add("start", "start a cluster on this machine, or put the gateway on an existing Ray cluster"))
-    add("stop", "end the cluster of this machine and every process that it started")
+    stop = add("stop", "end the cluster of this machine and every process that it started")
+    stop.add_argument("--drain", action="store_true", help="first wait until what runs has ended; nothing new begins")
     _add_json(add("status", "who holds which GPU, who waits and why"))
     _add_json(add("queues", "the queues: what each is guaranteed, uses and is due, and who waits in it"))
     _add_runs(add("runs", "the runs so far, newest first; `runs show RUN` for one of them"))
     add("cancel", "end a run: interrupt it, keep what it made so far, free its GPUs").add_argument(
         "run", metavar="RUN", help="its id, or `last`: the newest that is not over"
     )
+    add("preempt", "ask a restartable run to step aside: it is saved, frees its GPUs, and goes on later").add_argument(
+        "run", metavar="RUN", help="its id, or `last`: the newest that is not over"
+    )
     commands |= add_token_commands(add("token", "tokens of the gateway's users: make, list, revoke (for admins)"))
     commands |= add_node_commands(add("nodes", "the nodes; take one out for maintenance and in again (for admins)"))
+    _add_notify(add("notify", "how you are told of your detached runs: by mail, Slack or another webhook"))
     _add_gc(add("gc", "remove old results from the store, and what nothing refers to any more"))
     add("attach", "show a run's output from its beginning, then live; Ctrl-C leaves it going on").add_argument(
         "run", metavar="RUN", help="its id, or `last`: the newest"
@@ -171,6 +180,9 @@ def _add_start(parser: _Parser) -> None:
     )
     parser.add_argument("--store", metavar="PATH", help="root of the run folders (JUPYTER_GPU_STORE, else HOME/store)")
     parser.add_argument("--queues", metavar="FILE", help="queues, and who may use them; read again when it changes")
+    parser.add_argument(
+        "--upgrade", action="store_true", help="put this version's gateway in the place of the running one; cells go on"
+    )
     parser.add_argument("--progress-json", action="store_true", help=argparse.SUPPRESS)
 
 
@@ -207,8 +219,34 @@ def _add_simulate(parser: _Parser) -> None:
     parser.add_argument(
         "--policy", nargs="+", action="extend", default=[], metavar="NAME", help="policies to compare (all)"
     )
+    parser.add_argument(
+        "--restartable", type=float, default=0.0, metavar="PART", help="part of the jobs that may step aside: 0.5"
+    )
     parser.add_argument("--out", metavar="DIR", help="write tables and charts there (HTML, PNG, JSON)")
     parser.add_argument("--scenario", metavar="FILE", help="JSON: a small cluster and its runs, instead")
+
+
+def _add_notify(parser: _Parser) -> None:
+    _add_json(parser)
+    mail = parser.add_mutually_exclusive_group()
+    mail.add_argument("--email", metavar="ADDRESS", help="send mails to this address")
+    mail.add_argument("--no-email", dest="email", action="store_const", const="", help="send no mails")
+    hook = parser.add_mutually_exclusive_group()
+    hook.add_argument(
+        "--webhook", action="store_true", default=None,
+        help="tell a webhook, such as Slack's; its address is asked for (or read from a pipe): it is a secret",
+    )  # fmt: skip
+    hook.add_argument("--no-webhook", dest="webhook", action="store_false", help="tell no webhook")
+    parser.add_argument("--on", type=_events, metavar="EVENTS", help="of what: some of start,pause,end (all three)")
+    parser.add_argument("--test", action="store_true", help="send yourself a message by each way now")
+
+
+def _events(text: str) -> set[str]:
+    words = {word.strip() for word in text.split(",")}
+    if not words <= {"start", "pause", "end"}:
+        hint = "write start, pause, end, or several with commas between them; --no-email ends the mails"
+        raise OptionError(f"--on {text}: not known", hint=hint)
+    return words
 
 
 def _add_gc(parser: _Parser) -> None:

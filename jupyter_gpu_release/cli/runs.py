@@ -1,4 +1,4 @@
-"""``status``, ``queues``, ``runs``, ``cancel``, ``attach``."""
+"""``status``, ``queues``, ``runs``, ``cancel``, ``preempt``, ``attach``."""
 
 from __future__ import annotations
 
@@ -25,12 +25,15 @@ from ..protocol.session import Accepted, Events, Refused, Update
 from ..protocol.states import RunState, is_run_id
 from ..units import format_seconds
 from .connect import open_gateway as _gateway
-from .connect import reachable_gateway
+from .connect import reachable_gateway, store_without_cluster
 from .lineage import lineage_document, print_lineage
+from .past_runs import PastRuns
 from .tables import output_console, print_queues, print_run, print_runs, print_status
 
 #: in place of an id, as in the magics
 _LAST = "last"
+#: newest runs that `status` shows where no cluster runs
+_SHOWN = 5
 
 
 def status(arguments: argparse.Namespace) -> int:
@@ -40,6 +43,9 @@ def status(arguments: argparse.Namespace) -> int:
             document = gateway.status()
     except GatewayUnavailableError:
         if not arguments.json:
+            past = _past_runs()
+            if past is not None and (newest := past.list_newest(_SHOWN).runs):
+                print_runs(output_console(), newest)
             raise
         target = find_gateway()
         print_json(_down_document(target.url if target else ""))
@@ -74,13 +80,24 @@ def runs(arguments: argparse.Namespace) -> int:
 
             return (bundles.export_run if arguments.action == "export" else bundles.import_run)(arguments)
         return _pin(arguments.run, pinned=arguments.action == "pin")
-    with _gateway() as gateway:
-        document = gateway.runs(arguments.limit, mine=arguments.mine, brief=not arguments.json)
+    try:
+        with _gateway() as gateway:
+            document = gateway.runs(arguments.limit, mine=arguments.mine, brief=not arguments.json)
+    except GatewayUnavailableError:
+        if (past := _past_runs()) is None:
+            raise
+        document = past.list_newest(arguments.limit)
     if arguments.json:
         print_json(document)
     else:
         print_runs(output_console(), document.runs)
     return 0
+
+
+def _past_runs() -> PastRuns | None:
+    """The runs on the store, where it is this machine's own cluster that does not run."""
+    store = store_without_cluster()
+    return None if store is None else PastRuns(store)
 
 
 def cancel(arguments: argparse.Namespace) -> int:
@@ -102,6 +119,16 @@ def cancel(arguments: argparse.Namespace) -> int:
     return 0
 
 
+def preempt(arguments: argparse.Namespace) -> int:
+    """``jupyter gpu preempt RUN``."""
+    _check_named(arguments.run)
+    with _gateway() as gateway:
+        run = gateway.newest(live=True).run if arguments.run == _LAST else arguments.run
+        after = gateway.preempt(run)
+    sys.stdout.write(f"{after.run} is asked to step aside: it is saved at its next safe point, and goes on later.\n")
+    return 0
+
+
 def print_json(document: msgspec.Struct | dict[str, Any]) -> None:
     """One document on standard output."""
     sys.stdout.write(msgspec.json.format(msgspec.json.encode(document), indent=1).decode() + "\n")
@@ -109,9 +136,14 @@ def print_json(document: msgspec.Struct | dict[str, Any]) -> None:
 
 def _show(run: str, *, as_json: bool) -> int:
     _check_named(run)
-    with _gateway() as gateway:
-        row = gateway.newest() if run == _LAST else gateway.run(run)
-        lineage = gateway.lineage(row.run)
+    try:
+        with _gateway() as gateway:
+            row = gateway.newest() if run == _LAST else gateway.run(run)
+            lineage = gateway.lineage(row.run)
+    except GatewayUnavailableError:
+        if (past := _past_runs()) is None:
+            raise
+        row, lineage = past.show(run)
     if as_json:
         print_json(lineage_document(row, lineage))
     else:
@@ -159,7 +191,13 @@ _EXIT_INTERRUPTED = 130
 
 def attach(arguments: argparse.Namespace) -> int:
     """Exit status: 0 for a run that succeeded, 1 for any other end, 130 when it was left (it goes on)."""
-    target = reachable_gateway()
+    _check_named(arguments.run)
+    try:
+        target = reachable_gateway()
+    except GatewayUnavailableError:
+        if (past := _past_runs()) is None:
+            raise
+        return _replay(*past.output(arguments.run))
     with GatewayClient.for_target(target) as gateway:
         run = resolve(gateway, arguments.run)
     session = GatewaySession(target, f"terminal-{secrets.token_hex(6)}")
@@ -171,6 +209,13 @@ def attach(arguments: argparse.Namespace) -> int:
         return _EXIT_INTERRUPTED
     finally:
         session.close()
+
+
+def _replay(view: RunView, events: list[Event]) -> int:
+    folding = OutputCollapser()
+    _print(folding.feed(events))
+    _print(folding.rest())
+    return _end(view)
 
 
 def _follow(feed: RunFeed, target: Target) -> int:

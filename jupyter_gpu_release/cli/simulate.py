@@ -60,7 +60,8 @@ def _play(scenarios: Sequence[Scenario], *, as_json: bool) -> int:
     known = [(scenario, answer) for scenario, answer in zip(scenarios, answers, strict=True) if scenario.is_judged]
     wrong = {scenario.id: found for scenario, answer in known if (found := differences(scenario, answer))}
     if known:
-        console.file.write(f"\n{len(known) - len(wrong)} of {format_count(len(known), 'scenario')} end as expected\n")
+        count, ends = format_count(len(known), "scenario"), "ends" if len(known) == 1 else "end"
+        console.file.write(f"\n{len(known) - len(wrong)} of {count} {ends} as expected\n")
     for name, found in wrong.items():
         console.file.write(f"{name}: {'; '.join(found)}\n")
     return 1 if wrong else 0
@@ -115,8 +116,15 @@ def _policies(arguments: argparse.Namespace) -> dict[str, PolicyMaker]:
     unknown = next((name for name in named if name not in _POLICIES), None)
     if unknown is not None:
         raise OptionError(f"--policy {unknown}: no such policy", hint=f"policies: {', '.join(_POLICIES)}")
-    files = {str(path): partial(Configured, file=read_queues(Path(path))) for path in arguments.queues}
+    part = arguments.restartable
+    if not 0 <= part <= 1:
+        raise OptionError(f"--restartable {part:g}: no part of the jobs", hint="give a number from 0 to 1, such as 0.5")
+    files = {
+        str(path): partial(Configured, file=read_queues(Path(path)), restartable=part) for path in arguments.queues
+    }
     found = {name: _POLICIES[name] for name in named or _POLICIES}
+    if "configured" in found:
+        found["configured"] = partial(Configured, restartable=part)
     if not files or "configured" not in found:
         return found
     del found["configured"]

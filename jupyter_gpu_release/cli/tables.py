@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from rich.color import ColorSystem
 from rich.console import Console
@@ -13,11 +13,11 @@ from rich.text import Text
 
 from ..presentation.status_tables import active_table, gpu_table, queue_table
 from ..presentation.text_table import DROPPED, text_lines
-from ..presentation.wording import held_by, run_word
+from ..presentation.wording import format_drained, held_by, run_word
 from ..protocol.admin import TokenRow
 from ..protocol.rest import NodeRow, QueuesDocument, QueueShare, RunRow, StatusDocument
 from ..units import format_bytes, format_count, format_seconds
-from .checks import BROKEN, NOTE, Finding
+from .doctor_checks import BROKEN, NOTE, Finding
 
 
 def write_columns(
@@ -79,9 +79,9 @@ def print_status(console: Console, status: StatusDocument) -> None:
     kind = "simulated GPUs" if status.simulated else "GPUs"
     others = f", {gpus.external} used by others" if gpus.external else ""
     warm = f" ({gpus.warm} of them kept warm)" if gpus.warm else ""
-    console.print(
-        f"{status.gateway.url} · {gpus.total} {kind}: {gpus.held} held{warm}, {gpus.free} free{others}", markup=False
-    )
+    drained = format_drained(status)
+    held = f"{gpus.held} held{warm}, {gpus.free} free{drained}{others}"
+    console.print(f"{status.gateway.url} · {gpus.total} {kind}: {held}", markup=False)
     for heads, rows in (gpu_table(status, time.time()), active_table(status), queue_table(status)):
         if rows:
             console.print()
@@ -104,7 +104,7 @@ def print_status(console: Console, status: StatusDocument) -> None:
 def print_queues(console: Console, document: QueuesDocument) -> None:
     """The tree of queues, what is odd about it, and where one's own runs may go."""
     heads = ("queue", "guaranteed", "max", "used", "fair share", "waiting", "who")
-    write_columns(console, heads, [_queue(share) for share in document.queues], {})
+    write_columns(console, heads, [row for share in document.queues for row in (_queue(share), *_types(share))], {})
     for note in document.notes:
         console.print(f"  · {note}", markup=False)
     usable = [share.name for share in document.queues if share.usable]
@@ -114,7 +114,7 @@ def print_queues(console: Console, document: QueuesDocument) -> None:
         default = f"; without --queue: {document.default_queue}" if document.default_queue else ""
         console.print(f"You may use {', '.join(usable)}{default}.", markup=False)
     else:
-        console.print("No queue names you: ask whoever runs the cluster.")
+        console.print("No queue names you: whoever runs the cluster adds you to `users` of one in its file.")
 
 
 def _queue(share: QueueShare) -> tuple[str, ...]:
@@ -130,6 +130,13 @@ def _queue(share: QueueShare) -> tuple[str, ...]:
         waiting,
         "; ".join(filter(None, (", ".join(who), "waiting: " + ", ".join(behind) if behind else ""))),
     )
+
+
+def _types(share: QueueShare) -> Iterator[tuple[str, ...]]:
+    """A line for each type of GPU that the queue names."""
+    for each in share.by_type:
+        counts = ("" if count is None else f"{count:g}" for count in (each.guaranteed, each.max))
+        yield (f"{'  ' * share.depth}  · {each.gpu_type}", *counts, f"{each.used:g}", f"{each.fair_share:g}", "", "")
 
 
 def print_runs(console: Console, runs: Sequence[RunRow]) -> None:
@@ -149,7 +156,7 @@ def print_runs(console: Console, runs: Sequence[RunRow]) -> None:
 _RUNS_DROP = ("released", "queued", "user", "kept")
 _RUN_COLUMNS: tuple[tuple[str, Callable[[RunRow], str]], ...] = (
     ("run", lambda run: run.run),
-    ("submitted", lambda run: _when(run.submitted_at)),
+    ("submitted", lambda run: format_moment(run.submitted_at)),
     ("user", lambda run: run.user),
     ("state", lambda run: run_word(run.state)),
     ("kept", lambda run: _kept(run)),
@@ -168,15 +175,16 @@ def print_run(console: Console, run: RunRow) -> None:
         "run": run.run,
         "state": run_word(run.state) + (f": {run.reason}" if run.reason else ""),
         "kept": _kept(run),
-        "collected": "" if run.collected_at is None else f"{_when(run.collected_at)}: {run.collected_because}",
+        "collected": "" if run.collected_at is None else f"{format_moment(run.collected_at)}: {run.collected_because}",
         "imported": run.imported_from and f"exported by {run.imported_from}",
         "name": run.name,
         "user": run.user,
         "notebook": run.notebook,
         "GPUs": _gpus(run),
-        "submitted": _when(run.submitted_at),
+        "submitted": format_moment(run.submitted_at),
         "queued, held": f"{format_seconds(run.queued_s)}, {format_seconds(run.held_s)}",
         "free after": "" if run.release_ms is None else format_seconds(run.release_ms / 1000),
+        "before": "\n".join(run.earlier),
         "waits for": run.waits_for,
         "results": ", ".join(f"{value.name} ({value.type}, {format_bytes(value.bytes)})" for value in run.results),
         "files": ", ".join(f"{file.path} ({format_bytes(file.bytes)})" for file in run.files),
@@ -199,24 +207,26 @@ def print_tokens(console: Console, tokens: Iterable[TokenRow]) -> None:
     """One line a token; secrets are nowhere."""
     rows = []
     for token in tokens:
-        expires = "never" if token.expires_at is None else _when(token.expires_at)[:16]
-        used = "" if token.last_used_at is None else _when(token.last_used_at)[:16]
+        expires = "never" if token.expires_at is None else format_moment(token.expires_at)[:16]
+        used = "" if token.last_used_at is None else format_moment(token.last_used_at)[:16]
         label = "the cluster's own" if token.own else token.label
-        rows.append((token.id, token.user, token.role, token.state, _when(token.created_at)[:16], expires, used, label))
+        rows.append(
+            (token.id, token.user, token.role, token.state, format_moment(token.created_at)[:16], expires, used, label)
+        )
     if rows:
         heads = ("id", "user", "role", "state", "created", "expires", "last used", "label")
         write_columns(console, heads, rows, _STATE_STYLES)
 
 
 def print_nodes(console: Console, nodes: Iterable[NodeRow]) -> None:
-    """One line a node: its GPUs, what is held there, and why it takes no runs."""
+    """One line a node: its GPUs, what is held there, and why it, or a GPU of it, takes no runs."""
     rows = []
     for node in nodes:
         held = sum(gpu.state in ("running", "warm") for gpu in node.gpus)
         state = "drained" if node.drained else "up" if node.up else "down"
-        rows.append(
-            (node.host, node.id[:8], state, str(len(node.gpus)), str(held), node.drained or "; ".join(node.notes))
-        )
+        aside = dict.fromkeys(gpu.drained for gpu in node.gpus if gpu.drained)
+        notes = node.drained or "; ".join([*aside, *node.notes])
+        rows.append((node.host, node.id[:8], state, str(len(node.gpus)), str(held), notes))
     write_columns(console, ("host", "id", "state", "gpus", "held", "notes"), rows, _STATE_STYLES)
 
 
@@ -235,5 +245,6 @@ def _gpus(run: RunRow) -> str:
     return f"{run.gpus} {'simulated' if run.simulated else run.gpu_name}{which}{where}"
 
 
-def _when(at_s: float) -> str:
+def format_moment(at_s: float) -> str:
+    """``2026-11-21 14:03:10``, in local time."""
     return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(at_s))

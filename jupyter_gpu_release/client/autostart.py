@@ -26,12 +26,14 @@ class Progress(msgspec.Struct, frozen=True, tag_field="kind", tag="progress"):
 
 
 class Ready(msgspec.Struct, frozen=True, tag_field="kind", tag="ready"):
-    """The cluster answers. ``started`` false: it ran already and is reused."""
+    """The cluster answers. ``started`` false: it ran already and is reused; ``replaced``: the version of its gateway
+    before."""
 
     connection: Connection
     started: bool
     gpus: int = 0
     elapsed_s: float = 0.0
+    replaced: str = ""
 
 
 class Failed(msgspec.Struct, frozen=True, tag_field="kind", tag="failed"):

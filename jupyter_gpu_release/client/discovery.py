@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import socket
 import ssl
@@ -15,6 +16,8 @@ from ..errors import AuthenticationError, GatewayUnavailableError, GpuReleaseErr
 from ..host.certificates import certificate_fault, client_context
 from .home import Connection, HomePaths, read_secret
 
+#: in a JupyterHub's servers and their kernels: where the server asks for its user's token, which it renews
+HUB_SERVICE = "JUPYTER_GPU_HUB_SERVICE"
 _Kind = TypeVar("_Kind", bound=BaseException)
 _LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
 
@@ -34,6 +37,21 @@ class Target:
     ca_file: str = ""
     #: file of the gateway's own certificate, which alone is trusted then
     own_certificate: str = ""
+    #: file that the token was read from
+    token_file: str = ""
+    #: somebody puts a new token into that file when the old one has ended
+    is_renewed: bool = False
+
+    def with_current_token(self) -> Target:
+        """The same gateway, with the token that the file holds now; itself where there is no other."""
+        with contextlib.suppress(AuthenticationError):
+            if self.token_file and (token := read_secret(Path(self.token_file))) != self.token:
+                return replace(self, token=token)
+        return self
+
+    def is_renewal_of(self, other: Target) -> bool:
+        """Tell if it differs from ``other`` in nothing but a token that the same file holds."""
+        return bool(self.token_file) and replace(other, token=self.token) == self
 
     def tls(self) -> ssl.SSLContext | None:
         """Settings for TLS, None where the gateway speaks plain text; raises :class:`OptionError` for a bad file."""
@@ -71,30 +89,30 @@ def find_gateway(
     env = os.environ if environment is None else environment
     named = url or env.get("JUPYTER_GPU_URL") or ""
     home = HomePaths.from_environment(env)
-    secret = _given_token(token, token_file, env)
+    secret, source = _given_token(token, token_file, env)
     chosen_store = store or env.get("JUPYTER_GPU_STORE") or ""
     if named:
         authorities = os.path.expanduser(ca_file or env.get("JUPYTER_GPU_CA_FILE") or "")
-        return replace(_configured(_checked_url(named), secret, chosen_store, home), ca_file=authorities)
+        found = _configured(_checked_url(named), secret, chosen_store, home)
+        return replace(found, ca_file=authorities, token_file=source, is_renewed=bool(source and env.get(HUB_SERVICE)))
     connection = home.read_connection()
-    return None if connection is None else _embedded(connection, chosen_store)
+    return None if connection is None else target_of(connection, chosen_store)
 
 
-def _given_token(token: str | None, token_file: str | None, env: Mapping[str, str]) -> str:
-    if token:
-        return token
-    if token_file:
-        return read_secret(Path(token_file).expanduser())
-    if env.get("JUPYTER_GPU_TOKEN"):
-        return env["JUPYTER_GPU_TOKEN"].strip()
-    named = env.get("JUPYTER_GPU_TOKEN_FILE")
-    return read_secret(Path(named).expanduser()) if named else ""
+def _given_token(token: str | None, token_file: str | None, env: Mapping[str, str]) -> tuple[str, str]:
+    """The token, and the file that it was read from."""
+    given = token or ("" if token_file else env.get("JUPYTER_GPU_TOKEN", "").strip())
+    if given:
+        return given, ""
+    named = token_file or env.get("JUPYTER_GPU_TOKEN_FILE")
+    file = Path(named).expanduser() if named else None
+    return (read_secret(file), str(file)) if file is not None else ("", "")
 
 
 def _configured(url: str, secret: str, store: str, home: HomePaths) -> Target:
     own = home.read_connection()
     if own is not None and own.url.rstrip("/") == url:
-        found = _embedded(own, store)
+        found = target_of(own, store)
         return replace(found, url=url, token=secret or found.token, configured=True)
     if not secret:
         raise AuthenticationError(
@@ -103,7 +121,8 @@ def _configured(url: str, secret: str, store: str, home: HomePaths) -> Target:
     return Target(url, secret, True, store)
 
 
-def _embedded(connection: Connection, store: str) -> Target:
+def target_of(connection: Connection, store: str = "") -> Target:
+    """The gateway that a connection file names; raises :class:`AuthenticationError` for its token."""
     secret = read_secret(Path(connection.token_file))
     url = connection.url.rstrip("/")
     return Target(

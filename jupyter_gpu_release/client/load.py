@@ -26,8 +26,10 @@ from ..protocol.runs import RunView, ValueInfo
 from ..protocol.states import RunState, is_run_id
 from ..serialization import codec
 from ..serialization.rebuild import NamespaceInfo
-from ..store.layout import VALUES_FILE, RunPaths
+from ..store.files import is_shared
+from ..store.layout import VALUES_FILE, RunPaths, own_store
 from ..store.run_folders import read_manifest
+from ..store.users.ownership import is_trusted
 from .discovery import Target, find_gateway
 from .home import HomePaths
 from .rest import GatewayClient
@@ -123,16 +125,16 @@ def _not_its_own(paths: RunPaths, run: str) -> StoreError:
 def store_of(target: Target) -> Path:
     """The store's root as it is seen here."""
     if target.store:
-        return Path(target.store).expanduser()
+        return own_store(Path(target.store).expanduser())
     with GatewayClient.for_target(target) as gateway:
-        return Path(gateway.health().store)
+        return own_store(Path(gateway.health().store))
 
 
 # -------------------------------------------------------------------------------------- by the store alone
 def _without_gateway(run: str, around: ExecutionContext, error: GatewayUnavailableError) -> Results:
     named = around.store() or os.environ.get("JUPYTER_GPU_STORE", "")
     own = HomePaths.from_environment().store
-    store = Path(named).expanduser() if named else own
+    store = own_store(Path(named).expanduser() if named else own)
     if not store.is_dir():
         raise error
     found = _from_store(run, store, around)
@@ -200,7 +202,8 @@ def _refuse_foreign(path: Path, is_kind: Any) -> None:
         facts = path.lstat()
     except OSError as error:
         raise StoreError(f"cannot read {path}: {error.strerror}") from error
-    if not is_kind(facts.st_mode) or facts.st_uid != os.getuid() or facts.st_mode & 0o077:
+    others = 0o007 if is_shared(path.parent) else 0o077
+    if not is_kind(facts.st_mode) or not is_trusted(facts.st_uid) or facts.st_mode & others:
         raise ForbiddenError(
             f"{path} does not belong to you alone, so it is not loaded (loading runs code)",
             hint="load it through the gateway: JUPYTER_GPU_URL, or `jupyter gpu start`",

@@ -19,6 +19,8 @@ from ..protocol.rest import (
     Health,
     LeaseExtension,
     NodeChecks,
+    NotifyChange,
+    NotifyDocument,
     OutlookDocument,
     OutlookQuestion,
     QueuesDocument,
@@ -158,6 +160,10 @@ class GatewayClient:
         parameters = {"kill": "true"} if kill else {}
         return self._ask("POST", f"/v1/runs/{safe_path(run)}/cancel", RunRow, parameters)
 
+    def preempt(self, run: str) -> RunRow:
+        """Ask a restartable run to step aside; it is saved, and goes on later."""
+        return self._ask("POST", f"/v1/runs/{safe_path(run)}/preempt", RunRow, {})
+
     def release_lease(self, lease: str) -> WarmRow:
         """Give back GPUs that are kept warm after run ``lease``; returns when they are free."""
         return self._ask("POST", f"/v1/leases/{safe_path(lease)}/release", WarmRow, {})
@@ -197,6 +203,18 @@ class GatewayClient:
     def resume_node(self, asked: NodeDrain) -> StatusDocument:
         """Give runs to a node again."""
         return self._ask("POST", "/v1/nodes/resume", StatusDocument, {}, asked)
+
+    def notify(self) -> NotifyDocument:
+        """How this user is told of detached runs."""
+        return self._get("/v1/notify", NotifyDocument)
+
+    def change_notify(self, change: NotifyChange) -> NotifyDocument:
+        """Change how this user is told of detached runs."""
+        return self._ask("POST", "/v1/notify", NotifyDocument, {}, change)
+
+    def test_notify(self) -> NotifyDocument:
+        """Have a message sent by each way now; returned when that was tried."""
+        return self._ask("POST", "/v1/notify/test", NotifyDocument, {})
 
     def lineage(self, run: str) -> Lineage:
         """The lineage of a run: what it was made from, and what was made from it."""
@@ -257,6 +275,10 @@ class AsyncGatewayClient:
         """The cluster's status: who holds what, who waits and why."""
         return await self._ask("GET", "/v1/status", StatusDocument)
 
+    async def create_token(self, asked: TokenRequest) -> TokenIssued:
+        """A new token with its secret; for admins."""
+        return await self._ask("POST", "/v1/tokens", TokenIssued, body=asked)
+
     async def next_status(self, after: str, wait_s: float) -> tuple[StatusDocument, float]:
         """The status once its ``serial`` is another than ``after``, at the latest after ``wait_s`` seconds.
 
@@ -288,6 +310,20 @@ class AsyncGatewayClient:
     async def pin(self, run: str, *, pinned: bool = True) -> RunRow:
         """Keep a run's results for good, or no longer."""
         return await self._ask("POST", f"/v1/runs/{safe_path(run)}/{'pin' if pinned else 'unpin'}", RunRow)
+
+    async def notify(self) -> NotifyDocument:
+        """How this user is told of detached runs."""
+        return await self._ask("GET", "/v1/notify", NotifyDocument)
+
+    async def change_notify(self, change: NotifyChange) -> NotifyDocument:
+        """Change how this user is told of detached runs."""
+        return await self._ask("POST", "/v1/notify", NotifyDocument, body=change)
+
+    async def test_notify(self, patience_s: float) -> NotifyDocument:
+        """Have a message sent by each way now; mail servers may take ``patience_s`` seconds."""
+        path = "/v1/notify/test"
+        response = await self._send("POST", path, patience_s=patience_s)
+        return read_answer(self.target.url, path, response, NotifyDocument, configured=self.target.configured)
 
     async def release_lease(self, lease: str) -> WarmRow:
         """End a warm lease."""

@@ -16,7 +16,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from .._version import __version__
-from ..errors import GatewayUnavailableError, GpuReleaseError, WrongAddressError, from_code
+from ..errors import AuthenticationError, GatewayUnavailableError, GpuReleaseError, WrongAddressError, from_code
 from ..protocol.runs import RunRequest
 from ..protocol.session import (
     PROTOCOL,
@@ -48,6 +48,8 @@ __all__ = ["ConnectionBack", "ConnectionLost", "FeedItem", "GatewaySession", "Ru
 #: no word from the gateway for so long: the connection is taken for dead
 SILENCE_S = 15.0
 _FIRST_DELAY_S, _LONGEST_DELAY_S = 0.05, 1.0
+#: for the new token of a server of a JupyterHub, once the old one has ended: less than the gateway's grace, too
+_RENEWED_WITHIN_S = 25.0
 #: between tries of a kernel without runs: well below the gateway's reconnect grace (30 s), after which what it keeps
 #: there is given up
 _LONGEST_IDLE_DELAY_S = 8.0
@@ -109,6 +111,12 @@ class GatewaySession:
     def trouble(self) -> GpuReleaseError | None:
         """The reason why there is no connection just now, as far as it is known."""
         return self._error
+
+    def serves(self, target: Target | None) -> bool:
+        """Tell if it is the session with ``target``; a renewed token is used from the next connection on."""
+        if target is not None and target.is_renewal_of(self.target):
+            self.target = target
+        return self.target == target
 
     def unanswered(self, waited_s: float) -> GatewayUnavailableError:
         """The error for a gateway of which nothing was heard at all."""
@@ -245,6 +253,8 @@ class GatewaySession:
         self._link = None
         if self._closed:
             return
+        if self._is_renewable(error):
+            error = GatewayUnavailableError(error.message, hint=error.hint)
         self._error = error
         # where a gateway has been before it may come back, whatever answers in its place just now
         at_wrong_address = isinstance(error, WrongAddressError) and self.welcome is None
@@ -257,6 +267,13 @@ class GatewaySession:
             self._settled.set()
         else:
             self._settled.clear()
+
+    def _is_renewable(self, error: GpuReleaseError) -> bool:
+        """Tell if a refused token is worth another try: its file holds another one, or soon will."""
+        if not isinstance(error, AuthenticationError):
+            return False
+        before, self.target = self.target, self.target.with_current_token()
+        return self.target != before or (before.is_renewed and self.silent_s < _RENEWED_WITHIN_S)
 
     # ------------------------------------------------------------------------------------ small parts
     def _over(self) -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import functools
 import inspect
 from collections.abc import Callable, Mapping, Sequence
@@ -11,7 +10,7 @@ from datetime import timedelta
 from typing import Any
 
 from ..errors import CannotSendError, OptionError, WrongCallError
-from ..options.definitions import OPTIONS, Option, Written
+from ..options.definitions import OPTIONS, Option, Written, nearest
 from ..protocol.cell import RESULT
 from .map_worker import await_items, call_items
 
@@ -206,7 +205,7 @@ def hint_to_gpu(name: str, key: str, value: Any) -> str:
 
 def _nearest(key: str) -> str:
     """The option that is called (nearly) like that; empty: none is."""
-    return key if key in _OFFERED else next(iter(difflib.get_close_matches(key, _OFFERED, n=1)), "")
+    return nearest(key, _OFFERED)
 
 
 def _open_parameters(function: Callable[..., Any], args: Sequence[Any], given: Mapping[str, Any]) -> set[str]:

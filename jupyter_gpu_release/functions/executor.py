@@ -22,7 +22,15 @@ from ..client.feed import ConnectionBack, ConnectionLost, FeedItem
 from ..client.rest import GatewayClient
 from ..client.results import open_values
 from ..client.session import GatewaySession
-from ..errors import CannotSendError, GatewayUnavailableError, GpuReleaseError, RunLostError, StoreError, from_code
+from ..errors import (
+    CannotSendError,
+    GatewayUnavailableError,
+    GpuReleaseError,
+    OptionError,
+    RunLostError,
+    StoreError,
+    from_code,
+)
 from ..options.definitions import Written
 from ..options.run_options import RunOptions
 from ..presentation.plain_text import text_of
@@ -212,6 +220,11 @@ class FunctionExecutor(ABC):
 
     def prepare(self, call: Call, options: RunOptions, *, stream: bool = False) -> Submission:
         """Find and write what the call needs; raises what cannot be sent, by name."""
+        if options.restartable and options.is_gang:
+            raise OptionError(
+                "restartable with ranks: a function can step aside in one process only, at its checkpoint()",
+                hint="leave restartable out; retries=2 runs it again when a node dies",
+            )
         exported_variables(options.export)
         prepared = self._prepare(call, options)
         session = self.session()
@@ -336,7 +349,10 @@ class FunctionExecutor(ABC):
         target, welcome = session.target, session.welcome
         if welcome is None:
             return find_store(target.store, "", configured=target.configured)
-        return find_store(target.store, welcome.store, configured=target.configured, ident=welcome.store_id)
+        return find_store(
+            target.store, welcome.store, configured=target.configured, ident=welcome.store_id,
+            service_uid=welcome.service_uid,
+        )  # fmt: skip
 
 
 def _withdraw_unused(folder: Path, launched: RunFuture[Any]) -> None:

@@ -182,6 +182,16 @@ def _check(options: RunOptions, processes: int | None) -> None:
             "launch_map() calls the function in one process at a time: no ranks, ps or gather",
             hint="launch() starts a gang: [launch(f, item, ranks=4) for item in items]",
         )
+    if options.retries:
+        raise OptionError(
+            "launch_map() hands each item out once: no retries",
+            hint="launch() retries: [launch(f, item, retries=2) for item in items]",
+        )
+    if options.restartable:
+        raise OptionError(
+            "launch_map() hands each item out once: not restartable",
+            hint="launch() goes on later: [launch(f, item, restartable=True) for item in items]",
+        )
     if options.detach:
         raise OptionError(
             "launch_map() hands out its items from here: detach would leave nobody to do that",

@@ -55,11 +55,11 @@ class ScriptExecutor(FunctionExecutor):
         with self._connecting:
             target = find_target(self.settings)
             session = self._session
-            if session is not None and session.connected and session.target == target:
+            if session is not None and session.connected and session.serves(target):
                 return session
             if target is None or not is_alive(target):
                 target = self._start_own()
-            if session is None or session.target != target:
+            if session is None or not session.serves(target):
                 if session is not None:
                     session.close()
                 session = self._session = GatewaySession(target, self._session_id)

@@ -13,7 +13,16 @@ from sqlalchemy.engine import Engine
 
 from ..protocol.rest import Usage, UsageDay, UsageFacts
 from .auth.permissions import Caller
-from .db.usage import WEEK_S, capacity_seconds, put_capacity, read_capacity, read_leases, usage_since
+from .db.usage import (
+    SIGN_S,
+    WEEK_S,
+    capacity_seconds,
+    put_capacity,
+    put_sign_of_life,
+    read_capacity,
+    read_leases,
+    usage_since,
+)
 from .db.warm_leases import warm_spans
 from .db.writer import LedgerWriter
 
@@ -29,6 +38,7 @@ class UsageAccount:
         self._ledger = ledger
         #: GPUs of the cluster, as last noted
         self._capacity: int | None = None
+        self._sign_again_s = float("-inf")
         self._again_s = float("-inf")
         self._week: dict[str, Usage] = {}
         self._today: Mapping[str, Usage] = {}
@@ -37,9 +47,11 @@ class UsageAccount:
 
     def note_capacity(self, gpus: int) -> None:
         """The cluster has so many GPUs now (called every few seconds)."""
-        if gpus != self._capacity:
-            self._capacity = gpus
-            self._ledger.write(partial(put_capacity, since=time.time(), gpus=gpus))
+        if gpus == self._capacity and time.monotonic() < self._sign_again_s:
+            return
+        self._capacity, self._sign_again_s = gpus, time.monotonic() + SIGN_S
+        self._ledger.write(partial(put_sign_of_life, now_s=time.time()))
+        self._ledger.write(partial(put_capacity, since=time.time(), gpus=gpus))
 
     async def usage_for(self, caller: Caller) -> UsageFacts:
         """The usage that the caller sees: the own and the team's; admins see everybody's."""

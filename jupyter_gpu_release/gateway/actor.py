@@ -1,15 +1,16 @@
-"""The gateway as a detached Ray actor: HTTP in its event loop, recovery, and a look around every few seconds."""
+"""The gateway's life in its process: HTTP in its event loop, recovery, and a look around every few seconds."""
 
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
 import logging.handlers
 import os
 import platform
 import sys
 import time
-from functools import partial
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 
 import msgspec
@@ -20,7 +21,7 @@ from .._version import __version__
 from ..errors import ClusterError, GpuReleaseError, OptionError
 from ..host.certificates import OwnCertificate
 from ..protocol.config import Deployed, GatewayConfig
-from ..protocol.node import GatewayApi, NodeInfo, NodeReport, RunAsks, RunUnbegun, RunWaits
+from ..protocol.node import GatewayApi, NodeInfo, NodeReport, RunAsks, RunSaved, RunStays, RunUnbegun, RunWaits
 from ..protocol.wire import Packed, decode, unpack
 from ..store.files import make_private_folder
 from .api.app import build_app, open_port, serve
@@ -30,12 +31,15 @@ from .cluster.ray_calls import START_S
 from .db import database
 from .reconcile import node_liveness
 from .reconcile.recovery import compare_with_cluster, read_ledger, restore_sessions
+from .reconcile.scaling import Scaling
 from .reconcile.stray_leases import Reconciliation
 from .runs.events import RawEvents, RawReport
 from .service import GatewayService
 
 log = logging.getLogger(__name__)
 _PORT_PATIENCE_S = 20.0
+#: between two looks at the nodes at least, and for each of them
+_NODES_S, _NODE_S = 1.0, 0.01
 #: rounds of the look-around between two of its slower parts
 _SLOW_EVERY = 20
 #: small results are read from the ledger for so long after a run, then from the store
@@ -45,7 +49,7 @@ _SWITCH_S = 0.0005
 
 
 class Gateway(GatewayApi):
-    """The actor that Ray, the node agents and ``gateway.deploy`` call. Clients come through HTTP."""
+    """Answers the node agents and ``gateway.deploy`` (through ``ray_actor``). Clients come through HTTP."""
 
     def __init__(self, config: bytes) -> None:
         self._config = decode(config, GatewayConfig)
@@ -54,6 +58,7 @@ class Gateway(GatewayApi):
         sys.setswitchinterval(_SWITCH_S)
         self._service = self._build_service()
         self._reconciliation = Reconciliation(self._service)
+        self._scaling = Scaling(self._service, self._config.idle_agent_s)
         self._serving: asyncio.Task[None] | None = None
         self._certificate: OwnCertificate | None = None
         self._failure: GpuReleaseError | None = None
@@ -105,12 +110,16 @@ class Gateway(GatewayApi):
                 self._service.fetches.on_question(record, message.rank)
             elif isinstance(message, RunUnbegun):
                 self._service.lifecycle.spawn(self._service.lifecycle.on_unbegun(record, message.reason))
+            elif isinstance(message, RunSaved):
+                self._service.lifecycle.requeue.on_saved(record, message.save)
+            elif isinstance(message, RunStays):
+                self._service.lifecycle.preemption_notices.on_stays(record, message)
             else:
                 self._service.lifecycle.on_phase(record, message)
 
     # ------------------------------------------------------------------------------------------ inside
     def _build_service(self) -> GatewayService:
-        return GatewayService(self._config, end_process)
+        return GatewayService(self._config, end_process, api=self)
 
     async def _run(self) -> None:
         try:
@@ -123,9 +132,15 @@ class Gateway(GatewayApi):
             self._failure = ClusterError(f"the gateway cannot start: {error!r}", hint="see log/gateway.log in its home")
             log.exception("the gateway cannot start")
             return
+        interval_s = self._config.reconcile_interval_s
+        due_s = time.monotonic() + interval_s
         while True:
-            await asyncio.sleep(self._config.reconcile_interval_s)
+            await asyncio.sleep(pause_s(len(self._service.nodes.alive()), interval_s))
+            if time.monotonic() < due_s:
+                await self._look([self._look_at_nodes])
+                continue
             await self._look_around()
+            due_s = time.monotonic() + interval_s
 
     async def _start_up(self) -> None:
         started = time.monotonic()
@@ -137,9 +152,12 @@ class Gateway(GatewayApi):
         self._service.usage.note_capacity(sum(self._service.nodes.totals().values()))
         self._warm_workers()
         await compare_with_cluster(self._service, remembered)
+        await self._service.withheld_gpus.adopt()
         self._service.on_queues_changed()  # the file may be another than in an earlier life
         self._service.recovered.set()
         self._service.lifecycle.queue.open()
+        self._service.notifier.resume()
+        gc.freeze()  # what is loaded stays: collections that walk through it hold up every cell for 50 ms and more
         log.info("ready after %.2f s: %d runs live", time.monotonic() - started, len(self._service.runs.live()))
 
     async def _listen(self) -> None:
@@ -164,16 +182,24 @@ class Gateway(GatewayApi):
 
     async def _look_around(self) -> None:
         """Nodes that came or went, agents that are missing, groups that nobody holds, sockets that fell silent."""
-        for look in (
-            self._look_at_clients, partial(node_liveness.refresh_nodes, self._service),
-            self._reconciliation.compare_once, self._look_at_others, self._tidy,
-        ):  # fmt: skip
+        await self._look(
+            [self._look_at_clients, self._look_at_nodes, self._reconciliation.compare_once, self._look_at_others,
+             self._tidy]
+        )  # fmt: skip
+
+    async def _look(self, looks: Sequence[Callable[[], Awaitable[None]]]) -> None:
+        for look in looks:
             try:
                 await look()
             except ClusterError as error:
                 log.warning("the look around: %s", error.message)
             except Exception:  # the next round may do better, but there must be one
                 log.exception("the look around failed")
+
+    async def _look_at_nodes(self) -> None:
+        """Nodes that came or went, and whether there should be others."""
+        await node_liveness.refresh_nodes(self._service)
+        await self._scaling.look()
 
     async def _look_at_clients(self) -> None:
         self._renew_certificate()
@@ -188,6 +214,7 @@ class Gateway(GatewayApi):
             log.error("the certificate is not replaced: %s", error.message)
 
     async def _tidy(self) -> None:
+        self._service.withheld_gpus.look_anew()
         self._service.lifecycle.spawn(self._service.queue_rules.look())
         self._service.warm.tidy()
         self._service.audit.write_counts()
@@ -225,9 +252,16 @@ class Gateway(GatewayApi):
     def _warm_workers(self) -> None:
         """Warm one worker of each node, while its agent is still starting, and whenever the agent has none."""
         for node in self._service.nodes.alive():
+            if node.is_asleep:
+                continue
             if node.node not in self._warmed or (node.info is not None and not node.info.has_lease_worker):
                 self._warmed.add(node.node)
                 self._service.lifecycle.spawn(warm_worker(node.node, self._config.runtime))
+
+
+def pause_s(nodes: int, interval_s: float) -> float:
+    """The pause between two looks at the nodes: what comes or goes is noticed within 2 s, and many cost more."""
+    return min(interval_s, max(_NODES_S, nodes * _NODE_S))
 
 
 def end_process() -> None:
@@ -245,3 +279,4 @@ def _log_to_file(folder: Path) -> None:
         logger = logging.getLogger(name)
         logger.addHandler(handler)
         logger.setLevel(level)
+    logging.getLogger("httpx").setLevel(logging.WARNING)  # it logs whole URLs, and a webhook's is a secret

@@ -34,13 +34,28 @@ _REACH_S = 5.0
 
 def run_as_command(work: Callable[[GatewayConfig], Deployed], name: str) -> int:
     """Do ``work`` as the file named on the command line says; whatever goes wrong is in the printed line."""
+    if len(sys.argv) != 2:
+        return _say(_failed(ClusterError(f"usage: python -m {name} CONFIG.json")))
+    return answer_with(work, Path(sys.argv[1]))
+
+
+def answer_with(work: Callable[[GatewayConfig], Deployed], config: Path) -> int:
+    """Do ``work`` as the file ``config`` says, print how it went, and return the exit status."""
     try:
-        if len(sys.argv) != 2:
-            raise ClusterError(f"usage: python -m {name} CONFIG.json")
-        answer = work(read_config(Path(sys.argv[1])))
+        answer = work(read_config(config))
     except GpuReleaseError as error:
-        answer = Deployed(False, code=error.code, message=error.message, hint=error.hint)
+        answer = _failed(error)
+    return _say(answer)
+
+
+def _failed(error: GpuReleaseError) -> Deployed:
+    return Deployed(False, code=error.code, message=error.message, hint=error.hint)
+
+
+def _say(answer: Deployed) -> int:
     sys.stdout.write(msgspec.json.encode(answer).decode() + "\n")
+    sys.stdout.flush()
+    ray.shutdown()  # takes a moment, for which nobody need wait
     return 0 if answer.ok else 1
 
 

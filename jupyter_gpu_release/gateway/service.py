@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import math
 import os
 import platform
 import sys
 import time
-from collections.abc import AsyncIterator, Callable, Collection, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
+from functools import partial
 from itertools import islice
 from pathlib import Path
 
@@ -22,33 +24,41 @@ from ..errors import (
     ForbiddenError,
     ImpossibleAskError,
     MissingPackageError,
+    NoSuchNodeError,
     NoSuchRunError,
     OptionError,
     RequestError,
+    RunLostError,
 )
 from ..presentation.wording import run_origin, run_title
-from ..protocol.config import GatewayConfig
+from ..protocol.config import GatewayConfig, StoreMode
 from ..protocol.events import Event
+from ..protocol.node import GatewayApi
 from ..protocol.rest import Health
-from ..protocol.runs import RunRequest, RunView
+from ..protocol.runs import ResourceAsk, RunRequest, RunView
 from ..protocol.session import PROTOCOL, Welcome
 from ..protocol.states import RunState, is_run_id
 from ..scheduling.asks import to_run
-from ..scheduling.outlook.nearest import require_possible
+from ..scheduling.outlook.nearest import possible_ask
 from ..scheduling.queues.admission import Admission, admit, check_moved
 from ..store.event_log import read_events
 from ..store.layout import RunPaths
 from ..store.threads import StoreThreads
+from ..store.users.private_stores import acting
 from .accounting import UsageAccount
 from .auth.audit import AuditLog
 from .auth.permissions import Act, Caller, may, shown_view
 from .auth.tokens import TokenBook
+from .auth.unix_users import UnixUsers
 from .cluster.agents import AgentFactory, missing_imports
 from .cluster.drains import DrainTable
-from .cluster.lease import LeaseListener, LeaseTable
+from .cluster.gpu_health import GpuHealth, NodeDeaths
+from .cluster.lease import Lease, LeaseListener, LeaseTable
+from .cluster.node_demand import NodeDemand
 from .cluster.nodes import NodeListener, NodeTable
 from .cluster.placement_groups import LeaseReleaser, RayLeases
 from .cluster.ray_calls import RayCalls
+from .cluster.withheld_gpus import WithheldGpus
 from .db.database import open_ledger
 from .db.writer import LedgerError, LedgerWriter
 from .dispatch.fetches import Fetches
@@ -57,6 +67,7 @@ from .dispatch.lifecycle import Lifecycle
 from .dispatch.start import LeaseRecorder
 from .dispatch.start_estimates import StartEstimates, gpu_types
 from .dispatch.warm_leases import WarmLeases
+from .notifications.notifier import Notifier
 from .queue_rules import QueueRules
 from .results.gc import ResultCollector
 from .results.holds import ResultHolds
@@ -80,6 +91,7 @@ class GatewayService(RunListener, LeaseListener, NodeListener, SessionListener):
 
     It builds the parts from the bottom up, each with what it needs, and is what they tell of changes: the ``on_…``
     methods say what follows from each. ``on_ledger_death`` is called when nothing can be committed any more.
+    ``api`` is what agents call.
     ``agent_factory`` and ``ray_leases`` are what asks Ray: benchmarks measure the rest without it.
     """
 
@@ -88,6 +100,7 @@ class GatewayService(RunListener, LeaseListener, NodeListener, SessionListener):
         config: GatewayConfig,
         on_ledger_death: Callable[[], None] = lambda: None,
         *,
+        api: GatewayApi | None = None,
         agent_factory: type[AgentFactory] = AgentFactory,
         ray_leases: type[RayLeases] = RayLeases,
     ) -> None:
@@ -95,19 +108,26 @@ class GatewayService(RunListener, LeaseListener, NodeListener, SessionListener):
         path = Path(config.ledger) if config.ledger else Path(config.home) / "ledger.sqlite"
         self.engine = open_ledger(path)
         self.ledger = LedgerWriter(self.engine, on_ledger_death)
-        self.store_threads = StoreThreads()
+        self.store_threads = StoreThreads(acting=acting if config.store_mode == StoreMode.OWNER else None)
         self.status_feed = StatusFeed()
-        self.manifests = Manifests(Path(config.store), self.store_threads)
+        #: None: the store is one user's, and nobody is asked for another
+        self.users = None if config.store_mode == StoreMode.SINGLE else UnixUsers(config, self.store_threads)
+        owners = self.users if self.users is not None and self.users.are_owners else None
+        self.manifests = Manifests(Path(config.store), self.store_threads, owners.store_of if owners else None)
         self.runs = RunTable(self.engine, self.ledger, self.manifests, self)
         self.sessions = SessionTable(self.ledger, config.reconnect_grace_s, self)
         # the cluster
         calls = RayCalls()
         self.nodes = NodeTable(config.runtime, self)
         self.drains = DrainTable(self.nodes, self.ledger)
-        self.agents = agent_factory(config, calls, self.nodes)
+        self.agents = agent_factory(config, calls, self.nodes, api)
         self.gpu_readings = GpuReadings(self.nodes)
         self.leases = LeaseTable(self)
         self.ray_leases = ray_leases(calls, self.leases, self.nodes.is_lost)
+        self.withheld_gpus = WithheldGpus(calls, self.nodes, self.leases, self.ray_leases, self)
+        self.gpu_health = GpuHealth(minds_memory=not config.embedded)
+        self.node_deaths = NodeDeaths()
+        self.node_demand = NodeDemand(calls, self.nodes)
         # runs on it
         releaser = LeaseReleaser(self.leases, self.nodes, self.ray_leases, self.ledger)
         self.warm = WarmLeases(self.leases, self.nodes, self.ledger, self.sessions, releaser, self, config.max_keep_s)
@@ -116,7 +136,8 @@ class GatewayService(RunListener, LeaseListener, NodeListener, SessionListener):
         )
         self.lifecycle = Lifecycle(
             self.runs, self.nodes, self.leases, self.manifests, self.warm, self.ray_leases, releaser,
-            LeaseRecorder(self.runs, self.nodes, self.ledger), self.queue_rules,
+            LeaseRecorder(self.runs, self.nodes, self.ledger), self.queue_rules, self.ledger,
+            self.node_demand.with_answer, self.users,
         )  # fmt: skip
         self.start_estimates = StartEstimates(self.runs, self.lifecycle.queue, self.queue_rules)
         self.fetches = Fetches(self.nodes, self.ledger, self.sessions.may_answer)
@@ -124,11 +145,13 @@ class GatewayService(RunListener, LeaseListener, NodeListener, SessionListener):
         self.lineage = LineageService(self.engine, self.ledger, self.nodes, self.manifests)
         self.holds = ResultHolds(self.engine, self.ledger, self.sessions)
         self.result_collector = ResultCollector(
-            Path(config.store), self.engine, self.ledger, self.runs, self.holds, self.store_threads
-        )
+            Path(config.store), self.engine, self.ledger, self.runs, self.holds, self.store_threads,
+            list_stores=owners.list_stores if owners else None,
+        )  # fmt: skip
         self.tokens = TokenBook([])
         self.audit = AuditLog(Path(config.home) / "log" / "audit.jsonl")
         self.usage = UsageAccount(self.engine, self.ledger)
+        self.notifier = Notifier(config.notify, self.engine, self.ledger)
         self.url = config.url
         self.recovered = asyncio.Event()
         self.agent_up = asyncio.Event()
@@ -139,13 +162,30 @@ class GatewayService(RunListener, LeaseListener, NodeListener, SessionListener):
         self.status_feed.note_change()
         self.start_estimates.note_change()
 
+    def on_run_stage(self, record: RunRecord) -> None:
+        """Its user may want to hear of it, being elsewhere."""
+        if record.view.detached:
+            self.notifier.on_stage(record.view, record.outcome)
+
     def on_run_over(self, record: RunRecord) -> None:
-        """It is noted where it ran, and whether its results may be used again."""
+        """It is noted where it ran, whether its results may be used again, and whether its nodes are to blame."""
         self.lineage.finished(record)
+        for host, at_s in _deaths(record):
+            if why := self.node_deaths.note(host, record.view.user, at_s):
+                self.lifecycle.spawn(self._set_aside(host, why))
+
+    async def _set_aside(self, host: str, why: str) -> None:
+        """Take a node out of our own accord; an admin takes it back."""
+        log.error("the node %s gets no more runs: %s", host, why)
+        with contextlib.suppress(NoSuchNodeError):  # it is gone anyway
+            await self.drains.drain(host, "the gateway", why)
+            self.on_nodes_drained()
 
     def on_leases_changed(self) -> None:
-        """The status is another."""
+        """The status is another, and a GPU that is to be set aside may be nobody's now."""
         self.status_feed.note_change()
+        if self.withheld_gpus.is_wanted:
+            self.withheld_gpus.look()
 
     def on_gpus_free(self) -> None:
         """They may be those of a run that waits."""
@@ -155,18 +195,19 @@ class GatewayService(RunListener, LeaseListener, NodeListener, SessionListener):
         """The status is another."""
         self.status_feed.note_change()
 
-    def on_node_drained(self, hosts: Collection[str]) -> None:
-        """Runs that wait go elsewhere, and nothing is kept warm there."""
+    def on_nodes_drained(self) -> None:
+        """Other nodes or GPUs are taken out than before: nothing is kept warm there, and what waits is decided anew."""
         for lease in self.leases.warm():
-            nodes = [self.nodes.find(slot.node) for slot in lease.slots]
-            if any(node is not None and node.host in hosts for node in nodes):
-                self.warm.give_up(lease, "its node is drained")
-        self.on_node_resumed()
-
-    def on_node_resumed(self) -> None:
-        """It may take what waits."""
+            if any(self._is_drained(lease, slot.node) for slot in lease.slots):
+                self.warm.give_up(lease, "its node or GPU is drained")
+        self.withheld_gpus.look_anew()
         self.status_feed.note_change()
         self.lifecycle.queue.serve()
+
+    def _is_drained(self, lease: Lease, node: str) -> bool:
+        found = self.nodes.find(node)
+        is_out = found is not None and bool(found.drained)
+        return is_out or self.nodes.is_aside(node, lease.ids_on(node))
 
     def on_queues_changed(self) -> None:
         """Runs of a queue that is gone go to where their user's runs go now, and what waits is decided anew."""
@@ -216,14 +257,16 @@ class GatewayService(RunListener, LeaseListener, NodeListener, SessionListener):
         if known is not None:
             return known
         admit(self.queue_rules.file, caller.user, request)
-        await self._check(request)
+        ask = await self._check(caller, request)
+        if self.users is not None:  # also for who comes without a session
+            await self.users.make_store(caller.user, self.nodes.store_id)
         if request.cache_key:
             await self.lineage.submitted(request)
         known = self._known(caller, request, in_memory=True)
         if known is not None:
             return known
         admitted = admit(self.queue_rules.file, caller.user, request)  # the queues may be others by now
-        request = msgspec.structs.replace(request, timeout_s=admitted.timeout_s, keep_s=admitted.keep_s)
+        request = msgspec.structs.replace(request, ask=ask, timeout_s=admitted.timeout_s, keep_s=admitted.keep_s)
         record = RunRecord(self._first_view(caller, request, admitted), self.runs.next_ordinal(), request)
         self.runs.add(record)
         self.runs.record(record)  # committed in a thread; no cell starts before it
@@ -243,7 +286,8 @@ class GatewayService(RunListener, LeaseListener, NodeListener, SessionListener):
             raise ConflictError(f"there is a run {request.run} already", hint="submit with a new id")
         return record
 
-    async def _check(self, request: RunRequest) -> None:
+    async def _check(self, caller: Caller, request: RunRequest) -> ResourceAsk:
+        """Refuses what cannot be; the ask as it will be placed."""
         ask = request.ask
         check_gang(ask)
         if request.on_disconnect not in ("continue", "cancel"):
@@ -255,9 +299,11 @@ class GatewayService(RunListener, LeaseListener, NodeListener, SessionListener):
             )
         await self._wait_for_agent()
         nodes = self.nodes.scheduled()
-        require_possible(ask, to_run(request.run, ask), nodes, gpu_types(nodes))
+        if not self.node_demand.scales:  # else Ray may start a node that fits
+            ask = possible_ask(ask, to_run(request.run, ask), nodes, gpu_types(nodes))
         if request.imports and (missing := await missing_imports(self.nodes, request.imports)):
-            raise _missing(missing, embedded=self.config.embedded)
+            raise _missing(missing, embedded=self.config.embedded, is_admin=caller.is_admin)
+        return ask
 
     async def _wait_for_agent(self) -> None:
         try:
@@ -276,6 +322,7 @@ class GatewayService(RunListener, LeaseListener, NodeListener, SessionListener):
             submitted_at=time.time(), detached=request.detach, pinned=request.pin,
             kernel=request.kernel, title=run_title(request.name, request.code),
             origin=run_origin(request.program, request.notebook, request.number),
+            restartable=request.restartable, most_gpus=ask.gpus if ask.min_gpus is not None else 0,
         )  # fmt: skip
 
     async def committed(self, record: RunRecord) -> None:
@@ -328,7 +375,7 @@ class GatewayService(RunListener, LeaseListener, NodeListener, SessionListener):
             )
         if record.view.pinned != pinned:
             done = self.runs.change(record, told=NotifyWhen.SOON, at_once=True, pinned=pinned)
-            self.manifests.amend(run, pinned=pinned)
+            self.manifests.amend(record.view.user, run, pinned=pinned)
             if done is not None:
                 await asyncio.shield(done)
         return record
@@ -359,21 +406,28 @@ class GatewayService(RunListener, LeaseListener, NodeListener, SessionListener):
             except ClusterError as error:
                 log.info("run %s: events from the store: %s", record.run, error.message)
         if not events:
-            path = RunPaths.of(Path(self.config.store), record.run).events
-            events = await self.store_threads.run(lambda: list(islice(read_events(path, after), _EVENTS_AT_ONCE)))
+            if self.users is not None:
+                await self.users.find(record.view.user)
+            path = RunPaths(Path(self.manifests.folder(record.view.user, record.run))).events
+            read = partial(read_events, path, after)
+            events = await self.store_threads.run(lambda: list(islice(read(), _EVENTS_AT_ONCE)), at=path)
         return batches_of(record.run, events, after)
 
     def visible(self, caller: Caller, view: RunView) -> RunView:
         """The part of a view that ``caller`` may see."""
         return shown_view(caller, view)
 
-    def welcome(self, caller: Caller) -> Welcome:
-        """The answer to a client's hello."""
+    async def welcome(self, caller: Caller) -> Welcome:
+        """The answer to a client's hello; raises :class:`GpuReleaseError` for a user who can have no store."""
+        store = self.config.store
+        if self.users is not None:
+            store = str(await self.users.make_store(caller.user, self.nodes.store_id))
         return Welcome(
             protocol=PROTOCOL, version=__version__, user=caller.user, simulated=self.config.simulated,
-            gpus_total=sum(self.nodes.totals().values()), store=self.config.store, store_id=self.nodes.store_id,
+            gpus_total=sum(self.nodes.totals().values()), store=store, store_id=self.nodes.store_id,
             embedded=self.config.embedded, python=platform.python_version(),
             hash_seed=self.config.hash_seed,
+            service_uid=os.geteuid() if self.config.store_mode == StoreMode.GROUP else None,
         )  # fmt: skip
 
     def problems(self) -> list[str]:
@@ -395,10 +449,19 @@ class GatewayService(RunListener, LeaseListener, NodeListener, SessionListener):
         )  # fmt: skip
 
 
-def _missing(packages: Sequence[str], *, embedded: bool) -> MissingPackageError:
+def _missing(packages: Sequence[str], *, embedded: bool, is_admin: bool) -> MissingPackageError:
     """Most often the cluster of this machine was started from another environment than the notebook's."""
-    hint = f"install it there: {sys.executable} -m pip install {' '.join(packages)}"
-    if embedded:
+    who = "install it there" if is_admin else "ask whoever runs the cluster to install it there"
+    hint = f"{who}: {sys.executable} -m pip install {' '.join(packages)}"
+    if embedded and is_admin:
         hint += "; or `jupyter gpu stop`: the next cell starts the cluster from the notebook's own environment"
     what = f"the cell imports {', '.join(packages)}, which the cluster's Python ({sys.executable}) does not have"
     return MissingPackageError(what, hint=hint)
+
+
+def _deaths(record: RunRecord) -> list[tuple[str, float]]:
+    """Hosts on which a run, or an attempt at it, died of the infrastructure, and when."""
+    view, error = record.view, record.outcome.error if record.outcome is not None else None
+    found = [(host, attempt.gone_at) for attempt in view.attempts if attempt.status == "lost" for host in attempt.hosts]
+    is_lost = error is not None and error.code == RunLostError.code
+    return [*found, *((host, time.time()) for host in (view.hosts if is_lost else ()))]

@@ -14,7 +14,7 @@ import ray
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from ..protocol.config import Deployed, GatewayConfig
-from .cluster.placement_groups import living_groups
+from .cluster.placement_groups import groups_aside, living_groups
 from .ray_driver import join_cluster, run_as_command
 
 _NODE_S = 30.0
@@ -31,7 +31,7 @@ def undeploy(config: GatewayConfig) -> Deployed:
     join_cluster(config)
     try:
         _kill(config.gateway_actor, config)  # first: it would make the others again
-        for group in living_groups().values():
+        for group in [*living_groups().values(), *groups_aside().values()]:
             ray.util.remove_placement_group(group)
         for entry in ray.util.list_named_actors(all_namespaces=True):
             if entry["namespace"] == config.ray_namespace and entry["name"].startswith("agent-"):

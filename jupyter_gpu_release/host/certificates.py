@@ -132,6 +132,7 @@ def read_own(certificate: str, key: str) -> Certificate:
             _step(side)
     except ssl.SSLCertVerificationError as error:
         said, mend = certificate_fault(error)
+        mend = "have it renewed, and name the new file with --tls-cert" if error.verify_code == _EXPIRED else mend
         raise OptionError(f"{certificate}: {said}", hint=mend) from error
     facts = asking.getpeercert() or {}
     alternatives = cast("tuple[tuple[str, str], ...]", facts.get("subjectAltName", ()))

@@ -55,6 +55,16 @@ def for_cluster(environment: Mapping[str, str]) -> dict[str, str]:
     return {name: value for name, value in environment.items() if _goes_along(name, value, more)}
 
 
+#: Ray sets these for its own workers; cells shall have the machine's cores
+_NOT_FOR_CELLS = ("OMP_NUM_THREADS", "CUDA_VISIBLE_DEVICES", "PYTHONBREAKPOINT", "PYTHONUNBUFFERED")
+
+
+def for_cells(environment: Mapping[str, str], markers: Mapping[str, str], hash_seed: str) -> dict[str, str]:
+    """The variables of a fork server, and so of all cells, on a node whose agent has ``environment``."""
+    kept = {name: value for name, value in for_cluster(environment).items() if name not in _NOT_FOR_CELLS}
+    return {**kept, **markers, "PYTHONFAULTHANDLER": "1", "PYTHONHASHSEED": hash_seed}
+
+
 def _goes_along(name: str, value: str, more: list[str]) -> bool:
     if _matches(name, _NEVER):
         return False

@@ -12,6 +12,7 @@ import msgspec
 import pynvml
 
 from ..protocol.node import GpuInfo
+from .gpu_trouble import GpuTrouble
 
 
 class GpuProcess(msgspec.Struct, frozen=True):
@@ -88,6 +89,8 @@ class Nvml:
         self._ready = False
         self._seen_us: dict[int, int] = {}
         self._fixed: dict[int, _Fixed] = {}
+        self._last: dict[int, GpuInfo] = {}
+        self._trouble = GpuTrouble()
         self.problem = ""
 
     def _start(self) -> bool:
@@ -107,6 +110,7 @@ class Nvml:
         self.problem = str(error)
         self._ready = False
         self._fixed.clear()
+        self._trouble.forget()
         with contextlib.suppress(pynvml.NVMLError):
             pynvml.nvmlShutdown()
 
@@ -197,14 +201,25 @@ class Nvml:
 
     # ------------------------------------------------------------------------------------------- for node agents
     def gpus(self) -> list[GpuInfo]:
-        """All GPUs with memory and utilisation now; none where one of them is in trouble."""
+        """All GPUs with memory and utilisation now, and what is wrong with each; none without a driver."""
         if not self._start():
             return []
         try:
-            return [self._info(index) for index in range(pynvml.nvmlDeviceGetCount())]
+            return [self._info_or_trouble(index) for index in range(pynvml.nvmlDeviceGetCount())]
         except pynvml.NVMLError as error:
             self._lost(error)
             return []
+
+    def _info_or_trouble(self, index: int) -> GpuInfo:
+        """One that is lost keeps its name and size, without figures."""
+        try:
+            info = self._last[index] = self._info(index)
+        except pynvml.NVMLError as error:
+            if error.value in _OVER:
+                raise
+            known = self._last.get(index, GpuInfo(str(index)))
+            return msgspec.structs.replace(known, used_bytes=0, utilization=None, trouble=f"the driver says: {error}")
+        return info
 
     def _info(self, index: int) -> GpuInfo:
         handle = pynvml.nvmlDeviceGetHandleByIndex(index)
@@ -216,6 +231,7 @@ class Nvml:
             memory_bytes=int(memory.total),
             used_bytes=int(memory.used),
             utilization=_told(lambda: pynvml.nvmlDeviceGetUtilizationRates(handle).gpu / 100),
+            trouble=self._trouble.of(index, handle),
         )
 
     def driver_version(self) -> str:

@@ -19,6 +19,8 @@ _PR_SET_PDEATHSIG = 1
 _PR_SET_NAME = 15
 _PR_SET_CHILD_SUBREAPER = 36
 _LIBC = ctypes.CDLL(None, use_errno=True)
+#: PF_EXITING, and where flags stand behind the name in ``/proc/<pid>/stat``
+_EXITING, _FLAGS = 0x4, 6
 
 CLUSTER_MARKER = "JUPYTER_GPU_CLUSTER"
 RUN_MARKER = "JUPYTER_GPU_RUN"
@@ -42,6 +44,45 @@ def die_with_parent(parent: int, death_signal: signal.Signals) -> None:
         raise OSError(ctypes.get_errno(), "prctl(PR_SET_PDEATHSIG)")
     if os.getppid() != parent:
         os._exit(1)
+
+
+def outlive_parent() -> None:
+    """Take :func:`die_with_parent` back."""
+    _LIBC.prctl(_PR_SET_PDEATHSIG, 0, 0, 0, 0)
+
+
+def user_of(pid: int) -> int:
+    """The real user of a process; raises OSError for one that is gone."""
+    status = Path(f"/proc/{pid}/status").read_text()
+    return int(status.partition("\nUid:")[2].split()[0])
+
+
+def spare_from_oom_killer(pid: int) -> None:
+    """Have a descendant of this process not be the system's first victim for want of memory."""
+    if pid in descendants_of(os.getpid()):
+        with contextlib.suppress(OSError):
+            Path(f"/proc/{pid}/oom_score_adj").write_text("0")
+
+
+class ForeignProcess:
+    """A process that is no child of ours, with the methods of a child (``Popen``)."""
+
+    def __init__(self, pid: int) -> None:
+        self.pid = pid
+        self._descriptor = os.pidfd_open(pid)
+
+    def poll(self) -> int | None:
+        """None while it runs; then 0, since nobody but its parent learns more."""
+        return 0 if select.select([self._descriptor], [], [], 0)[0] else None
+
+    def send_signal(self, number: int) -> None:
+        """Send it a signal; raises ``ProcessLookupError`` when it is gone."""
+        signal.pidfd_send_signal(self._descriptor, signal.Signals(number))
+
+    def kill(self) -> None:
+        """End it now."""
+        with contextlib.suppress(ProcessLookupError):
+            self.send_signal(signal.SIGKILL)
 
 
 def name_this(name: str) -> None:
@@ -162,9 +203,23 @@ def left_by(rank: int, mark: str, run: str) -> set[int]:
 
 def _is_left(pid: int, forked: bytes, started: bytes) -> bool:
     with contextlib.suppress(OSError):
-        if os.geteuid() in (0, os.stat(f"/proc/{pid}").st_uid):
-            environment = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
-            return started in environment or forked in Path(f"/proc/{pid}/maps").read_bytes()
+        if os.geteuid() not in (0, os.stat(f"/proc/{pid}").st_uid):
+            return False
+    with contextlib.suppress(OSError):
+        environment = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+        if started in environment or forked in Path(f"/proc/{pid}/maps").read_bytes():
+            return True
+    return _is_ending(pid)
+
+
+def _is_ending(pid: int) -> bool:
+    """Tell if the system takes the memory of ``pid`` back, and with it all that tells whose it was.
+
+    Its files, devices among them, are closed only after that: half a second later with some GiB.
+    """
+    with contextlib.suppress(OSError, ValueError):
+        fields = stat_fields(f"/proc/{pid}/stat")
+        return bool(int(fields[_FLAGS]) & _EXITING) and fields[0] not in (b"Z", b"X")
     return False
 
 

@@ -38,7 +38,7 @@ class GatewayConnection:
         """
         target = find_target(settings)
         session = self._session
-        if session is not None and session.connected and session.target == target:
+        if session is not None and session.connected and session.serves(target):
             return session
         had_ended = target is not None and not is_alive(target)
         if target is None or had_ended:
@@ -72,7 +72,7 @@ class GatewayConnection:
         """The session with a gateway that is there; starts nothing."""
         target = self.target(settings)
         session = self._session
-        return session if session is not None and session.target == target else self._connected(target)
+        return session if session is not None and session.serves(target) else self._connected(target)
 
     def close(self, timeout_s: float = 2.0) -> None:
         """Say good-bye to the gateway (runs that are attached to this kernel end)."""
@@ -81,7 +81,7 @@ class GatewayConnection:
             session.close(timeout_s)
 
     def _connected(self, target: Target) -> GatewaySession:
-        if self._session is not None and self._session.target != target:
+        if self._session is not None and not self._session.serves(target):
             self.close()
         if self._session is None:
             self._session = GatewaySession(target, self._session_id)

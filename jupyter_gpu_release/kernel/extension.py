@@ -5,19 +5,21 @@ from __future__ import annotations
 import atexit
 import contextlib
 import os
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..cell_api.context import ExecutionContext, set_context
-from ..client.cluster_facts.facts import ClusterFacts
 from ..client.tracebacks import end_tracebacks_at_users_line, show_whole_tracebacks
-from .completion.completer import MagicCompleter
+from .completion.hooks import CompletionHooks
 from .interrupts import LateInterrupts
 from .magics.magics import GpuMagics, with_body
 from .output.figures import forget_figures, show_figures
 
+if TYPE_CHECKING:
+    from .completion.completer import MagicCompleter
+
 _loaded: dict[int, GpuMagics] = {}
 _late: dict[int, LateInterrupts] = {}
-_completers: dict[int, MagicCompleter] = {}
+_completion: dict[int, CompletionHooks] = {}
 
 
 def load(shell: Any) -> None:
@@ -31,7 +33,7 @@ def load(shell: Any) -> None:
     end_tracebacks_at_users_line(shell)
     show_figures(shell)
     _late[id(shell)] = LateInterrupts(shell)
-    _completers[id(shell)] = MagicCompleter(shell, ClusterFacts(magics.find_target), magics.runs_in_background)
+    _completion[id(shell)] = CompletionHooks(shell, lambda: _completer(shell, magics))
     set_context(context_of(magics))
 
 
@@ -49,10 +51,17 @@ def unload(shell: Any) -> None:
         shell.input_transformer_manager.cleanup_transforms.remove(with_body)
     forget_figures(shell)
     _late.pop(id(shell)).end()
-    _completers.pop(id(shell)).end()
+    _completion.pop(id(shell)).end()
     magics.close()
     show_whole_tracebacks()
     set_context(None)
+
+
+def _completer(shell: Any, magics: GpuMagics) -> MagicCompleter:
+    from ..client.cluster_facts.facts import ClusterFacts
+    from .completion.completer import MagicCompleter
+
+    return MagicCompleter(shell, ClusterFacts(magics.find_target), magics.runs_in_background)
 
 
 def context_of(magics: GpuMagics) -> ExecutionContext:

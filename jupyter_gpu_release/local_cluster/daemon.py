@@ -8,11 +8,13 @@ subreaper, so whatever the cluster leaves behind becomes its child. It reports t
 from __future__ import annotations
 
 import os
+import select
 import shutil
 import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from types import FrameType
@@ -26,17 +28,29 @@ from ..client.autostart import Failed, Progress, Ready, StartLine
 from ..client.home import Connection
 from ..errors import ClusterError, GpuReleaseError, from_code
 from ..host.process_control import become_subreaper
-from ..protocol.config import Deployed, GatewayConfig
+from ..protocol.config import Deployed, GatewayConfig, StartedRay
 from ..store.files import write_atomic
 from .launch_spec import LaunchSpec
 from .processes import reap_children, remove_folder, sweep
-from .ray_head import ray_command, ray_environment, read_ray_address, write_stand_in
+from .ray_head import (
+    begin_fork_server,
+    head_command,
+    head_environment,
+    ray_environment,
+    read_import,
+    reserve_port,
+    write_stand_in,
+)
 from .settings import gateway_config
 
 #: without these two there is no Ray; the others are restarted by Ray or not needed
 _VITAL = ("gcs_server", "raylet")
 _RAY_START_LIMIT_S = 90.0
 _DEPLOY_LIMIT_S = 120.0
+_END_LIMIT_S = 10.0
+#: between two looks at what is being loaded
+_LOOK_S = 0.2
+_GATEWAY_STEP = "starting the gateway and the node agent"
 
 
 class _Stopped(BaseException):
@@ -50,25 +64,36 @@ class ClusterDaemon:
         self._plan = plan
         self._report_fd = report_fd
         self._began = time.monotonic()
+        self._step = ""
         self._environment = ray_environment(plan, os.environ)
+        #: the first fork server, which ends with this process until the agent has it
+        self._early: subprocess.Popen[bytes] | None = None
+        #: keeps the port of Ray's agent for runtime environments, which takes it when it has time
+        self._reserved = reserve_port()
 
     def start(self) -> None:
         """Start everything and write the connection file; raises :class:`GpuReleaseError`."""
         kind = "simulated GPU" if self._plan.simulated else "GPU"
-        self._say(f"starting Ray with {self._plan.gpus} {kind}{'' if self._plan.gpus == 1 else 's'}")
+        count = f"{self._plan.gpus} {kind}{'' if self._plan.gpus == 1 else 's'}"
+        self._say(f"starting Ray with {count}; libraries are loaded meanwhile")
         write_stand_in(self._plan)
-        address = self._start_ray()
-        self._say("starting the gateway and the node agent")
-        deployed = self._deploy(address)
+        self._early = begin_fork_server(self._plan, self._environment, self._gateway(""))
+        command = head_command(self._plan, self._reserved.getsockname()[1])
+        environment = head_environment(self._plan, self._environment)
+        deployment = _Deployment(command, environment, Path(self._plan.runtime) / "deploy.log")
+        address = deployment.wait_for_ray()
+        self._say(_GATEWAY_STEP)
+        deployed = self._deploy(address, deployment)
         connection = self._connection(address, deployed)
         self._plan.paths.write_connection(connection)
         log(f"ready at {connection.url} after {self._elapsed():.1f} s")
         self._send(Ready(connection, started=True, gpus=self._plan.gpus, elapsed_s=self._elapsed()))
+        deployment.wait_for_end()  # Ray's processes are this one's children from then on
 
     def watch(self) -> str:
         """Reap children until Ray is gone; returns the reason in words."""
         vital = self._vital_children()
-        while vital:
+        while set(vital.values()) == set(_VITAL):
             pid, status = os.waitpid(-1, 0)
             if pid in vital:
                 return f"{vital[pid]} (pid {pid}) ended by itself, {_how(status)}"
@@ -89,32 +114,17 @@ class ClusterDaemon:
         """Tell the starter why there is no cluster."""
         self._send(Failed(type(error).code, error.message, error.hint))
 
-    def _start_ray(self) -> str:
-        try:
-            done = self._run(ray_command(self._plan), _RAY_START_LIMIT_S)
-        except subprocess.TimeoutExpired:
-            raise ClusterError(f"Ray did not start within {_RAY_START_LIMIT_S:.0f} s", hint=_MEND) from None
-        if done.returncode != 0:
-            log(done.stdout + done.stderr)
-            said = (done.stderr or done.stdout).strip().splitlines()[-1:] or ["it said nothing"]
-            raise ClusterError(f"Ray did not start (exit status {done.returncode}): {said[0]}", hint=_MEND)
-        return read_ray_address(self._plan)
-
-    def _deploy(self, address: str) -> Deployed:
+    def _deploy(self, address: str, deployment: _Deployment) -> Deployed:
         config = self._plan.paths.gateway_config
         write_atomic(config, [msgspec.json.encode(self._gateway(address))], durable=False)
-        command = [sys.executable, "-m", "jupyter_gpu_release.gateway.deploy", str(config)]
-        try:
-            done = self._run(command, _DEPLOY_LIMIT_S)
-        except subprocess.TimeoutExpired:
-            raise ClusterError(f"the gateway did not answer within {_DEPLOY_LIMIT_S:.0f} s", hint=_MEND) from None
-        log(done.stderr)
-        return read_deployed(done.stdout, done.stderr, done.returncode)
+        return deployment.carry_out(config, self._say_what_loads)
 
-    def _run(self, command: list[str], limit_s: float) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            command, env=self._environment, capture_output=True, text=True, timeout=limit_s, stdin=subprocess.DEVNULL
-        )
+    def _say_what_loads(self) -> None:
+        """The node takes cells once its libraries are there: the step names the one that is being loaded."""
+        name = read_import(self._plan)
+        step = f"{_GATEWAY_STEP}, loading {name}" if name else ""
+        if step and step != self._step:
+            self._say(step)
 
     def _gateway(self, address: str) -> GatewayConfig:
         plan = self._plan
@@ -170,6 +180,7 @@ class ClusterDaemon:
             part.rename(target)
 
     def _say(self, text: str) -> None:
+        self._step = text
         log(text)
         self._send(Progress(text, self._elapsed()))
 
@@ -180,6 +191,61 @@ class ClusterDaemon:
 
     def _elapsed(self) -> float:
         return time.monotonic() - self._began
+
+
+class _Deployment:
+    """The process that starts Ray and the gateway on it; ends as the daemon's."""
+
+    def __init__(self, command: list[str], environment: dict[str, str], errors: Path) -> None:
+        self._errors = errors
+        with errors.open("wb") as file:
+            self._process = subprocess.Popen(
+                command, env=environment, text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=file
+            )
+
+    def wait_for_ray(self) -> str:
+        """Return Ray's address once it runs; raises :class:`ClusterError`."""
+        said = self._read_line(_RAY_START_LIMIT_S, f"Ray did not start within {_RAY_START_LIMIT_S:.0f} s")
+        if said:
+            return msgspec.json.decode(said, type=StartedRay).ray_address
+        status, found = self._process.wait(), self._found()
+        why = found.strip().splitlines()[-1:] or ["it said nothing"]
+        raise ClusterError(f"Ray did not start (exit status {status}): {why[0]}", hint=_MEND)
+
+    def carry_out(self, config: Path, while_waiting: Callable[[], None]) -> Deployed:
+        """Let it go on, and return its word; how long it takes to end is not waited for."""
+        assert self._process.stdin is not None
+        with suppress(BrokenPipeError), self._process.stdin as file:
+            file.write(f"{config}\n")
+        late = f"the gateway did not answer within {_DEPLOY_LIMIT_S:.0f} s"
+        said = self._read_line(_DEPLOY_LIMIT_S, late, while_waiting)
+        return read_deployed(said, self._found(), 0 if said else self._process.wait())
+
+    def wait_for_end(self) -> None:
+        """Have it ended; it has nothing left to do."""
+        assert self._process.stdout is not None
+        self._process.stdout.close()
+        try:
+            self._process.wait(_END_LIMIT_S)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+
+    def _found(self) -> str:
+        """Errors that it wrote, which are logged."""
+        found = self._errors.read_text(errors="replace")
+        log(found)
+        return found
+
+    def _read_line(self, limit_s: float, late: str, while_waiting: Callable[[], None] = lambda: None) -> str:
+        """Its next line; empty when it ends without."""
+        assert self._process.stdout is not None
+        deadline = time.monotonic() + limit_s
+        while not select.select([self._process.stdout], [], [], _LOOK_S)[0]:
+            while_waiting()
+            if time.monotonic() > deadline:
+                raise ClusterError(late, hint=_MEND)
+        return self._process.stdout.readline()
 
 
 _MEND = "see log/cluster-daemon.log below JUPYTER_GPU_HOME, and run `jupyter gpu doctor`"

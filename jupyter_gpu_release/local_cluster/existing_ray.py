@@ -16,8 +16,17 @@ import psutil
 
 from .._version import __version__
 from ..client.autostart import Ready
+from ..client.discovery import target_of
 from ..client.home import Connection, HomePaths
-from ..errors import AuthenticationError, ClusterError, ConflictError, GpuReleaseError, OptionError
+from ..client.rest import GatewayClient
+from ..errors import (
+    AuthenticationError,
+    ClusterError,
+    ConflictError,
+    GatewayUnavailableError,
+    GpuReleaseError,
+    OptionError,
+)
 from ..protocol.config import Deployed, GatewayConfig
 from ..store.files import write_atomic
 from .daemon import read_deployed
@@ -26,7 +35,7 @@ from .listening import Listening
 from .preflight import begin_store
 from .ray_head import LOOPBACK_ONLY
 from .settings import gateway_config
-from .start import Say, StartOptions, ensure_token, running_connection, start_lock, stop_embedded
+from .start import Say, StartOptions, ensure_token, running_connection, settings_of, start_lock, stop_embedded
 
 _LIMIT_S = 180.0
 _CLEAN_UP_S = 60.0
@@ -54,7 +63,11 @@ def attach(address: str, *, home: HomePaths, asked: StartOptions, progress: Say)
         if running is not None:
             if not running.embedded and running.ray_address == address:
                 asked.refuse_another(running)
-                return Ready(running, started=False)
+                if _answers(running):
+                    return Ready(running, started=False)
+                found = _put_back(home, running, progress)
+                elapsed_s = round(time.monotonic() - began, 3)
+                return Ready(running, started=found.created, gpus=found.gpus_total, elapsed_s=elapsed_s)
             raise ConflictError(_in_the_way(running), hint="run `jupyter gpu stop` first")
         stop_embedded(home)
         folder = Path(asked.store or os.environ.get("JUPYTER_GPU_STORE") or home.store).expanduser().absolute()
@@ -81,13 +94,13 @@ def detach(home: HomePaths, connection: Connection, progress: Say) -> None:
         cluster=connection.cluster,
         embedded=False,
     )
-    _ask_ray(home, config, "undeploy")
+    ask_ray(home, config, "undeploy")
     home.remove_connection()
 
 
 def _deploy(home: HomePaths, config: GatewayConfig, progress: Say) -> Deployed:
     try:
-        return _ask_ray(home, config, "deploy")
+        return ask_ray(home, config, "deploy")
     except GpuReleaseError as error:
         if error.message.startswith("cannot connect"):
             raise ClusterError(
@@ -99,8 +112,32 @@ def _deploy(home: HomePaths, config: GatewayConfig, progress: Say) -> Deployed:
         # what was made before it failed is taken away
         progress("it failed: taking away what is there already")
         with suppress(GpuReleaseError):
-            _ask_ray(home, config, "undeploy", _CLEAN_UP_S)
+            ask_ray(home, config, "undeploy", _CLEAN_UP_S)
         raise
+
+
+def _answers(attached: Connection) -> bool:
+    """Tell if its gateway is there, whatever it says."""
+    try:
+        with GatewayClient.for_target(target_of(attached)) as gateway:
+            gateway.health()
+    except GatewayUnavailableError:
+        return False
+    except GpuReleaseError:
+        pass
+    return True
+
+
+def _put_back(home: HomePaths, attached: Connection, progress: Say) -> Deployed:
+    """Put the gateway back as it was where its Ray was started anew, or find it where Ray has restarted it.
+
+    Its ledger goes on: what waited in the queue waits, what ran is lost.
+    """
+    _check_reachable(attached.ray_address)
+    progress(
+        f"the gateway {attached.url} does not answer: looking for it on Ray, and putting it there anew if it is gone"
+    )
+    return ask_ray(home, settings_of(attached), "deploy")
 
 
 def _in_the_way(running: Connection) -> str:
@@ -159,7 +196,7 @@ def _check_reachable(address: str) -> None:
         ) from error
 
 
-def _ray_environment(address: str) -> dict[str, str]:
+def environment_for_ray(address: str) -> dict[str, str]:
     """Ray takes a loopback address for one of the machine's others, unless told that the cluster is on loopback."""
     host, _, port = address.rpartition(":")
     if host not in _LOOPBACK:
@@ -177,14 +214,20 @@ def _own_addresses() -> set[str]:
     return {address.address for addresses in psutil.net_if_addrs().values() for address in addresses}
 
 
-def _ask_ray(home: HomePaths, config: GatewayConfig, action: str, limit_s: float = _LIMIT_S) -> Deployed:
-    """Run ``gateway.deploy`` or ``gateway.undeploy``: drivers that live for this one thing."""
+def ask_ray(
+    home: HomePaths,
+    config: GatewayConfig,
+    action: str,
+    limit_s: float = _LIMIT_S,
+    environment: dict[str, str] | None = None,
+) -> Deployed:
+    """Run ``gateway.deploy``, ``upgrade`` or ``undeploy``: drivers that live for this one thing."""
     write_atomic(home.gateway_config, [msgspec.json.encode(config)], durable=False)
     command = [sys.executable, "-m", f"jupyter_gpu_release.gateway.{action}", str(home.gateway_config)]
     try:
         done = subprocess.run(
             command,
-            env=_ray_environment(config.ray_address),
+            env=environment or environment_for_ray(config.ray_address),
             capture_output=True,
             text=True,
             timeout=limit_s,

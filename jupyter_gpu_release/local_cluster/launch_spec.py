@@ -36,6 +36,8 @@ class LaunchSpec(msgspec.Struct, frozen=True, omit_defaults=True):
     proxy_url: str = ""
     #: what ``store.json`` in the store says
     store_id: str = ""
+    #: id of its node, which Ray is told
+    node: str = ""
     #: the daemon's process, written by itself
     daemon_pid: int = 0
 

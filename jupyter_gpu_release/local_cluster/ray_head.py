@@ -2,29 +2,39 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import socket
 import sys
 from collections.abc import Mapping
 from pathlib import Path
+from subprocess import DEVNULL, Popen
 
-from ..host.environment import for_cluster
-from ..host.process_control import CLUSTER_MARKER
+import msgspec
+
+from ..host.environment import for_cells, for_cluster
+from ..host.process_control import CLUSTER_MARKER, NODE_MARKER
+from ..protocol.config import GatewayConfig, RayHead, StoreMode
+from ..protocol.node import ForkServerConfig, early_server_path
 from .launch_spec import LaunchSpec
 
 #: We move no data through Ray's object store; this is near the least that it accepts.
 _OBJECT_STORE_BYTES = 100 << 20
 
+_ADDRESS = "127.0.0.1"
+
 #: Ray replaces a loopback address by another one of the machine and then listens on all of them; with this (meant for
 #: machines with a firewall's pop-ups) it keeps 127.0.0.1, and GCS and raylet listen there only.
 LOOPBACK_ONLY = {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0"}
 
-#: A module named like jsonschema's optional IRI checker. In an environment with JupyterLab, jsonschema imports
-#: that one in every process that imports ray, and it compiles grammars for 2 s each time: measured, a cluster's
-#: start takes 8.7 s with it and 3.4 s without. This one says "not installed", which jsonschema allows, and
-#: takes itself off the path in Ray's workers, so that cells and what they start never see it.
-_STAND_IN = '''"""Keeps `import ray` from compiling IRI grammars for two seconds."""
+#: Modules named like some that jsonschema asks for and does without. In an environment with JupyterLab, jsonschema
+#: imports them in every process that imports ray: the checker of IRIs compiles grammars for 2 s each time (measured, a
+#: cluster's start takes 8.7 s with it and 3.4 s without), the others take 0.05 s. These say "not installed".
+_LEFT_OUT = ("rfc3986_validator", "rfc3987_syntax")
+_ABSENT = 'raise ImportError("left out by jupyter_gpu_release to start Ray sooner")\n'
+
+#: The last of them also takes the folder off the path in Ray's workers, so that cells and what they start never see it.
+_LAST_LEFT_OUT = "isoduration"
+_LEAVE_PATH = '''"""Keeps `import ray` from compiling grammars that nothing asks for."""
 import os, sys
 folder = os.path.dirname(__file__)
 if os.path.basename(sys.argv[0]) == "default_worker.py":
@@ -33,42 +43,24 @@ if os.path.basename(sys.argv[0]) == "default_worker.py":
     os.environ.pop("PYTHONPATH", None)
     if rest:
         os.environ["PYTHONPATH"] = os.pathsep.join(rest)
-raise ImportError("left out by jupyter_gpu_release to start Ray sooner")
 '''
 
 
-def ray_command(plan: LaunchSpec) -> list[str]:
-    """``ray start --head`` as one command (it returns when Ray runs; the daemon inherits its processes)."""
-    return [
-        sys.executable,
-        "-m",
-        "ray.scripts.scripts",
-        "start",
-        "--head",
-        "--port=0",
-        "--node-ip-address=127.0.0.1",
-        f"--temp-dir={plan.ray_folder}",
-        f"--num-gpus={plan.gpus}",
-        f"--num-cpus={plan.cpus}",
-        f"--object-store-memory={_OBJECT_STORE_BYTES}",
-        "--include-dashboard=false",
-        "--dashboard-port=0",
-        *_client_server_options(),
-        "--include-log-monitor=false",
-        "--no-monitor",  # the autoscaler's monitor: 100 MB and nothing to scale
-        "--disable-usage-stats",
-        "--log-style=record",
-        "--log-color=false",
-    ]
+def head_command(plan: LaunchSpec, runtime_env_port: int) -> list[str]:
+    """Command of the process that starts Ray and deploys the gateway; the daemon inherits what it has started."""
+    spec = RayHead(
+        folder=plan.ray_folder, address=_ADDRESS, gpus=plan.gpus, cpus=plan.cpus,
+        object_store_bytes=_OBJECT_STORE_BYTES, runtime_env_port=runtime_env_port,
+    )  # fmt: skip
+    return [sys.executable, "-m", "jupyter_gpu_release.gateway.head_node", msgspec.json.encode(spec).decode()]
 
 
-def _client_server_options() -> list[str]:
-    """Options for Ray's client server. With gRPC installed, it starts on a fixed port that another cluster may have."""
-    if importlib.util.find_spec("grpc") is None:
-        return []
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return [f"--ray-client-server-port={probe.getsockname()[1]}"]
+def reserve_port() -> socket.socket:
+    """Reserve a port that nobody else gets while the socket is open; one who is told of it can listen there."""
+    reserved = socket.socket()
+    reserved.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as Ray's agent does: both may have it then
+    reserved.bind((_ADDRESS, 0))
+    return reserved
 
 
 def ray_environment(plan: LaunchSpec, environment: Mapping[str, str]) -> dict[str, str]:
@@ -96,15 +88,45 @@ def ray_environment(plan: LaunchSpec, environment: Mapping[str, str]) -> dict[st
         "RAY_memory_monitor_refresh_ms": "0",
         "RAY_task_events_report_interval_ms": "0",
         "RAY_enable_metrics_collection": "0",
+        "RAY_USAGE_STATS_ENABLED": "0",
     }
 
 
+def head_environment(plan: LaunchSpec, environment: Mapping[str, str]) -> dict[str, str]:
+    """The environment of the process that starts Ray: also the id of its node, which is known before."""
+    return {**environment, "RAY_OVERRIDE_NODE_ID_FOR_TESTING": plan.node}
+
+
+def begin_fork_server(plan: LaunchSpec, environment: Mapping[str, str], config: GatewayConfig) -> Popen[bytes]:
+    """Start the first fork server beside Ray: its imports take as long as Ray's start. The agent takes it over.
+
+    ``environment``: that of Ray's processes. The agent takes no other than one as it would start itself.
+    """
+    markers = {CLUSTER_MARKER: plan.cluster, NODE_MARKER: plan.node}
+    own = for_cells(environment, markers, config.hash_seed)
+    search = [entry for entry in own.pop("PYTHONPATH", "").split(os.pathsep) if entry != str(plan.stand_in_folder)]
+    if any(search):
+        own["PYTHONPATH"] = os.pathsep.join(search)
+    path = early_server_path(plan.runtime, plan.node)
+    as_owners = config.store_mode == StoreMode.OWNER
+    told = msgspec.json.encode(ForkServerConfig(os.getpid(), config.preload, early=path, as_owners=as_owners)).decode()
+    command = [sys.executable, "-m", "jupyter_gpu_release.node.fork_server", told]
+    with open(f"{path}.log", "wb", opener=lambda name, flags: os.open(name, flags, 0o600)) as log:
+        return Popen(command, stdin=DEVNULL, stdout=log, stderr=log, env=own, cwd="/", start_new_session=True)
+
+
+def read_import(plan: LaunchSpec) -> str:
+    """The package that the first fork server is importing just now; empty when it is done, or has not begun."""
+    try:
+        news = msgspec.json.decode(Path(f"{early_server_path(plan.runtime, plan.node)}.news").read_bytes(), type=dict)
+    except (OSError, msgspec.MsgspecError):  # not there yet, or half written
+        return ""
+    return str(news.get("importing", "")).partition(".")[0]
+
+
 def write_stand_in(plan: LaunchSpec) -> None:
-    """Put the stand-in module where :func:`ray_environment` points ``PYTHONPATH``."""
+    """Put the stand-in modules where :func:`ray_environment` points ``PYTHONPATH``."""
     plan.stand_in_folder.mkdir(mode=0o700)
-    (plan.stand_in_folder / "rfc3987_syntax.py").write_text(_STAND_IN, encoding="utf-8")
-
-
-def read_ray_address(plan: LaunchSpec) -> str:
-    """``host:port`` of the GCS, from the file that ``ray start`` leaves in its temp folder."""
-    return (Path(plan.ray_folder) / "ray_current_cluster").read_text(encoding="utf-8").strip()
+    for name in _LEFT_OUT:
+        (plan.stand_in_folder / f"{name}.py").write_text(_ABSENT, encoding="utf-8")
+    (plan.stand_in_folder / f"{_LAST_LEFT_OUT}.py").write_text(_LEAVE_PATH + _ABSENT, encoding="utf-8")

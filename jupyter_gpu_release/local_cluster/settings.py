@@ -11,8 +11,10 @@ from typing import Any, TypedDict
 from ..client.home import HomePaths
 from ..errors import OptionError
 from ..protocol import config
-from ..protocol.config import GatewayConfig, RetentionPolicy
+from ..protocol.config import GatewayConfig, RetentionPolicy, StoreMode
 from ..units import parse_bytes, parse_seconds
+from .notify_file import notify_rules
+from .store_modes import store_settings
 
 _OLDER_THAN, _KEEP, _QUOTA = "JUPYTER_GPU_GC_OLDER_THAN", "JUPYTER_GPU_GC_KEEP", "JUPYTER_GPU_GC_QUOTA"
 _EVERY = "JUPYTER_GPU_GC_EVERY"
@@ -44,6 +46,9 @@ def gateway_config(
     ``spool``: where results wait for their store if the environment names no folder; ``hosts``: further names of the
     gateway. Raises :class:`OptionError` for what the environment has wrong.
     """
+    users = store_settings(os.environ)
+    if users["store_mode"] is StoreMode.OWNER:
+        spool = None  # nobody but root enters this home
     return GatewayConfig(
         home=str(home.root),
         token_file=str(home.token),
@@ -54,9 +59,11 @@ def gateway_config(
         max_keep_s=max_keep_from_environment(),
         retention=retention_from_environment(),
         gc_interval_s=collection_interval_from_environment(),
+        notify=notify_rules(home, os.environ),
         allowed_hosts=[*hosts, *hosts_from_environment()],
         user_requests_per_s=user_rate_from_environment(),
         **persist_from_environment(spool),
+        **users,
         **own,
     )
 

@@ -71,7 +71,7 @@ class StartOptions:
         if self.store is not None and Path(self.store).absolute() != Path(running.store):
             yield f"the store {running.store}"
         if not running.embedded:
-            yield from self._other_place(running, _settings_of(running))
+            yield from self._other_place(running, settings_of(running))
             return
         plan = next((plan for plan in read_plans() if plan.runtime == running.runtime), None)
         if plan is None:
@@ -94,7 +94,7 @@ class StartOptions:
             yield f"the proxy {served.proxy_url}" if served.proxy_url else "a gateway without --proxy-url"
 
 
-def _settings_of(attached: Connection) -> GatewayConfig:
+def settings_of(attached: Connection) -> GatewayConfig:
     """Read what the gateway was started with, from the file beside its token."""
     home = HomePaths(Path(attached.token_file).parent)
     try:
@@ -207,6 +207,7 @@ def _plan(home: HomePaths, asked: StartOptions, progress: Say) -> LaunchSpec:
     write_secret(home.ray_token, secrets.token_urlsafe(32))
     return LaunchSpec(
         cluster=secrets.token_hex(8),
+        node=secrets.token_hex(28),
         home=str(home.root),
         runtime=str(make_runtime_folder()),
         store=str(folder),

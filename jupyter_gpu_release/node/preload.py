@@ -72,16 +72,21 @@ def _use_sklearn() -> None:
 _CANARIES: dict[str, Callable[[], None]] = {"numpy": _use_numpy, "torch": _use_torch, "sklearn": _use_sklearn}
 
 
-def fork_unsafe_libraries() -> list[str]:
-    """Top-level names of loaded libraries that do not work in a forked child (usually none)."""
+def fork_unsafe_libraries(meanwhile: Callable[[], object] = lambda: None) -> list[str]:
+    """Top-level names of loaded libraries that do not work in a forked child (usually none).
+
+    ``meanwhile`` is done while the first child tries them.
+    """
     loaded = [name for name in _CANARIES if name in sys.modules]
-    if _survives(loaded):
+    child = _use_in_child(loaded)
+    meanwhile()
+    if _ends_well(child):
         return []
-    return [name for name in loaded if not _survives([name])]
+    return [name for name in loaded if not _ends_well(_use_in_child([name]))]
 
 
-def _survives(names: list[str]) -> bool:
-    """Fork, use each library in the child; whether that ended well within ``CANARY_S``."""
+def _use_in_child(names: list[str]) -> int:
+    """Fork, and use each library in the child; returns its id."""
     pid = os.fork()
     if pid == 0:
         try:
@@ -90,14 +95,19 @@ def _survives(names: list[str]) -> bool:
             os._exit(0)
         finally:
             os._exit(1)
+    return pid
+
+
+def _ends_well(child: int) -> bool:
+    """Tell if it ends without error within ``CANARY_S``."""
     deadline = time.monotonic() + CANARY_S
     while time.monotonic() < deadline:
-        done, status = os.waitpid(pid, os.WNOHANG)
+        done, status = os.waitpid(child, os.WNOHANG)
         if done:
             return status == 0
         time.sleep(0.005)
-    os.kill(pid, signal.SIGKILL)
-    os.waitpid(pid, 0)
+    os.kill(child, signal.SIGKILL)
+    os.waitpid(child, 0)
     return False
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import re
 import shlex
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from ..errors import OptionError
@@ -37,8 +37,11 @@ OPTIONS: dict[str, Option] = {
     option.name: option
     for option in (
         Option("gpus", "N|TYPE:N", "GPUs for the cell, in total; `h100:2` names the type too; 0 = a CPU stage (1)"),
+        Option("min-gpus", "N", "begin with N GPUs, and accordingly fewer ranks, where no more are free (all of them)",
+               values=("1", "2", "4")),
         Option("ranks", "R", "processes that run the cell together; the GPUs are divided among them (1)"),
-        Option("nodes", "K", "spread ranks and GPUs evenly over K nodes (1)"),
+        Option("nodes", "K|any", "spread ranks and GPUs evenly over K nodes, or over whatever nodes have room, such as"
+               " 3 + 5 (1; any where no one node is large enough)"),
         Option("ps", "P", "parameter servers beside the ranks, without a GPU; `P,evaluator`: an evaluator, too (0)",
                values=("1", "2", "1,evaluator")),
         Option("gpu-type", "TYPE", "type of GPU that the node must have, such as h100"),
@@ -61,6 +64,9 @@ OPTIONS: dict[str, Option] = {
                values=("0", "1m", "10m", "1h")),
         Option("on-disconnect", "continue|cancel", "when contact with this living kernel is lost (continue)",
                values=("continue", "cancel")),
+        Option("restartable", "", "may be asked to step aside for others: it is saved, and goes on later"),
+        Option("retries", "N", "run again so many times when the infrastructure failed, not the code (0)",
+               values=("1", "2", "3")),
         Option("env", "KEY=VALUE", "environment variable for the cell; may be repeated", many=True),
         Option("export", "KEYS", "environment variables of this kernel to take along", many=True),
         Option("workdir", "PATH", "working directory of the cell (the notebook's folder where the node sees it)"),
@@ -142,8 +148,21 @@ def find_option(name: str) -> Option:
 
 def suggest(name: str) -> str:
     """``did you mean --gpus?`` for a misspelt option, or where to read about them all."""
-    close = difflib.get_close_matches(name.lower().replace("_", "-"), list(OPTIONS), n=1, cutoff=0.5)
-    return f"did you mean --{close[0]}?" if close else "the options are listed by %gpu_train?"
+    close = nearest(name, OPTIONS, cutoff=0.5)
+    return f"did you mean --{close}?" if close else "the options are listed by %gpu_train?"
+
+
+def nearest(name: str, known: Collection[str], cutoff: float = 0.6) -> str:
+    """The one of ``known`` names that is (nearly) called like that; empty: none is.
+
+    ``num_gpus``, as Ray has it, is ``gpus``, though ``min_gpus`` has more letters of it.
+    """
+    name = name.lower().replace("_", "-")
+    by_spelling = {word.replace("_", "-"): word for word in known}
+    last = name.rpartition("-")[2]
+    if name not in by_spelling and last in by_spelling:
+        return by_spelling[last]
+    return next((by_spelling[word] for word in difflib.get_close_matches(name, by_spelling, n=1, cutoff=cutoff)), "")
 
 
 def add_value(written: Written, option: Option, value: str) -> None:
@@ -161,8 +180,8 @@ def refuse_rest(rest: str) -> OptionError:
     if word.isdigit():
         return OptionError(f"{word}: not an option", hint=f"did you mean --gpus {word}?")
     name, _, value = word.lstrip("-").partition("=")
-    close = difflib.get_close_matches(name.lower().replace("_", "-"), list(OPTIONS), n=1, cutoff=0.6)
-    hint = f"did you mean --{close[0]} {value}".rstrip() + "?" if close else "options begin with two dashes: --gpus 2"
+    close = nearest(name, OPTIONS)
+    hint = f"did you mean --{close} {value}".rstrip() + "?" if close else "options begin with two dashes: --gpus 2"
     return OptionError(f"{word}: not an option", hint=hint)
 
 

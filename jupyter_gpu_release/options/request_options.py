@@ -18,9 +18,11 @@ def written_options(request: RunRequest) -> Options:
     found |= {name: format_seconds(value) for name, value in times.items() if value is not None}
     words = {"keep": "auto" if request.keep_auto else "", "name": request.name}
     words |= {"queue": _unless(request.queue, "default"), "priority": _unless(request.priority, "normal")}
+    words["retries"] = str(request.retries) if request.retries else ""
     words["on-disconnect"] = _unless(request.on_disconnect, "continue")
     found |= {name: value for name, value in words.items() if value}
     flags = {"cache": bool(request.cache_key), "detach": request.detach, "fresh": request.fresh, "pin": request.pin}
+    flags["restartable"] = request.restartable
     return found | {name: "" for name, is_set in flags.items() if is_set}
 
 
@@ -28,6 +30,9 @@ def _asked(ask: ResourceAsk, *, is_gang: bool) -> Options:
     found = {"gpus": str(ask.gpus)}
     numbers = {"ranks": ask.ranks if is_gang else 1, "nodes": ask.nodes}
     found |= {name: str(value) for name, value in numbers.items() if value > 1}
+    found |= {"nodes": "any"} if ask.any_nodes and not ask.may_spread else {}
+    if ask.min_gpus is not None:
+        found["min-gpus"] = str(ask.min_gpus)
     if ask.ps or ask.evaluator:
         found["ps"] = f"{ask.ps},evaluator" if ask.evaluator else str(ask.ps)
     if ask.gpu_type:

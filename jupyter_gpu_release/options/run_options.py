@@ -14,18 +14,24 @@ if TYPE_CHECKING:
     from ..protocol.runs import ResourceAsk
 
 _EVALUATOR = "evaluator"
+#: of ``--nodes``
+ANY_NODES = "any"
 
 
 @dataclass(frozen=True)
 class GangShape:
-    """Processes of a run: ranks share the GPUs evenly and are spread evenly over the nodes.
+    """Processes of a run: ranks share the GPUs evenly and are spread over the nodes.
 
     Attributes
     ----------
     ranks : int
         At least 1, a divisor of the GPUs.
     nodes : int
-        At least 1, a divisor of ``ranks``.
+        At least 1, a divisor of ``ranks``: as many on each.
+    any_nodes : bool
+        As many on each node as it has room for; ``nodes`` is 1 then.
+    may_spread : bool
+        The same where no one node is large enough.
     ps : int
         Parameter servers, without a GPU.
     evaluator : bool
@@ -34,6 +40,8 @@ class GangShape:
 
     ranks: int = 1
     nodes: int = 1
+    any_nodes: bool = False
+    may_spread: bool = False
     ps: int = 0
     evaluator: bool = False
 
@@ -51,8 +59,16 @@ def gang_shape(gpus: int, ranks: str | None, nodes: str | None, ps: str | None) 
     OptionError
         Something cannot be divided, or there are parameter servers and no ranks.
     """
-    shape = GangShape(_count("ranks", ranks or "1"), _count("nodes", nodes or "1"), *_servers(ps))
+    count, (servers, evaluator) = _count("ranks", ranks or "1"), _servers(ps)
+    spread = (nodes or "").lower() == ANY_NODES
+    shape = GangShape(
+        count, 1 if spread else _count("nodes", nodes or "1"), spread and count > 1, nodes is None and count > 1,
+        servers, evaluator,
+    )  # fmt: skip
     _check_ranks(gpus, shape.ranks)
+    if spread and count == 1:
+        hint = f"write --ranks {max(gpus, 2)} --nodes any, or leave --nodes out"
+        raise OptionError("--nodes any without --ranks: one process runs on one node", hint=hint)
     if shape.nodes > 1:
         _check_nodes(gpus, shape)
     if (shape.ps or shape.evaluator) and ranks is None:
@@ -66,7 +82,8 @@ def gang_shape(gpus: int, ranks: str | None, nodes: str | None, ps: str | None) 
 def _count(name: str, text: str) -> int:
     if not re.fullmatch(r"[0-9]{1,6}", text) or int(text) < 1:
         what = "processes" if name == "ranks" else "nodes"
-        raise OptionError(f"--{name} {text}: not a number of {what}", hint=f"write --{name} 2")
+        either = ", or --nodes any" if name == "nodes" else ""
+        raise OptionError(f"--{name} {text}: not a number of {what}", hint=f"write --{name} 2{either}")
     return int(text)
 
 
@@ -100,11 +117,12 @@ def _check_nodes(gpus: int, shape: GangShape) -> None:
     if ranks % nodes:
         raise OptionError(
             f"--ranks {ranks} cannot be spread evenly over --nodes {nodes}",
-            hint=f"ask for --ranks {nodes * max(1, round(ranks / nodes))} or other nodes",
+            hint=f"ask for --ranks {nodes * max(1, round(ranks / nodes))}, or --nodes any",
         )
 
 
 _LEAST_BYTES = 64 << 20
+_MOST_RETRIES = 100
 _KEY = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 #: set by the cluster itself in every cell
 _OWN_VARIABLES = frozenset({"CUDA_VISIBLE_DEVICES", "GPU_RUN_DIR", "JUPYTER_GPU_RUN", "JUPYTER_GPU_CLUSTER"})
@@ -142,6 +160,10 @@ class RunOptions:
         ``--wait`` in seconds, 0 or more: limit on queueing; 0: only if free now (None: without limit).
     on_disconnect : str, default 'continue'
         ``--on-disconnect``: ``continue`` or ``cancel`` when contact with this kernel is lost.
+    retries : int, default 0
+        ``--retries``: it runs again so often when the infrastructure failed, not the code.
+    restartable : bool, default False
+        ``--restartable``: it may be asked to step aside, and goes on later.
     env : dict of str to str, default {}
         ``--env``: environment variables of the cell.
     export : tuple of str, default ()
@@ -181,6 +203,8 @@ class RunOptions:
     timeout_s: float | None = None
     wait_s: float | None = None
     on_disconnect: str = "continue"
+    retries: int = 0
+    restartable: bool = False
     env: dict[str, str] = field(default_factory=dict)
     export: tuple[str, ...] = ()
     workdir: str | None = None
@@ -222,6 +246,11 @@ def build_options(written: Written) -> RunOptions:
             "--rank-timeout is for several ranks: it ends a gang in which one stays behind",
             hint="write --timeout for a limit of the cell, or --ranks for a gang",
         )
+    if "restartable" in written and (ask.ps or ask.evaluator):
+        raise OptionError(
+            f"--restartable with {'--ps' if ask.ps else '--evaluator'}: what serves the ranks cannot be saved",
+            hint="leave --restartable out; --retries 2 runs it again when a node dies",
+        )
     keep_s, keep_auto = _keep(written)
     return RunOptions(
         ask=ask,
@@ -237,6 +266,8 @@ def build_options(written: Written) -> RunOptions:
         timeout_s=_seconds(written, "timeout", may_be_zero=False),
         wait_s=_seconds(written, "wait", may_be_zero=True),
         on_disconnect=_one_of(written, "on-disconnect"),
+        retries=_retries(written),
+        restartable="restartable" in written,
         env=_env(written),
         export=_keys(written, "export"),
         workdir=_text(written, "workdir"),
@@ -275,10 +306,13 @@ def _ask(written: Written) -> ResourceAsk:
         option = "min-gpu-memory" if least else "gpu-type"
         raise OptionError(f"--gpus 0 with --{option}: a CPU stage has no GPU", hint=f"leave --{option} out")
     shape = gang_shape(gpus, _text(written, "ranks"), _text(written, "nodes"), _text(written, "ps"))
+    min_gpus = _min_gpus(gpus, shape, _text(written, "min-gpus"), has_nodes="nodes" in written)
     return ResourceAsk(
         gpus=gpus,
         ranks=shape.ranks,
         nodes=shape.nodes,
+        any_nodes=shape.any_nodes or min_gpus is not None,
+        may_spread=shape.may_spread,
         ps=shape.ps,
         evaluator=shape.evaluator,
         cpus=_cpus(written),
@@ -286,7 +320,26 @@ def _ask(written: Written) -> ResourceAsk:
         gpu_type=gpu_type,
         min_gpu_memory_bytes=least,
         labels=dict(_pair(text, "label") for text in written.get("label", ())),
+        min_gpus=min_gpus,
     )
+
+
+def _min_gpus(gpus: int, shape: GangShape, text: str | None, *, has_nodes: bool) -> int | None:
+    if text is None:
+        return None
+    if not re.fullmatch(r"[0-9]{1,6}", text) or not 1 <= int(text) <= max(1, gpus):
+        raise OptionError(f"--min-gpus {text}: not a number of GPUs from 1 to {gpus}", hint="write --min-gpus 1")
+    if shape.ranks == 1:
+        hint = f"write --ranks {max(gpus, 2)}, or leave --min-gpus out"
+        raise OptionError("--min-gpus without --ranks: it is the number of ranks that may be smaller", hint=hint)
+    each = gpus // shape.ranks
+    if int(text) % each:
+        hint = f"write --min-gpus {-(-int(text) // each) * each}"
+        raise OptionError(f"--min-gpus {text}: each rank has {each} GPUs", hint=hint)
+    if has_nodes and not shape.any_nodes:
+        hint = "write --nodes any, or leave --nodes out"
+        raise OptionError("--min-gpus with a number of nodes: the ranks are wherever there is room", hint=hint)
+    return int(text)
 
 
 def _gpus(text: str) -> tuple[int, str | None]:
@@ -351,6 +404,15 @@ def _keep(written: Written) -> tuple[float, bool]:
     except OptionError as error:
         hint = "write --keep 30s, --keep 10m, --keep auto, or --keep 0 for not at all"
         raise OptionError(error.message, hint=hint) from None
+
+
+def _retries(written: Written) -> int:
+    text = _text(written, "retries") or "0"
+    if not re.fullmatch(r"[0-9]{1,3}", text) or int(text) > _MOST_RETRIES:
+        raise OptionError(
+            f"--retries {text}: not a number of tries", hint=f"write --retries 2 (at most {_MOST_RETRIES})"
+        )
+    return int(text)
 
 
 def _priority(written: Written) -> str:

@@ -6,12 +6,13 @@ import html
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from typing import Any
 
 from ..protocol.runs import FileInfo, KeptLease, Outcome, RunView, ValueInfo
 from ..units import format_bytes, format_seconds
 from .verdict import judge
-from .wording import describe_wait, kept_words, run_word
+from .wording import addressed, clocks_in, describe_pauses, describe_wait, kept_words, run_word
 
 _BOLD_RED, _PLAIN = "\x1b[1;31m", "\x1b[0m"
 _CODE = re.compile(r"`([^`\n]+)`")
@@ -33,9 +34,12 @@ _HEADS = {
     "lost": ("✗", "lost"),
 }
 _TAKES_NAMES_ALONG = ("died", "memory", "lost")
+_GONE = "its names are gone"
 _BEFORE_GRANT = {"interrupted": "cancelled while queued", "timeout": "failed: gave up waiting"}
 #: what a cancelled run's reason begins with when somebody said so
 _BY = "cancelled by "
+#: the queue where there is one for all, and the priority of who asks for none
+_ONE_QUEUE, _USUAL_PRIORITY = "default", "normal"
 _STATES = {"succeeded": "ok", "failed": "error", "cancelled": "interrupted", "lost": "lost"}
 
 
@@ -65,7 +69,7 @@ class Receipt:
         lines = [f"{self.sign} {_BOLD_RED}{word}{_PLAIN}{rest}"]
         lines += [f"  {_BOLD_RED}⚠ {warning}{_PLAIN}" for warning in self.warnings]
         lines += [f"  · {note}" for note in self.notes]
-        return "\n".join(lines)
+        return "\n".join(lines).replace("`", "")  # nothing turns them into code there
 
     @property
     def html(self) -> str:
@@ -89,8 +93,17 @@ class Receipt:
 
 
 def to_html(text: str) -> str:
-    """The text for a page: what stands between backticks as code."""
-    return _CODE.sub(r"<code>\1</code>", html.escape(text))
+    """The text for a page: what stands between backticks as code, times so that JupyterLab shows them in its zone.
+
+    The moment is in a class as well: a page that is not trusted keeps no other attribute.
+    """
+    page = _CODE.sub(r"<code>\1</code>", html.escape(text))
+    for clock, at_s in clocks_in(text):
+        moment = datetime.fromtimestamp(at_s, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        page = page.replace(
+            clock, f'<time class="jgr-clock jgr-at-{round(at_s)}" datetime="{moment}">{clock}</time>', 1
+        )
+    return page
 
 
 def bundle_of(text: str, page: str) -> dict[str, str]:
@@ -117,7 +130,7 @@ def make_receipt(view: RunView, *, came_back: Sequence[ValueInfo] | None = None,
     if outcome.status == "error" and outcome.error is not None:
         word = f"failed: {outcome.error.ename}"
     if view.reason.startswith(_BY) and outcome.status in ("interrupted", "died"):
-        sign, word = "■", view.reason + (" while queued" if view.granted_at is None else "")
+        sign, word = "■", addressed(view.reason, view.user) + (" while queued" if view.granted_at is None else "")
     results = outcome.results if came_back is None else came_back
     parts = [word, _gpus(view), *_times(view), _left(outcome)]
     parts += [_names(results, outcome), _files(outcome.files), f"run {view.run}"]
@@ -129,7 +142,7 @@ def make_receipt(view: RunView, *, came_back: Sequence[ValueInfo] | None = None,
         sign=sign,
         parts=tuple(part for part in parts if part),
         warnings=tuple(verdict.text for verdict in verdicts if verdict.loud),
-        notes=tuple(dict.fromkeys([*quiet, *outcome.notes, *notes])),
+        notes=tuple(dict.fromkeys([*quiet, *describe_pauses(view), *outcome.notes, *notes])),
         facts=_facts(view, outcome, results),
     )
 
@@ -138,9 +151,10 @@ def name_gpus(view: RunView) -> str:
     """``2 simulated GPUs``, ``1 GPU (NVIDIA H100)``, ``no GPU``."""
     if view.gpus == 0:
         return "no GPU"
-    plural = "" if view.gpus == 1 else "s"
+    of = f" of {view.most_gpus}" if view.gpus < view.most_gpus else ""
+    plural = "" if max(view.gpus, view.most_gpus) == 1 else "s"
     gpu = f" ({view.gpu_name})" if view.gpu_name and not view.simulated else ""
-    return f"{view.gpus} {'simulated ' if view.simulated else ''}GPU{plural}{gpu}"
+    return f"{view.gpus}{of} {'simulated ' if view.simulated else ''}GPU{plural}{gpu}"
 
 
 def name_lease(view: RunView) -> str:
@@ -160,13 +174,14 @@ def _gpus(view: RunView) -> str:
 
 def _times(view: RunView) -> list[str]:
     parts = []
-    if view.granted_at is not None:
-        parts.append(f"queued {format_seconds(max(0.0, view.granted_at - view.submitted_at))}")
+    queued_s = _queued_s(view)
+    if queued_s is not None:
+        parts.append(_queued(view, queued_s))
         held = held_s(view)
         if held is not None:
             parts.append(f"held {format_seconds(held)}")
     elif view.finished_at is not None:
-        parts.append(f"queued {format_seconds(max(0.0, view.finished_at - view.submitted_at))}")
+        parts.append(_queued(view, max(0.0, view.finished_at - view.submitted_at)))
     if view.kept is not None:
         parts.append(_kept(view, view.kept))
     elif view.release_ms is not None:
@@ -175,16 +190,30 @@ def _times(view: RunView) -> list[str]:
     return parts
 
 
+def _queued(view: RunView, queued_s: float) -> str:
+    """``queued 4 ms in research (priority high)``: where there are queues, and for a priority that was asked for."""
+    queue = "" if view.queue == _ONE_QUEUE else f" in {view.queue}"
+    priority = "" if view.priority == _USUAL_PRIORITY else f" (priority {view.priority})"
+    return f"queued {format_seconds(queued_s)}{queue}{priority}"
+
+
 def _kept(view: RunView, kept: KeptLease) -> str:
     one = view.gpus == 1
     return f"GPU{'' if one else 's'} {kept_words(kept)}: `%gpu_release` gives {'it' if one else 'them'} back"
 
 
 def held_s(view: RunView) -> float | None:
-    """Seconds from the grant to the lease's end; None while it is held or when it never was."""
+    """Seconds from grants to the leases' ends; None while one is held or when none ever was."""
     if view.granted_at is None or view.gone_at is None:
         return None
-    return max(0.0, view.gone_at - view.granted_at)
+    spans = [(past.granted_at, past.gone_at) for past in view.attempts]
+    return sum(max(0.0, gone - granted) for granted, gone in [*spans, (view.granted_at, view.gone_at)])
+
+
+def _queued_s(view: RunView) -> float | None:
+    """Seconds from the submission to the first grant."""
+    first = view.attempts[0].granted_at if view.attempts else view.granted_at
+    return None if first is None else max(0.0, first - view.submitted_at)
 
 
 def _left(outcome: Outcome) -> str:
@@ -194,7 +223,8 @@ def _left(outcome: Outcome) -> str:
 
 def _names(results: Sequence[ValueInfo], outcome: Outcome) -> str:
     if not results:
-        return "its names are gone" if outcome.status in _TAKES_NAMES_ALONG else ""
+        said = outcome.error is not None and _GONE in outcome.error.evalue  # the traceback stands right above
+        return _GONE if outcome.status in _TAKES_NAMES_ALONG and not said else ""
     return f"back: {list_names(results)}"
 
 
@@ -222,17 +252,19 @@ def _listed(words: Sequence[str], most: int) -> str:
 
 def _facts(view: RunView, outcome: Outcome, results: Sequence[ValueInfo]) -> dict[str, Any]:
     rounded: Callable[[float | None], float | None] = lambda number: None if number is None else round(number, 3)  # noqa: E731
-    queued_s = None if view.granted_at is None else view.granted_at - view.submitted_at
     return {
         "run": view.run,
         "status": outcome.status,
         "gpus": view.gpus,
         "simulated": view.simulated,
-        "queued_s": rounded(queued_s),
+        "queued_s": rounded(_queued_s(view)),
         "held_s": rounded(held_s(view)),
         "release_ms": rounded(view.release_ms),
         **({"kept_until": rounded(view.kept.until)} if view.kept is not None else {}),
         **({"on_kept": True} if view.on_kept else {}),
+        **({"attempts": len(view.attempts) + 1} if view.attempts else {}),
+        **({"queue": view.queue} if view.queue != _ONE_QUEUE else {}),
+        **({"priority": view.priority} if view.priority != _USUAL_PRIORITY else {}),
         "results": [{"name": value.name, "type": value.type, "bytes": value.bytes} for value in results],
         "files": [file.path for file in outcome.files],
     }

@@ -10,6 +10,7 @@ from ..protocol.events import Event
 from ..protocol.fetch import FETCH, ITEM, NEXT
 from .output_sink import OutputSink
 from .rank_output import RankFolds
+from .receipt import boxed_html, bundle_of, to_html
 
 _LINE_STARTS = re.compile(r"(?<=[\r\n])(?=[^\r\n])")
 
@@ -100,7 +101,14 @@ class Relay:
         elif kind == "traceback":
             self._output.show_traceback(data["ename"], data["evalue"], data["traceback"])
         elif kind == "note":
-            self._output.write("stderr", f"{data.get('text', '')}\n")
+            self._note(data.get("text", ""))
+
+    def _note(self, text: str) -> None:
+        """A line of ours: in a notebook it must not look like an error of the cell's."""
+        if self._output.is_in_notebook:
+            self._output.publish(bundle_of(text, boxed_html(to_html(text))), {}, {}, update=False)
+        else:
+            self._output.write("stderr", f"{text}\n")
 
     def _clear(self, *, wait: bool) -> None:
         self.cleared, self._clear_next = True, False

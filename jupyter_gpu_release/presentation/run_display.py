@@ -13,7 +13,15 @@ from .receipt import Receipt, name_gpus, name_lease
 from .relay import Relay
 from .status_line import StatusLine
 from .terminal import OutputCollapser
-from .wording import describe_wait, format_clock, place_words, run_word, start_of_view
+from .wording import (
+    describe_pause,
+    describe_wait,
+    format_clock,
+    holders_of_view,
+    place_words,
+    run_word,
+    start_of_view,
+)
 
 
 class RunDisplay:
@@ -117,13 +125,19 @@ def describe_run(view: RunView) -> str:
         return f"{run_word('persisting')} · {lease} {free} · {why}"
     reason = f" · {view.reason}" if view.reason else ""
     word = run_word(view.state)
-    if view.state in ("submitted", "queued", "preempted"):
+    if view.state in ("submitted", "queued"):
         place = f" · {place_words(view.position)}" if view.position else ""
-        start = start_of_view(view, time.time())
-        return f"{word} for {lease}{place}{reason}{f' · {start}' if start else ''}"
+        now_s = time.time()
+        later = "".join(f" · {text}" for text in (holders_of_view(view, now_s), start_of_view(view, now_s)) if text)
+        paused = f"{describe_pause(view.attempts[-1], view.user)} · " if view.attempts else ""
+        return f"{paused}{word} for {lease}{place}{reason}{later}"
+    if view.state == "persisting":  # it has not ended, but steps aside
+        why = "being saved …" if view.waits_for is None else describe_wait(view.waits_for)
+        return f"{word} · {lease} free again · {why}"
     if view.state == "starting":
         return f"{word} · {name_gpus(view)}{reason}"
-    return f"{word}{_place(view)}{reason}"
+    stays = f" · cannot step aside: {view.stays}" if view.stays else ""
+    return f"{word}{_place(view)}{reason}{stays}"
 
 
 def describe_past(view: RunView) -> str:

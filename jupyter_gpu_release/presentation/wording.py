@@ -18,16 +18,16 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from ..protocol.rest import GpuRow, OutlookDocument, QueueRow, SoonerAsk, StatusDocument
-    from ..protocol.runs import RunView
+    from ..protocol.runs import Attempt, RunView
 
 RUN_WORDS = {
     "submitted": "queued",
     "queued": "queued",
     "starting": "starting",
     "running": "running",
+    "yielding": "stepping aside",
     "releasing": "releasing",
     "persisting": "persisting",
-    "preempted": "preempted",
     "succeeded": "succeeded",
     "failed": "failed",
     "cancelled": "cancelled",
@@ -64,8 +64,11 @@ def person(user: str, me: str) -> str:
 
 
 def addressed(text: str, me: str) -> str:
-    """A reason as it is told to ``me``: what they did themselves is ``by you``."""
-    return re.sub(rf"\bby {re.escape(me)}(?![\w@.-])", "by you", text) if me and f"by {me}" in text else text
+    """A reason as it is told to ``me``: what they did themselves is ``by you``, their run another one of theirs."""
+    if not me or me not in text:
+        return text
+    text = re.sub(rf"\bby {re.escape(me)}(?![\w@.-])", "by you", text)
+    return re.sub(rf"(?<![\w@.-]){re.escape(me)}'s run\b", "another run of yours", text)
 
 
 def kept_words(kept: KeptLease) -> str:
@@ -85,20 +88,65 @@ def gpu_state(gpu: GpuRow, now_s: float) -> str:
     return f"{gpu_word(gpu.state)}, {f'{format_seconds(left_s)} left' if left_s >= 1 else 'ending'}"
 
 
+def format_drained(status: StatusDocument) -> str:
+    """GPUs that are nobody's and get no runs, for the line that counts; empty where there are none."""
+    drained = sum(gpu.state == "drained" for node in status.nodes for gpu in node.gpus)
+    return f", {drained} drained" if drained else ""
+
+
 def held_by(status: StatusDocument) -> list[str]:
     """Holders of the GPUs that others wait for: ``you hold 1 GPU for 3 min``, by how many they hold."""
     held: dict[str, list[float]] = {}
     for row in status.runs:
         if RunState.of(row.state).holds_gpu and row.gpus:
-            held.setdefault(row.user, []).extend([row.held_s] * row.gpus)
+            held.setdefault(row.user, []).extend([row.held_s if row.since_s is None else row.since_s] * row.gpus)
+    by_count = sorted(held.items(), key=lambda entry: -len(entry[1]))
+    return [_holds(user, len(seconds), max(seconds), status.user) for user, seconds in by_count]
+
+
+def describe_pause(past: Attempt, me: str) -> str:
+    """Why a run goes on later: ``stepped aside for ann at epoch 37``, ``node gpu3 is gone: again from epoch 37``."""
+    if past.status == "preempted" and past.was_saved and not past.lost_s:
+        whose = "another run of yours" if past.user == me else past.user
+        why = f" ({addressed(past.reason, me)})" if past.reason and not past.user else ""
+        return f"stepped aside{f' for {whose}' if whose else ''} at {past.place}{why}"
+    why = "it did not step aside in time" if past.status == "preempted" else past.reason or "it was lost"
+    return f"{why}: again from {past.place or 'the beginning'}"
+
+
+def words_of(view: RunView) -> tuple[str, list[str]]:
+    """Why a run is as it is, and of its attempts before, as its user is told."""
+    return addressed(view.reason, view.user), describe_pauses(view)
+
+
+def describe_pauses(view: RunView) -> list[str]:
+    """For each attempt before the last: why it ended, how long the next was waited for, what was done again, and on
+    which GPU where that is of another type.
+    """
+    nexts = [*((past.granted_at, past.gpu_name) for past in view.attempts[1:]), (view.granted_at, view.gpu_name)]
     said = []
-    for user, seconds in sorted(held.items(), key=lambda entry: -len(entry[1])):
-        who = person(user, status.user)
-        verb = "hold" if who == "you" else "holds"
-        said.append(f"{who} {verb} {format_count(len(seconds), 'GPU')} for {format_seconds(max(seconds))}")
+    for past, (again_at, gpu_name) in zip(view.attempts, nexts, strict=False):
+        other = f", went on with {gpu_name}" if gpu_name and past.gpu_name and gpu_name != past.gpu_name else ""
+        waited = f", waited {format_seconds(max(0.0, again_at - past.gone_at))}" if again_at is not None else ""
+        lost = f", {format_seconds(past.lost_s)} of work done again" if past.lost_s else ""
+        said.append(f"{describe_pause(past, view.user)}{waited}{lost}{other}")
     return said
 
 
+def holders_of_view(view: RunView, now_s: float) -> str:
+    """Those who hold what a run waits for, in one line: ``ann holds 3 GPUs for 12 min, and 2 others``."""
+    holders = [] if view.start is None else view.start.holders
+    said = [_holds(each.user, each.gpus, max(0.0, now_s - each.since), view.user) for each in holders[:_SHOWN_HOLDERS]]
+    more = len(holders) - len(said)
+    return ", ".join(said) + (f", and {format_count(more, 'other')}" if more > 0 else "")
+
+
+def _holds(user: str, gpus: int, seconds: float, me: str) -> str:
+    who = person(user, me)
+    return f"{who} {'hold' if who == 'you' else 'holds'} {format_count(gpus, 'GPU')} for {format_seconds(seconds)}"
+
+
+_SHOWN_HOLDERS = 2
 _TITLE_LETTERS = 80
 
 
@@ -116,9 +164,35 @@ def run_origin(program: str, notebook: str, number: int) -> str:
     return " ".join(filter(None, [program, file, f"[{number}]" if number and program != "script" else ""]))
 
 
+_HALF_A_DAY_S = 12 * 3600
+
+
 def format_clock(at_s: float) -> str:
-    """``14:03:10``, in local time."""
-    return time.strftime("%H:%M:%S", time.localtime(at_s))
+    """``14:03:10 CET``, in local time, which is said: the reader's may be another. With the day where it is not near.
+
+    :func:`clocks_in` finds it again, so that a browser can show it in its own zone.
+    """
+    day = "" if abs(at_s - time.time()) < _HALF_A_DAY_S else "%Y-%m-%d "
+    return time.strftime(f"{day}%H:%M:%S %Z", time.localtime(at_s))
+
+
+def clocks_in(text: str) -> list[tuple[str, float]]:
+    """The times in a text that :func:`format_clock` wrote in this process, and the moments (unix seconds) they mean."""
+    zones = "|".join(map(re.escape, time.tzname))
+    found = re.findall(rf"((?:(\d{{4}}-\d\d-\d\d) )?(\d\d:\d\d:\d\d) ({zones}))(?!\w)", text)
+    return [(whole, _moment(day, clock, zone)) for whole, day, clock, zone in found]
+
+
+def _moment(day: str, clock: str, zone: str) -> float:
+    """Without a day it is the one that is nearest to now."""
+    now_s = time.time()
+    days = [day] if day else [time.strftime("%Y-%m-%d", time.localtime(now_s + off)) for off in (-86400, 0, 86400)]
+    moments = []
+    for each in days:
+        parts = list(time.strptime(f"{each} {clock}", "%Y-%m-%d %H:%M:%S"))
+        parts[8] = time.tzname.index(zone)  # whether it is summer time
+        moments.append(time.mktime(time.struct_time(parts)))
+    return min(moments, key=lambda moment: abs(moment - now_s))
 
 
 _KEPT = {
@@ -178,15 +252,17 @@ def describe_start(
         if at_most_s is not None:
             return f"starts within {about(at_most_s)}"
         return "" if not at_least_s else f"starts in {about(at_least_s)} at the earliest"
+    if in_s < 1:  # it waits: those before it are due to end
+        return "starts any moment"
     whose = "your own run" if after and after == me else f"{after}'s run"
-    then = f", when {whose} has ended" if after and in_s >= 1 else ""
-    return f"starts {starts_in(in_s)}{_bounds(in_s, at_least_s, at_most_s)}{then}"
+    then = f", when {whose} has ended" if after else ""
+    return f"starts in {about(in_s)}{_bounds(in_s, at_least_s, at_most_s)}{then}"
 
 
 def _bounds(in_s: float, at_least_s: float | None, at_most_s: float | None) -> str:
     is_early = at_least_s is not None and at_least_s < in_s * (1 - _CLOSE)
     is_late = at_most_s is None or at_most_s > in_s * (1 + _CLOSE)
-    if in_s < 1 or not (is_early or is_late):
+    if not (is_early or is_late):
         return ""
     least = _bare(in_s if at_least_s is None else at_least_s)
     if at_most_s is None:

@@ -60,10 +60,12 @@ class TokensDocument(msgspec.Struct, frozen=True):
 
 
 class NodeDrain(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A node to take out, or to take in again: its host name or the beginning of its id."""
+    """A node to take out, or to take in again: its host name or the beginning of its id; ``:INDEX``: one GPU of it."""
 
     node: Word
     reason: Word = ""
+    #: only as long as this gateway lives
+    passing: bool = False
 
 
 class RemovalRow(msgspec.Struct, frozen=True):

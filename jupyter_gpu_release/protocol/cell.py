@@ -12,6 +12,8 @@ from .. import streams
 INLINE_LIMIT_BYTES = 1 << 20
 #: the name under which a run keeps what its function returned
 RESULT = "result"
+#: in a save, what only the run itself needs to go on (:mod:`.node.values.resume_state`); no name of Python's
+RESUME = "resume state"
 
 
 # ------------------------------------------------------------------------------------------ the cell

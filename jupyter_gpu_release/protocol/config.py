@@ -1,4 +1,4 @@
-"""GatewayConfig, RetentionPolicy, Deployed, seed of text hashes: what the CLI hands to the gateway.
+"""GatewayConfig, RetentionPolicy, NotifyRules, Deployed, seed of text hashes: what the CLI hands to the gateway.
 
 With seeds of their own, an index built from a set in a cell here is wrong in a cell there, without any error.
 """
@@ -9,6 +9,8 @@ import functools
 import struct
 import sys
 from collections.abc import Mapping
+from enum import StrEnum
+from typing import Literal
 
 import msgspec
 
@@ -104,6 +106,65 @@ class RetentionPolicy(msgspec.Struct, frozen=True, omit_defaults=True):
         return bool(self.older_than_s or self.keep or self.quota_bytes)
 
 
+class MailRules(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
+    """The mail server that takes notifications. ``tls``: ``starttls``, ``tls`` from the first byte, or ``none``."""
+
+    host: str
+    sender: str
+    port: int = 587
+    tls: Literal["starttls", "tls", "none"] = "starttls"
+    #: name to log in with; empty: without a login
+    user: str = ""
+    #: file with the password (0600)
+    password_file: str = ""
+    #: domains of the addresses that users may name, ``*``: any; empty: the sender's
+    domains: list[str] = msgspec.field(default_factory=list)
+
+
+class WebhookRules(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
+    """Hosts that users' webhooks may be on, each ``name`` or ``name:port``."""
+
+    hosts: list[str] = msgspec.field(default_factory=list)
+    #: also addresses of the inner network and of this machine
+    private_addresses: bool = False
+    #: also ``http://``
+    plain_http: bool = False
+    #: ``http://host:port`` that asks on our behalf; it decides about addresses then
+    proxy: str = ""
+
+
+class NotifyRules(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
+    """Ways in which users may be told of their detached runs; without any of them nobody is told."""
+
+    mail: MailRules | None = None
+    webhooks: WebhookRules = WebhookRules()
+    #: a run that had to wait for less than this many seconds is not told of when it starts
+    waited_s: float = 60.0
+    #: address of a run's page; ``{run}`` stands for its id
+    link: str = ""
+
+
+class StoreMode(StrEnum):
+    """Users on the store: one for all, people who share a group, or each run as its owner."""
+
+    SINGLE = "single"
+    GROUP = "group"
+    OWNER = "owner"
+
+
+class UnixUser(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
+    """An account, with all that a process of it needs to know: nodes need not have it."""
+
+    name: str
+    uid: int
+    gid: int
+    groups: list[int] = msgspec.field(default_factory=list)
+    home: str = ""
+    shell: str = ""
+    #: of its cells' processes, as ``ulimit`` sets them: name in the resource module → soft and hard, -1: unlimited
+    limits: dict[str, tuple[int, int]] = msgspec.field(default_factory=dict)
+
+
 class GatewayConfig(msgspec.Struct, frozen=True, omit_defaults=True):
     """Everything a gateway needs to know. Holds no secret: tokens stay in their 0600 files."""
 
@@ -144,6 +205,8 @@ class GatewayConfig(msgspec.Struct, frozen=True, omit_defaults=True):
     allowed_hosts: list[str] = msgspec.field(default_factory=list)
     #: what the gateway removes from the store by itself
     retention: RetentionPolicy = RetentionPolicy()
+    #: how users are told of their detached runs
+    notify: NotifyRules = NotifyRules()
     #: seconds between two collections (only where ``retention`` has limits)
     gc_interval_s: float = 3600.0
     #: unknown tokens that an address may show before it has to wait longer and longer
@@ -154,6 +217,13 @@ class GatewayConfig(msgspec.Struct, frozen=True, omit_defaults=True):
     ledger: str = ""
     #: what ``store.json`` in the store must say; empty: what the ledger remembers
     store_id: str = ""
+    store_mode: StoreMode = StoreMode.SINGLE
+    #: group of a store with the mode ``group``: name or number
+    store_group: str = ""
+    #: user of the gateway → account (name, number, or all of it); others have the account of their own name
+    unix_users: dict[str, str | UnixUser] = msgspec.field(default_factory=dict)
+    #: user of the gateway (``*``: all) → limits of the processes of their cells, where these run as their owners
+    user_limits: dict[str, dict[str, tuple[int, int]]] = msgspec.field(default_factory=dict)
     #: ``PYTHONHASHSEED`` of the cells; kernels learn it
     hash_seed: str = DEFAULT_HASH_SEED
     #: class of the node agents (``module:Class``)
@@ -167,6 +237,8 @@ class GatewayConfig(msgspec.Struct, frozen=True, omit_defaults=True):
     #: writes of results to the store, bytes a second and run; 0: no limit
     persist_bytes_per_s: int = 0
     reconcile_interval_s: float = 3.0
+    #: where Ray ends idle nodes: after so long without a lease a node has no agent, and counts as idle for Ray
+    idle_agent_s: float = 60.0
     #: how long ``gateway.deploy`` waits for the first node agent
     ready_timeout_s: float = 90.0
     ray_namespace: str = RAY_NAMESPACE
@@ -181,6 +253,33 @@ class GatewayConfig(msgspec.Struct, frozen=True, omit_defaults=True):
     def scheme(self) -> str:
         """``https`` with a certificate, else ``http``."""
         return "https" if self.tls_cert else "http"
+
+
+class RayHead(msgspec.Struct, frozen=True):
+    """Ray's head node on this machine, as ``python -m jupyter_gpu_release.gateway.head_node`` is to start it."""
+
+    #: Ray's temp folder
+    folder: str
+    #: where it listens
+    address: str
+    gpus: int
+    cpus: int
+    object_store_bytes: int
+    #: free on ``address`` until Ray's agent for runtime environments takes it
+    runtime_env_port: int
+
+
+class StartedRay(msgspec.Struct, frozen=True):
+    """Its first line: ``host:port`` of the GCS. A :class:`Deployed` follows."""
+
+    ray_address: str
+
+
+def url_for_others(url: str, host: str) -> str:
+    """The address for other machines: that of ``host``, for a gateway that listens on all of its addresses."""
+    for everywhere in ("//0.0.0.0:", "//[::]:"):
+        url = url.replace(everywhere, f"//{host}:")
+    return url
 
 
 class Deployed(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -11,10 +11,10 @@ from abc import ABC, abstractmethod
 
 import msgspec
 
-from .config import DEFAULT_HASH_SEED
+from .config import DEFAULT_HASH_SEED, UnixUser
 from .events import Event
 from .lineage import Environment
-from .runs import Outcome, PersistWait
+from .runs import Outcome, PersistWait, Save
 from .wire import Packed
 
 
@@ -39,6 +39,8 @@ class AgentConfig(msgspec.Struct, frozen=True, omit_defaults=True):
     store_id: str = ""
     #: ``PYTHONHASHSEED`` of the ranks
     hash_seed: str = DEFAULT_HASH_SEED
+    #: cells run as their owners, who have stores of their own
+    as_owners: bool = False
 
 
 def grant_socket(runtime: str, node: str) -> str:
@@ -49,6 +51,34 @@ def grant_socket(runtime: str, node: str) -> str:
 def lease_worker_socket(runtime: str, node: str) -> str:
     """Path of the Unix stream socket by which a node's agent holds on to the worker that runs lease tasks there."""
     return f"{runtime}/worker-{node[:12]}.sock"
+
+
+def early_server_path(runtime: str, node: str) -> str:
+    """Path, but for its ending, of the files of the fork server that is started before its node's agent."""
+    return f"{runtime}/early-{node[:12]}"
+
+
+class ForkServerConfig(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Orders for a fork server: JSON in one argument (it holds no secret)."""
+
+    #: process that it ends with
+    parent_pid: int
+    preload: list[str]
+    exclude: list[str] = msgspec.field(default_factory=list)
+    #: earlier fork servers did not survive these
+    fatal: list[str] = msgspec.field(default_factory=list)
+    #: descriptors that its agent has made
+    listen_fd: int = -1
+    status_fd: int = -1
+    #: there is no agent yet: it makes its sockets at this path (:func:`early_server_path`) and is the agent's who comes
+    early: str = ""
+    #: its cells become their owners
+    as_owners: bool = False
+
+
+def calls_socket(runtime: str, node: str) -> str:
+    """Path of the Unix stream socket by which a node's agent and a gateway on the same host call each other."""
+    return f"{runtime}/calls-{node[:12]}.sock"
 
 
 class GrantNotice(msgspec.Struct, frozen=True):
@@ -78,6 +108,8 @@ class GangOrder(msgspec.Struct, frozen=True, omit_defaults=True):
     rank_timeout_s: float | None = None
     #: frameworks are told of their places, also if there is one rank only
     is_gang: bool = False
+    #: it may have another size the next time
+    is_elastic: bool = False
 
 
 class JoinOrder(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -114,6 +146,17 @@ class StartOrder(msgspec.Struct, frozen=True, omit_defaults=True):
     grace_s: float = 5.0
     fresh: bool = False
     gang: GangOrder = GangOrder()
+    #: 0 is the first; what the node knows of an earlier one of the run is over
+    attempt: int = 0
+    restartable: bool = False
+    #: state to go on from; None: from the beginning
+    save: Save | None = None
+    #: number of the last event of earlier attempts
+    after_event: int = 0
+    #: Unix user of the run's owner, where that matters
+    owner: UnixUser | None = None
+    #: its cell runs as that user
+    as_owner: bool = False
 
 
 class GpuInfo(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -126,6 +169,8 @@ class GpuInfo(msgspec.Struct, frozen=True, omit_defaults=True):
     used_bytes: int = 0
     utilization: float | None = None
     simulated: bool = False
+    #: why it should get no runs (lost, errors of its memory …); empty: it is well, as far as it tells
+    trouble: str = ""
 
 
 class NodeInfo(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -147,6 +192,8 @@ class NodeInfo(msgspec.Struct, frozen=True, omit_defaults=True):
     trouble: str = ""
     #: a worker process of Ray is kept here for lease tasks
     has_lease_worker: bool = True
+    #: the node's clock when it answered (unix seconds); 0: it does not tell
+    now_s: float = 0.0
 
 
 class RunEvents(msgspec.Struct, frozen=True, tag="events"):
@@ -167,6 +214,7 @@ class RunPhase(msgspec.Struct, frozen=True, tag="phase"):
     phase: str
     at_s: float
     outcome: Outcome | None = None
+    attempt: int = 0
 
 
 class RunWaits(msgspec.Struct, frozen=True, tag="waits"):
@@ -190,7 +238,27 @@ class RunUnbegun(msgspec.Struct, frozen=True, tag="unbegun"):
     reason: str
 
 
-NodeMessage = RunEvents | RunPhase | RunWaits | RunAsks | RunUnbegun
+class RunSaved(msgspec.Struct, frozen=True, tag="saved"):
+    """A run that goes on was saved: the save is durable, and the earlier ones may go."""
+
+    run: str
+    save: Save
+
+
+class RunStays(msgspec.Struct, frozen=True, omit_defaults=True, tag="stays"):
+    """A run will not step aside, and why: it cannot be saved (just now: ``for_now``), or has no safe point left.
+
+    ``of_size``: it will, and goes on with as many ranks as it has only.
+    """
+
+    run: str
+    attempt: int
+    reason: str
+    for_now: bool = False
+    of_size: bool = False
+
+
+NodeMessage = RunEvents | RunPhase | RunWaits | RunAsks | RunUnbegun | RunSaved | RunStays
 
 
 class NodeReport(msgspec.Struct, frozen=True):
@@ -210,6 +278,8 @@ class NodeRun(msgspec.Struct, frozen=True, omit_defaults=True):
     at_s: float = 0.0
     outcome: Outcome | None = None
     waits_for: PersistWait | None = None
+    attempt: int = 0
+    save: Save | None = None
 
 
 class NodeAgentApi(ABC):
@@ -328,6 +398,17 @@ class NodeAgentApi(ABC):
         """
 
     @abstractmethod
+    async def step_aside(self, run: str, attempt: int) -> bool:
+        """Have a restartable run stop at its next safe point, save itself and end. False: it cannot (any more).
+
+        Its outcome is ``preempted`` then, or :class:`RunStays` says why it goes on after all. How long that may take
+        is the gateway's to say: it kills the run when its grace is over.
+
+        Called by
+            whoever has a run step aside; again by a gateway that was restarted meanwhile.
+        """
+
+    @abstractmethod
     async def answer_rank(self, run: str, rank: int, body: bytes) -> None:
         """Pass the kernel's answer (an encoded :class:`.Answer`) on to a rank that has asked for a name.
 
@@ -427,7 +508,8 @@ class NodeAgentApi(ABC):
 
 
 class GatewayApi(ABC):
-    """Calls of the node agents to the gateway, which is a detached Ray actor.
+    """Calls of the node agents to the gateway, which is a detached Ray actor. After `start --upgrade` Ray
+    knows the methods of the version before: what is new goes into their records.
 
     Each runs on the gateway's event loop and waits until a gateway that is starting knows what its earlier life did.
     An agent repeats a call until it was answered (``node/agent/recorder.py``), so it may be heard twice.

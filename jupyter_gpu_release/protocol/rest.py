@@ -52,6 +52,8 @@ class GpuRow(msgspec.Struct, frozen=True):
     lease: str | None = None
     #: when a warm one is given back (unix seconds)
     warm_until: float | None = None
+    #: why it gets no new runs although its node does, in words; empty: it does
+    drained: str = ""
 
 
 class NodeRow(msgspec.Struct, frozen=True):
@@ -105,6 +107,16 @@ class QueueUser(msgspec.Struct, frozen=True):
     waiting_gpus: float
 
 
+class TypeShare(msgspec.Struct, frozen=True):
+    """A queue's part of the GPUs of one type, which its file names; None: nothing is said of it."""
+
+    gpu_type: str
+    guaranteed: float | None
+    max: float | None
+    used: float
+    fair_share: float
+
+
 class QueueShare(msgspec.Struct, frozen=True):
     """A queue; GPUs may be fractions, and those of queues below it count. Only leaves take runs."""
 
@@ -131,6 +143,7 @@ class QueueShare(msgspec.Struct, frozen=True):
     max_timeout_s: float | None = None
     max_keep_s: float | None = None
     max_gpus_per_user: float | None = None
+    by_type: list[TypeShare] = msgspec.field(default_factory=list)
 
 
 class QueuesDocument(msgspec.Struct, frozen=True):
@@ -160,6 +173,8 @@ class OutlookQuestion(msgspec.Struct, frozen=True, omit_defaults=True):
     name: Name = ""
     notebook: Name = ""
     cell: Name = ""
+    #: it may be asked to step aside
+    restartable: bool = False
 
 
 class SoonerAsk(msgspec.Struct, frozen=True):
@@ -212,6 +227,8 @@ class ActiveRow(msgspec.Struct, frozen=True):
     detached: bool = False
     title: str = ""
     origin: str = ""
+    #: for so long it waits, or has the GPUs that it has now (``held_s`` counts earlier ones, too)
+    since_s: float | None = None
 
 
 class Usage(msgspec.Struct, frozen=True):
@@ -378,6 +395,12 @@ class RunRow(msgspec.Struct, frozen=True):
     waits_for: str = ""
     title: str = ""
     origin: str = ""
+    #: of each attempt before this one: why it ended, what it cost, in words
+    earlier: list[str] = msgspec.field(default_factory=list)
+    #: for so long it waits, or has the GPUs that it has now; of a run that is over: none
+    since_s: float | None = None
+    #: of an elastic run: as many GPUs as it would have at most; 0: it is none
+    most_gpus: int = 0
 
 
 def run_row(
@@ -389,8 +412,9 @@ def run_row(
     notes: Sequence[str] = (),
     error: RunError | None = None,
     waits_for: str = "",
+    earlier: Sequence[str] = (),
 ) -> RunRow:
-    """One run for ``runs --json``; ``waits_for``: why a persisting one is not over, in words."""
+    """One run for ``runs --json``; in words: why a persisting one is not over, and its earlier attempts."""
     return RunRow(
         run=view.run, user=view.user, state=view.state, gpus=view.gpus, ranks=view.ranks, name=view.name,
         notebook=view.notebook, cell=view.cell, queue=view.queue, priority=view.priority, simulated=view.simulated,
@@ -400,20 +424,31 @@ def run_row(
         gpu_ids=view.gpu_ids, gpu_name=view.gpu_name, results=list(results), files=list(files), notes=list(notes),
         error=error, detached=view.detached, pinned=view.pinned, collected_at=view.collected_at,
         collected_because=view.collected_because, imported_from=view.imported_from, waits_for=waits_for,
-        title=view.title, origin=view.origin,
+        title=view.title, origin=view.origin, earlier=list(earlier),
+        since_s=since_s(view, now_s), most_gpus=view.most_gpus,
     )  # fmt: skip
 
 
 def queued_s(view: RunView, now_s: float) -> float:
-    """Seconds from submission to grant (or to the end, or until now)."""
-    return max(0.0, (view.granted_at or view.finished_at or now_s) - view.submitted_at)
+    """Seconds from submission to the first grant (or to the end, or until now)."""
+    first = view.attempts[0].granted_at if view.attempts else view.granted_at
+    return max(0.0, (first or view.finished_at or now_s) - view.submitted_at)
 
 
 def held_s(view: RunView, now_s: float) -> float:
-    """Seconds from grant to lease gone (or until now); 0 for a run that held nothing."""
+    """Seconds from grants to leases gone (or until now); 0 for a run that held nothing."""
+    before_s = sum(max(0.0, past.gone_at - past.granted_at) for past in view.attempts)
     if view.granted_at is None:
-        return 0.0
-    return max(0.0, (view.gone_at or view.finished_at or now_s) - view.granted_at)
+        return before_s
+    return before_s + max(0.0, (view.gone_at or view.finished_at or now_s) - view.granted_at)
+
+
+def since_s(view: RunView, now_s: float) -> float | None:
+    """Seconds for which it waits, or has the GPUs that it has now; none: it has let go of them."""
+    if view.finished_at is not None or view.gone_at is not None:
+        return None
+    began = view.attempts[-1].gone_at if view.attempts else view.submitted_at
+    return max(0.0, now_s - (began if view.granted_at is None else view.granted_at))
 
 
 class RunsDocument(msgspec.Struct, frozen=True):
@@ -451,14 +486,20 @@ class NodeCheck(msgspec.Struct, frozen=True, omit_defaults=True):
     python: str = ""
     version: str = ""
     versions: dict[str, str] = msgspec.field(default_factory=dict)
+    #: how far its clock is before the gateway's, in seconds; negative: behind
+    clock_ahead_s: float = 0.0
 
 
 class NodeChecks(msgspec.Struct, frozen=True):
-    """The nodes as ``jupyter gpu doctor`` asks for them. ``store``: its root as the nodes see it."""
+    """The nodes as ``jupyter gpu doctor`` asks for them. ``store``: its root as the nodes see it.
+
+    ``now_s``: the gateway's clock (unix seconds); 0: it does not tell.
+    """
 
     schema_version: int
     store: str
     nodes: list[NodeCheck]
+    now_s: float = 0.0
 
 
 class EventsPage(msgspec.Struct, frozen=True):
@@ -469,3 +510,47 @@ class EventsPage(msgspec.Struct, frozen=True):
     last: int
     more: bool
     events: list[Event]
+
+
+class NotifyChange(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A change of how one is told of one's detached runs. What is None stays; empty text: no longer by this way."""
+
+    email: Word | None = None
+    webhook: Name | None = None
+    #: when one has started after waiting
+    starts: bool | None = None
+    #: when one has ended
+    ends: bool | None = None
+    #: when one has stepped aside, or was lost, and goes on later
+    pauses: bool | None = None
+
+    def __repr__(self) -> str:
+        """Without the webhook, whose address is a secret: records are shown in error messages and debuggers."""
+        return f"NotifyChange(email={self.email!r}, starts={self.starts}, pauses={self.pauses}, ends={self.ends})"
+
+
+class NotifyDelivery(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The latest try to tell by one way (``mail`` or ``webhook``). ``error``: why it failed; empty: it did not."""
+
+    channel: str
+    at: float
+    run: str = ""
+    error: str = ""
+
+
+class NotifyDocument(msgspec.Struct, frozen=True):
+    """``notify --json``: how one is told of one's detached runs, and what this cluster offers.
+
+    ``webhook``: its host alone. ``mail_from``: empty where the cluster sends no mail.
+    """
+
+    schema_version: int
+    user: str
+    email: str
+    webhook: str
+    starts: bool
+    ends: bool
+    mail_from: str
+    webhook_hosts: list[str]
+    deliveries: list[NotifyDelivery]
+    pauses: bool = True

@@ -1,4 +1,5 @@
-"""RunRequest, RunView, Outcome, ErrorInfo, ResourceAsk, PersistWait, KeptLease.
+"""RunRequest, RunView, Outcome, ErrorInfo, ResourceAsk, PersistWait, KeptLease; Save, StepAside and Attempt of a run
+that goes on.
 
 What they are wrapped in is in :mod:`.protocol.session` (kernel and gateway) and :mod:`.protocol.node` (gateway and node
 agents). ``CellPayload`` is opaque to the gateway: only the kernel writes it and only the rank reads it.
@@ -42,6 +43,8 @@ class ResourceAsk(msgspec.Struct, frozen=True, omit_defaults=True):
         The ranks are spread evenly over so many nodes; a divisor of ``ranks``.
     any_nodes : bool, default False
         The ranks are spread over whatever nodes have room, also unevenly; ``nodes`` is 1 then.
+    may_spread : bool, default False
+        The gateway sets ``any_nodes`` where no one node will ever be large enough.
     ps : int, default 0
         Parameter servers: processes without a GPU beside the ranks.
     evaluator : bool, default False
@@ -56,12 +59,16 @@ class ResourceAsk(msgspec.Struct, frozen=True, omit_defaults=True):
         Memory in bytes that each GPU must have.
     labels : dict of str to str, default {}
         Labels that a node must carry.
+    min_gpus : int, optional
+        It begins with so many GPUs of ``gpus``, and accordingly fewer ranks, where no more are free; ``any_nodes`` is
+        set then.
     """
 
     gpus: Count = 1
     ranks: Several = 1
     nodes: Several = 1
     any_nodes: bool = False
+    may_spread: bool = False
     ps: Few = 0
     evaluator: bool = False
     cpus: Cores | None = None
@@ -69,6 +76,7 @@ class ResourceAsk(msgspec.Struct, frozen=True, omit_defaults=True):
     gpu_type: Word | None = None
     min_gpu_memory_bytes: Bytes | None = None
     labels: Labels = msgspec.field(default_factory=dict)
+    min_gpus: Count | None = None
 
 
 #: ``--keep auto`` lasts at most this
@@ -129,9 +137,68 @@ class GpuUse(msgspec.Struct, frozen=True, omit_defaults=True):
     since: float = 0.0
 
 
+class RankPart(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The part of a save that is one rank's, where a gang has several. Rank 0's are the save's values.
+
+    Attributes
+    ----------
+    buffers : list of int
+        Which buffers of the save's values it is: its stream, then its own buffers. Empty: it is a graph of its own.
+    values : Graph, optional
+        That graph.
+    own : list of str
+        Names that are other ones than rank 0's, or that rank 0 has not.
+    """
+
+    buffers: list[int] = msgspec.field(default_factory=list)
+    values: Graph | None = None
+    own: list[str] = msgspec.field(default_factory=list)
+
+
+class Save(msgspec.Struct, frozen=True, omit_defaults=True):
+    """State from which a run goes on: what a salvage would bring home, and its place. Files are named relative to the
+    run's folder.
+
+    Attributes
+    ----------
+    number : int
+        Counts the saves of a run, over all its attempts.
+    attempt : int
+        The attempt that made it; 0 is the first.
+    at_s : float
+        When the state was as it is here (unix seconds).
+    place : str
+        The next thing to do, in words: ``epoch 38``, ``round 38 of 100``, ``line 7``.
+    bytes : int
+        Size of all of it.
+    round, rounds : int, optional
+        The next round of its loop, from 1, and how many there are, where that is known.
+    ran_s : float
+        Seconds that this attempt had run by then.
+    values, results, notes
+        As in an :class:`Outcome`: what comes home should the run go on no more. With the save of an outcome they are
+        that outcome's.
+    parts : list of RankPart
+        Of a gang: those of rank 1, 2 ….
+    """
+
+    number: int
+    attempt: int = 0
+    at_s: float = 0.0
+    place: str = ""
+    bytes: int = 0
+    values: Graph | None = None
+    results: list[ValueInfo] = msgspec.field(default_factory=list)
+    notes: list[str] = msgspec.field(default_factory=list)
+    round: int | None = None
+    rounds: int | None = None
+    ran_s: float = 0.0
+    parts: list[RankPart] = msgspec.field(default_factory=list)
+
+
 class Outcome(msgspec.Struct, frozen=True, omit_defaults=True):
     """The end of a run. ``status``: ``ok``, ``error``, ``interrupted``, ``timeout``, ``died``, ``memory``,
-    ``hung``, ``lost``."""
+    ``hung``, ``lost``; ``preempted``: of an attempt that stepped aside, with its ``save``."""
 
     status: str
     error: ErrorInfo | None = None
@@ -159,6 +226,8 @@ class Outcome(msgspec.Struct, frozen=True, omit_defaults=True):
     failed_rank: int = 0
     #: of other ranks than the first that failed: a graph with the fact ``failed``, as rank 0's values have it
     frames: dict[int, Graph] = msgspec.field(default_factory=dict)
+    #: of an attempt that stepped aside
+    save: Save | None = None
 
 
 # ---------------------------------------------------------------------------------------------- the run
@@ -213,6 +282,10 @@ class RunRequest(msgspec.Struct, frozen=True, omit_defaults=True):
     number: Number = 0
     #: the program that runs the cell where no front end does: papermill, nbclient, script, terminal …
     program: Word = ""
+    #: it may be asked to step aside, and goes on later
+    restartable: bool = False
+    #: it runs again so many times when the infrastructure failed
+    retries: Few = 0
 
 
 class PersistWait(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -232,6 +305,14 @@ class PersistWait(msgspec.Struct, frozen=True, omit_defaults=True):
     next_try_at: float | None = None
 
 
+class Holder(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Somebody who holds GPUs that a run waits for: how many, and since when at the earliest (unix seconds)."""
+
+    user: str
+    gpus: int
+    since: Finite
+
+
 class StartEstimate(msgspec.Struct, frozen=True, omit_defaults=True):
     """Times at which a waiting run is expected to start: probably, at the earliest, at the latest (unix seconds).
 
@@ -243,6 +324,46 @@ class StartEstimate(msgspec.Struct, frozen=True, omit_defaults=True):
     latest: Finite | None = None
     #: user whose run ends right before; empty: nobody's
     after: str = ""
+    #: those who hold what it waits for, most GPUs first
+    holders: list[Holder] = msgspec.field(default_factory=list)
+
+
+class StepAside(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Notice to a run that it shall step aside. ``action``: ``reclaim``, ``preempt``, ``consolidate``, ``grow``, or
+    ``request`` where somebody asked for it; ``deadline``: then it is ended (unix seconds).
+    """
+
+    action: str
+    #: why, in words
+    reason: str
+    at: float
+    deadline: float
+    #: the run that gets its GPUs, and whose that is; empty: nobody's
+    run: str = ""
+    user: str = ""
+
+
+class Attempt(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A part of a run's life on GPUs that was followed by another. Unix seconds."""
+
+    granted_at: float
+    gone_at: float
+    running_at: float | None = None
+    hosts: list[str] = msgspec.field(default_factory=list)
+    gpu_name: str = ""
+    #: how it ended: ``preempted``, ``lost``, ``died`` …
+    status: str = "preempted"
+    #: why, in words
+    reason: str = ""
+    #: for whose run it stepped aside, and since when it was to
+    user: str = ""
+    noticed_at: float | None = None
+    #: where the run goes on, in words; empty: at the beginning
+    place: str = ""
+    #: that place is its own
+    was_saved: bool = False
+    #: of what it did so much is done again
+    lost_s: float = 0.0
 
 
 class RunView(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -302,3 +423,14 @@ class RunView(msgspec.Struct, frozen=True, omit_defaults=True):
     on_kept: bool = False
     #: while it waits
     start: StartEstimate | None = None
+    #: it may be asked to step aside; why not after all, where that was found out
+    restartable: bool = False
+    stays: str = ""
+    #: it was asked to step aside, and has not gone back to the queue yet
+    notice: StepAside | None = None
+    #: what it did before, on other GPUs: it goes on where that ended
+    attempts: list[Attempt] = msgspec.field(default_factory=list)
+    #: when its last save was made (unix seconds)
+    saved_at: Finite | None = None
+    #: of an elastic run (``--min-gpus``): as many GPUs as it would have at most; 0: it is none
+    most_gpus: Count = 0

@@ -12,7 +12,16 @@ from .events import Event
 from .lineage import UsedInputs
 from .runs import RunRequest, RunView
 
+#: what this version speaks. A new message, or another meaning, is the next number; a field with a default is not
 PROTOCOL = 2
+
+
+def is_understood(protocol: int) -> bool:
+    """Tell if a peer that speaks ``protocol`` and we can work together: its version is at most one away from ours.
+
+    The newer of the two sees to it: it reads what the version before wrote, and sends it nothing that is new.
+    """
+    return abs(protocol - PROTOCOL) <= 1
 
 
 class Hello(msgspec.Struct, frozen=True, tag="hello"):
@@ -99,6 +108,8 @@ class Welcome(msgspec.Struct, frozen=True, tag="welcome"):
     store_id: str = ""
     #: ``PYTHONHASHSEED`` of the cells; empty: not known
     hash_seed: str = ""
+    #: user that the cluster's agents run as, where that is to be trusted; None: it does not matter
+    service_uid: int | None = None
 
 
 class Accepted(msgspec.Struct, frozen=True, tag="accepted"):

@@ -15,9 +15,10 @@ class RunState(Enum):
     QUEUED = ("queued", False, False)
     STARTING = ("starting", True, False)
     RUNNING = ("running", True, False)
+    #: asked to step aside
+    YIELDING = ("yielding", True, False)
     RELEASING = ("releasing", True, False)
     PERSISTING = ("persisting", False, False)
-    PREEMPTED = ("preempted", False, False)
     SUCCEEDED = ("succeeded", False, True)
     FAILED = ("failed", False, True)
     CANCELLED = ("cancelled", False, True)
@@ -44,10 +45,11 @@ _NEXT: dict[RunState, frozenset[RunState]] = {
     _S.SUBMITTED: frozenset({_S.QUEUED, _S.CANCELLED, _S.FAILED, _S.LOST}),
     _S.QUEUED: frozenset({_S.STARTING, _S.CANCELLED, _S.FAILED, _S.LOST}),
     _S.STARTING: frozenset({_S.RUNNING, _S.RELEASING, _S.QUEUED, _S.FAILED, _S.CANCELLED, _S.LOST}),
-    _S.RUNNING: frozenset({_S.RELEASING, _S.PREEMPTED, _S.LOST}),
-    _S.RELEASING: frozenset({_S.PERSISTING, _S.SUCCEEDED, _S.FAILED, _S.CANCELLED, _S.LOST}),
-    _S.PERSISTING: frozenset({_S.SUCCEEDED, _S.FAILED, _S.CANCELLED, _S.LOST}),
-    _S.PREEMPTED: frozenset({_S.QUEUED, _S.CANCELLED, _S.LOST}),
+    _S.RUNNING: frozenset({_S.YIELDING, _S.RELEASING, _S.LOST}),
+    _S.YIELDING: frozenset({_S.RUNNING, _S.RELEASING, _S.LOST}),
+    # to the queue: a run that goes on later
+    _S.RELEASING: frozenset({_S.PERSISTING, _S.QUEUED, _S.SUCCEEDED, _S.FAILED, _S.CANCELLED, _S.LOST}),
+    _S.PERSISTING: frozenset({_S.QUEUED, _S.SUCCEEDED, _S.FAILED, _S.CANCELLED, _S.LOST}),
     _S.SUCCEEDED: frozenset(),
     _S.FAILED: frozenset(),
     _S.CANCELLED: frozenset(),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
 from ..protocol.runs import ResourceAsk
 from .decisions import Slot
@@ -20,9 +21,10 @@ def to_run(
     submitted_at: float = 0.0,
     campaign: str = "",
     limit_s: float | None = None,
+    restartable: bool = False,
 ) -> Run:
     """A waiting run. What it has on one node is one rank of the policy's: it is all there or not at all. Where it may
-    be spread unevenly, each of its own ranks is one.
+    be spread unevenly, or start with fewer, each of its own ranks is one.
     """
     parts = _parts(ask)
     return Run(
@@ -30,8 +32,9 @@ def to_run(
         queue=queue,
         ranks=(Rank(),) * parts,
         gpus_per_rank=ask.gpus * GPU // parts,
-        min_ranks=parts,
+        min_ranks=least_parts(ask),
         priority=priority,
+        restartable=restartable,
         user=user,
         submitted_at=submitted_at,
         campaign=campaign,
@@ -40,6 +43,15 @@ def to_run(
         needs=needs(ask),
         cpus_per_rank=cpus_needed(ask),
     )
+
+
+def reshaped(run: Run, ask: ResourceAsk) -> Run:
+    """The same run with other numbers of GPUs, ranks or nodes."""
+    parts = _parts(ask)
+    return replace(
+        run, ranks=(Rank(),) * parts, gpus_per_rank=ask.gpus * GPU // parts, min_ranks=least_parts(ask),
+        nodes="any" if ask.any_nodes else ask.nodes, cpus_per_rank=cpus_needed(ask),
+    )  # fmt: skip
 
 
 def needs(ask: ResourceAsk) -> Needs:
@@ -65,8 +77,21 @@ def ranks_on(ask: ResourceAsk, slot: Slot) -> int:
     return slot.gpus * ask.ranks // ask.gpus if ask.gpus else slot.cpus // cpus_needed(ask)
 
 
+def parts_on(run: Run, slot: Slot) -> int:
+    """Ranks of a run on a slot of its lease."""
+    if run.gpus_per_rank:
+        return slot.gpus * GPU // run.gpus_per_rank
+    return max(1, slot.cpus // run.cpus_per_rank) if run.cpus_per_rank else 1
+
+
 def _parts(ask: ResourceAsk) -> int:
     return ask.ranks if ask.any_nodes else ask.nodes
+
+
+def least_parts(ask: ResourceAsk) -> int:
+    """Parts of an ask that have to start together."""
+    least = ask.gpus if ask.min_gpus is None else min(ask.min_gpus, ask.gpus)
+    return max(1, least * _parts(ask) // ask.gpus) if ask.gpus else _parts(ask)
 
 
 def slots(run: Run, ranks: Iterable[tuple[int, str]]) -> tuple[Slot, ...]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +26,8 @@ class Yield:
     beneficiary: str
     action: str
     moves: tuple[tuple[int, str], ...] = ()
+    #: the beneficiary's
+    user: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +40,8 @@ class NoRoom:
     total: int
     #: of what is not free, kept by kernels for their next cells
     kept: int = 0
+    #: nodes where the run was lost do not count
+    is_choosy: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +70,8 @@ class OverMax:
 
     queue: str
     max: int
+    #: of this type of GPU
+    gpu_type: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +81,7 @@ class OverUserMax:
     queue: str
     user: str
     max: int
+    gpu_type: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +90,8 @@ class OverGuarantee:
 
     queue: str
     guaranteed: int
+    #: of this type of GPU
+    gpu_type: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +110,28 @@ class NotYet:
     user: str = ""
 
 
-Cause = NoRoom | NoCpus | Away | Coming | OverMax | OverUserMax | OverGuarantee | NeverFits | NotYet
+@dataclass(frozen=True, slots=True)
+class ForAll:
+    """It could begin with fewer GPUs, and would end later than when it waits for all; in thousandths."""
+
+    gpus: int
+    free: int
+
+
+@dataclass(frozen=True, slots=True)
+class NodeWanted:
+    """No node that is up has room, and Ray's autoscaler knows: ``answer`` is what it does about it."""
+
+    lacks: NoRoom | NoCpus | NeverFits | NotYet
+    answer: Literal["asked", "starting", "refused"]
+
+
+#: causes that another node would remove
+LACKS_NODE = (NoRoom, NoCpus, NeverFits, NotYet)
+
+Cause = (
+    NoRoom | NoCpus | Away | Coming | OverMax | OverUserMax | OverGuarantee | NeverFits | NotYet | ForAll | NodeWanted
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,6 +170,27 @@ class Promise:
     """A run is next on these slots, as soon as those who are giving them back have done so."""
 
     run: str
+    placement: tuple[Slot, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class MakeRoom:
+    """Ask all of these to step aside, so that a run can start on just these ranks (index, node); or none of them."""
+
+    run: str
+    ranks: tuple[tuple[int, str], ...]
+    placement: tuple[Slot, ...]
+    action: str
+    yields: tuple[Yield, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Grow:
+    """Give an elastic run, which holds ``lease``, more ranks (index, node) on these slots."""
+
+    run: str
+    lease: str
+    ranks: tuple[tuple[int, str], ...]
     placement: tuple[Slot, ...]
 
 

@@ -303,10 +303,14 @@ class LearnedForecast(WrittenForecast):
 
     def _is_overdue(self, run: str, now_s: float) -> bool:
         s, known, overtaken_s = self._settings, self._runs[run], self.overtaken_s(run, now_s)
-        is_gang = self._is_gang(known.gpus)
-        part = s.gang_overtaking if is_gang else s.overtaking
-        floor_s = s.gang_overtaking_floor_s if is_gang else s.overtaking_floor_s
+        small = self._smallness(known.gpus)
+        part = s.gang_overtaking + small * (s.overtaking - s.gang_overtaking)
+        floor_s = s.gang_overtaking_floor_s + small * (s.overtaking_floor_s - s.gang_overtaking_floor_s)
         return overtaken_s > floor_s + part * (now_s - known.submit_s - overtaken_s)
+
+    def _smallness(self, gpus: int) -> float:
+        """0: a gang; 1: half of one, or less. What is nearly a gang may be overtaken little more than a gang."""
+        return min(1.0, max(0.0, self._settings.gang_share * self._gpus / max(gpus, 1) - 1))
 
     def overtaken_s(self, run: str, now_s: float) -> float:
         """Time that all GPUs together have spent on runs submitted later."""

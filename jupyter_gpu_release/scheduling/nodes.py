@@ -39,6 +39,8 @@ class Nodes:
         self.away: dict[str, str] = {}
         #: GPUs and CPUs that are nobody's to give: of other programs, or of nodes that are away
         self.outside: dict[str, tuple[int, int]] = {}
+        #: GPUs that may never be free again, though nobody uses them
+        self.stuck: dict[str, int] = {}
         self.groups: list[Group] = []
         self._group: dict[str, Group] = {}
         self._make_groups()
@@ -90,6 +92,13 @@ class Nodes:
             self.awaiting.add(name)
         else:
             self.awaiting.discard(name)
+
+    def lose(self, name: str, gpus: int, cpus: int) -> None:
+        """Count GPUs (thousandths) and CPUs as nobody's, to be free again nobody knows when; negative numbers take that
+        back.
+        """
+        self.take(name, gpus, cpus)
+        self.stuck[name] = self.stuck.get(name, 0) + gpus
 
     def set_outside(self, name: str, others: int, away: str = "") -> None:
         """Note what other programs use on a node (thousandths), and why it does not answer just now, if so."""

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from .nodes import Group
 from .plugins.gpu_tiers import gpu_tiers
+from .plugins.impossible import impossible
 from .plugins.node_filters import FILTERS
 from .plugins.pack import pack
+from .plugins.type_limits import over_limit
 from .state import Job, State
 from .workload import Node, RankState, Run
 
@@ -32,18 +34,48 @@ def suiting(state: State, run: Run) -> list[Group]:
     return found
 
 
+def permitted(state: State, run: Run, ranks: int, groups: Sequence[Group]) -> Sequence[Group]:
+    """Those of the groups where the limits by type of GPU allow so many ranks more."""
+    if not state.by_type:
+        return groups
+    gpus = ranks * run.gpus_per_rank
+    return [group for group in groups if over_limit(state, run, state.type_of(group), gpus) is None]
+
+
+def one_type(state: State, job: Job) -> str | None:
+    """The type by which shares are looked at for a run: that of all nodes that would do."""
+    if not state.by_type:
+        return None
+    types = {state.type_of(group) for group in suiting(state, job.run)}
+    return next(iter(types)) if len(types) == 1 else None
+
+
 def find_places(
     state: State, job: Job, *, soon: bool, groups: Sequence[Group] | None = None, limits: Limits | None = None
 ) -> list[str] | None:
     """Nodes for the ranks of the run's next step; ``soon``: counting what those who yield give back."""
-    groups = suiting(state, job.run) if groups is None else groups
-    count = job.step_size
+    groups, count = suiting(state, job.run) if groups is None else groups, job.step_size
+    if state.by_type:
+        groups = permitted(state, job.run, count, groups)
+    if job.run.avoid:
+        limits = {**(limits or {}), **dict.fromkeys(avoided(state, job.run, groups), 0)}
     if _is_plain(job):
         one = _one_node(state, job.run, count, groups, limits or {}, soon=soon)
         if one is not None or job.run.nodes == 1 or not _may_fit(state, job.run, count, groups, soon=soon):
             return None if one is None else [one] * count
     parts = _parts(state, job, count, rooms_for(state, job.run, groups, limits or {}, soon=soon))
     return [name for name, part in parts for _ in range(part)] if parts else None
+
+
+def avoided(state: State, run: Run, groups: Iterable[Group]) -> Collection[str]:
+    """Nodes that a run does not take: those that it is to avoid, where others that are up could take it."""
+    if not run.avoid:
+        return ()
+    names = (name for group in groups for name in group.names)
+    others = [name for name in names if name not in run.avoid and name not in state.nodes.away]
+    if impossible(run, [state.nodes.by_name[name] for name in others]) is not None:
+        return ()
+    return [name for name in run.avoid if name in state.nodes.by_name]
 
 
 def _is_plain(job: Job) -> bool:

@@ -7,8 +7,10 @@ from .decisions import (
     Cause,
     Coming,
     Decision,
+    ForAll,
     NeverFits,
     NoCpus,
+    NodeWanted,
     NoRoom,
     NotYet,
     OverGuarantee,
@@ -34,7 +36,9 @@ def explain(decision: Decision) -> str:
 
 
 def _why_it_waits(wait: Wait) -> str:
-    if isinstance(wait.cause, NeverFits):
+    if isinstance(wait.cause, NeverFits) or (
+        isinstance(wait.cause, NodeWanted) and isinstance(wait.cause.lacks, NeverFits)
+    ):
         return because(wait.cause)
     queue = "the queue" if wait.queue == DEFAULT_QUEUE else wait.queue
     place = "next" if wait.position == 1 else ordinal(wait.position)
@@ -50,10 +54,11 @@ _BY = {
 
 
 def _why_it_yields(decision: Yield) -> str:
+    whose = f"{decision.user}'s run" if decision.user else decision.beneficiary
     why = {
-        "reclaim": f"{decision.beneficiary} takes back what its queue is due",
-        "preempt": f"{decision.beneficiary} has the higher priority in this queue",
-        "consolidate": f"{decision.beneficiary} fits when it is moved",
+        "reclaim": f"{whose} takes back what its queue is due",
+        "preempt": f"{whose} has the higher priority in this queue",
+        "consolidate": f"{whose} fits when it is moved",
     }[decision.action]
     to = ", ".join(dict.fromkeys(node for _, node in decision.moves))
     return f"{'moves to ' + to if to else 'steps aside'}: {why}"
@@ -71,16 +76,30 @@ def because(cause: Cause) -> str:
         case Coming():
             return "its GPUs are being given back"
         case OverMax():
-            return f"queue {cause.queue} has its maximum of {gpus(cause.max)}"
+            return f"queue {cause.queue} has its maximum of {gpus(cause.max, cause.gpu_type)}"
         case OverUserMax():
             return f"{cause.user or 'its user'} has the most that one user may have in {cause.queue}, {gpus(cause.max)}"
         case OverGuarantee():
-            guaranteed = "everything" if cause.guaranteed == UNLIMITED else gpus(cause.guaranteed)
+            guaranteed = "everything" if cause.guaranteed == UNLIMITED else gpus(cause.guaranteed, cause.gpu_type)
             return f"it cannot be taken back, and queue {cause.queue} is guaranteed {guaranteed} for such runs"
         case NeverFits():
             return f"others go first until a node that fits is up: {cause.lack}"
         case NotYet():
             return _not_yet(cause)
+        case ForAll():
+            are = "is" if cause.free == GPU else "are"
+            return f"waits for all {gpus(cause.gpus)}: with the {cause.free / GPU:g} that {are} free it would end later"
+        case NodeWanted():
+            return _node_wanted(cause)
+
+
+def _node_wanted(cause: NodeWanted) -> str:
+    lacks = cause.lacks.lack if isinstance(cause.lacks, NeverFits) else because(cause.lacks)
+    return {
+        "starting": f"waiting for a node that Ray is starting ({lacks})",
+        "asked": f"{lacks}; Ray is asked for a node",
+        "refused": f"{lacks}; Ray's autoscaler can start no node that fits, or no more of them",
+    }[cause.answer]
 
 
 def _not_yet(cause: NotYet) -> str:
@@ -96,11 +115,14 @@ def _no_room(cause: NoRoom) -> str:
     scattered = " (not together)" if cause.free >= cause.ranks * cause.gpus_per_rank else ""
     are = "is" if cause.free == GPU else "are"
     kept = f", {cause.kept / GPU:g} {'is' if cause.kept == GPU else 'are'} kept for other cells" if cause.kept else ""
-    return f"needs {needs}, {cause.free / GPU:g} of {cause.total / GPU:g} {are} free{scattered}{kept}"
+    free = f"{cause.free / GPU:g} of {cause.total / GPU:g} {are} free{scattered}{kept}"
+    return f"needs {needs}, {free}{' apart from where it was lost' if cause.is_choosy else ''}"
 
 
-def gpus(thousandths: int) -> str:
-    """``2000 → '2 GPUs'``."""
+def gpus(thousandths: int, gpu_type: str = "") -> str:
+    """``2000 → '2 GPUs'``; with a type ``2 × h100``."""
+    if gpu_type:
+        return f"{thousandths / GPU:g} × {gpu_type}"
     return f"{thousandths / GPU:g} GPU{'' if thousandths == GPU else 's'}"
 
 

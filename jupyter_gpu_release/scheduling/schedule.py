@@ -23,6 +23,8 @@ ACTIONS: dict[str, Action] = {
     "reclaim": reclaim,
     "preempt": preempt,
 }
+#: those that have nothing to do where no run that could be taken runs
+_TAKING = frozenset({"consolidate", "reclaim", "preempt"})
 
 
 def schedule(snapshot: ClusterSnapshot, now_s: float) -> list[Decision]:
@@ -42,8 +44,9 @@ def decide_on(state: State, now_s: float) -> list[Start | Yield]:
 def run_actions(state: State, now_s: float) -> list[Start | Yield]:
     """Run the actions; ``state`` is left as they would have it."""
     shares = state.shares()
-    state.heads, state.blocked = [], {}
-    return [decision for name in state.policy.actions for decision in ACTIONS[name](state, shares, now_s)]
+    state.heads, state.blocked, state.for_all = [], {}, {}
+    names = [name for name in state.policy.actions if state.takeable or name not in _TAKING]
+    return [decision for name in names for decision in ACTIONS[name](state, shares, now_s)]
 
 
 def waits(state: State, now_s: float, promised: Sequence[Job] = ()) -> Iterator[Wait]:
@@ -60,5 +63,12 @@ def waits(state: State, now_s: float, promised: Sequence[Job] = ()) -> Iterator[
         by_queue.setdefault(job.run.queue, []).append(((place, key(job), job.ordinal), job, why))
     for queue, found in by_queue.items():
         found.sort(key=lambda entry: entry[0])
+        if state.tree.queues[queue].is_by_user:
+            found = _by_priority(found)
         for position, (_, job, why) in enumerate(found, start=1):
             yield Wait(job.run.run, queue, position, why)
+
+
+def _by_priority(found: list[tuple[tuple[object, ...], Job, Cause]]) -> list[tuple[tuple[object, ...], Job, Cause]]:
+    entries = {job.run.run: (key, job, why) for key, job, why in found}
+    return [entries[job.run.run] for job in run_order.favourites([job for _, job, _ in found])]

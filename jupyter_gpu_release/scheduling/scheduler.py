@@ -5,18 +5,20 @@ Pure: it is told what there is and asked what is to be done; what follows of tha
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from ..units import format_seconds
-from .asks import slots
-from .decisions import Expire, Grant, NoRoom, Promise, Release, Start, Wait
+from .asks import parts_on, slots
+from .decisions import Expire, Grant, Grow, MakeRoom, NoRoom, Promise, Release, Start, Wait, Yield
 from .nodes import Group
 from .schedule import run_actions, waits
 from .state import ClusterSnapshot, Forecast, Job, State
 from .warm_leases import Asker, HeldLease, KeepTerms, Recall, Warm, own_lease, recall
 from .workload import GPU, Rank, RankState, Run
 
+#: actions that ask others to step aside
+_MAKE_ROOM = frozenset({"consolidate", "reclaim", "preempt"})
 #: GPUs that are being given back are waited for by runs that may not wait, at most so long
 _GIVING_BACK_S = 2.0
 
@@ -28,6 +30,10 @@ class Decisions:
     releases: list[Release] = field(default_factory=list)
     grants: list[Grant] = field(default_factory=list)
     promises: list[Promise] = field(default_factory=list)
+    #: who is to step aside for whom; carried out as a whole or not at all, and told by :meth:`Scheduler.promise`
+    rooms: list[MakeRoom] = field(default_factory=list)
+    #: further ranks for elastic runs
+    grows: list[Grow] = field(default_factory=list)
     expired: list[Expire] = field(default_factory=list)
     waits: list[Wait] = field(default_factory=list)
     #: when the next ``--wait`` or the time of the next warm lease is over
@@ -48,6 +54,11 @@ class Scheduler:
         #: the names under which the state knows leases: those of their runs, where these do not wait again already
         self._keys: dict[str, str] = {}
         self._warm: dict[str, tuple[HeldLease, KeepTerms]] = {}
+        #: places kept for runs; of those that are to move, but run elsewhere so far, they are taken from the nodes
+        self._promised: dict[str, tuple[tuple[int, str], ...]] = {}
+        #: leases of which nobody knows when they are free
+        self._stuck: dict[str, HeldLease] = {}
+        self._moving: dict[str, tuple[Run, tuple[tuple[int, str], ...]]] = {}
 
     # --- told by whoever keeps it
 
@@ -64,6 +75,8 @@ class Scheduler:
             self._leave(lease)
             self._enter(self._held[lease], f"lease {lease}")
         self.state.submit(run)
+        self._vacate(run.run)
+        self.state.promise(run.run, self._there(self._promised.get(run.run, ())))
 
     def remove(self, run: str) -> None:
         """A run waits no longer (nothing happens where it did not)."""
@@ -71,6 +84,7 @@ class Scheduler:
         if asker is None:
             return
         self._limited.pop(run, None)
+        self._promised.pop(run, None)
         if asker.session:
             of_session = self._of_session[asker.session]
             del of_session[run]
@@ -92,15 +106,89 @@ class Scheduler:
             self._warm.pop(lease, None)
             self._leave(lease)
 
+    def make_room(self, room: MakeRoom) -> None:
+        """All were asked who are to step aside: what the run is to have is kept for it, and for those who leave only
+        some ranks, or go on elsewhere, what they go on with.
+        """
+        self.promise(room.run, room.ranks)
+        for asked in room.yields:
+            stays = self._places_of(asked.run)
+            for index in asked.ranks:
+                stays.pop(index, None)
+            if stays or asked.moves:
+                self.promise(asked.run, (stays | dict(asked.moves)).items())
+
+    def grow(self, grow: Grow) -> None:
+        """An elastic run was asked to step aside: what it has and what it is to get are kept for it."""
+        self.promise(grow.run, (self._places_of(grow.run) | dict(grow.ranks)).items())
+
+    def _places_of(self, run: str) -> dict[int, str]:
+        job = self.state.jobs.get(run)
+        return {} if job is None else {index: place for index, place in enumerate(job.places) if place}
+
+    def promise(self, run: str, ranks: Iterable[tuple[int, str]], shape: Run | None = None) -> None:
+        """Keep places (index, node) for a run, whoever else waits, until it starts or :meth:`unpromise` is called.
+
+        One that still runs is to go on there once it waits again; ``shape``: one that does neither.
+        """
+        self.unpromise(run)
+        self._promised[run] = tuple(ranks)
+        shape = self.state.jobs[run].run if run in self.state.jobs else shape
+        if run in self._askers:
+            self.state.promise(run, self._there(self._promised[run]))
+        elif shape is not None:
+            self._moving[run] = shape, self._there(self._promised[run])
+            self._take_for(*self._moving[run], 1)
+
+    def unpromise(self, run: str) -> None:
+        """Keep no places for a run any more: whoever was to step aside for it does not, or it is over."""
+        self._vacate(run)
+        if self._promised.pop(run, None) is not None:
+            self.state.promises.pop(run, None)
+
+    @property
+    def promised(self) -> Mapping[str, tuple[tuple[int, str], ...]]:
+        """Places that are kept, by run."""
+        return self._promised
+
+    @property
+    def moving(self) -> Mapping[str, Run]:
+        """Runs for which places are kept, and that do not wait (yet)."""
+        return {run: shape for run, (shape, _) in self._moving.items()}
+
+    def _vacate(self, run: str) -> None:
+        if run in self._moving:
+            self._take_for(*self._moving.pop(run), -1)
+
+    def _take_for(self, run: Run, ranks: Iterable[tuple[int, str]], sign: int) -> None:
+        for _, node in ranks:
+            self.state.nodes.take(node, sign * run.gpus_per_rank, sign * run.cpus_per_rank)
+
+    def _there(self, ranks: Iterable[tuple[int, str]]) -> tuple[tuple[int, str], ...]:
+        return tuple((index, node) for index, node in ranks if node in self.state.nodes.by_name)
+
     def _enter(self, held: HeldLease, key: str) -> None:
+        if held.is_stuck:
+            self._stuck[held.lease] = held
+            self._lose(held, 1)
+            return
         nodes = [node for node in _places(held, held.run) if node in self.state.nodes.by_name]
         if nodes:
             state = RankState.YIELDING if held.is_coming else RankState.RUNNING
-            ranks = tuple(Rank(state, node) for node in nodes)
+            more = 0 if held.is_coming or held.terms is not None else held.wanted_ranks - len(nodes)
+            ranks = (*(Rank(state, node) for node in nodes), *(Rank(),) * max(0, more))
+            least = min(held.run.min_ranks, len(nodes)) if held.wanted_ranks else len(nodes)
             self._keys[held.lease] = key
-            self.state.submit(replace(held.run, run=key, ranks=ranks, min_ranks=len(ranks), started_at=held.started_at))
+            self.state.submit(replace(held.run, run=key, ranks=ranks, min_ranks=least, started_at=held.started_at))
+
+    def _lose(self, held: HeldLease, sign: int) -> None:
+        for slot in held.slots:
+            if slot.node in self.state.nodes.by_name:
+                self.state.nodes.lose(slot.node, sign * slot.gpus * GPU, sign * slot.cpus)
 
     def _leave(self, lease: str) -> None:
+        if lease in self._stuck:
+            self._lose(self._stuck.pop(lease), -1)
         key = self._keys.pop(lease, None)
         if key is not None:
             self.state.end(key)
@@ -129,23 +217,73 @@ class Scheduler:
         self, found: Decisions, taken: dict[str, HeldLease], warm: Warm, paused: Collection[str], now_s: float,
         *, with_waits: bool,
     ) -> None:  # fmt: skip
-        starts = [start for start in run_actions(self.state, now_s) if isinstance(start, Start)]
-        promised: list[Job] = []
+        self.state.has_kept = bool(warm)
+        starts = list(self._starts(found, run_actions(self.state, now_s), paused, now_s))
+        promised = self._kept_promises(found, paused)
         for start in starts:
             job = self.state.jobs[start.run]
-            placement = slots(job.run, start.ranks)
             if start.run in paused:
                 continue
             if start.promised:
                 promised.append(job)
-                found.promises.append(Promise(start.run, placement))
+                if start.action not in _MAKE_ROOM:  # of the others those have to go first who are asked just now
+                    found.promises.append(Promise(start.run, slots(job.run, start.ranks)))
             else:
-                found.grants.append(Grant(start.run, placement))
+                found.grants.append(Grant(start.run, slots(job.run, start.ranks)))
         soon = {job.run.run for job in promised} | self._recall(found, taken, warm, paused, now_s)
         self._expire(found, soon, [start.run for start in starts if start.run in paused], now_s)
         found.next_end_s = self._next_end_s(found, soon, warm, now_s)
         if with_waits:
             found.waits = list(self._waits(found, warm, promised, now_s))
+
+    def _starts(
+        self, found: Decisions, decided: Iterable[Start | Yield], paused: Collection[str], now_s: float
+    ) -> Iterator[Start]:
+        """One start for each run that waits, with all ranks that it gets; what is for others is noted in ``found``."""
+        starts: dict[str, Start] = {}
+        yields: list[Yield] = []
+        for each in decided:
+            if isinstance(each, Yield):
+                yields.append(each)
+                continue
+            if each.action in _MAKE_ROOM:
+                self._note_room(found, each, yields, paused, now_s)
+                yields = []
+            if each.run not in self._askers:
+                self._note_growth(found, each)
+            elif each.run not in starts:
+                starts[each.run] = each
+            elif not each.promised and not starts[each.run].promised:
+                starts[each.run] = replace(starts[each.run], ranks=(*starts[each.run].ranks, *each.ranks))
+        yield from starts.values()
+
+    def _note_room(
+        self, found: Decisions, start: Start, yields: Sequence[Yield], paused: Collection[str], now_s: float
+    ) -> None:
+        """Nobody steps aside for a run that could not start then, or that holds a lease already."""
+        run = start.run
+        if run in self._askers and run not in paused and not self._is_over(run, now_s):
+            placement = slots(self.state.jobs[run].run, start.ranks)
+            found.rooms.append(MakeRoom(run, start.ranks, placement, start.action, tuple(yields)))
+
+    def _note_growth(self, found: Decisions, start: Start) -> None:
+        lease = next((lease for lease, key in self._keys.items() if key == start.run), None)
+        if lease is None or start.promised:
+            return
+        before = next((grow for grow in found.grows if grow.lease == lease), None)
+        ranks = (*(before.ranks if before else ()), *start.ranks)
+        found.grows = [grow for grow in found.grows if grow is not before]
+        placement = slots(self.state.jobs[start.run].run, ranks)
+        found.grows.append(Grow(self._held[lease].run.run, lease, ranks, placement))
+
+    def _kept_promises(self, found: Decisions, paused: Collection[str]) -> list[Job]:
+        """Runs whose places are kept until those have gone who step aside for them."""
+        jobs = [self.state.jobs[run] for run in self.state.promises if run not in paused]
+        waiting = [job for job in jobs if RankState.PROMISED in job.states]
+        for job in waiting:
+            ranks = [(at, job.places[at]) for at, state in enumerate(job.states) if state is RankState.PROMISED]
+            found.promises.append(Promise(job.run.run, slots(job.run, ranks)))
+        return waiting
 
     def _end_warm(self, found: Decisions, now_s: float) -> Warm:
         over = [lease for lease, terms in self._warm.values() if terms.until_s <= now_s]
@@ -225,13 +363,20 @@ class Scheduler:
         """End the waiting of runs whose time is over; those that will start in a moment have that long."""
         granted = {grant.run for grant in found.grants} | set(served)
         for run in self._limited:
-            if run not in granted and self._is_over(run, now_s - _GIVING_BACK_S if run in soon else now_s):
+            if run not in granted and self._is_over(run, now_s - self._respite_s(run, soon)):
                 found.expired.append(Expire(run, self._expired(run)))
+
+    def _respite_s(self, run: str, soon: Collection[str]) -> float:
+        """Time beyond ``--wait`` for a run that will start in a moment, or when others have stepped aside for it."""
+        if run not in soon:
+            return 0.0
+        graces = (queue.grace_s for queue in self.state.tree.queues.values()) if run in self.state.promises else ()
+        return _GIVING_BACK_S + max(graces, default=0.0)
 
     def _next_end_s(self, found: Decisions, soon: Collection[str], warm: Warm, now_s: float) -> float | None:
         """The next end. What is over is not looked at again: the run was granted, or will be when its pause ends."""
         gone = {grant.run for grant in found.grants}
-        waits = [end_s + _GIVING_BACK_S * (run in soon) for run, end_s in self._limited.items() if run not in gone]
+        waits = [end_s + self._respite_s(run, soon) for run, end_s in self._limited.items() if run not in gone]
         ends = [*waits, *(terms.until_s for _, terms in warm)]
         return min((end_s for end_s in ends if end_s > now_s), default=None)
 
@@ -264,5 +409,4 @@ class Scheduler:
 
 def _places(lease: HeldLease, run: Run) -> list[str]:
     """The node of each rank."""
-    each = run.gpus_per_rank
-    return [slot.node for slot in lease.slots for _ in range(slot.gpus * GPU // each if each else 1)]
+    return [slot.node for slot in lease.slots for _ in range(parts_on(run, slot))]

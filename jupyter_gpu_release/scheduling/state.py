@@ -11,8 +11,10 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import islice
 
+from .decisions import ForAll
 from .nodes import Group, Nodes
 from .queues.fair_share import fair_shares
+from .queues.gpu_types import OTHERS, named_types, tree_of, type_among
 from .queues.tree import UNLIMITED, Policy, Queue, QueueTree
 from .workload import GPU, Node, RankState, Run
 
@@ -145,6 +147,18 @@ class Account:
         return float("inf") if self.queue.guaranteed == UNLIMITED else self.queue.guaranteed
 
 
+class TypeAccounts:
+    """GPUs of each queue of one type, the number of all GPUs of that type, and the shares of this pass."""
+
+    __slots__ = ("accounts", "shares", "total", "tree")
+
+    def __init__(self, tree: QueueTree, total: int) -> None:
+        self.tree = tree
+        self.total = total
+        self.accounts = {name: Account(queue) for name, queue in tree.queues.items()}
+        self.shares: dict[str, float] = {}
+
+
 class State:
     """Nodes, queues and runs of one pass; every change can be undone."""
 
@@ -154,6 +168,10 @@ class State:
         self.tree = QueueTree(snapshot.queues)
         self.nodes = Nodes(snapshot.nodes)
         self.accounts = {name: Account(queue) for name, queue in self.tree.queues.items()}
+        self._named_types = named_types(self.tree.queues.values())
+        #: type of GPU → its accounts; empty where no queue names a type
+        self.by_type = self._type_accounts() if self._named_types else {}
+        self._types: dict[int, str] = {}
         self.has_priorities = any(queue.priority for queue in self.tree.queues.values())
         self.user_usage: dict[tuple[str, str], float] = {}
         self.note_usage(snapshot.queue_usage, snapshot.user_usage)
@@ -176,6 +194,10 @@ class State:
         self.heads: list[tuple[Job, list[Group]]] = []
         #: and with them the first that only a rule stops, by run, in their order
         self.blocked: dict[str, tuple[Job, list[Group]]] = {}
+        #: kernels keep GPUs, which some users' runs may take back and others' not: each user's first is of interest
+        self.has_kept = False
+        #: elastic runs that wait for all of their ranks, though there is room for some
+        self.for_all: dict[str, ForAll] = {}
         self._ordinal = 0
         self._journal: list[tuple[str, Job, int, RankState, str]] = []
         for run in snapshot.runs:
@@ -183,17 +205,26 @@ class State:
         for node, (gpus, away) in snapshot.outside.items():
             self.nodes.set_outside(node, gpus, away)
 
+    def _type_accounts(self) -> dict[str, TypeAccounts]:
+        totals = dict.fromkeys((*self._named_types, OTHERS), 0)
+        for group in self.nodes.groups:
+            totals[type_among(group.sample.gpu_type, self._named_types)] += group.sample.gpus * len(group.names)
+        return {kind: TypeAccounts(tree_of(self.tree, kind), total) for kind, total in totals.items()}
+
     # --- the index: told by whoever keeps it
 
     def submit(self, run: Run) -> None:
         """Enter a run, with the ranks that it has running."""
-        ask = (run.gpus_per_rank, len(run.ranks), run.min_ranks, run.nodes, run.needs, run.cpus_per_rank)
+        ask: tuple[object, ...] = (
+            run.gpus_per_rank, len(run.ranks), run.min_ranks, run.nodes, run.needs, run.cpus_per_rank, run.avoid,
+        )  # fmt: skip
+        if self.by_type:  # limits by type make other nodes do for other queues
+            ask = (*ask, run.queue)
         key = (run.queue, run.user, run.priority, run.restartable, run.campaign, run.expected_s, run.limit_s, *ask)
         kind = self.kinds.get(key) or Kind(key, ask)
         job = self.jobs[run.run] = Job(run, self._ordinal, kind)
         self._ordinal += 1
-        for name in self.tree.paths[run.queue]:
-            self.accounts[name].demand += run.gpus
+        self._demand(run, 1)
         for state, node in zip(job.states, job.places, strict=True):
             if state in _HOLDS:
                 self._hold(job, node, 1)
@@ -252,14 +283,23 @@ class State:
         job = self.jobs.pop(run)
         self.promises.pop(run, None)
         self._leave(job)
-        for name in self.tree.paths[job.run.queue]:
-            self.accounts[name].demand -= job.run.gpus
+        self._demand(job.run, -1)
         for state, node in zip(job.states, job.places, strict=True):
             if state in _HOLDS:
                 self._hold(job, node, -1)
             elif state is RankState.YIELDING:
                 self.nodes.take(node, -job.run.gpus_per_rank, -job.run.cpus_per_rank)
                 self.nodes.expect(node, -job.run.gpus_per_rank)
+
+    def _demand(self, run: Run, sign: int) -> None:
+        """Count what a run wants: of each type too, if it asks for that one, or for none."""
+        for name in self.tree.paths[run.queue]:
+            self.accounts[name].demand += sign * run.gpus
+        if self.by_type:
+            asked = type_among(run.needs.gpu_type, self._named_types) if run.needs.gpu_type else None
+            for each in [each for kind, each in self.by_type.items() if asked in (None, kind)]:
+                for name in self.tree.paths[run.queue]:
+                    each.accounts[name].demand += sign * run.gpus
 
     def _leave(self, job: Job) -> None:
         entry = (job.run.submitted_at, job.ordinal)
@@ -283,9 +323,27 @@ class State:
 
     def shares(self) -> dict[str, float]:
         """The share that each queue is measured by: its fair share, at least its guarantee, at most its maximum."""
-        demands = {name: account.demand for name, account in self.accounts.items()}
-        fair = fair_shares(self.tree, demands, self.nodes.total)
-        return {name: _measure(account, fair[name]) for name, account in self.accounts.items()}
+        for each in self.by_type.values():
+            each.shares = _shares(each.tree, each.accounts, each.total)
+        return _shares(self.tree, self.accounts, self.nodes.total)
+
+    def type_of(self, group: Group) -> str:
+        """The type of a group's GPUs, of those that queues name."""
+        if group.number not in self._types:
+            self._types[group.number] = type_among(group.sample.gpu_type, self._named_types)
+        return self._types[group.number]
+
+    def account(self, queue: str, kind: str | None = None) -> Account:
+        """GPUs that a queue has and is due: of one type where it is guaranteed GPUs by type, else of all."""
+        if kind is not None and self.tree.queues[queue].guaranteed_of:
+            return self.by_type[kind].accounts[queue]
+        return self.accounts[queue]
+
+    def share(self, shares: Mapping[str, float], queue: str, kind: str | None = None) -> float:
+        """The share that goes with :meth:`account`; ``shares``: those of all types together."""
+        if kind is not None and self.tree.queues[queue].guaranteed_of:
+            return self.by_type[kind].shares[queue]
+        return shares[queue]
 
     def ends(self, now_s: float) -> list[tuple[float, int, Job]]:
         """Expected end, ordinal and run of what runs or starts in this pass, where that is known; soonest first."""
@@ -345,7 +403,7 @@ class State:
 
     def _yield(self, job: Job, rank: int, sign: int) -> None:
         node = job.places[rank]
-        self._count(job, -sign)
+        self._count(job, node, -sign)
         job.states[rank] = RankState.YIELDING if sign > 0 else RankState.RUNNING
         job.held -= sign
         self.nodes.expect(node, sign * job.run.gpus_per_rank)
@@ -368,19 +426,31 @@ class State:
 
     def _hold(self, job: Job, node: str, sign: int) -> None:
         self.nodes.take(node, sign * job.run.gpus_per_rank, sign * job.run.cpus_per_rank)
-        self._count(job, sign)
+        self._count(job, node, sign)
 
-    def _count(self, job: Job, sign: int) -> None:
-        self.count(job.run, sign * job.run.gpus_per_rank)
+    def _count(self, job: Job, node: str, sign: int) -> None:
+        self.count(job.run, node, sign * job.run.gpus_per_rank)
 
-    def count(self, run: Run, gpus: int) -> None:
-        """Count GPUs (thousandths) as held by a run's user and queue; a negative number takes that back."""
+    def count(self, run: Run, node: str, gpus: int) -> None:
+        """Count GPUs (thousandths) on a node as held by a run's user and queue; a negative number takes that back."""
         for name in self.tree.paths[run.queue]:
-            account = self.accounts[name]
-            account.allocated += gpus
-            if not run.restartable:
-                account.fixed += gpus
+            _add(self.accounts[name], run, gpus)
             self.user_held[name, run.user] = self.user_held.get((name, run.user), 0) + gpus
+        if self.by_type:
+            of_type = self.by_type[self.type_of(self.nodes.group(node))].accounts
+            for name in self.tree.paths[run.queue]:
+                _add(of_type[name], run, gpus)
+
+
+def _add(account: Account, run: Run, gpus: int) -> None:
+    account.allocated += gpus
+    if not run.restartable:
+        account.fixed += gpus
+
+
+def _shares(tree: QueueTree, accounts: Mapping[str, Account], total: int) -> dict[str, float]:
+    fair = fair_shares(tree, {name: account.demand for name, account in accounts.items()}, total)
+    return {name: _measure(account, fair[name]) for name, account in accounts.items()}
 
 
 def _measure(account: Account, fair: int) -> float:

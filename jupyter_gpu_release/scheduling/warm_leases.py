@@ -11,6 +11,7 @@ from .asks import is_shaped_like
 from .decisions import Release, Slot
 from .nodes import Group, Nodes
 from .placement import find_places, suits
+from .plugins.type_limits import permits
 from .plugins.vetoes import veto
 from .state import Job, State
 from .workload import GPU, Run
@@ -49,6 +50,10 @@ class HeldLease:
     #: they are free in a moment
     is_coming: bool = False
     terms: KeepTerms | None = None
+    #: of an elastic run: ranks that it would have at most; 0: it stays as it is
+    wanted_ranks: int = 0
+    #: its run is over, but nobody knows when its GPUs are free
+    is_stuck: bool = False
 
     @property
     def gpus(self) -> int:
@@ -78,7 +83,13 @@ def own_lease(state: State, job: Job, session: str, warm: Warm) -> HeldLease | N
         return None
     lease = min(fitting, key=lambda found: found[:2])[2]
     # what it holds counts in its own queue already
-    return lease if lease.run.queue == job.run.queue or veto(state, job) is None else None
+    return lease if lease.run.queue == job.run.queue or _may_have(state, job, lease) else None
+
+
+def _may_have(state: State, job: Job, lease: HeldLease) -> bool:
+    """Tell if no rule keeps a run from the GPUs of a lease."""
+    places = [(slot.node, slot.gpus * GPU) for slot in lease.slots if slot.node in state.nodes.by_name]
+    return veto(state, job) is None and permits(state, job.run, places)
 
 
 @dataclass(frozen=True)
@@ -110,7 +121,7 @@ def recall(state: State, job: Job, groups: Sequence[Group], asker: Asker, warm: 
         if _may_take(run, asker, lease, terms) and _helps(state, run, groups, lease, anywhere=is_stopped)
     ]
     leases = [found[-1] for found in sorted(helpful, key=lambda found: found[:-1])]
-    whole = next((each for each in leases if fits(run, each, state.nodes) and _may_start(state, job, [each])), None)
+    whole = next((each for each in leases if fits(run, each, state.nodes) and _may_take_whole(state, job, each)), None)
     if whole is not None:
         return Recall(whole, is_enough=True)
     enough = _least(leases, lambda chosen: _would_fit(state, job, groups, chosen))
@@ -163,6 +174,11 @@ def _may_start(state: State, job: Job, leases: Iterable[HeldLease]) -> bool:
         return veto(state, job) is None
 
 
+def _may_take_whole(state: State, job: Job, lease: HeldLease) -> bool:
+    with without(state, [lease]):
+        return _may_have(state, job, lease)
+
+
 @contextmanager
 def without(state: State, leases: Iterable[HeldLease]) -> Iterator[None]:
     """Let what these leases hold be free for a while, and count for nobody."""
@@ -178,7 +194,7 @@ def without(state: State, leases: Iterable[HeldLease]) -> Iterator[None]:
 
 def _take(state: State, run: Run, slot: Slot, sign: int) -> None:
     state.nodes.take(slot.node, sign * slot.gpus * GPU, sign * slot.cpus)
-    state.count(run, sign * slot.gpus * GPU)
+    state.count(run, slot.node, sign * slot.gpus * GPU)
 
 
 def _nearest(state: State, helpful: Sequence[HeldLease]) -> tuple[HeldLease, ...]:

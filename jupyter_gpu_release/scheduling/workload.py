@@ -77,6 +77,8 @@ class Run:
     user: str = ""
     submitted_at: float = 0.0
     started_at: float | None = None
+    #: what it has done since then is lost when it is taken now; None: nothing is
+    saved_at: float | None = None
     #: runs that are expected to last alike have one name
     campaign: str = ""
     #: learned from earlier runs
@@ -86,8 +88,15 @@ class Run:
     #: nodes that the ranks are spread over evenly; ``any``: whatever nodes have room
     nodes: int | Literal["any"] = "any"
     needs: Needs = Needs()
+    #: nodes where it was lost before: only taken where no other one that suits is up
+    avoid: tuple[str, ...] = ()
     #: CPUs that each rank takes for itself (runs without GPUs)
     cpus_per_rank: int = 0
+
+    @property
+    def is_elastic(self) -> bool:
+        """Tell if it may have fewer ranks than it asks for."""
+        return self.min_ranks < len(self.ranks)
 
     @property
     def gpus(self) -> int:

@@ -20,6 +20,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ..errors import GpuReleaseError, LoadError
+from ..protocol.cell import RESUME
 from ..protocol.wire import without_gc
 from . import set_order
 from .lazy_modules import module_or_deferred
@@ -27,7 +28,7 @@ from .load_order import EarlyNames, LoadOrder, empty_containers, global_reads
 from .pickler import GraphPickler, WrittenObjects, value_digest
 from .process_state.local_modules import MOST_BYTES as STATE_BYTES
 from .process_state.local_modules import is_attribute_name
-from .rebuild import NamespaceInfo, Rebuilder
+from .rebuild import NamespaceInfo, Rebuilder, kept_alive
 from .sharing.held_elsewhere import held_elsewhere
 from .sharing.references import KnownInputs, Live, Parts, References, Targets
 from .small_values import GraphStream, NotPlainError, PlainValues, certainly_plain, presumed_plain
@@ -354,7 +355,7 @@ class _Writer:
         return [f"as a copy of a part of `{name}`" for name in copied]
 
     def _value(self, name: str, value: Any) -> None:
-        if isinstance(value, types.ModuleType) and _is_importable(value):
+        if issubclass(type(value), types.ModuleType) and _is_importable(value):
             self._pickler.modules.add(value.__name__)
             self._own((name, value.__name__))
         else:
@@ -401,6 +402,8 @@ class Loaded:
     state: dict[str, Any] = field(default_factory=dict)
     #: names that went along because they could
     rest: set[str] = field(default_factory=set)
+    #: of a save: what only the run that goes on needs
+    resume: Any = None
     #: number in the stream → object (for a rank)
     memo: dict[int, Any] = field(default_factory=dict)
     #: ids of objects of the receiver that stand in the values
@@ -468,13 +471,32 @@ def _load(
         reading.early.restore_names()
     if recipes := loaded.facts.pop(_SETS, ()):
         set_order.restore_order(recipes)
+    settle_libraries()
+    if rebuilder.caches:
+        from .reducers import cached_functions
+
+        cached_functions.fill_all(rebuilder.caches)
     rebuilder.remember_arrivals(lambda value: value_digest(value, realm))
     loaded.codes = rebuilder.codes
+    loaded.resume = loaded.values.pop(RESUME, None)
+    if realm.at_home:  # the run may go on with these, nobody else
+        for name in loaded.facts.pop("shards", ()):
+            loaded.values.pop(name, None)
+            loaded.missing.pop(name, None)
     loaded.state = {name: loaded.values.pop(name) for name in list(loaded.values) if is_attribute_name(name)}
     loaded.own = rebuilder.targets.own
     loaded.copied = rebuilder.targets.copied
+    if realm.at_home:
+        kept_alive.clear()
     rebuilder.targets = ()  # what was sent is not to wait for the garbage collection
     return loaded
+
+
+def settle_libraries() -> None:
+    """Have what libraries keep by the ids of objects made anew: some have arrived, or were put in place of others."""
+    keras_models = sys.modules.get(f"{__package__}.reducers.keras_models")
+    if keras_models is not None:
+        keras_models.settle()
 
 
 def _from(stream: bytes, begin: int) -> io.BytesIO:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import time
 import types
+import weakref
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
@@ -46,7 +47,7 @@ class _Search:
     def find(self, path: str, value: Any, error: Exception | None, depth: int = 0) -> UnpicklablePart:
         error = error or self._fails(value)
         self._seen.add(id(value))
-        if depth < _DEEPEST and not is_refused(value):
+        if depth < _DEEPEST and type(value) not in weakref.ProxyTypes and not is_refused(value):
             for part_path, part in _parts(path, value):
                 if time.monotonic() > self._deadline:
                     break

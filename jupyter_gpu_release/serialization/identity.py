@@ -7,6 +7,7 @@ what the cell changed of it travels back.
 
 from __future__ import annotations
 
+import enum
 import types
 import uuid
 import weakref
@@ -23,7 +24,7 @@ _IDS_BY_FUNCTION: weakref.WeakKeyDictionary[types.FunctionType, str] = weakref.W
 #: values that nobody can change in place
 _ATOMS = (
     str, bytes, int, float, complex, bool, type(None), type(...), types.FunctionType, types.BuiltinFunctionType,
-    property, classmethod, staticmethod, type, types.ModuleType, types.MemberDescriptorType,
+    type, types.ModuleType, types.MemberDescriptorType,
     types.GetSetDescriptorType, types.WrapperDescriptorType, types.MethodDescriptorType,
 )  # fmt: skip
 
@@ -96,6 +97,10 @@ class _AttributeState:
 
 
 def _is_atom(value: Any) -> bool:
+    if isinstance(value, staticmethod | classmethod):
+        return _is_atom(value.__func__)
+    if isinstance(value, property):  # a cached function in it remembers
+        return all(map(_is_atom, (value.fget, value.fset, value.fdel)))
     return isinstance(value, _ATOMS) or (type(value) is tuple and all(map(_is_atom, value)))
 
 
@@ -122,7 +127,52 @@ def class_attributes(cls: type) -> dict[str, Any]:
     """Attributes of a class that a cell can have changed (without those that Python itself keeps there), and what is
     registered with it.
     """
-    return {name: value for name, value in vars(cls).items() if name not in _PYTHONS_OWN} | registrations(cls)
+    own = {name: value for name, value in vars(cls).items() if name not in _PYTHONS_OWN}
+    return own | registrations(cls) | member_attributes(cls)
+
+
+#: begins the names, which no class has, of attributes of an enum's members
+_OF_MEMBER = "of member "
+
+
+def member_attributes(cls: type) -> dict[str, Any]:
+    """Attributes that the members of an enum have, but for those that each has."""
+    if not issubclass(cls, enum.Enum):
+        return {}
+    members: dict[str, Any] = cls._member_map_
+    return {
+        f"{_OF_MEMBER}{member}.{name}": value
+        for member, thing in members.items()
+        if thing._name_ == member
+        for name, value in getattr(thing, "__dict__", {}).items()
+        if not (name.startswith("_") and name.endswith("_"))
+    }
+
+
+def take_member_attributes(attributes: dict[str, Any]) -> dict[str, Any]:
+    """Those among the attributes of a class, taken out."""
+    return {name: attributes.pop(name) for name in list(attributes) if name.startswith(_OF_MEMBER)}
+
+
+def set_attribute(cls: Any, name: str, value: Any) -> None:
+    """Set an attribute of a class or of a member of it."""
+    owner, own = _owner(cls, name)
+    if owner is not None:
+        setattr(owner, own, value)
+
+
+def drop_attribute(cls: Any, name: str) -> None:
+    """Delete it, if there is one."""
+    owner, own = _owner(cls, name)
+    if owner is not None and own in vars(owner):
+        delattr(owner, own)
+
+
+def _owner(cls: Any, name: str) -> tuple[Any, str]:
+    if not name.startswith(_OF_MEMBER):
+        return cls, name
+    member, _, own = name.removeprefix(_OF_MEMBER).partition(".")
+    return cls._member_map_.get(member), own
 
 
 #: caches that Python, copyreg, abc, enum and typing keep in classes

@@ -19,7 +19,7 @@ from typing import Any
 from cloudpickle import cloudpickle
 
 from . import abstract_classes, exceptions, rebuild
-from .identity import class_attributes, class_id, function_attributes, function_id
+from .identity import class_attributes, class_id, function_attributes, function_id, member_attributes
 from .load_order import global_reads, reads_while_rebuilt
 from .rebuild import NamespaceInfo
 from .reducers import stdlib, torch_distributed
@@ -84,6 +84,18 @@ class GraphPickler(cloudpickle.Pickler):
             type(sys.stderr): stdlib.reduce_stream,
         }
         self.nested = False
+
+    def can_write(self, thing: Any) -> bool:
+        """Try to write something that is left out otherwise; within such a trial True, as it fails then by itself."""
+        if self.nested:
+            return True
+        trial = GraphPickler(io.BytesIO(), self.realm, [], compact=True)
+        trial.nested = True
+        try:
+            trial.dump(thing)
+        except Exception:  # noqa: BLE001 - reducers are foreign code
+            return False
+        return True
 
     def copy_memo(self) -> dict[str, Any]:
         """A copy of what is known about what has been written, for :meth:`restore_memo`."""
@@ -206,6 +218,7 @@ class GraphPickler(cloudpickle.Pickler):
             arguments = _class_arguments(cls, arguments, attributes)
         else:
             arguments = _enum_arguments(cls, arguments, attributes)
+            attributes |= member_attributes(cls)
         if owners := abstract_classes.registered_with(cls):
             attributes[abstract_classes.WITH] = owners
         if any(map(abstract_classes.is_registration, changed)):
@@ -235,6 +248,8 @@ def _class_arguments(cls: type, arguments: tuple[Any, ...], attributes: dict[str
         kwargs = {**kwargs, "__slots__": attributes.pop("__slots__")}
     if typing.NamedTuple in bases:
         bases = cls.__bases__
+    if type(cls).__name__ == "_TypedDictMeta":  # typing, and typing_extensions
+        bases = ()
     return meta, name, bases, kwargs, ident, extra
 
 
@@ -298,7 +313,7 @@ def _find_reducer(kind: type) -> Reducer | None:
             found = lookup(kind)
             if found is not None:
                 return found
-    return stdlib.container(kind)
+    return stdlib.random_reducer(kind) or stdlib.container(kind)
 
 
 class WrittenObjects(Mapping[int, tuple[int, Any]]):

@@ -13,6 +13,7 @@ import collections
 import contextlib
 import functools
 import importlib
+import random
 import sys
 import types
 import weakref
@@ -23,15 +24,19 @@ from typing import Any, NoReturn
 from cloudpickle import cloudpickle
 
 from .. import streams
+from ..errors import LoadError
 from . import abstract_classes, device_marks
 from .identity import (
     Origins,
     class_attributes,
     class_with_id,
+    drop_attribute,
     function_attributes,
     function_with_id,
     register_class,
     register_function,
+    set_attribute,
+    take_member_attributes,
     travels_by_value,
 )
 
@@ -64,6 +69,26 @@ def _without_hook(base: type) -> Iterator[None]:
 
 
 @dataclass
+class GroupState:
+    """Facts on the process group of a run that goes on, with which a save is written, and read."""
+
+    #: it is begun again: what is spread over the ranks travels, too; False: the code makes it itself (a checkpoint)
+    is_whole: bool = True
+    #: how many ranks it had where the save was made
+    was: int = 0
+    #: memory of tensors is torch's own (FSDP lets it go, and takes it again), and no part of what was read
+    owns_memory: bool = False
+    #: replicas (module in them, what they were made with) that are to be wrapped again once all is read
+    replicas: list[tuple[Any, Any, dict[str, Any]]] = field(default_factory=list)
+    #: name of a group where the save was made → that group here
+    groups: dict[str, Any] = field(default_factory=dict)
+    #: states of FSDP's modules that were read
+    states: list[Any] = field(default_factory=list)
+    #: id of a parameter that FSDP has put together → (it, this rank's part of it); see :mod:`.torch_sharding`
+    parts: dict[int, tuple[Any, Any]] | None = None
+
+
+@dataclass
 class NamespaceInfo:
     """Facts on a namespace. ``at_home``: of the notebook's kernel (objects in host memory), else a rank's."""
 
@@ -71,6 +96,8 @@ class NamespaceInfo:
     at_home: bool
     has_gpu: bool = False
     origins: Origins = field(default_factory=Origins)
+    #: of a save; None: replicas travel as the modules in them, and what is spread over the ranks not at all
+    group: GroupState | None = None
     #: id of a class or function in the graph that is read → its id here (results of a run of another kernel)
     aliases: dict[str, str] = field(default_factory=dict)
 
@@ -114,9 +141,43 @@ def referred(*arguments: Any) -> NoReturn:
     _receivers(arguments)
 
 
+@streams.named
+def fill_cached_function(*arguments: Any) -> NoReturn:
+    """Receiver's."""
+    _receivers(arguments)
+
+
+@streams.named
+def give_replica(*arguments: Any) -> NoReturn:
+    """Receiver's."""
+    _receivers(arguments)
+
+
+@streams.named
+def make_shard(*arguments: Any) -> NoReturn:
+    """Receiver's."""
+    _receivers(arguments)
+
+
+@streams.named
+def fill_shard(*arguments: Any) -> NoReturn:
+    """Receiver's."""
+    _receivers(arguments)
+
+
 RECEIVERS = {
     (function.__module__, function.__name__): function.__name__
-    for function in (make_function, set_function, make_class, set_class, referred)
+    for function in (
+        make_function,
+        set_function,
+        make_class,
+        set_class,
+        referred,
+        give_replica,
+        fill_cached_function,
+        make_shard,
+        fill_shard,
+    )
 } | device_marks.RECEIVERS
 
 
@@ -131,6 +192,8 @@ class Rebuilder:
         self._made: list[tuple[Any, Callable[[Any], dict[str, Any]]]] = []
         #: code of functions that are bound to the receiver's namespace
         self.codes: list[types.CodeType] = []
+        #: cached functions, each with its state
+        self.caches: list[tuple[Any, Any]] = []
 
     def function_named(self, name: str) -> Any:
         """The meaning that ``rebuild.<name>`` in a stream has here."""
@@ -139,6 +202,30 @@ class Rebuilder:
     def referred(self, number: int) -> Any:
         """The notebook's own object, or a view on its memory."""
         return self.targets[number]
+
+    def give_replica(self, module: Any, made: dict[str, Any]) -> Any:
+        """A replica in a rank that goes on; elsewhere the module in it."""
+        if self.realm.group is None:
+            return module
+        from torch.nn.parallel import DistributedDataParallel
+
+        replica = DistributedDataParallel.__new__(DistributedDataParallel)
+        self.realm.group.replicas.append((replica, module, made))
+        return replica
+
+    def fill_cached_function(self, cached: Any, state: Any) -> None:
+        """Later: the arguments that it remembers may have no hash before all is read."""
+        self.caches.append((cached, state))
+
+    def make_shard(self, kind: str, *arguments: Any) -> Any:
+        """A part of what is spread over the ranks of a gang, in the gang that goes on; nowhere else."""
+        if self.realm.group is None:
+            raise LoadError("each rank of its gang has a part of it")
+        return _sharding().make(self.realm.group, kind, *arguments)
+
+    def fill_shard(self, thing: Any, state: dict[str, Any]) -> None:
+        """The rest of it, set once it is known to the stream."""
+        _sharding().fill(self.realm.group, thing, state)
 
     def _is_fresh(self, thing: Any) -> bool:
         return id(thing) in self._fresh
@@ -210,7 +297,10 @@ class Rebuilder:
         attributes, changed, removed = state
         owners = attributes.pop(abstract_classes.WITH, [])
         if self._is_fresh(cls):
+            of_members = take_member_attributes(attributes)
             cloudpickle._class_setstate(cls, (attributes, {}))
+            for name, value in of_members.items():
+                set_attribute(cls, name, value)
             abstract_classes.register_all(cls, [], owners)
             return
         registered = attributes.pop(abstract_classes.OWN, [])
@@ -220,10 +310,9 @@ class Rebuilder:
             owners if abstract_classes.WITH in changed else [],
         )
         for name in set(changed) & attributes.keys():
-            setattr(cls, name, attributes[name])
+            set_attribute(cls, name, attributes[name])
         for name in removed:
-            if name in vars(cls):
-                delattr(cls, name)
+            drop_attribute(cls, name)
 
     # --------------------------------------------------------------------------------- devices
     def place_storage(self, device: str, data: Any, size: int) -> Any:
@@ -236,6 +325,8 @@ class Rebuilder:
             writable = bytearray(data) if isinstance(data, bytes) else data
             words = torch.frombuffer(writable, dtype=torch.uint8)
             placed = words.to(device_marks.local_device(device)) if device and self._on_device else words
+            if placed is words and self.realm.group is not None and self.realm.group.owns_memory:
+                placed = words.clone()
             storage = placed.untyped_storage()
         if device and not self._on_device:
             setattr(storage, device_marks.ATTRIBUTE, device)
@@ -267,6 +358,11 @@ class Rebuilder:
     @property
     def _on_device(self) -> bool:
         return self.realm.has_gpu and not self.realm.at_home
+
+
+def _sharding() -> Any:
+    """Makes parts of what is spread over ranks; very few graphs have any."""
+    return importlib.import_module(f"{__package__}.reducers.gangs.torch_sharding")
 
 
 # --------------------------------------------------------------------------- the same on both sides
@@ -313,8 +409,13 @@ def set_cell(cell: types.CellType, state: tuple[Any]) -> None:
 
 @streams.named
 def make_weakref(target: Any) -> weakref.ref[Any]:
-    """A weak reference; whoever else is in the graph keeps the target alive."""
+    """A weak reference. In a rank its target stays alive: who holds it may have stayed in the notebook."""
+    kept_alive.append(target)
     return weakref.ref(target)
+
+
+#: targets of weak references that have arrived; in the notebook only until all is read
+kept_alive: list[Any] = []
 
 
 class _Gone:
@@ -327,10 +428,42 @@ def dead_weakref() -> weakref.ref[Any]:
     return weakref.ref(_Gone())
 
 
+def proxied(proxy: Any) -> Any:
+    """The object for which a ``weakref.proxy`` stands; None when it is gone."""
+    try:
+        return proxy.__reduce_ex__.__self__
+    except ReferenceError:
+        return None
+
+
+@streams.named
+def make_weak_proxy(target: Any) -> Any:
+    """A weak proxy, in the same way; without a target a proxy of what is gone."""
+    kept_alive.append(target)
+    return weakref.proxy(_Gone() if target is None else target)
+
+
 @streams.named
 def make_lru_cache(function: Any, maxsize: int | None, typed: bool) -> Any:
     """An ``lru_cache`` around ``function``, empty."""
     return functools.lru_cache(maxsize=maxsize, typed=typed)(function)
+
+
+@streams.named
+def make_random(kind: Any) -> Any:
+    """A generator of random numbers, past what its class does when one is made."""
+    return random.Random.__new__(kind)
+
+
+@streams.named
+def set_random(generator: random.Random, state: tuple[Any, Any]) -> None:
+    """Attributes, slots and state."""
+    own, drawn = state
+    attributes, slots = own if isinstance(own, tuple) else (own, None)
+    vars(generator).update(attributes or {})
+    for name, value in (slots or {}).items():
+        setattr(generator, name, value)
+    random.Random.setstate(generator, drawn)
 
 
 @streams.named

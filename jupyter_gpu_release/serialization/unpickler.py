@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from .. import streams
-from ..errors import MissingHereError
+from ..errors import LoadError, MissingHereError
 from .rebuild import RECEIVERS, Rebuilder
 
 
@@ -185,6 +185,8 @@ class TolerantUnpickler(_PythonUnpickler):
     def _because(self, error: Exception) -> str:
         if isinstance(error, ModuleNotFoundError):
             reason = f"no module named {error.name}"
+        elif isinstance(error, LoadError):
+            reason = error.message
         else:
             reason = f"{type(error).__name__}: {error}"
         self.reasons.append(reason)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 from jupyter_server.extension.application import ExtensionApp
@@ -18,12 +18,13 @@ from ..protocol.config import hash_seed_for_kernel
 from . import metrics
 from .api import views
 from .api.handlers import HANDLERS
-from .audit import ActionLog
+from .audit import Act, ActionLog
 from .config import FILE_NAME, NOT_AUTOMATIC, GpuRelease
 from .culling.actions import Actor
 from .culling.config import GpuCuller
 from .culling.monitor import Monitor
 from .gateway import GatewayConnection, GatewayListener, LatestMemo, encoded_json
+from .hub_token import HubToken
 from .local_start import LocalStart
 from .models import (
     DOCUMENT_VERSION,
@@ -60,7 +61,14 @@ class _ChangeListener(GatewayListener):
 
 
 class _ServersListener(_ChangeListener):
-    """Of the server's own connection, whose latency is measured, too."""
+    """Of the server's own connection: its latency is measured, and a JupyterHub renews a token that is refused."""
+
+    def __init__(self, record: ActionLog, on_refused: Callable[[], None]) -> None:
+        super().__init__(record)
+        self._on_refused = on_refused
+
+    def on_refused(self) -> None:
+        self._on_refused()
 
     def on_latency(self, seconds: float) -> None:
         metrics.GATEWAY_LATENCY.observe(seconds)
@@ -91,7 +99,10 @@ class GpuReleaseExtension(ExtensionApp):
         settings = self._configured(GpuRelease, "gateway", "the settings of c.GpuRelease are not used")
         self._automatic = settings.automatic
         self.record = ActionLog(serverapp.event_logger, self.culler.audit_log, parent=self)
-        self.gateway = GatewayConnection(settings, _ServersListener(self.record))
+        self.hub_token = HubToken(
+            serverapp.runtime_dir, lambda: self.gateway.look_now(), self, has_other=bool(settings.token_file)
+        )
+        self.gateway = GatewayConnection(settings, _ServersListener(self.record, self.hub_token.renew_now))
         self.local_start = LocalStart(settings, self.gateway, _ChangeListener(self.record))
         self.identities = UserConnections(settings, self.gateway, _ChangeListener(self.record))
         self.records = RunRecords()
@@ -127,10 +138,17 @@ class GpuReleaseExtension(ExtensionApp):
 
     async def _start_jupyter_server_extension(self, serverapp: ServerApp) -> None:
         """Start the loops (called by the server once its event loop runs)."""
-        loops = {"gateway": self.gateway.run(), "monitor": self.monitor.run()}
+        loops = {"gateway": self._follow_gateway(), "monitor": self.monitor.run()}
+        if self.hub_token.is_wanted:
+            loops["hub token"] = self.hub_token.run()
         self._tasks = tuple(asyncio.create_task(loop, name=name) for name, loop in loops.items())
         self._probe = asyncio.create_task(self.actor.probe())
         self._hello = asyncio.create_task(self._say_what_is_here())
+
+    async def _follow_gateway(self) -> None:
+        if self.hub_token.is_wanted:
+            await self.hub_token.tried.wait()
+        await self.gateway.run()
 
     async def _say_what_is_here(self) -> None:
         """One line in the server's log, so that nobody has to ask whether the extension works and what it sees."""
@@ -158,7 +176,9 @@ class GpuReleaseExtension(ExtensionApp):
         """
         try:
             line = await self.identities.seen_by(user)
-            state, status = line.state(), line.status
+            state = line.state()
+            # while the gateway is silent: as it was when it was heard last, `gateway.age_s` ago
+            status = line.remembered if state.state == "unreachable" else line.status
             cluster, choices = line.shown.value_for(status), line.choices.value_for(status)
             usage = status.usage if status is not None else None
         except ForbiddenError as error:
@@ -220,7 +240,7 @@ class GpuReleaseExtension(ExtensionApp):
 
     def problems(self, line: GatewayState | None = None) -> list[Problem]:
         """List what is missing, in words; ``line``: that of the user who asks, else the server's own."""
-        found = list(self._wrong)
+        found = [*self._wrong, *self.hub_token.problems()]
         state = line or self.gateway.state()
         if state.state != "connected":
             found.append(Problem("gateway", state.message, state.hint))
@@ -235,6 +255,6 @@ class GpuReleaseExtension(ExtensionApp):
             found.append(Problem("audit log", self.record.problem, "mend c.GpuCuller.audit_log"))
         return found
 
-    def note_action(self, action: str, subject: str, user: str, result: str = "") -> None:
+    def note_action(self, action: Act, subject: str, user: str, result: str = "") -> None:
         """Record what a person did."""
-        self.record.request(time.time(), action=action, subject=subject, user=user, result=result)
+        self.record.request(time.time(), action, subject, user, result)

@@ -6,7 +6,7 @@ import errno
 import os
 from importlib.resources import files
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 from jupyter_events import EventLogger
@@ -17,6 +17,8 @@ from . import metrics
 _PREFIX = "https://schema.jupyter-gpu-release.org"
 IDLE_POLICY, REQUEST, CHANGED = (f"{_PREFIX}/{name}/v1" for name in ("idle_policy", "request", "changed"))
 _SCHEMAS = {IDLE_POLICY: "idle_policy.yaml", REQUEST: "request.yaml", CHANGED: "changed.yaml"}
+#: what people do; an event with another word would be refused by its schema, and with it the request
+Act = Literal["cancel", "pin", "unpin", "release", "extend", "keep", "start", "change"]
 
 
 class ActionLog(LoggingConfigurable):
@@ -39,10 +41,10 @@ class ActionLog(LoggingConfigurable):
         said("GPU policy: %s %s %s: %s", facts["action"], facts["kind"], facts["subject"], facts["reason"])
         self._write(IDLE_POLICY, facts, now_s)
 
-    def request(self, now_s: float, **facts: Any) -> None:
+    def request(self, now_s: float, action: Act, subject: str, user: str, result: str) -> None:
         """Record what a person asked for."""
-        self.log.info("GPU: %s asked to %s %s", facts["user"], facts["action"], facts["subject"])
-        self._write(REQUEST, facts, now_s)
+        self.log.info("GPU: %s asked to %s %s", user, action, subject)
+        self._write(REQUEST, {"action": action, "subject": subject, "user": user, "result": result}, now_s)
 
     def changed(self, what: str) -> None:
         """Tell front ends to look again (not in the audit log)."""

@@ -25,9 +25,10 @@ from ..client.discovery import Target, find_gateway, is_alive
 from ..client.home import read_secret
 from ..client.rest import AsyncGatewayClient
 from ..client.websocket import follow_run
-from ..errors import GatewayUnavailableError, GpuReleaseError
+from ..errors import AuthenticationError, GatewayUnavailableError, GpuReleaseError
 from ..protocol.rest import StatusDocument
 from ..protocol.session import Events, Update
+from ..store.layout import own_store
 from .config import GpuRelease
 from .models import Choices, GatewayState, choices_of
 from .monitoring.use_history import UseHistory
@@ -71,6 +72,9 @@ class GatewayListener:
 
     def on_latency(self, seconds: float) -> None:
         """The gateway took ``seconds`` for an answer."""
+
+    def on_refused(self) -> None:
+        """The gateway does not take the token, or there is none."""
 
     def on_change(self) -> None:
         """The gateway shows something new."""
@@ -158,7 +162,8 @@ class GatewayConnection(LoggingConfigurable):
     def store(self) -> str:
         """Root of the store as far as it is known here; empty while no gateway is."""
         known = self._client.target.store if self._client is not None else self._settings.store
-        return known or self._named_store
+        root = known or self._named_store
+        return str(own_store(Path(root).expanduser())) if root else ""
 
     async def learn_store(self) -> None:
         """Ask the gateway for the store's root where no setting names it; raises as :meth:`ask`."""
@@ -237,6 +242,12 @@ class GatewayConnection(LoggingConfigurable):
             self._backoff_s = min(self._backoff_s * 2, self._settings.max_backoff)
         self._error = error
         self._show(None)
+        if isinstance(error, AuthenticationError):
+            self._listener.on_refused()
+
+    def look_now(self) -> None:
+        """Look without waiting for the next time: there is a new token."""
+        self._hurry.set()
 
     def _show(self, status: StatusDocument | None) -> None:
         before, self.status = self.status, status

@@ -198,7 +198,7 @@ class Choices(msgspec.Struct, frozen=True):
 
 
 class ServerStatus(msgspec.Struct, frozen=True):
-    """``GET status``. ``cluster``: the gateway's last answer (see ``gateway.age_s``), None while there is none."""
+    """``GET status``. ``cluster``: the gateway's last answer (see ``gateway.age_s``), None where there is none."""
 
     schema_version: int
     version: str
@@ -244,6 +244,34 @@ class KeepReply(msgspec.Struct, frozen=True):
 
     kernel: str
     keep_s: float
+
+
+class CellAdviceRow(msgspec.Struct, frozen=True):
+    """Advice on one code cell. ``at``: its place among the cells that were sent; ``number``: among the code cells.
+
+    ``advice``: ``gpu`` (worth a GPU cell), ``already``, ``short``, ``moves``, ``unread``; ``line``: the magic for it.
+    """
+
+    at: int
+    number: int
+    first_line: str
+    advice: str
+    verdict: str
+    reason: str
+    sent: list[str]
+    back: list[str]
+    line: str
+    took_s: float | None = None
+
+
+class AdviceDocument(msgspec.Struct, frozen=True):
+    """``POST advice``: the cells that there is something to say of. Seconds of GPUs: None where times are missing."""
+
+    schema_version: int
+    conclusion: str
+    cells: list[CellAdviceRow]
+    plain_s: float | None = None
+    with_gpu_cells_s: float | None = None
 
 
 def choices_of(cluster: StatusDocument | None) -> Choices:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..errors import OptionError
 from .metrics import quantile
-from .report import Comparison, group_rows, table_rows
+from .report import ALL, Comparison, group_rows, table_rows
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -59,7 +59,7 @@ def _waits(comparison: Comparison) -> Figure:
         axes.plot([max(1.0, quantile(ordered, share)) for share in shares], shares, label=name)
     axes.set(xscale="log", xlabel="wait, seconds", ylabel="part of the jobs", title="How long jobs waited")
     axes.grid(alpha=0.3)
-    axes.legend()
+    figure.legend(loc="outside lower center", ncols=4)
     return figure
 
 
@@ -74,7 +74,7 @@ def _sizes(comparison: Comparison) -> Figure:
         axes.bar([place + at * width for place in range(len(sizes))], heights, width, label=name)
     axes.set_xticks([place + 0.4 - width / 2 for place in range(len(sizes))], sizes)
     axes.set(xlabel="GPUs", ylabel="mean wait, hours", title="Mean wait by size")
-    axes.legend()
+    figure.legend(loc="outside lower center", ncols=4)
     return figure
 
 
@@ -95,9 +95,9 @@ def _page(comparison: Comparison, files: dict[str, bytes]) -> str:
             f'<img alt="{name}" src="data:image/png;base64,{_text(files[f"{name}.png"])}">'
             for name in ("waits", "sizes")
         ),
-        "<h2>Wait: mean · 99 % at most</h2>",
-        _table(["GPUs", "jobs", *names], group_rows(comparison.figures, "by_size")),
-        _table(["queue or user", "jobs", *names], group_rows(comparison.figures, "by_queue")),
+        "<h2>Wait: mean · median · 90 % at most · 99 % at most</h2>",
+        _table(["GPUs", "jobs", *names], group_rows(comparison.figures, "by_size", ALL)),
+        _table(["queue or user", "jobs", *names], group_rows(comparison.figures, "by_queue", ALL)),
     ]
     head = f'<meta charset="utf-8"><title>{html.escape(title)}</title><style>{_STYLE}</style>'
     return f"<!doctype html><html><head>{head}</head><body>{''.join(parts)}</body></html>\n"

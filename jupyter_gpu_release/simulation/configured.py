@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 from ..errors import OptionError
-from ..scheduling.decisions import Start
+from ..scheduling.decisions import Start, Yield
 from ..scheduling.forecast import LearnedForecast, OrderSettings
 from ..scheduling.queues.queues_file import QueuesFile, parse_queues, priority_value
 from ..scheduling.schedule import decide_on
@@ -28,10 +29,22 @@ def read_queues(path: Path) -> QueuesFile:
 
 
 class Configured(SimulatedPolicy):
-    """Queues, shares, priorities and backfill as configured. GPUs of one type are one pool; nothing is preempted."""
+    """Queues, shares, priorities and backfill as configured. GPUs of one type are one pool.
 
-    def __init__(self, free: FreeGpus, file: QueuesFile | None = None, settings: OrderSettings | None = None) -> None:
+    ``restartable``: part of the jobs, drawn by their number, that step aside where a queue reclaims its share or a run
+    of higher priority needs their GPUs; the others keep theirs to the end.
+    """
+
+    def __init__(
+        self,
+        free: FreeGpus,
+        file: QueuesFile | None = None,
+        settings: OrderSettings | None = None,
+        restartable: float = 0.0,
+    ) -> None:
         super().__init__(free)
+        self._restartable = restartable
+        self.may_stop = restartable > 0
         self._file = file = file or QueuesFile()
         self.forecast = LearnedForecast(free.total, settings)
         nodes = tuple(Node(_name(gpu_type), gpus * GPU, gpu_type) for gpu_type, gpus in free.pools())
@@ -56,6 +69,7 @@ class Configured(SimulatedPolicy):
             submitted_at=now_s,
             campaign=campaign,
             needs=Needs(gpu_type=job.gpu_type),
+            restartable=_drawn(job.index) < self._restartable,
         )
         self._jobs[run.run] = job
         self._waiting += 1
@@ -80,14 +94,29 @@ class Configured(SimulatedPolicy):
         self.forecast.ended(str(job.index), now_s)
 
     def start(self, now_s: float, begin: Callable[[Job], bool]) -> None:
-        """Carry out passes; another one where an overdue run has started, because the next may be overdue as well."""
-        again = True
-        while again and self._waiting and self.free.total:
-            overdue = self.forecast.overdue(now_s)
-            starts = [decision for decision in decide_on(self._state, now_s) if isinstance(decision, Start)]
+        """Carry out passes; another one where an overdue run has started, because the next may be overdue as well, and
+        one for those that stepped aside.
+        """
+        again, has_yielded = True, False
+        while again and self._waiting and (self.free.total or self.may_stop):
+            overdue, decided = self.forecast.overdue(now_s), decide_on(self._state, now_s)
+            yields = [decision for decision in decided if isinstance(decision, Yield)]
+            starts = [decision for decision in decided if isinstance(decision, Start)]
+            for each in yields:
+                self._step_aside(each.run)
             for start in starts:
                 self._carry_out(start, now_s, begin)
-            again = any(start.run in overdue for start in starts)
+            again = any(start.run in overdue for start in starts) or (bool(yields) and not has_yielded)
+            has_yielded |= bool(yields)
+
+    def _step_aside(self, name: str) -> None:
+        """Have a run wait again in its old place: in virtual time its GPUs are free at once."""
+        run = self._state.jobs[name].run
+        self._state.end(name)
+        self._state.submit(run)
+        self.forecast.put_back(name)
+        self.stop(self._jobs[name].index)
+        self._waiting += 1
 
     def _carry_out(self, start: Start, now_s: float, begin: Callable[[Job], bool]) -> None:
         job = self._jobs[start.run]
@@ -96,6 +125,11 @@ class Configured(SimulatedPolicy):
         self._state.start(start.run, start.ranks, now_s)
         self._waiting -= 1
         self.forecast.started(start.run, now_s)
+
+
+def _drawn(index: int) -> float:
+    """A number from 0 to 1 for a job, the same in each replay."""
+    return zlib.crc32(str(index).encode()) / 2**32
 
 
 def _name(gpu_type: str) -> str:

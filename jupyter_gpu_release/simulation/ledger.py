@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from ..errors import OptionError
 from ..protocol.rest import RunRow, StatusDocument
+from ..protocol.states import RunState
 from .cluster import ClusterSpec, NodeKind
 from .replay import Replayed
 from .trace import BadRow, Job, Trace, by_age
@@ -34,7 +35,9 @@ def _lack(row: RunRow) -> str:
         return "takes no GPU"
     if row.granted_at is None:
         return "never got its GPUs"
-    return "still holds its GPUs" if row.gone_at is None else ""
+    if row.gone_at is not None:
+        return ""
+    return "its end is not known" if RunState.of(row.state).is_terminal else "still holds its GPUs"
 
 
 def _job(row: RunRow, place: int) -> Job:

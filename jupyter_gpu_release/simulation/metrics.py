@@ -19,8 +19,7 @@ def figures(replayed: Replayed) -> dict[str, object]:
     """Sum up a replay; the names are those of ``simulate --json``."""
     waits = replayed.waits_s()
     slowdowns = [_slowdown(job, wait) for job, wait in zip(replayed.jobs, waits, strict=True)]
-    ends = [start + job.duration_s for start, job in zip(replayed.starts_s, replayed.jobs, strict=True)]
-    makespan_s = max(ends) - replayed.jobs[0].submit_s
+    makespan_s = max(spans[-1][1] for spans in replayed.spans()) - replayed.jobs[0].submit_s
     shares = _shares(replayed.jobs, slowdowns)
     by_size = _grouped(replayed.jobs, waits, lambda job: job.gpus)
     return {
@@ -35,6 +34,8 @@ def figures(replayed: Replayed) -> dict[str, object]:
         "jain": round(jain(shares), 4),
         "max_min_share": round(min(shares) / max(shares), 4),
         "max_overtaken_s": round(max_overtaken_s(replayed), 3),
+        "stepped_aside": sum(len(attempts) - 1 for attempts in replayed.attempts.values()),
+        "work_lost": round(replayed.work_lost(), 6),
         "held_over_used": 1.0,  # a job of a trace holds its GPUs from its start to its end
     }
 
@@ -43,8 +44,9 @@ def utilization(replayed: Replayed) -> float:
     """Part of the GPUs in use from the first submission to the last (afterwards only the longest jobs go on)."""
     since_s, until_s = replayed.jobs[0].submit_s, replayed.jobs[-1].submit_s
     used = sum(
-        job.gpus * max(0.0, min(until_s, start_s + job.duration_s) - start_s)
-        for job, start_s in zip(replayed.jobs, replayed.starts_s, strict=True)
+        job.gpus * max(0.0, min(until_s, end_s) - start_s)
+        for job, spans in zip(replayed.jobs, replayed.spans(), strict=True)
+        for start_s, end_s in spans
     )
     return used / (replayed.gpus * (until_s - since_s)) if until_s > since_s else 0.0
 

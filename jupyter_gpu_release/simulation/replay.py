@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import heapq
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 
 from .cluster import ClusterSpec, FreeGpus
 from .trace import Job
+
+#: a job that steps aside goes on from its last save: they are so far apart, and going on takes so long
+SAVED_EVERY_S, GOES_ON_IN_S = 60.0, 30.0
 
 
 class SimulatedPolicy(ABC):
@@ -17,6 +20,10 @@ class SimulatedPolicy(ABC):
     def __init__(self, free: FreeGpus) -> None:
         #: GPUs that are free now; the replay keeps it true
         self.free = free
+        #: it may have running jobs step aside, so it is asked while no GPU is free, too
+        self.may_stop = False
+        #: takes a running job's GPUs back; it may be begun again
+        self.stop: Callable[[int], object] = self.free.give_back
 
     @abstractmethod
     def submit(self, job: Job, now_s: float) -> None:
@@ -35,15 +42,39 @@ class SimulatedPolicy(ABC):
 
 @dataclass(frozen=True)
 class Replayed:
-    """Starts of all jobs; ``jobs`` are by age, ``starts_s`` in the same order."""
+    """First starts of all jobs; ``jobs`` are by age, ``starts_s`` in the same order.
+
+    ``attempts``: beginnings and ends of those that stepped aside, by index.
+    """
 
     jobs: Sequence[Job]
     starts_s: Sequence[float]
     gpus: int
+    attempts: Mapping[int, Sequence[tuple[float, float]]] = field(default_factory=dict)
+
+    def spans(self) -> list[Sequence[tuple[float, float]]]:
+        """Beginnings and ends of each job's attempts."""
+        pairs = zip(self.starts_s, self.jobs, strict=True)
+        return [self.attempts.get(job.index) or ((start, start + job.duration_s),) for start, job in pairs]
 
     def waits_s(self) -> list[float]:
-        """Seconds that each job waited."""
-        return [start - job.submit_s for start, job in zip(self.starts_s, self.jobs, strict=True)]
+        """Seconds that each job waited, or did again."""
+        return [self._wait_s(start, job) for start, job in zip(self.starts_s, self.jobs, strict=True)]
+
+    def _wait_s(self, start_s: float, job: Job) -> float:
+        if job.index not in self.attempts:
+            return start_s - job.submit_s
+        return self.attempts[job.index][-1][1] - job.submit_s - job.duration_s
+
+    def work_lost(self) -> float:
+        """Part of all work that was done again, or was time to go on."""
+        work = sum(job.gpus * job.duration_s for job in self.jobs)
+        done = sum(
+            job.gpus * (sum(end_s - begin_s for begin_s, end_s in self.attempts[job.index]) - job.duration_s)
+            for job in self.jobs
+            if job.index in self.attempts
+        )
+        return done / work if work else 0.0
 
 
 def replay(
@@ -67,9 +98,15 @@ class _Replay:
         self._jobs, self._cluster, self._progress = jobs, cluster, progress
         self._free = FreeGpus(cluster)
         self._policy = make_policy(self._free)
+        self._policy.stop = self._stop
         self._starts: dict[int, float] = {}
-        #: end, index of the job
+        #: end, index of the job; of one that was stopped it stays here, and counts for nothing
         self._ends: list[tuple[float, int]] = []
+        #: running job → when it began, and when it ends
+        self._running: dict[int, tuple[float, float]] = {}
+        #: of jobs that were stopped: attempts, and how much of the duration is saved
+        self._attempts: dict[int, list[tuple[float, float]]] = {}
+        self._saved_s: dict[int, float] = {}
         self._now_s = 0.0
 
     def play(self) -> Replayed:
@@ -81,10 +118,10 @@ class _Replay:
             while submitted < len(self._jobs) and self._jobs[submitted].submit_s <= self._now_s:
                 self._policy.submit(self._jobs[submitted], self._now_s)
                 submitted += 1
-            if self._free.total:
+            if self._free.total or self._policy.may_stop:
                 self._policy.start(self._now_s, self._begin)
         starts = [self._starts[job.index] for job in self._jobs]
-        return Replayed(self._jobs, starts, self._cluster.gpus)
+        return Replayed(self._jobs, starts, self._cluster.gpus, self._attempts)
 
     def _next(self, submitted: int) -> float:
         times = [self._ends[0][0]] if self._ends else []
@@ -94,14 +131,32 @@ class _Replay:
 
     def _end_jobs(self) -> None:
         while self._ends and self._ends[0][0] <= self._now_s:
-            job = self._jobs[heapq.heappop(self._ends)[1]]
-            self._free.give_back(job.index)
-            self._policy.end(job, self._now_s)
+            end_s, index = heapq.heappop(self._ends)
+            if self._running.get(index, (0.0, -1.0))[1] != end_s:
+                continue
+            began_s, _ = self._running.pop(index)
+            if index in self._attempts:
+                self._attempts[index].append((began_s, end_s))
+            self._free.give_back(index)
+            self._policy.end(self._jobs[index], self._now_s)
 
     def _begin(self, job: Job) -> bool:
         if not self._free.take(job.index, job.gpus, job.gpu_type):
             return False
-        self._starts[job.index] = self._now_s
-        heapq.heappush(self._ends, (self._now_s + job.duration_s, job.index))
+        self._starts.setdefault(job.index, self._now_s)
+        end_s = self._now_s + job.duration_s
+        if job.index in self._attempts:
+            end_s += GOES_ON_IN_S - self._saved_s[job.index]
+        self._running[job.index] = self._now_s, end_s
+        heapq.heappush(self._ends, (end_s, job.index))
         self._progress(len(self._starts))
         return True
+
+    def _stop(self, index: int) -> None:
+        """Take a job's GPUs back; it will go on from its last save."""
+        began_s, _ = self._running.pop(index)
+        done_s = self._now_s - began_s - (GOES_ON_IN_S if index in self._attempts else 0.0)
+        saved_s = max(0.0, done_s // SAVED_EVERY_S * SAVED_EVERY_S)
+        self._saved_s[index] = self._saved_s.get(index, 0.0) + saved_s
+        self._attempts.setdefault(index, []).append((began_s, self._now_s))
+        self._free.give_back(index)

@@ -96,15 +96,18 @@ def _shown(value: float | None, *, is_time: bool) -> str:
     return format_seconds(value) if is_time else f"{value:.4g}"
 
 
-def group_rows(found: Mapping[str, Mapping[str, Any]], key: str) -> list[list[str]]:
-    """Rows of the table by size or by queue: jobs, then mean and 99 % of each policy."""
+_UNLIMITED = 10_000
+#: figures of a wait that a terminal has room for, and all
+SHORT = ("mean_wait_s", "p99_wait_s")
+ALL = ("mean_wait_s", "p50_wait_s", "p90_wait_s", "p99_wait_s")
+
+
+def group_rows(found: Mapping[str, Mapping[str, Any]], key: str, shown: Sequence[str] = SHORT) -> list[list[str]]:
+    """Rows of the table by size or by queue: jobs, then these figures of each policy."""
     groups: Sequence[Any] = list(next(iter(found.values()))[key])
     rows = []
     for group in groups:
-        cells = [
-            f"{format_seconds(of[key][group]['mean_wait_s'])} · {format_seconds(of[key][group]['p99_wait_s'])}"
-            for of in found.values()
-        ]
+        cells = [" · ".join(format_seconds(of[key][group][name]) for name in shown) for of in found.values()]
         rows.append([str(group), str(next(iter(found.values()))[key][group]["jobs"]), *cells])
     return rows
 
@@ -117,14 +120,22 @@ def print_report(console: Console, comparison: Comparison) -> None:
         console.print(trace.explain_left_out(), markup=False)
     _print(console, ["", *names], table_rows(comparison.figures))
     for title, key in (("GPUs", "by_size"), ("queue or user", "by_queue")):
-        console.print("wait: mean · 99 % at most", markup=False)
+        console.print(f"wait by {title}: mean · 99 % at most", markup=False)
         _print(console, [title, "jobs", *names], group_rows(comparison.figures, key))
 
 
 def _print(console: Console, heads: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    """Where a table is wider than the terminal each cell's figures are below one another."""
+    table = _table(heads, rows)
+    if console.measure(table, options=console.options.update(max_width=_UNLIMITED)).maximum > console.width:
+        table = _table(heads, [[cell.replace(" · ", "\n") for cell in row] for row in rows])
+    console.print(table)
+
+
+def _table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> Table:
     table = Table()
     for at, head in enumerate(heads):
         table.add_column(head, justify="right" if at else "left")
     for row in rows:
         table.add_row(*row)
-    console.print(table)
+    return table

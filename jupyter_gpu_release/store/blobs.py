@@ -25,9 +25,10 @@ from typing import Any, NamedTuple
 
 from ..errors import StoreError
 from .digests import digest_of, is_digest, new_hasher
-from .files import error_of_write, make_private_folder, open_plain, sync_to_disk
+from .files import error_of_write, is_shared, make_store_folder, open_new, open_plain, sync_to_disk
 from .mapped.mapping import GraphMap, mapping_at
 from .mapped.memory import start_write_out
+from .users import ownership
 
 _PIECE_BYTES = 8 << 20
 
@@ -166,13 +167,14 @@ class BlobStore:
         return True
 
     def _write(self, view: memoryview, *, durable: bool) -> str:
-        make_private_folder(self._temp)
+        make_store_folder(self._temp)
         temp = self._temp / f"{secrets.token_hex(8)}.tmp"
         try:
-            descriptor = os.open(temp, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+            descriptor = open_new(temp, os.O_RDWR | os.O_EXCL)
             try:
                 self._fill(descriptor, view, durable=durable)
-                os.fchmod(descriptor, 0o400)
+                if not is_shared(self._temp):  # whoever puts the same content touches it, and needs the right to
+                    os.fchmod(descriptor, 0o400)
                 digest = synced_digest(descriptor, len(view), durable=durable)
             finally:
                 os.close(descriptor)
@@ -197,7 +199,7 @@ class BlobStore:
     def _name(self, temp: Path, digest: str, length: int, *, durable: bool) -> None:
         path = self.path_of(digest)
         is_new = not path.parent.exists()
-        make_private_folder(path.parent)
+        make_store_folder(path.parent)
         try:
             os.link(temp, path)
         except FileExistsError:
@@ -257,7 +259,7 @@ class BlobStore:
     def _move_away(self, path: Path, inode: int) -> None:
         aside = self._temp / f"{path.name}.{secrets.token_hex(4)}.damaged"
         with contextlib.suppress(OSError, StoreError):  # a store that cannot be written
-            make_private_folder(self._temp)
+            make_store_folder(self._temp)
             os.rename(path, aside)
             if os.stat(aside).st_ino != inode:  # written anew meanwhile
                 os.link(aside, path)
@@ -279,7 +281,7 @@ class BlobStore:
         The caller knows that no run refers to it.
         """
         path, aside = self.path_of(digest), self._temp / f"{digest}.{secrets.token_hex(4)}.gone"
-        make_private_folder(self._temp)
+        make_store_folder(self._temp)
         try:
             if os.stat(path).st_mtime >= untouched_since_s:
                 return False
@@ -310,6 +312,12 @@ class BlobStore:
         return freed
 
 
+def _check_owner(path: Path, facts: os.stat_result) -> None:
+    """Where a group shares the store, any of it may have put the same content first."""
+    if facts.st_uid != os.geteuid() and not is_shared(path.parent):
+        ownership.check_owner(path, facts, doing="used")
+
+
 def _forget(temp: Path) -> None:
     with contextlib.suppress(OSError):
         temp.unlink(missing_ok=True)
@@ -324,12 +332,6 @@ def _digest_by_mapping(view: memoryview) -> str:
     if offset or len(mapping) != len(view) or not mapping.is_untouched():
         return ""
     return mapping.digest
-
-
-def _check_owner(path: Path, facts: os.stat_result) -> None:
-    if facts.st_uid != os.geteuid():
-        text = f"{path} belongs to user {facts.st_uid}, not to this one: not used"
-        raise StoreError(text, hint="check who writes there")
 
 
 def _unreadable(path: Path, error: OSError, used_by: Path | None) -> StoreError:

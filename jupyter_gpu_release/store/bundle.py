@@ -26,11 +26,12 @@ from ..errors import RequestError, StoreError
 from ..protocol.states import RunState, is_run_id
 from .blobs import BlobStore
 from .digests import is_digest
-from .files import make_private_folder, open_plain, write_atomic
+from .files import make_store_folder, open_plain, write_atomic
 from .graph_file import blobs_of, digest_in
 from .layout import RunPaths
 from .run_contents import graphs_of
 from .run_folders import read_manifest
+from .users import ownership
 
 BUNDLE_VERSION = 1
 HEAD_FILE, PROOF_FILE = "bundle.json", "bundle.proof"
@@ -177,8 +178,7 @@ def _pieces(path: Path) -> Iterator[bytes]:
     except OSError as error:
         raise StoreError(f"cannot read {path}: {error.strerror}", hint="is the store whole and mounted?") from error
     with os.fdopen(descriptor, "rb") as file:
-        if os.fstat(descriptor).st_uid != os.geteuid():
-            raise StoreError(f"{path} belongs to another user: not exported", hint="check who writes there")
+        ownership.check_owner(path, os.fstat(descriptor), doing="exported")
         while piece := file.read(STEP_BYTES):
             yield piece
 
@@ -301,7 +301,7 @@ def unpack_bundle(store: Path, reader: BundleReader) -> str:
     name = secrets.token_hex(8)
     folder = incoming_folder(store, name)
     try:
-        make_private_folder(folder / "files")
+        make_store_folder(folder / "files")
         for number, file in enumerate(reader.head.files):
             _unpack_file(folder, number, file, reader)
         for blob in reader.head.blobs:
@@ -322,7 +322,7 @@ def unpack_bundle(store: Path, reader: BundleReader) -> str:
 
 
 def _check_space(store: Path, reader: BundleReader) -> None:
-    make_private_folder(store / "incoming")
+    make_store_folder(store / "incoming")
     facts = os.statvfs(store)
     free, needed = facts.f_bavail * facts.f_frsize, reader.head.total_bytes
     if needed > free:
@@ -333,7 +333,7 @@ def _check_space(store: Path, reader: BundleReader) -> None:
 
 def _unpack_file(folder: Path, number: int, file: BundledFile, reader: BundleReader) -> None:
     target = folder / file.path
-    make_private_folder(target.parent)
+    make_store_folder(target.parent)
     summed = blake3()
     write_atomic(target, _summed(reader.read_member(f"run/{number:06}", size=file.bytes), summed))
     if summed.hexdigest() != file.digest:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
+from contextlib import closing
 from pathlib import Path
 
 import msgspec
@@ -12,7 +13,7 @@ import msgspec
 from ..errors import StoreError
 from ..protocol.events import Event
 from ..protocol.wire import decode, encode
-from .files import open_plain
+from .files import open_new, open_plain
 
 _HEAD = struct.Struct("<I")
 #: what a store has refused is kept up to this
@@ -58,7 +59,7 @@ class EventWriter:
 
     def _append(self, data: bytes) -> None:
         if self._descriptor is None:
-            self._descriptor = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+            self._descriptor = open_new(self._path, os.O_WRONLY | os.O_APPEND)
         whole = os.fstat(self._descriptor).st_size
         try:
             while data:
@@ -94,16 +95,39 @@ def _record(event: Event) -> bytes:
 
 def read_events(path: Path, after: int = 0, *, opener: Callable[[Path], int] = open_plain) -> Iterator[Event]:
     """Yield the recorded events with a number above ``after``; ends quietly at a torn last record."""
+    yield from (event for event, _ in _records(path, 0, opener) if event.n > after)
+
+
+def read_piece(
+    path: Path, at: int, most_bytes: int, *, opener: Callable[[Path], int] = open_plain
+) -> tuple[list[Event], int]:
+    """The recorded events from byte ``at`` on, and the byte behind them; none: there are no more (yet).
+
+    ``most_bytes``: where it stops; a larger event comes alone.
+    """
+    events: list[Event] = []
+    last = at
+    with closing(_records(path, at, opener)) as records:
+        for event, behind in records:
+            if events and behind - at > most_bytes:
+                break
+            events.append(event)
+            last = behind
+    return events, last
+
+
+def _records(path: Path, at: int, opener: Callable[[Path], int]) -> Generator[tuple[Event, int], None, None]:
+    """Each event from a byte on, with the byte behind it."""
     try:
         with os.fdopen(opener(path), "rb") as log:
+            log.seek(at)
             while len(head := log.read(_HEAD.size)) == _HEAD.size:
                 body = log.read(_HEAD.unpack(head)[0])
                 try:
                     event: Event = decode(body, Event)
                 except msgspec.DecodeError:
                     return
-                if event.n > after:
-                    yield event
+                yield event, log.tell()
     except FileNotFoundError:
         return
     except OSError as error:

@@ -1,4 +1,8 @@
-"""Atomic private writes, safe opening, write-rate limit."""
+"""Atomic private writes, safe opening, write-rate limit.
+
+A folder of the store that its group may write and hands its group on (mode 2770) is *shared*: what is made in it is its
+group's, too, 2770 and 0660 whatever the umask. A default access list of the folder decides by itself.
+"""
 
 from __future__ import annotations
 
@@ -56,7 +60,63 @@ def make_private_folder(path: Path) -> None:
     try:
         _make_folder(path)
     except OSError as error:
-        raise StoreError(f"cannot make the folder {path}: {error.strerror}", hint=_MEND) from error
+        raise _unmade(path, error) from error
+
+
+def make_store_folder(path: Path) -> None:
+    """Make ``path`` and its parents in a store: private, or the group's where it shares the store."""
+    try:
+        _make_like_parent(path)
+    except OSError as error:
+        raise _unmade(path, error) from error
+
+
+def _make_like_parent(path: Path) -> None:
+    if path.is_dir():
+        return
+    if not path.parent.is_dir():
+        if path.parent == path:
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(path))
+        _make_like_parent(path.parent)
+    if not is_shared(path.parent):
+        path.mkdir(mode=0o700, exist_ok=True)
+        return
+    with contextlib.suppress(FileExistsError):  # somebody else was faster
+        path.mkdir(mode=0o770)
+        if not _has_default_acl(path.parent):
+            path.chmod(SHARED_FOLDER)
+
+
+SHARED_FOLDER, _SHARED_FILE = 0o2770, 0o660
+_SHARED_BITS = stat.S_ISGID | stat.S_IWGRP
+
+
+def is_shared(folder: Path) -> bool:
+    """Tell if what is made in ``folder`` is its group's; raises OSError."""
+    return os.stat(folder).st_mode & _SHARED_BITS == _SHARED_BITS
+
+
+def _has_default_acl(folder: Path) -> bool:
+    try:
+        return bool(os.getxattr(folder, "system.posix_acl_default"))
+    except OSError:
+        return False
+
+
+def open_new(path: Path, flags: int) -> int:
+    """A descriptor of a file that may be made here, with the mode that its folder asks for; raises OSError."""
+    if not is_shared(path.parent):
+        return os.open(path, flags | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    descriptor = os.open(path, flags | os.O_CREAT | os.O_CLOEXEC, _SHARED_FILE)
+    facts = os.fstat(descriptor)
+    is_own = facts.st_uid == os.geteuid()
+    if is_own and stat.S_IMODE(facts.st_mode) != _SHARED_FILE and not _has_default_acl(path.parent):
+        os.fchmod(descriptor, _SHARED_FILE)
+    return descriptor
+
+
+def _unmade(path: Path, error: OSError) -> StoreError:
+    return StoreError(f"cannot make the folder {path}: {error.strerror}", hint=_MEND)
 
 
 def _make_folder(path: Path) -> None:
@@ -84,6 +144,8 @@ def write_atomic(
 ) -> int:
     """Write ``chunks`` as the file ``path`` in one step and return its size in bytes.
 
+    It is private, or its folder's group's where that is shared.
+
     Parameters
     ----------
     durable
@@ -103,7 +165,7 @@ def write_atomic(
     temp = path.with_name(f".{path.name}.{secrets.token_hex(6)}.tmp")
     written = 0
     try:
-        descriptor = os.open(temp, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        descriptor = open_new(temp, os.O_WRONLY | os.O_EXCL)
         try:
             for chunk in _pieces(chunks):
                 written += _write_all(descriptor, chunk, pace)

@@ -30,6 +30,7 @@ from .files import UNLIMITED, Chunk, Pace, open_plain, write_atomic
 from .layout import RunPaths, blobs_folder_beside
 from .mapped.mapping import GraphMap
 from .run_folders import explain_collected
+from .users import ownership
 
 MAGIC = b"jgr-graph-1\n"
 TAIL = struct.Struct("<QQ16s")
@@ -301,8 +302,7 @@ def _map(path: Path) -> GraphMap:
     try:
         facts = os.fstat(descriptor)
         if facts.st_uid != os.geteuid():
-            text = f"{path} belongs to user {facts.st_uid}, not to this one: not loaded"
-            raise StoreError(text, hint="check who writes there")
+            ownership.check_owner(path, facts, doing="loaded")
         if not facts.st_size:
             raise damaged_error(path, "it is empty")
         # cold mapped pages fault in at 0.8 GB/s, read ahead they come at 2.8

@@ -61,12 +61,15 @@ def read_identity(store: Path) -> str:
     return found.id
 
 
-def ensure_identity(store: Path) -> str:
-    """The id of the store at this path, given to it now where it has none; raises :class:`StoreError`."""
+def ensure_identity(store: Path, ident: str = "") -> str:
+    """The id of the store at this path, given to it now where it has none (``ident``, or a new one).
+
+    Raises :class:`StoreError`.
+    """
     known = read_identity(store)
     if known:
         return known
-    path, made = store / FILE, StoreIdentity(_VERSION, secrets.token_hex(8), time.time())
+    path, made = store / FILE, StoreIdentity(_VERSION, ident or secrets.token_hex(8), time.time())
     with contextlib.suppress(OSError):  # one that is empty
         if path.stat().st_size == 0:
             path.unlink()

@@ -3,8 +3,10 @@
 ``<store>/runs/<run id>/``: ``manifest.json`` (gateway), ``events.log`` (node agent), ``inputs.graph`` and
 ``fetched-<n>.graph`` (kernel), ``values.graph`` (rank's persister or agent), ``files/`` (the cell's ``run_dir``),
 ``code/`` (shipped modules), ``published/`` and
-``item-<n>.graph`` (rank).
+``item-<n>.graph`` and ``save-<n>.graph`` (rank).
 One writer per file.
+
+``<store>/users/<uid>/``: such a store for one user, where cells run as their owners (``store/users/``).
 
 ``<store>/blobs/<dd>/<digest>``: buffers of 1 MiB and more, of all runs, by content (``store/blobs.py``);
 ``blobs/tmp/``: what
@@ -13,6 +15,7 @@ is being written.
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 from ..errors import StoreError
@@ -21,6 +24,8 @@ from ..protocol.states import is_run_id
 SCHEMA_VERSION = 1
 #: what came out of a run
 VALUES_FILE = "values.graph"
+#: what a restartable run has saved without being asked to step aside
+SAVE_FILE = "save-{number}.graph"
 
 
 class RunPaths:
@@ -78,6 +83,16 @@ class RunPaths:
         if not is_run_id(run):
             raise StoreError(f"{run!r} is not a run id", hint="list them with `jupyter gpu runs`")
         return cls(store / "runs" / run)
+
+
+#: below a store's root: one store for each user, called by the user's number, where cells run as their owners
+USERS_FOLDER = "users"
+
+
+def own_store(store: Path) -> Path:
+    """The store of this process's user, where users have stores of their own below ``store``; else ``store``."""
+    own = store / USERS_FOLDER / str(os.geteuid())
+    return own if own.is_dir() else store
 
 
 def blobs_folder(store: Path) -> Path:

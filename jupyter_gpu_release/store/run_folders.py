@@ -12,15 +12,32 @@ import msgspec
 
 from ..errors import StoreError
 from ..protocol.states import RunState
-from .files import make_private_folder, open_plain, write_atomic
+from .files import SHARED_FOLDER, is_shared, make_private_folder, make_store_folder, open_plain, write_atomic
 from .identity import check_identity, ensure_identity
 from .layout import SCHEMA_VERSION, RunPaths
 
 
-def make_store(store: Path) -> str:
-    """Make the folders of a store; returns its id. Only who begins to use one does that: see :func:`require_store`."""
+def make_store(store: Path, ident: str = "") -> str:
+    """Make the folders of a store; returns its id. Only who begins to use one does that: see :func:`require_store`.
+
+    ``ident``: the id it gets where it has none (a user's store has that of the whole); empty: a new one.
+    """
     make_private_folder(store / "runs")
-    return ensure_identity(store)
+    return ensure_identity(store, ident)
+
+
+def share_store(store: Path, group: int) -> None:
+    """Have ``group`` share a store: what is made there from now on is the group's. Raises :class:`StoreError`."""
+    for folder in (store, store / "runs", store / "blobs"):
+        make_private_folder(folder)
+        try:
+            facts = os.stat(folder)
+            if facts.st_gid != group or not is_shared(folder):
+                os.chown(folder, -1, group)
+                os.chmod(folder, SHARED_FOLDER)
+        except OSError as error:
+            hint = f"as its owner, a member of the group: chgrp {group} {folder}; chmod 2770 {folder}"
+            raise StoreError(f"cannot share {folder} with group {group}: {error.strerror}", hint=hint) from error
 
 
 def require_store(store: Path) -> None:
@@ -36,7 +53,7 @@ def require_store(store: Path) -> None:
 def create_run_folder(store: Path, run: str) -> RunPaths:
     """Make the folder of ``run`` (0700) with its ``files/``; fine when it is there already."""
     paths = RunPaths.of(store, run)
-    make_private_folder(paths.files)
+    make_store_folder(paths.files)
     return paths
 
 

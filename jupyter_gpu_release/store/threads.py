@@ -11,11 +11,13 @@ import contextlib
 import queue
 import threading
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, TypeVar
 
 from ..errors import StoreSilentError
 
 T = TypeVar("T")
+Acting = Callable[[Path, Callable[..., Any]], Callable[..., Any]]
 #: a store that has not answered after this is taken to hang
 ANSWER_S = 5.0
 _MOST = 16
@@ -27,7 +29,9 @@ class StoreThreads:
     Methods are called on one event loop and never block. What is begun is carried out, however late.
     """
 
-    def __init__(self, most: int = _MOST) -> None:
+    def __init__(self, most: int = _MOST, *, acting: Acting | None = None) -> None:
+        """``acting``: makes work of what is to be done for the owner of a path; None: all of it is this user's."""
+        self._acting = acting
         self._most = most
         self._work: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
         self._threads = 0
@@ -39,8 +43,13 @@ class StoreThreads:
         """Tell if somebody has waited in vain for an answer that has not come yet."""
         return bool(self._late)
 
-    def begin(self, work: Callable[..., T], *arguments: Any) -> asyncio.Future[T]:
-        """Carry out ``work`` in a thread; the future has what it returns or raises."""
+    def begin(self, work: Callable[..., T], *arguments: Any, at: Path | None = None) -> asyncio.Future[T]:
+        """Carry out ``work`` in a thread; the future has what it returns or raises.
+
+        ``at``: done for the owner of what lies there, where users have stores of their own.
+        """
+        if at is not None and self._acting is not None:
+            work = self._acting(at, work)
         loop = asyncio.get_running_loop()
         future: asyncio.Future[T] = loop.create_future()
         self._unfinished += 1
@@ -55,9 +64,11 @@ class StoreThreads:
         self._late.add(future)
         future.add_done_callback(self._on_late_answer)
 
-    async def run(self, work: Callable[..., T], *arguments: Any, limit_s: float = ANSWER_S) -> T:
+    async def run(
+        self, work: Callable[..., T], *arguments: Any, at: Path | None = None, limit_s: float = ANSWER_S
+    ) -> T:
         """Carry out ``work`` and wait for it; raises :class:`StoreError` when the store does not answer in time."""
-        return await self.wait_for_answer(self.begin(work, *arguments), limit_s)
+        return await self.wait_for_answer(self.begin(work, *arguments, at=at), limit_s)
 
     async def wait_until_answered(self) -> None:
         """Return once all that somebody has waited for in vain has been answered after all."""

@@ -6,10 +6,12 @@ Modules of the notebook's own are looked at as a whole; a library only where a c
 from __future__ import annotations
 
 import ast
+import dis
 import re
 import sys
 import types
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import cache
 from typing import Any
 
 from ..analysis.scopes import dotted_name
@@ -18,6 +20,7 @@ from ..serialization.process_state.local_modules import attribute_name
 #: cells that may hold such an assignment
 _SUSPECT = re.compile(r"^\s*\w+(?:\.\w+)+\s*(?:[-+*/|&]|//|\*\*)?=(?!=)", re.MULTILINE)
 _ABSENT = object()
+_LOADS = ("LOAD_NAME", "LOAD_GLOBAL", "LOAD_FAST", "LOAD_DEREF")
 #: each process has its own
 _OF_THE_PROCESS = frozenset(
     {
@@ -48,6 +51,38 @@ def _targets(node: ast.AST) -> Iterator[ast.AST]:
             yield from _targets(child)
 
 
+@cache
+def stored_attributes(code: types.CodeType) -> frozenset[str]:
+    """Chains to which compiled code assigns, that of the functions in it included."""
+    chain = copied = ""
+    found: set[str] = set()
+    for step in dis.get_instructions(code):
+        if step.opname == "STORE_ATTR":
+            found |= {f"{base}.{step.argval}" for base in (chain or copied,) if base}
+        if step.opname == "COPY":  # of `module.number += 1`
+            copied = chain
+        elif step.opname in _LOADS:
+            chain = str(step.argval)
+        else:
+            chain = f"{chain}.{step.argval}" if chain and step.opname == "LOAD_ATTR" else ""
+    return frozenset(found).union(
+        *(stored_attributes(each) for each in code.co_consts if isinstance(each, types.CodeType))
+    )
+
+
+def codes_of(names: dict[str, Any]) -> Iterator[types.CodeType]:
+    """Codes of the notebook's functions and methods that these names hold."""
+    for value in list(dict.values(names)):
+        if isinstance(value, types.FunctionType | type) and value.__module__ == "__main__":
+            parts = vars(value).values() if isinstance(value, type) else [value]
+            yield from (part.__code__ for part in parts if isinstance(part, types.FunctionType))
+
+
+def values_at(chains: Iterable[str], names: dict[str, Any]) -> dict[str, Any]:
+    """Values that libraries have there now, by the names under which they travel; ``names`` are those of the code."""
+    return dict(place for place in (_place(chain, names) for chain in chains) if place is not None)
+
+
 class LibraryPatches:
     """Reads the history of ``cells`` once, as it grows; ``names`` are what they have bound."""
 
@@ -65,12 +100,12 @@ class LibraryPatches:
         for source in cells[self._read :]:
             self._look_at(source)
         self._read = len(cells)
-        return dict(place for place in map(self._place, self._chains) if place is not None)
+        return values_at(self._chains, self._names)
 
     def stay_away(self, tree: ast.AST, local: Iterable[str]) -> list[str]:
         """Chains that this cell sets in a library, where they will stay; ``local``: modules whose state comes back."""
         tops = {name.partition(".")[0] for name in local}
-        owners = {chain: self._owner(chain) for chain in sorted(assigned_attributes(tree))}
+        owners = {chain: _owner(chain, self._names) for chain in sorted(assigned_attributes(tree))}
         return [
             chain
             for chain, owner in owners.items()
@@ -86,23 +121,25 @@ class LibraryPatches:
             return
         self._chains |= dict.fromkeys(sorted(assigned_attributes(tree)))
 
-    def _place(self, chain: str) -> tuple[str, Any] | None:
-        owner, attribute = self._owner(chain), chain.rpartition(".")[2]
-        value = _ABSENT if owner is None else vars(owner).get(attribute, _ABSENT)
-        if owner is None or value is _ABSENT or isinstance(value, types.ModuleType) or chain in _OF_THE_PROCESS:
-            return None
-        path = f"{owner.__qualname__}.{attribute}" if isinstance(owner, type) else attribute
-        return attribute_name(_module_of(owner), path), value
 
-    def _owner(self, chain: str) -> Any:
-        """The module, or the class in one, to which the chain's last attribute belongs; None: another thing."""
-        root, *path = chain.split(".")[:-1]
-        owner = self._names[root] if root in self._names else sys.modules.get(root)
-        for part in path:
-            owner = vars(owner).get(part) if type(owner) is types.ModuleType or isinstance(owner, type) else None
-        if type(owner) is types.ModuleType:
-            return owner if owner.__name__ in sys.modules and owner.__name__ != "__main__" else None
-        return owner if isinstance(owner, type) and _is_importable(owner) else None
+def _place(chain: str, names: dict[str, Any]) -> tuple[str, Any] | None:
+    owner, attribute = _owner(chain, names), chain.rpartition(".")[2]
+    value = _ABSENT if owner is None else vars(owner).get(attribute, _ABSENT)
+    if owner is None or value is _ABSENT or isinstance(value, types.ModuleType) or chain in _OF_THE_PROCESS:
+        return None
+    path = f"{owner.__qualname__}.{attribute}" if isinstance(owner, type) else attribute
+    return attribute_name(_module_of(owner), path), value
+
+
+def _owner(chain: str, names: dict[str, Any]) -> Any:
+    """The module, or the class in one, to which the chain's last attribute belongs; None: another thing."""
+    root, *path = chain.split(".")[:-1]
+    owner = dict.get(names, root, sys.modules.get(root))  # asks nobody for what was not sent
+    for part in path:
+        owner = vars(owner).get(part) if type(owner) is types.ModuleType or isinstance(owner, type) else None
+    if type(owner) is types.ModuleType:
+        return owner if owner.__name__ in sys.modules and owner.__name__ != "__main__" else None
+    return owner if isinstance(owner, type) and _is_importable(owner) else None
 
 
 def _module_of(owner: Any) -> str:

@@ -29,6 +29,8 @@ _MOST_NAMED = 4
 _DATA_SUFFIXES = frozenset({".json", ".yaml", ".yml", ".toml", ".txt", ".cfg", ".ini", ".sql", ".pyi"})
 _MOST_DATA_BYTES = 256 << 10
 _NOT_SHIPPED = frozenset({"__pycache__", "node_modules", "venv", "site-packages"})
+#: folders of installed packages, also where they are not this interpreter's (``PYTHONPATH``, ``pip install --target``)
+_SITE = frozenset({"site-packages", "dist-packages"})
 _OURS = frozenset({"jupyter_gpu_release", "cloudpickle", "__main__", "__mp_main__", "ipykernel_launcher"})
 
 
@@ -71,7 +73,7 @@ class LocalModules:
 
     def ship(self, names: Iterable[str], added: Iterable[str]) -> tuple[dict[str, bytes], set[str], list[str]]:
         """Sources of those modules of ``names`` that are local: relative path → bytes; their top-level names; notes."""
-        roots = [Path(folder) for folder in (_current_folder(), *added) if folder]
+        roots = _local_roots(added)
         waiting = {name.partition(".")[0] for name in names}
         files: dict[str, bytes] = {}
         local: set[str] = set()
@@ -104,7 +106,7 @@ class LocalModules:
 
     def version(self, top: str) -> object:
         """Version of the files of a local module, to compare with; None: it is none."""
-        found = self._find(top, [Path(folder) for folder in (_current_folder(), *self.added_paths()) if folder])
+        found = self._find(top, _local_roots(self.added_paths()))
         return None if found is None else [(str(path), _stamp(path)) for path in found[1]]
 
     def _is_edited(self, module: types.ModuleType) -> bool:
@@ -120,10 +122,14 @@ class LocalModules:
             known = self._loaded[module.__name__] = (spec, _stamp(Path(source)))
         return known[1] != _stamp(Path(source))
 
-    def required(self, names: Iterable[str], local: set[str]) -> list[str]:
-        """Top-level names that the cluster must have installed."""
+    def required(self, names: Iterable[str], local: set[str], added: Iterable[str] = ()) -> list[str]:
+        """Top-level names that the cluster must have installed, but for those in folders of packages among ``added``:
+        nodes that see these import from them.
+        """
         tops = {name.partition(".")[0] for name in names}
-        return sorted(tops - local - _OURS - sys.stdlib_module_names - set(sys.builtin_module_names))
+        tops -= local | _OURS | sys.stdlib_module_names | set(sys.builtin_module_names)
+        sites = [folder for folder in added if _is_site(folder)]
+        return sorted(top for top in tops if not sites or PathFinder.find_spec(top, sites) is None)
 
     # ---------------------------------------------------------------------------------- inside
     def _is_installed(self, folder: str) -> bool:
@@ -133,7 +139,7 @@ class LocalModules:
         if top in sys.stdlib_module_names or top in _OURS or not top.isidentifier():
             return None
         loaded = getattr(sys.modules.get(top), "__file__", None)
-        if loaded and self._is_installed(os.path.abspath(loaded)):
+        if loaded and (self._is_installed(os.path.abspath(loaded)) or _is_site(loaded)):
             return None
         for root in roots:
             single = root / f"{top}.py"
@@ -191,6 +197,15 @@ def _current_folder() -> str:
         return os.getcwd()
     except OSError:
         return ""
+
+
+def _local_roots(added: Iterable[str]) -> list[Path]:
+    """Folders whose modules are the notebook's own."""
+    return [Path(folder) for folder in (_current_folder(), *added) if folder and not _is_site(folder)]
+
+
+def _is_site(path: str) -> bool:
+    return not _SITE.isdisjoint(Path(path).parts)
 
 
 def _installed_folders() -> list[str]:

@@ -117,20 +117,35 @@ def choice_of(options: RunOptions) -> NameChoice:
     )
 
 
-def find_store(own: str, named_by_gateway: str, *, configured: bool, ident: str = "") -> Path:
+def find_store(
+    own: str, named_by_gateway: str, *, configured: bool, ident: str = "", service_uid: int | None = None
+) -> Path:
     """The store's root as this kernel sees it; raises :class:`StoreError` where it is not to be seen.
 
     ``ident``: of the store that the gateway means; nothing is written from here to another one in its place.
+    ``service_uid``: user whose files are loaded from there beside this one's.
 
     It is never made here: a folder that only this kernel sees would be no store.
     """
-    store = Path(own or named_by_gateway).expanduser()
+    from ..store.layout import USERS_FOLDER, own_store
+
+    store = own_store(Path(own or named_by_gateway).expanduser())
     if os.path.isdir(store):  # False too where a folder above it may not be entered
         if own and not configured:  # both are paths of this machine
             _refuse_other(store, Path(named_by_gateway))
+        if store.parent.name == USERS_FOLDER and not os.access(store, os.W_OK | os.X_OK):
+            raise StoreError(
+                f"the gateway takes you for Unix user {store.name}, and this kernel is user {os.geteuid()}: "
+                f"it may not write to {store}",
+                hint="ask the operator to name your account in JUPYTER_GPU_UNIX_USERS",
+            )
         from ..store.identity import expect_store
 
         expect_store(store, ident)
+        if service_uid is not None:
+            from ..store.users.ownership import trust
+
+            trust(service_uid)
         return store
     if own and own != named_by_gateway:
         raise StoreError(
@@ -200,7 +215,7 @@ def _request(
         timeout_s=options.timeout_s, wait_s=options.wait_s, on_disconnect=options.on_disconnect,
         rank_timeout_s=options.rank_timeout_s, is_gang=options.is_gang, detach=options.detach, keep_s=options.keep_s,
         keep_auto=options.keep_auto, fresh=options.fresh, pin=options.pin,
-        used=prepared.used, packages=prepared.packages,
+        used=prepared.used, packages=prepared.packages, retries=options.retries, restartable=options.restartable,
         versions={"python": platform.python_version(), "jupyter_gpu_release": __version__},
     )  # fmt: skip
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from ..analysis.cell_facts import HISTORY, CellFacts, is_last_output, is_machinery
+from ..analysis.cell_facts import HISTORY, CellFacts, is_latest, is_machinery
 from ..analysis.device_choices import Assignment, DeviceLedger
 from ..analysis.reflection import Reflection, reflection_in_query, reflection_in_text, reflection_of
 from ..errors import CannotSendError, OptionError
@@ -242,7 +242,7 @@ class Selection:
         found: dict[str, Any] = {}
         self._unready.clear()
         for name, value in list(self._namespace.items()):
-            if name in found or is_last_output(name) or (name in self.sent and name not in self.implicit):
+            if name in found or is_latest(name) or (name in self.sent and name not in self.implicit):
                 continue
             if self._awaits(name, value) is not None:
                 self._unready.append(name)
@@ -357,7 +357,7 @@ class Selection:
     def _may_go(self, name: str) -> bool:
         if name in self._skipped or is_machinery(name) or name not in self._namespace:
             return False
-        if is_last_output(name) and name not in self._facts.reads:
+        if is_latest(name) and name not in self._facts.reads:
             return False
         value = self._namespace[name]
         if name in self._chosen:

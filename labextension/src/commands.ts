@@ -29,6 +29,28 @@ export function addCommands(
     icon: gpuIcon,
     execute: () => shell.activateById(PANEL_ID)
   });
+  const { advisor } = gpus;
+  if (advisor) {
+    commands.addCommand(CommandIDs.advise, {
+      label: trans.__('Advise on This Notebook'),
+      caption: trans.__(
+        'Which of its cells are worth a GPU cell; nothing of it is run'
+      ),
+      icon: gpuIcon,
+      isEnabled: () => advisor.current !== null,
+      execute: async () => {
+        shell.activateById(PANEL_ID);
+        await advisor.ask();
+      }
+    });
+    advisor.changed.connect(() =>
+      commands.notifyCommandChanged(CommandIDs.advise)
+    );
+    palette?.addItem({
+      command: CommandIDs.advise,
+      category: trans.__('GPUs')
+    });
+  }
   commands.addCommand(CommandIDs.refresh, {
     label: trans.__('Look at the GPUs again'),
     icon: refreshIcon,

@@ -84,9 +84,9 @@ export const GPU_ICONS: Record<GpuState, LabIcon> = {
 export const RUN_ICONS: Record<RunState, LabIcon> = {
   submitted: waiting,
   queued: waiting,
-  preempted: waiting,
   starting: running,
   running,
+  yielding: running,
   releasing: running,
   persisting: saving,
   succeeded,

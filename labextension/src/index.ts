@@ -3,6 +3,7 @@ import { browserNotificationPlugin } from './plugins/browser-notifications';
 import { cellPlugin } from './plugins/cells';
 import { outputsPlugin } from './plugins/outputs';
 import { notificationPlugin } from './plugins/notifications';
+import { notifyPlugin } from './plugins/notify';
 import { panelPlugin } from './plugins/panel';
 import { rowMenuPlugin } from './plugins/row-menus';
 import { runPagePlugin } from './plugins/run-page';
@@ -19,6 +20,7 @@ const plugins: JupyterFrontEndPlugin<unknown>[] = [
   rowMenuPlugin,
   notificationPlugin,
   browserNotificationPlugin,
+  notifyPlugin,
   cellPlugin,
   outputsPlugin
 ];

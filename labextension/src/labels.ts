@@ -55,12 +55,12 @@ export function runLabel(trans: TranslationBundle, state: RunState): string {
       return trans.__('Starting');
     case 'running':
       return trans.__('Running');
+    case 'yielding':
+      return trans.__('Stepping aside');
     case 'releasing':
       return trans.__('Releasing');
     case 'persisting':
       return trans.__('Persisting');
-    case 'preempted':
-      return trans.__('Preempted');
     case 'succeeded':
       return trans.__('Succeeded');
     case 'failed':
@@ -82,12 +82,12 @@ export function runHint(trans: TranslationBundle, state: RunState): string {
       return trans.__('Starting: it has its GPUs, the cell begins');
     case 'running':
       return trans.__('Running: the cell computes');
+    case 'yielding':
+      return trans.__('Stepping aside: it is saved, and goes on later');
     case 'releasing':
       return trans.__('Releasing: the cell is over, its GPUs are given back');
     case 'persisting':
       return trans.__('Persisting: its GPUs are free, results are written');
-    case 'preempted':
-      return trans.__('Preempted: it stepped aside and goes on later');
     case 'succeeded':
       return trans.__('Succeeded: its names are in the notebook');
     case 'failed':

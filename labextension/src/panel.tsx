@@ -8,18 +8,20 @@ import {
 } from '@jupyterlab/ui-components';
 import { type AccordionPanel, Widget } from '@lumino/widgets';
 import * as React from 'react';
+import type { Advisor } from './cells/advice';
 import { IArrangement } from './model/sorting';
 import { ActionRunner, START_KEY } from './model/actions';
 import { gpuIcon } from './icons';
 import { GpuModel } from './model/model';
 import { ISnapshot } from './model/snapshot';
+import { Advice, AdviceButton, adviceHeight } from './view/advice';
 import { Filter } from './view/filter';
 import { gpuHeight } from './view/gpu-items';
 import { Gpus } from './view/gpus';
 import * as heights from './view/list/row-heights';
 import { Kernels } from './view/kernels';
 import { LiveView, ViewState } from './view/live-view';
-import { Queue } from './view/queue';
+import { Queue, queueHeight } from './view/queue';
 import { Runs } from './view/runs';
 import { shareOut } from './view/list/section-heights';
 import { SituationView } from './view/empty-states';
@@ -28,12 +30,16 @@ import { Usage, usageHeight } from './view/usage';
 
 export const PANEL_ID = 'jupyter-gpu-release-panel';
 const FILTER_FROM_ROWS = 9;
+/** share of the height */
+const MOST_FOR_ADVICE = 0.6;
 
 /** What the panel is made of. */
 export interface IPanelOptions {
   model: GpuModel;
   runner: ActionRunner;
   trans: TranslationBundle;
+  /** none: there are no notebooks here */
+  advisor: Advisor | null;
   /** shows the menu of arrangements below a button */
   onArrange: (button: HTMLElement) => void;
 }
@@ -49,7 +55,7 @@ interface ISection {
 export class GpuPanel extends SidePanel {
   constructor(private _options: IPanelOptions) {
     super();
-    const { model, trans } = _options;
+    const { model, trans, advisor } = _options;
     this.id = PANEL_ID;
     this.addClass('jp-GpuRelease');
     this.title.icon = gpuIcon;
@@ -61,6 +67,7 @@ export class GpuPanel extends SidePanel {
     );
     this._sections = this._makeSections();
     model.stateChanged.connect(this._arrangeSections, this);
+    advisor?.changed.connect(this._onAdvice, this);
     this._arrangeSections();
   }
 
@@ -69,14 +76,16 @@ export class GpuPanel extends SidePanel {
   }
 
   override dispose(): void {
-    this._options.model.stateChanged.disconnect(this._arrangeSections, this);
+    const { model, advisor } = this._options;
+    model.stateChanged.disconnect(this._arrangeSections, this);
+    advisor?.changed.disconnect(this._onAdvice, this);
     const hidden = this._sections.filter(({ widget }) => !widget.parent);
     super.dispose();
     hidden.forEach(({ widget }) => widget.dispose());
   }
 
   private _drawHeader(): JSX.Element {
-    const { model, runner, trans } = this._options;
+    const { model, runner, trans, advisor } = this._options;
     const { snapshot } = model;
     const gpus = snapshot.hosts.flatMap(host => host.gpus).length;
     const rows = Math.max(gpus, snapshot.queue.length, snapshot.runs.length);
@@ -92,6 +101,7 @@ export class GpuPanel extends SidePanel {
           onStart={() => void runner.startCluster()}
           feedback={model.feedback.get(START_KEY)}
         />
+        {advisor && <AdviceButton advisor={advisor} trans={trans} />}
         {(rows >= FILTER_FROM_ROWS || this._state.filter) && (
           <Filter
             trans={trans}
@@ -104,7 +114,7 @@ export class GpuPanel extends SidePanel {
   }
 
   private _makeSections(): ISection[] {
-    const { model, runner, trans } = this._options;
+    const { model, runner, trans, advisor } = this._options;
     const state = this._state;
     const common = { model, runner, trans };
     const gpus = this._section(() => (
@@ -113,6 +123,14 @@ export class GpuPanel extends SidePanel {
     this._addButtons(gpus);
     const hasCluster = ({ situation }: ISnapshot) => situation === 'ready';
     return [
+      {
+        widget: this._section(() =>
+          advisor ? <Advice advisor={advisor} trans={trans} /> : <></>
+        ),
+        wants: () => (advisor ? adviceHeight(advisor) : 0),
+        title: () =>
+          trans.__('Advice') + (advisor?.name ? `: ${advisor.name}` : '')
+      },
       {
         widget: gpus,
         wants: ({ hosts }) =>
@@ -134,9 +152,8 @@ export class GpuPanel extends SidePanel {
           <Queue {...common} filter={state.filter} />
         )),
         wants: snapshot =>
-          hasCluster(snapshot)
-            ? rowsPx(snapshot.queue.length) +
-              (snapshot.queue.length ? heights.HOLDERS : 0)
+          hasCluster(snapshot) || snapshot.queue.length > 0
+            ? queueHeight(snapshot)
             : 0,
         title: ({ queue }) =>
           trans.__('Queue') + (queue.length ? ` (${queue.length})` : '')
@@ -196,6 +213,11 @@ export class GpuPanel extends SidePanel {
     this._shareHeight();
   }
 
+  private _onAdvice(): void {
+    this._arrangeSections();
+    this._state.renew();
+  }
+
   /** Show the sections that have something to say. */
   private _arrangeSections(): void {
     const { snapshot } = this._options.model;
@@ -236,7 +258,13 @@ export class GpuPanel extends SidePanel {
       return;
     }
     this._shape = shape;
-    const shares = shareOut(wanted, room);
+    // advice has just been asked for: it comes first
+    const first =
+      this._options.advisor?.isOpen && open[0] === this._sections[0]
+        ? Math.min(wanted[0], MOST_FOR_ADVICE * room)
+        : 0;
+    const rest = first ? wanted.slice(1) : wanted;
+    const shares = [...(first ? [first] : []), ...shareOut(rest, room - first)];
     content.setRelativeSizes(
       shown.map(section => shares[open.indexOf(section)] ?? 0)
     );

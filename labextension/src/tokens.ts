@@ -4,6 +4,7 @@ import type { ISignal } from '@lumino/signaling';
 import type { TranslationBundle } from '@jupyterlab/translation';
 import type { IApi } from './model/api';
 import type { ICullEvent } from './model/types';
+import type { Advisor } from './cells/advice';
 import type { ActionRunner, INavigator } from './model/actions';
 import type { GpuModel } from './model/model';
 import type { IPreferences } from './preferences';
@@ -14,6 +15,8 @@ export interface IGpus {
   api: IApi;
   runner: ActionRunner;
   navigator: INavigator | null;
+  /** advice on the notebook in front */
+  advisor: Advisor | null;
   /** shows the page of a run */
   openRun: (run: string) => void;
   trans: TranslationBundle;
@@ -49,12 +52,14 @@ export namespace CommandIDs {
   export const onlyMine = 'jupyter-gpu-release:only-mine';
   export const releaseMine = 'jupyter-gpu-release:release-mine';
   export const runOnGpu = 'jupyter-gpu-release:run-on-gpu';
+  export const advise = 'jupyter-gpu-release:advise';
   export const openRun = 'jupyter-gpu-release:open-run';
   export const rowAction = 'jupyter-gpu-release:row-action';
   export const copyRunId = 'jupyter-gpu-release:copy-run-id';
   export const copyAttachLine = 'jupyter-gpu-release:copy-attach-line';
   export const browserNotifications =
     'jupyter-gpu-release:browser-notifications';
+  export const notify = 'jupyter-gpu-release:notify';
   export const openRunOfUrl = 'jupyter-gpu-release:open-run-of-url';
   export const toggleGpuCell = 'jupyter-gpu-release:toggle-gpu-cell';
 }

@@ -49,6 +49,20 @@ describe('more of the magic', () => {
     expect(readMagic(writeMagic(cell, line)).options.name).toBe('the "best"');
   });
 
+  it('knows the type that stands before the number of GPUs, and the flags', () => {
+    const cell =
+      '%%gpu_train --gpus h100:4 --ranks 4 --min-gpus 2 --restartable --retries=2\nx';
+    const line = readMagic(cell);
+    expect([line.options.gpus, line.options['gpu-type']]).toEqual([
+      '4',
+      'h100'
+    ]);
+    expect(line.rest).toEqual([]);
+    expect(writeMagic(cell, line)).toBe(
+      '%%gpu_train --gpus 4 --ranks 4 --min-gpus 2 --gpu-type h100 --retries 2 --restartable\nx'
+    );
+  });
+
   it('makes a GPU cell a plain one again', () => {
     expect(plainCode('\n%%gpu_train --gpus 2\nx = 1\ny')).toBe('x = 1\ny');
     expect(plainCode('%%gpu_train')).toBe('');
@@ -72,22 +86,39 @@ describe('completion', () => {
 describe('problems', () => {
   const trans = nullTranslator.load('');
   const of = (options: Partial<typeof NO_OPTIONS>) =>
-    problemsOf({ ...NO_OPTIONS, ...options }, 4, trans);
+    problemsOf(
+      { options: { ...NO_OPTIONS, ...options }, rest: ['--ps', '1'] },
+      4,
+      trans
+    );
   it.each([
     [{ gpus: '5' }, 'gpus'],
     [{ gpus: '1.5' }, 'gpus'],
     [{ gpus: '4', ranks: '3' }, 'ranks'],
     [{ ranks: '2' }, 'ranks'],
+    [{ gpus: '4', ranks: '4', nodes: 'some' }, 'nodes'],
+    [{ gpus: '4', ranks: '4', nodes: '3' }, 'nodes'],
+    [{ gpus: '4', nodes: 'any' }, 'nodes'],
     [{ 'min-gpu-memory': '40' }, 'min-gpu-memory'],
     [{ gpus: '0', 'gpu-type': 'h100' }, 'gpu-type'],
     [{ timeout: 'soon' }, 'timeout'],
-    [{ timeout: '0' }, 'timeout']
+    [{ timeout: '0' }, 'timeout'],
+    [{ gpus: '4', 'min-gpus': '2' }, 'min-gpus'],
+    [{ gpus: '4', ranks: '2', 'min-gpus': '3' }, 'min-gpus'],
+    [{ gpus: '4', ranks: '4', 'min-gpus': '5' }, 'min-gpus'],
+    [{ gpus: '4', ranks: '4', nodes: '2', 'min-gpus': '2' }, 'min-gpus'],
+    [{ retries: '101' }, 'retries'],
+    [{ restartable: 'yes' }, 'restartable']
   ])('%j: %s is marked', (options, field) =>
     expect(Object.keys(of(options))).toEqual([field])
   );
   it.each([
     [{}],
     [{ gpus: '4', ranks: '2', timeout: '1h30m', 'min-gpu-memory': '40 GiB' }],
+    [{ gpus: '4', ranks: '4', nodes: '2' }],
+    [{ gpus: '4', ranks: '4', nodes: 'any' }],
+    [{ gpus: '4', ranks: '4', nodes: 'any', 'min-gpus': '1' }],
+    [{ retries: '2' }],
     [{ gpus: '0', ranks: '4' }]
   ])('%j is fine', options => expect(of(options)).toEqual({}));
 });

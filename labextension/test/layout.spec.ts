@@ -1,4 +1,6 @@
+import { nullTranslator } from '@jupyterlab/translation';
 import { shareOut } from '../src/view/list/section-heights';
+import { spanOf } from '../src/view/usage';
 import { positions, windowOf } from '../src/view/list/virtual-list';
 
 describe('window', () => {
@@ -18,5 +20,16 @@ describe('window', () => {
     expect(shareOut([500, 42, 800], 642)).toEqual([300, 42, 300]);
     expect(shareOut([100, 42], 642)).toEqual([100, 542]);
     expect(shareOut([], 642)).toEqual([]);
+  });
+});
+
+describe('a day of the account', () => {
+  it('is named; of a gateway in another zone it says from when to when it lasts here', () => {
+    const trans = nullTranslator.load('');
+    const since = new Date(2026, 10, 23).getTime() / 1000;
+    expect(spanOf({ since }, trans)).toBe('Monday');
+    expect(spanOf({ since: since + 61_200 }, trans)).toMatch(
+      /^Monday.*5:00 PM to Tuesday.*5:00/
+    );
   });
 });

@@ -1,5 +1,6 @@
 import { CodeCellModel } from '@jupyterlab/cells';
 import type { JSONObject } from '@lumino/coreutils';
+import { showLocalTimes } from '../src/outputs/clocks';
 import { CellWriter, LineWriter } from '../src/outputs/cell-writer';
 import {
   indexOf,
@@ -167,3 +168,25 @@ it.each([false, true])(
     jest.useRealTimers();
   }
 );
+
+describe('times in our lines', () => {
+  it('are shown in the zone of the browser, and keep what was written', () => {
+    const at = Date.UTC(2026, 10, 21, 14, 3, 10);
+    const root = document.createElement('div');
+    root.innerHTML =
+      `kept until <time class="jgr-clock jgr-at-${at / 1000}">19:33:10 IST</time>, ` +
+      '<time class="other">19:33:10 IST</time>, <time class="jgr-clock">1</time>';
+    showLocalTimes(root, at);
+    showLocalTimes(root, at);
+    const [ours, theirs, odd] = root.querySelectorAll('time');
+    expect(ours.textContent).toBe(new Date(at).toLocaleTimeString());
+    expect(ours.title).toBe('19:33:10 IST');
+    expect([theirs.textContent, odd.textContent]).toEqual([
+      '19:33:10 IST',
+      '1'
+    ]);
+    ours.classList.remove('jgr-mod-local');
+    showLocalTimes(root, at + 86400e3);
+    expect(ours.textContent).toBe(new Date(at).toLocaleString());
+  });
+});

@@ -3,8 +3,11 @@ import {
   IActiveRow,
   IGpuRow,
   ICellRun,
+  INotebookAdvice,
   IKernelRow,
   IKernelsDocument,
+  INotifyChange,
+  INotifyDocument,
   IRunPage,
   IRunRow,
   IRunsDocument,
@@ -137,6 +140,17 @@ export class FakeApi implements IApi {
   kernelRows: IKernelRow[] = [];
   refusal: Error | null = null;
   pageAnswer: IRunPage | Error | null = null;
+  notifyAnswer: INotifyDocument = {
+    user: 'ada',
+    email: '',
+    webhook: '',
+    starts: true,
+    pauses: true,
+    ends: true,
+    mail_from: 'gpu@example.org',
+    webhook_hosts: ['hooks.slack.com'],
+    deliveries: []
+  };
   calls: string[] = [];
 
   async status(): Promise<IServerStatus> {
@@ -155,6 +169,11 @@ export class FakeApi implements IApi {
   async cellRuns(): Promise<ICellRun[]> {
     this.calls.push('cells');
     return [];
+  }
+
+  async advise(): Promise<INotebookAdvice> {
+    this.calls.push('advise');
+    return { conclusion: '', cells: [] };
   }
 
   async kernels(): Promise<IKernelsDocument> {
@@ -198,6 +217,20 @@ export class FakeApi implements IApi {
 
   pinRun(id: string, pinned: boolean): Promise<void> {
     return this._post(`${pinned ? 'pin' : 'unpin'} ${id}`);
+  }
+
+  async notify(): Promise<INotifyDocument> {
+    return this.notifyAnswer;
+  }
+
+  async changeNotify(change: INotifyChange): Promise<INotifyDocument> {
+    await this._post(`notify ${JSON.stringify(change)}`);
+    return this.notifyAnswer;
+  }
+
+  async testNotify(): Promise<INotifyDocument> {
+    await this._post('notify test');
+    return this.notifyAnswer;
   }
 
   fileUrl(id: string, path: string): string {

@@ -15,10 +15,13 @@ import { IClusterStart, IRunRow } from '../src/model/types';
 import { GpuModel } from '../src/model/model';
 import { NOTHING, Situation } from '../src/model/snapshot';
 import { Gpus } from '../src/view/gpus';
-import { Queue } from '../src/view/queue';
+import { ROW } from '../src/view/list/row-heights';
+import { Queue, queueHeight } from '../src/view/queue';
 import { Runs } from '../src/view/runs';
 import { SituationView } from '../src/view/empty-states';
 import { Summary } from '../src/view/summary';
+import { NotifyForm } from '../src/plugins/notify';
+import { INotifyChange } from '../src/model/types';
 import { Usage, usageHeight } from '../src/view/usage';
 import { active, FakeApi, gpu, run, status } from './samples';
 
@@ -166,9 +169,10 @@ describe('several queues', () => {
     });
     const share = (name: string, leaf = true) => ({
       name,
+      parent: name === 'vision' ? 'research' : '',
       leaf,
       usable: true,
-      guaranteed: 0,
+      guaranteed: name === 'vision' ? 2 : 0,
       max: null,
       used: 3,
       fair_share: 4,
@@ -180,7 +184,12 @@ describe('several queues', () => {
       share('research', false),
       share('vision'),
       share('idle'),
-      share('text')
+      {
+        ...share('text'),
+        by_type: [
+          { gpu_type: 'h100', guaranteed: 2, max: null, used: 1, fair_share: 2 }
+        ]
+      }
     ];
     document.cluster!.queue = [
       row('bob', 'text', 1),
@@ -191,6 +200,8 @@ describe('several queues', () => {
     const parts = await known(api);
     render(<Queue {...parts} trans={trans} filter="" />);
     const items = screen.getAllByRole('treeitem');
+    const height = queueHeight(parts.model.snapshot);
+    expect(height).toBeGreaterThanOrEqual(items.length * ROW); // none is cut off
     expect(items.map(item => item.getAttribute('aria-level'))).toEqual([
       '1',
       '2',
@@ -199,13 +210,15 @@ describe('several queues', () => {
       '1'
     ]);
     expect(items.map(item => item.textContent)).toEqual([
-      'vision3 GPUs used, fair share 4 · 1 queued',
+      'research › vision1 queued3 GPUs used · guaranteed 2 · fair share 4',
       '1you2 GPUs1 in vision',
-      'text3 GPUs used, fair share 4 · 1 queued',
+      'text1 queued3 GPUs used · fair share 4 · h100: 1 of 2',
       '1bob2 GPUs1 in text',
       '1you2 GPUsgone · 1 in gone'
     ]);
-    expect(items[0].getAttribute('aria-label')).toContain('vision, 3 GPUs');
+    expect(items[0].getAttribute('aria-label')).toContain(
+      'vision, 1 queued, 3 GPUs'
+    );
     parts.model.dispose();
   });
 });
@@ -344,5 +357,44 @@ describe('the form', () => {
     ).toBeTruthy();
     expect(screen.getByText('1 of 1 free now')).toBeTruthy();
     model.dispose();
+  });
+});
+
+describe('NotifyForm', () => {
+  it('changes what is touched; a webhook that is set is not shown', () => {
+    const document = {
+      ...new FakeApi().notifyAnswer,
+      email: 'ada@example.org',
+      webhook: 'hooks.slack.com',
+      deliveries: [
+        { channel: 'mail', at: 0 },
+        {
+          channel: 'webhook',
+          at: 0,
+          error: 'the webhook answers with HTTP 404'
+        }
+      ]
+    };
+    let told: INotifyChange = {};
+    const onChange = (change: INotifyChange) => {
+      told = change;
+    };
+    render(<NotifyForm {...{ document, trans, onChange }} />);
+    const webhook = screen.getByLabelText<HTMLInputElement>('Webhook');
+    expect(webhook.value).toBe('');
+    expect(webhook.type).toBe('password');
+    expect(webhook.placeholder).toBe('one on hooks.slack.com is set');
+    expect(screen.getByText(/HTTP 404/)).toBeTruthy();
+    fireEvent.click(screen.getByLabelText('starts after waiting'));
+    expect(told).toEqual({ starts: false });
+    fireEvent.click(screen.getByLabelText('No longer tell the webhook'));
+    fireEvent.change(screen.getByLabelText('E-mail'), {
+      target: { value: 'ada@example.com ' }
+    });
+    expect(told).toEqual({
+      starts: false,
+      webhook: '',
+      email: 'ada@example.com'
+    });
   });
 });

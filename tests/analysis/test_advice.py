@@ -174,3 +174,24 @@ def test_the_time_that_the_time_magic_has_printed(tmp_path: Path, said: str, too
     printed = [{"output_type": "stream", "name": "stdout", "text": said.splitlines(keepends=True)}]
     notebook = read_notebook(write(tmp_path / "a.ipynb", code("%%time\nx = 1", outputs=printed)))
     assert notebook.cells[0].took_s == (took_s if took_s is None else pytest.approx(took_s))
+
+
+def test_what_a_function_reads_travels_with_it_and_what_it_trains_comes_back(tmp_path: Path) -> None:
+    advice = advise(read_notebook(write(
+        tmp_path / "f.ipynb",
+        code("import torch\nfrom torch import nn\nfrom torch.utils.data import DataLoader\ndevice = 'cpu'"),
+        code("model = nn.Linear(4, 2)\nopt = torch.optim.SGD(model.parameters(), 0.1)\nscale = 2.0\nunused = 1"),
+        code("def scaled(x):\n    return x * scale\n"
+             "def epoch(data):\n    for x in data:\n        loss = model(scaled(x).to(device)).sum()\n"
+             "        opt.zero_grad(); loss.backward(); opt.step()\n    return loss.item()"),
+        code("data = [torch.ones(4)]"),
+        code("import math\nlosses = [epoch(data) for _ in range(3)]"),
+        code("import torch.nn.functional as F\nguess = [model(x.to(device)) for x in data]"),
+    )))  # fmt: skip
+    training, guessing = advice.cells[4], advice.cells[5]
+    assert training.kind == guessing.kind == "gpu"
+    assert set(training.sent) == {"data", "device", "epoch", "model", "opt", "scale", "scaled"}
+    assert {"losses", "model", "opt"} <= set(training.back)
+    assert {"device", "scale", "epoch"}.isdisjoint(training.back)
+    assert (set(guessing.sent), set(guessing.back)) == ({"data", "device", "model"}, {"guess", "model"})
+    assert training.cell.first_line.startswith("losses = "), "imports say nothing of a cell"

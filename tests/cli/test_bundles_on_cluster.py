@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -10,6 +11,7 @@ from pathlib import Path
 import pytest
 from feeds import Reading
 
+from jupyter_gpu_release.cli.bundles import _store
 from jupyter_gpu_release.cli.main import main
 from jupyter_gpu_release.client.autostart import Ready
 from jupyter_gpu_release.client.discovery import find_gateway
@@ -79,3 +81,20 @@ def test_a_real_run(
         assert "held by a connected kernel" in said
     finally:
         session.close()
+
+
+def test_a_user_who_names_the_gateway_alone_has_its_store(
+    cluster: Ready, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Kernels take the path that the gateway names; so do exports and doctor."""
+    monkeypatch.setenv("JUPYTER_GPU_HOME", str(tmp_path / "home of a user"))
+    monkeypatch.setenv("JUPYTER_GPU_URL", cluster.connection.url)
+    monkeypatch.setenv("JUPYTER_GPU_TOKEN_FILE", cluster.connection.token_file)
+    target = find_gateway()
+    assert target is not None
+    assert _store(target) == Path(cluster.connection.store)
+    main(["doctor", "--json"])
+    findings = json.loads(capsys.readouterr().out)["findings"]
+    stores = {(found["level"], found["finding"]) for found in findings if found["check"] == "store"}
+    assert ("ok", f"{cluster.connection.store} can be written and read from here") in stores
+    assert {level for level, _ in stores} == {"ok"}

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from jupyter_gpu_release.cli import gc
+from jupyter_gpu_release.cli.admin import gc
 from jupyter_gpu_release.cli.main import main
 from jupyter_gpu_release.client.rest import GatewayClient
 from jupyter_gpu_release.errors import OptionError

@@ -19,7 +19,7 @@ from jupyter_gpu_release.scheduling.workload import GPU
 _DOCS = (Path(__file__).parents[2] / "docs" / "scheduling.md").read_text()
 _CLAIMS = (
     Claimed("protein", "ann", 6 * GPU), Claimed("climate", "eve", 3 * GPU), Claimed("teaching", "dan", GPU),
-    Claimed("climate", "eve", 4 * GPU, waits=True),
+    Claimed("climate", "eve", 4 * GPU, waiting_runs=1),
 )  # fmt: skip
 
 
@@ -42,10 +42,23 @@ def test_the_table_of_the_docs() -> None:
     assert f"```\n{said}```" in _DOCS, said
 
 
+def test_types_of_gpu_that_a_queue_names_have_lines_of_their_own() -> None:
+    file = parse_queues(
+        "schema_version: 1\nqueues:\n  - {name: a, guaranteed: {h100: 4}, max: {h100: 6, a100: 2}}\n  - {name: b}\n",
+        "f",
+    )
+    types = {"NVIDIA H100 PCIe": 8 * GPU, "NVIDIA A100": 8 * GPU}
+    claims = [Claimed("a", "ann", 3 * GPU, gpus_of={"NVIDIA H100 PCIe": 2 * GPU, "NVIDIA A100": GPU})]
+    shares = [queue_share(one, {"a"}) for one in overview(file, claims, 16 * GPU, types)]
+    rows = [line.split() for line in _printed(QueuesDocument(1, 16, "a", shares)).splitlines()]
+    assert ["·", "h100", "4", "6", "2", "6"] in rows
+    assert ["·", "a100", "2", "1", "2"] in rows
+
+
 def test_it_fits_a_narrow_terminal() -> None:
     names = "schema_version: 1\nqueues:\n  - {name: research-group-a, max: 100, guaranteed: 64}\n"
     file = parse_queues(names, "queues.yaml")
-    users = [Claimed("research-group-a", f"somebody{n}", 64 * GPU, waits=n % 2 > 0) for n in range(9)]
+    users = [Claimed("research-group-a", f"somebody{n}", 64 * GPU, waiting_runs=n % 2) for n in range(9)]
     said = _printed(_document(file, *users, usable=set()))
     assert max(map(len, said.splitlines())) <= 80, said
     assert all(f"somebody{n} 64" in re.sub(r"\s+", " ", said) for n in range(9)), said

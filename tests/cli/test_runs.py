@@ -108,6 +108,7 @@ class Recorded(GatewayClient):
         super().__init__("http://127.0.0.1:9", "t")
         self.rows = list(rows)
         self.cancelled: list[str] = []
+        self.preempted: list[str] = []
 
     def runs(self, limit: int = 100, *, mine: bool = False, brief: bool = False) -> RunsDocument:
         return RunsDocument(1, self.rows[:limit])
@@ -127,6 +128,10 @@ class Recorded(GatewayClient):
         links = [Link(run, "features", up), Link(down, "model", run), Link(up, "loop", run)]
         tracked = [TrackedFile("/data/a.csv", 3, "b" * 64)]
         return Lineage(run, facts, tracked, runs, links, reused=2, is_reusable=True)
+
+    def preempt(self, run: str) -> RunRow:
+        self.preempted.append(run)
+        return run_row(run, "yielding")
 
     def cancel(self, run: str, *, kill: bool = False) -> RunRow:
         self.cancelled.append(run)
@@ -187,6 +192,12 @@ def test_the_last_to_cancel_is_one_that_is_not_over(gateway: Recorded, capsys: p
     assert main(["cancel", "last"]) == 0
     assert gateway.cancelled == [_RUNS]
     assert f"{_RUNS} is being ended: its cell is interrupted" in capsys.readouterr().out
+
+
+def test_a_run_is_asked_to_step_aside(gateway: Recorded, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["preempt", "last"]) == 0
+    assert gateway.preempted == [_RUNS]
+    assert f"{_RUNS} is asked to step aside" in capsys.readouterr().out
 
 
 def test_a_waiting_run_is_taken_out_of_the_queue(gateway: Recorded, capsys: pytest.CaptureFixture[str]) -> None:

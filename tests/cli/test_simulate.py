@@ -28,7 +28,7 @@ def test_policies_are_compared_in_one_document(trace: list[str], capsys: pytest.
     assert list(document["policies"]) == ["fifo", "first_fit", "easy", "shortest_first", "configured"]
     assert set(document["policies"]["fifo"]) >= {
         "mean_wait_s", "p50_wait_s", "p90_wait_s", "p99_wait_s", "p99_wait_by_size_s", "bounded_slowdown", "makespan_s",
-        "utilization", "jain", "max_overtaken_s", "held_over_used",
+        "utilization", "jain", "max_overtaken_s", "stepped_aside", "work_lost", "held_over_used",
     }  # fmt: skip
     assert document["left_out"] == {"rows": 1, "first": [[5, "duration_s is not a number"]]}
 
@@ -42,7 +42,9 @@ def test_tables_and_charts_are_written(trace: list[str], tmp_path: Path, capsys:
     written = {path.name for path in (tmp_path / "out").iterdir()}
     assert written == {"report.html", "report.json", "sizes.png", "waits.png"}
     assert (tmp_path / "out" / "waits.png").read_bytes().startswith(b"\x89PNG")
-    assert "<table>" in (tmp_path / "out" / "report.html").read_text()
+    page = (tmp_path / "out" / "report.html").read_text()
+    assert "<table>" in page
+    assert "mean · median · 90 % at most · 99 % at most" in page
 
 
 @pytest.mark.parametrize(
@@ -50,6 +52,7 @@ def test_tables_and_charts_are_written(trace: list[str], tmp_path: Path, capsys:
     [
         (["simulate"], "nothing to play"),
         (["simulate", "nowhere.csv"], "a trace needs --cluster FILE"),
+        (["simulate", "--from-ledger", "--restartable", "50"], "--restartable 50: no part of the jobs"),
         (["simulate", "nowhere.csv", "--cluster", str(TRACES / "philly_400.yaml")], "nowhere.csv: No such file"),
         (["simulate", str(TRACES / "README.md"), "--cluster", "nowhere.yaml"], "--cluster nowhere.yaml: No such file"),
     ],

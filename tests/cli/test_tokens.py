@@ -59,21 +59,21 @@ def rows(capsys: Capture) -> dict[str, dict[str, object]]:
 
 
 def test_the_token_is_shown_once(cluster: Ready, home: HomePaths, capsys: Capture) -> None:
-    assert main(["token", "create", "--user", "ann", "--label", "laptop"]) == 0
+    assert main(["token", "create", "--user", "dora", "--label", "laptop"]) == 0
     shown = capsys.readouterr()
     secret = shown.out.strip()
     assert secret.startswith("jgr_")
     assert secret not in shown.err
-    assert "for ann (user), expires" in shown.err
-    assert f"JUPYTER_GPU_URL={cluster.connection.url} and JUPYTER_GPU_TOKEN_FILE=FILE" in shown.err
+    assert "for dora (user), expires" in shown.err
+    assert f"  JUPYTER_GPU_URL={cluster.connection.url}\n  JUPYTER_GPU_TOKEN_FILE=FILE\n" in shown.err
     assert "this machine's alone" in shown.err
-    row = rows(capsys)["ann"]
+    row = rows(capsys)["dora"]
     assert (row["state"], row["label"], row["role"], row["last_used_at"]) == ("active", "laptop", "user", None)
-    with GatewayClient(cluster.connection.url, secret) as ann:
-        assert ann.health().ready
+    with GatewayClient(cluster.connection.url, secret) as dora:
+        assert dora.health().ready
         with pytest.raises(ForbiddenError, match="for admins"):
-            ann.tokens()
-    assert rows(capsys)["ann"]["last_used_at"]
+            dora.tokens()
+    assert rows(capsys)["dora"]["last_used_at"]
     assert main(["token", "list"]) == 0
     table = capsys.readouterr().out
     assert "laptop" in table

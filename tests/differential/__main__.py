@@ -69,6 +69,8 @@ def main() -> int:
     parser.add_argument("notebook", nargs="+", type=Path, help=".ipynb, or .py in the percent format")
     parser.add_argument("--json", type=Path, metavar="FILE", help="one line of JSON for each notebook is added to it")
     options = parser.parse_args()
+    if missing := [str(path) for path in options.notebook if not path.is_file()]:
+        parser.error(f"no such notebook: {', '.join(missing)}")
     with cluster() as environment:
         return int(sum(_report(path, environment, options.json) for path in options.notebook) > 0)
 

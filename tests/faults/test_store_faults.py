@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -179,6 +180,43 @@ def test_a_disk_that_is_full_then_read_only_holds_no_gpu(cluster: Cluster, open_
         manifest = values.with_name("manifest.json")
         until(lambda: _state_in(manifest) == "succeeded", "the manifest says so, too")
         assert cluster.cli("attach", run["run"]).count("made") == 1
+
+
+_LARGE_STATE = """%%gpu_train --gpus 2 --restartable --priority low
+import os, time
+import jupyter_gpu_release as gpu_release
+state, seen = bytearray(16 << 20), []
+for n in gpu_release.resumable(range(10**9), every=0):
+    seen.append(n)
+    if os.path.exists("end"):
+        break
+    time.sleep(0.02)
+del state
+"""
+
+
+def test_nobody_is_taken_while_the_store_is_full(cluster: Cluster, open_notebook: Open, until: Until) -> None:
+    notebook, other = open_notebook(cluster), open_notebook(cluster)
+    store = cluster.home / "store"
+    name = (store / "store.json").read_bytes()
+    with tmpfs(store, "8m"):
+        (store / "runs").mkdir()
+        (store / "store.json").write_bytes(name)
+        cell = notebook.begin(_LARGE_STATE)
+        notebook.until(lambda shown: "running on" in shown.displays()[-1] if shown.displays() else False)
+        run = cluster.last_run()["run"]
+        urgent = other.begin("%%gpu_train --gpus 2 --priority high\n1")
+        shown = notebook.until(lambda shown: any("cannot now" in text for text in shown.displays()))
+        said = next(text for text in shown.displays() if "cannot now" in text)
+        assert re.search(r"cannot now: it cannot be saved: the store has \S+ MiB free, and \S+ MiB are needed", said)
+        assert _shown_run(cluster, run)["state"] == "running"
+        assert cluster.last_run()["state"] == "queued"
+        assert cluster.status()["gpus"]["held"] == 2
+        (notebook.folder / "end").touch()
+        assert notebook.end(cell).status == other.end(urgent).status == "ok"
+        assert notebook.value("seen == list(range(len(seen)))")
+        until(lambda: cluster.last_run()["state"] == "succeeded", "its results are in the store")
+        assert _shown_run(cluster, run)["earlier"] == []
 
 
 def _state_in(manifest: Path) -> str:

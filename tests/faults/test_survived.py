@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -124,6 +125,30 @@ def test_the_gateway_is_killed_and_the_cell_goes_on(module_cluster: Cluster, ope
     ticks = _ticks(shown)
     assert ticks == list(range(1, len(ticks) + 1))  # no event lost, none doubled
     assert notebook.value("[kept, n]") == ["yes", len(ticks)]
+    module_cluster.assert_nothing_is_held(*pids)
+
+
+def test_the_connection_between_gateway_and_agent_breaks_and_is_made_again(
+    module_cluster: Cluster, open_notebook: Open
+) -> None:
+    """An agent hangs up on its gateway when a newer one connects: here that is the test, and then the gateway again."""
+    notebook = open_notebook(module_cluster)
+    cell, pids = _begin(notebook)
+    (path,) = Path(module_cluster.connection.runtime).glob("calls-*.sock")
+    with socket.socket(socket.AF_UNIX) as newer:
+        newer.settimeout(60)
+        newer.connect(str(path))
+        while newer.recv(1 << 16):
+            continue
+    assert module_cluster.status()["gpus"]["held"] == 2
+    seen = len(_ticks(notebook.until(lambda shown: True)))
+    notebook.until(lambda shown: len(_ticks(shown)) > seen + 5)
+    (notebook.folder / "stop").touch()
+    shown = notebook.end(cell)
+    assert shown.status == "ok", shown.traceback
+    ticks = _ticks(shown)
+    assert ticks == list(range(1, len(ticks) + 1))
+    assert notebook.ok(GPU + "1 + 1").status == "ok"
     module_cluster.assert_nothing_is_held(*pids)
 
 

@@ -82,7 +82,7 @@ def test_wrong_options_are_refused_by_name(own: dict[str, Any], words: str):
         (train, ("d",), {"epoch": 2}, TypeError, "unexpected keyword argument 'epoch'"),
         (train, ("d",), {"gpu": 2}, WrongCallError, r"did you mean launch's own gpus=\?"),
         (train, ("d",), {"num_gpus": 2}, TypeError, r"did you mean launch's own gpus=\?"),
-        (train, ("d",), {"retry": 2}, TypeError, r"argument 'retry'$"),  # retries is not built
+        (train, ("d",), {"retry": 2}, TypeError, "launch's own retries=?"),
         (
             train,
             ("d",),
@@ -128,9 +128,8 @@ def test_the_decorator_refuses_what_is_no_option_and_no_function():
     for key, words in [
         ("gpu", r"did you mean gpus=\?$"), ("n", "the options are cpus,"), ("cache", "each call of a function runs"),
     ]:  # fmt: skip
-        with pytest.raises(OptionError, match=f"^{key}=: there is no such option\n  → {words}") as caught:
+        with pytest.raises(OptionError, match=f"^{key}=: there is no such option\n  → {words}"):
             gpu(**{key: 2})
-        assert "retries" not in str(caught.value)
     with pytest.raises(OptionError, match="above a function"):
         gpu(gpus=2)(3)  # type: ignore[type-var]
 

@@ -160,10 +160,11 @@ lock = threading.Lock()
 empty = launch_map(work, [])
 none = [empty.results(), empty.done(), len(empty), repr(empty)]
 print(json.dumps([said(work, [1, lock]), said(work, [1], unknown=2), said(work, [1], processes=0),
-                  said(work, [1], ranks=2), said(work, [1], detach=True), said(3, [1]), none]))
+                  said(work, [1], ranks=2), said(work, [1], detach=True), said(3, [1]), none,
+                  said(work, [1], restartable=True)]))
 """
     before = {row.run for row in gateway.runs().runs}
-    (lock, unknown, processes, ranks, detach, no_function, empty), _ = start(_HEAD + text).end()
+    (lock, unknown, processes, ranks, detach, no_function, empty, restartable), _ = start(_HEAD + text).end()
     assert {row.run for row in gateway.runs().runs} == before
     assert lock.startswith("CannotSendError")
     assert "items[1]" in lock
@@ -171,6 +172,7 @@ print(json.dumps([said(work, [1, lock]), said(work, [1], unknown=2), said(work, 
     assert "processes=0" in processes
     assert "ranks" in ranks
     assert "detach" in detach
+    assert "not restartable" in restartable
     assert no_function.startswith("CannotSendError")
     assert empty == [[], True, 0, "<map of work: 0 of 0 done>"]
 

@@ -247,3 +247,42 @@ print(json.dumps([attached.id, detached.id]))
     assert gateway.run(detached).state == "running"
     gateway.cancel(detached)
     until(lambda: gateway.run(detached).state == "cancelled", "the detached run to end")
+
+
+_RESTARTABLE = """
+import random
+
+def train(rounds, folder):
+    random.seed(3)
+    state = gpu_release.restore() or {"history": []}
+    history = state["history"]
+    for n in range(len(history), rounds):
+        history.append((n, random.random(), os.getpid()))
+        print("round", n, flush=True)
+        while n == 1 and not os.path.exists(folder + "/go"):
+            time.sleep(0.01)
+        gpu_release.checkpoint({"history": history})
+    return history
+
+run = launch(train, 4, os.getcwd(), restartable=True)
+print(run.id, flush=True)
+print(json.dumps([run.result(), run.logs(), train(3, "/")]))
+"""
+
+
+def test_a_restartable_function_steps_aside_and_its_future_has_the_whole_result(
+    start: StartScript, gateway: GatewayClient, until: Any, tmp_path: Path
+) -> None:
+    script = start(_RESTARTABLE.replace("n == 1", "n == 1 and folder != '/'"))
+    run = script.line()
+    until(
+        lambda: any("round 1" in str(event.data) for event in gateway.events(run, 0).events), "it is in its 2nd round"
+    )
+    gateway.preempt(run)
+    (tmp_path / "go").touch()
+    (history, logs, here), _ = script.end()
+    assert [n for n, _, _ in history] == [0, 1, 2, 3]
+    assert len({pid for _, _, pid in history}) == 2
+    assert [number for _, number, _ in history[:3]] == [number for _, number, _ in here]
+    assert "again from checkpoint 2" in logs
+    assert [line for line in logs.splitlines() if line.startswith("round")] == [f"round {n}" for n in range(4)]

@@ -120,6 +120,27 @@ def test_ranks_know_their_places_and_meet_over_nodes(notebook: Notebook) -> None
     ]  # fmt: skip
 
 
+@pytest.mark.parametrize("options", ["--gpus 4 --ranks 4 --nodes any", "--gpus 5 --ranks 5"])
+def test_a_gang_runs_wherever_there_is_room(notebook: Notebook, options: str) -> None:
+    """3 + 1; and 3 + 2 without a word, since no one node has five."""
+    ranks = int(options.split()[1])
+    notebook.ok(
+        f"%%gpu_train {options} --gather mine\n{_WHO}import torch, torch.distributed as dist\n"
+        "dist.init_process_group('gloo')\ntotal = torch.tensor(float(ranks.rank)); dist.all_reduce(total)\n"
+        "dist.destroy_process_group()\n"
+        "names = 'RANK LOCAL_RANK LOCAL_WORLD_SIZE GROUP_RANK GROUP_WORLD_SIZE WORLD_SIZE'.split()\n"
+        "mine = [float(total), ranks.node, os.environ['CUDA_VISIBLE_DEVICES'], [int(os.environ[n]) for n in names]]\n"
+    )
+    mine = notebook.value("mine")
+    assert [found[0] for found in mine] == [sum(range(ranks))] * ranks, "all of them have met"
+    assert [found[3] for found in mine] == [
+        *([rank, rank, 3, 0, 2, ranks] for rank in range(3)),
+        *([rank, rank - 3, ranks - 3, 1, 2, ranks] for rank in range(3, ranks)),
+    ]
+    assert [found[1] for found in mine] == [0, 0, 0, *[1] * (ranks - 3)]
+    assert len({(found[1], found[2]) for found in mine}) == ranks, "each has a GPU of its own"
+
+
 def test_large_values_of_all_nodes_come_together_and_the_gpus_free_without_a_store(
     notebook: Notebook, cluster: Cluster, until: Until
 ) -> None:
@@ -175,7 +196,7 @@ def test_an_end_inside_a_collective_frees_both_nodes_and_keeps_rank_0s_names(
 def test_asks_that_the_nodes_cannot_meet_are_refused_in_words(notebook: Notebook) -> None:
     refused = notebook.run("%%gpu_train --gpus 3 --ranks 3 --nodes 3\n1")
     assert "asks for 3 nodes, the cluster has 2" in refused.traceback
-    refused = notebook.run("%%gpu_train --gpus 4 --ranks 4\n1")
+    refused = notebook.run("%%gpu_train --gpus 4\n1")
     assert "--ranks with --nodes" in refused.traceback
 
 

@@ -3,8 +3,10 @@
 The cell's source is a script, one word a line: ``print N`` (N events in one batch), ``trickle N`` (N events, one
 report each), ``hold`` (until the file ``go`` is in the run folder, or a signal), ``stubborn`` (until killed),
 ``values N`` (N bytes inline), ``ask N`` (as rank N, for a name of the kernel; until the file ``answer-N`` is there),
-``fail``, ``late`` (final only once the file ``durable`` is there), ``mute`` (first word: does not begin the first
-time).
+``rounds N`` (each until the file ``round-K`` is there: on notice it is saved and ends, and goes on with the next),
+``deaf`` (until the file ``hears`` is there), ``save`` (without notice), ``stays`` (it cannot be saved from now on),
+``die N`` (the node's fault, the first N times), ``fail``, ``late`` (final only once the file ``durable`` is there),
+``mute`` (first word: does not begin the first time).
 """
 
 from __future__ import annotations
@@ -19,6 +21,7 @@ import msgspec
 import ray
 
 from jupyter_gpu_release._version import __version__
+from jupyter_gpu_release.errors import RunLostError
 from jupyter_gpu_release.node.agent.recorder import Reporter
 from jupyter_gpu_release.protocol.cell import CellPayload, Graph
 from jupyter_gpu_release.protocol.events import Event
@@ -34,9 +37,11 @@ from jupyter_gpu_release.protocol.node import (
     RunAsks,
     RunEvents,
     RunPhase,
+    RunSaved,
+    RunStays,
     StartOrder,
 )
-from jupyter_gpu_release.protocol.runs import ErrorInfo, Outcome, ValueInfo
+from jupyter_gpu_release.protocol.runs import ErrorInfo, Outcome, Save, ValueInfo
 from jupyter_gpu_release.protocol.wire import Packed, decode, pack, unpack
 from jupyter_gpu_release.store.event_log import EventWriter, read_events
 from jupyter_gpu_release.store.files import write_atomic
@@ -49,8 +54,15 @@ class Run:
         self._mark = mark
         self.phase = "starting"
         self.outcome: Outcome | None = None
-        self.count = 0
+        earlier = read_events(Path(order.folder) / "events.log", order.after_event) if order.attempt else ()
+        self.count = max([order.after_event, *(event.n for event in earlier)])
         self.signalled = ""
+        #: it was asked to step aside, and will
+        self.yields = False
+        self.is_ended = False
+        self._save = order.save
+        self._is_saved = False
+        self._stays = self._is_deaf = False
         self._tell = tell
         self._folder = Path(order.folder)
         self._log = EventWriter(self._folder / "events.log")
@@ -67,19 +79,22 @@ class Run:
         self._mark.touch()
         self._report("running")
         for line in source.splitlines():
-            if self.signalled and not line.startswith("stubborn"):
+            if (self.signalled and not line.startswith("stubborn")) or self._is_saved or self._is_lost():
                 break
             if line.startswith("#"):
                 continue
             word, _, number = line.partition(" ")
             await getattr(self, f"_do_{word}")(int(number or 0))
-        status = "interrupted" if self.signalled else "error" if self._error else "ok"
+        status = "interrupted" if self.signalled else "lost" if self._is_lost() else "error" if self._error else "ok"
+        status = "preempted" if self._is_saved or self.is_ended else status
         ended_s = time.time()
         self._report("ended")
+        values = self._save.values if self._is_saved else self._values
         self.outcome = Outcome(
-            status=status, error=self._error, values=self._values, started_s=self._started_s, ended_s=ended_s,
-            results=[ValueInfo("x", "bytes", len(self._values.stream))] if self._values else [],
+            values=values, results=[ValueInfo("x", "bytes", len(values.stream))] if values else [],
+            status=status, error=self._error, started_s=self._started_s, ended_s=ended_s,
             released_s=time.time(), notes=[f"signal {self.signalled}"] if self.signalled else [],
+            save=msgspec.structs.replace(self._save, values=None) if self._is_saved else None,
         )  # fmt: skip
         self._report("released")
         if self._late:
@@ -106,6 +121,52 @@ class Run:
 
     async def _do_values(self, number: int) -> None:
         self._values = Graph(stream=b"v" * number)
+
+    async def _do_rounds(self, number: int) -> None:
+        for this in range(int(self._save.place.split()[1]) if self._save else 1, number + 1):
+            self._emit(1)
+            while not ((self._folder / f"round-{this}").exists() or self.signalled or self._is_to_stop()):
+                await asyncio.sleep(0.005)
+            if self.signalled:
+                return
+            if self._is_to_stop():
+                self._save, self._is_saved = self._saved(this + 1), True
+                return
+
+    async def _do_save(self, number: int) -> None:
+        self._save = self._saved(number or 1)
+        self._tell(RunSaved(self.order.run, self._save))
+
+    def _is_to_stop(self) -> bool:
+        return self.yields and (not self._is_deaf or (self._folder / "hears").exists())
+
+    def _saved(self, next_round: int) -> Save:
+        number = self._save.number + 1 if self._save else 1
+        values = Graph(stream=f"before round {next_round}".encode())
+        return Save(
+            number, self.order.attempt, time.time(), f"round {next_round}", 3, values, [ValueInfo("x", "int", 3)]
+        )
+
+    async def _do_deaf(self, _: int) -> None:
+        """Hears notices once the file ``hears`` is there."""
+        self._is_deaf = True
+
+    async def _do_stays(self, _: int) -> None:
+        self._stays = True
+
+    async def _do_die(self, times: int) -> None:
+        if self.order.attempt < max(1, times):
+            self._error = ErrorInfo("RunLostError", "its process vanished", code=RunLostError.code)
+
+    def _is_lost(self) -> bool:
+        return self._error is not None and bool(self._error.code)
+
+    def step_aside(self) -> bool:
+        if not self.order.restartable or self._stays:
+            self._tell(RunStays(self.order.run, self.order.attempt, "cannot be moved: `sock` is an open socket"))
+            return False
+        self.yields = True
+        return True
 
     async def _do_ask(self, rank: int) -> None:
         self._event(FETCH, {"name": "big", "ask": 1, "rank": rank})
@@ -138,11 +199,11 @@ class Run:
 
     def _report(self, phase: str) -> None:
         self.phase = phase
-        self._tell(RunPhase(self.order.run, phase, time.time(), self.outcome))
+        self._tell(RunPhase(self.order.run, phase, time.time(), self.outcome, self.order.attempt))
 
 
 class StandInAgent(NodeAgentApi):
-    """The methods of the contract; of gangs over nodes it knows nothing."""
+    """The methods of the contract; of a gang over nodes only the first one does anything."""
 
     def __init__(self, config: bytes) -> None:
         self._config = decode(config, AgentConfig)
@@ -156,7 +217,11 @@ class StandInAgent(NodeAgentApi):
         self._marks.mkdir(parents=True, exist_ok=True)
         (Path(self._config.runtime) / "agent.pid").write_text(str(os.getpid()))
         self._spawn(self._reporter.send_forever())
-        self._spawn(self._reporter.report_node(pack(self._info())))
+        self._spawn(self._introduce())
+
+    async def _introduce(self) -> None:
+        await self._reporter.listen(self)
+        await self._reporter.report_node(pack(self._info()))
 
     def _spawn(self, work: object) -> None:
         self._tasks.append(asyncio.get_event_loop().create_task(work))
@@ -168,7 +233,12 @@ class StandInAgent(NodeAgentApi):
         )  # fmt: skip
 
     def _gpus(self) -> list[GpuInfo]:
-        return [GpuInfo(str(i), "Simulated H100", f"GPU-{i}", 80 << 30, 0, 0.0, True) for i in range(4)]
+        """``gpu-trouble`` in the runtime folder: lines of a GPU's index and what is wrong with it."""
+        file = Path(self._config.runtime) / "gpu-trouble"
+        ill = dict(line.split(" ", 1) for line in file.read_text().splitlines()) if file.exists() else {}
+        return [
+            GpuInfo(str(i), "Simulated H100", f"GPU-{i}", 80 << 30, 0, 0.0, True, ill.get(str(i), "")) for i in range(4)
+        ]
 
     async def hello(self) -> Packed[NodeInfo]:
         return pack(self._info())
@@ -202,19 +272,20 @@ class StandInAgent(NodeAgentApi):
         self._ordered.pop(run, None)
 
     async def open_rank_listener(self) -> tuple[str, int]:
-        raise NotImplementedError("it leads no gang over nodes")
+        """A gang over nodes is one script, on its first node: nobody calls here."""
+        return "127.0.0.1", 1
 
     async def start_remote_ranks(self, order: Packed[JoinOrder]) -> None:
-        raise NotImplementedError("it lends no ranks")
+        """It lends ranks that do nothing."""
 
     async def has_remote_ranks(self, run: str) -> bool:
         return False
 
     async def end_remote_ranks(self, run: str) -> None:
-        """It lends no ranks."""
+        """They have done nothing."""
 
     async def lose_member(self, run: str, node: str) -> None:
-        """It leads no gang over nodes."""
+        """No rank of a gang is anywhere else."""
 
     async def give_up_results(self, run: str, reason: str) -> bool:
         return False
@@ -224,14 +295,21 @@ class StandInAgent(NodeAgentApi):
 
     async def signal(self, run: str, name: str, reason: str = "interrupted") -> None:
         if run in self._runs and self._runs[run].signalled != "kill":  # an interrupt before it may come behind it
+            self._runs[run].is_ended = reason == "preempted"
             self._runs[run].signalled = name
+
+    async def step_aside(self, run: str, attempt: int) -> bool:
+        return run in self._runs and self._runs[run].step_aside()
 
     async def answer_rank(self, run: str, rank: int, body: bytes) -> None:
         if run in self._runs:
             write_atomic(Path(self._runs[run].order.folder) / f"answer-{rank}", [body], durable=False)
 
     async def runs(self) -> Packed[list[NodeRun]]:
-        return pack([NodeRun(r.order.run, r.phase, r.count, time.time(), r.outcome) for r in self._runs.values()])
+        return pack([
+            NodeRun(r.order.run, r.phase, r.count, time.time(), r.outcome, attempt=r.order.attempt)
+            for r in self._runs.values()
+        ])  # fmt: skip
 
     async def events(self, run: str, after: int) -> Packed[list[Event]]:
         found = self._runs.get(run)
@@ -241,6 +319,7 @@ class StandInAgent(NodeAgentApi):
         for run in runs:
             if run in self._runs and self._runs[run].phase == "final":
                 del self._runs[run]
+            (self._marks / run).unlink(missing_ok=True)
 
     async def missing_imports(self, names: list[str]) -> list[str]:
         return [name for name in names if name.startswith("missing_")]

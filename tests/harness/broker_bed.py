@@ -141,13 +141,15 @@ class PretendedAgent:
         self.lent: set[str] = set()
         self.lost_members: list[tuple[str, str]] = []
         self.orders: dict[str, StartOrder] = {}
+        #: runs that were asked to step aside
+        self.stepping_aside: list[str] = []
         self.silent = False
         self.faults: dict[str, Exception] = {}
         self.trouble = ""
         self._tasks: set[asyncio.Future[Any]] = set()
 
     def __getattr__(self, name: str) -> Any:
-        work = type(self).__dict__.get(f"do_{name}")
+        work = getattr(type(self), f"do_{name}", None)
         if work is None:
             raise AttributeError(name)
 
@@ -213,6 +215,13 @@ class PretendedAgent:
         if name == "kill" and self.phases.pop(run, None):
             self.killed.append(run)
 
+    async def do_step_aside(self, run: str, _attempt: int) -> bool:
+        self.stepping_aside.append(run)
+        return run in self.phases
+
+    async def do_give_up_results(self, run: str, _reason: str) -> bool:
+        return self.phases.pop(run, None) is not None
+
     async def do_runs(self) -> bytes:
         return encode([NodeRun(run, phase, at_s=time.time()) for run, phase in self.phases.items()])
 
@@ -241,13 +250,15 @@ class BrokerBed:
         write_secret(folder / "token", "t" * 32)
         self.settings: dict[str, Any] = {}
         self.folder = folder
+        #: tasks that go on when the gateway is killed
+        self.outlives: set[asyncio.Future[Any]] = set()
 
     @asynccontextmanager
     async def life(self) -> AsyncIterator[GatewayService]:
         """A gateway from its start to its death by a kill: what is committed stays, nothing is tidied."""
         config = GatewayConfig(
             str(self.folder), str(self.folder / "store"), str(self.folder / "token"), str(self.folder), "",
-            cluster="one", simulated=True, **self.settings,
+            simulated=True, **{"cluster": "one", **self.settings},
         )  # fmt: skip
         service = GatewayService(config)
         remembered = recovery.read_ledger(service)
@@ -262,10 +273,16 @@ class BrokerBed:
         try:
             yield service
         finally:
-            for task in asyncio.all_tasks() - before - {asyncio.current_task()}:
+            service.lifecycle.queue._open = False  # whatever is due on the loop finds it dead
+            for task in asyncio.all_tasks() - before - self.outlives - {asyncio.current_task()}:
                 task.cancel()
             service.ledger.close()
             service.engine.dispose()
+
+    @property
+    def stepping_aside(self) -> list[str]:
+        """Runs that were asked to, on all nodes."""
+        return [run for agent in self.agents.values() for run in agent.stepping_aside]
 
     def next_agent(self, node: str) -> None:
         """The node's agent is killed, and there again: it knows no run, and finds the marks of the one before."""
@@ -308,7 +325,7 @@ class BrokerBed:
                 agent.phases[record.run] = phase
                 agent.marks.add(record.run)
         outcome = Outcome("ok", ended_s=time.time()) if phase in ("released", "final") else None
-        service.lifecycle.on_phase(record, RunPhase(record.run, phase, time.time(), outcome))
+        service.lifecycle.on_phase(record, RunPhase(record.run, phase, time.time(), outcome, record.attempt))
 
     def end(self, service: GatewayService, record: RunRecord) -> None:
         """The cell ends well."""

@@ -3,6 +3,7 @@
    "gpu NAME UUID TOTAL USED UTIL [CELSIUS MW]"     a card; UTIL -1: not supported
    "hang"                                           calls do not return until the line is gone
    "lost INDEX"                                     calls about this card answer 15
+   "ecc INDEX ERRORS", "remap INDEX PENDING FAILED", "slowed INDEX REASONS", "xid INDEX NUMBER" (told once a look at it)
    "process GPU PID BYTES [UTIL [INSTANCE]]"        BYTES -1: not told; UTIL -1 (default): not supported on this card
    "mig GPU INSTANCE UUID TOTAL USED"               a slice; the card is in MIG mode then */
 #include <stdio.h>
@@ -18,7 +19,8 @@ typedef struct { unsigned long long total, free, used; } memory_t;
 typedef struct { unsigned int gpu, memory; } utilization_t;
 typedef struct { unsigned int pid; unsigned long long used; unsigned int gi, ci; } process_t;
 typedef struct { unsigned int pid; unsigned long long stamp; unsigned int sm, mem, enc, dec; } share_t;
-typedef struct { char name[64], uuid[64]; unsigned long long total, used; int util, celsius; unsigned int milliwatts; int lost, gpu, instance; } card_t;
+typedef struct { char name[64], uuid[64]; unsigned long long total, used; int util, celsius; unsigned int milliwatts; int lost, gpu, instance, ecc, remap_pending, remap_failed, slowed, xid; } card_t;
+typedef struct { void *device; unsigned long long type, data; unsigned int gi, ci; } event_t;
 
 static card_t cards[CARDS], slices[SLICES];
 static process_t processes[PROCESSES];
@@ -41,6 +43,10 @@ static int load(void) {
         if (sscanf(line, "error %d", &error_code) == 1) continue;
         if (!strncmp(line, "hang", 4)) { fclose(file); usleep(50000); return load(); }
         if (sscanf(line, "lost %d", &who) == 1) { cards[who].lost = 1; continue; }
+        if (sscanf(line, "ecc %d %d", &who, &share) == 2) { cards[who].ecc = share; continue; }
+        if (sscanf(line, "slowed %d %d", &who, &share) == 2) { cards[who].slowed = share; continue; }
+        if (sscanf(line, "xid %d %d", &who, &share) == 2) { cards[who].xid = share; continue; }
+        if (sscanf(line, "remap %d %d %d", &who, &share, &c.remap_failed) == 3) { cards[who].remap_pending = share; cards[who].remap_failed = c.remap_failed; continue; }
         if (sscanf(line, "gpu %63s %63s %llu %llu %d %d %u", c.name, c.uuid, &c.total, &c.used, &c.util, &c.celsius, &c.milliwatts) >= 5) { c.gpu = card_count; cards[card_count++] = c; }
         if (sscanf(line, "mig %d %d %63s %llu %llu", &c.gpu, &c.instance, c.uuid, &c.total, &c.used) == 5) slices[slice_count++] = c;
         if (sscanf(line, "process %d %u %lld %d %u", &who, &p.pid, &bytes, &share, &instance) >= 3) {
@@ -102,4 +108,19 @@ int nvmlDeviceGetProcessUtilization(void *h, share_t *out, unsigned int *n, unsi
     *n = found;
     if (!found) return 6; /* NOT_FOUND: nobody used it */
     return !out || found > room ? 7 : 0;
+}
+int nvmlDeviceGetTotalEccErrors(void *h, int type, int counter, unsigned long long *n) { CARD(); (void)type; (void)counter; *n = (unsigned long long)c->ecc; return 0; }
+int nvmlDeviceGetRemappedRows(void *h, unsigned int *corr, unsigned int *unc, unsigned int *pending, unsigned int *failed) {
+    CARD(); *corr = *unc = 0; *pending = (unsigned)c->remap_pending; *failed = (unsigned)c->remap_failed; return 0;
+}
+int nvmlDeviceGetCurrentClocksThrottleReasons(void *h, unsigned long long *reasons) { CARD(); *reasons = (unsigned long long)c->slowed; return 0; }
+int nvmlDeviceGetIndex(void *h, unsigned int *n) { CARD(); *n = (unsigned)c->gpu; return 0; }
+int nvmlEventSetCreate(void **set) { LOAD(); *set = cards; return 0; }
+int nvmlDeviceRegisterEvents(void *h, unsigned long long types, void *set) { CARD(); (void)c; (void)types; (void)set; return 0; }
+int nvmlEventSetWait_v2(void *set, event_t *e, unsigned int ms) {
+    LOAD(); (void)set; (void)ms;
+    for (int i = 0; i < card_count; i++) if (cards[i].xid) {
+        memset(e, 0, sizeof *e); e->device = &cards[i]; e->type = 8; e->data = (unsigned)cards[i].xid; cards[i].xid = 0; return 0;
+    }
+    return 10; /* TIMEOUT */
 }

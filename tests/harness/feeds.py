@@ -30,9 +30,9 @@ class Reading:
             if condition(item):
                 return item
 
-    def state(self, word: str) -> RunView:
+    def state(self, word: str, patience_s: float = _PATIENCE_S) -> RunView:
         """Read on to this state."""
-        return self._view(lambda view: view.state == word)
+        return self._view(lambda view: view.state == word, patience_s)
 
     def end(self) -> RunView:
         """Read on to the terminal state."""
@@ -45,6 +45,10 @@ class Reading:
     def position(self, place: int) -> RunView:
         """Read on to this place in the queue."""
         return self._view(lambda view: view.position == place)
+
+    def reason(self, text: str) -> RunView:
+        """Read on to a reason that says this."""
+        return self._view(lambda view: text in view.reason)
 
     def event(self, number: int) -> None:
         """Read on to the event with this number."""
@@ -64,7 +68,7 @@ class Reading:
         """The views read so far."""
         return [item.view for item in self.items if isinstance(item, Accepted | Update)]
 
-    def _view(self, condition: Callable[[RunView], object]) -> RunView:
-        item = self.until(lambda item: isinstance(item, Accepted | Update) and condition(item.view))
+    def _view(self, condition: Callable[[RunView], object], patience_s: float = _PATIENCE_S) -> RunView:
+        item = self.until(lambda item: isinstance(item, Accepted | Update) and condition(item.view), patience_s)
         assert isinstance(item, Accepted | Update)
         return item.view

@@ -54,7 +54,7 @@ def page(row: Document, **more: Any) -> Document:
 def active(row: Document, **more: Any) -> Document:
     """The row of ``status`` for a run that goes on."""
     names = ("run", "user", "state", "gpus", "notebook", "queued_s", "held_s", "name", "cell")
-    return {**{name: row[name] for name in names}, **more}
+    return {**{name: row[name] for name in names}, "since_s": row.get("since_s"), **more}
 
 
 def waiting(position: int, user: str, **more: Any) -> Document:
@@ -109,8 +109,12 @@ class GpuApi:
         self.outputs: dict[str, list[Document]] = {}
         #: the posts, as ``(path below api/, body)``
         self.posts: list[tuple[str, Any]] = []
+        #: answers of other routes
+        self.documents: dict[str, Document] = {}
         #: answers to posts by the path's last word: a document, or a status and a document
         self.answers: dict[str, tuple[int, Document]] = {}
+        #: routes that the real server answers
+        self.passes: set[str] = set()
 
     def emit(self, schema: str, **data: Any) -> None:
         """Send an event to the page, once it has its line for events."""
@@ -122,6 +126,9 @@ class GpuApi:
 
     def _answer(self, route: Route) -> None:
         path = route.request.url.split("/jupyter-gpu-release/api/")[1].split("?")[0]
+        if path in self.passes:
+            route.continue_()
+            return
         if route.request.method == "POST":
             self.posts.append((path, route.request.post_data_json))
             code, body = self.answers.get(path.rsplit("/", 1)[-1], (200, {}))
@@ -137,7 +144,7 @@ class GpuApi:
             page = self.pages.get(path.split("/")[1])
             route.fulfill(status=200 if page else 404, json=page or {"message": "there is no such run"})
             return
-        documents = {"status": self.status, "runs": runs, "kernels": local, "cells": {"cells": []}}
+        documents = {"status": self.status, "runs": runs, "kernels": local, "cells": {"cells": []}, **self.documents}
         route.fulfill(json=documents[path])
 
     def _tell(self, socket: WebSocketRoute) -> None:

@@ -136,11 +136,14 @@ def no_cluster(api: GpuApi) -> None:
 
 
 def gateway_down(api: GpuApi) -> None:
-    """The gateway does not answer; the machine's own GPU is still seen."""
+    """The gateway does not answer: what it said last is still shown."""
+    busy_day(api)
+    assert not isinstance(api.status, int)
     message = "https://gpu.example.org:8265 does not answer (connection refused)"
-    gateway = {"state": "unreachable", "url": "https://gpu.example.org:8265", "message": message, "next_try_s": 14.0}
-    api.status = {**_without("unreachable"), "gateway": gateway, "gpus": LOCAL}
-    api.kernels = [KERNEL]
+    api.status["gateway"] = {
+        "state": "unreachable", "url": "https://gpu.example.org:8265", "message": message, "next_try_s": 14.0,
+        "age_s": 65.0,
+    }  # fmt: skip
 
 
 def no_gpu(api: GpuApi) -> None:

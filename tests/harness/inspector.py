@@ -41,6 +41,11 @@ for line in sys.stdin:
     elif word == "group":
         ray.util.placement_group([{"GPU": 1}], name=rest[0], lifetime="detached")
         answer = None
+    elif word == "ungroup":
+        table = placement_group_table().values()
+        (group,) = [g for g in table if g["name"] == rest[0] and g["state"] != "REMOVED"]
+        identity = ray.PlacementGroupID(bytes.fromhex(group["placement_group_id"]))
+        answer = remove_placement_group(PlacementGroup(identity))
     elif word == "free":
         answer = sum(r.get("GPU", 0) for r in available_resources_per_node().values())
     print(json.dumps(answer), file=answers, flush=True)
@@ -60,7 +65,7 @@ class Inspector:
         assert self._answer() == "ready"
 
     def ask(self, *words: str) -> Any:
-        """``groups``, ``free``; ``end NAMESPACE`` and ``group NAME`` change the cluster."""
+        """``groups``, ``free``; ``end NAMESPACE``, ``group NAME`` and ``ungroup NAME`` change the cluster."""
         assert self._process.stdin is not None
         self._process.stdin.write(json.dumps(words) + "\n")
         self._process.stdin.flush()

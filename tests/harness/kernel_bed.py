@@ -5,12 +5,15 @@ from __future__ import annotations
 import json
 import os
 import signal
+import sys
 import time
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from jupyter_client.manager import start_new_kernel
+from jupyter_client.manager import KernelManager, start_new_kernel
+from network_hosts import NetworkHost
 
 
 @dataclass
@@ -129,3 +132,21 @@ class Notebook:
         self.client.stop_channels()
         self.manager.shutdown_kernel(now=True)
         self.manager.cleanup_resources()
+
+
+class RemoteNotebook(Notebook):
+    """A kernel on another host; its front end speaks to it through sockets in a folder."""
+
+    def __init__(
+        self, host: NetworkHost, folder: Path, environment: Mapping[str, str], prefix: Sequence[str] = ()
+    ) -> None:
+        self.folder = folder
+        self.manager = KernelManager(transport="ipc", ip=str(folder / "k"))
+        spec = self.manager.kernel_spec
+        assert spec is not None
+        spec.argv = host.command([*prefix, sys.executable, *spec.argv[1:]])
+        self.manager.start_kernel(cwd=str(folder), env={**os.environ, **environment})
+        self.client = self.manager.client()
+        self.client.start_channels()
+        self.client.wait_for_ready(timeout=180)
+        assert self.run("%load_ext jupyter_gpu_release").status == "ok"

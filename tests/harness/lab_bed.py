@@ -11,7 +11,7 @@ import subprocess
 import sys
 import time
 import urllib.request
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -23,6 +23,8 @@ _CHROMIUM_ARGUMENTS = [
     "--disable-component-update", "--disable-sync", "--force-color-profile=srgb",
 ]  # fmt: skip
 _UP_WITHIN_S = 120.0
+#: jupyter-collaboration, which only a lab that asks for it sees (`make test` installs it there)
+COLLABORATION = Path(sys.prefix) / "collaboration"
 _CONFIG = """
 c.LabApp.expose_app_in_browser = True
 c.JupyterNotebookApp.expose_app_in_browser = True
@@ -34,7 +36,6 @@ c.ServerApp.open_browser = False
 c.ServerApp.allow_root = True
 c.ServerApp.port = {port}
 c.ServerApp.port_retries = 0
-c.YDocExtension.disable_rtc = not {collaborates}
 """
 
 
@@ -49,6 +50,58 @@ class Lab:
     def page_url(self, path: str = "lab") -> str:
         """A page of it, in a workspace that is as new."""
         return f"{self.url}/{path}?token={self.token}&reset"
+
+
+def collaborating() -> dict[str, str]:
+    """The environment of a lab whose pages share documents (real-time collaboration)."""
+    return {
+        "PYTHONPATH": str(COLLABORATION),
+        "JUPYTER_PATH": str(COLLABORATION / "share" / "jupyter"),
+        "JUPYTER_CONFIG_PATH": str(COLLABORATION / "etc" / "jupyter"),
+    }
+
+
+class LabProcess:
+    """The server's process: it can end and start again, with the same address and token."""
+
+    def __init__(self, lab: Lab, command: Sequence[str], environment: Mapping[str, str], log: Path) -> None:
+        self.lab = lab
+        self._command, self._environment, self._log = command, environment, log
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        """Start it and wait until it answers."""
+        with self._log.open("ab") as log:
+            self._process = subprocess.Popen(
+                self._command, env=self._environment, stdout=log, stderr=log, cwd=self.lab.root
+            )
+        self._wait_up(self._process)
+
+    def stop(self) -> None:
+        """End it as ^C does: it shuts its kernels down."""
+        if self._process is not None:
+            self._process.terminate()
+            try:
+                self._process.wait(60)
+            except subprocess.TimeoutExpired:
+                self.kill()
+
+    def kill(self) -> None:
+        """End it as a crash does."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+
+    def _wait_up(self, process: subprocess.Popen[bytes]) -> None:
+        deadline = time.monotonic() + _UP_WITHIN_S
+        lab = self.lab
+        request = urllib.request.Request(f"{lab.url}/api/status", headers={"Authorization": f"token {lab.token}"})
+        while True:
+            with contextlib.suppress(OSError), urllib.request.urlopen(request, timeout=5):
+                return
+            if process.poll() is not None or time.monotonic() > deadline:
+                raise RuntimeError(f"the Jupyter server did not start:\n{self._log.read_text()[-3000:]}")
+            time.sleep(0.1)
 
 
 def chromium() -> str | None:
@@ -68,18 +121,30 @@ def running_lab(
     environment: Mapping[str, str] | None = None,
     config: str = "",
     settings: Mapping[str, object] | None = None,
-    collaborates: bool = False,
 ) -> Iterator[Lab]:
     """A server below ``folder`` until the block ends.
 
     ``config``: more lines of its configuration file. ``settings``: what the user has set for the sidebar.
     """
+    with lab_process(folder, environment=environment, config=config, settings=settings) as process:
+        yield process.lab
+
+
+@contextlib.contextmanager
+def lab_process(
+    folder: Path,
+    *,
+    environment: Mapping[str, str] | None = None,
+    config: str = "",
+    settings: Mapping[str, object] | None = None,
+) -> Iterator[LabProcess]:
+    """The same, with its process."""
     root = folder / "notebooks"
     root.mkdir(parents=True, exist_ok=True)
     token, port = secrets.token_hex(16), free_port()
     file = folder / "config" / "jupyter_server_config.py"
     file.parent.mkdir(exist_ok=True)
-    file.write_text(_CONFIG.format(token=token, root=str(root), port=port, collaborates=collaborates) + config)
+    file.write_text(_CONFIG.format(token=token, root=str(root), port=port) + config)
     # or the first page asks
     _set(folder / "settings", "@jupyterlab/apputils-extension/notification", {"fetchNews": "false"})
     _set(folder / "settings", "jupyter-gpu-release/plugin", settings or {})
@@ -88,21 +153,13 @@ def running_lab(
              "IPYTHONDIR": "ipython", "JUPYTER_GPU_HOME": "gpu"}  # fmt: skip
     own = {name: str(folder / path) for name, path in names.items()}
     command = [sys.executable, "-m", "jupyterlab", f"--config={file}"]  # `jupyter lab` would take the first one of PATH
-    with (folder / "server.log").open("wb") as log:
-        process = subprocess.Popen(
-            command, env={**os.environ, **own, **(environment or {})}, stdout=log, stderr=log, cwd=root
-        )
+    lab = Lab(f"http://127.0.0.1:{port}", token, root)
+    process = LabProcess(lab, command, {**os.environ, **own, **(environment or {})}, folder / "server.log")
     try:
-        lab = Lab(f"http://127.0.0.1:{port}", token, root)
-        _wait_up(lab, process, folder / "server.log")
-        yield lab
+        process.start()
+        yield process
     finally:
-        process.terminate()
-        try:
-            process.wait(60)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
+        process.stop()
 
 
 def _set(settings: Path, plugin: str, values: Mapping[str, object]) -> None:
@@ -126,14 +183,3 @@ def execute(page: Page, command: str, arguments: Mapping[str, object] | None = N
     page.wait_for_function("name => window.jupyterapp?.commands.hasCommand(name)", arg=command)
     # what a command gives back (a widget, say) does not fit through the line; run-all ends with the last cell
     page.evaluate(f"() => {{ window.jupyterapp.commands.execute({command!r}, {text}); }}")
-
-
-def _wait_up(lab: Lab, process: subprocess.Popen[bytes], log: Path) -> None:
-    deadline = time.monotonic() + _UP_WITHIN_S
-    request = urllib.request.Request(f"{lab.url}/api/status", headers={"Authorization": f"token {lab.token}"})
-    while True:
-        with contextlib.suppress(OSError), urllib.request.urlopen(request, timeout=5):
-            return
-        if process.poll() is not None or time.monotonic() > deadline:
-            raise RuntimeError(f"the Jupyter server did not start:\n{log.read_text()[-3000:]}")
-        time.sleep(0.1)

@@ -1,6 +1,7 @@
-"""A server extension of the tests: settings change while the server runs.
+"""A server extension of the tests: settings change while the server runs, and somebody hears its events.
 
-So limits of seconds begin to count when a test has set its scene, however long that took.
+So limits of seconds begin to count when a test has set its scene, however long that took. Events are checked against
+their schemas only where somebody hears them, as each JupyterLab does.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from typing import Any
 from jupyter_server.base.handlers import APIHandler
 from jupyter_server.serverapp import ServerApp
 from tornado import web
+from tornado.ioloop import IOLoop
 
 PATH = "/live-settings"
 
@@ -20,6 +22,12 @@ def _jupyter_server_extension_points() -> list[dict[str, str]]:
 
 def _load_jupyter_server_extension(app: ServerApp) -> None:
     app.web_app.add_handlers(".*", [(PATH, _Settings, {"app": app})])
+    # once all extensions are loaded, and their schemas with them
+    IOLoop.current().add_callback(lambda: app.event_logger.add_listener(listener=_hear))
+
+
+async def _hear(logger: Any, schema_id: str, data: dict[str, Any]) -> None:
+    pass
 
 
 class _Settings(APIHandler):

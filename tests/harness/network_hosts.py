@@ -1,35 +1,40 @@
-"""Hosts of their own on this machine: network namespaces that are joined by a link, which can be cut.
+"""Hosts of their own on this machine: network namespaces on one switch, whose links can be cut.
 
-The namespaces have no names: each lives as long as a process in it. So they and the link go when the test is killed.
+The namespaces have no names: each lives as long as a process in it. So they and the links go when the test is killed.
 """
 
 from __future__ import annotations
 
+import contextlib
+import os
 import shutil
 import subprocess
 import sys
 from collections.abc import Sequence
 from types import TracebackType
 
+import psutil
 import pytest
 
-_LINK = "link0"
+_LINK, _SWITCH = "link0", "switch0"
 #: says that it is there, and ends when whoever reads that is gone
 _HOLD = "import sys; print('here', flush=True); sys.stdin.read()"
 
 
 class NetworkHost:
-    """A host: programs in it see its own loopback and one link."""
+    """A host: programs in it see its own name, its own loopback and one link."""
 
-    def __init__(self, address: str) -> None:
-        self.address = address
+    def __init__(self, name: str, address: str) -> None:
+        self.name, self.address = name, address
         self._holder = subprocess.Popen(
-            ["unshare", "--net", sys.executable, "-S", "-c", _HOLD], stdin=subprocess.PIPE, stdout=subprocess.PIPE
-        )
+            ["unshare", "--net", "--uts", sys.executable, "-S", "-c", _HOLD],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+        )  # fmt: skip
         assert self._holder.stdout is not None
         if self._holder.stdout.readline() != b"here\n":
             self.close()
             pytest.skip("no network namespaces here")
+        self.run("hostname", name)
         self.run("ip", "link", "set", "lo", "up")
 
     @property
@@ -38,34 +43,61 @@ class NetworkHost:
 
     def command(self, words: Sequence[str]) -> list[str]:
         """``words`` as a command that runs on this host."""
-        return ["nsenter", f"--target={self.pid}", "--net", "--", *words]
+        return ["nsenter", f"--target={self.pid}", "--net", "--uts", "--", *words]
 
     def run(self, *words: str) -> None:
         _run(*self.command(words))
+
+    def processes(self) -> list[psutil.Process]:
+        """All that run on this host, but for what holds it."""
+        own, found = _namespace(self.pid), []
+        for process in psutil.process_iter():
+            if process.pid != self.pid and _namespace(process.pid) == own:
+                found.append(process)
+        return found
+
+    def kill_all(self) -> None:
+        """As a power cut: whatever runs here ends, and nobody is told."""
+        while left := self.processes():
+            for process in left:
+                with contextlib.suppress(psutil.NoSuchProcess):
+                    process.kill()
+            psutil.wait_procs(left, 5)
 
     def close(self) -> None:
         """The namespace goes with the last of its processes."""
         self._holder.communicate()
 
 
-class TwoHosts:
-    """Two hosts with a link between them."""
+class Network:
+    """Hosts on one switch, by their names; the first has the address 10.77.0.1."""
 
-    def __init__(self) -> None:
-        if shutil.which("ip") is None or shutil.which("unshare") is None or shutil.which("nsenter") is None:
-            pytest.skip("no network namespaces here: ip, unshare or nsenter is missing")
-        self.first, self.second = NetworkHost("10.77.0.1"), NetworkHost("10.77.0.2")
-        ends = ("ip", "link", "add", _LINK, "netns", str(self.first.pid), "type", "veth", "peer", "name", _LINK)
+    def __init__(self, *names: str) -> None:
+        if any(shutil.which(tool) is None for tool in ("ip", "unshare", "nsenter", "hostname")):
+            pytest.skip("no network namespaces here: ip, unshare, nsenter or hostname is missing")
+        self._switch = NetworkHost("switch", "")
+        self.hosts = [NetworkHost(name, f"10.77.0.{number}") for number, name in enumerate(names, 1)]
         try:
-            _run(*ends, "netns", str(self.second.pid))
-            for host in (self.first, self.second):
-                host.run("ip", "address", "add", f"{host.address}/24", "dev", _LINK)
-                host.run("ip", "link", "set", _LINK, "up")
+            self._switch.run("ip", "link", "add", _SWITCH, "type", "bridge")
+            self._switch.run("ip", "link", "set", _SWITCH, "up")
+            for host in self.hosts:
+                self._plug_in(host)
         except BaseException:
             self.close()
             raise
 
-    def __enter__(self) -> TwoHosts:
+    def _plug_in(self, host: NetworkHost) -> None:
+        port = f"to-{host.name}"
+        link = ("ip", "link", "add", _LINK, "netns", str(host.pid), "type", "veth", "peer", "name", port)
+        _run(*link, "netns", str(self._switch.pid))
+        self._switch.run("ip", "link", "set", port, "master", _SWITCH, "up")
+        host.run("ip", "address", "add", f"{host.address}/24", "dev", _LINK)
+        host.run("ip", "link", "set", _LINK, "up")
+
+    def __getitem__(self, name: str) -> NetworkHost:
+        return next(host for host in self.hosts if host.name == name)
+
+    def __enter__(self) -> Network:
         return self
 
     def __exit__(
@@ -73,18 +105,25 @@ class TwoHosts:
     ) -> None:
         self.close()
 
-    def cut(self) -> None:
-        """Nothing goes over the link any more; neither end is told."""
-        self.first.run("ip", "link", "set", _LINK, "down")
+    def cut(self, host: NetworkHost) -> None:
+        """Nothing goes to or from a host any more; nobody is told."""
+        self._switch.run("ip", "link", "set", f"to-{host.name}", "down")
 
-    def join(self) -> None:
-        """The link is back."""
-        self.first.run("ip", "link", "set", _LINK, "up")
+    def join(self, host: NetworkHost) -> None:
+        """Its link is back."""
+        self._switch.run("ip", "link", "set", f"to-{host.name}", "up")
 
     def close(self) -> None:
         """End the hosts; fine twice."""
-        for host in (self.first, self.second):
+        for host in (*self.hosts, self._switch):
             host.close()
+
+
+def _namespace(pid: int) -> str:
+    try:
+        return os.readlink(f"/proc/{pid}/ns/net")
+    except OSError:
+        return ""
 
 
 def _run(*words: str) -> None:

@@ -29,6 +29,7 @@ from jupyter_gpu_release.protocol.node import AgentConfig, NodeMessage, RunEvent
 from jupyter_gpu_release.protocol.runs import Outcome
 from jupyter_gpu_release.protocol.states import new_run_id
 from jupyter_gpu_release.protocol.wire import encode
+from jupyter_gpu_release.store.layout import RunPaths
 from jupyter_gpu_release.store.run_folders import create_run_folder, make_store
 
 
@@ -83,8 +84,8 @@ class Node:
 
     async def _end(self) -> None:
         for keeping in self._keepings:  # a mover that is being started is waited for below, as those that run
-            if keeping._starting is not None:
-                await asyncio.wait([keeping._starting])
+            if keeping._starting:
+                await asyncio.wait(keeping._starting.values())
         self.keeping.close()
         self.servers.kill_all()
         tasks = asyncio.all_tasks() - {asyncio.current_task()}
@@ -99,7 +100,7 @@ class Node:
     def start(self, source: str, **options: Any) -> Run:
         payload_fields = {k: options.pop(k) for k in list(options) if k in CellPayload.__struct_fields__}
         run = options.pop("run", None) or new_run_id()
-        paths = create_run_folder(self.store, run)
+        paths = RunPaths.of(self.store, run) if options.pop("made", False) else create_run_folder(self.store, run)
         payload = CellPayload(source=source, **{"count": 3, "workdir": str(self.store), **payload_fields})
         # on a busy machine nobody is killed for being slow to obey
         options = {"gpu_ids": ["0"], "simulated": True, "grace_s": 60.0, **options}
@@ -119,8 +120,8 @@ class Node:
         process_control.end_marked(process_control.CLUSTER_MARKER, self.marker, wait_s=60.0)
         for server in (*self.servers._retired, self.servers._current):
             assert server is None or not server.alive  # asked for, so that the child is reaped
-        for mover in (keeping._mover for keeping in self._keepings):  # it outlives its agent, but not the cluster
-            assert mover is None or mover.wait(60) is not None
+        for mover in (mover for keeping in self._keepings for mover in keeping._movers.values()):
+            assert mover.wait(60) is not None  # it outlives its agent, but not the cluster
         shutil.rmtree(self.runtime, ignore_errors=True)
 
 

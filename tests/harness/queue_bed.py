@@ -15,7 +15,7 @@ from jupyter_gpu_release.gateway.runs.record import RunRecord
 from jupyter_gpu_release.protocol.node import NodeInfo
 from jupyter_gpu_release.protocol.runs import ResourceAsk, RunRequest, RunView
 from jupyter_gpu_release.protocol.states import LeaseState
-from jupyter_gpu_release.scheduling.decisions import Grant, Slot
+from jupyter_gpu_release.scheduling.decisions import Grant, MakeRoom, Slot
 from jupyter_gpu_release.scheduling.queues.queues_file import QueuesFile
 
 
@@ -26,6 +26,8 @@ class QueueBed:
         self.granted: list[str] = []
         self.handed: list[tuple[str, str]] = []
         self.expired: list[str] = []
+        #: runs that were asked to step aside, and for whom
+        self.asked: list[tuple[str, str]] = []
         #: runs that the queue failed at
         self.failed: list[str] = []
         self.records: dict[str, RunRecord] = {}
@@ -40,7 +42,7 @@ class QueueBed:
         self.rules: Any = SimpleNamespace(file=QueuesFile())
         self.queue = RunQueue(
             runs, self.nodes, self.leases, self.rules, self._on_grant, self._on_expire, self._on_release,
-            self._on_hand_over, self._on_fault,
+            self._on_hand_over, self._on_fault, self._on_make_room, lambda _: False, lambda wait: wait,
         )  # fmt: skip
 
     def add_node(self, name: str, gpus: int) -> None:
@@ -64,6 +66,10 @@ class QueueBed:
 
     def _on_fault(self, record: RunRecord, _fault: Exception) -> None:
         self.failed.append(record.run)
+
+    def _on_make_room(self, room: MakeRoom) -> bool:
+        self.asked += [(each.run, room.run) for each in room.yields]
+        return True
 
     def _on_release(self, lease: Lease, _why: str) -> None:
         lease.kept, lease.state = None, LeaseState.RELEASING

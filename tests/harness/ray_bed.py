@@ -52,6 +52,7 @@ class RayBed:
         self.marker = secrets.token_hex(8)
         write_secret(self.folder / "ray-token", secrets.token_hex(32))
         self.environment = {key: value for key, value in os.environ.items() if not key.startswith("RAY_")} | {
+            "RAY_worker_niceness": "0",
             "RAY_AUTH_MODE": "token",
             "RAY_AUTH_TOKEN_PATH": str(self.folder / "ray-token"),
             "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",

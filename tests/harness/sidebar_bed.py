@@ -125,3 +125,21 @@ def write_notebook(path: Path, *cells: str) -> None:
     kernel = {"name": "python3", "display_name": "Python 3", "language": "python"}
     content = {"cells": made, "metadata": {"kernelspec": kernel}, "nbformat": 4, "nbformat_minor": 5}
     path.write_text(json.dumps(content))
+
+
+def open_notebook(page: Page, path: str) -> Locator:
+    """Its second cell, once it has its kernel."""
+    execute(page, "docmanager:open", {"path": path})
+    page.wait_for_function(
+        "path => window.jupyterapp.shell.currentWidget?.context?.path === path"
+        " && window.jupyterapp.shell.currentWidget.sessionContext.session?.kernel?.status",
+        arg=path, timeout=60_000,
+    )  # fmt: skip
+    return page.locator(".jp-NotebookPanel:not(.lm-mod-hidden) .jp-CodeCell").nth(1)
+
+
+def reload_lab(page: Page) -> None:
+    """JupyterLab anew, with the sidebar open."""
+    page.reload()
+    page.wait_for_selector("#jupyterlab-splash", state="detached")
+    execute(page, "jupyter-gpu-release:open")

@@ -3,7 +3,7 @@ from __future__ import annotations
 
 import pytest
 
-from jupyter_gpu_release.analysis.cell_facts import is_last_output, is_machinery
+from jupyter_gpu_release.analysis.cell_facts import is_latest, is_machinery
 from jupyter_gpu_release.host.secrets import looks_secret
 
 
@@ -53,7 +53,7 @@ def test_wrappers_and_credentials() -> None:
 
 
 def test_machinery() -> None:
-    assert all(map(is_machinery, ["In", "Out", "_i", "_i12", "_dh", "get_ipython", "exit", "__builtins__"]))
+    assert all(map(is_machinery, ["In", "Out", "_ih", "_dh", "get_ipython", "exit", "__builtins__"]))
     assert not any(map(is_machinery, ["_cache", "_", "_3", "__", "x", "__mine__", "i1"]))
-    assert all(map(is_last_output, ["_", "__", "___", "_12"]))
-    assert not any(map(is_last_output, ["_a", "_1a", "____"]))
+    assert all(map(is_latest, ["_", "__", "___", "_12", "_i", "_iii", "_i12"]))
+    assert not any(map(is_latest, ["_a", "_1a", "____", "_iiii", "_i1a"]))

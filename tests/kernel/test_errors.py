@@ -124,7 +124,7 @@ def test_a_process_group_without_ranks_gets_the_hint(kernel: Kernel, gateway: Fa
         ("%%gpu_train --gpus 0.5\n1", "GPUs are leased whole"),
         ("%%gpu_train --gpus -1\n1", "not a number of GPUs"),
         ("%%gpu_train 2\n1", "did you mean --gpus 2?"),
-        ("%%gpu_train --restartable\n1", "there is no such option"),
+        ("%%gpu_train --unstoppable\n1", "there is no such option"),
         ("%%gpu_train --export NOT_SET_ANYWHERE\n1", "no such environment variable"),
         ("%%gpu_train --export HOME,JUPYTER_GPU_TOKEN\n1", "does not get your token"),
         ("%gpu_train", "nothing to run"),

@@ -17,7 +17,9 @@ def resident():
 before, started = resident(), time.process_time()
 shell.run_line_magic("load_ext", "jupyter_gpu_release")
 took, grew = time.process_time() - started, resident() - before
-heavy = [n for n in ("ray", "torch", "numpy", "httpx", "pydantic", "websockets", "msgspec") if n in sys.modules]
+completer = "jupyter_gpu_release.kernel.completion.completer"
+names = ("ray", "torch", "numpy", "httpx", "pydantic", "websockets", "msgspec", "hashlib", completer)
+heavy = [n for n in names if n in sys.modules]
 magics = shell.magics_manager.magics
 facts = {"took": took, "grew": grew, "heavy": heavy, "line": list(magics["line"]), "cell": list(magics["cell"])}
 print(json.dumps(facts))

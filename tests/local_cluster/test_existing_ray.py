@@ -66,6 +66,12 @@ def test_there_and_off_again(
     for same in (["start", "--address", with_token.address], everywhere):
         assert main(same) == 0
         assert "it is used as it is" in capsys.readouterr().out
+    with_token.ask("end", "jupyter_gpu_release")  # as when the head's machine was started anew, and Ray on it
+    assert main(everywhere) == 0
+    assert "is ready" in capsys.readouterr().out
+    assert own_home.read_connection() == connection
+    with GatewayClient.for_target(target) as gateway:
+        assert gateway.status().gpus.total == GPUS
     other = {"--port": "1", "--host": "127.0.0.2", "--store": str(tmp_path / "other")}
     for option, value in other.items():
         more = ["--port", "9"] if option == "--host" else []

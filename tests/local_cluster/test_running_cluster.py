@@ -6,6 +6,8 @@ import contextlib
 import json
 import os
 import secrets
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -22,6 +24,7 @@ from jupyter_gpu_release.client.home import HomePaths, read_secret
 from jupyter_gpu_release.client.session import GatewaySession
 from jupyter_gpu_release.errors import ConflictError
 from jupyter_gpu_release.local_cluster.listening import Listening
+from jupyter_gpu_release.local_cluster.ray_head import LOOPBACK_ONLY
 from jupyter_gpu_release.local_cluster.start import start_embedded
 
 Until = Callable[[Callable[[], object], str], None]
@@ -71,6 +74,33 @@ def test_everything_listens_on_loopback_only(cluster: Ready) -> None:
             listening += [(process.name(), each.laddr.ip) for each in sockets if each.status == psutil.CONN_LISTEN]
     assert {"gcs_server", "raylet"} <= {name for name, _ in listening}
     assert {address.removeprefix("::ffff:") for _, address in listening} <= {"127.0.0.1", "::1"}
+
+
+def test_ray_runs_without_what_nobody_asks(cluster: Ready) -> None:
+    """Each of these takes a second of the start."""
+    commands = [" ".join(process.cmdline()) for process in members(cluster.connection)]
+    assert any("raylet" in command for command in commands)
+    assert not [command for command in commands if "dashboard.py" in command or "log_monitor" in command]
+
+
+_RAY_JOB = """
+import os, sys, ray
+ray.init(address=sys.argv[1], log_to_driver=False, logging_level="ERROR")
+task = ray.remote(num_cpus=0, runtime_env={"env_vars": {"OF_THE_JOB": "there"}})(lambda: os.environ["OF_THE_JOB"])
+print(ray.get(task.remote(), timeout=120))
+"""
+
+
+def test_rays_agents_step_back_and_serve_a_users_own_ray_job(cluster: Ready, home: HomePaths) -> None:
+    """Its runtime environment is made by an agent whose port the raylet was told before there was an agent."""
+    agents = [process for process in members(cluster.connection) if "Agent" in " ".join(process.cmdline())]
+    rays = [process for process in agents if "NodeAgent" not in " ".join(process.cmdline())]
+    assert len(rays) == 2
+    assert min(process.nice() for process in rays) > psutil.Process(cluster.connection.daemon_pid).nice()
+    own = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN_PATH": str(home.ray_token), **LOOPBACK_ONLY}
+    job = [sys.executable, "-c", _RAY_JOB, cluster.connection.ray_address]
+    done = subprocess.run(job, capture_output=True, text=True, env={**os.environ, **own}, check=False)
+    assert done.stdout.strip() == "there", done.stderr
 
 
 def test_a_second_start_reuses_it(cluster: Ready, home: HomePaths) -> None:

@@ -11,9 +11,8 @@ from pathlib import Path
 
 import pytest
 from certificates import Authority
-from jupyter_client.manager import KernelManager
-from kernel_bed import Notebook, Shown
-from network_hosts import NetworkHost, TwoHosts
+from kernel_bed import RemoteNotebook, Shown
+from network_hosts import Network
 from ports import free_port
 
 from jupyter_gpu_release.client.home import HomePaths
@@ -22,47 +21,31 @@ pytestmark = pytest.mark.timeout(480)  # a cluster of its own
 _CLI = [sys.executable, "-m", "jupyter_gpu_release.cli"]
 
 
-class RemoteNotebook(Notebook):
-    """A kernel on another host; its front end speaks to it through sockets in a folder."""
-
-    def __init__(self, host: NetworkHost, folder: Path, environment: dict[str, str]) -> None:
-        self.folder = folder
-        self.manager = KernelManager(transport="ipc", ip=str(folder / "k"))
-        spec = self.manager.kernel_spec
-        assert spec is not None
-        spec.argv = host.command([sys.executable, *spec.argv[1:]])
-        self.manager.start_kernel(cwd=str(folder), env=os.environ | environment)
-        self.client = self.manager.client()
-        self.client.start_channels()
-        self.client.wait_for_ready(timeout=180)
-        assert self.run("%load_ext jupyter_gpu_release").status == "ok"
-
-
 @pytest.fixture(scope="module")
-def hosts() -> Iterator[TwoHosts]:
-    with TwoHosts() as hosts:
+def hosts() -> Iterator[Network]:
+    with Network("gateway", "laptop") as hosts:
         yield hosts
 
 
 @pytest.fixture
-def notebook(hosts: TwoHosts, own_home: HomePaths, tmp_path: Path) -> Iterator[RemoteNotebook]:
+def notebook(hosts: Network, own_home: HomePaths, tmp_path: Path) -> Iterator[RemoteNotebook]:
     authority = Authority(tmp_path / "certificates")
-    cert, key = authority.sign("gateway", hosts.first.address)
+    cert, key = authority.sign("gateway", hosts["gateway"].address)
     port, store = str(free_port()), tmp_path / "store"
-    place = ["--host", hosts.first.address, "--port", port, "--store", str(store)]
+    place = ["--host", hosts["gateway"].address, "--port", port, "--store", str(store)]
     start = ["start", "--simulated-gpus", "1", "--progress-json", *place, "--tls-cert", cert, "--tls-key", key]
     environment = os.environ | {"JUPYTER_GPU_PRELOAD": "json"}
     done = subprocess.run(
-        hosts.first.command([*_CLI, *start]), env=environment, capture_output=True, text=True, timeout=300
+        hosts["gateway"].command([*_CLI, *start]), env=environment, capture_output=True, text=True, timeout=300
     )
     ready = json.loads(done.stdout.splitlines()[-1])
     assert ready["kind"] == "ready", ready
     try:
         notebook = RemoteNotebook(
-            hosts.second,
+            hosts["laptop"],
             tmp_path,
             {
-                "JUPYTER_GPU_URL": f"https://{hosts.first.address}:{port}",
+                "JUPYTER_GPU_URL": f"https://{hosts['gateway'].address}:{port}",
                 "JUPYTER_GPU_TOKEN_FILE": str(own_home.token),
                 "JUPYTER_GPU_CA_FILE": str(authority.file),
                 "JUPYTER_GPU_HOME": str(tmp_path / "no-cluster-here"),
@@ -73,11 +56,11 @@ def notebook(hosts: TwoHosts, own_home: HomePaths, tmp_path: Path) -> Iterator[R
         finally:
             notebook.close()
     finally:
-        subprocess.run(hosts.first.command([*_CLI, "stop"]), capture_output=True, timeout=120, check=True)
+        subprocess.run(hosts["gateway"].command([*_CLI, "stop"]), capture_output=True, timeout=120, check=True)
 
 
 def test_a_notebook_on_another_host(
-    notebook: RemoteNotebook, hosts: TwoHosts, until: Callable[..., None], tmp_path: Path
+    notebook: RemoteNotebook, hosts: Network, until: Callable[..., None], tmp_path: Path
 ) -> None:
     notebook.ok("n = 20")
     notebook.ok("%%gpu_train\nanswer = 2 * n + 2")
@@ -94,11 +77,11 @@ def test_a_notebook_on_another_host(
     steps, go = tmp_path / "steps", tmp_path / "go"
     cell = notebook.begin(_STEPS.format(steps=str(steps), go=str(go)))
     notebook.until(lambda shown: "0" in shown.lines())
-    hosts.cut()
+    hosts.cut(hosts["laptop"])
     before = _step(steps)
     until(lambda: _step(steps) > before + 50, "5 s of the cell's steps while the link is cut")
     seen = notebook.until(lambda shown: True)
-    hosts.join()
+    hosts.join(hosts["laptop"])
     go.touch()
     shown = notebook.end(cell)
     assert shown.status == "ok", shown.traceback

@@ -7,9 +7,10 @@ import pytest
 
 from jupyter_gpu_release.errors import OptionError
 from jupyter_gpu_release.options.definitions import OPTIONS, split_line
+from jupyter_gpu_release.options.request_options import written_options
 from jupyter_gpu_release.options.run_options import RunOptions, build_options
 from jupyter_gpu_release.protocol import runs
-from jupyter_gpu_release.protocol.runs import ResourceAsk
+from jupyter_gpu_release.protocol.runs import ResourceAsk, RunRequest
 
 
 def read(line: str) -> RunOptions:
@@ -50,6 +51,22 @@ def test_names_to_send_in_addition():
     assert read("--in ''").send == ()
 
 
+@pytest.mark.parametrize(
+    ("line", "nodes", "any_nodes", "may_spread"),
+    [
+        ("--gpus 8 --ranks 8 --nodes any", 1, True, False),
+        ("--gpus 8 --ranks 8 --nodes 2", 2, False, False),
+        ("--gpus 8 --ranks 8 --nodes 1", 1, False, False),
+        ("--gpus 8 --ranks 8", 1, False, True),
+        ("--gpus 8", 1, False, False),
+    ],
+)
+def test_ranks_over_nodes(line: str, nodes: int, any_nodes: bool, may_spread: bool):
+    """Even shares on K of them, whatever room there is, or one unless none is large enough."""
+    ask = read(line).ask
+    assert (ask.nodes, ask.any_nodes, ask.may_spread) == (nodes, any_nodes, may_spread)
+
+
 def test_no_gpu_is_a_cpu_stage():
     assert read("--gpus 0 --ranks 3").ask.ranks == 3
 
@@ -66,6 +83,9 @@ def test_no_gpu_is_a_cpu_stage():
         ("--gpus 3 --ranks 2", "cannot be divided"),
         ("--gpus 1 --ranks 2", "ask for --gpus 2"),
         ("--ranks 0", "not a number of processes"),
+        ("--gpus 4 --ranks 4 --nodes some", "or --nodes any"),
+        ("--gpus 3 --ranks 3 --nodes 2", "or --nodes any"),
+        ("--gpus 4 --nodes any", "write --ranks 4 --nodes any"),
         ("--rank-timeout 5m", "write --timeout"),
         ("--gpus 2 --ranks 1 --rank-timeout 5m", "for several ranks"),
         ("--gpus h100:2 --gpu-type a100", "name two types"),
@@ -78,6 +98,9 @@ def test_no_gpu_is_a_cpu_stage():
         ("--memory 63MiB", "at least 64 MiB"),
         ("--min-gpu-memory 40", "write --min-gpu-memory 40GiB"),
         ("--cpus 0", "not a number of cores"),
+        ("--restartable --gpus 2 --ranks 2 --ps 1", "what serves the ranks cannot be saved"),
+        ("--retries -1", "not a number of tries"),
+        ("--retries 101", "at most 100"),
         ("--timeout 0", "must be more than 0"),
         ("--timeout soon", "not a duration"),
         ("--on-disconnect maybe", "not one of continue, cancel"),
@@ -140,3 +163,25 @@ def test_docstrings_name_each_option():
     text = f"{RunOptions.__doc__} {' '.join('--' + line.split(' : ')[0] for line in attributes_of(ResourceAsk))}"
     hidden = [name for name in OPTIONS if f"--{name}" not in text and f"--{name.replace('-', '_')}" not in text]
     assert hidden == []
+
+
+def test_a_gang_may_begin_with_fewer_gpus():
+    ask = read("--gpus 8 --ranks 4 --min-gpus 2").ask
+    assert (ask.min_gpus, ask.nodes, ask.any_nodes) == (2, 1, True)
+    assert written_options(RunRequest("r", "s", ask, b"", is_gang=True)) == {"gpus": "8", "ranks": "4", "min-gpus": "2"}
+
+
+@pytest.mark.parametrize(
+    ("line", "words", "hint"),
+    [
+        ("--gpus 8 --ranks 4 --min-gpus 3", "each rank has 2 GPUs", "--min-gpus 4"),
+        ("--gpus 4 --ranks 4 --min-gpus 5", "from 1 to 4", "--min-gpus 1"),
+        ("--gpus 4 --ranks 4 --min-gpus 0", "from 1 to 4", "--min-gpus 1"),
+        ("--gpus 4 --min-gpus 1", "without --ranks", "--ranks 4"),
+        ("--gpus 4 --ranks 4 --nodes 2 --min-gpus 2", "wherever there is room", "--nodes any"),
+    ],
+)
+def test_what_cannot_begin_with_fewer_gpus(line: str, words: str, hint: str):
+    with pytest.raises(OptionError, match=words) as raised:
+        read(line)
+    assert hint in raised.value.hint

@@ -3,7 +3,7 @@ from __future__ import annotations
 from html.parser import HTMLParser
 
 from jupyter_gpu_release.presentation.receipt import make_receipt
-from jupyter_gpu_release.protocol.runs import ErrorInfo, FileInfo, GpuUse, Outcome, RunView, ValueInfo
+from jupyter_gpu_release.protocol.runs import Attempt, ErrorInfo, FileInfo, GpuUse, Outcome, RunView, ValueInfo
 
 RUN = "20261121-034512-9f3a12bc"
 
@@ -24,6 +24,14 @@ def test_everything_of_a_good_run_in_one_line():
         "✓ 1 simulated GPU · queued 0 ms · held 12.3 s · free 14 ms after the last statement · "
         f"back: model (Net, 1.2 MiB), history (list) · files: run_dir/best.pt (2 KiB) · run {RUN}"
     )
+
+
+def test_where_there_are_queues_the_receipt_says_in_which_it_waited():
+    receipt = make_receipt(view(Outcome(status="ok"), queue="research", priority="high"))
+    assert " · queued 0 ms in research (priority high) · " in receipt.text
+    assert (receipt.facts["queue"], receipt.facts["priority"]) == ("research", "high")
+    waited = make_receipt(view(None, state="cancelled", granted_at=None, finished_at=160.0, queue="research")).text
+    assert " · queued 1 min in research · " in waited
 
 
 def test_real_gpus_with_type_and_memory():
@@ -67,8 +75,9 @@ def test_failed_run_says_what_was_salvaged():
 
 def test_under_a_traceback_the_receipt_stands_out():
     outcome = Outcome(status="error", error=ErrorInfo("ValueError", "no"), gpu_use=GpuUse(left_bytes=1 << 30))
-    receipt = make_receipt(view(outcome, state="failed", simulated=False))
+    receipt = make_receipt(view(outcome, state="failed", simulated=False), notes=["`%gpu_attach` shows it again"])
     lines = receipt.below_traceback.splitlines()
+    assert lines[-1] == "  · %gpu_attach shows it again"
     assert lines[0].startswith("✗ \x1b[1;31mfailed: ValueError\x1b[0m · 1 GPU")
     assert lines[1].startswith("  \x1b[1;31m⚠ 1 GiB of GPU memory did NOT come back")
 
@@ -147,3 +156,29 @@ def test_names_and_commands_are_code_on_a_page_and_nothing_else_is_markup() -> N
     page = make_receipt(view(Outcome(status="ok", notes=["`<x>` stays: `%gpu_release` gives it back"]))).html
     assert "<code>&lt;x&gt;</code> stays: <code>%gpu_release</code> gives" in page
     assert "`" not in page
+
+
+def test_a_run_that_stepped_aside_or_was_lost_says_how_often_and_what_that_cost() -> None:
+    past = [
+        Attempt(100.0, 160.0, 101.0, user="bob", place="epoch 37", was_saved=True, gpu_name="H100"),
+        Attempt(
+            1360.0,
+            1400.0,
+            1361.0,
+            gpu_name="A100",
+            status="lost",
+            reason="the node gpu3 is gone",
+            place="epoch 40",
+            lost_s=9.0,
+        ),
+        Attempt(1401.0, 1402.0, status="lost", reason="the node gpu4 is gone"),
+    ]
+    seen = view(Outcome(status="ok"), submitted_at=98.0, granted_at=1410.0, gone_at=1470.0, attempts=past)
+    receipt = make_receipt(seen)
+    assert "queued 2 s · held 2 min 41 s" in receipt.text
+    assert receipt.notes == (
+        "stepped aside for bob at epoch 37, waited 20 min, went on with A100",
+        "the node gpu3 is gone: again from epoch 40, waited 1 s, 9 s of work done again",
+        "the node gpu4 is gone: again from the beginning, waited 8 s",
+    )
+    assert receipt.metadata()["jupyter_gpu_release"]["attempts"] == 4

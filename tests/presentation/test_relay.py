@@ -121,6 +121,12 @@ def test_says_before_it_shows(capsys: pytest.CaptureFixture[str]):
     assert (said, relay.has_shown) == ([1], True)
 
 
-def test_notes_are_lines_on_stderr(relay: Relay, capsys: pytest.CaptureFixture[str]):
-    relay.show(events(("note", {"text": "the store is slow"})))
-    assert capsys.readouterr().err == "the store is slow\n"
+def test_notes_are_lines_of_ours_in_a_notebook_and_on_stderr_elsewhere(capsys: pytest.CaptureFixture[str]):
+    note = events(("note", {"text": "again from `epoch` 3"}))
+    published = RecordingPublisher()
+    Relay(CellOutput(SimpleNamespace(display_pub=published, kernel=object()))).show(note)
+    Relay(CellOutput(SimpleNamespace(display_pub=published))).show(note)
+    assert capsys.readouterr().err == "again from `epoch` 3\n"
+    ((_, shown, *_),) = published.calls
+    assert shown["text/plain"] == "again from `epoch` 3"
+    assert "again from <code>epoch</code> 3" in shown["text/html"]

@@ -32,7 +32,7 @@ def test_a_time_is_as_exact_as_an_estimate_is(seconds: float, words: str) -> Non
             "bob",
             "starts in about 4 min (2 min at the earliest, or much later), when your own run has ended",
         ),
-        (0, 0, 0, "ann", "starts now"),
+        (0, 0, 0, "ann", "starts any moment"),
         (None, 60, None, "", "starts in about 1 min at the earliest"),
         (None, 0, 7200, "", "starts within about 2 h"),
         (None, None, None, "", ""),

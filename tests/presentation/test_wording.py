@@ -1,10 +1,19 @@
 from __future__ import annotations
 
 import pytest
+from msgspec import structs
 
-from jupyter_gpu_release.presentation.wording import format_clock, gpu_state, kept_words, run_origin, run_title
+from jupyter_gpu_release.presentation.run_display import describe_run
+from jupyter_gpu_release.presentation.wording import (
+    describe_pause,
+    format_clock,
+    gpu_state,
+    kept_words,
+    run_origin,
+    run_title,
+)
 from jupyter_gpu_release.protocol.rest import GpuRow
-from jupyter_gpu_release.protocol.runs import ErrorInfo, GpuUse, KeptLease, Outcome
+from jupyter_gpu_release.protocol.runs import Attempt, ErrorInfo, GpuUse, KeptLease, Outcome, RunView
 from jupyter_gpu_release.scheduling.warm_leases import is_worth_keeping
 
 
@@ -65,3 +74,18 @@ def test_where_a_run_comes_from() -> None:
     assert run_origin("papermill", "/home/ada/digits.ipynb", 3) == "papermill digits.ipynb [3]"
     assert run_origin("script", "/home/ada/fit.py", 1) == "script fit.py"
     assert run_origin("terminal", "", 2) == "terminal [2]"
+
+
+def test_a_run_that_goes_on_says_why_it_waits_again_and_what_it_does_meanwhile() -> None:
+    aside = Attempt(1.0, 2.0, user="bob", place="epoch 37", was_saved=True)
+    view = RunView("r", "ann", "queued", position=1, reason="next in the queue", attempts=[aside])
+    assert describe_run(view).startswith("stepped aside for bob at epoch 37 · queued for 1 GPU · place 1 · next in")
+    own = structs.replace(aside, user="ann")
+    assert describe_pause(own, "ann") == "stepped aside for another run of yours at epoch 37"
+    assert describe_pause(structs.replace(aside, user=""), "ann") == "stepped aside at epoch 37"
+    late = structs.replace(aside, lost_s=3.0)
+    assert describe_pause(late, "ann") == "it did not step aside in time: again from epoch 37"
+    saving = RunView("r", "ann", "persisting", attempts=[aside])
+    assert describe_run(saving) == "persisting · 1 GPU free again · being saved …"
+    yielding = RunView("r", "ann", "yielding", hosts=["gpu1"], reason="bob's run goes first")
+    assert describe_run(yielding) == "stepping aside on gpu1 · 1 GPU · bob's run goes first"

@@ -32,5 +32,7 @@ def test_your_own_act_is_yours() -> None:
     assert addressed("cancelled by ann", "ann") == "cancelled by you"
     assert addressed("cancelled by ann@x.org", "ann") == "cancelled by ann@x.org"
     assert addressed("cancelled by anna", "ann") == "cancelled by anna"
+    assert addressed("ann's run fits when it is moved", "ann") == "another run of yours fits when it is moved"
+    assert addressed("mary.ann's run goes first", "ann") == "mary.ann's run goes first"
     assert addressed("cancelled by ann before its results were durable", "ann").startswith("cancelled by you before")
     assert addressed("nearby ann", "ann") == "nearby ann"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import pytest
 
 from jupyter_gpu_release.errors import GpuReleaseError, ImpossibleAskError, OptionError
@@ -44,7 +45,12 @@ def test_a_run_gets_its_users_queue_and_that_queues_limits() -> None:
     [
         ("eve", _asked(queue="vision"), "--queue vision: you may not use it", "you may use: text, rest"),
         ("ann", _asked(queue="visoin"), "--queue visoin: there is no such queue", "you may use: vision, text, rest"),
-        ("ann", _asked(queue="research"), "there is no such queue", "you may use: vision, text, rest"),
+        (
+            "ann",
+            _asked(queue="research"),
+            "runs go to the queues below it (vision, text)",
+            "you may use: vision, text, rest",
+        ),
         ("eve", _asked(priority="high"), "queue text allows at most 50", "low, normal, or a number up to 50"),
         ("eve", _asked(priority="hihg"), "--priority hihg: not a priority", "low, normal, high"),
         ("ann", _asked(timeout_s=5401.0), "queue vision allows at most 1 h 30 min", "write --timeout 1h30m"),
@@ -90,12 +96,18 @@ def test_where_runs_cannot_be_taken_back_the_guarantee_is_the_most() -> None:
     )
     with pytest.raises(GpuReleaseError, match="queue a is guaranteed 2 GPUs, more than which no run gets"):
         admit(strict, "ann", _asked(3))
+    admit(strict, "ann", msgspec.structs.replace(_asked(3), restartable=True))
+    few = ResourceAsk(gpus=4, ranks=4, any_nodes=True, min_gpus=2)
+    admit(strict, "ann", msgspec.structs.replace(_asked(4), ask=few))
+    with pytest.raises(ImpossibleAskError, match="asks for 3 GPUs") as refused:
+        admit(strict, "ann", msgspec.structs.replace(_asked(4), ask=msgspec.structs.replace(few, min_gpus=3)))
+    assert refused.value.hint == "ask for --gpus 2, or give the cell --restartable"
 
 
 def test_the_overview_counts_whoever_is_in_a_queue_in_those_above_it_too() -> None:
     claims = [
-        Claimed("vision", "ann", 3 * GPU), Claimed("vision", "bob", 2 * GPU, waits=True), Claimed("text", "eve", GPU),
-        Claimed("gone", "eve", GPU),
+        Claimed("vision", "ann", 3 * GPU), Claimed("vision", "bob", 2 * GPU, waiting_runs=1),
+        Claimed("text", "eve", GPU), Claimed("gone", "eve", GPU),
     ]  # fmt: skip
     found = {one.queue.name: one for one in overview(FILE, claims, 8 * GPU)}
     assert list(found) == ["research", "vision", "text", "rest"]
@@ -108,10 +120,24 @@ def test_the_overview_counts_whoever_is_in_a_queue_in_those_above_it_too() -> No
     }  # fmt: skip
 
 
+def test_guarantees_and_maxima_by_type_of_gpu() -> None:
+    text = "schema_version: 1\nqueues: [{name: a, guaranteed: {h100: 4}, max: {h100: 6}}]"
+    file = parse_queues(text, "f")
+    assert remarks(file, 9 * GPU, {"NVIDIA H100": 3 * GPU, "T4": 6 * GPU})[0] == (
+        "the guarantees are 4 × h100 in all, and the cluster has 3"
+    )
+    many = msgspec.structs.replace(_asked(7), ask=ResourceAsk(gpus=7, gpu_type="H100"))
+    with pytest.raises(GpuReleaseError, match="asks for 7 GPUs, and queue a has at most 6 × h100"):
+        admit(file, "ann", many)
+    admit(file, "ann", _asked(7))
+    strict = parse_queues(f"{text}\npolicy: {{non_restartable_over_guarantee: false}}", "f")
+    with pytest.raises(GpuReleaseError, match="queue a is guaranteed 4 × h100"):
+        admit(strict, "ann", msgspec.structs.replace(many, ask=ResourceAsk(gpus=5, gpu_type="H100")))
+
+
 def test_it_says_what_is_odd_about_the_file() -> None:
     said = remarks(FILE, 7 * GPU)
-    assert said[0] == "the guarantees are 8 GPUs in all, and the cluster has 7 GPUs"
-    assert "nobody is asked to step aside yet" in said[-1]
+    assert said == ["the guarantees are 8 GPUs in all, and the cluster has 7 GPUs"]
     assert remarks(QueuesFile(), 0) == []
     small = parse_queues(
         "schema_version: 1\nqueues: [{name: a, guaranteed: 2}, {name: b, parent: a, guaranteed: 3}]\n"

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from jupyter_gpu_release.scheduling.queues.queues_file import parse_queues
 from jupyter_gpu_release.simulation.scenario import differences, parse_scenarios, run_scenario
 
-_TEXT = (Path(__file__).parents[2] / "docs" / "scheduling.md").read_text()
+_DOCS = Path(__file__).parents[2] / "docs"
+_TEXT = (_DOCS / "scheduling.md").read_text()
 
 
 def _blocks(language: str) -> list[str]:
@@ -36,28 +39,62 @@ def test_a_documented_scenario_ends_as_it_says(text: str) -> None:
         assert differences(scenario, run_scenario(scenario)) == []
 
 
+def _run(run: str, gpus: int, *where: str, queue: str = "q", **facts: Any) -> dict[str, Any]:
+    """A run that holds GPUs of a node, or waits for so many on one."""
+    ranks = [{"state": "running", "node": where[0]}] if where else [{"state": "queued"}]
+    return {"run": run, "queue": queue, "gpus_per_rank": gpus, "ranks": ranks, "restartable": True, **facts}
+
+
+def _drawing(*nodes: int, queues: Sequence[dict[str, Any]] = ({"name": "q"},), runs: Sequence[dict[str, Any]]) -> Any:
+    named = [{"name": f"node{index}", "gpus": gpus} for index, gpus in enumerate(nodes)]
+    return {"nodes": named, "queues": list(queues), "runs": list(runs)}
+
+
+_TWO = ({"name": "a", "guaranteed": 2}, {"name": "b", "guaranteed": 2})
 _PICTURES = {
-    "consolidate": (
-        [("ann", "node0", 1, False), ("bob", "node1", 1, True)], ("cat", 2, "q", 50), [2, 2], {"bob"},
+    "allocate": (
+        _drawing(4, queues=_TWO, runs=[
+            _run("ann", 2, "node0", queue="a"), _run("bob", 2, queue="b"), _run("cat", 1, queue="a"),
+        ]),
+        {"ann": "running", "bob": "granted", "cat": "queued"},
     ),
-    "preempt": ([("ann", "node0", 1, True), ("bob", "node0", 1, True)], ("cat", 1, "q", 75), [2], {"bob"}),
+    "backfill": (
+        _drawing(8, runs=[
+            _run("ann", 4, "node0", expected_s=100, running_s=0), _run("bob", 6, age_s=60, expected_s=600),
+            _run("cat", 1, age_s=50, expected_s=90), _run("dan", 2, age_s=40, expected_s=7200),
+            _run("eve", 2, age_s=30, expected_s=7200),
+        ]),
+        {"ann": "running", "bob": "queued", "cat": "granted", "dan": "granted", "eve": "queued"},
+    ),
+    "consolidate": (
+        _drawing(2, 2, runs=[
+            _run("ann", 1, "node0", restartable=False, age_s=90), _run("bob", 1, "node1", age_s=89), _run("cat", 2),
+        ]),
+        {"ann": "running", "bob": "promised", "cat": "promised"},
+    ),
+    "reclaim": (
+        _drawing(4, queues=_TWO, runs=[
+            _run("ann1", 2, "node0", queue="a", age_s=90), _run("ann2", 1, "node0", queue="a", age_s=60),
+            _run("bob1", 1, "node0", queue="b", age_s=90), _run("bob2", 1, queue="b"),
+        ]),
+        {"ann1": "running", "ann2": "yielding", "bob1": "running", "bob2": "promised"},
+    ),
+    "preempt": (
+        _drawing(2, runs=[
+            _run("ann", 1, "node0", age_s=90), _run("bob", 1, "node0", age_s=89), _run("cat", 1, priority=75),
+        ]),
+        {"ann": "running", "bob": "yielding", "cat": "promised"},
+    ),
 }  # fmt: skip
 
 
 @pytest.mark.parametrize("action", sorted(_PICTURES))
 def test_a_drawn_action_does_what_is_drawn(action: str) -> None:
-    running, (name, gpus, queue, priority), nodes, moved = _PICTURES[action]
-    written = {
-        "actions": [action],
-        "nodes": [{"name": f"node{index}", "gpus": count} for index, count in enumerate(nodes)],
-        "queues": [{"name": "q"}],
-        "runs": [
-            {"run": run, "queue": "q", "age_s": 90 - at, "gpus_per_rank": count, "restartable": restartable,
-             "ranks": [{"state": "running", "node": node}]}
-            for at, (run, node, count, restartable) in enumerate(running)
-        ] + [{"run": name, "queue": queue, "priority": priority, "gpus_per_rank": gpus, "restartable": True}],
-    }  # fmt: skip
-    (scenario,) = parse_scenarios(json.dumps(written), "picture")
+    drawn, states = _PICTURES[action]
+    actions = ["allocate", "backfill"] if action == "backfill" else [action]
+    (scenario,) = parse_scenarios(json.dumps({"actions": actions, **drawn}), "picture")
     runs = run_scenario(scenario)["runs"]
-    assert runs[name]["state"] == "promised"
-    assert {run for run, *_ in running if runs[run]["state"] != "running"} == moved
+    assert {name: run["state"] for name, run in runs.items()} == states
+    picture = (_DOCS / "images" / f"action-{action}.svg").read_text()
+    assert all(f">{name.rstrip('12')}<" in picture for name in states if name != "eve")
+    assert f":file: images/action-{action}.svg" in _TEXT

@@ -7,7 +7,7 @@ import pytest
 from jupyter_gpu_release.errors import ImpossibleAskError
 from jupyter_gpu_release.protocol.runs import ResourceAsk
 from jupyter_gpu_release.scheduling.asks import to_run
-from jupyter_gpu_release.scheduling.outlook.nearest import require_possible
+from jupyter_gpu_release.scheduling.outlook.nearest import possible_ask
 from jupyter_gpu_release.scheduling.plugins.impossible import impossible
 from jupyter_gpu_release.scheduling.workload import GPU, Node
 
@@ -71,6 +71,11 @@ def test_no_nodes() -> None:
         (ResourceAsk(gpus=4, ranks=4), "the nearest that fits: --nodes 2"),
         (ResourceAsk(gpus=8, ranks=8), "the nearest that fits: --gpus 2 --ranks 2"),
         (ResourceAsk(gpus=12, ranks=6, nodes=2), "the nearest that fits: --gpus 4 --ranks 2"),
+        (ResourceAsk(gpus=8, ranks=2, nodes=2), "the nearest that fits: --gpus 4"),
+        (ResourceAsk(gpus=6, ranks=3, nodes=3), "the nearest that fits: --gpus 2 --ranks 1 --nodes 1"),
+        (ResourceAsk(gpus=4, ranks=4, nodes=4), "the nearest that fits: --nodes 2"),
+        (ResourceAsk(gpus=9, ranks=9, any_nodes=True, min_gpus=8), "the nearest that fits: --min-gpus 4"),
+        (ResourceAsk(gpus=9, ranks=3, any_nodes=True, min_gpus=6), "the nearest that fits: --gpus 6 --min-gpus 4"),
         (ResourceAsk(gpus=2, gpu_type="a100"), "the nearest that fits: --gpu-type h100"),
         (ResourceAsk(gpus=1, memory_bytes=64 << 30), "ask for what the cluster has: `jupyter gpu status`"),
         (ResourceAsk(gpus=0, ranks=20_000), "ask for what the cluster has: `jupyter gpu status`"),
@@ -79,5 +84,27 @@ def test_no_nodes() -> None:
 )
 def test_the_nearest_that_fits_is_named(ask: ResourceAsk, hint: str) -> None:
     with pytest.raises(ImpossibleAskError) as refused:
-        require_possible(ask, to_run("r", ask), NODES, ["h100", "t4"])
+        possible_ask(ask, to_run("r", ask), NODES, ["h100", "t4"])
     assert refused.value.hint == hint
+
+
+@pytest.mark.parametrize(
+    ("ask", "spread"),
+    [
+        (ResourceAsk(gpus=2, ranks=2, may_spread=True), False),
+        (ResourceAsk(gpus=3, ranks=3, may_spread=True), True),
+        (ResourceAsk(gpus=0, ranks=70, may_spread=True), True),
+        (ResourceAsk(gpus=3, ranks=3, any_nodes=True), True),
+    ],
+    ids=str,
+)
+def test_ranks_are_spread_where_no_one_node_is_large_enough(ask: ResourceAsk, spread: bool) -> None:
+    assert possible_ask(ask, to_run("r", ask), NODES).any_nodes is spread
+
+
+def test_more_ranks_than_all_nodes_take_are_too_many() -> None:
+    ask = ResourceAsk(gpus=4, ranks=2, any_nodes=True, gpu_type="h100")
+    with pytest.raises(ImpossibleAskError) as refused:
+        possible_ask(ask, to_run("r", ask), NODES, ["h100", "t4"])
+    assert refused.value.message == "asks for 2 ranks, the nodes that offer this have room for 1"
+    assert refused.value.hint == "the nearest that fits: --gpus 2 --ranks 1 --nodes 1"

@@ -8,14 +8,19 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from jupyter_gpu_release.errors import ImpossibleAskError
+from jupyter_gpu_release.options.definitions import split_line
+from jupyter_gpu_release.options.run_options import build_options
 from jupyter_gpu_release.protocol.runs import ResourceAsk
-from jupyter_gpu_release.scheduling.asks import to_run
+from jupyter_gpu_release.scheduling.asks import reshaped, to_run
 from jupyter_gpu_release.scheduling.decisions import Start
 from jupyter_gpu_release.scheduling.estimates import Estimates, Span
 from jupyter_gpu_release.scheduling.outlook.alternatives import other_asks
 from jupyter_gpu_release.scheduling.outlook.expectations import Case, Expectations
+from jupyter_gpu_release.scheduling.outlook.nearest import possible_ask
 from jupyter_gpu_release.scheduling.outlook.outlook import Alternative, Outlook, outlooks, sooner, standing
 from jupyter_gpu_release.scheduling.outlook.projection import project
+from jupyter_gpu_release.scheduling.plugins.impossible import impossible
 from jupyter_gpu_release.scheduling.queues.tree import Policy, Queue
 from jupyter_gpu_release.scheduling.reasons import explain
 from jupyter_gpu_release.scheduling.schedule import schedule
@@ -159,12 +164,62 @@ def test_what_would_start_sooner() -> None:
     snapshot = _snapshot(_running("ann", "n0", 240.0, 3), gpus=(4,), queues=(Queue("a"), Queue("b")))
     snapshot = replace(snapshot, nodes=(*snapshot.nodes, a100))
     assert found(snapshot, ResourceAsk(gpus=4, gpu_type="h100")) == [Alternative("--gpus 1", 0.0)]
-    assert found(snapshot, ResourceAsk(gpus=4, ranks=4, gpu_type="h100")) == [Alternative("--gpus 1 --ranks 1", 0.0)]
+    assert found(snapshot, ResourceAsk(gpus=4, ranks=4, gpu_type="h100")) == [
+        Alternative("--gpus 1 --ranks 1", 0.0), Alternative("--nodes any --min-gpus 1", 0.0),
+    ]  # fmt: skip
+    assert Alternative("--nodes any", 0.0) in found(snapshot, ResourceAsk(gpus=2, ranks=2)), "1 + 1 are free"
     full = replace(snapshot, runs=(_running("ann", "n0", 240.0, 4),))
     assert found(full, ResourceAsk(gpu_type="h100")) == [Alternative("--gpu-type a100", 0.0)]
     narrow = replace(full, queues=(Queue("a", max=0), Queue("b")))
     assert found(narrow, ResourceAsk()) == [Alternative("--queue b", 0.0)]
     assert found(_snapshot(), ResourceAsk()) == []
+
+
+def test_what_would_start_sooner_of_a_gang_that_may_begin_with_fewer() -> None:
+    def found(ask: ResourceAsk, free: int) -> list[Alternative]:
+        run = replace(to_run("eve", ask, queue="a", user="eve", submitted_at=NOW_S), restartable=True)
+        snapshot = _snapshot(_running("ann", "n0", 240.0, 8 - free), gpus=(8,))
+        return sooner(snapshot, Expectations(NOW_S), run, other_asks(ask, run))
+
+    assert found(ResourceAsk(gpus=8, ranks=8, may_spread=True), 3) == [
+        Alternative("--gpus 2 --ranks 2", 0.0), Alternative("--min-gpus 2", 0.0),
+    ]  # fmt: skip
+    elastic = ResourceAsk(gpus=8, ranks=4, any_nodes=True, min_gpus=4)
+    assert found(elastic, 3) == [Alternative("--min-gpus 2", 0.0)]
+    assert found(elastic, 4) == []
+
+
+_LINES = st.builds(
+    lambda each, ranks, least, nodes: {
+        "gpus": str(each * ranks), "ranks": str(ranks),
+        **({"min-gpus": str(each * min(least, ranks))} if least and ranks > 1 else {}),
+        **({"nodes": nodes} if (ranks > 1 if nodes == "any" else not least and ranks % int(nodes) == 0) else {}),
+    },
+    st.integers(1, 3), st.integers(1, 9), st.integers(0, 6), st.sampled_from(["any", "1", "2", "3"]),
+)  # fmt: skip
+
+
+@settings(max_examples=150, deadline=None)
+@given(_LINES, st.integers(1, 12))
+def test_what_is_offered_can_be_written(line: dict[str, str], size: int) -> None:
+    """Behind what the user has written, and it is the ask that was looked at."""
+
+    def read(words: str = "") -> ResourceAsk:
+        parts = words.split()
+        more = dict(zip([name.removeprefix("--") for name in parts[::2]], parts[1::2], strict=True))
+        text = " ".join(f"--{name} {value}" for name, value in {**line, **more}.items())
+        return build_options(split_line(text).written).ask
+
+    ask = read()
+    run = to_run("asked", ask)
+    for change in [change for family in other_asks(ask, run) for change in family]:
+        assert reshaped(run, read(change.words)) == change.run
+    nodes = (Node("a", size * GPU, cpus=8), Node("b", GPU, cpus=8))
+    try:
+        possible_ask(ask, run, nodes)
+    except ImpossibleAskError as error:
+        nearest = error.hint.removeprefix("the nearest that fits: ")
+        assert impossible(reshaped(run, read(nearest)), nodes) is None
 
 
 def test_where_a_run_would_stand() -> None:

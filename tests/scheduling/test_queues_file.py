@@ -56,7 +56,8 @@ def test_it_says_who_may_use_what() -> None:
 
 @pytest.mark.parametrize(
     ("user", "asked", "message"),
-    [("eve", "vision", "--queue vision: you may not use it"), ("eve", "research", "--queue research: there is no such"),
+    [("eve", "vision", "--queue vision: you may not use it"),
+     ("eve", "research", "--queue research: runs go to the queues below it (vision, text)"),
      ("eve", "visoin", "--queue visoin: there is no such queue")],
 )  # fmt: skip
 def test_other_queues_are_refused_with_the_list_of_ones_own(user: str, asked: str, message: str) -> None:
@@ -84,7 +85,7 @@ def test_without_a_file_all_users_share_one_queue() -> None:
     [
         ("    max: 16", "    max: many", "queues.yaml, line 8: queues[1].max: Expected"),
         ("    max: 16", "    max: 4", "queues.yaml, line 7: queues[1].guaranteed: guaranteed is more than max"),
-        ("    max: 16", "    maximum: 16", "queues.yaml, line 5: queues[1]: Object contains unknown field `maximum`"),
+        ("    max: 16", "    maxx: 16", "queues.yaml, line 8: queues[1].maxx: there is no such field"),
         ("    max: 16", "    max: 16\n    max: 17", "queues.yaml, line 9: queues[1].max: max stands there twice"),
         ("    max: 16", "    max: [16", "queues.yaml, line 9: "),
         ("max_timeout: 24h", "max_timeout: 0", "queues[1].max_timeout: max_timeout: 0 would let no run begin"),

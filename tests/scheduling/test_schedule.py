@@ -5,10 +5,21 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import replace
 
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from jupyter_gpu_release.scheduling.decisions import Decision, OverGuarantee, OverMax, Start, Wait, Yield
+from jupyter_gpu_release.scheduling.actions.contest import Contest
+from jupyter_gpu_release.scheduling.decisions import (
+    Decision,
+    NeverFits,
+    OverGuarantee,
+    OverMax,
+    OverUserMax,
+    Start,
+    Wait,
+    Yield,
+)
 from jupyter_gpu_release.scheduling.placement import find_places
 from jupyter_gpu_release.scheduling.queues.tree import Policy, Queue
 from jupyter_gpu_release.scheduling.reasons import explain
@@ -230,3 +241,53 @@ def test_a_guarantee_is_given_back_when_it_is_asked_for(guaranteed: int, gpus: i
     )
     started = [decision for decision in schedule(snapshot, 0.0) if isinstance(decision, Start)]
     assert len(started) >= min(guaranteed, gpus)
+
+
+@_common
+@given(snapshots())
+def test_whoever_a_rule_stops_is_left_out_with_those_whom_it_stops_as_well(snapshot: ClusterSnapshot) -> None:
+    """A queue at its maximum is not gone through run by run, and the decisions are the same."""
+    refuse, decided = Contest.refuse, schedule(snapshot, 0.0)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Contest, "refuse", lambda *_, **__: None)
+        assert decided == schedule(snapshot, 0.0)
+    assert Contest.refuse is refuse
+
+
+def test_a_queue_at_its_maximum_is_not_gone_through_run_by_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    waiting = [
+        Run(f"r{age}", "q", (Rank(),), GPU, 1, user=f"u{age % 5}", submitted_at=-float(age), limit_s=float(age + 1))
+        for age in range(500)
+    ]
+    looked: list[str] = []
+    pop = Contest.pop
+    monkeypatch.setattr(Contest, "pop", lambda self: (lambda job: looked.append("") or job)(pop(self)))
+    snapshot = ClusterSnapshot((Node("n", 4 * GPU),), (Queue("q", max=GPU),), tuple(waiting), Policy())
+    assert sum(isinstance(decision, Start) for decision in schedule(snapshot, 0.0)) == 1
+    assert len(looked) < 10
+
+
+@_common
+@given(snapshots())
+def test_nobody_grows_before_those_of_the_queue_who_have_nothing(snapshot: ClusterSnapshot) -> None:
+    """A run that waits with no lower priority, and would fit on what another grew by, is stopped by a rule."""
+    state = State(snapshot)
+    had = {name: job.held for name, job in state.jobs.items()}
+    starts = [found for found in run_actions(state, 0.0) if isinstance(found, Start)]
+    grown = [state.jobs[start.run].run for start in starts if had[start.run] >= state.jobs[start.run].run.min_ranks]
+    rules = OverMax | OverUserMax | OverGuarantee | NeverFits
+    for wait in waits(state, 0.0):
+        run = state.jobs[wait.run].run
+        for other in grown:
+            if run.queue == other.queue and run.priority >= other.priority and run.min_ranks == 1:
+                assert run.gpus_per_rank > other.gpus_per_rank or isinstance(wait.cause, rules)
+
+
+@_common
+@given(snapshots())
+def test_what_was_carried_out_leaves_nothing_to_do_at_the_same_moment(snapshot: ClusterSnapshot) -> None:
+    """Without an event between them the second pass changes nothing; who was asked is not asked again."""
+    decided = [found for found in schedule(snapshot, 0.0) if not isinstance(found, Wait)]
+    then = after(snapshot, decided, settled=False)
+    again = [found for found in schedule(then, 0.0) if not isinstance(found, Wait)]
+    assert not [found for found in again if isinstance(found, Start) and not found.promised]

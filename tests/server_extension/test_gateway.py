@@ -206,9 +206,10 @@ def test_a_gateway_that_is_down_while_the_policy_decides(start_server: StartServ
         gateway.end()
         until(lambda: bed.get("status")["gateway"]["state"] == "unreachable", "the loss to be noticed")
         lost = bed.get("status")
-        assert (lost["cluster"], lost["usage"]) == (None, None)
+        assert lost["cluster"]["nodes"][0]["gpus"][0]["state"] == "warm"  # as it was heard of last
+        assert lost["gateway"]["age_s"] > 0
         assert f"127.0.0.1:{port}" in lost["problems"][0]["message"]
-        assert bed.http.get("/jupyter-gpu-release/api/runs").status_code == 503
+        assert bed.http.get("/jupyter-gpu-release/api/runs").status_code == 200  # what the store has
         for kernel in (waiting, idle):
             kernel.holds()
         until(lambda: not idle.alive, "the end of what is idle without the gateway's word")

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from importlib.resources import files
 from pathlib import Path
+from typing import get_args
 
 import msgspec
 import pytest
+import yaml
 from gpu_api import gpu, node, status
 from server_bed import API, ServerBed
 
 from jupyter_gpu_release.options.definitions import OPTIONS
 from jupyter_gpu_release.protocol.rest import StatusDocument
+from jupyter_gpu_release.server_extension.audit import Act
 from jupyter_gpu_release.server_extension.models import choices_of
 
 
@@ -68,3 +72,9 @@ def reading(tmp_path: Path) -> Iterator[ServerBed]:
 def test_who_may_only_look_is_told_so(reading: ServerBed) -> None:
     assert reading.get("status")["may_act"] is False
     assert reading.http.post(f"{API}/runs/some-run/cancel").status_code == 403
+
+
+def test_the_schema_of_what_people_do_knows_all_of_it() -> None:
+    """An event that its schema refuses fails the request wherever a JupyterLab hears events."""
+    schema = yaml.safe_load(files("jupyter_gpu_release.server_extension").joinpath("events/request.yaml").read_text())
+    assert set(schema["properties"]["action"]["enum"]) == set(get_args(Act))

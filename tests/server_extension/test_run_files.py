@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
+import threading
 from collections.abc import Callable
 from pathlib import Path
 
@@ -11,11 +13,14 @@ import msgspec
 import pytest
 
 from jupyter_gpu_release.errors import NoSuchRunError, StoreError
-from jupyter_gpu_release.server_extension.runs import files
+from jupyter_gpu_release.protocol.runs import FileInfo
+from jupyter_gpu_release.server_extension.runs import files, page
 from jupyter_gpu_release.server_extension.runs.files import list_files, open_file, open_record
-from jupyter_gpu_release.server_extension.runs.stored import StoredRun
+from jupyter_gpu_release.server_extension.runs.page import Listings
 from jupyter_gpu_release.store.event_log import read_events
 from jupyter_gpu_release.store.layout import RunPaths
+from jupyter_gpu_release.store.stored_run import StoredRun
+from jupyter_gpu_release.store.threads import StoreThreads
 
 _RUN, _OTHER = "20261123-010203-abcdef01", "20261123-010203-abcdef02"
 
@@ -56,12 +61,12 @@ def test_a_record_behind_a_link_is_not_read(paths: RunPaths, tmp_path: Path) -> 
     facts = {"schema_version": 1, "run": _RUN, "user": "ada", "state": "succeeded"}
     (tmp_path / "elsewhere").write_text(json.dumps(facts))
     paths.manifest.write_text(json.dumps(facts))
-    assert StoredRun.read(paths).view.user == "ada"
+    assert StoredRun.read(paths, opener=open_record).view.user == "ada"
     paths.manifest.unlink()
     for link in (paths.manifest, paths.events):
         link.symlink_to(tmp_path / "elsewhere")
     with pytest.raises(StoreError, match="cannot read"):
-        StoredRun.read(paths)
+        StoredRun.read(paths, opener=open_record)
     with pytest.raises(StoreError, match="cannot read"):
         list(read_events(paths.events, opener=open_record))
 
@@ -105,3 +110,31 @@ def test_folders_in_folders_are_listed_to_a_bound(paths: RunPaths, monkeypatch: 
     assert [file.path for file in list_files(paths)] == ["folder/below.txt", "own.txt"]
     monkeypatch.setattr(files, "_MOST_ENTRIES", 1)
     assert len(list_files(paths)) <= 1
+
+
+def test_a_folder_is_walked_once_at_a_time_and_again_when_the_run_changes(
+    paths: RunPaths, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Pages ask every second: a store that takes its time would never catch up."""
+    walks, may_end = 0, threading.Event()
+
+    def walk(paths: RunPaths) -> list[FileInfo]:
+        nonlocal walks
+        walks += 1
+        may_end.wait()
+        return list_files(paths)
+
+    async def ask() -> None:
+        listings = Listings(StoreThreads())
+        asked = [asyncio.ensure_future(listings.of(paths, "running")) for _ in range(5)]
+        await asyncio.sleep(0)
+        may_end.set()
+        assert [[file.path for file in found] for found in await asyncio.gather(*asked)] == [["own.txt"]] * 5
+        (paths.files / "more.txt").write_text("more")
+        await listings.of(paths, "running")
+        assert walks == 1
+        assert len(await listings.of(paths, "succeeded")) == 2
+        assert walks == 2
+
+    monkeypatch.setattr(page, "list_files", walk)
+    asyncio.run(ask())

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing
 from pathlib import Path
 from typing import Any, cast
 
@@ -20,7 +21,9 @@ from jupyter_gpu_release.server_extension.gateway import GatewayConnection
 from jupyter_gpu_release.server_extension.models import OutputMessage
 from jupyter_gpu_release.server_extension.outputs.following import follow
 from jupyter_gpu_release.server_extension.outputs.transcript import Transcript
+from jupyter_gpu_release.store.event_log import EventWriter
 from jupyter_gpu_release.store.layout import RunPaths
+from jupyter_gpu_release.store.threads import StoreThreads
 
 RUN = "20261123-010203-abcdef01"
 
@@ -35,6 +38,17 @@ def events(*pieces: tuple[str, dict[str, Any]], after: int = 0) -> list[Event]:
 
 def text(words: str) -> tuple[str, dict[str, Any]]:
     return "stream", {"name": "stdout", "text": words}
+
+
+def test_what_other_ranks_said_last_is_shown_while_nothing_more_comes() -> None:
+    transcript = Transcript(RUN)
+    said = [("stream", {"name": "stdout", "text": f"epoch {n}\n", "rank": 1, "who": "rank 1"}) for n in range(3)]
+    for event in events(*said):
+        transcript.show_events([event])
+    transcript.show_view(view("queued"))
+    cell = Cell()
+    cell.apply(transcript.take_changes())
+    assert "[rank 1] epoch 2" in cell.outputs[-1]["data"]["text/plain"]
 
 
 class Cell:
@@ -90,14 +104,17 @@ def test_while_the_results_are_written_the_heading_says_where_the_run_begins() -
 class Line:
     """A line to a gateway: with messages, or away for good."""
 
-    def __init__(self, store: Path, messages: Sequence[object] = (), user: str = "") -> None:
+    def __init__(
+        self, store: Path, messages: Sequence[object] = (), user: str = "", *, is_silent: bool = False
+    ) -> None:
+        self.is_silent = is_silent
         self.store = str(store)
         self.is_of_one_user = bool(user)
         self.user = user
         self._messages = messages
 
     def is_there(self) -> bool:
-        return False
+        return self.is_silent
 
     async def follow(self, run: str, after: int) -> AsyncGenerator[object, None]:
         for message in self._messages:
@@ -107,7 +124,7 @@ class Line:
 
 def followed(line: Line) -> list[OutputMessage]:
     async def collect() -> list[OutputMessage]:
-        return [message async for message in follow(cast(GatewayConnection, line), RUN)]
+        return [message async for message in follow(cast(GatewayConnection, line), RUN, StoreThreads())]
 
     return asyncio.run(collect())
 
@@ -128,6 +145,56 @@ def test_without_a_gateway_a_users_token_shows_the_users_own_runs_alone(tmp_path
     assert followed(Line(tmp_path))[0].changes  # the server's own token
     with pytest.raises(ForbiddenError):
         followed(Line(tmp_path, user="bob"))
+
+
+def test_while_the_gateway_is_silent_the_store_shows_what_it_has(tmp_path: Path) -> None:
+    """A page that is opened then would be empty; what goes on is neither over nor lost."""
+
+    async def first(count: int) -> list[OutputMessage]:
+        line = cast(GatewayConnection, Line(tmp_path, user="ada", is_silent=True))
+        async with aclosing(follow(line, RUN, StoreThreads())) as messages:
+            return [await anext(messages) for _ in range(count)]
+
+    assert [message.problem for message in asyncio.run(first(1))] == ["away"]  # not of this store: not gone, either
+    _record(tmp_path, "ada", state="running", gone_at=None)
+    writer = EventWriter(RunPaths.of(tmp_path, RUN).events)
+    writer.write(events(text("half of it\n")))
+    writer.close()
+    output, state, problem = asyncio.run(first(3))
+    cell = Cell()
+    cell.apply(output.changes)
+    cell.apply(state.changes)
+    assert cell.outputs[1]["text"] == "half of it\n"
+    assert "the cluster does not answer" in json.dumps(cell.outputs[0])
+    assert (output.live, state.live, problem.live, problem.problem) == (True, True, True, "away")
+
+
+def test_a_long_log_comes_in_pieces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A log of gigabytes is never in memory as a whole, and no thread but those for stores reads it."""
+    _record(tmp_path, "ada")
+    writer = EventWriter(RunPaths.of(tmp_path, RUN).events)
+    writer.write(events(*[text(f"{n:4}" + "x" * 600_000 + "\n") for n in range(6)]))
+    writer.close()
+    monkeypatch.setattr(asyncio, "to_thread", _only_asks_for_the_gateway(asyncio.to_thread))
+    told = followed(Line(tmp_path, user="ada"))
+    assert [message.live for message in told] == [True] * (len(told) - 1) + [False]
+    assert all(message.mine for message in told)
+    assert max(len(json.dumps(message.changes)) for message in told) < 2_000_000
+    cell = Cell()
+    for message in told:
+        cell.apply(message.changes)
+    heading, output, receipt = cell.outputs
+    assert heading["metadata"]["jupyter_gpu_release"] == {"run": RUN}
+    assert [line[:4] for line in output["text"].splitlines()] == [f"{n:4}" for n in range(6)]
+    assert receipt["metadata"]["jupyter_gpu_release"]["status"] == "ok"
+
+
+def _only_asks_for_the_gateway(to_thread: Any) -> Any:
+    def checked(work: Any, *arguments: Any) -> Any:
+        assert work.__name__ == "is_there"
+        return to_thread(work, *arguments)
+
+    return checked
 
 
 def test_an_imported_run_is_not_trusted_as_ones_own(tmp_path: Path) -> None:

@@ -142,3 +142,24 @@ def test_names_of_users_never_become_paths() -> None:
 def test_kernel_and_server_know_each_others_settings() -> None:
     """They read the same file: a setting of one must not make the other complain."""
     assert set(KernelSettings.class_own_traits(config=True)) == set(ServerSettings.class_own_traits(config=True))
+
+
+def test_everybody_sets_how_they_themselves_are_told(team: Team) -> None:
+    """The own addresses, by the own token; this cluster's operator allows none, and that is said."""
+    for user in ("nora", "olaf"):
+        team.join(user)
+
+    def change(user: str, **wishes: Any) -> Any:
+        return team.bed.http.post(f"{API}/notify", json=wishes, headers={"X-Test-User": user})
+
+    assert change("nora", starts=False).json()["starts"] is False
+    assert [(told["user"], told["starts"], told["ends"]) for told in (team.get(user, "notify").json() for user in
+            ("nora", "olaf"))] == [("nora", False, True), ("olaf", True, True)]  # fmt: skip
+    refused = change("nora", email="nora@example.org")
+    assert (refused.status_code, refused.json()["message"]) == (400, "this cluster sends no mail")
+    refused = change("nora", webhook="https://hooks.slack.com/services/s3cret")
+    assert (refused.status_code, "s3cret" in refused.text) == (400, False)
+    tested = team.bed.http.post(f"{API}/notify/test", json={}, headers={"X-Test-User": "nora"})
+    assert (tested.status_code, tested.json()["message"]) == (400, "there is no address to tell")
+    assert team.get("nobody-with-a-token", "notify").status_code == 403
+    assert "s3cret" not in team.bed.log()

@@ -104,6 +104,17 @@ def test_a_gang_that_was_overtaken_for_too_long_goes_before_everybody() -> None:
     assert forecast.rank(gang, 8 * hour_s) < forecast.rank(small, 8 * hour_s)
 
 
+def test_what_is_nearly_a_gang_may_be_overtaken_little_more_than_a_gang() -> None:
+    """In a pool of 1,000 GPUs 18 are a gang; all are overtaken by the same for 9 of 60 hours."""
+    forecast, hour_s = LearnedForecast(gpus=1000), 3600.0
+    for gpus in (18, 17, 13, 9, 1):
+        forecast.submitted(f"{gpus}", "ann", gpus, "", 0)
+    forecast.submitted("later", "bob", 1000, "", 0)
+    forecast.started("later", 51 * hour_s)
+    forecast.ended("later", 60 * hour_s)
+    assert forecast.overdue(60 * hour_s) == {"18", "17"}
+
+
 def test_small_work_goes_first_until_large_work_has_waited_longer() -> None:
     forecast = LearnedForecast(gpus=100)
     for number in range(40):

@@ -20,13 +20,21 @@ def row(submitted_at: float, granted_at: float | None, gone_at: float | None, **
 
 
 def test_runs_that_held_gpus_become_jobs_and_the_others_are_named() -> None:
-    rows = [row(50, 60, None), row(40, None, None), row(30, 31, 32, gpus=0), row(20, 25, 45), row(0, 0, 10)]
+    rows = [
+        row(70, 80, None, state="cancelled"),
+        row(50, 60, None, state="running"),
+        row(40, None, None),
+        row(30, 31, 32, gpus=0),
+        row(20, 25, 45),
+        row(0, 0, 10),
+    ]
     trace = trace_of(rows)
     assert [(job.submit_s, job.duration_s, job.gpus, job.queue, job.task) for job in trace.jobs] == [
         (0, 10, 2, "research", "a.ipynb#c1"), (20, 20, 2, "research", "a.ipynb#c1"),
     ]  # fmt: skip
     assert trace.explain_left_out() == (
-        "3 rows of ledger left out: still holds its GPUs (row 1); never got its GPUs (row 2); takes no GPU (row 3)"
+        "4 rows of ledger left out: its end is not known (row 1); still holds its GPUs (row 2); "
+        "never got its GPUs (row 3); takes no GPU (row 4)"
     )
     assert measured(trace, rows, 4).waits_s() == [0, 5]
 

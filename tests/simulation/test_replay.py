@@ -1,17 +1,20 @@
 from __future__ import annotations
 
+import io
 from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from rich.console import Console
 
 from jupyter_gpu_release.simulation.baselines import BASELINES
 from jupyter_gpu_release.simulation.cluster import ClusterSpec, NodeKind
 from jupyter_gpu_release.simulation.fairness import against
 from jupyter_gpu_release.simulation.metrics import figures, jain, max_overtaken_s
 from jupyter_gpu_release.simulation.replay import Replayed, replay
-from jupyter_gpu_release.simulation.trace import Job, by_age, read_trace
+from jupyter_gpu_release.simulation.report import compare, print_report
+from jupyter_gpu_release.simulation.trace import Job, Trace, by_age, read_trace
 
 TRACES = Path(__file__).parents[2] / "examples" / "traces"
 FOUR = ClusterSpec((NodeKind(gpus=4),))
@@ -110,3 +113,16 @@ def test_fairness_compares_the_second_half_of_the_jobs() -> None:
     assert fairness.longest == pytest.approx(1.2)
     assert fairness.p99_by_size == {8: pytest.approx(1.2)}
     assert fairness.worst_p99 == pytest.approx(1.2)
+
+
+def test_the_tables_fit_eighty_columns() -> None:
+    """Four policies whose waits are days: the figures of a cell stand below one another then."""
+    crowd = jobs((0, 200_000, 4), (1, 200_000, 4), (2, 100_001, 4))
+    shown = io.StringIO()
+    policies = {name: BASELINES[name] for name in ("fifo", "first_fit", "easy", "shortest_first")}
+    print_report(Console(file=shown, width=80), compare(Trace("crowd", crowd, ()), FOUR, policies))
+    lines = shown.getvalue().splitlines()
+    assert max(map(len, lines)) <= 80
+    assert "wait by GPUs: mean · 99 % at most" in lines
+    assert "…" not in shown.getvalue()
+    assert sum("2 d 7 h" in line for line in lines) >= 4, "no figure is torn"

@@ -121,7 +121,7 @@ def test_the_command_says_what_ends_otherwise_than_expected(
     path = tmp_path / "case.json"
     path.write_text(broken(expected={"a": {"state": ends}}))
     assert main(["simulate", "--scenario", str(path)]) == status
-    assert f"{1 - status} of 1 scenario end as expected" in capsys.readouterr().out
+    assert f"{1 - status} of 1 scenario ends as expected" in capsys.readouterr().out
 
 
 def test_a_file_that_is_not_there_is_named(capsys: pytest.CaptureFixture[str]) -> None:

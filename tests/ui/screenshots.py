@@ -36,16 +36,8 @@ _LOOKS = 40
 Scene = Callable[[GpuApi], None]
 
 
-def _as_of_today(api: GpuApi) -> None:
-    """A busy day without what no cluster tells yet (start estimates)."""
-    gpu_scenes.busy_day(api)
-    assert not isinstance(api.status, int)
-    for waiting in api.status["cluster"]["queue"]:
-        waiting["start_estimate_s"] = None
-
-
 SCENES: dict[str, Scene] = {
-    "busy": _as_of_today,
+    "busy": gpu_scenes.busy_day,
     "simulated": gpu_scenes.simulated,
     "crowd": gpu_scenes.crowd,
     "no-cluster": gpu_scenes.no_cluster,

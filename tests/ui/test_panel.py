@@ -16,6 +16,7 @@ from playwright.sync_api import Browser, Locator, Page, expect
 from sidebar_bed import LOOK, Team, open_sidebar, opened, press, row, show_panel, wait_told
 
 _BROWSER = "jupyter-gpu-release:browser-notifications"
+UntilTrue = Callable[[Callable[[], object], str], None]
 AXE = Path(__file__).parents[2] / "labextension" / "node_modules" / "axe-core" / "axe.min.js"
 
 
@@ -182,6 +183,30 @@ def test_a_cull_warning_is_answered(shown: Page, api: GpuApi) -> None:
     assert ("leases/lease-7/release", {}) in api.posts
 
 
+def test_how_one_is_told_of_detached_runs(shown: Page, api: GpuApi) -> None:
+    """A refusal leaves what was typed; a webhook that is set is not shown; a test says how it went."""
+    offered = {"user": "ada", "email": "", "webhook": "", "starts": True, "pauses": True, "ends": True,
+               "mail_from": "gpu@example.org", "webhook_hosts": ["hooks.slack.com"], "deliveries": []}  # fmt: skip
+    api.documents["notify"] = offered
+    shown.evaluate("() => void window.jupyterapp.commands.execute('jupyter-gpu-release:notify')")
+    dialog = shown.locator(".jp-Dialog")
+    dialog.get_by_label("E-mail").fill("ada@elsewhere.net")
+    dialog.get_by_label("Webhook").fill("https://hooks.slack.com/services/s3cret")
+    dialog.get_by_label("starts after waiting").click()
+    refusal = {"message": "this cluster sends no mail to elsewhere.net", "mend": "only to example.org"}
+    api.answers["notify"] = (400, {"message": refusal["message"], "error": refusal})
+    dialog.get_by_role("button", name="Save and send a test").click()
+    expect(dialog.get_by_role("alert")).to_have_text(f"{refusal['message']}: {refusal['mend']}")
+    expect(dialog.get_by_label("E-mail")).to_have_value("ada@elsewhere.net")
+    taken = [{"channel": "mail", "at": time.time()}]
+    api.answers = {"notify": (200, offered), "test": (200, offered | {"deliveries": taken})}
+    dialog.get_by_label("E-mail").fill("ada@example.org")
+    dialog.get_by_role("button", name="Save and send a test").click()
+    wait_told(shown, "was taken.")
+    wanted = {"email": "ada@example.org", "webhook": "https://hooks.slack.com/services/s3cret", "starts": False}
+    assert api.posts[-2:] == [("notify", wanted), ("notify/test", {})]
+
+
 def test_the_menu_arranges_the_gpus_and_the_settings_keep_it(
     shown: Page, api: GpuApi, team: Team, until: Callable[[Callable[[], object], str], None]
 ) -> None:
@@ -293,9 +318,49 @@ window.Notification = class { constructor(title, options) { window.told.push([ti
 window.Notification.permission = 'default';
 window.Notification.requestPermission = async () => { window.asked += 1; return window.Notification.permission; };
 """
+_LOOKS_AWAY = "document.hasFocus = () => false; window.dispatchEvent(new Event('blur'))"
+_LOOKS = "document.hasFocus = () => true; window.dispatchEvent(new Event('focus'))"
 
 
-def test_the_browser_tells_what_happened_once_the_user_has_asked_for_it(browser: Browser, team: Team) -> None:
+def _tells_once(page: Page, api: GpuApi, team: Team, until: UntilTrue) -> None:
+    """Of two pages one tells; none does while a person looks at either."""
+    other = page.context.new_page()
+    other.add_init_script(f"{_RECORDED} window.Notification.permission = 'granted';")
+    other_api = GpuApi(other)
+    pages = ((page, api), (other, other_api))
+    told_before = page.evaluate("window.told.length")
+    other_api.status, other_api.runs = api.status, api.runs
+    open_sidebar(other, team.lab)
+    for number, looks in ((2, False), (3, True), (4, False)):
+        other.evaluate(_LOOKS if looks else _LOOKS_AWAY)
+        other.wait_for_function(_IS_NOTED, arg=looks)
+        for state in ("running", "succeeded"):
+            now = run(number, state, title=f"run {number}")
+            for shown, its in pages:
+                its.status = status([node("gpu-01", gpu(0))], [], [active(now)] if state == "running" else [])
+                its.runs = [now]
+                execute(shown, LOOK)
+                expect(row(shown, "My runs", f"run {number}")).to_contain_text(
+                    "ago" if state == "succeeded" else "NVIDIA"
+                )
+                shown.evaluate("() => navigator.locks.query().then(() => null)")  # its own question has been answered
+
+    def told() -> list[str]:
+        return [title for shown, _ in pages for title, _ in shown.evaluate("window.told")]
+
+    until(lambda: "run 4" in told(), "the last one is told")
+    assert sorted(told()[told_before:]) == ["run 2", "run 4"]
+    other.close()
+
+
+_IS_NOTED = (
+    "looks => navigator.locks.query().then(({held}) => held.some(({name}) => name.endsWith('is seen')) === looks)"
+)
+
+
+def test_the_browser_tells_what_happened_once_the_user_has_asked_for_it(
+    browser: Browser, team: Team, until: UntilTrue
+) -> None:
     """The command alone asks for the permission; a refusal is said; a start after waiting and an end are told."""
     with opened(browser) as page:
         page.add_init_script(_RECORDED)
@@ -310,7 +375,7 @@ def test_the_browser_tells_what_happened_once_the_user_has_asked_for_it(browser:
         page.evaluate("Notification.permission = 'granted'")
         execute(page, _BROWSER)
         page.wait_for_function(f"window.jupyterapp.commands.isToggled('{_BROWSER}')")
-        page.evaluate("document.hasFocus = () => false")
+        page.evaluate(_LOOKS_AWAY)
         for number, state in enumerate(("running", "failed"), start=1):
             error = {"ename": "ValueError", "evalue": "no"} if state == "failed" else None
             now = run(1, state, title="fit(model)", origin="digits.ipynb [3]", queued_s=75.0, error=error)
@@ -322,6 +387,7 @@ def test_the_browser_tells_what_happened_once_the_user_has_asked_for_it(browser:
             ["fit(model)", "Failed · ValueError: no · digits.ipynb [3]"],
         ]
         assert page.evaluate("window.asked") == 2
+        _tells_once(page, api, team, until)
         execute(page, _BROWSER)
         page.wait_for_function(f"!window.jupyterapp.commands.isToggled('{_BROWSER}')")
 

@@ -1,4 +1,6 @@
-"""Output comes back into its own cell: after a reload, a closed page, a kernel's end; live, once, with its receipt."""
+"""Output comes back into its own cell: after a reload, a closed page, the end of its kernel or of the Jupyter server;
+live, once, with its receipt.
+"""
 
 from __future__ import annotations
 
@@ -6,11 +8,14 @@ import json
 from pathlib import Path
 from typing import Any
 
-from lab_bed import execute
-from playwright.sync_api import Locator, Page, expect
-from sidebar_bed import Team, open_sidebar, opened, press, row, write_notebook
+import pytest
+from lab_bed import COLLABORATION, Lab, collaborating, execute, lab_process
+from playwright.sync_api import Browser, Locator, Page, expect
+from sidebar_bed import Team, open_notebook, open_sidebar, opened, press, reload_lab, row, write_notebook
 
 _STARTED_MS = 60_000
+#: JupyterLab tries again and again to reach a server that was away, with longer and longer pauses
+_AGAIN_MS = 150_000
 _LOAD = "%load_ext jupyter_gpu_release"
 #: prints two lines, and two more when the file is removed
 _CODE = """%%gpu_train {options}
@@ -24,25 +29,15 @@ answer = 6 * 7"""
 _WHOLE = "first line\nsecond line\nthird line\nfourth line"
 
 
-def _notebook(team: Team, name: str, mark: Path, options: str = "") -> str:
+def _notebook(lab: Lab, name: str, mark: Path, options: str = "") -> str:
     path = f"{name}.ipynb"
-    write_notebook(team.lab.root / path, _LOAD, _CODE.format(mark=str(mark), options=options))
+    write_notebook(lab.root / path, _LOAD, _CODE.format(mark=str(mark), options=options))
     return path
-
-
-def _open(page: Page, path: str) -> Locator:
-    execute(page, "docmanager:open", {"path": path})
-    page.wait_for_function(
-        "path => window.jupyterapp.shell.currentWidget?.context?.path === path"
-        " && window.jupyterapp.shell.currentWidget.sessionContext.session?.kernel?.status",
-        arg=path, timeout=_STARTED_MS,
-    )  # fmt: skip
-    return page.locator(".jp-NotebookPanel:not(.lm-mod-hidden) .jp-CodeCell").nth(1)
 
 
 def _begun(page: Page, path: str) -> Locator:
     """The notebook's GPU cell, which runs and has shown its first lines."""
-    cell = _open(page, path)
+    cell = open_notebook(page, path)
     page.wait_for_function(
         "window.jupyterapp.shell.currentWidget.sessionContext.session?.kernel?.status === 'idle'", timeout=_STARTED_MS
     )
@@ -51,16 +46,10 @@ def _begun(page: Page, path: str) -> Locator:
     return cell
 
 
-def _reload(page: Page) -> None:
-    page.reload()
-    page.wait_for_selector("#jupyterlab-splash", state="detached")
-    execute(page, "jupyter-gpu-release:open")
-
-
-def _saved(page: Page, team: Team, path: str) -> list[dict[str, Any]]:
-    """The outputs of the GPU cell as they are saved now."""
+def _saved(page: Page, lab: Lab, path: str, at: int = 1) -> list[dict[str, Any]]:
+    """The outputs of a GPU cell as they are saved now."""
     page.evaluate("() => window.jupyterapp.shell.currentWidget.context.save()")
-    outputs: list[dict[str, Any]] = json.loads((team.lab.root / path).read_text())["cells"][1]["outputs"]
+    outputs: list[dict[str, Any]] = json.loads((lab.root / path).read_text())["cells"][at]["outputs"]
     return outputs
 
 
@@ -74,11 +63,11 @@ def _marks(outputs: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 def test_a_reload_brings_the_output_back_live_and_once(page: Page, team: Team, tmp_path: Path) -> None:
     mark = tmp_path / "goes-on"
-    path = _notebook(team, "reloaded", mark, "--name reloaded")
+    path = _notebook(team.lab, "reloaded", mark, "--name reloaded")
     cell = _begun(page, path)
-    assert [facts["live"] for facts in _marks(_saved(page, team, path))] == [True]
-    _reload(page)
-    cell = _open(page, path)
+    assert [facts["live"] for facts in _marks(_saved(page, team.lab, path))] == [True]
+    reload_lab(page)
+    cell = open_notebook(page, path)
     output = cell.locator(".jp-OutputArea")
     expect(output).to_contain_text("second line")
     expect(output).to_contain_text("running")
@@ -93,7 +82,7 @@ def test_a_reload_brings_the_output_back_live_and_once(page: Page, team: Team, t
     page.wait_for_function(
         "window.jupyterapp.shell.currentWidget.sessionContext.session?.kernel?.status === 'idle'", timeout=_STARTED_MS
     )
-    outputs = _saved(page, team, path)
+    outputs = _saved(page, team.lab, path)
     assert _text(outputs).strip() == _WHOLE
     heading, receipt = _marks(outputs)
     assert list(heading) == ["run"]
@@ -105,24 +94,24 @@ def test_a_page_that_was_closed_before_anything_was_saved(page: Page, team: Team
     """The cell in the file knows of no run; the browser that opens it is another one."""
     mark, browser = tmp_path / "goes-on", page.context.browser
     assert browser is not None
-    path = _notebook(team, "closed", mark)
+    path = _notebook(team.lab, "closed", mark)
     with opened(browser) as first:
         open_sidebar(first, team.lab)
         _begun(first, path)
     mark.unlink()
     with opened(browser) as second:
         open_sidebar(second, team.lab)
-        output = _open(second, path).locator(".jp-OutputArea")
+        output = open_notebook(second, path).locator(".jp-OutputArea")
         expect(output).to_contain_text("free")
-        assert _text(_saved(second, team, path)).strip() == _WHOLE
+        assert _text(_saved(second, team.lab, path)).strip() == _WHOLE
 
 
 def test_a_restarted_kernel_leaves_no_cell_that_says_running(page: Page, team: Team, tmp_path: Path) -> None:
-    path = _notebook(team, "restarted", tmp_path / "goes-on")
+    path = _notebook(team.lab, "restarted", tmp_path / "goes-on")
     cell = _begun(page, path)
     page.evaluate("() => window.jupyterapp.shell.currentWidget.sessionContext.session.kernel.restart()")
     expect(cell.locator(".jp-OutputArea")).to_contain_text("RunCancelledError", timeout=_STARTED_MS)
-    outputs = _saved(page, team, path)
+    outputs = _saved(page, team.lab, path)
     assert _text(outputs).strip() == "first line\nsecond line"
     assert not [facts for facts in _marks(outputs) if facts.get("live")]
 
@@ -135,6 +124,68 @@ def test_a_line_of_a_run_that_nobody_knows(page: Page, team: Team) -> None:
     line = {"output_type": "display_data", "data": {"text/plain": "running on node"}, "metadata": mark}
     document["cells"][1]["outputs"] = [line]
     (team.lab.root / path).write_text(json.dumps(document))
-    output = _open(page, path).locator(".jp-OutputArea")
+    output = open_notebook(page, path).locator(".jp-OutputArea")
     expect(output).to_contain_text("run 20200101-000000-abcdef: ")
     expect(output).not_to_contain_text("running on")
+
+
+def _hers(team: Team) -> dict[str, str]:
+    """The environment of grace's lab, beside the same cluster."""
+    return {"JUPYTER_GPU_URL": team.gateway.url, "JUPYTER_GPU_TOKEN": team.grace}
+
+
+@pytest.mark.timeout(600)
+def test_a_restarted_server_brings_back_what_goes_on_and_what_ended_meanwhile(
+    browser: Browser, team: Team, tmp_path: Path
+) -> None:
+    """Nobody reloads the page. The last run ends with its kernel, which ends with the server."""
+    marks = [tmp_path / name for name in ("ends", "goes-on", "with-the-kernel")]
+    options = ("--detach", "--detach", "")
+    codes = [_CODE.format(mark=mark, options=words) for mark, words in zip(map(str, marks), options, strict=True)]
+    with lab_process(tmp_path / "lab", environment=_hers(team)) as server, opened(browser) as page:
+        write_notebook(server.lab.root / "three.ipynb", _LOAD, *codes)
+        open_sidebar(page, server.lab)
+        _begun(page, "three.ipynb")
+        cells = page.locator(".jp-NotebookPanel:not(.lm-mod-hidden) .jp-CodeCell")
+        ended, live, cancelled = (cells.nth(at).locator(".jp-OutputArea") for at in (1, 2, 3))
+        expect(cancelled).to_contain_text("second line", timeout=_STARTED_MS)
+        server.kill()
+        marks[0].unlink()
+        expect(page.locator(".jp-GpuRelease-situation")).to_contain_text("No contact with the Jupyter server")
+        server.start()
+        expect(ended).to_contain_text("free", timeout=_AGAIN_MS)
+        expect(cancelled).to_contain_text("RunCancelledError", timeout=_AGAIN_MS)
+        expect(live).to_contain_text("running")
+        marks[1].unlink()
+        expect(live).to_contain_text("free", timeout=_AGAIN_MS)
+        for at, lines in ((1, _WHOLE), (2, _WHOLE), (3, "first line\nsecond line")):
+            outputs = _saved(page, server.lab, "three.ipynb", at)
+            assert _text(outputs).strip() == lines
+            assert not [facts for facts in _marks(outputs) if facts.get("live")]
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.skipif(not COLLABORATION.exists(), reason="no jupyter-collaboration: `make test` installs it")
+def test_pages_that_share_a_document_show_the_output_once(browser: Browser, team: Team, tmp_path: Path) -> None:
+    """One of two pages is reloaded while the run goes on."""
+    mark, environment = tmp_path / "goes-on", _hers(team) | collaborating()
+    with (
+        lab_process(tmp_path / "lab", environment=environment) as server,
+        opened(browser) as first,
+        opened(browser) as second,
+    ):
+        path = _notebook(server.lab, "shared", mark, "--detach")
+        open_sidebar(first, server.lab)
+        output = _begun(first, path).locator(".jp-OutputArea")
+        open_sidebar(second, server.lab)
+        others = open_notebook(second, path).locator(".jp-OutputArea")
+        expect(others).to_contain_text("second line")
+        reload_lab(first)
+        output = open_notebook(first, path).locator(".jp-OutputArea")
+        expect(output).to_contain_text("running")
+        mark.unlink()
+        for shown in (output, others):
+            expect(shown).to_contain_text("free", timeout=_AGAIN_MS)
+            words = shown.inner_text().split()
+            assert [words.count(word) for word in ("first", "second", "third", "fourth", "✓")] == [1] * 5
+        assert _text(_saved(first, server.lab, path)).strip() == _WHOLE

@@ -47,7 +47,7 @@ def test_a_run_has_a_page(
     output = shown.get_by_role("region", name="Output")
     expect(output).to_contain_text("first line")
     expect(shown.get_by_role("region", name="Code")).to_contain_text("weights = [1, 2, 3]")
-    expect(shown).to_contain_text("--timeout 1 h")
+    expect(shown).to_contain_text('--timeout "1 h"')
     run.click()
     expect(tabs).to_have_count(1)
 
@@ -80,6 +80,14 @@ def test_a_run_has_a_page(
         "last line", timeout=_STARTED_MS
     )
     assert "gpu-run" not in second.url
+    second.goto(team.lab.page_url("notebooks/paged.ipynb"))  # Notebook 7
+    execute(second, "jupyter-gpu-release:open")
+    with second.expect_popup() as popup:
+        row(second, "My runs", "paged").click()
+    expect(popup.value.locator(".jp-GpuRelease-page:visible").get_by_role("region", name="Output")).to_contain_text(
+        "last line", timeout=_STARTED_MS
+    )
+    popup.value.close()
     second.close()
 
 

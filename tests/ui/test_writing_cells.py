@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -65,11 +66,19 @@ def test_the_form_says_what_is_wrong_and_what_is_sent(shown: Page, opened_notebo
     expect(gpus).to_have_attribute("aria-invalid", "true")
     gpus.fill("4")
     expect(add).to_be_enabled()
+    fewest = form.get_by_label("Fewest GPUs")
+    expect(fewest).to_be_disabled()
+    expect(form.get_by_text("for several processes only")).to_be_visible()
     form.get_by_label("Processes").fill("4")
+    fewest.fill("2")
+    form.get_by_label("If others need GPUs").select_option("it may step aside")
+    form.get_by_label("Tries again").fill("1")
     form.get_by_label("While it runs").select_option("detach")
     form.get_by_label("Time limit").fill("2h")
     form.get_by_label("Name").fill("my sums")
-    line = '%%gpu_train --gpus 4 --ranks 4 --timeout 2h --name "my sums" --detach'
+    line = (
+        '%%gpu_train --gpus 4 --ranks 4 --min-gpus 2 --timeout 2h --name "my sums" --retries 1 --restartable --detach'
+    )
     expect(form.locator(".jp-GpuRelease-preview")).to_have_text(line)
     form.get_by_role("button", name="What is sent?").click()
     expect(form.locator("pre")).to_contain_text("data", timeout=_STARTED_MS)
@@ -123,6 +132,69 @@ def test_tab_and_shift_tab_in_the_browser(shown: Page, opened_notebook: Callable
     shown.keyboard.press("Shift+Tab")
     expect(shown.locator(".jp-Tooltip")).to_contain_text("contact with this living kernel")
     shown.keyboard.press("Escape")
+
+
+_FIT = "import torch\nmodel = torch.nn.Linear(2, 1)\nX = torch.ones(3, 2)"
+_WORK = "for step in range(3):\n    loss = model(X).sum()\n    loss.backward()"
+_SOURCES = (
+    "() => [...window.jupyterapp.shell.currentWidget.content.model.cells].map(cell => cell.sharedModel.getSource())"
+)
+
+_CHANGE = (
+    "() => window.jupyterapp.shell.currentWidget.content.model.cells.get(3).sharedModel.updateSource(0, 0, '# more\\n')"
+)
+
+
+@pytest.mark.parametrize("theme", ["JupyterLab Light", "JupyterLab Dark"])
+def test_advice_on_the_notebook_in_front(
+    shown: Page, opened_notebook: Callable[..., Locator], api: GpuApi, theme: str
+) -> None:
+    """The server reads what is on the page, unsaved; a cell becomes a GPU cell in one step, which can be undone."""
+    execute(shown, "apputils:change-theme", {"theme": theme})
+    shown.wait_for_function("theme => document.body.dataset.jpThemeName === theme", arg=theme)
+    api.passes.add("advice")
+    notebook = opened_notebook(_FIT, _WORK, "print(loss)", "1 + 1")
+    notebook.locator(".jp-CodeCell .cm-content").last.click()
+    shown.keyboard.press("Control+a")
+    shown.keyboard.insert_text("loss.backward()")  # not saved
+    execute(shown, "jupyter-gpu-release:open")
+    panel = shown.locator("#jupyter-gpu-release-panel")
+    panel.get_by_role("button", name="Advise on this notebook").click()
+    advice = panel.get_by_role("list", name="Advice")
+    worth = advice.get_by_role("listitem").filter(has_text="GPU cell ·")
+    expect(worth).to_have_count(2)
+    expect(worth.first).to_contain_text("sent: X, model · back: X, loss, model, step")
+    expect(panel.get_by_role("status").filter(has_text="worth a GPU cell")).to_contain_text("2 of 4 cells are")
+    if not shown.evaluate("() => 'axe' in window"):
+        shown.add_script_tag(path=str(_AXE))
+    for width_px in (320, 1440):
+        shown.set_viewport_size({"width": width_px, "height": 900})
+        execute(shown, "jupyter-gpu-release:open")
+        if folder := os.environ.get("JUPYTER_GPU_PICTURES"):
+            shown.screenshot(path=Path(folder) / f"advice-{width_px}-{theme.replace(' ', '-')}.png")
+        found: list[Any] = shown.evaluate(
+            "() => axe.run({include: '.jp-GpuRelease-advice'}).then(result => result.violations)"
+        )
+        assert [(rule["id"], [one["html"][:200] for one in rule["nodes"]]) for rule in found] == []
+    shown.set_viewport_size({"width": 1100, "height": 900})
+
+    worth.first.get_by_role("button", name="Make it a GPU cell").click()
+    expect(worth).to_have_count(1)
+    expect(advice).to_contain_text("as it is")
+    assert shown.evaluate(_SOURCES)[1] == f"%%gpu_train\n{_WORK}"
+    advice.get_by_role("button", name="for step in range(3):").click()
+    assert _source(notebook).startswith("%%gpu_train")  # it is the active one
+    notebook.locator(".jp-mod-active .cm-content").click()
+    shown.keyboard.press("Control+z")
+    shown.wait_for_function(f"work => ({_SOURCES})()[1] === work", arg=_WORK)
+    shown.evaluate(_CHANGE)
+    worth.first.get_by_role("button", name="Make it a GPU cell").click()  # the cell is another than was read
+    expect(panel.get_by_role("status").filter(has_text="The notebook had changed")).to_be_visible()
+    panel.get_by_role("button", name="Make all 2 GPU cells").click()
+    expect(worth).to_have_count(0)
+    assert [source.startswith("%%gpu_train") for source in shown.evaluate(_SOURCES)] == [False, True, False, True]
+    panel.get_by_role("button", name="Close the advice").click()
+    expect(advice).to_have_count(0)
 
 
 @pytest.mark.parametrize("theme", ["JupyterLab Light", "JupyterLab Dark"])

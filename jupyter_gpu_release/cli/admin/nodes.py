@@ -8,6 +8,7 @@ import time
 from ...client.rest import GatewayClient
 from ...protocol.admin import NodeDrain
 from ...protocol.rest import DOCUMENT_VERSION, NodeRow, NodesDocument, StatusDocument
+from ...units import format_count
 from ..connect import open_gateway
 from ..runs import print_json
 from ..tables import output_console, print_nodes
@@ -34,16 +35,24 @@ def _drain(gateway: GatewayClient, arguments: argparse.Namespace) -> None:
     console = output_console()
     status = gateway.drain_node(NodeDrain(arguments.node, arguments.reason))
     console.print(f"{arguments.node} gets no new runs; `jupyter gpu nodes resume {arguments.node}` undoes it.")
-    if arguments.wait:
-        while _held(status, arguments.node):
-            time.sleep(_LOOK_S)
-            status = gateway.status()
+    said = ""
+    while arguments.wait and (held := _held(status, arguments.node)):
+        waits = f"Waiting for {format_count(len(held), 'GPU')}: {', '.join(dict.fromkeys(held))}"
+        if waits != said:
+            console.print(waits, highlight=False)
+        said = waits
+        time.sleep(_LOOK_S)
+        status = gateway.status()
     held = _held(status, arguments.node)
-    console.print("Nothing runs there." if not held else f"Still held there: {held} GPU{'' if held == 1 else 's'}.")
+    console.print(f"Still held there: {format_count(len(held), 'GPU')}." if held else "Nothing runs there.")
 
 
-def _held(status: StatusDocument, name: str) -> int:
-    return sum(gpu.run is not None for node in status.nodes if _is_named(node, name) for gpu in node.gpus)
+def _held(status: StatusDocument, name: str) -> list[str]:
+    """For each GPU that is held there: by whose run."""
+    host, _, index = name.partition(":")
+    gpus = [gpu for node in status.nodes if _is_named(node, host) for gpu in node.gpus]
+    held = [gpu for gpu in gpus if gpu.run is not None and index in ("", gpu.index)]
+    return [f"{gpu.run} ({gpu.user})" for gpu in held]
 
 
 def _is_named(node: NodeRow, name: str) -> bool:

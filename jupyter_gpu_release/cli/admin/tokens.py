@@ -15,6 +15,7 @@ import httpx
 from ...client.rest import LOOPBACK, GatewayClient
 from ...errors import OptionError, StoreError
 from ...protocol.admin import TokenRequest, TokenRevocation, TokenRow
+from ...protocol.config import url_for_others
 from ...units import parse_seconds
 from ..connect import open_gateway
 from ..runs import print_json
@@ -88,11 +89,11 @@ def _new_file(path: Path) -> int:
 
 def _how_to_use(url: str, path: Path | None) -> str:
     """Tell the token's user what to set."""
-    for everywhere in ("//0.0.0.0:", "//[::]:"):
-        url = url.replace(everywhere, f"//{socket.gethostname()}:")
-    text = (
-        f"Its user sets JUPYTER_GPU_URL={url} and JUPYTER_GPU_TOKEN_FILE={path or 'FILE'} for kernels and commands.\n"
-    )
+    url = url_for_others(url, socket.gethostname())
+    text = "Its user sets for kernels and commands\n"
+    text += f"  JUPYTER_GPU_URL={url}\n  JUPYTER_GPU_TOKEN_FILE={path or 'FILE'}\n"
+    if url.startswith("https:"):
+        text += "  JUPYTER_GPU_CA_FILE=FILE   if an authority of your own signed the certificate\n"
     if (httpx.URL(url).host or "") in LOOPBACK:
         text += "That address is this machine's alone; `jupyter gpu start --host ADDRESS` lets others in.\n"
     return text

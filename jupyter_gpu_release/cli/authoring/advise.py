@@ -17,6 +17,7 @@ from ...units import format_count, format_seconds
 from ..tables import output_console, write_columns
 
 _MOST_NAMES = 6
+_HOW_TO_TIME = "jupyter execute --inplace NOTEBOOK records them"
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -54,9 +55,9 @@ def _print(advice: Advice, written: str | None) -> None:
     console = output_console()
     shown = [each for each in advice.cells if each.reason]
     if shown:
-        rows = [[str(each.cell.number), _took(each), _verdict(each), _about(each)] for each in shown]
+        rows = [[str(each.cell.number), _took(each), each.verdict, _about(each)] for each in shown]
         write_columns(console, ["cell", "took", "advice", "why, and what travels"], rows, {"GPU cell": "green"})
-    console.print(_sum(advice), markup=False)
+    console.print(advice.conclusion(_HOW_TO_TIME), markup=False)
     if written:
         console.print(f"{written} is a copy with {format_count(len(advice.worth), 'GPU cell')}.", markup=False)
     elif advice.worth:
@@ -69,13 +70,6 @@ def _took(each: CellAdvice) -> str:
     return "" if each.cell.took_s is None else format_seconds(each.cell.took_s)
 
 
-_VERDICTS = {"gpu": "GPU cell", "already": "as it is", "short": "plain", "moves": "plain", "unread": "not read"}
-
-
-def _verdict(each: CellAdvice) -> str:
-    return _VERDICTS.get(each.kind, "plain")
-
-
 def _about(each: CellAdvice) -> str:
     parts = [each.cell.first_line[:40], each.reason]
     if each.kind in ("gpu", "already"):
@@ -86,23 +80,6 @@ def _about(each: CellAdvice) -> str:
 def _names(names: tuple[str, ...]) -> str:
     more = f" and {len(names) - _MOST_NAMES} more" if len(names) > _MOST_NAMES else ""
     return (", ".join(names[:_MOST_NAMES]) or "nothing") + more
-
-
-def _sum(advice: Advice) -> str:
-    count, total = len(advice.worth), len(advice.cells)
-    found = f"{count} of {format_count(total, 'cell')} {'is' if 1 in (count, total) else 'are'} worth a GPU cell."
-    if already := sum(each.kind == "already" for each in advice.cells):
-        others = f"{count} of the others" if count else "none of the others"
-        have = f"{format_count(already, 'cell')} {'has' if already == 1 else 'have'} %%gpu_train"
-        found = f"{have}, {others} would gain by it."
-    if advice.plain_s is None or advice.cells_s is None:
-        how = "The notebook has no times to compare GPU hours by (jupyter execute --inplace NOTEBOOK records them)."
-        return f"{found} {how}" if count or already else found
-    saved_s = max(0.0, advice.plain_s - advice.cells_s)
-    return (
-        f"{found} As it ran, a plain kernel held GPUs for {format_seconds(advice.plain_s)}, and then until its end; "
-        f"GPU cells would hold them for {format_seconds(advice.cells_s)}: {format_seconds(saved_s)} for others."
-    )
 
 
 def _document(advice: Advice) -> dict[str, Any]:

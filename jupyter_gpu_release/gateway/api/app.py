@@ -94,7 +94,10 @@ def _name_of(table: Iterable[HttpRoute | WebSocketRoute], scope: Scope) -> str:
 def _check_role(service: GatewayService, route: Route, caller: Caller) -> None:
     if route.admin and not caller.is_admin:
         service.audit.write_entry(caller, f"{route.method} {route.path}", result=ForbiddenError.code)
-        raise ForbiddenError(f"{route.path} is for admins, and {caller.user} is not one", hint="ask an admin")
+        raise ForbiddenError(
+            f"{route.method} {route.path} ({route.summary.rstrip('.')}) is for admins, and {caller.user} is not one",
+            hint="ask an admin",
+        )
 
 
 def _http_endpoint(service: GatewayService, route: Route) -> Callable[[Request], Awaitable[Response]]:

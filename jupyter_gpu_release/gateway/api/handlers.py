@@ -23,6 +23,8 @@ from ...protocol.rest import (
     LeaseExtension,
     NodeCheck,
     NodeChecks,
+    NotifyChange,
+    NotifyDocument,
     OutlookDocument,
     OutlookQuestion,
     QueuesDocument,
@@ -45,8 +47,9 @@ from .route import body_of, flag, number
 
 async def check_nodes(service: GatewayService) -> NodeChecks:
     """Have every node probe the store now."""
-    checks = await asyncio.gather(*(_check(service, node) for node in service.nodes.alive()))
-    return NodeChecks(DOCUMENT_VERSION, service.config.store, list(checks))
+    awake = [node for node in service.nodes.alive() if not node.is_asleep]
+    checks = await asyncio.gather(*(_check(service, node) for node in awake))
+    return NodeChecks(DOCUMENT_VERSION, service.config.store, list(checks), time.time())
 
 
 async def _check(service: GatewayService, node: Node) -> NodeCheck:
@@ -61,6 +64,7 @@ async def _check(service: GatewayService, node: Node) -> NodeCheck:
         python=info.python if info else "",
         version=info.version if info else "",
         versions=info.versions if info else {},
+        clock_ahead_s=node.clock_ahead_s,
     )
 
 
@@ -218,10 +222,26 @@ async def cancel_run(service: GatewayService, caller: Caller, request: Request) 
     record = service.run_for(caller, request.path_params["run"], Act.CHANGE)
     kill = flag(request, "kill")
     reason = f"cancelled by {caller.user}"
-    if record.state is RunState.PERSISTING:
+    goes_on = record.outcome is not None and service.lifecycle.requeue.goes_on(record, record.outcome)
+    if record.state is RunState.PERSISTING and not goes_on:  # asked again: what it saved is not waited for either
         await give_up(service, record, reason)
     else:
         await service.lifecycle.cancel(record, reason, kill=kill)
+    return record_row(record, caller, time.time())
+
+
+async def preempt_run(service: GatewayService, caller: Caller, request: Request) -> RunRow:
+    """Ask a run to step aside for others (``POST /v1/runs/{run}/preempt``): it is saved and goes on later.
+
+    Raises
+    ------
+    NoSuchRunError, ForbiddenError
+        There is no run that the caller may change.
+    ConflictError
+        It is not restartable, cannot be saved, or does not run.
+    """
+    record = service.run_for(caller, request.path_params["run"], Act.CHANGE)
+    service.lifecycle.preemption_notices.give_notice(record, "request", f"asked by {caller.user}")
     return record_row(record, caller, time.time())
 
 
@@ -305,20 +325,20 @@ async def show_outlook(service: GatewayService, caller: Caller, request: Request
 
 
 async def drain_node(service: GatewayService, caller: Caller, request: Request) -> StatusDocument:
-    """Give a node no new runs (``POST /v1/nodes/drain``, admins); those on it end as they would."""
+    """Give a node, or a GPU of it, no new runs (``POST /v1/nodes/drain``, admins); those on it end as they would."""
     asked = await body_of(request, NodeDrain)
-    nodes = await service.drains.drain(asked.node, caller.user, asked.reason)
-    service.audit.write_entry(caller, "node.drain", nodes[0].host, detail=asked.reason)
-    service.on_node_drained({node.host for node in nodes})
+    drained = await service.drains.drain(asked.node, caller.user, asked.reason, passing=asked.passing)
+    service.audit.write_entry(caller, "node.drain", str(drained), detail=asked.reason)
+    service.on_nodes_drained()
     return await status_document(service, caller.user)
 
 
 async def resume_node(service: GatewayService, caller: Caller, request: Request) -> StatusDocument:
-    """Give runs to a node again (``POST /v1/nodes/resume``, admins)."""
+    """Give runs to a node or GPU again (``POST /v1/nodes/resume``, admins)."""
     asked = await body_of(request, NodeDrain)
-    nodes = await service.drains.resume(asked.node)
-    service.audit.write_entry(caller, "node.resume", nodes[0].host)
-    service.on_node_resumed()
+    resumed = await service.drains.resume(asked.node)
+    service.audit.write_entry(caller, "node.resume", str(resumed))
+    service.on_nodes_drained()
     return await status_document(service, caller.user)
 
 
@@ -330,3 +350,31 @@ async def show_health(service: GatewayService, caller: Caller, request: Request)
 async def show_checks(service: GatewayService, caller: Caller, request: Request) -> NodeChecks:
     """Probe each node now (``GET /v1/checks``): its agent, and the store as it sees it; takes 20 s at most."""
     return await check_nodes(service)
+
+
+async def show_notify(service: GatewayService, caller: Caller, request: Request) -> NotifyDocument:
+    """How the caller is told of detached runs (``GET /v1/notify``); of the webhook its host alone."""
+    return service.notifier.document(caller.user)
+
+
+async def change_notify(service: GatewayService, caller: Caller, request: Request) -> NotifyDocument:
+    """Change how the caller is told of detached runs (``POST /v1/notify``).
+
+    Raises
+    ------
+    OptionError
+        The address is none, or the operator allows no such one.
+    LedgerError
+        It cannot be committed.
+    """
+    change = await body_of(request, NotifyChange)
+    document = await service.notifier.change(caller.user, change)
+    named = [name for name in ("email", "webhook", "starts", "pauses", "ends") if getattr(change, name) is not None]
+    service.audit.write_entry(caller, "notify.change", detail=", ".join(named))
+    return document
+
+
+async def try_notify(service: GatewayService, caller: Caller, request: Request) -> NotifyDocument:
+    """Send the caller a message by each way now (``POST /v1/notify/test``); answered when it was taken or refused."""
+    service.audit.write_entry(caller, "notify.test")
+    return await service.notifier.test(caller.user)

@@ -29,17 +29,19 @@ from ..service import GatewayService
 
 async def import_run(service: GatewayService, caller: Caller, name: str, exported_by: str) -> RunRecord:
     """Make a run of ``caller`` of what ``store.bundle`` unpacked as ``name``; a second time changes nothing."""
-    store = Path(service.config.store)
+    if service.users is not None:
+        await service.users.make_store(caller.user, service.nodes.store_id)
+    store = service.manifests.store_of(caller.user)
     folder = incoming_folder(store, name)
-    view, facts = await service.store_threads.begin(_read, folder, caller, exported_by)
+    view, facts = await service.store_threads.begin(_read, folder, caller, exported_by, at=folder)
     known = service.runs.find(view.run)
     if known is not None:
         _refuse_other(caller, known, view)
         if known.view.collected_at is not None:
             return await _restore(service, caller, folder, known, view)
-        await service.store_threads.begin(shutil.rmtree, folder)
+        await service.store_threads.begin(shutil.rmtree, folder, at=folder)
         return known
-    await service.store_threads.begin(_move, folder, RunPaths.of(store, view.run), view)
+    await service.store_threads.begin(_move, folder, RunPaths.of(store, view.run), view, at=folder)
     await service.ledger.write(partial(_insert, view=view, facts=facts, ordinal=service.runs.next_ordinal()))
     service.holds.note_load(view.run)
     record = service.runs.find(view.run)
@@ -84,7 +86,8 @@ def _refuse_other(caller: Caller, known: RunRecord, view: RunView) -> None:
 async def _restore(service: GatewayService, caller: Caller, folder: Path, known: RunRecord, view: RunView) -> RunRecord:
     """The results of a run were collected: they come back from the bundle. May be repeated until it succeeds."""
     async with service.result_collector.paused():
-        await service.store_threads.begin(_move_back, folder, RunPaths.of(Path(service.config.store), view.run))
+        paths = RunPaths.of(service.manifests.store_of(caller.user), view.run)
+        await service.store_threads.begin(_move_back, folder, paths, at=folder)
         await service.ledger.write(partial(retention.forget_removal, run=view.run))
         if known.outcome is not None and view.outcome is not None:
             known.amend_outcome(msgspec.structs.replace(known.outcome, values=view.outcome.values))

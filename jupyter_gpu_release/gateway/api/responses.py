@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 
 import msgspec
@@ -12,7 +13,8 @@ from sqlalchemy.engine import Engine
 
 from ..._version import __version__
 from ...errors import OptionError
-from ...presentation.wording import describe_wait
+from ...presentation.wording import describe_pauses, describe_wait
+from ...protocol.config import url_for_others
 from ...protocol.node import GpuInfo
 from ...protocol.rest import (
     DOCUMENT_VERSION,
@@ -29,10 +31,12 @@ from ...protocol.rest import (
     RunRow,
     RunsDocument,
     StatusDocument,
+    TypeShare,
     WarmRow,
     held_s,
     queued_s,
     run_row,
+    since_s,
 )
 from ...protocol.runs import RunView, StartEstimate
 from ...protocol.states import LeaseState
@@ -72,20 +76,24 @@ async def status_document(service: GatewayService, user: str, gpus_age_s: float 
             held_on[slot.node] += slot.gpus
     held = held_on.total()
     warm = [warm_row(service, lease, lease.kept) for lease in service.leases.warm() if lease.kept is not None]
-    external = min(sum(service.leases.external.get(node.node, 0) for node in nodes), max(0, total - held))
+    aside = service.withheld_gpus
+    others = sum(max(0, service.leases.external.get(node.node, 0) - aside.held_on(node.node)) for node in nodes)
+    external = min(others, max(0, total - held))
     waiting = service.lifecycle.queue.waiting()
     rows = [_node_row(service, node, found) for node, found in zip(nodes, gpus, strict=True)]
     free = count_free(nodes, held_on, service.leases.external)
     shown, left_out = _split_queue(waiting, user)
-    queues = queues_document(service, user)
+    queues = _queues(service, user, waiting)
     return StatusDocument(
         schema_version=DOCUMENT_VERSION,
         simulated=service.config.simulated,
-        gateway=GatewayFacts(service.url, __version__, hash_seed=service.config.hash_seed),
+        gateway=GatewayFacts(
+            url_for_others(service.url, socket.gethostname()), __version__, hash_seed=service.config.hash_seed
+        ),
         gpus=GpuCounts(total, held, free, external, sum(row.gpus for row in warm)),
         nodes=rows,
         queue=[_queue_row(record.view, now_s) for record in shown],
-        runs=[_active_row(record, now_s) for record in service.runs.live() if record.run not in left_out],
+        runs=[_active_row(record, now_s) for record in service.runs.live() if id(record) not in left_out],
         serial=serial,
         warm=warm,
         queue_total=len(waiting),
@@ -103,20 +111,29 @@ def count_free(nodes: Iterable[Node], held: Mapping[str, int], external: Mapping
     )
 
 
-def _split_queue(waiting: list[RunRecord], user: str) -> tuple[list[RunRecord], set[str]]:
-    """The runs that are shown, and the ids of the others."""
+def _split_queue(waiting: list[RunRecord], user: str) -> tuple[list[RunRecord], set[int]]:
+    """The runs that are shown, and the others by ``id()``: there may be ten thousands."""
     head, tail = waiting[:_SHOWN_OF_QUEUE], waiting[_SHOWN_OF_QUEUE:]
     own = [record for record in tail if record.view.user == user][:_SHOWN_OWN]
-    return [*head, *own], {record.run for record in tail} - {record.run for record in own}
+    return [*head, *own], set(map(id, tail)).difference(map(id, own))
 
 
 def queues_document(service: GatewayService, user: str) -> QueuesDocument:
     """``queues --json`` for ``user``."""
+    return _queues(service, user, service.lifecycle.queue.waiting())
+
+
+def _queues(service: GatewayService, user: str, waiting: Iterable[RunRecord]) -> QueuesDocument:
     rules, gpus = service.queue_rules, sum(service.nodes.totals().values())
     usable = set(rules.file.queues_of(user))
-    rows = [queue_share(one, usable) for one in overview(rules.file, _claims(service), gpus * GPU)]
+    types = {node.name: node for node in service.nodes.scheduled()}
+    total_of: Counter[str] = Counter()
+    for node in types.values():
+        total_of[node.gpu_type] += node.gpus
+    claims = [*_held(service, {name: node.gpu_type for name, node in types.items()}), *_waiting(waiting)]
+    rows = [queue_share(one, usable) for one in overview(rules.file, claims, gpus * GPU, total_of)]
     trouble = [f"{rules.trouble}; the queues stay as they were"] if rules.trouble else []
-    notes = [*trouble, *remarks(rules.file, gpus * GPU)]
+    notes = [*trouble, *remarks(rules.file, gpus * GPU, total_of)]
     return QueuesDocument(DOCUMENT_VERSION, gpus, _default_queue(rules.file, user), rows, notes)
 
 
@@ -127,15 +144,28 @@ def _default_queue(file: QueuesFile, user: str) -> str:
         return ""
 
 
-def _claims(service: GatewayService) -> Iterator[Claimed]:
+def _held(service: GatewayService, types: Mapping[str, str]) -> Iterator[Claimed]:
     for lease in service.leases.all():
         gpus, record = sum(slot.gpus for slot in lease.slots) * GPU, service.runs.get(lease.run)
+        by_type: Counter[str] = Counter()
+        for slot in lease.slots:
+            by_type[types.get(slot.node, "")] += slot.gpus * GPU
         if lease.kept is not None:
-            yield Claimed(lease.kept.queue, lease.kept.user, gpus)
+            yield Claimed(lease.kept.queue, lease.kept.user, gpus, gpus_of=by_type)
         elif record is not None:
-            yield Claimed(record.view.queue, record.view.user, gpus)
-    for record in service.lifecycle.queue.waiting():
-        yield Claimed(record.view.queue, record.view.user, record.view.gpus * GPU, waits=True)
+            yield Claimed(record.view.queue, record.view.user, gpus, gpus_of=by_type)
+
+
+def _waiting(records: Iterable[RunRecord]) -> Iterator[Claimed]:
+    """One claim for all runs of a user that wait in a queue: there may be ten thousands."""
+    found: dict[tuple[str, str], list[int]] = defaultdict(lambda: [0, 0])
+    for record in records:
+        view = record.view
+        sums = found[view.queue, view.user]
+        sums[0] += view.gpus
+        sums[1] += 1
+    for (queue, user), (gpus, runs) in found.items():
+        yield Claimed(queue, user, gpus * GPU, waiting_runs=runs)
 
 
 def queue_share(one: QueueOverview, usable: set[str]) -> QueueShare:
@@ -153,6 +183,13 @@ def queue_share(one: QueueOverview, usable: set[str]) -> QueueShare:
         ],
         priority_ceiling=queue.priority_ceiling, max_timeout_s=queue.max_timeout_s, max_keep_s=queue.max_keep_s,
         max_gpus_per_user=None if queue.max_gpus_per_user is None else as_gpus(queue.max_gpus_per_user),
+        by_type=[
+            TypeShare(
+                name, None if tally.guaranteed is None else as_gpus(tally.guaranteed),
+                None if tally.max is None else as_gpus(tally.max), as_gpus(tally.used), as_gpus(tally.fair_share),
+            )
+            for name, tally in one.by_type.items()
+        ],
     )  # fmt: skip
 
 
@@ -189,12 +226,12 @@ def runs_document(
 
 def _listed_row(view: RunView, summary: Summary | None, now_s: float) -> RunRow:
     if summary is None:  # it is not over yet
-        return run_row(view, now_s, waits_for=waits_of(view))
+        return run_row(view, now_s, waits_for=waits_of(view), earlier=describe_pauses(view))
     error = summary.error
     shown = None if error is None else RunError(error.ename, error.evalue, error.code, error.hint)
     return run_row(
         view, now_s, results=summary.results, files=summary.files, notes=summary.notes, error=shown,
-        waits_for=waits_of(view),
+        waits_for=waits_of(view), earlier=describe_pauses(view),
     )  # fmt: skip
 
 
@@ -223,14 +260,15 @@ def _holder(service: GatewayService, node: Node, gpu: GpuInfo) -> Lease | None:
 def _gpu_row(gpu: GpuInfo, lease: Lease | None, service: GatewayService, node: Node) -> GpuRow:
     record = service.runs.get(lease.run) if lease is not None else None
     kept = lease.kept if lease is not None else None
-    free = "drained" if node.drained else "free"
+    aside = node.aside.get(gpu.index, "")
+    free = "drained" if node.drained or aside else "free"
     state = free if lease is None else "warm" if lease.state is LeaseState.WARM else "running"
     user = kept.user if kept is not None else record.view.user if record is not None else None
     return GpuRow(
         index=gpu.index, uuid=gpu.uuid, name=gpu.name, memory_bytes=gpu.memory_bytes, used_bytes=gpu.used_bytes,
         utilization=gpu.utilization, state=state, user=user,
         run=lease.run if lease is not None else None, lease=lease.run if lease is not None else None,
-        warm_until=kept.until_s if kept is not None else None,
+        warm_until=kept.until_s if kept is not None else None, drained=aside,
     )  # fmt: skip
 
 
@@ -261,5 +299,5 @@ def _active_row(record: RunRecord, now_s: float) -> ActiveRow:
     return ActiveRow(
         view.run, view.user, view.state, view.gpus, view.notebook, queued_s(view, now_s), held_s(view, now_s),
         view.name, waits_of(view), view.queue, view.kernel, progress_of(record.tail), view.cell, view.detached,
-        view.title, view.origin,
+        view.title, view.origin, since_s(view, now_s),
     )  # fmt: skip

@@ -26,6 +26,7 @@ from ...protocol.session import (
     Submit,
     Subscribe,
     Supply,
+    is_understood,
 )
 from ...protocol.wire import decode, encode
 from ..auth.permissions import Act, Caller
@@ -100,16 +101,16 @@ class SessionConnection:
             raise RequestError("the client said no hello") from error
         if not isinstance(hello, Hello):
             raise RequestError(f"the first message must be hello, not {type(hello).__name__.lower()}")
-        if hello.protocol != PROTOCOL:
+        if not is_understood(hello.protocol):
             raise ProtocolError(
                 f"the notebook speaks protocol {hello.protocol} (jupyter_gpu_release {hello.version or 'unknown'}), "
                 f"this gateway protocol {PROTOCOL} ({self._service.health().version})",
-                hint="install the same version of jupyter_gpu_release on both sides",
+                hint="install the same version of jupyter_gpu_release on both sides, or versions that are one apart",
             )
         client = self._socket.client
         self.is_direct = client is not None and hello.here == f"{client.host} {client.port}"
         self._session = await self._service.sessions.attach(hello.session, self._caller.user, self)
-        self._answer(encode(self._service.welcome(self._caller)))
+        self._answer(encode(await self._service.welcome(self._caller)))
         for run, after in hello.resume.items():
             self._subscribe(Subscribe(run, after))
 

@@ -22,9 +22,10 @@ ROLES = (USER, ADMIN)
 #: what everybody sees of everybody's runs: who, how many GPUs, since when, in which state and queue, on which GPUs
 PUBLIC_RUN = frozenset({
     "run", "user", "state", "gpus", "ranks", "queue", "priority", "simulated", "submitted_at", "granted_at",
-    "running_at", "gone_at", "finished_at", "queued_s", "held_s", "position", "hosts", "gpu_ids", "gpu_name",
+    "running_at", "gone_at", "finished_at", "queued_s", "held_s", "since_s", "position", "hosts", "gpu_ids", "gpu_name",
+    "most_gpus",
 })  # fmt: skip
-PUBLIC_ACTIVE = frozenset({"run", "user", "state", "gpus", "queued_s", "held_s", "queue"})
+PUBLIC_ACTIVE = frozenset({"run", "user", "state", "gpus", "queued_s", "held_s", "since_s", "queue"})
 PUBLIC_QUEUED = frozenset({
     "run", "user", "queue", "priority", "priority_value", "gpus", "position", "reason", "start_estimate_s",
     "start_at_least_s", "start_at_most_s", "start_after",

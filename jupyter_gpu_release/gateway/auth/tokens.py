@@ -34,7 +34,12 @@ EMBEDDED_LABEL = "embedded"
 #: begins every token of a user: scanners for leaked secrets can look for it
 SECRET_PREFIX = "jgr_"
 _MEND = "check JUPYTER_GPU_TOKEN or the token file"
-_NEW = "ask for a new one: `jupyter gpu token create`"
+
+
+def _new(token: StoredToken) -> str:
+    return f"an admin makes a new one: `jupyter gpu token create --user {token.user}`"
+
+
 _USER = re.compile(r"[\w.@+-]{1,64}")
 _LABEL = re.compile(r"[^\x00-\x1f\x7f]{0,80}")
 _LONGEST_S = 10 * 365 * 86400.0
@@ -143,13 +148,13 @@ class TokenBook:
     def _refusal(self, token: StoredToken, now_s: float) -> AuthenticationError | None:
         revoked_at = self._facts[token.digest].revoked_at
         if revoked_at is not None:
-            return AuthenticationError(f"this token was revoked on {_day(revoked_at)}", hint=_NEW)
+            return AuthenticationError(f"this token was revoked on {_day(revoked_at)}", hint=_new(token))
         if token.expires_at is not None and now_s >= token.expires_at:
-            return AuthenticationError(f"this token expired on {_day(token.expires_at)}", hint=_NEW)
+            return AuthenticationError(f"this token expired on {_day(token.expires_at)}", hint=_new(token))
         return None
 
     def _note_use(self, digest: str, now_s: float) -> None:
-        step_s = now_s - now_s % USE_STEP_S
+        step_s = max(now_s - now_s % USE_STEP_S, self._tokens[digest].created_at)
         if self._facts[digest].last_used_at != step_s:
             self._facts[digest] = replace(self._facts[digest], last_used_at=step_s)
             self._keep(self._facts[digest])
@@ -232,13 +237,13 @@ def _day(at_s: float) -> str:
     return time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(at_s))
 
 
-#: tokens that are over for so long are no longer listed, and then refused as unknown
-_KEPT_S = 90 * 86400.0
+#: tokens that are over for so long are no longer listed, and then refused as unknown; short-lived ones sooner
+_KEPT_S, _KEPT_LEAST_S = 90 * 86400.0, 86400.0
 
 
 def read_book(connection: Connection, ledger: LedgerWriter, now_s: float) -> TokenBook:
     """All tokens, those long over forgotten; their use is written down from time to time."""
-    forget_old_tokens(connection, now_s - _KEPT_S)
+    forget_old_tokens(connection, now_s, _KEPT_S, _KEPT_LEAST_S)
     facts = all_facts(connection)
 
     def keep(used: TokenFacts) -> None:

@@ -1,14 +1,17 @@
-"""``AgentClient``: the calls to one node's agent, through Ray, with limits."""
+"""``AgentClient``: the calls to one node's agent, with limits; on the gateway's own host past Ray."""
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Callable, Coroutine
+from functools import partial
 from typing import Any, Concatenate, Generic, ParamSpec, Protocol, TypeVar
 
 import ray
 
 from ...errors import ClusterError
+from ...host.local_calls import ConnectionClosedError, LocalCallError, LocalConnection
 from ...protocol.events import Event
 from ...protocol.lineage import Environment
 from ...protocol.node import GpuInfo, JoinOrder, NodeAgentApi, NodeInfo, NodeRun, StartOrder
@@ -26,6 +29,8 @@ START_S = 30.0
 _LEAVE_S = 5.0
 #: a driver or a package that is slow keeps nobody waiting
 _GPUS_S, _IMPORTS_S = 2.0, 5.0
+#: an agent whose connection broke says through Ray that it lives, or that it is another one
+_ALIVE_S = 3.0
 #: for what is read from disks
 _READ_S, _PROBE_S = 30.0, 20.0
 
@@ -44,35 +49,57 @@ class AgentListener(Protocol):
 
 
 class AgentCall(Generic[_Answer]):
-    """A call to an agent that has been sent."""
+    """A call to an agent that has been sent; ``sent`` is Ray's reference of the answer, or its future.
 
-    def __init__(self, node: str, reference: Any, listener: AgentListener) -> None:
+    A connection may break over it: ``through_ray`` is the same agent, called through Ray, and ``send_again`` sends the
+    call there.
+    """
+
+    def __init__(
+        self, node: str, sent: Any, listener: AgentListener, through_ray: AgentClient | None = None,
+        send_again: Callable[[], AgentCall[_Answer]] | None = None,
+    ) -> None:  # fmt: skip
         self._node = node
-        self._reference = reference
+        self._sent = sent
         self._listener = listener
+        self._through_ray = through_ray
+        self._send_again = send_again
         self._life = listener.life_of(node)
 
     async def answer(self, timeout_s: float | None = None) -> _Answer:
         """Await the answer; raises :class:`ClusterError` when it does not come in time (:data:`CALL_S`).
 
-        An agent that Ray cannot reach takes no runs until it is heard of again: each would be lost.
+        An agent that cannot be reached takes no runs until it is heard of again: each would be lost. One that lives on
+        after its connection broke is asked once more: it takes each call twice.
         """
         limit_s = CALL_S if timeout_s is None else timeout_s
         try:
-            answer: _Answer = await asyncio.wait_for(awaited(self._reference), limit_s)
+            answer: _Answer = await asyncio.wait_for(awaited(self._sent), limit_s)
         except TimeoutError as error:
             raise ClusterError(f"the agent of node {self._node[:8]} did not answer within {limit_s:g} s") from error
-        except ray.exceptions.RayError as error:
-            problem = f"the agent of node {self._node[:8]} failed: {last_line(error)}"
-            self._tell(error, problem)
-            raise ClusterError(problem) from error
+        except ConnectionClosedError as error:
+            if self._send_again is None or not await self._lives_on():
+                raise self._failed(error) from error
+            return await self._send_again().answer(limit_s)
+        except (ray.exceptions.RayError, LocalCallError) as error:
+            raise self._failed(error) from error
         return answer
 
-    def _tell(self, error: Exception, problem: str) -> None:
+    async def _lives_on(self) -> bool:
+        """Tell if the agent is still in the life that was called: another one might begin a cell a second time."""
+        if self._through_ray is None or not self._life:
+            return False
+        with contextlib.suppress(ClusterError):
+            return (await self._through_ray.hello(_ALIVE_S)).incarnation == self._life
+        return False
+
+    def _failed(self, error: Exception) -> ClusterError:
+        problem = f"the agent of node {self._node[:8]} failed: {last_line(error)}"
         if isinstance(error, ray.exceptions.ActorDiedError):
             self._listener.on_agent_died(self._node)
-        if isinstance(error, ray.exceptions.RayActorError):
+        if isinstance(error, ray.exceptions.RayActorError | ConnectionClosedError):
             self._listener.on_agent_unreachable(self._node, self._life, problem)
+        return ClusterError(problem)
 
 
 class AgentClient:
@@ -82,10 +109,13 @@ class AgentClient:
     in time, is dead, or says so itself.
     """
 
-    def __init__(self, node: str, handle: Any, listener: AgentListener) -> None:
+    def __init__(
+        self, node: str, handle: Any, listener: AgentListener, connection: LocalConnection | None = None
+    ) -> None:
         self._node = node
         #: Ray's handle of the actor
         self._handle = handle
+        self._connection = connection
         self._listener = listener
 
     def _send(
@@ -95,8 +125,13 @@ class AgentClient:
         **named: _Asked.kwargs,
     ) -> AgentCall[_Answer]:
         """Send a call: in this order they arrive."""
-        reference = getattr(self._handle, method.__name__).remote(*arguments, **named)
-        return AgentCall(self._node, reference, self._listener)
+        if self._connection is not None and self._connection.is_open:
+            sent: Any = self._connection.call(method.__name__, *arguments, **named)
+            through_ray = AgentClient(self._node, self._handle, self._listener)
+            send_again = partial(through_ray._send, method, *arguments, **named)
+            return AgentCall(self._node, sent, self._listener, through_ray, send_again)
+        sent = getattr(self._handle, method.__name__).remote(*arguments, **named)
+        return AgentCall(self._node, sent, self._listener)
 
     # ------------------------------------------------------------------------------------- a run's beginning
     def start(self, order: StartOrder) -> AgentCall[None]:
@@ -144,6 +179,10 @@ class AgentClient:
     async def signal(self, run: str, name: str, reason: str = "interrupted") -> None:
         """``interrupt`` or ``kill`` a run."""
         await self._send(NodeAgentApi.signal, run, name, reason).answer()
+
+    async def step_aside(self, run: str, attempt: int) -> bool:
+        """Have a restartable run save itself and end at its next safe point; False: it cannot."""
+        return await self._send(NodeAgentApi.step_aside, run, attempt).answer()
 
     async def pass_answer(self, run: str, rank: int, body: bytes) -> None:
         """Pass a kernel's answer on to a rank that has asked."""

@@ -1,4 +1,4 @@
-"""Agents of nodes: found or created, and asked together."""
+"""Agents of nodes: found or created, connected with, and asked together."""
 
 from __future__ import annotations
 
@@ -7,14 +7,16 @@ import contextlib
 import importlib
 import logging
 import os
+from collections.abc import Mapping
 from typing import Any
 
 import ray
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from ...errors import ClusterError
-from ...protocol.config import GatewayConfig
-from ...protocol.node import AgentConfig
+from ...host.local_calls import LocalConnection, answering_for
+from ...protocol.config import GatewayConfig, StoreMode
+from ...protocol.node import AgentConfig, GatewayApi, calls_socket
 from ...protocol.wire import encode
 from .nodes import Node, NodeTable
 from .ray_calls import RayCalls
@@ -22,22 +24,30 @@ from .ray_calls import RayCalls
 log = logging.getLogger(__name__)
 #: for the import of the agent's code, and Ray's word
 _MADE_S = 60.0
+#: a connection that breaks sooner would only break again
+_LASTS_S = 0.5
 
 
 class AgentFactory:
-    """Finds or creates the agent of each alive node; it introduces itself with ``node_up``."""
+    """Finds or creates the agent of each alive node; it introduces itself with ``node_up``.
 
-    def __init__(self, config: GatewayConfig, calls: RayCalls, nodes: NodeTable) -> None:
+    ``api``: what agents call.
+    """
+
+    def __init__(self, config: GatewayConfig, calls: RayCalls, nodes: NodeTable, api: GatewayApi | None = None) -> None:
         self._config = config
         self._calls = calls
         self._nodes = nodes
+        self._api = api
+        self._connecting: set[asyncio.Task[None]] = set()
 
     async def ensure_agents(self) -> None:
         """Have an agent on each alive node; one that cannot be made is the node's problem, in words.
 
         All are asked at the same time: silent nodes keep the others waiting once.
         """
-        await asyncio.gather(*(self._ensure_agent(node) for node in self._nodes.alive() if node.agent is None))
+        missing = [node for node in self._nodes.alive() if node.agent is None and not node.is_asleep]
+        await asyncio.gather(*(self._ensure_agent(node) for node in missing))
 
     async def _ensure_agent(self, node: Node) -> None:
         try:
@@ -45,6 +55,30 @@ class AgentFactory:
         except (ClusterError, ImportError, AttributeError) as error:
             node.problem = f"no agent on node {node.host}: {error}"
             log.error("%s", node.problem)
+
+    async def connect(self, node: Node) -> None:
+        """Connect with the agent that is there now, if it is on this host. Others are called through Ray.
+
+        A connection that breaks is made again at once, and else at the next look at nodes.
+        """
+        if self._api is None or (node.connection is not None and node.connection.is_open):
+            return
+        loop, answering = asyncio.get_running_loop(), answering_for(self._api, GatewayApi)
+        began_s = loop.time()
+
+        def on_close(closed: LocalConnection) -> None:
+            if node.connection is closed and loop.time() - began_s > _LASTS_S:
+                self._connect_again(node)
+
+        with contextlib.suppress(OSError):
+            _, node.connection = await loop.create_unix_connection(
+                lambda: LocalConnection(answering, on_close=on_close), calls_socket(self._config.runtime, node.node)
+            )
+
+    def _connect_again(self, node: Node) -> None:
+        task = asyncio.get_running_loop().create_task(self.connect(node))
+        self._connecting.add(task)
+        task.add_done_callback(self._connecting.discard)
 
     def _find_or_create(self, node: Node) -> Any:
         """Find the agent or create it, in a thread."""
@@ -70,7 +104,7 @@ class AgentFactory:
             cluster=config.cluster, ray_namespace=config.ray_namespace, gateway_actor=config.gateway_actor,
             spool=config.spool, persist_memory_bytes=config.persist_memory_bytes,
             persist_bytes_per_s=config.persist_bytes_per_s, store_id=self._nodes.store_id,
-            hash_seed=config.hash_seed,
+            hash_seed=config.hash_seed, as_owners=config.store_mode == StoreMode.OWNER,
         )  # fmt: skip
 
 
@@ -79,6 +113,18 @@ def runtime_env(config: GatewayConfig) -> dict[str, Any]:
     if not config.python_path:
         return {}
     return {"runtime_env": {"env_vars": {"PYTHONPATH": os.pathsep.join(config.python_path)}}}
+
+
+async def forget_runs(nodes: NodeTable, runs: Mapping[str, list[str]]) -> None:
+    """Have nodes forget runs, by node, all at the same time; what one that does not answer keeps is logged."""
+    await asyncio.gather(*(_forget_on(nodes, node, names) for node, names in runs.items() if names))
+
+
+async def _forget_on(nodes: NodeTable, node: str, runs: list[str]) -> None:
+    try:
+        await nodes.agent(node).forget_runs(runs)
+    except ClusterError as error:
+        log.info("%d runs are not forgotten: %s", len(runs), error.message)
 
 
 async def missing_imports(nodes: NodeTable, names: list[str]) -> list[str]:

@@ -17,6 +17,9 @@ from ...protocol.wire import decode, encode
 from ...scheduling.decisions import Slot
 from ..db.rows import StoredLease, WarmLeaseRow
 
+#: GPUs are waited for at most so long until Ray reports them free: cells end then, and the queue counts on them no more
+FREE_S = 20.0
+
 
 class Placement(msgspec.Struct, frozen=True):
     """The ledger's record of a lease: slots as (node, gpus, cpus), and the ids that Ray gave on each."""
@@ -105,6 +108,8 @@ class LeaseTable:
         self.changes = 0
         #: GPUs in use by others than us, by node, as last seen while nothing of ours was changing
         self.external: dict[str, int] = {}
+        #: how many look for a GPU of their own in Ray just now: what others use is not known meanwhile
+        self.seekers = 0
 
     def all(self) -> list[Lease]:
         """Every lease that is not gone."""
@@ -156,7 +161,12 @@ class LeaseTable:
                 cpus += sum(slot.cpus for slot in lease.slots if slot.node == node)
         return Slot(node, gpus, cpus)
 
+    def names_on(self, node: str) -> set[str]:
+        """The names of all leases on ``node``."""
+        return set(self._on_node.get(node, ()))
+
     @property
     def quiet(self) -> bool:
         """Tell if no lease is being made or removed just now."""
-        return all(lease.state in (LeaseState.BUSY, LeaseState.WARM) for lease in self._leases.values())
+        settled = (LeaseState.BUSY, LeaseState.WARM)
+        return not self.seekers and all(lease.state in settled for lease in self._leases.values())

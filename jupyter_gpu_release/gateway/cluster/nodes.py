@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from ...errors import ClusterError
+from ...host.local_calls import LocalConnection
 from ...protocol.node import NodeInfo
 from ...scheduling import workload as scheduling
 from .agent_client import AgentClient, AgentListener
+
+#: Ray's mark of the head node, among its resources
+_HEAD = "node:__internal_head__"
 
 
 @dataclass
@@ -26,9 +31,13 @@ class Node:
     alive: bool = True
     #: Ray's handle of its agent
     agent: Any = None
+    #: to an agent on the gateway's own host; a closed one counts for nothing
+    connection: LocalConnection | None = None
     #: the agent was there before this gateway, so it must be asked who it is
     adopted: bool = False
     info: NodeInfo | None = None
+    #: how far its clock is before ours, in seconds
+    clock_ahead_s: float = 0.0
     #: False while its agent does not answer (it is being restarted)
     reachable: bool = True
     #: why it has no working agent, or cannot take runs, in words
@@ -37,11 +46,27 @@ class Node:
     silent_at: float | None = None
     #: it did not answer for so long that its runs are lost; it takes none before what still runs there is ended
     is_lost: bool = False
+    #: where the gateway is; an autoscaler never ends it
+    is_head: bool = False
+    #: its agent was ended, as nothing is to do there: Ray ends no node with an actor on it
+    is_asleep: bool = False
+    #: Ray is about to end it
+    is_leaving: bool = False
     #: why an admin has taken it out, in words; empty: it takes runs
     drained: str = ""
+    #: the same of single GPUs, by index: by an admin, and because they are not well
+    drained_gpus: dict[str, str] = field(default_factory=dict)
+    unwell_gpus: dict[str, str] = field(default_factory=dict)
+    #: why it takes no runs for a moment: one of these is about to be set aside
+    taking: str = ""
     #: runs whose users know that it does not answer
     told: set[str] = field(default_factory=set)
     known_imports: set[str] = field(default_factory=set)
+
+    @property
+    def aside(self) -> dict[str, str]:
+        """GPUs that get no runs, by index, and why."""
+        return {**self.unwell_gpus, **self.drained_gpus}
 
 
 def node_of(entry: dict[str, Any]) -> Node:
@@ -51,13 +76,17 @@ def node_of(entry: dict[str, Any]) -> Node:
     return Node(
         node=entry["NodeID"], host=entry["NodeManagerHostname"], gpus=int(resources.get("GPU", 0)),
         cpus=int(resources.get("CPU", 0)), memory_bytes=int(resources.get("memory", 0)), accelerator=accelerator,
-        labels=dict(entry.get("Labels") or {}),
+        labels=dict(entry.get("Labels") or {}), is_head=_HEAD in resources,
     )  # fmt: skip
 
 
 def _problem(node: Node) -> str:
     if node.info is None:
         return f"the node agent on {node.host} is still starting"
+    if node.is_leaving:
+        return f"Ray is about to end the node {node.host}"
+    if node.is_asleep:
+        return f"the node {node.host} was idle, and its agent is started again"
     if not node.reachable:
         return f"the node {node.host} does not answer" + ("" if node.is_lost else ", or its agent is being restarted")
     return f"{node.host}: {node.info.trouble}" if node.info.trouble else ""
@@ -65,12 +94,12 @@ def _problem(node: Node) -> str:
 
 def is_expected(node: Node) -> bool:
     """Tell if a node takes runs, or will within a minute (its agent starts, or is silent since a moment ago)."""
-    return not node.is_lost and not (node.info is not None and node.info.trouble)
+    return not node.is_lost and not node.is_leaving and not (node.info is not None and node.info.trouble)
 
 
 def away_reason(node: Node) -> str:
     """The reason why a node that is expected takes no runs just now; empty when it does."""
-    return node.drained or _problem(node) if is_expected(node) else ""
+    return node.drained or node.taking or _problem(node) if is_expected(node) else ""
 
 
 def scheduled_node(node: Node) -> scheduling.Node:
@@ -103,7 +132,7 @@ class NodeTable(AgentListener):
         #: of the store that is meant, for agents that are made
         self.store_id = ""
         self._nodes: dict[str, Node] = {}
-        #: hosts that an admin has taken out, and why, in words
+        #: hosts, and GPUs as ``host:index``, that an admin has taken out, and why, in words
         self._drained: dict[str, str] = {}
 
     def alive(self) -> list[Node]:
@@ -134,7 +163,7 @@ class NodeTable(AgentListener):
             known = self._nodes.get(entry["NodeID"])
             if known is None and entry["Alive"]:
                 known = self._nodes[entry["NodeID"]] = node_of(entry)
-                known.drained = self._drained.get(known.host, "")
+                self._apply_drains(known)
             elif known is not None and known.alive and not entry["Alive"]:
                 known.alive = False
                 died.append(known)
@@ -142,11 +171,26 @@ class NodeTable(AgentListener):
             self._listener.on_nodes_changed()
         return died
 
-    def note_drained(self, hosts: dict[str, str]) -> None:
-        """Give these hosts no runs, also when they come later; the others take runs again."""
-        self._drained = hosts
+    def note_leaving(self, leaving: Collection[str]) -> None:
+        """Give these nodes no runs: Ray is about to end them."""
         for node in self._nodes.values():
-            node.drained = hosts.get(node.host, "")
+            node.is_leaving = node.node in leaving
+
+    def note_drained(self, drained: dict[str, str]) -> None:
+        """Give these hosts and GPUs no runs, also when they come later; the others take runs again."""
+        self._drained = drained
+        for node in self._nodes.values():
+            self._apply_drains(node)
+
+    def _apply_drains(self, node: Node) -> None:
+        node.drained = self._drained.get(node.host, "")
+        named = {str(index): self._drained.get(f"{node.host}:{index}", "") for index in range(node.gpus)}
+        node.drained_gpus = {index: why for index, why in named.items() if why}
+
+    def is_aside(self, node: str, gpus: Iterable[str]) -> bool:
+        """Tell if one of these GPUs of a node is to get no runs."""
+        found = self._nodes.get(node)
+        return found is not None and not found.aside.keys().isdisjoint(gpus)
 
     def scheduled(self) -> tuple[scheduling.Node, ...]:
         """The nodes as the scheduling policy sees them."""
@@ -155,13 +199,10 @@ class NodeTable(AgentListener):
     # ------------------------------------------------------------------------------------------ agents
     def agent(self, node: str) -> AgentClient:
         """The agent of a node, to be called; raises :class:`ClusterError` when there is none."""
-        return AgentClient(node, self._handle(node), self)
-
-    def _handle(self, node: str) -> Any:
         found = self._nodes.get(node)
         if found is None or found.agent is None or not found.alive:
             raise ClusterError(f"node {node[:8]} has no agent")
-        return found.agent
+        return AgentClient(node, found.agent, self, found.connection)
 
     def life_of(self, node: str) -> str:
         """The life of a node's agent as it last introduced itself."""

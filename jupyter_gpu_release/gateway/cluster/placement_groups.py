@@ -162,6 +162,10 @@ class RayLeases:
         """Placement groups of this namespace's gateway in Ray, by name; raises :class:`ClusterError`."""
         return await self._calls.answer(self._calls.begin(living_groups), limit_s)
 
+    async def groups_aside(self) -> dict[str, PlacementGroup]:
+        """Groups that hold single GPUs which get no runs, by name; raises :class:`ClusterError`."""
+        return await self._calls.ask(groups_aside)
+
     async def remove_stranger(self, group: PlacementGroup) -> None:
         """Remove a group that belongs to no lease; raises :class:`ClusterError`."""
         await self._calls.ask(remove_placement_group, group)
@@ -216,6 +220,20 @@ def living_groups() -> dict[str, PlacementGroup]:
         if (facts["name"] or "").startswith(group_name("")) and facts["state"] != "REMOVED":
             found[facts["name"]] = group_of(facts["placement_group_id"])
     return found
+
+
+def aside_prefix() -> str:
+    """The beginning of the names of groups that hold single GPUs: no lease is called so."""
+    return f"jgr-aside-{ray.get_runtime_context().namespace}-"
+
+
+def groups_aside() -> dict[str, PlacementGroup]:
+    """Like :meth:`RayLeases.groups_aside`, for a process without an event loop."""
+    return {
+        facts["name"]: group_of(facts["placement_group_id"])
+        for facts in placement_group_table().values()
+        if (facts["name"] or "").startswith(aside_prefix()) and facts["state"] != "REMOVED"
+    }
 
 
 def group_of(identity: str) -> PlacementGroup:

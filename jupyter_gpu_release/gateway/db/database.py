@@ -22,13 +22,13 @@ from sqlalchemy.sql.selectable import Select
 
 from ...errors import ClusterError
 from ...protocol.cell import Graph
-from ...protocol.runs import Outcome, RunRequest, RunView
+from ...protocol.runs import Outcome, RunRequest, RunView, Save
 from ...protocol.states import RunState
 from ...protocol.wire import decode, encode
 from ...store.files import make_private_folder
 from ...store.layout import VALUES_FILE
 from .rows import StoredLease, StoredRun, StoredSession, StoredToken, summary_of
-from .schema import READ_WHOLE_BYTES, SCHEMA_VERSION, leases, meta, metadata, runs, sessions, summaries, tokens
+from .schema import READ_WHOLE_BYTES, SCHEMA_VERSION, leases, meta, metadata, runs, saves, sessions, summaries, tokens
 
 #: outcomes up to this are kept as they are: a trivial cell's without the random numbers' states that came back
 _KEPT_OUTCOME_BYTES = 1024
@@ -52,8 +52,8 @@ class PreparedStatement:
 
 _INSERT_RUN = PreparedStatement(insert(runs))
 _UPDATE_COLUMNS = (
-    "state", "seq", "granted_at", "running_at", "gone_at", "finished_at", "release_ms", "reason", "gpu_name", "view",
-    "outcome",
+    "state", "seq", "gpus", "ranks", "granted_at", "running_at", "gone_at", "finished_at", "release_ms", "reason",
+    "gpu_name", "view", "outcome",
 )  # fmt: skip
 _change_run = (
     update(runs)
@@ -76,6 +76,9 @@ _insert_summary = upsert(summaries)
 _KEEP_SUMMARY = _insert_summary.on_conflict_do_update(
     index_elements=["run"], set_={"summary": _insert_summary.excluded.summary}
 )
+_insert_save = upsert(saves)
+_PUT_SAVE = _insert_save.on_conflict_do_update(index_elements=["run"], set_={"save": _insert_save.excluded.save})
+_DROP_SAVE = delete(saves).where(saves.c.run == bindparam("key"))
 _insert_session = upsert(sessions)
 _PUT_SESSION = _insert_session.on_conflict_do_update(
     index_elements=["session"],
@@ -189,6 +192,21 @@ def _stored(row: Row[Any]) -> StoredRun:
     request = decode(row.request, RunRequest) if row.request is not None else None
     outcome = decode(row.outcome, Outcome) if row.outcome is not None else None
     return StoredRun(decode(row.view, RunView), row.ordinal, outcome, request)
+
+
+def put_save(connection: Connection, run: str, save: Save) -> None:
+    """Record (or replace) the save that a run goes on from."""
+    connection.execute(_PUT_SAVE, {"run": run, "save": encode(save)})
+
+
+def drop_save(connection: Connection, run: str) -> None:
+    """Forget the save of a run that is over."""
+    connection.execute(_DROP_SAVE, {"key": run})
+
+
+def all_saves(connection: Connection) -> dict[str, Save]:
+    """Run → its last save."""
+    return {row.run: decode(row.save, Save) for row in connection.execute(select(saves))}
 
 
 # ------------------------------------------------------------------------- leases, sessions, tokens, meta

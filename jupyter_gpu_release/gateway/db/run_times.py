@@ -1,19 +1,24 @@
-"""Times of past runs, as the ledger has them."""
+"""Times of past runs, and of earlier attempts of those that go on, as the ledger has them."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from sqlalchemy import func, select
+from sqlalchemy import bindparam, delete, func, select
+from sqlalchemy.dialects.sqlite import insert as upsert
 from sqlalchemy.engine import Connection
 
-from .schema import runs
+from ...protocol.runs import Attempt, RunView
+from .schema import attempts, runs
 
 _OVER = func.coalesce(runs.c.gone_at, runs.c.finished_at)
 _COLUMNS = (
     runs.c.run, runs.c.user, runs.c.queue, runs.c.gpus, runs.c.name, runs.c.notebook, runs.c.cell,
     runs.c.submitted_at, runs.c.granted_at, _OVER.label("gone_at"),
 )  # fmt: skip
+
+_PUT_ATTEMPT = upsert(attempts).on_conflict_do_nothing()
+_DROP_ATTEMPT = delete(attempts).where(attempts.c.run == bindparam("key"), attempts.c.number == bindparam("of"))
 
 
 @dataclass(frozen=True)
@@ -41,3 +46,17 @@ def past_runs(connection: Connection, count: int) -> list[PastRun]:
         .limit(count)
     )
     return [PastRun(*row) for row in reversed(connection.execute(newest).all())]
+
+
+def put_attempt(connection: Connection, view: RunView, number: int, ended: Attempt) -> None:
+    """Record an attempt that is over."""
+    values = {
+        "run": view.run, "number": number, "user": view.user, "session": view.session, "gpus": view.gpus,
+        "since": ended.granted_at, "running_at": ended.running_at, "until": ended.gone_at,
+    }  # fmt: skip
+    connection.execute(_PUT_ATTEMPT, values)
+
+
+def drop_attempt(connection: Connection, run: str, number: int) -> None:
+    """Forget an attempt: the run itself is what it was."""
+    connection.execute(_DROP_ATTEMPT, {"key": run, "of": number})

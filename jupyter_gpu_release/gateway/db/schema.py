@@ -102,6 +102,24 @@ warm_times = Table(
     Index("warm_times_by_age", "until"),
 )
 
+#: parts of runs' lives on GPUs that were followed by others; the last is in ``runs``
+attempts = Table(
+    "attempts",
+    metadata,
+    Column("run", String, primary_key=True),
+    Column("number", Integer, primary_key=True),
+    Column("user", String, nullable=False),
+    Column("session", String, nullable=False),
+    Column("gpus", Integer, nullable=False),
+    Column("since", Float, nullable=False),
+    Column("running_at", Float),
+    Column("until", Float, nullable=False),
+    Index("attempts_by_age", "until"),
+)
+
+#: what runs go on from (msgpack of protocol.runs.Save)
+saves = Table("saves", metadata, Column("run", String, primary_key=True), Column("save", LargeBinary, nullable=False))
+
 tokens = Table(
     "tokens",
     metadata,
@@ -157,6 +175,23 @@ capacity = Table(
 #: when kernels' sessions ended; ``sessions`` forgets them after an hour
 session_ends = Table(
     "session_ends", metadata, Column("session", String, primary_key=True), Column("ended_at", Float, nullable=False)
+)
+
+#: how users want to be told of their detached runs (msgpack of db.notifications.Preferences; webhooks are secrets)
+notify_preferences = Table(
+    "notify_preferences",
+    metadata,
+    Column("user", String, primary_key=True),
+    Column("preferences", LargeBinary, nullable=False),
+)
+
+#: notifications that are not sent yet (msgpack of db.notifications.Notice)
+notices = Table(
+    "notices",
+    metadata,
+    Column("key", String, primary_key=True),
+    Column("at", Float, nullable=False),
+    Column("notice", LargeBinary, nullable=False),
 )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import time
 from pathlib import Path
@@ -11,9 +12,12 @@ from sqlalchemy.dialects.sqlite import insert as upsert
 from sqlalchemy.engine import Connection
 
 from ...errors import StoreError
-from ...protocol.config import GatewayConfig
+from ...host.accounts import group_id
+from ...protocol.config import GatewayConfig, StoreMode
+from ...store.files import is_shared
 from ...store.identity import ensure_identity, expect_store
-from ...store.run_folders import make_store
+from ...store.run_folders import make_store, share_store
+from ...store.users.private_stores import acting_for, open_to_users, separate_users
 from . import database
 from .schema import stores
 
@@ -33,16 +37,42 @@ def meant_store(connection: Connection, config: GatewayConfig) -> str:
         Path(config.store),
         connection.execute(select(stores.c.id).where(stores.c.path == config.store)).scalar(),
     )
+    if config.store_mode == StoreMode.OWNER:
+        separate_users(store)
     ident = config.store_id or known or ""
     if not ident:
         if database.read_meta(connection, "store") != config.store:
-            make_store(store)
-        ident = _adopted(store)
+            with _rights(store):
+                make_store(store)
+        with _rights(store):
+            ident = _adopted(store)
     database.write_meta(connection, "store", config.store)
     if ident and ident != known:
         connection.execute(_PUT, {"path": config.store, "id": ident, "since": time.time()})
+    if (store / "runs").is_dir():  # else it is away
+        with _rights(store):
+            _settle_mode(store, config)
     expect_store(store, ident)
     return ident
+
+
+def _rights(store: Path) -> contextlib.AbstractContextManager[None]:
+    return acting_for(store) if store.is_dir() else contextlib.nullcontext()
+
+
+def _settle_mode(store: Path, config: GatewayConfig) -> None:
+    """Make the store what its mode says; raises :class:`StoreError` for one that says something else."""
+    if config.store_mode == StoreMode.GROUP:
+        group = group_id(config.store_group)
+        if group is None:
+            raise StoreError(f"the store's group {config.store_group} is no group here", hint="JUPYTER_GPU_STORE_GROUP")
+        share_store(store, group)
+        return
+    if is_shared(store / "runs"):
+        hint = f"set JUPYTER_GPU_STORE_MODE=group, or take it from them: chmod -R g-rwxs {store}"
+        raise StoreError(f"a group shares the store {store}, and its mode is {config.store_mode}", hint=hint)
+    if config.store_mode == StoreMode.OWNER:
+        open_to_users(store)
 
 
 def _adopted(store: Path) -> str:

@@ -46,8 +46,11 @@ def put_facts(connection: Connection, facts: TokenFacts) -> None:
     connection.execute(_PUT, values | {"revoked_at": facts.revoked_at, "last_used_at": facts.last_used_at})
 
 
-def forget_old_tokens(connection: Connection, before_s: float) -> None:
-    """Forget tokens that were over before ``before_s`` (unix seconds)."""
-    revoked = select(token_facts.c.digest).where(token_facts.c.revoked_at < before_s)
-    connection.execute(delete(tokens).where((tokens.c.expires_at < before_s) | tokens.c.digest.in_(revoked)))
+def forget_old_tokens(connection: Connection, now_s: float, most_s: float, least_s: float) -> None:
+    """Forget tokens that are over for ``most_s``, or for as long as they were good (``least_s`` and more)."""
+    ends = tokens.c.expires_at
+    revoked = select(token_facts.c.digest).where(token_facts.c.revoked_at < now_s - most_s)
+    was_short = (ends < now_s - least_s) & (ends + (ends - tokens.c.created_at) < now_s)
+    old = (ends < now_s - most_s) | was_short | tokens.c.digest.in_(revoked)
+    connection.execute(delete(tokens).where(old))
     connection.execute(delete(token_facts).where(token_facts.c.digest.not_in(select(tokens.c.digest))))

@@ -15,18 +15,22 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from sqlalchemy import func, select
+from sqlalchemy import func, literal, select
 from sqlalchemy.dialects.sqlite import insert as upsert
 from sqlalchemy.engine import Connection
 
 from ...protocol.rest import Usage
+from .database import read_meta, write_meta
 from .rows import WarmSpan
+from .schema import attempts, gpu_use, runs, session_ends, sessions
 from .schema import capacity as capacity_table
-from .schema import gpu_use, runs, session_ends, sessions
 
 WEEK_S = 7 * 86400.0
 #: so long after its last cell a kernel with GPUs of its own is taken to have kept them
 IDLE_KEPT_S = 1800.0
+#: a cluster that gave no sign of life for longer was stopped; it gives one more often
+ABSENT_S, SIGN_S = 150.0, 60.0
+_SEEN = "cluster seen"
 _insert_use = upsert(gpu_use)
 _PUT_USE = _insert_use.on_conflict_do_update(index_elements=["run"], set_={"mean": _insert_use.excluded.mean})
 _PUT_END = upsert(session_ends).on_conflict_do_nothing()
@@ -64,6 +68,16 @@ def put_capacity(connection: Connection, since: float, gpus: int) -> None:
         connection.execute(upsert(capacity_table).on_conflict_do_nothing(), {"since": since, "gpus": gpus})
     first = read_capacity(connection, since - 2 * WEEK_S)
     connection.execute(capacity_table.delete().where(capacity_table.c.since < first[0][0]))
+
+
+def put_sign_of_life(connection: Connection, now_s: float) -> None:
+    """Note that the cluster is there. After a longer absence: that it had no GPUs since the last such note."""
+    seen = read_meta(connection, _SEEN)
+    if seen is not None and now_s - float(seen) > ABSENT_S:
+        known = read_capacity(connection, float(seen))
+        last_s = known[-1][0] if known else 0.0
+        put_capacity(connection, max(float(seen), last_s + 1e-3), 0)
+    write_meta(connection, _SEEN, repr(now_s))
 
 
 def read_capacity(connection: Connection, since_s: float) -> list[tuple[float, int]]:
@@ -215,7 +229,13 @@ def read_leases(connection: Connection, since_s: float) -> tuple[list[LeaseUse],
         .select_from(runs.outerjoin(gpu_use, gpu_use.c.run == runs.c.run))
         .where(runs.c.granted_at.is_not(None), runs.c.gpus > 0, runs.c.submitted_at > since_s - WEEK_S)
     )
+    earlier = connection.execute(
+        select(
+            attempts.c.user, attempts.c.session, attempts.c.gpus, attempts.c.since, attempts.c.running_at,
+            attempts.c.until, literal(None),
+        ).where(attempts.c.gpus > 0, attempts.c.until > since_s - WEEK_S)
+    ).all()  # fmt: skip
     known = {row.session: row.ended_at for row in connection.execute(select(session_ends))}
     there = connection.execute(select(sessions.c.session, sessions.c.state, sessions.c.since))
     present = {row.session: float("inf") if row.state == "live" else row.since for row in there}
-    return [LeaseUse(*row) for row in rows], present | known
+    return [LeaseUse(*row) for row in [*rows, *earlier]], present | known

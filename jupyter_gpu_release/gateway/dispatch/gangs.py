@@ -14,6 +14,7 @@ from ...scheduling.asks import ranks_on
 from ..cluster.agent_client import START_S, AgentCall
 from ..cluster.lease import Lease
 from ..cluster.nodes import NodeTable
+from ..runs.attempts import time_left_s
 from ..runs.record import RunRecord
 
 log = logging.getLogger(__name__)
@@ -31,12 +32,23 @@ def check_gang(ask: ResourceAsk) -> None:
         raise OptionError(
             f"{ask.gpus} GPUs cannot be shared evenly by {ask.ranks} ranks", hint="make --gpus a multiple of --ranks"
         )
+    if ask.min_gpus is not None:
+        _check_least(ask, ask.min_gpus)
     if ask.any_nodes and ask.nodes > 1:
         raise OptionError(f"asks for {ask.nodes} nodes and for any", hint="write either --nodes any or a number")
     if ask.ranks % ask.nodes:
         raise OptionError(
             f"{ask.ranks} ranks cannot be spread evenly over {ask.nodes} nodes",
             hint="make --ranks a multiple of --nodes",
+        )
+
+
+def _check_least(ask: ResourceAsk, least: int) -> None:
+    each = ask.gpus // ask.ranks
+    if not (ask.any_nodes and ask.ranks > 1 and each and least and least <= ask.gpus and least % each == 0):
+        raise OptionError(
+            f"asks for {ask.gpus} GPUs in {ask.ranks} ranks, to begin with {least}",
+            hint=f"--min-gpus: a multiple of {max(1, each)} up to {ask.gpus}, with --ranks and --nodes any",
         )
 
 
@@ -48,6 +60,7 @@ def gang_order(request: RunRequest, lease: Lease, nodes: NodeTable) -> GangOrder
     return GangOrder(
         members=members[1:], secret=secrets.token_hex(_SECRET_BYTES) if members[1:] else "", ps=ask.ps,
         evaluator=ask.evaluator, rank_timeout_s=request.rank_timeout_s, is_gang=request.is_gang or ask.ranks > 1,
+        is_elastic=ask.min_gpus is not None,
     )  # fmt: skip
 
 
@@ -58,8 +71,10 @@ def start_order(record: RunRecord, lease: Lease, nodes: NodeTable, folder: str) 
         run=record.run, payload=request.payload, folder=folder, gpus=first.gpus,
         gpu_ids=lease.ids_on(first.node) if lease.gpu_ids else None, simulated=record.view.simulated,
         ranks=ranks_on(request.ask, first), memory_bytes=request.ask.memory_bytes or 0,
-        cpus=request.ask.cpus, timeout_s=request.timeout_s, grace_s=request.grace_s, fresh=request.fresh,
-        gang=gang_order(request, lease, nodes),
+        timeout_s=time_left_s(request, record.view) if record.attempt else request.timeout_s,
+        cpus=request.ask.cpus, grace_s=request.grace_s, fresh=request.fresh,
+        gang=gang_order(request, lease, nodes), restartable=request.restartable, attempt=record.attempt,
+        save=record.save, after_event=record.tail.last if record.attempt else 0,
     )  # fmt: skip
 
 
@@ -89,8 +104,8 @@ async def grant(nodes: NodeTable, lease: Lease, order: StartOrder) -> None:
 
     Most know them by now, unless their lease task could not reach the agent.
     """
-    for slot in lease.slots if order.gpu_ids is None else ():
-        await nodes.agent(slot.node).grant(order.run, lease.ids_on(slot.node))
+    slots = lease.slots if order.gpu_ids is None else ()
+    await asyncio.gather(*(nodes.agent(slot.node).grant(order.run, lease.ids_on(slot.node)) for slot in slots))
 
 
 def abandon(nodes: NodeTable, lease: Lease, run: str) -> None:

@@ -5,6 +5,7 @@ It compares before each pass instead of being told of each change, so no change 
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import math
 import time
@@ -13,7 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 from ...protocol.states import LeaseState
-from ...scheduling.asks import to_run
+from ...scheduling.asks import parts_on, to_run
 from ...scheduling.forecast import LearnedForecast
 from ...scheduling.queues.queues_file import QueuesFile
 from ...scheduling.queues.usage import FadingUse, by_queue
@@ -21,18 +22,19 @@ from ...scheduling.scheduler import Scheduler
 from ...scheduling.state import ClusterSnapshot
 from ...scheduling.warm_leases import Asker, HeldLease, KeepTerms
 from ...scheduling.workload import GPU, Node, Rank, Run
-from ..cluster.lease import Lease, LeaseTable
+from ..cluster.lease import FREE_S, Lease, LeaseTable
 from ..cluster.nodes import Node as ClusterNode
 from ..cluster.nodes import NodeTable, away_reason
 from ..db.run_times import PastRun
-from ..runs.record import RunRecord
+from ..runs.attempts import blamed_hosts
+from ..runs.record import RunRecord, Yielding
 
 log = logging.getLogger(__name__)
 
+#: an elastic run is not asked to grow before it has run for so long
+_GROWS_AFTER_S = 60.0
 #: how often the scheduler is told what was used of late
 _USE_TOLD_S = 10.0
-#: actions that are carried out; those that ask runs to step aside are not yet
-_ACTIONS = ("allocate", "backfill")
 
 
 @dataclass(frozen=True)
@@ -67,10 +69,14 @@ class Inventory:
         #: of them those that the scheduler was not told of yet, and those that it knows and that wait no longer
         self._fresh: dict[str, RunRecord] = {}
         self._gone: set[str] = set()
+        #: those that the ledger says wait or run, until it is known which of them do
+        self._remembered: set[str] = set()
         #: those that the scheduler failed at; what it knows may be half of something since
         self._faults: dict[str, Exception] = {}
         self._is_suspect = False
         self._known: dict[str, _Known] = {}
+        #: lease → since when it is being given back (monotonic seconds)
+        self._releasing: dict[str, float] = {}
         self._scheduled: tuple[Node, ...] = ()
         #: what nodes said of themselves when they were last looked at
         self._said: list[tuple[object, ...]] = []
@@ -82,14 +88,31 @@ class Inventory:
 
     # --- told
 
-    def remember(self, past: Iterable[PastRun]) -> None:
-        """Learn from runs of the gateway's earlier lives."""
-        for run in past:
-            task = _task(run.name, run.notebook, run.cell)
-            self.forecast.submitted(run.run, run.user, run.gpus, "", run.submitted_at, task)
-            self.forecast.started(run.run, run.granted_at)
-            self.forecast.ended(run.run, run.gone_at)
-            self._count_use(run.queue, run.user, run.gpus, run.granted_at, run.gone_at)
+    def remember(self, past: Iterable[PastRun], live: Iterable[RunRecord] = ()) -> None:
+        """Learn from runs of the gateway's earlier lives. ``live``: those that wait or run, so that it is known who
+        was overtaken.
+        """
+        found: list[PastRun | RunRecord] = sorted([*past, *live], key=_submitted_at)
+        for run in found:
+            if isinstance(run, RunRecord):
+                self._note_submission(run)
+                self._remembered.add(run.run)
+            else:
+                self._note_past(run)
+
+    def recovered(self) -> None:
+        """All that goes on is in the tables: nothing is expected any more of what was remembered beside that."""
+        gone = self._remembered - self._waiting.keys() - {lease.run for lease in self._leases.all()}
+        for run in gone:
+            self.forecast.ended(run, time.time())
+        self._remembered.clear()
+
+    def _note_past(self, run: PastRun) -> None:
+        task = _task(run.name, run.notebook, run.cell)
+        self.forecast.submitted(run.run, run.user, run.gpus, "", run.submitted_at, task)
+        self.forecast.started(run.run, run.granted_at)
+        self.forecast.ended(run.run, run.gone_at)
+        self._count_use(run.queue, run.user, run.gpus, run.granted_at, run.gone_at)
 
     def add(self, record: RunRecord) -> None:
         """A run waits, or asks for something else than before."""
@@ -129,6 +152,7 @@ class Inventory:
 
     def _tell_changes(self, offered: Collection[str]) -> None:
         """A fault in one run or lease costs that one alone."""
+        self._forget_promises()
         gone, self._gone = self._gone, set()
         for run in gone:
             with self._guarded(f"run {run}, which waits no longer"):
@@ -136,7 +160,7 @@ class Inventory:
         self._compare_leases(offered)
         for run in gone:
             if run not in self._waiting and not self.forecast.has_started(run):
-                self.forecast.ended(run, time.time())
+                self._end_unseen(run)
         fresh, self._fresh = self._fresh, {}
         for run, record in fresh.items():
             try:
@@ -146,6 +170,57 @@ class Inventory:
                 self._is_suspect, self._faults[run] = True, fault
                 del self._waiting[run]
                 self.forecast.ended(run, time.time())
+
+    def _end_unseen(self, run: str) -> None:
+        """A run waits no longer, and has no lease: it has begun and ended since the last look, or neither."""
+        record = self._find_run(run)
+        view = None if record is None else record.view
+        if view is not None and view.granted_at is not None and view.gone_at is not None:
+            self.forecast.started(run, view.granted_at)
+            self.forecast.ended(run, view.gone_at)
+            self._count_use(self._queue(view.queue, view.user), view.user, view.gpus, view.granted_at, view.gone_at)
+        else:
+            self.forecast.ended(run, time.time())
+
+    def _forget_promises(self) -> None:
+        """Nothing is kept for runs that are over."""
+        for run in list(self.scheduler.promised):
+            record = self._find_run(run)
+            if record is None or record.state.is_terminal:
+                self.scheduler.unpromise(run)
+
+    async def find_fault(self, now_s: float, paused: Collection[str]) -> tuple[str, Exception] | None:
+        """The waiting run with which a decision fails that succeeds without it, and how; None: it is not one's fault.
+
+        Others are served in between: each try makes a scheduler anew.
+        """
+        waiting = list(self._waiting.values())
+        fault, sound, unsound = self._fault_with(waiting, now_s, paused), 0, len(waiting)
+        if fault is None or self._fault_with([], now_s, paused) is not None:
+            return None
+        while unsound - sound > 1:
+            await asyncio.sleep(0)
+            middle = (sound + unsound) // 2
+            found = self._fault_with(waiting[:middle], now_s, paused)
+            if found is None:
+                sound = middle
+            else:
+                fault, unsound = found, middle
+        return waiting[unsound - 1].run, fault
+
+    def _fault_with(self, waiting: Collection[RunRecord], now_s: float, paused: Collection[str]) -> Exception | None:
+        try:
+            scheduler = Scheduler(self._empty(), self.forecast)
+            for known in self._known.values():
+                scheduler.hold(known.held)
+            for record in waiting:
+                self._note_submission(record)
+                scheduler.submit(self._as_run(record), _asker(record))
+            scheduler.decide(now_s, paused)
+        except Exception as fault:  # this is what is looked for
+            log.exception("a decision about the first %d runs fails", len(waiting))
+            return fault
+        return None
 
     @contextmanager
     def _guarded(self, what: str) -> Iterator[None]:
@@ -188,6 +263,7 @@ class Inventory:
         """Nodes or queues are others: all is told to a new scheduler. Where none can be made, the old one stays."""
         file, scheduled = self._read_queues(), self._nodes.scheduled()
         use = self._use.with_half_life(file.policy.usage_half_life_s, time.time())
+        promised, moving = dict(self.scheduler.promised), self.scheduler.moving
         self.scheduler = Scheduler(_without_runs(file, scheduled), self.forecast)
         self._file, self._scheduled, self._use, self._use_told_s = file, scheduled, use, 0.0
         self.forecast.resize(sum(node.gpus for node in self._nodes.alive()))
@@ -197,6 +273,8 @@ class Inventory:
             held = replace(known.held, run=replace(run, queue=self._queue(run.queue, run.user)))
             self._known[name] = replace(known, held=held)
             self.scheduler.hold(held)
+        for name, ranks in promised.items():
+            self.scheduler.promise(name, ranks, moving.get(name))
         self._look_at_nodes()
         self._is_suspect = False
 
@@ -209,14 +287,25 @@ class Inventory:
         leases = {lease.name: lease for lease in self._leases.all()}
         for name in [name for name, known in self._known.items() if leases.get(name) is not known.lease]:
             with self._guarded(f"the end of lease {name}"):
-                self._learn(self._known.pop(name))
+                self._releasing.pop(name, None)
+                self._learn(self._known.pop(name), has_ended=True)
             with self._guarded(f"lease {name}, which is gone"):
                 self.scheduler.drop(name)
         for name, lease in leases.items():
-            facts = (lease.state is LeaseState.RELEASING or name in offered, lease.kept)
+            record = self._find_run(lease.run)
+            yields = record is not None and isinstance(record.stage, Yielding)
+            is_coming = lease.state is LeaseState.RELEASING or name in offered or yields
+            facts = (is_coming, yields, lease.kept, self._is_stuck(lease), *_risks_of(record))
             known = self._known.get(name)
             if known is None or known.facts != facts:
-                self._hold_or_count(lease, known, facts, is_coming=facts[0])
+                self._hold_or_count(lease, known, facts, is_coming=is_coming)
+
+    def _is_stuck(self, lease: Lease) -> bool:
+        """Tell if Ray has not reported its GPUs free for so long that nobody knows if it will."""
+        if lease.state is not LeaseState.RELEASING:
+            self._releasing.pop(lease.name, None)
+            return False
+        return time.monotonic() - self._releasing.setdefault(lease.name, time.monotonic()) >= FREE_S
 
     def _hold_or_count(
         self, lease: Lease, before: _Known | None, facts: tuple[object, ...], *, is_coming: bool
@@ -234,15 +323,19 @@ class Inventory:
 
     def _hold(self, lease: Lease, before: _Known | None, facts: tuple[object, ...], *, is_coming: bool) -> None:
         record, kept = self._find_run(lease.run), lease.kept
-        user = "" if is_coming or kept is not None else lease.run
+        has_ended = is_coming and not (record is not None and isinstance(record.stage, Yielding))
+        user = "" if has_ended or kept is not None else lease.run
         if before is not None:
-            self._learn(before)
+            self._learn(before, has_ended=not user)
             user = user and before.user  # a run that has ended has ended, should its lease not change hands after all
         run, now_s = self._holder(lease, record), time.time()
         if user and record is not None:
             self._note_start(record, run)
         terms = None if kept is None or is_coming else KeepTerms(kept.session, kept.until_s, kept.auto)
-        held = HeldLease(lease.name, run, lease.slots, run.started_at, is_coming, terms)
+        held = HeldLease(
+            lease.name, run, lease.slots, run.started_at, is_coming, terms,
+            wanted_ranks=_wanted_ranks(record), is_stuck=self._is_stuck(lease),
+        )  # fmt: skip
         self.scheduler.hold(held)
         since_s = now_s if before is not None else run.started_at or now_s
         self._known[lease.name] = _Known(lease, facts, held, user, since_s)
@@ -257,10 +350,21 @@ class Inventory:
         if record is None:
             return run
         view = record.view
+        if record.request.ask.min_gpus is not None or view.restartable:
+            run = self._as_asked(lease, record) or run
         return replace(
             run, queue=self._queue(view.queue, view.user), user=view.user, limit_s=record.request.timeout_s,
             priority=view.priority_value, started_at=view.granted_at or run.started_at,
+            restartable=record.may_be_taken, saved_at=max(view.saved_at or 0.0, view.running_at or 0.0) or None,
         )  # fmt: skip
+
+    def _as_asked(self, lease: Lease, record: RunRecord) -> Run | None:
+        """The holder with all that it asked for, as it may move or grow; None where its lease has another shape."""
+        self._note_submission(record)
+        run = self._as_run(record)
+        ranks = (Rank(),) * sum(parts_on(run, slot) for slot in lease.slots)
+        run = replace(run, ranks=ranks, min_ranks=min(run.min_ranks, len(ranks)))
+        return run if run.gpus == sum(slot.gpus for slot in lease.slots) * GPU else None
 
     def _somebody(self, lease: Lease) -> Run:
         """The holder of a lease of which nothing else is known."""
@@ -275,16 +379,23 @@ class Inventory:
     # --- runs
 
     def _submit(self, record: RunRecord) -> None:
-        view, request = record.view, record.request
         self._note_submission(record)
         if self.forecast.has_started(record.run):
             self.forecast.put_back(record.run)
+        self.scheduler.submit(self._as_run(record), _asker(record))
+
+    def _as_run(self, record: RunRecord) -> Run:
+        view, request = record.view, record.request
         run = to_run(
             record.run, request.ask, queue=self._queue(view.queue, view.user), user=view.user,
             priority=view.priority_value, submitted_at=view.submitted_at,
             campaign=self.forecast.campaign_of(record.run), limit_s=request.timeout_s,
+            restartable=view.restartable and not view.stays,
         )  # fmt: skip
-        self.scheduler.submit(run, Asker(view.session, view.detached, request.wait_s))
+        if view.attempts and (blamed := blamed_hosts(view)):
+            avoid = (node.node for node in self._nodes.alive() if node.host in blamed)
+            run = replace(run, avoid=tuple(sorted(avoid)))
+        return run
 
     def _queue(self, name: str, user: str) -> str:
         """The queue of a run, or where its user's runs go should the queues file not have it any more."""
@@ -302,12 +413,17 @@ class Inventory:
         self._note_submission(record)
         self.forecast.started(record.run, run.started_at or time.time())
 
-    def _learn(self, known: _Known) -> None:
-        """A run uses its lease no longer: how long it did is what others like it are expected to take."""
+    def _learn(self, known: _Known, *, has_ended: bool) -> None:
+        """A run uses its lease no longer: how long it did is what others like it are expected to take.
+
+        Of one that goes on later nothing is learned.
+        """
         now_s, held = time.time(), known.held
-        if known.user and known.user not in self._waiting:
+        record = self._find_run(known.user) if known.user else None
+        goes_on = record is not None and record.view.notice is not None
+        if has_ended and known.user and known.user not in self._waiting and not goes_on:
             self.forecast.ended(known.user, now_s)
-        if not held.is_coming:
+        if known.user or not held.is_coming:
             self._count_use(held.run.queue, held.run.user, held.gpus, known.since_s, now_s)
 
     def _count_use(self, queue: str, user: str, gpus: int, began_s: float, ended_s: float) -> None:
@@ -319,9 +435,34 @@ class Inventory:
         self._use_told_s = now_s + _USE_TOLD_S
 
 
+def _submitted_at(run: PastRun | RunRecord) -> float:
+    return run.view.submitted_at if isinstance(run, RunRecord) else run.submitted_at
+
+
 def _without_runs(file: QueuesFile, nodes: tuple[Node, ...]) -> ClusterSnapshot:
-    policy = replace(file.policy, actions=_ACTIONS)
-    return ClusterSnapshot(nodes, tuple(file.tree.queues.values()), (), policy)
+    return ClusterSnapshot(nodes, tuple(file.tree.queues.values()), (), file.policy)
+
+
+def _risks_of(record: RunRecord | None) -> tuple[object, ...]:
+    """Facts about a run that decide if it may be asked to step aside, and what that would cost."""
+    if record is None or not record.view.restartable:
+        return ()
+    return record.may_be_taken, record.view.saved_at, _wanted_ranks(record)
+
+
+def _wanted_ranks(record: RunRecord | None) -> int:
+    """Ranks that an elastic run would have at most; 0: it stays as it is. Growing costs it a step aside, so it does not
+    as soon as it has begun.
+    """
+    if record is None or record.request.ask.min_gpus is None or not record.may_be_taken:
+        return 0
+    has_settled = time.time() - (record.view.running_at or math.inf) >= _GROWS_AFTER_S
+    return record.request.ask.ranks if has_settled else record.view.ranks
+
+
+def _asker(record: RunRecord) -> Asker:
+    view = record.view  # --wait limits the first queueing only
+    return Asker(view.session, view.detached, None if view.attempts else record.request.wait_s)
 
 
 def _task(name: str, notebook: str, cell: str) -> str:
@@ -330,4 +471,5 @@ def _task(name: str, notebook: str, cell: str) -> str:
 
 
 def _said_of(node: ClusterNode) -> tuple[object, ...]:
-    return node.node, node.info, node.reachable, node.is_lost, node.drained
+    said = node.node, node.info, node.reachable, node.is_lost, node.drained, node.taking
+    return *said, node.is_asleep, node.is_leaving

@@ -14,18 +14,24 @@ import msgspec
 
 from ...errors import ClusterError, GpuReleaseError, RunCancelledError, RunFailedError, StoreSilentError
 from ...protocol.node import RunPhase
-from ...protocol.runs import Outcome, PersistWait
-from ...scheduling.decisions import Grant
-from ..cluster.lease import Lease, LeaseTable
+from ...protocol.runs import Outcome, PersistWait, StepAside
+from ...scheduling.decisions import Grant, Grow, MakeRoom, Wait
+from ..auth.unix_users import UnixUsers
+from ..cluster.agents import forget_runs
+from ..cluster.lease import FREE_S, Lease, LeaseTable
 from ..cluster.nodes import NodeTable
 from ..cluster.placement_groups import LeaseReleaser, RayLeases
+from ..db.writer import LedgerWriter
 from ..queue_rules import QueueRules
+from ..runs.attempts import ended_by_cancel
 from ..runs.events import NotifyWhen
 from ..runs.live_runs import RunTable
 from ..runs.manifests import Manifests
 from ..runs.outcomes import final_reason, final_state, gone_facts, lost, lost_results, merged, unstarted
-from ..runs.record import Ended, Persisting, Queued, Releasing, Running, RunRecord, Starting
+from ..runs.record import Ended, Persisting, Queued, Releasing, Running, RunRecord, Starting, Yielding
 from . import gangs
+from .preemption_notices import PreemptionNotices
+from .requeue import Requeue, freed_at
 from .run_queue import RunQueue
 from .start import LeaseRecorder, RunStarter
 from .tasks import BackgroundWork
@@ -54,21 +60,16 @@ class FinishedRuns:
                 over.append(record)
             else:
                 self._waiting.append((record, committed))
-        for node in self._nodes.ready() if over else ():
-            # one that does not answer is told when it does (``gateway/reconcile/stray_leases.py``)
-            runs = [record.run for record in over if node.host in record.view.hosts] if node.reachable else []
-            try:
-                await self._nodes.agent(node.node).forget_runs(runs)
-            except ClusterError as error:
-                log.info("%d runs are not forgotten: %s", len(runs), error.message)
+        # one that does not answer is told when it does (``gateway/reconcile/stray_leases.py``)
+        ready = [node for node in self._nodes.ready() if node.reachable] if over else []
+        runs = {node.node: [record.run for record in over if node.host in record.view.hosts] for node in ready}
+        await forget_runs(self._nodes, runs)
 
 
 #: why a run is cancelled whose own cell was interrupted
 INTERRUPTED = "interrupted"
 #: pause before a run that Ray did not grant is tried again
 _AGAIN_S = 0.5
-#: a cell waits for its GPUs to be reported free at most so long
-FREE_S = 20.0
 #: an agent that died is there again within this, or its node is in trouble
 _AGENT_BACK_S = 60.0
 #: a run whose agent dies each time before it begins may be the reason
@@ -88,6 +89,8 @@ class Lifecycle:
     def __init__(
         self, runs: RunTable, nodes: NodeTable, leases: LeaseTable, manifests: Manifests, warm: WarmLeases,
         ray_leases: RayLeases, releaser: LeaseReleaser, recorder: LeaseRecorder, rules: QueueRules,
+        ledger: LedgerWriter,
+        with_answer: Callable[[Wait], Wait], users: UnixUsers | None = None,
     ) -> None:  # fmt: skip
         self.runs = runs
         self.nodes = nodes
@@ -102,15 +105,20 @@ class Lifecycle:
             warm.give_up,
             self._on_hand_over,
             self._on_fault,
+            self._on_make_room,
+            self._on_grow,
+            with_answer,
         )
         self.warm = warm
         self.releaser = releaser
         self._ray_leases = ray_leases
         self._manifests = manifests
         self.spawn = BackgroundWork().spawn
+        self.requeue = Requeue(runs, nodes, ledger, self.queue, self.spawn)
+        self.preemption_notices = PreemptionNotices(runs, nodes, rules, self.spawn, self._on_stays)
         self.finished = FinishedRuns(nodes)
         self._recorder = recorder
-        self._starter = RunStarter(nodes, manifests, recorder, ray_leases)
+        self._starter = RunStarter(nodes, manifests, recorder, ray_leases, users)
 
     # ------------------------------------------------------------------------------------ granted
     def _on_grant(self, record: RunRecord, grant: Grant) -> None:
@@ -118,8 +126,10 @@ class Lifecycle:
             lease, kept = self.warm.take_lease(grant.lease, record.run)
             self._start_on(record, lease, on_kept=kept.session == record.view.session)
         else:
+            # the group of an earlier attempt may be another run's by now
+            name = f"{record.run}.{record.attempt}" if record.attempt else record.run
             self._start_on(
-                record, self.leases.add(Lease(self._ray_leases.group_name(record.run), record.run, grant.placement))
+                record, self.leases.add(Lease(self._ray_leases.group_name(name), record.run, grant.placement))
             )
 
     def _start_on(self, record: RunRecord, lease: Lease, *, on_kept: bool = False) -> None:
@@ -128,7 +138,7 @@ class Lifecycle:
             self._ray_leases.begin_making(lease, self.nodes.runtime)
         recorded = self._recorder.write(lease)
         # threads write this down while we wait for Ray
-        written: list[asyncio.Future[Any]] = [self._manifests.create_folder(record.run), recorded]
+        written: list[asyncio.Future[Any]] = [self._manifests.create_folder(record.view.user, record.run), recorded]
         stage = Starting(lease)
         self._recorder.to_starting(record, lease, stage, granted_at, on_kept=on_kept)
         if record.stage is stage:
@@ -212,7 +222,7 @@ class Lifecycle:
         until: Callable[[], Awaitable[None]] | None = None,
     ) -> None:  # fmt: skip
         """A run that has not begun goes back to its place; it is granted again once its lease, if any, is gone."""
-        self.runs.change(record, Queued(), reason=reason, granted_at=None, hosts=[])
+        self.runs.change(record, Queued(), reason=reason, granted_at=None, hosts=[], **record.shape_on(None))
         if not isinstance(record.stage, Queued):  # refused
             return
         self.queue.put_back(record)
@@ -249,7 +259,7 @@ class Lifecycle:
     # ------------------------------------------------------------------------------------- phases
     def on_phase(self, record: RunRecord, message: RunPhase) -> asyncio.Task[None] | None:
         """Take in what a node reports; repeated or late phases do nothing. Returns the task that ends the lease."""
-        if not record.expects(message.phase):
+        if message.attempt != record.attempt or not record.expects(message.phase):
             return None
         if message.phase == "running":
             self.runs.change(record, Running(record.lease), running_at=message.at_s)
@@ -287,7 +297,7 @@ class Lifecycle:
     def _to_releasing(self, record: RunRecord, outcome: Outcome | None = None) -> Releasing | None:
         """The stage in which its lease ends, with what is known of its outcome; None when that is over, or not due."""
         match record.stage:
-            case Starting(lease=lease) | Running(lease=lease):
+            case Starting(lease=lease) | Running(lease=lease) | Yielding(lease=lease):
                 running_at = record.view.running_at or (outcome.started_s if outcome is not None else None)
                 stage = Releasing(lease, outcome)
                 self.runs.change(record, stage, told=NotifyWhen.SOON, running_at=running_at)
@@ -319,14 +329,31 @@ class Lifecycle:
             note = f"Ray has not reported its GPUs free for {FREE_S:g} s: nobody else gets them before it does"
             outcome = stage.outcome = msgspec.structs.replace(outcome, notes=[*outcome.notes, note])
         gone: dict[str, Any] = {}
+        if self._goes_on(record, outcome):
+            self._go_back_when_saved(record, stage, outcome, lease)
+            (self.queue.serve_soon if handed else self.queue.serve)()
+            return
         if lease is not None and freed:
             also = self.warm.written(lease) if kept else None
             gone = {**gone_facts(outcome, lease.gone_at or time.time()), "kept": kept, "also": also}
         if stage.is_final:
             self._finish(record, outcome, **gone)
         else:
-            self.runs.change(record, Persisting(outcome, stage.wait), outcome=outcome, waits_for=stage.wait, **gone)
+            gone |= {"outcome": outcome, "reason": final_reason(outcome, record.cancellation.reason)}
+            self.runs.change(record, Persisting(outcome, stage.wait), waits_for=stage.wait, **gone)
         (self.queue.serve_soon if handed else self.queue.serve)()
+
+    def _goes_on(self, record: RunRecord, outcome: Outcome) -> bool:
+        """Tell if another attempt follows one that ends so."""
+        return outcome.status != "ok" and self.requeue.goes_on(record, outcome)
+
+    def _go_back_when_saved(self, record: RunRecord, stage: Releasing, outcome: Outcome, lease: Lease | None) -> None:
+        """It is not over, so clients are not told of an end; it waits for its next attempt once its save is durable."""
+        gone_at = freed_at(record, lease.gone_at if lease is not None else None)
+        if stage.is_final:
+            self.requeue.go_back(record, outcome, gone_at)
+        else:
+            self.runs.change(record, Persisting(outcome, stage.wait, gone_at), waits_for=stage.wait)
 
     def end_again(self, record: RunRecord) -> None:
         """Show the outcome of a run whose ending has failed."""
@@ -337,7 +364,8 @@ class Lifecycle:
         """Hand the group over as it is, with no word to Ray, when the next run wants exactly these slots."""
         if not lease.gpu_ids and lease.granting not in (None, asyncio.current_task()):
             await asyncio.wait({lease.granting})  # it ended before Ray's word of them came here
-        return bool(lease.gpu_ids) and await self.queue.offer(lease)
+        is_aside = any(self.nodes.is_aside(slot.node, lease.ids_on(slot.node)) for slot in lease.slots)
+        return bool(lease.gpu_ids) and not is_aside and await self.queue.offer(lease)
 
     def _on_hand_over(self, lease: Lease, successor: RunRecord) -> None:
         lease.gone_at = time.time()
@@ -363,8 +391,16 @@ class Lifecycle:
         """The run is over: its terminal state is committed, later its agent may forget it."""
         if isinstance(record.stage, Ended):
             return
+        if self._goes_on(record, outcome):
+            self.requeue.go_back(record, outcome, freed_at(record))
+            self.queue.serve()
+            return
         self.queue.remove(record)
         cancelled = record.cancellation.reason
+        if outcome.status != "ok" or record.save is not None:
+            outcome, past = self.requeue.home(record, ended_by_cancel(outcome, cancelled))
+            facts = past | facts
+        facts |= {"notice": None} if record.view.notice is not None else {}
         facts |= {"outcome": outcome, "reason": final_reason(outcome, cancelled), "position": None, "waits_for": None}
         was_on_node, stage = bool(record.view.hosts), Ended(final_state(outcome, cancelled), outcome)
         committed = self.runs.change(record, stage, finished_at=time.time(), **facts)
@@ -374,7 +410,19 @@ class Lifecycle:
 
     # -------------------------------------------------------------------- cancelled, expired, lost
     def _on_expire(self, record: RunRecord, reason: str) -> None:
-        self._finish(record, unstarted(RunFailedError(reason, hint="ask for fewer GPUs, or wait longer: --wait")))
+        waited = f" · {record.view.reason}" if record.view.reason else ""
+        hint = f"{'ask for fewer GPUs, or ' if record.view.gpus > 1 else ''}wait longer: --wait"
+        self._finish(record, unstarted(RunFailedError(f"{reason}{waited}", hint=hint)))
+
+    def _on_make_room(self, room: MakeRoom) -> bool:
+        return self.preemption_notices.make_room(room)
+
+    def _on_grow(self, grow: Grow) -> bool:
+        return self.preemption_notices.grow(grow)
+
+    def _on_stays(self, record: RunRecord, notice: StepAside | None) -> None:
+        """The run that was to have its GPUs waits as before, and it moves to no other ones."""
+        self.queue.take_back(record.run, notice.run if notice is not None else "")
 
     def _on_fault(self, record: RunRecord, fault: Exception) -> None:
         """The queue itself failed at a run: it fails, and lets go of what it has."""
@@ -388,9 +436,12 @@ class Lifecycle:
 
     async def cancel(self, record: RunRecord, reason: str, *, kill: bool = False) -> None:
         """End a run: at once while it waits, else by an interrupt; the second one (or ``kill``) kills."""
+        wish = record.cancellation
+        if record.outcome is not None and self.requeue.goes_on(record, record.outcome):
+            wish.reason = reason  # it has stepped aside: what is saved comes home
+            return
         if record.outcome is not None or isinstance(record.stage, Ended):
             return
-        wish = record.cancellation
         wish.is_given_up |= kill or reason != INTERRUPTED
         if isinstance(record.stage, Queued):
             wish.reason = reason
@@ -424,13 +475,15 @@ class Lifecycle:
         before, known = record.stage, record.outcome
         if isinstance(before, Ended) or (isinstance(before, Releasing) and before.is_final):
             return
+        if record.run in self.queue:  # it has gone back there meanwhile: nothing of it is anywhere
+            return
         log.warning("run %s is lost: %s", record.run, reason)
         if known is None:
             known = lost(reason)
-        elif not await self._manifests.may_have_values(record.run, known):
+        elif not await self._manifests.may_have_values(record.view.user, record.run, known):
             known = lost_results(record.run, known, reason)
         match record.stage:
-            case Starting() | Running() | Releasing():
+            case Starting() | Running() | Yielding() | Releasing():
                 stage = self._to_releasing(record, known)
                 if stage is not None:
                     stage.is_final = True

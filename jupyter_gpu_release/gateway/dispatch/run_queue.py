@@ -9,7 +9,7 @@ from collections.abc import Callable
 from functools import partial
 
 from ...protocol.states import RunState
-from ...scheduling.decisions import Grant, Promise, Slot, Wait
+from ...scheduling.decisions import LACKS_NODE, Grant, Grow, MakeRoom, Promise, Slot, Wait
 from ...scheduling.reasons import explain
 from ...scheduling.scheduler import Decisions
 from ..cluster.lease import Lease, LeaseTable
@@ -18,6 +18,7 @@ from ..queue_rules import QueueRules
 from ..runs.live_runs import RunTable
 from ..runs.record import Queued, RunRecord
 from .inventory import Inventory
+from .tasks import BackgroundWork
 
 log = logging.getLogger(__name__)
 _SOON_S = 0.05
@@ -32,7 +33,8 @@ _TOLD_ALWAYS, _TOLD_PAUSE_S, _TOLD_PAUSES = 32, 0.25, 20.0
 
 class RunQueue:
     """Runs that wait, by id. The callbacks carry out what was decided: a run is granted slots, its time is over, a warm
-    lease is given up, a lease that was offered goes to a run as it is; or end a run at which the queue itself failed.
+    lease is given up, a lease that was offered goes to a run as it is, others are asked to step aside for one, an
+    elastic run is asked to grow; or end a run at which the queue itself failed.
     """
 
     def __init__(
@@ -46,6 +48,9 @@ class RunQueue:
         on_release: Callable[[Lease, str], object],
         on_hand_over: Callable[[Lease, RunRecord], None],
         on_fault: Callable[[RunRecord, Exception], None],
+        on_make_room: Callable[[MakeRoom], bool],
+        on_grow: Callable[[Grow], bool],
+        with_answer: Callable[[Wait], Wait],
     ) -> None:
         self.inventory = Inventory(runs.get, nodes, leases, lambda: rules.file)
         self._runs = runs
@@ -55,6 +60,12 @@ class RunQueue:
         self._on_release = on_release
         self._on_hand_over = on_hand_over
         self._on_fault = on_fault
+        self._on_make_room = on_make_room
+        self._on_grow = on_grow
+        #: adds what an autoscaler does about it
+        self._with_answer = with_answer
+        #: of those that wait, the ones that another node would help
+        self._lacking: set[str] = set()
         self._waiting: dict[str, RunRecord] = {}
         self._open = False
         #: runs that keep their place (and what they would get) without being granted
@@ -65,6 +76,9 @@ class RunQueue:
         #: no decision before this (monotonic seconds), and when the next one is due
         self._rests_until_s = self._soon_at_s = 0.0
         self._soon: asyncio.TimerHandle | None = None
+        self._spawn = BackgroundWork().spawn
+        #: for the run at which decisions fail
+        self._is_searching = False
         #: when places are told again (monotonic seconds)
         self._told_again_s = 0.0
 
@@ -80,9 +94,14 @@ class RunQueue:
         """The waiting runs by their places, those without one (yet) by age behind them."""
         return sorted(self._waiting.values(), key=_place)
 
+    def lacking(self) -> list[RunRecord]:
+        """Waiting runs that another node would help, by their places."""
+        return [record for record in self.waiting() if record.run in self._lacking]
+
     def open(self) -> None:
         """Begin to grant (recovery is over)."""
         self._open = True
+        self.inventory.recovered()
         self.serve()
 
     def add(self, record: RunRecord) -> None:
@@ -109,6 +128,7 @@ class RunQueue:
     def remove(self, record: RunRecord) -> None:
         """Take a run out."""
         self._paused.discard(record.run)
+        self._lacking.discard(record.run)
         if self._waiting.pop(record.run, None) is not None:
             self.inventory.remove(record.run)
 
@@ -130,18 +150,32 @@ class RunQueue:
             log.exception("the queue could not be decided about: it is again, from what the tables say")
             self.inventory.distrust()
             self._serve_at(time.monotonic() + _AFTER_FAULT_S)
+            if not self._is_searching:
+                self._is_searching = True
+                self._spawn(self._set_aside())
         finally:
             for _, handed in self._offered.values():
                 if not handed.done():
                     handed.set_result(False)
             self._offered.clear()
 
+    async def _set_aside(self) -> None:
+        """The one run that no decision can be made with fails, and the others are served."""
+        try:
+            found = await self.inventory.find_fault(time.time(), self._paused)
+        finally:
+            self._is_searching = False
+        if found is not None and found[0] in self._waiting:
+            log.error("run %s is why the queue cannot be decided about: it fails, and the others go on", found[0])
+            self._fail(*found)
+            self.serve()
+
     def _decide(self) -> None:
         began_s, now_s = time.monotonic(), time.time()
         scheduler = self.inventory.in_step(self._offered)
         for run, fault in self.inventory.take_faults():
             self._fail(run, fault)
-        if not (self._waiting or self._leases.warm()):
+        if not (self._waiting or self._leases.warm() or scheduler.state.partial):
             return
         tells = len(self._waiting) <= _TOLD_ALWAYS or began_s >= self._told_again_s
         decided = scheduler.decide(now_s, self._paused, with_waits=tells)
@@ -165,6 +199,10 @@ class RunQueue:
             self._carry(grant.run, self._on_grant, grant)
         for promise in decided.promises:
             self._keep_promise(promise)
+        for room in decided.rooms:
+            self._make_room(room)
+        for grow in decided.grows:
+            self._grow(grow)
         for expiry in decided.expired:
             self._carry(expiry.run, self._on_expire, expiry.reason)
         for wait in decided.waits:
@@ -193,6 +231,38 @@ class RunQueue:
         if record is not None:
             self.remove(record)
             self._on_fault(record, fault)
+
+    def _make_room(self, room: MakeRoom) -> None:
+        """Have others step aside for a run, and keep their places for it."""
+        if room.run not in self._waiting:
+            return
+        try:
+            is_made = self._on_make_room(room)
+        except Exception:  # those who were asked step aside, and who is next gets the GPUs
+            log.exception("others could not be asked to step aside for run %s", room.run)
+            self.inventory.distrust()
+            return
+        if is_made:
+            self.inventory.scheduler.make_room(room)
+            self.serve_soon()
+
+    def _grow(self, grow: Grow) -> None:
+        """Have an elastic run step aside to go on with more GPUs, and keep these for it."""
+        try:
+            is_asked = self._on_grow(grow)
+        except Exception:  # it goes on as it is
+            log.exception("run %s could not be asked to grow", grow.run)
+            self.inventory.distrust()
+            return
+        if is_asked:
+            self.inventory.scheduler.grow(grow)
+            self.serve_soon()
+
+    def take_back(self, *runs: str) -> None:
+        """Keep no places for these runs any more: somebody does not step aside after all."""
+        for run in runs:
+            self.inventory.scheduler.unpromise(run)
+        self.serve_soon()
 
     def _keep_promise(self, promise: Promise) -> None:
         """Hand a lease that was offered over as it is, with no word to Ray, where it has exactly these slots."""
@@ -247,7 +317,9 @@ class RunQueue:
         return taker is None or (kept is not None and self._waiting[taker].view.session == kept.session)
 
     def _note_wait(self, record: RunRecord, wait: Wait) -> None:
-        view, reason = record.view, explain(wait)
+        lacks = isinstance(wait.cause, LACKS_NODE)
+        (self._lacking.add if lacks else self._lacking.discard)(record.run)
+        view, reason = record.view, explain(self._with_answer(wait))
         if (view.position, view.reason, record.state) != (wait.position, reason, RunState.QUEUED):
             if view.position is None:
                 self._runs.change(record, Queued(), position=wait.position, reason=reason)

@@ -6,8 +6,11 @@ import asyncio
 from functools import partial
 from typing import Any
 
+import msgspec
+
 from ...errors import GpuReleaseError, RunCancelledError
 from ...store.threads import ANSWER_S
+from ..auth.unix_users import UnixUsers
 from ..cluster.lease import Lease
 from ..cluster.nodes import NodeTable
 from ..cluster.placement_groups import RayLeases
@@ -52,6 +55,7 @@ class LeaseRecorder:
             reason="",
             hosts=hosts,
             on_kept=on_kept,
+            **record.shape_on(lease),
             **(self._accelerators(lease) if lease.gpu_ids else {}),
         )
 
@@ -71,7 +75,15 @@ class LeaseRecorder:
 class RunStarter:
     """Starts runs on leases that are there, or that Ray is about to make."""
 
-    def __init__(self, nodes: NodeTable, manifests: Manifests, holding: LeaseRecorder, ray_leases: RayLeases) -> None:
+    def __init__(
+        self,
+        nodes: NodeTable,
+        manifests: Manifests,
+        holding: LeaseRecorder,
+        ray_leases: RayLeases,
+        users: UnixUsers | None = None,
+    ) -> None:
+        self._users = users
         self._nodes = nodes
         self._manifests = manifests
         self._holding = holding
@@ -105,7 +117,11 @@ class RunStarter:
         try:
             try:
                 await self._until_written(record, written)
-                order = gangs.start_order(record, lease, self._nodes, self._manifests.folder(record.run))
+                folder = self._manifests.folder(record.view.user, record.run)
+                order = gangs.start_order(record, lease, self._nodes, folder)
+                if self._users is not None:
+                    owner, as_owner = await self._users.find(record.view.user), self._users.are_owners
+                    order = msgspec.structs.replace(order, owner=owner, as_owner=as_owner)
                 ordered = await gangs.start(self._nodes, lease, order)
             finally:
                 if not lease.gpu_ids:

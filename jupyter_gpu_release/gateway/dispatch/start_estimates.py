@@ -13,13 +13,13 @@ import msgspec
 from ...client.cluster_facts.facts import short_type
 from ...errors import ImpossibleAskError, OptionError
 from ...protocol.rest import DOCUMENT_VERSION, OutlookDocument, OutlookQuestion, SoonerAsk
-from ...protocol.runs import ResourceAsk, RunRequest, StartEstimate
-from ...scheduling.asks import to_run
+from ...protocol.runs import Holder, ResourceAsk, RunRequest, RunView, StartEstimate
+from ...scheduling.asks import reshaped, to_run
 from ...scheduling.decisions import Wait
 from ...scheduling.estimates import Span
 from ...scheduling.outlook.alternatives import other_asks
 from ...scheduling.outlook.expectations import Expectations
-from ...scheduling.outlook.nearest import require_possible
+from ...scheduling.outlook.nearest import possible_ask
 from ...scheduling.outlook.outlook import Alternative, Outlook, joining, outlooks, sooner, standing
 from ...scheduling.queues.admission import Admission, admit
 from ...scheduling.queues.queues_file import QueuesFile
@@ -89,21 +89,22 @@ class StartEstimates:
 
     def _tell(self, records: list[RunRecord], found: dict[str, Outlook], now_s: float) -> None:
         self._is_telling = True
+        holders = _Holders(self._runs.live())
         try:
             for record in records:
-                outlook = found.get(record.run)
-                start = None if outlook is None else self._estimate(outlook, now_s)
+                outlook, held = found.get(record.run), holders.of_what(record.request.ask)
+                start = None if outlook is None else self._estimate(outlook, held, now_s)
                 if record.run in self._queue and _is_news(record.view.start, start, now_s):
                     self._runs.expect_start(record, start)
         finally:
             self._is_telling = False
 
-    def _estimate(self, outlook: Outlook, now_s: float) -> StartEstimate | None:
+    def _estimate(self, outlook: Outlook, holders: list[Holder], now_s: float) -> StartEstimate | None:
         times = (outlook.starts_in_s, outlook.at_least_s, outlook.at_most_s)
         if times[0] is None and times[2] is None:
-            return None
+            return StartEstimate(holders=holders) if holders else None
         at, earliest, latest = (None if in_s is None else now_s + in_s for in_s in times)
-        return StartEstimate(at, earliest, latest, self._user_of(outlook.after))
+        return StartEstimate(at, earliest, latest, self._user_of(outlook.after), holders)
 
     def _user_of(self, run: str) -> str:
         record = self._runs.get(run)
@@ -124,11 +125,11 @@ class StartEstimates:
         now_s, waiting = time.time(), self._queue.waiting()
         run = to_run(
             _ASKED, question.ask, queue=admitted.queue, user=user, priority=admitted.priority, submitted_at=now_s,
-            campaign=_ASKED, limit_s=admitted.timeout_s,
+            campaign=_ASKED, limit_s=admitted.timeout_s, restartable=question.restartable,
         )  # fmt: skip
         snapshot = self._snapshot({record.run for record in waiting[:_MOST_WAITING]})
-        require_possible(question.ask, run, snapshot.nodes, gpu_types(snapshot.nodes))
-        ask, task = question.ask, question.name or f"{question.notebook}#{question.cell}" * bool(question.cell)
+        ask = possible_ask(question.ask, run, snapshot.nodes, gpu_types(snapshot.nodes))
+        run, task = reshaped(run, ask), question.name or f"{question.notebook}#{question.cell}" * bool(question.cell)
         length, rank = self._queue.inventory.forecast.of_new(run, ask.gpus, ask.gpu_type or "", task, now_s)
         if len(waiting) > _MOST_WAITING:  # the place only: that is as dear as a submission
             placed = [record.run for record in waiting if record.view.queue == run.queue and record.view.position]
@@ -193,6 +194,34 @@ class StartEstimates:
         return Expectations(now_s, remaining, lengths, ranks)
 
 
+class _Holders:
+    """Those who hold GPUs now; which of them a run waits for is a matter of the GPU type that it asks for."""
+
+    def __init__(self, records: Iterable[RunRecord]) -> None:
+        self._holding = [r.view for r in records if r.view.gpus and r.view.granted_at and r.state.holds_gpu]
+        self._known: dict[str, list[Holder]] = {}
+
+    def of_what(self, ask: ResourceAsk) -> list[Holder]:
+        """The holders of what ``ask`` wants, most GPUs first; none for a CPU stage."""
+        if not ask.gpus:
+            return []
+        wanted = ask.gpu_type or ""
+        if wanted not in self._known:
+            self._known[wanted] = self._of_type(wanted)
+        return self._known[wanted]
+
+    def _of_type(self, wanted: str) -> list[Holder]:
+        held: dict[str, list[RunView]] = {}
+        for view in self._holding:
+            if wanted.lower() in view.gpu_name.lower() or view.simulated:
+                held.setdefault(view.user, []).append(view)
+        found = [
+            Holder(user, sum(view.gpus for view in views), min(view.granted_at or 0.0 for view in views))
+            for user, views in held.items()
+        ]
+        return sorted(found, key=lambda holder: (-holder.gpus, holder.since))
+
+
 @dataclass(frozen=True)
 class _Case:
     """All that a thread needs to answer for one run."""
@@ -226,7 +255,7 @@ def gpu_types(nodes: Iterable[Node]) -> list[str]:
 def _request(asked: OutlookQuestion) -> RunRequest:
     return RunRequest(
         "", "", asked.ask, b"", queue=asked.queue, priority=asked.priority, timeout_s=asked.timeout_s,
-        keep_s=asked.keep_s, keep_auto=asked.keep_auto,
+        keep_s=asked.keep_s, keep_auto=asked.keep_auto, restartable=asked.restartable,
     )  # fmt: skip
 
 
@@ -250,7 +279,8 @@ def _is_news(before: StartEstimate | None, now: StartEstimate | None, now_s: flo
     if before is None or now is None:
         return before is not now
     pairs = ((before.at, now.at), (before.earliest, now.earliest), (before.latest, now.latest))
-    return before.after != now.after or any(_differ(old, new, now_s) for old, new in pairs)
+    is_other = (before.after, before.holders) != (now.after, now.holders)
+    return is_other or any(_differ(old, new, now_s) for old, new in pairs)
 
 
 def _differ(old: float | None, new: float | None, now_s: float) -> bool:

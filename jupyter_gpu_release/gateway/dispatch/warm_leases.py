@@ -72,6 +72,8 @@ class WarmLeases:
         """
         if not self._is_asked_for(record) or lease.state is not LeaseState.BUSY or not any(lease.gpu_ids):
             return None
+        if any(self._nodes.is_aside(slot.node, lease.ids_on(slot.node)) for slot in lease.slots):
+            return None
         request, view, now_s = record.request, record.view, time.time()
         for_s = min(request.keep_s, self.most_s)
         lease.state = LeaseState.WARM

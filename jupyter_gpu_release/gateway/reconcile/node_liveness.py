@@ -7,12 +7,14 @@ import contextlib
 import logging
 import time
 
+import msgspec
+
 from ...errors import ClusterError
 from ...protocol.node import NodeInfo
 from ...protocol.states import RunState
 from ..cluster.nodes import Node
 from ..dispatch.gangs import tell_leader
-from ..runs.record import RunRecord
+from ..runs.record import Running, RunRecord, Starting, Yielding
 from ..service import GatewayService
 from .persisting import save_inline
 
@@ -22,19 +24,28 @@ _HELLO_S = 3.0
 _CALLABLE_S, _AGAIN_S = 10.0, 0.02
 
 
-def take_in(service: GatewayService, info: NodeInfo) -> None:
+async def take_in(service: GatewayService, info: NodeInfo) -> None:
     """Remember what an agent says of its node; the node may take runs from now on."""
     node = service.nodes.find(info.node)
     if node is None:
         return
+    if not _is_known(node, info):
+        node.connection = None
     _heard(node, info)
     node.known_imports.clear()
     service.agent_up.set()
     service.status_feed.note_change()
+    await service.agents.connect(node)
+
+
+def _is_known(node: Node, info: NodeInfo) -> bool:
+    return node.info is not None and node.info.incarnation == info.incarnation
 
 
 def _heard(node: Node, info: NodeInfo) -> None:
-    node.info, node.reachable, node.problem = info, True, info.trouble and f"{info.host}: {info.trouble}"
+    node.clock_ahead_s = info.now_s - time.time() if info.now_s else node.clock_ahead_s
+    node.info = msgspec.structs.replace(info, now_s=0.0)  # news of a node are what differs
+    node.reachable, node.problem = True, info.trouble and f"{info.host}: {info.trouble}"
     node.silent_at, node.is_lost = None, False
 
 
@@ -73,8 +84,10 @@ async def _take_up(service: GatewayService, node: Node, info: NodeInfo) -> None:
     forgotten = await _forgotten(service, node, restarted=restarted)
     if restarted:
         await _tell_leaders(service, node)
+        if _is_known(node, info):  # it was taken up meanwhile: its runs may be those of this life
+            return
     log.info("node %s (%s) is up, incarnation %s", info.host, info.node[:8], info.incarnation)
-    take_in(service, info)
+    await take_in(service, info)
     _take_back(service, node)
     for record in forgotten:
         if await service.lifecycle.begin_again(record, f"the node agent on {node.host} was restarted"):
@@ -138,6 +151,20 @@ async def refresh_nodes(service: GatewayService) -> None:
     await asyncio.gather(*(_check_agent(service, node) for node in service.nodes.alive() if node.agent is not None))
     for node in service.nodes.alive():
         await _judge_silence(service, node, time.time())
+        _judge_gpus(service, node)
+
+
+def _judge_gpus(service: GatewayService, node: Node) -> None:
+    """Set GPUs aside that are not well, and take back those that are again. Of a silent node nothing is known."""
+    if node.info is None or not node.reachable:
+        return
+    leased = {i for lease in service.leases.all() for i in lease.ids_on(node.node)}
+    judged = service.gpu_health.judge(node.node, node.host, node.info.gpus, leased, node.unwell_gpus)
+    if judged != node.unwell_gpus:
+        for words in judged.keys() - node.unwell_gpus.keys():
+            log.error("%s", judged[words])
+        node.unwell_gpus = judged
+        service.on_nodes_drained()
 
 
 async def _lose_all(service: GatewayService, node: Node, why: str, runs: list[RunRecord]) -> None:
@@ -167,7 +194,7 @@ async def _judge_silence(service: GatewayService, node: Node, now_s: float) -> N
 def _tell(service: GatewayService, node: Node, text: str) -> None:
     for record in service.runs.live():
         lease = record.lease
-        if lease is None or record.run in node.told or record.state not in (RunState.STARTING, RunState.RUNNING):
+        if lease is None or record.run in node.told or not isinstance(record.stage, Starting | Running | Yielding):
             continue
         if any(slot.node == node.node for slot in lease.slots):
             node.told.add(record.run)
@@ -206,6 +233,7 @@ async def _check_agent(service: GatewayService, node: Node) -> None:
             service.status_feed.note_change()
         _heard(node, info)
         _take_back(service, node)
+        await service.agents.connect(node)
         for record in _runs_on(service, node.node):
             service.lifecycle.signal_again(record)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from pathlib import Path
 
@@ -23,14 +24,15 @@ async def give_up(service: GatewayService, record: RunRecord, reason: str) -> No
     """
     text = given_up(record.outcome or Outcome(status="ok"), reason)
     nodes = [node for node in service.nodes.ready() if node.host in record.view.hosts]
-    record.cancellation.reason = text
-    dropped = [await service.nodes.agent(node.node).give_up_results(record.run, reason) for node in nodes]
+    before, record.cancellation.reason = record.cancellation.reason, text
+    agents = [service.nodes.agent(node.node) for node in nodes]
+    dropped = await asyncio.gather(*(agent.give_up_results(record.run, reason) for agent in agents))
     if record.state is not RunState.PERSISTING:
         return
     if not nodes:  # what a node that is away keeps, it drops when it comes back
         service.lifecycle.end_unkept(record, text)
     elif not any(dropped):  # they are durable by now
-        record.cancellation.reason = ""
+        record.cancellation.reason = before
 
 
 async def save_inline(service: GatewayService, record: RunRecord, node: str) -> bool:
@@ -39,7 +41,9 @@ async def save_inline(service: GatewayService, record: RunRecord, node: str) -> 
     if record.state is not RunState.PERSISTING or outcome is None or outcome.values is None or outcome.values.file:
         return False
     try:
-        await service.nodes.agent(node).keep_results(record.run, service.manifests.folder(record.run), outcome)
+        await service.nodes.agent(node).keep_results(
+            record.run, service.manifests.folder(record.view.user, record.run), outcome
+        )
     except ClusterError as error:
         log.warning("run %s: %s", record.run, error.message)
         return False
@@ -50,7 +54,7 @@ def await_node(service: GatewayService, record: RunRecord) -> None:
     """Wait for the node that keeps the results; its agent says whether it still does when it introduces itself."""
     view = record.view
     values = record.outcome.results if record.outcome is not None else []
-    path = str(RunPaths.of(Path(service.config.store), record.run).values)
+    path = str(RunPaths(Path(service.manifests.folder(view.user, record.run))).values)
     reason = f"waiting for {', '.join(view.hosts) or 'its node'}"
     wait = PersistWait(path, sum(value.bytes for value in values), reason, kept="gone")
     service.lifecycle.on_waits(record, wait)

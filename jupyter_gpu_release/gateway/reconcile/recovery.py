@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import getpass
 import logging
-import os
-import pwd
 import time
 from dataclasses import dataclass, field
 from functools import partial
@@ -18,6 +15,7 @@ from ray.util.placement_group import PlacementGroup
 
 from ...client.home import read_secret
 from ...errors import ClusterError
+from ...host.accounts import own_name
 from ...protocol.node import NodeRun, RunPhase
 from ...protocol.wire import decode
 from ..auth import tokens
@@ -63,7 +61,7 @@ def read_ledger(service: GatewayService) -> RecoveredState:
     config = service.config
     secret = read_secret(Path(config.token_file))
     with service.engine.begin() as connection:
-        database.put_token(connection, embedded_token(secret, unix_user(), time.time()))
+        database.put_token(connection, embedded_token(secret, own_name(), time.time()))
         service.tokens = tokens.read_book(connection, service.ledger, time.time())
         fresh = database.read_meta(connection, "cluster") != config.cluster
         database.write_meta(connection, "cluster", config.cluster)
@@ -73,10 +71,14 @@ def read_ledger(service: GatewayService) -> RecoveredState:
         sessions = database.open_sessions(connection)
         kept = warm_leases.all_warm_leases(connection)
         found = database.all_leases(connection)
-        service.lifecycle.queue.inventory.remember(past_runs(connection, _REMEMBERED))
+        past = past_runs(connection, _REMEMBERED)
+        saves = database.all_saves(connection)
     leases = {lease.run: lease for lease in found if lease.lease not in kept}
     warm = [(lease, kept[lease.lease]) for lease in found if lease.lease in kept]
     records = [service.runs.adopt(entry) for entry in stored]
+    for record in records:
+        record.save = saves.get(record.run)
+    service.lifecycle.queue.inventory.remember(past, records)
     return RecoveredState(leases, warm, records, sessions, fresh)
 
 
@@ -95,8 +97,17 @@ def _close_sessions(service: GatewayService, sessions: list[StoredSession]) -> N
         service.ledger.write(partial(database.put_session, session=ended))
 
 
+async def find_accounts(service: GatewayService, records: list[RunRecord]) -> None:
+    """Know the accounts of those whose runs go on, so that nobody waits for them later."""
+    if service.users is not None:
+        for user in {record.view.user for record in records}:
+            with contextlib.suppress(ClusterError):  # said when the run needs it
+                await service.users.find(user)
+
+
 async def compare_with_cluster(service: GatewayService, remembered: RecoveredState) -> None:
     """Compare with Ray and the agents: go on with what runs, queue what waits, give up what is gone."""
+    await find_accounts(service, remembered.runs)
     await service.agents.ensure_agents()
     groups = await service.ray_leases.groups(START_S)
     on_nodes, places, silent = await _ask_agents(service)
@@ -104,18 +115,21 @@ async def compare_with_cluster(service: GatewayService, remembered: RecoveredSta
         _adopt_warm(service, stored_lease, kept, groups, fresh=remembered.fresh)
     for record in remembered.runs:
         stored = remembered.leases.pop(record.run, None)
-        known = on_nodes.pop(record.run, None)
+        known = on_nodes.pop((record.run, record.attempt), None)
         lease = _lease_of(service, stored, groups)
         if known is None and isinstance(record.stage, Persisting):
             await_node(service, record)
+        elif remembered.fresh and _waits_for_any_cluster(record):
+            service.lifecycle.queue.add(record)
         elif remembered.fresh:
+            record.is_abandoned = not record.view.detached  # kernels' sessions have ended with their cluster
             await service.lifecycle.lose(record, "the cluster was started anew")
         elif known is None and lease is not None and lease.slots[0].node in silent:
             _await_answer(service, record, lease)
         elif known is not None and await _is_taken_back(service, record, lease, known):
             await _without_agent(service, record, lease, unbegun=True)
         elif known is not None:
-            await _go_on(service, record, lease, known, places[record.run])
+            await _go_on(service, record, lease, known, places[record.run, record.attempt])
         else:
             unbegun = stored is None or await _is_unbegun(service, record, stored, silent)
             await _without_agent(service, record, lease, unbegun=unbegun)
@@ -124,16 +138,24 @@ async def compare_with_cluster(service: GatewayService, remembered: RecoveredSta
     await end_strangers(service)
 
 
+def _waits_for_any_cluster(record: RunRecord) -> bool:
+    """Tell of a run that waits if it may begin, or go on, on another cluster: nothing of it was on the one before."""
+    request = record.request
+    return isinstance(record.stage, Queued) and record.view.detached and bool(request.restartable or request.retries)
+
+
 def _began_s(known: NodeRun) -> float:
     return (known.outcome.granted_s if known.outcome is not None else None) or known.at_s
 
 
-async def _ask_agents(service: GatewayService) -> tuple[dict[str, NodeRun], dict[str, Node], set[str]]:
-    """Runs that agents know, the nodes of these, and the nodes whose agents did not answer."""
+async def _ask_agents(
+    service: GatewayService,
+) -> tuple[dict[tuple[str, int], NodeRun], dict[tuple[str, int], Node], set[str]]:
+    """Attempts of runs that agents know, the nodes of these, and the nodes whose agents did not answer."""
     nodes = [node for node in service.nodes.alive() if node.adopted]
     answers = await asyncio.gather(*(_ask_agent(service, node.node) for node in nodes))
-    found = {run.run: run for answer in answers if answer is not None for run in answer}
-    places = {run.run: node for node, answer in zip(nodes, answers, strict=True) for run in answer or ()}
+    found = {(run.run, run.attempt): run for answer in answers if answer is not None for run in answer}
+    places = {(run.run, run.attempt): node for node, answer in zip(nodes, answers, strict=True) for run in answer or ()}
     return found, places, {node.node for node, answer in zip(nodes, answers, strict=True) if answer is None}
 
 
@@ -149,7 +171,7 @@ async def _ask_agent(service: GatewayService, node: str) -> list[NodeRun] | None
                 return None
             await asyncio.sleep(0.3)
         else:
-            node_liveness.take_in(service, info)
+            await node_liveness.take_in(service, info)
             return runs
 
 
@@ -186,7 +208,11 @@ async def _go_on(service: GatewayService, record: RunRecord, lease: Lease | None
     if lease is not None and not record.view.gpu_ids:
         ids = [i for per_slot in lease.gpu_ids for i in per_slot]
         record.view = msgspec.structs.replace(record.view, gpu_ids=ids)
-    service.lifecycle.on_phase(record, RunPhase(record.run, known.phase, known.at_s, known.outcome))
+    if known.save is not None:
+        service.lifecycle.requeue.on_saved(record, known.save)
+    service.lifecycle.on_phase(
+        record, RunPhase(record.run, known.phase, known.at_s, known.outcome, attempt=known.attempt)
+    )
     if lease is None and known.phase in _HOLDS_GPUS:
         log.error("run %s holds no lease, so others could get its GPUs: it is ended", record.run)
         with contextlib.suppress(ClusterError):
@@ -211,6 +237,7 @@ def _hold(service: GatewayService, record: RunRecord, lease: Lease | None) -> No
         service.lifecycle.spawn(service.lifecycle.free_and_serve(lease))
     else:
         record.hold_lease(lease)
+        service.lifecycle.preemption_notices.carry_out(record)
 
 
 def _to_starting(
@@ -218,7 +245,9 @@ def _to_starting(
 ) -> None:
     """The stage that follows a grant is committed a moment later: the gateway's earlier life did not come to it."""
     granted_s = max(granted_s, record.view.submitted_at)
-    service.runs.change(record, Starting(lease), granted_at=granted_s, position=None, reason="", hosts=hosts)
+    service.runs.change(
+        record, Starting(lease), granted_at=granted_s, position=None, reason="", hosts=hosts, **record.shape_on(lease)
+    )
 
 
 def _await_answer(service: GatewayService, record: RunRecord, lease: Lease) -> None:
@@ -233,7 +262,9 @@ def _await_answer(service: GatewayService, record: RunRecord, lease: Lease) -> N
 async def _without_agent(service: GatewayService, record: RunRecord, lease: Lease | None, *, unbegun: bool) -> None:
     """No agent has the run: it waits (again), or it is lost. A cell that may have begun is not begun again."""
     lifecycle = service.lifecycle
-    if not (unbegun and isinstance(record.stage, Queued | Starting)):
+    if isinstance(record.stage, Queued) and lease is None and record.request.restartable:
+        lifecycle.queue.add(record)  # whatever it did meanwhile, it goes on from its last save
+    elif not (unbegun and isinstance(record.stage, Queued | Starting)):
         _hold(service, record, lease)
         await lifecycle.lose(record, "the node's agent does not know the run any more: it was restarted")
     elif lease is not None or isinstance(record.stage, Starting):
@@ -268,11 +299,3 @@ async def _is_unbegun(service: GatewayService, record: RunRecord, stored: Stored
     except ClusterError as error:
         log.warning("run %s may have begun: %s", record.run, error.message)
         return False
-
-
-def unix_user() -> str:
-    """The name of the Unix user that the gateway runs as."""
-    try:
-        return pwd.getpwuid(os.getuid()).pw_name
-    except KeyError:
-        return getpass.getuser()

@@ -18,7 +18,7 @@ from ...protocol.node import NodeRun, RunPhase
 from ...protocol.states import LeaseState
 from ..cluster.lease import Lease
 from ..cluster.nodes import Node
-from ..runs.record import Releasing, Running, RunRecord, Starting
+from ..runs.record import Releasing, Running, RunRecord, Starting, Yielding
 from ..service import GatewayService
 
 log = logging.getLogger(__name__)
@@ -143,7 +143,7 @@ class Reconciliation:
     def _catch_up(self, record: RunRecord, run: NodeRun) -> None:
         """A node that is ahead tells so itself, its events first; what it told an earlier gateway is not told again."""
         before = self._ahead.pop(run.run, "")
-        if not record.expects(run.phase):
+        if run.attempt != record.attempt or not record.expects(run.phase):
             return
         if before != run.phase:
             self._ahead[run.run] = run.phase
@@ -151,7 +151,7 @@ class Reconciliation:
         log.error("reconciliation: run %s is %s on its node, and nobody was told", run.run, run.phase)
         record.tail.last = max(record.tail.last, run.last_event)
         record.tail.known = False  # its events are in its log
-        self._service.lifecycle.on_phase(record, RunPhase(run.run, run.phase, run.at_s, run.outcome))
+        self._service.lifecycle.on_phase(record, RunPhase(run.run, run.phase, run.at_s, run.outcome, run.attempt))
 
     def _is_at(self, record: RunRecord, node: Node) -> bool:
         """Tell if the node must know the run: it has accepted it, in its agent's present life, and not ended it."""
@@ -193,7 +193,7 @@ def _has_failed_to_end(record: RunRecord) -> bool:
 
 def _has_no_lease(record: RunRecord) -> bool:
     """A node has it, and its lease is gone."""
-    return isinstance(record.stage, Starting | Running) and record.accepted and record.lease is None
+    return isinstance(record.stage, Starting | Running | Yielding) and record.accepted and record.lease is None
 
 
 async def end_strangers(service: GatewayService) -> None:

@@ -8,8 +8,8 @@ import logging
 import shutil
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Iterable
-from functools import partial
+from collections.abc import AsyncIterator, Callable, Iterable
+from functools import partial, reduce
 from pathlib import Path
 
 import msgspec
@@ -29,6 +29,7 @@ from ...store.layout import VALUES_FILE, RunPaths
 from ...store.run_contents import Footprint, measure_folder, run_folders
 from ...store.run_folders import saved_since
 from ...store.threads import StoreThreads
+from ...store.users.private_stores import acting_for
 from ...units import format_seconds
 from ..db import retention
 from ..db.retention import LastUse
@@ -52,15 +53,18 @@ class ResultCollector:
         threads: StoreThreads,
         *,
         grace_s: float = GRACE_S,
+        list_stores: Callable[[], list[Path]] | None = None,
     ) -> None:
+        """``list_stores``: those of the users, where each has one; asked in a thread."""
         self._store = store
+        self._list_stores = list_stores
+        self._trash = Trash(store)
         self._engine = engine
         self._ledger = ledger
         self._runs = runs
         self._keeping = keeping
         self._threads = threads
         self._grace_s = grace_s
-        self._trash = Trash(store)
         self._busy = asyncio.Lock()
 
     async def collect(self, policy: RetentionPolicy, *, user: str | None = None, dry_run: bool = False) -> GcDocument:
@@ -69,16 +73,26 @@ class ResultCollector:
         Raises :class:`StoreError` when the store cannot be read at all; what goes wrong with one run is a note.
         """
         async with self._busy:
-            work = _Collection(policy, dry_run=dry_run)
-            if not dry_run:
-                await self._finish_removals(work)
-            held = self._keeping.held()
-            saving_since_s = self._saving_since()
-            results = await self._threads.begin(self._survey, work, held)
-            for removal in work.decide(results, user):
-                await self._remove(removal, work)
-            await self._threads.begin(self._sweep, work, saving_since_s)
-            return work.document()
+            documents = [await self._collect(policy, store, user, dry_run=dry_run) for store in await self._stores()]
+            return reduce(_together, documents)
+
+    async def _stores(self) -> list[Path]:
+        return [self._store, *(await self._threads.begin(self._list_stores) if self._list_stores is not None else ())]
+
+    def _begin(self, policy: RetentionPolicy, store: Path, *, dry_run: bool) -> _Collection:
+        return _Collection(policy, store, self._trash if store == self._store else Trash(store), dry_run=dry_run)
+
+    async def _collect(self, policy: RetentionPolicy, store: Path, user: str | None, *, dry_run: bool) -> GcDocument:
+        work = self._begin(policy, store, dry_run=dry_run)
+        if not dry_run:
+            await self._finish_removals(work)
+        held = self._keeping.held()
+        saving_since_s = self._saving_since()
+        results = await self._threads.begin(self._survey, work, held)
+        for removal in work.decide(results, user):
+            await self._remove(removal, work)
+        await self._threads.begin(self._sweep, work, saving_since_s, at=store)
+        return work.document()
 
     @contextlib.asynccontextmanager
     async def paused(self) -> AsyncIterator[None]:
@@ -93,7 +107,8 @@ class ResultCollector:
                 await self.collect(policy)
             else:
                 async with self._busy:
-                    await self._finish_removals(_Collection(policy, dry_run=False))
+                    for store in await self._stores():
+                        await self._finish_removals(self._begin(policy, store, dry_run=False))
         except StoreError as error:
             log.warning("collecting: %s", error)
 
@@ -103,7 +118,8 @@ class ResultCollector:
         with self._engine.connect() as connection:
             views = {view.run: view for view in retention.all_views(connection)}
             uses = retention.all_uses(connection)
-        work.footprints = [measure_folder(folder) for folder in run_folders(self._store)]
+        with acting_for(work.store) if self._list_stores is not None else contextlib.nullcontext():
+            work.footprints = [measure_folder(folder) for folder in run_folders(work.store)]
         work.unknown = [found for found in work.footprints if found.folder.name not in views]
         open_sessions = self._keeping.open_sessions()
         rows = []
@@ -144,14 +160,16 @@ class ResultCollector:
         with self._engine.connect() as connection:
             begun = retention.unfinished_removals(connection)
         for run, reason in begun:
-            await self._take(run, reason, work)
-        for run in list(self._trash.unfinished_runs()):
-            await self._threads.begin(self._trash.delete_entry, run)
+            folder = RunPaths.of(work.store, run).folder
+            if self._list_stores is None or await self._threads.begin(folder.exists, at=work.store):
+                await self._take(run, reason, work)
+        for run in await self._threads.begin(lambda: list(work.trash.unfinished_runs()), at=work.store):
+            await self._threads.begin(work.trash.delete_entry, run, at=work.store)
 
     async def _take(self, run: str, reason: str, work: _Collection) -> None:
         try:
-            before = await self._threads.begin(measure_folder, RunPaths.of(self._store, run).folder)
-            await self._threads.begin(self._trash.remove_results, run, reason, time.time())
+            before = await self._threads.begin(measure_folder, RunPaths.of(work.store, run).folder, at=work.store)
+            await self._threads.begin(work.trash.remove_results, run, reason, time.time(), at=work.store)
         except StoreError as error:
             work.note(str(error))
             return
@@ -162,10 +180,10 @@ class ResultCollector:
     def _sweep(self, work: _Collection, saving_since_s: float) -> None:
         """Blobs, and what writers that died left behind: nothing that was touched within the grace."""
         saving_since_s = min(saving_since_s, self._saving_elsewhere(work))
-        before_s = min(store_time_s(self._store), saving_since_s) - self._grace_s
+        before_s = min(store_time_s(work.store), saving_since_s) - self._grace_s
         self._sweep_orphans(work, before_s)
         if not work.dry_run:
-            self._sweep_imports(before_s)
+            self._sweep_imports(work.store, before_s)
         removed = {removal.run for removal in work.removals}
         if not work.dry_run:  # look again: graphs went
             kept = [
@@ -175,7 +193,7 @@ class ResultCollector:
             ]
         else:
             kept = [found for found in work.footprints if found.folder.name not in removed | set(work.orphans)]
-        swept = sweep_blobs(self._store, kept, before_s, dry_run=work.dry_run)
+        swept = sweep_blobs(work.store, kept, before_s, dry_run=work.dry_run)
         work.blobs = swept.blobs
         work.freed_bytes += swept.bytes
         for note in swept.notes:
@@ -209,14 +227,14 @@ class ResultCollector:
                 work.orphans.append(found.folder.name)
                 work.freed_bytes += found.own_bytes
                 if not work.dry_run:
-                    self._trash.remove_folder(found.folder.name)
+                    work.trash.remove_folder(found.folder.name)
         for path, changed_at in (temp for found in work.footprints for temp in found.temp_files):
             if changed_at < before_s and not work.dry_run:
                 path.unlink(missing_ok=True)
 
-    def _sweep_imports(self, before_s: float) -> None:
+    def _sweep_imports(self, store: Path, before_s: float) -> None:
         """Remove what imports that were killed left behind."""
-        for folder in (self._store / "incoming").glob("*"):
+        for folder in (store / "incoming").glob("*"):
             if not folder.is_symlink() and measure_folder(folder).changed_at < before_s:
                 shutil.rmtree(folder, ignore_errors=True)
 
@@ -224,8 +242,10 @@ class ResultCollector:
 class _Collection:
     """One collection's findings."""
 
-    def __init__(self, policy: RetentionPolicy, *, dry_run: bool) -> None:
+    def __init__(self, policy: RetentionPolicy, store: Path, trash: Trash, *, dry_run: bool) -> None:
         self.policy = policy
+        self.store = store
+        self.trash = trash
         self.dry_run = dry_run
         self.footprints: list[Footprint] = []
         #: folders of runs that the ledger does not know
@@ -258,6 +278,15 @@ class _Collection:
             DOCUMENT_VERSION, self.dry_run, self.policy.has_limits, removals, freed, self.blobs, self.orphans,
             dict(self._kept), self._notes,
         )  # fmt: skip
+
+
+def _together(first: GcDocument, second: GcDocument) -> GcDocument:
+    return msgspec.structs.replace(
+        first,
+        removals=[*first.removals, *second.removals], freed_bytes=first.freed_bytes + second.freed_bytes,
+        blobs=first.blobs + second.blobs, orphans=[*first.orphans, *second.orphans],
+        kept=dict(Counter(first.kept) + Counter(second.kept)), notes=[*first.notes, *second.notes],
+    )  # fmt: skip
 
 
 def _without_values(outcome: Outcome) -> Outcome:

@@ -14,7 +14,7 @@ import msgspec
 
 from ...presentation.terminal import OutputCollapser
 from ...protocol.events import Event
-from ...protocol.node import RunAsks, RunPhase, RunUnbegun, RunWaits
+from ...protocol.node import RunAsks, RunPhase, RunSaved, RunStays, RunUnbegun, RunWaits
 from ...protocol.wire import decode, encode
 
 #: encoded events kept per run; older ones are read from the run's log
@@ -46,7 +46,7 @@ class RawReport(msgspec.Struct, frozen=True):
 
     node: str
     incarnation: str
-    messages: list[RawEvents | RunPhase | RunWaits | RunAsks | RunUnbegun]
+    messages: list[RawEvents | RunPhase | RunWaits | RunAsks | RunUnbegun | RunSaved | RunStays]
 
 
 @dataclass(frozen=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from functools import partial
 from typing import Any, Protocol
 
@@ -47,6 +48,9 @@ class RunListener(Protocol):
     def on_runs_changed(self) -> None:
         """Some run is shown differently from now on; called often."""
 
+    def on_run_stage(self, record: RunRecord) -> None:
+        """A run is in another stage than before."""
+
     def on_run_over(self, record: RunRecord) -> None:
         """A run is over, or what is kept of one that is over was changed."""
 
@@ -72,7 +76,7 @@ class RunTable:
 
     def live(self) -> list[RunRecord]:
         """Runs that are not terminal, oldest first."""
-        return [record for record in self._records.values() if record.run not in self._over]
+        return [record for run, record in self._records.items() if run not in self._over]
 
     def in_memory(self) -> list[RunRecord]:
         """Live runs and the latest that are over."""
@@ -97,7 +101,7 @@ class RunTable:
         with self._engine.connect() as connection:
             stored = database.find_run(connection, record.run)
         if stored is not None and stored.request is not None:
-            record.request = stored.request
+            record.load_request(stored.request)
 
     def add(self, record: RunRecord) -> None:
         """A new submission in memory; :meth:`record` commits it."""
@@ -113,7 +117,8 @@ class RunTable:
     def adopt(self, stored: StoredRun) -> RunRecord:
         """A run of the gateway's earlier life."""
         record = self._keep(RunRecord.restored(stored))
-        record.view = msgspec.structs.replace(record.view, seq=record.view.seq + SEQ_STEP)
+        seq = max(record.view.seq + SEQ_STEP, int(time.time() * 1e6))
+        record.view = msgspec.structs.replace(record.view, seq=seq)
         return record
 
     def drop_run(self, record: RunRecord) -> None:
@@ -172,6 +177,8 @@ class RunTable:
         done = self._commit(record, view, outcome, also, at_once=at_once, is_step=stage is not None)
         if stage is not None and not isinstance(stage, Queued):
             self._manifests.write_manifest(view, outcome, record.request)
+        if stage is not None:
+            self._listener.on_run_stage(record)
         if record.state.is_terminal:
             self._listener.on_run_over(record)
             self._evict()

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from ...errors import StoreError, StoreSilentError
+from ...errors import ClusterError, StoreError, StoreSilentError
 from ...options.request_options import written_options
 from ...protocol.lineage import Environment
 from ...protocol.runs import Outcome, RunRequest, RunView
@@ -18,6 +19,7 @@ from ...protocol.states import RunState
 from ...store.layout import VALUES_FILE, RunPaths
 from ...store.run_folders import create_run_folder, read_manifest, require_store, write_manifest
 from ...store.threads import StoreThreads
+from ...store.users.private_stores import acting
 
 log = logging.getLogger(__name__)
 #: changes close together make one file; of a run that is shorter only its end is written
@@ -30,6 +32,7 @@ _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 1.0, 30.0
 class _Pending:
     """A manifest that is to be written: built only when it is, since most are replaced before."""
 
+    user: str
     #: None: nothing but ``facts`` is known here, and the file that is there is amended
     of: tuple[RunView, Outcome | None, RunRequest, Environment | None] | None
     facts: dict[str, Any] = field(default_factory=dict)
@@ -53,49 +56,57 @@ class _Pending:
 class Manifests:
     """One writer per run at a time; a store that is slow or full delays nobody else."""
 
-    def __init__(self, store: Path, threads: StoreThreads) -> None:
+    def __init__(self, store: Path, threads: StoreThreads, store_of: Callable[[str], Path] | None = None) -> None:
+        """``store_of``: a user's own store, where each has one; asked in threads, and where it is known already."""
         self._store = store
+        self._store_of = store_of
         self.threads = threads
         self._newest: dict[str, _Pending] = {}
         self._due: dict[str, asyncio.TimerHandle] = {}
         self._writing: dict[str, asyncio.Task[None]] = {}
 
-    def create_folder(self, run: str) -> asyncio.Future[RunPaths]:
+    def create_folder(self, user: str, run: str) -> asyncio.Future[RunPaths]:
         """Make the run's folder, beginning now, in a thread; the future raises :class:`StoreError`."""
-        return self.threads.begin(self._create, run)
+        store = self.store_of(user)
+        return self.threads.begin(self._create, store, run, at=store)
 
-    def _create(self, run: str) -> RunPaths:
-        require_store(self._store)
-        return create_run_folder(self._store, run)
+    def _create(self, store: Path, run: str) -> RunPaths:
+        require_store(store)
+        return create_run_folder(store, run)
 
-    def folder(self, run: str) -> str:
+    def store_of(self, user: str) -> Path:
+        """The store in which the user's runs are; raises :class:`ClusterError` for a user without an account."""
+        return self._store if self._store_of is None else self._store_of(user)
+
+    def folder(self, user: str, run: str) -> str:
         """The run's folder as the nodes see it."""
-        return str(RunPaths.of(self._store, run).folder)
+        return str(RunPaths.of(self.store_of(user), run).folder)
 
-    async def may_have_values(self, run: str, outcome: Outcome | None) -> bool:
+    async def may_have_values(self, user: str, run: str, outcome: Outcome | None) -> bool:
         """Like :meth:`has_values`, from an event loop; a store that does not say has what was once durable."""
         try:
-            return await self.threads.run(self.has_values, run, outcome)
+            return await self.threads.run(self.has_values, user, run, outcome)
         except StoreSilentError:
             return outcome is None or outcome.values is None or bool(outcome.values.digest)
 
-    def has_values(self, run: str, outcome: Outcome | None) -> bool:
+    def has_values(self, user: str, run: str, outcome: Outcome | None) -> bool:
         """Tell if the values that ``outcome`` speaks of are on the store; waits for it."""
         values = outcome.values if outcome is not None else None
         if values is None:
             return True
-        return bool(values.digest) and (RunPaths.of(self._store, run).folder / VALUES_FILE).exists()
+        path = RunPaths.of(self.store_of(user), run).values
+        return bool(values.digest) and (path.exists() if self._store_of is None else acting(path, path.exists)())
 
     def write_manifest(
         self, view: RunView, outcome: Outcome | None, request: RunRequest, environment: Environment | None = None
     ) -> None:
         """Write the run's manifest soon (at once when it is terminal)."""
-        self._put(view.run, _Pending((view, outcome, request, environment)))
+        self._put(view.run, _Pending(view.user, (view, outcome, request, environment)))
 
-    def amend(self, run: str, **facts: Any) -> None:
+    def amend(self, user: str, run: str, **facts: Any) -> None:
         """Change some facts of a manifest that is there, at once; nothing else of it is known here."""
-        known = self._newest.get(run, _Pending(None))
-        self._put(run, _Pending(known.of, {**known.facts, **facts}))
+        known = self._newest.get(run, _Pending(user, None))
+        self._put(run, _Pending(user, known.of, {**known.facts, **facts}))
 
     async def flush(self) -> None:
         """Write what waits, and wait for what is being written."""
@@ -120,14 +131,14 @@ class Manifests:
 
     async def _write(self, run: str) -> None:
         """Write until the newest is on the store: with a stale one, or none, a run looks wrong to everybody else."""
-        paths, pause_s = RunPaths.of(self._store, run), _FIRST_PAUSE_S
+        pause_s = _FIRST_PAUSE_S
         try:
             await asyncio.sleep(0)  # what is told of a run's end in the same moment goes along
             while run in self._newest:
                 pending = self._newest.pop(run)
                 try:
-                    await self.threads.begin(self._write_now, paths, pending)
-                except StoreError as error:
+                    await self.threads.begin(self._write_now, run, pending)
+                except (StoreError, ClusterError) as error:
                     if pause_s == _FIRST_PAUSE_S:
                         log.warning("run %s: tried again until it works: %s", run, error)
                     self._newest.setdefault(run, pending)
@@ -137,13 +148,19 @@ class Manifests:
             self._newest.pop(run, None)
             self._writing.pop(run, None)
 
-    def _write_now(self, paths: RunPaths, pending: _Pending) -> None:
-        require_store(self._store)
+    def _write_now(self, run: str, pending: _Pending) -> None:
+        store = self.store_of(pending.user)
+        write = self._write_to if self._store_of is None else acting(store, self._write_to)
+        write(store, run, pending)
+
+    def _write_to(self, store: Path, run: str, pending: _Pending) -> None:
+        require_store(store)
+        paths = RunPaths.of(store, run)
         manifest = pending.document(paths)
         if not manifest:
             return
         if not paths.folder.is_dir():
-            create_run_folder(self._store, manifest["run"])
+            create_run_folder(store, manifest["run"])
         write_manifest(paths, manifest, durable=pending.is_final)
 
 

@@ -67,7 +67,7 @@ def lost_results(run: str, outcome: Outcome, reason: str) -> Outcome:
     """The outcome of a run that had ended, but whose results were not durable yet; names what is lost."""
     text = f"results of run {run} ({_named(outcome)}) are lost: {reason}"
     if outcome.values is not None and outcome.values.file:
-        outcome = msgspec.structs.replace(outcome, values=None, results=[])
+        outcome = msgspec.structs.replace(outcome, values=None, results=[], save=None)
     if outcome.error is not None:
         return msgspec.structs.replace(outcome, notes=[*outcome.notes, text])
     return msgspec.structs.replace(outcome, status="lost", error=lost(text).error)

@@ -2,14 +2,15 @@
 
 A run is in one *stage*, and each stage carries the facts that exist only while it lasts::
 
-    Queued ──▶ Starting ──▶ Running ──▶ Releasing ──▶ Persisting ──▶ Ended
-      ▲            │                        ▲   └──────────────────────▲
-      └────────────┘ (nothing has begun)    └── from Starting, too: its start failed, or the run was lost
+    Queued ──▶ Starting ──▶ Running ⇄ Yielding ──▶ Releasing ──▶ Persisting ──▶ Ended
+      ▲            │                        ▲        │  └────────────│─────────────▲
+      │            │                        │        │               │
+      └────────────┘ (nothing has begun)    │        │               │
+      └─────────────────────────────────────│────────┴───────────────┘ (it goes on later: see gateway/runs/attempts.py)
+                                            └── from Starting, too: its start failed, or the run was lost
 
 ``Queued`` and ``Starting`` may end at once, when the run is cancelled. Of the stages clients see the word alone
-(:class:`.RunState`), in the view. :meth:`RunRecord.enter` is the only way from one to the next. A stage that is still
-to come, ``Yielding(lease, notice, deadline)`` for a run that is asked to make room, goes between ``Running`` and
-``Releasing``: it needs a class here, a place in :data:`Stage`, and its steps in ``protocol/states.py``.
+(:class:`.RunState`), in the view. :meth:`RunRecord.enter` is the only way from one to the next.
 
 Everything here belongs to the gateway's event loop.
 """
@@ -18,19 +19,21 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from dataclasses import dataclass, field, replace
-from typing import ClassVar, assert_never
+from typing import Any, ClassVar, assert_never
 
 import msgspec
 
-from ...protocol.runs import Outcome, PersistWait, ResourceAsk, RunRequest, RunView
+from ...protocol.runs import Outcome, PersistWait, ResourceAsk, RunRequest, RunView, Save, StepAside
 from ...protocol.states import RunState
 from ..cluster.lease import Lease
 from ..db.rows import StoredRun
 from .events import ChangeNotifier, EventTail
 
 log = logging.getLogger(__name__)
-#: views of a run's earlier life may have been told that were not committed: newer ones must have a higher ``seq``
+#: views of a run's earlier lives may have been told that were not committed: newer ones must have a higher ``seq``.
+#: At least by this; else by the clock, in microseconds: nothing changes as often
 SEQ_STEP = 1000
 
 
@@ -64,6 +67,16 @@ class Running:
     lease: Lease | None
 
 
+@dataclass(frozen=True, slots=True)
+class Yielding:
+    """It was asked to step aside: it runs on to its next safe point, and is ended at the notice's deadline."""
+
+    state: ClassVar[RunState] = RunState.YIELDING
+    #: None after a restart, until Ray and the nodes were asked
+    lease: Lease | None
+    notice: StepAside
+
+
 @dataclass(slots=True)
 class Releasing:
     """Its last statement is done, or it was given up: the processes end, then the lease does."""
@@ -89,6 +102,8 @@ class Persisting:
     outcome: Outcome
     #: why they are not; None: that was not heard yet
     wait: PersistWait | None = None
+    #: when the lease was gone, of a run that goes on: clients are not told, for them it has not ended
+    gone_at: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +115,7 @@ class Ended:
     outcome: Outcome | None
 
 
-Stage = Queued | Starting | Running | Releasing | Persisting | Ended
+Stage = Queued | Starting | Running | Yielding | Releasing | Persisting | Ended
 
 
 def _restored_stage(stored: StoredRun) -> Stage:
@@ -113,6 +128,8 @@ def _restored_stage(stored: StoredRun) -> Stage:
             return Starting(None)
         case RunState.RUNNING:
             return Running(None)
+        case RunState.YIELDING if stored.view.notice is not None:
+            return Yielding(None, stored.view.notice)
         case RunState.RELEASING:
             return Releasing(None)
         case RunState.PERSISTING:
@@ -157,6 +174,12 @@ class RunRecord(ChangeNotifier):
         self.committed: asyncio.Future[None] | None = None
         #: the ledger knows the run (its insertion is queued at least)
         self.recorded = False
+        #: its last save, from which it goes on
+        self.save: Save | None = None
+        #: nobody is there for whom it could go on
+        self.is_abandoned = False
+        #: it could not step aside: the scheduler does not ask it again before this (monotonic seconds)
+        self.spared_until_s = float("-inf")
 
     @property
     def refused_by_ledger(self) -> bool:
@@ -191,12 +214,37 @@ class RunRecord(ChangeNotifier):
         match self._stage:
             case Starting() | Releasing():
                 self._stage.lease = lease
-            case Running():
-                self._stage = Running(lease)
+            case Running() | Yielding():
+                self._stage = replace(self._stage, lease=lease)
             case Queued() | Persisting() | Ended():
                 raise ValueError(f"run {self.run} holds no lease: it is {self.state.word}")
             case _:
                 assert_never(self._stage)
+
+    def shape_on(self, lease: Lease | None) -> dict[str, Any]:
+        """GPUs and ranks that an elastic run has on a lease; None: those that it asks for. Nothing for any other."""
+        ask = self.request.ask
+        if ask.min_gpus is None:
+            return {}
+        gpus = ask.gpus if lease is None else sum(slot.gpus for slot in lease.slots)
+        return {"gpus": gpus, "ranks": gpus * ask.ranks // ask.gpus}
+
+    def load_request(self, request: RunRequest) -> None:
+        """Take over what the ledger has, in which an elastic run is one to its end."""
+        self.request = request
+        if request.ask.min_gpus is not None and not self.view.most_gpus:
+            self.fix_size()
+
+    def fix_size(self) -> None:
+        """Let an elastic run keep the size that it has."""
+        size = {"gpus": self.view.gpus, "ranks": self.view.ranks, "min_gpus": None}
+        self.request = msgspec.structs.replace(self.request, ask=msgspec.structs.replace(self.request.ask, **size))
+
+    def begin_anew(self) -> None:
+        """Forget what belongs to the attempt that is over."""
+        self.put_back = 0
+        self.asking.clear()
+        self.cancellation = Cancellation(signals=self.cancellation.signals)
 
     def accept(self) -> None:
         """Its nodes have the order: the gateway needs the cell no more."""
@@ -231,10 +279,26 @@ class RunRecord(ChangeNotifier):
         return RunState.of(self.view.state)
 
     @property
+    def may_be_asked(self) -> bool:
+        """Tell if it may be asked to step aside now."""
+        can = self.view.restartable and not self.view.stays and not self.cancellation.reason
+        return can and isinstance(self._stage, Running) and self._stage.lease is not None
+
+    @property
+    def may_be_taken(self) -> bool:
+        """Tell if the scheduler may have it step aside now."""
+        return self.may_be_asked and time.monotonic() >= self.spared_until_s
+
+    @property
+    def attempt(self) -> int:
+        """How often it was begun before."""
+        return len(self.view.attempts)
+
+    @property
     def lease(self) -> Lease | None:
         """The lease that it holds."""
         match self._stage:
-            case Starting(lease=lease) | Running(lease=lease) | Releasing(lease=lease):
+            case Starting(lease=lease) | Running(lease=lease) | Yielding(lease=lease) | Releasing(lease=lease):
                 return lease
             case Queued() | Persisting() | Ended():
                 return None
@@ -247,7 +311,7 @@ class RunRecord(ChangeNotifier):
         match self._stage:
             case Releasing(outcome=outcome) | Persisting(outcome=outcome) | Ended(outcome=outcome):
                 return outcome
-            case Queued() | Starting() | Running():
+            case Queued() | Starting() | Running() | Yielding():
                 return None
             case _:
                 assert_never(self._stage)
@@ -258,7 +322,7 @@ class RunRecord(ChangeNotifier):
         match self._stage:
             case Starting(is_accepted=is_accepted):
                 return is_accepted
-            case Running() | Releasing() | Persisting():
+            case Running() | Yielding() | Releasing() | Persisting():
                 return True
             case Queued() | Ended():
                 return False
@@ -273,7 +337,7 @@ class RunRecord(ChangeNotifier):
                 return ending is not None
             case Persisting() | Ended():
                 return True
-            case Queued() | Starting() | Running():
+            case Queued() | Starting() | Running() | Yielding():
                 return False
             case _:
                 assert_never(self._stage)
@@ -283,7 +347,7 @@ class RunRecord(ChangeNotifier):
         match self._stage:
             case Starting():
                 return phase in ("running", "ended", "released", "final")
-            case Running():
+            case Running() | Yielding():
                 return phase in ("ended", "released", "final")
             case Releasing(outcome=None):
                 return phase in ("released", "final")
@@ -303,6 +367,7 @@ class RunRecord(ChangeNotifier):
         record = cls(stored.view, stored.ordinal, request, _restored_stage(stored))
         record.recorded = True
         record.tail.known = False
+        record.load_request(request)
         if stored.outcome is not None and (stored.view.gone_at or record.state.is_terminal):
             record.view = msgspec.structs.replace(stored.view, outcome=stored.outcome)
         return record

@@ -12,6 +12,7 @@ from typing import Any
 from ...client.cluster_facts.facts import ClusterFacts, KnownRun
 from ...options.cursor import Cursor
 from ...options.definitions import OPTIONS, Option
+from ...options.run_options import ANY_NODES
 from .magic_line import MagicLine
 
 #: what is known of the cluster is waited for so long; the rest of the 50 ms from Tab to the list is the front end's
@@ -170,6 +171,7 @@ def _ranks(asked: _Asked) -> Iterator[Candidate]:
 def _nodes(asked: _Asked) -> Iterator[Candidate]:
     for number in range(1, min(asked.facts.gpus(PATIENCE_S).nodes, 16) + 1):
         yield Candidate(str(number), f"node{'' if number == 1 else 's'}")
+    yield Candidate(ANY_NODES, "whatever nodes have room")
 
 
 def _queues(asked: _Asked) -> Iterator[Candidate]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Any
 
@@ -10,7 +9,6 @@ from IPython.core.completer import (
     CompletionContext,
     SimpleCompletion,
     SimpleMatcherResult,
-    context_matcher,
     provisionalcompleter,
 )
 
@@ -19,8 +17,6 @@ from ...options.definitions import OPTIONS, Option
 from .candidates import Candidate, Candidates, Offer
 from .magic_line import MagicLine, find_magic_line
 
-#: before IPython's own matchers, which would offer keywords and files
-_FIRST = 1000.0
 _PACKAGE = __name__.partition(".")[0]
 _UNBROKEN = {ord(" "): "\N{NO-BREAK SPACE}", ord("-"): "\N{NON-BREAKING HYPHEN}"}
 
@@ -39,37 +35,21 @@ class _Silence(Sequence[SimpleCompletion]):
 
 
 class MagicCompleter:
-    """Completes our magics' lines in a shell; in a Jupyter kernel it answers for help on options, too."""
+    """Candidates and help for our magics' lines in a shell."""
 
     def __init__(self, shell: Any, facts: ClusterFacts, own_runs: Callable[[], Collection[str]]) -> None:
         self._shell = shell
         self._candidates = Candidates(shell, facts, own_runs)
-        self._kernel = getattr(shell, "kernel", None)
+        self._is_in_kernel = getattr(shell, "kernel", None) is not None
 
-        @context_matcher(priority=_FIRST, identifier="jupyter_gpu_release.magics")  # type: ignore[untyped-decorator]
-        def match(context: CompletionContext) -> SimpleMatcherResult:
-            return self._match(context)
-
-        self._matcher = match
-        shell.Completer.custom_matchers.append(match)
-        if self._kernel is not None:
-            self._inspect = self._kernel.do_inspect
-            self._kernel.do_inspect = self.inspect
-
-    def end(self) -> None:
-        """Take both out again."""
-        with contextlib.suppress(ValueError):  # the user has set the list anew
-            self._shell.Completer.custom_matchers.remove(self._matcher)
-        if self._kernel is not None and self._kernel.__dict__.get("do_inspect") == self.inspect:
-            del self._kernel.do_inspect
-
-    def _match(self, context: CompletionContext) -> SimpleMatcherResult:
+    def match(self, context: CompletionContext) -> SimpleMatcherResult | None:
+        """Give the candidates at the cursor; None where it is in no line of ours, or in one's Python."""
         line = find_magic_line(context.full_text, context.cursor_line, context.cursor_position)
         if line is None or not self._is_ours(line):
-            return SimpleMatcherResult(completions=[], suppress=False)
+            return None
         offer = self._candidates.offer(line) or self._python(line.cursor.statement)
         if offer is None:
-            return SimpleMatcherResult(completions=[], suppress=False)
+            return None
         return SimpleMatcherResult(
             completions=self._shown(offer) or _Silence(), matched_fragment=offer.typed, suppress=True, ordered=True
         )
@@ -79,7 +59,7 @@ class MagicCompleter:
 
     def _unbroken(self, text: str) -> str:
         """JupyterLab breaks what stands beside a candidate at blanks and hyphens, over the next ones."""
-        return text if self._kernel is None else text.translate(_UNBROKEN)
+        return text.translate(_UNBROKEN) if self._is_in_kernel else text
 
     def _python(self, statement: str) -> Offer | None:
         """``%gpu_train --gpus 2 model.f``: the code behind the options by itself; with them it is no Python."""
@@ -101,24 +81,21 @@ class MagicCompleter:
             return True
         return bool(self._shell.automagic) and line.magic not in self._shell.user_ns and not line.goes_on_as_python
 
-    def inspect(self, code: str, cursor_pos: int, detail_level: int = 0, omit_sections: Any = ()) -> Any:
-        """Answer an ``inspect_request``: on an option or its value its sentence, elsewhere on the line the manual.
+    def help_at(self, code: str, cursor_pos: int) -> dict[str, Any] | str | None:
+        """Give the kernel's reply for the option or value at the cursor: its sentence.
 
-        What the kernel answers itself is handed on as it is: it may be awaitable.
+        Elsewhere in our lines: the magic whose manual is the answer. None where the kernel itself has to answer.
         """
         before = code[:cursor_pos]
         line = find_magic_line(code, before.count("\n"), len(before) - before.rfind("\n") - 1)
         if line is None or line.magic not in ("gpu_train", "gpu_config") or not self._is_ours(line):
-            return self._inspect(code, cursor_pos, detail_level, omit_sections)
+            return None
         cursor = line.cursor_behind_word
         option = cursor.option or OPTIONS.get(cursor.typed.lstrip("-").replace("_", "-").lower())
         if option is not None:
             data = {"text/plain": help_of(option, is_setting=line.magic == "gpu_config")}
             return {"status": "ok", "found": True, "data": data, "metadata": {}}
-        if cursor.statement and not line.is_cell:
-            return self._inspect(code, cursor_pos, detail_level, omit_sections)
-        manual = f"%{line.magic}"
-        return self._inspect(manual, len(manual), detail_level, omit_sections)
+        return None if cursor.statement and not line.is_cell else f"%{line.magic}"
 
 
 def help_of(option: Option, *, is_setting: bool = False) -> str:

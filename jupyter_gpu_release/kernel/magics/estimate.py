@@ -70,7 +70,7 @@ def _answer(gateway: GatewayClient, cell: Cell) -> OutlookDocument | GpuReleaseE
     options, place = cell.options, cell.place
     question = OutlookQuestion(
         options.ask, options.queue, options.priority, options.timeout_s, options.keep_s, options.keep_auto,
-        options.name, place.notebook, place.cell,
+        options.name, place.notebook, place.cell, options.restartable,
     )  # fmt: skip
     try:
         return gateway.ask_outlook(question)

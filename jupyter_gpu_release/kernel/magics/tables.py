@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from ...presentation.status_tables import active_table, gpu_table, queue_table
 from ...presentation.text_table import DROPPED, WHOLE, text_lines
-from ...presentation.wording import held_by, run_word
+from ...presentation.wording import format_drained, held_by, run_word
 from ...protocol.rest import RunError, RunRow, RunsDocument, StatusDocument
 from ...protocol.states import RunState
 from ...units import format_seconds
@@ -60,7 +60,8 @@ def status_tables(document: StatusDocument) -> list[Table]:
     kind = "simulated GPUs" if document.simulated else "GPUs"
     external = f", {gpus.external} used by others" if gpus.external else ""
     warm = f" ({gpus.warm} of them kept warm)" if gpus.warm else ""
-    head = Table(f"{document.gateway.url}: {gpus.total} {kind}, {gpus.held} held{warm}, {gpus.free} free{external}")
+    free = f"{gpus.free} free{format_drained(document)}{external}"
+    head = Table(f"{document.gateway.url}: {gpus.total} {kind}, {gpus.held} held{warm}, {free}")
     tables = (
         Table("GPUs", *gpu_table(document, time.time())),
         Table("Running", *active_table(document)),

@@ -10,7 +10,7 @@ from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
-from ...analysis.cell_facts import CellFacts, is_last_output, is_machinery, parse_cell, postpones_annotations
+from ...analysis.cell_facts import CellFacts, is_latest, is_machinery, parse_cell, postpones_annotations
 from ...analysis.dataflow import analyse
 from ...analysis.device_choices import DeviceHistory
 from ...client.results import say_lacking
@@ -22,13 +22,13 @@ from ...serialization.process_state import library_settings, random_states
 from ...serialization.process_state.environment import WorkingFolder
 from ...serialization.process_state.local_modules import is_attribute_name, split_attribute_name
 from ...serialization.rebuild import NamespaceInfo
-from ...serialization.sharing.numbered_parts import PartOf, number_parts
-from ...serialization.sharing.references import Key, parts_of
+from ...serialization.sharing.namespace_update import NamespaceUpdate, stale_sentences
+from ...serialization.sharing.originals import Originals
+from ...serialization.sharing.references import Key
 from ...submission.capture import CapturedInputs, InputCapture
 from ...submission.library_patches import LibraryPatches
 from ...submission.placeholders import Pending, Unreturned
 from ...submission.selection import Awaits, NameChoice, placeholder
-from .bind import NamespaceUpdate, stale_sentences
 from .left_behind import left_behind, left_behind_sentences
 from .old_parts import OldParts, old_parts_left
 from .post_mortem import value_of
@@ -200,6 +200,7 @@ class Namespace:
         latest = [name for name in _LATEST if name in hidden and namespace.get(name) is hidden[name]]
         old_parts = None if prepared is None else OldParts(prepared, loaded.facts.get("inplace", ()), sent.caches)
         arrival.bind()
+        codec.settle_libraries()
         self._old_parts = [] if old_parts is None else old_parts.left(namespace, arrival.kept)
         for name in latest:  # else IPython would think that the user has assigned to `_`, and leave it alone for good
             if name in namespace:
@@ -258,9 +259,8 @@ class SentObjects:
 
     def __init__(self, prepared: CapturedInputs | None, *, in_turn: bool) -> None:
         self._prepared = prepared
-        self._in_turn = in_turn
-        self._parts: dict[str, list[Any]] = {}
-        self._inside: dict[str, list[Any]] = {}
+        names = {} if prepared is None else prepared.originals
+        self._objects = Originals(names, lambda: self._by_number, in_turn=in_turn)
 
     @cached_property
     def _by_number(self) -> dict[int, Any]:
@@ -268,22 +268,7 @@ class SentObjects:
 
     def find(self, key: Key) -> Any:
         """The notebook's object; raises ``KeyError``."""
-        if isinstance(key, int):
-            return self._by_number[key]
-        originals = {} if self._prepared is None else self._prepared.originals
-        if isinstance(key, str):
-            return originals[key]
-        if not self._in_turn:
-            raise KeyError(key)
-        if isinstance(key, PartOf):
-            return self._numbered(originals[key.name], key)
-        name, place = key
-        if name not in self._parts:
-            self._parts[name] = parts_of(originals[name])
-        parts = self._parts[name]
-        if place >= len(parts):
-            raise KeyError(key)
-        return parts[place]
+        return self._objects.find(key)
 
     def holders(self, _old: Any) -> list[int]:
         """Ids of what holds an object here."""
@@ -295,15 +280,7 @@ class SentObjects:
     @property
     def caches(self) -> list[list[Any]]:
         """Lists of parts, made to find them again."""
-        return [*self._inside.values(), *self._parts.values()]
-
-    def _numbered(self, value: Any, part: PartOf) -> Any:
-        if part.name not in self._inside:
-            self._inside[part.name] = number_parts(value)
-        found = self._inside[part.name]
-        if len(found) != part.total:
-            raise KeyError(part)
-        return found[part.number]
+        return self._objects.caches
 
 
 def _left_behind(arrival: NamespaceUpdate, sent: SentObjects) -> list[str]:
@@ -321,7 +298,7 @@ def _bound_by(tree: ast.Module, facts: CellFacts, choice: NameChoice) -> list[st
     names = facts.bound if choice.out is None else set(choice.out)
     imports = [node for node in ast.walk(tree) if isinstance(node, ast.Import | ast.ImportFrom)]
     imported = {(alias.asname or alias.name).partition(".")[0] for node in imports for alias in node.names}
-    own = {name for name in names if not is_machinery(name) and not is_last_output(name)}
+    own = {name for name in names if not is_machinery(name) and not is_latest(name)}
     return sorted(own - imported - set(choice.skip))
 
 

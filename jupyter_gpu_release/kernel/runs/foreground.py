@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Protocol
 from ...analysis import sources
 from ...client.results import is_usable
 from ...client.tracebacks import make_interrupt, syntax_error
-from ...errors import GpuReleaseError
+from ...errors import GpuReleaseError, OptionError
 from ...options.run_options import RunOptions
 from ...presentation.wording import describe_wait
 from ...protocol.events import Event
@@ -55,6 +55,8 @@ def prepare(notebook: CellContext, cell: Cell) -> CapturedInputs:
     """
     exported_variables(cell.options.export)
     try:
+        if cell.options.restartable:
+            _require_resumable(notebook, cell)
         prepared = _collect(notebook, cell)
     except SyntaxError as error:
         sources.register_sources(notebook.shell.compile, [cell.source])
@@ -67,6 +69,16 @@ def prepare(notebook: CellContext, cell: Cell) -> CapturedInputs:
     if prepared.joins_group and _is_alone(cell.options):
         sys.stderr.write(_ALONE.format(gpus=cell.options.ask.gpus))
     return prepared
+
+
+def _require_resumable(notebook: CellContext, cell: Cell) -> None:
+    """Raise :class:`OptionError` for loops that the cell could not enter again."""
+    from ...analysis.cell_facts import parse_cell
+    from ...analysis.resumable_loops import resumable_problems
+
+    tree = parse_cell(cell.body, notebook.shell.transform_cell, line_offset=cell.place.line_offset)
+    if problems := resumable_problems(tree):
+        raise OptionError(f"--restartable: {problems[0]}", hint="or leave --restartable out")
 
 
 def _is_alone(options: RunOptions) -> bool:

@@ -38,6 +38,7 @@ from ...protocol.node import (
     NodeRun,
     RunUnbegun,
     StartOrder,
+    early_server_path,
     grant_socket,
     lease_worker_socket,
 )
@@ -46,6 +47,7 @@ from ...protocol.wire import Packed, decode, pack, unpack
 from ...store.run_folders import probe_store
 from ..gang.layout import NodeLocation
 from ..results.pending_results import PendingResults
+from .early_server import EarlyServer
 from .fork_servers import ForkServers
 from .gpu_use import UseMeter
 from .packages import Packages, missing_packages
@@ -169,6 +171,8 @@ _AGENT_END_S = 60.0
 _AGAIN_S = 30.0
 #: a driver that has not answered after this is in trouble
 _READING_S = 1.5
+#: between readings of GPUs that nobody asked for
+_HEALTH_S = 5.0
 
 
 class NodeAgent(NodeAgentApi):
@@ -180,10 +184,10 @@ class NodeAgent(NodeAgentApi):
         self._node: str = context.get_node_id()
         self._incarnation = secrets.token_hex(8)
         Path(self._config.runtime).mkdir(mode=0o700, parents=True, exist_ok=True)
+        early = EarlyServer.claim(early_server_path(self._config.runtime, self._node))
+        spare = process_control.persisters() | ({early.pid} if early is not None else set())
         # whatever an earlier agent of this node left behind
-        process_control.end_marked(
-            process_control.NODE_MARKER, self._node, spare=process_control.persisters(), wait_s=_AGENT_END_S
-        )
+        process_control.end_marked(process_control.NODE_MARKER, self._node, spare=spare, wait_s=_AGENT_END_S)
         self._pending = PendingResults(self._config, self._node)
         self._reader = GpuReader(Nvml())
         self._meter = None if self._config.simulated else UseMeter(self._reader)
@@ -191,10 +195,10 @@ class NodeAgent(NodeAgentApi):
         self._ungranted: dict[str, RunOnNode] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._reporter = Reporter(self._config, self._node, self._incarnation)
-        self._store = StoreWatch(self._config.store)
+        self._store = StoreWatch(self._config.store, self._pending.acting)
         self._packages = Packages()
         self._gpu_total, self._cpu_total = counted_resources(self._node)
-        self._servers = ForkServers(self._config, self._node, gpus=self._gpu_total)
+        self._servers = ForkServers(self._config, self._node, gpus=self._gpu_total, early=early)
         marks = Path(self._config.runtime) / f"begun-{self._node[:8]}"
         marks.mkdir(mode=0o700, exist_ok=True)
         self._where = NodeLocation(address=ray.util.get_node_ip_address(), marks=str(marks))
@@ -210,7 +214,7 @@ class NodeAgent(NodeAgentApi):
     # ------------------------------------------------------------------------- Ray's methods
     async def hello(self) -> Packed[NodeInfo]:
         """Facts about this node."""
-        return pack(self._info())
+        return pack(msgspec.structs.replace(self._info(), now_s=time.time()))
 
     async def start(self, order: Packed[StartOrder]) -> None:
         """Carry out an order; returns when accepted, a second time for the same run does nothing.
@@ -299,6 +303,11 @@ class NodeAgent(NodeAgentApi):
         if found is not None:
             found.signal_ranks(name, reason)
 
+    async def step_aside(self, run: str, attempt: int) -> bool:
+        """Have a restartable run stop at its next safe point; False: it cannot (any more)."""
+        found = self._gang_of(run)
+        return found is not None and found.order.attempt == attempt and found.ask_to_step_aside()
+
     async def answer_rank(self, run: str, rank: int, body: bytes) -> None:
         """The kernel's :class:`.Answer` to a rank that has asked; unknown runs are ignored."""
         if (found := self._gang_of(run)) is not None:
@@ -311,7 +320,7 @@ class NodeAgent(NodeAgentApi):
     async def events(self, run: str, after: int) -> Packed[list[Event]]:
         """Events above ``after``, from the run's log."""
         found = self._runs.get(run)
-        return pack(await self._pending.threads.run(found.events_after, after) if found else [])
+        return pack(await self._pending.threads.run(found.events_after, after, at=Path(found.folder)) if found else [])
 
     async def forget_runs(self, runs: list[str]) -> None:
         """The gateway has recorded the end of these runs."""
@@ -347,7 +356,7 @@ class NodeAgent(NodeAgentApi):
     async def probe_store(self, path: str) -> str:
         """Write and read the store from this node: empty when well, else the error."""
         try:
-            await self._pending.threads.run(probe_store, Path(path))
+            await self._pending.threads.run(probe_store, Path(path), at=Path(path))
         except GpuReleaseError as error:
             return str(error)
         return ""
@@ -408,7 +417,10 @@ class NodeAgent(NodeAgentApi):
         await self._store.ask_store()
         self._spawn(self._store.watch_forever())
         await self._read_gpus()
+        await self._reporter.listen(self)
         await self._reporter.report_node(pack(self._info()))
+        if not self._config.simulated:
+            self._spawn(self._watch_gpus())
         while not is_working:
             await asyncio.sleep(_AGAIN_S)
             is_working = await self._can_start_cells()
@@ -420,6 +432,12 @@ class NodeAgent(NodeAgentApi):
             log.error("this node takes no runs: %s", error)
             return False
         return True
+
+    async def _watch_gpus(self) -> None:
+        """Have readings that are not old when the gateway asks: it takes GPUs out that are not well."""
+        while True:
+            await asyncio.sleep(_HEALTH_S)
+            await self._read_gpus()
 
     async def _read_gpus(self) -> None:
         """Have a new reading; a driver that does not answer leaves the last one."""

@@ -28,13 +28,12 @@ import msgspec
 
 from ...errors import ClusterError
 from ...host import process_control
-from ...host.environment import for_cluster
-from ...protocol import config as protocol_config
-from ...protocol.node import AgentConfig
+from ...host.environment import for_cells
+from ...protocol.node import AgentConfig, ForkServerConfig
 from .. import preload
-from ..fork_server import ServerConfig
 from ..installed_packages import PackageWatch
 from ..supervisor.pair import Pair, fork_pair
+from .early_server import EarlyServer
 
 log = logging.getLogger(__name__)
 READY_S = 120.0
@@ -42,8 +41,6 @@ READY_S = 120.0
 START_S = 60.0
 #: a pair that is not there after this will never be
 _PAIR_S = 60.0
-#: Ray sets these for its own workers; cells shall have the machine's cores
-_NOT_FOR_CELLS = ("OMP_NUM_THREADS", "CUDA_VISIBLE_DEVICES", "PYTHONBREAKPOINT", "PYTHONUNBUFFERED")
 
 #: pairs that stand by: one more than the node has GPUs (that of a run which just ended is replaced in a quiet moment),
 #: at most this
@@ -92,7 +89,7 @@ def _kill_late(started: Future[subprocess.Popen[bytes]]) -> None:
 class ForkServer:
     """One running fork server: its socket path, its process, what it had to say when ready."""
 
-    def __init__(self, path: Path, popen: subprocess.Popen[bytes], status_fd: int) -> None:
+    def __init__(self, path: Path, popen: subprocess.Popen[bytes] | EarlyServer, status_fd: int) -> None:
         self.path = path
         self.notes: list[str] = []
         #: what it imports just now; empty before and after
@@ -203,7 +200,7 @@ class ForkServer:
         """Remove from the disk what the dead one left."""
         while self._spares:
             self._spares.pop().close()
-        for path in (self.path, self.path.with_suffix(".log")):
+        for path in (self.path, self.path.with_suffix(".log"), self.path.with_suffix(".news")):
             path.unlink(missing_ok=True)
 
     def kill(self) -> None:
@@ -218,7 +215,9 @@ class ForkServer:
 class ForkServers:
     """Hands out the fork server for a run; all calls from the agent's event loop (its thread lives as the agent)."""
 
-    def __init__(self, config: AgentConfig, node: str, *, gpus: int = 1) -> None:
+    def __init__(self, config: AgentConfig, node: str, *, gpus: int = 1, early: EarlyServer | None = None) -> None:
+        """``early``: one that was started before us; it is the first, if it is fit."""
+        self._early = early
         self._config = config
         self._node = node
         self._standby = min(max(gpus, 1) + 1, _MOST_STANDBY)
@@ -253,9 +252,18 @@ class ForkServers:
             self._current.remove_files()
             self._current = None
         await self._packages.has_changed()
-        server = self._current = await self._spawn(self._names)
+        server = self._current = self._take_early() or await self._spawn(self._names)
         server.prefork(self._standby)
         return server
+
+    def _take_early(self) -> ForkServer | None:
+        early, self._early = self._early, None
+        if early is None:
+            return None
+        if not early.is_fit(self._environment()):
+            early.kill()
+            return None
+        return ForkServer(early.path, early, early.status_descriptor())
 
     async def current_server(self) -> ForkServer:
         """The current fork server, ready. One that dies as it preloads is started again, then without what it died of.
@@ -340,7 +348,10 @@ class ForkServers:
         path.chmod(0o600)
         listener.listen(64)
         status_read, status_write = os.pipe()
-        server_config = ServerConfig(listener.fileno(), status_write, os.getpid(), names, fatal=self._fatal)
+        server_config = ForkServerConfig(
+            os.getpid(), names, fatal=self._fatal, listen_fd=listener.fileno(), status_fd=status_write,
+            as_owners=self._config.as_owners,
+        )  # fmt: skip
         argument = msgspec.json.encode(server_config).decode()
         environment = self._environment()
 
@@ -367,9 +378,8 @@ class ForkServers:
         return ForkServer(path, popen, status_read)
 
     def _environment(self) -> dict[str, str]:
-        kept = {name: value for name, value in for_cluster(os.environ).items() if name not in _NOT_FOR_CELLS}
         markers = {process_control.CLUSTER_MARKER: self._config.cluster, process_control.NODE_MARKER: self._node}
-        return {**kept, **markers, "PYTHONFAULTHANDLER": "1", protocol_config.VARIABLE: self._config.hash_seed}
+        return for_cells(os.environ, markers, self._config.hash_seed)
 
 
 def _private(path: str, flags: int) -> int:

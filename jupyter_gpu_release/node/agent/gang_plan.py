@@ -10,18 +10,20 @@ import msgspec
 from ...errors import CannotSendError
 from ...protocol.cell import OTHERS_TOGETHER_BYTES, Graph
 from ...protocol.node import StartOrder
-from ...protocol.runs import ErrorInfo, Outcome
+from ...protocol.runs import ErrorInfo, Outcome, RankPart, Save
 from ..gang.layout import EVALUATOR, RANK, SERVER, RankSpec
 from ..ipc.frames import RankOrder, SpoolConfig
 from ..supervisor import limits
 
+#: stepped aside, as the rest of the gang
+PREEMPTED = "preempted"
 #: ended because the rest of the gang was done
 DISMISSED = "dismissed"
 #: of the time that a rank has to obey an interrupt, the others' part: one that is stuck in a collective ends, and with
 #: it the collective, so that rank 0 still has time to hand its names over
 _OTHERS_PART = 0.4
 _IN_USE = re.compile(r"EADDRINUSE|address already in use", re.IGNORECASE)
-_FINE = ("ok", "interrupted", DISMISSED)
+_FINE = ("ok", "interrupted", DISMISSED, PREEMPTED)
 #: not of the cell's own doing: what other ranks report then is a consequence
 _FROM_OUTSIDE = ("died", "memory", "hung", "lost", "timeout")
 
@@ -46,7 +48,9 @@ def rank_order(
         ranks=sum(other.role == RANK for other in specs), role=spec.role,
         sharers=sum(other.node == spec.node for other in specs), simulated=order.simulated,
         memory_bytes=order.memory_bytes, cpus=order.cpus, timeout_s=order.timeout_s, grace_s=grace_s, keep=keep,
-        stall_s=limits.STALL_S, mark=mark, tells_leaving=len(specs) == 1,
+        stall_s=limits.STALL_S, mark=mark, tells_leaving=len(specs) == 1, attempt=order.attempt,
+        restartable=order.restartable, is_elastic=order.gang.is_elastic, save=order.save, owner=order.owner,
+        as_owner=order.as_owner,
     )  # fmt: skip
 
 
@@ -66,6 +70,8 @@ def merge_outcomes(outcomes: Mapping[int, Outcome], specs: Sequence[RankSpec]) -
         "released_s": max((o.released_s for o in outcomes.values() if o.released_s), default=None),
         "tracked": list({file: None for _, outcome in sorted(outcomes.items()) for file in outcome.tracked}),
     }
+    if first.status == PREEMPTED:  # it has all that the others had
+        return msgspec.structs.replace(first, **changes)
     culprit = first_to_fail(outcomes)
     changes |= {"failed_rank": culprit or 0, "frames": _frames(outcomes)}
     if culprit is not None and outcomes[culprit].status == "timeout" and first.status in ("timeout", "interrupted"):
@@ -108,6 +114,13 @@ def _kept_ports(specs: Sequence[RankSpec], master_port: int) -> dict[int, tuple[
         kept[spec.port] = (f"the port {spec.port} of {spec.name(_ranks(specs))} ({variables})", spec.host)
     kept[master_port] = (f"MASTER_PORT {master_port}", specs[0].host)
     return {port: found for port, found in kept.items() if port}
+
+
+def merge_saves(saves: Mapping[int, Save]) -> Save:
+    """Rank 0's save, with the others' as its parts."""
+    others = [saves[rank] for rank in sorted(saves) if rank]
+    parts = [RankPart(values=save.values) for save in others]
+    return msgspec.structs.replace(saves[0], parts=parts, bytes=sum(save.bytes for save in saves.values()))
 
 
 def first_to_fail(outcomes: Mapping[int, Outcome]) -> int | None:

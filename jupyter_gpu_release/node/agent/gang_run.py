@@ -14,12 +14,24 @@ import msgspec
 
 from ...protocol.fetch import FETCH, NEXT
 from ...protocol.node import StartOrder
-from ...protocol.runs import Outcome
+from ...protocol.runs import Outcome, Save
 from ...protocol.wire import decode, encode
 from ..gang.hangs import Progress, find_hang
 from ..gang.layout import RANK, GangLayout, HeldPorts, NodeLocation, RankSpec, RemoteRankHello, gang_environment
-from ..gang.rendezvous import CollectiveCall, CollectiveReplies, Rendezvous
-from ..ipc.frames import Command, FrameReader, Go, Kind, Output, RankOrder, SpoolConfig, died_outcome, pack_frame
+from ..gang.rendezvous import SETTLE, CollectiveCall, CollectiveReplies, Rendezvous
+from ..gang.safe_point import SAVE, YIELD, SafePointAgreement
+from ..ipc.frames import (
+    Command,
+    FrameReader,
+    Go,
+    Kind,
+    Output,
+    RankOrder,
+    SpoolConfig,
+    Stay,
+    died_outcome,
+    pack_frame,
+)
 from ..supervisor.pair import Pair
 from . import gang_plan
 from .fork_servers import ForkServer, ForkServers
@@ -93,6 +105,12 @@ class GangListener(Protocol):
     def on_stuck(self, text: str) -> None:
         """Processes cannot be ended, and keep the GPUs."""
 
+    def on_saved(self, save: Save) -> None:
+        """They go on, and may be begun again from there."""
+
+    def on_stay(self, stay: Stay) -> None:
+        """They were asked to step aside, and go on."""
+
     def on_unreported(self, rank: int) -> Outcome:
         """A supervisor on this node ended without a report, and nothing is left of its rank: say what that means."""
 
@@ -114,9 +132,13 @@ class GangRun:
         #: a process that is no gang meets nobody
         self._meetings: dict[str, Rendezvous] = {}
         if self._is_gang:
-            self._meetings = {"cell": Rendezvous(self._ranks), "gather": Rendezvous(self._ranks, in_step=False)}
+            self._meetings = {"cell": Rendezvous(self._ranks)}
+            self._meetings |= {name: Rendezvous(self._ranks, in_step=False) for name in ("gather", "save")}
+        self._agreement = SafePointAgreement(self._ranks) if self._ranks > 1 else None
+        #: saves without notice that some ranks have made: number → rank → its part
+        self._parts: dict[int, dict[int, Save]] = {}
         self._waiting_since_s: float | None = None
-        self._is_going = self._is_failing = self._is_cut_off = self._is_withdrawn = False
+        self._is_going = self._is_failing = self._is_cut_off = self._is_withdrawn = self._is_to_yield = False
         #: hosts that the cluster says are gone
         self._gone: set[str] = set()
         #: says that the cell has begun, and outlives this agent; left by the first rank to begin, or, where not all of
@@ -254,6 +276,8 @@ class GangRun:
             line.send_frame(Kind.GO, encode(go))
         if self._signalled is not None:
             self._tell_all(self._signalled)
+        if self._is_to_yield:
+            self.ask_to_step_aside()
 
     # --------------------------------------------------------------------------------------- run
     async def _until_ended(self) -> Outcome:
@@ -298,10 +322,19 @@ class GangRun:
                 self._watcher.on_running(decode(body, float))
         elif kind is Kind.ENDED:
             line.progress.ended_s = time.monotonic()
+            self._on_rank_at_end(spec)
             if spec.index == 0:
                 self._watcher.on_ended(decode(body, float))
         elif kind is Kind.MEET:
             self._on_call(spec, decode(body, CollectiveCall))
+        elif kind is Kind.HELD:
+            self._on_held(spec.index, decode(body, int))
+        elif kind is Kind.SAVE_DUE:
+            self._ask_at_safe_point(SAVE)
+        elif kind is Kind.SAVED:
+            self._on_saved(spec.index, decode(body, Save))
+        elif kind is Kind.STAY:
+            self._watcher.on_stay(decode(body, Stay))
         elif kind is Kind.STUCK:
             self._watcher.on_stuck(body.decode())
         elif kind is Kind.PERSISTER:
@@ -315,12 +348,28 @@ class GangRun:
             return {}
         return {"rank": spec.index} | ({} if spec.role == RANK else {"who": spec.name(self._ranks)})
 
+    def _on_held(self, rank: int, place: int) -> None:
+        if self._agreement is not None:
+            self._tell_ranks(self._agreement.on_place(rank, place))
+
+    def _on_saved(self, rank: int, save: Save) -> None:
+        """A gang is saved when all of its ranks are."""
+        parts = self._parts.setdefault(save.number, {})
+        parts[rank] = save
+        if len(parts) == self._ranks:
+            self._watcher.on_saved(gang_plan.merge_saves(parts))
+            self._parts = {number: found for number, found in self._parts.items() if number > save.number}
+
     def _on_call(self, spec: RankSpec, call: CollectiveCall) -> None:
         if spec.role == RANK:
-            self._answer("gather" if call.op == "gather" else "cell", spec.index, call)
+            self._answer(call.meeting or ("gather" if call.op == "gather" else "cell"), spec.index, call)
 
     def _answer(self, meeting: str, rank: int, call: CollectiveCall) -> None:
-        self._reply(self._meetings[meeting].arrive(rank, call))
+        replies = self._meetings[meeting].arrive(rank, call)
+        self._reply(replies)
+        is_over = replies and (call.op == SETTLE or any(reply.error for reply in replies.values()))
+        if meeting == "save" and is_over and self._agreement is not None:
+            self._tell_ranks(self._agreement.end())
         since_s = self._waiting_since_s or time.monotonic()
         self._waiting_since_s = since_s if self._meetings["cell"].waiting else None
 
@@ -342,12 +391,20 @@ class GangRun:
             how = "has ended" if outcome.status == "ok" else "has failed"
             for meeting in self._meetings.values():
                 self._reply(meeting.leave_for_good(line.spec.index, how))
+            self._on_rank_at_end(line.spec)
         if self._signalled is None:
-            if outcome.status not in ("ok", gang_plan.DISMISSED):
+            if outcome.status not in ("ok", gang_plan.PREEMPTED, gang_plan.DISMISSED):
                 if not self._is_failing:  # a second interrupt would kill
                     self._end_others()
             elif len(self._specs) > self._ranks:
                 self._dismiss(line)
+
+    def _on_rank_at_end(self, spec: RankSpec) -> None:
+        """It comes to no safe point any more at which the others could stop with it."""
+        if self._agreement is not None and self._agreement.is_open:
+            self._agreement = SafePointAgreement(self._ranks)
+            self._tell_all(Command("go on"))
+            self._watcher.on_stay(Stay(f"{spec.name(self._ranks)} has ended its cell"))
 
     def _end_others(self) -> None:
         """One has failed. Rank 0 gets time to hand over what it has."""
@@ -383,6 +440,25 @@ class GangRun:
                 for rank in hang.ranks:
                     self._lines[rank].send_frame(Kind.SIGNAL, encode(Command("stack", "hung", hang.why)))
                 return
+
+    def ask_to_step_aside(self) -> None:
+        """Have all stop at their next safe point (remembered while they are being started)."""
+        self._is_to_yield = True
+        if self._is_going:
+            self._ask_at_safe_point(YIELD)
+
+    def _ask_at_safe_point(self, word: str) -> None:
+        """Ranks of a gang agree on the point first."""
+        if self._agreement is None:
+            self._tell_all(Command(word))
+        elif (ended := next((line.spec for line in self._lines.values() if line.progress.ended_s), None)) is None:
+            self._tell_ranks(self._agreement.ask(word))
+        elif word == YIELD:
+            self._watcher.on_stay(Stay(f"{ended.name(self._ranks)} has ended its cell"))
+
+    def _tell_ranks(self, command: Command | None) -> None:
+        if command is not None:
+            self._tell_all(command)
 
     def signal_ranks(self, command: Command) -> None:
         """Interrupt or kill all (remembered while they are being started)."""

@@ -1,27 +1,42 @@
 """Records events, reports to the gateway.
 
-Each report is a call through Ray, 1–2 ms of each side's cores, so messages close together share one.
+Each report is a call, to a gateway on another host through Ray (1–2 ms of each side's cores), so messages close
+together share one.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 from collections.abc import Callable, Coroutine
+from pathlib import Path
 from typing import Any, TypeVar
 
 import ray
 from ray.exceptions import RayError
 
 from ...errors import StoreError
+from ...host.local_calls import LocalCallError, LocalConnection, answering_for
 from ...protocol.events import Event
-from ...protocol.node import AgentConfig, GatewayApi, NodeInfo, NodeMessage, NodeReport, RunEvents, RunPhase
+from ...protocol.node import (
+    AgentConfig,
+    GatewayApi,
+    NodeAgentApi,
+    NodeInfo,
+    NodeMessage,
+    NodeReport,
+    RunEvents,
+    RunPhase,
+    calls_socket,
+)
 from ...protocol.wire import Packed, encode, pack
 from ...store.event_log import KEPT_BYTES, EventWriter, read_events
 from ...store.layout import RunPaths
 from ...store.threads import StoreThreads
 from ..ipc.frames import Output
 
+log = logging.getLogger(__name__)
 _BATCH_S = 0.02
 _SLOW_STORE_S = 1.0
 
@@ -49,6 +64,18 @@ class Recorder:
         self.count = 0
         #: why output is not recorded just now
         self.problem = ""
+
+    async def go_on_after(self, number: int) -> None:
+        """Number what comes on from what earlier attempts said: ``number``, or what the log says, if that is more."""
+        self.count = number
+        with contextlib.suppress(TimeoutError, StoreError):  # a store that hangs
+            last = await asyncio.wait_for(
+                self._threads.run(self._last_recorded, number, at=self._paths.folder), _SLOW_STORE_S
+            )
+            self.count = max(self.count, last)
+
+    def _last_recorded(self, after: int) -> int:
+        return max((event.n for event in read_events(self._paths.events, after)), default=after)
 
     def add_output(self, output: Output, marks: dict[str, object]) -> None:
         """Number one piece of output; ``marks`` say which process of a gang it is of."""
@@ -88,7 +115,9 @@ class Recorder:
         is_known_to_hang = self._under_way is not None
         if self._under_way is None:
             events, self._unwritten = self._unwritten, []
-            self._under_way = self._threads.begin(self._write, events, self._unwritten_bytes > KEPT_BYTES)
+            self._under_way = self._threads.begin(
+                self._write, events, self._unwritten_bytes > KEPT_BYTES, at=self._paths.folder
+            )
             self._unwritten_bytes = 0
         await asyncio.wait([self._under_way], timeout=0.0 if is_known_to_hang else _SLOW_STORE_S)
         if not self._under_way.done():
@@ -168,6 +197,27 @@ class Reporter:
         self._due_at_s = 0.0
         self._sent_s = 0.0
         self._gateway: Any = None
+        #: a gateway on this host; a closed one counts for nothing
+        self._connection: LocalConnection | None = None
+        self._server: asyncio.Server | None = None
+
+    async def listen(self, agent: NodeAgentApi) -> None:
+        """Have a gateway on this host connect: the two call each other past Ray from then on."""
+        path = Path(calls_socket(self._config.runtime, self._node))
+        answering = answering_for(agent, NodeAgentApi)
+        try:
+            self._server = await asyncio.get_running_loop().create_unix_server(
+                lambda: LocalConnection(answering, self._on_gateway), path
+            )
+            path.chmod(0o600)
+        except OSError as error:  # a full disk, say: then all calls go through Ray
+            log.warning("no calls past Ray on this node: %s", error)
+
+    def _on_gateway(self, connection: LocalConnection) -> None:
+        """The newest gateway counts."""
+        if self._connection is not None:
+            self._connection.close()
+        self._connection = connection
 
     def report(self, message: NodeMessage) -> None:
         """Queue one message; never blocks."""
@@ -207,6 +257,10 @@ class Reporter:
     async def _deliver(
         self, method: Callable[[GatewayApi, Packed[_Record]], Coroutine[Any, Any, None]], body: Packed[_Record]
     ) -> None:
+        if self._connection is not None and self._connection.is_open:
+            with contextlib.suppress(LocalCallError):  # the gateway restarts
+                await self._connection.call(method.__name__, body)
+                return
         while True:
             try:
                 if self._gateway is None:

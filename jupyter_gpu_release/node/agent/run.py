@@ -13,12 +13,12 @@ import msgspec
 from ...errors import GpuReleaseError
 from ...protocol.events import Event
 from ...protocol.fetch import FETCH, NEXT
-from ...protocol.node import NodeMessage, NodeRun, RunAsks, RunPhase, RunWaits, StartOrder
-from ...protocol.runs import Outcome, PersistWait
+from ...protocol.node import NodeMessage, NodeRun, RunAsks, RunPhase, RunSaved, RunStays, RunWaits, StartOrder
+from ...protocol.runs import Outcome, PersistWait, Save
 from ...store.event_log import read_events
 from ...store.layout import RunPaths
 from ..gang.layout import NodeLocation
-from ..ipc.frames import Command, Output, died_outcome
+from ..ipc.frames import Command, Output, Stay, died_outcome
 from ..results.pending_results import PendingResults, settled_outcome
 from .fork_servers import ForkServers
 from .gang_run import GangRun, UnbegunError
@@ -58,18 +58,35 @@ class RunOnNode:
         self._host = where.host
         self._recorder = Recorder(order.run, RunPaths(Path(order.folder)), tell, pending.threads)
         self._where = where
-        self.gang = GangRun(order, pending.order, self, where)
+        self.gang = GangRun(order, pending.order_for(order), self, where)
         self._at_s = time.time()
         #: why it can begin again elsewhere: nothing of it has begun, and nothing is left
         self.unbegun = ""
+        #: the latest of this attempt
+        self._save: Save | None = None
+        #: why it can never step aside
+        self.stays = ""
         #: the gateway has taken it back before it began: it is forgotten here, and tells nothing any more
         self._is_withdrawn = False
         #: from here on it is not taken back
         self._has_outcome = False
 
+    @property
+    def folder(self) -> str:
+        """The run's folder on the store."""
+        return self.order.folder
+
     def view(self) -> NodeRun:
         """This run for a gateway that was started anew."""
-        return NodeRun(self.order.run, self.phase, self._recorder.count, self._at_s, self.outcome, self.waits_for)
+        return NodeRun(
+            self.order.run,
+            self.phase,
+            self._recorder.count,
+            self._at_s,
+            self.outcome,
+            self.waits_for,
+            self.order.attempt,
+        )
 
     def events_after(self, after: int) -> list[Event]:
         """Recorded events above ``after``, and those that the store has refused so far."""
@@ -98,10 +115,19 @@ class RunOnNode:
         """``interrupt`` or ``kill`` all ranks (remembered when they are still being started)."""
         self.gang.signal_ranks(Command(name, status))
 
+    def ask_to_step_aside(self) -> bool:
+        """Have a restartable run stop at its next safe point; False: it cannot, or has ended."""
+        if not self.order.restartable or self.stays or self.phase not in ("starting", "running"):
+            return False
+        self.gang.ask_to_step_aside()
+        return True
+
     async def run_to_end(self) -> None:
         """Run from the order to the durable end; never raises."""
         recording = asyncio.create_task(self._recorder.run_forever())
         try:
+            if self.order.attempt:
+                await self._recorder.go_on_after(self.order.after_event)
             if await self._until_released():
                 await self._finish()
         except Exception as error:  # a fault of ours must not keep GPUs, nor a kernel waiting
@@ -161,7 +187,7 @@ class RunOnNode:
             if self._is_withdrawn:
                 return None
             log.warning("run %s is begun anew: its processes were killed before its first statement", self.order.run)
-            self.gang = GangRun(self.order, self._pending.order, self, self._where)
+            self.gang = GangRun(self.order, self._pending.order_for(self.order), self, self._where)
         return outcome
 
     async def _until_granted(self) -> list[str] | None:
@@ -198,6 +224,17 @@ class RunOnNode:
         """Say it where it is read: under the cell, and in the log of the node."""
         log.error("run %s: %s", self.order.run, text)
         self._recorder.add_output(Output(time.time(), "stream", {"name": "stderr", "text": text + "\n"}), {})
+
+    def on_saved(self, save: Save) -> None:
+        """Should it be killed, it goes on from there."""
+        self._save = save
+        self._tell_gateway(RunSaved(self.order.run, save))
+
+    def on_stay(self, stay: Stay) -> None:
+        """It goes on, and the gateway looks for another."""
+        if not stay.of_size:
+            self.stays = "" if stay.for_now else stay.reason
+        self._tell_gateway(RunStays(self.order.run, self.order.attempt, stay.reason, stay.for_now, stay.of_size))
 
     def on_unreported(self, rank: int) -> Outcome:
         """The outcome of a rank whose supervisor died; its results may be with their persister already."""
@@ -256,7 +293,7 @@ class RunOnNode:
 
     def _phase(self, phase: str, at_s: float) -> None:
         self.phase, self._at_s = phase, at_s
-        self._tell_gateway(RunPhase(self.order.run, phase, at_s, self.outcome))
+        self._tell_gateway(RunPhase(self.order.run, phase, at_s, self.outcome, self.order.attempt))
 
 
 class AdoptedRun:
@@ -269,7 +306,7 @@ class AdoptedRun:
         self.phase = "released"
         self.outcome = outcome
         self.waits_for: PersistWait | None = None
-        self._folder = folder
+        self.folder = folder
         self._pending = pending
         self._tell = tell
         self._at_s = time.time()
@@ -280,7 +317,7 @@ class AdoptedRun:
 
     def events_after(self, after: int) -> list[Event]:
         """Recorded events above ``after``."""
-        return list(read_events(RunPaths(Path(self._folder)).events, after))
+        return list(read_events(RunPaths(Path(self.folder)).events, after))
 
     def signal_ranks(self, name: str, status: str) -> None:
         """Nothing runs any more: results are given up by :meth:`.PendingResults.give_up_results` only."""
@@ -290,7 +327,7 @@ class AdoptedRun:
         self._phase("released")
         values = self.outcome.values
         if values is not None and not values.file:
-            settlement = await self._pending.save_small_results(self.run, self._folder, self.outcome, self.on_wait)
+            settlement = await self._pending.save_small_results(self.run, self.folder, self.outcome, self.on_wait)
         else:
             settlement = await self._pending.wait_until_settled(self.run)
         self.outcome = settled_outcome(self.run, self.outcome, settlement)

@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import threading
+from functools import partial
 from pathlib import Path
 
 from ...errors import StoreError
 from ...store.run_folders import require_store
+from ...store.threads import Acting
 
 _EVERY_S = 3.0
 #: a filesystem that has not answered after this hangs
@@ -18,8 +20,11 @@ _LIMIT_S = 5.0
 class StoreWatch:
     """Asks in a thread of its own, one at a time: a store that hangs is never waited for."""
 
-    def __init__(self, store: str) -> None:
+    def __init__(self, store: str, acting: Acting | None = None) -> None:
+        """``acting``: as for :class:`.StoreThreads`."""
         self._store = Path(store)
+        look = partial(_trouble, self._store)
+        self._look = acting(self._store, look) if acting is not None else look
         self._asked: asyncio.Future[str] | None = None
         #: why no run can be carried out here, in words; empty when the store is there
         self.trouble = ""
@@ -44,7 +49,7 @@ class StoreWatch:
         answer: asyncio.Future[str] = loop.create_future()
 
         def work() -> None:
-            trouble = _trouble(self._store)
+            trouble = self._look()
             with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
                 loop.call_soon_threadsafe(answer.set_result, trouble)
 

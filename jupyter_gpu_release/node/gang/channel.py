@@ -34,7 +34,9 @@ class RankChannel:
         self._is_torn = False
         self._one_thread = threading.RLock()
 
-    def call_collective(self, op: str, src: int, data: bytes, timeout_s: float | None) -> CollectiveReply:
+    def call_collective(
+        self, op: str, src: int, data: bytes, timeout_s: float | None, meeting: str = ""
+    ) -> CollectiveReply:
         """Come to the next round and wait for the others; can be interrupted.
 
         Raises :class:`RankError` when the round cannot be, ``TimeoutError`` when not all came in time.
@@ -42,21 +44,21 @@ class RankChannel:
         if not self._one_thread.acquire(blocking=False):
             raise RankError(f"{op}(): another thread of this rank is in such a call", hint="make them in one thread")
         try:
-            return self._meet(op, src, data, timeout_s)
+            return self._meet(op, src, data, timeout_s, meeting)
         finally:
             self._one_thread.release()
 
-    def _meet(self, op: str, src: int, data: bytes, timeout_s: float | None) -> CollectiveReply:
+    def _meet(self, op: str, src: int, data: bytes, timeout_s: float | None, meeting: str) -> CollectiveReply:
         if self._is_torn:
             raise RankError(f"{op}(): an earlier one was interrupted half-way", hint="run the cell again")
         self._turn += 1
         self._is_torn = True  # until the answer was read whole: an interrupt may strike anywhere
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
-        self._send(CollectiveCall(self._turn, op, src, data))
+        self._send(CollectiveCall(self._turn, op, src, data, meeting))
         reply = self._answer(deadline)
         late = reply is None
         if reply is None:
-            self._send(CollectiveCall(self._turn, "leave"))
+            self._send(CollectiveCall(self._turn, "leave", meeting=meeting))
             reply = self._answer(time.monotonic() + _LEAVE_S)
         self._is_torn = False
         if reply is None:

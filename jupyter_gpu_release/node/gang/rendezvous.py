@@ -7,14 +7,20 @@ import msgspec
 #: larger objects are a matter for torch.distributed, or for files in ``run_dir``
 MOST_BYTES = 16 << 20
 
+#: the op that ends what ranks do together at a safe point
+SETTLE = "settle"
+
 
 class CollectiveCall(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A rank comes to its ``turn``-th round. ``op``: ``barrier``, ``broadcast``, ``gather``; ``leave``: gives up."""
+    """A rank comes to its ``turn``-th round. ``op``: ``barrier``, ``broadcast``, ``gather``; ``leave``: gives up.
+    ``settle``: the last broadcast at a safe point."""
 
     turn: int
     op: str
     src: int = 0
     data: bytes = b""
+    #: where they meet; empty: where the cell's own calls do
+    meeting: str = ""
 
 
 class CollectiveReply(msgspec.Struct, frozen=True, omit_defaults=True):

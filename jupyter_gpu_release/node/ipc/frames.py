@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import socket
 import struct
 from collections.abc import Iterator
@@ -10,7 +11,8 @@ from pathlib import Path
 
 import msgspec
 
-from ...protocol.runs import ErrorInfo, Outcome
+from ...protocol.config import UnixUser
+from ...protocol.runs import ErrorInfo, Outcome, Save
 from ...store.identity import expect_store
 
 
@@ -26,6 +28,25 @@ class SpoolConfig(msgspec.Struct, frozen=True, omit_defaults=True):
     #: the store's root as the node sees it, and what ``store.json`` in it must say
     store: str = ""
     store_id: str = ""
+    #: whose folder of the spool it is, where each user has one: the writer is that user's
+    uid: int = 0
+    gid: int = 0
+
+    @property
+    def address(self) -> str:
+        """The socket to send to: users other than the agent's cannot enter its folder."""
+        return f"\0{self.notify}" if self.uid else self.notify
+
+    @property
+    def has_cluster(self) -> bool:
+        """Tell if the cluster is still there, as far as this user may see."""
+        try:
+            os.stat(os.path.dirname(self.notify))
+        except PermissionError:
+            return True
+        except OSError:
+            return False
+        return True
 
     def expect_store(self) -> None:
         """Let this process write to that store only."""
@@ -56,6 +77,10 @@ class Kind(IntEnum):
     ANSWER = 22  #: agent → supervisor → rank: protocol.fetch.Answer
     MARK = 13  #: rank → supervisor: memory baseline (int) of the rank before its inputs
     STUCK = 19  #: supervisor → agent: text; processes of the cell cannot be ended
+    SAVED = 17  #: rank → supervisor → agent: Save; it goes on, and may be begun again from there
+    HELD = 10  #: supervisor → agent: int; the rank of a gang waits at its next safe point, or is past this one
+    SAVE_DUE = 12  #: rank → supervisor → agent: it is time for a save of the gang
+    STAY = 16  #: rank → supervisor → agent: Stay; it was asked to step aside, and goes on
 
 
 class Output(msgspec.Struct, frozen=True, array_like=True):
@@ -69,6 +94,9 @@ class Output(msgspec.Struct, frozen=True, array_like=True):
 class Command(msgspec.Struct, frozen=True, omit_defaults=True):
     """``interrupt`` or ``kill`` (also the second interrupt), and the outcome's status when the run ends because of it.
 
+    ``yield``: step aside at the next safe point. Of a gang: ``hold`` (wait there, and say where you are), then
+    ``yield`` or ``save`` at the first safe point behind ``place``, or ``go on``.
+
     ``end``: interrupt, unless that was done already. ``stack``: show where the rank stands, then kill it.
     ``reason``: why, in words. ``grace_s``: instead of the order's.
     """
@@ -77,6 +105,17 @@ class Command(msgspec.Struct, frozen=True, omit_defaults=True):
     status: str = "interrupted"
     reason: str = ""
     grace_s: float | None = None
+    place: int = 0
+
+
+class Stay(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Reason why a rank does not step aside, in words; ``for_now``: it may be able to later; ``of_size``: it does step
+    aside, and goes on with as many ranks only.
+    """
+
+    reason: str
+    for_now: bool = False
+    of_size: bool = False
 
 
 class Go(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -116,6 +155,17 @@ class RankOrder(msgspec.Struct, frozen=True, omit_defaults=True):
     mark: str = ""
     #: the only process of its run: it tells when it is about to end
     tells_leaving: bool = False
+    #: 0 is the first
+    attempt: int = 0
+    restartable: bool = False
+    #: its gang may have another size the next time
+    is_elastic: bool = False
+    #: state to go on from
+    save: Save | None = None
+    #: Unix user of the run's owner, where that matters
+    owner: UnixUser | None = None
+    #: the rank becomes that user before it loads anything; its supervisor stays root's, and leaves the mark
+    as_owner: bool = False
 
 
 def pack_frame(kind: Kind, body: bytes = b"") -> bytes:

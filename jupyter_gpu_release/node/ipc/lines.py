@@ -11,6 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from .frames import FrameReader, Kind, pack_frame
+from .notice import Notice
 
 
 class SendBuffer:
@@ -64,6 +65,7 @@ class RankLines:
     supervisor: int
     stack: int
     synced: int
+    notice: Notice
 
 
 class _SupervisorsEnd:

@@ -8,20 +8,22 @@ import io
 import os
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from types import FrameType
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from ...cell_api import tracked_files
 from ...cell_api.context import ExecutionContext, set_context
 from ...cell_api.ranks import set_rank_context
-from ...errors import GpuReleaseError, RankError
+from ...errors import GpuReleaseError, RankError, StoreError
 from ...protocol.cell import INLINE_LIMIT_BYTES, CellPayload, Graph
+from ...protocol.config import UnixUser
 from ...protocol.fetch import Answer
-from ...protocol.runs import ErrorInfo, Outcome
+from ...protocol.runs import ErrorInfo, Outcome, Save
 from ...protocol.wire import decode, encode
 from ...serialization import exceptions
 from ...store.graph_file import read_graph
@@ -33,10 +35,11 @@ from ..ipc.lines import RankLines
 from ..ipc.plain_values import plain_outcome
 from ..results.persister import fork_persister
 from ..supervisor.written_files import WrittenFiles, written_to
+from ..values.collected import Collected
 from ..values.frameworks import gang_hints
 from ..values.gather import gather_names
 from ..values.held_names import hold_back
-from ..values.namespace import Collected, RankValues
+from ..values.namespace import RankValues
 from ..values.settings import CellSettings
 from . import environment
 from .environment import use_front_end
@@ -47,6 +50,11 @@ from .output import OutputSender
 from .publish import Publisher
 from .shell import RankShell, use_inline_figures
 from .spawned import serve_names
+
+if TYPE_CHECKING:
+    from .resuming.gang.gang_save import GangSave
+    from .resuming.restartable_cell import RestartableCell
+    from .resuming.stepped_aside import TakenSave
 
 
 class Rank:
@@ -69,6 +77,9 @@ class Rank:
         self._publisher: Publisher | None = None
         self._one_publisher = threading.Lock()
         self._is_gang = False
+        #: graph of the attempt before
+        self._saved: tuple[bytes, Sequence[Any]] | None = None
+        self._restartable: RestartableCell | None = None
 
     def run_order(self) -> None:
         """Load, run the cell, hand over what it made; every way ends in an OUTCOME frame."""
@@ -87,6 +98,8 @@ class Rank:
 
     def _prepare(self) -> CellPayload:
         self._order.keep.expect_store()
+        if (owner := self._order.owner) is not None:
+            _share_files(owner, Path(self._order.folder))
         payload = decode(self._order.payload, CellPayload)
         early = environment.has_notebook_folder(payload)  # else its folder is the run's, which need not be there yet
         problem = self._enter(payload) if early else None
@@ -110,11 +123,25 @@ class Rank:
             self._notes += environment.set_cell_environment(self._order, payload)
             self._shell.execution_count = payload.count
             self._inputs = read_graph(payload.inputs, Path(self._order.folder))
+            if (save := self._order.save) is not None and save.values is not None:
+                self._saved = self._read_save(save, save.values)
             self._settings = CellSettings(payload)
             serve_names(lambda: self._values.realm)
         except Exception as error:  # noqa: BLE001 - raised by the caller
             return error
         return None
+
+    def _read_save(self, save: Save, values: Graph) -> tuple[bytes, Sequence[Any]]:
+        """This rank's part; of a gang that has another size now, rank 0's."""
+        rank, folder = self._order.rank, Path(self._order.folder)
+        if not rank or len(save.parts) + 1 != self._order.ranks:
+            return read_graph(values, folder)
+        part = save.parts[rank - 1]
+        if part.values is not None:
+            return read_graph(part.values, folder)
+        _stream, buffers = read_graph(values, folder)
+        stream, *own = [buffers[number] for number in part.buffers]
+        return bytes(stream), own
 
     def _await_grant(self) -> Go:
         frame = ipc_frames.receive_frame(self._sock)
@@ -128,7 +155,7 @@ class Rank:
         self._values = RankValues(
             self._shell.user_ns, payload, stream, buffers, has_gpu=has_gpu, settings=self._settings
         )
-        self._notes += self._values.load()
+        self._notes += self._values.load(keep=self._saved is not None)
         folder = RunPaths(Path(self._order.folder))
         set_context(
             ExecutionContext(
@@ -137,6 +164,9 @@ class Rank:
                 store=lambda: str(folder.folder.parent.parent),
                 publish=self._publish,
                 items=lambda: ItemExchange(self._outlet, self._sock, self._values.realm, folder, self._shell.lines_of),
+                resumable=lambda every_s, caller: self._on_resumable(every_s, caller),
+                checkpoint=lambda state, every_s: self._on_checkpoint(state, every_s),
+                restore=lambda: self._restartable.on_restore() if self._restartable is not None else None,
                 in_run=True,
             )
         )
@@ -147,6 +177,41 @@ class Rank:
         tracked_files.HERE.start_recording()
         if names is not None:
             names.hold_names(payload.held)
+        if self._order.restartable:
+            self._get_restartable()
+
+    def _get_restartable(self) -> None:
+        """Only such cells know of resuming; what an earlier attempt has saved is bound."""
+        from .resuming.restartable_cell import RestartableCell
+
+        cell = RestartableCell(
+            self._order, self._values, self._lines.notice, self._shell.user_ns, flush_files=flush_open_files,
+            say=lambda text: self._outlet.add_event("note", {"text": text}),
+            stay=lambda stay: self._outlet.send_frame(Kind.STAY, encode(stay), wait=False),
+            saved=lambda save: self._outlet.send_frame(Kind.SAVED, encode(save), wait=False),
+            gang=self._gang_save() if self._order.ranks > 1 else None,
+            ask_for_save=lambda: self._outlet.send_frame(Kind.SAVE_DUE, b"", wait=False),
+        )  # fmt: skip
+        cell.close_gate, cell.open_gate = self._shell.gate.close, self._shell.gate.open
+        if self._saved is not None:
+            cell.go_on_from(self._values.restore(*self._saved, cell.join))
+            self._saved = None
+        if self._order.attempt:
+            cell.set_files_back()
+        self._restartable = self._shell.restartable = cell
+
+    def _gang_save(self) -> GangSave:
+        from .resuming.gang.gang_save import GangSave
+
+        return GangSave(self._order.rank, self._channel, Path(self._order.folder), self._address)
+
+    def _on_resumable(self, every_s: float | None, caller: FrameType) -> None:
+        if self._restartable is not None:
+            self._restartable.on_resumable(every_s, caller)
+
+    def _on_checkpoint(self, state: Any, every_s: float | None) -> None:
+        if self._restartable is not None:
+            self._restartable.on_checkpoint(state, every_s)
 
     @cached_property
     def _channel(self) -> RankChannel:
@@ -170,15 +235,22 @@ class Rank:
         return Fetcher(self._outlet, self._sock, payload.held, take)
 
     def _run_cell(self, payload: CellPayload) -> None:
-        if self._order.mark:
+        if self._order.mark and not self._order.as_owner:
             with contextlib.suppress(OSError):  # no disk, no agent's folder: then it would be run again
                 os.close(os.open(self._order.mark, os.O_CREAT | os.O_WRONLY | os.O_CLOEXEC, 0o600))
         self._started = time.time()
         self._outlet.send_frame(Kind.RUNNING, encode(self._started), wait=False)
+        if self._order.as_owner:  # the supervisor has left the mark
+            self._outlet.sync()
         ended = self._loop.run(payload)
         self._values.stop_fetching()
         if self._is_gang and _is_good_exit(ended.error):
             ended.error = None
+        if self._restartable is not None:
+            self._restartable.end_saver()
+            if self._restartable.taken is not None:
+                self._step_aside(self._restartable.taken)
+                return
         ended_s = time.time() if ended.error is None else self._shell.failed_at_s or time.time()
         error = None if ended.error is None else self._describe(ended.error, ended.interrupted)
         self._outlet.send_frame(Kind.ENDED, encode(ended_s))
@@ -190,6 +262,22 @@ class Rank:
         if status == "ok" and payload.gather and self._order.role == "rank":
             status, error = self._gather(payload)
         self._hand_over(status, error, ended_s)
+
+    def _step_aside(self, taken: TakenSave) -> None:
+        """Hand over the save as if it were the results: a run that goes on no more has it as such."""
+        ended_s = time.time()
+        self._outlet.send_frame(Kind.ENDED, encode(ended_s))
+        values = taken.values
+        if self._order.rank:
+            what_else = self._what_else_it_did()
+            self._finish(Outcome(status="preempted", notes=self._notes, ended_s=ended_s, **what_else))
+            return
+        outcome = Outcome(
+            status="preempted", results=values.results, notes=self._notes + values.notes, save=taken.save,
+            granted_s=self._granted_s, started_s=self._started, ended_s=ended_s, collected_s=ended_s,
+            **self._what_else_it_did(),
+        )  # fmt: skip
+        self._send_values(outcome, values)
 
     def _gather(self, payload: CellPayload) -> tuple[str, ErrorInfo | None]:
         if self._order.ranks == 1:
@@ -274,10 +362,14 @@ class Rank:
             raw = [bytes(buffer) for buffer in collected.buffers]
             self._finish(msgspec.structs.replace(outcome, values=Graph(stream=collected.stream, buffers=raw)))
             return
-        outcome = _sendable(msgspec.structs.replace(outcome, values=Graph(file=VALUES_FILE)))
-        forked = fork_persister(self._order, outcome, collected.stream, collected.buffers, collected.total_bytes)
+        kept = _sendable(msgspec.structs.replace(outcome, values=Graph(file=VALUES_FILE)))
+        try:
+            forked = fork_persister(self._order, kept, collected.stream, collected.buffers, collected.total_bytes)
+        except StoreError as error:
+            self._finish(_without_results(outcome, error))
+            return
         self._outlet.send_frame(Kind.PERSISTER, encode(forked.pid))
-        self._finish(outcome)
+        self._finish(kept)
         forked.wait_until_closed()
 
     def _finish(self, outcome: Outcome) -> None:
@@ -288,6 +380,25 @@ class Rank:
         if self._started is not None:
             where = written_to(self._files.paths, self._started, RunPaths(Path(self._order.folder)).files)
             self._outlet.send_frame(Kind.FILES, encode(where), wait=False)
+
+
+def _without_results(outcome: Outcome, why: StoreError) -> Outcome:
+    """The outcome of a cell whose results cannot be kept: that is its error, unless it has one of its own."""
+    if outcome.error is not None:
+        return msgspec.structs.replace(outcome, results=[], notes=[*outcome.notes, f"no results: {why.message}"])
+    error = ErrorInfo(ename=type(why).__name__, evalue=why.message, code=why.code, hint=why.hint)
+    return msgspec.structs.replace(outcome, status="error", results=[], error=error)
+
+
+def _share_files(owner: UnixUser, folder: Path) -> None:
+    """Load what the run's owner has written; where a group shares the store, let it have what the cell writes, too."""
+    from ...store.files import is_shared
+    from ...store.users.ownership import trust
+
+    trust(owner.uid)
+    with contextlib.suppress(OSError):  # the folder need not be there yet
+        if is_shared(folder):
+            os.umask(0o007)
 
 
 def _is_good_exit(error: BaseException | None) -> bool:

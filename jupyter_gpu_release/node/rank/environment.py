@@ -21,7 +21,7 @@ from traitlets.config import Config
 from ...errors import OptionError
 from ...host import process_control
 from ...protocol.cell import CellPayload, FrontEnd
-from ...store.files import make_private_folder, write_atomic
+from ...store.files import make_store_folder, write_atomic
 from ...store.layout import RunPaths
 from ..ipc.frames import Go, RankOrder
 
@@ -95,7 +95,7 @@ def set_cell_environment(order: RankOrder, payload: CellPayload) -> list[str]:
         )
     else:
         os.chdir(paths.files)
-        notes.append("the notebook's folder is not visible on the node: the cell worked in its run folder")
+        notes.append(f"{_why_not_there(payload.workdir)}: the cell worked in its run folder")
         extra = [*_unpack_modules(payload, paths), *extra]
     sys.path[:0] = ["", *extra]
     sys.argv = [""]
@@ -160,14 +160,29 @@ def _interface_of(address: str) -> str:
 
 
 def has_notebook_folder(payload: CellPayload) -> bool:
-    """Tell if this node has the notebook's folder, and it is the same one (not just the same path)."""
+    """Tell if this node has the notebook's folder, and it is the same one (not just the same path).
+
+    A folder that the cell's user may not enter is none, unless it was asked for.
+    """
     if not payload.workdir:
         return False
     try:
         found = os.stat(payload.workdir)
     except OSError:
         return False
-    return payload.workdir_asked or payload.workdir_stamp[0] in (0, found.st_ino)
+    if payload.workdir_asked:
+        return True
+    return payload.workdir_stamp[0] in (0, found.st_ino) and os.access(payload.workdir, os.X_OK)
+
+
+def _why_not_there(folder: str) -> str:
+    try:
+        os.stat(f"{folder}/.")
+    except PermissionError:
+        return f"the cell's user (uid {os.geteuid()}) may not enter the notebook's folder {folder}"
+    except OSError:
+        pass
+    return "the notebook's folder is not visible on the node"
 
 
 def _unpack_modules(payload: CellPayload, paths: RunPaths) -> list[str]:
@@ -177,7 +192,7 @@ def _unpack_modules(payload: CellPayload, paths: RunPaths) -> list[str]:
         target = (paths.code / name).resolve()
         if not target.is_relative_to(paths.code.resolve()):
             raise OptionError(f"module path {name!r} leads out of the run folder")
-        make_private_folder(target.parent)
+        make_store_folder(target.parent)
         write_atomic(target, [source], durable=False)
     return [str(paths.code)]
 

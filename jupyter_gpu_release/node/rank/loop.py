@@ -10,6 +10,7 @@ from typing import Any
 
 from ...analysis import sources
 from ...protocol.cell import CellPayload
+from .resuming.stepped_aside import SteppedAside
 from .shell import RankShell
 
 #: how long tasks that the cell started and did not await may go on
@@ -45,6 +46,11 @@ class CellLoop:
         self._cell: asyncio.Task[BaseException | None] | None = None
         self._cancelled = False
         shell.hidden_codes.add(CellLoop._on_interrupt.__code__)
+
+    @property
+    def descriptors(self) -> frozenset[int]:
+        """The open files that it needs."""
+        return frozenset(pair.fileno() for pair in (self._loop._ssock, self._loop._csock))  # type: ignore[attr-defined]
 
     def warm_up(self) -> None:
         """Run a small cell: touches the pages that a cell writes to, before anybody waits for it."""
@@ -101,9 +107,11 @@ class CellLoop:
         result = await shell.run_cell_async(
             payload.source, store_history=False, transformed_cell=shifted, preprocessing_exc_tuple=failed_early
         )
+        raised: BaseException | None = result.error_before_exec or result.error_in_exec
+        if isinstance(raised, SteppedAside):  # its figures go on, too
+            return raised
         shell.events.trigger("post_execute")
         shell.events.trigger("post_run_cell", result)
-        raised: BaseException | None = result.error_before_exec or result.error_in_exec
         return raised or shell.unshown
 
     def _finish_tasks(self) -> list[str]:

@@ -17,6 +17,7 @@ import traceback
 from pathlib import Path
 from typing import NoReturn
 
+from ...errors import ClusterError
 from ...host import process_control
 from ...protocol.wire import decode, encode
 from ..ipc import frames
@@ -78,12 +79,30 @@ def _carry_out_order(outlet: OutputSender, lines: RankLines, shell: RankShell, l
     if (frame := frames.receive_frame(lines.sock)) is None:
         return
     order = decode(frame[1], RankOrder)
+    if order.as_owner and not _becomes_owner(order, outlet, lines, loop):
+        return
     # interrupts wait until the cell runs, inside the one place that handles them (node/rank/loop.py)
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     signal.signal(signal.SIGINT, shell.gate.note_interrupt)
     handlers = atexit._ncallbacks()
     Rank(order, outlet, lines, shell, loop).run_order()
     _leave(outlet, order, has_handlers=atexit._ncallbacks() > handlers)
+
+
+def _becomes_owner(order: RankOrder, outlet: OutputSender, lines: RankLines, loop: CellLoop) -> bool:
+    """Become the run's owner; False: that is refused, and is the run's outcome."""
+    from .owner import become_owner
+
+    own = {lines.sock.fileno(), lines.channel.fileno(), lines.stack, lines.synced}
+    try:
+        if order.owner is None:
+            raise ClusterError("the order names no owner for the cell to run as")
+        become_owner(order.owner, own | outlet.descriptors | loop.descriptors, lines.supervisor)
+    except ClusterError as error:
+        refused = frames.died_outcome("error", type(error).__name__, error.message, code=error.code, hint=error.hint)
+        outlet.send_frame(Kind.OUTCOME, encode(refused))
+        return False
+    return True
 
 
 def _leave(outlet: OutputSender, order: RankOrder, *, has_handlers: bool) -> None:

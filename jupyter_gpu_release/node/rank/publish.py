@@ -23,7 +23,7 @@ from ...protocol.cell import Graph
 from ...protocol.events import Publication
 from ...protocol.wire import encode
 from ...serialization import codec, rebuild
-from ...store.files import make_private_folder, write_atomic
+from ...store.files import make_store_folder, write_atomic
 from ...store.run_folders import require_store
 from .output import OutputSender
 
@@ -128,7 +128,7 @@ class Publisher:
 
     def _write(self, name: str, body: bytes) -> Publication:
         require_store(self._folder.parent.parent.parent)
-        make_private_folder(self._folder)
+        make_store_folder(self._folder)
         write_atomic(self._folder / name, [body], durable=False)
         return Publication(name, file=name, digest=hashlib.blake2b(body, digest_size=16).hexdigest())
 

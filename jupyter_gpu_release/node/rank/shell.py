@@ -11,7 +11,7 @@ import time
 import traceback
 import warnings
 from types import CodeType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from IPython.core import interactiveshell, page
 from IPython.core.autocall import ExitAutocall
@@ -30,6 +30,10 @@ from ...serialization import exceptions
 from .environment import look_like_a_notebook
 from .interrupts import InterruptGate
 from .output import OutputSender
+from .resuming.stepped_aside import StatementRunner, SteppedAside
+
+if TYPE_CHECKING:
+    import ast
 
 
 def _textual(data: dict[str, Any]) -> dict[str, Any]:
@@ -136,6 +140,8 @@ class RankShell(InteractiveShell):
     #: functions whose frames do not end the user's traceback: it ends at the line that called them
     hidden_codes: set[CodeType]
     gate: InterruptGate
+    #: runs the statements of a cell that may step aside
+    restartable: StatementRunner | None = None
     #: file name of a statement that is ours: the call of a launched function
     hidden_file = ""
 
@@ -170,9 +176,12 @@ class RankShell(InteractiveShell):
         if self._result is not None:  # a cell that the cell runs
             return bool(await super().run_ast_nodes(*args, **kwargs))
         self._result, self._is_early = kwargs["result"], False
+        run = super().run_ast_nodes
         try:
             self.gate.open()
-            return bool(await super().run_ast_nodes(*args, **kwargs))
+            if self.restartable is not None:
+                return await self._run_restartable(self.restartable, run, *args, **kwargs)
+            return bool(await run(*args, **kwargs))
         except KeyboardInterrupt as error:
             kwargs["result"].error_in_exec = error
             self.showtraceback()
@@ -180,6 +189,17 @@ class RankShell(InteractiveShell):
         finally:
             self.gate.close()
             self._result = None
+
+    async def _run_restartable(
+        self, cell: StatementRunner, run: Any, nodes: list[ast.stmt], name: str, *, interactivity: str, **kwargs: Any
+    ) -> bool:
+        def run_nodes(few: list[ast.stmt], shown: str) -> Any:
+            return run(few, name, interactivity=shown, **kwargs)
+
+        failed = await cell.run_statements(nodes, interactivity, run_nodes)
+        if cell.taken is not None:
+            kwargs["result"].error_in_exec = SteppedAside()
+        return failed
 
     def begin_cell(self) -> None:
         """Call before each cell."""
@@ -190,6 +210,8 @@ class RankShell(InteractiveShell):
         """Formatting takes long for deep recursion: the cell's statements have ended before it."""
         given = args[0] if args else kwargs.get("exc_tuple")
         error = (given or sys.exc_info())[1]
+        if isinstance(error, SteppedAside):
+            return
         if self._ends_cell(error):
             self.failed_at_s = time.time()
             self.gate.close()  # an interrupt would be shown in its place

@@ -45,6 +45,10 @@ def start_mover(order: SpoolConfig, markers: dict[str, str]) -> subprocess.Popen
 def main() -> int:
     """Move what is there, one run after the other, again and again; 0 when nothing is left."""
     order = msgspec.json.decode(sys.argv[1], type=SpoolConfig)
+    if order.uid:
+        from ...host.privileges import drop_privileges
+
+        drop_privileges(order.uid, order.gid)
     process_control.name_this(process_control.MOVER)
     order.expect_store()
     root = Path(order.spool)
@@ -55,7 +59,7 @@ def main() -> int:
     except BlockingIOError:
         return 0
     mover = Mover(order)
-    while Path(order.notify).parent.is_dir() and mover.move_due():
+    while order.has_cluster and mover.move_due():
         time.sleep(_LOOK_S)
     return 0
 

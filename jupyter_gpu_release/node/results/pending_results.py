@@ -12,6 +12,7 @@ import logging
 import os
 import signal
 import socket
+import struct
 import subprocess
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -23,12 +24,12 @@ import msgspec
 from ...errors import GpuReleaseError, RunCancelledError, RunLostError, StoreError, StoreSilentError
 from ...host import process_control
 from ...protocol.cell import Graph
-from ...protocol.node import AgentConfig
+from ...protocol.node import AgentConfig, StartOrder
 from ...protocol.runs import ErrorInfo, Outcome, PersistWait
 from ...protocol.wire import decode
 from ...store.files import make_private_folder
 from ...store.layout import VALUES_FILE
-from ...store.threads import StoreThreads
+from ...store.threads import Acting, StoreThreads
 from ...units import format_bytes
 from ..ipc.frames import SpoolConfig
 from .mover import start_mover
@@ -68,6 +69,22 @@ def settled_outcome(run: str, outcome: Outcome, settlement: Settlement) -> Outco
     return msgspec.structs.replace(outcome, status="interrupted", error=error)
 
 
+def _acting() -> Acting:
+    from ...store.users.private_stores import acting
+
+    return acting
+
+
+def _separate(store: Path, spool: Path) -> None:
+    """Have a folder for each user in the spool, which they may pass."""
+    from ...store.users.private_stores import open_to_users, separate_users
+
+    separate_users(store)
+    separate_users(spool)
+    spool.parent.chmod(0o711)
+    open_to_users(spool)
+
+
 def describe_results(outcome: Outcome) -> str:
     """``model, history and 3 more; 1.2 GiB``."""
     names = [value.name for value in outcome.results]
@@ -95,6 +112,8 @@ _TICK_S = 1.0
 _SMALL_S = 2.0
 _MEMORY_SHARE = 0.25
 _DATAGRAM = 1 << 20
+#: process, user and group of who sent a datagram
+_CREDENTIALS = struct.Struct("3i")
 
 
 class PendingResult:
@@ -120,10 +139,15 @@ class PendingResults:
     """All kept results of one node; every method runs on the agent's event loop."""
 
     def __init__(self, config: AgentConfig, node: str) -> None:
-        self.threads = StoreThreads()
+        #: makes work of what is to be done for the owner of a path; None: all of it is this user's
+        self.acting = _acting() if config.as_owners else None
+        self.threads = StoreThreads(acting=self.acting)
         root = Path(config.spool or default_spool()) / socket.gethostname()
         make_private_folder(root)
         self._root = root
+        self._as_owners = config.as_owners
+        if config.as_owners:
+            _separate(Path(config.store), root)
         self._node = node
         self._budget = config.persist_memory_bytes or int(process_control.machine_bytes() * _MEMORY_SHARE)
         notify = f"{config.runtime}/kept-{node[:12]}.sock"
@@ -131,10 +155,35 @@ class PendingResults:
         self.order.expect_store()
         self._markers = {process_control.CLUSTER_MARKER: config.cluster, process_control.NODE_MARKER: node}
         self._kept: dict[str, PendingResult] = {}
-        self._mover: subprocess.Popen[bytes] | None = None
-        self._starting: asyncio.Future[subprocess.Popen[bytes]] | None = None
+        #: by the folder of the spool that they move from
+        self._movers: dict[str, subprocess.Popen[bytes]] = {}
+        self._starting: dict[str, asyncio.Future[subprocess.Popen[bytes]]] = {}
         self._ticking: asyncio.Task[None] | None = None
         self._hear()
+
+    def order_for(self, order: StartOrder) -> SpoolConfig:
+        """Where the run's results wait; raises :class:`StoreError` where its owner has no folder, and can get none."""
+        owner = order.owner
+        if not order.as_owner or owner is None:
+            return self.order
+        from ...store.users.private_stores import make_own_folder
+
+        make_own_folder(self._root, owner.uid, owner.gid)
+        return self._config_of(owner.uid, owner.gid)
+
+    def _config_of(self, uid: int, gid: int) -> SpoolConfig:
+        from ...store.users.private_stores import own_folder
+
+        spool, store = own_folder(self._root, uid), own_folder(Path(self.order.store), uid)
+        return msgspec.structs.replace(self.order, spool=str(spool), store=str(store), uid=uid, gid=gid)
+
+    def _entry(self, run: str, folder: str) -> SpoolEntry:
+        if not self._as_owners:
+            return SpoolEntry(self._root, run)
+        from ...store.users.private_stores import own_folder, owner_of
+
+        uid = owner_of(Path(folder)) or 0
+        return SpoolEntry(own_folder(self._root, uid) if uid else self._root, run, uid=uid)
 
     # ---------------------------------------------------------------------- results of this agent's runs
     def add_persister(self, run: str, folder: str, pid: int, on_wait: OnWait) -> None:
@@ -143,8 +192,9 @@ class PendingResults:
         ``on_wait`` is called on the agent's event loop, now or later, whenever the reason changes why they are not
         durable yet.
         """
-        entry = SpoolEntry(self._root, run)
+        entry = self._entry(run, folder)
         record = entry.read_record() or SpoolRecord(run, self._node, folder, 0, pid=pid)
+        record = msgspec.structs.replace(record, run=run, node=self._node, folder=folder, pid=pid)
         kept = self._keep(PendingResult(entry, record, on_wait))
         if record.waits_for is not None:
             on_wait(record.waits_for)
@@ -177,7 +227,7 @@ class PendingResults:
         values, back_off = outcome.values, BackOff()
         size = len(values.stream) + sum(map(len, values.buffers))
         record = SpoolRecord(run, self._node, folder, size)
-        kept = self._keep(PendingResult(SpoolEntry(self._root, run), record, on_wait))
+        kept = self._keep(PendingResult(self._entry(run, folder), record, on_wait))
         while not kept.settled.done():
             problem = await self._try_small(kept, values)
             if problem is None:
@@ -196,14 +246,14 @@ class PendingResults:
         if not isinstance(problem, str):
             with contextlib.suppress(StoreSilentError):
                 return await self.threads.run(
-                    wait_after_failure, folder, size, problem, "memory", back_off, limit_s=_SMALL_S
+                    wait_after_failure, folder, size, problem, "memory", back_off, at=folder, limit_s=_SMALL_S
                 )
         return wait_after_failure(folder, size, str(problem), "memory", back_off)
 
     async def _try_small(self, kept: PendingResult, values: Graph) -> StoreError | str | None:
         folder = Path(kept.waiting.folder)
         if kept.trying is None:  # else the last try waits for the store still
-            kept.trying = self.threads.begin(write_values, folder, values.stream, values.buffers)
+            kept.trying = self.threads.begin(write_values, folder, values.stream, values.buffers, at=folder)
         trying = kept.trying
         await asyncio.wait([trying], timeout=_SMALL_S)
         if not trying.done():
@@ -253,7 +303,10 @@ class PendingResults:
     def spill_all(self) -> list[int]:
         """The cluster ends: have all persisters spill; returns their process ids."""
         pids = [kept.waiting.pid for kept in self._kept.values() if kept.watch is not None]
-        process_control.kill_each(pids, signal.SIGTERM)
+        for kept in self._kept.values():
+            if kept.watch is not None:
+                with contextlib.suppress(ProcessLookupError):
+                    signal.pidfd_send_signal(kept.watch, signal.SIGTERM)
         return pids
 
     def close(self) -> None:
@@ -278,9 +331,14 @@ class PendingResults:
             Called with the run, on the agent's event loop, whenever the reason changes why its results are not durable.
         """
         found = []
-        for entry in spool_entries(self._root):
+        for entry in self._entries():
             waiting = entry.read_record()
-            if waiting is None or (waiting.node != self._node and waiting.node in alive) or not entry.claim():
+            if (
+                waiting is None
+                or not self._is_its_own(entry, waiting)
+                or (waiting.node != self._node and waiting.node in alive)
+                or not entry.claim()
+            ):
                 continue
             kept = self._keep(PendingResult(entry, waiting, partial(on_wait, waiting.run)))
             found.append(waiting)
@@ -293,6 +351,24 @@ class PendingResults:
         return found
 
     # ---------------------------------------------------------------------------------------- the inside
+    def _entries(self) -> list[SpoolEntry]:
+        found = spool_entries(self._root)
+        if self._as_owners:
+            from ...store.users.private_stores import own_folders
+
+            for uid, folder in own_folders(self._root):
+                found += spool_entries(folder, uid=uid)
+        return found
+
+    def _is_its_own(self, entry: SpoolEntry, waiting: SpoolRecord) -> bool:
+        """Tell if a record, which a user may have written, speaks of its run and of its user's store."""
+        if not self._as_owners:
+            return True
+        from ...store.users.private_stores import owner_of
+
+        folder = Path(waiting.folder)
+        return waiting.run == entry.run == folder.name and owner_of(folder) == (entry.uid or None)
+
     def _keep(self, kept: PendingResult) -> PendingResult:
         self._kept[kept.waiting.run] = kept
         if self._ticking is None or self._ticking.done():
@@ -303,30 +379,43 @@ class PendingResults:
         path = Path(self.order.notify)
         path.unlink(missing_ok=True)
         self._sock = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK)
-        self._sock.bind(str(path))
-        path.chmod(0o600)
+        if self._as_owners:  # users cannot enter the folder; whoever sends is asked for
+            self._sock.bind(f"\0{path}")
+            self._sock.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
+        else:
+            self._sock.bind(str(path))
+            path.chmod(0o600)
         asyncio.get_event_loop().add_reader(self._sock, self._receive)
 
     def _receive(self) -> None:
         with contextlib.suppress(BlockingIOError, msgspec.MsgspecError):
             while True:
-                self._take_in(decode(self._sock.recv(_DATAGRAM), SpoolRecord))
+                data, ancillary, _flags, _address = self._sock.recvmsg(_DATAGRAM, socket.CMSG_SPACE(_CREDENTIALS.size))
+                told = decode(data, SpoolRecord)
+                if not self._as_owners or self._may_speak(told.run, ancillary):
+                    self._take_in(told)
+
+    def _may_speak(self, run: str, ancillary: list[tuple[int, int, bytes]]) -> bool:
+        kept = self._kept.get(run)
+        senders = [_CREDENTIALS.unpack(data[: _CREDENTIALS.size])[1] for _level, _kind, data in ancillary]
+        return kept is not None and len(senders) == 1 and senders[0] in (0, kept.entry.uid)
 
     def _take_in(self, waiting: SpoolRecord) -> None:
         """Take in what a persister or the mover says of its run."""
         kept = self._kept.get(waiting.run)
         if kept is None or kept.settled.done():
             return
-        known, kept.waiting = kept.waiting, waiting
+        known = kept.waiting
+        kept.waiting = msgspec.structs.replace(waiting, node=known.node, folder=known.folder, pid=known.pid)
         if waiting.outcome is None:
-            kept.waiting = msgspec.structs.replace(waiting, outcome=known.outcome)
+            kept.waiting = msgspec.structs.replace(kept.waiting, outcome=known.outcome)
         if waiting.state == "durable":
             kept.settle(Settlement("durable", waiting.digest))
             return
         if waiting.waits_for is not None and waiting.waits_for != known.waits_for:
             kept.on_wait(waiting.waits_for)
         if waiting.state == "spilled":
-            self._ensure_mover()
+            self._ensure_mover(kept.entry)
         else:
             self._hold_budget()
 
@@ -343,7 +432,12 @@ class PendingResults:
     def _watch(self, kept: PendingResult, pid: int) -> None:
         try:
             kept.watch = os.pidfd_open(pid)
+            if kept.entry.uid and process_control.user_of(pid) != kept.entry.uid:
+                raise ProcessLookupError(pid)  # a user's word: no process of others is watched, or signalled
         except OSError:  # it has ended already
+            if kept.watch is not None:
+                os.close(kept.watch)
+                kept.watch = None
             self._on_end(kept)
             return
         asyncio.get_event_loop().add_reader(kept.watch, self._on_end, kept)
@@ -363,15 +457,19 @@ class PendingResults:
         if kept.waiting.state == "memory":
             kept.settle(Settlement("lost", reason="the process that kept them was killed"))
 
-    def _ensure_mover(self) -> None:
-        if self._starting is None and (self._mover is None or self._mover.poll() is not None):
-            self._starting = self.threads.begin(start_mover, self.order, self._markers)
-            self._starting.add_done_callback(self._on_started)
+    def _ensure_mover(self, entry: SpoolEntry) -> None:
+        order = (
+            self._config_of(entry.uid, entry.uid and os.stat(entry.folder.parent).st_gid) if entry.uid else self.order
+        )
+        mover = self._movers.get(order.spool)
+        if order.spool not in self._starting and (mover is None or mover.poll() is not None):
+            started = self._starting[order.spool] = self.threads.begin(start_mover, order, self._markers)
+            started.add_done_callback(partial(self._on_started, order.spool))
 
-    def _on_started(self, started: asyncio.Future[subprocess.Popen[bytes]]) -> None:
-        self._starting = None
+    def _on_started(self, spool: str, started: asyncio.Future[subprocess.Popen[bytes]]) -> None:
+        del self._starting[spool]
         if (error := started.exception()) is None:
-            self._mover = started.result()
+            self._movers[spool] = started.result()
         else:
             log.warning("results that were spilled are not moved yet: %s", error)  # tried again at the next tick
 

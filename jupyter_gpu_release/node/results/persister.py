@@ -13,6 +13,7 @@ from __future__ import annotations
 import contextlib
 import gc
 import os
+import resource
 import select
 import signal
 import socket
@@ -33,6 +34,7 @@ from ...protocol.runs import Outcome, PersistWait
 from ...protocol.wire import encode
 from ...store import files
 from ...store.layout import RunPaths
+from ...units import format_bytes
 from ..ipc.frames import RankOrder, SpoolConfig
 from .spool import BackOff, SpoolEntry, SpoolRecord, wait_after_failure, write_values
 
@@ -47,6 +49,7 @@ _SPILL_AFTER_S = 5.0
 #: a try that gets nowhere for so long counts as failed
 _HUNG_S = 60.0
 _LOOK_S = 1.0
+_LIMITS = "end what else you run on the node, or ask the operator for a higher limit (`ulimit -a` in a cell shows all)"
 #: a persister that has not closed the rank's files after this is in trouble
 _CLOSING_S = 1.0
 
@@ -72,7 +75,9 @@ def fork_persister(
     """Fork; the child writes the values once the rank is gone and does not return.
 
     It waits a twentieth of the time that writing ``size`` bytes takes: giving the GPU back gets the cores first.
+    Raises :class:`StoreError` where the limits of this process (``ulimit``) leave no way to keep the values.
     """
+    _require_file_size([stream, *buffers])
     rank, name = os.getpid(), process_control.name_of("self")
     line = held = -1
     with contextlib.suppress(OSError):  # the cell has as many files open as it may
@@ -82,7 +87,7 @@ def fork_persister(
     )  # ahead of the fork: whoever sweeps knows it from its first moment
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)
-        pid = os.fork()
+        pid = _fork(name)
     if pid:
         process_control.name_this(name)
         if held >= 0:
@@ -100,7 +105,26 @@ def fork_persister(
         os._exit(0)
 
 
+def _fork(name: str) -> int:
+    try:
+        return os.fork()
+    except OSError as error:
+        process_control.name_this(name)
+        raise StoreError(f"no process can be made that keeps the results: {error.strerror}", hint=_LIMITS) from error
+
+
+def _require_file_size(parts: Sequence[Any]) -> None:
+    most = resource.getrlimit(resource.RLIMIT_FSIZE)[1]
+    largest = max(memoryview(part).nbytes for part in parts)
+    if 0 <= most < largest:
+        needs, may = format_bytes(largest), format_bytes(most)
+        raise StoreError(f"the results need a file of {needs}, and a file may have {may} here (`fsize`)", hint=_LIMITS)
+
+
 def _leave_the_rank() -> None:
+    for limit in (resource.RLIMIT_FSIZE, resource.RLIMIT_NOFILE):  # the cell may have lowered its own
+        hard = resource.getrlimit(limit)[1]
+        resource.setrlimit(limit, (hard, hard))
     gc.disable()  # nobody's finalizers run here
     signal.set_wakeup_fd(-1)
     for number in (signal.SIGINT, signal.SIGHUP):
@@ -212,7 +236,7 @@ class Persister:
         self._tell(waits_for=wait)
 
     def _shall_spill(self, now: float) -> bool:
-        if not Path(self._order.notify).parent.is_dir():  # the cluster has ended
+        if not self._order.has_cluster:
             self._must_leave = True
         failing = self._failing_since is not None and now - self._failing_since >= _SPILL_AFTER_S
         return (self._must_leave or failing) and now >= self._next_spill
@@ -248,5 +272,5 @@ def notify_agent(order: SpoolConfig, waiting: SpoolRecord) -> None:
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK) as sock:
         for told in (waiting, msgspec.structs.replace(waiting, outcome=None)):  # an outcome may be too long
             with contextlib.suppress(OSError):
-                sock.sendto(encode(told), order.notify)
+                sock.sendto(encode(told), order.address)
                 return

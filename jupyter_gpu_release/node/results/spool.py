@@ -25,7 +25,7 @@ from ...protocol.runs import Outcome, PersistWait
 from ...protocol.states import is_run_id
 from ...protocol.wire import decode, encode
 from ...store import files
-from ...store.files import make_private_folder, write_atomic
+from ...store.files import make_private_folder, read_plain, write_atomic
 from ...store.graph_file import OpenGraph, open_graph, write_graph
 from ...store.layout import VALUES_FILE, RunPaths
 from ...store.run_folders import require_store
@@ -71,8 +71,10 @@ class BackOff:
 class SpoolEntry:
     """The files of one run."""
 
-    def __init__(self, root: Path, run: str) -> None:
+    def __init__(self, root: Path, run: str, *, uid: int = 0) -> None:
+        """``uid``: whose folder ``root`` is, where each user has one; what is done there is done as that user."""
         self.run = run
+        self.uid = uid
         self.folder = root / run
         self._record = self.folder / "record"
         self._outcome = self.folder / "outcome"
@@ -81,35 +83,38 @@ class SpoolEntry:
 
     def write_record(self, waiting: SpoolRecord, *, durable: bool = False) -> None:
         """Replace the record; raises :class:`StoreError`."""
-        make_private_folder(self.folder)
-        write_atomic(self._record, [encode(waiting)], durable=durable)
+        with self._rights():
+            make_private_folder(self.folder)
+            write_atomic(self._record, [encode(waiting)], durable=durable)
 
     def read_record(self) -> SpoolRecord | None:
         """The record; None when there is none that can be read."""
-        with contextlib.suppress(OSError, msgspec.MsgspecError):
-            return decode(self._record.read_bytes(), SpoolRecord)
+        with contextlib.suppress(OSError, StoreError, msgspec.MsgspecError), self._rights():
+            return decode(read_plain(self._record), SpoolRecord)
         return None
 
     def write_outcome(self, outcome: Outcome) -> None:
         """Write what the agent knows of the run's end; raises :class:`StoreError`."""
-        make_private_folder(self.folder)
-        write_atomic(self._outcome, [encode(outcome)], durable=False)
+        with self._rights():
+            make_private_folder(self.folder)
+            write_atomic(self._outcome, [encode(outcome)], durable=False)
 
     def read_outcome(self) -> Outcome | None:
         """Return what the agent knew, else what the rank said; None: nothing."""
-        with contextlib.suppress(OSError, msgspec.MsgspecError):
-            return decode(self._outcome.read_bytes(), Outcome)
+        with contextlib.suppress(OSError, StoreError, msgspec.MsgspecError), self._rights():
+            return decode(read_plain(self._outcome), Outcome)
         waiting = self.read_record()
         return waiting.outcome if waiting is not None else None
 
     def spill_values(self, stream: bytes, buffers: Sequence[Any]) -> str:
         """Write the values beside the record, durably; returns their digest. Raises :class:`StoreError`."""
-        make_private_folder(self._spilled.folder)
-        try:
-            return write_graph(self._spilled.values, stream, buffers)
-        except StoreError:
-            self.drop_spilled()
-            raise
+        with self._rights():
+            make_private_folder(self._spilled.folder)
+            try:
+                return write_graph(self._spilled.values, stream, buffers)
+            except StoreError:
+                shutil.rmtree(self.folder / "store", ignore_errors=True)
+                raise
 
     def open_spilled(self, digest: str) -> OpenGraph:
         """The spilled values; raises :class:`StoreError`."""
@@ -117,11 +122,19 @@ class SpoolEntry:
 
     def drop_spilled(self) -> None:
         """Remove the values, keep the record."""
-        shutil.rmtree(self.folder / "store", ignore_errors=True)
+        with self._rights():
+            shutil.rmtree(self.folder / "store", ignore_errors=True)
+
+    def _rights(self) -> contextlib.AbstractContextManager[None]:
+        if not self.uid:
+            return contextlib.nullcontext()
+        from ...store.users.private_stores import acting_for
+
+        return acting_for(self.folder)
 
     def claim(self) -> bool:
         """Become the one agent that looks after this run, for the life of this process."""
-        with contextlib.suppress(OSError, StoreError):
+        with contextlib.suppress(OSError, StoreError), self._rights():
             make_private_folder(self.folder)
             self._owner = os.open(self.folder / "owner", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
             fcntl.flock(self._owner, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -130,19 +143,20 @@ class SpoolEntry:
 
     def remove_files(self) -> None:
         """Forget the run."""
-        shutil.rmtree(self.folder, ignore_errors=True)
+        with contextlib.suppress(StoreError), self._rights():
+            shutil.rmtree(self.folder, ignore_errors=True)
         if self._owner is not None:
             os.close(self._owner)
             self._owner = None
 
 
-def spool_entries(root: Path) -> list[SpoolEntry]:
-    """All runs in the spool of this host."""
+def spool_entries(root: Path, *, uid: int = 0) -> list[SpoolEntry]:
+    """All runs in the spool of this host (of one user, where each has a folder there)."""
     try:
         names = sorted(os.listdir(root))
     except OSError:
         return []
-    return [SpoolEntry(root, name) for name in names if is_run_id(name)]
+    return [SpoolEntry(root, name, uid=uid) for name in names if is_run_id(name)]
 
 
 def write_values(folder: Path, stream: bytes, buffers: Sequence[Any], pace: files.Pace = files.UNLIMITED) -> str:

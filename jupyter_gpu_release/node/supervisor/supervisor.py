@@ -27,6 +27,7 @@ from ...protocol.runs import Outcome
 from ...protocol.wire import decode, encode
 from ..ipc.frames import Command, Kind, Output, RankOrder
 from ..ipc.lines import AgentLine, ChannelRelay, RankLine, RankLines
+from ..ipc.notice import Notice, Word
 from ..ipc.stack_dump import ask_for_stack
 from ..ipc.text_journal import TextJournal
 from . import exit_reason
@@ -40,6 +41,9 @@ _PIPE_BYTES = 1 << 20
 _BACKLOG_BYTES = 8 << 20
 #: of a rank that says a lot: then the agent is heard again
 _MOST_READS = 32
+
+#: signals that the rank itself looks at, at its safe points
+_WORDS = {"yield": Word.YIELD, "hold": Word.HOLD, "save": Word.SAVE, "go on": Word.NOTHING}
 
 
 class Supervisor:
@@ -55,7 +59,9 @@ class Supervisor:
         journal: TextJournal,
         channel: ChannelRelay,
         stack: int,
+        notice: Notice,
     ) -> None:
+        self._notice = notice
         self._journal = journal
         self._channel = channel
         self._stack = stack
@@ -200,15 +206,20 @@ class Supervisor:
             self._stall.stop()
             self._deadline = time.monotonic() + _EXIT_GRACE_S
         elif kind is Kind.FILES:
-            self._look = FileListing(decode(body, WrittenPaths))
+            self._look = FileListing(decode(body, WrittenPaths), self._order.owner if self._order.as_owner else None)
         elif kind is Kind.PERSISTER:
             self._persister = decode(body, int)
+            if self._order.as_owner:
+                process_control.spare_from_oom_killer(self._persister)
             self._agent.queue_frame(kind, body)
         elif kind is Kind.LEAVING:
             self._is_leaving = not self._status and self._is_alone()
         else:
             if kind is Kind.RUNNING:
                 self._running = True
+                if self._order.as_owner and self._order.mark:
+                    with contextlib.suppress(OSError):  # no disk: then it would be run again
+                        os.close(os.open(self._order.mark, os.O_CREAT | os.O_WRONLY | os.O_CLOEXEC, 0o600))
                 self._stall.stop()
                 if self._order.timeout_s:
                     self._timeout = time.monotonic() + self._order.timeout_s
@@ -237,7 +248,11 @@ class Supervisor:
                 self._channel.send_reply(body)
 
     def _obey(self, command: Command) -> None:
-        if command.signal == "stack":
+        if command.signal in _WORDS:
+            self._notice.give(_WORDS[command.signal], command.place)
+            if command.signal == "hold":
+                self._agent.queue_frame(Kind.HELD, encode(self._notice.place_of_rank()))
+        elif command.signal == "stack":
             self._kill_reason = command.reason + ask_for_stack(self._rank, self._stack)
             self._kill(command.status)
         elif command.signal == "end" and self._status:
@@ -350,7 +365,7 @@ def supervise(agent: socket.socket, run_rank: RankBody) -> NoReturn:
     stack = os.memfd_create("stack", os.MFD_CLOEXEC)
     synced = os.eventfd(0, os.EFD_CLOEXEC)
     pipes = [os.pipe(), os.pipe()]
-    mark = new_mark()
+    mark, notice = new_mark(), Notice()
     journal = TextJournal(mark)
     me = os.getpid()
     rank = os.fork()
@@ -362,7 +377,7 @@ def supervise(agent: socket.socket, run_rank: RankBody) -> NoReturn:
             os.close(read_end)
             os.dup2(write_end, number)
             os.close(write_end)
-        run_rank(RankLines(theirs, their_channel, me, stack, synced), journal)
+        run_rank(RankLines(theirs, their_channel, me, stack, synced, notice), journal)
     theirs.close()
     their_channel.close()
     for _read_end, write_end in pipes:
@@ -372,7 +387,8 @@ def supervise(agent: socket.socket, run_rank: RankBody) -> NoReturn:
     rank_line = RankLine(ours, synced)
     order = _pass_on_order(line, rank_line, wake, rank)
     if order is not None:
-        Supervisor(order, line, rank_line, rank, [read for read, _ in pipes], journal, channel, stack).run(wake)
+        reads = [read for read, _ in pipes]
+        Supervisor(order, line, rank_line, rank, reads, journal, channel, stack, notice).run(wake)
         os.nice(10)  # nobody waits for its end (9 ms, page tables), but for what the others do now
         os._exit(0)
     process_control.kill_each([rank])  # who sees this process's end may count on the rank's

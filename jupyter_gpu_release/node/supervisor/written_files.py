@@ -12,6 +12,7 @@ from typing import Any
 
 import msgspec
 
+from ...protocol.config import UnixUser
 from ...protocol.runs import FileInfo, Outcome
 from ...protocol.wire import encode
 from ..ipc.plain_values import plain_outcome
@@ -22,7 +23,7 @@ _MOST_FILES = 200
 def written_files(opened: Iterable[str], since_s: float, run_dir: Path, here: Path) -> list[FileInfo]:
     """Files that the cell wrote: opened for writing by Python code, in ``run_dir``, or new in ``here``, its folder.
 
-    Writes of native code are found in those two folders only. At most 200 are listed.
+    Writes of native code are found in those two folders only, hidden files in ``run_dir`` only. At most 200 are listed.
     """
     candidates = {Path(path) for path in opened} | {Path(p) for p in _walk(run_dir)} | _newer(here, since_s)
     found: list[FileInfo] = []
@@ -54,6 +55,8 @@ def _newer(folder: Path, since_s: float) -> set[Path]:
     with contextlib.suppress(OSError), os.scandir(folder) as entries:
         for entry in entries:
             with contextlib.suppress(OSError):
+                if entry.name.startswith("."):  # of Jupyter and editors, which write beside the notebook, too
+                    continue
                 if entry.is_file() and entry.stat().st_mtime >= since_s:
                     found.add(Path(entry.path))
     return found
@@ -80,8 +83,10 @@ def written_to(opened: Iterable[str], since_s: float, run_dir: Path) -> WrittenP
 class FileListing:
     """Looks in a thread which files are there, beginning now."""
 
-    def __init__(self, where: WrittenPaths) -> None:
+    def __init__(self, where: WrittenPaths, owner: UnixUser | None = None) -> None:
+        """``owner``: it sees what this user may see; None: this process's own."""
         self._where = where
+        self._owner = owner
         self._found: list[FileInfo] = []
         self._thread = threading.Thread(target=self._look, name="jgr-files", daemon=True)
         self._thread.start()
@@ -100,6 +105,15 @@ class FileListing:
         return outcome
 
     def _look(self) -> None:
+        if self._owner is None:
+            self._find()
+            return
+        from ...store.users.private_stores import file_identity
+
+        with file_identity(self._owner.uid, self._owner.gid, self._owner.groups):
+            self._find()
+
+    def _find(self) -> None:
         where = self._where
         opened = [os.fsdecode(path) for path in where.opened]
         run_dir, here = Path(os.fsdecode(where.run_dir)), Path(os.fsdecode(where.here))

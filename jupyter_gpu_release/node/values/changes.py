@@ -155,7 +155,7 @@ class FingerprintReader:
 
 def is_immutable(value: Any) -> bool:
     """Tell if a value cannot be changed in place (a text of a class of its own may have attributes)."""
-    if isinstance(value, _ATOMS):
+    if issubclass(type(value), _ATOMS):
         return type(value) in _ATOMS or not type(value).__dictoffset__
     return type(value) in (tuple, frozenset) and all(map(is_immutable, value))
 
@@ -235,7 +235,7 @@ class ObjectIds:
 
 
 def _getter(thing: Any, light: Set[int]) -> Callable[[], Any] | None:
-    if isinstance(thing, _NOT_MUTABLE):
+    if issubclass(type(thing), _NOT_MUTABLE):
         return None
     if id(thing) in light:
         return _holder(thing)
@@ -253,7 +253,9 @@ def _takes_weak_reference(thing: Any) -> bool:
 def light_among(things: Iterable[Any]) -> Set[int]:
     """Ids of those that take no weak reference, and hold nothing but plain values and one another."""
     asked = {
-        id(thing): thing for thing in things if not isinstance(thing, _NOT_MUTABLE) and not _takes_weak_reference(thing)
+        id(thing): thing
+        for thing in things
+        if not issubclass(type(thing), _NOT_MUTABLE) and not _takes_weak_reference(thing)
     }
     holders: dict[int, list[int]] = {}
     heavy: set[int] = set()
@@ -277,12 +279,12 @@ def _parts(thing: Any) -> list[Any] | None:
     """Parts of ``thing``; None: too many, or not visible to Python."""
     if type(thing) is types.SimpleNamespace:
         return list(vars(thing).values())
-    if isinstance(thing, _SIZED) and len(thing) > _LONGEST:
+    if issubclass(type(thing), _SIZED) and len(thing) > _LONGEST:
         return None
     parts: list[Any] = []
-    if isinstance(thing, dict):
+    if issubclass(type(thing), dict):
         parts += [*dict.keys(thing), *dict.values(thing)]
-    elif isinstance(thing, list):
+    elif issubclass(type(thing), list):
         parts += list.__iter__(thing)
     if type(thing) in _SIZED:
         return parts
@@ -304,9 +306,9 @@ def _in_slots(thing: Any, cls: type) -> Iterator[Any]:
 
 
 def _is_plain(part: Any) -> bool:
-    if isinstance(part, types.FunctionType):
+    if issubclass(type(part), types.FunctionType):
         return not (part.__closure__ or part.__defaults__ or part.__kwdefaults__ or vars(part))
-    return isinstance(part, (type, enum.Enum)) or is_immutable(part)
+    return issubclass(type(part), (type, enum.Enum)) or is_immutable(part)
 
 
 class NameSnapshot:
@@ -318,7 +320,7 @@ class NameSnapshot:
         self._ident = id(value)
         self._reference: weakref.ref[Any] | None = None
         self._value: Any = None
-        if is_immutable(value) or isinstance(value, _NOT_MUTABLE):
+        if is_immutable(value) or issubclass(type(value), _NOT_MUTABLE):
             self._value = value
             return
         try:

@@ -20,6 +20,7 @@ import socket
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
+from pathlib import Path
 from types import FunctionType, ModuleType
 from typing import Any
 
@@ -197,16 +198,19 @@ def pack_part(
     missing = {name: _NO_SUCH_NAME for name in names if name not in namespace}
     dump = codec.dump({name: namespace[name] for name in names if name not in missing}, realm)
     missing |= {name: f"{type(error).__name__}: {error}" for name, error in dump.failed.items()}
-    if dump.total_bytes <= INLINE_LIMIT_BYTES:
-        return Part(Graph(stream=dump.stream, buffers=[bytes(buffer) for buffer in dump.buffers]), missing=missing)
+    part = offer_part(dump.stream, dump.buffers, paths.folder / f"gather-{rank}.graph", address, held)
+    return msgspec.structs.replace(part, missing=missing)
+
+
+def offer_part(stream: bytes, buffers: Sequence[Any], file: Path, address: str, held: contextlib.ExitStack) -> Part:
+    """Let rank 0 have a graph: with the answer, from this process's memory, or, where that cannot be, from a file."""
+    if len(stream) + sum(buffer.nbytes for buffer in buffers) <= INLINE_LIMIT_BYTES:
+        return Part(Graph(stream=stream, buffers=[bytes(buffer) for buffer in buffers]))
     with contextlib.suppress(OSError):
         if not address:
-            return Part(memory=put_in_memory(dump.stream, dump.buffers), missing=missing)
-        offer = held.enter_context(Offer(dump.stream, dump.buffers, address))
-        return Part(offered=offer.offered, missing=missing)
-    file = f"gather-{rank}.graph"
-    digest = write_graph(paths.folder / file, dump.stream, dump.buffers)
-    return Part(Graph(file=file, digest=digest), missing=missing)
+            return Part(memory=put_in_memory(stream, buffers))
+        return Part(offered=held.enter_context(Offer(stream, buffers, address)).offered)
+    return Part(Graph(file=file.name, digest=write_graph(file, stream, buffers)))
 
 
 def gather_names(
@@ -230,7 +234,7 @@ def gather_names(
         parts = [decode(data, Part) for data in reply.parts]
         problem = None
         try:
-            opened = [_open(part, number, paths) for number, part in enumerate(parts) if number]
+            opened = [open_part(part, number, paths.folder) for number, part in enumerate(parts) if number]
         except ClusterError as error:
             problem = error
         finally:
@@ -289,7 +293,8 @@ def _raise_for(lacking: Mapping[str, Mapping[int, str]], ranks: int) -> None:
         raise CannotSendError("; ".join(problems), hint=f"gather {hint}")
 
 
-def _open(part: Part, rank: int, paths: RunPaths) -> tuple[bytes, Sequence[Any]]:
+def open_part(part: Part, rank: int, folder: Path) -> tuple[bytes, Sequence[Any]]:
+    """The graph that rank ``rank`` offers; raises :class:`ClusterError`."""
     try:
         if part.memory is not None:
             return read_from_memory(part.memory)
@@ -300,7 +305,7 @@ def _open(part: Part, rank: int, paths: RunPaths) -> tuple[bytes, Sequence[Any]]
         text = f"rank {rank}'s values cannot be read from its memory: {error}"
         raise ClusterError(text, hint=hint if part.offered is not None else "") from error
     graph = part.graph
-    opened = read_graph(graph, paths.folder)
+    opened = read_graph(graph, folder)
     if graph.file:
-        (paths.folder / graph.file).unlink()  # it is mapped, and nobody else's
+        (folder / graph.file).unlink()  # it is mapped, and nobody else's
     return opened

@@ -7,13 +7,15 @@ import functools
 import importlib
 import sys
 import types
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 from ...serialization.pickler import value_digest
 from ...serialization.process_state.local_modules import (
     MOST_BYTES,
     ImportWatch,
+    find_holder,
+    is_attribute_name,
     set_attributes_of,
     split_attribute_name,
     state_of,
@@ -62,6 +64,16 @@ class ModulesOfNotebook:
         if self._tops:
             self._watch.start_watching()
         return notes
+
+    def set_saved(self, namespace: dict[str, Any], state: Mapping[str, Any], deleted: Iterable[str]) -> None:
+        """Set what an earlier attempt of the cell had set in modules; ``namespace`` has the objects to set."""
+        for name in state:
+            importlib.import_module(split_attribute_name(name)[0])
+            holder, attribute = find_holder(name)
+            setattr(holder, attribute, namespace.pop(name, state[name]))
+        for module, attribute in map(split_attribute_name, filter(is_attribute_name, deleted)):
+            if module in sys.modules:
+                vars(sys.modules[module]).pop(attribute, None)
 
     def end(self) -> None:
         """The cell is over."""

@@ -6,16 +6,25 @@ import ast
 import contextlib
 import functools
 import importlib
+import sys
 import time
 import types
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
-from ...analysis.cell_facts import is_last_output, is_machinery
+from ...analysis.cell_facts import is_latest, is_machinery
 from ...cell_api.ranks import ranks
 from ...errors import LoadError
-from ...protocol.cell import FRAMES_LIMIT_BYTES, OTHERS_LIMIT_BYTES, CellPayload, FailedFrames, Graph, LastOutput
+from ...protocol.cell import (
+    FRAMES_LIMIT_BYTES,
+    OTHERS_LIMIT_BYTES,
+    RESUME,
+    CellPayload,
+    FailedFrames,
+    Graph,
+    LastOutput,
+)
 from ...protocol.runs import ValueInfo
 from ...protocol.wire import without_gc
 from ...serialization import codec
@@ -23,17 +32,21 @@ from ...serialization.codec import suppressed_warnings
 from ...serialization.diagnosis import find_trouble
 from ...serialization.exceptions import has_group
 from ...serialization.lazy_modules import module_or_deferred
+from ...serialization.load_order import global_reads
 from ...serialization.process_state import random_states
 from ...serialization.process_state.local_modules import is_attribute_name
-from ...serialization.rebuild import NamespaceInfo
-from ...serialization.reducers.torch_distributed import unwrap_replica
+from ...serialization.rebuild import GroupState, NamespaceInfo
+from ...serialization.reducers.torch_distributed import holds_shards, unwrap_replica
 from ...serialization.sharing.array_memory import in_writing_order
+from ...serialization.sharing.namespace_update import NamespaceUpdate
 from ...serialization.sharing.numbered_parts import LargeInput
+from ...serialization.sharing.originals import Originals
 from ...serialization.sharing.references import HeldParts, Key, KnownInputs, Live
 from ...store.mapped.mapping import GraphMap
 from ...units import format_bytes
 from . import frameworks
 from .changes import ArrivedNumbers, Fingerprint, FingerprintReader, NameSnapshot, ObjectIds, is_immutable
+from .collected import Collected, ImmovableError
 from .failed_frames import collect_frames
 from .held_names import HeldNames
 from .last_output import last_output
@@ -44,18 +57,6 @@ _MOST_NAMED = 8
 _UNDERSCORES = ("_", "__", "___")
 #: the GPU waits while the rank looks for what it cannot return
 _DIAGNOSIS_S = 0.02
-
-
-@dataclass
-class Collected:
-    """Everything that goes home. ``buffers`` point at live memory of this process."""
-
-    stream: bytes
-    buffers: list[memoryview]
-    total_bytes: int
-    results: list[ValueInfo]
-    notes: list[str] = field(default_factory=list)
-    keep: list[Any] = field(default_factory=list)
 
 
 class RankValues:
@@ -92,6 +93,10 @@ class RankValues:
         self._settings = settings or CellSettings(payload)
         self._modules = ModulesOfNotebook()
         self._choices: set[str] = set(payload.reevaluate)
+        #: of the graph that was sent: number → object; kept for a save only
+        self._arrived: dict[int, Any] = {}
+        #: of an earlier attempt: what belongs to its process group
+        self.group: GroupState | None = None
 
     @property
     def realm(self) -> NamespaceInfo:
@@ -99,8 +104,11 @@ class RankValues:
         return self._realm
 
     # ---------------------------------------------------------------------------------- before
-    def load(self) -> list[str]:
-        """Fill the namespace; returns notes. Raises LoadError with the name of the value at fault."""
+    def load(self, *, keep: bool = False) -> list[str]:
+        """Fill the namespace; returns notes. Raises LoadError with the name of the value at fault.
+
+        ``keep``: :meth:`restore` comes next.
+        """
         notes: list[str] = []
         names, arrived = self._load_graph(notes)
         self._load_ambient()
@@ -114,6 +122,7 @@ class RankValues:
                 value = self._namespace[name]
                 if not is_immutable(value) and not isinstance(value, types.ModuleType):
                     self._inputs[name] = reader.read_fingerprint(value)
+        self._arrived = arrived if keep else {}
         del arrived  # until here, so that what fingerprints make has no address of theirs
         self._before = {name: NameSnapshot(value) for name, value in self._namespace.items()}
         self._leave_modules()
@@ -186,6 +195,66 @@ class RankValues:
         self._namespace[name] = value
         return value
 
+    def restore(
+        self, stream: bytes, buffers: Sequence[Any], join: Callable[[dict[str, Any]], dict[str, Any]]
+    ) -> dict[str, Any]:
+        """Bind what an earlier attempt has saved, as the notebook would bind its results; returns the ``state``.
+
+        What was sent stays itself, so that in the end the whole cell's changes of it go home. ``join``: makes the
+        process groups that the names belong to, and returns them by their old names.
+        """
+        numbered, self._arrived = self._arrived, {}
+        self._look_at_modules()
+        originals = {name: self._namespace[name] for name in self._before if name in self._namespace}
+        sent = Originals(originals, lambda: numbered)
+        self.group = self._realm.group = GroupState()
+        try:
+            loaded = codec.load(stream, buffers, self._realm, sent.find, lambda facts: self._read_first(facts, join))
+        except _OfCheckpointError as found:  # the cell begins anew, with what was sent
+            self._leave_modules()
+            return found.state
+        except _NoGroupError as found:
+            raise found.error from None
+        finally:
+            self._realm.group = None
+        for module in (*loaded.facts.get("imported", ()), *loaded.modules.values()):
+            importlib.import_module(module)
+        loaded.values |= loaded.state | loaded.facts.get("devices", {}) | loaded.resume["names"]
+        update = NamespaceUpdate(
+            self._namespace, loaded, originals, {id(thing): (number, thing) for number, thing in numbered.items()}
+        )
+        update.bind()
+        codec.settle_libraries()
+        set_there = {name: value for name, value in loaded.resume["names"].items() if is_attribute_name(name)}
+        self._modules.set_saved(self._namespace, loaded.state | set_there, loaded.facts.get("deleted", ()))
+        self._leave_modules()
+        self.group.replicas = [
+            (replica, update.standing_for(module), made) for replica, module, made in self.group.replicas
+        ]
+        now = {
+            number: update.standing_for(new) for number, new in zip(*loaded.facts.get("same", ((), ())), strict=True)
+        }
+        self._known = ObjectIds(numbered | now, loaded.facts.get("held", ()))
+        for name in loaded.facts.get("inplace", ()):
+            if name in self._namespace and not self._is_as_before(name):
+                self._before[name] = NameSnapshot(self._namespace[name])
+        self._warnings.add_shown(loaded.facts.get("warned", ()))
+        return dict(loaded.resume)
+
+    def _read_first(self, facts: dict[str, Any], join: Callable[[dict[str, Any]], dict[str, Any]]) -> None:
+        if RESUME in facts:
+            raise _OfCheckpointError(facts[RESUME])
+        for place, folder in enumerate(facts.get("path", ())):
+            if folder not in sys.path:  # before the modules that lie there are imported
+                sys.path.insert(place, folder)
+        self._settings.set_saved(facts)
+        if (made := facts.get("group")) and self.group is not None:
+            try:
+                self.group.was, self.group.owns_memory = made["ranks"], made["fsdp"]
+                self.group.groups = join(made)
+            except Exception as error:
+                raise _NoGroupError(error) from error
+
     def _live(self) -> Live:
         """Finds what was sent before."""
         numbered = self._known.finder()
@@ -236,18 +305,86 @@ class RankValues:
         self.stop_fetching()
         self._warnings.stop_recording()
         self._modules.end()
+        return self._collect(None)
+
+    def save(
+        self, state: dict[str, Any], *, anew: Collection[str], may_read: Callable[[str], bool] = lambda _name: True,
+        set_in_libraries: Mapping[str, Any] = MappingProxyType({}),
+    ) -> Collected:  # fmt: skip
+        """Gather what :meth:`collect` would return now, and with it ``state`` and all other names that the cell has
+        bound, less those that it binds ``anew`` when it goes on, and what it has set in libraries.
+
+        The cell goes on. Raises ImmovableError for what cannot be pickled and ``may_read`` by the cell's rest.
+        """
+        self._realm.group = GroupState(is_whole="statement" in state)
+        try:
+            return self._collect(state, anew, may_read, set_in_libraries)
+        finally:
+            self._realm.group = None
+            self._leave_modules()
+
+    def _collect(
+        self,
+        state: dict[str, Any] | None,
+        anew: Collection[str] = (),
+        may_read: Callable[[str], bool] = lambda _name: True,
+        set_in_libraries: Mapping[str, Any] = MappingProxyType({}),
+    ) -> Collected:
+        """``state``: this is a save."""
         self._look_at_modules()
         set_in_imported, deleted = self._modules.set_by_cell()
         self._namespace.update(set_in_imported)
+        # the notebook's own modules are looked at as a whole
+        libraries = {name: value for name, value in set_in_libraries.items() if name not in self._namespace}
         with without_gc(), suppressed_warnings():
-            changed, known = self._look_at_inputs()
-        names = self._returned(changed)
+            changed, known = self._look_at_inputs(self._fetched if state is not None else ())
+        names = [name for name in self._returned(changed) if name not in anew]
         notes = self._what_was_fetched()
         if has_group(self.error):
             notes.append("the exception group is shown as the cell's error (a plain cell prints it on stderr)")
+        failed: dict[str, Exception] = {}
         home, values = self._devices_home({name: self._namespace[name] for name in names}, notes)
-        random_states.step_after_devices()
-        facts = {
+        if state is None:
+            random_states.step_after_devices()
+        elif "statement" in state:
+            others = self._others(changed, {*names, *anew}) | libraries
+            state["names"] = {name: value for name, value in others.items() if self._can_be_saved(name, value, failed)}
+            values[RESUME] = state
+        shards = [name for name, value in values.items() if state is not None and holds_shards(value)]
+        facts = self._facts(names, changed, deleted) | {"devices": home, "shards": shards}
+        facts |= self._last_outputs(names, changed, known)
+        same = functools.partial(self._known.numbers_of, only_sentinels=bool(self._payload.function))
+        troubles: dict[str, str] = {}
+
+        def further(_codes: Any, is_written: Any) -> dict[str, Any]:
+            troubles.update(self._troubles(values | libraries, failed))
+            lost = {name: troubles.get(name, "it cannot be pickled") for name in failed if name not in changed}
+            lost = {name: why for name, why in lost.items() if not is_attribute_name(name)}
+            return {**facts, "same": same(is_written), "lost": lost}
+
+        # before the values, whose packages may ask for it when they are imported (KERAS_BACKEND)
+        first = self._changed_settings(notes, state)
+        if len(values) > 1:
+            values = in_writing_order(values)
+        dump = codec.dump(values, self._realm, facts=further, first=first, known=known, failed=failed)
+        notes += _left_to_ranks(shards, dump)
+        if state is not None:
+            self._refuse_loss(dump, failed, troubles, may_read, libraries)
+        if state is None:
+            notes += self._not_bound()
+        notes += self._left_out(failed, troubles)
+        notes += dump.notes("came back")
+        results = [
+            ValueInfo(name, _type_name(values[name]), dump.sizes[name])
+            for name in names
+            if name in dump.sizes and not _is_import(values[name]) and not is_attribute_name(name)
+        ]
+        self._leave_modules()
+        return Collected(dump.stream, dump.buffers, dump.total_bytes, results, notes, dump.keep, dump.spans)
+
+    def _facts(self, names: list[str], changed: set[str], deleted: list[str]) -> dict[str, Any]:
+        """``deleted``: attributes of modules."""
+        return {
             "inplace": [name for name in names if name in changed],
             "deleted": [
                 *(
@@ -258,36 +395,52 @@ class RankValues:
                 *deleted,
             ],
             "imported": self._modules.imported,
-            "devices": home,
             "rng": random_states.capture_rng(),
             "failed": self._failed_frames(FRAMES_LIMIT_BYTES),
             "warned": self._warnings.shown,
         }
-        facts |= self._last_outputs(names, changed, known)
-        same = functools.partial(self._known.numbers_of, only_sentinels=bool(self._payload.function))
-        failed: dict[str, Exception] = {}
-        troubles: dict[str, str] = {}
 
-        def further(_codes: Any, is_written: Any) -> dict[str, Any]:
-            troubles.update(self._troubles(values, failed))
-            lost = {name: troubles.get(name, "it cannot be pickled") for name in failed if name not in changed}
-            lost = {name: why for name, why in lost.items() if not is_attribute_name(name)}
-            return {**facts, "same": same(is_written), "lost": lost}
-
-        # before the values, whose packages may ask for it when they are imported (KERAS_BACKEND)
-        first = self._changed_settings(notes)
-        if len(values) > 1:
-            values = in_writing_order(values)
-        dump = codec.dump(values, self._realm, facts=further, first=first, known=known, failed=failed)
-        notes += self._left_out(failed, troubles)
-        notes += dump.notes("came back")
-        results = [
-            ValueInfo(name, _type_name(values[name]), dump.sizes[name])
-            for name in names
-            if name in dump.sizes and not _is_import(values[name]) and not is_attribute_name(name)
+    def _refuse_loss(
+        self, dump: codec.Dump, failed: Collection[str], troubles: dict[str, str], may_read: Callable[[str], bool],
+        libraries: Mapping[str, Any],
+    ) -> None:  # fmt: skip
+        """Raise ImmovableError for what cannot be pickled: names that the cell's rest may read, what is set in
+        ``libraries``.
+        """
+        read = read_by_functions(self._namespace, dump.codes)
+        needed = [
+            name
+            for name in failed
+            if name in libraries or (not is_attribute_name(name) and (name in read or may_read(name)))
         ]
-        self._leave_modules()
-        return Collected(dump.stream, dump.buffers, dump.total_bytes, results, notes, dump.keep)
+        if needed:
+            from .immovable import in_words
+
+            said = [
+                in_words(
+                    name.replace(":", "."),
+                    libraries.get(name, self._namespace.get(name)),
+                    troubles.get(name, f"`{name}`"),
+                )
+                for name in needed[:_MOST_NAMED]
+            ]
+            raise ImmovableError("; ".join(said))
+
+    def _others(self, changed: set[str], but: Collection[str]) -> dict[str, Any]:
+        """Values that do not go home and that the cell may read: of `_`, ``--skip``, what it has asked for."""
+        return {
+            name: value
+            for name, value in dict.items(self._namespace)
+            if name not in but
+            and not is_machinery(name)
+            and not is_attribute_name(name)
+            and (name in changed or name in self._fetched or not self._is_as_before(name))
+        }
+
+    def _can_be_saved(self, name: str, value: Any, failed: dict[str, Exception]) -> bool:
+        found = codec.dump({name: value}, self._realm).failed
+        failed.update(found)
+        return not found
 
     def _what_was_fetched(self) -> list[str]:
         names = [f"`{name}` ({format_bytes(size)})" for name, size in self._fetched_bytes.items()]
@@ -333,23 +486,44 @@ class RankValues:
         except Exception:  # noqa: BLE001 - variables of any kind; the names must come home all the same
             return None
 
-    def _changed_settings(self, notes: list[str]) -> dict[str, Any]:
+    def changed_settings(self) -> dict[str, Any]:
+        """Settings that the cell has changed so far, for :meth:`set_settings`. Raises ImmovableError."""
         changed, left = self._settings.changes()
+        if left:
+            raise ImmovableError(f"the setting {left[0]} does not travel")
+        return changed
+
+    def set_settings(self, settings: dict[str, Any]) -> None:
+        """Set what the cell had changed in an earlier attempt."""
+        self._settings.set_saved({"settings": settings})
+
+    def _changed_settings(self, notes: list[str], state: Mapping[str, Any] | None) -> dict[str, Any]:
+        """Of a save, those outside of the ``with`` statements that the cell is in; of a checkpoint, only itself: who
+        goes on from it reads nothing else.
+        """
+        if state is not None and "statement" not in state:
+            return {RESUME: state}
+        changed, left = ((state["around"] or state)["settings"], []) if state is not None else self._settings.changes()
         if left:
             notes.append(f"{', '.join(left)}: set in the cell only, since it does not travel")
         found: dict[str, Any] = {"settings": changed} if changed else {}
+        if state is not None:
+            found["path"] = [folder for folder in sys.path if isinstance(folder, str)]
+            found["group"] = state["group"]
         if folder := self._settings.new_folder(notes):
             found["folder"] = (folder.path, folder.inode)
         return found
 
-    def _look_at_inputs(self) -> tuple[set[str], KnownInputs | None]:
-        """Names of inputs that were changed in place, and the objects that were not."""
+    def _look_at_inputs(self, but: Collection[str]) -> tuple[set[str], KnownInputs | None]:
+        """Names of inputs that were changed in place, and the objects that were not; of inputs ``but`` these."""
         common, changed = self._reader(), set()
         keys: dict[int, Key] = {}
         things: list[Any] = []
         held: list[HeldParts] = []
         large: list[LargeInput] = []
         for name, before in self._inputs.items():
+            if name in but:
+                continue
             now = self._namespace.get(name, self)
             value = self._before[name].original(now)
             if value is None:
@@ -411,7 +585,13 @@ class RankValues:
         for name in list(failed)[:_MOST_NAMED]:
             left_s = max(0.0, deadline - time.monotonic())
             found[name] = str(
-                find_trouble(name.replace(":", "."), values[name], self._realm, failed[name], longest_s=left_s)
+                find_trouble(
+                    name.replace(":", "."),
+                    values.get(name, self._namespace.get(name)),
+                    self._realm,
+                    failed[name],
+                    longest_s=left_s,
+                )
             )
         return found
 
@@ -419,16 +599,50 @@ class RankValues:
         notes = [f"{trouble} (not returned)" for trouble in troubles.values()]
         if len(failed) > _MOST_NAMED:
             notes.append(f"{len(failed) - _MOST_NAMED} more names could not be returned")
-        for name in self._payload.out or ():
-            if name not in self._namespace:
-                notes.append(f"`{name}` (--out) was not bound by the cell")
         return notes
+
+    def _not_bound(self) -> list[str]:
+        missing = [name for name in self._payload.out or () if name not in self._namespace]
+        return [f"`{name}` (--out) was not bound by the cell" for name in missing]
 
     def untouched_reason(self) -> str:
         """The reason why the GPU was not touched, as far as can be told from here; empty when it was."""
         if not self._realm.has_gpu or frameworks.has_touched_gpu():
             return ""
         return frameworks.untouched_reason(self._namespace)
+
+
+def read_by_functions(namespace: dict[str, Any], codes: Iterable[types.CodeType]) -> set[str]:
+    """Names that functions of the notebook read when they are called: those with these names, and of these codes."""
+    found = list(codes)
+    for _name, value in dict.items(namespace):
+        members = vars(value).values() if isinstance(value, type) and value.__module__ == "__main__" else [value]
+        found += [each.__code__ for each in members if isinstance(each, types.FunctionType)]
+    return {name for code in found for name in global_reads(code)}
+
+
+def _left_to_ranks(names: list[str], dump: codec.Dump) -> list[str]:
+    """Sentences on names of which each rank has a part: they are in the graph, and nobody's results."""
+    for name in names:
+        dump.remarks.pop(name, None)
+        dump.sizes.pop(name, None)
+    return [f"`{name}`: each rank of the gang has a part of it (not returned)" for name in names]
+
+
+class _OfCheckpointError(BaseException):
+    """Ends the reading of a save that begins with a checkpoint's ``state``: its names are for the notebook only."""
+
+    def __init__(self, state: dict[str, Any]) -> None:
+        super().__init__()
+        self.state = state
+
+
+class _NoGroupError(BaseException):
+    """Ends the reading of a save whose process group was not made again."""
+
+    def __init__(self, error: Exception) -> None:
+        super().__init__()
+        self.error = error
 
 
 class _Unsent:
@@ -471,7 +685,7 @@ def _is_import(value: Any) -> bool:
 
 
 def _is_hidden(name: str) -> bool:
-    return is_machinery(name) or is_last_output(name)
+    return is_machinery(name) or is_latest(name)
 
 
 def _type_name(value: Any) -> str:

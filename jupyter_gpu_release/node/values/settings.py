@@ -50,6 +50,10 @@ class CellSettings:
         self._before = library_settings.SettingsBefore(dict(self._arrived.waiting))
         self._imported = len(sys.modules)
 
+    def set_saved(self, facts: dict[str, Any]) -> None:
+        """Set what an earlier attempt of the cell had changed: changes of the cell all the same."""
+        self._arrived.set_arrived(facts.get("settings", {}))
+
     def watch_threads(self) -> None:
         """The cell begins with as many threads, and with their environment variables, as there are now."""
         if self._before is not None:
@@ -85,6 +89,11 @@ class OnceWarnings:
         self._show = getattr(warnings, "_showwarnmsg_impl", None)
         #: for the notebook
         self.shown: list[Shown] = []
+
+    def add_shown(self, shown: Iterable[Shown]) -> None:
+        """An earlier attempt of the cell has shown these."""
+        self.shown += map(tuple, shown)  # type: ignore[arg-type]
+        self._before |= set(self.shown)
 
     def start_recording(self) -> None:
         """Begin to watch (a filter that records warnings, or the user's own way to show them, goes before)."""

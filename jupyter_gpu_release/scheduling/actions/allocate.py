@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
-from ..decisions import Start
+from ..decisions import OverMax, OverUserMax, Start
 from ..nodes import Group
-from ..placement import Limits, find_places, suiting
+from ..placement import Limits, find_places, permitted, suiting
+from ..plugins.type_limits import permits
 from ..plugins.vetoes import never, veto
 from ..state import Job, State
 from ..workload import RankState
 from .contest import Contest
+from .elastic import pays_to_grow, waits_for_all
 
 
 def allocate(state: State, shares: Mapping[str, float], now_s: float) -> Iterator[Start]:
@@ -25,12 +27,17 @@ def allocate(state: State, shares: Mapping[str, float], now_s: float) -> Iterato
     claims, failed = Claims(state), set[tuple[object, ...]]()
     while (job := contest.pop()) is not None:
         groups = claims.left_to(job)
-        if not groups:
+        if not groups or (job.held and not pays_to_grow(state, job, now_s)):
             continue
-        if veto(state, job):
+        if state.by_type:
+            groups = list(permitted(state, job.run, job.step_size, groups)) or groups
+        if why := veto(state, job):
             state.blocked[job.run.run] = job, groups
+            if isinstance(why, OverMax | OverUserMax) and not why.gpu_type:
+                contest.refuse(job, others=isinstance(why, OverMax) and not state.has_kept)
             continue
-        start = start_step(state, job, groups)
+        is_patient = keeps_order and job.run.is_elastic and waits_for_all(state, job, groups, now_s)
+        start = None if is_patient else start_step(state, job, groups)
         if start is not None:
             yield start
             contest.again(grow=True)
@@ -53,6 +60,8 @@ def _keep_promises(state: State) -> Iterator[Start]:
     for name, ranks in state.promises.items():
         job = state.jobs[name]
         if len(ranks) < job.step_size or veto(state, job, len(ranks)):
+            continue
+        if not permits(state, job.run, [(node, job.run.gpus_per_rank) for node in ranks.values()]):
             continue
         if _take(state, job, ranks, soon=False):
             yield Start(name, tuple(ranks.items()))
@@ -106,12 +115,42 @@ def start_step(
     limits: Limits | None = None,
     action: str = "allocate",
 ) -> Start | None:
-    """Start the next ranks of a run, now or when those who yield have gone."""
+    """Start the next ranks of a run, now or when those who yield have gone; all for which there is room of one that
+    cannot grow later.
+    """
+    if job.run.is_elastic and not job.run.restartable and not job.held:
+        return _start_all(state, job, groups, limits, action)
     for promised in (False, True) if state.nodes.awaiting else (False,):
-        places = find_places(state, job, soon=promised, groups=groups, limits=limits)
-        if places is not None:
-            ranks = tuple(zip(job.step(), places, strict=True))
-            for rank, node in ranks:
-                state.place(job, rank, node, RankState.PROMISED if promised else RankState.GRANTED)
+        ranks = _place_step(state, job, groups, limits, promised=promised)
+        if ranks:
             return Start(job.run.run, ranks, promised, action)
     return None
+
+
+def _start_all(
+    state: State, job: Job, groups: Sequence[Group] | None, limits: Limits | None, action: str
+) -> Start | None:  # fmt: skip
+    mark, best = state.mark(), Start(job.run.run, ())
+    for promised in (False, True) if state.nodes.awaiting else (False,):
+        found, left = list[tuple[int, str]](), dict(limits or {})
+        while not veto(state, job) and (ranks := _place_step(state, job, groups, left, promised=promised)):
+            found += ranks
+            for node in [node for _, node in ranks if node in left]:
+                left[node] -= job.run.gpus_per_rank
+        state.undo(mark)
+        if len(found) > len(best.ranks):
+            best = Start(job.run.run, tuple(found), promised, action)
+    for rank, node in best.ranks:
+        state.place(job, rank, node, RankState.PROMISED if best.promised else RankState.GRANTED)
+    return best if best.ranks else None
+
+
+def _place_step(
+    state: State, job: Job, groups: Sequence[Group] | None, limits: Limits | None, *, promised: bool
+) -> tuple[tuple[int, str], ...]:  # fmt: skip
+    """The next ranks with their nodes; empty where there is no room."""
+    places = find_places(state, job, soon=promised, groups=groups, limits=limits) if job.step_size else None
+    ranks = tuple(zip(job.step(), places or (), strict=False))
+    for rank, node in ranks:
+        state.place(job, rank, node, RankState.PROMISED if promised else RankState.GRANTED)
+    return ranks

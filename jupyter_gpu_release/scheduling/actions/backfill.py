@@ -10,6 +10,7 @@ from ..plugins.vetoes import veto
 from ..state import Job, State
 from .allocate import start_step
 from .contest import Contest
+from .elastic import pays_to_grow, waits_for_all
 from .reservations import Reservation, reserve
 
 
@@ -18,7 +19,7 @@ def backfill(state: State, shares: Mapping[str, float], now_s: float) -> Iterato
     fitting = {job.kind.ask for job in state.samples() if fits_now(state, job)} if state.heads else set()
     if not fitting:
         return
-    found = [reserve(state, job, groups, now_s) for job, groups in state.heads]
+    found = [reserve(state, job, groups, now_s, whole=job.run.run in state.for_all) for job, groups in state.heads]
     reservations = [reservation for reservation in found if reservation is not None]
     heads = {job.run.run for job, _ in state.heads}
     kinds = [kind for ask in fitting for kind in state.asks.get(ask, {}).values()]
@@ -28,6 +29,10 @@ def backfill(state: State, shares: Mapping[str, float], now_s: float) -> Iterato
         start = None
         if job.run.run in heads:
             contest.again()
+        elif (job.held and not pays_to_grow(state, job, now_s)) or (
+            job.run.is_elastic and waits_for_all(state, job, suiting(state, job.run), now_s)
+        ):
+            continue
         elif veto(state, job) is None:
             start = start_step(state, job, limits=_limits(late), action="backfill")
             if start is None and not job.held:

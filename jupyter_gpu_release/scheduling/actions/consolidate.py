@@ -8,15 +8,23 @@ from ..decisions import Start, Yield
 from ..placement import suiting
 from ..state import Job, State
 from .allocate import asks_as
+from .elastic import MOVE_S
+from .reservations import reserve
 from .standing import movable, next_ones
-from .victims import best_unit, make_room
+from .victims import Terms, best_unit, make_room
+
+#: the wait that is taken for one whose end nobody knows
+_UNKNOWN_WAIT_S = 3600.0
 
 
 def consolidate(state: State, shares: Mapping[str, float], now_s: float) -> Iterator[Start | Yield]:
-    """Serve each waiting restartable run once, in order; everything that is moved goes on running."""
+    """Serve each waiting run once, in order; everything that is moved goes on running.
+
+    Only where less GPU time is lost by moving than would lie idle until the run fits by itself.
+    """
     if not movable(state, now_s):
         return
-    contest = next_ones(state, shares, now_s, lambda job: job.run.restartable)
+    contest = next_ones(state, shares, now_s)
     while (job := contest.pop()) is not None:
         decided = _move_others(state, job, now_s) if _is_scattered(state, job) else []
         yield from decided
@@ -28,7 +36,27 @@ def consolidate(state: State, shares: Mapping[str, float], now_s: float) -> Iter
 
 def _move_others(state: State, job: Job, now_s: float) -> list[Start | Yield]:
     others = [other for other in movable(state, now_s) if other is not job]
-    return make_room(state, job, others, best_unit, "consolidate", all_move=True)
+    mark, gained = state.mark(), _gained_work(state, job, now_s)
+    decided = make_room(state, job, others, lambda jobs: best_unit(jobs, now_s), "consolidate", Terms(all_move=True))
+    if sum(_lost_work(state, each, now_s) for each in decided if isinstance(each, Yield)) >= gained:
+        state.undo(mark)
+        return []
+    return decided
+
+
+def _gained_work(state: State, job: Job, now_s: float) -> float:
+    """GPU-seconds (thousandths) that would lie idle until the run fits by itself."""
+    reservation = reserve(state, job, suiting(state, job.run), now_s)
+    known = reservation is not None and reservation.start_s > now_s
+    wait_s = reservation.start_s - now_s if reservation is not None and known else _UNKNOWN_WAIT_S
+    return wait_s * job.step_size * job.run.gpus_per_rank
+
+
+def _lost_work(state: State, moved: Yield, now_s: float) -> float:
+    """GPU-seconds (thousandths) that moving these ranks costs: work that is not saved, and the move itself."""
+    run = state.jobs[moved.run].run
+    undone_s = 0.0 if run.saved_at is None else max(0.0, now_s - run.saved_at)
+    return (undone_s + MOVE_S) * len(moved.ranks) * run.gpus_per_rank
 
 
 def _is_scattered(state: State, job: Job) -> bool:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import heapq
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import NamedTuple
 
+from ..placement import one_type
 from ..plugins import queue_order, run_order
 from ..state import Job, Kind, State
 
@@ -49,12 +51,16 @@ class Contest:
         self._last: _Entry | None = None
         self._takes_part = takes_part
         self._out: list[Callable[[Job], bool]] = []
+        #: (queue, user or all) → GPUs (thousandths) that a rule keeps from their runs there
+        self._refused: dict[tuple[str, str | None], int] = {}
         if kinds is None:
             for queue, groups in state.groups.items():
                 self._heaps[queue] = [self._unopened(kinds.values()) for kinds in groups.values()]
         else:
             for kind in kinds:
                 self._enter(kind, self._heaps.setdefault(kind.jobs[0][2].run.queue, []))
+        #: queue → users whose runs have several priorities, where that is among themselves
+        self._mixed = {name: _mixed(groups) for name, groups in state.groups.items() if _is_by_user(state, name)}
         for job in state.growing():
             if self._is_in_contest(job):
                 entries = self._heaps.setdefault(job.run.queue, [])
@@ -78,9 +84,27 @@ class Contest:
         for at in range(start, len(jobs)):
             job = jobs[at][2]
             if not job.held and job.step_size:
+                if self._refused and self._is_refused(job):
+                    return
                 if start or self._is_in_contest(job):
                     heapq.heappush(heap, _Entry(self._key(job), job.ordinal, job, kind, at))
                 return
+
+    def refuse(self, job: Job, *, others: bool = False) -> None:
+        """Leave out a user's runs in a queue that ask for as much as ``job`` or more, as a rule stops them, too; with
+        ``others`` those of all users.
+        """
+        key, gpus = (job.run.queue, None if others else job.run.user), job.step_size * job.run.gpus_per_rank
+        self._refused[key] = min(gpus, self._refused.get(key, gpus))
+        if others:
+            heap = self._heaps[job.run.queue]
+            heap[:] = [entry for entry in heap if entry.kinds or not self._is_refused(entry.job)]
+            heapq.heapify(heap)
+        self._forget(job.run.queue)
+
+    def _is_refused(self, job: Job) -> bool:
+        gpus, run = job.step_size * job.run.gpus_per_rank, job.run
+        return any(gpus >= self._refused.get((run.queue, who), gpus + 1) for who in (run.user, None))
 
     def _is_in_contest(self, job: Job) -> bool:
         if self._takes_part is not None and not self._takes_part(job):
@@ -94,8 +118,29 @@ class Contest:
             return None
         leaf = best[1]
         self._last = heapq.heappop(self._heaps[leaf])
+        if self._mixed.get(leaf):
+            self._last = self._favourite(leaf, self._last)
         self._forget(leaf)
         return self._last.job
+
+    def _favourite(self, leaf: str, turn: _Entry) -> _Entry:
+        """The run that takes the turn of another one of its user, where priorities count among these only."""
+        user, heap = turn.job.run.user, self._heaps[leaf]
+        if user not in self._mixed.get(leaf, ()):
+            return turn
+        for entry in [entry for entry in heap if entry.kinds and entry.job.run.user == user]:
+            heap.remove(entry)
+            for kind in entry.kinds:
+                self._enter(kind, heap)
+        heapq.heapify(heap)
+        own = [entry for entry in heap if entry.job.run.user == user]
+        best = min(own, key=lambda entry: (-entry.job.run.priority, entry.key), default=turn)
+        if best.job.run.priority <= turn.job.run.priority:
+            return turn
+        heap.remove(best)
+        heap.append(turn)
+        heapq.heapify(heap)
+        return best
 
     def again(self, *, grow: bool = False) -> None:
         """Let the next run compete that is like the one of the last :meth:`pop`; ``grow``: that one, too.
@@ -147,13 +192,18 @@ class Contest:
 
     def _queue_key(self, name: str, leaf: str) -> tuple[float, ...]:
         job = self._heaps[leaf][0].job
-        return queue_order.key(self._state, self._shares, name, job.step_size * job.run.gpus_per_rank)
+        gpus = job.step_size * job.run.gpus_per_rank
+        kind = one_type(self._state, job) if self._state.by_type else None
+        return queue_order.key(self._state, self._shares, name, gpus, kind)
 
     def _is_in(self, name: str) -> bool:
         """Bring the first run of a leaf to the top; keys that have changed since they were made are made anew."""
         heap = self._heaps.get(name)
         while heap:
             entry = heap[0]
+            if self._refused and not entry.kinds and self._is_refused(entry.job):
+                heapq.heappop(heap)
+                continue
             key = (self._first_key if entry.kinds else self._key)(entry.job)
             if key != entry.key:
                 heapq.heapreplace(heap, entry._replace(key=key))
@@ -162,6 +212,15 @@ class Contest:
             else:
                 return True
         return False
+
+
+def _is_by_user(state: State, queue: str) -> bool:
+    return state.tree.queues[queue].is_by_user
+
+
+def _mixed(groups: Iterable[tuple[int, str]]) -> set[str]:
+    counts = Counter(user for _, user in groups)
+    return {user for user, count in counts.items() if count > 1}
 
 
 def _first(found: tuple[tuple[float, ...], str]) -> tuple[float, ...]:

@@ -37,9 +37,13 @@ def _fails_like(job: Job) -> Callable[[Job], bool]:
 
 
 def _preempt_for(state: State, job: Job, now_s: float) -> list[Start | Yield]:
-    lower = [
-        other
-        for other in movable(state, now_s)
-        if other.run.queue == job.run.queue and other.run.priority < job.run.priority
-    ]
-    return make_room(state, job, lower, best_unit, "preempt") if lower else []
+    lower = [other for other in movable(state, now_s) if _is_below(state, other, job)]
+    return make_room(state, job, lower, lambda jobs: best_unit(jobs, now_s), "preempt") if lower else []
+
+
+def _is_below(state: State, other: Job, job: Job) -> bool:
+    """Tell if a run has the lower priority in the queue of both (where that counts by user: of the same user)."""
+    run = other.run
+    if run.queue != job.run.queue or run.priority >= job.run.priority:
+        return False
+    return run.user == job.run.user or not state.tree.queues[run.queue].is_by_user

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ..nodes import Group
-from ..placement import choose, rooms_for
+from ..placement import avoided, choose
 from ..state import Job, State
 
 
@@ -20,23 +20,27 @@ class Reservation:
     spare: dict[str, int]
 
 
-def reserve(state: State, job: Job, groups: Sequence[Group], now_s: float) -> Reservation | None:
-    """The earliest moment at which the run fits, by the expected ends of what runs, and its nodes then."""
-    run, count = job.run, job.step_size
-    rooms = rooms_for(state, run, groups, {}, soon=True)
-    names = {name for group in groups for name in group.names}
+def reserve(
+    state: State, job: Job, groups: Sequence[Group], now_s: float, *, whole: bool = False
+) -> Reservation | None:  # fmt: skip
+    """The earliest moment at which the run fits, by the expected ends of what runs, and its nodes then; ``whole``: with
+    all of its ranks, and not only the next ones.
+    """
+    run, count = job.run, len(job.run.ranks) if whole else job.step_size
+    not_these = avoided(state, run, groups)
+    names = {name for group in groups for name in group.names if name not in not_these}
     freed = {name: state.nodes.room(name, soon=True) for name in names}
     each = run.gpus_per_rank
     if not each:
         return None
-    have = sum(rooms.values())
+    have = sum(room // each for room in freed.values() if room > 0)
     for end_s, _, other in state.ends(now_s):
         touched = False
         for place in other.places:
             if place in names:
-                before = freed[place] // each
+                before = max(0, freed[place]) // each
                 freed[place] += other.run.gpus_per_rank
-                have += freed[place] // each - before
+                have += max(0, freed[place]) // each - before
                 touched = True
         if touched and have >= count:
             parts = choose(state, job, count, {name: room // each for name, room in freed.items() if room >= each})
@@ -44,13 +48,15 @@ def reserve(state: State, job: Job, groups: Sequence[Group], now_s: float) -> Re
                 return Reservation(
                     run.run, max(end_s, now_s), {name: freed[name] - part * each for name, part in parts}
                 )
-    return _without_date(state, job, groups, now_s)
+    return _without_date(state, job, count, [node for group in groups for node in group.names if node in names], now_s)
 
 
-def _without_date(state: State, job: Job, groups: Sequence[Group], now_s: float) -> Reservation | None:
-    """Nobody knows when: the nodes that have most room now are kept from whoever is behind, from now on."""
-    each, count = job.run.gpus_per_rank, job.step_size
-    most = {name: group.sample.gpus // each for group in groups for name in group.names}
+def _without_date(state: State, job: Job, count: int, nodes: Sequence[str], now_s: float) -> Reservation | None:
+    """Nobody knows when: the nodes that have most room now are kept from whoever is behind, from now on. None are where
+    GPUs would be needed that may never be free again.
+    """
+    each, stuck = job.run.gpus_per_rank, state.nodes.stuck
+    most = {name: (state.nodes.by_name[name].gpus - stuck.get(name, 0)) // each for name in nodes}
     names = sorted(most, key=lambda name: (-state.nodes.room(name, soon=True), state.nodes.place[name]))
     tried = 1
     while tried < 2 * len(names):

@@ -6,10 +6,12 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from ..decisions import Start, Yield
-from ..placement import choose, find_places, rooms_for, suiting
+from ..nodes import Group
+from ..placement import choose, find_places, permitted, rooms_for, suiting
+from ..plugins.type_limits import permits
 from ..plugins.vetoes import veto
 from ..state import Job, State
-from ..workload import RankState
+from ..workload import RankState, Run
 
 #: runs of this priority and above are never taken
 _NEVER_TAKEN = 100
@@ -36,7 +38,7 @@ def may_be_taken(state: State, job: Job, now_s: float) -> bool:
         return False
     if RankState.GRANTED in job.states or RankState.PROMISED in job.states:
         return False
-    least = max(state.tree.queues[name].min_runtime_s for name in state.tree.paths[run.queue])
+    least = state.tree.min_runtimes_s[run.queue]
     return not least or job.started_at is None or now_s - job.started_at >= least
 
 
@@ -46,35 +48,48 @@ def unit(job: Job) -> Unit:
     return Unit(job, (running[-1],) if job.surplus > 0 else tuple(running))
 
 
-def order(job: Job) -> tuple[float, ...]:
-    """Sort key of victims in a queue: the lowest priority, then ranks that can be spared, then the youngest."""
-    return job.run.priority, float(job.surplus <= 0), -job.run.submitted_at, -job.ordinal
+def order(job: Job, now_s: float) -> tuple[float, ...]:
+    """Sort key of victims in a queue: the lowest priority, then ranks that can be spared, then the least work lost,
+    then the youngest.
+    """
+    return job.run.priority, float(job.surplus <= 0), lost_work(job, now_s), -job.run.submitted_at, -job.ordinal
 
 
-def best_unit(jobs: Iterable[Job]) -> Unit | None:
+def lost_work(job: Job, now_s: float) -> float:
+    """GPU-seconds (thousandths) that are undone when the next part of a run is taken."""
+    if job.run.saved_at is None or job.surplus > 0:
+        return 0.0
+    return max(0.0, now_s - job.run.saved_at) * job.held * job.run.gpus_per_rank
+
+
+def best_unit(jobs: Iterable[Job], now_s: float) -> Unit | None:
     """The first victim among runs of one queue."""
     left = [job for job in jobs if RankState.RUNNING in job.states]
-    return unit(min(left, key=order)) if left else None
+    return unit(min(left, key=lambda job: order(job, now_s))) if left else None
+
+
+@dataclass(frozen=True)
+class Terms:
+    """Terms on which room is made: what must hold with the run placed, if everything that is taken must go on
+    elsewhere, and the nodes where the run may be placed (None: all that suit).
+    """
+
+    accept: Callable[[], bool] = lambda: True
+    all_move: bool = False
+    groups: Sequence[Group] | None = None
 
 
 def make_room(
-    state: State,
-    job: Job,
-    others: Sequence[Job],
-    following: Next,
-    action: str,
-    *,
-    accept: Callable[[], bool] = lambda: True,
-    all_move: bool = False,
-) -> list[Start | Yield]:
+    state: State, job: Job, others: Sequence[Job], following: Next, action: str, terms: Terms = Terms()
+) -> list[Start | Yield]:  # fmt: skip
     """Take units until the next ranks of ``job`` fit; spare what is not needed, move what fits elsewhere.
 
-    Nothing is changed when it leads nowhere. ``all_move``: everything that is taken must go on elsewhere. Where there
-    are many, only those on nodes where little is missing are looked at to the end.
+    Nothing is changed when it leads nowhere. Where there are many, only those on nodes where little is missing are
+    looked at to the end.
     """
-    found = _search(state, job, others, following, action, accept, all_move=all_move)
+    found = _search(state, job, others, following, action, terms)
     if not found and len(others) > _MOST_TRIED:
-        found = _search(state, job, _near(state, job, others), following, action, accept, all_move=all_move)
+        found = _search(state, job, _near(state, job, others), following, action, terms)
     return found
 
 
@@ -95,37 +110,28 @@ def _near(state: State, job: Job, others: Sequence[Job]) -> list[Job]:
 
 
 def _search(
-    state: State,
-    job: Job,
-    others: Sequence[Job],
-    following: Next,
-    action: str,
-    accept: Callable[[], bool],
-    *,
-    all_move: bool,
-) -> list[Start | Yield]:
+    state: State, job: Job, others: Sequence[Job], following: Next, action: str, terms: Terms
+) -> list[Start | Yield]:  # fmt: skip
     mark = state.mark()
     taken: list[Unit] = []
     while len(taken) < max(_MOST_TRIED, _MOST_NEAR) and (victim := following(others)) is not None:
         _evict(state, victim)
         taken.append(victim)
-        if _works(state, job, taken, accept, all_move=all_move):
-            return _finish(state, job, _needed(state, job, taken, mark, accept, all_move=all_move), mark, action)
+        if _works(state, job, taken, terms):
+            return _finish(state, job, _needed(state, job, taken, mark, terms), mark, action, terms)
     state.undo(mark)
     return []
 
 
-def _works(state: State, job: Job, taken: list[Unit], accept: Callable[[], bool], *, all_move: bool) -> bool:
+def _works(state: State, job: Job, taken: list[Unit], terms: Terms) -> bool:
     """Try it, and undo the try."""
     mark = state.mark()
-    fits = _start(state, job) is not None and accept() and (not all_move or _move(state, taken))
+    fits = _start(state, job, terms) is not None and terms.accept() and (not terms.all_move or _move(state, taken))
     state.undo(mark)
     return fits
 
 
-def _needed(
-    state: State, job: Job, taken: list[Unit], mark: int, accept: Callable[[], bool], *, all_move: bool
-) -> list[Unit]:
+def _needed(state: State, job: Job, taken: list[Unit], mark: int, terms: Terms) -> list[Unit]:
     """The units without those that are not needed; the most deserving ones are spared first."""
     needed = taken
     for spared in reversed(taken):
@@ -135,7 +141,7 @@ def _needed(
             continue
         for unit in rest:
             _evict(state, unit)
-        if _works(state, job, rest, accept, all_move=all_move):
+        if _works(state, job, rest, terms):
             needed = rest
     return needed
 
@@ -156,8 +162,8 @@ def _evict(state: State, unit: Unit) -> None:
         state.evict(unit.job, rank)
 
 
-def _start(state: State, job: Job) -> Start | None:
-    places = None if veto(state, job) else find_places(state, job, soon=True)
+def _start(state: State, job: Job, terms: Terms) -> Start | None:
+    places = None if veto(state, job) else find_places(state, job, soon=True, groups=terms.groups)
     if places is None:
         return None
     ranks = job.step()
@@ -169,9 +175,13 @@ def _start(state: State, job: Job) -> Start | None:
 def _move(state: State, taken: list[Unit]) -> bool:
     """Put back what was taken: where it was if there is room after all, else elsewhere. Tells if all found a place."""
     jobs = list({unit.job.run.run: unit.job for unit in taken}.values())
-    for job in sorted(jobs, key=order, reverse=True):
+    for job in sorted(jobs, key=_claim_to_stay, reverse=True):
         _settle(state, job, sorted(rank for unit in taken if unit.job is job for rank in unit.ranks))
     return all(unit.job.states[rank] is not RankState.YIELDING for unit in taken for rank in unit.ranks)
+
+
+def _claim_to_stay(job: Job) -> tuple[float, ...]:
+    return job.run.priority, float(job.surplus <= 0), -job.run.submitted_at, -job.ordinal
 
 
 def _settle(state: State, job: Job, ranks: list[int]) -> None:
@@ -188,14 +198,19 @@ def _settle(state: State, job: Job, ranks: list[int]) -> None:
 
 def _stay(state: State, job: Job, ranks: list[int]) -> None:
     for rank in ranks:
-        if state.nodes.room(job.places[rank], soon=True) >= job.run.gpus_per_rank and not veto(state, job, 1):
+        node, gpus = job.places[rank], job.run.gpus_per_rank
+        if (
+            state.nodes.room(node, soon=True) >= gpus
+            and not veto(state, job, 1)
+            and permits(state, job.run, [(node, gpus)])
+        ):
             state.spare(job, rank)
 
 
 def _resettle(state: State, job: Job, ranks: list[int]) -> None:
     """Place ranks anew: first as many as the run needs together, then one by one."""
     while ranks and (count := max(1, job.run.min_ranks - job.held)) <= len(ranks):
-        rooms = rooms_for(state, job.run, suiting(state, job.run), {}, soon=True)
+        rooms = rooms_for(state, job.run, permitted(state, job.run, count, suiting(state, job.run)), {}, soon=True)
         parts = [] if veto(state, job, count) else choose(state, job, count, rooms)
         if not parts:
             break
@@ -204,14 +219,16 @@ def _resettle(state: State, job: Job, ranks: list[int]) -> None:
         ranks = ranks[count:]
 
 
-def _finish(state: State, job: Job, taken: list[Unit], mark: int, action: str) -> list[Start | Yield]:
+def _finish(
+    state: State, job: Job, taken: list[Unit], mark: int, action: str, terms: Terms
+) -> list[Start | Yield]:  # fmt: skip
     state.undo(mark)
     for unit in taken:
         _evict(state, unit)
-    start = _start(state, job)
+    start = _start(state, job, terms)
     assert start is not None, "what worked on trial works"
     _move(state, taken)
-    yields = list(_yields(taken, job.run.run, action))
+    yields = list(_yields(taken, job.run, action))
     if not yields:
         # it fits as it is: whatever keeps it from starting, others stepping aside is no help
         state.undo(mark)
@@ -219,7 +236,7 @@ def _finish(state: State, job: Job, taken: list[Unit], mark: int, action: str) -
     return [*yields, Start(start.run, start.ranks, promised=True, action=action)]
 
 
-def _yields(taken: list[Unit], beneficiary: str, action: str) -> Iterator[Yield]:
+def _yields(taken: list[Unit], beneficiary: Run, action: str) -> Iterator[Yield]:
     ranks: dict[str, list[int]] = {}
     jobs = {unit.job.run.run: unit.job for unit in taken}
     for unit in taken:
@@ -229,4 +246,4 @@ def _yields(taken: list[Unit], beneficiary: str, action: str) -> Iterator[Yield]
         gone = sorted(index for index in indexes if job.states[index] is not RankState.RUNNING)
         moves = tuple((index, job.places[index]) for index in gone if job.states[index] is RankState.PROMISED)
         if gone:
-            yield Yield(name, tuple(gone), beneficiary, action, moves)
+            yield Yield(name, tuple(gone), beneficiary.run, action, moves, beneficiary.user)

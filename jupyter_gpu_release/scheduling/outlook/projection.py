@@ -6,14 +6,16 @@ import heapq
 from collections.abc import Collection
 from dataclasses import dataclass, replace
 
-from ..decisions import Start
+from ..decisions import Start, Yield
 from ..schedule import decide_on
 from ..state import ClusterSnapshot, State
-from ..workload import RankState, Run
+from ..workload import Rank, RankState, Run
 from .expectations import Case, Expectations, FrozenForecast
 
 #: ends that are looked at; what starts later is too far away to be told
 MOST_STEPS = 400
+#: passes at one moment: where some step aside, more may start
+_MOST_PASSES = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,17 +48,22 @@ class _Projection:
         self._now_s = expectations.now_s
         staying = tuple(run for run in snapshot.runs if not _is_leaving(run))
         self._state = State(replace(snapshot, runs=staying), FrozenForecast(expectations, case))
-        self._runs = {run.run: run for run in staying}
         self._found: dict[str, ProjectedStart] = {}
         self._last_ended = ""
         self._ends: list[tuple[float, int, str]] = []
+        #: of those that run; what the heap says beyond that is out of date
+        self._end_at: dict[str, float] = {}
+        #: of those that have begun and step aside: seconds that they still have to run
+        self._left: dict[str, float | None] = {}
         for run in staying:
             if run.started_at is not None and any(rank.state is RankState.RUNNING for rank in run.ranks):
+                self._left[run.run] = None
                 self._expect_end(run.run, expectations.remaining_s(run, run.started_at, case))
 
     def _expect_end(self, run: str, in_s: float | None) -> None:
         if in_s is not None and in_s != float("inf"):
-            heapq.heappush(self._ends, (self._now_s + max(0.0, in_s), len(self._ends), run))
+            self._end_at[run] = self._now_s + max(0.0, in_s)
+            heapq.heappush(self._ends, (self._end_at[run], len(self._ends), run))
 
     def play(self, wanted: Collection[str] | None, most_steps: int) -> dict[str, ProjectedStart]:
         """Go from end to end."""
@@ -71,22 +78,53 @@ class _Projection:
         return not self._state.kinds if wanted is None else self._found.keys() >= set(wanted)
 
     def _start_all(self) -> None:
-        while starts := [each for each in decide_on(self._state, self._now_s) if isinstance(each, Start)]:
-            for start in starts:
-                self._start(start)
+        for _ in range(_MOST_PASSES):
+            decided = decide_on(self._state, self._now_s)
+            if not decided:
+                break
+            for each in decided:
+                if isinstance(each, Yield):
+                    self._step_aside(each)
+            for each in decided:
+                if isinstance(each, Start):
+                    self._start(each)
+
+    def _step_aside(self, decision: Yield) -> None:
+        """These ranks go back to the queue at once, and the run has as long to go on as before."""
+        name, job = decision.run, self._state.jobs[decision.run]
+        ranks = tuple(
+            Rank() if index in decision.ranks or state is RankState.QUEUED else Rank(state, place)
+            for index, (state, place) in enumerate(zip(job.states, job.places, strict=True))
+        )
+        is_whole = all(rank.state is RankState.QUEUED for rank in ranks)
+        run = replace(job.run, ranks=ranks, started_at=None if is_whole else job.started_at)
+        self._state.end(name)
+        self._state.submit(run)
+        self._state.promise(name, decision.moves)
+        if is_whole:
+            end_s = self._end_at.pop(name, None)
+            self._left[name] = None if end_s is None else end_s - self._now_s
 
     def _start(self, start: Start) -> None:
+        first = not self._state.jobs[start.run].held
         self._state.start(start.run, start.ranks, self._now_s)
         nodes = tuple(dict.fromkeys(node for _, node in start.ranks))
-        if start.run not in self._found:
+        if start.run in self._left:
+            if first:
+                self._expect_end(start.run, self._left[start.run])
+        elif start.run not in self._found:
             self._found[start.run] = ProjectedStart(start.run, self._now_s, nodes, self._last_ended)
-            self._expect_end(start.run, self._expectations.length_s(self._runs[start.run], self._case))
+            self._left[start.run] = None
+            self._expect_end(start.run, self._expectations.length_s(self._state.jobs[start.run].run, self._case))
 
     def _end_next(self) -> None:
         self._now_s = self._ends[0][0]
         while self._ends and self._ends[0][0] <= self._now_s:
-            self._last_ended = heapq.heappop(self._ends)[2]
-            self._state.end(self._last_ended)
+            at_s, _, run = heapq.heappop(self._ends)
+            if self._end_at.get(run) == at_s:
+                del self._end_at[run]
+                self._last_ended = run
+                self._state.end(run)
 
 
 def _is_leaving(run: Run) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ..queues.gpu_types import key
 from ..queues.tree import Policy
 from ..workload import Node, Run
 
@@ -18,8 +19,3 @@ def gpu_tiers(policy: Policy, run: Run, node: Node) -> float:
 
 def _is_of(policy: Policy, node: Node, tier: str) -> bool:
     return any(key(GPU) in key(node.gpu_type) for GPU in policy.gpu_tiers.get(tier, ()))
-
-
-def key(name: str) -> str:
-    """``NVIDIA A100-SXM4`` → ``nvidiaa100sxm4``: names are compared by their letters and digits."""
-    return "".join(letter for letter in name.casefold() if letter.isalnum())

@@ -30,7 +30,7 @@ def _too_many(run: Run, nodes: Sequence[Node]) -> str | None:
     largest, share = max(node.gpus for node in nodes), asked // run.nodes
     if share <= largest:
         return None
-    spread = "" if run.nodes > 1 else "; --ranks with --nodes spreads a cell over several"
+    spread = "" if run.nodes > 1 else "; --ranks with --nodes any spreads a cell over several"
     return (
         f"asks for {share / GPU:g} GPUs on one node, the largest node has {largest / GPU:g}"
         f" (of {total / GPU:g} in the cluster){spread}"
@@ -45,8 +45,11 @@ def _lack(run: Run, nodes: Sequence[Node]) -> str | None:
             return None
     elif sum(_ranks_on(run, node) >= run.min_ranks // run.nodes for node in fitting) >= run.nodes:
         return None
+    if fitting and run.nodes == "any":
+        room = sum(_ranks_on(run, node) for node in fitting)
+        return f"asks for {run.min_ranks} ranks, the nodes that offer this have room for {room}"
     if fitting:
-        wanted = f"{run.min_ranks} ranks" if run.nodes == "any" else f"{run.nodes} node{'s' * (run.nodes != 1)}"
+        wanted = f"{run.nodes} node{'s' * (run.nodes != 1)}"
         return f"asks for {wanted} that offer this, the cluster has {len(fitting)}"
     named = list(dict.fromkeys(lack for node_lacks in lacks for lack in node_lacks))
     nowhere = [lack for lack in named if all(lack in node_lacks for node_lacks in lacks)]

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from ...units import format_bytes
+from ..queues.gpu_types import key
 from ..workload import GPU, Node, Run
-from .gpu_tiers import key
 
 Filter = Callable[[Run, Node], str | None]
 

@@ -6,15 +6,23 @@ from collections.abc import Callable
 
 from ..decisions import Away, Cause, NeverFits, NoCpus, NoRoom, NotYet
 from ..nodes import Group
-from ..placement import find_places, suiting
+from ..placement import avoided, find_places, suiting
 from ..state import Job, State
 from ..workload import Run
 from .ceilings import ceilings
 from .guarantee import within_guarantee
 from .impossible import impossible
 from .node_filters import FILTERS
+from .type_limits import over_limit
 
 Veto = Callable[[State, Job, int], Cause | None]
+
+
+def _type_limits(state: State, job: Job, gpus: int) -> Cause | None:
+    """The limit by type of GPU, where each node that would do is of a type that has one in the way."""
+    causes = [over_limit(state, job.run, state.type_of(group), gpus) for group in suiting(state, job.run)]
+    return causes[0] if causes and all(causes) else None
+
 
 VETOES: tuple[Veto, ...] = (ceilings, within_guarantee)
 
@@ -22,12 +30,14 @@ VETOES: tuple[Veto, ...] = (ceilings, within_guarantee)
 def veto(state: State, job: Job, ranks: int | None = None) -> Cause | None:
     """The first rule that forbids ``ranks`` more of the run (its next step)."""
     gpus = (job.step_size if ranks is None else ranks) * job.run.gpus_per_rank
-    return next((cause for check in VETOES if (cause := check(state, job, gpus))), None)
+    cause = next((cause for check in VETOES if (cause := check(state, job, gpus))), None)
+    return _type_limits(state, job, gpus) if cause is None and state.by_type else cause
 
 
 def cause(state: State, job: Job) -> Cause:
     """The reason why a run waits at the end of a pass."""
-    return never(state, job) or veto(state, job) or _kept(state, job) or _shortage(state, job)
+    own = state.for_all.get(job.run.run)
+    return never(state, job) or veto(state, job) or own or _kept(state, job) or _shortage(state, job)
 
 
 def never(state: State, job: Job) -> NeverFits | None:
@@ -89,4 +99,8 @@ def _shortage(state: State, job: Job) -> Cause:
         return NoCpus(run.cpus_per_rank, free) if run.cpus_per_rank > free else NotYet()
     free = sum(max(0, room) * len(places) for group in groups for room, places in group.buckets.items())
     total = sum(group.sample.gpus * len(group.names) for group in groups)
-    return NoRoom(job.step_size, run.gpus_per_rank, free, total - sum(nodes.by_name[name].gpus for name in away))
+    total -= sum(nodes.by_name[name].gpus for name in away)
+    not_these = [name for name in avoided(state, run, groups) if nodes.group(name) in groups and name not in away]
+    free -= sum(max(0, nodes.free[name]) for name in not_these)
+    total -= sum(nodes.by_name[name].gpus for name in not_these)
+    return NoRoom(job.step_size, run.gpus_per_rank, free, total, is_choosy=bool(not_these))

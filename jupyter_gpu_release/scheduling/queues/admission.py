@@ -12,6 +12,7 @@ from ...protocol.runs import RunRequest
 from ...units import format_seconds
 from ..reasons import gpus
 from ..workload import GPU
+from .gpu_types import key, named_types, type_among
 from .queues_file import QueuesFile
 from .tree import UNLIMITED, Queue
 
@@ -44,7 +45,7 @@ def admit(file: QueuesFile, user: str, request: RunRequest) -> Admission:
     queue = file.queue_for(user, request.queue or None)
     priority = file.priority_for(queue, request.priority)
     above = [file.tree.queues[name] for name in file.tree.paths[queue]]
-    _check_gpus(file, user, queue, above, request.ask.gpus)
+    _check_gpus(file, user, queue, above, request)
     longest_s = min((each.max_timeout_s for each in above if each.max_timeout_s is not None), default=None)
     _check_time("--timeout", request.timeout_s, longest_s, queue)
     most_s = min((each.max_keep_s for each in above if each.max_keep_s is not None), default=None)
@@ -79,31 +80,47 @@ def _check_time(option: str, asked_s: float | None, most_s: float | None, queue:
         )
 
 
-def _check_gpus(file: QueuesFile, user: str, queue: str, above: list[Queue], asked: int) -> None:
-    """Refuse what no end of other runs would make room for."""
-    limits = list(_limits(file, above))
+def _check_gpus(file: QueuesFile, user: str, queue: str, above: list[Queue], request: RunRequest) -> None:
+    """Refuse what no end of other runs would make room for; of a gang that may begin with fewer GPUs these count."""
+    ask, is_fixed = request.ask, not request.restartable
+    asked, kind = ask.gpus if ask.min_gpus is None else min(ask.min_gpus, ask.gpus), ask.gpu_type or ""
+    limits = list(_limits(file, above, kind, is_fixed=is_fixed))
     most, why = min(limits, default=(asked * GPU, ""), key=lambda limit: limit[0])
     if asked * GPU <= most:
         return
-    others = [name for name in file.queues_of(user) if name != queue and asked * GPU <= most_gpus(file, name)]
-    elsewhere = f", or --queue {' or '.join(others)}" if others else ""
-    fewer = f"ask for --gpus {most // GPU}" if most >= GPU else "ask for --gpus 0 (a CPU stage)"
-    raise ImpossibleAskError(f"asks for {gpus(asked * GPU)}, and {why}", hint=f"{fewer}{elsewhere}")
+    ways = [f"ask for --gpus {most // GPU}" if most >= GPU else "ask for --gpus 0 (a CPU stage)"]
+    if is_fixed and asked * GPU <= most_gpus(file, queue, kind, is_fixed=False):
+        ways.append("give the cell --restartable")
+    others = [name for name in file.queues_of(user) if name != queue]
+    others = [name for name in others if asked * GPU <= most_gpus(file, name, kind, is_fixed=is_fixed)]
+    ways += [f"--queue {' or '.join(others)}"] if others else []
+    raise ImpossibleAskError(f"asks for {gpus(asked * GPU)}, and {why}", hint=", or ".join(ways))
 
 
-def _limits(file: QueuesFile, above: list[Queue]) -> Iterator[tuple[int, str]]:
-    """The most that one run can have by each rule, in thousandths, and the rule in words."""
+def _limits(file: QueuesFile, above: list[Queue], gpu_type: str, *, is_fixed: bool) -> Iterator[tuple[int, str]]:
+    """The most that one run can have by each rule, in thousandths, and the rule in words; ``is_fixed``: it cannot be
+    taken back.
+    """
+    is_by_type = any(queue.max_of or queue.guaranteed_of for queue in above)
+    wanted = type_among(gpu_type, named_types(file.tree.queues.values())) if is_by_type else ""
     for queue in above:
         if queue.max is not None:
             yield queue.max, f"queue {queue.name} has at most {gpus(queue.max)}"
-        if not file.policy.non_restartable_over_guarantee and queue.guaranteed != UNLIMITED:
-            what = f"queue {queue.name} is guaranteed {gpus(queue.guaranteed)}"
-            yield queue.guaranteed, f"{what}, more than which no run gets that cannot be taken back"
+        for kind, most in queue.max_of:
+            if wanted == key(kind):
+                yield most, f"queue {queue.name} has at most {gpus(most, kind)}"
+        if is_fixed and not file.policy.non_restartable_over_guarantee:
+            own = [(most, gpus(most, kind)) for kind, most in queue.guaranteed_of if wanted == key(kind)]
+            if queue.guaranteed != UNLIMITED and not own:
+                own = [(queue.guaranteed, gpus(queue.guaranteed))]
+            for most, words in own:
+                what = f"queue {queue.name} is guaranteed {words}"
+                yield most, f"{what}, more than which no run gets that cannot be taken back"
         if queue.max_gpus_per_user is not None:
             yield queue.max_gpus_per_user, f"one user has at most {gpus(queue.max_gpus_per_user)} in queue {queue.name}"
 
 
-def most_gpus(file: QueuesFile, queue: str) -> float:
+def most_gpus(file: QueuesFile, queue: str, gpu_type: str, *, is_fixed: bool) -> float:
     """The most that one run can have in a queue, in thousandths."""
     above = [file.tree.queues[name] for name in file.tree.paths[queue]]
-    return min((most for most, _ in _limits(file, above)), default=float("inf"))
+    return min((most for most, _ in _limits(file, above, gpu_type, is_fixed=is_fixed)), default=float("inf"))

@@ -14,7 +14,8 @@ import yaml
 from ...errors import OptionError
 from ...units import parse_seconds
 from ..workload import GPU
-from .tree import ACTIONS, DEFAULT_QUEUE, QUEUE_ORDER, RUN_ORDER, UNLIMITED, Policy, Queue, QueueTree
+from .gpu_types import key as type_key
+from .tree import ACTIONS, DEFAULT_QUEUE, QUEUE_ORDER, RUN_ORDER, SHARED_QUEUE, UNLIMITED, Policy, Queue, QueueTree
 
 PRIORITIES = {"low": 25, "normal": 50, "high": 75}
 #: bounds of numbers that are reckoned with
@@ -70,7 +71,7 @@ class _FileSpec(_Spec, frozen=True):
 class QueuesFile:
     """Contents of a queues file. Without a file there is one queue, and users share it."""
 
-    tree: QueueTree = field(default_factory=lambda: QueueTree([Queue(DEFAULT_QUEUE)]))
+    tree: QueueTree = field(default_factory=lambda: QueueTree([SHARED_QUEUE]))
     policy: Policy = field(default_factory=Policy)
     groups: Mapping[str, Collection[str]] = field(default_factory=dict)
     #: user (or ``*``) → queue
@@ -99,8 +100,13 @@ class QueuesFile:
             return name
         if not asked:
             raise OptionError(f"--queue: {user} has no default queue", hint=hint)
-        known = "you may not use it" if name in self.tree.leaves() else "there is no such queue"
-        raise OptionError(f"--queue {name}: {known}", hint=hint)
+        raise OptionError(f"--queue {name}: {self._unusable(name)}", hint=hint)
+
+    def _unusable(self, name: str) -> str:
+        if name not in self.tree.queues:
+            return "there is no such queue"
+        below = [queue for queue in self.tree.leaves() if name in self.tree.paths[queue]]
+        return "you may not use it" if name in below else f"runs go to the queues below it ({', '.join(below)})"
 
     def settle(self, queue: str, user: str) -> str:
         """The queue itself; where it is gone, that of the user's other runs, else one that takes theirs, or any."""
@@ -145,10 +151,21 @@ def parse_queues(text: str, name: str) -> QueuesFile:
     try:
         spec = msgspec.convert(document.written, _FileSpec)
     except msgspec.ValidationError as error:
-        raise document.error(*_split(str(error))) from error
+        said, path = _split(str(error))
+        unknown = re.fullmatch(r"Object contains unknown field `(.+)`", said)
+        if unknown is None:
+            raise document.error(said, path) from error
+        hint = _meant(unknown[1], _fields_at(path))
+        raise document.error("there is no such field", f"{path}.{unknown[1]}".removeprefix("."), hint=hint) from error
     if spec.schema_version != 1:
         raise document.error(f"schema_version {spec.schema_version}: this version reads 1", "schema_version")
     return _Reader(document).read(spec)
+
+
+def _fields_at(path: str) -> list[str]:
+    """The fields that the part of the file at ``path`` may have."""
+    spec = QueueSpec if path.startswith("queues") else PolicySpec if path.startswith("policy") else _FileSpec
+    return [field.encode_name for field in msgspec.structs.fields(spec)]
 
 
 def _split(message: str) -> tuple[str, str]:
@@ -200,7 +217,8 @@ class _Document:
         where = line or self._lines.get(around, 1)
         place = f"{path}: " if path else ""
         return OptionError(
-            f"{self._name}, line {where}: {place}{message}", hint=hint or "docs/scheduling.md shows queues files"
+            f"{self._name}, line {where}: {place}{message}",
+            hint=hint or "`jupyter gpu docs scheduling` shows queues files",
         )
 
 
@@ -213,7 +231,7 @@ class _Reader:
     def read(self, spec: _FileSpec) -> QueuesFile:
         queues = [self._queue(queue, f"queues[{index}]") for index, queue in enumerate(spec.queues)]
         self._check_tree(queues)
-        tree = QueueTree(queues or [Queue(DEFAULT_QUEUE)])
+        tree = QueueTree(queues or [SHARED_QUEUE])
         self._check_users(spec)
         return QueuesFile(tree, self._policy(spec.policy), spec.groups, self._defaults(spec, tree), spec.rates)
 
@@ -274,10 +292,12 @@ def _meant(word: str, names: Sequence[str]) -> str:
 def to_queue(spec: QueueSpec) -> Queue:
     """Check a queue as written; raises :class:`OptionError`."""
     place = f"queue {spec.name}"
-    most = None if spec.max is None else _total(spec.max, f"{place}: max")
+    max_of, guaranteed_of = _by_type(spec.max, f"{place}: max"), _by_type(spec.guaranteed, f"{place}: guaranteed")
+    most = None if spec.max is None or max_of else _total(spec.max, f"{place}: max")
     most = None if most == UNLIMITED else most
     guaranteed = _total(spec.guaranteed, f"{place}: guaranteed")
-    if most is not None and guaranteed > most:
+    above = [kind for kind, count in guaranteed_of if count > dict(max_of).get(kind, count)]
+    if above or (most is not None and guaranteed > most):
         raise OptionError(f"{place}: guaranteed is more than max", hint="raise max, or lower guaranteed")
     if not abs(spec.weight) <= _MOST_WEIGHT:
         hint = f"write a number from 0 to {_MOST_WEIGHT:g}"
@@ -291,6 +311,8 @@ def to_queue(spec: QueueSpec) -> Queue:
         parent=spec.parent or "",
         guaranteed=guaranteed,
         max=most,
+        guaranteed_of=guaranteed_of,
+        max_of=max_of,
         weight=spec.weight,
         priority=spec.priority,
         users=None if spec.users is None else tuple(spec.users),
@@ -350,3 +372,12 @@ def _total(written: float | Mapping[str, float], place: str) -> int:
     if isinstance(written, Mapping):
         return sum(thousandths(count, place) for count in written.values())
     return UNLIMITED if written == UNLIMITED else thousandths(written, place)
+
+
+def _by_type(written: float | Mapping[str, float] | None, place: str) -> tuple[tuple[str, int], ...]:
+    if not isinstance(written, Mapping):
+        return ()
+    for kind in written:
+        if not type_key(kind):
+            raise OptionError(f"{place}: {kind!r} is not a type of GPU", hint="write it like {h100: 4, a100: 4}")
+    return tuple((kind, thousandths(count, place)) for kind, count in written.items())

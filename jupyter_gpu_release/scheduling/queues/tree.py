@@ -42,6 +42,15 @@ class Queue:
     grace_s: float = 60.0
     max_timeout_s: float | None = None
     max_keep_s: float | None = None
+    #: ``--priority`` counts among the runs of one user only
+    is_by_user: bool = False
+    #: guaranteed by type of GPU (``guaranteed`` is their sum then), and the most of each type
+    guaranteed_of: tuple[tuple[str, int], ...] = ()
+    max_of: tuple[tuple[str, int], ...] = ()
+
+
+#: the one queue that there is without a file: nobody there gets before others by a word
+SHARED_QUEUE = Queue(DEFAULT_QUEUE, is_by_user=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +87,10 @@ class QueueTree:
                 )
             self.children.setdefault(queue.parent, []).append(queue.name)
         self.paths = {name: self._path(name) for name in self.queues}
+        #: for so long a restartable run is left alone: the longest of its queue and those above
+        self.min_runtimes_s = {
+            name: max(self.queues[above].min_runtime_s for above in path) for name, path in self.paths.items()
+        }
 
     def _path(self, name: str) -> tuple[str, ...]:
         """The queue, its parent, and so on up to the top."""

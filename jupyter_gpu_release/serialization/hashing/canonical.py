@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import io
 import pickle
 import struct
@@ -183,6 +184,19 @@ class Writer:
             self.write_value(part)
         self._globals_of(function)
 
+    def _cached_function(self, function: Any) -> None:
+        """Without what it remembers, which it could find out again."""
+        reduced = self.pickler.reducer_override(function)
+        if reduced is NotImplemented:
+            self._reduced(function)
+            return
+        self.keep.append(reduced)
+        maker, arguments, (*_, attributes), *_rest = reduced
+        self.write_bytes(b"O")
+        self.write_value(maker)
+        self.write_sequence(b"(", arguments)
+        self.write_value(attributes)
+
     def _globals_of(self, function: types.FunctionType) -> None:
         """Those of the notebook are names of the graph; of others, what the function reads of them."""
         where, foreign = self.pickler._where(function)
@@ -249,6 +263,7 @@ _HANDLERS: dict[type, Handler] = {
     types.ModuleType: Writer._module,
     types.FunctionType: Writer._function,
     types.CodeType: Writer._code,
+    functools._lru_cache_wrapper: Writer._cached_function,
     typing.TypeVar: Writer._type_variable,
 }
 

@@ -10,6 +10,8 @@ from typing import Any
 
 from cloudpickle import cloudpickle
 
+from ..identity import member_attributes
+
 #: what Python, the import system and cloudpickle keep in a class, which says nothing of what the class does
 _PYTHONS_OWN = frozenset(
     {
@@ -61,6 +63,7 @@ def class_parts(cls: type) -> list[Any]:
     if issubclass(cls, enum.Enum):
         members = {member.name: member.value for member in cls}
         attributes = cloudpickle._enum_getstate(cls)[0]
+        members |= member_attributes(cls)
     else:
         members = {}
         attributes = cloudpickle._class_getstate(cls)[0]

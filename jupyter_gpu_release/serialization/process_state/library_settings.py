@@ -6,6 +6,7 @@ Of a library that is not loaded where its settings arrive they wait for its impo
 
 from __future__ import annotations
 
+import collections
 import contextlib
 import functools
 import os
@@ -339,6 +340,18 @@ def _set_keras(keras: Any, name: str, value: Any) -> None:
     getattr(keras.config, f"set_{name}")(value)
 
 
+#: how often Keras has given each name (``dense``, ``dense_1``), by thread
+_NAMES = "object_name_uids"
+
+
+def _keras_names(module: Any) -> Values:
+    return {_NAMES: dict(module.get_global_attribute(_NAMES) or {})}
+
+
+def _set_keras_names(module: Any, name: str, value: Any) -> None:
+    module.set_global_attribute(name, collections.defaultdict(int, value))
+
+
 #: where mlflow keeps what ``set_tracking_uri`` and ``set_experiment`` chose (the latter would ask the server again)
 _MLFLOW = {
     "tracking_uri": ("mlflow.tracking._tracking_service.utils", "_tracking_uri"),
@@ -375,13 +388,16 @@ LIBRARIES = (
     Library("matplotlib_inline.config", _inline, lambda _: _INLINE, _set_inline),
     Library("jax", _jax, lambda _: _JAX, _set_jax),
     Library("keras", _keras, lambda _: _KERAS, _set_keras),
+    Library("keras.src.backend.common.global_state", _keras_names, lambda _: {_NAMES: {}}, _set_keras_names),
     Library("mlflow", _mlflow, lambda _: dict.fromkeys(_MLFLOW), _set_mlflow),
 )  # fmt: skip
 _BY_MODULE = {library.module: library for library in LIBRARIES}
 #: packages add a library by an entry point of this group, which names a :class:`Library`
 PLUG_INS = "jupyter_gpu_release.settings"
 #: of no account for what a cell computes
-_ONLY_SHOWN = frozenset({"warnings", "IPython", "sys", "mlflow", "logging", "torch.utils.hooks"})
+_ONLY_SHOWN = frozenset(
+    {"warnings", "IPython", "sys", "mlflow", "logging", "torch.utils.hooks", "keras.src.backend.common.global_state"}
+)
 
 
 @functools.cache

@@ -18,7 +18,7 @@ Rng = dict[str, Any]
 
 
 def capture_rng() -> Rng:
-    """The states of the global generators of ``random``, numpy, torch (CPU) and TensorFlow (if it was seeded)."""
+    """The states of the global generators: ``random``, numpy, torch (CPU), TensorFlow and Keras (once seeded)."""
     states: Rng = {"random": random.getstate()}
     numpy = sys.modules.get("numpy.random")
     if numpy is not None:
@@ -29,6 +29,8 @@ def capture_rng() -> Rng:
     context = _tensorflow()
     if context is not None and context._seed is not None:  # else its operations draw from the system
         states["tensorflow"] = (context._seed, context._rng.getstate())
+    if (keras := _keras_state()) is not None:
+        states["keras"] = keras
     return states
 
 
@@ -36,6 +38,40 @@ def _tensorflow() -> Any:
     """TensorFlow's context, where its operations get their seeds from."""
     module = sys.modules.get("tensorflow.python.eager.context")
     return module.context() if module is not None and "tensorflow" in sys.modules else None
+
+
+def _keras() -> Any:
+    """The attributes that Keras has for the whole process, or rather for this thread."""
+    module = sys.modules.get("keras.src.backend.common.global_state")
+    return module.GLOBAL_STATE_TRACKER if module is not None and "keras" in sys.modules else None
+
+
+_KERAS_SEED, _KERAS_GENERATOR = "global_random_seed", "global_seed_generator"
+
+
+def _keras_state() -> Any:
+    """The seed that was set, and what ``keras.random`` draws from: its settings and its state."""
+    tracker = _keras()
+    seed, generator = (getattr(tracker, name, None) for name in (_KERAS_SEED, _KERAS_GENERATOR))
+    if seed is None and generator is None:
+        return None
+    drawn = None
+    if generator is not None:
+        numpy = sys.modules["keras"].ops.convert_to_numpy(generator.state.value)
+        drawn = (generator.get_config(), numpy.tolist())
+    return seed, drawn
+
+
+def _set_keras_state(tracker: Any, state: Any) -> None:
+    seed, drawn = state
+    generator = None
+    if drawn is not None:
+        settings, numbers = drawn
+        generator = sys.modules["keras"].random.SeedGenerator(**{**settings, "seed": settings["seed"] or 0})
+        generator._initial_seed = settings["seed"]
+        generator.state.assign(numbers)
+    setattr(tracker, _KERAS_SEED, seed)
+    setattr(tracker, _KERAS_GENERATOR, generator)
 
 
 def restore_rng(states: Rng) -> Rng:
@@ -60,6 +96,8 @@ def _restore_one(name: str, state: Any) -> bool:
         seed, drawn = state
         context._set_global_seed(seed)
         context._rng.setstate(drawn)
+    elif name == "keras" and (tracker := _keras()) is not None:
+        _set_keras_state(tracker, state)
     else:
         return False
     return True

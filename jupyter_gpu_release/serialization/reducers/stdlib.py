@@ -6,6 +6,7 @@ import dataclasses
 import functools
 import io
 import pickle
+import random
 import sys
 import types
 import weakref
@@ -41,18 +42,50 @@ def reduce_weakref(_pickler: Any, reference: weakref.ref[Any]) -> Any:
     return (rebuild.dead_weakref, ()) if target is None else (rebuild.make_weakref, (target,))
 
 
+def reduce_weak_proxy(_pickler: Any, proxy: Any) -> Any:
+    """A weak proxy of something (else) in the graph: pickle would take it for that thing."""
+    return rebuild.make_weak_proxy, (rebuild.proxied(proxy),)
+
+
 def reduce_weak_mapping(_pickler: Any, mapping: Any) -> Any:
     """The entries that are alive."""
     return type(mapping), (dict(mapping),)
 
 
-def reduce_lru_cache(_pickler: Any, function: Any) -> Any:
-    """By reference when it can be imported (pickle's own way), else the function, with an empty cache."""
+def reduce_lru_cache(pickler: Any, function: Any) -> Any:
+    """By reference when it can be imported (pickle's own way), else the function with what it remembers."""
     module = sys.modules.get(function.__module__)
     if module is not None and module.__name__ != "__main__" and getattr(module, function.__name__, None) is function:
         return NotImplemented
+    from . import cached_functions
+
     settings = function.cache_parameters()
-    return rebuild.make_lru_cache, (function.__wrapped__, settings["maxsize"], settings["typed"])
+    arguments = function.__wrapped__, settings["maxsize"], settings["typed"]
+    state = cached_functions.state_of(pickler, function)
+    return rebuild.make_lru_cache, arguments, state, None, None, rebuild.fill_cached_function
+
+
+def reduce_random(_pickler: Any, generator: random.Random) -> Any:
+    """A generator of a class of the notebook, with its attributes: pickle would call the class, and forget them."""
+    attributes = object.__getstate__(generator)
+    return rebuild.make_random, (type(generator),), (attributes, generator.getstate()), None, None, rebuild.set_random
+
+
+def reduce_system_random(_pickler: Any, generator: Any) -> Any:
+    """It has no state."""
+    return type(generator), ()
+
+
+def random_reducer(kind: type) -> Callable[[Any, Any], Any] | None:
+    """The reducer for a generator of random numbers of the standard library, or of a class made from it."""
+    if not issubclass(kind, random.Random):
+        return None
+    if kind is random.SystemRandom:
+        return reduce_system_random
+    own = any(
+        getattr(kind, name) is not getattr(random.Random, name) for name in ("__reduce__", "getstate", "setstate")
+    )
+    return None if own or kind is random.Random else reduce_random
 
 
 def reduce_cached_property(_pickler: Any, prop: Any) -> Any:
@@ -112,6 +145,8 @@ BY_TYPE: dict[type, Any] = {
     types.CellType: reduce_cell,
     types.ModuleType: reduce_module,
     weakref.ref: reduce_weakref,
+    weakref.ProxyType: reduce_weak_proxy,
+    weakref.CallableProxyType: reduce_weak_proxy,
     weakref.WeakValueDictionary: reduce_weak_mapping,
     weakref.WeakKeyDictionary: reduce_weak_mapping,
     memoryview: reduce_memoryview,

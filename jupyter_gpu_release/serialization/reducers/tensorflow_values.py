@@ -11,7 +11,24 @@ from ... import streams
 def reducer_for(kind: type) -> Any:
     """The reducer for a type, None for TensorFlow's own way."""
     module = sys.modules.get("tensorflow.python.eager.polymorphic_function.polymorphic_function")
-    return reduce_function if module is not None and kind is module.Function else None
+    if module is not None and kind is module.Function:
+        return reduce_function
+    strategies = sys.modules.get("tensorflow.python.distribute.distribute_lib")
+    usual = getattr(strategies, "_DefaultDistributionStrategy", None)
+    return reduce_strategy if usual is not None and issubclass(kind, usual) else None
+
+
+def reduce_strategy(_pickler: Any, _strategy: Any) -> Any:
+    """The strategy of those that have none: each process has one."""
+    return usual_strategy, ()
+
+
+@streams.named
+def usual_strategy() -> Any:
+    """The strategy of this process."""
+    import tensorflow
+
+    return tensorflow.distribute.get_strategy()
 
 
 def reduce_function(_pickler: Any, function: Any) -> Any:

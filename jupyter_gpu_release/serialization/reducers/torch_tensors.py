@@ -45,8 +45,11 @@ def _is_plain(kind: Any) -> bool:
 
 def reduce_tensor(pickler: Any, tensor: Any) -> Any:
     """A strided tensor as a view on its storage; other layouts go torch's own way, from host memory."""
-    if torch_distributed.is_flat(tensor):
+    sharding = torch_distributed.sharding(pickler)
+    if sharding is None and torch_distributed.is_flat(tensor):
         return torch_distributed.refuse_flat(pickler, tensor)
+    if sharding is not None and sharding.is_whole(pickler, tensor):
+        return sharding.reduce_whole(pickler, tensor)
     if tensor.grad_fn is not None:
         pickler.remarks.append(DETACHED)
         tensor = _kept(pickler, tensor.detach())
@@ -58,12 +61,15 @@ def reduce_tensor(pickler: Any, tensor: Any) -> Any:
         return _digest_reduce(pickler, tensor)
     attributes = device_marks.without_mark(tensor.__dict__) if tensor.__dict__ else None
     grad = tensor.grad if tensor.is_leaf else None
-    state = ((attributes, grad), None, None, set_tensor) if attributes or grad is not None else ()
+    hooks = _hooks(pickler, tensor)
+    state = ((attributes, grad, hooks), None, None, set_tensor) if attributes or grad is not None or hooks else ()
     referred = pickler.reference_for(tensor)
     if referred is not None:
         return (*referred, *state)
     storage, offset = tensor.untyped_storage(), tensor.storage_offset()
     if tensor.numel() and not storage.nbytes():
+        if sharding is not None:
+            return sharding.reduce_freed(pickler, tensor)
         raise pickle.PicklingError("its memory was let go (FSDP does that to what its module wraps)")
     if _is_small_view(pickler, tensor, storage):
         compact = _kept(pickler, tensor.detach().clone())
@@ -75,6 +81,17 @@ def reduce_tensor(pickler: Any, tensor: Any) -> Any:
     holder = _StorageHolder.of(pickler, storage, mark)
     arguments = (type(tensor), holder, tensor.dtype, offset, tuple(tensor.shape), tuple(strides), tensor.requires_grad)
     return (rebuild_tensor, arguments, *state)
+
+
+def _hooks(pickler: Any, tensor: Any) -> list[Any]:
+    """Hooks on its gradient; one that cannot be pickled must not keep a cell from running."""
+    if not tensor._backward_hooks:
+        return []
+    found = list(tensor._backward_hooks.values())
+    sent = [hook for hook in found if pickler.can_write(hook)]
+    if len(sent) < len(found):
+        pickler.remarks.append("without a hook on its gradient, which cannot be pickled")
+    return sent
 
 
 def reduce_over_tensor(pickler: Any, array: Any, tensor: Any) -> Any:
@@ -210,12 +227,14 @@ def rebuild_tensor(kind: Any, storage: Any, dtype: Any, offset: int, shape: Any,
 
 @streams.named
 def set_tensor(tensor: Any, state: Any) -> None:
-    """Attributes and gradient, set once the tensor is known to the stream."""
-    attributes, grad = state
+    """Attributes, gradient and hooks on it, set once the tensor is known to the stream."""
+    attributes, grad, *hooks = state
     if attributes:
         tensor.__dict__.update(attributes)
     if grad is not None:
         tensor.grad = grad
+    for hook in hooks[0] if hooks else ():
+        tensor.register_hook(hook)
 
 
 @streams.named

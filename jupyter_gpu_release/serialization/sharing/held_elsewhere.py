@@ -62,7 +62,10 @@ def _can_change(kind: type) -> bool:
 
 
 def _takes_no_weak_reference(kind: type) -> bool:
-    return kind.__weakrefoffset__ == 0 and is_open(kind) and not module_of(kind).startswith("pandas.")
+    if kind.__weakrefoffset__ != 0:
+        return False
+    module = module_of(kind)
+    return module.startswith("numpy.random") or (is_open(kind) and not module.startswith("pandas."))
 
 
 def _held_in(memo: Mapping[int, tuple[int, Any]]) -> Iterator[Any]:
@@ -71,7 +74,7 @@ def _held_in(memo: Mapping[int, tuple[int, Any]]) -> Iterator[Any]:
     has_attributes = {kind for kind in set(map(type, things)) if kind.__dictoffset__ and not issubclass(kind, type)}
     attributes = [dict_of(thing) for thing in things if type(thing) in has_attributes]
     beside = [found for found in attributes if found is not None and id(found) not in memo]
-    of_classes = [dict(vars(thing)) for thing in things if isinstance(thing, type)]
+    of_classes = [dict(vars(thing)) for thing in things if issubclass(type(thing), type)]
     of_arrays = (thing.flat for thing in things if _is_of_objects(thing))
     return itertools.chain(gc.get_referents(*things, *beside, *of_classes), *of_arrays)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import array
 import collections
 import contextlib
+import functools
 import os
 import random
 import sys
@@ -41,7 +42,7 @@ def update_in_place(old: Any, new: Any, stale: set[str]) -> bool:
     if numpy is not None and isinstance(old, numpy.ndarray):
         return _update_array(old, new) if kind is numpy.ndarray else _update_subclass(numpy, old, new)
     if library == "numpy":
-        return False
+        return module_of(kind).startswith("numpy.random") and _update_generator(old, new)
     torch = sys.modules.get("torch")
     if torch is not None and isinstance(old, torch.Tensor):
         return _update_tensor(torch, old, new)
@@ -50,9 +51,28 @@ def update_in_place(old: Any, new: Any, stale: set[str]) -> bool:
     if isinstance(old, array.array):
         return old.typecode == new.typecode and _update_slice(old, new) and _update_attributes(old, new, stale)
     if isinstance(old, random.Random) and kind.setstate is random.Random.setstate:
-        old.setstate(new.getstate())  # pickle takes nothing else of it along
-        return True
+        old.setstate(new.getstate())
+        return _update_attributes(old, new, stale)
+    if kind is functools._lru_cache_wrapper:
+        from ..reducers import cached_functions
+
+        return cached_functions.update(old, new)
     return is_open(kind) and _update_object(old, new, stale)
+
+
+def _update_generator(old: Any, new: Any) -> bool:
+    """numpy's generators of random numbers, of which others draw as well; what has spawned others is exchanged."""
+    mine, theirs = (getattr(each, "_bit_generator", each) for each in (old, new))
+    if type(mine) is not type(theirs) or not hasattr(mine, "state"):
+        return False
+    spawned = [getattr(getattr(each, "seed_seq", None), "n_children_spawned", 0) for each in (mine, theirs)]
+    if spawned[0] != spawned[1]:
+        return False
+    if hasattr(old, "set_state"):
+        old.set_state(new.get_state(legacy=False))
+    else:
+        mine.state = theirs.state
+    return True
 
 
 def module_of(kind: type) -> str:
@@ -132,6 +152,8 @@ def _update_tensor(torch: Any, old: Any, new: Any) -> bool:
         old.data = new.detach()
     old.requires_grad_(new.requires_grad)
     old.grad = new.grad
+    for hook in list((new._backward_hooks or {}).values())[len(old._backward_hooks or ()) :]:
+        old.register_hook(hook)
     vars(old).clear()
     vars(old).update(vars(new))
     mark = device_marks.tensor_mark(new)

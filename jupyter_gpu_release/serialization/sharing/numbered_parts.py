@@ -117,7 +117,7 @@ class LargeInput:
 
 def is_told_apart(thing: Any) -> bool:
     """Tell if somebody would miss that it is the same object: it can be changed."""
-    if isinstance(thing, _CHANGEABLE) or type(thing).__dictoffset__ != 0:
+    if issubclass(type(thing), _CHANGEABLE) or type(thing).__dictoffset__ != 0:
         return True
     return _may_have_memory(thing) and layout_of(thing) is not None
 
@@ -142,7 +142,7 @@ class _Walk(pickle.Pickler):
         """The parts of everything that is not built in; nothing of it is ever read."""
         if thing is _leaf:
             return NotImplemented
-        inside = None if isinstance(thing, _NOT_COUNTED) else self._inside(thing)
+        inside = None if issubclass(type(thing), _NOT_COUNTED) else self._inside(thing)
         return (_leaf, ()) if inside is None else (_leaf, (), inside)
 
     def _inside(self, thing: Any) -> list[Any] | None:

@@ -128,11 +128,11 @@ class References:
         return number
 
     def _note(self, key: Key, thing: Any) -> int | None:
-        return None if isinstance(thing, _NOT_REFERRED) and not _is_closure(thing) else self._add(key, thing)
+        return None if issubclass(type(thing), _NOT_REFERRED) and not _is_closure(thing) else self._add(key, thing)
 
     def _note_deep(self, thing: Any) -> int | None:
         large = self._known.large_with(thing)
-        if large is None or isinstance(thing, _NOT_REFERRED):
+        if large is None or issubclass(type(thing), _NOT_REFERRED):
             return None
         part = large.part_of(thing)
         if part is None and is_told_apart(thing):

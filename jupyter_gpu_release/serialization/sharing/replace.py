@@ -12,10 +12,12 @@ import weakref
 from collections.abc import Iterable
 from typing import Any
 
+from .. import rebuild
 from .array_memory import memory_of, storage_key
 
 #: how many objects are looked through
 _MOST_VISITED = 20_000
+_MOST_WITH_GRAPHS = 1_000_000
 _LONGEST = 10_000
 _ATOMS = (str, bytes, int, float, bool, type(None), types.ModuleType, types.CodeType)
 #: what their objects consist of is nobody's but theirs
@@ -51,6 +53,8 @@ class ReferenceReplacer:
 
     def replace_inside(self, things: Iterable[Any]) -> None:
         """Put new objects into these things and into the objects that stand for what came back."""
+        if "keras.src.ops.node" in sys.modules:  # a graph of layers of which only a part is replaced cannot be called
+            self._left = _MOST_WITH_GRAPHS
         self._waiting += [new for _, new in self._replaced.values()]
         for thing in things:
             self._new(thing)
@@ -68,6 +72,8 @@ class ReferenceReplacer:
     # ------------------------------------------------------------------------- what to put in a place
     def _new(self, value: Any) -> Any:
         """The object to hold instead of ``value`` (``value`` itself, if nothing of it was replaced)."""
+        if type(value) in weakref.ProxyTypes:  # what is asked of it, its target answers, which may be gone
+            return self._proxy(value)
         if isinstance(value, _ATOMS):
             return value
         known = self._replaced.get(id(value))
@@ -79,6 +85,10 @@ class ReferenceReplacer:
         else:
             self._replaced[id(value)] = (value, made)
         return made
+
+    def _proxy(self, proxy: Any) -> Any:
+        owner = self._replaced.get(id(rebuild.proxied(proxy)))
+        return proxy if owner is None else weakref.proxy(owner[1])
 
     def _remade(self, value: Any) -> Any:
         """Remake a value that cannot be changed in place, if something in it was replaced."""
@@ -188,6 +198,12 @@ class ReferenceReplacer:
             self._cell(value)
         elif isinstance(value, functools.partial):
             self._partial(value)
+        elif kind is functools._lru_cache_wrapper:
+            self._cached_function(value)
+        elif kind in (staticmethod, classmethod):
+            self._waiting.append(value.__func__)
+        elif kind is property:
+            self._waiting += [part for part in (value.fget, value.fset, value.fdel) if part is not None]
         elif isinstance(value, type):
             if value.__module__ == "__main__":
                 for name, part in list(vars(value).items()):
@@ -206,6 +222,8 @@ class ReferenceReplacer:
 
     def _indexed(self, items: Any) -> None:
         put = collections.deque.__setitem__ if isinstance(items, collections.deque) else list.__setitem__
+        if isinstance(items, list) and list.__len__(items) != len(items):  # its items are elsewhere (TensorFlow's)
+            put = type(items).__setitem__
         for place, part in enumerate(list(items)):
             new = self._new(part)
             if new is not part:
@@ -270,6 +288,14 @@ class ReferenceReplacer:
         if func is not partial.func or args is not partial.args:
             partial.__setstate__((func, args, partial.keywords, vars(partial) or None))  # type: ignore[attr-defined]
         self._waiting.append(partial.keywords)
+
+    def _cached_function(self, cached: Any) -> None:
+        from ..reducers import cached_functions
+
+        size = cached.cache_info().currsize
+        if 0 < size <= _LONGEST:
+            self._left -= size
+            cached_functions.replace_entries(cached, self._new)
 
     def _slots(self, value: Any) -> None:
         for cls in type(value).__mro__:

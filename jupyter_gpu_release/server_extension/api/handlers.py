@@ -17,13 +17,15 @@ from jupyter_server.utils import ensure_async
 from tornado import web
 from tornado.websocket import WebSocketClosedError, WebSocketHandler
 
-from ...errors import GpuReleaseError, NoSuchRunError, RequestError
-from ...protocol.rest import RunsDocument
+from ...errors import GatewayUnavailableError, GpuReleaseError, NoSuchRunError, RequestError
+from ...protocol.rest import NotifyChange, RunsDocument
 from ..models import DOCUMENT_VERSION, CellRuns, OutputMessage
 from ..outputs.following import follow
+from .advice import advice_on
 from .views import is_at, newest_of_cells
 
 if TYPE_CHECKING:
+    from ..audit import Act
     from ..gateway import GatewayConnection
     from ..models import ClusterStart, Health, KeepReply, KernelsDocument, Released, ServerStatus
     from ..runs.page import RunRecords
@@ -32,6 +34,8 @@ if TYPE_CHECKING:
 #: what an authoriser is asked about
 AUTH_RESOURCE = "gpu_release"
 _BODY_LIMIT_BYTES = 64 << 10
+#: of a notebook's code, without outputs
+_NOTEBOOK_LIMIT_BYTES = 2 << 20
 T = TypeVar("T")
 
 
@@ -62,7 +66,7 @@ class Application(Protocol):
     def keep_lease(self, lease: str, until: float) -> None:
         """``POST leases/<id>/extend``."""
 
-    def note_action(self, action: str, subject: str, user: str, result: str = "") -> None:
+    def note_action(self, action: Act, subject: str, user: str, result: str = "") -> None:
         """Record what a person did."""
 
 
@@ -118,22 +122,24 @@ class GpuHandler(GpuRoute, APIHandler):
         said = self.authorizer.is_authorized(self, self.current_user, "write", AUTH_RESOURCE)
         return bool(await ensure_async(said))
 
-    def body(self, kind: type[T], default: T) -> T:
+    def body(self, kind: type[T], default: T, limit_bytes: int = _BODY_LIMIT_BYTES) -> T:
         """The request's body as a record; raises :class:`RequestError` for anything else."""
         content = self.request.body
         if not content:
             return default
-        if len(content) > _BODY_LIMIT_BYTES:
-            raise RequestError(f"the body is larger than {_BODY_LIMIT_BYTES} bytes")
+        if len(content) > limit_bytes:
+            raise RequestError(f"the body is larger than {limit_bytes} bytes")
         try:
             return msgspec.json.decode(content, type=kind)
-        except msgspec.MsgspecError as error:
+        except (msgspec.MsgspecError, RecursionError) as error:
             raise RequestError(f"the body is not what this route takes: {error}", hint="see docs/openapi") from error
 
 
 BASE = "/jupyter-gpu-release/api"
 _MOST_RUNS = 1000
 _LONGEST_S = 86400.0
+#: a mail server may take so long
+_LONGEST_TEST_S = 50.0
 
 
 class StatusHandler(GpuHandler):
@@ -162,24 +168,28 @@ class RunsHandler(GpuHandler):
     @web.authenticated
     @authorized
     async def get(self) -> None:
-        """GET runs: ``limit`` of them (1 to 1000; 100), with ``mine=1`` those of who asks.
+        """GET runs: ``limit`` of them (1 to 1000; 100), with ``mine=1`` those of who asks; of the store, if need be.
 
         Raises
         ------
         RequestError
             ``limit`` is no such number.
-        ForbiddenError, GatewayUnavailableError
-            There is no token for who asks, or the gateway does not answer.
+        ForbiddenError, StoreError
+            There is no token for who asks, or neither gateway nor store answers.
         """
         text = self.get_query_argument("limit", "100")
         if not text.isdecimal() or not 0 < int(text) <= _MOST_RUNS:
             raise RequestError(f"limit={text[:20]!r} is not a number from 1 to {_MOST_RUNS}")
         mine = self.get_query_argument("mine", "") in ("1", "true")
         line = self.gateway
-        if line.is_there():
-            self.answer(await line.ask(lambda client: client.runs(int(text), mine=mine)))
-        else:  # no cluster is no fault: its runs are on the store
-            self.answer(RunsDocument(DOCUMENT_VERSION, await self.app.records.newest_stored(line, int(text))))
+        is_gone = not line.is_there()
+        if not is_gone:
+            with suppress(GatewayUnavailableError):
+                self.answer(await line.ask(lambda client: client.runs(int(text), mine=mine)))
+                return
+        # no cluster is no fault: its runs are on the store
+        rows = await self.app.records.newest_stored(line, int(text), is_gone=is_gone)
+        self.answer(RunsDocument(DOCUMENT_VERSION, rows))
 
 
 class RunHandler(GpuHandler):
@@ -239,7 +249,7 @@ class PinHandler(GpuHandler):
             There is no such run, it is another user's, or the gateway does not answer.
         """
         row = await self.gateway.ask(lambda client: client.pin(run, pinned=word == "pin"))
-        self.app.note_action(word, f"run {run}", self.username)
+        self.app.note_action("pin" if word == "pin" else "unpin", f"run {run}", self.username)
         self.answer(row)
 
 
@@ -263,6 +273,32 @@ class CellsHandler(GpuHandler):
         self.answer(CellRuns(DOCUMENT_VERSION, time.time(), rows))
 
 
+class AdviceRequest(msgspec.Struct, frozen=True):
+    """Body of ``advice``: a notebook as it is on the page (its code cells are enough), and what it is called."""
+
+    notebook: dict[str, Any] = {}
+    path: str = "the notebook"
+
+
+class AdviceHandler(GpuHandler):
+    """Advice on a notebook: which cells are worth a GPU cell; nothing of it is run."""
+
+    @web.authenticated
+    @authorized
+    async def post(self) -> None:
+        """POST advice: read from the content that is sent, saved or not.
+
+        Raises
+        ------
+        RequestError
+            The content is too large.
+        OptionError
+            It is no notebook with Python code.
+        """
+        wanted = self.body(AdviceRequest, AdviceRequest(), _NOTEBOOK_LIMIT_BYTES)
+        self.answer(await advice_on(wanted.notebook, wanted.path))
+
+
 class OutputSocket(GpuRoute, WebSocketMixin, WebSocketHandler, JupyterHandler):
     """Changes of the outputs of a run's cell, until the run is over; one that nobody knows is ``gone``."""
 
@@ -281,6 +317,7 @@ class OutputSocket(GpuRoute, WebSocketMixin, WebSocketHandler, JupyterHandler):
     def open(self, run: str) -> None:
         """Begin to send."""
         super().open(run)
+        self.set_nodelay(True)  # a message right behind another would wait 40 ms for the browser's acknowledgement
         self._sending = asyncio.create_task(self._send(run), name=f"output of {run} for a page")
 
     def on_message(self, message: str | bytes) -> None:
@@ -306,7 +343,7 @@ class OutputSocket(GpuRoute, WebSocketMixin, WebSocketHandler, JupyterHandler):
     async def _tell(self, run: str) -> None:
         try:
             line = await self.app.identities.seen_by(self.username)
-            async with aclosing(follow(line, run)) as messages:
+            async with aclosing(follow(line, run, self.app.records.threads)) as messages:
                 async for message in messages:
                     await self._say(message)
         except NoSuchRunError as error:
@@ -399,6 +436,47 @@ class LeaseExtendHandler(GpuHandler):
         self.answer(answer)
 
 
+class NotifyHandler(GpuHandler):
+    """How who asks is told of detached runs: by the gateway, by mail and webhooks."""
+
+    @web.authenticated
+    @authorized
+    async def get(self) -> None:
+        """GET notify: of a webhook its host alone.
+
+        Raises
+        ------
+        ForbiddenError, GatewayUnavailableError
+            There is no token for who asks, or the gateway does not answer.
+        """
+        self.answer(await self.gateway.ask(lambda client: client.notify()))
+
+    @web.authenticated
+    @authorized
+    async def post(self) -> None:
+        """POST notify: change it; what is not named stays, empty text ends that way.
+
+        Raises
+        ------
+        OptionError
+            The address is none, or the operator allows no such one.
+        """
+        change = self.body(NotifyChange, NotifyChange())
+        answer = await self.gateway.ask(lambda client: client.change_notify(change))
+        self.app.note_action("change", "notifications", self.username)
+        self.answer(answer)
+
+
+class NotifyTestHandler(GpuHandler):
+    """Send who asks a message now."""
+
+    @web.authenticated
+    @authorized
+    async def post(self) -> None:
+        """POST notify/test: by each way; answered when it was taken or refused."""
+        self.answer(await self.gateway.ask(lambda client: client.test_notify(_LONGEST_TEST_S)))
+
+
 class KernelsHandler(GpuHandler):
     """This server's kernels: what they hold, whether they are at work, what the policy means to do."""
 
@@ -473,6 +551,7 @@ HANDLERS: list[tuple[str, type[JupyterHandler]]] = [
     (rf"{BASE}/health", HealthHandler),
     (rf"{BASE}/runs", RunsHandler),
     (rf"{BASE}/cells", CellsHandler),
+    (rf"{BASE}/advice", AdviceHandler),
     (rf"{BASE}/runs/{_ID}", RunHandler),
     (rf"{BASE}/runs/{_ID}/files/(.+)", RunFileHandler),
     (rf"{BASE}/runs/{_ID}/(pin|unpin)", PinHandler),
@@ -481,6 +560,8 @@ HANDLERS: list[tuple[str, type[JupyterHandler]]] = [
     (rf"{BASE}/cluster/start", ClusterStartHandler),
     (rf"{BASE}/leases/{_ID}/release", LeaseReleaseHandler),
     (rf"{BASE}/leases/{_ID}/extend", LeaseExtendHandler),
+    (rf"{BASE}/notify", NotifyHandler),
+    (rf"{BASE}/notify/test", NotifyTestHandler),
     (rf"{BASE}/kernels", KernelsHandler),
     (rf"{BASE}/kernels/{_ID}/release", KernelReleaseHandler),
     (rf"{BASE}/kernels/{_ID}/keep", KernelKeepHandler),

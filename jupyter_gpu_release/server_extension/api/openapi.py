@@ -12,8 +12,9 @@ from typing import Any
 import msgspec
 
 from ...openapi_builder import ERROR_FACTS, Operation, document
-from ...protocol.rest import RunRow, RunsDocument, WarmRow
+from ...protocol.rest import NotifyChange, NotifyDocument, RunRow, RunsDocument, WarmRow
 from ..models import (
+    AdviceDocument,
     CellRuns,
     ClusterStart,
     Health,
@@ -24,7 +25,7 @@ from ..models import (
     RunPage,
     ServerStatus,
 )
-from .handlers import BASE, ExtendRequest, KeepRequest, ReleaseRequest
+from .handlers import BASE, AdviceRequest, ExtendRequest, KeepRequest, ReleaseRequest
 
 FILE = Path(__file__).parent / "openapi.json"
 _ERROR = {
@@ -37,6 +38,8 @@ OPERATIONS = (
     Operation("GET", BASE + "/health", "Answer that the extension itself works", Health),
     Operation("GET", BASE + "/runs", "Runs, newest first (?limit=1…1000&mine=1: your own alone)", RunsDocument),
     Operation("GET", BASE + "/cells", "The newest run of each cell of a notebook (?notebook=PATH)", CellRuns),
+    Operation("POST", BASE + "/advice", "Which cells of a notebook are worth a GPU cell; nothing is run",
+              AdviceDocument, AdviceRequest, needs_body=False),
     Operation("GET", BASE + "/runs/{id}", "All of one run: code, options, use of GPUs, lineage, files", RunPage),
     Operation("GET", BASE + "/runs/{id}/files/{path}", "A file of a run's folder, to be saved"),
     Operation("POST", BASE + "/runs/{id}/{word}", "`pin`: keep a run's results for good; `unpin`: no longer", RunRow),
@@ -48,6 +51,10 @@ OPERATIONS = (
     Operation("POST", BASE + "/leases/{id}/release", "End a warm lease", WarmRow),
     Operation("POST", BASE + "/leases/{id}/extend", "Keep a warm lease for longer", WarmRow, ExtendRequest,
               needs_body=False),
+    Operation("GET", BASE + "/notify", "How you are told of your detached runs", NotifyDocument),
+    Operation("POST", BASE + "/notify", "Change how you are told of your detached runs", NotifyDocument, NotifyChange,
+              needs_body=False),
+    Operation("POST", BASE + "/notify/test", "Send yourself a message by each way now", NotifyDocument),
     Operation("GET", BASE + "/kernels", "GPU memory that this server's kernels hold, and the policy's word",
               KernelsDocument),
     Operation("POST", BASE + "/kernels/{id}/release", "Ask a kernel's GPU libraries to let go", Released,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import getpass
 import os
 import time
 from datetime import datetime
@@ -13,6 +12,7 @@ from jupyter_server._tz import utcnow
 from traitlets.config import LoggingConfigurable
 
 from ...errors import GpuReleaseError
+from ...host.accounts import own_name
 from ...protocol.rest import StatusDocument
 from .. import metrics
 from ..audit import ActionLog
@@ -42,7 +42,7 @@ class Monitor(LoggingConfigurable):
         self._culler, self._gateway, self._actor, self._record = culler, gateway, actor, record
         self._site = SiteSignals(self.log)
         self._settings = settings
-        self._user = os.environ.get("JUPYTERHUB_USER") or getpass.getuser()
+        self._user = os.environ.get("JUPYTERHUB_USER") or own_name()
         self.watches, self.samples = watches, samples
         self.sample = samples.last
         self.tracks: dict[str, Track] = {}

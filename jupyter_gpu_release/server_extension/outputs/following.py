@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator
-from contextlib import aclosing
+from contextlib import aclosing, suppress
+from functools import partial
 
-from ...errors import GatewayUnavailableError
+import msgspec
+
+from ...errors import ForbiddenError, GatewayUnavailableError, NoSuchRunError, StoreError
+from ...protocol.runs import RunView
 from ...protocol.session import Events
-from ...store.event_log import read_events
+from ...store.event_log import read_piece
+from ...store.threads import StoreThreads
 from ..gateway import GatewayConnection
 from ..models import OutputMessage
 from ..runs.files import open_record
@@ -17,12 +22,15 @@ from .transcript import Transcript
 
 #: between two tries to reach a gateway that is away, and between two messages to a page
 _PAUSE_S, _GAP_S = 2.0, 0.05
+#: of a log, read at once
+_PIECE_BYTES = 1 << 20
 
 
-async def follow(gateway: GatewayConnection, run: str) -> AsyncGenerator[OutputMessage, None]:
+async def follow(gateway: GatewayConnection, run: str, threads: StoreThreads) -> AsyncGenerator[OutputMessage, None]:
     """Messages for a page: ``changes`` of the outputs with ``live`` and ``mine``, or a ``problem`` in between.
 
-    Ends with the run's receipt. Waits for a gateway that is away. Raises what the gateway refuses with.
+    Ends with the run's receipt. Waits for a gateway that is away. Raises what the gateway refuses with, and
+    :class:`StoreError` for a store that does not answer (``threads`` read it).
     """
     transcript = Transcript(run)
     while not transcript.is_over:
@@ -33,18 +41,19 @@ async def follow(gateway: GatewayConnection, run: str) -> AsyncGenerator[OutputM
                         yield _message(gateway, transcript)
                         await asyncio.sleep(_GAP_S)
         except GatewayUnavailableError as error:
-            gone = not await asyncio.to_thread(gateway.is_there)
-            if gone:
-                await asyncio.to_thread(_read_store, gateway, transcript)
-                yield _message(gateway, transcript)
+            goes_on = True
+            async for told in _while_away(gateway, transcript, threads):
+                yield told
+                goes_on = told.live
+            if not goes_on:
                 return
             yield OutputMessage(live=True, problem=error.message)
         if not transcript.is_over:
             await asyncio.sleep(_PAUSE_S)
 
 
-def _message(gateway: GatewayConnection, transcript: Transcript) -> OutputMessage:
-    view = transcript.view
+def _message(gateway: GatewayConnection, transcript: Transcript, view: RunView | None = None) -> OutputMessage:
+    view = view or transcript.view
     mine = is_own(gateway, view.user) and not view.imported_from  # who exported it made what it shows
     return OutputMessage(transcript.take_changes(), not transcript.is_over, mine)
 
@@ -82,9 +91,34 @@ async def _news(gateway: GatewayConnection, transcript: Transcript) -> AsyncGene
         await asyncio.gather(reading, return_exceptions=True)
 
 
-def _read_store(gateway: GatewayConnection, transcript: Transcript) -> None:
-    """Take the run from its folder: its cluster is gone, and with it the gateway."""
+async def _while_away(
+    gateway: GatewayConnection, transcript: Transcript, threads: StoreThreads
+) -> AsyncGenerator[OutputMessage, None]:
+    """The run as its store has it: its gateway is gone; or silent: then once, and if it can be."""
+    if not await asyncio.to_thread(gateway.is_there):
+        async for told in _from_store(gateway, transcript, threads, is_gone=True):
+            yield told
+    elif not transcript.is_known:
+        with suppress(NoSuchRunError, ForbiddenError, StoreError):  # the gateway decides, once it answers
+            async for told in _from_store(gateway, transcript, threads, is_gone=False):
+                yield told
+
+
+async def _from_store(
+    gateway: GatewayConnection, transcript: Transcript, threads: StoreThreads, *, is_gone: bool
+) -> AsyncGenerator[OutputMessage, None]:
+    """Take the run from its folder, piece by piece: its gateway is silent, or gone with its cluster."""
     run = transcript.view.run
-    stored = find_stored(gateway, run)
-    transcript.show_events(list(read_events(paths_of(gateway, run).events, opener=open_record)))
+    stored = await threads.run(partial(find_stored, gateway, run, is_gone=is_gone))
+    log, at = paths_of(gateway, run).events, 0
+    while True:
+        events, behind = await threads.run(lambda start=at: read_piece(log, start, _PIECE_BYTES, opener=open_record))
+        if not events:
+            break
+        at = behind
+        transcript.show_events(events)
+        if changes := transcript.take_changes():
+            yield msgspec.structs.replace(_message(gateway, transcript, stored.view), changes=changes)
+            await asyncio.sleep(_GAP_S)
     transcript.show_view(stored.view)
+    yield _message(gateway, transcript)

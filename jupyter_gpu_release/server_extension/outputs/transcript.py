@@ -15,7 +15,7 @@ from ...protocol.runs import RunView
 from ...protocol.states import RunState
 from .cell_outputs import CellOutputs, Change
 
-_NOTE = "shown again from the cluster's record; `%gpu_attach {run}` binds its names in a new kernel"
+_NOTE = "shown again from the cluster's record; %gpu_attach {run} binds its names in a new kernel"
 
 
 class Transcript:
@@ -51,8 +51,10 @@ class Transcript:
         self._display.show_view(view)
         if is_usable(view) or RunState.of(view.state).is_terminal:
             self._end(view)
-        elif not self._display.relay.cleared:
-            self._display.say_state()
+        else:
+            self._display.relay.show_held_back()
+            if not self._display.relay.cleared:
+                self._display.say_state()
 
     def take_changes(self) -> list[Change]:
         """Return the changes since the last call."""

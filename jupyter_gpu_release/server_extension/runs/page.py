@@ -5,23 +5,28 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncGenerator
+from functools import partial
+from pathlib import Path
 from typing import BinaryIO
 
 import msgspec
 
-from ...errors import ForbiddenError, StoreError
-from ...protocol.lineage import Lineage, Link, RunFacts
+from ...errors import ForbiddenError, GatewayUnavailableError, NoSuchRunError, StoreError
+from ...presentation.wording import words_of
+from ...protocol.lineage import Lineage, RunFacts
 from ...protocol.rest import RunRow
 from ...protocol.runs import FileInfo, GpuUse, Outcome
-from ...protocol.states import is_run_id
 from ...store.layout import RunPaths
+from ...store.stored_run import StoredRun
 from ...store.threads import StoreThreads
 from ..gateway import GatewayConnection
 from ..models import DOCUMENT_VERSION, RunPage
-from .files import list_files, open_file
-from .stored import StoredRun, find_stored, is_own, newest_stored, paths_of
+from .files import list_files, open_file, open_record
+from .stored import find_stored, is_own, newest_stored, paths_of
 
 _CHUNK_BYTES = 256 << 10
+#: seconds for which a list of files is shown again, unless the run is in another state
+_FRESH_S = 3.0
 
 
 class RunRecords:
@@ -31,11 +36,13 @@ class RunRecords:
     """
 
     def __init__(self) -> None:
-        self._threads = StoreThreads()
+        #: for all that is read of the store
+        self.threads = StoreThreads()
+        self._listings = Listings(self.threads)
 
-    async def newest_stored(self, line: GatewayConnection, count: int) -> list[RunRow]:
-        """The newest runs on the store, for when there is no cluster to ask."""
-        return await self._threads.run(newest_stored, line, count)
+    async def newest_stored(self, line: GatewayConnection, count: int, *, is_gone: bool) -> list[RunRow]:
+        """The newest runs on the store, for when there is no cluster to ask, or none that answers."""
+        return await self.threads.run(partial(newest_stored, line, count, is_gone=is_gone))
 
     async def page(self, line: GatewayConnection, run: str) -> RunPage:
         """All of one run.
@@ -46,26 +53,41 @@ class RunRecords:
             There is no run that may be seen, or nobody answers.
         """
         if not await asyncio.to_thread(line.is_there):
-            stored = await self._threads.run(find_stored, line, run)
-            return _page(line, stored.row(time.time()), _lineage_of(stored), stored, await self._files(line, run))
+            return await self._stored_page(line, run, is_gone=True)
+        try:
+            return await self._told_page(line, run)
+        except GatewayUnavailableError as silent:
+            try:
+                return await self._stored_page(line, run, is_gone=False)
+            except (NoSuchRunError, StoreError):
+                raise silent from None
+
+    async def _stored_page(self, line: GatewayConnection, run: str, *, is_gone: bool) -> RunPage:
+        stored = await self.threads.run(partial(find_stored, line, run, is_gone=is_gone))
+        files = await self._files(line, run, stored.view.state)
+        row = stored.row(time.time(), *words_of(stored.view))
+        return _page(line, row, stored.lineage(), stored, files)
+
+    async def _told_page(self, line: GatewayConnection, run: str) -> RunPage:
         row, lineage = await asyncio.gather(
             line.ask(lambda client: client.run(run)), line.ask(lambda client: client.lineage(run))
         )
         mine = is_own(line, row.user)
         await line.learn_store()
         known = await self._read(line, run) if mine else None
-        return _page(line, row, lineage, known, await self._files(line, run) if mine else [], is_cluster_known=True)
+        files = await self._files(line, run, row.state) if mine else []
+        return _page(line, row, lineage, known, files, is_cluster_known=True)
 
     async def _read(self, line: GatewayConnection, run: str) -> StoredRun | None:
         """Its record, where this server sees the store and there is one already."""
         try:
-            return await self._threads.run(lambda: StoredRun.read(paths_of(line, run)))
+            return await self.threads.run(lambda: StoredRun.read(paths_of(line, run), opener=open_record))
         except StoreError:
             return None
 
-    async def _files(self, line: GatewayConnection, run: str) -> list[FileInfo]:
+    async def _files(self, line: GatewayConnection, run: str, state: str) -> list[FileInfo]:
         try:
-            return await self._threads.run(lambda: list_files(paths_of(line, run)))
+            return await self._listings.of(paths_of(line, run), state)
         except StoreError:
             return []
 
@@ -74,7 +96,7 @@ class RunRecords:
 
         Raises :class:`NoSuchRunError`, :class:`ForbiddenError`, :class:`StoreError`.
         """
-        return await self._threads.run(open_file, await self._own_folder(line, run), path)
+        return await self.threads.run(open_file, await self._own_folder(line, run), path)
 
     async def _own_folder(self, line: GatewayConnection, run: str) -> RunPaths:
         if await asyncio.to_thread(line.is_there):
@@ -83,24 +105,39 @@ class RunRecords:
                 raise ForbiddenError(f"the files of run {run} are {row.user}'s", hint="ask for a copy")
             await line.learn_store()
         else:
-            await self._threads.run(find_stored, line, run)
+            await self.threads.run(find_stored, line, run)
         return paths_of(line, run)
 
     async def chunks(self, file: BinaryIO) -> AsyncGenerator[bytes, None]:
         """The file's content, piece by piece; closes it."""
         try:
-            while chunk := await self._threads.run(file.read, _CHUNK_BYTES):
+            while chunk := await self.threads.run(file.read, _CHUNK_BYTES):
                 yield chunk
         finally:
             file.close()
 
 
-def _lineage_of(stored: StoredRun) -> Lineage:
-    """The part of its lineage that a manifest tells: not what was made from it."""
-    run, facts = stored.view.run, stored.facts
-    links = [Link(run, used.name, used.run) for used in facts.used if is_run_id(used.run)]
-    tracked = stored.view.outcome.tracked if stored.view.outcome is not None else []
-    return Lineage(run, facts, tracked, [], links)
+class Listings:
+    """Files of runs, as they were listed last: a folder may be large and its store slow, and pages ask often."""
+
+    def __init__(self, threads: StoreThreads) -> None:
+        self._threads = threads
+        self._known: dict[tuple[Path, str], tuple[float, list[FileInfo]]] = {}
+        self._walks: dict[Path, asyncio.Future[list[FileInfo]]] = {}
+
+    async def of(self, paths: RunPaths, state: str) -> list[FileInfo]:
+        """The files of a run in this state; one walk at a time. Raises :class:`StoreError` when it takes too long."""
+        now_s, folder = time.monotonic(), paths.folder
+        self._known = {key: found for key, found in self._known.items() if now_s - found[0] < _FRESH_S}
+        if found := self._known.get((folder, state)):
+            return found[1]
+        walk = self._walks.get(folder)
+        if walk is None:
+            walk = self._walks[folder] = self._threads.begin(list_files, paths)
+            walk.add_done_callback(lambda _: self._walks.pop(folder))
+        files = await self._threads.wait_for_answer(walk)
+        self._known[folder, state] = (time.monotonic(), files)
+        return files
 
 
 def _page(

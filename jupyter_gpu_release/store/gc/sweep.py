@@ -18,7 +18,7 @@ from pathlib import Path
 
 from ...errors import StoreError
 from ..blobs import BlobStore
-from ..files import make_private_folder, open_plain
+from ..files import make_store_folder, open_new, open_plain
 from ..run_contents import Footprint, graphs_of, measure_graph, run_folders
 from ..run_folders import require_store
 
@@ -42,10 +42,10 @@ def store_time_s(store: Path) -> float:
     """The present by the clock that gives files their times (of an NFS server, say)."""
     folder = store / "trash"
     require_store(store)
-    make_private_folder(folder)
+    make_store_folder(folder)
     probe = folder / f".clock-{secrets.token_hex(4)}"
     try:
-        descriptor = os.open(probe, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        descriptor = open_new(probe, os.O_WRONLY | os.O_EXCL)
         try:
             return os.fstat(descriptor).st_mtime
         finally:

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from ...errors import StoreError
 from ...protocol.states import is_run_id
-from ..files import make_private_folder
+from ..files import make_store_folder
 from ..layout import RunPaths
 from ..run_folders import read_manifest, require_store, write_manifest
 
@@ -33,7 +33,7 @@ class Trash:
     def make_folder(self) -> None:
         """Make the folder; refuses a link in its place."""
         require_store(self._store)
-        make_private_folder(self.folder)
+        make_store_folder(self.folder)
         if self.folder.is_symlink():
             raise StoreError(f"{self.folder} is a symbolic link: nothing is moved there", hint="remove the link")
 
@@ -82,7 +82,7 @@ class Trash:
         target = self.folder / folder.name
         for number, entry in enumerate(entries):
             try:
-                make_private_folder(target)  # each time: another gateway on this store may empty the trash meanwhile
+                make_store_folder(target)  # each time: another gateway on this store may empty the trash meanwhile
                 os.rename(folder / entry, _free(target, entry, number))
             except FileNotFoundError as error:
                 if os.path.lexists(folder / entry):

@@ -34,6 +34,9 @@ export function offerOf(snapshot: ISnapshot): IOffer {
   };
 }
 
+/** selects whose words do not say enough */
+const WITH_HINT: readonly (keyof IMagicOptions)[] = ['keep', 'restartable'];
+
 interface IFieldProps {
   id: string;
   label: string;
@@ -72,11 +75,13 @@ interface IFormProps {
 export function MagicForm(props: IFormProps): React.ReactElement {
   const { offer, trans, line } = props;
   const [options, setOptions] = React.useState(line.options);
-  const problems = problemsOf(options, offer.mostGpus, trans);
+  const check = (checked: IMagicOptions) =>
+    problemsOf({ ...line, options: checked }, offer.mostGpus, trans);
+  const problems = check(options);
   const change = (name: keyof IMagicOptions, value: string) => {
     const changed = { ...options, [name]: value };
     setOptions(changed);
-    props.onChange(changed, problemsOf(changed, offer.mostGpus, trans));
+    props.onChange(changed, check(changed));
   };
   const offers = (name: string) => offer.options?.includes(name) ?? true;
   const select = (
@@ -90,7 +95,9 @@ export function MagicForm(props: IFormProps): React.ReactElement {
       value={options[name]}
       aria-invalid={problems[name] ? true : undefined}
       aria-describedby={
-        problems[name] || name === 'keep' ? `jp-gpu-${name}-hint` : undefined
+        problems[name] || WITH_HINT.includes(name)
+          ? `jp-gpu-${name}-hint`
+          : undefined
       }
       onChange={event => change(name, event.currentTarget.value)}
     >
@@ -105,9 +112,11 @@ export function MagicForm(props: IFormProps): React.ReactElement {
   const input = (
     name: keyof IMagicOptions,
     placeholder: string,
-    type = 'text'
+    type = 'text',
+    isOff = false
   ) => (
     <InputGroup
+      disabled={isOff}
       id={`jp-gpu-${name}`}
       aria-describedby={`jp-gpu-${name}-hint`}
       aria-invalid={problems[name] ? true : undefined}
@@ -135,6 +144,7 @@ export function MagicForm(props: IFormProps): React.ReactElement {
   );
   const free = trans.__('%1 of %2 free now', offer.freeGpus, offer.mostGpus);
   const first = Object.keys(problems)[0] as keyof IMagicOptions | undefined;
+  const isOneProcess = ['', '1'].includes(options.ranks.trim());
   return (
     <div className="jp-GpuRelease-form">
       {field('gpus', trans.__('GPUs'), input('gpus', '1', 'number'), free)}
@@ -145,6 +155,27 @@ export function MagicForm(props: IFormProps): React.ReactElement {
           input('ranks', '1', 'number'),
           trans.__('the GPUs are divided among them')
         )}
+      {offers('min-gpus') &&
+        field(
+          'min-gpus',
+          trans.__('Fewest GPUs'),
+          input(
+            'min-gpus',
+            trans.__('all of them'),
+            'number',
+            isOneProcess && !options['min-gpus']
+          ),
+          isOneProcess
+            ? trans.__('for several processes only')
+            : trans.__('begins with so many where no more are free')
+        )}
+      {offers('nodes') &&
+        field(
+          'nodes',
+          trans.__('Nodes'),
+          input('nodes', '1'),
+          trans.__('a number, or any: wherever there is room')
+        )}
       {offers('min-gpu-memory') &&
         field(
           'min-gpu-memory',
@@ -153,7 +184,7 @@ export function MagicForm(props: IFormProps): React.ReactElement {
           trans.__('at least; for example 40GiB')
         )}
       {offers('gpu-type') &&
-        offer.types.length > 0 &&
+        (offer.types.length > 0 || line.options['gpu-type'] !== '') &&
         field(
           'gpu-type',
           trans.__('GPU type'),
@@ -175,6 +206,22 @@ export function MagicForm(props: IFormProps): React.ReactElement {
           input('timeout', trans.__('none')),
           trans.__('for example 2h; what it made so far comes back')
         )}
+      {offers('restartable') &&
+        field(
+          'restartable',
+          trans.__('If others need GPUs'),
+          select('restartable', trans.__('it keeps its own'), ['yes'], {
+            yes: trans.__('it may step aside')
+          }),
+          trans.__('stepping aside: it is saved, and goes on later')
+        )}
+      {offers('retries') &&
+        field(
+          'retries',
+          trans.__('Tries again'),
+          input('retries', '0', 'number'),
+          trans.__('when a node fails; never after an error of the code')
+        )}
       {offers('name') &&
         field(
           'name',
@@ -183,7 +230,7 @@ export function MagicForm(props: IFormProps): React.ReactElement {
           trans.__('in lists of runs')
         )}
       {offers('queue') &&
-        offer.queues.length > 1 &&
+        (offer.queues.length > 1 || line.options.queue !== '') &&
         field(
           'queue',
           trans.__('Queue'),
@@ -280,8 +327,8 @@ class FormBody
   constructor(private _props: BodyProps) {
     super();
     this._options = _props.line.options;
-    const { offer, trans } = _props;
-    this._problems = problemsOf(this._options, offer.mostGpus, trans);
+    const { line, offer, trans } = _props;
+    this._problems = problemsOf(line, offer.mostGpus, trans);
   }
 
   getValue(): IMagicOptions {

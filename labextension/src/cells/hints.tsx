@@ -5,7 +5,7 @@ import type { TranslationBundle } from '@jupyterlab/translation';
 import { PanelLayout } from '@lumino/widgets';
 import * as React from 'react';
 import { ActionRunner, runTarget } from '../model/actions';
-import { IRunRow, isTerminal, waits } from '../model/types';
+import { IRunRow, isTerminal, waitingS, waits } from '../model/types';
 import { RUN_ICONS } from '../icons';
 import { GpuModel } from '../model/model';
 import { runActions } from '../model/permissions';
@@ -18,7 +18,7 @@ interface IHintParts {
   trans: TranslationBundle;
 }
 
-/** Below a GPU cell that waits or runs: its state, and Cancel. */
+/** Below a GPU cell that waits or runs: for how long, and Cancel. The kernel's line below says where, or why not. */
 class Hint extends ReactWidget {
   constructor(
     private _parts: IHintParts,
@@ -39,13 +39,7 @@ class Hint extends ReactWidget {
     const run = this._run;
     const target = runTarget(run);
     const feedback = model.feedback.get(target.key);
-    const seconds = waits(run.state) ? run.queued_s : run.held_s;
-    const gpus = trans._n('%1 GPU', '%1 GPUs', run.gpus);
-    const where = (run.hosts ?? []).join(', ');
-    const place =
-      waits(run.state) && run.position !== null
-        ? trans.__('place %1', run.position)
-        : where;
+    const seconds = waits(run.state) ? waitingS(run) : run.held_s;
     const canCancel = runActions(run, model.snapshot).includes('cancel');
     return (
       <>
@@ -53,8 +47,6 @@ class Hint extends ReactWidget {
         <span>
           {runLabel(trans, run.state)}{' '}
           <Age seconds={seconds} at={model.snapshot.at} />
-          {' · '}
-          {[gpus, place].filter(Boolean).join(' · ')}
         </span>
         {feedback ? (
           <Feedback feedback={feedback} />

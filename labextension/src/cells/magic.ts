@@ -7,6 +7,8 @@ const HAS_MAGIC = /^\s*%%gpu_train(?=\s|$)/;
 export interface IMagicOptions {
   gpus: string;
   ranks: string;
+  'min-gpus': string;
+  nodes: string;
   'min-gpu-memory': string;
   'gpu-type': string;
   timeout: string;
@@ -14,26 +16,37 @@ export interface IMagicOptions {
   queue: string;
   priority: string;
   keep: string;
+  retries: string;
+  /** `yes` or empty */
+  restartable: string;
   /** `async`, `detach`, or empty: the cell waits for its end */
   mode: string;
 }
 
-export const FORM_OPTIONS: readonly Exclude<keyof IMagicOptions, 'mode'>[] = [
+type Valued = Exclude<keyof IMagicOptions, 'mode' | 'restartable'>;
+
+export const FORM_OPTIONS: readonly Valued[] = [
   'gpus',
   'ranks',
+  'min-gpus',
+  'nodes',
   'min-gpu-memory',
   'gpu-type',
   'timeout',
   'name',
   'queue',
   'priority',
-  'keep'
+  'keep',
+  'retries'
 ];
+const RESTARTABLE = 'restartable';
 const MODES = ['async', 'detach'];
 
 export const NO_OPTIONS: IMagicOptions = {
   gpus: '',
   ranks: '',
+  'min-gpus': '',
+  nodes: '',
   'min-gpu-memory': '',
   'gpu-type': '',
   timeout: '',
@@ -41,6 +54,8 @@ export const NO_OPTIONS: IMagicOptions = {
   queue: '',
   priority: '',
   keep: '',
+  retries: '',
+  restartable: '',
   mode: ''
 };
 
@@ -79,6 +94,8 @@ export function readMagic(source: string): IMagicLine {
     const [, name, inline] = words[i].match(/^--([\w-]+)(?:=(.*))?$/) ?? [];
     if (MODES.includes(name)) {
       options.mode = options.mode === 'detach' ? 'detach' : name;
+    } else if (name === RESTARTABLE) {
+      options.restartable = 'yes';
     } else if (!isFormOption(name)) {
       rest.push(words[i]);
     } else if (inline !== undefined) {
@@ -88,12 +105,16 @@ export function readMagic(source: string): IMagicLine {
       i += 1;
     }
   }
+  // `--gpus h100:2` says the type, too
+  const [, type, gpus] = options.gpus.match(/^([^:]+):(\d+)$/) ?? [];
+  if (type && !options['gpu-type']) {
+    options['gpu-type'] = type;
+    options.gpus = gpus;
+  }
   return { options, rest };
 }
 
-function isFormOption(
-  name: string | undefined
-): name is (typeof FORM_OPTIONS)[number] {
+function isFormOption(name: string | undefined): name is Valued {
   return FORM_OPTIONS.some(known => known === name);
 }
 
@@ -101,7 +122,8 @@ function unquoted(word: string): string {
   return word.replace(/^(["'])(.*)\1$/, '$2');
 }
 
-function quoted(word: string): string {
+/** A value as the magic's line takes it. */
+export function quoted(word: string): string {
   if (!/[\s"']/.test(word)) {
     return word;
   }
@@ -116,6 +138,9 @@ export function writeMagic(source: string, line: IMagicLine): string {
     if (value) {
       words.push(`--${name}`, quoted(value));
     }
+  }
+  if (line.options.restartable) {
+    words.push(`--${RESTARTABLE}`);
   }
   if (line.options.mode) {
     words.push(`--${line.options.mode}`);

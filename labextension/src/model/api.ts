@@ -3,7 +3,10 @@ import { ServerConnection } from '@jupyterlab/services';
 import { withoutBackticks } from '../format';
 import type {
   ICellRun,
+  INotebookAdvice,
   IKernelsDocument,
+  INotifyChange,
+  INotifyDocument,
   IRunPage,
   IRunsDocument,
   IServerStatus
@@ -20,6 +23,14 @@ export class ApiError extends Error {
   ) {
     super(message);
   }
+}
+
+/** What went wrong, and what mends it. */
+export function sentenceOf(error: unknown): string {
+  if (error instanceof ApiError && error.mend) {
+    return `${error.message}: ${error.mend}`;
+  }
+  return error instanceof Error ? error.message : String(error);
 }
 
 /** What the panel asks of the server; tests have their own. */
@@ -40,6 +51,13 @@ export interface IApi {
   runPage(run: string): Promise<IRunPage>;
   /** Keep a run's results for good, or no longer. */
   pinRun(run: string, pinned: boolean): Promise<void>;
+  /** How one is told of detached runs. */
+  notify(): Promise<INotifyDocument>;
+  changeNotify(change: INotifyChange): Promise<INotifyDocument>;
+  /** A message by each way now; answered when it was taken or refused. */
+  testNotify(): Promise<INotifyDocument>;
+  /** Which cells of a notebook are worth a GPU cell: read from its content, nothing is run. */
+  advise(notebook: object, path: string): Promise<INotebookAdvice>;
   /** Where a file of a run's folder is fetched from. */
   fileUrl(run: string, path: string): string;
 }
@@ -113,16 +131,29 @@ export class Api implements IApi {
     await this._ask(`runs/${encodeURIComponent(run)}/${word}`, {});
   }
 
+  notify(): Promise<INotifyDocument> {
+    return this._ask<INotifyDocument>('notify');
+  }
+
+  changeNotify(change: INotifyChange): Promise<INotifyDocument> {
+    return this._ask<INotifyDocument>('notify', change);
+  }
+
+  testNotify(): Promise<INotifyDocument> {
+    return this._ask<INotifyDocument>('notify/test', {});
+  }
+
+  advise(notebook: object, path: string): Promise<INotebookAdvice> {
+    return this._ask<INotebookAdvice>('advice', { notebook, path });
+  }
+
   fileUrl(run: string, path: string): string {
     const parts = path.split('/').map(encodeURIComponent).join('/');
     const file = `runs/${encodeURIComponent(run)}/files/${parts}`;
     return URLExt.join(this._settings.baseUrl, BASE) + '/' + file;
   }
 
-  private async _ask<T>(
-    path: string,
-    body?: Record<string, number>
-  ): Promise<T> {
+  private async _ask<T>(path: string, body?: object): Promise<T> {
     const url = URLExt.join(this._settings.baseUrl, BASE) + '/' + path;
     const init: RequestInit =
       body === undefined

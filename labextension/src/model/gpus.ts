@@ -101,8 +101,13 @@ function ofRun(
     ...gpu,
     notebook: gpu.notebook || live?.notebook || known?.notebook || '',
     cell: gpu.cell || live?.cell || known?.cell || '',
-    heldS: gpu.heldS ?? live?.held_s ?? known?.held_s ?? null
+    heldS: gpu.heldS ?? sinceOf(live) ?? sinceOf(known) ?? null
   };
+}
+
+/** For how long a run has the GPUs that it has now; an older gateway tells of all that it ever had. */
+function sinceOf(run?: IActiveRow | IRunRow): number | undefined {
+  return run?.since_s ?? run?.held_s;
 }
 
 function holderOf(

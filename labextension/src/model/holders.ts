@@ -10,10 +10,10 @@ export interface IHolder {
 /** By how many they hold. */
 export function holdersOf(active: readonly IActiveRow[]): IHolder[] {
   const holders = new Map<string, IHolder>();
-  for (const { user, state, gpus, held_s } of active) {
+  for (const { user, state, gpus, held_s, since_s } of active) {
     if (holdsGpu(state) && gpus > 0) {
       const known = holders.get(user) ?? { user, gpus: 0, heldS: 0 };
-      const heldS = Math.max(known.heldS, held_s);
+      const heldS = Math.max(known.heldS, since_s ?? held_s);
       holders.set(user, { user, gpus: known.gpus + gpus, heldS });
     }
   }

@@ -1,7 +1,7 @@
 import { VDomModel } from '@jupyterlab/ui-components';
 import { Poll } from '@lumino/polling';
 import { ISignal, Signal } from '@lumino/signaling';
-import { ApiError, IApi } from './api';
+import { ApiError, IApi, sentenceOf } from './api';
 import {
   IClusterStatus,
   IKernelsDocument,
@@ -17,7 +17,8 @@ const RUNS_SHOWN = 50;
 const RUNS_STALE_S = 10;
 const BUSY_INTERVAL_MS = 1000;
 const LONGEST_BACKOFF_MS = 60_000;
-const LEAST_GAP_MS = 200;
+/** two looks at most in this time: a run's end is two changes, and the second one is not to wait */
+const PAIR_MS = 400;
 const EVENTS_COUNT_FOR_S = 60;
 const OK_SHOWN_MS = 6_000;
 const ERROR_SHOWN_MS = 20_000;
@@ -77,6 +78,11 @@ export class GpuModel extends VDomModel {
     return this._started;
   }
 
+  /** Emitted once each time that one of my runs steps aside, or starts again after a fault, while this page looks on. */
+  get paused(): ISignal<this, IRunRow> {
+    return this._paused;
+  }
+
   /** Begin to look. */
   start(): void {
     void this._poll.start();
@@ -111,8 +117,8 @@ export class GpuModel extends VDomModel {
       this._again = true;
       return;
     }
-    const gapMs = (this._now() - this._lookedAt) * 1000;
-    const delayMs = Math.max(0, LEAST_GAP_MS - gapMs);
+    const gapMs = (this._now() - this._lookedBeforeAt) * 1000;
+    const delayMs = Math.max(0, PAIR_MS - gapMs);
     this._nudge = setTimeout(() => {
       this._nudge = null;
       if (this._isLooking) {
@@ -135,13 +141,11 @@ export class GpuModel extends VDomModel {
       this._say(key, { kind: 'ok', text }, OK_SHOWN_MS);
       return true;
     } catch (error) {
-      const text =
-        error instanceof ApiError && error.mend
-          ? `${error.message}: ${error.mend}`
-          : error instanceof Error
-            ? error.message
-            : String(error);
-      this._say(key, { kind: 'error', text }, ERROR_SHOWN_MS);
+      this._say(
+        key,
+        { kind: 'error', text: sentenceOf(error) },
+        ERROR_SHOWN_MS
+      );
       return false;
     } finally {
       if (!this.isDisposed) {
@@ -169,7 +173,13 @@ export class GpuModel extends VDomModel {
     try {
       const status = await this._api.status();
       const kernels = status.gpus.length > 0 ? await this._askKernels() : null;
-      await this._askRuns(traces(status.cluster));
+      const isSilent = status.gateway.state === 'unreachable';
+      // what the store has of my runs while the gateway is silent is older than what is known
+      if (isSilent && this._runs.length > 0) {
+        this._runsKey = null;
+      } else {
+        await this._askRuns(traces(status.cluster));
+      }
       if (!this.isDisposed) {
         const now = this._now();
         this._show(
@@ -183,6 +193,7 @@ export class GpuModel extends VDomModel {
       throw error;
     } finally {
       this._isLooking = false;
+      this._lookedBeforeAt = this._lookedAt;
       this._lookedAt = this._now();
       if (this._again && !this.isDisposed) {
         this.nudge();
@@ -220,15 +231,20 @@ export class GpuModel extends VDomModel {
   }
 
   private _tellEndings(runs: readonly IRunRow[]): void {
-    const before = new Map(this._runs.map(run => [run.run, run.state]));
+    const known = new Map(this._runs.map(run => [run.run, run]));
     for (const run of runs) {
-      const old = before.get(run.run);
+      const before = known.get(run.run);
+      const old = before?.state;
       const isMine = run.user === this._snapshot.me;
       if (isMine && old && !isTerminal(old) && isTerminal(run.state)) {
         this._ended.emit({ run });
       }
       if (isMine && old && waits(old) && holdsGpu(run.state)) {
         this._started.emit(run);
+      }
+      const pauses = run.earlier?.length ?? 0;
+      if (isMine && before && pauses > (before.earlier?.length ?? 0)) {
+        this._paused.emit(run);
       }
     }
   }
@@ -295,12 +311,15 @@ export class GpuModel extends VDomModel {
   private _timers = new Map<string, ReturnType<typeof setTimeout>>();
   private _ended = new Signal<this, IEnding>(this);
   private _started = new Signal<this, IRunRow>(this);
+  private _paused = new Signal<this, IRunRow>(this);
   private _looksWhenHidden = false;
   private _runs: readonly IRunRow[] = [];
   private _runsKey: string | null = null;
   private _runsAt = -Infinity;
   private _eventAt = -Infinity;
   private _lookedAt = -Infinity;
+  /** when the look before that one ended */
+  private _lookedBeforeAt = -Infinity;
   private _isLooking = false;
   private _again = false;
   private _nudge: ReturnType<typeof setTimeout> | null = null;

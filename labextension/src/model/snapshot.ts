@@ -43,6 +43,8 @@ export interface ISnapshot {
   situation: Situation;
   message: string;
   mend: string;
+  /** how old it all is, in seconds: the gateway is silent since then */
+  staleS: number;
   /** seconds until the server tries the gateway again */
   nextTryS: number;
   me: string;
@@ -55,7 +57,7 @@ export interface ISnapshot {
   counts: ICounts;
   hosts: IHost[];
   queue: IQueueRow[];
-  /** the queues that take runs */
+  /** the tree of queues, each behind the one above it; only leaves take runs */
   queues: IQueueShare[];
   active: IActiveRow[];
   runs: IRunRow[];
@@ -83,6 +85,7 @@ export const NOTHING: ISnapshot = {
   message: '',
   mend: '',
   nextTryS: 0,
+  staleS: 0,
   me: '',
   isAdmin: false,
   mayAct: false,
@@ -122,11 +125,14 @@ export function takeSnapshot(
     ? cluster.nodes.map(node => hostOf(node, byRun, ownByRun, local, me))
     : localHosts(status.gpus, local);
   const counts = countsOf(status, hosts, me);
+  const isStale = cluster && status.gateway.state === 'unreachable';
+  const staleS = isStale ? (status.gateway.age_s ?? 0) : 0;
   return {
-    at: now,
+    at: now - staleS,
     situation: situationOf(status, counts.total),
     message: status.gateway.message ?? '',
     mend: status.gateway.mend ?? '',
+    staleS,
     nextTryS: status.gateway.next_try_s ?? 0,
     me,
     isAdmin: cluster?.role === 'admin',
@@ -137,7 +143,7 @@ export function takeSnapshot(
     counts,
     hosts,
     queue: cluster?.queue ?? [],
-    queues: (cluster?.queues ?? []).filter(queue => queue.leaf),
+    queues: cluster?.queues ?? [],
     active,
     runs: freshRuns(own, byRun),
     kernels: local,
@@ -200,7 +206,8 @@ function freshRuns(
           ...run,
           state: live.state,
           queued_s: live.queued_s,
-          held_s: live.held_s
+          held_s: live.held_s,
+          since_s: live.since_s
         }
       : run;
   });

@@ -62,6 +62,8 @@ export interface IQueueRow {
 /** A queue; GPUs of those below it count. */
 export interface IQueueShare {
   name: string;
+  /** empty at the top */
+  parent: string;
   leaf: boolean;
   usable: boolean;
   guaranteed: number | null;
@@ -70,6 +72,16 @@ export interface IQueueShare {
   fair_share: number;
   waiting_runs: number;
   waiting_gpus: number;
+  /** of each type of GPU that it names */
+  by_type?: ITypeShare[];
+}
+
+export interface ITypeShare {
+  gpu_type: string;
+  guaranteed: number | null;
+  max: number | null;
+  used: number;
+  fair_share: number;
 }
 
 export interface IActiveRow {
@@ -84,6 +96,8 @@ export interface IActiveRow {
   notebook: string;
   queued_s: number;
   held_s: number;
+  /** for so long it waits, or has the GPUs that it has now; `held_s` counts earlier ones, too */
+  since_s?: number | null;
   name?: string;
   cell?: string;
   /** last line of the cell's output */
@@ -98,9 +112,9 @@ export type RunState =
   | 'queued'
   | 'starting'
   | 'running'
+  | 'yielding'
   | 'releasing'
   | 'persisting'
-  | 'preempted'
   | 'succeeded'
   | 'failed'
   | 'cancelled'
@@ -131,6 +145,8 @@ export interface IGatewayState {
   message?: string;
   mend?: string;
   next_try_s?: number;
+  /** seconds since the last answer */
+  age_s?: number | null;
 }
 
 export interface ILocalGpu {
@@ -235,6 +251,9 @@ export interface IRunRow {
   finished_at: number | null;
   queued_s: number;
   held_s: number;
+  since_s?: number | null;
+  /** of an elastic run: as many GPUs as it would have at most */
+  most_gpus?: number;
   release_ms: number | null;
   position: number | null;
   reason: string;
@@ -252,8 +271,32 @@ export interface IRunRow {
   collected_because?: string;
   /** why its results are not on the store yet */
   waits_for?: string;
+  /** of each time it was on GPUs before: why that ended, what it cost */
+  earlier?: string[];
   /** remarks on the use of the GPU */
   verdict?: string[];
+}
+
+/** Advice on one code cell of a notebook. */
+export interface ICellAdvice {
+  /** its place among the cells that were sent */
+  at: number;
+  number: number;
+  first_line: string;
+  advice: string;
+  verdict: string;
+  reason: string;
+  sent: string[];
+  back: string[];
+  /** the magic's line for it */
+  line: string;
+  took_s: number | null;
+}
+
+/** `POST advice`. */
+export interface INotebookAdvice {
+  conclusion: string;
+  cells: ICellAdvice[];
 }
 
 export interface IRunsDocument {
@@ -296,8 +339,13 @@ export interface ICullEvent {
   path: string;
 }
 
-const HOLDS_GPU: readonly RunState[] = ['starting', 'running', 'releasing'];
-const WAITS: readonly RunState[] = ['submitted', 'queued', 'preempted'];
+const HOLDS_GPU: readonly RunState[] = [
+  'starting',
+  'running',
+  'yielding',
+  'releasing'
+];
+const WAITS: readonly RunState[] = ['submitted', 'queued'];
 const TERMINAL: readonly RunState[] = [
   'succeeded',
   'failed',
@@ -311,6 +359,14 @@ export function holdsGpu(state: RunState): boolean {
 
 export function waits(state: RunState): boolean {
   return WAITS.includes(state);
+}
+
+/** For how long a run that waits has waited, since it last had GPUs. */
+export function waitingS(run: {
+  queued_s: number;
+  since_s?: number | null;
+}): number {
+  return run.since_s ?? run.queued_s;
 }
 
 export function isTerminal(state: RunState): boolean {
@@ -373,4 +429,34 @@ export interface IRunPage {
   files: { path: string; bytes?: number }[];
   environment: { python?: string; packages?: Record<string, string> };
   is_cluster_known: boolean;
+}
+
+/** The latest try to tell by one way; `error` is not there when it was taken. */
+export interface INotifyDelivery {
+  channel: string;
+  at: number;
+  run?: string;
+  error?: string;
+}
+
+/** How one is told of detached runs, and what the cluster offers; of a webhook its host alone. */
+export interface INotifyDocument {
+  user: string;
+  email: string;
+  webhook: string;
+  starts: boolean;
+  pauses: boolean;
+  ends: boolean;
+  mail_from: string;
+  webhook_hosts: string[];
+  deliveries: INotifyDelivery[];
+}
+
+/** What is not named stays; empty text: no longer by this way. */
+export interface INotifyChange {
+  email?: string;
+  webhook?: string;
+  starts?: boolean;
+  pauses?: boolean;
+  ends?: boolean;
 }

@@ -19,9 +19,22 @@ interface IOurMetadata {
 
 /** The facts that a line of ours carries. */
 export function ours(output: Output): IOurMetadata {
-  const metadata = output.metadata as
-    { jupyter_gpu_release?: IOurMetadata } | undefined;
-  return metadata?.jupyter_gpu_release ?? {};
+  return oursIn(output.metadata);
+}
+
+function oursIn(metadata: unknown): IOurMetadata {
+  const found = metadata as { jupyter_gpu_release?: IOurMetadata } | undefined;
+  return found?.jupyter_gpu_release ?? {};
+}
+
+/** Whether there is an unfinished line; outputs, maybe of many MB, are not copied for it. */
+export function hasLiveMark({ outputs }: ICodeCellModel): boolean {
+  for (let index = 0; index < outputs.length; index++) {
+    if (oursIn(outputs.get(index).metadata).live === true) {
+      return true;
+    }
+  }
+  return false;
 }
 
 /** The unfinished lines, in their order. */

@@ -29,6 +29,7 @@ export class Peers {
       { awareness?: IAwareness } | undefined;
     this._awareness = shared?.awareness ?? null;
     this.tell([]);
+    this._greeted = new Set(this._states().map(([client]) => client));
     this._seen = this._outline();
     this._awareness?.on('change', this._onAwareness);
   }
@@ -42,7 +43,7 @@ export class Peers {
     const text = JSON.stringify(receives);
     if (text !== this._told) {
       this._told = text;
-      this._awareness?.setLocalStateField(FIELD, { receives });
+      this._say(receives);
     }
   }
 
@@ -69,9 +70,24 @@ export class Peers {
     const outline = this._outline();
     if (outline !== this._seen) {
       this._seen = outline;
+      this._greet();
       this._onChange();
     }
   };
+
+  /** Who comes later hears of those who are there when they say something: 15 s later, if nobody greets. */
+  private _greet(): void {
+    const clients = this._states().map(([client]) => client);
+    const isGreeting = clients.some(client => !this._greeted.has(client));
+    this._greeted = new Set(clients);
+    if (isGreeting) {
+      this._say(JSON.parse(this._told) as string[]);
+    }
+  }
+
+  private _say(receives: string[]): void {
+    this._awareness?.setLocalStateField(FIELD, { receives });
+  }
 
   private _outline(): string {
     return JSON.stringify(this._states().sort(([a], [b]) => a - b));
@@ -91,4 +107,5 @@ export class Peers {
   private _awareness: IAwareness | null;
   private _seen: string;
   private _told = '';
+  private _greeted = new Set<number>();
 }

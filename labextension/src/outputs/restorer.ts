@@ -5,7 +5,14 @@ import type { ServerConnection } from '@jupyterlab/services';
 import { hasMagic } from '../cells/magic';
 import type { IApi } from '../model/api';
 import { CellWriter, LineWriter } from './cell-writer';
-import { indexOf, isOfOthers, isOneRun, liveMarks, mentions } from './marks';
+import {
+  hasLiveMark,
+  indexOf,
+  isOfOthers,
+  isOneRun,
+  liveMarks,
+  mentions
+} from './marks';
 import { IOutputMessage, OutputStream } from './output-stream';
 import { Peers } from './peers';
 
@@ -131,6 +138,9 @@ export class OutputRestorer {
       return;
     }
     for (const cell of cells) {
+      if (!hasLiveMark(cell.model)) {
+        continue;
+      }
       const outputs = cell.model.outputs.toJSON();
       const marks = liveMarks(outputs);
       const isWhole =

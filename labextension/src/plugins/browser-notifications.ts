@@ -8,22 +8,18 @@ import { runLabel } from '../labels';
 import { originOf, titleOf } from '../model/run-titles';
 import { IRunRow } from '../model/types';
 import { CommandIDs, IGpus } from '../tokens';
+import { OpenPages } from './open-pages';
 
 /** shorter waits are none */
 const WAITED_S = 10;
 
-/** Whether a person looks at this page: then its own notifications are enough. */
-function isSeen(): boolean {
-  return !document.hidden && document.hasFocus();
-}
-
-/** Tell of a run outside of the page; a click shows the run. Of several pages that tell it one is seen. */
-function tell({ openRun }: IGpus, run: IRunRow, body: string): void {
-  if (isSeen() || Notification.permission !== 'granted') {
-    return;
-  }
-  // a page with the same tag replaces it silently: the end of a run is told apart from its start
-  const tag = `${run.run} ${run.state}`;
+/** Tell of a run outside of the page; a click shows the run. */
+function tell(
+  { openRun }: IGpus,
+  run: IRunRow,
+  tag: string,
+  body: string
+): void {
   const shown = new Notification(titleOf(run), { body, tag });
   shown.onclick = () => {
     window.focus();
@@ -76,10 +72,17 @@ export const browserNotificationPlugin: JupyterFrontEndPlugin<void> = {
     gpus: IGpus,
     palette: ICommandPalette | null
   ) => {
-    if (!('Notification' in window)) {
+    if (!('Notification' in window && 'locks' in navigator)) {
       return;
     }
     const { trans, model, preferences } = gpus;
+    const pages = new OpenPages();
+    const tellOnce = (run: IRunRow, body: string, what: string = run.state) => {
+      if (Notification.permission === 'granted') {
+        const event = `${run.run} ${what}`; // its end is told apart from its start
+        void pages.tellOnce(event, () => tell(gpus, run, event, body));
+      }
+    };
     const command = CommandIDs.browserNotifications;
     commands.addCommand(command, {
       label: trans.__('Notify in the Browser when My Runs Start or End'),
@@ -93,14 +96,20 @@ export const browserNotificationPlugin: JupyterFrontEndPlugin<void> = {
     model.started.connect((_, run) => {
       if (preferences().browserNotifications && run.queued_s >= WAITED_S) {
         const waited = formatSeconds(run.queued_s);
-        tell(gpus, run, trans.__('has its GPUs after %1', waited));
+        tellOnce(run, trans.__('has its GPUs after %1', waited));
+      }
+    });
+    model.paused.connect((_, run) => {
+      if (preferences().browserNotifications) {
+        const pauses = run.earlier ?? [];
+        tellOnce(run, pauses[pauses.length - 1], `paused ${pauses.length}`);
       }
     });
     model.ended.connect((_, { run }) => {
       const { browserNotifications, notifyAfterS } = preferences();
       const isLong = notifyAfterS >= 0 && run.held_s >= notifyAfterS;
       if (browserNotifications && isLong) {
-        tell(gpus, run, endOf(gpus, run));
+        tellOnce(run, endOf(gpus, run));
       }
     });
   }

@@ -6,11 +6,12 @@ import { Notification } from '@jupyterlab/apputils';
 import type { TranslationBundle } from '@jupyterlab/translation';
 import { KEEP_S } from '../model/actions';
 import { titleOf } from '../model/run-titles';
-import { ICullEvent, IRunRow } from '../model/types';
+import { holdsGpu, ICullEvent, IRunRow } from '../model/types';
 import { baseName, errorText, formatClock, formatSeconds } from '../format';
 import { IGpus } from '../tokens';
 
 const SHOWN_MS = 10_000;
+const ON_AGAIN_MS = 10_000;
 
 /** One notification per kernel or lease that is about to be culled, gone when it is kept or culled. */
 class CullNotices {
@@ -145,6 +146,14 @@ function tellEnd(gpus: IGpus, run: IRunRow): void {
   });
 }
 
+/** What is said of a run that stepped aside, or that was lost and goes on. */
+export function pauseText(trans: TranslationBundle, run: IRunRow): string {
+  const why = run.earlier?.[run.earlier.length - 1] ?? '';
+  return holdsGpu(run.state)
+    ? trans.__('%1: %2. It goes on now.', titleOf(run), why)
+    : trans.__('%1: %2. It goes on later.', titleOf(run), why);
+}
+
 function reasonOf(run: IRunRow): string {
   return run.error ? errorText(run.error) : run.reason;
 }
@@ -157,6 +166,24 @@ export const notificationPlugin: JupyterFrontEndPlugin<void> = {
   activate: (_: JupyterFrontEnd, gpus: IGpus) => {
     const notices = new CullNotices(gpus);
     gpus.culls.connect((_sender, event) => notices.show(event));
-    gpus.model.ended.connect((_sender, { run }) => tellEnd(gpus, run));
+    const pauses = new Map<string, string>();
+    const forget = (run: IRunRow) => {
+      const shown = pauses.get(run.run);
+      if (shown !== undefined) {
+        Notification.dismiss(shown);
+        pauses.delete(run.run);
+      }
+    };
+    gpus.model.paused.connect((_sender, run) => {
+      const autoClose = holdsGpu(run.state) ? ON_AGAIN_MS : false;
+      const text = pauseText(gpus.trans, run);
+      forget(run);
+      pauses.set(run.run, Notification.info(text, { autoClose }));
+    });
+    gpus.model.started.connect((_sender, run) => forget(run));
+    gpus.model.ended.connect((_sender, { run }) => {
+      forget(run);
+      tellEnd(gpus, run);
+    });
   }
 };

@@ -3,6 +3,7 @@ import {
   JupyterFrontEndPlugin
 } from '@jupyterlab/application';
 import { INotebookTracker, NotebookPanel } from '@jupyterlab/notebook';
+import { watchLocalTimes } from '../outputs/clocks';
 import { OutputRestorer } from '../outputs/restorer';
 import { Api } from '../model/api';
 import { IOutputRestorer } from '../tokens';
@@ -21,6 +22,8 @@ export const outputsPlugin: JupyterFrontEndPlugin<IOutputRestorer> = {
     const api = new Api(settings);
     const restorers = new WeakMap<NotebookPanel, OutputRestorer>();
     tracker?.widgetAdded.connect(async (_, panel) => {
+      const stop = watchLocalTimes(panel.content.node);
+      panel.disposed.connect(stop);
       await panel.context.ready;
       if (!panel.isDisposed) {
         restorers.set(panel, new OutputRestorer(panel, api, settings));

@@ -15,6 +15,7 @@ import { addCommands } from '../commands';
 import { ActionRunner } from '../model/actions';
 import { EventFeed } from '../model/events';
 import { GpuModel } from '../model/model';
+import { Advisor } from '../cells/advice';
 import { Navigator } from '../cells/navigator';
 import { GpuPanel, PANEL_ID } from '../panel';
 import { DEFAULTS, GROUPINGS, readPreferences, SORTINGS } from '../preferences';
@@ -34,6 +35,8 @@ function arrangeMenu(app: JupyterFrontEnd): MenuSvg {
   }
   menu.addItem({ type: 'separator' });
   menu.addItem({ command: CommandIDs.onlyMine });
+  menu.addItem({ type: 'separator' });
+  menu.addItem({ command: CommandIDs.notify });
   return menu;
 }
 
@@ -74,6 +77,7 @@ export const panelPlugin: JupyterFrontEndPlugin<IGpus> = {
             outputs
           )
         : null;
+    const advisor = tracker ? new Advisor(tracker, api, trans) : null;
     const openRun = (run: string) =>
       void app.commands.execute(CommandIDs.openRun, { run });
     const runner = new ActionRunner(model, api, trans, navigator, openRun);
@@ -85,6 +89,7 @@ export const panelPlugin: JupyterFrontEndPlugin<IGpus> = {
       model,
       runner,
       trans,
+      advisor,
       onArrange: button => {
         const box = button.getBoundingClientRect();
         menu.open(box.left, box.bottom);
@@ -97,6 +102,7 @@ export const panelPlugin: JupyterFrontEndPlugin<IGpus> = {
       api,
       runner,
       navigator,
+      advisor,
       openRun,
       trans,
       culls: feed.culls,

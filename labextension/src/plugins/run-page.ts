@@ -8,7 +8,7 @@ import {
 import { MainAreaWidget, WidgetTracker } from '@jupyterlab/apputils';
 import { PageConfig, URLExt } from '@jupyterlab/coreutils';
 import { IRenderMimeRegistry } from '@jupyterlab/rendermime';
-import { RunPage } from '../page/page';
+import { RunPage } from '../run-page/page';
 import { CommandIDs, IGpus } from '../tokens';
 
 const PARAMETER = 'gpu-run';
@@ -16,8 +16,9 @@ const ID = /^[\w-]+$/;
 
 /** The address that opens JupyterLab with the page of a run. */
 export function linkTo(run: string): string {
-  const app = PageConfig.getOption('appUrl') || 'lab';
-  return `${URLExt.join(PageConfig.getBaseUrl(), app)}?${PARAMETER}=${run}`;
+  // Notebook 7, whose own pages show one document, comes with JupyterLab
+  const page = URLExt.join(PageConfig.getBaseUrl(), 'lab');
+  return `${page}?${PARAMETER}=${run}`;
 }
 
 export const runPagePlugin: JupyterFrontEndPlugin<void> = {
@@ -44,17 +45,23 @@ export const runPagePlugin: JupyterFrontEndPlugin<void> = {
       widget.id = `jupyter-gpu-release-run-${run}`;
       widget.toolbar.hide();
       void tracker.add(widget);
-      // Notebook 7 has one document in its main area
-      app.shell.add(widget, lab ? 'main' : 'down');
+      app.shell.add(widget, 'main');
       return widget;
     };
+    const showTab = (run: string) => {
+      const known = tracker.find(({ content }) => content.run === run);
+      app.shell.activateById((known ?? make(run)).id);
+    };
+    // Notebook 7 has one document in its main area: a tab of the browser, the same one for the same run
+    const show = lab
+      ? showTab
+      : (run: string) => void window.open(linkTo(run), `gpu-run-${run}`);
     app.commands.addCommand(CommandIDs.openRun, {
       label: gpus.trans.__('Show run'),
       execute: args => {
         const run = String(args.run ?? '');
         if (ID.test(run)) {
-          const known = tracker.find(({ content }) => content.run === run);
-          app.shell.activateById((known ?? make(run)).id);
+          show(run);
         }
       }
     });

@@ -2,7 +2,7 @@ import { Clipboard } from '@jupyterlab/apputils';
 import type { TranslationBundle } from '@jupyterlab/translation';
 import { copyIcon } from '@jupyterlab/ui-components';
 import * as React from 'react';
-import { formatSeconds } from '../format';
+import { formatAge, formatSeconds } from '../format';
 import { gpuIcon } from '../icons';
 import { IFeedback } from '../model/model';
 import { ISnapshot } from '../model/snapshot';
@@ -103,7 +103,7 @@ function Command(props: {
 }
 
 function wordsOf(snapshot: ISnapshot, trans: TranslationBundle): IWords | null {
-  const { message, mend, nextTryS } = snapshot;
+  const { message, mend, nextTryS, staleS } = snapshot;
   switch (snapshot.situation) {
     case 'ready':
     case 'loading':
@@ -130,6 +130,9 @@ function wordsOf(snapshot: ISnapshot, trans: TranslationBundle): IWords | null {
           trans.__(
             'Running cells go on, and notebooks keep their variables and results. New GPU cells have to wait.'
           ) +
+          (staleS >= 1
+            ? ' ' + trans.__('What is shown is %1 old.', formatAge(staleS))
+            : '') +
           next,
         isRetryable: true
       };

@@ -28,6 +28,11 @@ export class ViewState {
     this._changed.emit();
   }
 
+  /** Something else that the views show has changed. */
+  renew(): void {
+    this._changed.emit();
+  }
+
   private _filter = '';
   private _arrangement: IArrangement = {
     grouping: 'node',

@@ -23,6 +23,8 @@ interface IWaitItem extends ITreeItem {
 interface IShareItem extends ITreeItem {
   kind: 'share';
   share: IQueueShare;
+  /** with those above it */
+  path: string;
 }
 
 type IQueueItem = IWaitItem | IShareItem;
@@ -64,13 +66,17 @@ export function Queue(props: IQueueProps): React.ReactElement {
         items={items}
         spoken={item =>
           item.kind === 'share'
-            ? [item.share.name, facts(item.share, trans)].join(', ')
+            ? [
+                item.path,
+                waiting(item.share, trans),
+                facts(item.share, trans)
+              ].join(', ')
             : spoken(item.row, snapshot.me, trans)
         }
         onToggle={item => item.kind === 'wait' && show(item.row)}
         draw={(item, isActive) =>
           item.kind === 'share' ? (
-            <Share share={item.share} trans={trans} />
+            <Share share={item.share} path={item.path} trans={trans} />
           ) : (
             <Wait
               item={item}
@@ -114,25 +120,47 @@ function Holders(props: {
 
 interface IShareProps {
   share: IQueueShare;
+  path: string;
   trans: TranslationBundle;
 }
 
-function Share({ share, trans }: IShareProps): React.ReactElement {
+function Share({ share, path, trans }: IShareProps): React.ReactElement {
+  const second = facts(share, trans);
   return (
-    <div className="jp-GpuRelease-head jp-GpuRelease-share">
-      <span className="jp-GpuRelease-title">{share.name}</span>
-      <span className="jp-GpuRelease-when">{facts(share, trans)}</span>
-    </div>
+    <>
+      <div className="jp-GpuRelease-head jp-GpuRelease-share">
+        <span className="jp-GpuRelease-title" title={path}>
+          {path}
+        </span>
+        <span className="jp-GpuRelease-when">{waiting(share, trans)}</span>
+      </div>
+      <div className="jp-GpuRelease-second" title={second}>
+        {second}
+      </div>
+    </>
   );
 }
 
+function waiting(share: IQueueShare, trans: TranslationBundle): string {
+  return trans.__('%1 queued', share.waiting_runs);
+}
+
+/** A queue with those above it: `research › climate`. */
+function pathOf(share: IQueueShare, shares: readonly IQueueShare[]): string {
+  const above = shares.find(other => other.name === share.parent);
+  return above ? `${pathOf(above, shares)} › ${share.name}` : share.name;
+}
+
 function facts(share: IQueueShare, trans: TranslationBundle): string {
-  const used = trans.__(
-    '%1 GPUs used, fair share %2',
-    share.used,
-    share.fair_share
+  const parts = [trans._n('%1 GPU used', '%1 GPUs used', share.used)];
+  if (share.guaranteed) {
+    parts.push(trans.__('guaranteed %1', share.guaranteed));
+  }
+  parts.push(trans.__('fair share %1', share.fair_share));
+  const types = (share.by_type ?? []).map(each =>
+    trans.__('%1: %2 of %3', each.gpu_type, each.used, each.fair_share)
   );
-  return [used, trans.__('%1 queued', share.waiting_runs)].join(' · ');
+  return [...parts, ...types].join(' · ');
 }
 
 interface IWaitProps {
@@ -188,6 +216,22 @@ function Wait(props: IWaitProps): React.ReactElement {
   );
 }
 
+/** The height that the section wants. */
+export function queueHeight(snapshot: ISnapshot): number {
+  const { queue } = snapshot;
+  if (queue.length === 0) {
+    return heights.SECTION;
+  }
+  const groups = isGrouped(snapshot)
+    ? new Set(queue.map(row => row.queue)).size
+    : 0;
+  return heights.HOLDERS + (queue.length + groups) * heights.ROW;
+}
+
+function isGrouped({ queues }: ISnapshot): boolean {
+  return queues.filter(share => share.leaf).length > 1;
+}
+
 function queueItems(
   snapshot: ISnapshot,
   feedbacks: ReadonlyMap<string, IFeedback>,
@@ -196,7 +240,7 @@ function queueItems(
   const rows = snapshot.queue.filter(row =>
     matches(filter, [row.user, row.queue, row.priority, row.reason, row.run])
   );
-  const waiting = (among: IQueueRow[], level: 1 | 2): IQueueItem[] =>
+  const places = (among: IQueueRow[], level: 1 | 2): IQueueItem[] =>
     among.map((row, index) => {
       const key = `queue:${row.run}`;
       const feedback = feedbacks.get(key);
@@ -212,8 +256,8 @@ function queueItems(
         feedback
       };
     });
-  if (snapshot.queues.length < 2) {
-    return waiting(rows, 1);
+  if (!isGrouped(snapshot)) {
+    return places(rows, 1);
   }
   const shown = snapshot.queues.filter(share =>
     rows.some(row => row.queue === share.name)
@@ -224,12 +268,13 @@ function queueItems(
       kind: 'share',
       key: `share:${share.name}`,
       level: 1,
-      height: heights.GROUP,
+      height: heights.ROW,
       setSize: shown.length,
       posInSet: index + 1,
-      share
+      share,
+      path: pathOf(share, snapshot.queues)
     },
-    ...waiting(
+    ...places(
       rows.filter(row => row.queue === share.name),
       2
     )
@@ -237,7 +282,7 @@ function queueItems(
   // of a queue that went a moment ago
   return [
     ...groups,
-    ...waiting(
+    ...places(
       rows.filter(row => !known.has(row.queue)),
       1
     )

@@ -2,7 +2,7 @@ import type { TranslationBundle } from '@jupyterlab/translation';
 import * as React from 'react';
 import { matches } from '../model/sorting';
 import { ActionRunner, runTarget } from '../model/actions';
-import { IRunRow, isTerminal, waits } from '../model/types';
+import { IRunRow, isTerminal, waitingS, waits } from '../model/types';
 import { errorText, formatAge, formatSeconds } from '../format';
 import { RUN_ICONS } from '../icons';
 import { GpuModel, IFeedback } from '../model/model';
@@ -107,16 +107,28 @@ function spoken(run: IRunRow, trans: TranslationBundle): string {
   return words.join(', ');
 }
 
+/** How many GPUs it has; of an elastic run also how many it would have. */
+function gpusOf(run: IRunRow, trans: TranslationBundle): string {
+  const most = run.most_gpus ?? 0;
+  return run.granted_at !== null && run.gpus < most
+    ? trans.__('%1 of %2 GPUs', run.gpus, most)
+    : trans._n('%1 GPU', '%1 GPUs', run.gpus);
+}
+
 /** The second line: the receipt in short. */
 function line(run: IRunRow, trans: TranslationBundle): string {
-  const gpus = trans._n('%1 GPU', '%1 GPUs', run.gpus);
+  const gpus = gpusOf(run, trans);
   if (waits(run.state)) {
     const place =
       run.position !== null ? trans.__('place %1', run.position) : '';
-    return [gpus, run.reason || place].filter(Boolean).join(' · '); // reasons name the place
+    const paused = run.earlier?.[run.earlier.length - 1] ?? '';
+    // reasons name the place
+    return [paused || gpus, run.reason || place].filter(Boolean).join(' · ');
   }
   if (!isTerminal(run.state)) {
-    return [gpus, run.gpu_name ?? ''].filter(Boolean).join(' · ');
+    return [gpus, run.reason || (run.gpu_name ?? '')]
+      .filter(Boolean)
+      .join(' · ');
   }
   const held = trans.__('held %1', formatSeconds(run.held_s));
   if (run.state === 'cancelled') {
@@ -148,8 +160,8 @@ function RunRow(props: IRunRowProps): React.ReactElement {
   const target = runTarget(run);
   const offer = { trans, runner, target, isBusy, isActive };
   const origin = originOf(run) === titleOf(run) ? '' : originOf(run);
-  const said = progress || line(run, trans);
-  const second = [origin, said].filter(Boolean).join(' · ');
+  const said = waits(run.state) ? '' : progress;
+  const second = [origin, said || line(run, trans)].filter(Boolean).join(' · ');
   const show = () => void runner.run('show', target);
   return (
     <div className={`jp-GpuRelease-run jp-mod-link jp-mod-${run.state}`}>
@@ -187,7 +199,7 @@ function RunWhen(props: {
   if (waits(run.state)) {
     return (
       <>
-        {runLabel(trans, run.state)} <Age seconds={run.queued_s} at={at} />
+        {runLabel(trans, run.state)} <Age seconds={waitingS(run)} at={at} />
       </>
     );
   }

@@ -53,9 +53,10 @@ function History({ days, trans }: IHistoryProps): React.ReactElement {
     days.reduce((total, day) => total + (part(day) ?? 0), 0);
   const held = sum(day => day.all?.held_s);
   const capacity = sum(day => day.capacity_s);
-  const share = capacity
-    ? trans.__('%1 of what the cluster had', formatPercent(held / capacity))
-    : '';
+  const share =
+    capacity && held <= capacity
+      ? trans.__('%1 of what the cluster had', formatPercent(held / capacity))
+      : '';
   const all = trans.__('all users: %1 held', formatGpuHours(held));
   return (
     <figure className="jp-GpuRelease-history">
@@ -77,16 +78,32 @@ function History({ days, trans }: IHistoryProps): React.ReactElement {
   );
 }
 
-/** Its middle: the gateway's midnight may be the evening before here. */
-function weekday(day: IUsageDay, style: 'short' | 'long' = 'short'): string {
-  const noon = new Date((day.since + 43_200) * 1000);
-  return noon.toLocaleDateString(undefined, { weekday: style });
+/** That of its middle, as the gateway's midnight may be the evening before here; of today never tomorrow's. */
+function weekday(day: IUsageDay): string {
+  const noon = Math.min((day.since + 43_200) * 1000, Date.now());
+  return new Date(noon).toLocaleDateString(undefined, { weekday: 'short' });
+}
+
+/** Which day that is; where the gateway's clock has another zone, from when to when by the one here. */
+export function spanOf(day: IUsageDay, trans: TranslationBundle): string {
+  const begin = new Date(day.since * 1000);
+  if (begin.getHours() === 0 && begin.getMinutes() === 0) {
+    return begin.toLocaleDateString(undefined, { weekday: 'long' });
+  }
+  const moment = (at: Date) =>
+    at.toLocaleString(undefined, {
+      weekday: 'long',
+      hour: 'numeric',
+      minute: 'numeric'
+    });
+  const end = new Date((day.since + 86_400) * 1000);
+  return trans.__('%1 to %2', moment(begin), moment(end));
 }
 
 function daySaid(day: IUsageDay, trans: TranslationBundle): string {
   return trans.__(
     '%1: all held %2 and used %3; you held %4',
-    weekday(day, 'long'),
+    spanOf(day, trans),
     formatGpuHours(day.all?.held_s ?? 0),
     formatGpuHours(day.all?.used_s ?? 0),
     formatGpuHours(day.own?.held_s ?? 0)

@@ -1,7 +1,11 @@
+import { nullTranslator } from '@jupyterlab/translation';
 import { ApiError } from '../../src/model/api';
-import { IServerStatus } from '../../src/model/types';
+import { IRunRow, IServerStatus } from '../../src/model/types';
 import { GpuModel } from '../../src/model/model';
+import { pauseText } from '../../src/plugins/notifications';
 import { active, FakeApi, gpu, run, status } from '../samples';
+
+const trans = nullTranslator.load('');
 
 describe('GpuModel', () => {
   let api: FakeApi;
@@ -123,6 +127,28 @@ describe('GpuModel', () => {
     expect(ended).toEqual(['r1']);
   });
 
+  it('tells each time that a run of mine has stepped aside', async () => {
+    const told: string[] = [];
+    model.paused.connect((_, row) => told.push(pauseText(trans, row)));
+    const mine = run('r1', { title: 'fit()' });
+    const states: [string, string[]][] = [
+      ['running', []],
+      ['queued', ['stepped aside for bob at epoch 37']],
+      ['running', ['stepped aside for bob at epoch 37, waited 2 s']],
+      ['queued', ['…', 'the node gpu3 is gone: again from epoch 40']]
+    ];
+    for (const [state, earlier] of states) {
+      const row = { ...mine, state: state as IRunRow['state'], earlier };
+      api.rows = [row];
+      api.answer = status([gpu(0)], {}, [active(row)]);
+      await model.refresh();
+    }
+    expect(told).toEqual([
+      'fit(): stepped aside for bob at epoch 37. It goes on later.',
+      'fit(): the node gpu3 is gone: again from epoch 40. It goes on later.'
+    ]);
+  });
+
   it('records utilisation for the sparklines', async () => {
     for (const utilization of [0.1, 0.9]) {
       api.answer = status([gpu(0, { utilization })]);
@@ -171,6 +197,23 @@ describe('GpuModel', () => {
     }
   });
 
+  it('sees two changes in a row at once, and what comes then a little later', async () => {
+    jest.useFakeTimers();
+    try {
+      const looks = () => api.calls.filter(call => call === 'status').length;
+      api.answer = status([gpu(0)]);
+      for (const expected of [1, 2, 2]) {
+        model.nudge();
+        await jest.advanceTimersByTimeAsync(40);
+        expect(looks()).toBe(expected);
+      }
+      await jest.advanceTimersByTimeAsync(400);
+      expect(looks()).toBe(3);
+    } finally {
+      jest.useRealTimers();
+    }
+  });
+
   it('takes one look at a time: no older answer is shown last', async () => {
     jest.useFakeTimers();
     try {
@@ -179,13 +222,15 @@ describe('GpuModel', () => {
       model.interval = 100;
       model.start();
       await jest.advanceTimersByTimeAsync(10);
+      model.nudge();
+      await jest.advanceTimersByTimeAsync(10); // two looks: the next one is not at once
       const look = jest.spyOn(api, 'status').mockReturnValueOnce(older);
       api.answer = status([gpu(0), gpu(1)]);
       model.nudge(); // it is due while the look that comes by itself is on its way
       await jest.advanceTimersByTimeAsync(120);
       expect(look).toHaveBeenCalledTimes(1);
       model.interval = 300_000;
-      await jest.advanceTimersByTimeAsync(200);
+      await jest.advanceTimersByTimeAsync(400);
       answer(status([gpu(0)]));
       await jest.advanceTimersByTimeAsync(1000);
       expect(model.snapshot.counts.free).toBe(2);

@@ -80,6 +80,15 @@ describe('snapshot', () => {
     expect(takeSnapshot(document, [], null, NOW).situation).toBe(situation);
   });
 
+  it('a silent gateway: what was heard of last, and how old it is', () => {
+    const document = status([gpu(0, { state: 'running', user: 'grace' })], {
+      gateway: { state: 'unreachable', age_s: 40 }
+    });
+    const snapshot = takeSnapshot(document, [], null, NOW);
+    expect(snapshot).toMatchObject({ staleS: 40, at: NOW - 40 });
+    expect(snapshot.hosts[0].gpus[0].user).toBe('grace');
+  });
+
   it('runs that go on come first, with their newest state', () => {
     const runs = [
       run('old', { state: 'succeeded', submitted_at: 3000 }),

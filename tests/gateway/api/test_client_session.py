@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import socket
-import threading
 from collections.abc import Iterator
-from contextlib import suppress
 from dataclasses import replace
 
 import pytest
 from feeds import Reading
 from ray_bed import GatewayBed, request
+from relay import Relay
 
 from jupyter_gpu_release.client.discovery import Target
 from jupyter_gpu_release.client.feed import ConnectionBack, ConnectionLost
@@ -18,63 +16,6 @@ from jupyter_gpu_release.client.session import GatewaySession
 from jupyter_gpu_release.errors import AuthenticationError, NoSuchRunError, from_code
 from jupyter_gpu_release.protocol.runs import RunRequest
 from jupyter_gpu_release.protocol.session import Signal
-
-
-class Relay:
-    """A TCP relay between client and gateway that can be cut, and made to swallow what passes."""
-
-    def __init__(self, target: str) -> None:
-        host, port = target.removeprefix("http://").split(":")
-        self._target = (host, int(port))
-        self._server = socket.create_server(("127.0.0.1", 0))
-        self._pairs: list[socket.socket] = []
-        self._made: list[socket.socket] = []
-        self._threads: list[threading.Thread] = []
-        self.swallow = False
-        self.url = f"http://127.0.0.1:{self._server.getsockname()[1]}"
-        self._spawn(self._accept)
-
-    def cut(self) -> None:
-        """Close all connections (new ones are taken)."""
-        pairs, self._pairs = self._pairs, []
-        for one in pairs:
-            with suppress(OSError):
-                one.shutdown(socket.SHUT_RDWR)
-
-    def close(self) -> None:
-        self._server.shutdown(socket.SHUT_RDWR)
-        self._server.close()
-        self.cut()
-        for thread in self._threads:
-            thread.join(5)
-        for each in self._made:
-            each.close()
-
-    def _spawn(self, work: object, *arguments: object) -> None:
-        thread = threading.Thread(target=work, args=arguments, daemon=True)
-        self._threads.append(thread)
-        thread.start()
-
-    def _accept(self) -> None:
-        while True:
-            try:
-                client, _ = self._server.accept()
-            except OSError:
-                return
-            gateway = socket.create_connection(self._target)
-            self._pairs += [client, gateway]
-            self._made += [client, gateway]
-            self._spawn(self._pump, client, gateway)
-            self._spawn(self._pump, gateway, client)
-
-    def _pump(self, source: socket.socket, sink: socket.socket) -> None:
-        with suppress(OSError):
-            while data := source.recv(1 << 16):
-                if not self.swallow:
-                    sink.sendall(data)
-        for end in (source, sink):
-            with suppress(OSError):
-                end.shutdown(socket.SHUT_RDWR)
 
 
 @pytest.fixture

@@ -192,9 +192,9 @@ def test_from_the_command_line(
     gateways: tuple[GatewayBed, GatewayBed], here: StoreBed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:  # fmt: skip
-    from jupyter_gpu_release.gateway.reconcile.recovery import unix_user
+    from jupyter_gpu_release.host.accounts import own_name
 
-    mine = here.add(2, blob("m"), user=unix_user())
+    mine = here.add(2, blob("m"), user=own_name())
     monkeypatch.chdir(tmp_path)
     use(gateways[0], monkeypatch)
     assert main(["runs", "export", run_id(1)]) == 1
@@ -217,7 +217,7 @@ def test_from_the_command_line(
     (line,) = [line for line in capsys.readouterr().out.splitlines() if mine in line]
     assert "imported" in line
     assert main(["runs", "show", mine]) == 0
-    assert f"exported by {unix_user()}@" in capsys.readouterr().out
+    assert f"exported by {own_name()}@" in capsys.readouterr().out
     with gateways[1].rest() as client:
         assert client.view(mine).outcome.values.digest
     assert [os.listdir(Path(gateway.config.store) / "incoming") for gateway in gateways] == [[], []]

@@ -26,7 +26,7 @@ from jupyter_gpu_release.gateway.api.route_table import ROUTES
 from jupyter_gpu_release.gateway.auth.tokens import TokenBook, digest_of
 from jupyter_gpu_release.gateway.db.rows import StoredToken
 from jupyter_gpu_release.protocol.admin import TokenRequest
-from jupyter_gpu_release.protocol.session import PROTOCOL, Accepted, GatewayMessage, Heartbeat, Hello, Refused
+from jupyter_gpu_release.protocol.session import PROTOCOL, Accepted, GatewayMessage, Heartbeat, Hello, Refused, Welcome
 from jupyter_gpu_release.protocol.wire import decode, encode
 
 HTTP_ROUTES = [route for route in ROUTES if route.handler is not None]
@@ -187,7 +187,7 @@ def test_the_status_document_is_what_interface_md_says(gateway: GatewayBed, http
     (node,) = document["nodes"]
     assert len(node["gpus"]) == 4
     fields = {"index", "uuid", "name", "memory_bytes", "used_bytes", "utilization", "state", "user", "run"}
-    assert set(node["gpus"][0]) == fields | {"lease", "warm_until"}
+    assert set(node["gpus"][0]) == fields | {"lease", "warm_until", "drained"}
     assert {gpu["state"] for gpu in node["gpus"]} == {"free"}
 
 
@@ -241,7 +241,7 @@ def _references(part: object) -> Iterator[str]:
 
 def test_a_session_of_another_protocol_is_refused(gateway: GatewayBed) -> None:
     with _session_socket(gateway) as link:
-        link.send(encode(Hello(PROTOCOL + 1, "s", "9.9")))
+        link.send(encode(Hello(PROTOCOL + 2, "s", "9.9")))
         refused = decode(link.recv(timeout=60), GatewayMessage)
         assert isinstance(refused, Refused)
         assert (refused.run, refused.code) == ("", "protocol_version")
@@ -249,6 +249,13 @@ def test_a_session_of_another_protocol_is_refused(gateway: GatewayBed) -> None:
         assert refused.hint
         with pytest.raises(Exception, match="1008"):
             link.recv(timeout=60)
+
+
+@pytest.mark.parametrize("protocol", [PROTOCOL - 1, PROTOCOL + 1])
+def test_a_session_of_the_version_before_or_after_is_served(gateway: GatewayBed, protocol: int) -> None:
+    with _session_socket(gateway) as link:
+        link.send(encode(Hello(protocol, f"apart-{protocol}", "9.9")))
+        assert isinstance(decode(link.recv(timeout=60), GatewayMessage), Welcome)
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,9 @@ import asyncio
 import contextlib
 import os
 import socket
+import ssl
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -102,6 +104,24 @@ def test_a_certificate_that_is_not_right_is_told_with_its_cure(secured: Secured)
     assert "the certificate is for another host" in said
     assert "localhost" in said
     assert "a name that the certificate has" in mend
+
+
+def test_a_certificate_that_has_expired_is_told_with_its_cure(secured: Secured, tmp_path: Path) -> None:
+    """``start`` refuses such a one, but one may expire while the gateway runs."""
+    cert, key = secured.authority.sign("expired", "127.0.0.1", days=-1)
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.load_cert_chain(cert, key)
+
+    def answer(link: socket.socket) -> None:
+        with contextlib.suppress(OSError), context.wrap_socket(link, server_side=True):
+            pass
+
+    with socket.create_server(("127.0.0.1", 0)) as server, ThreadPoolExecutor(1) as pool:
+        serving = pool.submit(lambda: [answer(server.accept()[0]) for _ in range(2)])
+        said, mend = _said(replace(secured.target, url=f"https://127.0.0.1:{server.getsockname()[1]}"))
+        serving.result(60)
+    assert "the certificate has expired" in said
+    assert "has to renew it" in mend
 
 
 def test_tls_to_plain_text_is_told(shared_gateway: GatewayBed, secured: Secured) -> None:

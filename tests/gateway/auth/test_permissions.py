@@ -111,10 +111,12 @@ def test_values_travel_to_the_owner_only() -> None:
 _OPEN_TO_USERS = {
     ("POST", "/v1/runs"), ("GET", "/v1/runs"), ("GET", "/v1/runs/{run}"), ("GET", "/v1/runs/{run}/outcome"),
     ("POST", "/v1/runs/{run}/cancel"), ("POST", "/v1/runs/{run}/pin"), ("POST", "/v1/runs/{run}/unpin"),
-    ("GET", "/v1/runs/{run}/events"), ("POST", "/v1/leases/{lease}/release"), ("POST", "/v1/leases/{lease}/extend"),
+    ("POST", "/v1/runs/{run}/preempt"), ("GET", "/v1/runs/{run}/events"),
+    ("POST", "/v1/leases/{lease}/release"), ("POST", "/v1/leases/{lease}/extend"),
     ("POST", "/v1/imports/{name}"), ("POST", "/v1/gc"), ("GET", "/v1/runs/{run}/lineage"),
     ("POST", "/v1/runs/{run}/reused"), ("POST", "/v1/cache"), ("GET", "/v1/status"), ("WS", "/v1/session"),
-    ("GET", "/v1/queues"), ("POST", "/v1/outlook"),
+    ("GET", "/v1/queues"), ("POST", "/v1/outlook"), ("GET", "/v1/notify"), ("POST", "/v1/notify"),
+    ("POST", "/v1/notify/test"),
     ("GET", "/v1/runs/{run}/outlook"), ("GET", "/v1/health"), ("GET", "/v1/checks"), ("GET", "/openapi.json"),
 }  # fmt: skip
 

@@ -24,7 +24,7 @@ from jupyter_gpu_release.errors import (
 from jupyter_gpu_release.gateway.auth.tokens import digest_of
 from jupyter_gpu_release.gateway.db.database import open_ledger, put_token
 from jupyter_gpu_release.gateway.db.rows import StoredToken
-from jupyter_gpu_release.gateway.deploy import check_versions
+from jupyter_gpu_release.gateway.readiness import check_versions
 
 
 @pytest.fixture(scope="module")

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import importlib.util
 import inspect
 import re
+import socket
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -17,9 +19,23 @@ from broker_bed import PretendedAgent
 import jupyter_gpu_release
 from jupyter_gpu_release.errors import ClusterError
 from jupyter_gpu_release.gateway.actor import Gateway
-from jupyter_gpu_release.gateway.cluster.nodes import NodeListener, NodeTable
+from jupyter_gpu_release.gateway.cluster import agents
+from jupyter_gpu_release.gateway.cluster.agents import AgentFactory
+from jupyter_gpu_release.gateway.cluster.nodes import Node, NodeListener, NodeTable
+from jupyter_gpu_release.gateway.cluster.ray_calls import RayCalls
 from jupyter_gpu_release.node.agent.agent import NodeAgent
-from jupyter_gpu_release.protocol.node import GatewayApi, NodeAgentApi, NodeInfo, StartOrder
+from jupyter_gpu_release.node.agent.recorder import Reporter
+from jupyter_gpu_release.protocol.config import GatewayConfig
+from jupyter_gpu_release.protocol.node import (
+    AgentConfig,
+    GatewayApi,
+    NodeAgentApi,
+    NodeInfo,
+    NodeReport,
+    RunPhase,
+    StartOrder,
+)
+from jupyter_gpu_release.protocol.wire import encode, unpack
 
 PACKAGE = Path(jupyter_gpu_release.__file__).parent
 
@@ -127,3 +143,143 @@ async def test_a_call_to_an_earlier_life_says_nothing_of_the_agent_that_is_there
     with pytest.raises(ClusterError):
         await asked.answer()
     assert node.reachable
+
+
+class _Api(GatewayApi):
+    """Takes one report; of the others its answer never arrives."""
+
+    def __init__(self) -> None:
+        self.heard: list[float] = []
+
+    async def node_up(self, info: Any) -> None:
+        raise NotImplementedError
+
+    async def node_report(self, report: Any) -> None:
+        self.heard.append(_told_at(report))
+        if len(self.heard) > 1:
+            await asyncio.Event().wait()
+
+
+def _told_at(report: Any) -> float:
+    (message,) = unpack(report, NodeReport).messages
+    assert isinstance(message, RunPhase)
+    return message.at_s
+
+
+def _one_node(agent: Any) -> tuple[NodeTable, Node]:
+    nodes = NodeTable("", _Nobody())
+    nodes.refresh([{"NodeID": "n", "NodeManagerHostname": "host", "Alive": True, "Resources": {"GPU": 1}}])
+    (node,) = nodes.alive()
+    node.agent, node.info = agent, NodeInfo("n", "host", "1", "3", "1")
+    return nodes, node
+
+
+@pytest.mark.asyncio
+async def test_agent_and_gateway_of_one_host_call_each_other_past_ray_until_one_of_them_ends(tmp_path: Path) -> None:
+    api, by_ray = _Api(), asyncio.Queue[float]()
+    nodes, node = _one_node(_Broken(ray.exceptions.RaySystemError("through Ray")))
+    config = GatewayConfig(str(tmp_path), str(tmp_path), "", str(tmp_path), "")
+    calls, asked = RayCalls(), asyncio.Event()
+    factory = AgentFactory(config, calls, nodes, api)
+    await factory.connect(node)
+    assert node.connection is None, "one on another host"
+
+    async def has_begun(run: str) -> bool:
+        if run == "waits":
+            asked.set()
+            await asyncio.Event().wait()
+        return True
+
+    async def node_report(report: Any) -> None:
+        by_ray.put_nowait(_told_at(report))
+
+    reporter = Reporter(AgentConfig("store", str(tmp_path)), "n", "1")
+    reporter._gateway = SimpleNamespace(node_report=SimpleNamespace(remote=node_report))
+    await reporter.listen(SimpleNamespace(has_begun=has_begun))  # type: ignore[arg-type]
+    sending = asyncio.create_task(reporter.send_forever())
+    await factory.connect(node)
+    assert await nodes.agent("n").has_begun("r")
+    for at_s in (1.0, 2.0):
+        reporter.report(RunPhase("r", "released", at_s))
+        while api.heard[-1:] != [at_s]:
+            await asyncio.sleep(0)
+    waits = asyncio.create_task(nodes.agent("n").has_begun("waits"))
+    await asked.wait()
+    assert by_ray.empty()
+    assert node.connection is not None
+    node.connection.close()
+    with pytest.raises(ClusterError, match="the agent of node n failed: the connection was closed"):
+        await waits
+    assert not node.reachable
+    with pytest.raises(ClusterError, match="through Ray"):
+        await nodes.agent("n").has_begun("r")
+    assert await by_ray.get() == 2.0, "what was not acknowledged is sent again"
+    sending.cancel()
+    calls.close()
+    assert reporter._server is not None
+    reporter._server.close()
+
+
+class _Agent:
+    """Answers by its connection, but for its first call, and through Ray, for which this is the actor's handle."""
+
+    def __init__(self, life: str) -> None:
+        self.life = life
+        self.asked: list[str] = []
+        self.has_first = asyncio.Event()
+
+    async def has_begun(self, run: str) -> bool:
+        self.asked.append(run)
+        if not self.has_first.is_set():
+            self.has_first.set()
+            await asyncio.Event().wait()
+        return True
+
+    @property
+    def handle(self) -> Any:
+        async def hello() -> bytes:
+            return encode(NodeInfo("n", "host", self.life, "3", "1"))
+
+        async def has_begun(run: str) -> bool:
+            self.asked.append(f"{run} through Ray")
+            return True
+
+        return SimpleNamespace(hello=SimpleNamespace(remote=hello), has_begun=SimpleNamespace(remote=has_begun))
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("life", ["1", "2"])
+async def test_a_connection_that_breaks_is_made_again_and_only_the_life_that_was_called_gets_the_call_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, life: str
+) -> None:
+    monkeypatch.setattr(agents, "_LASTS_S", 0.0)
+    agent, calls = _Agent(life), RayCalls()
+    nodes, node = _one_node(agent.handle)
+    reporter = Reporter(AgentConfig("store", str(tmp_path)), "n", "1")
+    await reporter.listen(agent)  # type: ignore[arg-type]
+    factory = AgentFactory(GatewayConfig(str(tmp_path), str(tmp_path), "", str(tmp_path), ""), calls, nodes, _Api())
+    await factory.connect(node)
+    asked = asyncio.create_task(nodes.agent("n").has_begun("r"))
+    await agent.has_first.wait()
+    first, its = node.connection, reporter._connection
+    assert its is not None
+    assert its._transport is not None
+    its._transport.get_extra_info("socket").shutdown(socket.SHUT_RDWR)
+    if life == "1":
+        assert await asked
+        assert agent.asked == ["r", "r through Ray"]
+    else:
+        with pytest.raises(ClusterError, match="the connection was closed"):
+            await asked
+        assert agent.asked == ["r"], "a later life must not get it"
+    assert node.reachable == (life == "1")
+    async with asyncio.timeout(30):
+        while node.connection is first or not reporter._connection.is_open:  # type: ignore[union-attr]
+            await asyncio.sleep(0)
+    assert await nodes.agent("n").has_begun("s")
+    assert agent.asked[-1] == "s"
+    calls.close()
+    assert node.connection is not None
+    node.connection.close()
+    assert reporter._server is not None
+    reporter._server.close()

@@ -24,7 +24,7 @@ async def test_nodes_on_which_it_takes_long_are_waited_for_once(monkeypatch: pyt
         return f"agent of {node.host}"
 
     monkeypatch.setattr(AgentFactory, "_find_or_create", make)
-    made = [SimpleNamespace(host=host, agent=None, problem="") for host in ("a", "bad", "c")]
+    made = [SimpleNamespace(host=host, agent=None, is_asleep=False, problem="") for host in ("a", "bad", "c")]
     has_one = SimpleNamespace(host="d", agent="agent of d", problem="")
     calls = RayCalls()
     nodes: Any = SimpleNamespace(alive=lambda: [*made, has_one])

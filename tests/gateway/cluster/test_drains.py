@@ -11,9 +11,10 @@ from feeds import Reading
 from ray_bed import GPUS, GatewayBed, RayBed, request
 
 from jupyter_gpu_release.cli.main import main
+from jupyter_gpu_release.client.discovery import Target
 from jupyter_gpu_release.client.session import GatewaySession
-from jupyter_gpu_release.errors import ConflictError, NoSuchNodeError, OptionError
-from jupyter_gpu_release.protocol.admin import NodeDrain
+from jupyter_gpu_release.errors import ConflictError, NoSuchNodeError
+from jupyter_gpu_release.protocol.admin import NodeDrain, TokenRequest
 
 HOST = os.uname().nodename
 
@@ -74,10 +75,132 @@ def test_what_cannot_be_drained_is_named(drained: GatewayBed) -> None:
         with pytest.raises(NoSuchNodeError, match="there is no node elsewhere") as caught:
             gateway.drain_node(NodeDrain("elsewhere"))
         assert HOST in caught.value.hint
-        with pytest.raises(OptionError, match="a single GPU cannot be drained"):
-            gateway.drain_node(NodeDrain(f"{HOST}:0"))
+        with pytest.raises(NoSuchNodeError, match=f"{HOST} has no GPU {GPUS}"):
+            gateway.drain_node(NodeDrain(f"{HOST}:{GPUS}"))
+        with pytest.raises(ConflictError, match=f"GPU 0 of {HOST} is not drained"):
+            gateway.resume_node(NodeDrain(f"{HOST}:0"))
         with pytest.raises(ConflictError, match="is not drained"):
             gateway.resume_node(NodeDrain(HOST))
         identity = gateway.status().nodes[0].id
         assert gateway.drain_node(NodeDrain(identity[:8])).nodes[0].drained
         assert not gateway.resume_node(NodeDrain(identity)).nodes[0].drained
+
+
+def test_a_single_gpu_is_taken_out_once_it_is_free(
+    drained: GatewayBed, until: Callable[..., None], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Its run goes on, the others' GPUs are given as before, and the gateway's next life knows of it, too."""
+    monkeypatch.setenv("JUPYTER_GPU_URL", drained.url)
+    monkeypatch.setenv("JUPYTER_GPU_TOKEN", drained.token)
+    session = GatewaySession(drained.target, "single-gpus")
+    session.connect(60.0)
+
+    def submitted() -> tuple[str, Reading]:
+        asked = request("print 1\nhold", "single-gpus")
+        return asked.run, Reading(session.submit(asked))
+
+    def has(run: str) -> str:
+        with drained.rest() as gateway:
+            rows = [gpu for node in gateway.status().nodes for gpu in node.gpus]
+        return next((gpu.index for gpu in rows if gpu.run == run), "")
+
+    def states() -> dict[str, str]:
+        with drained.rest() as gateway:
+            return {gpu.index: gpu.state for node in gateway.status().nodes for gpu in node.gpus}
+
+    first, going_on = submitted()
+    going_on.state("running")
+    until(lambda: has(first), "its GPU")
+    gpu = has(first)
+    assert main(["nodes", "drain", f"{HOST}:{gpu}", "--reason", "ECC"]) == 0
+    assert "Still held there: 1 GPU." in capsys.readouterr().out
+    assert states()[gpu] == "running"
+    drained.let_go(first)
+    assert going_on.end().state == "succeeded", "what runs is left alone"
+    assert main(["nodes", "drain", f"{HOST}:{gpu}", "--wait"]) == 0
+    assert states()[gpu] == "drained"
+
+    others = [submitted() for _ in range(GPUS - 1)]
+    for run, reading in others:
+        reading.state("running")
+        until(lambda run=run: has(run), "its GPU")
+        assert has(run) != gpu
+    last, waiting = submitted()
+    with drained.rest() as gateway:
+        until(lambda: gateway.run(last).state == "queued" and gateway.status().queue, "one more to wait")
+
+    pid = drained.kill_gateway()
+    until(lambda: drained.life() not in (None, pid), "the next gateway")
+    until(lambda: states()[gpu] == "drained", "the GPU that is taken out")
+    drained.let_go(others[0][0])
+    assert others[0][1].end().state == "succeeded"
+    waiting.state("running")
+    until(lambda: has(last), "its GPU")
+    assert has(last) != gpu
+
+    assert main(["nodes"]) == 0
+    assert f"GPU {gpu} of {HOST} is drained by" in " ".join(capsys.readouterr().out.split())
+    assert main(["nodes", "resume", f"{HOST}:{gpu}"]) == 0
+    run, back = submitted()
+    back.state("running")
+    until(lambda: has(run), "its GPU")
+    assert has(run) == gpu, "it takes runs again"
+    for name in (run, last, *(name for name, _ in others[1:])):
+        drained.let_go(name)
+    assert back.end().state == "succeeded"
+    session.close()
+
+
+def test_a_gpu_that_is_not_well_is_set_aside_and_comes_back(drained: GatewayBed, until: Callable[..., None]) -> None:
+    def gpus() -> dict[str, tuple[str, str]]:
+        with drained.rest() as gateway:
+            return {gpu.index: (gpu.state, gpu.drained) for node in gateway.status().nodes for gpu in node.gpus}
+
+    trouble = Path(drained.config.runtime) / "gpu-trouble"
+    trouble.write_text("2 its driver reported Xid 79\n")
+    until(lambda: gpus()["2"] == ("drained", f"GPU 2 of {HOST} is set aside: its driver reported Xid 79"), "its reason")
+
+    def counts() -> tuple[int, int]:
+        with drained.rest() as gateway:
+            return gateway.status().gpus.free, gateway.status().gpus.external
+
+    until(lambda: counts() == (GPUS - 1, 0), "it to be nobody's")
+    session = GatewaySession(drained.target, "unwell")
+    session.connect(60.0)
+    runs = [request("print 1\nhold", "unwell") for _ in range(GPUS)]
+    readings = [Reading(session.submit(run)) for run in runs]
+    for reading in readings[:-1]:
+        reading.state("running")
+    with drained.rest() as gateway:
+        until(lambda: gateway.run(runs[-1].run).state == "queued" and gateway.status().queue, "one to wait")
+    trouble.unlink()
+    readings[-1].state("running")
+    assert gpus()["2"] == ("running", "")
+    for run in runs:
+        drained.let_go(run.run)
+    assert {reading.end().state for reading in readings} == {"succeeded"}
+    session.close()
+
+
+def test_a_node_on_which_runs_of_three_users_died_is_set_aside(drained: GatewayBed, until: Callable[..., None]) -> None:
+    """They die with the agent: the next one gets nothing until an admin says so."""
+    with drained.rest() as gateway:
+        users = ["ann", "bob", "eve"]
+        tokens = [gateway.create_token(TokenRequest(user, "user", 3600.0)).secret for user in users]
+        sessions = [GatewaySession(Target(drained.url, token), f"of-{n}") for n, token in enumerate(tokens)]
+        readings = []
+        for session in sessions:
+            session.connect(60.0)
+            readings.append(Reading(session.submit(request("print 1\nhold", session.session_id))))
+            readings[-1].state("running")
+        drained.kill_agent()
+        assert {reading.end().state for reading in readings} == {"lost"}
+        until(lambda: "ann, bob and eve" in gateway.status().nodes[0].drained, "the node to be taken out")
+        assert "is drained by the gateway: runs of" in gateway.status().nodes[0].drained
+        asked = request("print 1", "of-2")
+        waiting = Reading(sessions[-1].submit(asked))
+        until(lambda: any("not by their code" in row.reason for row in gateway.status().queue), "its reason")
+        gateway.resume_node(NodeDrain(HOST))
+        assert waiting.end().state == "succeeded"
+    for session in sessions:
+        session.close()

@@ -59,3 +59,11 @@ def test_a_store_from_before_there_were_ids_is_adopted_when_it_is_there(start: S
     assert not store.exists()
     (store / "runs" / "20260101-000000-00000001").mkdir(parents=True)
     assert start() == start() == make_store(store) != ""
+
+
+def test_a_store_that_a_group_shares_is_no_longer_one_users_unless_that_is_said(start: Start, tmp_path: Path) -> None:
+    start()
+    (tmp_path / "store" / "runs").chmod(0o2770)
+    with pytest.raises(StoreError, match="a group shares the store") as raised:
+        start()
+    assert "JUPYTER_GPU_STORE_MODE=group" in raised.value.hint

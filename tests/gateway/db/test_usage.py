@@ -14,10 +14,12 @@ from jupyter_gpu_release.gateway.accounting import last_midnights
 from jupyter_gpu_release.gateway.db.database import insert_run, open_ledger, put_session, update_run
 from jupyter_gpu_release.gateway.db.rows import StoredSession, WarmSpan
 from jupyter_gpu_release.gateway.db.usage import (
+    SIGN_S,
     LeaseUse,
     capacity_seconds,
     put_capacity,
     put_session_end,
+    put_sign_of_life,
     put_use,
     read_capacity,
     read_leases,
@@ -162,6 +164,26 @@ def test_days_begin_at_midnight_also_where_one_is_of_23_hours(monkeypatch: pytes
     finally:
         monkeypatch.undo()
         time.tzset()
+
+
+def test_a_cluster_that_was_stopped_had_no_gpus(tmp_path: Path) -> None:
+    """Four GPUs, up for an hour on Monday and again on Friday, are no hundred hours."""
+    engine, day_s = open_ledger(tmp_path / "ledger.sqlite"), 86400.0
+    with engine.begin() as connection:
+        for up_s in (1000.0, 1000.0 + 4 * day_s):
+            for minute in range(61):
+                put_sign_of_life(connection, up_s + SIGN_S * minute)
+                put_capacity(connection, up_s + SIGN_S * minute, 4)
+        known = read_capacity(connection, 0.0)
+        last_s = 1000.0 + 4 * day_s + 3600.0
+        assert capacity_seconds(known, 0.0, last_s) == pytest.approx(2 * 3600.0 * 4)
+        put_sign_of_life(connection, last_s + SIGN_S)  # a gateway that dies is back in seconds: its cluster was there
+        assert read_capacity(connection, 0.0) == known
+        put_sign_of_life(connection, 9 * day_s)
+        put_capacity(connection, 9 * day_s, 8)
+        put_sign_of_life(connection, 10 * day_s)  # it was stopped right after that
+        assert [gpus for _, gpus in read_capacity(connection, 0.0)] == [4, 0, 4, 0, 8, 0]
+    engine.dispose()
 
 
 def _saved_in(second: int, leases: list[LeaseUse], ends: dict[str, int], capacity: int) -> float:

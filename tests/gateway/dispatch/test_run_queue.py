@@ -10,15 +10,20 @@ from typing import Any
 
 import pytest
 from broker_bed import until
+from msgspec import structs
 from queue_bed import QueueBed
 
 from jupyter_gpu_release.gateway.cluster.lease import Lease
+from jupyter_gpu_release.gateway.db.run_times import PastRun
 from jupyter_gpu_release.gateway.dispatch import inventory
+from jupyter_gpu_release.gateway.runs.record import Running, Starting, Yielding
 from jupyter_gpu_release.protocol.node import NodeInfo
+from jupyter_gpu_release.protocol.runs import StepAside
 from jupyter_gpu_release.protocol.states import LeaseState
 from jupyter_gpu_release.scheduling.decisions import Slot
 from jupyter_gpu_release.scheduling.queues.queues_file import QueuesFile
 from jupyter_gpu_release.scheduling.queues.tree import Policy
+from jupyter_gpu_release.scheduling.scheduler import Scheduler
 from jupyter_gpu_release.scheduling.workload import GPU
 
 
@@ -118,6 +123,102 @@ async def test_a_run_that_the_scheduler_fails_at_fails_alone(monkeypatch: pytest
     bed.leases.external = {}
     bed.decide()
     assert bed.granted == ["one", "two"]
+
+
+@pytest.mark.faults_of_ours
+@pytest.mark.asyncio
+async def test_a_run_that_no_decision_can_be_made_with_fails_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    bed, decide = QueueBed(external=8), Scheduler.decide
+
+    def decide_or_fail(scheduler: Scheduler, *arguments: Any, **facts: Any) -> Any:
+        if "poison" in scheduler.state.jobs:
+            raise ZeroDivisionError
+        return decide(scheduler, *arguments, **facts)
+
+    monkeypatch.setattr(Scheduler, "decide", decide_or_fail)
+    bed.queue.open()
+    bed.wait("one", "two", "poison", "three", gpus=2)
+    bed.decide()
+    assert "poison" in bed.queue, "it is not known yet which one it is"
+    await until(lambda: bed.failed == ["poison"])
+    bed.leases.external = {}
+    bed.decide()
+    assert bed.granted == ["one", "two", "three"]
+
+
+@pytest.mark.asyncio
+async def test_gpus_that_ray_never_reports_free_keep_no_others_idle(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A gang waits for the whole node: it counts on them for some time, and then lets shorter runs go on."""
+    bed = QueueBed({"n": 8})
+    lease = bed.lease("over", (Slot("n", 1),))
+    lease.state = LeaseState.RELEASING
+    bed.queue.open()
+    bed.wait("gang", gpus=8)
+    bed.wait("small", gpus=2)
+    bed.decide()
+    assert bed.granted == []
+    monkeypatch.setattr(inventory, "FREE_S", 0.0)
+    bed.decide()
+    assert bed.granted == ["small"]
+    bed.leases.drop_lease(lease)
+    small = bed.leases.of_run("small")
+    assert small is not None
+    bed.leases.drop_lease(small)
+    bed.decide()
+    assert bed.granted == ["small", "gang"]
+
+
+@pytest.mark.asyncio
+async def test_an_estimate_while_a_lease_is_offered_ends_its_run_once() -> None:
+    bed = QueueBed()
+    bed.queue.open()
+    bed.wait("one", "two", gpus=8)
+    bed.decide()
+    found, lease = bed.queue.inventory, bed.leases.of_run("one")
+    found.in_step()
+    assert found.forecast.has_started("one")
+    assert lease is not None
+    for _ in range(3):
+        found.in_step({lease.name: None})
+        found.snapshot()
+    bed.leases.drop_lease(lease)
+    bed.decide()
+    assert bed.granted == ["one", "two"]
+    assert len(found.forecast._judged) == 1
+    assert not found.forecast.knows("one")
+
+
+@pytest.mark.asyncio
+async def test_a_run_that_came_and_went_between_two_decisions_is_learned_from() -> None:
+    bed = QueueBed()
+    bed.queue.open()
+    [record] = bed.wait("one", gpus=8)
+    bed.decide()
+    lease, now_s = bed.leases.of_run("one"), time.time()
+    assert lease is not None
+    record.view = structs.replace(record.view, granted_at=now_s - 5.0, gone_at=now_s)
+    bed.leases.drop_lease(lease)
+    bed.wait("two", gpus=8)
+    forecast = bed.queue.inventory.in_step() and bed.queue.inventory.forecast
+    job = bed.queue.inventory.scheduler.state.jobs["two"]
+    assert forecast.length(job.run, now_s).expected_s == pytest.approx(5.0, abs=1.0)
+
+
+@pytest.mark.asyncio
+async def test_who_was_overtaken_is_known_after_a_restart() -> None:
+    bed = QueueBed()
+    older, newer = bed.run("older"), bed.run("newer", ordinal=60)
+    at_s = older.view.submitted_at
+    past = PastRun("between", "bob", "default", 4, "", "", "", at_s + 30.0, at_s + 30.0, at_s + 50.0)
+    bed.queue.inventory.remember([past], [newer, older])
+    forecast = bed.queue.inventory.forecast
+    forecast.resize(8)
+    assert forecast.overtaken_s("older", at_s + 100.0) == pytest.approx(20.0 * 4 / 8)
+    assert forecast.overtaken_s("newer", at_s + 100.0) == 0.0
+    bed.queue.add(older)
+    bed.queue.open()
+    assert forecast.knows("older")
+    assert not forecast.knows("newer"), "it neither waits nor runs"
 
 
 @pytest.mark.faults_of_ours
@@ -255,3 +356,43 @@ async def test_queues_that_make_no_scheduler_leave_the_ones_before(monkeypatch: 
     bed.leases.external = {}
     bed.decide()
     assert bed.granted == ["one"]
+
+
+@pytest.mark.asyncio
+async def test_who_steps_aside_is_asked_once_and_its_place_is_kept_for_the_one_it_was_asked_for() -> None:
+    bed = QueueBed()
+    low = bed.run("low", gpus=8)
+    lease = bed.lease("low", (Slot("n", 8),))
+    lease.state = LeaseState.BUSY
+    low.view = structs.replace(low.view, restartable=True, state="running", priority_value=25, granted_at=1.0)
+    assert low.enter(Starting(lease))
+    assert low.enter(Running(lease))
+    bed.queue.open()
+    urgent = bed.run("urgent", gpus=8)
+    urgent.view = structs.replace(urgent.view, priority_value=75)
+    bed.queue.add(urgent)
+    bed.decide()
+    assert bed.asked == [("low", "urgent")]
+    low.enter(Yielding(lease, StepAside("preempt", "", 0.0, 0.0, "urgent", "ann")))
+    older = bed.run("older", gpus=8, ordinal=-60)
+    older.view = structs.replace(older.view, priority_value=75)
+    bed.queue.add(older)
+    bed.decide()
+    assert await bed.queue.offer(lease)
+    assert (bed.asked, bed.handed, bed.granted) == ([("low", "urgent")], [("low", "urgent")], [])
+
+
+@pytest.mark.asyncio
+async def test_nothing_is_kept_for_a_run_when_one_stays_that_was_to_step_aside_for_it() -> None:
+    bed = QueueBed()
+    bed.queue.open()
+    (waits,) = bed.wait("waits", gpus=8)
+    bed.queue.inventory.scheduler.promise("waits", ((0, "n"),))
+    older = bed.run("older", gpus=8, ordinal=-60)
+    bed.queue.put_back(waits)
+    bed.queue.add(older)
+    bed.decide()
+    assert bed.granted == []
+    bed.queue.take_back("waits")
+    bed.decide()
+    assert bed.granted == ["older"]

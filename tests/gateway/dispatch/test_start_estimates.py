@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from broker_bed import BrokerBed, until
 
-from jupyter_gpu_release.errors import TooManyRequestsError
+from jupyter_gpu_release.errors import ImpossibleAskError, TooManyRequestsError
 from jupyter_gpu_release.gateway.dispatch import start_estimates
 from jupyter_gpu_release.protocol.rest import OutlookQuestion
 from jupyter_gpu_release.protocol.runs import ResourceAsk
@@ -122,3 +122,33 @@ async def test_a_change_while_starts_are_worked_out_is_not_missed(
         service.start_estimates.note_change()
         held.goes_on.set()
         await until(lambda: held.begun == 2)
+
+
+@pytest.mark.asyncio
+async def test_a_run_that_waits_is_told_who_holds_what_it_waits_for(
+    bed: BrokerBed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(start_estimates, "_PAUSE_S", 0.01)
+    monkeypatch.setattr(start_estimates, "_PAUSES", 0.0)
+    async with bed.life() as service:
+        records = [await bed.running(service, 1), await bed.running(service, 2)]
+        waits = await bed.submitted(service, 4)
+        await until(lambda: waits.view.start is not None and bool(waits.view.start.holders))
+        assert waits.view.start is not None
+        (holder,) = waits.view.start.holders
+        assert (holder.user, holder.gpus) == (records[0].view.user, 3)
+        assert holder.since == min(record.view.granted_at or 0.0 for record in records)
+
+
+@pytest.mark.asyncio
+async def test_an_estimate_knows_that_a_run_may_be_taken_back(bed: BrokerBed) -> None:
+    rules = parse_queues(
+        "schema_version: 1\nqueues: [{name: own, guaranteed: 1}]\ndefault_queue: own\n"
+        "policy: {non_restartable_over_guarantee: false}", "queues.yaml"
+    )  # fmt: skip
+    async with bed.life() as service:
+        service.queue_rules.file = rules
+        ask = service.start_estimates.outlook_of
+        assert (await ask("ann", OutlookQuestion(ResourceAsk(2), restartable=True))).starts_in_s == 0.0
+        with pytest.raises(ImpossibleAskError, match="cannot be taken back"):
+            await ask("ann", _asked(2))

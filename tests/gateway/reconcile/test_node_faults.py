@@ -153,6 +153,20 @@ async def _is_judged(bed: BrokerBed, record: RunRecord, begun: bool) -> None:
 
 
 @pytest.mark.asyncio
+async def test_a_new_agent_that_is_noticed_twice_at_a_time_is_taken_up_once(bed: BrokerBed) -> None:
+    """By its own word and by the look at nodes: who is second must not lose what the first has put back."""
+    async with bed.life() as service:
+        record = await bed.submitted(service, 4)
+        await until(lambda: record.accepted)
+        agent = bed.agents["b"]
+        agent.life = "second"
+        agent.phases.clear()
+        await asyncio.gather(*(node_liveness.on_node_up(service, agent.info()) for _ in range(2)))
+        await until(lambda: record.run in agent.phases)
+        assert record.state is RunState.STARTING
+
+
+@pytest.mark.asyncio
 async def test_a_gang_that_its_leader_has_forgotten_begins_anew_and_not_for_ever(bed: BrokerBed) -> None:
     async with bed.life() as service:
         record = await _starting(bed, service)

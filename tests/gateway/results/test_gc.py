@@ -51,7 +51,7 @@ def test_the_run_says_so_afterwards(bed: StoreBed) -> None:
             assert (view.collected_because, view.state) == ("not used for 50 days", "succeeded")
             assert view.collected_at > time.time() - 60
             assert [value.name for value in view.outcome.results] == ["x"]
-            assert not service.manifests.has_values(run, view.outcome)  # so nothing reuses them
+            assert not service.manifests.has_values(view.user, run, view.outcome)  # so nothing reuses them
             with pytest.raises(StoreError, match=rf"results of run {run} were removed .*not used for 50 days"):
                 open_graph(bed.paths(1).folder / view.outcome.values.file, view.outcome.values.digest)
             with pytest.raises(ConflictError, match="were removed already: not used for 50 days"):

@@ -129,7 +129,7 @@ def test_waiting_has_a_limit(gateway: GatewayBed, open_session) -> None:
     reading.state("running")
     end = Reading(session.submit(request("print 1", "session", wait_s=0.3))).end()
     assert end.state == "failed"
-    assert end.reason == "no GPU within 300 ms (--wait)"
+    assert end.reason.startswith("no GPU within 300 ms (--wait) · next in the queue: needs 1 GPU, 0 of 4 are free")
     assert end.outcome.status == "timeout"
     gateway.let_go(holder.run)
     reading.end()

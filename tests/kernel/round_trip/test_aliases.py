@@ -387,3 +387,26 @@ def test_names_are_bound_although_it_cannot_be_told_who_holds_old_objects(
     monkeypatch.setattr(left_behind, "_locals_of_other_threads", refuse)
     assert nb.ok("x.shape = 2, 2").notes == []
     assert nb.ns["x"].shape == (2, 2)
+
+
+def test_weak_proxies_stand_for_the_notebooks_object(nb: Notebook) -> None:
+    """As a trainer's profiler has one of the model (PyTorch Lightning)."""
+    nb.cell("""import weakref
+class Model: pass
+class Trainer: pass
+model, trainer = Model(), Trainer()
+trainer.model, trainer.parts = weakref.proxy(model), [weakref.ref(model), weakref.proxy(gone := Model())]
+del gone""")
+    nb.ok("model.weight = 1\ntrainer.epoch = 1\nseen = trainer.model.weight\nother = weakref.proxy(model)")
+    assert nb.cell("seen, trainer.epoch, trainer.model.weight, other.weight, trainer.parts[0]() is model") == (
+        1,
+        1,
+        1,
+        1,
+        True,
+    )
+    nb.cell("model.weight = 2")
+    nb.ok("trainer.model.bias, trainer.epoch = 3, other.weight + 10 * trainer.parts[0]().weight")
+    assert nb.cell("model.bias, trainer.epoch, type(trainer.model) is weakref.ProxyType") == (3, 22, True)
+    with pytest.raises(ReferenceError):
+        nb.cell("trainer.parts[1].weight")

@@ -68,6 +68,27 @@ def test_state_comes_back(nb: Notebook) -> None:
     assert ns["seen"] == (7, [0, 5])
 
 
+def test_a_folder_of_installed_packages_is_nobodys_own(
+    nb: Notebook, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As where ``PYTHONPATH`` names one: its modules are libraries, whose source and state do not travel."""
+    site = tmp_path / "lib" / "site-packages"
+    site.mkdir(parents=True)
+    (site / "plugin.py").write_text("rate = 1\n")
+    monkeypatch.syspath_prepend(str(site))
+    nb.cell("import plugin, beside\nvars(plugin)['rate'] = 2\nbeside.rate = 3")
+    prepared = nb.collect("r = plugin.rate, beside.rate")
+    assert nb.names.input_capture.local_modules == ["beside"]
+    assert prepared.modules.keys() == {"beside.py"}
+    assert str(site) in prepared.sys_path  # nodes that see the folder import from it
+    assert nb.collect("import plugin, lacking").imports == ["lacking"]
+    assert nb.collect("plugin.rate = 4").notes == [
+        "plugin.rate: set in this cell only, what is set in a library stays in its process"
+    ]
+    nb.ok("r = beside.rate")
+    assert nb.ns["r"] == 3
+
+
 def test_what_did_not_change_stays_and_what_cannot_go_is_left(nb: Notebook) -> None:
     nb.cell(
         "import beside, threading\nbeside.lock = threading.Lock()\nbeside.big = b'x' * (3 << 20)\nbefore = beside.log, beside.lock"

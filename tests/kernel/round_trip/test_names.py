@@ -54,6 +54,16 @@ def test_a_rebound_name_leaves_its_alias_alone(nb: Notebook) -> None:
     assert (nb.ns["history"], nb.ns["h2"]) == ([0, 1], [0])
 
 
+def test_the_text_of_earlier_cells(nb: Notebook) -> None:
+    for source in ("first = 1", "second = 2", "third = 3"):
+        nb.cell(source)
+    texts = [nb.ns[name] for name in ("_i", "_ii", "_i1")]
+    assert texts == ["second = 2", "first = 1", "first = 1"]
+    assert nb.ok("print([_i, _ii, _i1])\nfor _i in range(3): pass").output == f"{texts}\n"
+    assert nb.ns["_i"] == "second = 2"  # IPython's own
+    assert [info.name for info in nb.ok("print(first)").prepared.sent] == ["first"]
+
+
 def test_deleted_names(nb: Notebook) -> None:
     nb.cell("big = [1]\nkept = [2]")
     nb.ok("x = len(big)\ndel big")

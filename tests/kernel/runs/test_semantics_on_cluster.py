@@ -62,7 +62,7 @@ def test_salvage_and_secrets(kernel: Kernel):
     cell = kernel.run("%%gpu_train\nmodel = {'w': 1}\nhistory.append(1)\napi_key", 60)
     assert cell.reply["ename"] == "NameError"
     assert "`api_key` looks like a secret and is held back: --in +api_key sends it" in cell.text("stderr")
-    assert "`api_key` is in the notebook and was not sent: --in +api_key" in str(cell.reply["traceback"])
+    assert "api_key is in the notebook and was not sent: --in +api_key" in str(cell.reply["traceback"])
     assert kernel.value("(model, history)") == "({'w': 1}, [1])"
     cell = kernel.run("import threading\ncfg = {'lock': threading.Lock()}")
     cell = kernel.run("%%gpu_train\ncfg", 60)

@@ -138,7 +138,7 @@ def test_an_interrupt_ends_a_barrier_and_a_gang_of_one_meets_at_once(node: Node)
 
 _COLLECTIVE = (
     "import os, time, torch, torch.distributed as dist\ndist.init_process_group('gloo')\n"
-    "kept = torch.ones(3)\ndist.all_reduce(kept)\nprint('go', os.getpid())\n"
+    "kept = torch.ones(3)\ndist.all_reduce(kept)\nprint(f'go {os.getpid()}')\n"
 )
 
 

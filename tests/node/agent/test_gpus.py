@@ -71,6 +71,35 @@ def test_a_lost_gpu_empties_the_answer_and_heals(ask: Ask) -> None:
     assert problem
 
 
+def test_what_is_wrong_with_one_gpu_is_told_of_it_alone(ask: Ask) -> None:
+    """And is told no longer when it is over: each reading in a driver's life of its own."""
+    code = """
+    from jupyter_gpu_release.host import gpu_trouble
+    text = state.read_text()
+    def told(*lines):
+        state.write_text(text + "\\n".join(lines) + "\\n")
+        gpu_trouble._LOOK_S = 0.0
+        return [gpu.trouble for gpu in nvml.gpus()]
+    well = told()
+    answer = [told("lost 1"), told("ecc 1 2"), told("remap 1 1 0"), told("remap 1 0 1"), told("slowed 1 64"),
+              told("slowed 1 4"), told("xid 1 31"), told("xid 1 79"), told()]
+    names = [gpu.name for gpu in nvml.gpus()]
+    gpu_trouble._XID_LASTS_S = 0.0
+    answer = [well, answer, told(), names]
+    """
+    well, told, after, names = ask(_TWO, code)  # type: ignore[misc]
+    assert (well, after, names) == (["", ""], ["", ""], ["A100", "A100"])
+    assert [first for first, _ in told] == [""] * len(told)
+    words = [second for _, second in told]
+    assert "GPU is lost" in words[0]
+    assert "2 errors that ECC could not correct" in words[1]
+    assert "wait for a reset" in words[2]
+    assert "is to be replaced" in words[3]
+    assert "too hot" in words[4]
+    assert words[5] == words[6] == "", "a limit of power that was set, and a fault of a program, are no illness"
+    assert words[7] == words[8] == "its driver reported Xid 79"
+
+
 def test_the_use_of_a_run_is_sampled_and_what_is_left_is_reported(ask: Ask) -> None:
     code = """
     import asyncio, time

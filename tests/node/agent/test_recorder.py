@@ -34,6 +34,12 @@ def test_what_nobody_waits_for_is_told_all_the_same(monkeypatch) -> None:
     assert run_plain(_reports(told)) == [told[:1], told[1:]], "on a loop whose timers do not tell when they are due"
 
 
+def test_a_node_without_room_for_a_socket_introduces_itself_all_the_same(tmp_path, caplog) -> None:
+    reporter = Reporter(AgentConfig("store", str(tmp_path / "gone")), "node", "life")
+    asyncio.run(reporter.listen(SimpleNamespace()))
+    assert "no calls past Ray on this node" in caplog.text
+
+
 async def _reports(told: list[NodeMessage]) -> list[list[NodeMessage]]:
     """The first two reports of ``told``, of which the first message is told when the node was quiet."""
     reporter = Reporter(AgentConfig("store", "runtime"), "node", "life")

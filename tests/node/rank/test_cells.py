@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 
 import pytest
 from node_bed import Node, is_running
@@ -231,6 +232,15 @@ def test_written_files_are_listed_and_buffers_flushed(node: Node) -> None:
                    "open(os.environ['GPU_RUN_DIR'] + '/model.bin', 'wb').write(b'12345')")  # fmt: skip
     sizes = {file.path: file.bytes for file in run.outcome.files}
     assert sizes == {"left.txt": 10, "open.txt": 5, "run_dir/model.bin": 5}
+
+
+@pytest.mark.parametrize("name", ["../../stolen.py", "/tmp/jgr-stolen.py", "way/../../../stolen.py"])
+def test_a_module_that_would_lie_outside_of_the_runs_folder_is_written_nowhere(node: Node, name: str) -> None:
+    run = node.run("began = True", workdir="/no/such/folder", modules={name: b"stolen = 1"})
+    assert run.outcome.error is not None
+    assert "leads out of the run folder" in str(run.outcome.error)
+    assert "began" not in [value.name for value in run.outcome.results]
+    assert [*node.store.rglob("*stolen*"), *Path("/tmp").glob("jgr-stolen*")] == []
 
 
 def test_the_agents_end_ends_every_process_of_its_runs(tmp_path_factory: pytest.TempPathFactory) -> None:

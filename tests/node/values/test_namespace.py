@@ -17,7 +17,8 @@ import torch
 
 from jupyter_gpu_release.errors import LoadError
 from jupyter_gpu_release.node.values import frameworks
-from jupyter_gpu_release.node.values.namespace import Collected, RankValues
+from jupyter_gpu_release.node.values.collected import Collected
+from jupyter_gpu_release.node.values.namespace import RankValues
 from jupyter_gpu_release.protocol.cell import CellPayload
 from jupyter_gpu_release.serialization import codec
 from jupyter_gpu_release.serialization.rebuild import NamespaceInfo

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -51,7 +52,9 @@ def test_its_folder_tells_everything_without_a_cluster(server: ServerBed, paths:
     assert server.http.get(f"{API}/runs/{_OLD}").status_code == 404
 
 
-def test_files_are_fetched_and_nothing_behind_a_link(server: ServerBed, paths: RunPaths, tmp_path: Path) -> None:
+def test_files_are_fetched_and_nothing_behind_a_link(
+    server: ServerBed, paths: RunPaths, tmp_path: Path, until: Callable[[Callable[[], object], str], None]
+) -> None:
     content = bytes(range(256)) * 4096
     (paths.files / "checkpoints").mkdir()
     (paths.files / "checkpoints" / "ä best.bin").write_bytes(content)
@@ -59,6 +62,7 @@ def test_files_are_fetched_and_nothing_behind_a_link(server: ServerBed, paths: R
     secret.write_text("not of this run")
     (paths.files / "link").symlink_to(secret)
     (paths.files / "folder").symlink_to(tmp_path)
+    until(lambda: server.get(f"runs/{_RUN}")["files"], "its folder to be listed anew")
     page = server.get(f"runs/{_RUN}")
     assert page["files"] == [{"path": "checkpoints/ä best.bin", "bytes": len(content)}]
     answer = server.http.get(f"{API}/runs/{_RUN}/files/checkpoints/ä best.bin")

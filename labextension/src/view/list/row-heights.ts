@@ -22,5 +22,8 @@ export const SECTION = 48;
 export const USAGE = 91;
 /** the bars of the last days */
 export const CHART = 118;
+/** what advice on a notebook says in all, and of one cell */
+export const CONCLUSION = 116;
+export const ADVICE = 96;
 /** the line above the queue: who holds what it waits for. */
 export const HOLDERS = 24;

@@ -1,0 +1,1 @@
+"""Cells that step aside or are killed, and go on."""

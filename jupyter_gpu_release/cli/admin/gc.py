@@ -1,0 +1,78 @@
+"""``jupyter gpu gc``: what went (or would go), why, and how much that frees."""
+
+from __future__ import annotations
+
+import argparse
+
+from rich.console import Console
+
+from ...errors import GatewayUnavailableError, OptionError
+from ...protocol.admin import GcDocument
+from ...units import format_bytes, format_count, parse_bytes, parse_seconds
+from ..connect import open_gateway
+from ..runs import print_json
+from ..tables import output_console, write_columns
+
+#: reading the store of many thousand runs takes its time
+_PATIENCE_S = 3600.0
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Collect through the gateway: it alone knows which runs are pinned, live or held by a kernel."""
+    limits: dict[str, int] = {}
+    if arguments.older_than:
+        limits["older_than_s"] = _age(arguments.older_than)
+    if arguments.keep:
+        limits["keep"] = arguments.keep
+    if arguments.quota:
+        limits["quota_bytes"] = parse_bytes(arguments.quota, option="--quota")
+    try:
+        with open_gateway(timeout_s=_PATIENCE_S) as gateway:
+            document = gateway.collect(dry_run=arguments.dry_run, **limits)
+    except GatewayUnavailableError as error:
+        raise GatewayUnavailableError(
+            f"{error.message}; without it nobody knows which results are pinned or in use, so nothing is removed",
+            hint=error.hint,
+        ) from error
+    if arguments.json:
+        print_json(document)
+    else:
+        print_collection(output_console(), document)
+    return 0
+
+
+def _age(text: str) -> int:
+    """Age limit for the gateway, where 0 means no limit; to who types it 0 means the opposite."""
+    older_than_s = round(parse_seconds(text, option="--older-than"))
+    if older_than_s < 1:
+        raise OptionError(f"--older-than {text}: must be at least 1s", hint="without it no age is too old")
+    return older_than_s
+
+
+def print_collection(console: Console, document: GcDocument) -> None:
+    """The removals one a line, then the sum, what stayed and why."""
+    if document.removals:
+        rows = [[r.run, r.user, format_bytes(r.bytes), r.reason] for r in document.removals]
+        write_columns(console, ["run", "user", "frees", "why"], rows, {})
+    console.print(_sum(document), markup=False)
+    if document.kept:
+        kept = ", ".join(f"{count} {why}" for why, count in sorted(document.kept.items()))
+        console.print(f"  stay in any case: {kept}", markup=False)
+    if not document.has_limits:
+        console.print(
+            "  No limits are set, so no run's results go: name some (--older-than 30d --keep 20 --quota 50GiB).",
+            markup=False,
+        )
+    for note in document.notes:
+        console.print(f"  · {note}", markup=False)
+
+
+def _sum(document: GcDocument) -> str:
+    would = "would be " if document.dry_run else ""
+    count = len(document.removals)
+    parts = [f"results of {format_count(count, 'run')}"]
+    if document.blobs:
+        parts.append(format_count(document.blobs, "unused blob"))
+    if document.orphans:
+        parts.append(f"{format_count(len(document.orphans), 'folder')} of submissions that never ran")
+    return f"{', '.join(parts)} {would}removed: {format_bytes(document.freed_bytes)} {would}freed."

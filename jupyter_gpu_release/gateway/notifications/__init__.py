@@ -1,0 +1,1 @@
+"""Users are told of their detached runs, by mail and webhooks."""

@@ -1,0 +1,54 @@
+"""The call in ``jupyterhub_config.py``: adds the service, and the variables with which servers find it."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import Any
+
+from ..client.discovery import HUB_SERVICE
+from ..units import parse_seconds
+
+SERVICE = "gpu-tokens"
+LIFETIME_VARIABLE = "JUPYTER_GPU_HUB_LIFETIME_S"
+_LEAST_S = 10.0
+
+
+def hand_out_tokens(
+    config: Any,
+    gateway: str,
+    token_file: str,
+    *,
+    ca_file: str = "",
+    lifetime: str = "12h",
+    url: str = "http://127.0.0.1:8780",
+) -> None:
+    """Give every server of this JupyterHub its user's own token for the GPU gateway, and renew it.
+
+    Parameters
+    ----------
+    config : traitlets.config.Config
+        The ``c`` of ``jupyterhub_config.py``.
+    gateway : str
+        Address of the gateway, as servers reach it.
+    token_file : str
+        File (mode 0600) with an admin's token. Only the service reads it, as the Hub's own user.
+    ca_file : str
+        PEM file with the authorities that may have signed the gateway's certificate, where Hub and servers see it.
+    lifetime : str
+        How long a token is good; it is renewed after half of that.
+    url : str
+        Where the service listens, as servers reach it: its host is a name of the Hub's machine or container.
+    """
+    lifetime_s = max(_LEAST_S, parse_seconds(lifetime, option="lifetime"))
+    known = {"JUPYTER_GPU_URL": gateway, **({"JUPYTER_GPU_CA_FILE": ca_file} if ca_file else {})}
+    own = {"JUPYTER_GPU_TOKEN_FILE": os.path.abspath(token_file), LIFETIME_VARIABLE: str(lifetime_s)}
+    service = {
+        "name": SERVICE,
+        "url": url,
+        "command": [sys.executable, "-m", "jupyter_gpu_release.hub.service"],
+        "environment": {**known, **own},
+        "display": False,
+    }
+    config.JupyterHub.services.append(service)
+    config.Spawner.environment.update({**known, HUB_SERVICE: f"{url.rstrip('/')}/services/{SERVICE}/token"})

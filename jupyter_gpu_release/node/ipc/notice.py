@@ -1,0 +1,95 @@
+"""A word from the supervisor that the rank looks at between two rounds: a page of memory that both have.
+
+A frame would need a thread of the rank's to read it, or a call of the system in each round.
+
+Ranks of a gang stop at the same safe point. A rank that has come to one may not wait for the others to answer: they
+may be in a collective, and wait for it. So each writes down where it is, and its supervisor reads that. Told to hold,
+it waits at its next safe point for the few milliseconds until the gang's leader has heard from all supervisors, and
+says behind which place all of them stop.
+"""
+
+from __future__ import annotations
+
+import mmap
+import struct
+import time
+from enum import IntEnum
+
+_PLACE = struct.Struct("<q")
+#: places in the page
+_WORD, _HOLDS, _COMES_TO, _IS_BEHIND, _STOP = 0, 1, 8, 16, 24
+_LOOK_S = 0.0005
+#: a rank is between its two notes for microseconds; one that was stopped there counts as behind the second
+_LONGEST_BETWEEN_S = 0.1
+
+
+class Word(IntEnum):
+    """A word to the rank."""
+
+    NOTHING = 0
+    #: step aside (of a gang: behind the place)
+    YIELD = 1
+    HOLD = 2
+    #: save, and go on, behind the place
+    SAVE = 3
+
+
+class Notice:
+    """Made before the rank is forked."""
+
+    def __init__(self) -> None:
+        self._page = mmap.mmap(-1, mmap.PAGESIZE)
+        #: of what a rank of a gang was asked last, and has answered: the word is its supervisor's alone
+        self._answered = -1
+
+    # ------------------------------------------------------------------------------ the rank's side
+    @property
+    def is_given(self) -> bool:
+        """Tell if the rank is asked to step aside."""
+        return self._page[_WORD] != 0
+
+    def take_back(self) -> None:
+        """The rank stays."""
+        self._page[_WORD] = 0
+
+    def ask_at(self, place: int) -> Word:
+        """Tell what a rank of a gang is asked at this safe point: ``YIELD``, ``SAVE``, or ``NOTHING``: then it is
+        behind it. Waits while the others are asked where they are.
+        """
+        page = self._page
+        _PLACE.pack_into(page, _COMES_TO, place)
+        word = page[_WORD]
+        if word == Word.HOLD:
+            page[_HOLDS] = 1
+            while (word := page[_WORD]) == Word.HOLD:
+                time.sleep(_LOOK_S)
+            page[_HOLDS] = 0
+        if word:
+            stop: int = _PLACE.unpack_from(page, _STOP)[0]
+            if place > stop != self._answered:
+                self._answered = stop
+                return Word(word)
+        _PLACE.pack_into(page, _IS_BEHIND, place)
+        return Word.NOTHING
+
+    def go_behind(self, place: int) -> None:
+        """The rank of a gang goes on from a safe point at which it was asked something."""
+        _PLACE.pack_into(self._page, _IS_BEHIND, place)
+
+    # ------------------------------------------------------------------------ the supervisor's side
+    def give(self, word: Word = Word.YIELD, place: int = 0) -> None:
+        """Ask the rank to do this at its next safe point behind ``place``."""
+        _PLACE.pack_into(self._page, _STOP, place)
+        self._page[_WORD] = word
+
+    def place_of_rank(self) -> int:
+        """The safe point that a rank is behind which was asked to hold: at the next one it waits."""
+        deadline = time.monotonic() + _LONGEST_BETWEEN_S
+        while True:
+            time.sleep(_LOOK_S)  # until then each process sees what the other has written
+            behind: int = _PLACE.unpack_from(self._page, _IS_BEHIND)[0]
+            comes_to: int = _PLACE.unpack_from(self._page, _COMES_TO)[0]
+            if self._page[_HOLDS] or behind == comes_to:
+                return behind
+            if time.monotonic() > deadline:
+                return comes_to

@@ -1,0 +1,221 @@
+"""Statements of a restartable cell, made so that its loops are ours to leave and to enter again.
+
+``for x in HEADER:`` becomes ``for x in LOOPS(LOOPS.begin(3), HEADER):``, where it stands at the cell's top level, or
+there inside ``with`` or ``if``. Lines and columns stay what they are.
+"""
+
+from __future__ import annotations
+
+import ast
+import copy
+import types
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from ....analysis.dataflow import analyse
+
+#: the builtin by which the cell's code calls us
+LOOPS = "__gpu_release_loops__"
+
+
+@dataclass(frozen=True)
+class LoopPlace:
+    """A loop of the cell. ``statement``: number of the top-level statement that it is, or is in."""
+
+    node: ast.For
+    header: ast.expr
+    statement: int
+    #: names that the ``with`` statements around it bind
+    bound_around: frozenset[str]
+    is_inside_with: bool
+
+    @property
+    def variable(self) -> str:
+        """The name that counts its rounds; empty: there is more than one, or it is no name."""
+        target = self.node.target
+        if isinstance(target, ast.Tuple) and target.elts and "enumerate" in _names(self.header):
+            target = target.elts[0]
+        return target.id if isinstance(target, ast.Name) and target.id.strip("_") else ""
+
+    @property
+    def is_plain(self) -> bool:
+        """Tell if its header is ``resumable(name)``: to evaluate it changes nothing."""
+        header = self.header
+        if not isinstance(header, ast.Call) or not all(isinstance(each, ast.Name) for each in header.args[:1]):
+            return False
+        return all(isinstance(each.value, ast.Constant) for each in header.keywords) and len(header.args) == 1
+
+    def header_names(self) -> set[str]:
+        """Names that its header reads."""
+        return _names(self.header)
+
+    def body_names(self) -> set[str]:
+        """Names that its rounds read or bind."""
+        return {name for node in self.node.body for name in _names(node)}
+
+    def called(self) -> set[str]:
+        """Last names of all that its header calls: ``resumable`` of ``gpu_release.resumable(x)``."""
+        functions = [found.func for found in ast.walk(self.header) if isinstance(found, ast.Call)]
+        return {getattr(each, "attr", "") or getattr(each, "id", "") for each in functions}
+
+
+class CellProgram:
+    """Top-level statements of a cell. Changes ``nodes``."""
+
+    def __init__(self, nodes: list[ast.stmt]) -> None:
+        self._nodes = nodes
+        self.loops = [
+            LoopPlace(loop, loop.iter, number, frozenset(bound or ()), bound is not None)
+            for number, node in enumerate(nodes)
+            for loop, bound in _loops([node], None)
+        ]
+        for number, place in enumerate(self.loops):
+            begin = _call(_attribute("begin"), [ast.Constant(number)])
+            _drive(place, _call(ast.Name(LOOPS, ast.Load()), [begin, place.header]))
+
+    @cached_property
+    def code(self) -> types.CodeType:
+        """All of it, compiled to be looked at."""
+        tree, flags = ast.Module(self._nodes, []), ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
+        code: types.CodeType = compile(tree, "<cell>", "exec", flags, dont_inherit=True)
+        return code
+
+    def statements_from(self, number: int, loop: int, *, anew: bool) -> list[ast.stmt]:
+        """Statements from this one on, which begins with ``loop``. ``anew``: its header is evaluated again."""
+        place = self.loops[loop]
+        if not anew:
+            _drive(place, _call(_attribute("again"), [ast.Constant(loop)]))
+        return _entered(self._nodes[number:], place.node)
+
+    def may_read(self, statement: int, loop: int | None) -> set[str]:
+        """Names that the cell may read before it binds them, once it goes on there."""
+        left = self._nodes[statement:]
+        if loop is not None:
+            left = _entered(left, self.loops[loop].node)
+        facts = analyse(ast.Module(left, []), lambda source: source)
+        if facts.opaque or facts.reflects:
+            return _ALL
+        return facts.reads | facts.hints
+
+    def may_go_back(self, statement: int, loop: int | None) -> set[str]:
+        """Names through whose computations it may go back then: those that a round takes over from the one before, and
+        those of which ``backward`` or ``grad`` is called before they are bound anew.
+        """
+        left = self._nodes[statement:]
+        if loop is not None:
+            place = self.loops[loop].node
+            left = [*place.body, *_entered(left, place)]
+        found: set[str] = _FirstUses(place.body).read if loop is not None else set()
+        calls = (node for each in left for node in ast.walk(each) if isinstance(node, ast.Call))
+        named = [_names(part) for node in calls if _last_name(node.func) in _BACK for part in (node.func, *node.args)]
+        return _FirstUses(left).read & found.union(*named)
+
+
+class _FirstUses(ast.NodeVisitor):
+    """Names that statements ``read`` before they bind them, if all of it is run once, from top to bottom."""
+
+    def __init__(self, statements: Sequence[ast.stmt]) -> None:
+        self.read: set[str] = set()
+        self._bound: set[str] = set()
+        for statement in statements:
+            self.visit(statement)
+
+    def visit_Name(self, node: ast.Name) -> None:
+        if isinstance(node.ctx, ast.Store):
+            self._bound.add(node.id)
+        elif node.id not in self._bound:
+            self.read.add(node.id)
+
+    def visit_Assign(self, node: ast.Assign | ast.AnnAssign | ast.NamedExpr) -> None:
+        if node.value is not None:
+            self.visit(node.value)
+        for target in node.targets if isinstance(node, ast.Assign) else [node.target]:
+            self.visit(target)
+
+    visit_AnnAssign = visit_NamedExpr = visit_Assign  # noqa: N815 - as ast calls them
+
+    def visit_AugAssign(self, node: ast.AugAssign) -> None:
+        self.visit(node.value)
+        for name in _names(node.target) - self._bound:
+            self.read.add(name)
+
+    def visit_For(self, node: ast.For | ast.AsyncFor) -> None:
+        for each in (node.iter, node.target, *node.body, *node.orelse):
+            self.visit(each)
+
+    visit_AsyncFor = visit_For  # noqa: N815 - as ast calls it
+
+
+_BACK = ("backward", "grad")
+
+
+def _last_name(function: ast.expr) -> str:
+    return getattr(function, "attr", "") or getattr(function, "id", "")
+
+
+class _All(set[str]):
+    def __contains__(self, name: object) -> bool:
+        return True
+
+
+_ALL = _All()
+
+
+#: names bound by the ``with`` statements around; None: there are none around
+_Bound = tuple[str, ...] | None
+
+
+def _loops(body: Sequence[ast.stmt], bound: _Bound) -> Iterator[tuple[ast.For, _Bound]]:
+    for node in body:
+        if isinstance(node, ast.For):
+            yield node, bound
+        elif isinstance(node, ast.With | ast.AsyncWith):
+            yield from _loops(node.body, (*(bound or ()), *_bound_by(node)))
+        elif isinstance(node, ast.If):
+            yield from _loops(node.body, bound)
+            yield from _loops(node.orelse, bound)
+
+
+def _bound_by(node: ast.With | ast.AsyncWith) -> Iterator[str]:
+    for item in node.items:
+        if item.optional_vars is not None:
+            yield from _names(item.optional_vars)
+
+
+def _names(node: ast.AST) -> set[str]:
+    return {found.id for found in ast.walk(node) if isinstance(found, ast.Name)}
+
+
+def _entered(body: list[ast.stmt], loop: ast.For) -> list[ast.stmt]:
+    """``body`` from ``loop`` on, which is in its first statement, or in a later one: then those before are left out."""
+    for place, node in enumerate(body):
+        rest = body[place + 1 :]
+        if node is loop:
+            return [node, *rest]
+        if isinstance(node, ast.With | ast.AsyncWith) and _holds(node.body, loop):
+            inside = copy.copy(node)
+            inside.body = _entered(node.body, loop)
+            return [inside, *rest]
+        if isinstance(node, ast.If):
+            for branch in (node.body, node.orelse):
+                if _holds(branch, loop):
+                    chosen = ast.copy_location(ast.If(ast.Constant(True), _entered(branch, loop), []), node)
+                    return [ast.fix_missing_locations(chosen), *rest]
+    raise ValueError("the loop is not in these statements")
+
+
+def _holds(body: list[ast.stmt], loop: ast.For) -> bool:
+    return any(found is loop for found, _ in _loops(body, None))
+
+
+def _attribute(name: str) -> ast.expr:
+    return ast.Attribute(ast.Name(LOOPS, ast.Load()), name, ast.Load())
+
+
+def _call(function: ast.expr, arguments: list[ast.expr]) -> ast.expr:
+    return ast.Call(function, arguments, [])
+
+
+def _drive(place: LoopPlace, header: ast.expr) -> None:
+    place.node.iter = ast.fix_missing_locations(ast.copy_location(header, place.header))

@@ -1,0 +1,1 @@
+"""Gangs that step aside: their common save, their process group."""

@@ -1,0 +1,94 @@
+"""A fork of the rank that saves the cell as it is at this moment, while the cell goes on."""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import os
+import signal
+import sys
+import threading
+import warnings
+from collections.abc import Callable
+
+import msgspec
+
+from ....host import process_control
+from ....protocol.runs import Save
+from ....protocol.wire import decode, encode
+from ...ipc.frames import Stay
+
+_NAME = "jgr-saver"
+
+
+class SaverReport(msgspec.Struct, frozen=True, omit_defaults=True):
+    """End of a saver's work: a durable save, a reason why there is none, or neither (a trial that went well)."""
+
+    save: Save | None = None
+    stay: Stay | None = None
+
+
+class Saver:
+    """``work`` is done in the fork; ``on_report`` gets what it returned, on a thread of ours."""
+
+    def __init__(self, work: Callable[[], SaverReport], on_report: Callable[[SaverReport], None]) -> None:
+        self._on_report = on_report
+        self._is_dismissed = False
+        rank = os.getpid()
+        reads, writes = os.pipe()
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeprecationWarning)
+            self._pid = os.fork()
+        if self._pid == 0:
+            _save(rank, writes, work)
+        os.close(writes)
+        self._thread = threading.Thread(target=self._follow, args=(reads,), name=_NAME, daemon=True)
+        self._thread.start()
+
+    @property
+    def is_over(self) -> bool:
+        """Tell if it has ended, and its report was heard."""
+        return not self._thread.is_alive()
+
+    def dismiss(self) -> None:
+        """End it: what it has not finished is of no use any more."""
+        self._is_dismissed = True
+        if not self.is_over:
+            process_control.kill_each([self._pid])  # it is not reaped before the thread ends
+        self._thread.join()
+
+    def _follow(self, reads: int) -> None:
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+        data = b""
+        while piece := os.read(reads, 1 << 16):
+            data += piece
+        os.close(reads)
+        if data and not self._is_dismissed:
+            self._on_report(decode(data, SaverReport))
+        with contextlib.suppress(ChildProcessError):
+            os.waitpid(self._pid, 0)
+
+
+def _save(rank: int, writes: int, work: Callable[[], SaverReport]) -> None:
+    """Body of the fork; does not return."""
+    try:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        process_control.die_with_parent(rank, signal.SIGKILL)
+        process_control.name_this(_NAME)
+        process_control.yield_to_others()
+        gc.disable()  # nobody's finalizers run here
+        torch = sys.modules.get("torch")
+        if torch is not None and hasattr(torch, "set_num_threads"):
+            torch.set_num_threads(1)  # its threads are not in the fork
+        report = encode(_reported(work))
+        while report:
+            report = report[os.write(writes, report) :]
+    finally:
+        os._exit(0)
+
+
+def _reported(work: Callable[[], SaverReport]) -> SaverReport:
+    try:
+        return work()
+    except Exception as error:  # noqa: BLE001 - the fork's entry point: reducers are foreign code
+        return SaverReport(stay=Stay(f"it was not saved: {type(error).__name__}: {error}", for_now=True))

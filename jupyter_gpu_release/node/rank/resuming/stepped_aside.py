@@ -1,0 +1,37 @@
+"""End of an attempt of a cell that goes on later."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:
+    from ....protocol.runs import Save
+    from ...values.collected import Collected
+
+
+class SteppedAside(BaseException):
+    """Raised in the cell at a safe point, once it is saved."""
+
+
+@dataclass(frozen=True)
+class TakenSave:
+    """A save that has been made; its values point at live memory."""
+
+    save: Save
+    values: Collected
+
+
+#: runs statements; (nodes, IPython's interactivity) → whether they failed
+RunNodes = Callable[[list[ast.stmt], str], Awaitable[bool]]
+
+
+class StatementRunner(Protocol):
+    """Runs a cell's statements in the shell's place. ``taken``: the save with which it has stepped aside."""
+
+    taken: Any
+
+    async def run_statements(self, nodes: list[ast.stmt], interactivity: str, run: RunNodes) -> bool:
+        """Run them all; True: one failed, or the cell has stepped aside."""

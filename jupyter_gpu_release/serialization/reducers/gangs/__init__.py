@@ -1,0 +1,1 @@
+"""Parts of what is spread over the ranks of a gang."""

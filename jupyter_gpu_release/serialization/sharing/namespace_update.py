@@ -1,0 +1,159 @@
+"""Binds what came back: new values, inputs that were changed in place, deleted names, modules.
+
+In the notebook these are the results of a run; in a rank that goes on, what the run had saved.
+"""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Collection, Iterator, Mapping
+from typing import Any, Protocol
+
+from ..lazy_modules import module_or_deferred
+from .array_memory import copy_into_view
+from .in_place import memory_of_frame, update_in_place
+from .replace import ReferenceReplacer
+
+_MOST_STALE = 4
+#: names of IPython's own, which lead to all of it
+_NOT_WALKED = frozenset({"In", "Out", "_ih", "_oh", "_dh", "get_ipython", "exit", "quit", "open"})
+
+
+class Arrived(Protocol):
+    """A graph that was read, as :class:`.codec.Loaded` has it."""
+
+    values: dict[str, Any]
+    modules: dict[str, str]
+    facts: dict[str, Any]
+
+
+class NamespaceUpdate:
+    """``originals``: name → object that was sent for it; ``memo``: id → (number, object) of all that was sent."""
+
+    def __init__(
+        self, namespace: dict[str, Any], loaded: Arrived, originals: dict[str, Any], memo: Mapping[int, tuple[int, Any]]
+    ) -> None:
+        self._memo = memo
+        self._namespace = namespace
+        self._loaded = loaded
+        self._originals = originals
+        #: id of an object that shall be nowhere any more → (it, what stands in its place)
+        self._pairs: dict[int, tuple[Any, Any]] = {}
+        #: names whose object is another one now → the old one
+        self.olds: dict[str, Any] = {}
+        #: attributes that did not travel, so that they are what they were before the cell
+        self.stale: set[str] = set()
+        #: whether something of the notebook stands in the place of something that arrived
+        self._home = False
+
+    def bind(self) -> None:
+        """Bind everything; other names and containers that held a replaced object hold the new one."""
+        loaded, namespace = self._loaded, self._namespace
+        replaced = self._replaced()
+        namespace.update(loaded.values)
+        for name, module in loaded.modules.items():
+            namespace[name] = module_or_deferred(module, namespace)
+        for name in loaded.facts.get("deleted", ()):
+            if namespace.get(name) is self._originals.get(name):
+                namespace.pop(name, None)
+        if replaced:
+            kept = {id(thing) for thing in self._originals.values()}
+            new = {name for name, value in loaded.values.items() if id(value) not in kept} if not self._home else set()
+            exchange = ReferenceReplacer(replaced)
+            exchange.replace_inside(loaded.values.values())
+            exchange.replace_in_names(namespace, but=_NOT_WALKED | new)
+
+    def _replaced(self) -> dict[int, tuple[Any, Any]]:
+        """Mostly objects that were sent and changed there, with what came back for them."""
+        facts, values = self._loaded.facts, self._loaded.values
+        inplace = [name for name in facts.get("inplace", ()) if name in values and name in self._originals]
+        replaced = self._pairs
+        same = list(self._same())
+        olds = [*(self._originals[name] for name in inplace), *(old for old, _ in same)]
+        shared = {ident for old in olds for ident in memory_of_frame(old)}
+        for name in inplace:
+            old, new = self._originals[name], values[name]
+            if not self._keep(old, new):
+                replaced[id(old)] = (old, new)
+                self.olds[name] = old
+        for old, thing in same:
+            if id(old) in shared:
+                continue
+            if type(old) is object:  # it cannot have changed, and modules may know it, too
+                self._stay(old, thing)
+            elif id(thing) not in replaced and id(old) not in replaced and not self._keep(old, thing):
+                replaced.setdefault(id(old), (old, thing))
+        return replaced
+
+    def _same(self) -> Iterator[tuple[Any, Any]]:
+        """Objects that were sent, with what came back for them."""
+        numbers, things = self._loaded.facts.get("same", ((), ()))
+        by_number = dict(self._memo.values()) if numbers else {}
+        for number, thing in zip(numbers, things, strict=True):
+            old = by_number.get(number)
+            if type(old) is type(thing) and old is not thing:
+                yield old, thing
+
+    def holders(self, old: Any) -> list[int]:
+        """Ids of what holds an old object here."""
+        found: list[Any] = [self._originals, self._pairs.get(id(old)), self.olds]
+        found += [self._memo.get(id(old)), self._pairs]
+        return [*map(id, found), *self._pairs]
+
+    @property
+    def kept(self) -> set[int]:
+        """Ids of objects of the notebook that were brought to what came back for them."""
+        return {id(old) for _, old in self._pairs.values()}
+
+    # --------------------------------------------------------- objects of the notebook that stay themselves
+    def _keep(self, old: Any, new: Any) -> bool:
+        """Tell if ``old`` was brought to what ``new`` is, to stand in its place everywhere."""
+        if old is new or id(new) in self._pairs:
+            return True
+        if isinstance(old, types.FunctionType):
+            if not isinstance(new, types.FunctionType) or old.__code__ != new.__code__:
+                return False
+            self._stay(old, new)
+            self._keep_function(old, new)
+            return True
+        if copy_into_view(old, new) or update_in_place(old, new, self.stale):
+            self._stay(old, new)
+            return True
+        return False
+
+    def standing_for(self, value: Any) -> Any:
+        """The object that is bound instead of a value that came back."""
+        return self._pairs.get(id(value), (value, value))[1]
+
+    def _stay(self, old: Any, new: Any) -> None:
+        self._pairs[id(new)] = (new, old)
+        self._home = True
+
+    def _keep_function(self, old: types.FunctionType, new: types.FunctionType) -> None:
+        """Other functions of the notebook share its variables: its cells stay, with what is in them now."""
+        old.__defaults__, old.__kwdefaults__ = new.__defaults__, new.__kwdefaults__
+        vars(old).update(vars(new))
+        for cell, filled in zip(old.__closure__ or (), new.__closure__ or (), strict=True):
+            if id(filled) in self._pairs:
+                continue
+            self._stay(cell, filled)
+            before, now = _contents(cell), _contents(filled)
+            if isinstance(before, types.FunctionType) and self._keep(before, now):
+                continue
+            if now is not _EMPTY:
+                cell.cell_contents = now
+
+
+def stale_sentences(stale: Collection[str]) -> list[str]:
+    """Sentences for the receipt."""
+    return [f"`{name}` does not travel: it is what it was before the cell" for name in sorted(stale)[:_MOST_STALE]]
+
+
+_EMPTY = object()
+
+
+def _contents(cell: types.CellType) -> Any:
+    try:
+        return cell.cell_contents
+    except ValueError:
+        return _EMPTY

@@ -1,0 +1,90 @@
+"""A run as its folder on the store tells of it: all that is left when its cluster is gone."""
+
+from __future__ import annotations
+
+import heapq
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from ..errors import StoreError
+from ..protocol.lineage import Lineage, Link, RunFacts, UsedInput
+from ..protocol.rest import RunError, RunRow, run_row
+from ..protocol.runs import Outcome, RunView
+from ..protocol.states import RunState, is_run_id
+from .files import open_plain
+from .layout import RunPaths
+from .run_folders import read_manifest
+
+_SILENT = "the cluster does not answer: this is the last that is known"
+
+
+@dataclass(frozen=True)
+class StoredRun:
+    """A run as its manifest describes it. ``view``: what had not ended is as it was then."""
+
+    view: RunView
+    facts: RunFacts
+
+    @classmethod
+    def read(cls, paths: RunPaths, *, opener: Callable[[Path], int] = open_plain) -> StoredRun:
+        """Read its manifest; raises :class:`StoreError` where there is none, or a damaged one."""
+        manifest = read_manifest(paths, opener=opener)
+        (manifest.get("outcome") or {}).pop("values", None)  # a file, told in other words than in a message
+        try:
+            return cls(msgspec.convert(manifest, RunView, strict=False), _facts_in(manifest))
+        except msgspec.ValidationError as error:
+            raise StoreError(f"{paths.manifest} is not what it should be: {error}") from error
+
+    def without_cluster(self) -> StoredRun:
+        """The same once its cluster is gone: what had not ended, ended with it."""
+        view = self.view
+        if RunState.of(view.state).is_terminal:
+            return self
+        has_ended = view.outcome is not None
+        reason = "its cluster ended before its results were written" if has_ended else "its cluster ended before it"
+        ended = msgspec.structs.replace(view, state=RunState.LOST.word, reason=reason, outcome=None)
+        return StoredRun(ended, self.facts)
+
+    def while_silent(self) -> StoredRun:
+        """The same while its gateway does not answer: what had not ended may have gone on."""
+        if RunState.of(self.view.state).is_terminal:
+            return self
+        return StoredRun(msgspec.structs.replace(self.view, reason=_SILENT), self.facts)
+
+    def row(self, now_s: float, reason: str, earlier: Sequence[str]) -> RunRow:
+        """Its row of ``runs``, with its reason and its earlier attempts in words."""
+        outcome = self.view.outcome or Outcome("")
+        error = outcome.error
+        shown = None if error is None else RunError(error.ename, error.evalue, error.code, error.hint)
+        view = msgspec.structs.replace(self.view, reason=reason)
+        return run_row(
+            view, now_s, results=outcome.results, files=outcome.files, notes=outcome.notes, error=shown,
+            earlier=earlier,
+        )  # fmt: skip
+
+    def lineage(self) -> Lineage:
+        """The part of its lineage that a manifest tells: not what was made from it."""
+        run, facts = self.view.run, self.facts
+        links = [Link(run, used.name, used.run) for used in facts.used if is_run_id(used.run)]
+        tracked = self.view.outcome.tracked if self.view.outcome is not None else []
+        return Lineage(run, facts, tracked, [], links)
+
+
+def newest_names(store: Path, count: int) -> list[str]:
+    """The newest runs on the store, newest first; none where it cannot be listed."""
+    try:
+        return heapq.nlargest(count, filter(is_run_id, os.listdir(store / "runs")))
+    except OSError:
+        return []
+
+
+def _facts_in(manifest: dict[str, Any]) -> RunFacts:
+    known = {name: manifest.get(name) for name in ("code", "versions", "environment", "options")}
+    facts = msgspec.convert({name: value for name, value in known.items() if value}, RunFacts, strict=False)
+    used = msgspec.convert(manifest.get("inputs") or [], list[UsedInput], strict=False)
+    return msgspec.structs.replace(facts, used=used)

@@ -1,0 +1,1 @@
+"""Stores of several Unix users, and the rule for files that may be loaded."""

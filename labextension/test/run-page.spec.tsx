@@ -1,0 +1,207 @@
+import { OutputAreaModel } from '@jupyterlab/outputarea';
+import { nullTranslator } from '@jupyterlab/translation';
+import { act, render, screen } from '@testing-library/react';
+import * as React from 'react';
+import { ApiError } from '../src/model/api';
+import { GpuModel } from '../src/model/model';
+import { RunPageModel } from '../src/run-page/model';
+import { applyChanges } from '../src/run-page/output';
+import { linesOf } from '../src/run-page/plot';
+import { Earlier, fenced, Options } from '../src/run-page/sections';
+import { momentsOf } from '../src/run-page/times';
+import { FakeApi, page, run } from './samples';
+
+const trans = nullTranslator.load('');
+
+describe('what a run shows', () => {
+  const text = (words: string) => ({
+    output_type: 'stream' as const,
+    name: 'stdout' as const,
+    text: words
+  });
+
+  it('text goes on, displays are replaced, what is cleared is gone', () => {
+    const model = new OutputAreaModel();
+    applyChanges(model, [
+      { op: 'add', output: text('lost') },
+      { op: 'clear' },
+      { op: 'add', output: text('one ') },
+      { op: 'add', output: text('two') },
+      {
+        op: 'add',
+        output: { output_type: 'display_data', data: {}, metadata: {} }
+      },
+      { op: 'set', index: 1, output: text('three') },
+      { op: 'set', index: 9, output: text('nowhere') }
+    ]);
+    expect(model.toJSON().map(output => output.text)).toEqual([
+      'one two',
+      'three'
+    ]);
+  });
+});
+
+describe('its code', () => {
+  it('is fenced so that nothing in it ends the block', () => {
+    const code = 'text = """\n````\n"""\n';
+    expect(fenced(code)).toBe('`````python\ntext = """\n````\n"""\n`````');
+  });
+});
+
+describe('its times', () => {
+  const labels = (more: object, facts = {}) =>
+    momentsOf(page(run('r', more), facts), trans).map(moment => moment.label);
+
+  it('only moments that have been', () => {
+    const waits = { state: 'queued', granted_at: null, running_at: null };
+    expect(labels(waits)).toEqual(['Queued']);
+    expect(labels({ ...waits, state: 'cancelled', gone_at: 1005 })).toEqual([
+      'Queued'
+    ]);
+    const over = { state: 'succeeded', gone_at: 1062, finished_at: 1063 };
+    expect(labels(over, { started_at: 1003, ended_at: 1061 })).toEqual([
+      'Queued',
+      'Got its GPUs',
+      'First statement',
+      'Last statement',
+      'GPUs free',
+      'Results saved'
+    ]);
+  });
+});
+
+describe('what is beside its output', () => {
+  it('says why it was off its GPUs, and quotes options as a cell takes them', () => {
+    const why = ['stepped aside for bob at epoch 37, waited 2 s'];
+    const shown = page(run('r', { earlier: why }), {
+      options: { name: 'fit it', gpus: '2', restartable: '' }
+    });
+    render(<Earlier page={shown} trans={trans} />);
+    expect(screen.getByRole('heading').textContent).toBe('Went on once');
+    expect(screen.getByRole('listitem').textContent).toBe(why[0]);
+    const waits = page(run('r', { earlier: why, state: 'queued' }));
+    render(<Earlier page={waits} trans={trans} />);
+    expect(screen.getByText('Goes on later')).toBeTruthy();
+    const { container } = render(<Options page={shown} trans={trans} />);
+    const options = [...container.querySelectorAll('code')];
+    expect(options.map(option => option.textContent)).toEqual([
+      '--name "fit it"',
+      '--gpus 2',
+      '--restartable'
+    ]);
+  });
+});
+
+describe('the plot', () => {
+  it('a step for each value; a gap where nothing was told', () => {
+    expect(linesOf([0, 100, null, 50], 40, 10)).toEqual([
+      '0.0,10.0 10.0,10.0 10.0,0.0 20.0,0.0',
+      '30.0,5.0 40.0,5.0'
+    ]);
+    expect(linesOf([null], 40, 10)).toEqual([]);
+  });
+});
+
+describe('RunPageModel', () => {
+  beforeEach(() => {
+    jest.useFakeTimers();
+  });
+  afterEach(() => {
+    jest.useRealTimers();
+  });
+
+  it('looks while the run goes on, until its record is whole', async () => {
+    const api = new FakeApi();
+    const gpus = new GpuModel(api);
+    api.pageAnswer = new Error('the gateway is away');
+    const model = new RunPageModel('r', api, gpus);
+    const passed = (ms: number) =>
+      act(async () => void (await jest.advanceTimersByTimeAsync(ms)));
+    const asked = () => api.calls.filter(call => call === 'page r').length;
+    await passed(0);
+    expect([model.problem, model.isAway]).toEqual([
+      'the gateway is away',
+      true
+    ]);
+    api.rows = [run('r', { title: 'fit' })];
+    void gpus.refresh();
+    await passed(10);
+    expect(model.row?.title).toBe('fit'); // the list has its name
+    api.pageAnswer = page(run('r'));
+    gpus.stateChanged.emit(undefined);
+    gpus.stateChanged.emit(undefined);
+    await passed(2000);
+    expect([model.problem, model.isAway]).toEqual(['', false]);
+    const before = asked();
+    const over = run('r', { state: 'succeeded', finished_at: 1063 });
+    api.pageAnswer = page(over, { started_at: 1003 });
+    gpus.stateChanged.emit(undefined);
+    await passed(1000);
+    api.pageAnswer = page(over, { started_at: 1003, ended_at: 1060 });
+    await passed(60_000);
+    gpus.stateChanged.emit(undefined);
+    await passed(60_000);
+    expect(model.page?.ended_at).toBe(1060);
+    expect(asked()).toBe(before + 2);
+    model.dispose();
+    gpus.dispose();
+  });
+
+  it('looks only while it is seen, and stops where it is refused', async () => {
+    const api = new FakeApi();
+    const gpus = new GpuModel(api);
+    let isSeen = false;
+    api.pageAnswer = page(run('r'));
+    const model = new RunPageModel('r', api, gpus, () => isSeen);
+    const asked = () => api.calls.filter(call => call === 'page r').length;
+    const changed = async () => {
+      gpus.stateChanged.emit(undefined);
+      await act(async () => void (await jest.advanceTimersByTimeAsync(2000)));
+    };
+    await changed();
+    await changed();
+    expect(asked()).toBe(1); // for its name
+    isSeen = true;
+    model.onShown();
+    await changed();
+    expect(asked()).toBe(3);
+    api.pageAnswer = new ApiError(404, 'there is no such run');
+    await changed();
+    await changed();
+    await changed();
+    expect([asked(), model.problem]).toEqual([4, 'there is no such run']);
+    model.onShown();
+    await changed();
+    expect(asked()).toBe(5);
+    api.pageAnswer = page(run('r'));
+    void gpus.refresh(); // the cluster is there now
+    await changed();
+    expect([asked(), model.problem]).toEqual([6, '']);
+    model.dispose();
+    gpus.dispose();
+  });
+
+  it('looks again after a slow answer', async () => {
+    const api = new FakeApi();
+    const gpus = new GpuModel(api);
+    api.pageAnswer = page(run('r', { state: 'queued' }));
+    const runPage = api.runPage.bind(api);
+    jest.spyOn(api, 'runPage').mockImplementationOnce(async asked => {
+      const answer = await runPage(asked);
+      await new Promise(resolve => window.setTimeout(resolve, 4000));
+      return answer;
+    });
+    const model = new RunPageModel('r', api, gpus);
+    const passed = (ms: number) =>
+      act(async () => void (await jest.advanceTimersByTimeAsync(ms)));
+    await passed(0);
+    gpus.stateChanged.emit(undefined); // its look comes while the first goes on
+    await passed(6000);
+    api.pageAnswer = page(run('r', { state: 'running' }));
+    gpus.stateChanged.emit(undefined);
+    await passed(2000);
+    expect(model.page?.run.state).toBe('running');
+    model.dispose();
+    gpus.dispose();
+  });
+});

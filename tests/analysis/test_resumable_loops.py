@@ -1,0 +1,41 @@
+"""Loops that cannot be left and entered again are named before the cell runs."""
+
+from __future__ import annotations
+
+import ast
+
+import pytest
+
+from jupyter_gpu_release.analysis.resumable_loops import resumable_problems
+
+_REFUSED = {
+    "for a in gpu.resumable(x):\n    for b in resumable(y):\n        pass": ("line 2", "inside of the one in line 1"),
+    "from jupyter_gpu_release import resumable as r\nfor a in r(x):\n    if a:\n        for b in enumerate(r(y)):\n"
+    "            pass": ("line 4", "inside of the one in line 2"),
+    "for line in resumable(open('f')):\n    pass": ("line 1", "read once"),
+    "f = open('f')\nfor n, line in enumerate(resumable(f)):\n    pass": ("line 2", "read once"),
+    "f = open('f')\nfor x in resumable(int(line) for line in f):\n    pass": ("line 2", "read once"),
+    "with x:\n    for line in tqdm(resumable(int(l) for l in open('f'))):\n        pass": ("line 2", "read once"),
+    "for item in resumable(iter(queue.get, None)):\n    pass": ("line 1", "not returned again"),
+}
+
+
+@pytest.mark.parametrize("source", _REFUSED)
+def test_what_cannot_be_entered_again_is_named_with_its_line(source: str) -> None:
+    (problem,) = resumable_problems(ast.parse(source))
+    for words in _REFUSED[source]:
+        assert words in problem
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "for a in resumable(x):\n    for b in y:\n        pass\nfor c in resumable(z):\n    pass",
+        "f = open('f')\nfor a in resumable(f.readlines()):\n    pass",
+        "with open('f') as f:\n    for a in resumable(f):\n        pass",
+        "for a in x:\n    open('f')\nfor b in zip(resumable(range(3)), open('f')):\n    pass",
+        "for a in resumable(iter(items)):\n    with open('f') as f:\n        f.read()",
+    ],
+)
+def test_other_loops_are_fine(source: str) -> None:
+    assert resumable_problems(ast.parse(source)) == []

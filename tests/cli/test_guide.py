@@ -1,0 +1,118 @@
+"""The command blocks of the operator guide are run, as they stand there, on a real cluster."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import re
+import shlex
+import sqlite3
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from jupyter_gpu_release.cli.main import main
+from jupyter_gpu_release.client.autostart import Ready
+from jupyter_gpu_release.client.discovery import target_of
+from jupyter_gpu_release.client.rest import GatewayClient
+from jupyter_gpu_release.host.certificates import OwnCertificate
+from jupyter_gpu_release.protocol.admin import NodeDrain
+
+_GUIDE = (Path(__file__).parents[2] / "docs" / "operator-guide.md").read_text()
+
+
+def _block(heading: str, beginning: str = "") -> list[str]:
+    """The commands of the first block below a heading (one that begins so), without what explains them."""
+    _, _, section = _GUIDE.partition(f"\n{heading}\n")
+    blocks = re.findall(r"^```\n(.*?)^```", section, flags=re.DOTALL | re.MULTILINE)
+    block = next(block for block in blocks if block.startswith(beginning))
+    return [line for line in block.splitlines() if line]
+
+
+@pytest.fixture
+def gateway(cluster: Ready, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[GatewayClient]:
+    monkeypatch.setenv("JUPYTER_GPU_HOME", str(Path(cluster.connection.token_file).parent))
+    monkeypatch.chdir(tmp_path)
+    with GatewayClient.for_target(target_of(cluster.connection)) as client:
+        yield client
+        for node in client.status().nodes:
+            if node.drained:
+                client.resume_node(NodeDrain(node.host))
+            for gpu in (gpu for gpu in node.gpus if gpu.drained):
+                client.resume_node(NodeDrain(f"{node.host}:{gpu.index}"))
+
+
+def _gpu(line: str) -> None:
+    """One line of ``jupyter gpu``."""
+    name, command, *words = shlex.split(line, comments=True)
+    assert (name, command) == ("jupyter", "gpu"), line
+    assert main(words) == 0, line
+
+
+def test_a_node_and_a_gpu_are_taken_out_and_in(gateway: GatewayClient, capsys: pytest.CaptureFixture[str]) -> None:
+    (node,) = gateway.status().nodes
+    show, drain, resume, drain_gpu = (
+        line.replace("gpu-07", node.host) for line in _block("## Taking a node out", "jupyter gpu nodes")
+    )
+    _gpu(show)
+    assert node.host in capsys.readouterr().out
+    _gpu(drain)
+    assert "new driver" in gateway.status().nodes[0].drained
+    _gpu(resume)
+    assert not gateway.status().nodes[0].drained
+    _gpu(drain_gpu)
+    assert [gpu.index for gpu in gateway.status().nodes[0].gpus if "ECC errors" in gpu.drained] == ["3"]
+    _gpu(f"jupyter gpu nodes resume {node.host}:3")
+
+
+def test_tokens_are_made_listed_and_revoked(
+    gateway: GatewayClient, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    to_file, shown, listed, revoke = _block("## Users and tokens", "jupyter gpu token")
+    _gpu(to_file)
+    assert "JUPYTER_GPU_TOKEN_FILE" in capsys.readouterr().err
+    with GatewayClient(gateway_url(gateway), (tmp_path / "ann.token").read_text().strip()) as ann:
+        assert ann.status().user == "ann"
+    _gpu(shown)
+    secret = re.search(r"jgr_\w[\w-]+", capsys.readouterr().out)
+    assert secret is not None
+    _gpu(listed)
+    assert "night shift" in capsys.readouterr().out
+    mine = {row.user: row.id for row in gateway.tokens().tokens}
+    _gpu(revoke.replace("3f9a12bc04", mine["ops"]))
+    _gpu("jupyter gpu token revoke --user ann")
+
+
+def gateway_url(gateway: GatewayClient) -> str:
+    return gateway.status().gateway.url
+
+
+def test_an_authority_and_a_certificate_of_ones_own(tmp_path: Path) -> None:
+    for line in _block("### Certificates", "openssl"):
+        subprocess.run(shlex.split(line), cwd=tmp_path, check=True, capture_output=True, timeout=120)
+    assert OwnCertificate(str(tmp_path / "gateway.crt"), str(tmp_path / "gateway.key")).context is not None
+
+
+def test_the_ledger_is_copied_while_the_cluster_runs(gateway: GatewayClient, cluster: Ready, tmp_path: Path) -> None:
+    mask, line = _block("### Backup and restore", "umask")
+    ledger = Path(cluster.connection.token_file).with_name("ledger.sqlite")
+    line = line.replace("~/.local/state/jupyter-gpu/ledger.sqlite", str(ledger)).replace("python", sys.executable, 1)
+    subprocess.run(["bash", "-c", f"{mask}\n{line}"], cwd=tmp_path, check=True, timeout=60)
+    assert (tmp_path / "ledger-copy.sqlite").stat().st_mode & 0o777 == 0o600
+    with contextlib.closing(sqlite3.connect(tmp_path / "ledger-copy.sqlite")) as copy:
+        assert copy.execute("PRAGMA integrity_check").fetchone() == ("ok",)
+        assert copy.execute("SELECT count(*) FROM tokens").fetchone()[0] >= 1
+
+
+def test_what_a_monitor_reads(gateway: GatewayClient, cluster: Ready, capsys: pytest.CaptureFixture[str]) -> None:
+    by_command, by_http = _block("## Monitoring")
+    _gpu(by_command)
+    assert json.loads(capsys.readouterr().out)["gpus"]["total"] == 4
+    words = by_http.replace("https://gpu.example.org:8765", gateway_url(gateway))
+    words = words.replace("monitor.token", cluster.connection.token_file)
+    done = subprocess.run(["bash", "-c", words], capture_output=True, text=True, check=True, timeout=60)
+    health = json.loads(done.stdout)
+    assert (health["ready"], health["problems"]) == (True, [])

@@ -1,0 +1,63 @@
+"""The table of drained nodes: hosts that are away, and a ledger that refuses."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+import pytest
+
+from jupyter_gpu_release.errors import NoSuchNodeError
+from jupyter_gpu_release.gateway.cluster.drains import DrainTable
+from jupyter_gpu_release.gateway.cluster.nodes import Node, NodeTable
+from jupyter_gpu_release.gateway.db.writer import LedgerError, LedgerWriter
+
+
+class Nodes:
+    def __init__(self) -> None:
+        self.up = [Node("n" * 12, "gpu3", 8, 8, 0)]
+        self.drained: dict[str, str] = {}
+
+    def alive(self) -> list[Node]:
+        return self.up
+
+    def note_drained(self, hosts: dict[str, str]) -> None:
+        self.drained = hosts
+
+
+class Ledger:
+    refuses = False
+
+    async def write(self, change: Any) -> None:
+        if self.refuses:
+            raise LedgerError("the disk is full")
+
+
+def _table() -> tuple[DrainTable, Nodes, Ledger]:
+    nodes, ledger = Nodes(), Ledger()
+    return DrainTable(cast(NodeTable, nodes), cast(LedgerWriter, ledger)), nodes, ledger
+
+
+@pytest.mark.asyncio
+async def test_a_drained_node_that_is_away_can_be_resumed() -> None:
+    table, nodes, _ = _table()
+    await table.drain("gpu3", "ada", "repair")
+    nodes.up = []
+    assert str(await table.resume("gpu3")) == "gpu3"
+    assert nodes.drained == {}
+    with pytest.raises(NoSuchNodeError):
+        await table.resume("gpu3")
+
+
+@pytest.mark.asyncio
+async def test_what_the_ledger_refused_has_not_happened() -> None:
+    table, nodes, ledger = _table()
+    ledger.refuses = True
+    with pytest.raises(LedgerError):
+        await table.drain("gpu3", "ada", "repair")
+    assert nodes.drained == {}
+    ledger.refuses = False
+    await table.drain("gpu3", "ada", "repair")
+    ledger.refuses = True
+    with pytest.raises(LedgerError):
+        await table.resume("gpu3")
+    assert list(nodes.drained) == ["gpu3"]

@@ -1,0 +1,81 @@
+"""Single GPUs that get no runs: what holds them."""
+
+from __future__ import annotations
+
+import asyncio
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+from ray.util.placement_group import PlacementGroup, remove_placement_group
+
+from jupyter_gpu_release.gateway.cluster.lease import Lease, LeaseTable, Slot
+from jupyter_gpu_release.gateway.cluster.nodes import Node
+from jupyter_gpu_release.gateway.cluster.withheld_gpus import WithheldGpus
+
+
+@pytest.mark.asyncio
+async def test_a_node_that_is_gone_leaves_no_group_that_ray_would_go_on_making() -> None:
+    asked: asyncio.Queue[tuple[object, ...]] = asyncio.Queue()
+
+    async def ask(*call: object) -> None:
+        await asked.put(call)
+
+    nodes: Any = SimpleNamespace(alive=list)
+    aside = WithheldGpus(cast(Any, SimpleNamespace(ask=ask)), nodes, cast(Any, None), cast(Any, None), cast(Any, None))
+    group = cast(PlacementGroup, object())
+    aside._held["gone", "0"] = group
+    aside.look_anew()
+    assert await asyncio.wait_for(asked.get(), 30) == (remove_placement_group, group)
+    assert aside.held_on("gone") == 0
+
+
+class _Ray:
+    """A node of two GPUs, of which Ray gives the second; it hears of leases and runs no pass."""
+
+    def __init__(self) -> None:
+        self.node = Node("n" * 56, "gpu-07", gpus=2, cpus=4, memory_bytes=0, drained_gpus={"1": "drained: fan"})
+        self.groups: dict[str, PlacementGroup] = {}
+        self.leases = LeaseTable(cast(Any, self))
+        nodes: Any = SimpleNamespace(alive=lambda: [self.node])
+        ray_leases: Any = SimpleNamespace(groups_aside=self._groups_aside)
+        self.aside = _Withheld(cast(Any, None), nodes, self.leases, ray_leases, cast(Any, self))
+
+    async def _groups_aside(self) -> dict[str, PlacementGroup]:
+        return self.groups
+
+    def on_leases_changed(self) -> None:
+        self.aside.look()
+
+    def on_gpus_free(self) -> None:
+        pass
+
+
+class _Withheld(WithheldGpus):
+    async def _index_of(self, group: PlacementGroup) -> str:
+        return "1"
+
+    async def _made(self, node: Node) -> tuple[PlacementGroup, str]:
+        return cast(PlacementGroup, object()), "1"
+
+
+@pytest.mark.asyncio
+async def test_the_next_gateway_gives_no_run_the_gpu_that_the_last_one_held() -> None:
+    ray = _Ray()
+    ray.groups = {f"jgr-aside-here-{ray.node.node[:12]}-1": cast(PlacementGroup, object())}
+    await ray.aside.adopt()
+    assert ray.leases.external == {ray.node.node: 1}
+
+
+@pytest.mark.asyncio
+async def test_a_gpu_drained_while_a_lease_has_all_is_taken_before_any_run_that_comes_next() -> None:
+    ray = _Ray()
+    lease = ray.leases.add(Lease("first", "run", (Slot(ray.node.node, 2, 0),)))  # Ray has not said which it gets
+    await ray.aside.adopt()
+    await asyncio.sleep(0)
+    assert not ray.node.taking
+    ray.leases.drop_lease(lease)
+    assert ray.node.taking == "GPU 1 of gpu-07 is being set aside"
+    while ray.node.taking:
+        await asyncio.sleep(0)
+    assert ray.aside.held_on(ray.node.node) == 1

@@ -1,0 +1,99 @@
+"""A cluster over several hosts: notebooks, head and two nodes, each with an address and a name of its own."""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+
+from network_hosts import Network, NetworkHost
+
+from jupyter_gpu_release.client.home import HomePaths, write_secret
+from jupyter_gpu_release.local_cluster.launch_spec import runtime_root
+
+_CLI = [sys.executable, "-m", "jupyter_gpu_release.cli"]
+_RAY = [sys.executable, "-m", "ray.scripts.scripts", "start"]
+GPUS_EACH = 2
+
+
+class FarBed:
+    """Hosts ``laptop``, ``head``, ``node-a``, and ``node-b``, whose clock is an hour ahead. All see the store."""
+
+    def __init__(self, network: Network, folder: Path) -> None:
+        self.network, self.folder = network, folder
+        self.home, self.store = HomePaths(folder / "home"), folder / "store"
+        self._ray = Path(tempfile.mkdtemp(prefix="jgr-", dir=runtime_root()))
+        write_secret(self._ray / "ray-token", secrets.token_hex(32))
+        self._environment = {key: value for key, value in os.environ.items() if not key.startswith("RAY_")} | {
+            "RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN_PATH": str(self._ray / "ray-token"),
+            "RAY_raylet_report_resources_period_milliseconds": "2", "RAY_memory_monitor_refresh_ms": "0",
+            "JUPYTER_GPU_HOME": str(self.home.root), "JUPYTER_GPU_PRELOAD": "json", "JUPYTER_GPU_NODE_GRACE": "8s",
+            "JUPYTER_GPU_ALLOWED_HOSTS": network["laptop"].address, "PYTHONPATH": str(self._stand_in()),
+        }  # fmt: skip
+        head = network["head"]
+        self.gcs, self.port = f"{head.address}:6379", 8765
+        self.url = f"http://{head.address}:{self.port}"
+        #: of processes whose clock is an hour ahead
+        self.hour_ahead = {"LD_PRELOAD": str(_jump_clock(folder)), "JUMP_CLOCK_S": "3600"}
+
+    def _stand_in(self) -> Path:
+        """Spares each Ray process 2 s, see ``local_cluster/ray_head.py``."""
+        folder = self._ray / "path"
+        folder.mkdir()
+        (folder / "rfc3987_syntax.py").write_text("raise ImportError('left out by the tests')\n")
+        return folder
+
+    def start(self) -> None:
+        """Ray on each host as its operator would start it, and the gateway on the head, from the head."""
+        head = self.network["head"]
+        kind = ("--head", f"--port={self.gcs.rpartition(':')[2]}", f"--temp-dir={self._ray}/ray", "--num-gpus=0")
+        self._start_ray(head, *kind, "--include-dashboard=false", "--dashboard-port=0", "--no-monitor")
+        for name, settings in (("node-a", {}), ("node-b", self.hour_ahead)):
+            self._start_ray(self.network[name], f"--address={self.gcs}", f"--num-gpus={GPUS_EACH}", **settings)
+        place = ["--host", head.address, "--port", str(self.port), "--allow-plain-text", "--store", str(self.store)]
+        done = self._on(head, [*_CLI, "start", "--address", self.gcs, "--progress-json", *place])
+        ready = json.loads(done.stdout.splitlines()[-1])
+        assert ready["kind"] == "ready", ready
+
+    def _start_ray(self, host: NetworkHost, *options: str, **settings: str) -> None:
+        common = ["--num-cpus=2", "--object-store-memory=100000000", "--include-log-monitor=false"]
+        words = [*_RAY, f"--node-ip-address={host.address}", *common, "--disable-usage-stats", *options]
+        done = self._on(host, words, **settings)
+        assert done.returncode == 0, done.stdout + done.stderr
+
+    def _on(self, host: NetworkHost, words: list[str], **settings: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            host.command(words), env=self._environment | settings, capture_output=True, text=True, timeout=300
+        )
+
+    def kernel_environment(self, url: str = "", **more: str) -> Mapping[str, str]:
+        """What a user on another host sets."""
+        return {
+            "JUPYTER_GPU_URL": url or self.url, "JUPYTER_GPU_TOKEN_FILE": str(self.home.token),
+            "JUPYTER_GPU_HOME": str(self.folder / "no-cluster-here"), "JUPYTER_GPU_STORE": str(self.store), **more,
+        }  # fmt: skip
+
+    def doctor(self) -> list[dict[str, str]]:
+        """Findings of ``jupyter gpu doctor``, asked on the head."""
+        done = self._on(self.network["head"], [*_CLI, "doctor", "--json"])
+        return list(json.loads(done.stdout)["findings"])
+
+    def stop(self) -> None:
+        """End all that runs on the hosts, as power cuts, and remove what they left."""
+        for host in self.network.hosts:
+            host.kill_all()
+        connection = self.home.read_connection()
+        for folder in (self._ray, *([Path(connection.runtime)] if connection is not None else [])):
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def _jump_clock(folder: Path) -> Path:
+    library, source = folder / "jump_clock.so", Path(__file__).with_name("jump_clock.c")
+    subprocess.run(["gcc", "-shared", "-fPIC", "-O2", "-o", str(library), str(source), "-ldl"], check=True)
+    return library

@@ -1,0 +1,136 @@
+"""Runs that step aside in chosen rounds and go on in another process."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from node_bed import Node, Run
+
+from jupyter_gpu_release.protocol.cell import Graph
+from jupyter_gpu_release.protocol.events import Event
+from jupyter_gpu_release.protocol.node import RunSaved, RunStays, StartOrder
+from jupyter_gpu_release.protocol.runs import Outcome, Save
+from jupyter_gpu_release.serialization import codec
+from jupyter_gpu_release.serialization.rebuild import NamespaceInfo
+from jupyter_gpu_release.store.graph_file import read_graph
+
+#: first statements of the cells here: ``pause(n)`` waits for the notice where the test gives one
+PRELUDE = """
+import builtins, os, time
+import jupyter_gpu_release as gpu_release
+
+def pause(n, folder={folder!r}):
+    path = f"{{folder}}/{{n}}"
+    if os.path.exists(path):
+        os.unlink(path)
+        while builtins.__gpu_release_loops__._notice._page[0] not in (1, 2):
+            time.sleep(0.001)
+"""
+
+
+class Attempts:
+    """One run and its attempts."""
+
+    def __init__(self, node: Node, source: str, stops: Sequence[Any], **options: Any) -> None:
+        self.node = node
+        self._folder = node.store / f"stops-{secrets.token_hex(4)}"
+        self._folder.mkdir()
+        for stop in stops:
+            (self._folder / str(stop)).touch()
+        self._left = len(stops)
+        self._source = PRELUDE.format(folder=str(self._folder)) + source
+        self._options = {"restartable": True, **options}
+        self.runs: list[Run] = []
+        self.begin()
+
+    @property
+    def run(self) -> Run:
+        """The latest attempt."""
+        return self.runs[-1]
+
+    def begin(self, save: Save | None = None, order: StartOrder | None = None) -> None:
+        """Begin the first attempt, or the next one from ``save``; ``order``: one that is other than the last."""
+        if not self.runs:
+            self.runs.append(self.node.start(self._source, **self._options))
+            return
+        (self.node.marks / self.run.order.run).unlink(missing_ok=True)
+        last = max((event.n for event in self.events), default=0)
+        order = msgspec.structs.replace(
+            order or self.run.order, attempt=self.run.order.attempt + 1, save=save, after_event=last
+        )
+        self.runs.append(Run(self.node, order))
+
+    def ask(self) -> bool:
+        """Give the notice."""
+        return bool(self.node.call(self._ask()))
+
+    async def _ask(self) -> bool:
+        return self.run.on_node.ask_to_step_aside()
+
+    def to_end(self, until: Callable[..., Any]) -> Outcome:
+        """Give a notice wherever the cell pauses, and let it go on, to its end."""
+        while True:
+            until(lambda: self.stops_left() < self._left or self.run.future.done(), "the cell pauses")
+            self._left = self.stops_left()
+            if not self.run.future.done():
+                self.ask()
+            until(lambda: self.run.future.done() or self.refusals, "the attempt ends")
+            assert not self.refusals, self.refusals
+            outcome = self.run.wait()
+            if outcome.status != "preempted":
+                return outcome
+            self.begin(save_of(outcome))
+
+    def stops_left(self) -> int:
+        """How many of its pauses the cell has not come to."""
+        return len(list(self._folder.iterdir()))
+
+    @property
+    def events(self) -> list[Event]:
+        """What all attempts said."""
+        return [event for run in self.runs for event in run.events]
+
+    @property
+    def refusals(self) -> list[RunStays]:
+        """Its answers to notices that it does not follow."""
+        return [message for message in self.run.messages if isinstance(message, RunStays)]
+
+    @property
+    def text(self) -> str:
+        """What they printed."""
+        return "".join(run.text() for run in self.runs)
+
+    @property
+    def folder(self) -> Path:
+        """The run's folder."""
+        return Path(self.run.order.folder)
+
+    def names(self) -> dict[str, Any]:
+        """What came home."""
+        return names_of(self.run.outcome, self.folder)
+
+
+def saves_of(attempts: Attempts) -> list[Save]:
+    """Saves without notice that the latest attempt has told of."""
+    return [message.save for message in attempts.run.messages if isinstance(message, RunSaved)]
+
+
+def save_of(outcome: Outcome) -> Save:
+    """The save as the gateway hands it to the next attempt."""
+    assert outcome.save is not None
+    return msgspec.structs.replace(outcome.save, values=outcome.values, results=outcome.results)
+
+
+def names_of(outcome: Outcome, folder: Path) -> dict[str, Any]:
+    """Values as another kernel reads them."""
+    return loaded(outcome.values or Graph(), folder).values
+
+
+def loaded(graph: Graph, folder: Path) -> codec.Loaded:
+    """A graph, read."""
+    stream, buffers = read_graph(graph, folder)
+    return codec.load(stream, buffers, NamespaceInfo({}, at_home=True))

@@ -1,0 +1,208 @@
+"""Pretended agents whose runs do rounds, step aside between two of them, and die with their agent."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from broker_bed import BrokerBed, PretendedAgent
+
+from jupyter_gpu_release.gateway.service import GatewayService
+from jupyter_gpu_release.protocol.cell import Graph
+from jupyter_gpu_release.protocol.node import NodeRun, RunPhase, RunSaved, RunStays, StartOrder
+from jupyter_gpu_release.protocol.runs import Outcome, Save
+from jupyter_gpu_release.protocol.wire import encode
+
+
+class WorkingBed(BrokerBed):
+    """``rounds``: what each run's rounds wrote to its folder; a run ends when it has done :attr:`wanted`."""
+
+    def __init__(self, folder: Path, patch: pytest.MonkeyPatch, seed: int, **gpus: int) -> None:
+        super().__init__(folder, patch, **gpus)
+        self.random = random.Random(seed)
+        self.agents = {node: WorkingAgent(node, self) for node in gpus}
+        #: the gateway, while there is one
+        self.service: GatewayService | None = None
+        self.rounds: dict[str, list[int]] = {}
+        self.wanted = 10**9
+        #: attempts that work, by run
+        self.at_work: dict[str, WorkingRun] = {}
+
+    def listen(self, service: GatewayService | None) -> None:
+        """There is a gateway, or none; a new one is told again what may not have been heard."""
+        self.service = service
+        for work in [work for agent in self.agents.values() for work in agent.works.values()]:
+            work.say_again()
+
+    def tell(self, say: Callable[[GatewayService], object]) -> None:
+        """A report, if a gateway is there to hear it: a later one asks."""
+        if self.service is not None:
+            say(self.service)
+
+    def kill_agent(self, node: str) -> None:
+        """The agent and all that runs there are gone; another one is there."""
+        for work in [work for work in self.at_work.values() if work.agent is self.agents[node]]:
+            work.end()
+        self.agents[node].works.clear()
+        self.agents[node].orders.clear()
+        self.next_agent(node)
+
+
+class WorkingAgent(PretendedAgent):
+    """An agent that carries its orders out."""
+
+    def __init__(self, node: str, bed: WorkingBed) -> None:
+        super().__init__(node)
+        self.bed = bed
+        self.works: dict[str, WorkingRun] = {}
+
+    async def do_start(self, order: bytes) -> None:
+        await super().do_start(order)
+        found = msgspec.msgpack.decode(order, type=StartOrder)
+        if found.gpu_ids is not None:
+            self._begin(found)
+
+    async def do_grant(self, run: str, ids: list[str]) -> None:
+        await super().do_grant(run, ids)
+        if run in self.orders and run not in self.lent:  # else it led an earlier attempt
+            self._begin(self.orders[run])
+
+    def _begin(self, order: StartOrder) -> None:
+        known = self.works.get(order.run)
+        if known is not None and known.order.attempt == order.attempt:
+            return
+        other = self.bed.at_work.get(order.run)
+        assert other is None, f"{order.run} is begun while it runs on {other.agent.node}"
+        self.works[order.run] = WorkingRun(self, order)
+
+    async def do_step_aside(self, run: str, attempt: int) -> bool:
+        await super().do_step_aside(run, attempt)
+        work = self.works.get(run)
+        return work is not None and work.order.attempt == attempt and work.ask()
+
+    async def do_signal(self, run: str, name: str, reason: str) -> None:
+        if run in self.works:
+            self.works[run].signalled = "preempted" if reason == "preempted" else "interrupted"
+
+    async def do_abandon(self, run: str) -> None:
+        await super().do_abandon(run)
+        self.orders.pop(run, None)
+        if (work := self.works.pop(run, None)) is not None:
+            work.end()
+
+    async def do_forget_runs(self, runs: list[str]) -> None:
+        await super().do_forget_runs(runs)
+        for run in runs:
+            self.orders.pop(run, None)
+            if run in self.works and run not in self.bed.at_work:
+                del self.works[run]
+
+    async def do_runs(self) -> bytes:
+        return encode([work.as_known() for work in self.works.values()])
+
+
+class WorkingRun:
+    """An attempt at a run."""
+
+    def __init__(self, agent: WorkingAgent, order: StartOrder) -> None:
+        self.agent = agent
+        self.order = order
+        self.signalled = ""
+        self._bed, self._asked, self._phase = agent.bed, False, "starting"
+        self._outcome: Outcome | None = None
+        self._save = order.save
+        self._began_s = time.time()
+        self._bed.at_work[order.run] = self
+        self._task = asyncio.ensure_future(self._work())
+        self._bed.outlives.add(self._task)
+
+    def ask(self) -> bool:
+        """Hear a notice; one of five runs cannot be saved just now."""
+        if self._bed.random.random() < 0.2:
+            stays = RunStays(self.order.run, self.order.attempt, "the store is full", for_now=True)
+            self._bed.tell(
+                lambda service: self._with_record(service, service.lifecycle.preemption_notices.on_stays, stays)
+            )
+            return False
+        self._asked = True
+        return True
+
+    def end(self) -> None:
+        """It is gone, without a word."""
+        self._task.cancel()
+        if self._bed.at_work.get(self.order.run) is self:
+            del self._bed.at_work[self.order.run]
+
+    def say_again(self) -> None:
+        """Report where it is."""
+        if self._phase != "starting":
+            self._say(self._phase)
+
+    def as_known(self) -> NodeRun:
+        """What the agent tells of it."""
+        return NodeRun(
+            self.order.run, self._phase, at_s=time.time(), outcome=self._outcome, attempt=self.order.attempt,
+            save=self._save if self._save is not None and self._save.attempt == self.order.attempt else None,
+        )  # fmt: skip
+
+    async def _work(self) -> None:
+        rounds = self._bed.rounds.setdefault(self.order.run, [])
+        first = (self._save.round or 0) if self._save is not None else 0
+        del rounds[first:]  # files are set back to the save
+        await self._pause()
+        self._say("running")
+        while len(rounds) < self._bed.wanted and not self.signalled and not self._asked:
+            rounds.append(len(rounds))
+            await self._pause()
+            if self._bed.random.random() < 0.1:
+                self._save = self._saved(len(rounds))
+                saved = RunSaved(self.order.run, self._save)
+                self._bed.tell(
+                    lambda service, saved=saved: self._with_record(  # type: ignore[misc]
+                        service, service.lifecycle.requeue.on_saved, saved.save
+                    )
+                )
+        self._say("ended")
+        await self._pause()
+        self._outcome = self._ended(len(rounds))
+        del self._bed.at_work[self.order.run]
+        self._say("released")
+        await self._pause()
+        self._say("final")
+
+    async def _pause(self) -> None:
+        for _ in range(self._bed.random.randrange(1, 12)):
+            await asyncio.sleep(0)
+
+    def _saved(self, rounds: int) -> Save:
+        number = self._save.number + 1 if self._save is not None else 1
+        values = Graph(str(rounds).encode())
+        return Save(number, self.order.attempt, time.time(), f"round {rounds}", values=values, round=rounds)
+
+    def _ended(self, rounds: int) -> Outcome:
+        values, now_s = Graph(str(rounds).encode()), time.time()
+        facts: dict[str, Any] = {"started_s": self._began_s, "ended_s": now_s, "released_s": now_s}
+        if self.signalled == "preempted":
+            return Outcome("preempted", **facts)
+        if self.signalled:
+            return Outcome("interrupted", values=values, **facts)
+        if self._asked and rounds < self._bed.wanted:
+            return Outcome("preempted", values=values, save=self._saved(rounds), **facts)
+        return Outcome("ok", values=values, **facts)
+
+    def _say(self, phase: str) -> None:
+        self._phase = self.agent.phases[self.order.run] = phase
+        self.agent.marks.add(self.order.run)
+        message = RunPhase(self.order.run, phase, time.time(), self._outcome, self.order.attempt)
+        self._bed.tell(lambda service: self._with_record(service, service.lifecycle.on_phase, message))
+
+    def _with_record(self, service: GatewayService, hear: Callable[..., object], message: object) -> None:
+        record = service.runs.get(self.order.run)
+        if record is not None:
+            hear(record, message)

@@ -1,0 +1,32 @@
+"""The processes that a rank leaves, as the system lets go of them."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+from jupyter_gpu_release.host import process_control
+from jupyter_gpu_release.host.process_control import RUN_MARKER
+
+#: the system needs some 50 ms to let go of it; the process's files are closed only after that
+_HOLDS = "held = bytearray(b'1') * (512 << 20); print(flush=True); import time; time.sleep(1000)"
+
+
+def _looks_at_the_end() -> int:
+    """How often the process is found from its kill on; then it has ended."""
+    environment = {**os.environ, RUN_MARKER: "20260101-000000-00000001"}
+    with subprocess.Popen([sys.executable, "-c", _HOLDS], env=environment, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        looks = 0
+        process.kill()
+        while process.pid in process_control.left_by(os.getpid(), "no memory's name", environment[RUN_MARKER]):
+            looks += 1
+        assert process_control.is_gone(process.pid)
+    return looks
+
+
+def test_a_process_whose_memory_is_let_go_is_left_until_it_has_ended() -> None:
+    """It has no environment and no memory map any more, by which it was known."""
+    assert any(_looks_at_the_end() for _ in range(10))  # one look may take longer than its end

@@ -1,0 +1,60 @@
+"""``stop --drain`` on a cluster of its own, with a cell that runs and one that waits."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+from embedded_bed import quiet
+from feeds import Reading
+from ray_bed import request
+
+from jupyter_gpu_release.client.discovery import target_of
+from jupyter_gpu_release.client.home import HomePaths
+from jupyter_gpu_release.client.rest import GatewayClient
+from jupyter_gpu_release.client.session import GatewaySession
+from jupyter_gpu_release.local_cluster.start import start_embedded
+from jupyter_gpu_release.protocol.session import Update
+
+Until = Callable[[Callable[[], object], str], None]
+_CELL = "import os, time\nwhile not os.path.exists({gate!r}):\n    time.sleep(0.02)"
+
+
+def _stop() -> subprocess.Popen[str]:
+    command = [sys.executable, "-m", "jupyter_gpu_release.cli", "stop", "--drain"]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def test_stop_waits_for_what_runs_and_lets_nothing_begin(own_home: HomePaths, until: Until, tmp_path: Path) -> None:
+    target = target_of(start_embedded(home=own_home, simulated=1, progress=quiet).connection)
+    session = GatewaySession(target, "drained")
+    session.connect(60.0)
+    runs, waits = (request(_CELL.format(gate=str(tmp_path / "gate")), "drained") for _ in range(2))
+    running, waiting = Reading(session.submit(runs)), Reading(session.submit(waits))
+    running.state("running")
+    with GatewayClient.for_target(target) as gateway:
+
+        def is_drained() -> bool:
+            return "about to be stopped" in gateway.status().nodes[0].drained
+
+        given_up = _stop()
+        until(is_drained, "the drain")
+        given_up.send_signal(signal.SIGINT)
+        assert "waiting for 1 run to end" in given_up.communicate(timeout=60)[1]
+        assert given_up.returncode == 130
+        assert not gateway.status().nodes[0].drained, "it goes on as before"
+
+        stopping = _stop()
+        until(is_drained, "the drain")
+        (tmp_path / "gate").touch()
+        assert running.end().state == "succeeded"
+    said, complaint = stopping.communicate(timeout=120)
+    assert stopping.returncode == 0, complaint
+    assert "Stopped the cluster" in said
+    while (item := waiting.feed.next_item(0.0)) is not None:
+        assert not isinstance(item, Update) or item.view.state == "queued", "it never began"
+    assert own_home.read_connection() is None
+    session.close()

@@ -1,0 +1,189 @@
+"""Who steps aside for whom, as the gateway asks: as a whole or not at all, places kept, the least work lost."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from jupyter_gpu_release.protocol.runs import ResourceAsk
+from jupyter_gpu_release.scheduling.asks import to_run
+from jupyter_gpu_release.scheduling.decisions import Coming, Grant, Grow, Promise, Slot
+from jupyter_gpu_release.scheduling.outlook.expectations import Expectations
+from jupyter_gpu_release.scheduling.outlook.projection import project
+from jupyter_gpu_release.scheduling.queues.queues_file import QueuesFile
+from jupyter_gpu_release.scheduling.queues.tree import Policy, Queue
+from jupyter_gpu_release.scheduling.reasons import explain
+from jupyter_gpu_release.scheduling.scheduler import Scheduler
+from jupyter_gpu_release.scheduling.state import ClusterSnapshot
+from jupyter_gpu_release.scheduling.warm_leases import Asker, HeldLease
+from jupyter_gpu_release.scheduling.workload import GPU, Node, Rank, RankState, Run
+
+A, B = Node("a", 2 * GPU), Node("b", 2 * GPU)
+POLICY = Policy(run_order=("priority", "age"))
+
+
+def scheduler(*queues: Queue, nodes: tuple[Node, ...] = (A,)) -> Scheduler:
+    return Scheduler(ClusterSnapshot(nodes, queues or (Queue("q"),), (), POLICY))
+
+
+def waiting(name: str, gpus: int = 1, *, queue: str = "q", user: str = "ann", priority: int = 50) -> Run:
+    ask = ResourceAsk(gpus=gpus)
+    return to_run(name, ask, queue=queue, user=user, priority=priority, submitted_at=50.0, restartable=True)
+
+
+def held(run: Run, node: str, *, saved_at: float | None = None, gpus: int = 1) -> HeldLease:
+    run = replace(run, started_at=10.0, saved_at=saved_at)
+    return HeldLease(f"lease of {run.run}", run, (Slot(node, gpus),), 10.0)
+
+
+def test_of_equal_runs_the_one_steps_aside_that_loses_least_work() -> None:
+    found = scheduler()
+    found.hold(held(waiting("little lost", priority=25), "a", saved_at=95.0))
+    found.hold(held(replace(waiting("much lost", priority=25), submitted_at=60.0), "a", saved_at=20.0))
+    found.submit(waiting("urgent", priority=75), Asker())
+    (room,) = found.decide(100.0).rooms
+    assert (room.run, room.placement, room.action) == ("urgent", (Slot("a", 1),), "preempt")
+    assert [each.run for each in room.yields] == ["little lost"]
+    assert explain(room.yields[0]) == "steps aside: ann's run has the higher priority in this queue"
+
+
+def test_places_are_kept_until_those_have_gone_who_step_aside() -> None:
+    """Nobody else is asked, nobody else gets them, and the lease is handed over as it is."""
+    found = scheduler()
+    victim, other = held(waiting("low", priority=25), "a"), held(waiting("other", priority=25), "a")
+    found.hold(victim), found.hold(replace(other, run=replace(other.run, restartable=False)))
+    found.submit(waiting("urgent", priority=75), Asker())
+    decided = found.decide(100.0)
+    assert [type(wait.cause) for wait in decided.waits] == [Coming]
+    assert not decided.promises
+    (room,) = decided.rooms
+    found.promise(room.run, room.ranks)
+    found.hold(replace(victim, is_coming=True))
+    found.submit(replace(waiting("later", priority=75), submitted_at=1.0), Asker())
+    decided = found.decide(101.0)
+    assert decided.promises == [Promise("urgent", (Slot("a", 1),))]
+    assert not decided.rooms
+    assert not decided.grants
+    found.drop(victim.lease)
+    assert found.decide(102.0).grants == [Grant("urgent", (Slot("a", 1),))]
+    found.unpromise("urgent")
+    assert found.decide(102.0).grants == [Grant("later", (Slot("a", 1),))], "nothing is left of a promise"
+
+
+def test_a_run_that_moves_finds_its_new_place_free() -> None:
+    found = scheduler(nodes=(A, B))
+    left, right = held(waiting("left"), "a"), held(waiting("right"), "b")
+    found.hold(left), found.hold(right)
+    found.submit(waiting("pair", 2), Asker())
+    (room,) = found.decide(100.0).rooms
+    (moved,) = room.yields
+    assert room.action == "consolidate"
+    assert moved.moves
+    ((_, target),) = moved.moves
+    found.promise(room.run, room.ranks), found.promise(moved.run, moved.moves)
+    lease = left if moved.run == "left" else right
+    found.hold(replace(lease, is_coming=True))
+    found.submit(replace(waiting("greedy"), submitted_at=1.0), Asker())
+    assert not found.decide(101.0).grants, "it is kept while the run is still where it was"
+    found.drop(lease.lease)
+    found.submit(lease.run, Asker())
+    assert set(found.decide(102.0).grants) == {
+        Grant("pair", room.placement), Grant(moved.run, (Slot(target, 1),)),
+    }  # fmt: skip
+
+
+def test_a_run_that_ended_before_it_moved_keeps_nothing() -> None:
+    found = scheduler(nodes=(A, B))
+    lease = held(waiting("left"), "a")
+    found.hold(lease)
+    found.promise("left", ((0, "b"),))
+    found.drop(lease.lease), found.unpromise("left")
+    assert found.state.nodes.free == {"a": 2 * GPU, "b": 2 * GPU}
+    assert not found.promised
+
+
+@pytest.mark.parametrize(("saved_at", "moves"), [(None, True), (95.0, True), (-10_000.0, False)])
+def test_runs_are_moved_together_only_if_less_is_lost_than_gained(saved_at: float | None, moves: bool) -> None:
+    """The pair would wait for 3,600 s otherwise: two GPUs lie idle for so long."""
+    found = scheduler(nodes=(A, B))
+    found.hold(held(waiting("left"), "a", saved_at=saved_at))
+    found.hold(held(waiting("right"), "b", saved_at=saved_at))
+    found.submit(waiting("pair", 2), Asker())
+    assert bool(found.decide(100.0).rooms) is moves
+
+
+def test_without_a_file_nobody_beats_others_by_a_word() -> None:
+    """``--priority`` orders the runs of one user: they keep that user's turns."""
+    file = QueuesFile()
+    found = Scheduler(ClusterSnapshot((A,), tuple(file.tree.queues.values()), (), POLICY))
+    for name in ("one", "two"):
+        found.hold(held(waiting(name, queue="default", user="bob", priority=25), "a"))
+    found.submit(waiting("urgent", queue="default", priority=75), Asker())
+    assert not found.decide(100.0).rooms
+    found.submit(replace(waiting("bob's", queue="default", user="bob"), submitted_at=1.0), Asker())
+    found.submit(replace(waiting("ann's", queue="default"), submitted_at=2.0), Asker())
+    assert [wait.run for wait in found.decide(100.0).waits] == ["bob's", "urgent", "ann's"]
+    found.drop("lease of one"), found.drop("lease of two")
+    assert [grant.run for grant in found.decide(100.0).grants] == ["bob's", "urgent"]
+
+
+def test_an_elastic_run_grows_and_gives_back_what_it_can_do_without() -> None:
+    found = scheduler(nodes=(Node("a", 4 * GPU),))
+    ask = ResourceAsk(gpus=3, ranks=3, any_nodes=True, min_gpus=1)
+    elastic = to_run("elastic", ask, queue="q", priority=25, restartable=True)
+    found.submit(elastic, Asker())
+    assert found.decide(100.0).grants == [Grant("elastic", (Slot("a", 3),))], "all at once where there is room"
+    found.remove("elastic")
+    small = HeldLease("lease", replace(elastic, started_at=10.0), (Slot("a", 1),), 10.0, wanted_ranks=3)
+    found.hold(small)
+    assert found.decide(100.0).grows == [Grow("elastic", "lease", ((1, "a"), (2, "a")), (Slot("a", 2),))]
+    found.hold(replace(small, slots=(Slot("a", 3),)))
+    found.submit(waiting("urgent", 2, priority=75), Asker())
+    (room,) = found.decide(100.0).rooms
+    assert [(each.run, each.ranks) for each in room.yields] == [("elastic", (2,))]
+
+
+@pytest.mark.parametrize(("lasts_s", "restartable", "begins"), [(50.0, False, 3), (500.0, False, 0), (500.0, True, 3)])
+def test_a_run_that_cannot_grow_begins_with_fewer_where_that_ends_sooner(
+    lasts_s: float, restartable: bool, begins: int
+) -> None:
+    """One GPU more is free in a hundred seconds."""
+    found = scheduler(nodes=(Node("a", 4 * GPU),))
+    found.hold(held(replace(waiting("other"), expected_s=190.0), "a"))
+    ask = ResourceAsk(gpus=4, ranks=4, any_nodes=True, min_gpus=2)
+    elastic = to_run("elastic", ask, queue="q", submitted_at=60.0, restartable=restartable)
+    found.submit(replace(elastic, expected_s=lasts_s), Asker())
+    decided = found.decide(100.0)
+    assert decided.grants == ([Grant("elastic", (Slot("a", begins),))] if begins else [])
+    said = [explain(wait) for wait in decided.waits]
+    words = "waits for all 4 GPUs: with the 3 that are free it would end later"
+    assert said == ([] if begins else [f"next in q: {words}"])
+    found.submit(replace(waiting("small"), submitted_at=70.0, expected_s=10.0), Asker())
+    assert "small" in [grant.run for grant in found.decide(100.0).grants] or begins, "others use what it leaves"
+
+
+def test_expected_starts_know_who_steps_aside() -> None:
+    run = replace(waiting("low", priority=25), ranks=(Rank(RankState.RUNNING, "a"),) * 1, gpus_per_rank=2 * GPU)
+    run = replace(run, started_at=0.0, expected_s=500.0)
+    urgent = replace(waiting("urgent", 2, priority=75), expected_s=50.0)
+    after = replace(waiting("after", 2, priority=25), submitted_at=60.0, expected_s=10.0)
+    course = project(ClusterSnapshot((A,), (Queue("q"),), (run, urgent, after), POLICY), Expectations(100.0))
+    assert course["urgent"].at_s == 100.0
+    assert course["after"].at_s == 550.0, "the one that stepped aside is older, and goes on first"
+
+
+def test_room_is_made_as_a_whole() -> None:
+    found = scheduler()
+    found.hold(held(waiting("one", priority=25), "a")), found.hold(held(waiting("two", priority=25), "a"))
+    found.submit(waiting("pair", 2, priority=75), Asker())
+    (room,) = found.decide(100.0).rooms
+    assert room.placement == (Slot("a", 2),)
+    assert {each.run for each in room.yields} == {"one", "two"}
+
+
+@pytest.mark.parametrize(("gpus", "taken"), [(2, "b"), (3, "a")])
+def test_a_node_where_a_run_was_lost_is_taken_where_no_other_is_large_enough(gpus: int, taken: str) -> None:
+    found = scheduler(nodes=(Node("a", 4 * GPU), B))
+    found.submit(replace(waiting("again", gpus), avoid=("a",)), Asker())
+    assert found.decide(100.0).grants == [Grant("again", (Slot(taken, gpus),))]
