@@ -124,13 +124,14 @@ class OutputSender:
 
     # ----------------------------------------------------------- below: the sending thread only
     def _send_forever(self) -> None:
-        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})  # where the main thread blocks it nobody takes it
+        # what the cell's signals strike is the cell (a DataLoader's workers that end at once: their second SIGCHLD)
+        signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
         last = 0.0
         while True:
-            os.eventfd_read(self._bell)
+            await_ring(self._bell)
             pause_s = FLUSH_S if time.monotonic() - last < _QUIET_S else _TOGETHER_S
             if select.select([self._urgent], [], [], pause_s)[0]:
-                os.eventfd_read(self._urgent)
+                await_ring(self._urgent)
             self._rung = False
             try:
                 self._send_queued()
@@ -169,11 +170,16 @@ class OutputSender:
         try:
             if what == _SYNC:
                 frames.send_frame(self._sock, Kind.SYNC)
-                os.eventfd_read(self._synced)
+                await_ring(self._synced)
             elif what == _FRAME:
                 frames.send_frame(self._sock, *detail)
         finally:
             done.release()
+
+
+def await_ring(bell: int) -> None:
+    """Wait for an eventfd to be raised, and take it down; ``os.eventfd_read`` fails when a signal strikes."""
+    os.read(bell, 8)
 
 
 def _encoded(batch: list[Output]) -> bytes:

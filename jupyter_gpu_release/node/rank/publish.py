@@ -25,7 +25,7 @@ from ...protocol.wire import encode
 from ...serialization import codec, rebuild
 from ...store.files import make_store_folder, write_atomic
 from ...store.run_folders import require_store
-from .output import OutputSender
+from .output import OutputSender, await_ring
 
 _PAUSE_S = 0.25
 #: of the cell's time at most 1 / so much is spent on serialising
@@ -102,7 +102,7 @@ class Publisher:
     # -------------------------------------------------------------------------------- the other thread
     def _send_forever(self) -> None:
         while True:
-            os.eventfd_read(self._bell)
+            await_ring(self._bell)
             self._send_ready()
             time.sleep(_PAUSE_S)
 

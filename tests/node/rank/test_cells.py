@@ -43,6 +43,32 @@ def test_a_hundred_thousand_lines_arrive_complete_and_in_few_events(node: Node) 
     assert len(run.events) < 2000
 
 
+_STRUCK = """
+import signal, threading, time
+import jupyter_gpu_release as gpu_release
+gpu_release.publish(step=1)
+print("before", flush=True)
+heard = []
+signal.signal(signal.SIGCHLD, lambda *_: heard.append(1))
+time.sleep(0.1)  # all threads wait for something to do
+for thread in threading.enumerate():
+    if thread is not threading.main_thread():
+        signal.pthread_kill(thread.ident, signal.SIGCHLD)
+time.sleep(0.1)
+gpu_release.publish(step=2)
+print("after", [thread.name for thread in threading.enumerate()])
+"""
+
+
+def test_a_signal_that_strikes_a_thread_of_ours_costs_nothing(node: Node) -> None:
+    """As SIGCHLD does where two workers of a ``DataLoader`` end at the same time."""
+    run = node.run(_STRUCK)
+    assert run.outcome.status == "ok", run.outcome.error
+    assert "after" in run.text()
+    assert {"jgr-output", "jgr-publish"} <= set(run.text().replace("'", " ").split())
+    assert [event.data["value"] for event in run.events if event.kind == "published"] == [1, 2]
+
+
 def test_displays_updates_and_clear_output_are_events_in_order(node: Node) -> None:
     run = node.run(
         "from IPython.display import display, clear_output, HTML\n"
