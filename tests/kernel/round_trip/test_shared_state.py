@@ -3,8 +3,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 from round_trip import Notebook
 
@@ -33,10 +31,4 @@ _CASES = {
 
 @pytest.mark.parametrize("what", _CASES)
 def test_it_is_as_after_a_plain_cell(nb: Notebook, what: str) -> None:
-    setup, body, asked = _CASES[what]
-    plain: dict[str, Any] = {"__name__": "__main__"}
-    exec(_IMPORTS + setup, plain)
-    exec(body, plain)
-    nb.cell(_IMPORTS + setup)
-    nb.ok(body)
-    assert repr(nb.cell(asked)) == repr(eval(asked, plain))
+    nb.expect_as_plain(_IMPORTS, *_CASES[what])
