@@ -15,17 +15,17 @@ _NAMES = {
         "make_function set_function make_class set_class referred make_cell set_cell make_weakref "
         "dead_weakref make_lru_cache make_cached_property standard_stream import_module "
         "view_bytes fill_container give_replica make_weak_proxy make_random set_random "
-        "fill_cached_function make_shard fill_shard"
+        "fill_cached_function make_shard fill_shard make_mapping_proxy find_attribute"
     ),
     ".serialization.device_marks": "place_array place_storage place_torch_device",
     ".serialization.exceptions": "make_exception set_exception",
     ".serialization.unpickler": "find_global follow_recipe",
     ".serialization.reducers.array_views": "rebuild_view",
-    ".serialization.reducers.numpy_arrays": "view_as set_attributes rebuild_times",
+    ".serialization.reducers.numpy_arrays": "view_as set_attributes rebuild_times make_ufunc",
     ".serialization.reducers.jax_cupy": "make_jax",
     ".serialization.reducers.mapped_files": "map_file view_of_map",
     ".serialization.reducers.pandas_frames": "make_block make_column",
-    ".serialization.reducers.shared_state": "make_sharing fill_shared",
+    ".serialization.reducers.shared_state": "make_sharing fill_shared make_variable set_variable",
     ".serialization.reducers.xgboost_data": "rebuild_xgboost_data",
     ".serialization.reducers.tensorflow_values": "rebuild_tensorflow_function usual_strategy",
     ".serialization.reducers.keras_models": (

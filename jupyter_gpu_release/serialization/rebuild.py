@@ -12,7 +12,9 @@ from __future__ import annotations
 import collections
 import contextlib
 import functools
+import gc
 import importlib
+import operator
 import random
 import sys
 import types
@@ -428,6 +430,11 @@ def dead_weakref() -> weakref.ref[Any]:
     return weakref.ref(_Gone())
 
 
+def seen_through(proxy: types.MappingProxyType[Any, Any]) -> Any:
+    """The mapping at which a read-only view looks."""
+    return gc.get_referents(proxy)[0]
+
+
 def proxied(proxy: Any) -> Any:
     """The object for which a ``weakref.proxy`` stands; None when it is gone."""
     try:
@@ -447,6 +454,18 @@ def make_weak_proxy(target: Any) -> Any:
 def make_lru_cache(function: Any, maxsize: int | None, typed: bool) -> Any:
     """An ``lru_cache`` around ``function``, empty."""
     return functools.lru_cache(maxsize=maxsize, typed=typed)(function)
+
+
+@streams.named
+def make_mapping_proxy(mapping: Any) -> types.MappingProxyType[Any, Any]:
+    """A read-only view of a mapping."""
+    return types.MappingProxyType(mapping)
+
+
+@streams.named
+def find_attribute(module: str, name: str) -> Any:
+    """The attribute of a module (``Class.name``: of a class in it)."""
+    return operator.attrgetter(name)(importlib.import_module(module))
 
 
 @streams.named

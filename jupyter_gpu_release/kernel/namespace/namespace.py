@@ -230,7 +230,8 @@ class Namespace:
         deleted = set(filter(is_attribute_name, loaded.facts.get("deleted", ())))
         for name in filter(_is_here, state):
             module, attribute = split_attribute_name(name)
-            setattr(sys.modules[module], attribute, state[name])  # of a module, never of a class in it
+            if "." not in attribute:  # a cached method of a class in it has been filled
+                setattr(sys.modules[module], attribute, state[name])
         for name in filter(_is_here, deleted):
             module, attribute = split_attribute_name(name)
             vars(sys.modules[module]).pop(attribute, None)

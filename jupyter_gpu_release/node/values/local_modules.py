@@ -21,6 +21,7 @@ from ...serialization.process_state.local_modules import (
     state_of,
 )
 from ...serialization.rebuild import NamespaceInfo
+from ...serialization.reducers import cached_functions
 
 
 class ModulesOfNotebook:
@@ -60,7 +61,8 @@ class ModulesOfNotebook:
             if module in sys.modules:
                 vars(sys.modules[module]).pop(attribute, None)
         here = {name: value for name, value in state.items() if split_attribute_name(name)[0] in sys.modules}
-        set_attributes_of(here, known=map(id, others.values()), is_same=functools.partial(_is_same, realm))
+        known = [*others.values(), *_remembered(here.values())]
+        set_attributes_of(here, known=map(id, known), is_same=functools.partial(_is_same, realm))
         if self._tops:
             self._watch.start_watching()
         return notes
@@ -120,6 +122,12 @@ def _is_same(realm: NamespaceInfo, old: Any, new: Any) -> bool:
         return False
     looks = value_digest(old, realm)
     return looks is not None and looks == value_digest(new, realm)
+
+
+def _remembered(values: Iterable[Any]) -> list[Any]:
+    """Arguments that cached functions among them know, by which they would not know copies."""
+    cached = [value for value in values if type(value) is functools._lru_cache_wrapper and value.cache_info().currsize]
+    return [part for each in cached for entry in cached_functions.entries_of(each) or () for part in entry.args]
 
 
 class _ModuleState(NamedTuple):

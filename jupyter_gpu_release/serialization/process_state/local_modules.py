@@ -51,13 +51,22 @@ def loaded_below(tops: Iterable[str]) -> list[str]:
 
 
 def state_of(modules: Iterable[str]) -> dict[str, Any]:
-    """Everything in them that is not simply defined there."""
-    return {
-        attribute_name(module, attribute): value
-        for module in modules
-        for attribute, value in list(vars(sys.modules[module]).items())[:_MOST_ATTRIBUTES]
-        if not attribute.startswith("__") and not _is_definition(sys.modules[module], attribute, value)
-    }
+    """Everything in them that is not simply defined there, and the cached methods of their classes."""
+    found: dict[str, Any] = {}
+    for name in modules:
+        module = sys.modules[name]
+        for attribute, value in list(vars(module).items())[:_MOST_ATTRIBUTES]:
+            if attribute.startswith("__"):
+                continue
+            if not _is_definition(module, attribute, value):
+                found[attribute_name(name, attribute)] = value
+            elif isinstance(value, type):
+                found |= {
+                    attribute_name(name, f"{attribute}.{own}"): part
+                    for own, part in vars(value).items()
+                    if type(getattr(part, "__func__", part)) is functools._lru_cache_wrapper
+                }
+    return found
 
 
 def _is_definition(module: types.ModuleType, attribute: str, value: Any) -> bool:

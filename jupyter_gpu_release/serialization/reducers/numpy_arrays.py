@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import pickle
 import sys
 from typing import Any
@@ -193,4 +194,18 @@ def tensor_below(array: Any) -> Any:
     return base if is_tensor else None
 
 
-_KINDS: dict[type, Any] = {np.ndarray: reduce_array, np.memmap: mapped_files.reduce_mapped}
+def reduce_ufunc(_pickler: Any, ufunc: Any) -> Any:
+    """A universal function of ``np.frompyfunc`` by the function in it; others by name."""
+    parts = gc.get_referents(ufunc)
+    if not ufunc.__name__.endswith(" (vectorized)") or not parts or not callable(parts[0]):
+        return NotImplemented
+    return make_ufunc, (parts[0], ufunc.nin, ufunc.nout, ufunc.identity)
+
+
+@streams.named
+def make_ufunc(function: Any, count_in: int, count_out: int, identity: Any) -> Any:
+    """A universal function that calls ``function`` for each element."""
+    return np.frompyfunc(function, count_in, count_out, identity=identity)
+
+
+_KINDS: dict[type, Any] = {np.ufunc: reduce_ufunc, np.ndarray: reduce_array, np.memmap: mapped_files.reduce_mapped}

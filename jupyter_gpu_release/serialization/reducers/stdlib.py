@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextvars
 import dataclasses
 import functools
 import io
+import operator
 import pickle
 import random
 import sys
@@ -16,7 +18,8 @@ from typing import Any
 from ...errors import CannotSendError
 from ...store.mapped.memory import address_of
 from .. import rebuild, unpickler
-from . import torch_distributed
+from ..identity import is_of_the_user
+from . import shared_state, torch_distributed
 
 
 def reduce_cell(_pickler: Any, cell: types.CellType) -> Any:
@@ -53,16 +56,35 @@ def reduce_weak_mapping(_pickler: Any, mapping: Any) -> Any:
 
 
 def reduce_lru_cache(pickler: Any, function: Any) -> Any:
-    """By reference when it can be imported (pickle's own way), else the function with what it remembers."""
-    module = sys.modules.get(function.__module__)
-    if module is not None and module.__name__ != "__main__" and getattr(module, function.__name__, None) is function:
+    """With what it remembers; a library's own by reference (pickle's own way)."""
+    is_importable = _is_importable(function)
+    if is_importable and not is_of_the_user(function.__wrapped__):
         return NotImplemented
     from . import cached_functions
 
-    settings = function.cache_parameters()
-    arguments = function.__wrapped__, settings["maxsize"], settings["typed"]
     state = cached_functions.state_of(pickler, function)
-    return rebuild.make_lru_cache, arguments, state, None, None, rebuild.fill_cached_function
+    if is_importable:
+        pickler.modules.add(function.__module__)
+        arguments = function.__module__, function.__qualname__
+        return rebuild.find_attribute, arguments, state, None, None, rebuild.fill_cached_function
+    settings = function.cache_parameters()
+    parts = function.__wrapped__, settings["maxsize"], settings["typed"]
+    return rebuild.make_lru_cache, parts, state, None, None, rebuild.fill_cached_function
+
+
+def _is_importable(function: Any) -> bool:
+    module = sys.modules.get(function.__module__)
+    if module is None or module.__name__ == "__main__":
+        return False
+    try:
+        return operator.attrgetter(function.__qualname__)(module) is function
+    except AttributeError:
+        return False
+
+
+def reduce_mapping_proxy(_pickler: Any, proxy: Any) -> Any:
+    """A read-only view of the same mapping."""
+    return rebuild.make_mapping_proxy, (rebuild.seen_through(proxy),)
 
 
 def reduce_random(_pickler: Any, generator: random.Random) -> Any:
@@ -150,6 +172,8 @@ BY_TYPE: dict[type, Any] = {
     weakref.WeakValueDictionary: reduce_weak_mapping,
     weakref.WeakKeyDictionary: reduce_weak_mapping,
     memoryview: reduce_memoryview,
+    types.MappingProxyType: reduce_mapping_proxy,
+    contextvars.ContextVar: shared_state.reduce_variable,
     functools._lru_cache_wrapper: reduce_lru_cache,
     functools.cached_property: reduce_cached_property,
     type(dataclasses.MISSING): reduce_dataclass_mark,
@@ -224,8 +248,6 @@ def _reduce_figure(_pickler: Any, figure: Any) -> Any:
 
 
 def _accelerate(kind: type) -> Any:
-    from . import shared_state
-
     return shared_state.reducer_for(kind)
 
 

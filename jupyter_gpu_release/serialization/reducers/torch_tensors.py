@@ -5,6 +5,7 @@ Loaded only where torch is (``serialization.reducers.stdlib.LIBRARIES``).
 
 from __future__ import annotations
 
+import copyreg
 import ctypes
 import functools
 import io
@@ -34,6 +35,8 @@ def reducer_for(kind: type) -> Any:
         return reduce_tensor if _is_plain(kind) else None
     if issubclass(kind, torch.optim.Optimizer):
         return reduce_optimizer
+    if "__getstate__" in vars(kind) and kind.__module__ == "torch.nn.utils.parametrize":
+        return reduce_parametrized
     return _BY_TYPE.get(kind)
 
 
@@ -318,6 +321,13 @@ def _tensors_of(module: Any) -> list[tuple[str, Any]]:
 def load_script_module(data: Any) -> Any:
     """Read a TorchScript module into host memory."""
     return torch.jit.load(io.BytesIO(data), map_location="cpu")
+
+
+def reduce_parametrized(_pickler: Any, module: Any) -> Any:
+    """A module with parametrizations, whose own class refuses: the class travels by value, the state is its base's."""
+    kind = type(module)
+    state = kind.__base__.__getstate__(module)  # type: ignore[call-arg]
+    return copyreg.__newobj__, (kind,), state  # type: ignore[attr-defined]
 
 
 # ----------------------------------------------------------------------------------- optimisers

@@ -6,7 +6,6 @@ import array
 import collections
 import contextlib
 import functools
-import os
 import random
 import sys
 import types
@@ -14,6 +13,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from .. import device_marks, set_order
+from ..identity import is_of_the_user
 from .array_memory import layout_of
 
 #: larger arrays and shared tensors are exchanged instead, so that what came back stays mapped from its file
@@ -23,6 +23,7 @@ _SMALL_BYTES = 1 << 20
 _HEAP_TYPE = 1 << 9  # Py_TPFLAGS_HEAPTYPE
 _CONTAINERS = (list, dict, set, bytearray, collections.deque)
 _PLAIN_BASES = (object, *_CONTAINERS, collections.defaultdict, collections.OrderedDict, types.SimpleNamespace)
+_PARAMETRIZE = "torch.nn.utils.parametrize"
 #: their objects know themselves in ways that only they can mend
 _NOT_UPDATED = ("matplotlib", "IPython", "ipykernel", "ipywidgets")
 
@@ -33,7 +34,7 @@ def update_in_place(old: Any, new: Any, stale: set[str]) -> bool:
     ``stale`` gets the attributes (``Class.name``) that a class of the user's leaves out of what travels: they stay.
     """
     kind = type(old)
-    if kind is not type(new) or isinstance(old, type | types.ModuleType | types.FunctionType):
+    if not is_alike(old, new) or isinstance(old, type | types.ModuleType | types.FunctionType):
         return False
     library = module_of(kind).partition(".")[0]
     if library in _NOT_UPDATED:
@@ -57,7 +58,21 @@ def update_in_place(old: Any, new: Any, stale: set[str]) -> bool:
         from ..reducers import cached_functions
 
         return cached_functions.update(old, new)
-    return is_open(kind) and _update_object(old, new, stale)
+    if not is_open(kind):
+        return False
+    if kind is not type(new):
+        old.__class__ = type(new)
+    return _update_object(old, new, stale)
+
+
+def is_alike(old: Any, new: Any) -> bool:
+    """Tell if they are of one class; torch gives a module whose parameters are parametrized a class of its own."""
+    return type(old) is type(new) or (_PARAMETRIZE in sys.modules and _unparametrized(old) is _unparametrized(new))
+
+
+def _unparametrized(thing: Any) -> type | None:
+    kind = type(thing)
+    return kind.__base__ if module_of(kind) == _PARAMETRIZE and "__getstate__" in vars(kind) else kind
 
 
 def _update_generator(old: Any, new: Any) -> bool:
@@ -208,7 +223,7 @@ def _update_attributes(old: Any, new: Any, stale: set[str]) -> bool:
     if attributes is not None and theirs is not None and attributes is not theirs:
         stayed = _not_sent(old, attributes, theirs)
         left_out = stayed.keys() - theirs.keys()
-        if left_out and _is_of_the_user(type(old).__getstate__):
+        if left_out and is_of_the_user(type(old).__getstate__):  # libraries know what they leave out
             stale.update(f"{type(old).__name__}.{name}" for name in left_out)
         attributes.clear()
         attributes.update(stayed | theirs)
@@ -232,12 +247,6 @@ def _not_sent(old: Any, attributes: dict[str, Any], theirs: dict[str, Any]) -> d
     except Exception:  # noqa: BLE001 - the user's code; other names are still to be bound
         state = theirs
     return {name: value for name, value in attributes.items() if name not in state} if type(state) is dict else {}
-
-
-def _is_of_the_user(function: Any) -> bool:
-    """Tell if it is code of the notebook or of a module of its own: libraries know what they leave out."""
-    file = getattr(getattr(function, "__code__", None), "co_filename", "<frozen")
-    return not file.startswith(("<frozen", os.path.dirname(os.__file__))) and "site-packages" not in file
 
 
 def _update_items(old: Any, new: Any) -> bool:

@@ -10,8 +10,9 @@ from collections.abc import Collection, Iterator, Mapping
 from typing import Any, Protocol
 
 from ..lazy_modules import module_or_deferred
+from ..rebuild import seen_through
 from .array_memory import copy_into_view
-from .in_place import memory_of_frame, update_in_place
+from .in_place import is_alike, memory_of_frame, update_in_place
 from .replace import ReferenceReplacer
 
 _MOST_STALE = 4
@@ -91,7 +92,7 @@ class NamespaceUpdate:
         by_number = dict(self._memo.values()) if numbers else {}
         for number, thing in zip(numbers, things, strict=True):
             old = by_number.get(number)
-            if type(old) is type(thing) and old is not thing:
+            if is_alike(old, thing) and old is not thing:
                 yield old, thing
 
     def holders(self, old: Any) -> list[int]:
@@ -110,6 +111,8 @@ class NamespaceUpdate:
         """Tell if ``old`` was brought to what ``new`` is, to stand in its place everywhere."""
         if old is new or id(new) in self._pairs:
             return True
+        if type(old) is types.MappingProxyType:
+            return self._keep_proxy(old, new)
         if isinstance(old, types.FunctionType):
             if not isinstance(new, types.FunctionType) or old.__code__ != new.__code__:
                 return False
@@ -132,7 +135,10 @@ class NamespaceUpdate:
     def _keep_function(self, old: types.FunctionType, new: types.FunctionType) -> None:
         """Other functions of the notebook share its variables: its cells stay, with what is in them now."""
         old.__defaults__, old.__kwdefaults__ = new.__defaults__, new.__kwdefaults__
-        vars(old).update(vars(new))
+        for name, view in vars(old).items():
+            if type(view) is types.MappingProxyType:
+                self._keep(view, vars(new).get(name))
+        vars(old).update({name: self.standing_for(value) for name, value in vars(new).items()})
         for cell, filled in zip(old.__closure__ or (), new.__closure__ or (), strict=True):
             if id(filled) in self._pairs:
                 continue
@@ -141,7 +147,17 @@ class NamespaceUpdate:
             if isinstance(before, types.FunctionType) and self._keep(before, now):
                 continue
             if now is not _EMPTY:
-                cell.cell_contents = now
+                cell.cell_contents = self.standing_for(now)
+
+    def _keep_proxy(self, old: Any, new: Any) -> bool:
+        """A read-only view (the registry of ``functools.singledispatch``) of a dict: both stay."""
+        if type(new) is not types.MappingProxyType:
+            return False
+        before, now = seen_through(old), seen_through(new)
+        if type(before) is not dict or "__doc__" in before or not self._keep(before, now):  # that of a class
+            return False
+        self._stay(old, new)
+        return True
 
 
 def stale_sentences(stale: Collection[str]) -> list[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import collections
 import contextlib
+import contextvars
 import functools
 import operator
 import sys
@@ -108,6 +109,9 @@ class ReferenceReplacer:
             target = value()
             owner = None if target is None else self._replaced.get(id(target))
             return value if owner is None else weakref.ref(owner[1])
+        if kind is types.MappingProxyType:
+            mapping = self._new(rebuild.seen_through(value))
+            return value if mapping is rebuild.seen_through(value) else types.MappingProxyType(mapping)
         if kind is types.MethodType:
             owner = self._new(value.__self__)
             return value if owner is value.__self__ else types.MethodType(value.__func__, owner)
@@ -198,6 +202,8 @@ class ReferenceReplacer:
             self._cell(value)
         elif isinstance(value, functools.partial):
             self._partial(value)
+        elif kind is contextvars.ContextVar:
+            self._context_variable(value)
         elif kind is functools._lru_cache_wrapper:
             self._cached_function(value)
         elif kind in (staticmethod, classmethod):
@@ -288,6 +294,12 @@ class ReferenceReplacer:
         if func is not partial.func or args is not partial.args:
             partial.__setstate__((func, args, partial.keywords, vars(partial) or None))  # type: ignore[attr-defined]
         self._waiting.append(partial.keywords)
+
+    def _context_variable(self, variable: contextvars.ContextVar[Any]) -> None:
+        value = contextvars.copy_context().get(variable)
+        new = self._new(value)
+        if new is not value:
+            variable.set(new)
 
     def _cached_function(self, cached: Any) -> None:
         from ..reducers import cached_functions

@@ -68,6 +68,33 @@ def test_state_comes_back(nb: Notebook) -> None:
     assert ns["seen"] == (7, [0, 5])
 
 
+def test_cached_functions_remember_and_context_variables_have_their_values(nb: Notebook) -> None:
+    Path("helper.py").write_text(
+        "import contextvars, functools\nlevel = contextvars.ContextVar('level', default=0)\n"
+        "@functools.lru_cache(maxsize=4)\ndef load(x): return [x]\n"
+        "class Loader:\n    @functools.cache\n    def get(self): return [1]\n"
+        "    @staticmethod\n    @functools.cache\n    def made(x): return [x]\none = Loader()\n"
+    )
+    nb.cell(
+        "import helper\nfrom helper import load\nfirst, got, made = load(1), helper.one.get(), helper.Loader.made(1)\n"
+        "level = helper.level; _ = level.set(3)"
+    )
+    nb.ok(
+        "seen = load(1) is first, helper.one.get() is got, helper.one.made(1) is made, helper.level.get()\n"
+        "helper.load(2).append(7); first.append(8); got.append(9); made.append(0); _ = helper.level.set(4)"
+    )
+    ns, helper = nb.ns, sys.modules["helper"]
+    assert ns["seen"] == (True, True, True, 3)
+    assert helper.load is ns["load"]
+    assert (helper.load(1) is ns["first"], helper.load(1), helper.load(2)) == (True, [1, 8], [2, 7])
+    assert helper.load.cache_info()[:2] == (4, 2)
+    assert (helper.one.get() is ns["got"], ns["got"], helper.one.made(1) is ns["made"], ns["made"]) == (
+        (True, [1, 9], True, [1, 0])
+    )  # fmt: skip
+    assert helper.level is ns["level"]
+    assert helper.level.get() == 4
+
+
 def test_a_folder_of_installed_packages_is_nobodys_own(
     nb: Notebook, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -6,7 +6,10 @@ from __future__ import annotations
 import pytest
 from round_trip import Notebook
 
-_IMPORTS = "import typing\nimport numpy as np\nimport torch\n"
+_IMPORTS = (
+    "import contextvars, functools, types, typing\nimport numpy as np\nimport torch\n"
+    "from torch.nn.utils import parametrizations, parametrize\n"
+)
 #: cell, GPU cell, expression that tells what is so afterwards
 _CASES = {
     "numpy's generators that something else holds": (
@@ -25,6 +28,47 @@ _CASES = {
         "class State(typing.TypedDict, total=False):\n    a: int\nPair = typing.TypedDict('Pair', {'x': int})\nclass More(State):\n    b: str",
         "s = More(a=1, b='b'); p: Pair = Pair(x=2)\nclass New(State):\n    c: int",
         "s, p, State.__total__, sorted(More.__annotations__), More.__optional_keys__ == {'a'}, sorted(New.__annotations__), type(New) is type(State)",
+    ),
+    "what is registered with a single-dispatch function": (
+        "@functools.singledispatch\ndef show(x): return 'any'\n@show.register\ndef _(x: int): return 'int'\nregistry = show.registry; kept = [show]",
+        "@show.register\ndef _(x: str): return 'str'\nshow.register(float, lambda x: 'float')",
+        "show(1), show('a'), show(1.5), sorted(each.__name__ for each in registry), kept[0] is show, registry is show.registry",
+    ),
+    "read-only views of dicts": (
+        "d = {'a': 1}; v = types.MappingProxyType(d); alias = [v]",
+        "d['b'] = 2; seen = v['b']; u = types.MappingProxyType(d)",
+        "v, seen, u, alias[0] is v, d.update(c=3), u, v",
+    ),
+    "context variables": (
+        "v = contextvars.ContextVar('v', default=1); w = contextvars.ContextVar('w'); x = contextvars.ContextVar('x', default=[0])\n"
+        "alias = [v]; kept = [1]; _ = w.set(kept); first = x.get()\ndef now(): return v.get(), w.get()",
+        "before = now(); _ = v.set(5); w.get().append(2); x.get().append(3)\nz = contextvars.ContextVar('z', default=3); _ = z.set(8)\n"
+        "token = v.set(6); inside = now()[0]; v.reset(token); del token",
+        "before, inside, now(), alias[0] is v, w.get() is kept, x.get() is first, first, z.get(), z.name",
+    ),
+    "universal functions of one's own": (
+        "calls = []\ndef note(x):\n    calls.append(x)\n    return x\nnoted = np.frompyfunc(note, 1, 1)\n"
+        "add = np.frompyfunc(lambda a, b: a + b, 2, 1, identity=0); alias = [add]; vec = np.vectorize(lambda x: x + 1, otypes=[float]); vec([1])",
+        "total = add.reduce(np.array([1, 2, 3], dtype=object)); noted(np.array([1, 2])); mine = np.frompyfunc(note, 1, 1); ones = vec([1, 2])",
+        "total, calls, add.identity, add.nin, add.__name__, alias[0] is add, mine([3]), calls, ones, vec([0.5])",
+    ),
+    "parametrised modules": (
+        "class Symmetric(torch.nn.Module):\n    def forward(self, x): return x.triu() + x.triu(1).T\n"
+        "torch.manual_seed(0)\nnet = torch.nn.Linear(3, 3); parametrize.register_parametrization(net, 'weight', Symmetric())\n"
+        "original = net.parametrizations.weight.original; opt = torch.optim.SGD(net.parameters(), lr=.1); alias = [net]",
+        "net(torch.ones(1, 3)).sum().backward(); opt.step()",
+        "net.weight.tolist(), alias[0] is net, original is net.parametrizations.weight.original, original.tolist(), type(net).__name__",
+    ),
+    "norms of weights": (
+        "torch.manual_seed(0)\nnorms = (parametrizations.weight_norm, parametrizations.spectral_norm, parametrizations.orthogonal)\n"
+        "net = torch.nn.Sequential(*(norm(torch.nn.Linear(3, 3)) for norm in norms)); opt = torch.optim.Adam(net.parameters()); layer = net[1]",
+        "for _ in range(3):\n    opt.zero_grad(); net(torch.ones(2, 3)).sum().backward(); opt.step()",
+        "net(torch.ones(1, 3)).tolist(), layer is net[1], layer.parametrizations.weight[0]._u.tolist(), list(net.state_dict()), isinstance(layer, torch.nn.Linear)",
+    ),
+    "parametrisations that a cell adds and removes": (
+        "torch.manual_seed(0)\na = torch.nn.Linear(2, 2); b = parametrizations.weight_norm(torch.nn.Linear(2, 2)); alias = [a, b]; nets = torch.nn.Sequential(a, b)",
+        "parametrizations.weight_norm(a); parametrize.remove_parametrizations(b, 'weight'); c = parametrizations.weight_norm(torch.nn.Linear(2, 2))",
+        "nets(torch.ones(1, 2)).tolist(), alias[0] is a is nets[0], alias[1] is b, list(nets.state_dict()), list(c.state_dict()), [type(each).__name__ for each in (a, b, c)]",
     ),
 }  # fmt: skip
 
