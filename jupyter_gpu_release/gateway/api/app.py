@@ -182,6 +182,8 @@ async def open_port(host: str, port: int, patience_s: float) -> socket.socket:
         listener = socket.socket(family, socket.SOCK_STREAM)
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         _notice_dead_peers(listener)
+        # connections inherit it, too: else an answer's body waits 40 ms for the other side to acknowledge its head
+        listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         try:
             listener.bind((host, port))
             listener.listen(512)

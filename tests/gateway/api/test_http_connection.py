@@ -154,3 +154,12 @@ def test_a_session_is_not_waited_for_as_a_request_is() -> None:
         await task
 
     asyncio.run(go())
+
+
+def test_an_answers_body_does_not_wait_until_its_head_is_acknowledged() -> None:
+    async def go() -> int:
+        listener = await open_port("127.0.0.1", 0, 0.0)
+        with listener, socket.create_connection(listener.getsockname()), listener.accept()[0] as accepted:
+            return accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
+
+    assert asyncio.run(go())
