@@ -17,8 +17,9 @@ const RUNS_SHOWN = 50;
 const RUNS_STALE_S = 10;
 const BUSY_INTERVAL_MS = 1000;
 const LONGEST_BACKOFF_MS = 60_000;
-/** two looks at most in this time: a run's end is two changes, and the second one is not to wait */
-const PAIR_MS = 400;
+/** a run's end and the next one's start are so many changes: none of them waits; after them one look in this time */
+const LOOKS_IN_A_ROW = 5;
+const LOOK_EVERY_S = 0.2;
 const EVENTS_COUNT_FOR_S = 60;
 const OK_SHOWN_MS = 6_000;
 const ERROR_SHOWN_MS = 20_000;
@@ -110,15 +111,15 @@ export class GpuModel extends VDomModel {
     await this._poll.tick.catch(() => undefined);
   }
 
-  /** Something changed on the cluster: look soon, but not more than a few times a second. */
+  /** Something changed on the cluster: look at once, but not more than a few times a second for long. */
   nudge(): void {
     this._eventAt = this._now();
     if (this._isLooking || this._nudge !== null) {
       this._again = true;
       return;
     }
-    const gapMs = (this._now() - this._lookedBeforeAt) * 1000;
-    const delayMs = Math.max(0, PAIR_MS - gapMs);
+    const allowedAt = this._paidUntil - (LOOKS_IN_A_ROW - 1) * LOOK_EVERY_S;
+    const delayMs = Math.max(0, allowedAt - this._now()) * 1000;
     this._nudge = setTimeout(() => {
       this._nudge = null;
       if (this._isLooking) {
@@ -193,8 +194,7 @@ export class GpuModel extends VDomModel {
       throw error;
     } finally {
       this._isLooking = false;
-      this._lookedBeforeAt = this._lookedAt;
-      this._lookedAt = this._now();
+      this._paidUntil = Math.max(this._now(), this._paidUntil) + LOOK_EVERY_S;
       if (this._again && !this.isDisposed) {
         this.nudge();
       }
@@ -317,9 +317,8 @@ export class GpuModel extends VDomModel {
   private _runsKey: string | null = null;
   private _runsAt = -Infinity;
   private _eventAt = -Infinity;
-  private _lookedAt = -Infinity;
-  /** when the look before that one ended */
-  private _lookedBeforeAt = -Infinity;
+  /** with a look each `LOOK_EVERY_S`, those that were taken would last until then */
+  private _paidUntil = -Infinity;
   private _isLooking = false;
   private _again = false;
   private _nudge: ReturnType<typeof setTimeout> | null = null;

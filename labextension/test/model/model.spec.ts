@@ -197,18 +197,27 @@ describe('GpuModel', () => {
     }
   });
 
-  it('sees two changes in a row at once, and what comes then a little later', async () => {
+  it('sees an end and the start after it at once, and of many changes five a second', async () => {
     jest.useFakeTimers();
     try {
       const looks = () => api.calls.filter(call => call === 'status').length;
       api.answer = status([gpu(0)]);
-      for (const expected of [1, 2, 2]) {
+      const passes = async (ms: number) => {
+        now += ms / 1000;
+        await jest.advanceTimersByTimeAsync(ms);
+      };
+      for (const expected of [1, 2, 3, 4, 5, 5]) {
         model.nudge();
-        await jest.advanceTimersByTimeAsync(40);
+        await passes(20);
         expect(looks()).toBe(expected);
       }
-      await jest.advanceTimersByTimeAsync(400);
-      expect(looks()).toBe(3);
+      await passes(200);
+      expect(looks()).toBe(6);
+      for (let passed = 0; passed < 10_000; passed += 20) {
+        model.nudge();
+        await passes(20);
+      }
+      expect(looks()).toBeLessThanOrEqual(6 + 51);
     } finally {
       jest.useRealTimers();
     }
@@ -222,8 +231,10 @@ describe('GpuModel', () => {
       model.interval = 100;
       model.start();
       await jest.advanceTimersByTimeAsync(10);
-      model.nudge();
-      await jest.advanceTimersByTimeAsync(10); // two looks: the next one is not at once
+      for (let looks = 1; looks < 5; looks++) {
+        model.nudge();
+        await jest.advanceTimersByTimeAsync(10); // five looks: the next one is not at once
+      }
       const look = jest.spyOn(api, 'status').mockReturnValueOnce(older);
       api.answer = status([gpu(0), gpu(1)]);
       model.nudge(); // it is due while the look that comes by itself is on its way
