@@ -1,6 +1,7 @@
 """``python -m benchmarks NAME [--json] [--quick]``: a table, and with ``--json`` one JSON object as the last line.
 
 ``--quick`` shows that it works: every metric from the fewest repetitions that give one, and nothing is kept.
+``--part`` takes one part of a benchmark that has several (``PARTS`` in its module), and nothing is kept either.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import signal
 import sys
 import time
 from pathlib import Path
+from types import ModuleType
 
 from .bed import shared_bed
 from .metrics import check
@@ -41,6 +43,7 @@ def main() -> int:
     parser.add_argument("name", choices=(*NAMES, "all"))
     parser.add_argument("--json", action="store_true", help="print the JSON object as the last line")
     parser.add_argument("--quick", action="store_true", help="few repetitions (to see that it works)")
+    parser.add_argument("--part", default="", help="this part of the benchmark alone")
     arguments = parser.parse_args()
     for signum in _ENDING:
         signal.signal(signum, _end)
@@ -50,7 +53,7 @@ def main() -> int:
         for name in names:
             began_s = time.monotonic()
             try:
-                _one(name, quick=arguments.quick, as_json=arguments.json)
+                _one(name, quick=arguments.quick, part=arguments.part, as_json=arguments.json)
             except CannotMeasureError as error:
                 cannot.append(f"benchmark {name} did not run: {error}")
                 print(cannot[-1], file=sys.stderr, flush=True)
@@ -60,17 +63,27 @@ def main() -> int:
     return int(bool(cannot) and is_checked)
 
 
-def _one(name: str, *, quick: bool, as_json: bool) -> None:
-    module = f".{name}.run" if (Path(__file__).parent / name).is_dir() else f".{name}"
-    report: Report = importlib.import_module(module, __package__).run(quick=quick)
-    check(report)
+def _one(name: str, *, quick: bool, part: str, as_json: bool) -> None:
+    place = f".{name}.run" if (Path(__file__).parent / name).is_dir() else f".{name}"
+    module = importlib.import_module(place, __package__)
+    report: Report = _part(module, part, quick=quick) if part else module.run(quick=quick)
+    if not part:
+        check(report)
     show(report)
     document = json.dumps(report.document())
-    if not quick:
+    if not quick and not part:
         RESULTS.mkdir(exist_ok=True)
         (RESULTS / f"{name}.json").write_text(document + "\n")
     if as_json:
         print(document, flush=True)
+
+
+def _part(module: ModuleType, part: str, *, quick: bool) -> Report:
+    parts = getattr(module, "PARTS", ())
+    if part not in parts:
+        raise CannotMeasureError(f"it has no part {part} ({', '.join(parts) or 'it is one'})")
+    report: Report = module.run(quick=quick, parts=(part,))
+    return report
 
 
 def _end(signum: int, _: object) -> None:

@@ -8,9 +8,10 @@ import re
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -27,12 +28,21 @@ from sidebar_bed import write_notebook
 
 BUNDLE = Path(__file__).parents[1] / "jupyter_gpu_release" / "labextension"
 _FREE_AGAIN_WITHIN_S = 60.0
-#: notes when the first tile ("free") changes, by the clock of this machine
+#: notes by the clock of this machine when the first tile ("free") changes, when an event comes, and the questions
+#: for the status with their answers
 _WATCH = """() => {
   window.seen = [];
+  window.told = [];
+  window.asked = [];
   const tile = document.querySelector('.jp-GpuRelease-number');
   const note = () => window.seen.push([Date.now() / 1000, tile.textContent]);
   new MutationObserver(note).observe(tile, {childList: true, characterData: true, subtree: true});
+  window.jupyterapp.serviceManager.events.stream.connect(() => window.told.push(Date.now() / 1000));
+  const at_s = ms => (performance.timeOrigin + ms) / 1000;
+  new PerformanceObserver(list => list.getEntries().forEach(entry => {
+    if (entry.name.includes('/jupyter-gpu-release/api/status'))
+      window.asked.push([at_s(entry.startTime), at_s(entry.responseEnd)]);
+  })).observe({type: 'resource'});
 }"""
 #: notes the time between two frames, and counts what changes in the panel
 _FRAMES = """() => {
@@ -49,16 +59,24 @@ _FRAMES = """() => {
     .observe({type: 'longtask'});
 }"""
 
-#: notes the time from the key Tab to the first list of completions
+#: notes the time from the key Tab to the question, the kernel's answer and the first list of completions
 _TABS = """() => {
   window.tabs_ms = [];
   let pressed = null;
+  let stages = {};
+  const { kernel } = window.jupyterapp.shell.currentWidget.sessionContext.session;
+  kernel.anyMessage.connect((_, { msg }) => {
+    const since_ms = performance.now() - pressed;
+    if (msg.header.msg_type === 'complete_request') stages.sent = since_ms;
+    if (msg.header.msg_type === 'complete_reply') stages.replied = since_ms;
+  });
   const shown = '.jp-Completer:not(.lm-mod-hidden) .jp-Completer-item';
   document.addEventListener('keydown', event => { if (event.key === 'Tab') pressed = performance.now(); }, true);
   new MutationObserver(() => {
     if (pressed !== null && document.querySelector(shown)) {
-      window.tabs_ms.push(performance.now() - pressed);
+      window.tabs_ms.push({...stages, list: performance.now() - pressed});
       pressed = null;
+      stages = {};
     }
   }).observe(document.body, {subtree: true, childList: true, attributes: true});
 }"""
@@ -71,7 +89,10 @@ _ASK = """async () => {
 }"""
 
 
-def run(*, quick: bool = False) -> Report:
+PARTS = ("crowd", "start", "visible")
+
+
+def run(*, quick: bool = False, parts: Collection[str] = PARTS) -> Report:
     """Measure; needs the bundle (``make bundle``) and Chromium."""
     if chromium() is None:
         raise CannotMeasureError("it needs a Chromium that is on the path (Debian: apt install chromium)")
@@ -81,10 +102,13 @@ def run(*, quick: bool = False) -> Report:
     report.add("bundle_gzipped", [_bundle_kb()], "kB")
     with sync_playwright() as playwright:
         browser = launch(playwright)
-        with tempfile.TemporaryDirectory() as folder, running_lab(Path(folder)) as lab:
-            _measure_crowd(report, browser, lab, seconds=4 if quick else 60)
-        _measure_start(report, browser, count=1 if quick else 10)
-        _measure_visible(report, browser, count=2 if quick else 30)
+        if "crowd" in parts:
+            with tempfile.TemporaryDirectory() as folder, running_lab(Path(folder)) as lab:
+                _measure_crowd(report, browser, lab, seconds=4 if quick else 60)
+        if "start" in parts:
+            _measure_start(report, browser, count=1 if quick else 10)
+        if "visible" in parts:
+            _measure_visible(report, browser, count=2 if quick else 30)
         browser.close()
     return report
 
@@ -181,17 +205,23 @@ def _measure_visible(report: Report, browser: Browser, *, count: int) -> None:
                 notebook.run("get_ipython().run_cell_magic('gpu_train', '', 'import time; time.sleep(3)')")
                 expect(tile).to_have_text(free, timeout=1000 * _FREE_AGAIN_WITHIN_S)
             seen = [(at_s, int(re.sub(r"\D", "", text) or 0)) for at_s, text in page.evaluate("window.seen")]
+            told, asked = page.evaluate("[window.told, window.asked]")
             runs = _runs(page, lab, count)
-            lists_ms, answers_ms = _tab_ms(page, lab, count)
-            report.add("tab_list", lists_ms)
+            tabs_ms, answers_ms = _tab_ms(page, lab, count)
+            for stage in ("sent", "replied", "list"):
+                report.add(f"tab_{stage}", [each[stage] for each in tabs_ms])
             report.add("tab_answer", answers_ms)
-    held = [(row["granted_at"], row["gone_at"]) for row in reversed(runs)]
-    report.add("held_visible", [_delay_ms(seen, at_s, free=int(free) - 1) for at_s, _ in held])
-    report.add("free_visible", [_delay_ms(seen, at_s, free=int(free)) for _, at_s in held])
+    for what, moment, number in (("held", "granted_at", int(free) - 1), ("free", "gone_at", int(free))):
+        stages = [_Stages.of(row[moment], number, seen, told, asked) for row in runs]
+        for stage in fields(_Stages):
+            report.add(f"{what}_{stage.name}", [getattr(each, stage.name) for each in stages])
 
 
-def _tab_ms(page: Page, lab: Lab, count: int) -> tuple[list[float], list[float]]:
-    """Milliseconds from Tab to the list (options and values in turn), and from a question to the kernel's answer."""
+def _tab_ms(page: Page, lab: Lab, count: int) -> tuple[list[dict[str, float]], list[float]]:
+    """Milliseconds from Tab to each stage of :data:`_TABS` (options and values in turn).
+
+    With them those from a question to the kernel's answer, with nobody typing.
+    """
     write_notebook(lab.root / "tab.ipynb", "")
     execute(page, "docmanager:open", {"path": "tab.ipynb"})
     idle = "window.jupyterapp.shell.currentWidget?.sessionContext?.session?.kernel?.status === 'idle'"
@@ -209,8 +239,8 @@ def _tab_ms(page: Page, lab: Lab, count: int) -> tuple[list[float], list[float]]
         page.keyboard.press("Delete")
         page.wait_for_timeout(300)  # the server holds back a message that follows another at once
         answers.append(page.evaluate(_ASK))
-    lists: list[float] = page.evaluate("window.tabs_ms")
-    return lists, answers
+    stages: list[dict[str, float]] = page.evaluate("window.tabs_ms")
+    return stages, answers
 
 
 class _Notebook:
@@ -246,9 +276,29 @@ def _runs(page: Page, lab: Lab, count: int) -> list[dict[str, Any]]:
     return rows
 
 
-def _delay_ms(seen: list[tuple[float, int]], at_s: float, *, free: int) -> float:
-    """Milliseconds from the change to the first sight of it."""
-    for when_s, shown in seen:
-        if when_s >= at_s and shown == free:
-            return 1000 * (when_s - at_s)
-    raise RuntimeError(f"the panel never showed {free} free GPUs after {at_s:.3f}: {seen}")
+@dataclass(frozen=True)
+class _Stages:
+    """Milliseconds from a change in the cluster until the page had each stage of the answer that shows it."""
+
+    #: the first event after the change
+    told: float
+    asked: float
+    answered: float
+    visible: float
+
+    @classmethod
+    def of(
+        cls,
+        at_s: float,
+        free: int,
+        seen: list[tuple[float, int]],
+        told: list[float],
+        asked: list[tuple[float, float]],
+    ) -> _Stages:
+        """Those of the change at ``at_s`` to ``free`` free GPUs, from what :data:`_WATCH` noted."""
+        visible_s = next((when_s for when_s, shown in seen if when_s >= at_s and shown == free), None)
+        if visible_s is None:
+            raise RuntimeError(f"the panel never showed {free} free GPUs after {at_s:.3f}: {seen}")
+        told_s = next((when_s for when_s in told if when_s >= at_s), visible_s)
+        asked_s, answered_s = max(pair for pair in asked if pair[1] <= visible_s)
+        return cls(*(1000 * (when_s - at_s) for when_s in (told_s, asked_s, answered_s, visible_s)))

@@ -50,6 +50,14 @@ def test_a_benchmark_that_cannot_run_here_says_why_in_one_sentence(tmp_path: Pat
     )
 
 
+def test_a_part_that_a_benchmark_does_not_have_is_refused_with_those_that_it_has() -> None:
+    for name, said in (("sidebar", "no part tabs (crowd, start, visible)"), ("stream", "no part tabs (it is one)")):
+        command = [sys.executable, "-m", "benchmarks", name, "--part", "tabs"]
+        done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT)
+        assert done.returncode == 1
+        assert said in done.stderr
+
+
 def test_a_benchmark_that_is_ended_ends_its_cluster(tmp_path: Path, until: Callable[..., None]) -> None:
     """``timeout`` and ``pkill`` send more than one signal, and to all of its processes."""
     command = [sys.executable, "-m", "benchmarks", "stream", "--quick"]
