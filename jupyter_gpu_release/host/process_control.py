@@ -64,6 +64,13 @@ def spare_from_oom_killer(pid: int) -> None:
             Path(f"/proc/{pid}/oom_score_adj").write_text("0")
 
 
+def is_readable(descriptor: int) -> bool:
+    """Tell if there is something to read now, of a process descriptor: if the process has ended."""
+    poll = select.poll()  # `select.select` refuses numbers from 1,024 on
+    poll.register(descriptor, select.POLLIN)
+    return bool(poll.poll(0))
+
+
 class ForeignProcess:
     """A process that is no child of ours, with the methods of a child (``Popen``)."""
 
@@ -73,7 +80,7 @@ class ForeignProcess:
 
     def poll(self) -> int | None:
         """None while it runs; then 0, since nobody but its parent learns more."""
-        return 0 if select.select([self._descriptor], [], [], 0)[0] else None
+        return 0 if is_readable(self._descriptor) else None
 
     def send_signal(self, number: int) -> None:
         """Send it a signal; raises ``ProcessLookupError`` when it is gone."""
@@ -310,7 +317,7 @@ def _watch(pid: int, watched: dict[int, int]) -> None:
     """Unless it has ended and only waits to be collected."""
     with contextlib.suppress(OSError):
         fd = os.pidfd_open(pid)
-        if select.select([fd], [], [], 0)[0]:
+        if is_readable(fd):
             os.close(fd)
         else:
             watched[pid] = fd

@@ -20,6 +20,7 @@ import signal
 import socket
 import sys
 import time
+import traceback
 from collections.abc import Callable
 
 import msgspec
@@ -234,6 +235,8 @@ class _Server:
             if self._early is not None:
                 self._early.close()
             supervise(connection, lambda lines, journal: run_rank(lines, journal, self._shell))
+        except BaseException:  # noqa: BLE001 - a defect of ours: recorded in the fork server's log, the cell is lost
+            os.write(2, traceback.format_exc().encode())
         finally:
             os._exit(71)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import os
 import select
@@ -96,13 +97,18 @@ class RankLine(_SupervisorsEnd):
     def __init__(self, sock: socket.socket, synced: int) -> None:
         super().__init__(sock)
         self._synced = synced
+        #: no process has the other end any more: the rank ends, or has closed it
+        self.is_closed = False
 
     def read_frames(self) -> list[tuple[Kind, bytes]] | None:
         """Frames that came since; None when there is nothing more to read now."""
         try:
             data = self._sock.recv(1 << 18)
-        except OSError:
+        except BlockingIOError:
             return None
+        except OSError:
+            data = b""
+        self.is_closed = self.is_closed or not data
         return list(self._frames.feed(data)) if data else None
 
     def send_frame(self, kind: Kind, body: bytes) -> None:
@@ -192,3 +198,16 @@ class AgentLine:
     def flush(self, wait_s: float = 0.0) -> None:
         """Hand over as much as the agent takes now, or within ``wait_s``."""
         self._outgoing.flush(wait_s)
+
+    def await_close(self, limit_s: float) -> None:
+        """Nothing more is said; wait until the agent closes its end, too.
+
+        Else a command that it is just sending would fail, and what it has not read yet would be lost with it.
+        """
+        deadline = time.monotonic() + limit_s
+        with contextlib.suppress(OSError):
+            self._sock.shutdown(socket.SHUT_WR)
+            while (left_s := deadline - time.monotonic()) > 0:
+                self._sock.settimeout(left_s)
+                if not self._sock.recv(1 << 16):
+                    return

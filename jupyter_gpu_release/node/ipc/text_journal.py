@@ -56,9 +56,11 @@ class TextJournal:
         """Name and text of what was added but not sent."""
         at, end = _HEAD.unpack_from(self._memory, 0)
         found = []
-        while at < end:
+        while at + _ENTRY.size <= end:
             length, number = _ENTRY.unpack_from(self._memory, at)
             at += _ENTRY.size
+            if number >= len(_NAMES) or at + length > end:
+                break  # a signal's handler has printed in the middle of a print
             found.append((_NAMES[number], self._memory[at : at + length].decode("utf-8", "replace")))
             at += length
         return found

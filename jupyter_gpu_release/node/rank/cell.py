@@ -6,13 +6,15 @@ import contextlib
 import gc
 import io
 import os
+import sys
 import threading
 import time
+import traceback
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import msgspec
 
@@ -243,6 +245,8 @@ class Rank:
         if self._order.as_owner:  # the supervisor has left the mark
             self._outlet.sync()
         ended = self._loop.run(payload)
+        if not self._outlet.is_own_process:
+            _end_fork(ended.error)
         self._values.stop_fetching()
         if self._is_gang and _is_good_exit(ended.error):
             ended.error = None
@@ -380,6 +384,18 @@ class Rank:
         if self._started is not None:
             where = written_to(self._files.paths, self._started, RunPaths(Path(self._order.folder)).files)
             self._outlet.send_frame(Kind.FILES, encode(where), wait=False)
+
+
+def _end_fork(error: BaseException | None) -> NoReturn:
+    """End of a process that the cell has forked and that came out of the cell: the run's results are its parent's."""
+    code = 0 if error is None else 1
+    if isinstance(error, SystemExit):
+        code = error.code if isinstance(error.code, int) else int(error.code is not None)
+    elif error is not None:
+        with contextlib.suppress(Exception):  # the user's class, and the user's stream, may be odd in any way
+            sys.stderr.write("".join(traceback.format_exception(error)))
+    flush_open_files()
+    os._exit(code & 0xFF)
 
 
 def _without_results(outcome: Outcome, why: StoreError) -> Outcome:

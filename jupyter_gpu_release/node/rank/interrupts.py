@@ -52,13 +52,23 @@ def repeat_dropped_interrupts() -> None:
         if not issubclass(dropped.exc_type, KeyboardInterrupt):
             shown(dropped)
             return
-        again = threading.Timer(_AGAIN_S, os.kill, (os.getpid(), signal.SIGINT))
-        again.daemon = True
-        # the new thread inherits this, so the interrupt strikes the main one
-        blocked = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-        try:
-            again.start()
-        finally:
-            signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
+        is_sent = False
+        while not is_sent:
+            try:
+                _interrupt_soon()
+                is_sent = True
+            except KeyboardInterrupt:  # the next one, and here it would be dropped as well
+                continue
 
     sys.unraisablehook = hook
+
+
+def _interrupt_soon() -> None:
+    again = threading.Timer(_AGAIN_S, os.kill, (os.getpid(), signal.SIGINT))
+    again.daemon = True
+    # the new thread inherits this, so the interrupt strikes the main one
+    blocked = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        again.start()
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, blocked)

@@ -139,6 +139,9 @@ class ItemExchange:
             digest = write_graph(path, graph.stream, graph.buffers, name_durable=False)
         except GpuReleaseError as error:
             self._send(ItemOutcome(item, error=ErrorInfo("StoreError", error.message, code="store", hint=error.hint)))
+        except Exception as error:  # noqa: BLE001 - a thread's entry point: somebody waits for the item
+            text = f"what it returned could not be written: {type(error).__name__}: {error}"
+            self._send(ItemOutcome(item, error=ErrorInfo("StoreError", text, code="store")))
         else:
             self._send(ItemOutcome(item, Graph(file=path.name, digest=digest)))
 

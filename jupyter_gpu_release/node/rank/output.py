@@ -12,11 +12,13 @@ import os
 import select
 import signal
 import socket
+import stat
 import sys
 import threading
 import time
+import traceback
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from ...protocol.wire import encode
@@ -32,6 +34,8 @@ _QUIET_S, _TOGETHER_S = 0.1, 0.001
 _LATE_S = 0.5
 #: a cell that prints faster than it can be sent waits here
 _MOST_CHARS = 4 << 20
+#: who waits for something to be sent looks this often whether it still can be
+_LOOK_S = 1.0
 _FLUSH, _SYNC, _FRAME = "flush!", "sync!", "frame!"
 _AWAITED = frozenset({_FLUSH, _SYNC, _FRAME})
 _SPAWNING = frozenset({"subprocess.Popen", "os.system", "os.posix_spawn", "os.exec", "pty.spawn"})
@@ -42,9 +46,15 @@ class OutputSender:
 
     Producers share no lock with that thread: an interrupt may strike between any two bytecodes of theirs, and a
     lock left taken would silence the cell. They append to a deque and ring an eventfd, both atomic.
+
+    ``on_lost`` is called, on any thread, when nothing can be sent any more: the cell has closed our descriptors (its
+    own files may have their numbers now), or the supervisor is gone.
     """
 
-    def __init__(self, sock: socket.socket, journal: TextJournal, synced: int) -> None:
+    def __init__(
+        self, sock: socket.socket, journal: TextJournal, synced: int, on_lost: Callable[[], object] = lambda: None
+    ) -> None:
+        self._on_lost = on_lost
         self._sock = sock
         self._synced = synced
         self._journal = journal
@@ -55,7 +65,11 @@ class OutputSender:
         self._urgent = os.eventfd(0, os.EFD_CLOEXEC)
         self._rung, self._rung_at_s = False, 0.0
         self._chars = 0
+        self._sent_at_s = 0.0
+        # not the thread's own `is_alive`: an interrupt in there makes it False for good (CPython 3.11, bpo-45274)
+        self._is_over = False
         self._main = threading.get_ident()
+        self._files = {descriptor: _identity(descriptor) for descriptor in self.descriptors}
         self._sender = threading.Thread(target=self._send_forever, name="jgr-output", daemon=True)
         self._sender.start()
 
@@ -107,37 +121,60 @@ class OutputSender:
         self._wait_for(_FRAME, (kind, body), wait=wait)
 
     def _wait_for(self, what: str, detail: Any, *, wait: bool = True) -> None:
-        if self.is_own_process and self._sender.is_alive() and threading.current_thread() is not self._sender:
+        if self.is_own_process and threading.get_ident() != self._sender.ident:
             done = threading.Lock()
             done.acquire()
             self._queue.append((0.0, what, (detail, done), 0))
-            os.eventfd_write(self._urgent, 1)
-            os.eventfd_write(self._bell, 1)
-            if wait:
-                done.acquire()
+            self._ring_for(self._urgent, self._bell)
+            while wait and not done.acquire(timeout=_LOOK_S) and self._can_send():
+                pass
 
     def _ring(self) -> None:
         now_s = time.monotonic()
         if not self._rung or now_s - self._rung_at_s > _LATE_S:  # late: an interrupt struck before the bell rang
             self._rung_at_s, self._rung = now_s, True
-            os.eventfd_write(self._bell, 1)
+            self._ring_for(self._bell)
+
+    def _ring_for(self, *bells: int) -> None:
+        if self._can_send():
+            for bell in bells:
+                os.eventfd_write(bell, 1)
+
+    def _can_send(self) -> bool:
+        """Tell if our descriptors are open, and ours; calls ``on_lost`` if not."""
+        try:
+            can = not self._is_over and all(_identity(fd) == known for fd, known in self._files.items())
+        except OSError:
+            can = False
+        if not can:
+            self._on_lost()
+        return can
 
     # ----------------------------------------------------------- below: the sending thread only
     def _send_forever(self) -> None:
         # what the cell's signals strike is the cell (a DataLoader's workers that end at once: their second SIGCHLD)
         signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
-        last = 0.0
-        while True:
-            await_ring(self._bell)
-            pause_s = FLUSH_S if time.monotonic() - last < _QUIET_S else _TOGETHER_S
-            if select.select([self._urgent], [], [], pause_s)[0]:
-                await_ring(self._urgent)
-            self._rung = False
-            try:
-                self._send_queued()
-            except OSError:
-                return
-            last = time.monotonic()
+        try:
+            while True:
+                self._send_next()
+        except OSError:
+            self._is_over = True
+            self._on_lost()
+
+    def _send_next(self) -> None:
+        await_ring(self._bell)
+        pause_s = FLUSH_S if time.monotonic() - self._sent_at_s < _QUIET_S else _TOGETHER_S
+        if select.select([self._urgent], [], [], pause_s)[0]:
+            await_ring(self._urgent)
+        self._rung = False
+        try:
+            self._send_queued()
+        except OSError:
+            raise
+        except Exception:  # noqa: BLE001 - a batch is lost (for want of memory, say): that is said, and the next one goes
+            os.eventfd_write(self._bell, 1)  # for what is left of the queue
+            _write_all(2, b"an output was lost:\n" + traceback.format_exc().encode())
+        self._sent_at_s = time.monotonic()
 
     def _send_queued(self) -> None:
         batch: list[Output] = []
@@ -175,6 +212,12 @@ class OutputSender:
                 frames.send_frame(self._sock, *detail)
         finally:
             done.release()
+
+
+def _identity(descriptor: int) -> tuple[int, int, int]:
+    """Two descriptors of one file have the same; raises ``OSError`` where there is none."""
+    file = os.fstat(descriptor)
+    return file.st_dev, file.st_ino, stat.S_IFMT(file.st_mode)
 
 
 def await_ring(bell: int) -> None:

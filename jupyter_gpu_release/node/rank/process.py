@@ -25,6 +25,7 @@ from ..ipc.frames import Kind, RankOrder
 from ..ipc.lines import RankLines
 from ..ipc.stack_dump import dump_on_signal
 from ..ipc.text_journal import TextJournal
+from ..supervisor import exit_reason
 from ..values.settings import read_settings_ahead
 from .cell import Rank, flush_open_files
 from .interrupts import repeat_dropped_interrupts
@@ -57,7 +58,7 @@ def run_rank(lines: RankLines, journal: TextJournal, shell: RankShell) -> NoRetu
             Path("/proc/self/oom_score_adj").write_text("900")
         loop = CellLoop(shell)
         loop.warm_up()
-        outlet = OutputSender(sock, journal, lines.synced)
+        outlet = OutputSender(sock, journal, lines.synced, on_lost=_end_unheard)
         sys.stdout = sys.__stdout__ = OutStream(outlet, "stdout", 1)  # type: ignore[assignment, misc]
         sys.stderr = sys.__stderr__ = OutStream(outlet, "stderr", 2)  # type: ignore[assignment, misc]
         connect_shell(shell, outlet)
@@ -72,6 +73,11 @@ def run_rank(lines: RankLines, journal: TextJournal, shell: RankShell) -> NoRetu
         os.write(2, traceback.format_exc().encode())
     finally:  # whatever went wrong above: no second copy of the fork server's loop
         os._exit(70)
+
+
+def _end_unheard() -> None:
+    """The supervisor says why; what the cell has printed is in the journal."""
+    os._exit(exit_reason.UNHEARD)
 
 
 def _carry_out_order(outlet: OutputSender, lines: RankLines, shell: RankShell, loop: CellLoop) -> None:

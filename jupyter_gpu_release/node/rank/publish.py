@@ -110,8 +110,13 @@ class Publisher:
         with self._sending:
             while self._ready:
                 with contextlib.suppress(KeyError):
-                    name, what = self._ready.popitem()
-                    self._send(name, what)
+                    self._send_one(*self._ready.popitem())
+
+    def _send_one(self, name: str, what: Publication | Graph) -> None:
+        try:
+            self._send(name, what)
+        except Exception as error:  # noqa: BLE001 - the thread goes on: for want of memory, say, this one is lost
+            self._say(name, f"{type(error).__name__}: {error}")
 
     def _send(self, name: str, what: Publication | Graph) -> None:
         if isinstance(what, Graph):

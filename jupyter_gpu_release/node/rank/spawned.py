@@ -11,6 +11,7 @@ import os
 import secrets
 import sys
 import threading
+import time
 from collections.abc import Callable, Collection
 from multiprocessing import AuthenticationError, current_process, process, spawn
 from multiprocessing.connection import Client, Listener
@@ -21,6 +22,8 @@ from ...errors import CannotSendError, GpuReleaseError
 from ...serialization import codec, rebuild
 from ...serialization.diagnosis import find_trouble
 
+#: after a question that could not be taken
+_PAUSE_S = 0.1
 _prepare = spawn.get_preparation_data
 
 
@@ -55,6 +58,8 @@ class _NameServer:
                     line.send(_answer(name, there, self._realm()))
             except (EOFError, ConnectionError, AuthenticationError):  # a process that ended while it asked
                 continue
+            except Exception:  # noqa: BLE001 - without this thread a Pool would start workers for ever
+                time.sleep(_PAUSE_S)  # too many files are open, say
 
 
 class _NamesAt:

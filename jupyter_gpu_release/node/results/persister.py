@@ -136,10 +136,11 @@ def _leave_the_rank() -> None:
         os.setsid()
     with contextlib.suppress(OSError):  # the rank is the system's first victim for want of memory, its results are not
         Path("/proc/self/oom_score_adj").write_text("0")
+    os.closerange(3, os.sysconf("SC_OPEN_MAX"))  # devices, the supervisor's pipes
+    os.close(0)  # the cell may have as many open as it may: there is room for one more now
     nowhere = os.open(os.devnull, os.O_RDWR)
     for standard in range(3):
         os.dup2(nowhere, standard)
-    os.closerange(3, os.sysconf("SC_OPEN_MAX"))  # devices, the supervisor's pipes
 
 
 class _Try:
@@ -159,8 +160,10 @@ class _Try:
             self.digest = write_values(*self._work, self._pace)
         except StoreError as error:
             self.error = error
-        except OSError as error:
-            self.error = StoreError(str(error))
+        except Exception as error:  # noqa: BLE001 - a thread's entry point: whatever it is, there was no success
+            self.error = StoreError(
+                f"{type(error).__name__}: {error}" if not isinstance(error, OSError) else str(error)
+            )
         self.is_over = True
         os.kill(os.getpid(), _DONE_SIGNAL)
 

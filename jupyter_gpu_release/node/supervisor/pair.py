@@ -10,7 +10,6 @@ import asyncio
 import contextlib
 import functools
 import os
-import select
 import signal
 import socket
 import threading
@@ -114,7 +113,7 @@ async def fork_pair(path: str, send_bytes: int) -> Pair:
 
 
 async def _until_readable(fd: int) -> None:
-    if select.select([fd], [], [], 0)[0]:
+    if process_control.is_readable(fd):
         return
     loop = asyncio.get_running_loop()
     readable = asyncio.Event()

@@ -36,6 +36,10 @@ from .pair import new_mark, send_hello
 from .written_files import FileListing, WrittenPaths
 
 _SWEEP_S = 0.1
+#: an agent that has not heard the last word after this will not
+_HEARD_S = 10.0
+#: a rank that has closed its line to us, and lives on for so long, will not be heard again
+_UNHEARD_S = 1.0
 _EXIT_GRACE_S = 2.0
 _PIPE_BYTES = 1 << 20
 _BACKLOG_BYTES = 8 << 20
@@ -73,12 +77,15 @@ class Supervisor:
             fd: (name, codecs.getincrementaldecoder("utf-8")("replace"))
             for fd, name in zip(pipes, ("stdout", "stderr"), strict=True)
         }
+        #: those that somebody may still write to: the cell may have put a file of its own in their place
+        self._open_pipes = set(self._pipes)
         self._outcome: Outcome | None = None
         self._look: FileListing | None = None
         self._persister = 0
         self._running = self._ended = False
         self._deadline: float | None = None  # kill at this monotonic time
         self._timeout: float | None = None
+        self._unheard_from = 0.0  # monotonic time; 0: its line is open
         self._status = ""  # why we interrupted or killed
         self._kill_reason = ""  # in words, where it was not for want of a reaction
         self._memory = MemoryLimit(order.memory_bytes, order.sharers)
@@ -112,6 +119,7 @@ class Supervisor:
         self._agent.flush(wait_s=math.inf)  # an agent that is busy hears it later; one that is gone ends this
         if self._is_leaving:
             self._kill_descendants()
+        self._agent.await_close(_HEARD_S)
 
     def _until_rank_ends(self, selector: selectors.BaseSelector, wake: int) -> int:
         """Wait for the rank to end, or to be about to; returns its ``waitpid`` status."""
@@ -143,8 +151,8 @@ class Supervisor:
         """Wait for what can be read, as far as the agent takes it, and for who has not taken everything yet."""
         read, write = selectors.EVENT_READ, selectors.EVENT_WRITE
         rank = read if self._agent.backlog_bytes < _BACKLOG_BYTES else 0
-        wanted = dict.fromkeys(self._pipes, rank)
-        wanted[self._line.fileno()] = rank | (write if self._line.is_behind else 0)
+        wanted = {fd: rank if fd in self._open_pipes else 0 for fd in self._pipes}
+        wanted[self._line.fileno()] = (0 if self._line.is_closed else rank) | (write if self._line.is_behind else 0)
         wanted[self._channel.fileno()] = (read if self._rank_speaks else 0) | (write if self._channel.is_behind else 0)
         wanted[self._agent.fileno()] = (read if self._agent_speaks else 0) | (write if self._agent.backlog_bytes else 0)
         for fd, events in wanted.items():
@@ -190,7 +198,10 @@ class Supervisor:
             text = ""
             with contextlib.suppress(BlockingIOError, OSError):
                 # all that is there now; more would let a program that never stops writing keep us here
-                text = decoder.decode(os.read(fd, _PIPE_BYTES))
+                data = os.read(fd, _PIPE_BYTES)
+                text = decoder.decode(data)
+                if not data:
+                    self._open_pipes.discard(fd)
             if text:
                 self._agent.queue_frame(
                     Kind.OUTPUT, encode([Output(time.time(), "stream", {"name": name, "text": text})])
@@ -286,6 +297,10 @@ class Supervisor:
             self._interrupt("timeout")
         if self._deadline is not None and now > self._deadline:
             process_control.kill_each([self._rank])
+        if self._line.is_closed and self._outcome is None:
+            self._unheard_from = self._unheard_from or now + _UNHEARD_S
+            if now > self._unheard_from:  # one that ends says itself of what
+                self._kill("unheard")
         if self._stall.is_stalled(now):
             self._stall.stop()
             self._state = process_control.state_of(self._rank)

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import os
 import socket
+import sys
 import threading
 from collections.abc import Iterator
 from itertools import chain
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from jupyter_gpu_release.node.ipc import frames
 from jupyter_gpu_release.node.ipc.frames import Kind, Output
 from jupyter_gpu_release.node.ipc.text_journal import TextJournal
+from jupyter_gpu_release.node.rank import interrupts, output
 from jupyter_gpu_release.node.rank.output import OutputSender, OutStream
 from jupyter_gpu_release.protocol.wire import decode
 
@@ -70,3 +74,58 @@ def test_what_comes_meanwhile_is_no_answer_to_a_synchronisation() -> None:
         waits.join(30)
         assert frames.receive_frame(ours) == (Kind.ANSWER, b"")
         ours.shutdown(socket.SHUT_RDWR)
+
+
+def test_a_batch_that_cannot_be_sent_is_said_and_the_next_one_is_sent(
+    ends: tuple[OutputSender, socket.socket], monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    outlet, theirs = ends
+    real, failed = output.encode, list[Any]()
+
+    def encode(what: Any) -> bytes:
+        if not failed:
+            failed.append(what)
+            raise MemoryError
+        return real(what)
+
+    monkeypatch.setattr(output, "encode", encode)
+    stream = OutStream(outlet, "stdout", 1)
+    for text in ("lost", "next"):
+        stream.write(text)
+        stream.flush()
+    assert _text(theirs) == "next"
+    assert "an output was lost" in capfd.readouterr().err
+
+
+def test_who_waits_for_a_sender_that_has_ended_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    ours, theirs = socket.socketpair()
+    lost = threading.Event()
+    outlet = OutputSender(ours, TextJournal(), os.eventfd(0), on_lost=lost.set)
+    monkeypatch.setattr(output, "_LOOK_S", 0.01)
+    with ours, theirs:
+        os.close(outlet._bell)  # the sender goes on waiting: the system keeps what it reads
+        outlet.flush()
+        assert lost.is_set()
+
+
+def test_what_a_handler_printed_amid_a_print_does_not_break_the_journal() -> None:
+    journal = TextJournal()
+    end = journal.add_text("stdout", "one")
+    journal.add_text("stdout", "two")
+    journal._memory[end + 4] = 9
+    assert journal.unsent_texts() == [("stdout", "one")]
+
+
+def test_an_interrupt_while_another_is_being_repeated_is_not_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
+    tries = list[int]()
+
+    def interrupt_soon() -> None:
+        tries.append(1)
+        if len(tries) == 1:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(sys, "unraisablehook", sys.unraisablehook)
+    monkeypatch.setattr(interrupts, "_interrupt_soon", interrupt_soon)
+    interrupts.repeat_dropped_interrupts()
+    sys.unraisablehook(SimpleNamespace(exc_type=KeyboardInterrupt))  # type: ignore[arg-type]
+    assert len(tries) == 2

@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+from multiprocessing import current_process
+from multiprocessing.connection import Client
+
 import pytest
 from node_bed import Node
+
+from jupyter_gpu_release.node.rank.spawned import _NameServer
+from jupyter_gpu_release.serialization.rebuild import NamespaceInfo
 
 _CELL = """
 import multiprocessing, threading
@@ -35,3 +41,25 @@ def test_a_pool_of_spawned_processes_finds_the_cells_names(node: Node, method: s
     assert run.outcome.error.ename == "CannotSendError"
     assert "`stuck` cannot be sent to a spawned process" in run.outcome.error.evalue
     assert "`unsendable`" in run.outcome.error.evalue
+
+
+def test_a_question_that_fails_is_not_the_last_one_that_is_answered() -> None:
+    asked = list[int]()
+
+    def realm() -> NamespaceInfo:
+        asked.append(1)
+        if len(asked) == 1:
+            raise MemoryError
+        return NamespaceInfo({}, at_home=True)
+
+    server = _NameServer(realm)
+    server.preparation_data("worker")
+
+    def ask() -> object:
+        with Client(server._address, "AF_UNIX", authkey=current_process().authkey) as line:
+            line.send(("name", []))
+            return line.recv()
+
+    with pytest.raises(EOFError):
+        ask()
+    assert ask() == ("none", None)
