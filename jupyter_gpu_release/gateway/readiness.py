@@ -20,19 +20,25 @@ from ..protocol.config import Deployed, GatewayConfig
 from .cluster.agents import runtime_env
 from .cluster.ray_calls import last_line
 
+#: for the start of a worker on each node
+_PROBE_S = 120.0
 _ANSWER_S = 90.0
 _CREATE_S = 60.0
 
 
 def check_nodes(config: GatewayConfig) -> None:
-    """Run a probe on each node; it is sent by value, so it needs nothing there. Raises :class:`ClusterError`."""
+    """Run a probe on all nodes at once, sent by value, so it needs nothing there. Raises :class:`ClusterError`."""
     ours = {"python": platform.python_version(), "ray": ray.__version__, "package": __version__}
     probe = ray.remote(num_cpus=0, max_retries=0)(_probe_by_value())
+    asked = []
     for node in (entry for entry in ray.nodes() if entry["Alive"]):
-        where = node["NodeManagerHostname"]
         strategy = NodeAffinitySchedulingStrategy(node["NodeID"], soft=False)
+        answer = probe.options(scheduling_strategy=strategy, **runtime_env(config)).remote()
+        asked.append((node["NodeManagerHostname"], answer))
+    deadline = time.monotonic() + _PROBE_S
+    for where, answer in asked:
         try:
-            found = ray.get(probe.options(scheduling_strategy=strategy, **runtime_env(config)).remote(), timeout=60)
+            found = ray.get(answer, timeout=max(0.0, deadline - time.monotonic()))
         except ray.exceptions.RayError as error:
             raise ClusterError(f"node {where} of the Ray cluster runs no task: {last_line(error)}") from error
         check_versions(where, found, ours)

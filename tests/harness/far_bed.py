@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import secrets
+import shlex
 import shutil
 import subprocess
 import sys
@@ -18,7 +19,7 @@ from jupyter_gpu_release.client.home import HomePaths, write_secret
 from jupyter_gpu_release.local_cluster.launch_spec import runtime_root
 
 _CLI = [sys.executable, "-m", "jupyter_gpu_release.cli"]
-_RAY = [sys.executable, "-m", "ray.scripts.scripts", "start"]
+_RAY = [sys.executable, "-m", "ray.scripts.scripts"]
 GPUS_EACH = 2
 
 
@@ -51,21 +52,41 @@ class FarBed:
 
     def start(self) -> None:
         """Ray on each host as its operator would start it, and the gateway on the head, from the head."""
-        head = self.network["head"]
-        kind = ("--head", f"--port={self.gcs.rpartition(':')[2]}", f"--temp-dir={self._ray}/ray", "--num-gpus=0")
-        self._start_ray(head, *kind, "--include-dashboard=false", "--dashboard-port=0", "--no-monitor")
-        for name, settings in (("node-a", {}), ("node-b", self.hour_ahead)):
-            self._start_ray(self.network[name], f"--address={self.gcs}", f"--num-gpus={GPUS_EACH}", **settings)
-        place = ["--host", head.address, "--port", str(self.port), "--allow-plain-text", "--store", str(self.store)]
-        done = self._on(head, [*_CLI, "start", "--address", self.gcs, "--progress-json", *place])
-        ready = json.loads(done.stdout.splitlines()[-1])
-        assert ready["kind"] == "ready", ready
+        self.carry_out("head", "ray start --head --port=6379 …")
+        for node in ("node-a", "node-b"):
+            self.carry_out(node, "ray start --address=HEAD:6379 …")
+        self.carry_out("head", "jupyter gpu start --address HEAD:6379 …")
 
-    def _start_ray(self, host: NetworkHost, *options: str, **settings: str) -> None:
-        common = ["--num-cpus=2", "--object-store-memory=100000000", "--include-log-monitor=false"]
-        words = [*_RAY, f"--node-ip-address={host.address}", *common, "--disable-usage-stats", *options]
-        done = self._on(host, words, **settings)
+    def carry_out(self, name: str, line: str) -> str:
+        """Run a line of the operator guide on a host and return what it says; ``…``: the options of this bed."""
+        host, head = self.network[name], self.network["head"]
+        words = shlex.split(line.replace("HEAD", head.address), comments=True)
+        if words[0] == "ray":
+            command, options = [*_RAY, words[1]], self._ray_options(host)
+            assert words[1] == "start" or host.own_processes, "it would end everybody's Ray"
+        else:
+            command, words = [*_CLI, words[2]], words[1:]
+            options = [
+                "--host",
+                head.address,
+                "--port",
+                str(self.port),
+                "--allow-plain-text",
+                "--store",
+                str(self.store),
+            ]
+        given = [option for word in words[2:] for option in (options if word == "…" else [word])]
+        done = self._on(host, [*command, *given], **(self.hour_ahead if name == "node-b" else {}))
         assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
+
+    def _ray_options(self, host: NetworkHost) -> list[str]:
+        common = ["--num-cpus=2", "--object-store-memory=100000000", "--include-log-monitor=false"]
+        common += [f"--node-ip-address={host.address}", "--disable-usage-stats"]
+        if host.name != "head":
+            return [*common, f"--num-gpus={GPUS_EACH}"]
+        kind = [f"--temp-dir={self._ray}/ray", "--num-gpus=0", "--include-dashboard=false", "--dashboard-port=0"]
+        return [*common, *kind, "--no-monitor"]
 
     def _on(self, host: NetworkHost, words: list[str], **settings: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(

@@ -17,33 +17,36 @@ import psutil
 import pytest
 
 _LINK, _SWITCH = "link0", "switch0"
-#: says that it is there, and ends when whoever reads that is gone
-_HOLD = "import sys; print('here', flush=True); sys.stdin.read()"
+#: says that it is there, and ends when whoever reads that is gone; as a host's first process it reaps orphans
+_HOLD = "import signal, sys; signal.signal(signal.SIGCHLD, signal.SIG_IGN); print('here', flush=True); sys.stdin.read()"
+_OWN_PROCESSES = ("--pid", "--fork", "--kill-child", "--mount-proc")
 
 
 class NetworkHost:
-    """A host: programs in it see its own name, its own loopback and one link."""
+    """A host: programs in it see its own name, its own loopback and one link.
 
-    def __init__(self, name: str, address: str) -> None:
-        self.name, self.address = name, address
+    ``own_processes``: they see no processes but the host's, either; their working directory is the root.
+    """
+
+    def __init__(self, name: str, address: str, *, own_processes: bool = False) -> None:
+        self.name, self.address, self.own_processes = name, address, own_processes
+        more = _OWN_PROCESSES if own_processes else ()
         self._holder = subprocess.Popen(
-            ["unshare", "--net", "--uts", sys.executable, "-S", "-c", _HOLD],
+            ["unshare", "--net", "--uts", *more, sys.executable, "-S", "-c", _HOLD],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE,
         )  # fmt: skip
         assert self._holder.stdout is not None
         if self._holder.stdout.readline() != b"here\n":
             self.close()
             pytest.skip("no network namespaces here")
+        self.pid = psutil.Process(self._holder.pid).children()[0].pid if own_processes else self._holder.pid
         self.run("hostname", name)
         self.run("ip", "link", "set", "lo", "up")
 
-    @property
-    def pid(self) -> int:
-        return self._holder.pid
-
     def command(self, words: Sequence[str]) -> list[str]:
         """``words`` as a command that runs on this host."""
-        return ["nsenter", f"--target={self.pid}", "--net", "--uts", "--", *words]
+        more = ("--pid", "--mount") if self.own_processes else ()
+        return ["nsenter", f"--target={self.pid}", "--net", "--uts", *more, "--", *words]
 
     def run(self, *words: str) -> None:
         _run(*self.command(words))
@@ -52,7 +55,7 @@ class NetworkHost:
         """All that run on this host, but for what holds it."""
         own, found = _namespace(self.pid), []
         for process in psutil.process_iter():
-            if process.pid != self.pid and _namespace(process.pid) == own:
+            if process.pid not in (self.pid, self._holder.pid) and _namespace(process.pid) == own:
                 found.append(process)
         return found
 
@@ -70,13 +73,19 @@ class NetworkHost:
 
 
 class Network:
-    """Hosts on one switch, by their names; the first has the address 10.77.0.1."""
+    """Hosts on one switch, by their names; the first has the address 10.77.0.1.
 
-    def __init__(self, *names: str) -> None:
+    ``own_processes``: the names of those that see no others' processes.
+    """
+
+    def __init__(self, *names: str, own_processes: Sequence[str] = ()) -> None:
         if any(shutil.which(tool) is None for tool in ("ip", "unshare", "nsenter", "hostname")):
             pytest.skip("no network namespaces here: ip, unshare, nsenter or hostname is missing")
         self._switch = NetworkHost("switch", "")
-        self.hosts = [NetworkHost(name, f"10.77.0.{number}") for number, name in enumerate(names, 1)]
+        self.hosts = [
+            NetworkHost(name, f"10.77.0.{number}", own_processes=name in own_processes)
+            for number, name in enumerate(names, 1)
+        ]
         try:
             self._switch.run("ip", "link", "add", _SWITCH, "type", "bridge")
             self._switch.run("ip", "link", "set", _SWITCH, "up")

@@ -39,6 +39,7 @@ log = logging.getLogger(__name__)
 _AGENT_PATIENCE_S = 10.0
 #: past runs from which it is learned how long others will take, and who used how much of late
 _REMEMBERED = 5000
+_ANOTHER_AGENT = "the node's agent does not know the run any more: it was restarted"
 #: phases of a run in which its cell may still use the GPUs
 _HOLDS_GPUS = ("starting", "running", "ended")
 
@@ -132,10 +133,19 @@ async def compare_with_cluster(service: GatewayService, remembered: RecoveredSta
             await _go_on(service, record, lease, known, places[record.run, record.attempt])
         else:
             unbegun = stored is None or await _is_unbegun(service, record, stored, silent)
-            await _without_agent(service, record, lease, unbegun=unbegun)
+            await _without_agent(service, record, lease, unbegun=unbegun, why=_why_unknown(service, stored))
     for stored in remembered.leases.values():
         service.ledger.write(partial(database.drop_lease, lease=stored.lease))
     await end_strangers(service)
+
+
+def _why_unknown(service: GatewayService, stored: StoredLease | None) -> str:
+    """Say why no agent has the run that held this lease: another agent, or another Ray, is on its node."""
+    node = decode(stored.placement, Placement).slots[0][0] if stored is not None else ""
+    known = service.nodes.find(node)
+    if node and (known is None or not known.alive):
+        return "Ray on its node has ended: the node, or the head of the cluster, was lost"
+    return _ANOTHER_AGENT
 
 
 def _waits_for_any_cluster(record: RunRecord) -> bool:
@@ -259,14 +269,16 @@ def _await_answer(service: GatewayService, record: RunRecord, lease: Lease) -> N
     service.nodes.note_silent(lease.slots[0].node, "its agent has not answered since the gateway was restarted")
 
 
-async def _without_agent(service: GatewayService, record: RunRecord, lease: Lease | None, *, unbegun: bool) -> None:
+async def _without_agent(
+    service: GatewayService, record: RunRecord, lease: Lease | None, *, unbegun: bool, why: str = _ANOTHER_AGENT
+) -> None:
     """No agent has the run: it waits (again), or it is lost. A cell that may have begun is not begun again."""
     lifecycle = service.lifecycle
     if isinstance(record.stage, Queued) and lease is None and record.request.restartable:
         lifecycle.queue.add(record)  # whatever it did meanwhile, it goes on from its last save
     elif not (unbegun and isinstance(record.stage, Queued | Starting)):
         _hold(service, record, lease)
-        await lifecycle.lose(record, "the node's agent does not know the run any more: it was restarted")
+        await lifecycle.lose(record, why)
     elif lease is not None or isinstance(record.stage, Starting):
         lifecycle.wait_again(record, lease, "the gateway was restarted")
     else:

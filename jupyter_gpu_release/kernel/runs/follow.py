@@ -26,7 +26,9 @@ TICK_S = 0.25
 #: how long a stage lasts before it is said: waiting, and anything else
 _QUIET_WAITING_S, _QUIET_S = 0.3, 1.0
 _GIVE_UP_S = 60.0
-_LOST = "connection to the gateway lost, the run goes on; reconnecting …"
+_LOST = "connection to the gateway lost, {}; reconnecting …"
+_WAITS, _GOES_ON = "the run keeps its place in the queue", "the run goes on if the cluster does"
+_INTERRUPTED = " (the run is interrupted when the gateway is back; interrupt once more to stop waiting)"
 
 
 @dataclass(frozen=True)
@@ -171,7 +173,8 @@ class RunFollower:
                 f"run {run} may still go on, your variables are as before",
                 hint=f"look at it with %gpu_logs {run}, end it with %gpu_cancel {run}",
             )
-        self.display.line.show_text(_LOST)
+        text = _LOST.format(_WAITS if self.view.granted_at is None else _GOES_ON)
+        self.display.line.show_text(text + (_INTERRUPTED if self._interrupts.count and not self.manner.leaves else ""))
 
     def _say_state(self) -> None:
         """Quick runs and short stages pass without a word; what has lasted a moment is said."""
