@@ -26,7 +26,7 @@ from ...errors import ConflictError, ForbiddenError, GpuReleaseError, NoSuchRunE
 from ..auth.permissions import Caller
 from ..service import GatewayService
 from .guard import CALLER, RequestGuard, error_response
-from .http_connection import HttpConnection, TlsListener, WaitingConnections
+from .http_connection import HttpConnection, TlsListener, WaitingConnections, WebSocketConnection
 from .route import Route
 
 log = logging.getLogger(__name__)
@@ -208,7 +208,7 @@ def settings_for(app: ASGIApp, waiting: WaitingConnections | None = None) -> uvi
     """The settings with which ``app`` is served."""
     connection: Any = partial(HttpConnection, WaitingConnections() if waiting is None else waiting)
     return uvicorn.Config(
-        app, http=connection, ws="websockets-sansio", lifespan="off", log_config=None, access_log=False,
+        app, http=connection, ws=WebSocketConnection, lifespan="off", log_config=None, access_log=False,
         ws_max_size=_FRAME_LIMIT_BYTES, ws_ping_interval=None, ws_per_message_deflate=False,
         timeout_graceful_shutdown=1, timeout_keep_alive=KEEP_ALIVE_S, server_header=False,
     )  # fmt: skip

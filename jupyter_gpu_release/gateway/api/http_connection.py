@@ -12,6 +12,9 @@ from typing import Any
 
 import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
+from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
+from websockets.frames import Frame
+from websockets.protocol import OPEN
 
 from .guard import CALLER
 
@@ -20,6 +23,11 @@ log = logging.getLogger(__name__)
 REQUEST_S = 10.0
 #: connections that may be without a request at the same time; one more ends the oldest of them
 MOST_WAITING = 256
+#: in a WebSocket's scope: a function that gets a short message before the application does, and may answer it; called
+#: by the event loop, only while nothing else that came is unread or at work. It must not raise
+AT_ONCE = "jupyter_gpu_release.at_once"
+#: bytes of a message that may be answered so
+_SHORT = 64
 #: for the good-bye of TLS
 _TLS_END_S = 2.0
 #: after an accept that failed (no file descriptor is left)
@@ -162,3 +170,36 @@ class HttpConnection(H11Protocol):
         self._waiting.remove(self)
         self._unset_keepalive_if_required()
         self.transport.abort()
+
+
+class WebSocketConnection(WebSocketsSansIOProtocol):
+    """Connection of uvicorn; what ``scope[AT_ONCE]`` answers takes one turn of the event loop, all else four.
+
+    Heartbeats are nearly all that a gateway of idle kernels does.
+    """
+
+    _is_awaited = False
+
+    def handle_bytes(self, event: Frame) -> None:
+        """Called for the first frame of a binary message."""
+        answer = self._answer_at_once(event) if event.fin and len(event.data) <= _SHORT else None
+        if answer is None:
+            super().handle_bytes(event)
+            return
+        self.conn.send_binary(answer)
+        self.transport.write(b"".join(self.conn.data_to_send()))
+
+    def _answer_at_once(self, event: Frame) -> bytes | None:
+        is_idle = self._is_awaited and self.queue.empty()
+        if not (is_idle and self.writable.is_set() and self.conn.state is OPEN and AT_ONCE in self.scope):
+            return None
+        answer: Callable[[bytes], bytes | None] = self.scope[AT_ONCE]  # type: ignore[literal-required]
+        return answer(bytes(event.data))
+
+    async def receive(self) -> Any:
+        """Called by the application, for the next message."""
+        self._is_awaited = True
+        try:
+            return await super().receive()
+        finally:
+            self._is_awaited = False

@@ -36,6 +36,7 @@ from ..runs.record import RunRecord
 from ..runs.sessions import Session
 from ..service import GatewayService
 from .follower import Subscription
+from .http_connection import AT_ONCE
 from .route import MALFORMED
 
 log = logging.getLogger(__name__)
@@ -76,6 +77,7 @@ class SessionConnection:
             return
         except WebSocketDisconnect:
             return
+        self._socket.scope[AT_ONCE] = self._echo
         tasks = [asyncio.ensure_future(work) for work in (self._read(), self._write(), self._over.wait())]
         try:
             await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
@@ -148,6 +150,15 @@ class SessionConnection:
                 self._said_bye = True
                 return
             await self._handle(message)
+
+    def _echo(self, data: bytes) -> bytes | None:
+        """Echo a heartbeat; whatever else came is for the reader."""
+        with contextlib.suppress(*MALFORMED):
+            message = decode(data, ClientMessage)
+            if isinstance(message, Heartbeat) and self._session is not None:
+                self._service.sessions.on_message(self._session)
+                return encode(message)
+        return None
 
     async def _handle(self, message: ClientMessage) -> None:
         if isinstance(message, Heartbeat):

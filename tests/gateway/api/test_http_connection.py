@@ -11,10 +11,11 @@ from typing import Any
 import pytest
 from starlette.responses import Response
 from websockets.asyncio.client import connect
+from websockets.frames import Close, Frame, Opcode
 
 from jupyter_gpu_release.gateway.api.app import _Server, open_port, settings_for
 from jupyter_gpu_release.gateway.api.guard import CALLER
-from jupyter_gpu_release.gateway.api.http_connection import WaitingConnections
+from jupyter_gpu_release.gateway.api.http_connection import AT_ONCE, WaitingConnections, WebSocketConnection
 
 REQUEST = b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"
 KNOWN = b"GET / HTTP/1.1\r\nHost: x\r\nAuthorization: yes\r\n\r\n"
@@ -163,3 +164,92 @@ def test_an_answers_body_does_not_wait_until_its_head_is_acknowledged() -> None:
             return accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
 
     assert asyncio.run(go())
+
+
+class _Echo:
+    """An application that has ``beat`` answered at once, and lists what it gets itself; ``busy`` keeps it at work."""
+
+    def __init__(self) -> None:
+        self.got: list[Any] = []
+        self.beats = 0
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        assert (await receive())["type"] == "websocket.connect"
+        await send({"type": "websocket.accept"})
+        scope[AT_ONCE] = self._beat
+        while (message := await receive())["type"] == "websocket.receive":
+            data = message.get("bytes")
+            self.got.append(data)
+            connection: WebSocketConnection = receive.__self__
+            while data == b"busy" and connection.queue.empty():
+                await asyncio.sleep(0.001)
+            await send({"type": "websocket.send", "bytes": b"slow " + (data or b"")})
+
+    def _beat(self, data: bytes) -> bytes | None:
+        if data != b"beat":
+            return None
+        self.beats += 1
+        return b"fast beat"
+
+
+@contextlib.asynccontextmanager
+async def _echoing(app: _Echo) -> AsyncIterator[Any]:
+    listener = await open_port("127.0.0.1", 0, 0.0)
+    server = _Server(settings_for(app))
+    task = asyncio.create_task(server.serve(sockets=[listener]))
+    async with connect(f"ws://127.0.0.1:{listener.getsockname()[1]}/v1/session") as session:
+        yield session
+    server.should_exit = True
+    await task
+
+
+def _frames(*messages: tuple[Opcode, bytes]) -> bytes:
+    return b"".join(Frame(opcode, data).serialize(mask=True) for opcode, data in messages)
+
+
+def test_a_heartbeat_is_answered_where_it_is_read() -> None:
+    async def go() -> None:
+        app = _Echo()
+        async with _echoing(app) as session:
+            for said, answer in [
+                (b"a", b"slow a"),
+                (b"beat", b"fast beat"),
+                (b"b", b"slow b"),
+                (b"beat", b"fast beat"),
+            ]:
+                await session.send(said)
+                assert await session.recv() == answer
+            assert app.got == [b"a", b"b"]
+
+    asyncio.run(go())
+
+
+@pytest.mark.parametrize("before", [b"a", b"busy"], ids=["unread", "at work"])
+def test_a_heartbeat_overtakes_nothing_that_was_sent_before(before: bytes) -> None:
+    async def go() -> None:
+        app = _Echo()
+        async with _echoing(app) as session:
+            if before == b"busy":
+                await session.send(before)
+                await session.send(b"beat")
+            else:
+                session.transport.write(_frames((Opcode.BINARY, before), (Opcode.BINARY, b"beat")))
+            assert [await session.recv(), await session.recv()] == [b"slow " + before, b"slow beat"]
+            assert app.got == [before, b"beat"]
+            assert app.beats == 0
+
+    asyncio.run(go())
+
+
+def test_a_heartbeat_before_the_closing_frame_ends_nothing_unfinished() -> None:
+    """Both come in one piece: the connection is closing by the time the heartbeat is looked at."""
+
+    async def go() -> None:
+        app = _Echo()
+        async with _echoing(app) as session:
+            session.transport.write(_frames((Opcode.BINARY, b"beat"), (Opcode.CLOSE, Close(1000, "").serialize())))
+            await asyncio.wait_for(session.wait_closed(), 60)
+            assert session.close_code == 1000
+        assert app.beats == 0
+
+    asyncio.run(go())
