@@ -64,3 +64,20 @@ def test_gpus_are_free_and_output_is_shown_while_the_store_hangs(
         until(lambda log=log: "line 199" in str(list(read_events(log))), "the log to be whole")  # type: ignore[misc]
         numbers = [event.n for event in read_events(log)]
         assert numbers == list(range(1, len(numbers) + 1))
+
+
+def test_gpus_are_free_when_the_store_hangs_as_a_cell_publishes(
+    node: Node, store: HangingStore, tmp_path: Path
+) -> None:
+    go = tmp_path / "go"
+    source = "import jupyter_gpu_release as gpu_release\ngpu_release.publish(first=bytes(5000))\n" + _CELL.format(
+        go=str(go)
+    )
+    run = node.start(source + "gpu_release.publish(second=bytes(5000))\n", workdir=str(tmp_path))
+    run.wait_for(lambda run: "before" in run.text())
+    store.hang()
+    go.touch()
+    run.wait_for(lambda run: run.phase("released"), 30)
+    store.answer()
+    assert run.wait().status == "ok"
+    assert any("published values" in note for note in run.outcome.notes)

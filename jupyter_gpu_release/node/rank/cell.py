@@ -353,8 +353,8 @@ class Rank:
 
     def _what_else_it_did(self) -> dict[str, Any]:
         flush_open_files()
-        if self._publisher is not None:
-            self._publisher.finish()
+        if self._publisher is not None and not self._publisher.finish():
+            self._notes.append("not all published values were sent: the store does not answer")
         self._tell_files()
         return {
             "tracked": tracked_files.HERE.tracked_files(),

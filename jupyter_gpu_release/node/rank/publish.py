@@ -28,6 +28,8 @@ from ...store.run_folders import require_store
 from .output import OutputSender, await_ring
 
 _PAUSE_S = 0.25
+#: a store that has not taken the last values by then hangs
+_LAST_S = 2.0
 #: of the cell's time at most 1 / so much is spent on serialising
 _SHARE = 20
 #: larger ones go through the store: the log of the run's output keeps all that were ever sent
@@ -63,10 +65,15 @@ class Publisher:
         if self._ready:
             self._ring()
 
-    def finish(self) -> None:
-        """The cell is over: what was held back is sent now."""
+    def finish(self) -> bool:
+        """The cell is over: what was held back is sent now; False: its store does not answer, and the GPU waits."""
         self._serialise(float("inf"))
-        self._send_ready()
+        if not self._ready and not self._sending.locked():
+            return True
+        last = threading.Thread(target=self._send_ready, name="jgr-publish", daemon=True)
+        last.start()
+        last.join(_LAST_S)
+        return not last.is_alive()
 
     def _serialise(self, now: float) -> None:
         for name in list(self._later):
