@@ -23,6 +23,7 @@ import { Summary } from '../src/view/summary';
 import { NotifyForm } from '../src/plugins/notify';
 import { INotifyChange } from '../src/model/types';
 import { Usage, usageHeight } from '../src/view/usage';
+import { Age } from '../src/view/widgets';
 import { active, FakeApi, gpu, run, status } from './samples';
 
 const trans = nullTranslator.load('');
@@ -396,5 +397,21 @@ describe('NotifyForm', () => {
       webhook: '',
       email: 'ada@example.com'
     });
+  });
+});
+
+describe('an age', () => {
+  beforeEach(() => void jest.useFakeTimers({ now: 1_000_000 }));
+  afterEach(() => void jest.useRealTimers());
+
+  it('counts on while nobody answers, and never back when somebody does', () => {
+    const { container, rerender } = render(<Age seconds={10} at={1000} />);
+    expect(container.textContent).toBe('10 s');
+    act(() => void jest.advanceTimersByTime(30_000));
+    expect(container.textContent).toBe('40 s');
+    rerender(<Age seconds={39.6} at={1030} />); // the answer took its time
+    expect(container.textContent).toBe('40 s');
+    rerender(<Age seconds={3} at={1030} />); // another run
+    expect(container.textContent).toBe('3 s');
   });
 });

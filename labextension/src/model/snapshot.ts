@@ -38,7 +38,7 @@ export type Situation =
 
 /** Everything that the views show, taken at one moment. */
 export interface ISnapshot {
-  /** Unix seconds by the browser's clock */
+  /** when the gateway said it: Unix seconds by the browser's clock */
   at: number;
   situation: Situation;
   message: string;
@@ -126,9 +126,10 @@ export function takeSnapshot(
     : localHosts(status.gpus, local);
   const counts = countsOf(status, hosts, me);
   const isStale = cluster && status.gateway.state === 'unreachable';
-  const staleS = isStale ? (status.gateway.age_s ?? 0) : 0;
+  const ageS = cluster ? (status.gateway.age_s ?? 0) : 0;
+  const staleS = isStale ? ageS : 0;
   return {
-    at: now - staleS,
+    at: now - ageS,
     situation: situationOf(status, counts.total),
     message: status.gateway.message ?? '',
     mend: status.gateway.mend ?? '',

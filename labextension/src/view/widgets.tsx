@@ -132,6 +132,18 @@ function useNow(everyMs: number): number {
   return now;
 }
 
+/** two answers differ by so much about when something began: it is the time that they took */
+const JITTER_S = 1;
+
+/** The moment at which something began, the same for answers that mean the same. */
+function useBeginning(began: number): number {
+  const known = React.useRef(began);
+  if (Math.abs(began - known.current) > JITTER_S) {
+    known.current = began;
+  }
+  return known.current;
+}
+
 /** A duration that was `seconds` at `at` and goes on. */
 export function Age({
   seconds,
@@ -141,7 +153,7 @@ export function Age({
   at: number;
 }): React.ReactElement {
   const now = useNow(seconds < 600 ? 1000 : 10_000);
-  const age = seconds + Math.max(0, now - at);
+  const age = Math.max(now, at) - useBeginning(at - seconds);
   return <span className="jp-GpuRelease-age">{formatAge(age)}</span>;
 }
 

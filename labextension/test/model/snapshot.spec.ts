@@ -89,6 +89,14 @@ describe('snapshot', () => {
     expect(snapshot.hosts[0].gpus[0].user).toBe('grace');
   });
 
+  it('durations count from the moment at which the gateway said them, not from when they were asked for', () => {
+    const document = status([gpu(0)], {
+      gateway: { state: 'connected', age_s: 4 }
+    });
+    const snapshot = takeSnapshot(document, [], null, NOW);
+    expect(snapshot).toMatchObject({ staleS: 0, at: NOW - 4 });
+  });
+
   it('runs that go on come first, with their newest state', () => {
     const runs = [
       run('old', { state: 'succeeded', submitted_at: 3000 }),
