@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Callable
 from functools import wraps
 from typing import TYPE_CHECKING, Any, TypeVar, cast
@@ -198,7 +199,7 @@ class GpuMagics(Magics):
 
 #: the first lines of ``%%gpu_train?``
 EXAMPLES = """\
-%%gpu_train                          one GPU while this cell runs; its names come back
+%%gpu_train                          one GPU for this cell; its names come back
 %%gpu_train --gpus 2 --timeout 1h    two of them, for an hour at most
 %gpu_train model.fit(X, y)           one line\
 """
@@ -208,10 +209,10 @@ def _manual() -> str:
     rows = []
     for option in OPTIONS.values():
         head = f"--{option.name} {option.metavar}".rstrip()
-        rows.append(f"  {head:<28} {option.help}")
+        rows.append(textwrap.fill(f"{head:<28} {option.help}", 80, initial_indent="  ", subsequent_indent=" " * 31))
     return (
-        f"{EXAMPLES}\n\nRun the cell (or one line) on the team's GPU cluster; its results come back as ordinary "
-        "objects.\nDocumentation: `!jupyter gpu docs writing-a-cell` here, without `!` in a terminal.\n\nOptions:\n"
+        f"{EXAMPLES}\n\nRun the cell (or one line) on the team's GPU cluster; its results come back as\n"
+        "ordinary objects.\nDocumentation: `!jupyter gpu docs writing-a-cell`; in a terminal without `!`.\n\nOptions:\n"
         + "\n".join(rows)
     )
 
