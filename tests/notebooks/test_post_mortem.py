@@ -65,6 +65,15 @@ def test_debug_after_a_failed_cell_shows_the_users_frames_and_variables(
     assert "'hello'" in typed(notebook, f"%gpu_debug {run[0]}", ["up", "p word", "q"]).text()
 
 
+def test_debug_where_nobody_can_type_says_where_to_go(open_notebook: Callable[[], Notebook]) -> None:
+    notebook = open_notebook()
+    notebook.run("%%gpu_train --gpus 0\nassert []")
+    refused = _COLOURS.sub("", notebook.run("%gpu_debug", allow_stdin=False).traceback)
+    assert "cannot be debugged here: this front end takes no input" in refused
+    assert re.search(rf"write %gpu_debug {_RUN.pattern} in JupyterLab", refused)
+    assert "jupyter_gpu_release" not in refused
+
+
 def test_debug_says_what_there_is_to_debug(open_notebook: Callable[[], Notebook]) -> None:
     notebook = open_notebook()
     assert "no GPU cell has failed" in notebook.run("%gpu_debug").traceback

@@ -6,7 +6,7 @@ import re
 import sys
 import time
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from IPython.display import display
 
@@ -123,7 +123,18 @@ def debug(notebook: Notebook, line: str) -> None:
         raise OptionError("no GPU cell has failed in this kernel", hint="write %gpu_debug RUN, as listed by %gpu_runs")
     elif rank is not None:
         failed = _failure_of(notebook, failed.run, rank)
+    if not _takes_input(notebook.shell):
+        raise OptionError(
+            f"run {failed.run} cannot be debugged here: this front end takes no input",
+            hint=f"write %gpu_debug {failed.run} in JupyterLab, Notebook or IPython; %tb shows its traceback here",
+        )
     begin_post_mortem(notebook.shell, failed)
+
+
+def _takes_input(shell: Any) -> bool:
+    """Tell if somebody can type: programs that execute notebooks (nbclient, papermill) say in each request not."""
+    kernel = getattr(shell, "kernel", None)
+    return kernel is None or bool(kernel.get_parent().get("content", {}).get("allow_stdin", True))
 
 
 def _failure_of(notebook: Notebook, run: str, rank: int | None) -> FailedCell:
