@@ -153,3 +153,19 @@ def test_large_results_are_bound_when_they_are_durable(notebook: Notebook) -> No
     ]
     notebook.ok("big[0] = 7")
     assert notebook.value("view.tolist()[0]") == 7
+
+
+@pytest.mark.parametrize("line", ["--async", "--detach"])
+def test_the_line_follows_its_place_in_the_queue_while_the_kernel_is_idle(
+    open_notebook: Callable[[], Notebook], line: str
+) -> None:
+    holder, waiter = open_notebook(), open_notebook()
+    holder.ok("%%gpu_train --async --gpus 4\n" + HELD)
+    before = run_of(holder.ok("%%gpu_train --async --gpus 4\npass"))
+    cell = waiter.begin(f"%%gpu_train {line} --gpus 4\npass")
+    waiter.end(cell)
+    later(waiter, cell, says("place 2"))
+    holder.ok(f"%gpu_cancel {before}")
+    later(waiter, cell, says("place 1"))
+    go(holder)
+    later(waiter, cell, says("free"))

@@ -14,11 +14,12 @@ import pytest
 from jupyter_gpu_release.errors import ForbiddenError, GatewayUnavailableError, NoSuchRunError, StoreError
 from jupyter_gpu_release.protocol.events import Event
 from jupyter_gpu_release.protocol.rest import run_row
-from jupyter_gpu_release.protocol.runs import ErrorInfo, Outcome, RunView, ValueInfo
+from jupyter_gpu_release.protocol.runs import ErrorInfo, Holder, Outcome, RunView, StartEstimate, ValueInfo
 from jupyter_gpu_release.protocol.session import Events, Update
 from jupyter_gpu_release.server_extension.api.views import newest_of_cells
 from jupyter_gpu_release.server_extension.gateway import GatewayConnection
 from jupyter_gpu_release.server_extension.models import OutputMessage
+from jupyter_gpu_release.server_extension.outputs import following
 from jupyter_gpu_release.server_extension.outputs.following import follow
 from jupyter_gpu_release.server_extension.outputs.transcript import Transcript
 from jupyter_gpu_release.store.event_log import EventWriter
@@ -219,6 +220,31 @@ def test_a_run_without_a_record_is_unknown_and_a_damaged_record_is_not(tmp_path:
     RunPaths.of(tmp_path, RUN).manifest.write_text("{")
     with pytest.raises(StoreError):
         followed(Line(tmp_path))
+
+
+def test_the_line_of_a_run_that_waits_does_not_get_old(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its place comes with the gateway's views; the times in it go on between them."""
+    monkeypatch.setattr(following, "_RENEWED_S", 0.01)
+    since = StartEstimate(holders=[Holder("bob", 3, since=1000.0)])
+    waits = RunView(RUN, "ada", "queued", gpus=4, position=2, start=since)
+
+    class Silent(Line):
+        async def follow(self, run: str, after: int) -> AsyncGenerator[object, None]:
+            yield Update(waits)
+            monkeypatch.setattr("time.time", lambda: 1720.0)
+            await asyncio.Event().wait()
+
+    async def first(count: int) -> list[OutputMessage]:
+        async with aclosing(follow(cast(GatewayConnection, Silent(tmp_path)), RUN, StoreThreads())) as messages:
+            return [await anext(messages) for _ in range(count)]
+
+    monkeypatch.setattr("time.time", lambda: 1600.0)
+    cell, said = Cell(), []
+    for message in asyncio.run(first(2)):
+        cell.apply(message.changes)
+        said.append(cell.outputs[0]["data"]["text/plain"])
+    assert ["bob holds 3 GPUs for 12 min" in text for text in said][-1]
+    assert all("place 2" in text for text in said)
 
 
 def test_a_fault_in_what_is_shown_ends_the_following(tmp_path: Path) -> None:

@@ -22,6 +22,8 @@ from .transcript import Transcript
 
 #: between two tries to reach a gateway that is away, and between two messages to a page
 _PAUSE_S, _GAP_S = 2.0, 0.05
+#: what a run that waits says gets old (for how long others hold its GPUs), and here no kernel says it anew
+_RENEWED_S = 10.0
 #: of a log, read at once
 _PIECE_BYTES = 1 << 20
 
@@ -59,7 +61,10 @@ def _message(gateway: GatewayConnection, transcript: Transcript, view: RunView |
 
 
 async def _news(gateway: GatewayConnection, transcript: Transcript) -> AsyncGenerator[None, None]:
-    """Yield when the transcript has grown. What comes while a page is slow is taken in one piece."""
+    """Yield when the transcript has grown, or says anew where a run waits.
+
+    What comes while a page is slow is taken in one piece.
+    """
     grown, over = asyncio.Event(), False
 
     async def read() -> None:
@@ -81,7 +86,10 @@ async def _news(gateway: GatewayConnection, transcript: Transcript) -> AsyncGene
     reading = asyncio.create_task(read(), name=f"output of {transcript.view.run}")
     try:
         while not over or grown.is_set():
-            await grown.wait()
+            with suppress(TimeoutError):
+                await asyncio.wait_for(grown.wait(), _RENEWED_S)
+            if not grown.is_set() and not transcript.renew():
+                continue
             grown.clear()
             if over:
                 await reading  # raises what ended it

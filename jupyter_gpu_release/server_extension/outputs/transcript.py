@@ -56,6 +56,14 @@ class Transcript:
             if not self._display.relay.cleared:
                 self._display.say_state()
 
+    def renew(self) -> bool:
+        """Say anew where a run stands that waits, as times in it get old; False: it does not wait."""
+        display = self._display
+        waits = self.is_known and not self.is_over and display.view.granted_at is None and not display.relay.cleared
+        if waits:
+            display.say_state()
+        return waits
+
     def take_changes(self) -> list[Change]:
         """Return the changes since the last call."""
         self._display.relay.show(())
