@@ -166,8 +166,11 @@ def test_a_restarted_server_brings_back_what_goes_on_and_what_ended_meanwhile(
 
 @pytest.mark.timeout(600)
 @pytest.mark.skipif(not COLLABORATION.exists(), reason="no jupyter-collaboration: `make test` installs it")
-def test_pages_that_share_a_document_show_the_output_once(browser: Browser, team: Team, tmp_path: Path) -> None:
-    """One of two pages is reloaded while the run goes on."""
+@pytest.mark.parametrize("ends", ["meanwhile", "later"])
+def test_pages_that_share_a_document_show_the_output_once(
+    browser: Browser, team: Team, tmp_path: Path, ends: str
+) -> None:
+    """One of two pages is reloaded while the run goes on; then the server ends, and comes back with the document."""
     mark, environment = tmp_path / "goes-on", _hers(team) | collaborating()
     with (
         lab_process(tmp_path / "lab", environment=environment) as server,
@@ -183,7 +186,11 @@ def test_pages_that_share_a_document_show_the_output_once(browser: Browser, team
         reload_lab(first)
         output = open_notebook(first, path).locator(".jp-OutputArea")
         expect(output).to_contain_text("running")
-        mark.unlink()
+        server.kill()
+        if ends == "meanwhile":
+            mark.unlink()
+        server.start()
+        mark.unlink(missing_ok=True)
         for shown in (output, others):
             expect(shown).to_contain_text("free", timeout=_AGAIN_MS)
             words = shown.inner_text().split()

@@ -7,10 +7,10 @@ import type { Change } from './output-stream';
 export class CellWriter {
   constructor(
     private _model: ICodeCellModel,
-    private _base: number,
-    /** other pages have the document open, too */
-    private _isShared: () => boolean
+    private _base: number
   ) {}
+
+  dispose(): void {}
 
   /** Whether somebody else has changed the outputs (cleared them, ran the cell). */
   get isDisturbed(): boolean {
@@ -23,8 +23,11 @@ export class CellWriter {
 
   /** Take away what was written of the run before. */
   begin(): void {
-    this._rewrite(this._outputs().slice(0, this._base));
-    this._length = this._model.outputs.length;
+    const { outputs } = this._model;
+    const above = outputs.toJSON().slice(0, this._base);
+    outputs.clear();
+    above.forEach(output => outputs.add(output));
+    this._length = outputs.length;
   }
 
   /** The run is this user's own: show its output as after running it. What is there already is not made to run. */
@@ -42,42 +45,15 @@ export class CellWriter {
         outputs.clear();
       } else if (change.op === 'add') {
         outputs.add(change.output);
-      } else {
-        this._set(this._base + change.index, change.output);
+      } else if (this._base + change.index < outputs.length) {
+        outputs.set(this._base + change.index, change.output);
       }
     }
     this._length = outputs.length;
   }
 
-  private _set(index: number, output: Output): void {
-    const { outputs } = this._model;
-    if (index >= outputs.length) {
-      return;
-    }
-    if (index === outputs.length - 1 || !this._isShared()) {
-      outputs.set(index, output);
-      return;
-    }
-    // JupyterLab puts what changes in the middle at the end of other pages' outputs
-    const all = this._outputs();
-    all[index] = output;
-    this._rewrite(all);
-  }
-
-  private _rewrite(all: readonly Output[]): void {
-    const { outputs } = this._model;
-    outputs.clear();
-    // an own step: JupyterLab joins text that comes with what it then takes away
-    if (this._isShared()) {
-      this._model.sharedModel.setOutputs([...all]);
-    } else {
-      all.forEach(output => outputs.add(output));
-    }
-  }
-
-  private _outputs(): Output[] {
-    return this._model.outputs.toJSON();
-  }
+  /** Nothing: it is written as it is told. */
+  write(): void {}
 
   private _length: number | null = null;
 }
@@ -88,6 +64,8 @@ export class LineWriter {
     private _model: ICodeCellModel,
     private _run: string
   ) {}
+
+  dispose(): void {}
 
   get isDisturbed(): boolean {
     return this._model.isDisposed;
@@ -114,6 +92,9 @@ export class LineWriter {
         this._told.push(change.output);
       }
     }
+  }
+
+  write(): void {
     const line = this._told.filter(isLineOrReceipt).pop();
     const { outputs } = this._model;
     const all = outputs.toJSON();

@@ -37,6 +37,16 @@ export function hasLiveMark({ outputs }: ICodeCellModel): boolean {
   return false;
 }
 
+/** Whether there is anything of a run that carries its id. */
+export function hasMark({ outputs }: ICodeCellModel): boolean {
+  for (let index = 0; index < outputs.length; index++) {
+    if (oursIn(outputs.get(index).metadata).run !== undefined) {
+      return true;
+    }
+  }
+  return false;
+}
+
 /** The unfinished lines, in their order. */
 export function liveMarks(outputs: readonly Output[]): IMark[] {
   const marks: IMark[] = [];
@@ -72,6 +82,25 @@ export function isOfOthers(outputs: readonly Output[], run: string): boolean {
 export function isLineOrReceipt(output: Output): boolean {
   const { live, status } = ours(output);
   return live === true || status !== undefined;
+}
+
+/** The runs that stand there more than once: pages that did not hear of each other have written them. */
+export function doubledRuns({ outputs }: ICodeCellModel): string[] {
+  const seen = new Set<string>();
+  const doubled = new Set<string>();
+  for (let index = 0; index < outputs.length; index++) {
+    const { metadata } = outputs.get(index);
+    const { run, live, status } = oursIn(metadata);
+    if (typeof run === 'string') {
+      const isHeading = live !== true && status === undefined;
+      const key = `${run} ${isHeading}`;
+      if (seen.has(key)) {
+        doubled.add(run);
+      }
+      seen.add(key);
+    }
+  }
+  return [...doubled];
 }
 
 /** Whether all that follows a run's line in the cell is that run's. */

@@ -6,6 +6,7 @@ import { hasMagic } from '../cells/magic';
 import type { IApi } from '../model/api';
 import { CellWriter, LineWriter } from './cell-writer';
 import {
+  doubledRuns,
   hasLiveMark,
   indexOf,
   isOfOthers,
@@ -15,10 +16,18 @@ import {
 } from './marks';
 import { IOutputMessage, OutputStream } from './output-stream';
 import { Peers } from './peers';
+import { SharedCellWriter } from './shared-cell';
+import { SharedViews } from './shared-views';
 
 const SETTLED_MS = 1500;
 
-type Writer = CellWriter | LineWriter;
+type Writer = CellWriter | LineWriter | SharedCellWriter;
+
+/** Whether a restoration goes on, whether it may write now. */
+interface ILeave {
+  isWanted: () => boolean;
+  mayWrite: () => boolean;
+}
 
 /** Brings one cell up to date with one run. */
 class Restoration {
@@ -27,37 +36,60 @@ class Restoration {
     readonly model: ICodeCellModel,
     readonly run: string,
     private _writer: Writer,
-    private _isWanted: () => boolean,
+    private _leave: ILeave,
     private _onEnd: () => void
   ) {
     this._isAtWork = model.executionState === 'running'; // maybe of a page that is closed
     this._stream = new OutputStream(settings, run, {
       onBegin: () => (this._isNew = true),
       onMessage: message => this._onMessage(message),
-      onEnd: () => this.dispose()
+      onEnd: () => this._onStreamEnd()
     });
+  }
+
+  /** The run's output is still told. */
+  get isFollowing(): boolean {
+    return this._isFollowing;
   }
 
   dispose(): void {
     if (!this._isOver) {
       this._isOver = true;
+      this._isFollowing = false;
       this._stream.dispose();
-      if (this._isWanted()) {
+      if (this._leave.isWanted() && this._leave.mayWrite()) {
         this._showAtWork(false);
       }
+      this._writer.dispose();
       this._onEnd();
     }
   }
 
-  private _onMessage(message: IOutputMessage): void {
-    if (this._writer.isDisturbed || !this._isWanted()) {
-      this.dispose();
+  /** Write what was told, and mend what others did, where that falls to this page now. */
+  write(): void {
+    if (this._isOver) {
       return;
     }
-    if (message.gone) {
-      this._sayGone(message.gone);
+    if (this._writer.isDisturbed || !this._leave.isWanted()) {
+      this.dispose();
+    } else if (this._leave.mayWrite()) {
+      if (this._gone) {
+        this._sayGone(this._gone);
+      }
+      if (!this._isNew) {
+        this._writer.write(!this._isLive);
+        this._showAtWork(this._isLive);
+      }
     }
+  }
+
+  private _onMessage(message: IOutputMessage): void {
+    this._gone = message.gone ?? '';
     if (message.changes) {
+      if (this._writer.isDisturbed || !this._leave.isWanted()) {
+        this.dispose();
+        return;
+      }
       if (this._isNew) {
         this._isNew = false;
         this._writer.begin();
@@ -66,7 +98,20 @@ class Restoration {
         this._writer.trust();
       }
       this._writer.apply(message.changes);
-      this._showAtWork(message.live === true);
+      this._isLive = message.live === true;
+    }
+    this.write();
+  }
+
+  /** Of a shared document the whole output is kept in mind: others may come back with what they wrote meanwhile. */
+  private _onStreamEnd(): void {
+    this._isFollowing = false;
+    if (
+      this._isLive ||
+      this._isNew ||
+      !(this._writer instanceof SharedCellWriter)
+    ) {
+      this.dispose();
     }
   }
 
@@ -96,6 +141,9 @@ class Restoration {
   private _stream: OutputStream;
   /** what was told before is told again */
   private _isNew = true;
+  private _isFollowing = true;
+  private _isLive = true;
+  private _gone = '';
   private _isAtWork: boolean;
   private _isOver = false;
 }
@@ -111,7 +159,18 @@ export class OutputRestorer {
     _panel.sessionContext.statusChanged.connect(this.look, this);
     _panel.sessionContext.kernelChanged.connect(this.look, this);
     _panel.disposed.connect(this.dispose, this);
-    this._peers = new Peers(_panel, () => this._lookOnceSettled());
+    this._peers = new Peers(
+      _panel,
+      areNew => this._lookOnceSettled(areNew),
+      () => this._remember()
+    );
+    if (this._isShared) {
+      this._views = new SharedViews(
+        _panel,
+        model => this._receives(model),
+        () => this.look()
+      );
+    }
     this._lookOnceSettled();
   }
 
@@ -121,6 +180,7 @@ export class OutputRestorer {
     sessionContext.statusChanged.disconnect(this.look, this);
     sessionContext.kernelChanged.disconnect(this.look, this);
     window.clearTimeout(this._timer);
+    this._views?.dispose();
     this._peers.dispose();
     [...this._restorations].forEach(restoration => restoration.dispose());
   }
@@ -137,16 +197,11 @@ export class OutputRestorer {
     if (!this._isSettled) {
       return;
     }
+    [...this._restorations].forEach(restoration => restoration.write());
     for (const cell of cells) {
-      if (!hasLiveMark(cell.model)) {
-        continue;
-      }
-      const outputs = cell.model.outputs.toJSON();
-      const marks = liveMarks(outputs);
-      const isWhole =
-        marks.length === 1 && isOneRun(cell.model.sharedModel.getSource());
-      for (const { run } of marks) {
-        this._restore(cell, run, isWhole ? indexOf(outputs, run) : null);
+      this._restoreUnfinished(cell);
+      if (this._isShared) {
+        this._restoreDamaged(cell);
       }
     }
     if (!this._hasLookedAtRuns) {
@@ -158,17 +213,64 @@ export class OutputRestorer {
     }
   }
 
+  private _restoreUnfinished(cell: CodeCell): void {
+    if (!hasLiveMark(cell.model)) {
+      return;
+    }
+    const outputs = cell.model.outputs.toJSON();
+    const runs = [...new Set(liveMarks(outputs).map(({ run }) => run))];
+    const isWhole =
+      runs.length === 1 && isOneRun(cell.model.sharedModel.getSource());
+    for (const run of runs) {
+      this._restore(cell, run, isWhole ? indexOf(outputs, run) : null);
+    }
+  }
+
+  /** What pages wrote that did not hear of each other, or what a server lost that ended before it had saved it. */
+  private _restoreDamaged(cell: CodeCell): void {
+    const { model } = cell;
+    if (!isOneRun(model.sharedModel.getSource())) {
+      return;
+    }
+    for (const run of doubledRuns(model)) {
+      this._restore(cell, run, indexOf(model.outputs.toJSON(), run));
+    }
+    const run = this._remembered.get(model.id);
+    if (run !== undefined && !this._peers.areApart) {
+      this._remembered.delete(model.id);
+      if (model.outputs.length === 0) {
+        this._restore(cell, run, 0);
+      }
+    }
+  }
+
+  /** A server that ended before it had saved a document comes back with an older one. */
+  private _remember(): void {
+    for (const { model } of this._codeCells()) {
+      const [mark] = hasLiveMark(model)
+        ? liveMarks(model.outputs.toJSON())
+        : [];
+      if (mark) {
+        this._remembered.set(model.id, mark.run);
+      }
+    }
+  }
+
   /** Who else has the document open is heard of a moment after it is there, or has changed. */
-  private _lookOnceSettled(): void {
+  private _lookOnceSettled(areNew = true): void {
+    if (areNew) {
+      this._areKnown = false;
+      window.clearTimeout(this._timer);
+    } else if (!this._isSettled) {
+      return;
+    }
     this._isSettled = false;
-    window.clearTimeout(this._timer);
-    const isShared = this._panel.content.model?.collaborative === true;
     this._timer = window.setTimeout(
       () => {
-        this._isSettled = true;
+        this._isSettled = this._areKnown = true;
         this.look();
       },
-      isShared ? SETTLED_MS : 0
+      this._isShared ? SETTLED_MS : 0
     );
   }
 
@@ -219,27 +321,34 @@ export class OutputRestorer {
     const isKnown = [...this._restorations].some(
       restoration => restoration.model === model && restoration.run === run
     );
-    const isWanted = () =>
-      !receives(cell) &&
-      !this._isServers(model) &&
-      this._peers.isMine(model.id);
-    if (isKnown || !isWanted()) {
+    const isWanted = () => !receives(cell) && !this._isServers(model);
+    const isMine = () => !this._peers.areApart && this._peers.isMine(model.id);
+    if (isKnown || !isWanted() || !isMine()) {
       return isKnown;
     }
-    const writer =
-      base === null
-        ? new LineWriter(model, run)
-        : new CellWriter(model, base, () => this._peers.areThere);
     const restoration = new Restoration(
       this._settings,
       model,
       run,
-      writer,
-      isWanted,
+      this._writer(model, run, base),
+      { isWanted, mayWrite: () => this._areKnown && isMine() },
       () => this._restorations.delete(restoration)
     );
     this._restorations.add(restoration);
     return true;
+  }
+
+  private _writer(
+    model: ICodeCellModel,
+    run: string,
+    base: number | null
+  ): Writer {
+    if (base === null) {
+      return new LineWriter(model, run);
+    }
+    return this._isShared
+      ? new SharedCellWriter(model, run, base)
+      : new CellWriter(model, base);
   }
 
   /** Where cells are executed by the server, it writes their outputs, too. */
@@ -252,9 +361,15 @@ export class OutputRestorer {
     );
   }
 
+  private _receives(model: ICodeCellModel): boolean {
+    return this._codeCells().some(
+      cell => cell.model === model && receives(cell)
+    );
+  }
+
   private _isBeingRestored(model: ICodeCellModel): boolean {
     return [...this._restorations].some(
-      restoration => restoration.model === model
+      restoration => restoration.model === model && restoration.isFollowing
     );
   }
 
@@ -270,6 +385,11 @@ export class OutputRestorer {
     window.setTimeout(() => this.look());
   }
 
+  /** Others may have the document open, too. */
+  private get _isShared(): boolean {
+    return this._panel.content.model?.collaborative === true;
+  }
+
   private _codeCells(): CodeCell[] {
     return this._panel.content.widgets.filter(
       (cell): cell is CodeCell => cell.model.type === 'code'
@@ -277,7 +397,12 @@ export class OutputRestorer {
   }
 
   private _peers: Peers;
+  private _views: SharedViews | null = null;
+  /** by cell: the run whose unfinished line stood there when the line to the server was lost */
+  private _remembered = new Map<string, string>();
   private _isSettled = false;
+  /** the pages that have the document open, after one came or went */
+  private _areKnown = false;
   private _hasLookedAtRuns = false;
   private _timer = 0;
   private _restorations = new Set<Restoration>();

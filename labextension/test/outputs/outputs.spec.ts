@@ -1,15 +1,16 @@
 import { CodeCellModel } from '@jupyterlab/cells';
 import type { JSONObject } from '@lumino/coreutils';
-import { showLocalTimes } from '../src/outputs/clocks';
-import { CellWriter, LineWriter } from '../src/outputs/cell-writer';
+import { showLocalTimes } from '../../src/outputs/clocks';
+import { CellWriter, LineWriter } from '../../src/outputs/cell-writer';
 import {
   indexOf,
   isOfOthers,
   isOneRun,
   liveMarks,
   mentions
-} from '../src/outputs/marks';
-import { OutputStream } from '../src/outputs/output-stream';
+} from '../../src/outputs/marks';
+import { SharedCellWriter } from '../../src/outputs/shared-cell';
+import { OutputStream } from '../../src/outputs/output-stream';
 
 const ours = (facts: JSONObject, text: string) => ({
   output_type: 'display_data',
@@ -50,21 +51,28 @@ describe('marks', () => {
 });
 
 describe.each([false, true])('a cell (shared: %s)', isShared => {
+  const writerOf = (model: CodeCellModel, base: number) =>
+    isShared
+      ? new SharedCellWriter(model, 'run', base)
+      : new CellWriter(model, base);
+
   it('gets the run below what stood above it, in one order', () => {
     const model = new CodeCellModel();
     [print('before\n'), line('run', true), print('old')].forEach(output =>
       model.outputs.add(output)
     );
-    const writer = new CellWriter(model, 1, () => isShared);
+    const writer = writerOf(model, 1);
     writer.begin();
     writer.apply([
       { op: 'add', output: line('run', true) },
       { op: 'add', output: print('one\n') }
     ]);
+    writer.write();
     writer.apply([
       { op: 'add', output: print('two\n') },
       { op: 'set', index: 0, output: line('run', false, 'done') }
     ]);
+    writer.write();
     expect(writer.isDisturbed).toBe(false);
     expect(model.sharedModel.getOutputs()).toMatchObject([
       { text: 'before\n' },
@@ -81,9 +89,10 @@ describe.each([false, true])('a cell (shared: %s)', isShared => {
       [ours({}, '<script>'), line('run', true)].forEach(output =>
         model.outputs.add(output)
       );
-      const writer = new CellWriter(model, base, () => isShared);
+      const writer = writerOf(model, base);
       writer.begin();
       writer.trust();
+      writer.write();
       expect(model.trusted).toBe(base === 0);
     }
   });
@@ -91,9 +100,10 @@ describe.each([false, true])('a cell (shared: %s)', isShared => {
   it('is emptied by the run itself', () => {
     const model = new CodeCellModel();
     model.outputs.add(print('before\n'));
-    const writer = new CellWriter(model, 1, () => isShared);
+    const writer = writerOf(model, 1);
     writer.begin();
     writer.apply([{ op: 'clear' }, { op: 'add', output: print('new') }]);
+    writer.write();
     expect(model.outputs.toJSON()).toMatchObject([{ text: 'new' }]);
   });
 });
@@ -112,15 +122,18 @@ it('one line among others becomes the receipt, and nothing else changes', () => 
     { op: 'add', output: line('two', true) },
     { op: 'add', output: print('printed by the run') }
   ]);
+  writer.write();
   expect([changes, model.trusted]).toEqual([0, false]); // nothing new
   writer.apply([
     { op: 'set', index: 0, output: heading('two') },
     { op: 'add', output: line('two', true, 'writing') }
   ]);
+  writer.write();
   expect(model.outputs.toJSON()[1]).toMatchObject(line('two', true, 'writing'));
   writer.apply([
     { op: 'set', index: 2, output: line('two', false, 'receipt') }
   ]);
+  writer.write();
   expect(model.outputs.toJSON()).toMatchObject([
     { data: { 'text/plain': 'running' } },
     { data: { 'text/plain': 'receipt' } },
