@@ -14,7 +14,7 @@ from far_bed import FarBed
 from kernel_bed import RemoteNotebook, Shown
 from network_hosts import Network
 from relay import RelayProcess
-from soak import AT_FULL_SIZE
+from soak import sized
 
 pytestmark = pytest.mark.timeout(480)  # a cluster of its own, over several hosts
 Until = Callable[..., None]
@@ -60,19 +60,19 @@ class Counting:
     """A cell that counts aloud until it may end, and writes each number down as well."""
 
     def __init__(self, notebook: RemoteNotebook, folder: Path, options: str = "") -> None:
-        self._notebook, self._go = notebook, folder / "go"
-        self._id = notebook.begin(f"%%gpu_train {options}\n{_COUNT.format(go=str(self._go))}")
+        self._notebook, self.go = notebook, folder / "go"
+        self.message = notebook.begin(f"%%gpu_train {options}\n{_COUNT.format(go=str(self.go))}")
         shown = notebook.until(lambda shown: "3" in shown.lines())
         self.host = next(line[3:] for line in shown.lines() if line.startswith("on "))
 
     def step(self) -> int:
         """The last number, as the cell's own host knows it."""
-        return int(self._go.with_suffix(".step").read_text() or 0)
+        return int(self.go.with_suffix(".step").read_text() or 0)
 
     def end(self) -> Shown:
         """Let it end: each number was shown once, in order."""
-        self._go.touch()
-        shown = self._notebook.end(self._id)
+        self.go.touch()
+        shown = self._notebook.end(self.message)
         assert shown.status == "ok", shown.traceback
         assert _numbers(shown) == list(range(self._notebook.value("last") + 1)), "each line once, in order"
         return shown
@@ -118,18 +118,47 @@ def test_a_link_that_is_cut_for_a_moment_costs_nothing(
     notebook: RemoteNotebook, bed: FarBed, until: Until, tmp_path: Path, cut: str
 ) -> None:
     """Of the node, or of the head with Ray's and our own centre. The cell goes on; its output comes when the link is
-    back. In the soak the kernel's own link is cut for five minutes.
+    back.
     """
     cell = Counting(notebook, tmp_path)
-    lost = bed.network[cell.host if cut == "node" else "laptop" if AT_FULL_SIZE else "head"]
+    lost = bed.network[cell.host if cut == "node" else "head"]
     bed.network.cut(lost)
     before = cell.step()
-    steps = 300 * 20 if AT_FULL_SIZE and cut == "head" else 80  # the cell's own seconds
+    steps = 80  # at least 4 s of the cell's
     until(lambda: cell.step() > before + steps, "the cell's steps while the link is cut")
     seen = len(_numbers(notebook.until(lambda shown: True)))
     bed.network.join(lost)
     cell.end()
     assert seen < before + steps, "the link was not cut"
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(1200)
+def test_a_kernel_whose_link_is_cut_for_long_stops_waiting_and_its_run_goes_on(
+    notebook: RemoteNotebook, bed: FarBed, until: Until, tmp_path: Path
+) -> None:
+    """At full size for five minutes. The cell fails and names its run; attaching later shows each of its lines."""
+    laptop = bed.network["laptop"]
+    patience = (
+        "import jupyter_gpu_release.kernel.runs.follow as follow; usual = follow._GIVE_UP_S; follow._GIVE_UP_S = "
+    )
+    notebook.ok(f"{patience}{sized(3, 60)}")
+    cell = Counting(notebook, tmp_path)
+    bed.network.cut(laptop)
+    before = cell.step()
+    try:
+        failed = notebook.end(cell.message)
+        for more in range(0, sized(80, 300 * 20), 80):  # the cell's own seconds
+            until(lambda more=more: cell.step() > before + more, "the cell's steps while the link is cut")
+    finally:
+        bed.network.join(laptop)
+        notebook.ok("follow._GIVE_UP_S = usual")
+    assert failed.reply["ename"] == "GatewayUnavailableError", failed.traceback
+    assert 0 < len(_numbers(failed)) <= before + 80, "the link was not cut"
+    (run,) = set(re.findall(r"%gpu_logs (\S+?),", failed.traceback))
+    cell.go.touch()
+    shown = notebook.ok(f"%gpu_attach {run}")
+    assert _numbers(shown) == list(range(notebook.value("last") + 1)), "each line once, in order"
 
 
 def test_a_slow_network_that_loses_packets_and_a_clock_that_is_an_hour_ahead(bed: FarBed, tmp_path: Path) -> None:
