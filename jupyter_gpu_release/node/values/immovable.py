@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import itertools
 import re
+import sqlite3
 import subprocess
 import threading
 from concurrent.futures import Executor
@@ -47,6 +48,8 @@ def begun_file(name: str, value: Any, *, is_read: bool) -> str:
 
     ``is_read``: the code that follows reads it where it stands.
     """
+    if isinstance(value, sqlite3.Connection):
+        return f"`{name}` is an open database, and `with` takes back what was not committed: open it in each round"
     mode = getattr(value, "mode", "")
     is_file = isinstance(value, io.IOBase)
     if (is_file and value.closed) or (isinstance(mode, str) and "a" in mode):

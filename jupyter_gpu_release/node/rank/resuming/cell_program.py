@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import copy
+import re
 import types
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -15,6 +16,10 @@ from functools import cached_property
 
 from ....analysis.dataflow import analyse
 
+#: what the ``with`` statements around a loop enter
+_Around = tuple[ast.withitem, ...] | None
+_ANEW = re.compile(r"[wx][bt]?[+-]?[bt]?(:\w*)?|n")
+_TEMPORARY = ("NamedTemporaryFile", "SpooledTemporaryFile", "TemporaryDirectory", "TemporaryFile")
 #: the builtin by which the cell's code calls us
 LOOPS = "__gpu_release_loops__"
 
@@ -26,9 +31,25 @@ class LoopPlace:
     node: ast.For
     header: ast.expr
     statement: int
-    #: names that the ``with`` statements around it bind
-    bound_around: frozenset[str]
-    is_inside_with: bool
+    #: what the ``with`` statements around it enter; None: there are none around
+    around: _Around
+
+    @property
+    def is_inside_with(self) -> bool:
+        """Tell if there are any around."""
+        return self.around is not None
+
+    @cached_property
+    def bound_around(self) -> frozenset[str]:
+        """Names that they bind."""
+        targets = [item.optional_vars for item in self.around or () if item.optional_vars is not None]
+        return frozenset(name for target in targets for name in _names(target))
+
+    @cached_property
+    def makes_anew(self) -> str:
+        """The call, as the code has it, that begins something anew once they are entered again; empty: none does."""
+        calls = (node for item in self.around or () for node in ast.walk(item.context_expr))
+        return next((ast.unparse(node) for node in calls if isinstance(node, ast.Call) and _is_anew(node)), "")
 
     @property
     def variable(self) -> str:
@@ -66,9 +87,9 @@ class CellProgram:
     def __init__(self, nodes: list[ast.stmt]) -> None:
         self._nodes = nodes
         self.loops = [
-            LoopPlace(loop, loop.iter, number, frozenset(bound or ()), bound is not None)
+            LoopPlace(loop, loop.iter, number, around)
             for number, node in enumerate(nodes)
-            for loop, bound in _loops([node], None)
+            for loop, around in _loops([node], None)
         ]
         for number, place in enumerate(self.loops):
             begin = _call(_attribute("begin"), [ast.Constant(number)])
@@ -162,25 +183,24 @@ class _All(set[str]):
 _ALL = _All()
 
 
-#: names bound by the ``with`` statements around; None: there are none around
-_Bound = tuple[str, ...] | None
-
-
-def _loops(body: Sequence[ast.stmt], bound: _Bound) -> Iterator[tuple[ast.For, _Bound]]:
+def _loops(body: Sequence[ast.stmt], around: _Around) -> Iterator[tuple[ast.For, _Around]]:
     for node in body:
         if isinstance(node, ast.For):
-            yield node, bound
+            yield node, around
         elif isinstance(node, ast.With | ast.AsyncWith):
-            yield from _loops(node.body, (*(bound or ()), *_bound_by(node)))
+            yield from _loops(node.body, (*(around or ()), *node.items))
         elif isinstance(node, ast.If):
-            yield from _loops(node.body, bound)
-            yield from _loops(node.orelse, bound)
+            yield from _loops(node.body, around)
+            yield from _loops(node.orelse, around)
 
 
-def _bound_by(node: ast.With | ast.AsyncWith) -> Iterator[str]:
-    for item in node.items:
-        if item.optional_vars is not None:
-            yield from _names(item.optional_vars)
+def _is_anew(call: ast.Call) -> bool:
+    """Tell if this opens a file for writing that is empty then, or makes a temporary one."""
+    if _last_name(call.func) in _TEMPORARY:
+        return True
+    modes = [*call.args[:2], *(each.value for each in call.keywords if each.arg in ("mode", "flag"))]
+    texts = [each.value for each in modes if isinstance(each, ast.Constant) and isinstance(each.value, str)]
+    return any(_ANEW.fullmatch(text) is not None for text in texts)
 
 
 def _names(node: ast.AST) -> set[str]:

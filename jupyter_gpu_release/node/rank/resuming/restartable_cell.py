@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import asyncio
 import builtins
+import io
 import os
 import subprocess
 import sys
@@ -41,6 +42,7 @@ from .cell_program import LOOPS, CellProgram
 from .checkpoints import Checkpoints
 from .gang import process_group
 from .iterators import Exchanged, bars_of, can_be_saved, is_container, next_number, unpack
+from .open_files import WrittenFiles
 from .run_files import set_back
 from .save_pace import SavePace
 from .saver import Saver, SaverReport
@@ -113,6 +115,7 @@ class RestartableCell:
         self._ask_for_save = ask_for_save
         self._files = RunPaths(Path(order.folder)).files
         self._program = CellProgram([])
+        self._written_files = WrittenFiles()
         self._header: _Header | None = None
         self._said_plain = self._said_unsaved = self._said_unread = False
         self._is_immovable = self._is_of_size = False
@@ -678,12 +681,31 @@ class RestartableCell:
     def _begun_file(self, loop: ResumableLoop | None) -> str:
         """The reason why a file that ``with`` opens again would not be what it is; empty: there is none."""
         if loop is None:
-            return ""
+            return self._left_open(())
         place = self._program.loops[loop.number]
         read = place.body_names() - place.header_names()  # what the loop goes over is read on
         values = {name: self._namespace.get(name) for name in sorted(place.bound_around)}
         found = (begun_file(name, value, is_read=name in read) for name, value in values.items())
-        return next(filter(None, found), "")
+        if reason := next(filter(None, found), ""):
+            return reason
+        if place.makes_anew:
+            return f"`with {place.makes_anew}` would begin anew what it holds: make it before, or in each round"
+        return self._left_open(values.values())
+
+    def _left_open(self, opened_again: Iterable[Any]) -> str:
+        """The reason why a file that something writes to would lose what comes; empty: there is none.
+
+        A file that a name holds counts only if the name may be read.
+        """
+        if self._checkpoints.current is not None:  # all begins anew
+            return ""
+        files = [value for value in dict.values(self._namespace) if isinstance(value, io.IOBase)]
+        path = self._written_files.left([*files, *opened_again])
+        return (
+            f"{os.path.basename(path)} is open for writing: close it before the loop, or open it in each round"
+            if path
+            else ""
+        )
 
     def _expect_no_graph(self, loop: ResumableLoop | None) -> None:
         """Raise StoreUnfitError for results of torch that the cell's rest may go back through."""

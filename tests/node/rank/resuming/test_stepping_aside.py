@@ -265,6 +265,8 @@ _IMMOVABLE = {
     "import threading, time\nthread = threading.Thread(target=lambda: time.sleep(2))\nthread.start()": "thread ",
     "import asyncio\ntask = asyncio.ensure_future(asyncio.sleep(2))": "asyncio task",
     "file = open('/dev/null')": "`file` is an open file",
+    "import csv\nwriter = csv.writer(open('rows.csv', 'w'))": "rows.csv is open for writing",
+    "import logging\nlog = logging.getLogger('l')\nlog.addHandler(logging.FileHandler('l'))\nlog = log": "l is open",
 }
 
 
@@ -283,6 +285,27 @@ def test_a_cell_that_cannot_be_moved_says_why_and_goes_on_to_its_end(node: Node,
     assert not attempts.ask()
 
 
+#: a class that opens a file when it is entered, and one as h5py's: its mode is "r+" whether it began with "w" or "a"
+_WRITERS = """
+class Log:
+    def __enter__(self):
+        self.log = open("own_log", "w")
+        return self
+    def __exit__(self, *error):
+        self.log.close()
+
+class Box(dict):
+    def __init__(self, path, mode):
+        self.path, self.mode = path, "r+"
+        if mode == "w":
+            open(path, "w").close()
+        self.update(eval(open(path, "a+").read() or "{}"))
+    def __enter__(self):
+        return self
+    def __exit__(self, *error):
+        with open(self.path, "w") as file:
+            file.write(repr(dict(self)))
+"""
 #: a file that `with` opens, a round, and why it keeps the cell where it is (empty: it does not)
 _OPENED = [
     ("open('log', 'w')", "file.write(f'{n} ')", "`file` is open for writing, and `with` would begin it anew"),
@@ -291,6 +314,15 @@ _OPENED = [
     ("open('log', 'a')", "file.write(f'{n} ')", ""),
     ("open('lines')", "seen.append(file.readline())", "`file` is being read, and `with` would begin it anew"),
     ("open('lines')", "seen.append(n)", ""),
+    (
+        "tempfile.TemporaryDirectory()",
+        "open(f'{file}/{n}', 'w').close()",
+        "`with tempfile.TemporaryDirectory()` would begin",
+    ),
+    ("sqlite3.connect('rows.db')", "file.execute('create table if not exists t (x)')", "`file` is an open database"),
+    ("Log()", "file.log.write('x')", "own_log is open for writing: close it before the loop, or open it in each round"),
+    ("Box('box', 'w')", "file[n] = n", "`with Box('box', 'w')` would begin anew what it holds"),
+    ("Box('box', 'a')", "file[n] = n", ""),
 ]
 
 
@@ -301,8 +333,10 @@ def test_a_file_that_with_would_begin_anew_keeps_the_cell_where_it_is(
     """Else what the earlier rounds wrote is gone, and nobody knows."""
     head = "seen.append(file.readline())" if "lines" in opened else "file"
     source = (
-        "import gzip, zipfile\nseen = []\nwith open('lines', 'w') as made:\n    made.write('a\\n' * 9)\n"
-        f"with {opened} as file:\n    {head}\n"
+        "import gzip, sqlite3, tempfile, zipfile\nseen = []\n"
+        "with open('lines', 'w') as made:\n    made.write('a\\n' * 9)\n"
+        + _WRITERS
+        + f"with {opened} as file:\n    {head}\n"
         f"    for n in gpu_release.resumable(range(4)):\n        {body}\n        pause(n)\n"
     )
     attempts = Attempts(node, source, [2])
