@@ -52,8 +52,10 @@ class NetworkHost:
         _run(*self.command(words))
 
     def processes(self) -> list[psutil.Process]:
-        """All that run on this host, but for what holds it."""
+        """All that run on this host, but for what holds it; none once that has ended."""
         own, found = _namespace(self.pid), []
+        if not own:  # as of init, and of others' zombies
+            return []
         for process in psutil.process_iter():
             if process.pid not in (self.pid, self._holder.pid) and _namespace(process.pid) == own:
                 found.append(process)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import re
+import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -74,6 +76,14 @@ def _state(notebook: RemoteNotebook, run: str) -> str:
     """The word that ``%gpu_runs`` has for a run."""
     table = notebook.ok("%gpu_runs").displays()[-1]
     return str(next(line.split()[1] for line in table.splitlines() if line.split()[:1] == [run]))
+
+
+def test_a_host_that_has_ended_has_no_processes() -> None:
+    """Else a power cut there would kill whatever has no namespace that can be read: init, others' zombies."""
+    with Network("ended") as network:
+        os.kill(network["ended"].pid, signal.SIGKILL)
+        os.waitid(os.P_PID, network["ended"].pid, os.WEXITED | os.WNOWAIT)
+        assert network["ended"].processes() == []
 
 
 def test_what_waited_runs_and_what_ran_is_lost(
