@@ -9,8 +9,10 @@ import io
 import operator
 import pickle
 import random
+import struct
 import sys
 import types
+import typing
 import weakref
 from collections.abc import Callable
 from typing import Any
@@ -110,6 +112,18 @@ def random_reducer(kind: type) -> Callable[[Any, Any], Any] | None:
     return None if own or kind is random.Random else reduce_random
 
 
+def reduce_struct(_pickler: Any, layout: struct.Struct) -> Any:
+    """By its format."""
+    return struct.Struct, (layout.format,)
+
+
+def reduce_new_type(_pickler: Any, kind: typing.NewType) -> Any:
+    """One of the notebook by value; others by reference (pickle's own way)."""
+    if kind.__module__ != "__main__":
+        return NotImplemented
+    return typing.NewType, (kind.__name__, kind.__supertype__), dict(vars(kind))
+
+
 def reduce_cached_property(_pickler: Any, prop: Any) -> Any:
     """Without its lock."""
     return rebuild.make_cached_property, (prop.func, prop.attrname)
@@ -175,6 +189,8 @@ BY_TYPE: dict[type, Any] = {
     types.MappingProxyType: reduce_mapping_proxy,
     contextvars.ContextVar: shared_state.reduce_variable,
     functools._lru_cache_wrapper: reduce_lru_cache,
+    struct.Struct: reduce_struct,
+    typing.NewType: reduce_new_type,
     functools.cached_property: reduce_cached_property,
     type(dataclasses.MISSING): reduce_dataclass_mark,
     type(dataclasses.KW_ONLY): reduce_dataclass_mark,

@@ -39,6 +39,11 @@ _CASES = {
         "d['b'] = 2; seen = v['b']; u = types.MappingProxyType(d)",
         "v, seen, u, alias[0] is v, d.update(c=3), u, v",
     ),
+    "new types, and layouts of bytes": (
+        "import struct\nUser = typing.NewType('User', int); layout = struct.Struct('<i'); kept = [User, layout]",
+        "u = User(3); packed = layout.pack(u); Other = typing.NewType('Other', User)",
+        "u, packed, layout.unpack(packed), User.__name__, kept[0] is User, kept[1] is layout, Other.__supertype__ is User, User(4)",
+    ),
     "context variables": (
         "v = contextvars.ContextVar('v', default=1); w = contextvars.ContextVar('w'); x = contextvars.ContextVar('x', default=[0])\n"
         "alias = [v]; kept = [1]; _ = w.set(kept); first = x.get()\ndef now(): return v.get(), w.get()",
