@@ -23,7 +23,7 @@ from ray._private.ray_constants import PROCESS_TYPE_RAYLET
 
 from ..protocol.config import RayHead, StartedRay
 from .deploy import deploy
-from .ray_driver import answer_with
+from .ray_driver import answer_with, take_stdout
 
 _raylet: Any = ray._raylet  # its types do not name all of it
 _REGISTERED_S, _LOOK_S = 30.0, 0.01
@@ -96,10 +96,10 @@ def answer_for_dashboard() -> None:
 def main() -> int:
     """Process entry point."""
     answer_for_dashboard()
-    address = start_ray(msgspec.json.decode(sys.argv[1], type=RayHead))
-    sys.stdout.write(msgspec.json.encode(StartedRay(address)).decode() + "\n")
-    sys.stdout.flush()
-    return answer_with(deploy, Path(sys.stdin.readline().strip()))
+    with take_stdout() as answers:
+        address = start_ray(msgspec.json.decode(sys.argv[1], type=RayHead))
+        answers.write(msgspec.json.encode(StartedRay(address)) + b"\n")
+        return answer_with(deploy, Path(sys.stdin.readline().strip()), answers)
 
 
 if __name__ == "__main__":

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import platform
 import socket
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import BinaryIO
 
 import msgspec
 import ray
@@ -34,27 +36,35 @@ _REACH_S = 5.0
 
 def run_as_command(work: Callable[[GatewayConfig], Deployed], name: str) -> int:
     """Do ``work`` as the file named on the command line says; whatever goes wrong is in the printed line."""
-    if len(sys.argv) != 2:
-        return _say(_failed(ClusterError(f"usage: python -m {name} CONFIG.json")))
-    return answer_with(work, Path(sys.argv[1]))
+    with take_stdout() as answers:
+        if len(sys.argv) != 2:
+            return _say(_failed(ClusterError(f"usage: python -m {name} CONFIG.json")), answers)
+        return answer_with(work, Path(sys.argv[1]), answers)
 
 
-def answer_with(work: Callable[[GatewayConfig], Deployed], config: Path) -> int:
-    """Do ``work`` as the file ``config`` says, print how it went, and return the exit status."""
+def take_stdout() -> BinaryIO:
+    """Return standard output, for answers only: what Ray prints from now on, at its end too, is on standard error."""
+    sys.stdout.flush()
+    answers = os.fdopen(os.dup(1), "wb", buffering=0)
+    os.dup2(2, 1)
+    return answers
+
+
+def answer_with(work: Callable[[GatewayConfig], Deployed], config: Path, answers: BinaryIO) -> int:
+    """Do ``work`` as the file ``config`` says, write to ``answers`` how it went, and return the exit status."""
     try:
         answer = work(read_config(config))
     except GpuReleaseError as error:
         answer = _failed(error)
-    return _say(answer)
+    return _say(answer, answers)
 
 
 def _failed(error: GpuReleaseError) -> Deployed:
     return Deployed(False, code=error.code, message=error.message, hint=error.hint)
 
 
-def _say(answer: Deployed) -> int:
-    sys.stdout.write(msgspec.json.encode(answer).decode() + "\n")
-    sys.stdout.flush()
+def _say(answer: Deployed, answers: BinaryIO) -> int:
+    answers.write(msgspec.json.encode(answer) + b"\n")
     ray.shutdown()  # takes a moment, for which nobody need wait
     return 0 if answer.ok else 1
 
