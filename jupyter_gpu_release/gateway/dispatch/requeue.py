@@ -26,14 +26,13 @@ log = logging.getLogger(__name__)
 class WaitingRuns(Protocol):
     """The queue, as far as runs that come back to it care. Called on the gateway's event loop."""
 
-    def put_back(self, record: RunRecord) -> None:
-        """Have a run wait in its old place; it is not granted before :meth:`resume`."""
+    def put_back(self, record: RunRecord, *, after_others: bool = False) -> None:
+        """Have a run wait in its old place; it is not granted before :meth:`resume`. ``after_others``: those who wait
+        get what is free.
+        """
 
     def resume(self, record: RunRecord) -> None:
         """Go on with a run that was put back."""
-
-    def serve(self) -> None:
-        """Decide about all that wait."""
 
 
 class Requeue:
@@ -89,9 +88,8 @@ class Requeue:
             return
         log.info("run %s goes on later (%s): %s", record.run, ended.status, ended.place or "from the beginning")
         record.begin_anew()
-        if was_asked:  # for whoever waits: at its age it would be next at once
-            self._queue.serve()
-        self._queue.put_back(record)
+        # asked for whoever waits: at its age it would be next at once
+        self._queue.put_back(record, after_others=was_asked)
         self._spawn(self._resume(record, nodes))
 
     async def _resume(self, record: RunRecord, nodes: list[Node]) -> None:

@@ -115,8 +115,13 @@ class RunQueue:
             self.inventory.add(record)
             self.serve()
 
-    def put_back(self, record: RunRecord) -> None:
-        """Have a run wait in its old place: not granted before :meth:`resume`, and nobody gets what it would get."""
+    def put_back(self, record: RunRecord, *, after_others: bool = False) -> None:
+        """Have a run wait in its old place: not granted before :meth:`resume`, and nobody gets what it would get.
+
+        ``after_others``: but for those who wait already, and get now what is free. No pause keeps them from it.
+        """
+        if after_others:
+            self._serve_now()
         self._paused.add(record.run)
         self.add(record)
 

@@ -48,6 +48,22 @@ async def test_nobody_overtakes_a_run_that_is_put_back() -> None:
 
 
 @pytest.mark.asyncio
+async def test_a_run_that_was_asked_to_step_aside_is_put_back_after_others_however_soon_after_a_decision() -> None:
+    bed = QueueBed()
+    lease = bed.lease("asked", (Slot("n", 8),))
+    bed.queue.open()
+    bed.wait("waits", gpus=5)
+    bed.queue._serve_now()  # the next decision comes after a pause
+    bed.queue._rests_until_s += 60.0
+    bed.leases.drop_lease(lease)
+    asked = bed.run("asked", ordinal=-60, gpus=8)
+    bed.queue.put_back(asked, after_others=True)
+    bed.queue.resume(asked)
+    bed.decide()
+    assert bed.granted == ["waits"]
+
+
+@pytest.mark.asyncio
 async def test_a_lease_goes_to_the_next_run_as_it_is_or_is_given_back() -> None:
     bed = QueueBed()
     ends = bed.lease("ends", (Slot("n", 8),))
