@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import msgspec
@@ -13,7 +14,7 @@ from .._version import __version__
 from ..client.autostart import Ready
 from ..client.home import HomePaths
 from ..client.rest import GatewayClient
-from ..errors import ClusterError, GpuReleaseError
+from ..errors import ClusterError, ConflictError, GpuReleaseError
 from ..protocol.admin import NodeDrain
 from ..protocol.rest import StatusDocument
 from ..protocol.states import RunState
@@ -39,7 +40,8 @@ def wait_until_drained(gateway: GatewayClient, say: Callable[[str], None]) -> No
             time.sleep(_LOOK_S)
     except BaseException:
         for host in drained:
-            gateway.resume_node(NodeDrain(host))
+            with suppress(ConflictError):  # given up before the gateway had heard of it
+                gateway.resume_node(NodeDrain(host))
         raise
 
 
@@ -47,11 +49,11 @@ def _drained(gateway: GatewayClient, drained: set[str]) -> StatusDocument:
     """Drain what is not: also nodes that came meanwhile, and all again after the gateway's restart."""
     status = gateway.status()
     for host in {node.host for node in status.nodes if not node.drained}:
+        drained.add(host)  # first: to be given up while it is asked for
         try:
             status = gateway.drain_node(NodeDrain(host, _REASON, passing=True))
         except GpuReleaseError:  # it is gone just now
-            continue
-        drained.add(host)
+            drained.discard(host)
     return status
 
 

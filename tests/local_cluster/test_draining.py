@@ -8,15 +8,20 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
 from embedded_bed import quiet
 from feeds import Reading
 from ray_bed import request
 
+from jupyter_gpu_release.client.autostart import Ready
 from jupyter_gpu_release.client.discovery import target_of
 from jupyter_gpu_release.client.home import HomePaths
 from jupyter_gpu_release.client.rest import GatewayClient
 from jupyter_gpu_release.client.session import GatewaySession
+from jupyter_gpu_release.local_cluster.maintenance import wait_until_drained
 from jupyter_gpu_release.local_cluster.start import start_embedded
+from jupyter_gpu_release.protocol.admin import NodeDrain
+from jupyter_gpu_release.protocol.rest import StatusDocument
 from jupyter_gpu_release.protocol.session import Update
 
 Until = Callable[[Callable[[], object], str], None]
@@ -41,9 +46,11 @@ def test_stop_waits_for_what_runs_and_lets_nothing_begin(own_home: HomePaths, un
             return "about to be stopped" in gateway.status().nodes[0].drained
 
         given_up = _stop()
-        until(is_drained, "the drain")
+        assert given_up.stderr is not None
+        assert any("waiting for 1 run to end" in line for line in given_up.stderr)  # reads on to this one
+        assert is_drained()
         given_up.send_signal(signal.SIGINT)
-        assert "waiting for 1 run to end" in given_up.communicate(timeout=60)[1]
+        given_up.communicate(timeout=60)
         assert given_up.returncode == 130
         assert not gateway.status().nodes[0].drained, "it goes on as before"
 
@@ -58,3 +65,18 @@ def test_stop_waits_for_what_runs_and_lets_nothing_begin(own_home: HomePaths, un
         assert not isinstance(item, Update) or item.view.state == "queued", "it never began"
     assert own_home.read_connection() is None
     session.close()
+
+
+class _InterruptedAtOnce(GatewayClient):
+    """Its user presses Ctrl-C while the gateway's answer is on its way."""
+
+    def drain_node(self, drain: NodeDrain) -> StatusDocument:
+        super().drain_node(drain)
+        raise KeyboardInterrupt
+
+
+def test_runs_begin_as_before_when_the_wait_is_given_up_however_soon(cluster: Ready) -> None:
+    with _InterruptedAtOnce.for_target(target_of(cluster.connection)) as gateway:
+        with pytest.raises(KeyboardInterrupt):
+            wait_until_drained(gateway, quiet)
+        assert not any(node.drained for node in gateway.status().nodes)
