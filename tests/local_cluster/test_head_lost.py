@@ -126,7 +126,7 @@ def test_what_waited_runs_and_what_ran_is_lost(
 
     assert _state(runs, detached) == "lost"
     until(lambda: begun.read_text() == "1\n1\n", "the one with --retries to begin again")
-    assert _state(runs, again) == "running"
+    until(lambda: _state(runs, again) == "running", "the gateway to hear that it has begun")
     assert "was lost" in runs.run(f"%gpu_attach {detached}").traceback
     waits.ok(f"%gpu_attach {later}")
     assert waits.value("later") == 7
@@ -136,12 +136,12 @@ def test_what_waited_runs_and_what_ran_is_lost(
     runs.ok(f"%%gpu_train --gpus {2 * GPUS_EACH} --ranks {2 * GPUS_EACH} --nodes 2\nnext_one = 1")
     assert runs.value("next_one") == 1
 
-    def gpus() -> dict[str, int]:
+    def are_free() -> bool:
         status = json.loads(bed.carry_out("head", "jupyter gpu status --json"))
-        assert (status["runs"], status["queue"]) == ([], [])
-        return {name: status["gpus"][name] for name in ("total", "held", "free")}
+        gpus = [status["gpus"][name] for name in ("total", "held", "free")]
+        return (status["runs"], status["queue"], gpus) == ([], [], [2 * GPUS_EACH, 0, 2 * GPUS_EACH])
 
-    assert gpus() == {"total": 2 * GPUS_EACH, "held": 0, "free": 2 * GPUS_EACH}
+    until(are_free, "all GPUs, and the last run's results durable")
     for host in _GPU_HOSTS:
         names = _names(bed.network[host])
         assert (names.count("raylet"), names.count("ray::NodeAgent")) == (1, 1), names
