@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from .run import RunOnNode
 
 log = logging.getLogger(__name__)
+Line = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 _NONCE_BYTES = 32
 _PROOF_BYTES = 32
 _HELLO_S = 10.0
@@ -43,6 +44,8 @@ _GRANT_S = 60.0
 _LEFT_S = 5.0
 #: for the driver to clear the GPUs: less than the gateway waits for a node that lends
 _CLEAR_S = 3.0
+#: for the leader to hear a rank's last word, as a supervisor waits for its agent
+_HEARD_S = 10.0
 #: of making the processes
 _FORK_TRIES = 3
 
@@ -104,6 +107,7 @@ class RankForwarder:
         self._using: StartOrder | None = None
         self._passing: set[asyncio.Task[None]] = set()
         self._ending: set[asyncio.Task[None]] = set()
+        self._hanging_up: set[asyncio.Task[None]] = set()
 
     @property
     def is_abandoned(self) -> bool:
@@ -133,12 +137,16 @@ class RankForwarder:
         await self._ended.wait()
 
     async def run_to_end(self) -> None:
-        """Run until the last rank's line has ended; never raises (the leader sees lines that do not come, or end)."""
+        """Run until the last rank has ended; never raises (the leader sees lines that do not come, or end)."""
         try:
             with contextlib.suppress(GpuReleaseError, OSError, TimeoutError, asyncio.CancelledError):
                 await self._lend()
         finally:
             self._ended.set()
+
+    async def hang_up(self) -> None:
+        """Return when no line to the leader is left: its ranks have ended, and what they said was heard."""
+        await asyncio.gather(*self._hanging_up)
 
     async def _lend(self) -> None:
         for tries_left in reversed(range(_FORK_TRIES)):
@@ -186,19 +194,21 @@ class RankForwarder:
             await asyncio.gather(*self._passing, return_exceptions=True)
 
     async def _pass_through(self, pair: Pair, lent: RemoteRankHello) -> None:
-        to_leader: asyncio.StreamWriter | None = None
+        line: Line | None = None
         said = KindsSeen()
         try:
-            hello = await self._reach_leader(encode(lent))
-            if hello is not None:
-                leader, to_leader = hello
-                down = asyncio.create_task(_copy(leader, pair.writer))
-                await _copy(pair.reader, to_leader, said)  # ends with the supervisor, when no descendant is left
-                down.cancel()
+            line = await self._reach_leader(encode(lent))
+            if line is not None:
+                leader, to_leader = line
+                down = asyncio.create_task(_copy(leader, pair.writer, pair.writer.close))
+                try:  # ends with the supervisor, when no descendant is left
+                    await _copy(pair.reader, to_leader, to_leader.write_eof, said)
+                finally:
+                    down.cancel()
         finally:  # in a task of its own, which nobody cancels: until the rank is gone the GPUs are held
-            self._ending.add(asyncio.create_task(self._end(pair, said, to_leader)))
+            self._ending.add(asyncio.create_task(self._end(pair, said, line)))
 
-    async def _end(self, pair: Pair, said: KindsSeen, to_leader: asyncio.StreamWriter | None) -> None:
+    async def _end(self, pair: Pair, said: KindsSeen, line: Line | None) -> None:
         """The supervisor ends the rank, and itself; where it was killed we do. Then the leader hears of it."""
         with contextlib.suppress(OSError):
             pair.writer.write_eof()
@@ -207,10 +217,10 @@ class RankForwarder:
         if Kind.RELEASED not in said.kinds:
             await pair.end_processes(self._order.run, log.error)
         pair.close()
-        if to_leader is not None:
-            to_leader.close()
+        if line is not None:  # the GPUs do not wait for it
+            self._hanging_up.add(asyncio.create_task(_close_when_heard(*line)))
 
-    async def _reach_leader(self, hello: bytes) -> tuple[asyncio.StreamReader, asyncio.StreamWriter] | None:
+    async def _reach_leader(self, hello: bytes) -> Line | None:
         """Connect and be accepted: the leader's first word is the rank's order."""
         for _ in range(_TRIES):
             with contextlib.suppress(OSError, asyncio.IncompleteReadError):
@@ -255,10 +265,11 @@ class RankForwarders:
             raise ClusterError(f"the ranks lent to an earlier try of run {run} have not ended yet") from None
 
     async def run_to_end(self, run: str, forwarder: RankForwarder) -> None:
-        """Run until its last rank has ended."""
+        """Run until its last rank has ended, and is forgotten; then until the leader has heard that."""
         await forwarder.run_to_end()
         if self.by_run.get(run) is forwarder:
             del self.by_run[run]
+        await forwarder.hang_up()
 
     def abandon(self, run: str) -> None:
         """End a remote rank."""
@@ -279,7 +290,10 @@ def _with_head(reader: asyncio.StreamReader, head: bytes) -> asyncio.StreamReade
     return reader
 
 
-async def _copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, said: KindsSeen | None = None) -> None:
+async def _copy(
+    reader: asyncio.StreamReader, writer: asyncio.StreamWriter, end: Callable[[], None], said: KindsSeen | None = None
+) -> None:
+    """Copy all that comes, then ``end`` the other side."""
     with contextlib.suppress(OSError):
         while data := await reader.read(1 << 18):
             if said is not None:
@@ -287,6 +301,21 @@ async def _copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, said
             writer.write(data)
             await writer.drain()
     with contextlib.suppress(OSError):
+        end()
+
+
+async def _close_when_heard(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    """Nothing more is said; close when the leader closes its end, or after :data:`_HEARD_S`.
+
+    Else a command that it is just sending would break the line, and what it has not read yet would be lost with it.
+    """
+    try:
+        with contextlib.suppress(OSError):
+            writer.write_eof()
+            async with asyncio.timeout(_HEARD_S):
+                while await reader.read(1 << 16):
+                    pass
+    finally:
         writer.close()
 
 

@@ -8,6 +8,7 @@ import re
 import signal
 import threading
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import psutil
@@ -17,6 +18,7 @@ from node_bed import Node, Run, is_running
 from jupyter_gpu_release.host import process_control
 from jupyter_gpu_release.host.gpu_reader import GpuReader
 from jupyter_gpu_release.host.gpus import Nvml
+from jupyter_gpu_release.node.agent import remote_ranks
 from jupyter_gpu_release.node.agent.fork_servers import ForkServer
 from jupyter_gpu_release.node.agent.gpu_use import UseMeter
 from jupyter_gpu_release.node.agent.remote_ranks import RankForwarders, RemoteRankListener
@@ -56,6 +58,9 @@ class Lender:
         assert forwarder is not None
         forwarder.grant(["1"])
         self._tasks.append(self._node.loop.create_task(self.forwarders.run_to_end(self._run, forwarder)))
+
+    def has_hung_up(self) -> bool:
+        return bool(self._tasks) and all(task.done() for task in self._tasks)
 
 
 Begin = Callable[..., tuple[Run, Lender]]
@@ -215,3 +220,50 @@ def test_a_node_has_its_gpus_back_when_the_rank_of_a_killed_supervisor_is_gone(n
 
     assert node.call(kill_and_leave())
     assert run.wait().status != "ok"
+
+
+#: the lent rank ends when it is told to
+_ONE_WAITS = """
+import os, time
+from jupyter_gpu_release import ranks
+print(f"rank {{ranks.rank}}", flush=True)
+value = 7
+while ranks.rank == {rank} and not os.path.exists({go!r}):
+    time.sleep(0.01)
+"""
+
+
+def test_interrupts_that_come_after_a_lent_ranks_last_word_cost_nothing(
+    node: Node, begin: Begin, until: Until, tmp_path: Path
+) -> None:
+    """The leader's agent is busy as that rank ends, and speaks before it hears that."""
+    go = tmp_path / "go-on"
+    run, lender = begin(_ONE_WAITS.format(rank=1, go=str(go)))
+    node.call(lender.lend())
+    lines = run.on_node.gang._lines
+    until(lambda: len(lines) == 2 and lines[0].outcome, "the end of the leader's rank")
+    transport = lines[1].writer.transport
+    assert isinstance(transport, asyncio.Transport)
+    node.loop.call_soon_threadsafe(transport.pause_reading)
+    go.touch()
+    until(lambda: not lender.forwarders.by_run, "the end of the lent rank")
+    for _ in range(2):  # the first may still be sent into a line that is closed at the other end
+        run.signal("interrupt")
+    node.loop.call_soon_threadsafe(transport.resume_reading)
+    assert run.wait().status == "ok", run.outcome.error
+    assert [value.name for value in run.outcome.results] == ["value"]
+    until(lender.has_hung_up, "the end of the line")
+
+
+def test_a_lender_does_not_hold_a_line_for_ever_whose_leader_runs_on(
+    node: Node, begin: Begin, until: Until, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(remote_ranks, "_HEARD_S", 0.01)
+    go = tmp_path / "go-on"
+    run, lender = begin(_ONE_WAITS.format(rank=0, go=str(go)))
+    node.call(lender.lend())
+    until(lender.has_hung_up, "the end of the line")
+    assert run.on_node.gang._lines[1].outcome is not None
+    assert not run.future.done()
+    go.touch()
+    assert run.wait().status == "ok", run.outcome.error
