@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import time
 from collections.abc import Callable
-from contextlib import suppress
 from pathlib import Path
 
 import msgspec
@@ -14,7 +14,7 @@ from .._version import __version__
 from ..client.autostart import Ready
 from ..client.home import HomePaths
 from ..client.rest import GatewayClient
-from ..errors import ClusterError, ConflictError, GpuReleaseError
+from ..errors import ClusterError, ConflictError, GpuReleaseError, NoSuchNodeError
 from ..protocol.admin import NodeDrain
 from ..protocol.rest import StatusDocument
 from ..protocol.states import RunState
@@ -40,7 +40,7 @@ def wait_until_drained(gateway: GatewayClient, say: Callable[[str], None]) -> No
             time.sleep(_LOOK_S)
     except BaseException:
         for host in drained:
-            with suppress(ConflictError):  # given up before the gateway had heard of it
+            with contextlib.suppress(NoSuchNodeError, ConflictError):  # it left; it was never drained
                 gateway.resume_node(NodeDrain(host))
         raise
 
@@ -49,11 +49,11 @@ def _drained(gateway: GatewayClient, drained: set[str]) -> StatusDocument:
     """Drain what is not: also nodes that came meanwhile, and all again after the gateway's restart."""
     status = gateway.status()
     for host in {node.host for node in status.nodes if not node.drained}:
-        drained.add(host)  # first: to be given up while it is asked for
+        drained.add(host)  # first: an interrupt may come after the gateway did it, and before its answer
         try:
             status = gateway.drain_node(NodeDrain(host, _REASON, passing=True))
         except GpuReleaseError:  # it is gone just now
-            drained.discard(host)
+            continue
     return status
 
 

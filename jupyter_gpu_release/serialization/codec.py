@@ -14,7 +14,7 @@ import io
 import sys
 import types
 import warnings
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -122,14 +122,16 @@ def dump(
     first: Mapping[str, Any] | None = None,
     known: KnownInputs | None = None,
     failed: dict[str, Exception] | None = None,
+    shared: Collection[int] = (),
 ) -> Dump:
     """Write ``values`` as one graph, and by ``follow`` what their functions read, by ``home`` the names of classes, and
     of ``rest`` what can be and has room in ``rest_bytes``, and the ``state`` of modules.
 
     A value that cannot be pickled is left out and named in ``failed`` (before the facts are asked for). ``first``:
-    facts that the receiver learns before the values. ``known``: what it has itself.
+    facts that the receiver learns before the values. ``known``: what it has itself. ``shared``: ids of values that
+    something beside their names holds.
     """
-    more = _More(follow, home, rest, rest_bytes, state, dict(first or {}))
+    more = _More(follow, home, rest, rest_bytes, state, dict(first or {}), shared)
     failed = {} if failed is None else failed
     whole: set[Hashable] = set()
     order = LoadOrder()
@@ -163,6 +165,7 @@ class _More:
     rest_bytes: int
     state: State
     first: dict[str, Any]
+    shared: Collection[int]
 
 
 class NoRoomError(Exception):
@@ -270,10 +273,10 @@ class _Writer:
         return {_SETS: recipes} if recipes else {}
 
     def _held_elsewhere(self, memo: WrittenObjects) -> dict[str, Any]:
-        """Parts of inputs that stay themselves because somebody would miss it."""
+        """Parts of inputs, and ``shared`` inputs, that stay themselves because somebody would miss it."""
         if self._more.follow is None or self._file.tell() > LONGEST_COUNTED_BYTES:
             return {}
-        found = held_elsewhere(memo, but=self._tops)
+        found = held_elsewhere(memo, but=self._tops.difference(self._more.shared), every_kind=True)
         return {"held": found} if found else {}
 
     def _write_targets(self, file: io.BytesIO, things: list[Any]) -> None:

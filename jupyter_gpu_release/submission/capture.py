@@ -53,6 +53,8 @@ def _names(code: CodeType) -> Iterator[str]:
 
 
 _MOST_TROUBLES = 5
+#: the namespace's, and the question's own
+_REFERENCES_OF_A_NAME = 2
 
 
 @dataclass
@@ -170,6 +172,7 @@ class InputCapture:
         Raises OptionError (a name of ``--in`` that does not exist), CannotSendError (a value that cannot be pickled:
         name, path, reason, way out), StoreError (a value of which part was lost with its file).
         """
+        shared = _shared(self._names)  # before anything of ours holds them
         selection = Selection(self._names, facts, choice, ledger, self._awaits)
         first = selection.first()
         first |= selection.add(more or {})
@@ -182,6 +185,7 @@ class InputCapture:
             rest_bytes=choice.implicit_bytes,
             state=lambda needed, codes: self._state(selection, facts.modules | needed | imported_in(codes)),
             facts=lambda codes, _: {"imports": loaded_submodules(selection.module_names(), facts.chains, codes)},
+            shared=shared,
         )
         self._refuse_failures(dump.failed, selection, labels or {})
         if dump.buffers:
@@ -274,6 +278,12 @@ class InputCapture:
             },
             memo=dump.memo,
         )
+
+
+def _shared(namespace: Mapping[str, Any]) -> set[int]:
+    """Ids of the values that something beside one name holds."""
+    many, count = _REFERENCES_OF_A_NAME, sys.getrefcount
+    return {id(namespace[name]) for name in list(namespace) if count(namespace[name]) > many}
 
 
 def _sent(selection: Selection, dump: codec.Dump) -> list[ValueInfo]:

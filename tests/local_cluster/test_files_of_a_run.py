@@ -17,7 +17,7 @@ _MOST_FILES = 134
 #: of the scheduler, whose filters, orders and vetoes are a small file each
 _MOST_OF_SCHEDULER = 26
 #: what looks around every few seconds falls into one run or another, and not into each
-_RUNS = 6
+_RUNS = 20
 _PROCESSES = {
     "kernel": "kernel/runs/foreground.py", "gateway": "gateway/dispatch/lifecycle.py", "agent": "node/agent/run.py",
     "supervisor": "node/supervisor/supervisor.py", "rank": "node/rank/cell.py",

@@ -194,18 +194,22 @@ class ArrivedNumbers:
 
 
 class ObjectIds:
-    """Mutable objects that arrived, by their number. Held are only those that take no weak reference and are light, and
-    those that the notebook ``held_elsewhere``: they would not be gone there, either.
+    """Mutable objects that arrived, by their number.
+
+    Kept alive are only those that take no weak reference and are light, and those that the notebook ``held_elsewhere``:
+    they would not be gone there, either.
     """
 
     def __init__(self, memo: dict[int, Any], held_elsewhere: Iterable[int] = ()) -> None:
         self._objects: list[tuple[int, Callable[[], Any]]] = []
         #: their identity is all that they are, so it counts in results, too
         self._sentinels: list[tuple[int, Callable[[], Any]]] = []
+        #: number → what something in the notebook holds beside the inputs
+        self.held_elsewhere = {number: memo[number] for number in held_elsewhere if number in memo}
         self.add_arrived(memo)
-        known = {number for number, _ in self._objects}
-        self._objects += [
-            (number, _holder(memo[number])) for number in held_elsewhere if number in memo and number not in known
+        self._objects = [
+            *((number, getter) for number, getter in self._objects if number not in self.held_elsewhere),
+            *((number, _holder(thing)) for number, thing in self.held_elsewhere.items()),
         ]
 
     def add_arrived(self, memo: Mapping[int, Any], first: int = 0) -> None:

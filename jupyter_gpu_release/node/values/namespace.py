@@ -360,7 +360,9 @@ class RankValues:
             troubles.update(self._troubles(values | libraries, failed))
             lost = {name: troubles.get(name, "it cannot be pickled") for name in failed if name not in changed}
             lost = {name: why for name, why in lost.items() if not is_attribute_name(name)}
-            return {**facts, "same": same(is_written), "lost": lost}
+            numbers, things = same(is_written)
+            parts = self._parts_taken_out(is_written, known, notes)
+            return {**facts, "same": ([*numbers, *parts], [*things, *parts.values()]), "lost": lost}
 
         # before the values, whose packages may ask for it when they are imported (KERAS_BACKEND)
         first = self._changed_settings(notes, state)
@@ -513,6 +515,28 @@ class RankValues:
         if folder := self._settings.new_folder(notes):
             found["folder"] = (folder.path, folder.inode)
         return found
+
+    def _parts_taken_out(
+        self, is_written: Callable[[Any], bool], known: KnownInputs | None, notes: list[str]
+    ) -> dict[int, Any]:
+        """Parts of changed inputs that nothing there leads to any more, but something else in the notebook, by number.
+
+        (``while todo: todo.pop().is_done = True``, and the notebook has its jobs in another list, too.)
+        """
+        if self._payload.function or self._payload.out is not None:
+            return {}
+        parts = {
+            number: thing
+            for number, thing in self._known.held_elsewhere.items()
+            if not is_written(thing) and (known is None or known.key_of(thing) is None)
+        }
+        if not parts:
+            return {}
+        tried = codec.dump({str(number): thing for number, thing in parts.items()}, self._realm)
+        for number, why in tried.failed.items():
+            note = f"a {_type_name(parts.pop(int(number)))} that the cell took out of an input is not returned: {why}"
+            notes += [note] if note not in notes else []
+        return parts
 
     def _look_at_inputs(self, but: Collection[str]) -> tuple[set[str], KnownInputs | None]:
         """Names of inputs that were changed in place, and the objects that were not; of inputs ``but`` these."""

@@ -6,8 +6,10 @@ references an object has, and those from within the graph can be counted.
 
 from __future__ import annotations
 
+import array
 import gc
 import itertools
+import random
 import sys
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping
@@ -15,6 +17,7 @@ from typing import Any
 
 from .in_place import dict_of, is_open, module_of
 
+_OF_C = (random.Random, array.array)
 _OF_ARRAYS = ("numpy", "torch", "torch.nn.parameter")
 
 
@@ -58,7 +61,10 @@ def references_of_ours(memo: Mapping[int, tuple[int, Any]]) -> int:
 
 
 def _can_change(kind: type) -> bool:
-    return module_of(kind) in _OF_ARRAYS or (is_open(kind) and not issubclass(kind, type))
+    module = module_of(kind)
+    if module in _OF_ARRAYS or module.startswith("numpy.random"):
+        return True
+    return issubclass(kind, _OF_C) or (is_open(kind) and not issubclass(kind, type))
 
 
 def _takes_no_weak_reference(kind: type) -> bool:
