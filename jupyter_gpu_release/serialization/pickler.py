@@ -12,7 +12,7 @@ import sys
 import types
 import typing
 import weakref
-from collections.abc import Callable, Hashable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterator, Mapping, ValuesView
 from functools import cached_property
 from typing import Any
 
@@ -338,3 +338,7 @@ class WrittenObjects(Mapping[int, tuple[int, Any]]):
 
     def __len__(self) -> int:
         return len(self._table)
+
+    def values(self) -> ValuesView[tuple[int, Any]]:
+        """As of any mapping, and at once."""
+        return self._table.values()

@@ -113,8 +113,11 @@ def test_a_node_that_is_killed_between_two_saves_costs_what_came_after_the_last(
     module_cluster: Cluster, open_notebook: Open, until: Until
 ) -> None:
     notebook = open_notebook(module_cluster)
-    notebook.ok("seen = []")
-    cell = notebook.begin(_LOOP.format(options="", every="'200ms'"))
+    notebook.ok("seen, jobs = [], [[], []]\nwaiting = list(jobs)")
+    source = _LOOP.format(options="", every="'200ms'")
+    cell = notebook.begin(
+        source.replace("    seen.append(n)\n", "    seen.append(n)\n    waiting and waiting.pop().append(n)\n")
+    )
     until(lambda: list(_folder(module_cluster).glob("save-2.graph")), "saves")
     run = module_cluster.last_run()["run"]
     rank = psutil.Process(int((notebook.folder / "begun").read_text().split()[1]))
@@ -132,6 +135,7 @@ def test_a_node_that_is_killed_between_two_saves_costs_what_came_after_the_last(
     assert any(f"again from n {again}" in str(text) for text in shown.displays())
     rounds = _rounds(module_cluster, run)
     assert notebook.value("seen") == rounds == list(range(len(rounds)))
+    assert notebook.value("jobs") == [[1], [0]], "taken out of an input before it was killed"
     assert re.search(r"lost|died|vanished", shown.receipt), shown.receipt
     module_cluster.assert_nothing_is_held()
 

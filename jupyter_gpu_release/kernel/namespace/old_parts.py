@@ -17,8 +17,6 @@ from ...submission.capture import CapturedInputs
 _MOST = 200_000
 #: afterwards only what is not found counts, so all has to be seen
 _MOST_AFTERWARDS = 1_000_000
-#: of a graph of fewer objects the run tells all apart but lists and dicts that hold other things than plain values
-_MOST_NUMBERED = 20_000
 _NOT_WALKED = (
     str, bytes, int, float, complex, type(None), type, types.ModuleType, types.FunctionType, types.BuiltinFunctionType,
     types.CodeType, types.FrameType,
@@ -46,14 +44,13 @@ class OldParts:
 
     def _find(self, prepared: CapturedInputs, names: list[str], caches: Collection[list[Any]]) -> None:
         originals, memo = prepared.originals, prepared.memo
-        every_kind = not 0 < len(memo) <= _MOST_NUMBERED
         if not memo:
             things = _inside([originals[name] for name in names])[0] | {0: []}
             memo = {ident: (ident, thing) for ident, thing in things.items()}
             del things
         memo = {**memo, **{id(cache): (-place, cache) for place, cache in enumerate(caches, 1)}}
         but = {*map(id, originals.values()), *map(id, caches)}
-        found = held_elsewhere(memo, but=but, ours=references_of_ours(memo), every_kind=every_kind)
+        found = held_elsewhere(memo, but=but, ours=references_of_ours(memo), every_kind=True)
         by_number = dict(memo.values()) if found else {}
         self._parts = {id(thing): thing for thing in map(by_number.__getitem__, found)}
         if self._parts:

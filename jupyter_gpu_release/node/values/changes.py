@@ -12,6 +12,7 @@ import enum
 import functools
 import hashlib
 import io
+import sys
 import types
 import weakref
 from array import array
@@ -160,6 +161,8 @@ def is_immutable(value: Any) -> bool:
     return type(value) in (tuple, frozenset) and all(map(is_immutable, value))
 
 
+#: the memo's, and the question's own
+_REFERENCES_WHILE_ASKED = 2
 _MOST = 20_000
 _LONGEST = 10_000
 _NOT_MUTABLE = (
@@ -236,6 +239,13 @@ class ObjectIds:
         asked = self._sentinels if only_sentinels else self._sentinels + self._objects
         found = [(number, thing) for number, getter in asked if is_written(thing := getter())]
         return [number for number, _ in found], [thing for _, thing in found]
+
+
+def is_held_here(memo: Mapping[int, Any], number: int) -> bool:
+    """Tell if something that arrived holds the object: many an object's state is read once, and what holds it is made
+    anew (a ``__dict__``, what ``__getstate__`` returned).
+    """
+    return number in memo and sys.getrefcount(memo[number]) > _REFERENCES_WHILE_ASKED
 
 
 def _getter(thing: Any, light: Set[int]) -> Callable[[], Any] | None:

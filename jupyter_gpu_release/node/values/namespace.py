@@ -45,7 +45,15 @@ from ...serialization.sharing.references import HeldParts, Key, KnownInputs, Liv
 from ...store.mapped.mapping import GraphMap
 from ...units import format_bytes
 from . import frameworks
-from .changes import ArrivedNumbers, Fingerprint, FingerprintReader, NameSnapshot, ObjectIds, is_immutable
+from .changes import (
+    ArrivedNumbers,
+    Fingerprint,
+    FingerprintReader,
+    NameSnapshot,
+    ObjectIds,
+    is_held_here,
+    is_immutable,
+)
 from .collected import Collected, ImmovableError
 from .failed_frames import collect_frames
 from .held_names import HeldNames
@@ -79,6 +87,8 @@ class RankValues:
         self._maps = {id(found): found for found in map(_map_of, buffers) if found is not None}
         self._before: dict[str, NameSnapshot] = {}
         self._known = ObjectIds({})
+        #: numbers of inputs' parts that something else in the notebook holds
+        self._held_elsewhere: list[int] = []
         self._numbers = ArrivedNumbers({})
         self._inputs: dict[str, Fingerprint | None] = {}
         #: names that the cell has asked for → their numbers
@@ -154,7 +164,8 @@ class RankValues:
         self._namespace.update(loaded.values)
         notes += self._modules.set_state(loaded.facts, loaded.state, loaded.values, self._realm)
         notes += [f"`{name}` is a placeholder in this cell: {reason}" for name, reason in loaded.missing.items()]
-        self._known = ObjectIds(loaded.memo, loaded.facts.get("held", ()))
+        self._held_elsewhere = [number for number in loaded.facts.get("held", ()) if is_held_here(loaded.memo, number)]
+        self._known = ObjectIds(loaded.memo, self._held_elsewhere)
         if not self._payload.function:
             self._numbers = ArrivedNumbers(loaded.memo)
         return list(loaded.values), loaded.memo
@@ -234,7 +245,7 @@ class RankValues:
         now = {
             number: update.standing_for(new) for number, new in zip(*loaded.facts.get("same", ((), ())), strict=True)
         }
-        self._known = ObjectIds(numbered | now, loaded.facts.get("held", ()))
+        self._known = ObjectIds(numbered | now, self._held_elsewhere)
         for name in loaded.facts.get("inplace", ()):
             if name in self._namespace and not self._is_as_before(name):
                 self._before[name] = NameSnapshot(self._namespace[name])

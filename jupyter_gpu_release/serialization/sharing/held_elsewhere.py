@@ -12,7 +12,7 @@ import itertools
 import random
 import sys
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Set
 from typing import Any
 
 from .in_place import dict_of, is_open, module_of
@@ -21,12 +21,16 @@ _OF_C = (random.Random, array.array)
 _OF_ARRAYS = ("numpy", "torch", "torch.nn.parameter")
 
 
+def _counts(things: list[Any]) -> Iterator[int]:
+    """How many references there are to each."""
+    return map(sys.getrefcount, things)
+
+
 def _references_while_asked() -> int:
-    """References that are ours: a pickler's memo, its copy, the loop and, by Python's version, the question."""
+    """References that are ours: a pickler's memo, its copy, the list and, by Python's version, the question."""
     memo = [[0]]  # stands for a pickler's
-    entries = {0: (0, memo[0])}.values()
-    count = sys.getrefcount
-    return {number: count(thing) for number, thing in entries}[0]
+    table = {0: (0, memo[0])}
+    return next(_counts([thing for _, thing in table.values()]))
 
 
 _OURS = _references_while_asked()
@@ -40,24 +44,25 @@ def held_elsewhere(
     ``memo``: id → (number, object) of all that is in the graph, the copy of a pickler's memo; ``ours``: references to
     each of them that are ours. ``every_kind``: also those that take weak references.
     """
-    entries = memo.values()
+    things = [thing for _, thing in memo.values()]
     is_asked = _can_change if every_kind else _takes_no_weak_reference
-    kinds = {kind for kind in {type(thing) for _, thing in entries} if is_asked(kind)}
-    count = sys.getrefcount
+    kinds = {kind for kind in set(map(type, things)) if is_asked(kind)}
     many = {
-        id(thing): (number, count(thing) - ours)
-        for number, thing in entries
-        if type(thing) in kinds and count(thing) - ours > 1 and id(thing) not in but
+        id(thing): count - ours
+        for count, thing in zip(_counts(things), things, strict=True)
+        if count - ours > 1 and type(thing) in kinds
     }
+    for ident in but:
+        many.pop(ident, None)
     if not many:
         return []
-    inside = Counter(filter(many.__contains__, map(id, _held_in(memo))))
-    return [number for ident, (number, all_of_them) in many.items() if all_of_them > inside[ident]]
+    inside = Counter(filter(many.__contains__, map(id, _held_in(memo, things))))
+    return [memo[ident][0] for ident, all_of_them in many.items() if all_of_them > inside[ident]]
 
 
 def references_of_ours(memo: Mapping[int, tuple[int, Any]]) -> int:
     """How many references to each object are ours: as many as to the facts, which nobody else holds."""
-    return min((sys.getrefcount(thing) for _, thing in memo.values()), default=0)
+    return min(_counts([thing for _, thing in memo.values()]), default=0)
 
 
 def _can_change(kind: type) -> bool:
@@ -74,17 +79,20 @@ def _takes_no_weak_reference(kind: type) -> bool:
     return module.startswith("numpy.random") or (is_open(kind) and not module.startswith("pandas."))
 
 
-def _held_in(memo: Mapping[int, tuple[int, Any]]) -> Iterator[Any]:
+def _held_in(memo: Mapping[int, tuple[int, Any]], things: list[Any]) -> Iterator[Any]:
     """Everything that the objects of a graph refer to, as often as they do."""
-    things = [thing for _, thing in memo.values()]
-    has_attributes = {kind for kind in set(map(type, things)) if kind.__dictoffset__ and not issubclass(kind, type)}
-    attributes = [dict_of(thing) for thing in things if type(thing) in has_attributes]
+    kinds = set(map(type, things))
+    attributes = map(dict_of, _of_kinds(things, {kind for kind in kinds if kind.__dictoffset__ and not _is_meta(kind)}))
     beside = [found for found in attributes if found is not None and id(found) not in memo]
-    of_classes = [dict(vars(thing)) for thing in things if issubclass(type(thing), type)]
-    of_arrays = (thing.flat for thing in things if _is_of_objects(thing))
+    of_classes = [dict(vars(thing)) for thing in _of_kinds(things, set(filter(_is_meta, kinds)))]
+    arrays = _of_kinds(things, {kind for kind in kinds if module_of(kind) == "numpy" and kind.__name__ == "ndarray"})
+    of_arrays = (each.flat for each in arrays if each.dtype.hasobject)
     return itertools.chain(gc.get_referents(*things, *beside, *of_classes), *of_arrays)
 
 
-def _is_of_objects(thing: Any) -> bool:
-    kind: Any = type(thing)
-    return module_of(kind) == "numpy" and kind.__name__ == "ndarray" and bool(thing.dtype.hasobject)
+def _of_kinds(things: list[Any], kinds: Set[type]) -> list[Any]:
+    return [thing for thing in things if type(thing) in kinds] if kinds else []
+
+
+def _is_meta(kind: type) -> bool:
+    return issubclass(kind, type)

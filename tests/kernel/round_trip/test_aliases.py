@@ -188,7 +188,7 @@ def test_a_memoryview_that_a_cell_makes_looks_at_the_notebooks_memory(nb: Notebo
     assert nb.ok("gaps = view[::2]").notes == ["`gaps` came back as bytes, without what it looked at"]
 
 
-@pytest.mark.parametrize("count", [6_000, 30_000])
+@pytest.mark.parametrize("count", [20_000, 60_000])
 def test_parts_of_large_inputs_that_stay_the_old_ones_are_said(nb: Notebook, count: int) -> None:
     nb.cell(
         f"class Account:\n    def __init__(self, n): self.n = n\nbank = {{'all': [Account(n) for n in range({count})], 'few': [Account(0)], 'plain': [1]}}\n"

@@ -6,6 +6,8 @@ from __future__ import annotations
 import pytest
 from round_trip import Notebook
 
+from jupyter_gpu_release.serialization.codec import LONGEST_COUNTED_BYTES
+
 _IMPORTS = "import collections, contextlib, random, types\nimport numpy as np, pandas as pd, torch\n"
 _JOBS = "class Job:\n    def __init__(self, n):\n        self.n, self.done, self.log, self.part = n, False, [], types.SimpleNamespace(v=0)\njobs = [Job(1), Job(2)]; "
 _PARTS = {
@@ -66,3 +68,30 @@ def test_what_nothing_else_holds_is_not_sent_back(nb: Notebook) -> None:
     nb.cell(_IMPORTS + "x = np.zeros(1 << 17)")
     end = nb.ok("x += 1; x = x[:2].copy()")
     assert end.home_bytes < 1 << 16
+
+
+_STATES = """
+class Basket:
+    def __init__(self, items): self.items = items
+    def __getstate__(self): return self.items
+    def __setstate__(self, items): self.items = list(items)
+items = [1]
+basket = Basket(items)
+kept = {'of': basket, 'attributes': vars(basket)}
+"""
+
+
+def test_what_an_object_gave_as_its_state_is_not_taken_for_a_part(nb: Notebook) -> None:
+    """It stays as it was when its object, which made its own of it, changes."""
+    nb.cell(_STATES)
+    nb.ok("basket.items.append(2)")
+    assert nb.cell("basket.items, kept['of'] is basket, kept['attributes'] is vars(basket)") == ([1, 2], True, True)
+
+
+def test_of_very_many_parts_the_receipt_says_that_they_are_the_old_ones(nb: Notebook) -> None:
+    nb.cell(_IMPORTS + _JOBS + "jobs = [Job(n) for n in range(9000)]; todo = list(jobs); rows = shown = jobs[:]")
+    end = nb.ok("while todo: todo.pop().done = True")
+    assert end.prepared.total_bytes > LONGEST_COUNTED_BYTES
+    assert "parts of `todo` that something else holds, too, are still the old ones there" in end.notes
+    nb.ok("rows.append(0)\nrows = []")
+    assert nb.cell("len(shown)") == 9001, "an input as a whole is brought home however large it is"
