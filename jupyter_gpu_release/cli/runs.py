@@ -17,7 +17,7 @@ from ..client.session import GatewaySession
 from ..errors import GatewayUnavailableError, NoSuchRunError, OptionError, from_code
 from ..presentation.plain_text import is_stderr, text_of
 from ..presentation.terminal import OutputCollapser
-from ..presentation.wording import place_words, run_word
+from ..presentation.wording import describe_lost, place_words, run_word
 from ..protocol.events import Event
 from ..protocol.rest import DOCUMENT_VERSION, GatewayFacts, GpuCounts, StatusDocument
 from ..protocol.runs import RunView
@@ -221,6 +221,7 @@ def _replay(view: RunView, events: list[Event]) -> int:
 def _follow(feed: RunFeed, target: Target) -> int:
     folding: OutputCollapser | None = OutputCollapser()
     said = ""
+    granted_at: float | None = None
     while True:
         item = feed.next_item(_TICK_S)
         if isinstance(item, Events):
@@ -230,14 +231,14 @@ def _follow(feed: RunFeed, target: Target) -> int:
         elif isinstance(item, ConnectionLost):
             if item.final:
                 raise item.error
-            sys.stderr.write(f"connection to {target.url} lost, the run goes on; reconnecting …\n")
+            sys.stderr.write(f"connection to {target.url} lost, {describe_lost(granted_at)}; reconnecting …\n")
         elif isinstance(item, Accepted | Update):
             if folding is not None:  # what was recorded comes before the first view
                 _print(folding.rest())
                 folding = None
             if RunState.of(item.view.state).is_terminal:
                 return _end(item.view)
-            said = _say_waiting(item.view, said)
+            said, granted_at = _say_waiting(item.view, said), item.view.granted_at
 
 
 def _print(events: Iterable[Event]) -> None:

@@ -114,6 +114,11 @@ def describe_pause(past: Attempt, me: str) -> str:
     return f"{why}: again from {past.place or 'the beginning'}"
 
 
+def describe_lost(granted_at: float | None) -> str:
+    """What becomes of a run whose gateway cannot be reached; ``granted_at``: when it got its GPUs, if it did."""
+    return "the run keeps its place in the queue" if granted_at is None else "the run goes on if the cluster does"
+
+
 def words_of(view: RunView) -> tuple[str, list[str]]:
     """Why a run is as it is, and of its attempts before, as its user is told."""
     return addressed(view.reason, view.user), describe_pauses(view)

@@ -5,6 +5,7 @@ from msgspec import structs
 
 from jupyter_gpu_release.presentation.run_display import describe_run
 from jupyter_gpu_release.presentation.wording import (
+    describe_lost,
     describe_pause,
     format_clock,
     gpu_state,
@@ -89,3 +90,8 @@ def test_a_run_that_goes_on_says_why_it_waits_again_and_what_it_does_meanwhile()
     assert describe_run(saving) == "persisting · 1 GPU free again · being saved …"
     yielding = RunView("r", "ann", "yielding", hosts=["gpu1"], reason="bob's run goes first")
     assert describe_run(yielding) == "stepping aside on gpu1 · 1 GPU · bob's run goes first"
+
+
+def test_what_becomes_of_a_run_whose_gateway_is_away() -> None:
+    assert describe_lost(None) == "the run keeps its place in the queue"
+    assert describe_lost(1.0) == "the run goes on if the cluster does"

@@ -12,6 +12,7 @@ import msgspec
 from ...client.results import is_usable
 from ...errors import GatewayUnavailableError, RunLostError, from_code
 from ...presentation.run_display import RunDisplay
+from ...presentation.wording import describe_lost
 from ...protocol.events import Event
 from ...protocol.runs import RunView
 from ...protocol.session import Accepted, Events, Refused, Update
@@ -27,7 +28,6 @@ TICK_S = 0.25
 _QUIET_WAITING_S, _QUIET_S = 0.3, 1.0
 _GIVE_UP_S = 60.0
 _LOST = "connection to the gateway lost, {}; reconnecting …"
-_WAITS, _GOES_ON = "the run keeps its place in the queue", "the run goes on if the cluster does"
 _INTERRUPTED = " (the run is interrupted when the gateway is back; interrupt once more to stop waiting)"
 
 
@@ -173,7 +173,7 @@ class RunFollower:
                 f"run {run} may still go on, your variables are as before",
                 hint=f"look at it with %gpu_logs {run}, end it with %gpu_cancel {run}",
             )
-        text = _LOST.format(_WAITS if self.view.granted_at is None else _GOES_ON)
+        text = _LOST.format(describe_lost(self.view.granted_at))
         self.display.line.show_text(text + (_INTERRUPTED if self._interrupts.count and not self.manner.leaves else ""))
 
     def _say_state(self) -> None:
