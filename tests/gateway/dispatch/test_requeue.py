@@ -118,6 +118,7 @@ def test_a_run_that_is_cancelled_while_it_has_stepped_aside_brings_its_last_save
     assert (end.state, end.outcome.status, end.outcome.values.stream) == ("cancelled", "interrupted", b"before round 2")
     assert end.granted_at < end.gone_at
     assert end.attempts == []
+    theirs.state("running")  # before that it has no folder
     bed.let_go(other.run)
     assert theirs.end().state == "succeeded"
 
