@@ -27,6 +27,8 @@ while os.path.exists({mark!r}):
 print('third line'); print('fourth line')
 answer = 6 * 7"""
 _WHOLE = "first line\nsecond line\nthird line\nfourth line"
+#: jupyter-collaboration saves a document only when a page says so
+_SAVES_NOTHING = "\nc.YDocExtension.document_save_delay = None\n"
 
 
 def _notebook(lab: Lab, name: str, mark: Path, options: str = "") -> str:
@@ -164,6 +166,14 @@ def test_a_restarted_server_brings_back_what_goes_on_and_what_ended_meanwhile(
             assert not [facts for facts in _marks(outputs) if facts.get("live")]
 
 
+def _expect_once(*outputs: Locator) -> None:
+    """The pages show the whole run, and nothing of it twice."""
+    for shown in outputs:
+        expect(shown).to_contain_text("free", timeout=_AGAIN_MS)
+        words = shown.inner_text().split()
+        assert [words.count(word) for word in ("first", "second", "third", "fourth", "✓")] == [1] * 5
+
+
 @pytest.mark.timeout(600)
 @pytest.mark.skipif(not COLLABORATION.exists(), reason="no jupyter-collaboration: `make test` installs it")
 @pytest.mark.parametrize("ends", ["meanwhile", "later"])
@@ -191,8 +201,34 @@ def test_pages_that_share_a_document_show_the_output_once(
             mark.unlink()
         server.start()
         mark.unlink(missing_ok=True)
-        for shown in (output, others):
-            expect(shown).to_contain_text("free", timeout=_AGAIN_MS)
-            words = shown.inner_text().split()
-            assert [words.count(word) for word in ("first", "second", "third", "fourth", "✓")] == [1] * 5
+        _expect_once(output, others)
+        assert _text(_saved(first, server.lab, path)).strip() == _WHOLE
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.skipif(not COLLABORATION.exists(), reason="no jupyter-collaboration: `make test` installs it")
+@pytest.mark.parametrize("ends", ["meanwhile", "later"])
+def test_pages_that_share_a_document_get_back_what_the_server_had_not_saved(
+    browser: Browser, team: Team, tmp_path: Path, ends: str
+) -> None:
+    """The server ends before it has saved anything of a run that one of two pages has begun."""
+    mark, environment = tmp_path / "goes-on", _hers(team) | collaborating()
+    with (
+        lab_process(tmp_path / "lab", environment=environment, config=_SAVES_NOTHING) as server,
+        opened(browser) as first,
+        opened(browser) as second,
+    ):
+        path = _notebook(server.lab, "unsaved", mark, "--detach")
+        open_sidebar(first, server.lab)
+        output = _begun(first, path).locator(".jp-OutputArea")
+        open_sidebar(second, server.lab)
+        others = open_notebook(second, path).locator(".jp-OutputArea")
+        expect(others).to_contain_text("second line")
+        assert not json.loads((server.lab.root / path).read_text())["cells"][1]["outputs"]
+        server.kill()
+        if ends == "meanwhile":
+            mark.unlink()
+        server.start()
+        mark.unlink(missing_ok=True)
+        _expect_once(output, others)
         assert _text(_saved(first, server.lab, path)).strip() == _WHOLE

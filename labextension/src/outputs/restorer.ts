@@ -236,11 +236,16 @@ export class OutputRestorer {
       this._restore(cell, run, indexOf(model.outputs.toJSON(), run));
     }
     const run = this._remembered.get(model.id);
-    if (run !== undefined && !this._peers.areApart) {
+    if (run === undefined || this._peers.areApart) {
+      return;
+    }
+    const isLost = model.outputs.length === 0;
+    if (isLost) {
+      this._restore(cell, run, 0);
+    }
+    // while a page waits for a kernel that ended with the server, none restores it
+    if (!isLost || !this._peers.isReceived(model.id)) {
       this._remembered.delete(model.id);
-      if (model.outputs.length === 0) {
-        this._restore(cell, run, 0);
-      }
     }
   }
 
@@ -378,6 +383,7 @@ export class OutputRestorer {
     { cell }: { cell: { model: unknown } }
   ): void {
     this._scheduled.add(cell.model as object);
+    this._remembered.delete((cell.model as ICodeCellModel).id);
     [...this._restorations]
       .filter(restoration => restoration.model === cell.model)
       .forEach(restoration => restoration.dispose());

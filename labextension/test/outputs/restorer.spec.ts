@@ -40,7 +40,7 @@ class Page {
       disposed: signal(),
       content: {
         model: { collaborative: true, sharedModel: { awareness }, cells },
-        widgets: [{ model, isDisposed: false }]
+        widgets: [{ model, isDisposed: false, outputArea: this.area }]
       },
       context: { contentsModel: null },
       sessionContext: { statusChanged: signal(), kernelChanged: signal() }
@@ -72,6 +72,8 @@ class Page {
   }
 
   readonly restorer: OutputRestorer;
+  /** `future`: what the page's own kernel connection brings */
+  readonly area: { future?: { isDisposed: boolean } } = {};
   private _told = new Map<ISocket, number>();
 }
 
@@ -150,6 +152,33 @@ describe('pages that share a document', () => {
       expect(page.outputs.toJSON()).toMatchObject(whole)
     );
   });
+
+  it.each([0, 1])(
+    'restore it once page %s no longer waits for the kernel that ended, too',
+    receiver => {
+      const { room, pages } = setUp();
+      pages[0].tell(true);
+      room.meet();
+      const future = { isDisposed: false };
+      pages[receiver].area.future = future;
+      pages[receiver].restorer.look();
+      pages.forEach(({ awareness }) => awareness.connect(false));
+      room.pages[1].sharedModel.setOutputs([]);
+      pages.forEach(({ awareness }) => awareness.connect(true));
+      meet(room);
+      room.pages.forEach(page => expect(page.outputs.length).toBe(0));
+
+      future.isDisposed = true;
+      pages[receiver].restorer.look();
+      jest.advanceTimersByTime(SETTLED_MS);
+      pages[0].tell(false);
+      expect(pages[1].sockets).toEqual([]);
+      meet(room);
+      room.pages.forEach(page =>
+        expect(page.outputs.toJSON()).toMatchObject(whole)
+      );
+    }
+  );
 
   it('mend what two of them wrote', () => {
     const { room, pages } = setUp();
