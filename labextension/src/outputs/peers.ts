@@ -76,11 +76,6 @@ export class Peers {
     );
   }
 
-  /** Whether a page's own kernel connection brings the cell's output, or that page still thinks so. */
-  isReceived(cell: string): boolean {
-    return this._states().some(([, { receives }]) => receives.includes(cell));
-  }
-
   /** Whether it falls to this page to bring the cell up to date. */
   isMine(cell: string): boolean {
     const states = this._states();

@@ -20,6 +20,7 @@ import { SharedCellWriter } from './shared-cell';
 import { SharedViews } from './shared-views';
 
 const SETTLED_MS = 1500;
+const AGAIN_MS = 10_000;
 
 type Writer = CellWriter | LineWriter | SharedCellWriter;
 
@@ -155,8 +156,9 @@ export class OutputRestorer {
     private _api: IApi,
     private _settings: ServerConnection.ISettings
   ) {
+    this._saved = _panel.context.contentsModel?.last_modified;
     NotebookActions.executionScheduled.connect(this._onScheduled, this);
-    _panel.sessionContext.statusChanged.connect(this.look, this);
+    _panel.sessionContext.statusChanged.connect(this._onStatus, this);
     _panel.sessionContext.kernelChanged.connect(this.look, this);
     _panel.disposed.connect(this.dispose, this);
     this._peers = new Peers(
@@ -177,7 +179,7 @@ export class OutputRestorer {
   dispose(): void {
     const { sessionContext } = this._panel;
     NotebookActions.executionScheduled.disconnect(this._onScheduled, this);
-    sessionContext.statusChanged.disconnect(this.look, this);
+    sessionContext.statusChanged.disconnect(this._onStatus, this);
     sessionContext.kernelChanged.disconnect(this.look, this);
     window.clearTimeout(this._timer);
     this._views?.dispose();
@@ -194,6 +196,7 @@ export class OutputRestorer {
     this._peers.tell(
       cells.filter(cell => receives(cell)).map(({ model }) => model.id)
     );
+    this._views?.catchUp();
     if (!this._isSettled) {
       return;
     }
@@ -239,13 +242,11 @@ export class OutputRestorer {
     if (run === undefined || this._peers.areApart) {
       return;
     }
-    const isLost = model.outputs.length === 0;
-    if (isLost) {
-      this._restore(cell, run, 0);
-    }
-    // while a page waits for a kernel that ended with the server, none restores it
-    if (!isLost || !this._peers.isReceived(model.id)) {
+    if (model.outputs.length > 0) {
       this._remembered.delete(model.id);
+    } else {
+      // not while a page waits for a kernel that ended with the server: then at the look after that
+      this._restore(cell, run, 0);
     }
   }
 
@@ -297,7 +298,7 @@ export class OutputRestorer {
 
   /** The notebook may have been saved last before a run ended, or showed anything at all. */
   private async _lookAtRuns(): Promise<void> {
-    const saved = this._panel.context.contentsModel?.last_modified;
+    const saved = this._saved;
     const cells = this._codeCells().filter(({ model }) =>
       hasMagic(model.sharedModel.getSource())
     );
@@ -337,7 +338,12 @@ export class OutputRestorer {
       run,
       this._writer(model, run, base),
       { isWanted, mayWrite: () => this._areKnown && isMine() },
-      () => this._restorations.delete(restoration)
+      () => {
+        this._restorations.delete(restoration);
+        if (this._remembered.has(model.id)) {
+          window.setTimeout(() => this.look(), AGAIN_MS); // the server has come back, its gateway maybe not
+        }
+      }
     );
     this._restorations.add(restoration);
     return true;
@@ -378,6 +384,14 @@ export class OutputRestorer {
     );
   }
 
+  /** What waits for a kernel that is dead is taken away after that was said, and nothing more is said for minutes. */
+  private _onStatus(_: unknown, status: string): void {
+    this.look();
+    if (status === 'dead') {
+      window.setTimeout(() => this.look());
+    }
+  }
+
   private _onScheduled(
     _: unknown,
     { cell }: { cell: { model: unknown } }
@@ -402,6 +416,8 @@ export class OutputRestorer {
     );
   }
 
+  /** as it was opened: a server that shares documents saves at once what it has read */
+  private _saved: string | undefined;
   private _peers: Peers;
   private _views: SharedViews | null = null;
   /** by cell: the run whose unfinished line stood there when the line to the server was lost */

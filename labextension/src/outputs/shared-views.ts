@@ -36,6 +36,18 @@ export class SharedViews {
     Signal.clearData(this);
   }
 
+  /** Show what others changed in cells while this page received them. */
+  catchUp(): void {
+    for (const model of [...this._late]) {
+      if (model.isDisposed) {
+        this._late.delete(model);
+      } else if (!this._receives(model)) {
+        this._late.delete(model);
+        followShared(model);
+      }
+    }
+  }
+
   private _watch(model: ICodeCellModel): void {
     if (!this._models.has(model.sharedModel)) {
       this._models.set(model.sharedModel, model);
@@ -58,7 +70,9 @@ export class SharedViews {
     const changed = [...this._changed].filter(model => !model.isDisposed);
     for (const model of changed) {
       const isOurs = hasMark(model) || isOneRun(model.sharedModel.getSource());
-      if (isOurs && !this._receives(model)) {
+      if (isOurs && this._receives(model)) {
+        this._late.add(model);
+      } else if (isOurs) {
         followShared(model);
       }
     }
@@ -69,5 +83,6 @@ export class SharedViews {
 
   private _models = new WeakMap<object, ICodeCellModel>();
   private _changed = new Set<ICodeCellModel>();
+  private _late = new Set<ICodeCellModel>();
   private _timer = 0;
 }

@@ -5,7 +5,7 @@ import { Signal } from '@lumino/signaling';
 import type { IApi } from '../../src/model/api';
 import { OutputRestorer } from '../../src/outputs/restorer';
 import { Awareness } from './awareness';
-import { begun, ended, line, Room, whole } from './shared-notebook';
+import { begun, ended, line, print, Room, whole } from './shared-notebook';
 
 jest.mock('@jupyterlab/notebook', () => ({
   NotebookActions: {
@@ -26,8 +26,14 @@ class Page {
   constructor(
     readonly model: CodeCellModel,
     client: number,
-    room: Awareness[]
+    room: Awareness[],
+    saved?: string,
+    runs: object[] = []
   ) {
+    this.context = {
+      contentsModel: saved ? { last_modified: saved } : null,
+      localPath: 'a.ipynb'
+    };
     this.awareness = new Awareness(client, room);
     const { sockets, awareness } = this;
     const signal = () => new Signal<object, unknown>({});
@@ -42,8 +48,11 @@ class Page {
         model: { collaborative: true, sharedModel: { awareness }, cells },
         widgets: [{ model, isDisposed: false, outputArea: this.area }]
       },
-      context: { contentsModel: null },
-      sessionContext: { statusChanged: signal(), kernelChanged: signal() }
+      context: this.context,
+      sessionContext: {
+        statusChanged: this._statusChanged,
+        kernelChanged: signal()
+      }
     };
     const settings = {
       wsUrl: 'ws://x/',
@@ -56,7 +65,7 @@ class Page {
     };
     this.restorer = new OutputRestorer(
       panel as unknown as NotebookPanel,
-      {} as IApi,
+      { cellRuns: () => Promise.resolve(runs) } as unknown as IApi,
       settings as unknown as ServerConnection.ISettings
     );
   }
@@ -71,9 +80,20 @@ class Page {
     socket.onmessage?.({ data });
   }
 
+  /** Say that the kernel is dead, then let go of what waits for it. */
+  loseKernel(): void {
+    this._statusChanged.emit('dead');
+    this.area.future = undefined;
+  }
+
+  readonly context: {
+    contentsModel: { last_modified: string } | null;
+    localPath: string;
+  };
   readonly restorer: OutputRestorer;
   /** `future`: what the page's own kernel connection brings */
   readonly area: { future?: { isDisposed: boolean } } = {};
+  private _statusChanged = new Signal<object, string>({});
   private _told = new Map<ISocket, number>();
 }
 
@@ -159,8 +179,7 @@ describe('pages that share a document', () => {
       const { room, pages } = setUp();
       pages[0].tell(true);
       room.meet();
-      const future = { isDisposed: false };
-      pages[receiver].area.future = future;
+      pages[receiver].area.future = { isDisposed: false };
       pages[receiver].restorer.look();
       pages.forEach(({ awareness }) => awareness.connect(false));
       room.pages[1].sharedModel.setOutputs([]);
@@ -168,8 +187,7 @@ describe('pages that share a document', () => {
       meet(room);
       room.pages.forEach(page => expect(page.outputs.length).toBe(0));
 
-      future.isDisposed = true;
-      pages[receiver].restorer.look();
+      pages[receiver].loseKernel();
       jest.advanceTimersByTime(SETTLED_MS);
       pages[0].tell(false);
       expect(pages[1].sockets).toEqual([]);
@@ -179,6 +197,52 @@ describe('pages that share a document', () => {
       );
     }
   );
+
+  it('try again to restore it while the server has nothing to tell', () => {
+    const { room, pages } = setUp();
+    pages[0].tell(true);
+    room.meet();
+    pages.forEach(({ awareness }) => awareness.connect(false));
+    room.pages[1].sharedModel.setOutputs([]);
+    pages.forEach(({ awareness }) => awareness.connect(true));
+    meet(room);
+    const { sockets } = pages[0];
+    const count = sockets.length;
+    sockets[count - 1].onmessage?.({ data: '{"problem": "not yet"}' });
+    sockets[count - 1].onclose?.();
+    jest.advanceTimersByTime(10_000);
+    expect(sockets.length).toBe(count + 1);
+    pages[0].tell(false);
+    meet(room);
+    room.pages.forEach(page =>
+      expect(page.outputs.toJSON()).toMatchObject(whole)
+    );
+    expect(pages[1].sockets).toEqual([]);
+  });
+
+  it('show what others changed while they waited for a kernel', () => {
+    const { room, pages } = setUp();
+    const [{ sharedModel }, { outputs }] = room.pages;
+    pages[1].area.future = { isDisposed: false };
+    sharedModel.updateOutputs(0, 0, [print('first\n')]);
+    meet(room);
+    expect(outputs.toJSON()).toMatchObject([line, print('first\n')]); // as JupyterLab does
+    pages[1].loseKernel();
+    jest.advanceTimersByTime(SETTLED_MS);
+    expect(outputs.toJSON()).toMatchObject([print('first\n'), line]);
+  });
+
+  it('restore what ended while no page was open', async () => {
+    const room = new Room(1);
+    const [model] = room.pages;
+    const run = { cell: model.id, run: 'run', ended_at: 1000 };
+    const page = new Page(model, 10, [], new Date(990e3).toISOString(), [run]);
+    // the server has read the document, and saves it
+    page.context.contentsModel = { last_modified: new Date().toISOString() };
+    await jest.advanceTimersByTimeAsync(SETTLED_MS);
+    page.tell(false);
+    expect(model.outputs.toJSON()).toMatchObject(whole);
+  });
 
   it('mend what two of them wrote', () => {
     const { room, pages } = setUp();
