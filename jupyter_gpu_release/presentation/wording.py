@@ -115,7 +115,7 @@ def describe_pause(past: Attempt, me: str) -> str:
 
 
 def describe_lost(granted_at: float | None) -> str:
-    """What becomes of a run whose gateway cannot be reached; ``granted_at``: when it got its GPUs, if it did."""
+    """The fate of a run whose gateway cannot be reached; ``granted_at``: when it got its GPUs, if it did."""
     return "the run keeps its place in the queue" if granted_at is None else "the run goes on if the cluster does"
 
 

@@ -131,12 +131,12 @@ class Notebook:
         assert not trip.error, trip.error
         return trip
 
-    def expect_as_plain(self, imports: str, setup: str, body: str, asked: str) -> None:
+    def expect_as_plain(self, imports: str, setup: str, body: str, asked: str, *, is_gpu_setup: bool = False) -> None:
         """What the expression ``asked`` shows after ``body`` as a GPU cell is what it shows after a plain one."""
         plain: dict[str, Any] = {"__name__": "__main__"}
         exec(imports + setup, plain)
         exec(body, plain)
-        self.cell(imports + setup)
+        (self.ok if is_gpu_setup else self.cell)(imports + setup)
         self.ok(body)
         assert repr(self.cell(asked)) == repr(eval(asked, plain))
 

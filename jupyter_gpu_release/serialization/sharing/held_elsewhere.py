@@ -15,7 +15,7 @@ from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Set
 from typing import Any
 
-from .in_place import dict_of, is_open, module_of
+from .in_place import dict_of, is_open, memory_of_frame, module_of
 
 _OF_C = (random.Random, array.array)
 _OF_ARRAYS = ("numpy", "torch", "torch.nn.parameter")
@@ -52,7 +52,7 @@ def held_elsewhere(
         for count, thing in zip(_counts(things), things, strict=True)
         if count - ours > 1 and type(thing) in kinds
     }
-    for ident in but:
+    for ident in (*but, *_memory_of_frames(things)):
         many.pop(ident, None)
     if not many:
         return []
@@ -66,10 +66,26 @@ def references_of_ours(memo: Mapping[int, tuple[int, Any]]) -> int:
 
 
 def _can_change(kind: type) -> bool:
+    if issubclass(kind, type):
+        return False
     module = module_of(kind)
     if module in _OF_ARRAYS or module.startswith("numpy.random"):
         return True
-    return issubclass(kind, _OF_C) or (is_open(kind) and not issubclass(kind, type))
+    if module.partition(".")[0] == "pandas":  # an index does not, and arrays are memory of frames
+        return issubclass(kind, _frames())
+    return issubclass(kind, _OF_C) or is_open(kind)
+
+
+def _frames() -> tuple[type, ...]:
+    pandas = sys.modules.get("pandas")
+    return () if pandas is None else (pandas.DataFrame, pandas.Series)
+
+
+def _memory_of_frames(things: list[Any]) -> Iterator[int]:
+    """The arrays of frames change hands whenever somebody writes to one of them: they are nobody's but theirs."""
+    frames = _frames()
+    kinds = {kind for kind in set(map(type, things)) if issubclass(kind, frames)} if frames else set[type]()
+    return itertools.chain.from_iterable(map(memory_of_frame, _of_kinds(things, kinds)))
 
 
 def _takes_no_weak_reference(kind: type) -> bool:
@@ -87,7 +103,8 @@ def _held_in(memo: Mapping[int, tuple[int, Any]], things: list[Any]) -> Iterator
     of_classes = [dict(vars(thing)) for thing in _of_kinds(things, set(filter(_is_meta, kinds)))]
     arrays = _of_kinds(things, {kind for kind in kinds if module_of(kind) == "numpy" and kind.__name__ == "ndarray"})
     of_arrays = (each.flat for each in arrays if each.dtype.hasobject)
-    return itertools.chain(gc.get_referents(*things, *beside, *of_classes), *of_arrays)
+    bases = (each.base for each in arrays)  # which the garbage collector does not ask arrays for
+    return itertools.chain(gc.get_referents(*things, *beside, *of_classes), bases, *of_arrays)
 
 
 def _of_kinds(things: list[Any], kinds: Set[type]) -> list[Any]:

@@ -6,6 +6,7 @@ import array
 import collections
 import contextlib
 import functools
+import itertools
 import random
 import sys
 import types
@@ -209,9 +210,13 @@ def _update_frame(old: Any, new: Any) -> bool:
 def memory_of_frame(thing: Any) -> Iterator[int]:
     """Ids of the arrays that a frame or series consists of. Others may share them until somebody writes."""
     manager = getattr(thing, "__dict__", {}).get("_mgr") if module_of(type(thing)).startswith("pandas") else None
-    for block in getattr(manager, "blocks", ()):
-        yield id(block.values)
-        yield from map(id, getattr(block.values, "__dict__", {}).values())
+    blocks = getattr(manager, "blocks", ())
+    numpy = sys.modules.get("numpy")
+    for part in itertools.chain.from_iterable((each.values, *(dict_of(each.values) or {}).values()) for each in blocks):
+        yield id(part)
+        while numpy is not None and isinstance(part, numpy.ndarray):  # what it is a view of
+            part = part.base
+            yield id(part)
 
 
 def _update_object(old: Any, new: Any, stale: set[str]) -> bool:
