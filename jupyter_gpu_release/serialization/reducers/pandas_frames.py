@@ -19,7 +19,21 @@ def reducer_for(kind: type) -> Any:
         return reduce_block
     if "SingleBlockManager" in names and hasattr(kind, "from_blocks"):
         return reduce_column
+    if "NDFrame" in names and kind.__getstate__ is _own_getstate(kind):
+        return reduce_frame
     return reduce_index if "Index" in names else None
+
+
+def _own_getstate(kind: type) -> Any:
+    return next(vars(base).get("__getstate__") for base in kind.__mro__ if base.__name__ == "NDFrame")
+
+
+def reduce_frame(_pickler: Any, frame: Any) -> Any:
+    """With the attributes that somebody set (``frame.name = "train"``), which pandas leaves out."""
+    set_here = {name: value for name, value in vars(frame).items() if not name.startswith("_") and name != "attrs"}
+    if not set_here:
+        return NotImplemented
+    return copyreg.__newobj__, (type(frame),), {**set_here, **frame.__getstate__()}  # type: ignore[attr-defined]
 
 
 def reduce_arrow_column(pickler: Any, column: Any) -> Any:

@@ -69,7 +69,7 @@ def _can_change(kind: type) -> bool:
     if issubclass(kind, type):
         return False
     module = module_of(kind)
-    if module in _OF_ARRAYS or module.startswith("numpy.random"):
+    if module in _OF_ARRAYS or _is_generator(kind):
         return True
     if module.partition(".")[0] == "pandas":  # an index does not, and arrays are memory of frames
         return issubclass(kind, _frames())
@@ -91,8 +91,12 @@ def _memory_of_frames(things: list[Any]) -> Iterator[int]:
 def _takes_no_weak_reference(kind: type) -> bool:
     if kind.__weakrefoffset__ != 0:
         return False
-    module = module_of(kind)
-    return module.startswith("numpy.random") or (is_open(kind) and not module.startswith("pandas."))
+    return _is_generator(kind) or (is_open(kind) and not module_of(kind).startswith("pandas."))
+
+
+def _is_generator(kind: type) -> bool:
+    """Of numpy's random numbers; the seed that one began with is part of it."""
+    return module_of(kind).startswith("numpy.random") and kind.__name__ != "SeedSequence"
 
 
 def _held_in(memo: Mapping[int, tuple[int, Any]], things: list[Any]) -> Iterator[Any]:

@@ -44,7 +44,7 @@ def update_in_place(old: Any, new: Any, stale: set[str]) -> bool:
     if numpy is not None and isinstance(old, numpy.ndarray):
         return _update_array(old, new) if kind is numpy.ndarray else _update_subclass(numpy, old, new)
     if library == "numpy":
-        return module_of(kind).startswith("numpy.random") and _update_generator(old, new)
+        return module_of(kind).startswith("numpy.random") and _update_generator(numpy, old, new)
     torch = sys.modules.get("torch")
     if torch is not None and isinstance(old, torch.Tensor):
         return _update_tensor(torch, old, new)
@@ -76,10 +76,10 @@ def _unparametrized(thing: Any) -> type | None:
     return kind.__base__ if module_of(kind) == _PARAMETRIZE and "__getstate__" in vars(kind) else kind
 
 
-def _update_generator(old: Any, new: Any) -> bool:
+def _update_generator(numpy: Any, old: Any, new: Any) -> bool:
     """numpy's generators of random numbers, of which others draw as well; what has spawned others is exchanged."""
     mine, theirs = (getattr(each, "_bit_generator", each) for each in (old, new))
-    if type(mine) is not type(theirs) or not hasattr(mine, "state"):
+    if type(mine) is not type(theirs) or not isinstance(mine, numpy.random.BitGenerator):
         return False
     spawned = [getattr(getattr(each, "seed_seq", None), "n_children_spawned", 0) for each in (mine, theirs)]
     if spawned[0] != spawned[1]:
@@ -201,6 +201,8 @@ def _update_frame(old: Any, new: Any) -> bool:
     object.__setattr__(old, "_mgr", new._mgr)
     for name in set(vars(new)) - {"_mgr", "_flags", "_item_cache"}:
         object.__setattr__(old, name, vars(new)[name])
+    for name in [each for each in set(vars(old)) - set(vars(new)) if not each.startswith("_")]:
+        object.__delattr__(old, name)
     with contextlib.suppress(AttributeError):
         old.flags.allows_duplicate_labels = new.flags.allows_duplicate_labels
         vars(old).get("_item_cache", {}).clear()

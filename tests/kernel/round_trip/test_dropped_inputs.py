@@ -24,6 +24,8 @@ _PARTS = {
     "a frame": ("df = pd.DataFrame({'a': [1]}); box = [df]", "box.pop()['b'] = 2", "list(df.columns)"),
     "a model": ("m = torch.nn.Linear(2, 2); box = {'m': m}", "torch.nn.init.zeros_(box.pop('m').weight)", "m.weight.tolist()"),
     "generators": ("r = random.Random(1); g = np.random.default_rng(1); box = [r, g]", "box.pop().normal(); box.pop().random()", "r.random(), g.normal()"),
+    "a generator whose seed is held": ("g = np.random.default_rng(1); seed = g.bit_generator.seed_seq; box = {'g': g, 's': seed}", "box.pop('s').spawn(1); box.pop('g').normal()", "g.normal(), box"),
+    "a generator of a class": ("class A: total = []\ng = np.random.default_rng(1); A.total = g", "d = {'k': A.total}; A.total = None; d.pop('k').normal()", "g.normal(), A.total, d"),
 }  # fmt: skip
 _NAMES = {
     "all of a name": (_JOBS + "todo = list(jobs)", "for j in todo: j.done = True\ntodo = None", "[j.done for j in jobs], todo"),
