@@ -10,6 +10,7 @@ import collections
 import contextlib
 import enum
 import functools
+import gc
 import hashlib
 import io
 import sys
@@ -21,6 +22,7 @@ from typing import Any, NamedTuple
 
 from ...serialization.pickler import GraphPickler
 from ...serialization.rebuild import NamespaceInfo
+from ...serialization.sharing.held_elsewhere import held_elsewhere
 from ...serialization.sharing.numbered_parts import LargeInput
 from ...serialization.sharing.references import Key, parts_of
 from ...store.mapped.mapping import GraphMap
@@ -75,7 +77,9 @@ class FingerprintReader:
         stream, views = dumped
         if stream != before.stream or len(views) != len(before.buffers):
             return False
-        return all(self._is_same_buffer(old, view) for old, view in zip(before.buffers, views, strict=True))
+        if not all(self._is_same_buffer(old, view) for old, view in zip(before.buffers, views, strict=True)):
+            return False
+        return self._large or not self._has_shared_new_parts(before.idents)
 
     def parts_in_place(self, before: Fingerprint, value: Any) -> tuple[Sequence[int], list[Any]]:
         """Ids of what a large ``value`` holds, 0 for what was not in this place before; and all that it holds."""
@@ -103,6 +107,19 @@ class FingerprintReader:
         return LargeInput(name, value, self._keep)
 
     # ---------------------------------------------------------------------------------- inside
+    def _has_shared_new_parts(self, idents: array[int]) -> bool:
+        """Tell if something took the place of its equal in a value, and others hold it, too: they may change it next.
+
+        (``box["log"] = log = []``. Much that a pickler writes is made for it, and nothing in the value refers to that.)
+        """
+        memo = self._keep.memo.copy()
+        made = {ident for ident, (place, _) in memo.items() if place >= len(idents) or idents[place] != ident}
+        new, found = set[int](), memo.keys() - made if made else set[int]()
+        while found:
+            found = made.intersection(map(id, gc.get_referents(*(memo[ident][1] for ident in found)))) - new
+            new |= found
+        return bool(new and held_elsewhere(memo, but=memo.keys() - new, every_kind=True))
+
     def _idents(self, value: Any) -> array[int]:
         if self._large:
             return array("Q", map(id, parts_of(value)))

@@ -7,6 +7,7 @@ import gc
 import sys
 import types
 import weakref
+from typing import Any
 
 import numpy as np
 import pytest
@@ -410,3 +411,29 @@ del gone""")
     assert nb.cell("model.bias, trainer.epoch, type(trainer.model) is weakref.ProxyType") == (3, 22, True)
     with pytest.raises(ReferenceError):
         nb.cell("trainer.parts[1].weight")
+
+
+_EQUAL = {
+    "a dict": ("c = {'k': 1}; a = [c]", "f = {'k': 1}; a[0] = f", "f['k'] = 2", "a, c, f, a[0] is f"),
+    "a list of an object": ("o = types.SimpleNamespace(log=[])", "o.log = log = []", "log.append(1)", "o.log, log"),
+    "an array": ("o = types.SimpleNamespace(w=np.zeros(2))", "o.w = w = np.zeros(2)", "w += 1", "o.w, w"),
+    "exchanged": ("p, q = [], []; a = [p, q]", "a.reverse()", "p.append(1)", "a, p, q"),
+    "deeper": ("d = {'x': {'y': []}}", "d['x'] = {'y': []}; y = d['x']['y']", "y.append(1)", "d, y"),
+}
+
+
+@pytest.mark.parametrize("case", _EQUAL)
+def test_an_equal_part_in_the_place_of_another_is_the_new_one(nb: Notebook, case: str) -> None:
+    setup, body, later, asked = _EQUAL[case]
+    imports = "import types\nimport numpy as np\n"
+    plain: dict[str, Any] = {"__name__": "__main__"}
+    exec(f"{imports}{setup}\n{body}\n{later}", plain)
+    nb.cell(imports + setup)
+    nb.ok(body)
+    nb.cell(later)
+    assert repr(nb.cell(asked)) == repr(eval(asked, plain))
+
+
+def test_an_input_with_an_equal_part_that_nobody_else_holds_stays_away(nb: Notebook) -> None:
+    nb.cell("import pandas as pd\no = {'log': [], 'f': pd.DataFrame({'a': [1.], 'k': ['x']})}")
+    assert not nb.ok("o['log'] = []\nn = len(o['f'])").results.keys() - {"n"}
