@@ -32,7 +32,7 @@ AT_ONCE = 2
 UNSTEADY_AT_MOST, AGAIN_AT_MOST = 6, 12
 _PYTEST = [sys.executable, "-m", "pytest"]
 _TESTS_FAILED = 1
-#: what shares a session; the longest first, so that the last ones to run are short. All that is not here is one more
+#: what shares a session. All that is not here is one more
 _TOGETHER = (
     ("kernel", "notebooks", "functions"),  # the session's cluster
     ("cli", "local_cluster", "faults"),  # clusters that are started and killed
@@ -240,13 +240,13 @@ def suite() -> list[Job]:
     there = {path.name for path in TESTS.iterdir() if any(path.glob("**/test_*.py")) or path.match("test_*.py")}
     named = {name for names in _TOGETHER for name in names} | {_SIDEBAR}
     groups = [*_TOGETHER, tuple(sorted(there - named))]
-    jobs = [
+    kernels, clusters, gateway, server, others = [
         Job(" ".join(names), [*_PYTEST, *(str(TESTS / name) for name in names)], is_pytest=True) for names in groups
     ]
     browser = Job("the sidebar in a browser", [*_PYTEST, str(TESTS / _SIDEBAR)], is_pytest=True)
     benchmarks = Job("every benchmark", [sys.executable, "-m", "benchmarks", "all", "--quick"])
     units = Job("the sidebar's units", ["make", "--no-print-directory", "test-js"])
-    return [*jobs[:2], browser, benchmarks, *jobs[2:], units]
+    return [kernels, clusters, browser, others, benchmarks, gateway, server, units]  # the longest first
 
 
 def _stop(number: int, frame: object) -> None:
