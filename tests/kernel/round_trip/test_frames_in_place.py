@@ -31,7 +31,7 @@ _CASES = {
     "categories": ("df = pd.DataFrame({'c': pd.Categorical(['a', 'b', 'a'])})", "df.loc[0, 'c'] = 'b'", "df.c.tolist()"),
     "days": ("df = pd.DataFrame({'d': pd.date_range('2020-01-01', periods=3, tz='UTC')})", "df['d'] = df.d + pd.Timedelta('1D')", "df.d.astype(str).tolist()"),
     "nullable": ("df = pd.DataFrame({'n': pd.array([1, None, 3], dtype='Int64')})", "df['n'] = df.n.fillna(2)", "df.n.tolist()"),
-    "attributes": (_FRAME + "df.name = 'train'; df.old = 1; s = df['b']; s.unit = 'm'", "df.part = [df.name, s.unit]; del df.old; df.name = 'test'", "df.name, df.part, hasattr(df, 'old'), s.unit, df.copy().attrs"),
+    "attributes": (_FRAME + "df.name = 'train'; df.old = 1; s = df['b']; s.unit = 'm'", "df.part = df.name + s.unit; del df.old; df.name = 'test'", "df.name, df.part, hasattr(df, 'old'), s.unit, df.copy().attrs"),
     "attributes of a new frame": ("n = 1", "df = pd.DataFrame({'a': [1]}); df.name = 'made'; df.attrs['x'] = 2", "df.name, df.attrs"),
     "a masked array": ("m = np.ma.array([1., 2., 3.], mask=[0, 1, 0]); k = m.mask", "m.mask = [1, 0, 0]", "m.tolist(), k.tolist()"),
     "a sparse matrix": ("m = scipy.sparse.csr_matrix(np.eye(3))", "m.data = m.data * 2", "m.toarray().tolist()"),
