@@ -7,6 +7,8 @@ from typing import Any
 
 from ... import streams
 
+_LONGEST_ATTRIBUTE = 1000
+
 
 def reducer_for(kind: type) -> Any:
     """The reducer for a type, None for pandas' own way."""
@@ -29,11 +31,25 @@ def _own_getstate(kind: type) -> Any:
 
 
 def reduce_frame(_pickler: Any, frame: Any) -> Any:
-    """With the attributes that somebody set (``frame.name = "train"``), which pandas leaves out."""
-    set_here = {name: value for name, value in vars(frame).items() if not name.startswith("_") and name != "attrs"}
-    if not set_here:
+    """With the plain attributes that somebody set (``frame.name = "train"``), which pandas leaves out.
+
+    (What libraries set may not be pickled at all: patsy's ``design_info``.)
+    """
+    own = {name: value for name, value in vars(frame).items() if not name.startswith("_") and name != "attrs"}
+    plain = {name: value for name, value in own.items() if is_plain(value)}
+    if not plain:
         return NotImplemented
-    return copyreg.__newobj__, (type(frame),), {**set_here, **frame.__getstate__()}  # type: ignore[attr-defined]
+    return copyreg.__newobj__, (type(frame),), {**plain, **frame.__getstate__()}  # type: ignore[attr-defined]
+
+
+def is_plain(value: Any, depth: int = 4) -> bool:
+    """Tell if it is a number, a text, or a small container of such."""
+    if type(value) in (str, bytes, int, float, complex, bool, type(None)):
+        return True
+    if type(value) not in (list, tuple, dict, set) or len(value) > _LONGEST_ATTRIBUTE or not depth:
+        return False
+    parts = [*value, *value.values()] if type(value) is dict else value
+    return all(is_plain(part, depth - 1) for part in parts)
 
 
 def reduce_arrow_column(pickler: Any, column: Any) -> Any:

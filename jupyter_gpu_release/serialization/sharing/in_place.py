@@ -189,6 +189,8 @@ def _is_shared(torch: Any, tensor: Any) -> bool:
 # --------------------------------------------------------------------------------------------- objects
 def _update_frame(old: Any, new: Any) -> bool:
     """Frames and series: their manager, of which blocks that look as before keep their memory."""
+    from ..reducers import pandas_frames
+
     if not all("_mgr" in (dict_of(each) or ()) for each in (old, new)):
         return False
     for mine, theirs in zip(old._mgr.blocks, new._mgr.blocks, strict=False):
@@ -201,8 +203,9 @@ def _update_frame(old: Any, new: Any) -> bool:
     object.__setattr__(old, "_mgr", new._mgr)
     for name in set(vars(new)) - {"_mgr", "_flags", "_item_cache"}:
         object.__setattr__(old, name, vars(new)[name])
-    for name in [each for each in set(vars(old)) - set(vars(new)) if not each.startswith("_")]:
-        object.__delattr__(old, name)
+    for name in set(vars(old)) - set(vars(new)):
+        if not name.startswith("_") and pandas_frames.is_plain(vars(old)[name]):  # others do not travel
+            object.__delattr__(old, name)
     with contextlib.suppress(AttributeError):
         old.flags.allows_duplicate_labels = new.flags.allows_duplicate_labels
         vars(old).get("_item_cache", {}).clear()

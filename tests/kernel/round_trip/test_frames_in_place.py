@@ -43,3 +43,9 @@ _CASES = {
 @pytest.mark.parametrize("case", _CASES)
 def test_what_a_cell_changes_in_frames_and_arrays(nb: Notebook, case: str, is_gpu_setup: bool) -> None:
     nb.expect_as_plain(_IMPORTS, *_CASES[case], is_gpu_setup=is_gpu_setup)
+
+
+def test_an_attribute_that_cannot_travel_stays_where_it_is(nb: Notebook) -> None:
+    nb.cell(_IMPORTS + _FRAME + "import threading; df.design = threading.Lock(); df.name = 'x'")
+    nb.ok("df['b'] = 0.")
+    assert nb.cell("df.b.tolist(), df.name, hasattr(df, 'design')") == ([0.0] * 3, "x", True)
