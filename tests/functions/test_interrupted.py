@@ -17,10 +17,10 @@ for _ in range(5):
     launch(time.sleep, 600).cancel()
     longest = max(longest, time.perf_counter() - began)
 struck = 0
-for n in range(150):
+for n in range(300):
     held = None
     try:
-        signal.setitimer(signal.ITIMER_REAL, 0.0002 + n / 150 * min(longest, 0.03))
+        signal.setitimer(signal.ITIMER_REAL, 0.0002 + n / 300 * min(longest, 0.03))
         held = launch(time.sleep, 600)
         signal.setitimer(signal.ITIMER_REAL, 0)
         held.cancel()
@@ -34,5 +34,5 @@ print(json.dumps([struck, launch(int, gpus=4).result()]))  # all of them have gi
 
 def test_an_interrupt_at_any_moment_leaves_no_run_behind(start: StartScript) -> None:
     (struck, zero), _ = start(_STRIKES).end(200)
-    assert struck > 10
+    assert struck > 20
     assert zero == 0

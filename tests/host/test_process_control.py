@@ -9,8 +9,8 @@ import sys
 from jupyter_gpu_release.host import process_control
 from jupyter_gpu_release.host.process_control import RUN_MARKER
 
-#: the system needs some 50 ms to let go of it; the process's files are closed only after that
-_HOLDS = "held = bytearray(b'1') * (512 << 20); print(flush=True); import time; time.sleep(1000)"
+#: the system needs some 100 ms to let go of it; the process's files are closed only after that
+_HOLDS = "held = bytearray(b'1') * (1 << 30); print(flush=True); import time; time.sleep(1000)"
 
 
 def _looks_at_the_end() -> int:
@@ -29,4 +29,4 @@ def _looks_at_the_end() -> int:
 
 def test_a_process_whose_memory_is_let_go_is_left_until_it_has_ended() -> None:
     """It has no environment and no memory map any more, by which it was known."""
-    assert any(_looks_at_the_end() for _ in range(40))  # one look may take longer than its end
+    assert any(_looks_at_the_end() for _ in range(10))  # one look may take longer than its end

@@ -119,13 +119,10 @@ class NamespaceUpdate:
             self._stay(old, new)
             self._keep_function(old, new)
             return True
-        try:
-            is_kept = copy_into_view(old, new) or update_in_place(old, new, self.stale)
-        except Exception:  # noqa: BLE001 - classes of any kind; what came back is whole, and stands for the old one
-            return False
-        if is_kept:
+        if copy_into_view(old, new) or update_in_place(old, new, self.stale):
             self._stay(old, new)
-        return is_kept
+            return True
+        return False
 
     def standing_for(self, value: Any) -> Any:
         """The object that is bound instead of a value that came back."""

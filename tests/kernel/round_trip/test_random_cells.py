@@ -31,7 +31,7 @@ def test_cells_leave_what_plain_ones_leave(ranks: RankServer, tmp_path: Path, vo
 
 
 def _pictures(ranks: RankServer, folder: Path, cells: list[tuple[bool, str]]) -> tuple[str, list[str], str]:
-    """What plain cells leave; what receipts said of those that are not, and what these leave."""
+    """The picture that plain cells leave; the receipts' notes, and the picture that the GPU cells leave."""
     space: dict[str, Any] = {"__name__": "__main__"}
     notebook, notes = Notebook(ranks, folder), list[str]()
     with contextlib.redirect_stdout(io.StringIO()):
