@@ -47,6 +47,9 @@ _PAIR_S = 60.0
 _MOST_STANDBY = 9
 #: so long after the latest order or end the next pair is forked, and so long is the pause between two
 _QUIET_S, _PAUSE_S = 0.06, 0.01
+#: so long after it a pair that stands by is told to warm up. That takes longer than to start a cell cold, so where
+#: cells follow each other faster than this, it would only take the cores from them
+_WARM_QUIET_S = 0.12
 #: with nothing to hand out the next order would wait for a fork: many short runs in a row leave no quiet moment
 _EMPTY_QUIET_S = 0.015
 
@@ -141,14 +144,23 @@ class ForkServer:
         with contextlib.suppress(OSError, ClusterError):
             await self.ready()
             while self.alive and not self._retired:
-                await asyncio.sleep(max(_PAUSE_S, self._due_at() - time.monotonic()))
-                if len(self._spares) >= count:
+                cold = next((pair for pair in self._spares if not pair.is_warm), None)
+                if len(self._spares) >= count and cold is None:
                     break
-                if time.monotonic() >= self._due_at() and not self._retired:
+                due_s = self._due_at(count)
+                if time.monotonic() < due_s:
+                    await asyncio.sleep(min(due_s - time.monotonic(), _QUIET_S))
+                    continue  # an order may have come meanwhile
+                if len(self._spares) < count:
                     self._spares.append(await self._connect())
+                elif cold is not None:
+                    cold.warm_up()
+                await asyncio.sleep(_PAUSE_S)
 
-    def _due_at(self) -> float:
-        return max(self._used_at, self._left_at) + _QUIET_S if self._spares else self._used_at + _EMPTY_QUIET_S
+    def _due_at(self, count: int) -> float:
+        if not self._spares:
+            return self._used_at + _EMPTY_QUIET_S
+        return max(self._used_at, self._left_at) + (_QUIET_S if len(self._spares) < count else _WARM_QUIET_S)
 
     async def _connect(self) -> Pair:
         try:

@@ -64,9 +64,6 @@ def run_rank(lines: RankLines, journal: TextJournal, shell: RankShell) -> NoRetu
         connect_shell(shell, outlet)
         keep_order_with_subprocesses(outlet)
         use_inline_figures(shell)
-        if not select.select([sock], [], [], 0)[0]:  # standing by: touch the pages that moving values will write to
-            warm_up()
-            read_settings_ahead()
         _carry_out_order(outlet, lines, shell, loop)
         os._exit(0)
     except BaseException:  # noqa: BLE001 - a defect of ours: recorded in the run's log, the cell says that it died
@@ -81,10 +78,8 @@ def _end_unheard() -> None:
 
 
 def _carry_out_order(outlet: OutputSender, lines: RankLines, shell: RankShell, loop: CellLoop) -> None:
-    outlet.send_frame(Kind.MARK, encode(process_control.anonymous_bytes(os.getpid())))
-    if (frame := frames.receive_frame(lines.sock)) is None:
+    if (order := _await_order(outlet, lines.sock)) is None:
         return
-    order = decode(frame[1], RankOrder)
     if order.as_owner and not _becomes_owner(order, outlet, lines, loop):
         return
     # interrupts wait until the cell runs, inside the one place that handles them (node/rank/loop.py)
@@ -93,6 +88,19 @@ def _carry_out_order(outlet: OutputSender, lines: RankLines, shell: RankShell, l
     handlers = atexit._ncallbacks()
     Rank(order, outlet, lines, shell, loop).run_order()
     _leave(outlet, order, has_handlers=atexit._ncallbacks() > handlers)
+
+
+def _await_order(outlet: OutputSender, sock: socket.socket) -> RankOrder | None:
+    """Wait for the order, however long, and in a quiet moment touch the pages that moving values will write to."""
+    while True:
+        outlet.send_frame(Kind.MARK, encode(process_control.anonymous_bytes(os.getpid())))
+        if (frame := frames.receive_frame(sock)) is None:
+            return None
+        if frame[0] is Kind.ORDER:
+            return decode(frame[1], RankOrder)
+        if not select.select([sock], [], [], 0)[0]:  # else the order is here already
+            warm_up()
+            read_settings_ahead()
 
 
 def _becomes_owner(order: RankOrder, outlet: OutputSender, lines: RankLines, loop: CellLoop) -> bool:

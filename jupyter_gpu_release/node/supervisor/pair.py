@@ -20,6 +20,7 @@ import msgspec
 from ...host import process_control
 from ...host.process_control import end_all
 from ...protocol.wire import decode, encode
+from ..ipc.frames import Kind, pack_frame
 
 _HELLO_BYTES = 4096
 #: of all processes that a rank has forked, however they detached themselves
@@ -57,6 +58,8 @@ class Pair:
         self.reader = reader
         self.writer = writer
         self.pid = hello.rank
+        #: it has been told to get ready for an order
+        self.is_warm = False
         self._mark = hello.mark
         self._supervisor = supervisor
         self._rank = rank
@@ -65,6 +68,11 @@ class Pair:
     def is_alive(self) -> bool:
         """Tell if it may take an order."""
         return not self.reader.at_eof()
+
+    def warm_up(self) -> None:
+        """Let it do before its order what would else come after it; not while somebody wants the cores."""
+        self.is_warm = True
+        self.writer.write(pack_frame(Kind.WARM_UP))
 
     def close(self) -> None:
         """Nothing more is said to it: the supervisor ends its rank, then itself."""

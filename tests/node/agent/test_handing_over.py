@@ -12,12 +12,15 @@ import pytest
 from node_bed import Node
 
 from jupyter_gpu_release.host import process_control
+from jupyter_gpu_release.node.agent import fork_servers
 from jupyter_gpu_release.node.supervisor import limits
 from jupyter_gpu_release.protocol.cell import Graph
 from jupyter_gpu_release.serialization import codec
 from jupyter_gpu_release.serialization.rebuild import NamespaceInfo
 
 UntilTrue = Callable[[Callable[[], object], str], None]
+#: said by the rank itself
+_IS_WARM = "from jupyter_gpu_release.node.values import settings\nprint(settings._at_rest is not None)"
 
 
 def _pairs(node: Node) -> dict[int, int]:
@@ -49,6 +52,29 @@ def test_a_grant_reaches_a_rank_that_has_not_read_its_order_yet(node: Node, unti
         process_control.kill_each(pairs, signal.SIGCONT)
     assert run.wait(60).status == "ok"
     assert run.text() == "begun\n"
+
+
+def test_an_order_does_not_wait_until_a_rank_has_warmed_up(
+    node: Node, until: UntilTrue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server = node.call(node.servers.start_server())
+    monkeypatch.setattr(fork_servers, "_WARM_QUIET_S", 3600.0)
+    while node.run(_IS_WARM).text() == "True\n":
+        pass
+    until(lambda: len(server._spares) == node.servers._standby, "ranks that stand by, none of them warm")
+    pairs = _pairs(node)
+    process_control.kill_each(pairs, signal.SIGSTOP)
+    try:
+        for pair in server._spares:
+            node.loop.call_soon_threadsafe(pair.warm_up)
+        before = _turns(list(pairs.values()))
+        run = node.start(_IS_WARM, gpus=0, gpu_ids=[])
+        until(lambda: _turns(list(pairs.values())) > before + 5, "a supervisor that has passed the order on")
+    finally:
+        process_control.kill_each(pairs, signal.SIGCONT)
+        node.loop.call_soon_threadsafe(server._filling.cancel)  # it waits for a moment that is not to come
+    assert run.wait(60).status == "ok"
+    assert run.text() == "False\n"
 
 
 def test_a_rank_that_does_nothing_with_its_gpus_ends(

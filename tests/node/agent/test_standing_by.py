@@ -1,0 +1,46 @@
+"""Pairs that stand by are warmed up, in quiet moments only."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import pytest
+from node_bed import Node
+
+from jupyter_gpu_release.node.agent import fork_servers
+from jupyter_gpu_release.node.agent.fork_servers import ForkServer
+
+UntilTrue = Callable[[Callable[[], object], str], None]
+#: said by the rank itself
+_IS_WARM = "from jupyter_gpu_release.node.values import settings\nprint(settings._at_rest is not None)"
+
+
+@pytest.fixture
+def server(node: Node) -> Iterator[ForkServer]:
+    made: ForkServer = node.call(node.servers.start_server())
+    yield made
+    assert made._filling is not None
+    node.loop.call_soon_threadsafe(made._filling.cancel)  # it may wait for a moment that is not to come
+    node.run("pass")  # asks for pairs anew
+
+
+def _is_warm(node: Node) -> str:
+    run = node.run(_IS_WARM)
+    assert run.outcome.error is None
+    return run.text()
+
+
+def test_who_stands_by_in_a_quiet_moment_is_warm(node: Node, server: ForkServer, until: UntilTrue) -> None:
+    node.run("pass")
+    until(lambda: server._filling is None or server._filling.done(), "pairs that stand by")
+    assert [pair.is_warm for pair in server._spares] == [True] * node.servers._standby
+    assert _is_warm(node) == "True\n"
+
+
+def test_nobody_is_warmed_while_cells_follow_each_other(
+    node: Node, server: ForkServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fork_servers, "_WARM_QUIET_S", 3600.0)
+    said = [_is_warm(node) for _ in range(node.servers._standby + 2)]
+    assert said[-1] == "False\n"
+    assert said == sorted(said, reverse=True)  # those that were warm go first
