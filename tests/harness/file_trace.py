@@ -12,7 +12,7 @@ from pathlib import Path
 import jupyter_gpu_release
 
 _PACKAGE = Path(jupyter_gpu_release.__file__).parent
-_WARMUP = "/node/rank/warmup.py"
+_WARMUP, _CELL = "/node/rank/warmup.py", "/node/rank/cell.py"
 
 #: forked processes go on with the profile function and the mapped flag (the number of the trace, 0: off)
 _SITECUSTOMIZE = '''
@@ -73,8 +73,9 @@ class FileTrace:
         """File → programs that called a function of it, since :meth:`begin`."""
         self._set(0)
         calls = [line.split("\t") for line in self._seen.read_text().splitlines()]
-        # a pair that is forked meanwhile is for a later cell
+        # a pair that warms up meanwhile and gets no cell is for a later one
         others = {pid for _, pid, path, _ in calls if path.endswith(_WARMUP)}
+        others -= {pid for _, pid, path, _ in calls if path.endswith(_CELL)}
         found: dict[str, set[str]] = {}
         for program, pid, path, _ in calls:
             if pid not in others:

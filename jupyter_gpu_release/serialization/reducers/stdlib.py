@@ -17,6 +17,8 @@ import weakref
 from collections.abc import Callable
 from typing import Any
 
+from cloudpickle import cloudpickle
+
 from ...errors import CannotSendError
 from ...store.mapped.memory import address_of
 from .. import rebuild, unpickler
@@ -31,6 +33,17 @@ def reduce_cell(_pickler: Any, cell: types.CellType) -> Any:
     except ValueError:
         return rebuild.make_cell, ()
     return rebuild.make_cell, (), (contents,), None, None, rebuild.set_cell  # pickle skips a state of None
+
+
+#: arguments of ``types.CodeType`` that stand before the file's name
+_BEFORE_FILENAME = 10
+
+
+def reduce_code(_pickler: Any, code: types.CodeType) -> Any:
+    """Keeps the file's name (cloudpickle 3.1.3 drops it): tracebacks and ``inspect`` find the cell's text by it."""
+    make, arguments = cloudpickle._code_reduce(code)
+    own_copy = "".join(code.co_filename)  # shared with another string or not: the same bytes
+    return make, (*arguments[:_BEFORE_FILENAME], own_copy, *arguments[_BEFORE_FILENAME + 1 :])
 
 
 def reduce_module(pickler: Any, module: types.ModuleType) -> Any:
@@ -179,6 +192,7 @@ def refuse_file(_pickler: Any, file: Any) -> Any:
 
 BY_TYPE: dict[type, Any] = {
     types.CellType: reduce_cell,
+    types.CodeType: reduce_code,
     types.ModuleType: reduce_module,
     weakref.ref: reduce_weakref,
     weakref.ProxyType: reduce_weak_proxy,
