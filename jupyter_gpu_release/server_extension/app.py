@@ -25,6 +25,7 @@ from .culling.config import GpuCuller
 from .culling.monitor import Monitor
 from .gateway import GatewayConnection, GatewayListener, LatestMemo, encoded_json
 from .hub_token import HubToken
+from .kernel_websocket import WEBSOCKET, without_delay
 from .local_start import LocalStart
 from .models import (
     DOCUMENT_VERSION,
@@ -112,6 +113,8 @@ class GpuReleaseExtension(ExtensionApp):
         self.monitor = Monitor(
             self.culler, self.watches, samples, self.gateway, self.actor, self.record, serverapp.web_app.settings
         )
+        if connection := self.settings.get(WEBSOCKET):
+            self.settings[WEBSOCKET] = without_delay(connection)
 
     def _configured(self, kind: type[T], what: str, instead: str, **fallback: Any) -> T:
         """``kind`` as configured. A wrong value costs the operator what depends on it, and never the extension."""

@@ -1,5 +1,5 @@
 import { nullTranslator } from '@jupyterlab/translation';
-import { isMagicLine } from '../src/cells/completion';
+import { completeMagics, isMagicLine } from '../src/cells/completion';
 import { problemsOf } from '../src/cells/check';
 import {
   hasMagic,
@@ -81,6 +81,54 @@ describe('completion', () => {
   ])('%j is ours: %s', (text, ours) =>
     expect(isMagicLine({ text, offset: text.length })).toBe(ours)
   );
+
+  /** JupyterLab's provider, as far as it matters: it asks the kernel of the context. */
+  const provider = () => ({
+    fetch: async (
+      request: { text: string; offset: number },
+      context: any
+    ): Promise<any> => {
+      const { text: code, offset: cursor_pos } = request;
+      const { kernel } = context.session;
+      return (await kernel.requestComplete({ code, cursor_pos })).content;
+    }
+  });
+  /** A kernel that has answered, and is busy with something else for ever. */
+  const kernel = (done = new Promise<never>(() => undefined)) => ({
+    username: 'ada',
+    clientId: 'client',
+    requestComplete: () => Promise.resolve({ content: 'idle, too' }),
+    sendShellMessage: ({ content }: any) => {
+      const future: any = { done };
+      void Promise.resolve().then(() => future.onReply?.({ content }));
+      return future;
+    }
+  });
+  const complete = (text: string, context: any) => {
+    const kernels = provider();
+    const providers = new Map([['CompletionProvider:kernel', kernels]]);
+    completeMagics({ getProviders: () => providers } as any);
+    return kernels.fetch({ text, offset: text.length }, context);
+  };
+
+  it('of a magic is there with the reply of the kernel', async () => {
+    const text = '%%gpu_train --g';
+    const context = { session: { kernel: kernel() } };
+    const found = await complete(text, context);
+    expect(found).toEqual({ code: text, cursor_pos: text.length });
+  });
+
+  it('of another line is as it was', async () => {
+    const context = { session: { kernel: kernel() } };
+    expect(await complete('import o', context)).toBe('idle, too');
+  });
+
+  it('says that the kernel is gone', async () => {
+    const gone = kernel();
+    gone.sendShellMessage = () => ({ done: Promise.reject(new Error('gone')) });
+    const asked = complete('%%gpu_train --g', { session: { kernel: gone } });
+    await expect(asked).rejects.toThrow('gone');
+  });
 });
 
 describe('problems', () => {

@@ -6,7 +6,7 @@ import { ICommandPalette } from '@jupyterlab/apputils';
 import type { ICellModel } from '@jupyterlab/cells';
 import { ICompletionProviderManager } from '@jupyterlab/completer';
 import { INotebookTracker, NotebookActions } from '@jupyterlab/notebook';
-import { silenceWords } from '../cells/completion';
+import { completeMagics } from '../cells/completion';
 import { estimate } from '../cells/estimate';
 import { askForMagic, offerOf } from '../cells/form';
 import { CellHints } from '../cells/hints';
@@ -151,7 +151,7 @@ export const cellPlugin: JupyterFrontEndPlugin<void> = {
     preferencesChanged.connect(() => hints.update());
     addCommands(app, gpus, tracker);
     if (completions) {
-      void app.restored.then(() => silenceWords(completions));
+      void app.restored.then(() => completeMagics(completions));
     }
     const marks = new CellMarks(tracker, trans);
     const notify = () => {
