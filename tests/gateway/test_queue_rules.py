@@ -124,6 +124,8 @@ def test_who_waits_is_told_when_and_after_whom(
         assert (asked.position, asked.starts_in_s) == (2, None)
         with pytest.raises(ImpossibleAskError, match="the cluster has 4"):
             bob.ask_outlook(OutlookQuestion(ResourceAsk(gpus=5)))
+        with pytest.raises(OptionError, match="1 GPUs cannot be shared evenly by 2 ranks"):
+            bob.ask_outlook(OutlookQuestion(ResourceAsk(ranks=2)))
         with pytest.raises(OptionError, match="--queue vision"):
             bob.ask_outlook(OutlookQuestion(queue="vision"))
 

@@ -207,7 +207,7 @@ def test_pages_that_share_a_document_show_the_output_once(
 
 @pytest.mark.timeout(600)
 @pytest.mark.skipif(not COLLABORATION.exists(), reason="no jupyter-collaboration: `make test` installs it")
-@pytest.mark.parametrize("ends", ["meanwhile", "later"])
+@pytest.mark.parametrize("ends", ["before", "meanwhile", "later"])
 def test_pages_that_share_a_document_get_back_what_the_server_had_not_saved(
     browser: Browser, team: Team, tmp_path: Path, ends: str
 ) -> None:
@@ -224,11 +224,18 @@ def test_pages_that_share_a_document_get_back_what_the_server_had_not_saved(
         open_sidebar(second, server.lab)
         others = open_notebook(second, path).locator(".jp-OutputArea")
         expect(others).to_contain_text("second line")
+        if ends == "before":
+            mark.unlink()
+            for shown in (output, others):
+                expect(shown).to_contain_text("free")  # its receipt
         assert not json.loads((server.lab.root / path).read_text())["cells"][1]["outputs"]
         server.kill()
         if ends == "meanwhile":
             mark.unlink()
         server.start()
         mark.unlink(missing_ok=True)
+        if ends == "before":  # what the pages show at first is of before
+            for shown in (output, others):
+                expect(shown).to_contain_text("shown again from the cluster's record", timeout=_AGAIN_MS)
         _expect_once(output, others)
         assert _text(_saved(first, server.lab, path)).strip() == _WHOLE

@@ -29,6 +29,7 @@ from ...scheduling.workload import Node, RankState, Run
 from ..queue_rules import QueueRules
 from ..runs.live_runs import RunTable
 from ..runs.record import RunRecord
+from .gangs import check_gang
 from .outlook_questions import OutlookQuestions
 from .run_queue import RunQueue
 from .tasks import BackgroundWork
@@ -117,6 +118,7 @@ class StartEstimates:
 
         Raises :class:`OptionError` and :class:`ImpossibleAskError` as its submission would.
         """
+        check_gang(question.ask)
         admitted = admit(self._rules.file, user, _request(question))
         key = msgspec.msgpack.encode(question)
         return await self._questions.answer(user, key, lambda: self._look_ahead(user, question, admitted))

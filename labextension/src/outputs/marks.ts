@@ -47,6 +47,17 @@ export function hasMark({ outputs }: ICodeCellModel): boolean {
   return false;
 }
 
+/** The run of which a receipt stands there. */
+export function runOfReceipt({ outputs }: ICodeCellModel): string | undefined {
+  for (let index = outputs.length - 1; index >= 0; index--) {
+    const { run, status } = oursIn(outputs.get(index).metadata);
+    if (typeof run === 'string' && status !== undefined) {
+      return run;
+    }
+  }
+  return undefined;
+}
+
 /** The unfinished lines, in their order. */
 export function liveMarks(outputs: readonly Output[]): IMark[] {
   const marks: IMark[] = [];

@@ -12,7 +12,9 @@ import {
   isOfOthers,
   isOneRun,
   liveMarks,
-  mentions
+  mentions,
+  Output,
+  runOfReceipt
 } from './marks';
 import { IOutputMessage, OutputStream } from './output-stream';
 import { Peers } from './peers';
@@ -21,6 +23,8 @@ import { SharedViews } from './shared-views';
 
 const SETTLED_MS = 1500;
 const AGAIN_MS = 10_000;
+/** what ended so long before the server did may not have been saved */
+const UNSAVED_S = 60;
 
 type Writer = CellWriter | LineWriter | SharedCellWriter;
 
@@ -28,6 +32,21 @@ type Writer = CellWriter | LineWriter | SharedCellWriter;
 interface ILeave {
   isWanted: () => boolean;
   mayWrite: () => boolean;
+}
+
+/** What a cell showed of a run when the line to the server was lost. */
+interface IShown {
+  run: string;
+  /** so many outputs, at least */
+  outputs: number;
+}
+
+/** The receipts of a notebook whose line to the server was lost. */
+interface IEnded {
+  /** what ended before was saved */
+  since_s: number;
+  /** by cell */
+  runs: { [cell: string]: IShown };
 }
 
 /** Brings one cell up to date with one run. */
@@ -207,6 +226,15 @@ export class OutputRestorer {
         this._restoreDamaged(cell);
       }
     }
+    if (this._ended && !this._peers.areApart) {
+      const ended = this._ended;
+      this._ended = null;
+      this._lookAtEnded(ended).catch(reason => {
+        this._ended ??= ended; // the next look tries again
+        window.setTimeout(() => this.look(), AGAIN_MS);
+        console.warn('The runs of a notebook are not known:', reason);
+      });
+    }
     if (!this._hasLookedAtRuns) {
       this._hasLookedAtRuns = true;
       this._lookAtRuns().catch(reason => {
@@ -238,15 +266,17 @@ export class OutputRestorer {
     for (const run of doubledRuns(model)) {
       this._restore(cell, run, indexOf(model.outputs.toJSON(), run));
     }
-    const run = this._remembered.get(model.id);
-    if (run === undefined || this._peers.areApart) {
+    const shown = this._remembered.get(model.id);
+    if (shown === undefined || this._peers.areApart) {
       return;
     }
-    if (model.outputs.length > 0) {
-      this._remembered.delete(model.id);
-    } else {
+    // the document's own: the page may have heard only in part what is gone
+    const outputs = model.sharedModel.getOutputs() as Output[];
+    if (outputs.length < shown.outputs && !isOfOthers(outputs, shown.run)) {
       // not while a page waits for a kernel that ended with the server: then at the look after that
-      this._restore(cell, run, 0);
+      this._restore(cell, shown.run, 0);
+    } else {
+      this._remembered.delete(model.id);
     }
   }
 
@@ -256,10 +286,29 @@ export class OutputRestorer {
       const [mark] = hasLiveMark(model)
         ? liveMarks(model.outputs.toJSON())
         : [];
+      const ended = mark ? undefined : runOfReceipt(model);
       if (mark) {
-        this._remembered.set(model.id, mark.run);
+        this._remembered.set(model.id, { run: mark.run, outputs: 1 });
+      } else if (ended !== undefined) {
+        this._ended ??= { since_s: Date.now() / 1000 - UNSAVED_S, runs: {} };
+        this._ended.runs[model.id] = {
+          run: ended,
+          outputs: model.outputs.length
+        };
       }
     }
+  }
+
+  /** Of the receipts that stood there those count that may not have been saved. */
+  private async _lookAtEnded({ since_s, runs }: IEnded): Promise<void> {
+    const rows = await this._api.cellRuns(this._panel.context.localPath);
+    for (const { cell, run, ended_at } of rows) {
+      const shown = runs[cell];
+      if (shown?.run === run && ended_at !== null && ended_at > since_s) {
+        this._remembered.set(cell, shown);
+      }
+    }
+    this.look();
   }
 
   /** Who else has the document open is heard of a moment after it is there, or has changed. */
@@ -396,8 +445,10 @@ export class OutputRestorer {
     _: unknown,
     { cell }: { cell: { model: unknown } }
   ): void {
+    const { id } = cell.model as ICodeCellModel;
     this._scheduled.add(cell.model as object);
-    this._remembered.delete((cell.model as ICodeCellModel).id);
+    this._remembered.delete(id);
+    delete this._ended?.runs[id];
     [...this._restorations]
       .filter(restoration => restoration.model === cell.model)
       .forEach(restoration => restoration.dispose());
@@ -421,7 +472,9 @@ export class OutputRestorer {
   private _peers: Peers;
   private _views: SharedViews | null = null;
   /** by cell: the run whose unfinished line stood there when the line to the server was lost */
-  private _remembered = new Map<string, string>();
+  private _remembered = new Map<string, IShown>();
+  /** receipts that stood there then */
+  private _ended: IEnded | null = null;
   private _isSettled = false;
   /** the pages that have the document open, after one came or went */
   private _areKnown = false;
