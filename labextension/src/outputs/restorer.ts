@@ -37,7 +37,7 @@ interface ILeave {
 /** What a cell showed of a run when the line to the server was lost. */
 interface IShown {
   run: string;
-  /** so many outputs, at least */
+  /** it is whole with so many outputs */
   outputs: number;
 }
 
@@ -274,7 +274,9 @@ export class OutputRestorer {
     const outputs = model.sharedModel.getOutputs() as Output[];
     if (outputs.length < shown.outputs && !isOfOthers(outputs, shown.run)) {
       // not while a page waits for a kernel that ended with the server: then at the look after that
-      this._restore(cell, shown.run, 0);
+      if (this._restore(cell, shown.run, 0)) {
+        shown.outputs = 1; // what is told may be fewer than a kernel showed: again only where nothing is there
+      }
     } else {
       this._remembered.delete(model.id);
     }

@@ -5,7 +5,16 @@ import { Signal } from '@lumino/signaling';
 import type { IApi } from '../../src/model/api';
 import { OutputRestorer } from '../../src/outputs/restorer';
 import { Awareness } from './awareness';
-import { begun, ended, line, print, Room, whole } from './shared-notebook';
+import {
+  begun,
+  ended,
+  heading,
+  line,
+  print,
+  receipt,
+  Room,
+  whole
+} from './shared-notebook';
 
 jest.mock('@jupyterlab/notebook', () => ({
   NotebookActions: {
@@ -197,6 +206,58 @@ describe('pages that share a document', () => {
       );
     }
   );
+
+  describe('after a server that ended soon after a run', () => {
+    /** Its document comes back with `left`; the run had ended so long before. */
+    const comeBack = async (left: object[], age_s: number) => {
+      const room = new Room(2);
+      room.pages[0].sharedModel.setOutputs([
+        heading,
+        print('first\nsecond\n'),
+        receipt
+      ]);
+      room.meet();
+      const runs: object[] = [
+        {
+          cell: room.pages[0].id,
+          run: 'run',
+          ended_at: Date.now() / 1000 - age_s
+        }
+      ];
+      const awarenesses: Awareness[] = [];
+      const pages = room.pages.map(
+        (model, at) => new Page(model, 10 + at, awarenesses, undefined, runs)
+      );
+      jest.advanceTimersByTime(SETTLED_MS);
+      pages.forEach(({ awareness }) => awareness.connect(false));
+      room.pages[1].sharedModel.setOutputs(left as never);
+      pages.forEach(({ awareness }) => awareness.connect(true));
+      meet(room);
+      for (let turn = 0; turn < 5; turn++) {
+        await Promise.resolve(); // what the server answers is heard
+      }
+      return { room, pages };
+    };
+
+    it.each([
+      ['all', []],
+      ['all but its receipt', [receipt]]
+    ])('restore what it had not saved: %s', async (_, left) => {
+      const { room, pages } = await comeBack(left, 5);
+      pages[0].tell(false);
+      meet(room);
+      for (const page of room.pages) {
+        expect(page.sharedModel.getOutputs()).toMatchObject(whole);
+        expect(page.outputs.toJSON()).toMatchObject(whole);
+      }
+      expect(pages[1].sockets).toEqual([]);
+    });
+
+    it('leave a cell alone whose run it must have saved', async () => {
+      const { pages } = await comeBack([], 3600);
+      expect(pages.flatMap(({ sockets }) => sockets)).toEqual([]);
+    });
+  });
 
   it('try again to restore it while the server has nothing to tell', () => {
     const { room, pages } = setUp();
