@@ -17,7 +17,7 @@ from ..units import format_bytes, format_count, format_seconds
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from ..protocol.rest import GpuRow, OutlookDocument, QueueRow, SoonerAsk, StatusDocument
+    from ..protocol.rest import GpuRow, OutlookDocument, QueueRow, RunRow, SoonerAsk, StatusDocument
     from ..protocol.runs import Attempt, RunView
 
 RUN_WORDS = {
@@ -163,6 +163,11 @@ def run_title(name: str, code: str) -> str:
     return name or (first if len(first) <= _TITLE_LETTERS else f"{first[: _TITLE_LETTERS - 1]}…")
 
 
+def name_of(row: RunRow) -> str:
+    """The words by which a list names a run: its name, else its title, else its notebook's file."""
+    return row.name or row.title or row.notebook.rpartition("/")[2]
+
+
 def run_origin(program: str, notebook: str, number: int) -> str:
     """``digits.ipynb [3]``, ``papermill digits.ipynb [3]``, ``script fit.py``, ``terminal [3]``."""
     file = notebook.rsplit("/", 1)[-1]
@@ -231,14 +236,14 @@ _CLOSE = 0.25
 
 
 def about(seconds: float) -> str:
-    """``237 → 'about 4 min'``: as exact as an estimate is."""
+    """``237 → 'about 4 min'``: as exact as an estimate is; halves go up, as in the sidebar."""
     if seconds < 60:
-        return f"about {max(1, round(seconds) if seconds < 10 else 5 * round(seconds / 5))} s"
+        return f"about {max(1, int(seconds + 0.5) if seconds < 10 else 5 * int(seconds / 5 + 0.5))} s"
     if seconds < 90 * 60:
-        return f"about {round(seconds / 60)} min"
+        return f"about {int(seconds / 60 + 0.5)} min"
     if seconds < 36 * 3600:
-        return f"about {round(seconds / 3600)} h"
-    return f"about {format_count(round(seconds / 86400), 'day')}"
+        return f"about {int(seconds / 3600 + 0.5)} h"
+    return f"about {int(seconds / 86400 + 0.5)} days"
 
 
 def starts_in(seconds: float) -> str:

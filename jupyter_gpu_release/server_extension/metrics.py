@@ -23,7 +23,8 @@ GATEWAY_LATENCY = Histogram(
 )  # fmt: skip
 HOLDERS = Gauge("jupyter_gpu_kernels_holding", "Kernels of this server that hold device memory", ["state"])
 SECONDS = Counter(
-    "jupyter_gpu_seconds", "GPU seconds of this server's kernels: held, used (held times use), saved by the policy",
+    "jupyter_gpu_seconds",
+    "GPU seconds of this server's kernels: held, used (held times use), freed (of GPUs that the policy took back)",
     ["kind"],
 )  # fmt: skip
 CULLS = Counter("jupyter_gpu_culls", "What the policy did, or would have done", ["action", "rule", "dry_run", "done"])

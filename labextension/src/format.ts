@@ -110,9 +110,18 @@ export function baseName(path: string): string {
   return path.slice(path.lastIndexOf('/') + 1);
 }
 
-/** How a start estimate reads in the queue: `~ 12 min`. */
+/** `about 4 min`: as exact as an estimate is, and as `presentation/wording.py` says it. */
 export function formatEstimate(seconds: number): string {
-  return `~ ${formatAge(seconds)}`;
+  if (seconds < 60) {
+    const s = seconds < 10 ? rounded(seconds) : 5 * rounded(seconds / 5);
+    return `about ${Math.max(1, s)} s`;
+  }
+  if (seconds < 90 * 60) {
+    return `about ${rounded(seconds / 60)} min`;
+  }
+  return seconds < 36 * 3600
+    ? `about ${rounded(seconds / 3600)} h`
+    : `about ${rounded(seconds / 86400)} days`;
 }
 
 /** A sentence of the gateway's without the backticks around code. */

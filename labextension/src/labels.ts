@@ -1,5 +1,6 @@
 import type { TranslationBundle } from '@jupyterlab/translation';
-import { GpuState, RunState } from './model/types';
+import { formatSeconds } from './format';
+import { GpuState, IRunRow, RunState } from './model/types';
 import { Action } from './model/permissions';
 
 /**
@@ -42,6 +43,14 @@ export function gpuHint(trans: TranslationBundle, state: GpuState): string {
     case 'drained':
       return trans.__('Drained: an administrator lets no new runs onto it');
   }
+}
+
+/** What a run took; a CPU stage has no GPUs. */
+export function heldText(trans: TranslationBundle, run: IRunRow): string {
+  const took = formatSeconds(run.held_s);
+  return run.gpus
+    ? trans.__('held its GPUs for %1', took)
+    : trans.__('took %1', took);
 }
 
 /** The state of a run in a word, as in the cell, the receipt and the terminal. */

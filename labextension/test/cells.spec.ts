@@ -1,3 +1,4 @@
+import { PageConfig } from '@jupyterlab/coreutils';
 import { nullTranslator } from '@jupyterlab/translation';
 import { completeMagics, isMagicLine } from '../src/cells/completion';
 import { problemsOf } from '../src/cells/check';
@@ -8,7 +9,7 @@ import {
   readMagic,
   writeMagic
 } from '../src/cells/magic';
-import { serverPath } from '../src/cells/paths';
+import { isAt, serverPath } from '../src/cells/paths';
 
 describe('magic', () => {
   it('puts the line above the code, and reads it back', () => {
@@ -61,6 +62,15 @@ describe('more of the magic', () => {
     expect(writeMagic(cell, line)).toBe(
       '%%gpu_train --gpus 4 --ranks 4 --min-gpus 2 --gpu-type h100 --retries 2 --restartable\nx'
     );
+  });
+
+  it('reads options as the kernel does', () => {
+    const { options, rest } = readMagic('%%gpu_train --gpu_type a100 --GPUS=2');
+    expect([options['gpu-type'], options.gpus, rest]).toEqual([
+      'a100',
+      '2',
+      []
+    ]);
   });
 
   it('makes a GPU cell a plain one again', () => {
@@ -140,6 +150,7 @@ describe('problems', () => {
       trans
     );
   it.each([
+    [{ name: `it's "it"` }, 'name'],
     [{ gpus: '5' }, 'gpus'],
     [{ gpus: '1.5' }, 'gpus'],
     [{ gpus: '4', ranks: '3' }, 'ranks'],
@@ -166,6 +177,7 @@ describe('problems', () => {
     [{ gpus: '4', ranks: '4', nodes: '2' }],
     [{ gpus: '4', ranks: '4', nodes: 'any' }],
     [{ gpus: '4', ranks: '4', nodes: 'any', 'min-gpus': '1' }],
+    [{ gpus: '{n}', ranks: '2' }],
     [{ retries: '2' }],
     [{ gpus: '0', ranks: '4' }]
   ])('%j is fine', options => expect(of(options)).toEqual({}));
@@ -182,4 +194,11 @@ describe('paths', () => {
   ])('%s below %s', (path, root, expected) =>
     expect(serverPath(path, root)).toBe(expected)
   );
+
+  it('tell notebooks of one name in several folders apart', () => {
+    PageConfig.setOption('serverRoot', home);
+    expect(isAt(`${home}/a/b.ipynb`, 'a/b.ipynb')).toBe(true);
+    expect(isAt(`${home}/a/b.ipynb`, 'b.ipynb')).toBe(false);
+    PageConfig.setOption('serverRoot', '');
+  });
 });

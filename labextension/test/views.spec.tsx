@@ -148,7 +148,7 @@ describe('Queue', () => {
     const parts = await known(api);
     render(<Queue {...parts} trans={trans} filter="" />);
     const [first, second] = screen.getAllByRole('treeitem');
-    expect(first.textContent).toContain('starts in ~ 12 min');
+    expect(first.textContent).toContain('starts in about 12 min');
     expect(within(first).queryByRole('button')).toBeNull();
     fireEvent.click(within(second).getByRole('button', { name: 'Cancel' }));
     expect(api.calls).toContain('cancel q2'); // waits: nothing is lost, so no question

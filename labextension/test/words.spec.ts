@@ -14,6 +14,7 @@ interface IWords {
   seconds: [number, string][];
   percent: [number, string][];
   gpu_hours: [number, string][];
+  estimates: [number, string][];
 }
 
 /** What the Python side is held to as well. */
@@ -47,7 +48,8 @@ describe('words', () => {
       bytes: format.formatBytes,
       seconds: format.formatSeconds,
       percent: format.formatPercent,
-      gpu_hours: format.formatGpuHours
+      gpu_hours: format.formatGpuHours,
+      estimates: format.formatEstimate
     };
     for (const [name, write] of Object.entries(functions)) {
       const vectors = WORDS[name as keyof typeof functions];

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from html.parser import HTMLParser
 
-from jupyter_gpu_release.presentation.receipt import make_receipt
+from jupyter_gpu_release.presentation.receipt import bundle_of, make_receipt
 from jupyter_gpu_release.protocol.runs import Attempt, ErrorInfo, FileInfo, GpuUse, Outcome, RunView, ValueInfo
 
 RUN = "20261121-034512-9f3a12bc"
@@ -156,6 +156,13 @@ def test_names_and_commands_are_code_on_a_page_and_nothing_else_is_markup() -> N
     page = make_receipt(view(Outcome(status="ok", notes=["`<x>` stays: `%gpu_release` gives it back"]))).html
     assert "<code>&lt;x&gt;</code> stays: <code>%gpu_release</code> gives" in page
     assert "`" not in page
+
+
+def test_in_plain_text_no_backtick_stands_for_code() -> None:
+    receipt = make_receipt(view(Outcome(status="ok", notes=["`x` stays: `%gpu_release` gives it back"])))
+    for text in (receipt.text, receipt.bundle()["text/plain"], receipt.bundle()["text/latex"]):
+        assert "  · x stays: %gpu_release gives it back" in text
+    assert bundle_of("until `jupyter gpu stop`", "")["text/plain"] == "until jupyter gpu stop"
 
 
 def test_a_run_that_stepped_aside_or_was_lost_says_how_often_and_what_that_cost() -> None:

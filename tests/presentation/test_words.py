@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from jupyter_gpu_release import units
-from jupyter_gpu_release.presentation.wording import GPU_WORDS, RUN_WORDS, addressed, person
+from jupyter_gpu_release.presentation.wording import GPU_WORDS, RUN_WORDS, about, addressed, person
 from jupyter_gpu_release.protocol.states import RunState
 
 WORDS: dict[str, Any] = json.loads((Path(__file__).parent / "words.json").read_text())
@@ -23,6 +23,7 @@ def test_numbers_are_rounded_as_in_the_sidebar() -> None:
     for name, function in {
         "people": person, "bytes": units.format_bytes, "parts": units.format_part, "seconds": units.format_seconds,
         "percent": units.format_percent, "gpu_hours": units.format_gpu_hours,
+        "estimates": about,
     }.items():  # fmt: skip
         for *given, words in WORDS[name]:
             assert function(*given) == words, (name, given)

@@ -193,7 +193,7 @@ class Monitor(LoggingConfigurable):
 
     def _count_seconds(self, sample: Sample) -> None:
         span_s = max(0.0, sample.at_s - self.sample.at_s)
-        holding, seconds = {"busy": 0, "idle": 0}, {"held": 0.0, "used": 0.0, "saved": 0.0}
+        holding, seconds = {"busy": 0, "idle": 0}, {"held": 0.0, "used": 0.0, "freed": 0.0}
         for kernel, track in self.tracks.items():
             gpus = len({held.gpu for held in sample.held_by(kernel)})
             if gpus:
@@ -202,7 +202,7 @@ class Monitor(LoggingConfigurable):
                 seconds["held"] += span_s * gpus
                 seconds["used"] += span_s * gpus * (self._uses.get(kernel) or 0.0)
             else:
-                seconds["saved"] += span_s * track.freed_gpus
+                seconds["freed"] += span_s * track.freed_gpus
         for state, count in holding.items():
             metrics.HOLDERS.labels(state).set(count)
         for kind, total in seconds.items():

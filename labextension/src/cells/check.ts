@@ -1,10 +1,12 @@
 import type { TranslationBundle } from '@jupyterlab/translation';
-import { IMagicLine, IMagicOptions } from './magic';
+import { FORM_OPTIONS, IMagicLine, IMagicOptions } from './magic';
 
 /** Option → why its value cannot be taken. The kernel checks everything again; this is said while one types. */
 export type Problems = Partial<Record<keyof IMagicOptions, string>>;
 
 const SIZE = /^\d+(\.\d+)?\s*[kmgt]i?b?$/i;
+/** `{count}`, `$count` */
+const VARIABLE = /[{$]/;
 const MOST_RETRIES = 100;
 const DURATION = /^(\d+(\.\d+)?|(\d+(\.\d+)?\s*(ms|s|m|h|d)\s*)+)$/i;
 
@@ -74,6 +76,14 @@ export function problemsOf(
     found.restartable = trans.__(
       'Parameter servers (--ps) cannot be saved: they cannot step aside.'
     );
+  }
+  for (const name of FORM_OPTIONS) {
+    const value = options[name];
+    if (VARIABLE.test(value)) {
+      delete found[name]; // the kernel knows it
+    } else if (value.includes('"') && value.includes("'")) {
+      found[name] = trans.__('Quotes of one kind only.');
+    }
   }
   return found;
 }

@@ -144,6 +144,7 @@ export function MagicForm(props: IFormProps): React.ReactElement {
   );
   const free = trans.__('%1 of %2 free now', offer.freeGpus, offer.mostGpus);
   const first = Object.keys(problems)[0] as keyof IMagicOptions | undefined;
+  const preview = writeMagic('', { ...line, options }).trim();
   const isOneProcess = ['', '1'].includes(options.ranks.trim());
   return (
     <div className="jp-GpuRelease-form">
@@ -251,6 +252,7 @@ export function MagicForm(props: IFormProps): React.ReactElement {
         )}
       {props.estimate && (
         <Estimate
+          key={preview}
           ask={() => props.estimate!({ ...line, options })}
           isPossible={!first}
           trans={trans}
@@ -258,7 +260,7 @@ export function MagicForm(props: IFormProps): React.ReactElement {
       )}
       <div className="jp-GpuRelease-formFoot">
         <code className="jp-GpuRelease-preview" aria-live="polite">
-          {writeMagic('', { ...line, options }).trim()}
+          {preview}
         </code>
         {first && (
           <div className="jp-GpuRelease-why" role="status">

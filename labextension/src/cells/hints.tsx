@@ -11,6 +11,7 @@ import { GpuModel } from '../model/model';
 import { runActions } from '../model/permissions';
 import { Age, Button, Feedback, Icon } from '../view/widgets';
 import { runLabel } from '../labels';
+import { isAt } from './paths';
 
 interface IHintParts {
   model: GpuModel;
@@ -102,10 +103,9 @@ export class CellHints {
     live: readonly IRunRow[],
     seen: Set<string>
   ): void {
-    const { path } = panel.context;
+    const { localPath } = panel.context;
     for (const run of live) {
-      const isHere = run.notebook === path || run.notebook.endsWith('/' + path);
-      const cell = isHere
+      const cell = isAt(run.notebook, localPath)
         ? panel.content.widgets.find(({ model }) => model.id === run.cell)
         : undefined;
       if (cell) {

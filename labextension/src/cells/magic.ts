@@ -91,7 +91,8 @@ export function readMagic(source: string): IMagicLine {
   const line = magicLine(source).slice(MAGIC.length);
   const words = line.match(/(?:[^\s"']|"[^"]*"|'[^']*')+/g) ?? [];
   for (let i = 0; i < words.length; i++) {
-    const [, name, inline] = words[i].match(/^--([\w-]+)(?:=(.*))?$/) ?? [];
+    const [, asked, inline] = words[i].match(/^--([\w-]+)(?:=(.*))?$/) ?? [];
+    const name = asked?.replace(/_/g, '-').toLowerCase(); // as the kernel reads it
     if (MODES.includes(name)) {
       options.mode = options.mode === 'detach' ? 'detach' : name;
     } else if (name === RESTARTABLE) {

@@ -8,7 +8,7 @@ import {
 import type { INavigator, ITarget } from '../model/actions';
 import type { IOutputRestorer } from '../tokens';
 import { readMagic } from './magic';
-import { serverPath } from './paths';
+import { isAt, serverPath } from './paths';
 
 /** Opens notebooks at their cells. */
 export class Navigator implements INavigator {
@@ -45,10 +45,8 @@ export class Navigator implements INavigator {
   }
 
   private async _panel(notebook: string): Promise<NotebookPanel | null> {
-    const open = this._tracker.find(
-      panel =>
-        notebook === panel.context.path ||
-        notebook.endsWith('/' + panel.context.path)
+    const open = this._tracker.find(({ context }) =>
+      isAt(notebook, context.localPath)
     );
     if (open) {
       this._activate(open.id);

@@ -1,3 +1,10 @@
+import { PageConfig } from '@jupyterlab/coreutils';
+
+/** Whether a notebook that a kernel knows is the one that the contents API calls `path`. */
+export function isAt(notebook: string, path: string): boolean {
+  return serverPath(notebook, PageConfig.getOption('serverRoot')) === path;
+}
+
 /** The path as the contents API takes it, of one that a kernel knows (absolute, on the server's disk). */
 export function serverPath(notebook: string, root: string): string {
   if (!notebook.startsWith('/')) {

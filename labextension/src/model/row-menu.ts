@@ -15,6 +15,8 @@ export interface IRowMenu {
   actions: Action[];
   /** the run that the row is about, if any */
   run: string;
+  /** it is the user's own */
+  isMine: boolean;
 }
 
 /** The menu of the row with this key (`run:ID`, `queue:ID`, a GPU's); null: it has none. */
@@ -33,7 +35,8 @@ export function rowMenu(key: string, snapshot: ISnapshot): IRowMenu | null {
     gpu.run !== '' && maySee(snapshot, gpu.user) ? ['show'] : [];
   const actions = [...shown, ...gpuActions(gpu, snapshot)];
   const target = gpuTarget(gpu);
-  return { target, actions, run: gpu.run };
+  const isMine = gpu.user === snapshot.me;
+  return { target, actions, run: gpu.run, isMine };
 }
 
 function menuOfRun(
@@ -48,7 +51,8 @@ function menuOfRun(
       ...runActions(own, snapshot),
       ...pinActions(own, snapshot)
     ];
-    return { target: { ...runTarget(own), key }, actions, run: id };
+    const target = { ...runTarget(own), key };
+    return { target, actions, run: id, isMine: true };
   }
   const row = snapshot.queue.find(({ run }) => run === id);
   if (!row) {
@@ -56,5 +60,6 @@ function menuOfRun(
   }
   const shown: Action[] = maySee(snapshot, row.user) ? ['show'] : [];
   const actions = [...shown, ...queueActions(row, snapshot)];
-  return { target: { key, run: id }, actions, run: id };
+  const isMine = row.user === snapshot.me;
+  return { target: { key, run: id }, actions, run: id, isMine };
 }

@@ -4,7 +4,7 @@ import {
 } from '@jupyterlab/application';
 import { ICommandPalette, Notification as Toast } from '@jupyterlab/apputils';
 import { errorText, formatSeconds } from '../format';
-import { runLabel } from '../labels';
+import { heldText, runLabel } from '../labels';
 import { originOf, titleOf } from '../model/run-titles';
 import { IRunRow } from '../model/types';
 import { CommandIDs, IGpus } from '../tokens';
@@ -29,9 +29,7 @@ function tell(
 }
 
 function endOf({ trans }: IGpus, run: IRunRow): string {
-  const held = run.granted_at
-    ? trans.__('held its GPUs for %1', formatSeconds(run.held_s))
-    : '';
+  const held = run.granted_at ? heldText(trans, run) : '';
   const error = run.error ? errorText(run.error) : '';
   return [runLabel(trans, run.state), error || held, originOf(run)]
     .filter(Boolean)

@@ -118,18 +118,29 @@ function doneText(trans: TranslationBundle, event: ICullEvent): string {
   }
 }
 
+/** What is said of a run that has ended. */
+export function endText(trans: TranslationBundle, run: IRunRow): string {
+  const name = titleOf(run);
+  const took = formatSeconds(run.held_s);
+  if (run.state === 'lost') {
+    return trans.__('%1 was lost after %2: %3', name, took, reasonOf(run));
+  }
+  if (run.state !== 'succeeded') {
+    return trans.__('%1 failed after %2: %3', name, took, reasonOf(run));
+  }
+  return run.gpus
+    ? trans.__('%1 succeeded. It held its GPU for %2.', name, took)
+    : trans.__('%1 succeeded. It took %2.', name, took);
+}
+
 function tellEnd(gpus: IGpus, run: IRunRow): void {
   const { trans, runner, preferences } = gpus;
   const after = preferences().notifyAfterS;
   if (after < 0 || run.held_s < after || run.state === 'cancelled') {
     return;
   }
-  const name = titleOf(run);
-  const held = formatSeconds(run.held_s);
   const isGood = run.state === 'succeeded';
-  const message = isGood
-    ? trans.__('%1 succeeded. It held its GPU for %2.', name, held)
-    : trans.__('%1 failed after %2: %3', name, held, reasonOf(run));
+  const message = endText(trans, run);
   const show: Notification.IAction = {
     label: trans.__('Show cell'),
     callback: () =>

@@ -64,7 +64,11 @@ export const rowMenuPlugin: JupyterFrontEndPlugin<void> = {
     for (const [command, label, text] of copies) {
       commands.addCommand(command, {
         label,
-        isVisible: () => (hit()?.run ?? '') !== '',
+        isVisible: () => {
+          const menu = hit();
+          const may = menu?.isMine || command === CommandIDs.copyRunId;
+          return may === true && (menu?.run ?? '') !== '';
+        },
         execute: () => Clipboard.copyToSystem(text(hit()?.run ?? ''))
       });
     }

@@ -1,8 +1,8 @@
 import type { TranslationBundle } from '@jupyterlab/translation';
 import * as React from 'react';
-import { errorText, formatSeconds } from '../format';
+import { errorText, withoutBackticks } from '../format';
 import { RUN_ICONS } from '../icons';
-import { actionLabel, runLabel } from '../labels';
+import { actionLabel, heldText, runLabel } from '../labels';
 import { ActionRunner, runTarget } from '../model/actions';
 import type { GpuModel } from '../model/model';
 import { pinActions, runActions } from '../model/permissions';
@@ -96,7 +96,8 @@ function Standing(props: {
       </>
     );
   }
-  const texts = [endOf(run, trans), run.error?.mend ?? ''].filter(Boolean);
+  const mend = withoutBackticks(run.error?.mend ?? '');
+  const texts = [endOf(run, trans), mend].filter(Boolean);
   return (
     <>
       {word}
@@ -118,10 +119,5 @@ function endOf(run: IRunRow, trans: TranslationBundle): string {
   if (run.error) {
     return errorText(run.error);
   }
-  return (
-    run.reason ||
-    (run.granted_at
-      ? trans.__('held its GPUs for %1', formatSeconds(run.held_s))
-      : '')
-  );
+  return run.reason || (run.granted_at ? heldText(trans, run) : '');
 }

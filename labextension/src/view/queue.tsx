@@ -238,7 +238,15 @@ function queueItems(
   filter: string
 ): IQueueItem[] {
   const rows = snapshot.queue.filter(row =>
-    matches(filter, [row.user, row.queue, row.priority, row.reason, row.run])
+    matches(filter, [
+      row.title ?? '',
+      row.origin ?? '',
+      row.user,
+      row.queue,
+      row.priority,
+      row.reason,
+      row.run
+    ])
   );
   const places = (among: IQueueRow[], level: 1 | 2): IQueueItem[] =>
     among.map((row, index) => {

@@ -30,7 +30,7 @@ def paths(server: ServerBed) -> RunPaths:
     outcome = Outcome("ok", started_s=1001.0, ended_s=1003.0, gpu_use=use)
     view = RunView(
         _RUN, "ada", "succeeded", gpus=2, submitted_at=990.0, granted_at=1000.0, running_at=1001.0, gone_at=1003.5,
-        finished_at=1004.0, name="fit",
+        finished_at=1004.0, name="fit", notebook=str(server.folder / "notebooks" / "a.ipynb"), cell="cell-1",
     )  # fmt: skip
     found = create_run_folder(store, _RUN)
     write_manifest(found, manifest_of(view, outcome, request), durable=False)
@@ -50,6 +50,13 @@ def test_its_folder_tells_everything_without_a_cluster(server: ServerBed, paths:
     rows = server.get("runs")["runs"]
     assert [(row["run"], row["state"]) for row in rows] == [(_LIVE, "lost"), (_RUN, "succeeded")]
     assert server.http.get(f"{API}/runs/{_OLD}").status_code == 404
+
+
+@pytest.mark.usefixtures("paths")
+def test_a_notebook_is_told_its_cells_runs_without_a_cluster(server: ServerBed) -> None:
+    (row,) = server.get("cells", notebook="a.ipynb")["cells"]
+    assert (row["cell"], row["run"], row["ended_at"]) == ("cell-1", _RUN, 1003.5)
+    assert server.get("cells", notebook="sub/a.ipynb")["cells"] == []
 
 
 def test_files_are_fetched_and_nothing_behind_a_link(
