@@ -145,3 +145,43 @@ def test_every_known_difference_is_said_and_tested(difference: str, said: str, n
 
 def test_the_known_differences_are_few() -> None:
     assert 0 < len(_known_differences()) <= 15
+
+
+def _messages_of(path: Path) -> str:
+    """A module's texts (no docstrings) and names of classes, a line each; what an f-string fills in is ``…``."""
+    tree = ast.parse(path.read_text())
+    docs = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+    texts = []
+    for node in ast.walk(tree):
+        if isinstance(node, ast.JoinedStr):
+            texts.append("".join(part.value if isinstance(part, ast.Constant) else "…" for part in node.values))
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in docs:
+            texts.append(node.value)
+        elif isinstance(node, ast.ClassDef):
+            texts.append(node.name)
+    return "\n".join(texts)
+
+
+@pytest.fixture(scope="module")
+def messages() -> list[str]:
+    return [_messages_of(path) for path in (REPOSITORY / "jupyter_gpu_release").rglob("*.py")]
+
+
+def _fixed_parts(message: str) -> list[str]:
+    """``run … belongs to …`` → what stands between the dots, and the names that differ each time."""
+    return [part for each in re.split(r"…|`name`", message.removeprefix("⚠ ")) if (part := each.strip(" ,`"))]
+
+
+_TROUBLES = re.findall(r"^(.+)\n: ", (REPOSITORY / "docs" / "troubleshooting.md").read_text(), re.MULTILINE)
+
+
+@pytest.mark.parametrize("message", [each for heading in _TROUBLES for each in heading.split(" · ")])
+def test_every_message_that_is_explained_can_be_met(message: str, messages: list[str]) -> None:
+    """One module says all of it."""
+    parts = _fixed_parts(message)
+    assert parts
+    assert any(all(part in texts for part in parts) for texts in messages), f"nothing says {message!r}"
+
+
+def test_messages_are_explained() -> None:
+    assert len(_TROUBLES) > 30

@@ -8,7 +8,8 @@ import sys
 import time
 from pathlib import Path
 
-from ..client.discovery import Target, find_gateway
+from ..client.config import configured_target
+from ..client.discovery import Target
 from ..client.load import store_of
 from ..errors import ForbiddenError, GatewayUnavailableError, NoSuchRunError, OptionError, StoreError
 from ..protocol.states import RunState, is_run_id
@@ -92,7 +93,7 @@ def _is_settled(paths: RunPaths) -> bool:
 
 
 def _target() -> Target:
-    found = find_gateway()
+    found = configured_target()
     if found is None:
         raise GatewayUnavailableError("no gateway is configured, and none runs here", hint="`jupyter gpu start`")
     return found

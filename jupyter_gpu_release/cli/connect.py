@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from ..client.discovery import Target, find_gateway
+from ..client.config import configured_target
+from ..client.discovery import Target
 from ..client.home import HomePaths
 from ..client.rest import GatewayClient
 from ..errors import GatewayUnavailableError
@@ -20,7 +21,7 @@ def open_gateway(*, timeout_s: float = 10.0) -> GatewayClient:
 
 def store_without_cluster() -> Path | None:
     """The store of this machine's own cluster while that does not run, and no other gateway is named; else None."""
-    target = find_gateway()
+    target = configured_target()
     if target is not None and not (target.embedded and running_connection(HomePaths.from_environment()) is None):
         return None
     named = os.environ.get("JUPYTER_GPU_STORE") or (target.store if target is not None else "")
@@ -29,7 +30,7 @@ def store_without_cluster() -> Path | None:
 
 def reachable_gateway() -> Target:
     """The gateway that is configured, or this machine's own; says so at once when its cluster is gone."""
-    target = find_gateway()
+    target = configured_target()
     if target is None:
         raise GatewayUnavailableError(
             "no cluster is running on this machine, and no gateway is configured",

@@ -12,7 +12,8 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from .._version import __version__
-from ..client.discovery import Target, find_gateway
+from ..client.config import configured_target
+from ..client.discovery import Target
 from ..client.home import Connection, HomePaths
 from ..client.rest import GatewayClient
 from ..errors import GpuReleaseError
@@ -60,7 +61,7 @@ def _findings(home: HomePaths) -> Iterator[Finding]:
     yield from check_home(home)
     yield from check_gpus()
     try:
-        target = find_gateway()
+        target = configured_target()
     except GpuReleaseError as error:
         yield broken("gateway", error.message, error.hint)
         target = None

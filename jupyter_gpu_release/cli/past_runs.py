@@ -6,6 +6,8 @@ import sys
 import time
 from pathlib import Path
 
+import msgspec
+
 from ..errors import NoSuchRunError, StoreError
 from ..presentation.wording import words_of
 from ..protocol.events import Event
@@ -44,9 +46,11 @@ class PastRuns:
         return stored.row(time.time(), *words_of(stored.view)), stored.lineage()
 
     def output(self, run: str) -> tuple[RunView, list[Event]]:
-        """A run and all that it has said; raises :class:`NoSuchRunError`."""
-        stored = self._read(self._resolve(run))
-        return stored.view, list(read_events(RunPaths.of(self._store, stored.view.run).events))
+        """A run, as its user is told why it ended, and all that it has said; raises :class:`NoSuchRunError`."""
+        view = self._read(self._resolve(run)).view
+        reason, _pauses = words_of(view)
+        events = list(read_events(RunPaths.of(self._store, view.run).events))
+        return msgspec.structs.replace(view, reason=reason), events
 
     def _resolve(self, run: str) -> str:
         if run != _LAST:

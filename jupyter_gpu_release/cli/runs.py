@@ -10,7 +10,8 @@ from typing import Any
 
 import msgspec
 
-from ..client.discovery import Target, find_gateway
+from ..client.config import configured_target
+from ..client.discovery import Target
 from ..client.feed import ConnectionLost, RunFeed
 from ..client.rest import GatewayClient
 from ..client.session import GatewaySession
@@ -47,7 +48,7 @@ def status(arguments: argparse.Namespace) -> int:
             if past is not None and (newest := past.list_newest(_SHOWN).runs):
                 print_runs(output_console(), newest)
             raise
-        target = find_gateway()
+        target = configured_target()
         print_json(_down_document(target.url if target else ""))
         return 1
     if arguments.json:

@@ -13,9 +13,9 @@ from rich.text import Text
 
 from ..presentation.status_tables import active_table, gpu_table, queue_table
 from ..presentation.text_table import DROPPED, text_lines
-from ..presentation.wording import format_drained, held_by, run_word
+from ..presentation.wording import format_drained, held_by, name_of, run_word, usage_words
 from ..protocol.admin import TokenRow
-from ..protocol.rest import NodeRow, QueuesDocument, QueueShare, RunRow, StatusDocument
+from ..protocol.rest import NodeRow, QueuesDocument, QueueShare, RunRow, StatusDocument, Usage
 from ..units import format_bytes, format_count, format_seconds
 from .doctor_checks import BROKEN, NOTE, Finding
 
@@ -74,7 +74,7 @@ def output_console() -> Console:
 
 
 def print_status(console: Console, status: StatusDocument) -> None:
-    """The cluster in one line, its GPUs, who runs, who waits."""
+    """The cluster in one line, its GPUs, who runs, who waits, the GPU-hours of who asks."""
     gpus = status.gpus
     kind = "simulated GPUs" if status.simulated else "GPUs"
     others = f", {gpus.external} used by others" if gpus.external else ""
@@ -99,12 +99,23 @@ def print_status(console: Console, status: StatusDocument) -> None:
             console.print(f"  · {node.host}: {remark}", markup=False)
     for note in status.queue_notes:
         console.print(f"  · queues: {note}", markup=False)
+    for line in _account(status):
+        console.print(f"  · {line}", markup=False)
+
+
+def _account(status: StatusDocument) -> Iterator[str]:
+    """A line for today and one for the last 7 days; none where nothing was held, or for a gateway that does not say."""
+    spans = () if status.usage is None else (("today", status.usage.today), ("in 7 days", status.usage.week))
+    for span, usage in spans:
+        if usage != Usage():
+            yield f"your GPU-hours {span}: {usage_words(usage)}"
 
 
 def print_queues(console: Console, document: QueuesDocument) -> None:
     """The tree of queues, what is odd about it, and where one's own runs may go."""
     heads = ("queue", "guaranteed", "max", "used", "fair share", "waiting", "who")
-    write_columns(console, heads, [row for share in document.queues for row in (_queue(share), *_types(share))], {})
+    rows = [row for share in document.queues for row in (_queue(share), *_types(share))]
+    write_columns(console, heads, rows, {}, _QUEUES_DROP)
     for note in document.notes:
         console.print(f"  · {note}", markup=False)
     usable = [share.name for share in document.queues if share.usable]
@@ -115,6 +126,10 @@ def print_queues(console: Console, document: QueuesDocument) -> None:
         console.print(f"You may use {', '.join(usable)}{default}.", markup=False)
     else:
         console.print("No queue names you: whoever runs the cluster adds you to `users` of one in its file.")
+
+
+#: what its file says of a queue before what goes on there; a row is nothing without its queue
+_QUEUES_DROP = ("max", "guaranteed", "fair share", "waiting")
 
 
 def _queue(share: QueueShare) -> tuple[str, ...]:
@@ -164,7 +179,7 @@ _RUN_COLUMNS: tuple[tuple[str, Callable[[RunRow], str]], ...] = (
     ("queued", lambda run: format_seconds(run.queued_s)),
     ("held", lambda run: format_seconds(run.held_s)),
     ("released", lambda run: "" if run.release_ms is None else format_seconds(run.release_ms / 1000)),
-    ("notebook", lambda run: run.name or run.notebook),
+    ("name", name_of),
 )
 
 

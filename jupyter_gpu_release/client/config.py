@@ -114,6 +114,11 @@ def find_target(settings: GpuRelease) -> Target | None:
     )
 
 
+def configured_target() -> Target | None:
+    """Find the gateway that the notebooks of this environment talk to (:func:`find_target`), for who has no shell."""
+    return find_target(load_settings(None))
+
+
 def unless_set(variable: str, setting: str | None) -> str | None:
     """A file's setting, unless the environment says otherwise."""
     return None if os.environ.get(variable) else setting or None

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from ..errors import GpuReleaseError, RunCancelledError, RunFailedError, RunLostError, from_code
+from ..presentation.plain_text import without_backticks
 from ..presentation.tracebacks import drop_own_causes, without_own
 
 if TYPE_CHECKING:
@@ -37,7 +38,7 @@ def without_traceback(error: GpuReleaseError, *below: str) -> GpuReleaseError:
     """Our own errors show what is wrong and what mends it, no frames of ours; ``below`` are further lines."""
     lines = [f"\x1b[31m{type(error).__name__}\x1b[39m: {error.message}"]
     if error.hint:
-        lines.append(f"  → {error.hint}")
+        lines.append(f"  → {without_backticks(error.hint)}")
     return with_traceback_lines(error, [*lines, *below])
 
 

@@ -28,7 +28,6 @@ from ..errors import (
     NoSuchRunError,
     OptionError,
     RequestError,
-    RunLostError,
 )
 from ..presentation.wording import run_origin, run_title
 from ..protocol.config import GatewayConfig, StoreMode
@@ -170,7 +169,7 @@ class GatewayService(RunListener, LeaseListener, NodeListener, SessionListener):
     def on_run_over(self, record: RunRecord) -> None:
         """It is noted where it ran, whether its results may be used again, and whether its nodes are to blame."""
         self.lineage.finished(record)
-        for host, at_s in _deaths(record):
+        for host, at_s in record.deaths.values():
             if why := self.node_deaths.note(host, record.view.user, at_s):
                 self.lifecycle.spawn(self._set_aside(host, why))
 
@@ -457,11 +456,3 @@ def _missing(packages: Sequence[str], *, embedded: bool, is_admin: bool) -> Miss
         hint += "; or `jupyter gpu stop`: the next cell starts the cluster from the notebook's own environment"
     what = f"the cell imports {', '.join(packages)}, which the cluster's Python ({sys.executable}) does not have"
     return MissingPackageError(what, hint=hint)
-
-
-def _deaths(record: RunRecord) -> list[tuple[str, float]]:
-    """Hosts on which a run, or an attempt at it, died of the infrastructure, and when."""
-    view, error = record.view, record.outcome.error if record.outcome is not None else None
-    found = [(host, attempt.gone_at) for attempt in view.attempts if attempt.status == "lost" for host in attempt.hosts]
-    is_lost = error is not None and error.code == RunLostError.code
-    return [*found, *((host, time.time()) for host in (view.hosts if is_lost else ()))]

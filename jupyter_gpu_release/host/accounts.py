@@ -16,11 +16,24 @@ _FIRST_UID = 1000
 
 
 def account(name: str) -> UnixUser | None:
-    """The account with this name or number; None where there is none."""
+    """The account with this name or number, as an operator writes it; None where there is none."""
+    if not name.isdecimal():
+        return named_account(name)
     try:
-        entry = pwd.getpwuid(int(name)) if name.isdecimal() else pwd.getpwnam(name)
+        return _account(pwd.getpwuid(int(name)))
     except (KeyError, OverflowError):
         return None
+
+
+def named_account(name: str) -> UnixUser | None:
+    """The account with this very name, for names that users may choose: a number is a name here; None without one."""
+    try:
+        return _account(pwd.getpwnam(name))
+    except (KeyError, ValueError):  # no account's name has a NUL in it, or half a surrogate pair
+        return None
+
+
+def _account(entry: pwd.struct_passwd) -> UnixUser:
     groups = os.getgrouplist(entry.pw_name, entry.pw_gid)
     return UnixUser(entry.pw_name, entry.pw_uid, entry.pw_gid, groups, entry.pw_dir, entry.pw_shell)
 

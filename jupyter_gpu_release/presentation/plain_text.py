@@ -1,11 +1,17 @@
-"""Recorded output as plain text, for terminals and for ``logs()``."""
+"""Recorded output and sentences of ours as plain text, for terminals and for ``logs()``."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from ..protocol.events import Event
+if TYPE_CHECKING:
+    from ..protocol.events import Event
+
+
+def without_backticks(sentence: str) -> str:
+    """A sentence of ours for a place where nothing turns what stands between backticks into code."""
+    return sentence.replace("`", "")
 
 
 def text_of(event: Event) -> str:

@@ -11,6 +11,7 @@ from typing import Any
 
 from ..protocol.runs import FileInfo, KeptLease, Outcome, RunView, ValueInfo
 from ..units import format_bytes, format_seconds
+from .plain_text import without_backticks
 from .verdict import judge
 from .wording import addressed, clocks_in, describe_pauses, describe_wait, kept_words, run_word
 
@@ -59,7 +60,7 @@ class Receipt:
         lines = [f"{self.sign} {' · '.join(self.parts)}"]
         lines += [f"  ⚠ {warning}" for warning in self.warnings]
         lines += [f"  · {note}" for note in self.notes]
-        return "\n".join(lines)
+        return without_backticks("\n".join(lines))
 
     @property
     def below_traceback(self) -> str:
@@ -69,7 +70,7 @@ class Receipt:
         lines = [f"{self.sign} {_BOLD_RED}{word}{_PLAIN}{rest}"]
         lines += [f"  {_BOLD_RED}⚠ {warning}{_PLAIN}" for warning in self.warnings]
         lines += [f"  · {note}" for note in self.notes]
-        return "\n".join(lines).replace("`", "")  # nothing turns them into code there
+        return without_backticks("\n".join(lines))
 
     @property
     def html(self) -> str:
@@ -108,7 +109,8 @@ def to_html(text: str) -> str:
 
 def bundle_of(text: str, page: str) -> dict[str, str]:
     """The representations of a line of ours; LaTeX is for notebooks that are exported to PDF."""
-    return {"text/plain": text, "text/html": page, "text/latex": f"\\begin{{verbatim}}\n{text}\n\\end{{verbatim}}"}
+    plain = without_backticks(text)
+    return {"text/plain": plain, "text/html": page, "text/latex": f"\\begin{{verbatim}}\n{plain}\n\\end{{verbatim}}"}
 
 
 def boxed_html(content: str, colour: str = "var(--jp-border-color1, #9e9e9e)") -> str:

@@ -9,6 +9,7 @@ from typing import Any
 from ..protocol.events import Event
 from ..protocol.fetch import FETCH, ITEM, NEXT
 from .output_sink import OutputSink
+from .plain_text import without_backticks
 from .rank_output import RankFolds
 from .receipt import boxed_html, bundle_of, to_html
 
@@ -108,7 +109,7 @@ class Relay:
         if self._output.is_in_notebook:
             self._output.publish(bundle_of(text, boxed_html(to_html(text))), {}, {}, update=False)
         else:
-            self._output.write("stderr", f"{text}\n")
+            self._output.write("stderr", f"{without_backticks(text)}\n")
 
     def _clear(self, *, wait: bool) -> None:
         self.cleared, self._clear_next = True, False

@@ -7,6 +7,7 @@ import sys
 from typing import Any
 
 from .output_sink import OutputSink
+from .plain_text import without_backticks
 from .receipt import boxed_html, bundle_of, to_html
 
 
@@ -35,7 +36,7 @@ class StatusLine:
             bundle = bundle_of(text, boxed_html(to_html(text)))
             self._publish(bundle, self._mark, update=bool(self._text))
         else:
-            self._say_in_terminal(text)
+            self._say_in_terminal(without_backticks(text))
         self._text = text
 
     def step_aside(self) -> None:

@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING
 
 from ..protocol.runs import KeptLease, PersistWait
 from ..protocol.states import RunState
-from ..units import format_bytes, format_count, format_seconds
+from ..units import format_bytes, format_count, format_gpu_hours, format_seconds
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from ..protocol.rest import GpuRow, OutlookDocument, QueueRow, RunRow, SoonerAsk, StatusDocument
+    from ..protocol.rest import GpuRow, OutlookDocument, QueueRow, RunRow, SoonerAsk, StatusDocument, Usage
     from ..protocol.runs import Attempt, RunView
 
 RUN_WORDS = {
@@ -102,6 +102,13 @@ def held_by(status: StatusDocument) -> list[str]:
             held.setdefault(row.user, []).extend([row.held_s if row.since_s is None else row.since_s] * row.gpus)
     by_count = sorted(held.items(), key=lambda entry: -len(entry[1]))
     return [_holds(user, len(seconds), max(seconds), status.user) for user, seconds in by_count]
+
+
+def usage_words(usage: Usage) -> str:
+    """GPU-hours of an account: ``2.3 h held, 1.1 h used, 5 h saved (others used 2 h)``."""
+    held, used, saved = map(format_gpu_hours, (usage.held_s, usage.used_s, usage.saved_s))
+    others = f" (others used {format_gpu_hours(usage.others_s)})" if usage.others_s else ""
+    return f"{held} held, {used} used, {saved} saved{others}"
 
 
 def describe_pause(past: Attempt, me: str) -> str:

@@ -179,6 +179,24 @@ def test_a_configured_gateway_that_is_down_is_broken(
     assert "secret-word" not in str(findings)
 
 
+def test_the_gateway_of_jupyters_configuration_is_the_one_that_is_looked_at(
+    own_home: HomePaths, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Commands talk to the gateway that the notebooks beside them talk to."""
+    for variable in ("JUPYTER_GPU_URL", "JUPYTER_GPU_TOKEN", "JUPYTER_GPU_TOKEN_FILE"):
+        monkeypatch.delenv(variable, raising=False)
+    assert own_home.read_connection() is None
+    token = tmp_path / "token"
+    write_secret(token, "secret-word")
+    settings = {"GpuRelease": {"url": "http://127.0.0.1:9", "token_file": str(token)}}
+    (tmp_path / "jupyter_gpu_release_config.json").write_text(json.dumps(settings))
+    monkeypatch.setenv("JUPYTER_CONFIG_DIR", str(tmp_path))
+    _, findings = _doctor(capsys)
+    assert any("http://127.0.0.1:9 does not answer" in finding.finding for finding in findings)
+    assert main(["runs"]) == 1
+    assert "http://127.0.0.1:9" in capsys.readouterr().err
+
+
 def test_the_folder_of_a_dead_cluster_is_found_and_the_mend_mends(own_home: HomePaths) -> None:
     own_home.create()
     ended = subprocess.Popen(["true"])

@@ -14,11 +14,15 @@ from pathlib import Path
 
 import pytest
 
+from jupyter_gpu_release.cli import cluster as cluster_commands
 from jupyter_gpu_release.cli.main import main
+from jupyter_gpu_release.cli.parser import parse
 from jupyter_gpu_release.client.autostart import Ready
 from jupyter_gpu_release.client.discovery import target_of
+from jupyter_gpu_release.client.home import HomePaths
 from jupyter_gpu_release.client.rest import GatewayClient
 from jupyter_gpu_release.host.certificates import OwnCertificate
+from jupyter_gpu_release.local_cluster import existing_ray, maintenance
 from jupyter_gpu_release.protocol.admin import NodeDrain
 
 _GUIDE = (Path(__file__).parents[2] / "docs" / "operator-guide.md").read_text()
@@ -90,10 +94,33 @@ def gateway_url(gateway: GatewayClient) -> str:
     return gateway.status().gateway.url
 
 
-def test_an_authority_and_a_certificate_of_ones_own(tmp_path: Path) -> None:
+def _make_certificate(folder: Path) -> None:
+    """The files ``gateway.crt`` and ``gateway.key``, as the guide has an operator make them."""
     for line in _block("### Certificates", "openssl"):
-        subprocess.run(shlex.split(line), cwd=tmp_path, check=True, capture_output=True, timeout=120)
+        subprocess.run(shlex.split(line), cwd=folder, check=True, capture_output=True, timeout=120)
+
+
+def test_an_authority_and_a_certificate_of_ones_own(tmp_path: Path) -> None:
+    _make_certificate(tmp_path)
     assert OwnCertificate(str(tmp_path / "gateway.crt"), str(tmp_path / "gateway.key")).context is not None
+
+
+def test_no_start_of_the_guide_is_refused(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The command's own checks see each line; what it would start stands still."""
+    begun = []
+    for module, name in ((cluster_commands, "start_embedded"), (existing_ray, "attach"), (maintenance, "upgrade")):
+        monkeypatch.setattr(module, name, lambda *_what, **_how: begun.append(1))
+    _make_certificate(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    blocks = re.findall(r"^```[a-z]*\n(.*?)^```", _GUIDE, flags=re.DOTALL | re.MULTILINE)
+    lines = [line for block in blocks for line in block.splitlines() if line.startswith("jupyter gpu start")]
+    assert len(lines) > 7
+    for line in lines:
+        _jupyter, _gpu_word, *words = shlex.split(line, comments=True)
+        cluster_commands._start(parse(words), HomePaths(tmp_path), print)
+    assert len(begun) == len(lines)
 
 
 def test_the_ledger_is_copied_while_the_cluster_runs(gateway: GatewayClient, cluster: Ready, tmp_path: Path) -> None:

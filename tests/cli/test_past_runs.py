@@ -71,6 +71,8 @@ def test_a_run_that_stepped_aside_says_so_and_ones_own_act_is_called_ones_own(ho
     shown = capsys.readouterr().out
     assert "cancelled: cancelled by you" in shown
     assert "stepped aside for bob at epoch 37, waited 2 s" in shown
+    assert main(["attach", "last"]) == 1
+    assert "cancelled: cancelled by you, held" in capsys.readouterr().err
     assert make_receipt(ended).text.startswith("■ cancelled by you ·")
     failure = failure_of(ended, 0, "")
     assert isinstance(failure, RunCancelledError)

@@ -7,6 +7,7 @@ import re
 from pathlib import Path
 
 import msgspec
+import pytest
 from rich.console import Console
 
 from jupyter_gpu_release.cli.tables import print_queues
@@ -40,6 +41,18 @@ def test_the_table_of_the_docs() -> None:
     document = _document(file, *_CLAIMS, usable={"climate", "teaching"})
     said = _printed(msgspec.structs.replace(document, notes=[]))
     assert f"```\n{said}```" in _DOCS, said
+
+
+@pytest.mark.parametrize("width", [24, 32, 40, 50, 62])
+def test_a_narrow_table_names_its_queues(width: int) -> None:
+    example = next(text for text in re.findall(r"```yaml\n(.*?)```", _DOCS, re.DOTALL) if "protein" in text)
+    file = parse_queues(example, "docs/scheduling.md")
+    said = _printed(_document(file, *_CLAIMS, usable={"climate", "teaching"}), width)
+    head, _rule, *rows = said.splitlines()
+    assert head.split()[0] == "queue", said
+    assert "used" in head, said
+    for name in ("protein", "climate", "teaching"):
+        assert any(row.split()[0] == name for row in rows if row), said
 
 
 def test_types_of_gpu_that_a_queue_names_have_lines_of_their_own() -> None:

@@ -34,6 +34,8 @@ from jupyter_gpu_release.protocol.rest import (
     RunRow,
     RunsDocument,
     StatusDocument,
+    Usage,
+    UsageFacts,
 )
 from jupyter_gpu_release.protocol.states import new_run_id
 
@@ -73,6 +75,17 @@ def test_eighty_columns_are_enough_for_a_line_a_run() -> None:
     assert len([line for line in text.getvalue().splitlines() if line.strip()]) == 3
 
 
+def test_a_run_without_a_name_is_called_by_its_title_else_by_its_notebook() -> None:
+    rows = [run_row(new_run_id(), name="", title=title) for title in ("model.fit(images, labels)", "")]
+    console, text = shown_at(200)
+    print_runs(console, rows)
+    head, _rule, *lines = text.getvalue().splitlines()
+    assert [line[head.index("name") :] for line in lines] == ["model.fit(images, labels)", "a long name.ipynb"]
+    console, text = shown_at(80)
+    print_runs(console, rows[:1])
+    assert "model.fit(im" in text.getvalue(), "it is told by its beginning"
+
+
 @pytest.mark.parametrize("width", [200, 80, 40])
 def test_so_they_do_in_the_status(width: int) -> None:
     running, waiting = new_run_id(), new_run_id()
@@ -90,6 +103,25 @@ def test_so_they_do_in_the_status(width: int) -> None:
     lines = text.getvalue().splitlines()
     assert sum(running in line for line in lines) == 2
     assert sum(waiting in line for line in lines) == 1
+
+
+def test_the_status_has_the_accounts_gpu_hours() -> None:
+    week = Usage(held_s=3600 * 12.4, used_s=3600 * 9.9, saved_s=3600 * 5, others_s=3600 * 2)
+    document = StatusDocument(
+        1, False, GatewayFacts("http://x", "0"), GpuCounts(4, 2, 2, 0), [], [], [],
+        usage=UsageFacts(Usage(held_s=600, used_s=300), week, Usage(held_s=1e9), Usage(held_s=1e9)),
+    )  # fmt: skip
+    console, text = shown_at(80)
+    print_status(console, document)
+    _head, *lines = text.getvalue().splitlines()
+    assert lines == [
+        "  · your GPU-hours today: 0.2 h held, 0.1 h used, 0 h saved",
+        "  · your GPU-hours in 7 days: 12 h held, 9.9 h used, 5 h saved (others used 2 h)",
+    ]
+    quiet = msgspec.structs.replace(document, usage=UsageFacts(Usage(), Usage(), week, week))
+    console, text = shown_at(80)
+    print_status(console, quiet)
+    assert len(text.getvalue().splitlines()) == 1
 
 
 def test_in_a_pipe_a_run_is_one_line(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -199,6 +199,12 @@ def test_our_errors_show_message_and_mend_only():
     ]
 
 
+def test_a_mend_is_shown_without_the_backticks_that_pages_make_code_of():
+    error = without_traceback(OptionError("`x` is none", hint="see `jupyter gpu nodes`"))
+    assert rendered(error) == ["\x1b[31mOptionError\x1b[39m: `x` is none", "  → see jupyter gpu nodes"]
+    assert error.hint == "see `jupyter gpu nodes`", "programs and pages get it as it is"
+
+
 def test_syntax_errors_look_as_ipythons():
     config = Config()
     config.HistoryManager.enabled = False

@@ -302,8 +302,9 @@ class BrokerBed:
         """A run that was taken in, and decided about for the first time."""
         facts = {"session": "s", **facts}
         ask = facts.pop("ask", None) or ResourceAsk(gpus=gpus)
+        user = Caller(facts.pop("user", ANN.user), ANN.role)
         asked = RunRequest(new_run_id(), facts.pop("session"), ask, encode(CellPayload(source="x")), **facts)
-        record = await service.submit(ANN, asked)
+        record = await service.submit(user, asked)
         await service.committed(record)
         await until(lambda: record.view.position is not None or record.run not in service.lifecycle.queue)
         return record

@@ -177,9 +177,7 @@ def test_whose_cluster_it_is_is_said_once(
     kernel.run("%load_ext jupyter_gpu_release")
     hush(kernel)
     first, second = kernel.run("%gpu_train 1"), kernel.run("%gpu_train 1")
-    assert first.plain()[0] == (
-        "This is this machine's own cluster: 4 simulated GPUs. It runs until `jupyter gpu stop`."
-    )
+    assert first.plain()[0] == ("This is this machine's own cluster: 4 simulated GPUs. It runs until jupyter gpu stop.")
     assert len(first.plain()) == 2
     assert len(second.plain()) == 1
 

@@ -47,7 +47,7 @@ def test_a_gpu_cell_waits_for_the_names_that_it_reads(notebook: Notebook) -> Non
     notebook.ok(ASYNC + HELD + "base = 20")
     notebook.ok("def double():\n    return base * 2")
     cell = notebook.begin("%%gpu_train\nmore = double() + 2")
-    notebook.until(lambda shown: any("`base`: waiting for run" in text for text in shown.displays()))
+    notebook.until(lambda shown: any("base: waiting for run" in text for text in shown.displays()))
     go(notebook)
     shown = notebook.end(cell)
     assert shown.status == "ok", shown.traceback
@@ -91,7 +91,7 @@ def test_what_the_user_binds_meanwhile_stays(notebook: Notebook) -> None:
     notebook.ok("model = 'mine'\ndata = 'mine, too'\nlist_of = [loss]\ndel loss")
     notebook._messages = []
     go(notebook)
-    messages = later(notebook, cell, says("`model` was bound anew meanwhile"))
+    messages = later(notebook, cell, says("model was bound anew meanwhile"))
     assert says("gpu_release.load(")(messages)
     assert notebook.value("[model, data, 'loss' in globals(), list_of]") == ["mine", "mine, too", False, [1]]
 

@@ -187,7 +187,7 @@ def test_a_cell_publishes_and_the_notebook_plots(open_notebook: Open, until: Any
         -1, ["done"], True,
     ]  # fmt: skip
     assert other.value(f"gpu_release.published('step', run='{run}')") == -1
-    assert any("`unseen` could not be published" in text for text in other.ok(f"%gpu_logs {run}").displays())
+    assert any("unseen could not be published" in text for text in other.ok(f"%gpu_logs {run}").displays())
 
 
 def test_outside_of_a_gpu_cell_publishing_does_nothing(open_notebook: Open, tmp_path: Path) -> None:

@@ -126,7 +126,8 @@ def test_notes_are_lines_of_ours_in_a_notebook_and_on_stderr_elsewhere(capsys: p
     published = RecordingPublisher()
     Relay(CellOutput(SimpleNamespace(display_pub=published, kernel=object()))).show(note)
     Relay(CellOutput(SimpleNamespace(display_pub=published))).show(note)
-    assert capsys.readouterr().err == "again from `epoch` 3\n"
+    assert capsys.readouterr().err == "again from epoch 3\n"
     ((_, shown, *_),) = published.calls
-    assert shown["text/plain"] == "again from `epoch` 3"
+    assert shown["text/plain"] == "again from epoch 3"
+    assert "again from <code>epoch</code> 3" in shown["text/html"]
     assert "again from <code>epoch</code> 3" in shown["text/html"]

@@ -9,7 +9,7 @@ import argcomplete
 from argcomplete.completers import ChoicesCompleter, DirectoriesCompleter, FilesCompleter, SuppressCompleter
 
 from ...client.cluster_facts.facts import ClusterFacts
-from ...client.discovery import find_gateway
+from ...client.config import configured_target
 from ..parser import RUNS_ACTIONS, build
 
 #: of Tab in a shell, which nothing else waits for
@@ -66,6 +66,6 @@ class Runs:
 
     def __call__(self, **_: Any) -> dict[str, str]:
         """Id → what it was; nothing without a cluster."""
-        runs = ClusterFacts(find_gateway).runs(_PATIENCE_S)
+        runs = ClusterFacts(configured_target).runs(_PATIENCE_S)
         found = {run.run: run.about for run in runs if not (self._live and run.is_over)}
         return {"last": "the newest", **found} if found else {}

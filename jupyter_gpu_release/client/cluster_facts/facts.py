@@ -139,10 +139,12 @@ def _runs_of(document: dict[str, Any]) -> tuple[KnownRun, ...]:
 
 
 def _known(row: dict[str, Any]) -> KnownRun:
+    from ...presentation.wording import run_word  # not while the extension is being loaded
+
     state, gpus, at_s = row["state"], row["gpus"], row["submitted_at"]
     is_recent = time.time() - at_s < _DAY_S
-    what = row["name"] or row["notebook"].rpartition("/")[2]
+    what = row["name"] or row.get("title") or row["notebook"].rpartition("/")[2]
     when = time.strftime("%H:%M" if is_recent else "%d %b", time.localtime(at_s))
-    about = " · ".join(filter(None, (what, state, f"{gpus} GPU{'' if gpus == 1 else 's'}", when)))
+    about = " · ".join(filter(None, (what, run_word(state), f"{gpus} GPU{'' if gpus == 1 else 's'}", when)))
     is_over = any(each.word == state and each.is_terminal for each in RunState)
     return KnownRun(row["run"], state, about, is_over, state in (RunState.FAILED.word, RunState.LOST.word))

@@ -1,7 +1,8 @@
 """The Unix user that a user of the gateway is: by the operator's table, else the account of the same name.
 
 Names are looked up in threads (a directory server may hang) and remembered for some minutes. Accounts of the system,
-root above all, are nobody's unless the table names them.
+root above all, are nobody's unless the table names them. Only the table may name accounts by number: a user who is
+called ``1001`` has not the account with that number.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from pathlib import Path
 import msgspec
 
 from ...errors import ClusterError
-from ...host.accounts import account, first_uid
+from ...host.accounts import account, first_uid, named_account
 from ...protocol.config import GatewayConfig, StoreMode, UnixUser
 from ...store.run_folders import make_store
 from ...store.threads import StoreThreads
@@ -92,10 +93,15 @@ class UnixUsers:
         return msgspec.structs.replace(found, limits=limits) if limits else found
 
     def _account_of(self, user: str) -> UnixUser:
-        named = self._table.get(user, user)
+        named = self._table.get(user)
         if isinstance(named, UnixUser) and named.uid:
             return named
-        found = named if isinstance(named, UnixUser) else account(named)
+        if named is None:
+            found = named_account(user)
+        elif isinstance(named, UnixUser):
+            found = named
+        else:
+            found = account(named)
         if found is None:
             raise ClusterError(f"{user} is no Unix user on {socket.gethostname()}", hint=_HINT)
         if (user not in self._table and found.uid < first_uid()) or not found.uid:

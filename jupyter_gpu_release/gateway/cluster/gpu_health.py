@@ -25,9 +25,14 @@ class GpuHealth:
     def judge(
         self, node: str, host: str, gpus: Iterable[GpuInfo], leased: Collection[str], believed: dict[str, str]
     ) -> dict[str, str]:
-        """List the GPUs of a node that get no runs, by index, and why; ``believed``: what this said the last time."""
-        judged = {}
-        for gpu in gpus:
+        """List the GPUs of a node that get no runs, by index, and why; ``believed``: what this said the last time.
+
+        A GPU of which there is no reading is believed to be as before: a driver that says nothing heals none.
+        """
+        readings = list(gpus)
+        read = {gpu.index for gpu in readings}
+        judged = {index: why for index, why in believed.items() if index not in read}
+        for gpu in readings:
             reason, before = self._reason(gpu, leased), believed.get(gpu.index, "")
             if self._is_believed((node, gpu.index), differs=bool(reason) != bool(before)):
                 before = f"GPU {gpu.index} of {host} is set aside: {reason}" if reason else ""

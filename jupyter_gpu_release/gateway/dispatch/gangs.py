@@ -9,7 +9,7 @@ import secrets
 
 from ...errors import ClusterError, OptionError
 from ...protocol.node import GangOrder, JoinOrder, Member, StartOrder
-from ...protocol.runs import ResourceAsk, RunRequest
+from ...protocol.runs import Outcome, ResourceAsk, RunRequest
 from ...scheduling.asks import ranks_on
 from ..cluster.agent_client import START_S, AgentCall
 from ..cluster.lease import Lease
@@ -19,6 +19,8 @@ from ..runs.record import RunRecord
 
 log = logging.getLogger(__name__)
 _SECRET_BYTES = 32
+#: a leader's name for the end of a gang that nodes did not join in time (``node/agent/gang_run.py``)
+_INCOMPLETE = "GangIncomplete"
 
 
 def check_gang(ask: ResourceAsk) -> None:
@@ -106,6 +108,24 @@ async def grant(nodes: NodeTable, lease: Lease, order: StartOrder) -> None:
     """
     slots = lease.slots if order.gpu_ids is None else ()
     await asyncio.gather(*(nodes.agent(slot.node).grant(order.run, lease.ids_on(slot.node)) for slot in slots))
+
+
+def failed_host(record: RunRecord, outcome: Outcome, nodes: NodeTable) -> str:
+    """The host of the rank that failed; empty where that cannot be told."""
+    error, lease, hosts = outcome.error, record.lease, record.view.hosts
+    if error is not None and error.ename == _INCOMPLETE:  # who has not joined may be well, and only slow
+        return ""
+    if lease is None or len(lease.slots) < 2:
+        return hosts[0] if hosts else ""
+    left = outcome.failed_rank
+    for slot in lease.slots:
+        left -= ranks_on(record.request.ask, slot)
+        if left < 0:
+            break
+    else:  # parameter servers and the evaluator are where the leader is
+        slot = lease.slots[0]
+    node = nodes.find(slot.node)
+    return node.host if node is not None else ""
 
 
 def abandon(nodes: NodeTable, lease: Lease, run: str) -> None:

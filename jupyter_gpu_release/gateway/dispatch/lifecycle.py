@@ -27,7 +27,7 @@ from ..runs.attempts import ended_by_cancel
 from ..runs.events import NotifyWhen
 from ..runs.live_runs import RunTable
 from ..runs.manifests import Manifests
-from ..runs.outcomes import final_reason, final_state, gone_facts, lost, lost_results, merged, unstarted
+from ..runs.outcomes import final_reason, final_state, gone_facts, is_lost, lost, lost_results, merged, unstarted
 from ..runs.record import Ended, Persisting, Queued, Releasing, Running, RunRecord, Starting, Yielding
 from . import gangs
 from .preemption_notices import PreemptionNotices
@@ -179,7 +179,9 @@ class Lifecycle:
         if record.is_ending:  # it was given up meanwhile
             return
         if not isinstance(record.stage, Starting) or (begun and not record.cancellation.reason):
-            await self.lose(record, f"the node could not start the run: {error.message}")
+            await self.lose(
+                record, f"the node could not start the run: {error.message}", died_on=self._only_host(lease)
+            )
             return
         record.stage.lease = None
         if record.cancellation.reason:
@@ -257,10 +259,15 @@ class Lifecycle:
                 await self.lose(record, reason)
 
     # ------------------------------------------------------------------------------------- phases
-    def on_phase(self, record: RunRecord, message: RunPhase) -> asyncio.Task[None] | None:
-        """Take in what a node reports; repeated or late phases do nothing. Returns the task that ends the lease."""
+    def on_phase(self, record: RunRecord, message: RunPhase, *, is_news: bool = True) -> asyncio.Task[None] | None:
+        """Take in what a node reports; repeated or late phases do nothing. Returns the task that ends the lease.
+
+        ``is_news``: it happens now. What has happened while this gateway was away counts against no node.
+        """
         if message.attempt != record.attempt or not record.expects(message.phase):
             return None
+        if is_news and message.outcome is not None:
+            self._note_death(record, message.outcome, message.at_s)
         if message.phase == "running":
             self.runs.change(record, Running(record.lease), running_at=message.at_s)
         elif message.phase == "ended":
@@ -270,6 +277,13 @@ class Lifecycle:
         else:
             return self._on_outcome(record, message)
         return None
+
+    def _note_death(self, record: RunRecord, outcome: Outcome, at_s: float) -> None:
+        """Blame the host of the rank that died, not those of the gang's other ranks."""
+        if is_lost(outcome) and not is_lost(record.outcome):
+            host = gangs.failed_host(record, outcome, self.nodes)
+            if host:
+                record.note_death(host, at_s)
 
     def _on_outcome(self, record: RunRecord, message: RunPhase) -> asyncio.Task[None] | None:
         """All processes are gone (``released``), or results are durable, too (``final``)."""
@@ -470,8 +484,16 @@ class Lifecycle:
         if record.cancellation.unsent and record.accepted:
             self.spawn(self._signal(record))
 
-    async def lose(self, record: RunRecord, reason: str) -> None:
-        """The run's process, agent, node or cluster is gone. A run that had ended before loses its results at most."""
+    def _only_host(self, lease: Lease) -> str:
+        """The host of a lease on one node; empty for a gang over nodes, any of which may be to blame."""
+        node = self.nodes.find(lease.slots[0].node) if len(lease.slots) == 1 else None
+        return node.host if node is not None else ""
+
+    async def lose(self, record: RunRecord, reason: str, *, died_on: str = "") -> None:
+        """The run's process, agent, node or cluster is gone. A run that had ended before loses its results at most.
+
+        ``died_on``: the host that is to blame; empty: none is, as far as anybody knows.
+        """
         before, known = record.stage, record.outcome
         if isinstance(before, Ended) or (isinstance(before, Releasing) and before.is_final):
             return
@@ -482,6 +504,8 @@ class Lifecycle:
             known = lost(reason)
         elif not await self._manifests.may_have_values(record.view.user, record.run, known):
             known = lost_results(record.run, known, reason)
+        if died_on and is_lost(known):
+            record.note_death(died_on, time.time())
         match record.stage:
             case Starting() | Running() | Yielding() | Releasing():
                 stage = self._to_releasing(record, known)

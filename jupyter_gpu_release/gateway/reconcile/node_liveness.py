@@ -81,6 +81,7 @@ async def _take_up(service: GatewayService, node: Node, info: NodeInfo) -> None:
     """An agent is there: its earlier life's runs are lost. Raises :class:`ClusterError` when it is gone again."""
     # of one that this gateway has not heard yet nobody knows which life of its agent this is
     restarted = node.adopted if node.info is None else node.info.incarnation != info.incarnation
+    died_on = _seen_host(node)
     forgotten = await _forgotten(service, node, restarted=restarted)
     if restarted:
         await _tell_leaders(service, node)
@@ -93,7 +94,7 @@ async def _take_up(service: GatewayService, node: Node, info: NodeInfo) -> None:
         if await service.lifecycle.begin_again(record, f"the node agent on {node.host} was restarted"):
             continue
         if not await save_inline(service, record, node.node):
-            await service.lifecycle.lose(record, _agent_died(node))
+            await service.lifecycle.lose(record, _agent_died(node), died_on=died_on)
 
 
 async def _forgotten(service: GatewayService, node: Node, *, restarted: bool) -> list[RunRecord]:
@@ -107,6 +108,14 @@ async def _forgotten(service: GatewayService, node: Node, *, restarted: bool) ->
         accepted = [record for record in accepted if record.state is RunState.PERSISTING]
     known = {run.run for run in await service.nodes.agent(node.node).runs()} if accepted else set()
     return [record for record in accepted if record.run not in known]
+
+
+def _seen_host(node: Node) -> str:
+    """The host, for a death that this gateway has seen: of a node that it never heard, nobody knows what was first.
+
+    Where the cluster itself was away (its head was lost, it was stopped), all nodes lose their runs, and none is ill.
+    """
+    return node.host if node.info is not None else ""
 
 
 def _agent_died(node: Node) -> str:
@@ -172,7 +181,7 @@ async def _lose_all(service: GatewayService, node: Node, why: str, runs: list[Ru
     await _lose_members(service, node)
     for record in runs:
         if record.accepted:
-            await service.lifecycle.lose(record, why)
+            await service.lifecycle.lose(record, why, died_on=_seen_host(node))
 
 
 async def _judge_silence(service: GatewayService, node: Node, now_s: float) -> None:

@@ -221,7 +221,9 @@ async def _go_on(service: GatewayService, record: RunRecord, lease: Lease | None
     if known.save is not None:
         service.lifecycle.requeue.on_saved(record, known.save)
     service.lifecycle.on_phase(
-        record, RunPhase(record.run, known.phase, known.at_s, known.outcome, attempt=known.attempt)
+        record,
+        RunPhase(record.run, known.phase, known.at_s, known.outcome, attempt=known.attempt),
+        is_news=False,
     )
     if lease is None and known.phase in _HOLDS_GPUS:
         log.error("run %s holds no lease, so others could get its GPUs: it is ended", record.run)

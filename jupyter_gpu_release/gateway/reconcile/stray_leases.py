@@ -113,12 +113,12 @@ class Reconciliation:
     def _end(self, record: RunRecord) -> None:
         self._service.lifecycle.end_again(record)
 
-    def _lose(self, record: RunRecord, reason: str) -> None:
+    def _lose(self, record: RunRecord, reason: str, *, died_on: str = "") -> None:
         for node in self._service.nodes.ready():
             if node.host in record.view.hosts:
                 with contextlib.suppress(ClusterError):
                     self._service.nodes.agent(node.node).abandon(record.run)
-        self._service.lifecycle.spawn(self._service.lifecycle.lose(record, reason))
+        self._service.lifecycle.spawn(self._service.lifecycle.lose(record, reason, died_on=died_on))
 
     # -------------------------------------------------------------------------------------- the nodes
     async def _compare(self, node: Node) -> set[str]:
@@ -137,7 +137,7 @@ class Reconciliation:
         for record in missing:
             if record.run in self._unknown:
                 log.error("reconciliation: run %s has no process on %s: it is lost", record.run, node.host)
-                self._lose(record, f"the node {node.host} knows nothing of it any more")
+                self._lose(record, f"the node {node.host} knows nothing of it any more", died_on=node.host)
         return {record.run for record in missing}
 
     def _catch_up(self, record: RunRecord, run: NodeRun) -> None:
@@ -151,7 +151,8 @@ class Reconciliation:
         log.error("reconciliation: run %s is %s on its node, and nobody was told", run.run, run.phase)
         record.tail.last = max(record.tail.last, run.last_event)
         record.tail.known = False  # its events are in its log
-        self._service.lifecycle.on_phase(record, RunPhase(run.run, run.phase, run.at_s, run.outcome, run.attempt))
+        message = RunPhase(run.run, run.phase, run.at_s, run.outcome, run.attempt)
+        self._service.lifecycle.on_phase(record, message, is_news=False)
 
     def _is_at(self, record: RunRecord, node: Node) -> bool:
         """Tell if the node must know the run: it has accepted it, in its agent's present life, and not ended it."""

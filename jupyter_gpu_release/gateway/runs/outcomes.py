@@ -63,6 +63,11 @@ def lost(reason: str) -> Outcome:
     return unstarted(RunLostError(reason, hint="run the cell again"))
 
 
+def is_lost(outcome: Outcome | None) -> bool:
+    """Tell of an outcome if it is the end of something other than the cell: its process, node or cluster."""
+    return outcome is not None and outcome.error is not None and outcome.error.code == RunLostError.code
+
+
 def lost_results(run: str, outcome: Outcome, reason: str) -> Outcome:
     """The outcome of a run that had ended, but whose results were not durable yet; names what is lost."""
     text = f"results of run {run} ({_named(outcome)}) are lost: {reason}"

@@ -180,6 +180,9 @@ class RunRecord(ChangeNotifier):
         self.is_abandoned = False
         #: it could not step aside: the scheduler does not ask it again before this (monotonic seconds)
         self.spared_until_s = float("-inf")
+        #: attempt → the host that is to blame for its loss, and when. Only what this gateway has seen happen: what was
+        #: found lost after it had been away says nothing of a host
+        self.deaths: dict[int, tuple[str, float]] = {}
 
     @property
     def refused_by_ledger(self) -> bool:
@@ -251,6 +254,10 @@ class RunRecord(ChangeNotifier):
         if isinstance(self._stage, Starting):
             self._stage.is_accepted = True
         self.request = msgspec.structs.replace(self.request, payload=b"")
+
+    def note_death(self, host: str, at_s: float) -> None:
+        """This attempt died of the infrastructure on ``host``; what is heard of it later is a consequence."""
+        self.deaths.setdefault(self.attempt, (host, at_s))
 
     def wait_for(self, wait: PersistWait) -> None:
         """Note why its results are not durable yet."""

@@ -13,6 +13,7 @@ from ...client.cluster_facts.facts import ClusterFacts, KnownRun
 from ...options.cursor import Cursor
 from ...options.definitions import OPTIONS, Option
 from ...options.run_options import ANY_NODES
+from ...presentation.plain_text import without_backticks
 from .magic_line import MagicLine
 
 #: what is known of the cluster is waited for so long; the rest of the 50 ms from Tab to the list is the front end's
@@ -121,7 +122,7 @@ def _settings(given: Collection[str]) -> Iterator[Candidate]:
 
 def _meaning(option: Option) -> str:
     """The first words of the option's sentence: a list has no room for more."""
-    text = re.split(r"[;:(]", option.help, maxsplit=1)[0].strip().replace("`", "")
+    text = without_backticks(re.split(r"[;:(]", option.help, maxsplit=1)[0].strip())
     return text if len(text) <= _MOST_LETTERS else f"{text[: text.rindex(' ', 0, _MOST_LETTERS)]} …"
 
 

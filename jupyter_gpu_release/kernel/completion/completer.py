@@ -14,6 +14,7 @@ from IPython.core.completer import (
 
 from ...client.cluster_facts.facts import ClusterFacts
 from ...options.definitions import OPTIONS, Option
+from ...presentation.plain_text import without_backticks
 from .candidates import Candidate, Candidates, Offer
 from .magic_line import MagicLine, find_magic_line
 
@@ -102,4 +103,4 @@ def help_of(option: Option, *, is_setting: bool = False) -> str:
     """The option as it is written, its sentence, and usual values."""
     name = f"{option.name}={option.metavar or 'yes'}" if is_setting else f"--{option.name} {option.metavar}".rstrip()
     usual = f"\n\nFor example: {', '.join(option.values)}" if option.values else ""
-    return f"{name}\n\n{option.help.replace('`', '')}{usual}"
+    return f"{name}\n\n{without_backticks(option.help)}{usual}"

@@ -11,6 +11,7 @@ from IPython.core.magic import Magics, line_cell_magic, line_magic, magics_class
 
 from ...errors import GpuReleaseError
 from ...options.definitions import OPTIONS
+from ...presentation.plain_text import without_backticks
 from ..interrupts import hold_interrupts
 
 if TYPE_CHECKING:
@@ -209,11 +210,12 @@ def _manual() -> str:
     rows = []
     for option in OPTIONS.values():
         head = f"--{option.name} {option.metavar}".rstrip()
-        rows.append(textwrap.fill(f"{head:<28} {option.help}", 80, initial_indent="  ", subsequent_indent=" " * 31))
+        line = f"{head:<28} {without_backticks(option.help)}"
+        rows.append(textwrap.fill(line, 80, initial_indent="  ", subsequent_indent=" " * 31))
     return (
         f"{EXAMPLES}\n\nRun the cell (or one line) on the team's GPU cluster; its results come back as\n"
-        "ordinary objects.\nDocumentation: `!jupyter gpu docs writing-a-cell`; in a terminal without `!`.\n\nOptions:\n"
-        + "\n".join(rows)
+        "ordinary objects.\nDocumentation: !jupyter gpu docs writing-a-cell (in a terminal without the !).\n\n"
+        "Options:\n" + "\n".join(rows)
     )
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from ...presentation.status_tables import active_table, gpu_table, queue_table
 from ...presentation.text_table import DROPPED, WHOLE, text_lines
-from ...presentation.wording import format_drained, held_by, run_word
+from ...presentation.wording import format_drained, held_by, name_of, run_word
 from ...protocol.rest import RunError, RunRow, RunsDocument, StatusDocument
 from ...protocol.states import RunState
 from ...units import format_seconds
@@ -91,7 +91,7 @@ def runs_table(document: RunsDocument, most: int = 20, own: Collection[str] = ()
         (
             row.run, _state(row, own), str(row.gpus), _when(row.submitted_at), format_seconds(row.queued_s),
             format_seconds(row.held_s) if row.granted_at else "", ", ".join(value.name for value in row.results),
-            row.name or _notebook(row.notebook), _error(row.error) or row.waits_for or _to_do(row, own),
+            name_of(row), _error(row.error) or row.waits_for or _to_do(row, own),
         )
         for row in runs[:most]
     ]  # fmt: skip
@@ -118,10 +118,6 @@ def _to_do(row: RunRow, own: Collection[str]) -> str:
 
 def _when(at_s: float) -> str:
     return time.strftime("%m-%d %H:%M", time.localtime(at_s)) if at_s else ""
-
-
-def _notebook(path: str) -> str:
-    return path.rpartition("/")[2]
 
 
 def _error(error: RunError | None) -> str:

@@ -73,6 +73,10 @@ def test_the_gateways_own_documents_are_understood():
     (run,) = facts._runs_of(_as_json(RunsDocument(1, [row])))
     assert (run.run, run.is_over, run.failed) == ("r", True, True)
     assert run.about == "b.ipynb · failed · 2 GPUs · 01 Jan"
+    stepping = msgspec.structs.replace(row, state="yielding", title="fit(model)")
+    named = msgspec.structs.replace(stepping, state="submitted", name="night run")
+    abouts = [run.about for run in facts._runs_of(_as_json(RunsDocument(1, [stepping, named])))]
+    assert abouts == ["fit(model) · stepping aside · 2 GPUs · 01 Jan", "night run · queued · 2 GPUs · 01 Jan"]
     shares = [
         QueueShare(name, "", 0, leaf=True, usable=usable, guaranteed=1, max=None, weight=1, priority=0, used=2,
                    fair_share=4, waiting_runs=3, waiting_gpus=5)

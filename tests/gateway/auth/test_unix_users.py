@@ -57,6 +57,26 @@ def test_a_user_has_the_account_of_the_name_or_the_one_in_the_table(monkeypatch:
     assert _find("carol", carol=_CAROL) == _CAROL
 
 
+def test_a_number_is_an_account_in_the_table_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A user may be called as another one's account is numbered: that gives nobody its files."""
+    theirs = pwd.struct_passwd(("ann", "x", 2001, 2002, "", "/home/ann", "/bin/sh"))
+    asked: list[str] = []
+
+    def getpwnam(name: str) -> pwd.struct_passwd:
+        asked.append(name)
+        raise KeyError(name)
+
+    monkeypatch.setattr(pwd, "getpwuid", lambda _uid: theirs)
+    monkeypatch.setattr(pwd, "getpwnam", getpwnam)
+    monkeypatch.setattr(os, "getgrouplist", lambda _name, gid: [gid])
+    with pytest.raises(ClusterError, match="2001 is no Unix user"):
+        _find("2001")
+    assert _find("2001", StoreMode.GROUP) is None
+    assert asked == ["2001", "2001"]
+    for mode in (StoreMode.OWNER, StoreMode.GROUP):
+        assert _find("bob", mode, bob="2001") == UnixUser("ann", 2001, 2002, [2002], "/home/ann", "/bin/sh")
+
+
 def test_a_user_has_the_limits_of_all_but_for_own_ones() -> None:
     config = GatewayConfig(
         "", "", "", "", "", store_mode=StoreMode.OWNER,

@@ -24,6 +24,17 @@ def test_two_readings_in_a_row_are_believed() -> None:
     assert _judged(health, well, believed) == {}
 
 
+def test_a_gpu_without_a_reading_stays_as_it_was() -> None:
+    """The driver answers nothing at all when it is in trouble: that makes no GPU well."""
+    health = GpuHealth(minds_memory=True)
+    believed = {"1": "GPU 1 of gpu-07 is set aside: it is lost"}
+    for _ in range(3):
+        assert health.judge("n1", "gpu-07", [], (), believed) == believed
+        assert _judged(health, GpuInfo("0"), believed) == believed
+    assert _judged(health, GpuInfo("1"), believed) == believed
+    assert _judged(health, GpuInfo("1"), believed) == {}
+
+
 def test_memory_of_others_counts_where_no_run_has_the_gpu() -> None:
     used = GpuInfo("0", used_bytes=5 << 30)
     for minds, leased, ill in ((True, (), True), (True, ("0",), False), (False, (), False)):

@@ -28,6 +28,10 @@ def test_the_help_fits_a_terminal_of_80_columns():
     assert [line for line in (GpuMagics.gpu_train.__doc__ or "").splitlines() if len(line) > 80] == []
 
 
+def test_the_help_is_plain_text():
+    assert "`" not in (GpuMagics.gpu_train.__doc__ or "")
+
+
 def test_no_option_is_invented():
     known = {f"--{name}" for name in OPTIONS} | {"--paths", "--simulated-gpus", "--rank"}
     assert set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", REFERENCE.replace(COMMANDS, ""))) <= known

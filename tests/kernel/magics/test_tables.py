@@ -77,6 +77,8 @@ def test_runs():
     assert table.title == "2 runs"
     assert table.rows[0] == ("r3", "failed", "1", "", "100 ms", "2 s", "a, b", "y.ipynb", "ValueError: no")
     assert table.rows[1][5:8] == ("", "", "mine")
+    titled = row(run="r1", state="running", title="fit(model)", notebook="/x/y.ipynb")
+    assert runs_table(RunsDocument(1, [titled])).rows[0][7] == "fit(model)"
     assert runs_table(document, most=1).title == "the newest 1 runs"
 
 

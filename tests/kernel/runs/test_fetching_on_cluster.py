@@ -63,7 +63,7 @@ def test_what_it_asks_for_comes_and_is_an_input_like_others(kernel: Kernel, clus
     )
     assert cell.reply["status"] == "ok", cell.traceback
     assert "fetched if the cell asks for it: `made` (2 MiB), `big` (2 MiB), `alias` (2 MiB), " in cell.text("stderr")
-    assert "fetched while running: `big` (2 MiB)" in "".join(cell.plain())
+    assert "fetched while running: big (2 MiB)" in "".join(cell.plain())
     assert kernel.value("same") == "(True, True, 0.0)"
     facts = (
         "big is alias, big['x'] is x, float(x[0]), deep is big['deep'], deep, shared, big['l'] is shared, found is big"

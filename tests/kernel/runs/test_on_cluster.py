@@ -95,7 +95,7 @@ def test_gpus_are_kept_for_the_next_cell_and_given_back(notebook: Kernel):
     first = notebook.run("%%gpu_train --gpus 2 --keep 10m\nimport os\nhere = os.environ['CUDA_VISIBLE_DEVICES']", 60)
     kept = first.plain()[-1]
     assert "GPUs kept for 10 min (until " in kept
-    assert "`%gpu_release` gives them back" in kept
+    assert "%gpu_release gives them back" in kept
     assert "2 held (2 of them kept warm)" in notebook.run("%gpu_status").plain()[0]
     assert "warm, " in notebook.run("%gpu_status").plain()[1]
     outlook = notebook.run("%%gpu_train --gpus 2 --estimate\n1").plain()[-1]
