@@ -106,8 +106,8 @@ _BANNER = ".jp-GpuRelease-situation"
 STATES = [
     State("it runs, with its notebook or without a kernel", _running, "Running", "3rd epoch", "grace", "Nobody waits",
           "Running"),
-    State("it waits", _queued, "Queued", "queued", "Held by grace: 3 GPUs", r"starts in about 4 min · next in the queue",
-          "Queued"),
+    State("it waits", _queued, "Queued", "queued", "Held by grace: 3 GPUs",
+          r"starts in about 4 min · next in the queue", "Queued"),
     State("it has stepped aside", _stepped_aside, "Queued, stepped aside for grace at epoch 37", "epoch 36",
           "Held by grace: 3 GPUs", r"starts in about 4 min · next in the queue", "Queued"),
     State("it is over", _ended, "Succeeded", "free 31 ms", "grace", "Nobody waits", "held 2 min 8 s"),

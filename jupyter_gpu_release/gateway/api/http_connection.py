@@ -175,10 +175,60 @@ class HttpConnection(H11Protocol):
 class WebSocketConnection(WebSocketsSansIOProtocol):
     """Connection of uvicorn; what ``scope[AT_ONCE]`` answers takes one turn of the event loop, all else four.
 
-    Heartbeats are nearly all that a gateway of idle kernels does.
+    Heartbeats are nearly all that a gateway of idle kernels does. What breaks the protocol ends the connection, at once
+    and without a word in the log, and a message takes no more memory than its bytes.
     """
 
     _is_awaited = False
+    #: what has come of a message in parts
+    _message: bytearray
+
+    def data_received(self, data: bytes) -> None:
+        """Called by the event loop."""
+        super().data_received(data)
+        if not self.handshake_initiated and self.conn.handshake_exc is not None:
+            self._end()  # uvicorn would keep an upgrade that cannot be read, and not answer it
+
+    def handle_parser_exception(self) -> None:
+        """Called when something came that is no frame; uvicorn fails when that is before its answer to the upgrade."""
+        if self.conn.close_sent is None:
+            self.transport.abort()
+        else:
+            super().handle_parser_exception()
+
+    def handle_ping(self) -> None:
+        """Called for a ping; who does not read the answers gets no more of them, for they would pile up here."""
+        if self.writable.is_set():
+            super().handle_ping()
+        else:
+            self.conn.data_to_send()
+
+    def handle_cont(self, event: Frame) -> None:
+        """Called for a further frame of a message; kept in one piece, as an object for each byte takes 60 times it."""
+        if self.frames:
+            self._message = bytearray(self.frames.pop())
+        self._message += event.data
+        if event.fin:
+            self.frames = [bytes(self._message)]
+            del self._message
+            self.send_receive_event_to_app()
+
+    def send_receive_event_to_app(self) -> None:
+        """Called for a whole message; uvicorn logs a traceback for text that is none, and fails when it is closing."""
+        try:
+            if self.curr_msg_data_type == "text":
+                self.frames[0].decode()
+        except UnicodeDecodeError:
+            self.conn.fail(1007)
+            self._end()
+        else:
+            super().send_receive_event_to_app()
+
+    def _end(self) -> None:
+        """End the connection with what there is still to say."""
+        self.transport.write(b"".join(self.conn.data_to_send()))
+        self.close_sent = True
+        self.transport.close()
 
     def handle_bytes(self, event: Frame) -> None:
         """Called for the first frame of a binary message."""

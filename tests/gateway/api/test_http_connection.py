@@ -20,6 +20,11 @@ from jupyter_gpu_release.gateway.api.http_connection import AT_ONCE, WaitingConn
 REQUEST = b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"
 KNOWN = b"GET / HTTP/1.1\r\nHost: x\r\nAuthorization: yes\r\n\r\n"
 
+UPGRADE = (
+    b"GET /v1/session HTTP/1.1\r\nHost: x\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
+    b"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\n\r\n"
+)
+
 
 async def _app(scope: Any, receive: Any, send: Any) -> None:
     if any(name == b"authorization" for name, _ in scope["headers"]):
@@ -172,6 +177,8 @@ class _Echo:
     def __init__(self) -> None:
         self.got: list[Any] = []
         self.beats = 0
+        #: the gateway's end of the client's connection
+        self.connection: Any = None
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         assert (await receive())["type"] == "websocket.connect"
@@ -198,6 +205,7 @@ async def _echoing(app: _Echo) -> AsyncIterator[Any]:
     server = _Server(settings_for(app))
     task = asyncio.create_task(server.serve(sockets=[listener]))
     async with connect(f"ws://127.0.0.1:{listener.getsockname()[1]}/v1/session") as session:
+        [app.connection] = server.server_state.connections
         yield session
     server.should_exit = True
     await task
@@ -253,3 +261,103 @@ def test_a_heartbeat_before_the_closing_frame_ends_nothing_unfinished() -> None:
         assert app.beats == 0
 
     asyncio.run(go())
+
+
+async def _until(condition: Callable[[], object]) -> None:
+    while not condition():
+        await asyncio.sleep(0.001)
+
+
+def test_a_message_in_many_small_parts_takes_no_more_than_its_bytes() -> None:
+    async def go() -> None:
+        app = _Echo()
+        async with _echoing(app) as session:
+            parts = [Frame(Opcode.CONT, b"x", fin=False)] * 2000
+            for frame in (Frame(Opcode.BINARY, b"a", fin=False), *parts):
+                session.transport.write(frame.serialize(mask=True))
+            await asyncio.wait_for(_until(lambda: len(getattr(app.connection, "_message", b"")) == 2001), 60)
+            assert app.connection.frames == []
+            session.transport.write(_frames((Opcode.CONT, b"z")))
+            assert await session.recv() == b"slow a" + b"x" * 2000 + b"z"
+            assert not hasattr(app.connection, "_message")
+
+    asyncio.run(go())
+
+
+def test_answers_to_pings_do_not_pile_up_for_who_does_not_read_them() -> None:
+    async def go() -> None:
+        app = _Echo()
+        async with _echoing(app) as session:
+            transport = app.connection.transport
+            transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
+            session.transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            session.transport.pause_reading()
+            for _ in range(40):
+                session.transport.write(_frames((Opcode.PING, bytes(125))) * 1000)
+                await asyncio.wait_for(_until(lambda: session.transport.get_write_buffer_size() == 0), 60)
+            session.transport.write(_frames((Opcode.BINARY, b"a")))
+            await asyncio.wait_for(_until(lambda: app.got), 60)
+            waiting_bytes = transport.get_write_buffer_size()
+            session.transport.resume_reading()
+            assert await session.recv() == b"slow a"
+        assert waiting_bytes < 1 << 20, "of 5 MiB"
+
+    asyncio.run(go())
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [b"\x83\x80\0\0\0\0", b"\x81\x81\0\0\0\0\xff" * 2 + b"\x88\x80\0\0\0\0"],
+    ids=["an unknown opcode", "no text, twice, and a close"],
+)
+@pytest.mark.parametrize("early", [True, False], ids=["before the upgrade is answered", "after"])
+def test_what_is_no_message_ends_the_connection_and_is_not_logged(
+    sent: bytes, early: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        assert (await receive())["type"] == "websocket.connect"
+        if early:
+            await asyncio.wait_for(begun.wait(), 60)
+        with contextlib.suppress(OSError):
+            await send({"type": "websocket.accept"})
+        assert (await asyncio.wait_for(receive(), 60))["type"] == "websocket.disconnect"
+
+    async def go() -> None:
+        nonlocal begun
+        begun = asyncio.Event()
+        listener = await open_port("127.0.0.1", 0, 0.0)
+        server = _Server(settings_for(app))
+        task = asyncio.create_task(server.serve(sockets=[listener]))
+        reader, writer = await asyncio.open_connection(*listener.getsockname())
+        writer.write(UPGRADE)
+        if early:
+            await asyncio.wait_for(_until(lambda: server.server_state.tasks), 60)
+            [connection] = server.server_state.connections
+            writer.write(sent)
+            await asyncio.wait_for(_until(lambda: connection.conn.eof_sent), 60)
+            begun.set()
+        else:
+            assert b" 101 " in await reader.readuntil(b"\r\n\r\n")
+            writer.write(sent)
+        assert await is_ended(reader)
+        await asyncio.wait_for(_until(lambda: not server.server_state.tasks), 60)
+        writer.close()
+        server.should_exit = True
+        await task
+
+    begun: asyncio.Event
+    asyncio.run(go())
+    assert not [record for record in caplog.records if record.exc_info]
+
+
+@pytest.mark.parametrize("head", [b"X: " + b"x" * 9000 + b"\r\n", b"X: \r\n" * 130], ids=["a long line", "many"])
+def test_an_upgrade_whose_head_is_too_large_is_answered(head: bytes) -> None:
+    """Nobody waits for its client any more, for it has sent a whole request."""
+
+    async def go() -> bytes:
+        async with serving(WaitingConnections(request_s=600)) as connect:
+            reader, writer = await connect()
+            writer.write(UPGRADE[:-2] + head + b"\r\n")
+            return await asyncio.wait_for(reader.read(), 60)
+
+    assert asyncio.run(go()).startswith(b"HTTP/1.1 431 ")
