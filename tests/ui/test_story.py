@@ -238,3 +238,36 @@ def test_notebook_7_shows_the_panel(page: Page, team: Team) -> None:
         seven.get_by_role("menuitem", name="Show GPUs").click()
         expect(_free(seven)).to_have_text("4free")
         expect(seven.get_by_role("tree", name="GPUs").get_by_role("treeitem")).to_have_count(5)
+
+
+def test_notebook_7_helps_with_writing_a_cell(page: Page, team: Team) -> None:
+    """Tab, the mark, the toggle and the form, as in JupyterLab."""
+    browser = page.context.browser
+    assert browser is not None
+    write_notebook(team.lab.root / "seven-writes.ipynb", "x = 1", "")
+    with opened(browser) as seven:
+        seven.goto(team.lab.page_url("notebooks/seven-writes.ipynb"))
+        cells = seven.locator(".jp-Notebook .jp-CodeCell")
+        expect(cells).to_have_count(2, timeout=_STARTED_MS)
+        seven.wait_for_function(
+            "() => window.jupyterapp.shell.currentWidget?.sessionContext?.session?.kernel?.status === 'idle'",
+            timeout=_STARTED_MS,
+        )
+        cells.last.locator(".cm-content").click()
+        seven.keyboard.type("%%gpu_train --gp")
+        seven.keyboard.press("Tab")
+        items = seven.locator(".jp-Completer .jp-Completer-item")
+        expect(items).to_have_text([re.compile("gpu-type"), re.compile("gpus")])
+        seven.keyboard.press("Escape")
+        seven.keyboard.press("Shift+Tab")
+        expect(seven.locator(".jp-Tooltip")).to_contain_text("GPU")
+        seven.keyboard.press("Escape")
+        cells.first.click()
+        marked = seven.locator(".jp-GpuRelease-gpuCell")
+        expect(marked).to_have_count(1)  # the one that was typed
+        execute(seven, "jupyter-gpu-release:toggle-gpu-cell")
+        expect(marked).to_have_count(2)
+        execute(seven, "jupyter-gpu-release:run-on-gpu")
+        form = seven.get_by_role("dialog")
+        form.get_by_role("button", name="Make it a plain cell").click()
+        expect(marked).to_have_count(1)

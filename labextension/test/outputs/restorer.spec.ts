@@ -1,4 +1,5 @@
 import type { CodeCellModel } from '@jupyterlab/cells';
+import { PageConfig } from '@jupyterlab/coreutils';
 import type { NotebookPanel } from '@jupyterlab/notebook';
 import type { ServerConnection } from '@jupyterlab/services';
 import { Signal } from '@lumino/signaling';
@@ -59,6 +60,7 @@ class Page {
       },
       context: this.context,
       sessionContext: {
+        session: { kernel: this.kernel },
         statusChanged: this._statusChanged,
         kernelChanged: signal()
       }
@@ -100,6 +102,7 @@ class Page {
     localPath: string;
   };
   readonly restorer: OutputRestorer;
+  readonly kernel = { status: 'idle' };
   /** `future`: what the page's own kernel connection brings */
   readonly area: { future?: { isDisposed: boolean } } = {};
   private _statusChanged = new Signal<object, string>({});
@@ -206,6 +209,26 @@ describe('pages that share a document', () => {
       );
     }
   );
+
+  it('leave a cell to a server that executes cells, until the kernel is idle', () => {
+    const executes = jest
+      .spyOn(PageConfig, 'getOption')
+      .mockImplementation(name =>
+        name === 'serverSideExecution' ? 'true' : ''
+      );
+    const room = new Room(1);
+    room.pages[0].sharedModel.setOutputs([line]);
+    room.pages[0].executionState = 'running';
+    const page = new Page(room.pages[0], 10, []);
+    page.kernel.status = 'busy';
+    jest.advanceTimersByTime(SETTLED_MS);
+    expect(page.sockets).toEqual([]);
+
+    page.kernel.status = 'idle'; // the server has ended, and its kernel with it: nobody else writes any more
+    page.restorer.look();
+    expect(page.sockets.length).toBe(1);
+    executes.mockRestore();
+  });
 
   describe('after a server that ended soon after a run', () => {
     /** Its document comes back with `left`; the run had ended so long before. */
