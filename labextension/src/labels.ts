@@ -135,7 +135,7 @@ export function actionLabel(trans: TranslationBundle, action: Action): string {
     case 'keep-kernel':
       return trans.__('Keep 30 min');
     case 'show':
-      return trans.__('Show run');
+      return trans.__('Show run and log');
     case 'pin':
       return trans.__('Pin results');
     case 'unpin':

@@ -401,14 +401,14 @@ def test_the_menu_of_a_row_offers_what_may_be_done(shown: Page, api: GpuApi) -> 
     expect(goes).to_contain_text("papermill digits.ipynb [3]")
     goes.click(button="right")
     copies = ["Copy id", "Copy %gpu_attach line"]
-    expect(items).to_have_text(["Show run", "Open notebook", "Attach", "Pin results", "Cancel", *copies])
+    expect(items).to_have_text(["Show run and log", "Open notebook", "Attach", "Pin results", "Cancel", *copies])
     items.filter(has_text="Pin results").click()
     expect(goes.get_by_role("status")).to_contain_text("Pinned")
     row(shown, "GPUs", "grace").click(button="right")
     expect(items).to_have_text(["Copy id"])  # another user's
     shown.keyboard.press("Escape")
     row(shown, "GPUs", "warm").click(button="right")
-    expect(items).to_have_text(["Show run", "Open notebook", "Extend", "Release", *copies])
+    expect(items).to_have_text(["Show run and log", "Open notebook", "Extend", "Pin results", "Release", *copies])
     items.filter(has_text="Release").click()
     expect(row(shown, "GPUs", "warm").get_by_role("status")).to_have_text("Released")
     queued = rows(shown, "Queue").nth(1)

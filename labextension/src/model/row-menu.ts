@@ -33,7 +33,12 @@ export function rowMenu(key: string, snapshot: ISnapshot): IRowMenu | null {
   }
   const shown: Action[] =
     gpu.run !== '' && maySee(snapshot, gpu.user) ? ['show'] : [];
-  const actions = [...shown, ...gpuActions(gpu, snapshot)];
+  const own = snapshot.runs.find(({ run }) => run === gpu.run);
+  const actions = [
+    ...shown,
+    ...gpuActions(gpu, snapshot),
+    ...(own ? pinActions(own, snapshot) : [])
+  ];
   const target = gpuTarget(gpu);
   const isMine = gpu.user === snapshot.me;
   return { target, actions, run: gpu.run, isMine };
