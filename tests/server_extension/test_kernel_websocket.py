@@ -1,4 +1,4 @@
-"""What the server says to a page leaves at once: no message waits until the one before it is acknowledged."""
+"""Messages to a page leave at once: none waits until the one before it is acknowledged."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which node counts as ill when runs of several users were lost: the one that they died on, and no other."""
+"""Runs of several users are lost: only the node that they died on counts as ill."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ async def test_what_was_lost_while_the_gateway_was_away_counts_against_no_node(b
 @pytest.mark.asyncio
 @pytest.mark.parametrize("dead", ["a", "b"])
 async def test_a_gang_that_dies_with_one_of_its_nodes_counts_against_that_one(bed: BrokerBed, dead: str) -> None:
-    """Whether that node led it, or lent it ranks."""
+    """The same for the node that leads and for one that lends ranks."""
     async with bed.life() as service:
         records = await _running(bed, service, _GANG)
         bed.next_agent(dead)
