@@ -9,8 +9,13 @@ from collections.abc import Callable, Collection
 from concurrent.futures import Future
 from typing import Any
 
+import msgspec
+
 from ..protocol.node import GpuInfo
 from .gpus import Nvml
+
+#: a driver that has owed an answer for so long is dead
+SILENT_S = 60.0
 
 
 class GpuReader:
@@ -22,9 +27,13 @@ class GpuReader:
         self._asked: queue.SimpleQueue[tuple[Callable[[], Any] | None, Future[Any]]] = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
         self._lock = threading.Lock()
-        self.last: list[GpuInfo] = []
+        self.last: list[GpuInfo] = nvml.unread()
         #: version of the driver, as far as it has been told
         self.driver = ""
+        #: the highest CUDA version that it supports
+        self.driver_cuda = ""
+        #: why the last reading has no figures at all
+        self.problem = ""
         self._asked_s: float | None = None
 
     def ask(self) -> Future[list[GpuInfo]]:
@@ -44,6 +53,12 @@ class GpuReader:
                 self._thread.start()
         return future
 
+    def current(self) -> list[GpuInfo]:
+        """The latest reading, or what a driver's long silence says of all GPUs."""
+        if self.silent_s < SILENT_S:
+            return self.last
+        return [msgspec.structs.replace(gpu, trouble="its driver does not answer") for gpu in self.last]
+
     @property
     def silent_s(self) -> float:
         """Time for which the driver has owed an answer."""
@@ -57,8 +72,10 @@ class GpuReader:
                 waiting.append(self._asked.get())
             self._asked_s = time.monotonic()
             self.driver = self.driver or self._nvml.driver_version()
+            self.driver_cuda = self.driver_cuda or self._nvml.driver_cuda()
             if any(question is None for question, _ in waiting):
                 self.last = self._nvml.gpus()
+                self.problem = self._nvml.problem
             answers = [self.last if question is None else question() for question, _ in waiting]
             self._asked_s = None
             for (_, future), answer in zip(waiting, answers, strict=True):

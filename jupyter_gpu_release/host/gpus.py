@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -62,8 +62,9 @@ class GpuReading(msgspec.Struct, frozen=True):
 
 
 T = TypeVar("T")
+K = TypeVar("K")
 #: these end the whole library, not one GPU: start over with the next question
-_OVER = frozenset({pynvml.NVML_ERROR_UNINITIALIZED, pynvml.NVML_ERROR_DRIVER_NOT_LOADED, pynvml.NVML_ERROR_UNKNOWN})
+_OVER = frozenset({pynvml.NVML_ERROR_UNINITIALIZED, pynvml.NVML_ERROR_DRIVER_NOT_LOADED})
 #: how long a GPU's name and mode are taken for known
 _ASKED_ANEW_S = 30.0
 
@@ -79,17 +80,33 @@ class _Fixed:
     asked_s: float
 
 
+@dataclass(frozen=True)
+class _Device:
+    """A GPU or a MIG instance of one, and the GPU itself with its number: its illness is that of all its instances."""
+
+    handle: Any
+    gpu: Any
+    index: int
+
+
 class Nvml:
     """NVML, initialised on first use; every answer is empty where there is no driver (never an exception).
+
+    ``names``: the GPUs that :meth:`gpus` tells of, in this order, each as an entry of ``CUDA_VISIBLE_DEVICES``: a
+    number, a UUID or its beginning, a MIG instance. None: all, by number.
 
     Not safe for use by two threads at once. A call may take long (a GPU in trouble), so not on an event loop.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, names: Sequence[str] | None = None) -> None:
+        self._names = names
         self._ready = False
         self._seen_us: dict[int, int] = {}
         self._fixed: dict[int, _Fixed] = {}
-        self._last: dict[int, GpuInfo] = {}
+        self._last: dict[str, GpuInfo] = {}
+        #: UUID or its beginning → place of the GPU, where it was last
+        self._places: dict[str, int] = {}
+        self._is_installed = True
         self._trouble = GpuTrouble()
         self.problem = ""
 
@@ -100,6 +117,7 @@ class Nvml:
             pynvml.nvmlInit()
         except pynvml.NVMLError as error:
             self.problem = str(error)
+            self._is_installed = error.value != pynvml.NVML_ERROR_LIBRARY_NOT_FOUND
             return False
         self._ready = True
         self.problem = ""
@@ -125,20 +143,15 @@ class Nvml:
         if not self._start():
             return GpuReading(problem=self.problem)
         try:
-            gpus = tuple(self._gpu_or_problem(index) for index in range(pynvml.nvmlDeviceGetCount()))
+            gpus = _each(range(pynvml.nvmlDeviceGetCount()), self._gpu, self._gpu_in_trouble)
         except pynvml.NVMLError as error:
             self._lost(error)
             return GpuReading(problem=self.problem)
-        return GpuReading(gpus)
+        return GpuReading(tuple(gpus))
 
-    def _gpu_or_problem(self, index: int) -> Gpu:
-        try:
-            return self._gpu(index)
-        except pynvml.NVMLError as error:
-            if error.value in _OVER:
-                raise
-            self._fixed.pop(index, None)
-            return Gpu(index, problem=str(error), lost=error.value == pynvml.NVML_ERROR_GPU_IS_LOST)
+    def _gpu_in_trouble(self, index: int, error: Any) -> Gpu:
+        self._fixed.pop(index, None)
+        return Gpu(index, problem=str(error), lost=error.value == pynvml.NVML_ERROR_GPU_IS_LOST)
 
     def _fixed_of(self, index: int) -> _Fixed:
         """Facts, asked for rarely: another GPU takes this index only when the driver starts anew."""
@@ -200,39 +213,68 @@ class Nvml:
         return shares
 
     # ------------------------------------------------------------------------------------------- for node agents
+    def unread(self) -> list[GpuInfo]:
+        """Those that were named, before anything is known of them; never blocks."""
+        return [GpuInfo(name) for name in self._names or ()]
+
     def gpus(self) -> list[GpuInfo]:
-        """All GPUs with memory and utilisation now, and what is wrong with each; none without a driver."""
+        """Those that were named (else all), with memory and utilisation now, and what is wrong with each.
+
+        Without a driver that is the same with all that were named; where none was ever installed, nothing is known.
+        """
         if not self._start():
-            return []
+            return self._all_in_trouble()
         try:
-            return [self._info_or_trouble(index) for index in range(pynvml.nvmlDeviceGetCount())]
+            names = range(pynvml.nvmlDeviceGetCount()) if self._names is None else self._names
+            return _each([str(name) for name in names], self._info, self._info_in_trouble)
         except pynvml.NVMLError as error:
             self._lost(error)
-            return []
+            return self._all_in_trouble()
 
-    def _info_or_trouble(self, index: int) -> GpuInfo:
-        """One that is lost keeps its name and size, without figures."""
-        try:
-            info = self._last[index] = self._info(index)
-        except pynvml.NVMLError as error:
-            if error.value in _OVER:
-                raise
-            known = self._last.get(index, GpuInfo(str(index)))
-            return msgspec.structs.replace(known, used_bytes=0, utilization=None, trouble=f"the driver says: {error}")
-        return info
+    def _all_in_trouble(self) -> list[GpuInfo]:
+        trouble = f"the driver says: {self.problem}" if self._is_installed else ""
+        return [self._without_figures(name, trouble) for name in self._names or ()]
 
-    def _info(self, index: int) -> GpuInfo:
-        handle = pynvml.nvmlDeviceGetHandleByIndex(index)
+    def _info_in_trouble(self, name: str, error: Any) -> GpuInfo:
+        return self._without_figures(name, f"the driver says: {error}")
+
+    def _without_figures(self, name: str, trouble: str) -> GpuInfo:
+        """One that is lost keeps its name and size."""
+        known = self._last.get(name, GpuInfo(name))
+        return msgspec.structs.replace(known, used_bytes=0, utilization=None, trouble=trouble)
+
+    def _info(self, name: str) -> GpuInfo:
+        device = self._device(name)
+        if device is None:
+            return self._without_figures(name, "the driver does not know it")
+        handle = device.handle
         memory = pynvml.nvmlDeviceGetMemoryInfo(handle)
-        return GpuInfo(
-            index=str(index),
+        info = self._last[name] = GpuInfo(
+            index=name,
             name=_text(pynvml.nvmlDeviceGetName(handle)),
             uuid=_text(pynvml.nvmlDeviceGetUUID(handle)),
             memory_bytes=int(memory.total),
             used_bytes=int(memory.used),
             utilization=_told(lambda: pynvml.nvmlDeviceGetUtilizationRates(handle).gpu / 100),
-            trouble=self._trouble.of(index, handle),
+            trouble=self._trouble.of(device.index, device.gpu),
         )
+        return info
+
+    def _device(self, name: str) -> _Device | None:
+        """The GPU of this name; None: there is none, or there are several. Raises what the driver says of it."""
+        wanted = name.strip()
+        if wanted.isdecimal():
+            index = int(wanted)
+            return _whole(index) if index < pynvml.nvmlDeviceGetCount() else None
+        known = self._places.get(name)
+        found = None if known is None else _only_named(wanted, _devices(known))
+        if found is None:
+            found = _only_named(wanted, _all_devices())
+        if found is None and known is not None:
+            pynvml.nvmlDeviceGetUUID(_whole(known).gpu)  # it may be lost, and says so
+        if found is not None:
+            self._places[name] = found.index
+        return found
 
     def driver_version(self) -> str:
         """Version of the NVIDIA driver, empty without one."""
@@ -240,24 +282,91 @@ class Nvml:
             return _told(lambda: _text(pynvml.nvmlSystemGetDriverVersion())) or ""
         return ""
 
-    def memory_by_pid(self, index: str) -> dict[int, int]:
+    def driver_cuda(self) -> str:
+        """The highest CUDA version that the driver supports, such as ``12.8``; empty without one."""
+        number = _told(pynvml.nvmlSystemGetCudaDriverVersion_v2) if self._start() else None
+        return f"{number // 1000}.{number % 1000 // 10}" if number else ""
+
+    def memory_by_pid(self, name: str) -> dict[int, int]:
         """Compute processes on a GPU → device memory in bytes (0 where the driver does not tell)."""
         if not self._start():
             return {}
         try:
-            handle = pynvml.nvmlDeviceGetHandleByIndex(int(index))
-            processes = pynvml.nvmlDeviceGetComputeRunningProcesses(handle)
-        except (pynvml.NVMLError, ValueError) as error:
-            self._lost(error)
+            device = self._device(name)
+            processes = [] if device is None else pynvml.nvmlDeviceGetComputeRunningProcesses(device.handle)
+        except pynvml.NVMLError as error:
+            if error.value in _OVER:
+                self._lost(error)
             return {}
         return {int(found.pid): int(found.usedGpuMemory or 0) for found in processes}
 
 
-def _slices(handle: Any) -> Iterator[MigSlice]:
+def _each(of: Sequence[K], ask: Callable[[K], T], in_trouble: Callable[[K, Any], T]) -> list[T]:
+    """Ask of each GPU. What the driver says of one is that one's alone, unless all answer what nobody knows."""
+    answers, unknown = [], []
+    for each in of:
+        try:
+            answers.append(ask(each))
+        except pynvml.NVMLError as error:
+            if error.value in _OVER:
+                raise
+            if error.value == pynvml.NVML_ERROR_UNKNOWN:
+                unknown.append(error)
+            answers.append(in_trouble(each, error))
+    if unknown and len(unknown) == len(of):
+        raise unknown[0]
+    return answers
+
+
+def _whole(index: int) -> _Device:
+    handle = pynvml.nvmlDeviceGetHandleByIndex(index)
+    return _Device(handle, handle, index)
+
+
+def _devices(index: int) -> Iterator[_Device]:
+    """A GPU and its MIG instances; none while it is in trouble."""
+    with contextlib.suppress(pynvml.NVMLError):
+        whole = _whole(index)
+        yield whole
+        for _, part in _instances(whole.gpu):
+            yield _Device(part, whole.gpu, index)
+
+
+def _all_devices() -> Iterator[_Device]:
+    for index in range(pynvml.nvmlDeviceGetCount()):
+        yield from _devices(index)
+
+
+def _only_named(name: str, devices: Iterator[_Device]) -> _Device | None:
+    found = []
+    for device in devices:
+        with contextlib.suppress(pynvml.NVMLError):  # the trouble of another one
+            if _bears(name, device):
+                found.append(device)
+    return found[0] if len(found) == 1 else None
+
+
+def _bears(name: str, device: _Device) -> bool:
+    """Tell if CUDA would take this name for the device; MIG instances had their GPU's and their numbers once."""
+    if _text(pynvml.nvmlDeviceGetUUID(device.handle)).lower().startswith(name.lower()):
+        return True
+    if device.handle is device.gpu or "/" not in name:
+        return False
+    gpu = _text(pynvml.nvmlDeviceGetUUID(device.gpu))
+    numbers = (pynvml.nvmlDeviceGetGpuInstanceId(device.handle), pynvml.nvmlDeviceGetComputeInstanceId(device.handle))
+    return name == f"MIG-{gpu}/{numbers[0]}/{numbers[1]}"
+
+
+def _instances(handle: Any) -> Iterator[tuple[int, Any]]:
+    """MIG instances of a GPU and their numbers; places without one answer "not found"."""
     for index in range(_told(lambda: int(pynvml.nvmlDeviceGetMaxMigDeviceCount(handle))) or 0):
-        # places without an instance answer "not found"
         with contextlib.suppress(pynvml.NVMLError):
-            part = pynvml.nvmlDeviceGetMigDeviceHandleByIndex(handle, index)
+            yield index, pynvml.nvmlDeviceGetMigDeviceHandleByIndex(handle, index)
+
+
+def _slices(handle: Any) -> Iterator[MigSlice]:
+    for index, part in _instances(handle):
+        with contextlib.suppress(pynvml.NVMLError):
             memory = pynvml.nvmlDeviceGetMemoryInfo(part)
             instance = _told(lambda part=part: int(pynvml.nvmlDeviceGetGpuInstanceId(part)))  # type: ignore[misc]
             yield MigSlice(index, instance, _text(pynvml.nvmlDeviceGetUUID(part)), int(memory.total), int(memory.used))

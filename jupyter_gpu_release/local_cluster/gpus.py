@@ -40,6 +40,8 @@ def usable_gpus(hardware: Hardware) -> int:
     if visible is None:
         return len(hardware.gpus)
     named = [entry for entry in visible.split(",") if entry.strip() and entry.strip() not in ("-1", "NoDevFiles")]
+    if hardware.gpus and all(entry.strip().startswith("MIG-") for entry in named):  # several of one GPU
+        return len(named)
     return min(len(hardware.gpus), len(named))
 
 

@@ -60,12 +60,21 @@ class TokensDocument(msgspec.Struct, frozen=True):
 
 
 class NodeDrain(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A node to take out, or to take in again: its host name or the beginning of its id; ``:INDEX``: one GPU of it."""
+    """A node to take out, or to take in again: its host name or the beginning of its id; ``:GPU``: one GPU of it."""
 
     node: Word
     reason: Word = ""
     #: only as long as this gateway lives
     passing: bool = False
+
+
+#: of a GPU's UUID, what a user has to write at least
+_SHORTEST_UUID = 8
+
+
+def names_gpu(name: str, index: str, uuid: str) -> bool:
+    """Tell if a user who writes ``name`` means this GPU: as it is listed, or by its UUID or the beginning of that."""
+    return name == index or (len(name) >= _SHORTEST_UUID and (uuid.startswith(name) or index.startswith(name)))
 
 
 class RemovalRow(msgspec.Struct, frozen=True):

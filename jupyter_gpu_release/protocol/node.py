@@ -196,6 +196,52 @@ class NodeInfo(msgspec.Struct, frozen=True, omit_defaults=True):
     now_s: float = 0.0
 
 
+class PortTry(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A port of ``host`` (by its ``address``), what listens there, and what came of connecting to it.
+
+    ``answer``: ``open``, ``refused`` (the host answers that nothing listens), ``silent`` (no answer in time, as when a
+    firewall drops what it gets) or ``unreachable`` (there is no way there, as ``reason`` says); empty: not tried yet.
+    """
+
+    host: str
+    address: str
+    port: int
+    what: str
+    answer: str = ""
+    reason: str = ""
+
+
+class NameLookup(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The addresses that a host's ``name`` stands for. ``address``: where the host is reached; ``problem``: why none is
+    known.
+    """
+
+    name: str
+    address: str
+    found: list[str] = msgspec.field(default_factory=list)
+    problem: str = ""
+
+
+class ProbeOrder(msgspec.Struct, frozen=True):
+    """Ports that a node has to reach, and names that it should know."""
+
+    ports: list[PortTry] = msgspec.field(default_factory=list)
+    names: list[NameLookup] = msgspec.field(default_factory=list)
+
+
+class ProbeReport(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The same, tried; and what the node's driver and frameworks are. CUDA versions are written ``12.8``."""
+
+    ports: list[PortTry] = msgspec.field(default_factory=list)
+    names: list[NameLookup] = msgspec.field(default_factory=list)
+    #: frameworks with the CUDA that they were built for; empty: a build without
+    frameworks: dict[str, str] = msgspec.field(default_factory=dict)
+    #: the highest CUDA version of the node's driver; empty: no driver
+    driver_cuda: str = ""
+    #: what ``store.json`` says at the store's path there; empty: there is none; None: it was not looked at
+    store_id: str | None = None
+
+
 class RunEvents(msgspec.Struct, frozen=True, tag="events"):
     """Events of a run, recorded on the store already."""
 
@@ -504,6 +550,16 @@ class NodeAgentApi(ABC):
             ``jupyter gpu doctor``.
         Waits
             for the store, in a thread.
+        """
+
+    @abstractmethod
+    async def probe_node(self, order: Packed[ProbeOrder]) -> Packed[ProbeReport]:
+        """Try ports and names of the other nodes from this one; say what its frameworks and its driver are.
+
+        Called by
+            ``jupyter gpu doctor``.
+        Waits
+            for the network, 10 s at most, and in a thread for names and packages.
         """
 
 

@@ -8,6 +8,7 @@ import msgspec
 
 from .bounds import Name, Seconds, Word
 from .events import Event
+from .node import ProbeReport
 from .runs import FileInfo, ResourceAsk, RunView, ValueInfo
 
 DOCUMENT_VERSION = 1
@@ -229,6 +230,8 @@ class ActiveRow(msgspec.Struct, frozen=True):
     origin: str = ""
     #: for so long it waits, or has the GPUs that it has now (``held_s`` counts earlier ones, too)
     since_s: float | None = None
+    #: when the next try to write its results begins (unix seconds), where one failed
+    next_try_at: float | None = None
 
 
 class Usage(msgspec.Struct, frozen=True):
@@ -401,6 +404,8 @@ class RunRow(msgspec.Struct, frozen=True):
     since_s: float | None = None
     #: of an elastic run: as many GPUs as it would have at most; 0: it is none
     most_gpus: int = 0
+    #: when the next try to write its results begins (unix seconds), where one failed
+    next_try_at: float | None = None
 
 
 def run_row(
@@ -412,6 +417,7 @@ def run_row(
     notes: Sequence[str] = (),
     error: RunError | None = None,
     waits_for: str = "",
+    next_try_at: float | None = None,
     earlier: Sequence[str] = (),
 ) -> RunRow:
     """One run for ``runs --json``; in words: why a persisting one is not over, and its earlier attempts."""
@@ -425,7 +431,7 @@ def run_row(
         error=error, detached=view.detached, pinned=view.pinned, collected_at=view.collected_at,
         collected_because=view.collected_because, imported_from=view.imported_from, waits_for=waits_for,
         title=view.title, origin=view.origin, earlier=list(earlier),
-        since_s=since_s(view, now_s), most_gpus=view.most_gpus,
+        since_s=since_s(view, now_s), most_gpus=view.most_gpus, next_try_at=next_try_at,
     )  # fmt: skip
 
 
@@ -475,6 +481,8 @@ class Health(msgspec.Struct, frozen=True):
     store: str = ""
     #: what ``store.json`` in it says
     store_id: str = ""
+    #: user that the cluster's agents run as, where that is to be trusted; None: it does not matter
+    service_uid: int | None = None
 
 
 class NodeCheck(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -488,6 +496,8 @@ class NodeCheck(msgspec.Struct, frozen=True, omit_defaults=True):
     versions: dict[str, str] = msgspec.field(default_factory=dict)
     #: how far its clock is before the gateway's, in seconds; negative: behind
     clock_ahead_s: float = 0.0
+    #: the ways to the other nodes, frameworks and driver; None: its agent is of an older version
+    probe: ProbeReport | None = None
 
 
 class NodeChecks(msgspec.Struct, frozen=True):

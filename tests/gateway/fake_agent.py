@@ -34,6 +34,8 @@ from jupyter_gpu_release.protocol.node import (
     NodeAgentApi,
     NodeInfo,
     NodeRun,
+    ProbeOrder,
+    ProbeReport,
     RunAsks,
     RunEvents,
     RunPhase,
@@ -329,3 +331,7 @@ class StandInAgent(NodeAgentApi):
 
     async def probe_store(self, path: str) -> str:
         return ""
+
+    async def probe_node(self, order: Packed[ProbeOrder]) -> Packed[ProbeReport]:
+        asked = unpack(order, ProbeOrder)
+        return pack(ProbeReport(asked.ports, asked.names))

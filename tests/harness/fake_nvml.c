@@ -2,7 +2,7 @@
    "error N"                                        every call answers N (15: GPU is lost, 9: no driver)
    "gpu NAME UUID TOTAL USED UTIL [CELSIUS MW]"     a card; UTIL -1: not supported
    "hang"                                           calls do not return until the line is gone
-   "lost INDEX"                                     calls about this card answer 15
+   "lost INDEX", "unknown INDEX"                    calls about this card answer 15, or 999
    "ecc INDEX ERRORS", "remap INDEX PENDING FAILED", "slowed INDEX REASONS", "xid INDEX NUMBER" (told once a look at it)
    "process GPU PID BYTES [UTIL [INSTANCE]]"        BYTES -1: not told; UTIL -1 (default): not supported on this card
    "mig GPU INSTANCE UUID TOTAL USED"               a slice; the card is in MIG mode then */
@@ -42,7 +42,8 @@ static int load(void) {
         memset(&c, 0, sizeof c); memset(&p, 0, sizeof p);
         if (sscanf(line, "error %d", &error_code) == 1) continue;
         if (!strncmp(line, "hang", 4)) { fclose(file); usleep(50000); return load(); }
-        if (sscanf(line, "lost %d", &who) == 1) { cards[who].lost = 1; continue; }
+        if (sscanf(line, "lost %d", &who) == 1) { cards[who].lost = 15; continue; }
+        if (sscanf(line, "unknown %d", &who) == 1) { cards[who].lost = 999; continue; }
         if (sscanf(line, "ecc %d %d", &who, &share) == 2) { cards[who].ecc = share; continue; }
         if (sscanf(line, "slowed %d %d", &who, &share) == 2) { cards[who].slowed = share; continue; }
         if (sscanf(line, "xid %d %d", &who, &share) == 2) { cards[who].xid = share; continue; }
@@ -60,17 +61,19 @@ static int load(void) {
 }
 
 #define LOAD() do { int e = load(); if (e) return e; } while (0)
-#define CARD() LOAD(); card_t *c = h; if (c->lost) return 15
+#define CARD() LOAD(); card_t *c = h; if (c->lost) return c->lost
 static int index_of(void *h) { return ((card_t *)h)->gpu; }
+static int is_slice(void *h) { return (card_t *)h >= slices && (card_t *)h < slices + SLICES; }
+static int is_of(void *h, int i) { return owner[i] == index_of(h) && (!is_slice(h) || processes[i].gi == (unsigned)((card_t *)h)->instance); }
 static int is_mig(void *h) { for (int i = 0; i < slice_count; i++) if (slices[i].gpu == index_of(h)) return 1; return 0; }
 
 int nvmlInitWithFlags(unsigned int flags) { (void)flags; LOAD(); return 0; }
 int nvmlInit_v2(void) { LOAD(); return 0; }
 int nvmlShutdown(void) { return 0; }
-const char *nvmlErrorString(int code) { return code == 15 ? "GPU is lost" : code == 9 ? "Driver Not Loaded" : code == 3 ? "Not Supported" : "error"; }
+const char *nvmlErrorString(int code) { return code == 15 ? "GPU is lost" : code == 9 ? "Driver Not Loaded" : code == 3 ? "Not Supported" : code == 999 ? "Unknown Error" : "error"; }
 int nvmlDeviceGetCount_v2(unsigned int *n) { LOAD(); *n = (unsigned)card_count; return 0; }
-int nvmlDeviceGetHandleByIndex_v2(unsigned int i, void **h) { LOAD(); if ((int)i >= card_count) return 2; *h = &cards[i]; return cards[i].lost ? 15 : 0; }
-int nvmlDeviceGetName(void *h, char *s, unsigned int n) { CARD(); snprintf(s, n, "%s", c->name); return 0; }
+int nvmlDeviceGetHandleByIndex_v2(unsigned int i, void **h) { LOAD(); if ((int)i >= card_count) return 2; *h = &cards[i]; return cards[i].lost; }
+int nvmlDeviceGetName(void *h, char *s, unsigned int n) { CARD(); if (is_slice(h)) snprintf(s, n, "%s MIG", cards[c->gpu].name); else snprintf(s, n, "%s", c->name); return 0; }
 int nvmlDeviceGetUUID(void *h, char *s, unsigned int n) { CARD(); snprintf(s, n, "%s", c->uuid); return 0; }
 int nvmlDeviceGetMemoryInfo(void *h, memory_t *m) { CARD(); m->total = c->total; m->used = c->used; m->free = c->total - c->used; return 0; }
 int nvmlDeviceGetUtilizationRates(void *h, utilization_t *u) { CARD(); if (c->util < 0 || is_mig(h)) return 3; u->gpu = (unsigned)c->util; u->memory = 0; return 0; }
@@ -85,12 +88,13 @@ int nvmlDeviceGetMigDeviceHandleByIndex(void *h, unsigned int wanted, void **par
     return 6; /* NOT_FOUND */
 }
 int nvmlDeviceGetGpuInstanceId(void *h, unsigned int *n) { CARD(); *n = (unsigned)c->instance; return 0; }
+int nvmlDeviceGetComputeInstanceId(void *h, unsigned int *n) { CARD(); (void)c; *n = 0; return 0; }
 int nvmlSystemGetDriverVersion(char *s, unsigned int n) { LOAD(); snprintf(s, n, "999.1"); return 0; }
 int nvmlSystemGetCudaDriverVersion_v2(int *v) { LOAD(); *v = 13000; return 0; }
 int nvmlDeviceGetComputeRunningProcesses_v3(void *h, unsigned int *n, process_t *out) {
     unsigned int found = 0, room = *n;
     CARD(); (void)c;
-    for (int i = 0; i < process_count; i++) if (owner[i] == index_of(h)) { if (out && found < room) out[found] = processes[i]; found++; }
+    for (int i = 0; i < process_count; i++) if (is_of(h, i)) { if (out && found < room) out[found] = processes[i]; found++; }
     *n = found;
     return (!out && found) || found > room ? 7 : 0;
 }

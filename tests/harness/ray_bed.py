@@ -47,7 +47,8 @@ class RayBed:
     ``settings``: variables instead of those that we set for clusters of our own.
     """
 
-    def __init__(self, settings: Mapping[str, str] = OUR_SETTINGS) -> None:
+    def __init__(self, settings: Mapping[str, str] = OUR_SETTINGS, gpus: int = GPUS) -> None:
+        self._gpus = gpus
         self.folder = Path(tempfile.mkdtemp(prefix="jgr-", dir=runtime_root()))
         self.marker = secrets.token_hex(8)
         write_secret(self.folder / "ray-token", secrets.token_hex(32))
@@ -74,8 +75,9 @@ class RayBed:
     def _start(self) -> str:
         command = [
             sys.executable, "-m", "ray.scripts.scripts", "start", "--head", "--port=0", "--node-ip-address=127.0.0.1",
-            f"--temp-dir={self.folder}/ray", f"--num-gpus={GPUS}", "--num-cpus=2", "--object-store-memory=100000000",
-            "--include-dashboard=false", "--dashboard-port=0", "--include-log-monitor=false", "--no-monitor",
+            f"--temp-dir={self.folder}/ray", f"--num-gpus={self._gpus}", "--num-cpus=2",
+            "--object-store-memory=100000000", "--include-dashboard=false", "--dashboard-port=0",
+            "--include-log-monitor=false", "--no-monitor",
             "--disable-usage-stats", "--labels=zone=test",
         ]  # fmt: skip
         done = subprocess.run(command, env=self.environment, capture_output=True, text=True, timeout=200)

@@ -7,7 +7,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import psutil
@@ -35,10 +35,11 @@ _ONE_GROUP = {"RAY_process_group_cleanup_enabled": "0"}
 
 
 class SecondNode:
-    """``ray start --address`` with the environment of the cluster's own head."""
+    """``ray start --address`` with the environment of the cluster's own head, and with ``environment`` besides."""
 
-    def __init__(self, ready: Ready, gpus: int) -> None:
+    def __init__(self, ready: Ready, gpus: int, environment: Mapping[str, str] | None = None) -> None:
         self.connection = ready.connection
+        self._more = environment or {}
         self.raylet = self._start(gpus)
 
     def start_anew(self, gpus: int) -> None:
@@ -55,7 +56,7 @@ class SecondNode:
         ]  # fmt: skip
         done = subprocess.run(
             command,
-            env={**_environment(head), **_ONE_GROUP},
+            env={**_environment(head), **_ONE_GROUP, **self._more},
             capture_output=True,
             text=True,
             timeout=240,

@@ -80,6 +80,9 @@ def test_hidden_gpus_do_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
     hardware = Hardware(["A", "B", "C"])
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "GPU-aa,GPU-bb")
     assert usable_gpus(hardware) == 2
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "MIG-aa,MIG-bb,MIG-cc,MIG-dd")
+    assert usable_gpus(hardware) == 4
+    assert usable_gpus(Hardware([])) == 0
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "-1")
     assert usable_gpus(hardware) == 0
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES")

@@ -6,7 +6,7 @@ import argparse
 import time
 
 from ...client.rest import GatewayClient
-from ...protocol.admin import NodeDrain
+from ...protocol.admin import NodeDrain, names_gpu
 from ...protocol.rest import DOCUMENT_VERSION, NodeRow, NodesDocument, StatusDocument
 from ...units import format_count
 from ..connect import open_gateway
@@ -49,9 +49,9 @@ def _drain(gateway: GatewayClient, arguments: argparse.Namespace) -> None:
 
 def _held(status: StatusDocument, name: str) -> list[str]:
     """For each GPU that is held there: by whose run."""
-    host, _, index = name.partition(":")
+    host, _, named = name.partition(":")
     gpus = [gpu for node in status.nodes if _is_named(node, host) for gpu in node.gpus]
-    held = [gpu for gpu in gpus if gpu.run is not None and index in ("", gpu.index)]
+    held = [gpu for gpu in gpus if gpu.run is not None and (not named or names_gpu(named, gpu.index, gpu.uuid))]
     return [f"{gpu.run} ({gpu.user})" for gpu in held]
 
 

@@ -13,15 +13,13 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
-from ...errors import ClusterError, ConflictError, NoSuchRunError, RequestError
+from ...errors import ConflictError, NoSuchRunError, RequestError
 from ...protocol.admin import GcDocument, NodeDrain
 from ...protocol.config import RetentionPolicy
 from ...protocol.lineage import CacheAnswer, CacheQuestion, CacheUse, Lineage
 from ...protocol.rest import (
-    DOCUMENT_VERSION,
     Health,
     LeaseExtension,
-    NodeCheck,
     NodeChecks,
     NotifyChange,
     NotifyDocument,
@@ -36,36 +34,13 @@ from ...protocol.runs import RunRequest, RunView
 from ...protocol.states import LeaseState, RunState, is_run_id
 from ..auth.permissions import Act, Caller, shown_status
 from ..cluster.lease import Lease
-from ..cluster.nodes import Node
+from ..cluster.node_checks import check_nodes
 from ..db.rows import WarmLeaseRow
 from ..reconcile.persisting import give_up
 from ..service import GatewayService
 from .imports import import_run
 from .responses import GPUS_AGE_S, queues_document, record_row, runs_document, status_document, warm_row
 from .route import body_of, flag, number
-
-
-async def check_nodes(service: GatewayService) -> NodeChecks:
-    """Have every node probe the store now."""
-    awake = [node for node in service.nodes.alive() if not node.is_asleep]
-    checks = await asyncio.gather(*(_check(service, node) for node in awake))
-    return NodeChecks(DOCUMENT_VERSION, service.config.store, list(checks), time.time())
-
-
-async def _check(service: GatewayService, node: Node) -> NodeCheck:
-    try:
-        problem = await service.nodes.agent(node.node).probe_store(service.config.store)
-    except ClusterError as error:
-        return NodeCheck(node.host, agent_problem=error.message)
-    info = node.info
-    return NodeCheck(
-        node.host,
-        store_problem=problem,
-        python=info.python if info else "",
-        version=info.version if info else "",
-        versions=info.versions if info else {},
-        clock_ahead_s=node.clock_ahead_s,
-    )
 
 
 async def release_lease(service: GatewayService, caller: Caller, request: Request) -> WarmRow:
@@ -348,8 +323,11 @@ async def show_health(service: GatewayService, caller: Caller, request: Request)
 
 
 async def show_checks(service: GatewayService, caller: Caller, request: Request) -> NodeChecks:
-    """Probe each node now (``GET /v1/checks``): its agent, and the store as it sees it; takes 20 s at most."""
-    return await check_nodes(service)
+    """Probe each node now (``GET /v1/checks``): its agent, the store as it sees it, its ways to the other nodes.
+
+    Takes 30 s at most.
+    """
+    return await check_nodes(service.nodes, service.config.store)
 
 
 async def show_notify(service: GatewayService, caller: Caller, request: Request) -> NotifyDocument:

@@ -14,7 +14,16 @@ from ...errors import ClusterError
 from ...host.local_calls import ConnectionClosedError, LocalCallError, LocalConnection
 from ...protocol.events import Event
 from ...protocol.lineage import Environment
-from ...protocol.node import GpuInfo, JoinOrder, NodeAgentApi, NodeInfo, NodeRun, StartOrder
+from ...protocol.node import (
+    GpuInfo,
+    JoinOrder,
+    NodeAgentApi,
+    NodeInfo,
+    NodeRun,
+    ProbeOrder,
+    ProbeReport,
+    StartOrder,
+)
 from ...protocol.runs import Outcome
 from ...protocol.wire import pack, unpack
 from .ray_calls import awaited, last_line
@@ -33,6 +42,10 @@ _GPUS_S, _IMPORTS_S = 2.0, 5.0
 _ALIVE_S = 3.0
 #: for what is read from disks
 _READ_S, _PROBE_S = 30.0, 20.0
+
+
+class AgentDiedError(ClusterError):
+    """The agent is not there any more. One that is only silent, or that says what hinders it, may be well."""
 
 
 class AgentListener(Protocol):
@@ -99,6 +112,7 @@ class AgentCall(Generic[_Answer]):
             self._listener.on_agent_died(self._node)
         if isinstance(error, ray.exceptions.RayActorError | ConnectionClosedError):
             self._listener.on_agent_unreachable(self._node, self._life, problem)
+            return AgentDiedError(problem)
         return ClusterError(problem)
 
 
@@ -230,3 +244,7 @@ class AgentClient:
     async def probe_store(self, path: str) -> str:
         """Have it write and read the store: empty when well, else the error."""
         return await self._send(NodeAgentApi.probe_store, path).answer(_PROBE_S)
+
+    async def probe_node(self, order: ProbeOrder) -> ProbeReport:
+        """Have it try ports and names of the other nodes, and say what its frameworks and driver are."""
+        return unpack(await self._send(NodeAgentApi.probe_node, pack(order)).answer(_PROBE_S), ProbeReport)

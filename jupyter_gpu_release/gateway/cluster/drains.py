@@ -10,6 +10,7 @@ import msgspec
 from sqlalchemy.engine import Connection
 
 from ...errors import ConflictError, NoSuchNodeError
+from ...protocol.admin import names_gpu
 from ..db import database
 from ..db.writer import LedgerWriter
 from .nodes import Node, NodeTable
@@ -27,7 +28,7 @@ class Drain(msgspec.Struct, frozen=True):
     since_s: float
 
     def words(self, name: str) -> str:
-        """Why the node (``host``) or GPU (``host:index``) takes no runs."""
+        """Why the node (``host``) or GPU (``host:id``) takes no runs."""
         host, _, gpu = name.partition(":")
         what = f"GPU {gpu} of {host}" if gpu else f"the node {host}"
         return f"{what} is drained by {self.by}{f': {self.reason}' if self.reason else ''}"
@@ -44,7 +45,7 @@ class Named(msgspec.Struct, frozen=True):
 
 
 class DrainTable:
-    """Drains by ``host`` or ``host:index``. They hold on when the host's Ray node is started anew."""
+    """Drains by ``host`` or ``host:id``. They hold on when the host's Ray node is started anew."""
 
     def __init__(self, nodes: NodeTable, ledger: LedgerWriter) -> None:
         self._nodes = nodes
@@ -84,7 +85,7 @@ class DrainTable:
         Raises :class:`ConflictError` when it was not drained, else as :meth:`drain`.
         """
         async with self._changing:
-            found = Named(*name.split(":")) if name in self._drains else self._find(name)
+            found = Named(*name.split(":", 1)) if name in self._drains else self._find(name)
             is_passing = self._passing.pop(str(found), None) is not None
             if str(found) not in self._drains and is_passing:
                 self._apply()
@@ -118,8 +119,14 @@ class DrainTable:
 
 
 def _gpu_of(nodes: list[Node], gpu: str) -> str:
-    """The index of a GPU as Ray writes it."""
-    known = [str(index) for index in range(max(node.gpus for node in nodes))]
-    if gpu not in known:
-        raise NoSuchNodeError(f"the node {nodes[0].host} has no GPU {gpu[:20]}", hint=f"GPUs: {', '.join(known)}")
-    return gpu
+    """The id of a GPU as Ray writes it."""
+    known = {index: uuid for node in nodes for index, uuid in _gpus_of(node)}
+    found = [gpu] if gpu in known else [index for index, uuid in known.items() if names_gpu(gpu, index, uuid)]
+    if len(found) != 1:
+        raise NoSuchNodeError(f"the node {nodes[0].host} has no GPU {gpu[:50]}", hint=f"GPUs: {', '.join(known)}")
+    return found[0]
+
+
+def _gpus_of(node: Node) -> list[tuple[str, str]]:
+    """Ids and UUIDs; no UUIDs until its agent has said them."""
+    return [(gpu, "") for gpu in node.gpu_ids] if node.info is None else [(g.index, g.uuid) for g in node.info.gpus]

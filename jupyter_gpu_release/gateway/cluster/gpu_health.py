@@ -14,13 +14,17 @@ _FOREIGN_BYTES = 1 << 30
 
 
 class GpuHealth:
-    """Believes what two readings in a row say, that a GPU is ill and that it is well again."""
+    """Believes what two readings in a row say, that a GPU is ill and that it is well again.
+
+    The first reading of a GPU is believed at once where its driver says that it is ill: nobody has known it well.
+    """
 
     def __init__(self, *, minds_memory: bool) -> None:
         """``minds_memory``: memory that others hold on a GPU takes it out, too."""
         self._minds_memory = minds_memory
         #: (node, index) → how many readings differed from what is believed
         self._differing: dict[tuple[str, str], int] = {}
+        self._seen: set[tuple[str, str]] = set()
 
     def judge(
         self, node: str, host: str, gpus: Iterable[GpuInfo], leased: Collection[str], believed: dict[str, str]
@@ -34,7 +38,10 @@ class GpuHealth:
         judged = {index: why for index, why in believed.items() if index not in read}
         for gpu in readings:
             reason, before = self._reason(gpu, leased), believed.get(gpu.index, "")
-            if self._is_believed((node, gpu.index), differs=bool(reason) != bool(before)):
+            is_new = (node, gpu.index) not in self._seen
+            self._seen.add((node, gpu.index))
+            differs = bool(reason) != bool(before) and not (is_new and gpu.trouble)
+            if self._is_believed((node, gpu.index), differs=differs):
                 before = f"GPU {gpu.index} of {host} is set aside: {reason}" if reason else ""
             if before:
                 judged[gpu.index] = before

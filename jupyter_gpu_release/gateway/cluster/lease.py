@@ -161,6 +161,14 @@ class LeaseTable:
                 cpus += sum(slot.cpus for slot in lease.slots if slot.node == node)
         return Slot(node, gpus, cpus)
 
+    def holders_on(self, node: str) -> dict[str, Lease]:
+        """The lease of each GPU on ``node`` that is held, by the GPU's index."""
+        found: dict[str, Lease] = {}
+        for lease in self._on_node.get(node, {}).values():
+            for index in lease.ids_on(node):
+                found.setdefault(index, lease)
+        return found
+
     def names_on(self, node: str) -> set[str]:
         """The names of all leases on ``node``."""
         return set(self._on_node.get(node, ()))

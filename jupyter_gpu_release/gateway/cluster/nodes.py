@@ -15,6 +15,8 @@ from .agent_client import AgentClient, AgentListener
 
 #: Ray's mark of the head node, among its resources
 _HEAD = "node:__internal_head__"
+#: ports in ``ray.nodes()``
+_RAY_PORTS = {"NodeManagerPort": "Ray's node manager", "ObjectManagerPort": "Ray's object manager"}
 
 
 @dataclass
@@ -28,6 +30,9 @@ class Node:
     memory_bytes: int
     accelerator: str = ""
     labels: dict[str, str] = field(default_factory=dict)
+    #: where its other processes are reached by other nodes, and Ray's ports there: port → what listens
+    address: str = ""
+    ray_ports: dict[int, str] = field(default_factory=dict)
     alive: bool = True
     #: Ray's handle of its agent
     agent: Any = None
@@ -54,7 +59,7 @@ class Node:
     is_leaving: bool = False
     #: why an admin has taken it out, in words; empty: it takes runs
     drained: str = ""
-    #: the same of single GPUs, by index: by an admin, and because they are not well
+    #: the same of single GPUs, by the ids that Ray gives them: by an admin, and because they are not well
     drained_gpus: dict[str, str] = field(default_factory=dict)
     unwell_gpus: dict[str, str] = field(default_factory=dict)
     #: why it takes no runs for a moment: one of these is about to be set aside
@@ -64,9 +69,15 @@ class Node:
     known_imports: set[str] = field(default_factory=set)
 
     @property
+    def gpu_ids(self) -> list[str]:
+        """The ids that Ray gives its GPUs; numbers until its agent has said them."""
+        return [str(i) for i in range(self.gpus)] if self.info is None else [gpu.index for gpu in self.info.gpus]
+
+    @property
     def aside(self) -> dict[str, str]:
-        """GPUs that get no runs, by index, and why."""
-        return {**self.unwell_gpus, **self.drained_gpus}
+        """GPUs that get no runs, and why. Others of the machine than Ray gives are none of its GPUs."""
+        out = {**self.unwell_gpus, **self.drained_gpus}
+        return {gpu: out[gpu] for gpu in self.gpu_ids if gpu in out} if out else out
 
 
 def node_of(entry: dict[str, Any]) -> Node:
@@ -77,6 +88,8 @@ def node_of(entry: dict[str, Any]) -> Node:
         node=entry["NodeID"], host=entry["NodeManagerHostname"], gpus=int(resources.get("GPU", 0)),
         cpus=int(resources.get("CPU", 0)), memory_bytes=int(resources.get("memory", 0)), accelerator=accelerator,
         labels=dict(entry.get("Labels") or {}), is_head=_HEAD in resources,
+        address=entry.get("NodeManagerAddress", ""),
+        ray_ports={entry[key]: what for key, what in _RAY_PORTS.items() if entry.get(key)},
     )  # fmt: skip
 
 
@@ -102,13 +115,18 @@ def away_reason(node: Node) -> str:
     return node.drained or node.taking or _problem(node) if is_expected(node) else ""
 
 
+def _gpu_type(node: Node) -> str:
+    """The name of its GPUs: one that was never well has none."""
+    return next((gpu.name for gpu in node.info.gpus if gpu.name), "") if node.info is not None else ""
+
+
 def scheduled_node(node: Node) -> scheduling.Node:
     """A node as the scheduling policy sees it."""
     gpus = node.info.gpus if node.info is not None else []
     memories = [gpu.memory_bytes for gpu in gpus if gpu.memory_bytes]
     expected = is_expected(node)
     return scheduling.Node(
-        name=node.node, gpus=node.gpus * scheduling.GPU, gpu_type=(gpus[0].name if gpus else "") or node.accelerator,
+        name=node.node, gpus=node.gpus * scheduling.GPU, gpu_type=_gpu_type(node) or node.accelerator,
         gpu_memory_bytes=min(memories, default=0), cpus=node.cpus,
         memory_bytes=(node.info.memory_bytes if node.info is not None else 0) or node.memory_bytes,
         labels=tuple(sorted(node.labels.items())), schedulable=expected, reason="" if expected else _problem(node),
@@ -132,7 +150,7 @@ class NodeTable(AgentListener):
         #: of the store that is meant, for agents that are made
         self.store_id = ""
         self._nodes: dict[str, Node] = {}
-        #: hosts, and GPUs as ``host:index``, that an admin has taken out, and why, in words
+        #: hosts, and GPUs as ``host:id``, that an admin has taken out, and why, in words
         self._drained: dict[str, str] = {}
 
     def alive(self) -> list[Node]:
@@ -184,8 +202,8 @@ class NodeTable(AgentListener):
 
     def _apply_drains(self, node: Node) -> None:
         node.drained = self._drained.get(node.host, "")
-        named = {str(index): self._drained.get(f"{node.host}:{index}", "") for index in range(node.gpus)}
-        node.drained_gpus = {index: why for index, why in named.items() if why}
+        here = f"{node.host}:"
+        node.drained_gpus = {name[len(here) :]: why for name, why in self._drained.items() if name.startswith(here)}
 
     def is_aside(self, node: str, gpus: Iterable[str]) -> bool:
         """Tell if one of these GPUs of a node is to get no runs."""

@@ -43,7 +43,7 @@ class WithheldGpus:
         self._nodes = nodes
         self._leases = leases
         self._listener = listener
-        #: (node, index) → what holds it
+        #: (node, the id that Ray gives the GPU) → what holds it
         self._held: dict[tuple[str, str], PlacementGroup] = {}
         #: nodes at which somebody is at work
         self._busy: set[str] = set()
@@ -74,6 +74,8 @@ class WithheldGpus:
             self._look_at(node)
 
     def _look_at(self, node: Node) -> None:
+        if node.info is None:  # it takes no runs yet, and nobody knows how its GPUs are
+            return
         self._let_go_of_others(node)
         due = self._due(node)
         if not due or not self._is_room(node, 0) or self._is_resting(node):

@@ -69,7 +69,7 @@ class LeaseRecorder:
         found = self._nodes.find(lease.slots[0].node)
         gpus = found.info.gpus if found is not None and found.info is not None else []
         ids = [i for per_slot in lease.gpu_ids for i in per_slot]
-        return {"gpu_ids": ids, "gpu_name": gpus[0].name if gpus and ids else ""}
+        return {"gpu_ids": ids, "gpu_name": next((gpu.name for gpu in gpus if gpu.name), "") if ids else ""}
 
 
 class RunStarter:

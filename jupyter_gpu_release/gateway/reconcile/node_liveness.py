@@ -33,6 +33,7 @@ async def take_in(service: GatewayService, info: NodeInfo) -> None:
         node.connection = None
     _heard(node, info)
     node.known_imports.clear()
+    _judge_gpus(service, node)
     service.agent_up.set()
     service.status_feed.note_change()
     await service.agents.connect(node)
@@ -155,7 +156,8 @@ async def refresh_nodes(service: GatewayService) -> None:
     died = service.nodes.refresh(await service.ray_leases.nodes())
     for node in died:
         log.warning("node %s (%s) is gone", node.host, node.node[:8])
-        await _lose_all(service, node, f"the node {node.host} is gone", _runs_on(service, node.node))
+        why = f"the node {node.host} is gone"
+        await _lose_all(service, node, why, _runs_on(service, node.node), died_on=_seen_host(node))
     await service.agents.ensure_agents()
     await asyncio.gather(*(_check_agent(service, node) for node in service.nodes.alive() if node.agent is not None))
     for node in service.nodes.alive():
@@ -167,7 +169,7 @@ def _judge_gpus(service: GatewayService, node: Node) -> None:
     """Set GPUs aside that are not well, and take back those that are again. Of a silent node nothing is known."""
     if node.info is None or not node.reachable:
         return
-    leased = {i for lease in service.leases.all() for i in lease.ids_on(node.node)}
+    leased = set(service.leases.holders_on(node.node))
     judged = service.gpu_health.judge(node.node, node.host, node.info.gpus, leased, node.unwell_gpus)
     if judged != node.unwell_gpus:
         for words in judged.keys() - node.unwell_gpus.keys():
@@ -176,12 +178,12 @@ def _judge_gpus(service: GatewayService, node: Node) -> None:
         service.on_nodes_drained()
 
 
-async def _lose_all(service: GatewayService, node: Node, why: str, runs: list[RunRecord]) -> None:
+async def _lose_all(service: GatewayService, node: Node, why: str, runs: list[RunRecord], *, died_on: str = "") -> None:
     """Nothing that was on a node goes on, as far as anybody can tell."""
     await _lose_members(service, node)
     for record in runs:
         if record.accepted:
-            await service.lifecycle.lose(record, why, died_on=_seen_host(node))
+            await service.lifecycle.lose(record, why, died_on=died_on)
 
 
 async def _judge_silence(service: GatewayService, node: Node, now_s: float) -> None:
@@ -196,6 +198,7 @@ async def _judge_silence(service: GatewayService, node: Node, now_s: float) -> N
     node.is_lost = True
     node.told.clear()
     # what only waits for its results to be durable holds no GPU: they may be there yet
+    # and nobody is to blame: what hangs, or is cut off, may be the store, the network or this gateway
     held = [record for record in _runs_on(service, node.node) if record.state is not RunState.PERSISTING]
     await _lose_all(service, node, f"the node {node.host} has not answered for {grace_s:g} s", held)
 

@@ -21,7 +21,7 @@ import psutil
 import ray
 
 from ..._version import __version__
-from ...errors import ClusterError, GpuReleaseError
+from ...errors import ClusterError, GpuReleaseError, StoreError
 from ...host import process_control
 from ...host.gpu_reader import GpuReader
 from ...host.gpus import Nvml
@@ -36,6 +36,8 @@ from ...protocol.node import (
     NodeAgentApi,
     NodeInfo,
     NodeRun,
+    ProbeOrder,
+    ProbeReport,
     RunUnbegun,
     StartOrder,
     early_server_path,
@@ -44,13 +46,16 @@ from ...protocol.node import (
 )
 from ...protocol.runs import Outcome, PersistWait
 from ...protocol.wire import Packed, decode, pack, unpack
+from ...store.identity import read_identity
 from ...store.run_folders import probe_store
 from ..gang.layout import NodeLocation
 from ..results.pending_results import PendingResults
 from .early_server import EarlyServer
 from .fork_servers import ForkServers
+from .gpu_ids import gpu_ids, visible_to
 from .gpu_use import UseMeter
 from .packages import Packages, missing_packages
+from .probe import probe
 from .recorder import Reporter
 from .remote_ranks import RankForwarders, RemoteRankListener
 from .run import AdoptedRun, RunOnNode
@@ -86,9 +91,9 @@ def end_node_processes(node: str, servers: ForkServers, pending: PendingResults)
     os._exit(1)
 
 
-def simulated_gpus(count: int) -> list[GpuInfo]:
-    """``count`` GPUs that exist in Ray's bookkeeping only."""
-    return [GpuInfo(index=str(index), name="simulated GPU", simulated=True) for index in range(count)]
+def simulated_gpus(ids: list[str]) -> list[GpuInfo]:
+    """GPUs that exist in Ray's bookkeeping only."""
+    return [GpuInfo(index=index, name="simulated GPU", simulated=True) for index in ids]
 
 
 def counted_resources(node: str) -> tuple[int, int]:
@@ -189,7 +194,9 @@ class NodeAgent(NodeAgentApi):
         # whatever an earlier agent of this node left behind
         process_control.end_marked(process_control.NODE_MARKER, self._node, spare=spare, wait_s=_AGENT_END_S)
         self._pending = PendingResults(self._config, self._node)
-        self._reader = GpuReader(Nvml())
+        self._gpu_total, self._cpu_total = counted_resources(self._node)
+        self._gpu_ids = gpu_ids(self._gpu_total, visible_to(os.getppid()))
+        self._reader = GpuReader(Nvml(self._gpu_ids))
         self._meter = None if self._config.simulated else UseMeter(self._reader)
         self._runs: dict[str, RunOnNode | AdoptedRun] = {}
         self._ungranted: dict[str, RunOnNode] = {}
@@ -197,7 +204,6 @@ class NodeAgent(NodeAgentApi):
         self._reporter = Reporter(self._config, self._node, self._incarnation)
         self._store = StoreWatch(self._config.store, self._pending.acting)
         self._packages = Packages()
-        self._gpu_total, self._cpu_total = counted_resources(self._node)
         self._servers = ForkServers(self._config, self._node, gpus=self._gpu_total, early=early)
         marks = Path(self._config.runtime) / f"begun-{self._node[:8]}"
         marks.mkdir(mode=0o700, exist_ok=True)
@@ -361,6 +367,19 @@ class NodeAgent(NodeAgentApi):
             return str(error)
         return ""
 
+    async def probe_node(self, order: Packed[ProbeOrder]) -> Packed[ProbeReport]:
+        """The ways to the other nodes, and this one's frameworks and driver."""
+        report, store_id = await asyncio.gather(probe(unpack(order, ProbeOrder)), self._read_store_id())
+        return pack(msgspec.structs.replace(report, driver_cuda=self._reader.driver_cuda, store_id=store_id))
+
+    async def _read_store_id(self) -> str | None:
+        """None: the store cannot be read now, or each user has one."""
+        if self._config.as_owners:
+            return None
+        with contextlib.suppress(StoreError):
+            return await self._pending.threads.run(read_identity, Path(self._config.store))
+        return None
+
     # ----------------------------------------------------------------------------- the inside
     def _adopt(self) -> None:
         """Results that an earlier agent of this node (or an earlier cluster) was still keeping."""
@@ -457,10 +476,13 @@ class NodeAgent(NodeAgentApi):
     def _notes(self) -> list[str]:
         silent_s = self._reader.silent_s
         driver = [f"the GPU driver has not answered for {silent_s:.0f} s"] if silent_s > _READING_S else []
+        if self._reader.problem and self._gpu_ids:
+            driver.append(f"its GPUs cannot be watched: {self._reader.problem}")
         return [*driver, *self._servers.notes]
 
     def _gpus(self) -> list[GpuInfo]:
-        return simulated_gpus(self._gpu_total) if self._config.simulated else self._reader.last
+        """Those that Ray gives; what else the machine has is not this node's."""
+        return simulated_gpus(self._gpu_ids) if self._config.simulated else self._reader.current()
 
     def _on_raylet_gone(self) -> None:
         for run in self._runs.values():

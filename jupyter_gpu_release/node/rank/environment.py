@@ -116,6 +116,8 @@ def set_visible_gpus(gpu_ids: list[str], *, simulated: bool) -> None:
     ids = ",".join(gpu_ids)
     has_device = Path("/dev/nvidiactl").exists()
     os.environ["CUDA_VISIBLE_DEVICES"] = "" if simulated and has_device else ids
+    # CUDA numbers GPUs of several types by their speed: another one would be meant than the driver watches
+    os.environ.setdefault("CUDA_DEVICE_ORDER", "PCI_BUS_ID")
     os.environ["JUPYTER_GPU_IDS"] = ids
 
 

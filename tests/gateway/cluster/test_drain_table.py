@@ -10,6 +10,7 @@ from jupyter_gpu_release.errors import NoSuchNodeError
 from jupyter_gpu_release.gateway.cluster.drains import DrainTable
 from jupyter_gpu_release.gateway.cluster.nodes import Node, NodeTable
 from jupyter_gpu_release.gateway.db.writer import LedgerError, LedgerWriter
+from jupyter_gpu_release.protocol.node import GpuInfo, NodeInfo
 
 
 class Nodes:
@@ -46,6 +47,22 @@ async def test_a_drained_node_that_is_away_can_be_resumed() -> None:
     assert nodes.drained == {}
     with pytest.raises(NoSuchNodeError):
         await table.resume("gpu3")
+
+
+@pytest.mark.asyncio
+async def test_a_gpu_is_named_as_ray_gives_it_or_by_its_uuid() -> None:
+    table, nodes, _ = _table()
+    uuids = ("GPU-aaaaaaaa-1", "GPU-aaaaaaaa-2", "GPU-bbbbbbbb-3")
+    gpus = [GpuInfo(index, uuid=uuid) for index, uuid in zip(("2", "3", uuids[2]), uuids, strict=True)]
+    nodes.up[0].info = NodeInfo(nodes.up[0].node, "gpu3", "life", "3", "1", gpus=gpus)
+    for name, meant in (("2", "2"), ("GPU-aaaaaaaa-2", "3"), ("GPU-bbbb", uuids[2]), (uuids[2], uuids[2])):
+        assert str(await table.drain(f"gpu3:{name}", "ada", "")) == f"gpu3:{meant}"
+        assert list(nodes.drained) == [f"gpu3:{meant}"]
+        await table.resume(f"gpu3:{name}")
+    for name in ("0", "GPU-aaaaaaaa", "GPU-", ""):
+        with pytest.raises(NoSuchNodeError) as caught:
+            await table.drain(f"gpu3:{name}", "ada", "")
+        assert caught.value.hint == f"GPUs: 2, 3, {uuids[2]}"
 
 
 @pytest.mark.asyncio

@@ -13,6 +13,7 @@ def _judged(health: GpuHealth, gpu: GpuInfo, believed: dict[str, str], leased: t
 def test_two_readings_in_a_row_are_believed() -> None:
     health = GpuHealth(minds_memory=True)
     ill, well = GpuInfo("3", trouble="it is lost"), GpuInfo("3")
+    assert _judged(health, well, {}) == {}
     assert _judged(health, ill, {}) == {}
     assert _judged(health, well, {}) == {}
     assert _judged(health, ill, {}) == {}
@@ -22,6 +23,15 @@ def test_two_readings_in_a_row_are_believed() -> None:
     assert _judged(health, ill, believed) == believed
     assert _judged(health, well, believed) == believed
     assert _judged(health, well, believed) == {}
+
+
+def test_a_gpu_that_was_never_known_well_is_set_aside_at_its_first_reading() -> None:
+    """What others hold of it may be theirs for a moment only, or a run's that this gateway does not know yet."""
+    health = GpuHealth(minds_memory=True)
+    believed = _judged(health, GpuInfo("3", trouble="it is lost"), {})
+    assert believed == {"3": "GPU 3 of gpu-07 is set aside: it is lost"}
+    assert _judged(health, GpuInfo("3"), believed) == believed
+    assert _judged(health, GpuInfo("4", used_bytes=5 << 30), {}) == {}
 
 
 def test_a_gpu_without_a_reading_stays_as_it_was() -> None:

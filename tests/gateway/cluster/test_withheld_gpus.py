@@ -12,6 +12,7 @@ from ray.util.placement_group import PlacementGroup, remove_placement_group
 from jupyter_gpu_release.gateway.cluster.lease import Lease, LeaseTable, Slot
 from jupyter_gpu_release.gateway.cluster.nodes import Node
 from jupyter_gpu_release.gateway.cluster.withheld_gpus import WithheldGpus
+from jupyter_gpu_release.protocol.node import GpuInfo, NodeInfo
 
 
 @pytest.mark.asyncio
@@ -34,7 +35,9 @@ class _Ray:
     """A node of two GPUs, of which Ray gives the second; it hears of leases and runs no pass."""
 
     def __init__(self) -> None:
-        self.node = Node("n" * 56, "gpu-07", gpus=2, cpus=4, memory_bytes=0, drained_gpus={"1": "drained: fan"})
+        self.info = NodeInfo("n" * 56, "gpu-07", "life", "3", "1", gpus=[GpuInfo("0"), GpuInfo("1")])
+        self.node = Node(self.info.node, "gpu-07", gpus=2, cpus=4, memory_bytes=0, info=self.info)
+        self.node.drained_gpus = {"1": "drained: fan"}
         self.groups: dict[str, PlacementGroup] = {}
         self.leases = LeaseTable(cast(Any, self))
         nodes: Any = SimpleNamespace(alive=lambda: [self.node])
@@ -65,6 +68,28 @@ async def test_the_next_gateway_gives_no_run_the_gpu_that_the_last_one_held() ->
     ray.groups = {f"jgr-aside-here-{ray.node.node[:12]}-1": cast(PlacementGroup, object())}
     await ray.aside.adopt()
     assert ray.leases.external == {ray.node.node: 1}
+
+
+@pytest.mark.asyncio
+async def test_what_the_last_gateway_held_is_held_until_the_agent_has_said_how_its_gpus_are() -> None:
+    """One that was not well is not given to a run in the moment between."""
+    ray = _Ray()
+    ray.node.info, ray.node.drained_gpus = None, {}
+    ray.groups = {f"jgr-aside-here-{ray.node.node[:12]}-1": cast(PlacementGroup, object())}
+    await ray.aside.adopt()
+    assert ray.aside.held_on(ray.node.node) == 1
+    ray.node.info, ray.node.unwell_gpus = ray.info, {"1": "it is lost"}
+    ray.aside.look_anew()
+    assert ray.aside.held_on(ray.node.node) == 1
+    ray.node.unwell_gpus = {}
+    ray.aside.look_anew()
+    assert ray.aside.held_on(ray.node.node) == 0
+
+
+def test_a_gpu_that_ray_does_not_give_is_not_aside() -> None:
+    node = _Ray().node
+    node.drained_gpus = {"1": "drained: fan", "2": "drained: of an earlier start of this node"}
+    assert node.aside == {"1": "drained: fan"}
 
 
 @pytest.mark.asyncio

@@ -100,6 +100,126 @@ def test_what_is_wrong_with_one_gpu_is_told_of_it_alone(ask: Ask) -> None:
     assert words[7] == words[8] == "its driver reported Xid 79"
 
 
+_FOUR = "".join(
+    f"gpu A100 GPU-{letter * 8}-0 1000 {used} 0\n" for letter, used in zip("abcd", (1, 2, 3, 4), strict=True)
+)
+
+
+@pytest.mark.parametrize(
+    ("visible", "seen"),
+    [
+        (["2", "3"], [["2", "A100", "GPU-cccccccc-0", 3], ["3", "A100", "GPU-dddddddd-0", 4]]),
+        (["3", " 0"], [["3", "A100", "GPU-dddddddd-0", 4], [" 0", "A100", "GPU-aaaaaaaa-0", 1]]),
+        (["GPU-dddd", "GPU-bbbbbbbb-0"], [["GPU-dddd", "A100", "GPU-dddddddd-0", 4],
+                                          ["GPU-bbbbbbbb-0", "A100", "GPU-bbbbbbbb-0", 2]]),
+        (["MIG-y", "MIG-GPU-bbbbbbbb-0/5/0"], [["MIG-y", "A100 MIG", "MIG-y", 20],
+                                               ["MIG-GPU-bbbbbbbb-0/5/0", "A100 MIG", "MIG-x", 10]]),
+    ],
+)  # fmt: skip
+def test_gpus_are_told_under_the_names_that_ray_gives_them(ask: Ask, visible: list[str], seen: list[object]) -> None:
+    """Only these, in this order, with their own figures and processes."""
+    state = _FOUR + "mig 1 5 MIG-x 100 10\nmig 1 6 MIG-y 200 20\nprocess 1 11 10 -1 5\nprocess 1 12 20 -1 6\n"
+    state += "process 3 13 4\n"
+    code = f"""
+    nvml = Nvml({visible})
+    gpus = [[g.index, g.name, g.uuid, g.used_bytes] for g in nvml.gpus()]
+    answer = [gpus, [sorted(nvml.memory_by_pid(name)) for name in {visible}], [g.trouble for g in nvml.gpus()]]
+    """
+    pids = {
+        "A100 GPU-dddddddd-0": [13],
+        "A100 GPU-bbbbbbbb-0": [11, 12],
+        "A100 MIG MIG-y": [12],
+        "A100 MIG MIG-x": [11],
+    }
+    users = [pids.get(f"{name} {uuid}", []) for _, name, uuid, _ in seen]  # type: ignore[misc]
+    assert ask(state, code) == [seen, users, ["", ""]]
+
+
+def test_a_name_that_no_gpu_bears_is_that_ones_trouble(ask: Ask) -> None:
+    """The same for the beginning of two UUIDs; a GPU that is ill makes all its instances ill."""
+    code = """
+    nvml = Nvml(["7", "-1", "GPU-", "MIG-x", "0"])
+    text = state.read_text()
+    before = [gpu.trouble for gpu in nvml.gpus()]
+    state.write_text(text + "ecc 1 1\\n")
+    from jupyter_gpu_release.host import gpu_trouble
+    gpu_trouble._LOOK_S = 0.0
+    ill = [gpu.trouble for gpu in nvml.gpus()]
+    state.write_text(text + "lost 1\\n")
+    lost = [(gpu.trouble, gpu.name) for gpu in nvml.gpus()]
+    answer = [before, ill[3:], lost[3:]]
+    """
+    before, ill, lost = ask(_FOUR + "mig 1 5 MIG-x 100 10\n", code)  # type: ignore[misc]
+    assert before == ["the driver does not know it"] * 3 + ["", ""]
+    assert "ECC" in ill[0]
+    assert lost == [["the driver says: GPU is lost", "A100 MIG"], ["", "A100"]]
+    assert ill[1] == ""
+
+
+def test_an_error_that_nobody_knows_is_that_of_one_gpu(ask: Ask) -> None:
+    """Where all answer it, the library is started anew, and nobody is taken for well."""
+    code = """
+    text = state.read_text()
+    import pynvml
+    ends = []
+    really = pynvml.nvmlShutdown
+    pynvml.nvmlShutdown = lambda: (ends.append(1), really())
+    nvml = Nvml(["0", "1"])
+    def told(*lines):
+        state.write_text(text + "\\n".join(lines) + "\\n")
+        return [[gpu.trouble for gpu in nvml.gpus()], [gpu.problem for gpu in Nvml().read().gpus], len(ends)]
+    answer = [told("unknown 1"), told("unknown 0", "unknown 1"), told()]
+    """
+    one, all_, well = ask(_TWO, code)  # type: ignore[misc]
+    assert one == [["", "the driver says: Unknown Error"], ["", "Unknown Error"], 0]
+    assert all_ == [["the driver says: Unknown Error"] * 2, [], 2]
+    assert well == [["", ""], ["", ""], 2]
+
+
+def test_a_driver_that_was_dead_from_the_start_is_the_trouble_of_all_that_ray_gives(ask: Ask) -> None:
+    code = """
+    text = state.read_text()
+    nvml = Nvml(["0", "1"])
+    state.write_text("error 9\\n")
+    dead = [(gpu.index, gpu.trouble) for gpu in nvml.gpus()]
+    state.write_text(text)
+    answer = [dead, [(gpu.name, gpu.trouble) for gpu in nvml.gpus()]]
+    """
+    dead, well = ask(_TWO, code)  # type: ignore[misc]
+    assert dead == [[index, "the driver says: Driver Not Loaded"] for index in ("0", "1")]
+    assert well == [["A100", ""], ["A100", ""]]
+
+
+def test_a_driver_that_hangs_for_long_is_the_trouble_of_all_until_it_answers(ask: Ask) -> None:
+    code = """
+    import time
+    from jupyter_gpu_release.host import gpu_reader
+    text = state.read_text()
+    state.write_text("hang")
+    reader = gpu_reader.GpuReader(Nvml(["0", "1"]))
+    asked = reader.ask()
+    told = [[gpu.trouble for gpu in reader.current()]]
+    gpu_reader.SILENT_S = 0.2
+    while reader.silent_s < 0.2:
+        time.sleep(0.02)
+    told.append([gpu.trouble for gpu in reader.current()])
+    part = state.with_suffix(".part")
+    part.write_text(text)
+    os.replace(part, state)
+    asked.result(30)
+    answer = [*told, [gpu.trouble for gpu in reader.current()]]
+    """
+    assert ask(_TWO, code) == [["", ""], ["its driver does not answer"] * 2, ["", ""]]
+
+
+def test_where_no_driver_was_ever_installed_nothing_is_known_of_gpus_that_ray_gives() -> None:
+    if Path("/dev/nvidiactl").exists():
+        pytest.skip("this machine has a driver")
+    nvml = Nvml(["0", "1"])
+    assert [(gpu.index, gpu.trouble) for gpu in nvml.gpus()] == [("0", ""), ("1", "")]
+    assert nvml.problem
+
+
 def test_the_use_of_a_run_is_sampled_and_what_is_left_is_reported(ask: Ask) -> None:
     code = """
     import asyncio, time

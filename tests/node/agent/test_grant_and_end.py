@@ -13,12 +13,13 @@ def _others_come_and_go(node: Node) -> None:
 
 
 def test_a_run_begins_only_when_its_gpus_are_told(node: Node) -> None:
-    run = node.start("import os; print(os.environ['CUDA_VISIBLE_DEVICES'])", gpus=2, gpu_ids=None)
+    told = "import os; print(os.environ['CUDA_VISIBLE_DEVICES'], os.environ['CUDA_DEVICE_ORDER'])"
+    run = node.start(told, gpus=2, gpu_ids=None)
     _others_come_and_go(node)
     assert not run.messages
     node.loop.call_soon_threadsafe(run.on_node.grant, ["7", "4"])
     assert run.wait().status == "ok"
-    assert run.text() == "7,4\n"
+    assert run.text() == "7,4 PCI_BUS_ID\n", "numbers are those of the driver"
 
 
 def test_a_run_whose_lease_came_to_nothing_ends_without_a_word(node: Node) -> None:

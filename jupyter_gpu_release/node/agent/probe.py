@@ -1,0 +1,85 @@
+"""A look at what is around this node: ports and names of the others, and the frameworks that are installed here."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import threading
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import TypeVar
+
+import msgspec
+
+from ...checks.frameworks import dotted, installed_frameworks
+from ...checks.network import PORT_S, answer_of, look_up
+from ...protocol.node import NameLookup, PortTry, ProbeOrder, ProbeReport
+
+T = TypeVar("T")
+#: connections that are tried at once: some that are silent keep the others waiting only a little
+_AT_ONCE = 64
+#: for all ports, for all names, for reading the metadata of packages
+_ALL_S = 8.0
+_NO_ANSWER = "no name server has answered in time"
+
+
+async def probe(order: ProbeOrder) -> ProbeReport:
+    """Try everything at once; what takes too long is reported as it is by then."""
+    frameworks = asyncio.create_task(_in_thread(_frameworks, dict[str, str]()))
+    names = asyncio.create_task(_look_up(order.names))
+    return ProbeReport(await _try_ports(order.ports), await names, await frameworks)
+
+
+async def _try_ports(ports: Sequence[PortTry]) -> list[PortTry]:
+    """Each port once; what there was no time for is left out."""
+    gate = asyncio.Semaphore(_AT_ONCE)
+    tries = [asyncio.create_task(_try_port(port, gate)) for port in ports]
+    if tries:
+        await asyncio.wait(tries, timeout=_ALL_S)
+    for late in (one for one in tries if not one.done()):
+        late.cancel()
+    await asyncio.gather(*tries, return_exceptions=True)
+    return [one.result() for one in tries if not one.cancelled()]
+
+
+async def _try_port(port: PortTry, gate: asyncio.Semaphore) -> PortTry:
+    async with gate:
+        try:
+            _, writer = await asyncio.wait_for(asyncio.open_connection(port.address, port.port), PORT_S)
+        except OSError as error:
+            answer, reason = answer_of(error)
+            return msgspec.structs.replace(port, answer=answer, reason=reason)
+        writer.close()
+    return msgspec.structs.replace(port, answer="open")
+
+
+async def _look_up(names: Sequence[NameLookup]) -> list[NameLookup]:
+    late = [msgspec.structs.replace(name, problem=_NO_ANSWER) for name in names]
+    looked = (_in_thread(partial(look_up, name), instead) for name, instead in zip(names, late, strict=True))
+    return list(await asyncio.gather(*looked))
+
+
+def _frameworks() -> dict[str, str]:
+    return {name: dotted(cuda) for name, cuda in installed_frameworks()}
+
+
+async def _in_thread(work: Callable[[], T], otherwise: T) -> T:
+    """The result of ``work``, in a thread that nobody waits for at the end; ``otherwise`` when it takes too long."""
+    loop = asyncio.get_running_loop()
+    future: asyncio.Future[T] = loop.create_future()
+
+    def settle(result: T) -> None:
+        if not future.done():
+            future.set_result(result)
+
+    def carry_out() -> None:
+        try:
+            result = work()
+        except Exception:  # noqa: BLE001 - a thread's entry point: what cannot be read is not told
+            result = otherwise
+        with contextlib.suppress(RuntimeError):  # the loop is closed
+            loop.call_soon_threadsafe(settle, result)
+
+    threading.Thread(target=carry_out, name="jgr-probe", daemon=True).start()
+    await asyncio.wait([future], timeout=_ALL_S)
+    return future.result() if future.done() else otherwise
