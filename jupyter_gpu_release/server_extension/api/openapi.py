@@ -11,6 +11,7 @@ from typing import Any
 
 import msgspec
 
+from ...checks.finding import Report
 from ...openapi_builder import ERROR_FACTS, Operation, document
 from ...protocol.rest import NotifyChange, NotifyDocument, RunRow, RunsDocument, WarmRow
 from ..models import (
@@ -36,6 +37,8 @@ _ERROR = {
 OPERATIONS = (
     Operation("GET", BASE + "/status", "Who holds what, who waits, what is missing", ServerStatus),
     Operation("GET", BASE + "/health", "Answer that the extension itself works", Health),
+    Operation("GET", BASE + "/doctor", "Check server, gateway and nodes now; each finding has its cure (?only=server)",
+              Report),
     Operation("GET", BASE + "/runs", "Runs, newest first (?limit=1…1000&mine=1: your own alone)", RunsDocument),
     Operation("GET", BASE + "/cells", "The newest run of each cell of a notebook (?notebook=PATH)", CellRuns),
     Operation("POST", BASE + "/advice", "Which cells of a notebook are worth a GPU cell; nothing is run",

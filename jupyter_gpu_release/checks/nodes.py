@@ -1,0 +1,119 @@
+"""The nodes of a cluster, as they and the gateway tell: agents, store, clocks, drivers, frameworks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from .._version import __version__
+from ..protocol.rest import GpuRow, NodeCheck, NodeChecks, NodeRow, StatusDocument
+from ..units import format_seconds
+from .finding import Finding, broken, note, ok
+from .frameworks import Driver, compare_cuda, cuda_version
+
+#: tokens expire and times are shown by these clocks; what is further apart confuses people, and then programs
+_CLOCK_NOTED_S, _CLOCK_BROKEN_S = 2.0, 60.0
+_UPGRADE = "its agent is made anew as soon as nothing runs there; else install the same version on both sides"
+_REMARK = "the log of the node's agent says more; a library may leave the preload list (JUPYTER_GPU_PRELOAD)"
+
+
+def check_nodes(status: StatusDocument, checks: NodeChecks) -> Iterator[Finding]:
+    """Each node: its agent, its version, the store as it sees it; nodes and GPUs that get no runs."""
+    for row in status.nodes:
+        if row.drained:
+            yield note("nodes", row.drained, f"jupyter gpu nodes resume {row.host}", where=row.host)
+        for gpu in (gpu for gpu in row.gpus if gpu.drained):
+            yield note("gpus", gpu.drained, _mend_of_gpu(row, gpu), where=row.host)
+    remarks = {node.host: (len(node.gpus), node.notes) for node in status.nodes}
+    for node in checks.nodes:
+        if node.agent_problem:
+            mend = "Ray restarts the agent; see Ray's logs there"
+            yield broken("nodes", f"{node.host}: {node.agent_problem}", mend, where=node.host)
+            continue
+        gpus, notes = remarks.get(node.host, (0, []))
+        facts = f"{gpus} GPUs, Python {node.python}, package {node.version}"
+        yield ok("nodes", f"{node.host}: {facts}", where=node.host)
+        if node.version != __version__:
+            yield note(
+                "versions", f"{node.host} has version {node.version}, this is {__version__}", _UPGRADE, where=node.host
+            )
+        yield _check_store(node, checks.store)
+        for remark in notes:
+            yield note("nodes", f"{node.host}: {remark}", _REMARK, where=node.host)
+
+
+def _mend_of_gpu(node: NodeRow, gpu: GpuRow) -> str:
+    if " is drained by " in gpu.drained:
+        return f"jupyter gpu nodes resume {node.host}:{gpu.index}"
+    return "once it is well it comes back by itself"
+
+
+def _check_store(node: NodeCheck, store: str) -> Finding:
+    if not node.store_problem:
+        return ok("store", f"{store} can be written and read from {node.host}", where=node.host)
+    problem, _, hint = node.store_problem.partition("\n  → ")
+    mend = hint or "make the store writable there, under the same path"
+    return broken("store", f"{node.host}: {problem}", mend, where=node.host)
+
+
+def check_stores(checks: NodeChecks, store_id: str) -> Iterator[Finding]:
+    """One store at the store's path, on all nodes: the gateway's (``store_id``; empty: it does not tell)."""
+    for node in checks.nodes:
+        found = node.probe.store_id if node.probe is not None and not node.store_problem else None
+        if store_id and found is not None and found != store_id:
+            what = f"another store (store.json says {found})" if found else "a folder without store.json"
+            mend = "mount the shared filesystem there, under this path"
+            said = f"{node.host} sees {what} at {checks.store}, the gateway's store is {store_id}"
+            yield broken("store", said, mend, where=node.host)
+
+
+def check_clocks(checks: NodeChecks, now_s: float) -> Iterator[Finding]:
+    """The clocks of gateway and nodes against this one."""
+    if not checks.now_s:
+        return
+    ahead_s = checks.now_s - now_s
+    clocks = {"the gateway": ahead_s} | {
+        node.host: ahead_s + node.clock_ahead_s for node in checks.nodes if not node.agent_problem
+    }
+    wrong = {where: by_s for where, by_s in clocks.items() if abs(by_s) > _CLOCK_NOTED_S}
+    for where, by_s in wrong.items():
+        told = broken if abs(by_s) > _CLOCK_BROKEN_S else note
+        side = "ahead of" if by_s > 0 else "behind"
+        said = f"the clock of {where} is {format_seconds(abs(by_s))} {side} this one"
+        yield told("clocks", said, "NTP on all hosts", where=where.removeprefix("the "))
+    if not wrong:
+        yield ok("clocks", "those of gateway and nodes are right by this one")
+
+
+def check_drivers(checks: NodeChecks) -> Iterator[Finding]:
+    """One driver on all nodes: a cell that ran on one shall run on the other."""
+    drivers = {node.host: node.versions["driver"] for node in checks.nodes if node.versions.get("driver")}
+    if len(set(drivers.values())) > 1:
+        listed = ", ".join(f"{host} {version}" for host, version in sorted(drivers.items()))
+        yield note("versions", f"the nodes' drivers differ: {listed}", "the same driver on all nodes")
+
+
+def check_pythons(checks: NodeChecks, python: str) -> Iterator[Finding]:
+    """The minor version of Python on each node against a kernel's (empty: there is none)."""
+    ours = _minor(python)
+    for node in checks.nodes:
+        if python and node.python and _minor(node.python) != ours:
+            said = (
+                f"{node.host} has Python {node.python}, this kernel {python}: functions of the notebook may fail there"
+            )
+            mend = f"a kernel with Python {_minor(node.python)}, or {ours} on the cluster"
+            yield note("python", said, mend, where=node.host)
+
+
+def _minor(python: str) -> str:
+    return ".".join(python.split(".")[:2])
+
+
+def check_frameworks(checks: NodeChecks) -> Iterator[Finding]:
+    """The CUDA that each node's frameworks were built for against its driver, on nodes that have GPUs."""
+    for node in checks.nodes:
+        probe = node.probe
+        if probe is None or not probe.driver_cuda:
+            continue
+        driver = Driver(True, node.versions.get("driver", ""), cuda_version(probe.driver_cuda) or (0, 0))
+        for framework, cuda in sorted(probe.frameworks.items()):
+            yield compare_cuda(driver, framework, cuda_version(cuda), where=node.host)

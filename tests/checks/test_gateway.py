@@ -1,0 +1,29 @@
+"""A gateway, and the store as it is seen from here."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from jupyter_gpu_release.checks.finding import BROKEN, NOTE, OK
+from jupyter_gpu_release.checks.gateway import check_same_store, check_used_store, check_version
+from jupyter_gpu_release.protocol.session import PROTOCOL
+from jupyter_gpu_release.store.run_folders import make_store
+
+
+def test_another_store_at_the_same_path_is_found_and_not_written_to(tmp_path: Path) -> None:
+    ident = make_store(tmp_path)
+    assert not list(check_same_store(tmp_path, ident))
+    assert check_used_store(tmp_path).level == OK
+    (other,) = check_same_store(tmp_path, "0123")
+    assert (other.level, "another store" in other.finding, "mount" in other.hint) == (BROKEN, True, True)
+    (tmp_path / "store.json").write_text(json.dumps({"schema_version": 99, "id": "0123", "created_at": 0.0}))
+    (newer,) = check_same_store(tmp_path, ident)
+    assert "schema_version 99" in newer.finding
+    assert not list(check_same_store(tmp_path / "none", ident)), "that it is not there is another finding"
+
+
+def test_versions_that_understand_each_other_are_no_fault() -> None:
+    assert check_version("99.0", PROTOCOL).level == NOTE
+    refused = check_version("99.0", PROTOCOL + 5)
+    assert (refused.level, "install the same version" in refused.hint) == (BROKEN, True)
