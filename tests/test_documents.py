@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from doc_blocks import block
 from traitlets.config import Config
 
 from jupyter_gpu_release.cli.parser import build, parse
@@ -115,10 +116,8 @@ def test_every_setting_that_is_written_down_exists(path: Path) -> None:
 
 
 def test_the_example_of_the_idle_policy_is_accepted() -> None:
-    text = (REPOSITORY / "docs" / "idle-policy.md").read_text()
-    (example,) = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
     config = Config()
-    exec(example, {"c": config})
+    exec(block("idle-policy.md", "## Settings").text, {"c": config})
     culler = GpuCuller(config=config)
     assert (culler.action, len(culler.overrides)) == ("release", 2)
 

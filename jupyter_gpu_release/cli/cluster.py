@@ -156,7 +156,7 @@ def _print_ready(ready: Ready, home: HomePaths) -> None:
     _out(f"  gateway  {url}{proxy}\n  token    {connection.token_file}\n  store    {connection.store}")
     _out("In a notebook of this machine, begin a cell with %%gpu_train")
     _out("(if unknown: %load_ext jupyter_gpu_release).")
-    if url_for_others(connection.url, "") != connection.url:
+    if connection.proxy_url or url_for_others(connection.url, "") != connection.url:
         _out("For users elsewhere make tokens: `jupyter gpu token create --user NAME --out FILE`.")
     _out(f"It ends with `jupyter gpu stop`; its state is in {home.root}.")
 

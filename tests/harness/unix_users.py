@@ -70,6 +70,26 @@ def python_for_all(folder: Path) -> str:
     return str(program)
 
 
+_WITH_ACCOUNTS = """exec unshare --mount sh -c 'mount --bind {table} /etc/passwd && exec "$@"' sh """
+
+
+def jupyter_for_all(folder: Path, python: str, accounts: Sequence[str] = ()) -> str:
+    """A folder for ``PATH`` whose ``jupyter gpu`` is run by this Python.
+
+    ``accounts``: lines that ``/etc/passwd`` has more for it, and for all that it starts; that needs root.
+    """
+    place, before = folder / "bin", "exec "
+    place.mkdir(mode=0o755)
+    if accounts:
+        table = folder / "passwd"
+        table.write_text("\n".join([Path("/etc/passwd").read_text().rstrip(), *accounts, ""]))
+        before = _WITH_ACCOUNTS.format(table=table)
+    program = place / "jupyter"
+    program.write_text(f'#!/bin/sh\nshift # gpu\n{before}{python} -m jupyter_gpu_release.cli "$@"\n')
+    program.chmod(0o755)
+    return str(place)
+
+
 _BECOME = """
 import os, sys
 uid = int(sys.argv[1])
@@ -85,11 +105,19 @@ def run_python_as(
     python: str, uid: int, words: Sequence[str], home: Path, environment: Mapping[str, str], groups: Sequence[int] = ()
 ) -> str:
     """Output of a Python that a user runs at home; ``python``: one for all."""
+    with start_python_as(python, uid, words, home, environment, groups) as process:
+        said, errors = process.communicate(timeout=240)
+    assert process.returncode == 0, said + errors
+    return said
+
+
+def start_python_as(
+    python: str, uid: int, words: Sequence[str], home: Path, environment: Mapping[str, str], groups: Sequence[int] = ()
+) -> subprocess.Popen[str]:
+    """Like :func:`run_python_as`, for one that goes on."""
     command = [python, "-c", _BECOME, str(uid), " ".join(map(str, groups)), *words]
     own = {"PATH": os.environ["PATH"], "HOME": str(home), **environment}
-    done = subprocess.run(command, env=own, capture_output=True, text=True, timeout=240, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
+    return subprocess.Popen(command, env=own, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
 def make_home(folder: Path, uid: int) -> Path:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import psutil
 import pytest
+from certificates import Authority
+from doc_blocks import block, shell
 from feeds import Reading
 from ports import free_port
 from ray_bed import GPUS, RayBed, request
@@ -46,13 +49,22 @@ def with_token(ray_bed: RayBed, monkeypatch: pytest.MonkeyPatch) -> RayBed:
 
 
 def test_there_and_off_again(
-    with_token: RayBed, own_home: HomePaths, tmp_path: Path, capsys: pytest.CaptureFixture[str], until: Until
-) -> None:
-    store = tmp_path / "shared"
+    with_token: RayBed, own_home: HomePaths, tmp_path: Path, capsys: pytest.CaptureFixture[str], until: Until,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    """First by the operator guide's commands, with TLS."""
+    addresses = {address for address in _own_addresses() if "." in address}
+    Authority(tmp_path).sign("gateway", *addresses)
     port = str(free_port())
-    everywhere = ["start", "--address", with_token.address, "--host", "0.0.0.0", "--port", port, "--allow-plain-text"]
-    assert main([*everywhere, "--store", str(store)]) == 0
-    assert f"The gateway on the Ray cluster at {with_token.address} is ready" in capsys.readouterr().out
+    variables, line = block("operator-guide.md", "## A Ray cluster that runs already").commands({
+        "RAY_AUTH_TOKEN_PATH=…": f"RAY_AUTH_TOKEN_PATH={with_token.folder}/ray-token", "HEAD:6379": with_token.address,
+        "/shared/gpu-runs": str(tmp_path / "shared"), "8765": port,
+    })  # fmt: skip
+    done = shell(f"unset RAY_AUTH_MODE RAY_AUTH_TOKEN_PATH\n{variables}\n{line}", tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert f"The gateway on the Ray cluster at {with_token.address} is ready" in done.stdout
+    monkeypatch.chdir(tmp_path)
+    everywhere = shlex.split(line)[2:]
     connection = own_home.read_connection()
     assert connection is not None
     assert not connection.embedded
@@ -60,8 +72,8 @@ def test_there_and_off_again(
     assert target is not None
     with GatewayClient.for_target(target) as gateway:
         assert gateway.status().gpus.total == GPUS
-    for address in {address for address in _own_addresses() if "." in address}:  # not on loopback alone
-        with GatewayClient(f"http://{address}:{port}", target.token) as gateway:
+    for address in addresses:  # not on loopback alone
+        with GatewayClient(f"https://{address}:{port}", target.token, tls=target.tls()) as gateway:
             assert gateway.health().ready
     for same in (["start", "--address", with_token.address], everywhere):
         assert main(same) == 0

@@ -13,13 +13,13 @@ from pathlib import Path
 import psutil
 import pytest
 from background_bed import run_of
+from doc_blocks import block
 from far_bed import GPUS_EACH, FarBed
 from kernel_bed import RemoteNotebook, Shown
 from network_hosts import Network, NetworkHost
 
 pytestmark = pytest.mark.timeout(480)  # a cluster of its own, over several hosts, started twice
 Until = Callable[..., None]
-_GUIDE = Path(__file__).parents[2] / "docs" / "operator-guide.md"
 _GPU_HOSTS = ("node-a", "node-b")
 
 
@@ -50,10 +50,9 @@ def notebooks(bed: FarBed, tmp_path: Path) -> Iterator[list[RemoteNotebook]]:
 
 def _commands() -> list[tuple[str, str]]:
     """The commands of the guide: the host, the line."""
-    section = _GUIDE.read_text().split("\n### When the head is lost\n")[1].split("\n##")[0]
-    block = re.findall(r"^```\n(.*?)^```", section, re.DOTALL | re.MULTILINE)[0]
+    text = block("operator-guide.md", "### When the head is lost").text
     found, hosts = [], ("",)
-    for part in re.split(r"^# on ", block, flags=re.MULTILINE)[1:]:
+    for part in re.split(r"^# on ", text, flags=re.MULTILINE)[1:]:
         where, *lines = part.splitlines()
         hosts = ("head",) if where.startswith("the head") else _GPU_HOSTS
         found += [(host, line) for host in hosts for line in lines]

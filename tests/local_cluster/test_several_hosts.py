@@ -6,6 +6,7 @@ The clocks of one node and of one kernel are an hour ahead of all others.
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -15,6 +16,9 @@ from kernel_bed import RemoteNotebook, Shown
 from network_hosts import Network
 from relay import RelayProcess
 from soak import sized
+
+from jupyter_gpu_release.store.event_log import read_events
+from jupyter_gpu_release.store.layout import RunPaths
 
 pytestmark = pytest.mark.timeout(480)  # a cluster of its own, over several hosts
 Until = Callable[..., None]
@@ -40,20 +44,45 @@ def notebook(bed: FarBed, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
 
 
 def _numbers(shown: Shown) -> list[int]:
-    return [int(line) for line in shown.lines() if line.isdecimal()]
+    return _numbers_in("\n".join(shown.lines()))
 
 
+def _numbers_in(text: str) -> list[int]:
+    return [int(line) for line in text.splitlines() if line.isdecimal()]
+
+
+#: in a folder that all hosts see: a file for each GPU while a run holds it, which fails when there is one
+_HELD = "f'held-{socket.gethostname()}-{os.environ[\"CUDA_VISIBLE_DEVICES\"]}'"
+_HOLD_IN_TURN = f"""
+import jupyter_gpu_release as gpu_release
+
+def hold(folder):
+    import os, pathlib, socket, time
+    held = pathlib.Path(folder, {_HELD})
+    held.touch(exist_ok=False)
+    time.sleep(1)
+    held.unlink()
+    return "held"
+
+futures = [gpu_release.launch(hold, folder) for _ in range(16)]
+"""
+#: the grace of a node is 8 s here
+_CUT_S = 5.0
 _COUNT = """
-import pathlib, socket, time
+import os, pathlib, socket, time
 print("on", socket.gethostname(), flush=True)
 last, go = 0, pathlib.Path({go!r})
+held = go.with_name(HELD)
+held.touch(exist_ok=False)
+pathlib.Path({go!r} + ".run").write_text(os.environ["GPU_RUN_DIR"])
 while not go.exists():
     print(last, flush=True)
     pathlib.Path({go!r} + ".step").write_text(str(last))
     time.sleep(0.05)
     last += 1
+held.unlink()
 print(last)
-"""
+""".replace("HELD", _HELD.replace("{", "{{").replace("}", "}}"))
 
 
 class Counting:
@@ -68,6 +97,11 @@ class Counting:
     def step(self) -> int:
         """The last number, as the cell's own host knows it."""
         return int(self.go.with_suffix(".step").read_text() or 0)
+
+    @property
+    def log(self) -> Path:
+        """The recorded output, on the store."""
+        return RunPaths(Path(self.go.with_suffix(".run").read_text()).parent).events
 
     def end(self) -> Shown:
         """Let it end: each number was shown once, in order."""
@@ -113,23 +147,56 @@ def test_a_node_whose_clock_is_an_hour_ahead(notebook: RemoteNotebook, bed: FarB
     assert [one["level"] for one in findings if "node-b" in one["finding"]] == ["broken"], findings
 
 
+def test_a_firewall_between_two_nodes_and_names_that_nobody_knows_are_found(bed: FarBed) -> None:
+    """The head reaches both, so all looks well until a gang spans them."""
+    before = [one for one in bed.doctor() if one["check"] == "network"]
+    assert [(one["level"], one["finding"].startswith("3 nodes reach")) for one in before] == [("ok", True)], before
+    first, second = bed.network["node-a"], bed.network["node-b"]
+    drop = ("blackhole", f"{first.address}/32")  # answers to node-a
+    second.run("ip", "route", "add", *drop)
+    try:
+        findings = bed.doctor()
+    finally:
+        second.run("ip", "route", "del", *drop)
+    (silent,) = [one for one in findings if one["check"] == "network" and "no answer" in one["finding"]]
+    assert (silent["level"], silent["where"]) == ("broken", "node-b")
+    for what in ("Ray's node manager", "Ray's object manager", "its node agent", "from node-a"):
+        assert what in silent["finding"]
+    assert "firewall" in silent["mend"]
+    names = [one for one in findings if one["check"] == "dns"]
+    assert {one["where"] for one in names} == {"head", "node-a", "node-b"}, names
+    assert all(one["mend"] for one in findings if one["level"] != "ok")
+
+
 @pytest.mark.parametrize("cut", ["node", "head"])
 def test_a_link_that_is_cut_for_a_moment_costs_nothing(
     notebook: RemoteNotebook, bed: FarBed, until: Until, tmp_path: Path, cut: str
 ) -> None:
-    """Of the node, or of the head with Ray's and our own centre. The cell goes on; its output comes when the link is
-    back.
+    """Of the node, or of the head with Ray's and our own centre, for five seconds. The cell goes on; its output comes
+    when the link is back. Others are granted GPUs before, meanwhile and afterwards, and never one that is held.
     """
     cell = Counting(notebook, tmp_path)
     lost = bed.network[cell.host if cut == "node" else "head"]
-    bed.network.cut(lost)
-    before = cell.step()
-    steps = 80  # at least 4 s of the cell's
-    until(lambda: cell.step() > before + steps, "the cell's steps while the link is cut")
-    seen = len(_numbers(notebook.until(lambda shown: True)))
-    bed.network.join(lost)
+    (tmp_path / "beside").mkdir()
+    beside = RemoteNotebook(bed.network["laptop"], tmp_path / "beside", bed.kernel_environment())
+    try:
+        beside.ok(f"folder = {str(tmp_path)!r}{_HOLD_IN_TURN}")
+        until(lambda: len(list(tmp_path.glob("held-*"))) > 1, "another run beside the cell")
+        bed.network.cut(lost)
+        cut_s, before = time.monotonic(), cell.step()
+        steps = 60  # at least 3 s of the cell's
+        until(lambda: cell.step() > before + steps, "the cell's steps while the link is cut")
+        time.sleep(max(0.0, cut_s + _CUT_S - time.monotonic()))
+        seen = len(_numbers(notebook.until(lambda shown: True)))
+        bed.network.join(lost)
+        beside.ok("ended = [future.result(timeout=120) for future in futures]")
+        assert beside.value("ended") == ["held"] * beside.value("len(futures)")
+    finally:
+        beside.close()
     cell.end()
     assert seen < before + steps, "the link was not cut"
+    recorded = [event.data["text"] for event in read_events(cell.log) if event.kind == "stream"]
+    assert _numbers_in("".join(recorded)) == list(range(notebook.value("last") + 1)), "each line is recorded once"
 
 
 @pytest.mark.soak

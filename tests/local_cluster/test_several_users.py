@@ -8,12 +8,15 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-import pytest
+from certificates import Authority
+from doc_blocks import block, shell
+from ports import free_port
 from unix_users import (
     ANN,
     BOB,
     SERVICE,
     TEAM,
+    jupyter_for_all,
     make_home,
     needs_root,
     public_folder,
@@ -21,9 +24,9 @@ from unix_users import (
     run_python_as,
 )
 
-from jupyter_gpu_release.client.home import HomePaths, read_secret, write_secret
+from jupyter_gpu_release.client.discovery import target_of
+from jupyter_gpu_release.client.home import Connection, HomePaths, write_secret
 from jupyter_gpu_release.client.rest import GatewayClient
-from jupyter_gpu_release.local_cluster.start import start_embedded
 from jupyter_gpu_release.protocol.admin import TokenRequest
 from jupyter_gpu_release.store.layout import RunPaths
 
@@ -52,29 +55,78 @@ print(json.dumps([said, len(large), future.id, of_other]))
 
 
 class Team:
-    """Two users of a gateway, each with a home that nobody else may enter."""
+    """Users of a gateway, each with a home that nobody else may enter."""
 
     def __init__(
-        self, python: str, folder: Path, url: str, tokens: Mapping[int, str], groups: Sequence[int] = ()
+        self, python: str, folder: Path, connection: Connection, names: Mapping[int, str], groups: Sequence[int] = ()
     ) -> None:
-        self.homes = {uid: make_home(folder, uid) for uid in tokens}
-        self._python, self._url, self._groups = python, url, groups
-        for uid, token in tokens.items():
-            write_secret(self.homes[uid] / "token", token)
-            os.chown(self.homes[uid] / "token", uid, uid)
+        self.homes = {uid: make_home(folder, uid) for uid in names}
+        self._python, self._groups = python, groups
+        self._environment = {
+            "JUPYTER_GPU_URL": connection.url.replace("0.0.0.0", "127.0.0.1"),
+            "JUPYTER_GPU_CA_FILE": str(folder / "authority.pem"),
+        }
+        with GatewayClient.for_target(target_of(connection), timeout_s=60) as gateway:
+            for uid, name in names.items():
+                write_secret(self.homes[uid] / "token", gateway.create_token(TokenRequest(name)).secret)
+                os.chown(self.homes[uid] / "token", uid, uid)
 
     def run(self, uid: int, other: str) -> tuple[list[object], int, str, str]:
         """Findings of a user's program, which tries to load the run of the other."""
         home = self.homes[uid]
-        environment = {"JUPYTER_GPU_URL": self._url, "JUPYTER_GPU_TOKEN_FILE": str(home / "token")}
+        environment = self._environment | {"JUPYTER_GPU_TOKEN_FILE": str(home / "token")}
         said = run_python_as(self._python, uid, ["-c", _PROGRAM, other], home, environment, self._groups)
         found: tuple[list[object], int, str, str] = tuple(json.loads(said.splitlines()[-1]))
         return found
 
 
-def _tokens(url: str, token_file: Path) -> dict[int, str]:
-    with GatewayClient(url, read_secret(token_file), timeout_s=60) as client:
-        return {uid: client.create_token(TokenRequest(name)).secret for name, uid in (("ann", ANN), ("bob", BOB))}
+def _make_certificate(folder: Path, owner: int, at: Path) -> None:
+    """``gateway.crt`` and ``gateway.key`` for whoever starts the gateway there; all may read the authority."""
+    made = Authority(folder).sign("gateway", "127.0.0.1")
+    (folder / "authority.pem").chmod(0o644)
+    for path in map(Path, made):
+        os.chown(path, owner, owner)
+        path.rename(at / path.name)
+
+
+def test_cells_run_as_their_owners(own_home: HomePaths) -> None:
+    """By the operator guide's commands and table, whose accounts are there for the cluster."""
+    ann, bob, carol = uids = (ANN, 1002, 1003)
+    with public_folder() as folder:
+        python, store = python_for_all(folder), folder / "store"
+        accounts = (("anna", ann), ("robert", bob))
+        path = jupyter_for_all(
+            folder, python, [f"{name}:x:{uid}:{uid}::{folder}/{uid}:/bin/sh" for name, uid in accounts]
+        )
+        table = block("operator-guide.md", "### Several Unix users", "# JUPYTER_GPU_UNIX_USERS")
+        (folder / "users.yaml").write_text(table.filled({"/home/carol": f"{folder}/{carol}"}))
+        _make_certificate(folder, 0, folder)
+        start = block("operator-guide.md", "### Several Unix users", "export JUPYTER_GPU_STORE_MODE=owner").filled(
+            {
+                "/etc/jupyter-gpu/users.yaml": str(folder / "users.yaml"),
+                "/shared/gpu": str(store),
+                "8765": str(free_port()),
+            }
+        )
+        done = shell(
+            start, folder, PATH=f"{path}:{os.environ['PATH']}", JUPYTER_GPU_SPOOL=str(folder / "spool"),
+            JUPYTER_GPU_PRELOAD="json", CUDA_VISIBLE_DEVICES="",
+        )  # fmt: skip
+        assert done.returncode == 0, done.stderr
+        connection = own_home.read_connection()
+        assert connection is not None
+        team = Team(python, folder, connection, {ann: "ann", bob: "bob", carol: "carol"})
+        hers = "20260101-000000-00000000"
+        for uid in uids:
+            ran, size, run, of_hers = team.run(uid, hers)
+            home = team.homes[uid]
+            assert (ran, size) == ([uid, str(home), str(home)], 3 << 20)
+            assert uid == ann or "belongs to ann" in of_hers
+            hers = run if uid == ann else hers
+            assert (home / "made.txt").stat().st_uid == uid
+            own = store / "users" / str(uid)
+            assert own.stat().st_mode & 0o777 == 0o700
+            assert {path.lstat().st_uid for path in (own, *own.rglob("*"))} == {uid}
 
 
 def _write_users(folder: Path) -> None:
@@ -84,49 +136,29 @@ def _write_users(folder: Path) -> None:
     (folder / "users.yaml").write_text(json.dumps(accounts))  # JSON is YAML
 
 
-def test_cells_run_as_their_owners(own_home: HomePaths, monkeypatch: pytest.MonkeyPatch) -> None:
-    with public_folder() as folder:
-        python = python_for_all(folder)
-        monkeypatch.setattr(sys, "executable", python)
-        _write_users(folder)
-        monkeypatch.setenv("JUPYTER_GPU_STORE_MODE", "owner")
-        monkeypatch.setenv("JUPYTER_GPU_UNIX_USERS", str(folder / "users.yaml"))
-        monkeypatch.setenv("JUPYTER_GPU_SPOOL", str(folder / "spool"))
-        store = folder / "store"
-        ready = start_embedded(home=own_home, simulated=2, store=str(store), progress=print)
-        url = ready.connection.url
-        team = Team(python, folder, url, _tokens(url, Path(ready.connection.token_file)))
-        ran, size, hers, _refused = team.run(ANN, "20260101-000000-00000000")
-        home = team.homes[ANN]
-        assert (ran, size) == ([ANN, str(home), str(home)], 3 << 20)
-        ran, size, _his, of_hers = team.run(BOB, hers)
-        assert (ran[0], size) == (BOB, 3 << 20)
-        assert "belongs to ann" in of_hers
-        for uid in (ANN, BOB):
-            assert (team.homes[uid] / "made.txt").stat().st_uid == uid
-            own = store / "users" / str(uid)
-            assert own.stat().st_mode & 0o777 == 0o700
-            assert {path.lstat().st_uid for path in (own, *own.rglob("*"))} == {uid}
-
-
 def test_a_group_shares_a_store_and_its_service_user_runs_the_cells() -> None:
-    """The service user has no account, and may not enter the members' homes: cells work in their run folders."""
+    """By the guide's commands. The service user has no account, and may not enter the members' homes: cells work in
+    their run folders.
+    """
     with public_folder() as folder:
         python, home, store = python_for_all(folder), make_home(folder, SERVICE), folder / "store"
         _write_users(folder)
         store.mkdir()
         os.chown(store, SERVICE, TEAM)
+        _make_certificate(folder, SERVICE, home)
         settings = {
-            "JUPYTER_GPU_HOME": str(home / "gpu"), "JUPYTER_GPU_STORE_MODE": "group",
-            "JUPYTER_GPU_STORE_GROUP": str(TEAM), "JUPYTER_GPU_UNIX_USERS": str(folder / "users.yaml"),
+            "PATH": f"{jupyter_for_all(folder, sys.executable)}:{os.environ['PATH']}",
+            "JUPYTER_GPU_HOME": str(home / "gpu"), "JUPYTER_GPU_UNIX_USERS": str(folder / "users.yaml"),
+            "JUPYTER_GPU_PRELOAD": "json", "CUDA_VISIBLE_DEVICES": "",
         }  # fmt: skip
-        cli = ("-m", "jupyter_gpu_release.cli")
-        start = [*cli, "start", "--simulated-gpus", "2", "--store", str(store)]
-        run_python_as(python, SERVICE, start, home, settings, [TEAM])
+        start = block("operator-guide.md", "### Several Unix users", "export JUPYTER_GPU_STORE_MODE=group").filled(
+            {"=vision": f"={TEAM}", "/shared/gpu": str(store), "8765": str(free_port())}
+        )
+        run_python_as(python, SERVICE, ["-c", _IN_SHELL, start], home, settings, [TEAM])
         try:
             connection = HomePaths(home / "gpu").read_connection()
             assert connection is not None
-            team = Team(python, folder, connection.url, _tokens(connection.url, Path(connection.token_file)), [TEAM])
+            team = Team(python, folder, connection, {ANN: "ann", BOB: "bob"}, [TEAM])
             ran, size, hers, _refused = team.run(ANN, "20260101-000000-00000000")
             assert (ran, size) == ([SERVICE, str(RunPaths.of(store, hers).files), str(home)], 3 << 20)
             _ran, size, _his, of_hers = team.run(BOB, hers)
@@ -136,4 +168,7 @@ def test_a_group_shares_a_store_and_its_service_user_runs_the_cells() -> None:
             assert {facts.st_gid for facts in found} == {TEAM}
             assert {facts.st_mode & 0o077 for facts in found} == {0o070, 0o060}
         finally:
-            run_python_as(python, SERVICE, [*cli, "stop"], home, settings, [TEAM])
+            run_python_as(python, SERVICE, ["-m", "jupyter_gpu_release.cli", "stop"], home, settings, [TEAM])
+
+
+_IN_SHELL = "import os, sys; os.execvp('bash', ['bash', '-euc', sys.argv[1]])"

@@ -15,13 +15,16 @@ from typing import Any
 
 import msgspec
 import pytest
+from doc_blocks import block
 from forked import forked
 from node_bed import Node, Run, is_running
 from unix_users import ANN, BOB, TEAM, as_user, needs_root, public_folder, python_for_all
 
+from jupyter_gpu_release.gateway.auth.unix_users import UnixUsers
+from jupyter_gpu_release.local_cluster.store_modes import MODE, USERS, store_settings
 from jupyter_gpu_release.node.results.spool import SpoolRecord
 from jupyter_gpu_release.protocol.cell import Graph
-from jupyter_gpu_release.protocol.config import UnixUser
+from jupyter_gpu_release.protocol.config import GatewayConfig, UnixUser
 from jupyter_gpu_release.protocol.runs import Outcome
 from jupyter_gpu_release.protocol.states import new_run_id
 from jupyter_gpu_release.protocol.wire import encode
@@ -30,6 +33,7 @@ from jupyter_gpu_release.serialization.rebuild import NamespaceInfo
 from jupyter_gpu_release.store.graph_file import read_graph
 from jupyter_gpu_release.store.layout import RunPaths
 from jupyter_gpu_release.store.run_folders import create_run_folder, make_store
+from jupyter_gpu_release.store.threads import StoreThreads
 from jupyter_gpu_release.store.users.private_stores import acting_for, make_own_folder, open_to_users
 
 pytestmark = needs_root
@@ -173,6 +177,25 @@ except ValueError:
     assert len(names["left"]) < 30
     assert not names["raised"]
     assert resource.getrlimit(resource.RLIMIT_NOFILE)[1] == of_root
+
+
+def test_a_cell_has_the_limits_of_the_operator_guides_table(owners: OwnersNode, tmp_path: Path) -> None:
+    """Everybody's, and those of a user's own line."""
+    table = tmp_path / "users.yaml"
+    most = min(65536, resource.getrlimit(resource.RLIMIT_NOFILE)[1])  # in containers root may not raise it
+    text = block("operator-guide.md", "### Several Unix users", '"*"').filled({"anna": "nobody", "65536": str(most)})
+    table.write_text(text)
+    settings = store_settings({MODE: "owner", USERS: str(table)})
+    account = UnixUsers(GatewayConfig("", "", "", "", "", **settings), StoreThreads())._look_up("ann")
+    assert account.name == "nobody"
+    source = f"""
+import resource
+found = {{name: resource.getrlimit(getattr(resource, "RLIMIT_" + name.upper())) for name in {sorted(account.limits)!r}}}
+"""
+    found = _values(owners.run(ANN, source, dict(account.limits)))["found"]
+    assert found == {
+        "nproc": (4096, 4096), "nofile": (4096, most), "core": (0, 0), "as": (256 << 30, 256 << 30), "fsize": (-1, -1),
+    }  # fmt: skip
 
 
 @pytest.mark.parametrize(

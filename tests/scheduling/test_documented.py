@@ -1,15 +1,17 @@
-"""Queues files and scenarios of docs/scheduling.md are read, played, and end as they say."""
+"""Queues files, scenarios and commands of docs/scheduling.md are read, played, and end as they say."""
 
 from __future__ import annotations
 
 import json
-import re
+import shlex
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
+from doc_blocks import block, blocks_in
 
+from jupyter_gpu_release.cli.main import main
 from jupyter_gpu_release.scheduling.queues.queues_file import parse_queues
 from jupyter_gpu_release.simulation.scenario import differences, parse_scenarios, run_scenario
 
@@ -17,26 +19,41 @@ _DOCS = Path(__file__).parents[2] / "docs"
 _TEXT = (_DOCS / "scheduling.md").read_text()
 
 
-def _blocks(language: str) -> list[str]:
-    return re.findall(rf"^```{language}\n(.*?)^```", _TEXT, re.DOTALL | re.MULTILINE)
+_QUEUES = [one.text for one in blocks_in("scheduling.md", "yaml")]
+_SCENARIOS = [one.text for one in blocks_in("scheduling.md", "json")]
 
 
 def test_there_is_a_queues_file_for_four_teams() -> None:
-    assert len(_blocks("yaml")) == 4
+    assert len(_QUEUES) == 4
 
 
-@pytest.mark.parametrize("text", _blocks("yaml"))
+@pytest.mark.parametrize("text", _QUEUES)
 def test_a_documented_queues_file_gives_its_users_queues(text: str) -> None:
     file = parse_queues(text, "docs/scheduling.md")
     users = {user for group in file.groups.values() for user in group} or {"anybody"}
     assert all(file.queue_for(user) in file.queues_of(user) for user in users)
 
 
-@pytest.mark.parametrize("text", _blocks("json"))
+@pytest.mark.parametrize("text", _SCENARIOS)
 def test_a_documented_scenario_ends_as_it_says(text: str) -> None:
     for scenario in parse_scenarios(text, "docs/scheduling.md"):
         assert scenario.is_judged
         assert differences(scenario, run_scenario(scenario)) == []
+
+
+def test_the_commands_play_a_scenario(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (scenario,) = _SCENARIOS
+    Path("case.json").write_text(scenario)
+    as_text, as_json = (shlex.split(line)[2:] for line in block("scheduling.md", "# Scheduling").commands())
+    assert main(as_text) == 0
+    assert "two teams" in capsys.readouterr().out
+    assert main(as_json) == 0
+    assert json.loads(capsys.readouterr().out)
+    Path("case.json").write_text(scenario.replace('{"b": {"state": "running"}}', '{"b": {"state": "queued"}}'))
+    assert main(as_text) == 1, "it says another end"
 
 
 def _run(run: str, gpus: int, *where: str, queue: str = "q", **facts: Any) -> dict[str, Any]:

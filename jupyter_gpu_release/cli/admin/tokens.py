@@ -36,6 +36,7 @@ def _create(arguments: argparse.Namespace) -> None:
     path = Path(arguments.out).expanduser() if arguments.out else None
     descriptor = None if path is None else _new_file(path)  # before there is a secret that could be lost
     with open_gateway() as gateway:
+        address = _address_for_others(gateway)
         try:
             made = _fill(gateway, asked, path, descriptor)
         except BaseException:
@@ -48,7 +49,7 @@ def _create(arguments: argparse.Namespace) -> None:
         sys.stderr.write("It is not shown again. Keep it in a file (chmod 600).\n")
     else:
         sys.stderr.write(f"It is in {path}; give {made.user} the file by a way that nobody else reads.\n")
-    sys.stderr.write(_how_to_use(gateway.url, path))
+    sys.stderr.write(_how_to_use(address, path))
 
 
 def _life_s(text: str) -> float | None:
@@ -85,6 +86,12 @@ def _new_file(path: Path) -> int:
         raise OptionError(f"--out {path}: the file is there already", hint="name a new file") from None
     except OSError as error:
         raise StoreError(f"cannot make the file {path}: {error.strerror}", hint="name another file") from error
+
+
+def _address_for_others(gateway: GatewayClient) -> str:
+    """The address that this command has used; on the gateway's own machine the one that the gateway has for others."""
+    is_own = (httpx.URL(gateway.url).host or "") in LOOPBACK
+    return gateway.status().gateway.url if is_own else gateway.url
 
 
 def _how_to_use(url: str, path: Path | None) -> str:

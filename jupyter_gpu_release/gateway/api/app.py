@@ -78,6 +78,8 @@ def build_app(service: GatewayService, routes: Iterable[Route]) -> ASGIApp:
             table.append(HttpRoute(route.path, _http_endpoint(service, route), methods=[route.method]))
         if route.socket is not None:
             table.append(WebSocketRoute(route.path, _socket_endpoint(service, route)))
+            if route.handler is None:
+                table.append(HttpRoute(route.path, _without_upgrade, methods=["GET"]))
     handlers: dict[Any, Any] = {
         HTTPException: _on_http_error, GpuReleaseError: _on_refusal, ClientDisconnect: _on_gone, Exception: _on_fault,
     }  # fmt: skip
@@ -124,6 +126,14 @@ def _socket_endpoint(service: GatewayService, route: Route) -> Callable[[WebSock
         await until_token_ends(service, caller, websocket, handler(service, caller, websocket))
 
     return endpoint
+
+
+async def _without_upgrade(request: Request) -> Response:
+    """Answers what came as a WebSocket's request and is none any more."""
+    raise RequestError(
+        f"{request.method} {request.url.path}: no WebSocket. A proxy in between takes its headers off",
+        hint="have it pass on `Upgrade` and `Connection`: `Behind a proxy` in `jupyter gpu docs operator-guide`",
+    )
 
 
 def _on_http_error(request: Request, error: HTTPException) -> Response:

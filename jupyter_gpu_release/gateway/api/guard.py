@@ -6,10 +6,12 @@ import asyncio
 import contextlib
 import itertools
 import json
+import math
 import socket
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable
+from functools import partial
 from urllib.parse import urlsplit
 
 import psutil
@@ -33,14 +35,16 @@ _LOOPBACK = ("localhost", "127.0.0.1", "::1")
 _MOST_SOCKETS = 1000
 _EVERYWHERE = ("0.0.0.0", "::")
 CALLER = "jupyter_gpu_release.caller"
+#: in a WebSocket's scope: a function from the time at which a message came to the seconds until its turn
+TURNS = "jupyter_gpu_release.turns"
 
 
 def error_response(error: GpuReleaseError) -> Response:
     """The one table from errors to HTTP: ``{"error": {"code", "message", "mend"}}``."""
     body = {"error": {"code": error.code, "message": error.message, "mend": error.hint}}
     headers = {"WWW-Authenticate": "Bearer"} if error.http_status == 401 else {}
-    if error.http_status == 429:
-        headers["Retry-After"] = "1"
+    if isinstance(error, TooManyAttemptsError | TooManyRequestsError):
+        headers["Retry-After"] = str(max(1, math.ceil(error.retry_after_s)))  # whole seconds: RFC 9110
     return Response(json.dumps(body), error.http_status, headers, "application/json")
 
 
@@ -76,6 +80,7 @@ class RequestGuard:
         self._name_of = name_of
         self._attempts = TokenRateLimit(service.config.free_attempts)
         self._requests = UserRateLimit(service.config.user_requests_per_s)
+        self._messages = UserRateLimit(service.config.user_requests_per_s)
         self._sockets: Counter[str] = Counter()
         self._prefix = urlsplit(service.config.proxy_url).path.rstrip("/")
 
@@ -114,9 +119,11 @@ class RequestGuard:
         try:
             return self._service.tokens.caller(headers.get("authorization"), origin=address)
         except UnknownTokenError:
-            if self._attempts.wait_s(address, now_s) > 0:
+            if (wait_s := self._attempts.wait_s(address, now_s)) > 0:
                 raise TooManyAttemptsError(
-                    "too many unknown tokens came from this address", hint="check the token, then try again in a minute"
+                    "too many unknown tokens came from this address",
+                    hint="check the token, then try again in a minute",
+                    retry_after_s=wait_s,
                 ) from None
             self._attempts.wrong(address, now_s)
             raise
@@ -125,7 +132,9 @@ class RequestGuard:
         wait_s = self._requests.take(caller.user, time.monotonic())
         if wait_s > 0:
             raise TooManyRequestsError(
-                f"{caller.user} asks more than {self._requests.per_s:g} times a second", hint="ask less often"
+                f"{caller.user} asks more than {self._requests.per_s:g} times a second",
+                hint="ask less often",
+                retry_after_s=wait_s,
             )
         if is_socket and self._sockets[caller.user] >= _MOST_SOCKETS:
             raise TooManyRequestsError(
@@ -133,6 +142,7 @@ class RequestGuard:
             )
 
     async def _serve_socket(self, caller: Caller, scope: Scope, receive: Receive, send: Send) -> None:
+        scope[TURNS] = partial(self._messages.reserve, caller.user)
         self._sockets[caller.user] += 1
         try:
             await self._app(scope, receive, send)

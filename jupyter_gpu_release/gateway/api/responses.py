@@ -13,7 +13,7 @@ from sqlalchemy.engine import Engine
 
 from ..._version import __version__
 from ...errors import OptionError
-from ...presentation.wording import describe_pauses, describe_wait
+from ...presentation.wording import describe_pauses, next_try_of, wait_words
 from ...protocol.config import url_for_others
 from ...protocol.node import GpuInfo
 from ...protocol.rest import (
@@ -88,7 +88,9 @@ async def status_document(service: GatewayService, user: str, gpus_age_s: float 
         schema_version=DOCUMENT_VERSION,
         simulated=service.config.simulated,
         gateway=GatewayFacts(
-            url_for_others(service.url, socket.gethostname()), __version__, hash_seed=service.config.hash_seed
+            service.config.proxy_url or url_for_others(service.url, socket.gethostname()),
+            __version__,
+            hash_seed=service.config.hash_seed,
         ),
         gpus=GpuCounts(total, held, free, external, sum(row.gpus for row in warm)),
         nodes=rows,
@@ -226,18 +228,24 @@ def runs_document(
 
 def _listed_row(view: RunView, summary: Summary | None, now_s: float) -> RunRow:
     if summary is None:  # it is not over yet
-        return run_row(view, now_s, waits_for=waits_of(view), earlier=describe_pauses(view))
+        return run_row(
+            view, now_s, waits_for=waits_of(view), next_try_at=_next_try_at(view), earlier=describe_pauses(view)
+        )
     error = summary.error
     shown = None if error is None else RunError(error.ename, error.evalue, error.code, error.hint)
     return run_row(
         view, now_s, results=summary.results, files=summary.files, notes=summary.notes, error=shown,
-        waits_for=waits_of(view), earlier=describe_pauses(view),
+        waits_for=waits_of(view), next_try_at=_next_try_at(view), earlier=describe_pauses(view),
     )  # fmt: skip
 
 
 def waits_of(view: RunView) -> str:
     """The reason why a run's results are not durable yet, in words; empty when they are."""
-    return describe_wait(view.waits_for) if view.waits_for is not None else ""
+    return wait_words(view.waits_for) if view.waits_for is not None else ""
+
+
+def _next_try_at(view: RunView) -> float | None:
+    return next_try_of(view.waits_for) if view.waits_for is not None else None
 
 
 async def _gpus(service: GatewayService, node: Node, most_age_s: float) -> list[GpuInfo]:
@@ -246,15 +254,12 @@ async def _gpus(service: GatewayService, node: Node, most_age_s: float) -> list[
 
 
 def _node_row(service: GatewayService, node: Node, gpus: list[GpuInfo]) -> NodeRow:
-    rows = [_gpu_row(gpu, _holder(service, node, gpu), service, node) for gpu in gpus]
+    holders = service.leases.holders_on(node.node)
+    rows = [_gpu_row(gpu, holders.get(gpu.index), service, node) for gpu in gpus]
     notes = node.info.notes if node.info is not None else ["its agent has not introduced itself yet"]
     trouble = [f"takes no runs: {node.problem}"] if node.problem else []
     is_up = node.info is not None and not node.is_lost
     return NodeRow(node.node, node.host, rows, up=is_up, drained=node.drained, notes=[*trouble, *notes])
-
-
-def _holder(service: GatewayService, node: Node, gpu: GpuInfo) -> Lease | None:
-    return next((lease for lease in service.leases.all() if gpu.index in lease.ids_on(node.node)), None)
 
 
 def _gpu_row(gpu: GpuInfo, lease: Lease | None, service: GatewayService, node: Node) -> GpuRow:
@@ -299,5 +304,5 @@ def _active_row(record: RunRecord, now_s: float) -> ActiveRow:
     return ActiveRow(
         view.run, view.user, view.state, view.gpus, view.notebook, queued_s(view, now_s), held_s(view, now_s),
         view.name, waits_of(view), view.queue, view.kernel, progress_of(record.tail), view.cell, view.detached,
-        view.title, view.origin, since_s(view, now_s),
+        view.title, view.origin, since_s(view, now_s), _next_try_at(view),
     )  # fmt: skip

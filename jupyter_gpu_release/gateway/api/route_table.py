@@ -29,6 +29,7 @@ from ..auth.permissions import Caller
 from ..service import GatewayService
 from ..status_feed import LONGEST_WAIT_S
 from .events import events_socket, run_events
+from .guard import TURNS
 from .handlers import (
     MOST_ROWS,
     ask_cache,
@@ -71,7 +72,7 @@ async def show_openapi(service: GatewayService, caller: Caller, request: Request
 
 async def session_socket(service: GatewayService, caller: Caller, socket: WebSocket) -> None:
     """WS /v1/session."""
-    await SessionConnection(service, socket, caller).serve()
+    await SessionConnection(service, socket, caller, socket.scope[TURNS]).serve()
 
 
 _AFTER = {"after": ("integer", "number of the last event that you have (0: from the beginning)")}

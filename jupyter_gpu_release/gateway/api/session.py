@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import math
+import time
 from collections import deque
 from collections.abc import Callable
 from functools import partial
@@ -12,7 +14,7 @@ from functools import partial
 import msgspec
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
-from ...errors import ForbiddenError, GpuReleaseError, ProtocolError, RequestError
+from ...errors import ForbiddenError, GpuReleaseError, ProtocolError, RequestError, TooManyRequestsError
 from ...protocol.session import (
     PROTOCOL,
     Accepted,
@@ -43,15 +45,25 @@ log = logging.getLogger(__name__)
 _HELLO_S = 10.0
 #: answers that wait for a client that does not read; beyond it is cut off and must come back
 _MOST_ANSWERS = 1000
+#: a heartbeat so soon after the last one is counted like any message
+_BEAT_S = 1.0
+#: a client that waits for its turn hears from us so often: it takes 15 s of silence for a dead gateway
+_SIGN_S = 3.0
 
 
 class SessionConnection:
     """Reads messages one after the other; a writer task sends what followers have and answers wait."""
 
-    def __init__(self, service: GatewayService, socket: WebSocket, caller: Caller) -> None:
+    def __init__(
+        self, service: GatewayService, socket: WebSocket, caller: Caller, turn_of_message: Callable[[float], float]
+    ) -> None:
         self._service = service
         self._socket = socket
         self._caller = caller
+        #: seconds until a message that came at this time has its turn
+        self._turn_of_message = turn_of_message
+        self._had_to_wait = False
+        self._echoed_s = self._sign_s = -math.inf
         #: nothing lies between the client and us: when its end is closed, its process is gone
         self.is_direct = False
         self._session: Session | None = None
@@ -140,23 +152,48 @@ class SessionConnection:
                 return
             except RefusedMessageError as error:
                 self._service.sessions.on_message(self._session)
+                await self._wait_for_turn()
                 self._refuse(error.run, error)
                 continue
             except RequestError as error:
                 self._fault = error
                 return
             self._service.sessions.on_message(self._session)
+            await self._wait_for_turn()
             if isinstance(message, Bye):
                 self._said_bye = True
                 return
             await self._handle(message)
 
+    async def _wait_for_turn(self) -> None:
+        """Let what a user sends beyond the limit wait, as on a slow line: nothing is lost, in whatever version."""
+        now_s = time.monotonic()
+        turn_s = now_s + self._turn_of_message(now_s)
+        if turn_s > now_s and not self._had_to_wait:
+            self._had_to_wait = True
+            detail = "more messages than the limit: each waits for its turn"
+            self._service.audit.write_entry(self._caller, "session", result=TooManyRequestsError.code, detail=detail)
+        while (rest_s := turn_s - time.monotonic()) > 0:
+            self._give_sign()
+            await asyncio.sleep(min(rest_s, _SIGN_S))
+        await asyncio.sleep(0)  # others have a turn between two messages of a crowd
+
+    def _give_sign(self) -> None:
+        now_s = time.monotonic()
+        if now_s - self._sign_s >= _SIGN_S:
+            self._sign_s = now_s
+            self._answer(encode(Heartbeat()))  # echoes none of the client's, so it acknowledges nothing
+
     def _echo(self, data: bytes) -> bytes | None:
-        """Echo a heartbeat; whatever else came is for the reader."""
+        """Echo a heartbeat, unless they come in crowds; whatever else came is for the reader."""
+        now_s = time.monotonic()
+        if now_s - self._echoed_s < _BEAT_S:
+            return None
         with contextlib.suppress(*MALFORMED):
             message = decode(data, ClientMessage)
             if isinstance(message, Heartbeat) and self._session is not None:
                 self._service.sessions.on_message(self._session)
+                self._echoed_s = now_s
                 return encode(message)
         return None
 

@@ -69,7 +69,7 @@ def test_everything_goes_over_tls(secured: Secured) -> None:
         assert states
         return status.gateway.url
 
-    assert asyncio.run(look()) == secured.target.url
+    assert asyncio.run(look()) == secured.bed.config.proxy_url, "the address for others"
 
 
 def test_a_proxys_path_may_be_there_or_not(secured: Secured) -> None:

@@ -49,3 +49,11 @@ def test_a_user_has_a_burst_and_then_a_steady_rate_and_others_are_not_held_up() 
     assert requests.take("ann", 0.5) == 0
     assert requests.take("ann", 0.5) == 0.5
     assert [requests.take("ann", 1000.0) for _ in range(21)][-2:] == [0.0, 0.5], "quiet earns no more than a burst"
+
+
+def test_what_is_reserved_has_its_turn_later_one_after_the_other() -> None:
+    messages = UserRateLimit(per_s=2)
+    assert [messages.reserve("ann", 0.0) for _ in range(23)] == [0.0] * 20 + [0.5, 1.0, 1.5]
+    assert messages.reserve("bob", 0.0) == 0
+    assert messages.reserve("ann", 1.5) == 0.5
+    assert messages.reserve("ann", 2.5) == 0

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import re
 import shlex
 import signal
 import subprocess
@@ -13,6 +12,7 @@ from functools import partial
 from pathlib import Path
 
 import pytest
+from doc_blocks import block
 from sqlalchemy import select
 from sqlalchemy.engine import Connection, Engine
 from sqlalchemy.exc import IntegrityError
@@ -59,8 +59,7 @@ def test_a_run_comes_back_as_it_was_stored(engine: Engine) -> None:
 def test_a_backup_as_the_operator_guide_makes_it_is_whole_while_the_ledger_is_in_use(
     engine: Engine, tmp_path: Path
 ) -> None:
-    guide = (Path(__file__).parents[3] / "docs" / "operator-guide.md").read_text()
-    (line,) = re.findall(r"^python -c .*sqlite3.*$", guide, re.MULTILINE)
+    _mask, line = block("operator-guide.md", "### Backup and restore").commands()
     _, option, program, *_ = shlex.split(line)
     put(engine, submission(1))  # in the side file, not yet in ledger.sqlite
     with engine.connect() as reader:

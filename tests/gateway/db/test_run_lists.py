@@ -2,23 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import io
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import msgspec
 import pytest
+from rich.console import Console
 from sqlalchemy import delete, event
 from sqlalchemy.engine import Engine
 
+from jupyter_gpu_release.cli.tables import print_runs
 from jupyter_gpu_release.gateway.api.responses import runs_document
 from jupyter_gpu_release.gateway.auth.permissions import Caller
 from jupyter_gpu_release.gateway.db import database
 from jupyter_gpu_release.gateway.db.database import open_ledger
 from jupyter_gpu_release.gateway.db.run_lists import newest_runs
 from jupyter_gpu_release.gateway.db.schema import summaries
+from jupyter_gpu_release.presentation.wording import wait_of_row
 from jupyter_gpu_release.protocol.cell import Graph
 from jupyter_gpu_release.protocol.rest import RunsDocument
-from jupyter_gpu_release.protocol.runs import ErrorInfo, Outcome, ResourceAsk, RunRequest, RunView, ValueInfo
+from jupyter_gpu_release.protocol.runs import (
+    ErrorInfo,
+    Outcome,
+    PersistWait,
+    ResourceAsk,
+    RunRequest,
+    RunView,
+    ValueInfo,
+)
 
 
 @pytest.fixture
@@ -97,3 +110,34 @@ def test_ten_thousand_runs_fit_into_one_list(engine: Engine) -> None:
     rows = listed(engine, Caller("ann"), 10_000).runs
     assert len({row.run for row in rows}) == 10_000
     assert rows[-1].submitted_at == 1.0
+
+
+@pytest.fixture
+def live_in(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], None]]:
+    """Moves this process to another zone."""
+
+    def move(zone: str) -> None:
+        monkeypatch.setenv("TZ", zone)
+        time.tzset()
+
+    yield move
+    monkeypatch.undo()
+    time.tzset()
+
+
+def test_the_next_try_is_told_in_the_readers_zone(engine: Engine, live_in: Callable[[str], None]) -> None:
+    live_in("UTC")
+    at_s = float(round(time.time()) + 60)
+    wait = PersistWait("/store/values.graph", 1 << 30, "No space left on device", 8 << 20, "disk", 3, at_s)
+    view = RunView("20260101-000000-00000009", "ann", "persisting", 1, submitted_at=9.0, waits_for=wait)
+    with engine.begin() as connection:
+        database.insert_run(connection, view, 9, RunRequest(view.run, "s", ResourceAsk(), b""))
+    (row,) = listed(engine, Caller("ann")).runs
+    live_in("Asia/Kolkata")
+    assert wait_of_row(row) == (
+        "1 GiB of results cannot be written to /store/values.graph (No space left on device, 8 MiB free); kept on the "
+        "node's own disk, next try at " + time.strftime("%H:%M:%S IST", time.localtime(at_s))
+    )
+    text = io.StringIO()
+    print_runs(Console(file=text, width=300), [row])
+    assert f"· {row.run}: {wait_of_row(row)}\n" in text.getvalue()

@@ -7,13 +7,24 @@ from pathlib import Path
 
 import pytest
 from broker_bed import BrokerBed, until
+from ray.exceptions import RayActorError
 
+from jupyter_gpu_release.gateway.cluster import agent_client
 from jupyter_gpu_release.gateway.reconcile import node_liveness, recovery
 from jupyter_gpu_release.gateway.runs.record import RunRecord
 from jupyter_gpu_release.gateway.service import GatewayService
+from jupyter_gpu_release.host.local_calls import LocalCallError
 from jupyter_gpu_release.protocol.node import RunPhase
 from jupyter_gpu_release.protocol.runs import ErrorInfo, Outcome, ResourceAsk
 from jupyter_gpu_release.protocol.states import RunState
+
+
+class _Everything(set[str]):
+    """The marks of every run there may be."""
+
+    def __contains__(self, run: object) -> bool:
+        return True
+
 
 _USERS = ("ann", "bob", "eve")
 _GANG = ResourceAsk(gpus=2, ranks=2, nodes=2)
@@ -46,7 +57,9 @@ def _drained(service: GatewayService) -> list[str]:
 
 @pytest.mark.asyncio
 @pytest.mark.parametrize("how", ["another cluster", "other agents", "agents that come later"])
-async def test_what_was_lost_while_the_gateway_was_away_counts_against_no_node(bed: BrokerBed, how: str) -> None:
+async def test_what_was_lost_while_the_gateway_was_away_counts_against_no_node(
+    bed: BrokerBed, how: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The head was lost, or the cluster was stopped: that all nodes lost their runs then makes none of them ill."""
     async with bed.life() as first:
         runs = [record.run for record in await _running(bed, first, _GANG)]
@@ -57,6 +70,7 @@ async def test_what_was_lost_while_the_gateway_was_away_counts_against_no_node(b
         bed.settings["cluster"] = "two"
     for agent in bed.agents.values():
         agent.silent = how == "agents that come later"
+    monkeypatch.setattr(agent_client, "CALL_S", 1.0)  # for these alone: the others answer at once
     async with bed.life() as second:
         for agent in bed.agents.values():
             agent.silent = False
@@ -105,6 +119,51 @@ async def test_nodes_that_did_not_join_a_gang_in_time_have_not_died(bed: BrokerB
         _report_lost(service, record, "GangIncomplete")
         await until(lambda: record.state is RunState.LOST)
         assert record.deaths == {}
+
+
+@pytest.mark.asyncio
+async def test_a_store_that_hangs_under_cells_that_load_makes_no_node_ill(bed: BrokerBed) -> None:
+    async with bed.life() as service:
+        records = [await bed.running(service, ask=ResourceAsk(gpus=1), user=user) for user in _USERS * 2]
+        assert {record.view.hosts[0] for record in records} == {"host-a", "host-b"}
+        for record in records:
+            _report_lost(service, record, "CellNotBegun")
+        await until(lambda: {record.state for record in records} == {RunState.LOST})
+        assert [record.deaths for record in records] == [{}] * 6
+        assert _drained(service) == []
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize(
+    ("problem", "is_blamed"),
+    [(LocalCallError("StoreSilentError: the store has not answered for 10 s"), False), (RayActorError(), True)],
+    ids=["the store hangs", "the agent dies"],
+)
+async def test_of_starts_that_fail_only_those_count_whose_agent_is_dead(
+    bed: BrokerBed, problem: Exception, is_blamed: bool
+) -> None:
+    """Their cells may have begun, so they are lost either way."""
+    async with bed.life() as service:
+        for agent in bed.agents.values():
+            agent.faults["start"] = problem
+            agent.marks = _Everything()
+        record = await bed.submitted(service, ask=ResourceAsk(gpus=1))
+        await until(lambda: record.state is RunState.LOST)
+        assert bool(record.deaths) == is_blamed
+
+
+@pytest.mark.asyncio
+async def test_nodes_that_are_only_silent_are_given_up_and_not_ill(bed: BrokerBed) -> None:
+    """What is cut off may be the gateway itself: then all of them would be."""
+    bed.settings["node_grace_s"] = 0.2
+    async with bed.life() as service:
+        records = [await bed.running(service, ask=ResourceAsk(gpus=1), user=user) for user in _USERS * 2]
+        for agent in bed.agents.values():
+            agent.silent = True
+        while {record.state for record in records} != {RunState.LOST}:
+            await node_liveness.refresh_nodes(service)
+        assert [record.deaths for record in records] == [{}] * 6
+        assert _drained(service) == []
 
 
 @pytest.mark.asyncio
