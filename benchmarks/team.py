@@ -24,7 +24,7 @@ from jupyter_gpu_release.client.discovery import Target, target_of
 from jupyter_gpu_release.client.home import HomePaths
 from jupyter_gpu_release.client.rest import GatewayClient
 from jupyter_gpu_release.client.session import GatewaySession
-from jupyter_gpu_release.client.websocket import session_url
+from jupyter_gpu_release.client.websocket import HEARTBEAT_S, session_url
 from jupyter_gpu_release.protocol.admin import TokenRequest
 from jupyter_gpu_release.protocol.cell import CellPayload
 from jupyter_gpu_release.protocol.runs import ResourceAsk, RunRequest, RunView
@@ -48,8 +48,6 @@ from .start import _ours as start_ms
 
 _BEDS = Path(__file__).parents[1] / "tests" / "harness"
 KERNELS, QUEUED, GPUS = 200, 10_000, 8
-#: as the client's own
-_HEARTBEAT_S = 3.0
 _MIB = 1 << 20
 
 
@@ -251,8 +249,8 @@ async def _idle(cluster: SimulatedCluster, kernels: int, seconds: float) -> tupl
     before = gateway.memory_full_info().uss
     async with AsyncExitStack() as stack:
         links = [await stack.enter_async_context(_Link(cluster, f"idle-{n}")) for n in range(kernels)]
-        beats = [asyncio.create_task(_beat(link, n * _HEARTBEAT_S / kernels)) for n, link in enumerate(links)]
-        await asyncio.sleep(_HEARTBEAT_S)
+        beats = [asyncio.create_task(_beat(link, n * HEARTBEAT_S / kernels)) for n, link in enumerate(links)]
+        await asyncio.sleep(HEARTBEAT_S)
         cpu = [await _cpu_percent(gateway, seconds / 5) for _ in range(5)]
         after = gateway.memory_full_info().uss
         for beat in beats:
@@ -285,7 +283,7 @@ async def _beat(link: ClientConnection, wait_s: float) -> None:
     while True:
         await link.send(encode(Heartbeat(time.monotonic())))
         await link.recv()
-        await asyncio.sleep(_HEARTBEAT_S)
+        await asyncio.sleep(HEARTBEAT_S)
 
 
 async def _cpu_percent(process: psutil.Process, seconds: float) -> float:

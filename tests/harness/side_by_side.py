@@ -30,7 +30,8 @@ TESTS = Path(__file__).parents[1]
 AT_ONCE = 2
 #: more tests than this that fail, and pass alone, fail the run; of more failures than that none is run once more
 UNSTEADY_AT_MOST, AGAIN_AT_MOST = 3, 12
-_PYTEST = [sys.executable, "-m", "pytest"]
+#: the slowest are named in each log: where the minutes go
+_PYTEST = [sys.executable, "-m", "pytest", "--durations=30", "--durations-min=4"]
 _TESTS_FAILED = 1
 #: what shares a session. All that is not here is one more
 _TOGETHER = (
