@@ -108,18 +108,26 @@ class NoSuchTokenError(GpuReleaseError):
     http_status = 404
 
 
-class TooManyAttemptsError(GpuReleaseError):
+class _LaterError(GpuReleaseError):
+    """Too much for now; ``retry_after_s``: when it may be tried again, as far as that is known."""
+
+    http_status = 429
+
+    def __init__(self, message: str, *, hint: str = "", retry_after_s: float = 1.0) -> None:
+        super().__init__(message, hint=hint)
+        self.retry_after_s = retry_after_s
+
+
+class TooManyAttemptsError(_LaterError):
     """Too many unknown tokens came from one address; later ones must wait."""
 
     code = "too_many_attempts"
-    http_status = 429
 
 
-class TooManyRequestsError(GpuReleaseError):
+class TooManyRequestsError(_LaterError):
     """A user asks more often than the gateway answers one."""
 
     code = "too_many_requests"
-    http_status = 429
 
 
 class ConflictError(GpuReleaseError):

@@ -49,6 +49,7 @@ def simulated_cluster(nodes: int, gpus: int, queues: str = "") -> Iterator[Simul
             home=str(home), store=str(Path(folder) / "store"), token_file=str(home / "token"),
             runtime=str(Path(folder) / "run"), ray_address="none", cluster=secrets.token_hex(4), simulated=True,
             queues=str(queues_file) if queues else "",
+            user_requests_per_s=1e6,  # one user's client stands for a team
         )  # fmt: skip
         Path(config.store).mkdir()
         path = home / "gateway.config"

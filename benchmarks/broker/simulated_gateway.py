@@ -10,6 +10,7 @@ import sys
 import time
 from collections.abc import Awaitable, Callable
 from functools import partial
+from itertools import count, islice
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -21,7 +22,16 @@ from jupyter_gpu_release.gateway.cluster.lease import Lease
 from jupyter_gpu_release.gateway.cluster.placement_groups import RayLeases
 from jupyter_gpu_release.gateway.service import GatewayService
 from jupyter_gpu_release.protocol.lineage import Environment
-from jupyter_gpu_release.protocol.node import GpuInfo, NodeAgentApi, NodeInfo, NodeReport, NodeRun, RunPhase, StartOrder
+from jupyter_gpu_release.protocol.node import (
+    GpuInfo,
+    NodeAgentApi,
+    NodeInfo,
+    NodeReport,
+    NodeRun,
+    ProbeReport,
+    RunPhase,
+    StartOrder,
+)
 from jupyter_gpu_release.protocol.runs import Outcome
 from jupyter_gpu_release.protocol.states import LeaseState
 from jupyter_gpu_release.protocol.wire import encode, pack, unpack
@@ -42,6 +52,8 @@ class SimulatedLeases(RayLeases):
     """Grants and frees at once, where Ray takes some ten milliseconds of its own processes' time."""
 
     entries: ClassVar[list[dict[str, Any]]]
+    #: GPUs that are held, as ``(node, number)``
+    held: ClassVar[set[tuple[str, int]]] = set()
 
     def group_name(self, run: str) -> str:
         return f"simulated-{run}"
@@ -50,11 +62,20 @@ class SimulatedLeases(RayLeases):
         """Nothing is to be made."""
 
     async def finish(self, lease: Lease) -> None:
-        lease.gpu_ids = tuple(tuple(map(str, range(slot.gpus))) for slot in lease.slots)
+        lease.gpu_ids = tuple(self._take(slot.node, slot.gpus) for slot in lease.slots)
         lease.state = LeaseState.BUSY
 
     async def release(self, lease: Lease, totals: dict[str, int], silent: frozenset[str] = frozenset()) -> None:
         lease.state = LeaseState.RELEASING
+        for slot, ids in zip(lease.slots, lease.gpu_ids, strict=False):  # none: its run was not granted yet
+            self.held.difference_update((slot.node, int(gpu)) for gpu in ids)
+
+    def _take(self, node: str, gpus: int) -> tuple[str, ...]:
+        """The first that nobody holds."""
+        free = (number for number in count() if (node, number) not in self.held)
+        taken = tuple(islice(free, gpus))
+        self.held.update((node, number) for number in taken)
+        return tuple(map(str, taken))
 
     async def groups(self, limit_s: float | None = None) -> dict[str, Any]:
         return {}
@@ -165,6 +186,9 @@ class SimulatedAgent(NodeAgentApi):
     async def probe_store(self, path: str) -> str:
         return ""
 
+    async def probe_node(self, order: Any) -> Any:
+        return pack(ProbeReport())
+
     def _begin(self, order: StartOrder) -> None:
         self._tell(RunPhase(order.run, "running", time.time()))
         asyncio.get_running_loop().call_later(float(order.payload), self._end, order.run, time.time())
@@ -255,6 +279,6 @@ async def _serve(config: bytes, nodes: int, gpus: int) -> None:
 
 
 if __name__ == "__main__":
-    path, count, size = sys.argv[1:4]
-    main = partial(_serve, Path(path).read_bytes(), int(count), int(size))
+    path, nodes, size = sys.argv[1:4]
+    main = partial(_serve, Path(path).read_bytes(), int(nodes), int(size))
     asyncio.run(main())

@@ -11,13 +11,23 @@ from rich.style import Style
 from rich.table import Table
 from rich.text import Text
 
+from ..checks.finding import BROKEN, NOTE, Finding
+from ..presentation.plain_text import without_backticks
 from ..presentation.status_tables import active_table, gpu_table, queue_table
 from ..presentation.text_table import DROPPED, text_lines
-from ..presentation.wording import format_drained, held_by, name_of, run_word, usage_words
+from ..presentation.wording import (
+    error_words,
+    format_drained,
+    held_by,
+    name_of,
+    run_word,
+    state_words,
+    usage_words,
+    wait_of_row,
+)
 from ..protocol.admin import TokenRow
 from ..protocol.rest import NodeRow, QueuesDocument, QueueShare, RunRow, StatusDocument, Usage
 from ..units import format_bytes, format_count, format_seconds
-from .doctor_checks import BROKEN, NOTE, Finding
 
 
 def write_columns(
@@ -88,7 +98,7 @@ def print_status(console: Console, status: StatusDocument) -> None:
             write_columns(console, heads, rows, _STATE_STYLES)
     for row in status.runs:
         if row.waits_for:
-            console.print(f"  · {row.run}: {row.waits_for}", markup=False)
+            console.print(f"  · {row.run}: {wait_of_row(row)}", markup=False)
     if status.queue:
         for holder in held_by(status):
             console.print(f"  · {holder}", markup=False)
@@ -165,7 +175,7 @@ def print_runs(console: Console, runs: Sequence[RunRow]) -> None:
     write_columns(console, [head for head, _cell in _RUN_COLUMNS], rows, _STATE_STYLES, _RUNS_DROP)
     for run in runs:
         if run.waits_for:
-            console.print(f"  · {run.run}: {run.waits_for}", markup=False)
+            console.print(f"  · {run.run}: {wait_of_row(run)}", markup=False)
 
 
 _RUNS_DROP = ("released", "queued", "user", "kept")
@@ -188,7 +198,7 @@ def print_run(console: Console, run: RunRow) -> None:
     table = Table.grid(padding=(0, 2))
     facts = {
         "run": run.run,
-        "state": run_word(run.state) + (f": {run.reason}" if run.reason else ""),
+        "state": state_words(run.state, run.reason),
         "kept": _kept(run),
         "collected": "" if run.collected_at is None else f"{format_moment(run.collected_at)}: {run.collected_because}",
         "imported": run.imported_from and f"exported by {run.imported_from}",
@@ -200,11 +210,11 @@ def print_run(console: Console, run: RunRow) -> None:
         "queued, held": f"{format_seconds(run.queued_s)}, {format_seconds(run.held_s)}",
         "free after": "" if run.release_ms is None else format_seconds(run.release_ms / 1000),
         "before": "\n".join(run.earlier),
-        "waits for": run.waits_for,
+        "waits for": wait_of_row(run),
         "results": ", ".join(f"{value.name} ({value.type}, {format_bytes(value.bytes)})" for value in run.results),
         "files": ", ".join(f"{file.path} ({format_bytes(file.bytes)})" for file in run.files),
-        "error": f"{run.error.ename}: {run.error.evalue}" if run.error else "",
-        "notes": "\n".join(run.notes),
+        "error": error_words(run.error) if run.error else "",
+        "notes": without_backticks("\n".join(run.notes)),
     }
     for name, fact in facts.items():
         if fact:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import stat
 import sys
@@ -29,7 +30,7 @@ from ..serialization.rebuild import NamespaceInfo
 from ..store.files import is_shared
 from ..store.layout import VALUES_FILE, RunPaths, own_store
 from ..store.run_folders import read_manifest
-from ..store.users.ownership import is_trusted
+from ..store.users.ownership import is_trusted, trust
 from .discovery import Target, find_gateway
 from .home import HomePaths
 from .rest import GatewayClient
@@ -123,11 +124,20 @@ def _not_its_own(paths: RunPaths, run: str) -> StoreError:
 
 
 def store_of(target: Target) -> Path:
-    """The store's root as it is seen here."""
-    if target.store:
-        return own_store(Path(target.store).expanduser())
+    """The store's root as it is seen here. In one that a group shares, files of the cluster's own user are loaded."""
+    store = own_store(Path(target.store).expanduser()) if target.store else None
+    if store is not None and not _is_groups(store):
+        return store
     with GatewayClient.for_target(target) as gateway:
-        return own_store(Path(gateway.health().store))
+        told = gateway.health()
+    trust(told.service_uid)
+    return own_store(Path(told.store)) if store is None else store
+
+
+def _is_groups(store: Path) -> bool:
+    with contextlib.suppress(OSError):
+        return is_shared(store / "runs")
+    return False
 
 
 # -------------------------------------------------------------------------------------- by the store alone

@@ -14,7 +14,7 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from .._version import __version__
 from ..client.home import read_secret
-from ..errors import ClusterError
+from ..errors import ClusterError, TooManyRequestsError
 from ..host.certificates import client_context
 from ..protocol.config import Deployed, GatewayConfig
 from .cluster.agents import runtime_env
@@ -24,6 +24,7 @@ from .cluster.ray_calls import last_line
 _PROBE_S = 120.0
 _ANSWER_S = 90.0
 _CREATE_S = 60.0
+_POLL_S = 0.05
 
 
 def check_nodes(config: GatewayConfig) -> None:
@@ -123,9 +124,17 @@ def _wait_for_http(config: GatewayConfig, url: str) -> None:
     token = read_secret(Path(config.token_file))
     deadline = time.monotonic() + config.ready_timeout_s
     tls = client_context(own=config.tls_cert) if config.tls_cert else None
+    poll_s = max(_POLL_S, 1 / config.user_requests_per_s)  # what a user may ask at once is left to others
+    problems = ""
     with GatewayClient(url, token, timeout_s=5.0, tls=tls) as client:
-        while not (health := client.health()).ready:
-            if time.monotonic() > deadline:
+        while time.monotonic() <= deadline:
+            try:
+                health = client.health()
+            except TooManyRequestsError as error:  # somebody else uses this token, too
+                problems = error.message
+            else:
+                if health.ready:
+                    return
                 problems = "; ".join(health.problems) or "no node agent has introduced itself"
-                raise ClusterError(f"the gateway is up, but not ready: {problems}", hint="`jupyter gpu doctor`")
-            time.sleep(0.05)
+            time.sleep(poll_s)
+    raise ClusterError(f"the gateway is up, but not ready: {problems}", hint="`jupyter gpu doctor`")

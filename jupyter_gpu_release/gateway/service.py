@@ -426,7 +426,7 @@ class GatewayService(RunListener, LeaseListener, NodeListener, SessionListener):
             gpus_total=sum(self.nodes.totals().values()), store=store, store_id=self.nodes.store_id,
             embedded=self.config.embedded, python=platform.python_version(),
             hash_seed=self.config.hash_seed,
-            service_uid=os.geteuid() if self.config.store_mode == StoreMode.GROUP else None,
+            service_uid=self._service_uid(),
         )  # fmt: skip
 
     def problems(self) -> list[str]:
@@ -444,8 +444,11 @@ class GatewayService(RunListener, LeaseListener, NodeListener, SessionListener):
             ready=ready, version=__version__, protocol=PROTOCOL, cluster=self.config.cluster, pid=os.getpid(),
             nodes=len(self.nodes.alive()), agents=len(self.nodes.ready()),
             gpus_total=sum(self.nodes.totals().values()), simulated=self.config.simulated, problems=self.problems(),
-            store=self.config.store, store_id=self.nodes.store_id,
+            store=self.config.store, store_id=self.nodes.store_id, service_uid=self._service_uid(),
         )  # fmt: skip
+
+    def _service_uid(self) -> int | None:
+        return os.geteuid() if self.config.store_mode == StoreMode.GROUP else None
 
 
 def _missing(packages: Sequence[str], *, embedded: bool, is_admin: bool) -> MissingPackageError:

@@ -6,7 +6,8 @@ import os
 import sys
 from typing import Any
 
-from ..client.discovery import HUB_SERVICE
+from ..client.discovery import HUB_SERVICE, Target
+from ..errors import OptionError
 from ..units import parse_seconds
 
 SERVICE = "gpu-tokens"
@@ -22,6 +23,7 @@ def hand_out_tokens(
     ca_file: str = "",
     lifetime: str = "12h",
     url: str = "http://127.0.0.1:8780",
+    allow_plain_text: bool = False,
 ) -> None:
     """Give every server of this JupyterHub its user's own token for the GPU gateway, and renew it.
 
@@ -39,7 +41,17 @@ def hand_out_tokens(
         How long a token is good; it is renewed after half of that.
     url : str
         Where the service listens, as servers reach it: its host is a name of the Hub's machine or container.
+    allow_plain_text : bool
+        ``gateway`` and ``url`` may be ``http://`` beyond this machine: in a network that you trust.
+
+    Raises
+    ------
+    OptionError
+        Tokens would travel in plain text, and nobody has said that they may.
     """
+    if not allow_plain_text:
+        _check_tls("gateway", gateway, "write https://")
+        _check_tls("url", url, "name the https:// of a proxy in front of the service")
     lifetime_s = max(_LEAST_S, parse_seconds(lifetime, option="lifetime"))
     known = {"JUPYTER_GPU_URL": gateway, **({"JUPYTER_GPU_CA_FILE": ca_file} if ca_file else {})}
     own = {"JUPYTER_GPU_TOKEN_FILE": os.path.abspath(token_file), LIFETIME_VARIABLE: str(lifetime_s)}
@@ -52,3 +64,11 @@ def hand_out_tokens(
     }
     config.JupyterHub.services.append(service)
     config.Spawner.environment.update({**known, HUB_SERVICE: f"{url.rstrip('/')}/services/{SERVICE}/token"})
+
+
+def _check_tls(argument: str, address: str, mend: str) -> None:
+    if not address.lower().startswith("https:") and not Target(address, "").is_loopback:
+        raise OptionError(
+            f"{argument}={address!r}: without TLS, tokens could be read on the way",
+            hint=f"{mend}; in a network that you trust: hand_out_tokens(…, allow_plain_text=True)",
+        )

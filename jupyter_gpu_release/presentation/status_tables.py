@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ..protocol.rest import GpuRow, QueueRow, StatusDocument
 from ..units import format_part, format_percent, format_seconds
-from .wording import gpu_state, person, run_word, start_of_row
+from .wording import gpu_state, name_of, person, run_word, start_of_row
 
 Rows = list[tuple[str, ...]]
 
@@ -27,12 +27,12 @@ def active_table(status: StatusDocument) -> tuple[tuple[str, ...], Rows]:
     rows: Rows = [
         (
             row.run, person(row.user, status.user), run_word(row.state), str(row.gpus), format_seconds(row.queued_s),
-            format_seconds(row.held_s), row.notebook.rpartition("/")[2] or row.name,
+            format_seconds(row.held_s), name_of(row),
         )
         for row in status.runs
         if row.run not in queued
     ]  # fmt: skip
-    return ("run", "user", "state", "GPUs", "queued", "held", "notebook"), rows
+    return ("run", "user", "state", "GPUs", "queued", "held", "name"), rows
 
 
 def queue_table(status: StatusDocument) -> tuple[tuple[str, ...], Rows]:

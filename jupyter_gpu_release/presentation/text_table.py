@@ -52,7 +52,8 @@ def text_lines(
 ) -> list[str]:
     """Lines of the table, the heads first. Only a table whose whole columns are wider than ``width`` is wider.
 
-    ``drop``: columns that a narrow table does without, in this order. ``draw``: puts a cell's colour around it.
+    ``drop``: columns that a narrow table does without, in this order; never the last one. ``draw``: puts a cell's
+    colour around it.
     """
     columns = [_column(head, [row[at] for row in rows]) for at, head in enumerate(heads)]
     columns = [column for column in columns if any(column[1:])] or columns
@@ -65,7 +66,7 @@ def text_lines(
     for head in drop:
         if sum(least) + len(GAP) * (len(least) - 1) <= width:
             break
-        kept = [at for at, column in enumerate(columns) if column[0] != head]
+        kept = [at for at, column in enumerate(columns) if column[0] != head or column is columns[-1]]
         columns, least = [columns[at] for at in kept], [least[at] for at in kept]
     heads = [column[0] for column in columns]
     full = [max(map(_width, set(column))) for column in columns]

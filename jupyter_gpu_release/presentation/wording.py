@@ -13,11 +13,22 @@ from typing import TYPE_CHECKING
 from ..protocol.runs import KeptLease, PersistWait
 from ..protocol.states import RunState
 from ..units import format_bytes, format_count, format_gpu_hours, format_seconds
+from .plain_text import without_backticks
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from ..protocol.rest import GpuRow, OutlookDocument, QueueRow, RunRow, SoonerAsk, StatusDocument, Usage
+    from ..protocol.rest import (
+        ActiveRow,
+        GpuRow,
+        OutlookDocument,
+        QueueRow,
+        RunError,
+        RunRow,
+        SoonerAsk,
+        StatusDocument,
+        Usage,
+    )
     from ..protocol.runs import Attempt, RunView
 
 RUN_WORDS = {
@@ -46,6 +57,12 @@ GPU_WORDS = {
 def run_word(state: str) -> str:
     """The word for a run's state; a state of a newer gateway is its own word."""
     return RUN_WORDS.get(state, state)
+
+
+def state_words(state: str, reason: str) -> str:
+    """``lost: its node died``; a reason that begins with the state's word stands alone: ``cancelled by you``."""
+    word = run_word(state)
+    return reason if reason.startswith(f"{word} ") else ": ".join(filter(None, (word, reason)))
 
 
 def gpu_word(state: str) -> str:
@@ -170,7 +187,13 @@ def run_title(name: str, code: str) -> str:
     return name or (first if len(first) <= _TITLE_LETTERS else f"{first[: _TITLE_LETTERS - 1]}…")
 
 
-def name_of(row: RunRow) -> str:
+def error_words(error: RunError) -> str:
+    """An exception in a line; only our own mark code in what they say."""
+    said = without_backticks(error.evalue) if error.code else error.evalue
+    return ": ".join(filter(None, (error.ename, said)))
+
+
+def name_of(row: RunRow | ActiveRow) -> str:
     """The words by which a list names a run: its name, else its title, else its notebook's file."""
     return row.name or row.title or row.notebook.rpartition("/")[2]
 
@@ -227,15 +250,32 @@ def describe_wait(wait: PersistWait) -> str:
     ``1 GiB of results cannot be written to /store/runs/…/values.graph (No space left on device, 8 MiB free); kept in
     the node's memory, next try at 14:03:12``
     """
+    return _with_next_try(wait_words(wait), next_try_of(wait))
+
+
+def wait_of_row(row: RunRow | ActiveRow) -> str:
+    """The same from a list, in the reader's zone."""
+    return _with_next_try(row.waits_for, row.next_try_at)
+
+
+def next_try_of(wait: PersistWait) -> float | None:
+    """When the next try begins, if one failed and another is to come."""
+    return wait.next_try_at if wait.reason and wait.kept != "gone" else None
+
+
+def _with_next_try(words: str, at_s: float | None) -> str:
+    return words if at_s is None else f"{words}, next try at {format_clock(at_s)}"
+
+
+def wait_words(wait: PersistWait) -> str:
+    """The line without its time: who reads it may be in another zone than who writes it."""
     size = format_bytes(wait.bytes)
     if wait.kept == "gone":
         return f"{size} of results for {wait.path} are {_KEPT['gone']} ({wait.reason})"
     if not wait.reason:
         return f"writing {size} to {wait.path}"
     free = "" if wait.free_bytes is None else f", {format_bytes(wait.free_bytes)} free"
-    when = "" if wait.next_try_at is None else f", next try at {format_clock(wait.next_try_at)}"
-    kept = _KEPT.get(wait.kept, "")
-    return f"{size} of results cannot be written to {wait.path} ({wait.reason}{free}); {kept}{when}"
+    return f"{size} of results cannot be written to {wait.path} ({wait.reason}{free}); {_KEPT.get(wait.kept, '')}"
 
 
 #: bounds that are nearer than this part of the estimate say nothing

@@ -9,9 +9,11 @@ from typing import Any, TypeVar
 
 from jupyter_server.extension.application import ExtensionApp
 from jupyter_server.serverapp import ServerApp
+from jupyter_server.utils import ensure_async
 from traitlets import TraitError
 
 from .._version import __version__
+from ..checks.finding import Report
 from ..errors import ConflictError, ForbiddenError, NoSuchRunError
 from ..host.gpus import Nvml
 from ..protocol.config import hash_seed_for_kernel
@@ -23,6 +25,7 @@ from .config import FILE_NAME, NOT_AUTOMATIC, GpuRelease
 from .culling.actions import Actor
 from .culling.config import GpuCuller
 from .culling.monitor import Monitor
+from .doctor import ServerFacts, examine
 from .gateway import GatewayConnection, GatewayListener, LatestMemo, encoded_json
 from .hub_token import HubToken
 from .kernel_websocket import WEBSOCKET, without_delay
@@ -107,6 +110,8 @@ class GpuReleaseExtension(ExtensionApp):
         self.local_start = LocalStart(settings, self.gateway, _ChangeListener(self.record))
         self.identities = UserConnections(settings, self.gateway, _ChangeListener(self.record))
         self.records = RunRecords()
+        #: checks under way, by who asked for them
+        self._examinations: dict[tuple[str, bool], asyncio.Task[Report]] = {}
         self.actor = Actor(self.culler, self.gateway, serverapp.kernel_manager)
         self.watches = Watches(serverapp, self._on_execute, self._for_kernels, parent=self)
         samples = SampleLoop(Sampler(Nvml(), self.culler.device_files))
@@ -194,6 +199,31 @@ class GpuReleaseExtension(ExtensionApp):
             usage, self.local_start.facts() if state.state == "none" else None,
         )  # fmt: skip
 
+    async def doctor(self, user: str, *, alone: bool) -> Report:
+        """``GET doctor`` as ``user`` may see it; who asks meanwhile again gets the same report."""
+        key = user, alone
+        known = self._examinations.get(key)
+        if known is None:
+            task = asyncio.create_task(self._examine(user, alone=alone), name=f"doctor for {user}")
+            known = self._examinations[key] = task
+            known.add_done_callback(lambda _: self._examinations.pop(key, None))
+        return await asyncio.shield(known)
+
+    async def _examine(self, user: str, *, alone: bool) -> Report:
+        serverapp = self.serverapp
+        assert serverapp is not None
+        assert serverapp.kernel_spec_manager is not None
+        specs = await ensure_async(serverapp.kernel_spec_manager.get_all_specs())
+        dead = self._dead_loops()
+        facts = ServerFacts(
+            len(self._tasks) - len(dead), dead, self.problems(), self.record.schemas,
+            {name: list(spec["spec"].get("argv", [])) for name, spec in specs.items()},
+        )  # fmt: skip
+        return await examine(facts, None if alone else lambda: self.identities.line_of(user))
+
+    def _dead_loops(self) -> list[Problem]:
+        return [Problem(task.get_name(), "this loop ended") for task in self._tasks if task.done()]
+
     def start_cluster(self, user: str) -> ClusterStart:
         """``POST cluster/start``."""
         began = self.local_start.begin()
@@ -202,7 +232,7 @@ class GpuReleaseExtension(ExtensionApp):
 
     def health(self) -> Health:
         """``GET health``."""
-        dead = [Problem(task.get_name(), "this loop ended") for task in self._tasks if task.done()]
+        dead = self._dead_loops()
         sampled_s = time.monotonic() - self.monitor.sample.at_s
         suspend = "available" if self.actor.suspender is not None else self.actor.cannot_suspend
         return Health(not dead, __version__, self.gateway.state().state, sampled_s, suspend, dead + self.problems())

@@ -16,7 +16,8 @@ from . import metrics
 
 _PREFIX = "https://schema.jupyter-gpu-release.org"
 IDLE_POLICY, REQUEST, CHANGED = (f"{_PREFIX}/{name}/v1" for name in ("idle_policy", "request", "changed"))
-_SCHEMAS = {IDLE_POLICY: "idle_policy.yaml", REQUEST: "request.yaml", CHANGED: "changed.yaml"}
+#: id of each schema, and its file
+SCHEMAS = {IDLE_POLICY: "idle_policy.yaml", REQUEST: "request.yaml", CHANGED: "changed.yaml"}
 #: what people do; an event with another word would be refused by its schema, and with it the request
 Act = Literal["cancel", "pin", "unpin", "release", "extend", "keep", "start", "change"]
 
@@ -29,9 +30,14 @@ class ActionLog(LoggingConfigurable):
         self._events = events
         self._audit_log = Path(audit_log).expanduser() if audit_log else None
         self.problem = ""
-        for schema, name in _SCHEMAS.items():
+        for schema, name in SCHEMAS.items():
             if schema not in events.schemas:
                 events.register_event_schema(files(__package__).joinpath("events", name).read_text())
+
+    @property
+    def schemas(self) -> set[str]:
+        """The ids of the schemas that the server knows."""
+        return set(self._events.schemas.schema_ids)
 
     def policy(self, now_s: float, **facts: Any) -> None:
         """An action of the idle policy; ``facts`` as in ``events/idle_policy.yaml``. ``now_s``: unix time."""

@@ -153,6 +153,15 @@ class GatewayConnection(LoggingConfigurable):
         """Tell if there is a gateway to ask: one is named, or this machine's own runs. Raises as :meth:`ask`."""
         return _find(self._settings, self._token_file) is not None
 
+    async def find_target(self) -> Target | None:
+        """The gateway as it is named now, and the token for it; None: there is none. Raises as :meth:`ask`."""
+        return await asyncio.to_thread(_find, self._settings, self._token_file)
+
+    @property
+    def token_file(self) -> str:
+        """File of the one user's token; empty: it has the server's own."""
+        return self._token_file
+
     @property
     def is_of_one_user(self) -> bool:
         """Tell if it has the token of one user, not the server's own."""

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
+from rich.box import HEAVY_HEAD, SIMPLE_HEAD, Box
 from rich.console import Console
 from rich.table import Table
 
@@ -125,17 +126,19 @@ def print_report(console: Console, comparison: Comparison) -> None:
 
 
 def _print(console: Console, heads: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """Where a table is wider than the terminal each cell's figures are below one another."""
+    """Where a table is wider than the terminal each cell's figures are below one another, and no lines between them."""
     table = _table(heads, rows)
     if console.measure(table, options=console.options.update(max_width=_UNLIMITED)).maximum > console.width:
-        table = _table(heads, [[cell.replace(" · ", "\n") for cell in row] for row in rows])
+        heads = [head.replace("_", "_\n") for head in heads]
+        table = _table(heads, [[cell.replace(" · ", "\n") for cell in row] for row in rows], SIMPLE_HEAD)
     console.print(table)
 
 
-def _table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> Table:
-    table = Table()
+def _table(heads: Sequence[str], rows: Sequence[Sequence[str]], box: Box = HEAVY_HEAD) -> Table:
+    """Fold names that have no room in their column: all of a name is there, and figures are in one line."""
+    table = Table(box=box, show_edge=box is HEAVY_HEAD)
     for at, head in enumerate(heads):
-        table.add_column(head, justify="right" if at else "left")
+        table.add_column(head, justify="right" if at else "left", overflow="fold", no_wrap=at > 0)
     for row in rows:
         table.add_row(*row)
     return table

@@ -12,9 +12,11 @@ import msgspec
 
 from ..errors import StoreError
 from ..protocol.states import RunState
-from .files import SHARED_FOLDER, is_shared, make_private_folder, make_store_folder, open_plain, write_atomic
-from .identity import check_identity, ensure_identity
+from .files import SHARED_FOLDER, make_private_folder, make_store_folder, open_plain, write_atomic
+from .identity import FILE, check_identity, ensure_identity
 from .layout import SCHEMA_VERSION, RunPaths
+
+_READ_BY_GROUP = 0o640
 
 
 def make_store(store: Path, ident: str = "") -> str:
@@ -30,14 +32,21 @@ def share_store(store: Path, group: int) -> None:
     """Have ``group`` share a store: what is made there from now on is the group's. Raises :class:`StoreError`."""
     for folder in (store, store / "runs", store / "blobs"):
         make_private_folder(folder)
-        try:
-            facts = os.stat(folder)
-            if facts.st_gid != group or not is_shared(folder):
-                os.chown(folder, -1, group)
-                os.chmod(folder, SHARED_FOLDER)
-        except OSError as error:
-            hint = f"as its owner, a member of the group: chgrp {group} {folder}; chmod 2770 {folder}"
-            raise StoreError(f"cannot share {folder} with group {group}: {error.strerror}", hint=hint) from error
+        _share(folder, group, SHARED_FOLDER)
+    identity = store / FILE
+    if identity.exists():  # it was made before the store was shared
+        _share(identity, group, _READ_BY_GROUP)
+
+
+def _share(path: Path, group: int, mode: int) -> None:
+    try:
+        facts = os.stat(path)
+        if facts.st_gid != group or facts.st_mode & mode != mode:
+            os.chown(path, -1, group)
+            os.chmod(path, mode)
+    except OSError as error:
+        hint = f"as its owner, a member of the group: chgrp {group} {path}; chmod {mode:o} {path}"
+        raise StoreError(f"cannot share {path} with group {group}: {error.strerror}", hint=hint) from error
 
 
 def require_store(store: Path) -> None:

@@ -100,9 +100,15 @@ export function formatPercent(share: number): string {
   return `${rounded(share * 100)} %`;
 }
 
-/** An exception in a line: a KeyboardInterrupt, for one, says nothing more than its name. */
-export function errorText(error: { ename: string; evalue: string }): string {
-  return [error.ename, error.evalue].filter(Boolean).join(': ');
+/** An exception in a line: a KeyboardInterrupt, for one, says nothing more than its name. `code`: it is one of ours. */
+export function errorText(error: {
+  ename: string;
+  evalue: string;
+  code?: string;
+}): string {
+  const { ename, evalue, code } = error;
+  const text = code ? withoutBackticks(evalue) : evalue;
+  return [ename, text].filter(Boolean).join(': ');
 }
 
 /** The file's name at the end of a path. */

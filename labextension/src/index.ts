@@ -1,6 +1,7 @@
 import { JupyterFrontEndPlugin } from '@jupyterlab/application';
 import { browserNotificationPlugin } from './plugins/browser-notifications';
 import { cellPlugin } from './plugins/cells';
+import { doctorPlugin } from './plugins/doctor';
 import { outputsPlugin } from './plugins/outputs';
 import { notificationPlugin } from './plugins/notifications';
 import { notifyPlugin } from './plugins/notify';
@@ -21,6 +22,7 @@ const plugins: JupyterFrontEndPlugin<unknown>[] = [
   notificationPlugin,
   browserNotificationPlugin,
   notifyPlugin,
+  doctorPlugin,
   cellPlugin,
   outputsPlugin
 ];

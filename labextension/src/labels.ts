@@ -1,5 +1,5 @@
 import type { TranslationBundle } from '@jupyterlab/translation';
-import { formatSeconds } from './format';
+import { errorText, formatClock, formatSeconds } from './format';
 import { GpuState, IRunRow, RunState } from './model/types';
 import { Action } from './model/permissions';
 
@@ -79,6 +79,32 @@ export function runLabel(trans: TranslationBundle, state: RunState): string {
     case 'lost':
       return trans.__('Lost');
   }
+}
+
+/** State and reason in one, where the reason begins with the state: `Cancelled by you`. As `state_words` in wording.py. */
+export function stateText(trans: TranslationBundle, run: IRunRow): string {
+  return namesState(run)
+    ? run.reason[0].toUpperCase() + run.reason.slice(1)
+    : runLabel(trans, run.state);
+}
+
+/** What else is to be said of a run that is over: its error, or why it ended, or what it took. */
+export function whyText(trans: TranslationBundle, run: IRunRow): string {
+  const why = run.error ? errorText(run.error) : run.reason;
+  const held = run.granted_at ? heldText(trans, run) : '';
+  return (namesState(run) ? '' : why) || held;
+}
+
+function namesState({ reason, state }: IRunRow): boolean {
+  return reason.startsWith(`${state} `);
+}
+
+/** Why results are not on the store yet; the time of the next try in the browser's zone. */
+export function waitText(trans: TranslationBundle, run: IRunRow): string {
+  const { waits_for: words = '', next_try_at: at } = run;
+  return words && typeof at === 'number'
+    ? trans.__('%1, next try at %2', words, formatClock(at))
+    : words;
 }
 
 /** What that word means. */

@@ -42,6 +42,8 @@ export interface IPanelOptions {
   advisor: Advisor | null;
   /** shows the menu of arrangements below a button */
   onArrange: (button: HTMLElement) => void;
+  /** looks for what is wrong */
+  onCheck: () => void;
 }
 
 interface ISection {
@@ -85,7 +87,7 @@ export class GpuPanel extends SidePanel {
   }
 
   private _drawHeader(): JSX.Element {
-    const { model, runner, trans, advisor } = this._options;
+    const { model, runner, trans, advisor, onCheck } = this._options;
     const { snapshot } = model;
     const gpus = snapshot.hosts.flatMap(host => host.gpus).length;
     const rows = Math.max(gpus, snapshot.queue.length, snapshot.runs.length);
@@ -99,6 +101,7 @@ export class GpuPanel extends SidePanel {
           trans={trans}
           onRetry={() => void model.refresh()}
           onStart={() => void runner.startCluster()}
+          onCheck={onCheck}
           feedback={model.feedback.get(START_KEY)}
         />
         {advisor && <AdviceButton advisor={advisor} trans={trans} />}

@@ -60,6 +60,7 @@ export namespace CommandIDs {
   export const browserNotifications =
     'jupyter-gpu-release:browser-notifications';
   export const notify = 'jupyter-gpu-release:notify';
+  export const doctor = 'jupyter-gpu-release:doctor';
   export const openRunOfUrl = 'jupyter-gpu-release:open-run-of-url';
   export const toggleGpuCell = 'jupyter-gpu-release:toggle-gpu-cell';
 }

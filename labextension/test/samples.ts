@@ -8,6 +8,7 @@ import {
   IKernelsDocument,
   INotifyChange,
   INotifyDocument,
+  IReport,
   IRunPage,
   IRunRow,
   IRunsDocument,
@@ -140,6 +141,7 @@ export class FakeApi implements IApi {
   kernelRows: IKernelRow[] = [];
   refusal: Error | null = null;
   pageAnswer: IRunPage | Error | null = null;
+  report: IReport | Error = { ok: true, findings: [] };
   notifyAnswer: INotifyDocument = {
     user: 'ada',
     email: '',
@@ -169,6 +171,14 @@ export class FakeApi implements IApi {
   async cellRuns(): Promise<ICellRun[]> {
     this.calls.push('cells');
     return [];
+  }
+
+  async doctor(): Promise<IReport> {
+    this.calls.push('doctor');
+    if (this.report instanceof Error) {
+      throw this.report;
+    }
+    return this.report;
   }
 
   async advise(): Promise<INotebookAdvice> {

@@ -13,7 +13,7 @@ import { NO_OPTIONS } from '../src/cells/magic';
 import { ActionRunner } from '../src/model/actions';
 import { IClusterStart, IRunRow } from '../src/model/types';
 import { GpuModel } from '../src/model/model';
-import { NOTHING, Situation } from '../src/model/snapshot';
+import { ISnapshot, NOTHING, Situation } from '../src/model/snapshot';
 import { Gpus } from '../src/view/gpus';
 import { ROW } from '../src/view/list/row-heights';
 import { Queue, queueHeight } from '../src/view/queue';
@@ -246,6 +246,21 @@ describe('situations', () => {
       />
     );
     expect(container.textContent).toMatch(words);
+  });
+
+  it('calls old only what is shown', () => {
+    const draw = (more: Partial<ISnapshot>) =>
+      render(
+        <SituationView
+          snapshot={{ ...NOTHING, situation: 'offline', ...more }}
+          trans={trans}
+          onRetry={() => undefined}
+          onStart={() => undefined}
+        />
+      ).container.textContent;
+    expect(draw({})).toMatch(/Runs on a cluster go on/);
+    expect(draw({})).not.toMatch(/out of date/);
+    expect(draw({ runs: [run('a')] })).toMatch(/may be out of date/);
   });
 
   it('starts a cluster where that is possible, and nowhere else', () => {

@@ -1,7 +1,17 @@
 import { nullTranslator } from '@jupyterlab/translation';
 import * as format from '../src/format';
-import { gpuHint, gpuLabel, person, runHint, runLabel } from '../src/labels';
+import {
+  gpuHint,
+  gpuLabel,
+  person,
+  runHint,
+  runLabel,
+  stateText,
+  waitText,
+  whyText
+} from '../src/labels';
 import { GPU_STATES, RunState } from '../src/model/types';
+import { run } from './samples';
 
 const trans = nullTranslator.load('');
 
@@ -35,6 +45,31 @@ describe('words', () => {
       expect(label.toLowerCase()).toBe(WORDS.gpu_states[state]);
       expect(gpuHint(trans, state)).toMatch(`${label}: `);
     }
+  });
+
+  it('of a state and its reason are one sentence', () => {
+    const error = { ename: 'KeyboardInterrupt', evalue: '' };
+    const own = run('r', {
+      state: 'cancelled',
+      reason: 'cancelled by you',
+      error
+    });
+    expect(stateText(trans, own)).toBe('Cancelled by you');
+    expect(whyText(trans, own)).toBe('held its GPUs for 1 min');
+    const lost = run('r', { state: 'lost', reason: 'its node died' });
+    expect(stateText(trans, lost)).toBe('Lost');
+    expect(whyText(trans, lost)).toBe('its node died');
+    const failed = run('r', { state: 'failed', error });
+    expect(whyText(trans, failed)).toBe('KeyboardInterrupt');
+  });
+
+  it('of a run that is not saved yet tell the time as the browser does', () => {
+    const waits = run('r', { state: 'persisting', waits_for: 'no room' });
+    expect(waitText(trans, waits)).toBe('no room');
+    const at = Date.UTC(2026, 10, 26, 14, 3, 12) / 1000;
+    expect(waitText(trans, { ...waits, next_try_at: at })).toBe(
+      `no room, next try at ${new Date(at * 1000).toLocaleTimeString()}`
+    );
   });
 
   it('of people and numbers are those of Python', () => {

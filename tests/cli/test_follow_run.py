@@ -84,6 +84,19 @@ def test_a_live_run_is_followed_and_left_going_on(session: GatewaySession, tmp_p
     assert reading.end().state == "succeeded"
 
 
+def test_who_cancelled_it_is_told_so(
+    cluster: Ready, session: GatewaySession, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The feed names the user; the reader is that user, and is told as everywhere else."""
+    asked = request("import time\nwhile True: time.sleep(0.02)", "attaching")
+    reading = Reading(session.submit(asked))
+    reading.state("running")
+    assert main(["cancel", asked.run]) == 0
+    reading.end()
+    assert main(["attach", asked.run]) == 1
+    assert f"[{asked.run} cancelled by you, held " in capsys.readouterr().err
+
+
 def test_what_is_not_there(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["attach", "20000101-000000-00000000"]) == 1
     assert "there is no run" in capsys.readouterr().err

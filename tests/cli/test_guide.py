@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from doc_blocks import block, blocks_of
 
 from jupyter_gpu_release.cli import cluster as cluster_commands
 from jupyter_gpu_release.cli.main import main
@@ -24,16 +25,6 @@ from jupyter_gpu_release.client.rest import GatewayClient
 from jupyter_gpu_release.host.certificates import OwnCertificate
 from jupyter_gpu_release.local_cluster import existing_ray, maintenance
 from jupyter_gpu_release.protocol.admin import NodeDrain
-
-_GUIDE = (Path(__file__).parents[2] / "docs" / "operator-guide.md").read_text()
-
-
-def _block(heading: str, beginning: str = "") -> list[str]:
-    """The commands of the first block below a heading (one that begins so), without what explains them."""
-    _, _, section = _GUIDE.partition(f"\n{heading}\n")
-    blocks = re.findall(r"^```\n(.*?)^```", section, flags=re.DOTALL | re.MULTILINE)
-    block = next(block for block in blocks if block.startswith(beginning))
-    return [line for line in block.splitlines() if line]
 
 
 @pytest.fixture
@@ -59,7 +50,7 @@ def _gpu(line: str) -> None:
 def test_a_node_and_a_gpu_are_taken_out_and_in(gateway: GatewayClient, capsys: pytest.CaptureFixture[str]) -> None:
     (node,) = gateway.status().nodes
     show, drain, resume, drain_gpu = (
-        line.replace("gpu-07", node.host) for line in _block("## Taking a node out", "jupyter gpu nodes")
+        line.replace("gpu-07", node.host) for line in block("operator-guide.md", "## Taking a node out").commands()
     )
     _gpu(show)
     assert node.host in capsys.readouterr().out
@@ -75,13 +66,13 @@ def test_a_node_and_a_gpu_are_taken_out_and_in(gateway: GatewayClient, capsys: p
 def test_tokens_are_made_listed_and_revoked(
     gateway: GatewayClient, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    to_file, shown, listed, revoke = _block("## Users and tokens", "jupyter gpu token")
+    to_file, shown, listed, revoke = block("operator-guide.md", "## Users and tokens").commands()
     _gpu(to_file)
     assert "JUPYTER_GPU_TOKEN_FILE" in capsys.readouterr().err
     with GatewayClient(gateway_url(gateway), (tmp_path / "ann.token").read_text().strip()) as ann:
         assert ann.status().user == "ann"
     _gpu(shown)
-    secret = re.search(r"jgr_\w[\w-]+", capsys.readouterr().out)
+    secret = re.search(r"jgr_[\w-]+", capsys.readouterr().out)
     assert secret is not None
     _gpu(listed)
     assert "night shift" in capsys.readouterr().out
@@ -96,7 +87,7 @@ def gateway_url(gateway: GatewayClient) -> str:
 
 def _make_certificate(folder: Path) -> None:
     """The files ``gateway.crt`` and ``gateway.key``, as the guide has an operator make them."""
-    for line in _block("### Certificates", "openssl"):
+    for line in block("operator-guide.md", "### Certificates").commands():
         subprocess.run(shlex.split(line), cwd=folder, check=True, capture_output=True, timeout=120)
 
 
@@ -114,8 +105,12 @@ def test_no_start_of_the_guide_is_refused(
         monkeypatch.setattr(module, name, lambda *_what, **_how: begun.append(1))
     _make_certificate(tmp_path)
     monkeypatch.chdir(tmp_path)
-    blocks = re.findall(r"^```[a-z]*\n(.*?)^```", _GUIDE, flags=re.DOTALL | re.MULTILINE)
-    lines = [line for block in blocks for line in block.splitlines() if line.startswith("jupyter gpu start")]
+    lines = [
+        line
+        for one in blocks_of("operator-guide.md")
+        for line in one.commands()
+        if line.startswith("jupyter gpu start")
+    ]
     assert len(lines) > 7
     for line in lines:
         _jupyter, _gpu_word, *words = shlex.split(line, comments=True)
@@ -124,7 +119,7 @@ def test_no_start_of_the_guide_is_refused(
 
 
 def test_the_ledger_is_copied_while_the_cluster_runs(gateway: GatewayClient, cluster: Ready, tmp_path: Path) -> None:
-    mask, line = _block("### Backup and restore", "umask")
+    mask, line = block("operator-guide.md", "### Backup and restore").commands()
     ledger = Path(cluster.connection.token_file).with_name("ledger.sqlite")
     line = line.replace("~/.local/state/jupyter-gpu/ledger.sqlite", str(ledger)).replace("python", sys.executable, 1)
     subprocess.run(["bash", "-c", f"{mask}\n{line}"], cwd=tmp_path, check=True, timeout=60)
@@ -135,7 +130,7 @@ def test_the_ledger_is_copied_while_the_cluster_runs(gateway: GatewayClient, clu
 
 
 def test_what_a_monitor_reads(gateway: GatewayClient, cluster: Ready, capsys: pytest.CaptureFixture[str]) -> None:
-    by_command, by_http = _block("## Monitoring")
+    by_command, by_http = block("operator-guide.md", "## Monitoring").commands()
     _gpu(by_command)
     assert json.loads(capsys.readouterr().out)["gpus"]["total"] == 4
     words = by_http.replace("https://gpu.example.org:8765", gateway_url(gateway))
@@ -143,3 +138,11 @@ def test_what_a_monitor_reads(gateway: GatewayClient, cluster: Ready, capsys: py
     done = subprocess.run(["bash", "-c", words], capture_output=True, text=True, check=True, timeout=60)
     health = json.loads(done.stdout)
     assert (health["ready"], health["problems"]) == (True, [])
+
+
+def test_what_is_run_first_of_all_when_something_is_wrong(
+    gateway: GatewayClient, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (line,) = block("troubleshooting.md", "# Troubleshooting, by message").commands()
+    _gpu(line)
+    assert "answers and knows the token" in capsys.readouterr().out

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import msgspec
@@ -69,10 +70,10 @@ def test_a_run_that_stepped_aside_says_so_and_ones_own_act_is_called_ones_own(ho
     _put(home, ended, "")
     assert main(["runs", "show", "last"]) == 0
     shown = capsys.readouterr().out
-    assert "cancelled: cancelled by you" in shown
+    assert re.search(r"^state +cancelled by you *$", shown, re.MULTILINE)
     assert "stepped aside for bob at epoch 37, waited 2 s" in shown
     assert main(["attach", "last"]) == 1
-    assert "cancelled: cancelled by you, held" in capsys.readouterr().err
+    assert f"[{ended.run} cancelled by you, held" in capsys.readouterr().err
     assert make_receipt(ended).text.startswith("■ cancelled by you ·")
     failure = failure_of(ended, 0, "")
     assert isinstance(failure, RunCancelledError)

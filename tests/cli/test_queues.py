@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import io
 import re
-from pathlib import Path
 
 import msgspec
 import pytest
+from doc_blocks import block, blocks_in
 from rich.console import Console
 
 from jupyter_gpu_release.cli.tables import print_queues
@@ -17,7 +17,7 @@ from jupyter_gpu_release.scheduling.queues.overview import Claimed, overview
 from jupyter_gpu_release.scheduling.queues.queues_file import QueuesFile, parse_queues
 from jupyter_gpu_release.scheduling.workload import GPU
 
-_DOCS = (Path(__file__).parents[2] / "docs" / "scheduling.md").read_text()
+(_EXAMPLE,) = (one.text for one in blocks_in("scheduling.md", "yaml") if "protein" in one.text)
 _CLAIMS = (
     Claimed("protein", "ann", 6 * GPU), Claimed("climate", "eve", 3 * GPU), Claimed("teaching", "dan", GPU),
     Claimed("climate", "eve", 4 * GPU, waiting_runs=1),
@@ -36,17 +36,15 @@ def _printed(document: QueuesDocument, width: int = 80) -> str:
 
 
 def test_the_table_of_the_docs() -> None:
-    example = next(text for text in re.findall(r"```yaml\n(.*?)```", _DOCS, re.DOTALL) if "protein" in text)
-    file = parse_queues(example, "docs/scheduling.md")
+    file = parse_queues(_EXAMPLE, "docs/scheduling.md")
     document = _document(file, *_CLAIMS, usable={"climate", "teaching"})
     said = _printed(msgspec.structs.replace(document, notes=[]))
-    assert f"```\n{said}```" in _DOCS, said
+    assert said == block("scheduling.md", "## Queues file", "queue ").text
 
 
 @pytest.mark.parametrize("width", [24, 32, 40, 50, 62])
 def test_a_narrow_table_names_its_queues(width: int) -> None:
-    example = next(text for text in re.findall(r"```yaml\n(.*?)```", _DOCS, re.DOTALL) if "protein" in text)
-    file = parse_queues(example, "docs/scheduling.md")
+    file = parse_queues(_EXAMPLE, "docs/scheduling.md")
     said = _printed(_document(file, *_CLAIMS, usable={"climate", "teaching"}), width)
     head, _rule, *rows = said.splitlines()
     assert head.split()[0] == "queue", said

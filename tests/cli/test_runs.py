@@ -12,7 +12,7 @@ from rich.console import Console
 
 from jupyter_gpu_release.cli import runs as cli_runs
 from jupyter_gpu_release.cli.main import main
-from jupyter_gpu_release.cli.tables import output_console, print_runs, print_status
+from jupyter_gpu_release.cli.tables import output_console, print_run, print_runs, print_status
 from jupyter_gpu_release.client.rest import GatewayClient
 from jupyter_gpu_release.errors import NoSuchRunError
 from jupyter_gpu_release.protocol.lineage import (
@@ -31,6 +31,7 @@ from jupyter_gpu_release.protocol.rest import (
     GpuRow,
     NodeRow,
     QueueRow,
+    RunError,
     RunRow,
     RunsDocument,
     StatusDocument,
@@ -84,6 +85,16 @@ def test_a_run_without_a_name_is_called_by_its_title_else_by_its_notebook() -> N
     console, text = shown_at(80)
     print_runs(console, rows[:1])
     assert "model.fit(im" in text.getvalue(), "it is told by its beginning"
+
+
+def test_our_marks_of_code_are_not_shown_and_a_users_own_text_is_left_as_it_is() -> None:
+    notes = ["`device` is cuda in GPU cells and cpu in the notebook"]
+    for code, said in (("run_failed", "net (--out) was not bound"), ("", "`net` (--out) was not bound")):
+        error = RunError("RunFailedError", "`net` (--out) was not bound", code)
+        console, text = shown_at(200)
+        print_run(console, run_row(new_run_id(), "failed", notes=notes, error=error))
+        assert f"RunFailedError: {said} " in text.getvalue()
+        assert "device is cuda in GPU cells" in text.getvalue()
 
 
 @pytest.mark.parametrize("width", [200, 80, 40])

@@ -1,11 +1,13 @@
 from __future__ import annotations
 
+import io
 import json
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from rich.console import Console
 
 from jupyter_gpu_release.cli import simulate
 from jupyter_gpu_release.cli.main import main
@@ -45,6 +47,21 @@ def test_tables_and_charts_are_written(trace: list[str], tmp_path: Path, capsys:
     page = (tmp_path / "out" / "report.html").read_text()
     assert "<table>" in page
     assert "mean · median · 90 % at most · 99 % at most" in page
+
+
+def test_the_comparison_of_all_policies_fits_80_columns(
+    trace: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = io.StringIO()
+    monkeypatch.setattr(simulate, "output_console", lambda: Console(file=text, width=80))
+    user = "katherine.johnson@mathematics.example.org"
+    (tmp_path / "trace.csv").write_text(ROWS.replace("ann", user))
+    assert main(trace) == 0
+    lines = text.getvalue().splitlines()
+    assert [line for line in lines if len(line) > 80] == []
+    assert "…" not in text.getvalue()
+    for words in ("utilization", "configured", "1 min 22 s", "shortest_"):
+        assert words in text.getvalue(), words
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,7 @@ import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
+from far_clock import jump_clock
 from network_hosts import Network, NetworkHost
 
 from jupyter_gpu_release.client.home import HomePaths, write_secret
@@ -26,22 +27,24 @@ GPUS_EACH = 2
 class FarBed:
     """Hosts ``laptop``, ``head``, ``node-a``, and ``node-b``, whose clock is an hour ahead. All see the store."""
 
-    def __init__(self, network: Network, folder: Path) -> None:
-        self.network, self.folder = network, folder
+    def __init__(self, network: Network, folder: Path, libraries: Path | None = None) -> None:
+        """``libraries``: folder with the package that the cluster has; None: ours."""
+        self.network, self.folder, self._libraries = network, folder, libraries
         self.home, self.store = HomePaths(folder / "home"), folder / "store"
         self._ray = Path(tempfile.mkdtemp(prefix="jgr-", dir=runtime_root()))
+        paths = [*([libraries] if libraries is not None else []), self._stand_in()]
         write_secret(self._ray / "ray-token", secrets.token_hex(32))
         self._environment = {key: value for key, value in os.environ.items() if not key.startswith("RAY_")} | {
             "RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN_PATH": str(self._ray / "ray-token"),
             "RAY_raylet_report_resources_period_milliseconds": "2", "RAY_memory_monitor_refresh_ms": "0",
             "JUPYTER_GPU_HOME": str(self.home.root), "JUPYTER_GPU_PRELOAD": "json", "JUPYTER_GPU_NODE_GRACE": "8s",
-            "JUPYTER_GPU_ALLOWED_HOSTS": network["laptop"].address, "PYTHONPATH": str(self._stand_in()),
+            "JUPYTER_GPU_ALLOWED_HOSTS": network["laptop"].address, "PYTHONPATH": ":".join(map(str, paths)),
         }  # fmt: skip
         head = network["head"]
         self.gcs, self.port = f"{head.address}:6379", 8765
         self.url = f"http://{head.address}:{self.port}"
         #: of processes whose clock is an hour ahead
-        self.hour_ahead = {"LD_PRELOAD": str(_jump_clock(folder)), "JUMP_CLOCK_S": "3600"}
+        self.hour_ahead = jump_clock(folder, 3600)
 
     def _stand_in(self) -> Path:
         """Spares each Ray process 2 s, see ``local_cluster/ray_head.py``."""
@@ -90,8 +93,9 @@ class FarBed:
 
     def _on(self, host: NetworkHost, words: list[str], **settings: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
-            host.command(words), env=self._environment | settings, capture_output=True, text=True, timeout=300
-        )
+            host.command(words), cwd=self._libraries, env=self._environment | settings, capture_output=True, text=True,
+            timeout=300,
+        )  # fmt: skip
 
     def kernel_environment(self, url: str = "", **more: str) -> Mapping[str, str]:
         """What a user on another host sets."""
@@ -112,9 +116,3 @@ class FarBed:
         connection = self.home.read_connection()
         for folder in (self._ray, *([Path(connection.runtime)] if connection is not None else [])):
             shutil.rmtree(folder, ignore_errors=True)
-
-
-def _jump_clock(folder: Path) -> Path:
-    library, source = folder / "jump_clock.so", Path(__file__).with_name("jump_clock.c")
-    subprocess.run(["gcc", "-shared", "-fPIC", "-O2", "-o", str(library), str(source), "-ldl"], check=True)
-    return library

@@ -10,7 +10,7 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from types import TracebackType
 
 import psutil
@@ -19,6 +19,10 @@ import pytest
 _LINK, _SWITCH = "link0", "switch0"
 #: says that it is there, and ends when whoever reads that is gone; as a host's first process it reaps orphans
 _HOLD = "import signal, sys; signal.signal(signal.SIGCHLD, signal.SIG_IGN); print('here', flush=True); sys.stdin.read()"
+#: the port at which it listens until its input ends
+_LISTEN = (
+    "import socket, sys; s = socket.create_server(('', 0)); print(s.getsockname()[1], flush=True); sys.stdin.read()"
+)
 _OWN_PROCESSES = ("--pid", "--fork", "--kill-child", "--mount-proc")
 
 
@@ -50,6 +54,23 @@ class NetworkHost:
 
     def run(self, *words: str) -> None:
         _run(*self.command(words))
+
+    def output(self, *words: str) -> str:
+        """The standard output of a program on this host, which has to succeed."""
+        done = subprocess.run(self.command(words), capture_output=True, text=True, timeout=120)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    @contextlib.contextmanager
+    def listening(self) -> Iterator[int]:
+        """A port at which something listens meanwhile."""
+        with subprocess.Popen(
+            self.command([sys.executable, "-S", "-c", _LISTEN]), stdin=subprocess.PIPE, stdout=subprocess.PIPE
+        ) as program:
+            assert program.stdout is not None
+            assert program.stdin is not None
+            yield int(program.stdout.readline())
+            program.stdin.close()
 
     def processes(self) -> list[psutil.Process]:
         """All that run on this host, but for what holds it; none once that has ended."""

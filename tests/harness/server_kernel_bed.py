@@ -41,11 +41,11 @@ class ServerKernel:
                 continue
             return
 
-    def run(self, code: str) -> Any:
+    def run(self, code: str, limit_s: float = LIMIT_S) -> Any:
         """Run a cell to its end; returns what its last expression is (JSON)."""
         wanted = {"value": "__import__('json').dumps(globals().get('answer'))"}
         reply = self.client.execute_interactive(
-            code, timeout=LIMIT_S, user_expressions=wanted, output_hook=lambda _: None, store_history=False
+            code, timeout=limit_s, user_expressions=wanted, output_hook=lambda _: None, store_history=False
         )["content"]
         assert reply["status"] == "ok", reply
         return json.loads(eval(reply["user_expressions"]["value"]["data"]["text/plain"]))

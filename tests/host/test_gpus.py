@@ -105,3 +105,22 @@ def test_a_reloaded_driver_is_found_again(gpus: FakeGpus, reader: Reader) -> Non
     gpus.show()
     back = reader.read()
     assert (len(back["gpus"]), back["problem"]) == (2, "")
+
+
+_DRIVER = """
+from jupyter_gpu_release.host.gpu_reader import GpuReader
+from jupyter_gpu_release.host.gpus import Nvml
+reader = GpuReader(Nvml())
+reader.ask().result(60)
+print(reader.driver, reader.driver_cuda)
+"""
+
+
+def test_the_driver_and_its_cuda_are_told_with_the_first_reading(gpus: FakeGpus) -> None:
+    gpus.show()
+    done = subprocess.run(
+        [sys.executable, "-c", _DRIVER], env={**os.environ, **gpus.environment}, text=True, stdout=subprocess.PIPE,
+        check=True, timeout=120,
+    )  # fmt: skip
+    version, cuda = done.stdout.split()
+    assert (bool(version), cuda) == (True, "13.0")

@@ -30,7 +30,7 @@ while not os.path.exists({gate!r}):
 found = 6 * 7''')
 """
 _IDLE_S = 25
-#: a Hub, its proxy and four servers start
+#: a Hub, its proxy and five servers start
 pytestmark = pytest.mark.timeout(600)
 
 
@@ -116,13 +116,17 @@ def test_a_token_of_the_hub_that_opens_no_server_gets_none(hub: HubBed) -> None:
 def test_the_idle_culler_leaves_a_server_alone_while_its_run_goes_on(
     hub: HubBed, gateway: GatewayClient, until: Until, tmp_path: Path
 ) -> None:
-    working, idle = hub.server("carol"), hub.server("dave")
-    kernel = _begin(working, tmp_path / "gate", "overnight", gateway, until)
-    kernel.client.stop_channels()  # nobody looks on
+    """A named server as well: it is its user's second one, and the Hub has an activity of its own for each."""
+    working = {"overnight": hub.server("carol"), "weekend": hub.server("carol", "training")}
+    idle = hub.server("dave")
+    for name, server in working.items():
+        _begin(server, tmp_path / "gate", name, gateway, until).client.stop_channels()  # nobody looks on
     with hub.culler(_IDLE_S):
         until(lambda: not idle.is_ready(), "the idle server's end")
-        assert working.is_ready()
-        assert _run(gateway, "overnight").state == RunState.RUNNING.word
+        for name, server in working.items():
+            assert server.is_ready()
+            assert _run(gateway, name).state == RunState.RUNNING.word
         (tmp_path / "gate").touch()
-        until(lambda: not working.is_ready(), "the other's end, once it is idle, too")
-    until(lambda: _run(gateway, "overnight").state == RunState.SUCCEEDED.word, "its end")
+        until(lambda: not any(server.is_ready() for server in working.values()), "the others' end, once they are idle")
+    for name in working:
+        until(lambda name=name: _run(gateway, name).state == RunState.SUCCEEDED.word, "its end")

@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -53,7 +54,7 @@ def test_loading_is_light(loaded: dict[str, object]):
 
 def test_every_magic_is_there(loaded: dict[str, object]):
     lines = {"gpu_train", "gpu_status", "gpu_queue", "gpu_runs", "gpu_cancel", "gpu_logs", "gpu_config"}
-    lines |= {"gpu_wait", "gpu_attach", "gpu_debug", "gpu_detach", "gpu_release"}
+    lines |= {"gpu_wait", "gpu_attach", "gpu_debug", "gpu_detach", "gpu_release", "gpu_doctor"}
     assert lines <= set(loaded["line"])
     assert {"gpu_train"} <= set(loaded["cell"])
 
@@ -75,3 +76,23 @@ jupyter_gpu_release.load_ipython_extension(shell)
 assert names() == first and first
 """
     in_python(code, home)
+
+
+@pytest.mark.parametrize("address", ["", "https://forge.example/team/gpu/blob/HEAD/docs/index.md"])
+def test_the_help_has_something_to_open(home: dict[str, str], tmp_path: Path, address: str):
+    folder = tmp_path / "jupyter_gpu_release-9.dist-info"
+    folder.mkdir()
+    url = f"Project-URL: Documentation, {address}\n" if address else ""
+    (folder / "METADATA").write_text(f"Metadata-Version: 2.4\nName: jupyter-gpu-release\nVersion: 9\n{url}")
+    code = """
+from IPython.core.interactiveshell import InteractiveShell
+shell = InteractiveShell.instance()
+shell.run_line_magic("load_ext", "jupyter_gpu_release")
+shell.run_cell("%%gpu_train?")
+"""
+    said = in_python(code, home | {"PYTHONPATH": str(tmp_path)})
+    if address:
+        assert "Documentation: https://forge.example/team/gpu/blob/HEAD/docs/writing-a-cell.md\n" in said
+    else:
+        assert "!jupyter gpu docs writing-a-cell" in said
+        assert f"\n{Path(__file__).parents[2] / 'docs' / 'writing-a-cell.md'}\n" in said

@@ -43,9 +43,11 @@ def test_a_gpu_cell_between_the_questions_of_the_editor(kernel: Kernel, gateway:
     assert "back: loss (float)" in outputs.plain()[-1]
     shown = [m["content"]["data"] for m in outputs if m["msg_type"] in ("display_data", "update_display_data")]
     assert all("text/html" in data for data in shown if "text/plain" in data)
+    assert "--vscode-foreground" in shown[-1]["text/html"]  # its theme's colour
     assert not [kind for kind in outputs.kinds if kind.startswith("comm_")]
     assert notebooks == [NOTEBOOK]
-    assert kernel.run("loss", **CELL).reply["execution_count"] == before + 2  # its own question was not counted
+    assert kernel.run("print(type(loss).__name__, loss)", **OWN).text() == "float 0.5\n"  # its Variables view
+    assert kernel.run("loss", **CELL).reply["execution_count"] == before + 2  # its own questions were not counted
 
 
 def test_tab_and_hover(kernel: Kernel) -> None:
@@ -55,6 +57,13 @@ def test_tab_and_hover(kernel: Kernel) -> None:
     shown = _reply(kernel, kernel.client.inspect("%%gpu_train", 11, detail_level=0))
     assert shown["found"]
     assert "jupyter gpu docs writing-a-cell" in shown["data"]["text/plain"]
+
+
+def test_help_in_a_cell_is_a_plain_text_too(kernel: Kernel) -> None:
+    """The editor shows the pages of a reply below the cell."""
+    (page,) = kernel.run("%%gpu_train?", **CELL).reply["payload"]
+    assert page["source"] == "page"
+    assert "--gpus" in page["data"]["text/plain"]
 
 
 def test_run_all_stops_at_a_gpu_cell_that_fails_and_the_stop_button_reaches_one(

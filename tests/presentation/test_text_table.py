@@ -67,7 +67,7 @@ def test_every_table_fits_80_columns(monkeypatch: pytest.MonkeyPatch) -> None:
         assert [line for line in lines if len(line) > 80] == []
         text = "\n".join(lines)
         assert text.count(RUN) >= 4
-        for word in ("persisting", "unattributed", "succeeded", "katherine", "-name.ipynb", "3 of 5"):
+        for word in ("persisting", "unattributed", "succeeded", "katherine", "ResNet-with", "3 of 5"):
             assert word in " ".join(text.split()), word
 
 

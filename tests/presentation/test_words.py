@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from jupyter_gpu_release import units
-from jupyter_gpu_release.presentation.wording import GPU_WORDS, RUN_WORDS, about, addressed, person
+from jupyter_gpu_release.presentation.wording import GPU_WORDS, RUN_WORDS, about, addressed, person, state_words
 from jupyter_gpu_release.protocol.states import RunState
 
 WORDS: dict[str, Any] = json.loads((Path(__file__).parent / "words.json").read_text())
@@ -27,6 +27,12 @@ def test_numbers_are_rounded_as_in_the_sidebar() -> None:
     }.items():  # fmt: skip
         for *given, words in WORDS[name]:
             assert function(*given) == words, (name, given)
+
+
+def test_a_state_and_its_reason_are_one_sentence() -> None:
+    assert state_words("cancelled", "cancelled by you") == "cancelled by you"
+    assert state_words("lost", "its node died") == "lost: its node died"
+    assert state_words("submitted", "") == "queued"
 
 
 def test_your_own_act_is_yours() -> None:

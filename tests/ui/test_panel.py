@@ -114,6 +114,28 @@ def test_cancel_asks_only_where_work_is_lost(shown: Page, api: GpuApi) -> None:
     assert len(api.posts) == 2
 
 
+def test_the_reason_is_looked_for_by_the_server(shown: Page, api: GpuApi) -> None:
+    """The findings are the real server's, which has a cluster."""
+    gpu_scenes.no_cluster(api)
+    api.passes = {"doctor"}
+    execute(shown, LOOK)
+    shown.locator(".jp-GpuRelease-situation").get_by_role("button", name="Check…").click()
+    dialog = shown.get_by_role("dialog")
+    expect(dialog).to_contain_text("0 broken", timeout=60_000)
+    findings = dialog.get_by_role("listitem")
+    expect(findings.filter(has_text="answers and knows the token")).to_contain_text("gateway")
+    expect(findings.filter(has_text="can be written and read from here")).to_contain_text("server")
+    assert dialog.get_by_role("img", name="Fine").count() > 5
+    shown.add_script_tag(path=str(AXE))
+    found = shown.evaluate("() => axe.run('.jp-GpuRelease-findings').then(result => result.violations)")
+    assert [(rule["id"], rule["nodes"][0]["failureSummary"]) for rule in found] == []
+    dialog.get_by_role("button", name="Close").click()
+    expect(dialog).to_have_count(0)
+    execute(shown, "jupyter-gpu-release:doctor")  # as the palette does
+    expect(dialog).to_contain_text("Check of the GPU Cluster")
+    dialog.get_by_role("button", name="Close").click()
+
+
 def test_what_is_not_mine_cannot_be_ended(shown: Page, api: GpuApi) -> None:
     gpu_scenes.busy_day(api)
     execute(shown, LOOK)

@@ -136,9 +136,11 @@ def test_the_form_writes_the_line_and_the_running_panel_has_the_run(page: Page, 
 
 
 def test_a_run_outlives_the_page_and_the_gateway(page: Page, team: Team, tmp_path: Path) -> None:
-    """Reload mid-run; Attach leads to its cell; the gateway is killed and comes back; it ends well."""
+    """Reload mid-run; Attach leads to its cell, whose line does not say that the kernel waits for it in the background;
+    the gateway is killed and comes back; it ends well.
+    """
     mark = tmp_path / "goes-on"
-    write_notebook(team.lab.root / "long.ipynb", _LOAD, _hold(mark, "--async --name long"))
+    write_notebook(team.lab.root / "long.ipynb", f"{_LOAD}\n%gpu_config async=yes", _hold(mark, "--name long"))
     _open(page, "long.ipynb")
     execute(page, "notebook:run-all-cells")
     run = row(page, "My runs", "long")

@@ -1,17 +1,23 @@
-"""Widgets of GPU cells in the browser: they move while the cell runs, and are there after a reload."""
+"""Widgets of GPU cells in the browser: they move while the cell runs, and are there after a reload; where their kernel
+is gone, their text stands for them.
+"""
 
 from __future__ import annotations
 
+import json
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
-from lab_bed import execute
-from playwright.sync_api import Locator, Page, expect
-from sidebar_bed import Team, write_notebook
+import pytest
+from lab_bed import COLLABORATION, Lab, collaborating, execute, lab_process
+from playwright.sync_api import Browser, Locator, Page, expect
+from sidebar_bed import Team, open_notebook, open_sidebar, opened, reload_lab, row, write_notebook
 
 _STARTED_MS = 60_000
 _LOAD = "%load_ext jupyter_gpu_release"
 #: a bar at 3 of 7, a label that is changed twice, and a bar that goes on once the file is removed
-_CODE = """%%gpu_train
+_CODE = """%%gpu_train {options}
 import os, time
 from tqdm.auto import tqdm
 import ipywidgets
@@ -26,6 +32,14 @@ label.value = '<b>last</b>'"""
 _KERNEL = "window.jupyterapp.shell.currentWidget.sessionContext.session?.kernel?.status"
 
 
+@pytest.fixture
+def page(browser: Browser, team: Team) -> Iterator[Page]:
+    """A page for each test: what the one before has opened comes to the front whenever its reload is through."""
+    with opened(browser) as page:
+        open_sidebar(page, team.lab)
+        yield page
+
+
 def _open(page: Page, path: str) -> Locator:
     execute(page, "docmanager:open", {"path": path})
     page.wait_for_function(
@@ -37,7 +51,7 @@ def _open(page: Page, path: str) -> Locator:
 
 def test_widgets_move_survive_a_reload_and_the_kernel_is_busy(page: Page, team: Team, tmp_path: Path) -> None:
     mark = tmp_path / "goes-on"
-    write_notebook(team.lab.root / "widgets.ipynb", _LOAD, _CODE.format(mark=str(mark)))
+    write_notebook(team.lab.root / "widgets.ipynb", _LOAD, _CODE.format(mark=str(mark), options=""))
     cell = _open(page, "widgets.ipynb")
     page.wait_for_function(f"{_KERNEL} === 'idle'", timeout=_STARTED_MS)
     execute(page, "notebook:run-all-cells")
@@ -59,3 +73,90 @@ def test_widgets_move_survive_a_reload_and_the_kernel_is_busy(page: Page, team: 
     expect(output.locator(".widget-html b")).to_have_text("last", timeout=_STARTED_MS)
     expect(output).to_contain_text("7/7")
     expect(output).not_to_contain_text("Error displaying widget")
+
+
+_VIEW = "application/vnd.jupyter.widget-view+json"
+
+
+def _begun(page: Page, path: str) -> Locator:
+    """The outputs of the GPU cell, whose bar has come to 3 of 7."""
+    output = open_notebook(page, path).locator(".jp-OutputArea")
+    page.wait_for_function(f"{_KERNEL} === 'idle'", timeout=_STARTED_MS)
+    execute(page, "notebook:run-all-cells")
+    expect(output.locator(".widget-html b")).to_have_text("waits", timeout=_STARTED_MS)
+    expect(output).to_contain_text("3/7")
+    return output
+
+
+def _expect_text(output: Locator, label: str, bar: str) -> None:
+    expect(output).to_contain_text(bar, timeout=_STARTED_MS)
+    expect(output).to_contain_text(label)
+    expect(output.locator(".jupyter-widgets")).to_have_count(0)
+    expect(output).not_to_contain_text("widget")  # neither that one is loading nor that it was not found
+
+
+def _displays(page: Page, lab: Lab, path: str) -> list[dict[str, Any]]:
+    """What the GPU cell's displays hold as they are saved now, our own lines left out."""
+    page.evaluate("() => window.jupyterapp.shell.currentWidget.context.save()")
+    outputs = json.loads((lab.root / path).read_text())["cells"][1]["outputs"]
+    return [output["data"] for output in outputs if output["output_type"] == "display_data" and not output["metadata"]]
+
+
+def test_widgets_are_text_once_their_kernel_was_restarted(page: Page, team: Team, tmp_path: Path) -> None:
+    """The run goes on without it: the text does, too, and the run's page has it as well."""
+    mark, path = tmp_path / "goes-on", "widgets-restarted.ipynb"
+    write_notebook(team.lab.root / path, _LOAD, _CODE.format(mark=str(mark), options="--detach --name barred"))
+    output = _begun(page, path)
+    page.evaluate("() => window.jupyterapp.shell.currentWidget.sessionContext.session.kernel.restart()")
+    _expect_text(output, "waits", "43% |████      | 3/7")
+    reload_lab(page)
+    output = open_notebook(page, path).locator(".jp-OutputArea")
+    _expect_text(output, "waits", "43% |████      | 3/7")
+    row(page, "My runs", "barred").click()
+    _expect_text(page.locator(".jp-GpuRelease-page:visible").get_by_role("region", name="Output"), "waits", "3/7")
+    output = open_notebook(page, path).locator(".jp-OutputArea")
+    mark.unlink()
+    expect(output).to_contain_text("free", timeout=_STARTED_MS)
+    _expect_text(output, "last", "100% |██████████| 7/7")
+    assert [list(data) for data in _displays(page, team.lab, path)] == [["text/plain"]] * 2
+
+
+def test_widgets_that_the_kernel_still_holds_stay_live(page: Page, team: Team, tmp_path: Path) -> None:
+    mark, path = tmp_path / "goes-on", "widgets-held.ipynb"
+    write_notebook(team.lab.root / path, _LOAD, _CODE.format(mark=str(mark), options="--async"))
+    _begun(page, path)
+    page.evaluate("() => window.jupyterapp.shell.currentWidget.context.save()")
+    reload_lab(page)
+    output = open_notebook(page, path).locator(".jp-OutputArea")
+    expect(output.locator(".widget-html b")).to_have_text("waits", timeout=_STARTED_MS)
+    mark.unlink()
+    expect(output.locator(".widget-html b")).to_have_text("last")
+    expect(output.locator(".widget-hbox")).to_contain_text("7/7")
+    expect(output).to_contain_text("free", timeout=_STARTED_MS)
+    expect(output.locator(".widget-hbox")).to_contain_text("7/7")
+    assert [_VIEW in data for data in _displays(page, team.lab, path)] == [True, True]
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.skipif(not COLLABORATION.exists(), reason="no jupyter-collaboration: `make test` installs it")
+def test_pages_that_share_a_document_show_the_text_once(browser: Browser, team: Team, tmp_path: Path) -> None:
+    mark, path = tmp_path / "goes-on", "widgets-shared.ipynb"
+    environment = {"JUPYTER_GPU_URL": team.gateway.url, "JUPYTER_GPU_TOKEN": team.grace} | collaborating()
+    with (
+        lab_process(tmp_path / "lab", environment=environment) as server,
+        opened(browser) as first,
+        opened(browser) as second,
+    ):
+        write_notebook(server.lab.root / path, _LOAD, _CODE.format(mark=str(mark), options="--detach"))
+        open_sidebar(first, server.lab)
+        output = _begun(first, path)
+        open_sidebar(second, server.lab)
+        others = open_notebook(second, path).locator(".jp-OutputArea")
+        expect(others.locator(".widget-html b")).to_have_text("waits", timeout=_STARTED_MS)
+        first.evaluate("() => window.jupyterapp.shell.currentWidget.sessionContext.session.kernel.restart()")
+        mark.unlink()
+        for shown in (output, others):
+            expect(shown).to_contain_text("free", timeout=_STARTED_MS)
+            _expect_text(shown, "last", "100% |██████████| 7/7")
+            assert shown.inner_text().count("7/7") == 1
+        assert [list(data) for data in _displays(first, server.lab, path)] == [["text/plain"]] * 2

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 from collections.abc import Callable
@@ -108,6 +109,42 @@ def test_a_cell_is_a_gpu_cell_at_one_press_and_marked(shown: Page, opened_notebo
     press.click()
     expect(marked).to_have_count(1)
     assert _source(notebook) == "%%gpu_train --gpus 2 --name kept\nx = 1"
+
+
+_REFUSAL = """() => {
+  const { commands } = window.jupyterapp;
+  return ['jupyter-gpu-release:run-on-gpu', 'jupyter-gpu-release:toggle-gpu-cell'].map(
+    id => commands.isEnabled(id) ? '' : commands.caption(id));
+}"""
+
+
+def _expect_refusal(page: Page, words: str) -> None:
+    """Of the form and of the toggle."""
+    page.wait_for_function(f"words => ({_REFUSAL})().every(said => said === words)", arg=words)
+
+
+def test_what_cannot_be_a_gpu_cell_says_why(shown: Page, opened_notebook: Callable[..., Locator], team: Team) -> None:
+    notebook = opened_notebook("x = 1")
+    _expect_refusal(shown, "")
+    execute(shown, "notebook:change-cell-to-markdown")
+    _expect_refusal(shown, "Only code cells run on a GPU; this one is text")
+    toggle = notebook.locator("[data-jp-item-name='gpu-cell'] :is(button, jp-button)").first
+    expect(toggle).to_have_attribute("title", re.compile("this one is text"))
+    expect(toggle).to_have_attribute("aria-disabled", "true")
+    execute(shown, "notebook:change-cell-to-code")
+    _expect_refusal(shown, "")
+
+    path = "statistics.ipynb"
+    write_notebook(team.lab.root / path, "mean(c(1, 2))")
+    other = json.loads((team.lab.root / path).read_text())
+    kernel = {"name": "ir", "display_name": "R", "language": "R"}
+    other["metadata"] = {"kernelspec": kernel, "language_info": {"name": "R"}}
+    (team.lab.root / path).write_text(json.dumps(other))
+    execute(shown, "docmanager:open", {"path": path})
+    shown.locator(".jp-Dialog").get_by_role("button", name="No Kernel").click()  # there is no R here
+    _expect_refusal(shown, "GPU cells are Python; this notebook is R")
+    shown.evaluate("() => [...window.jupyterapp.shell.widgets('main')].forEach(widget => widget.dispose())")
+    _expect_refusal(shown, "Choose a code cell first")
 
 
 def test_tab_and_shift_tab_in_the_browser(shown: Page, opened_notebook: Callable[..., Locator]) -> None:

@@ -8,28 +8,17 @@ import sys
 from pathlib import Path
 
 from ...errors import OptionError
-
-_PACKAGE = Path(__file__).parents[2]
-#: in a wheel within the package, in a clone beside it
-_FOLDERS = (_PACKAGE / "docs", _PACKAGE.parent / "docs")
-#: contents of the site, which lead to the others, and what Sphinx reads out of the code
-_FOR_THE_SITE = ("api", "guides", "index", "inside", "learn")
+from ...host.documentation import installed_pages
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Show the page, or the list of pages."""
-    pages = _pages()
+    pages = installed_pages()
     if arguments.page is None:
         _list(pages)
     else:
         _show(_find(arguments.page, pages))
     return 0
-
-
-def _pages() -> dict[str, Path]:
-    folder = next((folder for folder in _FOLDERS if folder.is_dir()), None)
-    files = sorted(folder.glob("*.md")) if folder else []
-    return {file.stem: file for file in files if file.stem not in _FOR_THE_SITE}
 
 
 def _list(pages: dict[str, Path]) -> None:

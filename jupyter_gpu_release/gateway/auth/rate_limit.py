@@ -1,4 +1,4 @@
-"""Limits on unknown tokens of an address, and on requests of a user. Pure: time is an argument.
+"""Limits on unknown tokens of an address, on requests and messages of a user. Pure: time is an argument.
 
 A token of 256 bits cannot be guessed, with or without this; what the back-off saves is the gateway's time and its
 logs. So only unknown tokens are held against an address, and a caller with a good one is let in from everywhere: behind
@@ -52,7 +52,7 @@ _BURST_S = 10.0
 
 
 class UserRateLimit:
-    """Requests by user: ``per_s`` in the long run, ten times as many at once."""
+    """Requests, or messages, by user: ``per_s`` in the long run, ten times as many at once."""
 
     def __init__(self, per_s: float) -> None:
         self.per_s = per_s
@@ -61,10 +61,23 @@ class UserRateLimit:
 
     def take(self, user: str, now_s: float) -> float:
         """Take one request off the allowance; seconds until there is one if there is none, else 0."""
+        left = self._left_of(user, now_s)
+        self._set_left(user, left - 1 if left >= 1 else left, now_s)
+        return 0.0 if left >= 1 else (1 - left) / self.per_s
+
+    def reserve(self, user: str, now_s: float) -> float:
+        """Take one off the allowance, also one that is still to come; seconds until its turn, 0 for now."""
+        left = self._left_of(user, now_s) - 1
+        self._set_left(user, left, now_s)
+        return max(0.0, -left / self.per_s)
+
+    def _left_of(self, user: str, now_s: float) -> float:
         full = self.per_s * _BURST_S
-        left, since_s = self._left.pop(user, (full, now_s))
-        left = min(full, left + (now_s - since_s) * self.per_s)
-        self._left[user] = (left - 1 if left >= 1 else left), now_s
+        left, since_s = self._left.get(user, (full, now_s))
+        return min(full, left + (now_s - since_s) * self.per_s)
+
+    def _set_left(self, user: str, left: float, now_s: float) -> None:
+        self._left.pop(user, None)  # the latest are last
+        self._left[user] = left, now_s
         if len(self._left) > _MOST_ADDRESSES:
             del self._left[next(iter(self._left))]
-        return 0.0 if left >= 1 else (1 - left) / self.per_s

@@ -19,8 +19,9 @@ from ..runs.record import RunRecord
 
 log = logging.getLogger(__name__)
 _SECRET_BYTES = 32
-#: a leader's name for the end of a gang that nodes did not join in time (``node/agent/gang_run.py``)
-_INCOMPLETE = "GangIncomplete"
+#: names of ends for which no node is to blame: who has not joined a gang (``node/agent/gang_run.py``) may be well
+#: and only slow; a cell that gets no inputs (``node/supervisor/limits.py``) waits for the store, as it would anywhere
+_NO_NODES_FAULT = frozenset({"GangIncomplete", "CellNotBegun"})
 
 
 def check_gang(ask: ResourceAsk) -> None:
@@ -111,9 +112,9 @@ async def grant(nodes: NodeTable, lease: Lease, order: StartOrder) -> None:
 
 
 def failed_host(record: RunRecord, outcome: Outcome, nodes: NodeTable) -> str:
-    """The host of the rank that failed; empty where that cannot be told."""
+    """The host of the rank that failed; empty where that cannot be told, or was no node's fault."""
     error, lease, hosts = outcome.error, record.lease, record.view.hosts
-    if error is not None and error.ename == _INCOMPLETE:  # who has not joined may be well, and only slow
+    if error is not None and error.ename in _NO_NODES_FAULT:
         return ""
     if lease is None or len(lease.slots) < 2:
         return hosts[0] if hosts else ""

@@ -17,6 +17,7 @@ from ...protocol.node import RunPhase
 from ...protocol.runs import Outcome, PersistWait, StepAside
 from ...scheduling.decisions import Grant, Grow, MakeRoom, Wait
 from ..auth.unix_users import UnixUsers
+from ..cluster.agent_client import AgentDiedError
 from ..cluster.agents import forget_runs
 from ..cluster.lease import FREE_S, Lease, LeaseTable
 from ..cluster.nodes import NodeTable
@@ -179,9 +180,8 @@ class Lifecycle:
         if record.is_ending:  # it was given up meanwhile
             return
         if not isinstance(record.stage, Starting) or (begun and not record.cancellation.reason):
-            await self.lose(
-                record, f"the node could not start the run: {error.message}", died_on=self._only_host(lease)
-            )
+            died_on = self._only_host(lease) if isinstance(error, AgentDiedError) else ""
+            await self.lose(record, f"the node could not start the run: {error.message}", died_on=died_on)
             return
         record.stage.lease = None
         if record.cancellation.reason:

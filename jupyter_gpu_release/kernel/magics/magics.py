@@ -109,6 +109,17 @@ class GpuMagics(Magics):
 
     @line_magic  # type: ignore[untyped-decorator]
     @_in_our_words
+    def gpu_doctor(self, line: str) -> None:
+        """Look at kernel, gateway and each node, and say of what is wrong what to do about it.
+
+        Versions, drivers, clocks, store, names, ports, firewalls, certificates. An interrupt ends it.
+        """
+        from .doctor import show_findings
+
+        show_findings(self.notebook, line)
+
+    @line_magic  # type: ignore[untyped-decorator]
+    @_in_our_words
     def gpu_runs(self, line: str) -> None:
         """List your newest runs; ``%gpu_runs 50`` shows more of them."""
         from .runs import show_runs
@@ -206,7 +217,13 @@ EXAMPLES = """\
 """
 
 
-def _manual() -> str:
+#: the page about this magic, and how to read it where it has no address
+_PAGE = "writing-a-cell"
+_COMMAND = f"!jupyter gpu docs {_PAGE} (in a terminal without the !)"
+
+
+def manual(documentation: str = _COMMAND) -> str:
+    """The help: examples, where the documentation is, all options."""
     rows = []
     for option in OPTIONS.values():
         head = f"--{option.name} {option.metavar}".rstrip()
@@ -214,12 +231,21 @@ def _manual() -> str:
         rows.append(textwrap.fill(line, 80, initial_indent="  ", subsequent_indent=" " * 31))
     return (
         f"{EXAMPLES}\n\nRun the cell (or one line) on the team's GPU cluster; its results come back as\n"
-        "ordinary objects.\nDocumentation: !jupyter gpu docs writing-a-cell (in a terminal without the !).\n\n"
-        "Options:\n" + "\n".join(rows)
+        f"ordinary objects.\nDocumentation: {documentation}\n\nOptions:\n" + "\n".join(rows)
     )
 
 
-GpuMagics.gpu_train.__doc__ = _manual()
+def installed_manual() -> str:
+    """The help with something to click: the page's address, else its file beside the command that shows it."""
+    from ...host.documentation import installed_pages, web_address
+
+    file = installed_pages().get(_PAGE)
+    return manual(web_address(_PAGE) or (_COMMAND if file is None else f"{_COMMAND}, or\n{file}"))
+
+
+GpuMagics.gpu_train.__doc__ = manual()
+#: IPython asks it for the help before it takes the docstring: to read the metadata takes milliseconds
+setattr(GpuMagics.gpu_train, "getdoc", installed_manual)  # noqa: B010
 
 
 def with_body(lines: list[str]) -> list[str]:

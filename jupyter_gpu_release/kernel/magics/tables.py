@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from ...presentation.status_tables import active_table, gpu_table, queue_table
 from ...presentation.text_table import DROPPED, WHOLE, text_lines
-from ...presentation.wording import format_drained, held_by, name_of, run_word
+from ...presentation.wording import error_words, format_drained, held_by, name_of, run_word, wait_of_row
 from ...protocol.rest import RunError, RunRow, RunsDocument, StatusDocument
 from ...protocol.states import RunState
 from ...units import format_seconds
@@ -67,7 +67,7 @@ def status_tables(document: StatusDocument) -> list[Table]:
         Table("Running", *active_table(document)),
         _queued(document),
     )
-    waits = [Table(f"{row.run}: {row.waits_for}") for row in document.runs if row.waits_for]
+    waits = [Table(f"{row.run}: {wait_of_row(row)}") for row in document.runs if row.waits_for]
     return [head, *(table for table in tables if table.rows), *waits]
 
 
@@ -91,7 +91,7 @@ def runs_table(document: RunsDocument, most: int = 20, own: Collection[str] = ()
         (
             row.run, _state(row, own), str(row.gpus), _when(row.submitted_at), format_seconds(row.queued_s),
             format_seconds(row.held_s) if row.granted_at else "", ", ".join(value.name for value in row.results),
-            name_of(row), _error(row.error) or row.waits_for or _to_do(row, own),
+            name_of(row), _error(row.error) or wait_of_row(row) or _to_do(row, own),
         )
         for row in runs[:most]
     ]  # fmt: skip
@@ -121,4 +121,4 @@ def _when(at_s: float) -> str:
 
 
 def _error(error: RunError | None) -> str:
-    return "" if error is None else f"{error.ename}: {error.evalue}"[:80]
+    return "" if error is None else error_words(error)[:80]

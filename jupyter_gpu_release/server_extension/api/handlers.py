@@ -25,6 +25,7 @@ from .advice import advice_on
 from .views import is_at, newest_of_cells
 
 if TYPE_CHECKING:
+    from ...checks.finding import Report
     from ..audit import Act
     from ..gateway import GatewayConnection
     from ..models import ClusterStart, Health, KeepReply, KernelsDocument, Released, ServerStatus
@@ -50,6 +51,9 @@ class Application(Protocol):
 
     def health(self) -> Health:
         """``GET health``."""
+
+    async def doctor(self, user: str, *, alone: bool) -> Report:
+        """``GET doctor`` as ``user`` may see it; ``alone``: of this server only."""
 
     def kernels(self) -> KernelsDocument:
         """``GET kernels``."""
@@ -162,6 +166,17 @@ class HealthHandler(GpuHandler):
     async def get(self) -> None:
         """GET health: which loops of the extension run, and seconds since the last look."""
         self.answer(self.app.health())
+
+
+class DoctorHandler(GpuHandler):
+    """Checks of this server, the gateway and the nodes, each finding with what to do about it."""
+
+    @web.authenticated
+    @authorized
+    async def get(self) -> None:
+        """GET doctor: everything is looked at now, with ``only=server`` this server alone; takes 45 s at most."""
+        alone = self.get_query_argument("only", "") == "server"
+        self.answer(await self.app.doctor(self.username, alone=alone))
 
 
 class RunsHandler(GpuHandler):
@@ -552,6 +567,7 @@ _ID = r"([\w-]+)"
 HANDLERS: list[tuple[str, type[JupyterHandler]]] = [
     (rf"{BASE}/status", StatusHandler),
     (rf"{BASE}/health", HealthHandler),
+    (rf"{BASE}/doctor", DoctorHandler),
     (rf"{BASE}/runs", RunsHandler),
     (rf"{BASE}/cells", CellsHandler),
     (rf"{BASE}/advice", AdviceHandler),

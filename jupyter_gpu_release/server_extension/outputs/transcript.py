@@ -57,17 +57,17 @@ class Transcript:
                 self._display.say_state()
 
     def renew(self) -> bool:
-        """Say anew where a run stands that waits, as times in it get old; False: it does not wait."""
+        """Say anew what gets old: where a run stands that waits, what its widgets read; False: there is nothing."""
         display = self._display
         waits = self.is_known and not self.is_over and display.view.granted_at is None and not display.relay.cleared
         if waits:
             display.say_state()
-        return waits
+        return waits or self._outputs.has_news_of_widgets
 
     def take_changes(self) -> list[Change]:
         """Return the changes since the last call."""
         self._display.relay.show(())
-        return self._outputs.take_changes()
+        return self._outputs.take_changes(is_last=self.is_over)
 
     def _end(self, view: RunView) -> None:
         self._display.relay.show_held_back()

@@ -7,7 +7,6 @@ import {
 } from '@jupyterlab/notebook';
 import type { INavigator, ITarget } from '../model/actions';
 import type { IOutputRestorer } from '../tokens';
-import { readMagic } from './magic';
 import { isAt, serverPath } from './paths';
 
 /** Opens notebooks at their cells. */
@@ -35,7 +34,7 @@ export class Navigator implements INavigator {
       return;
     }
     await showCell(panel, cell);
-    const needsNoCell = isBusy(panel) || isAwaited(panel, cell, kernel);
+    const needsNoCell = isBusy(panel) || isAwaited(panel, kernel);
     if (needsNoCell && this._outputs?.show(panel, cell, run)) {
       return;
     }
@@ -80,18 +79,8 @@ function isBusy(panel: NotebookPanel): boolean {
   return panel.sessionContext.session?.kernel?.status !== 'idle';
 }
 
-/** Whether the notebook's kernel waits for this cell's run in the background, and binds its names by itself. */
-function isAwaited(
-  panel: NotebookPanel,
-  cell: string,
-  kernel: string | undefined
-): boolean {
-  const source = panel.content.widgets
-    .find(({ model }) => model.id === cell)
-    ?.model.sharedModel.getSource();
-  return (
-    kernel !== undefined &&
-    kernel === panel.sessionContext.session?.kernel?.id &&
-    readMagic(source ?? '').options.mode === 'async'
-  );
+/** Whether the notebook's kernel waits for the run in the background: it binds the names by itself. */
+function isAwaited(panel: NotebookPanel, kernel: string | undefined): boolean {
+  const own = panel.sessionContext.session?.kernel?.id;
+  return kernel !== undefined && kernel === own;
 }

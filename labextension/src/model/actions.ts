@@ -85,7 +85,7 @@ export class ActionRunner {
       case 'keep-kernel':
         await this._model.act(target.key, trans.__('Keeping…'), async () => {
           await this._api.keepKernel(target.kernel ?? '', KEEP_S);
-          return trans.__('Left alone for 30 minutes');
+          return trans.__('Kept for 30 minutes');
         });
         return;
       case 'show':

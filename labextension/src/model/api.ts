@@ -7,6 +7,7 @@ import type {
   IKernelsDocument,
   INotifyChange,
   INotifyDocument,
+  IReport,
   IRunPage,
   IRunsDocument,
   IServerStatus
@@ -51,6 +52,8 @@ export interface IApi {
   runPage(run: string): Promise<IRunPage>;
   /** Keep a run's results for good, or no longer. */
   pinRun(run: string, pinned: boolean): Promise<void>;
+  /** Checks of server, gateway and nodes; takes 45 s at most. */
+  doctor(): Promise<IReport>;
   /** How one is told of detached runs. */
   notify(): Promise<INotifyDocument>;
   changeNotify(change: INotifyChange): Promise<INotifyDocument>;
@@ -129,6 +132,10 @@ export class Api implements IApi {
   async pinRun(run: string, pinned: boolean): Promise<void> {
     const word = pinned ? 'pin' : 'unpin';
     await this._ask(`runs/${encodeURIComponent(run)}/${word}`, {});
+  }
+
+  doctor(): Promise<IReport> {
+    return this._ask<IReport>('doctor');
   }
 
   notify(): Promise<INotifyDocument> {

@@ -261,7 +261,13 @@ export interface IRunRow {
   gpu_name?: string;
   results: { name: string; type: string; bytes?: number }[];
   files: { path: string; bytes?: number }[];
-  error: { ename: string; evalue: string; mend?: string } | null;
+  /** `code`: of our own errors */
+  error: {
+    ename: string;
+    evalue: string;
+    code?: string;
+    mend?: string;
+  } | null;
   notes?: string[];
   detached?: boolean;
   /** its results are never removed */
@@ -271,6 +277,8 @@ export interface IRunRow {
   collected_because?: string;
   /** why its results are not on the store yet */
   waits_for?: string;
+  /** when the next try to write them begins (Unix seconds), where one failed */
+  next_try_at?: number | null;
   /** of each time it was on GPUs before: why that ended, what it cost */
   earlier?: string[];
   /** remarks on the use of the GPU */
@@ -429,6 +437,22 @@ export interface IRunPage {
   files: { path: string; bytes?: number }[];
   environment: { python?: string; packages?: Record<string, string> };
   is_cluster_known: boolean;
+}
+
+/** What one check found, and what to do about it. */
+export interface IFinding {
+  check: string;
+  level: 'ok' | 'note' | 'broken';
+  finding: string;
+  /** empty: nothing */
+  mend: string;
+  /** a node, `gateway` or `server` */
+  where: string;
+}
+
+export interface IReport {
+  ok: boolean;
+  findings: IFinding[];
 }
 
 /** The latest try to tell by one way; `error` is not there when it was taken. */

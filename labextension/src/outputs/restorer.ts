@@ -5,6 +5,7 @@ import type { ServerConnection } from '@jupyterlab/services';
 import { hasMagic } from '../cells/magic';
 import type { IApi } from '../model/api';
 import { CellWriter, LineWriter } from './cell-writer';
+import { HeldModels } from './held-models';
 import {
   doubledRuns,
   hasLiveMark,
@@ -20,6 +21,7 @@ import { IOutputMessage, OutputStream } from './output-stream';
 import { Peers } from './peers';
 import { SharedCellWriter } from './shared-cell';
 import { SharedViews } from './shared-views';
+import { WidgetViews } from './widget-views';
 
 const SETTLED_MS = 1500;
 const AGAIN_MS = 10_000;
@@ -56,10 +58,12 @@ class Restoration {
     readonly model: ICodeCellModel,
     readonly run: string,
     private _writer: Writer,
+    private _models: HeldModels,
     private _leave: ILeave,
     private _onEnd: () => void
   ) {
     this._isAtWork = model.executionState === 'running'; // maybe of a page that is closed
+    this._views = new WidgetViews(_models);
     this._stream = new OutputStream(settings, run, {
       onBegin: () => (this._isNew = true),
       onMessage: message => this._onMessage(message),
@@ -92,7 +96,13 @@ class Restoration {
     }
     if (this._writer.isDisturbed || !this._leave.isWanted()) {
       this.dispose();
-    } else if (this._leave.mayWrite()) {
+      return;
+    }
+    const news = this._views.news();
+    if (news.length > 0) {
+      this._writer.apply(news);
+    }
+    if (this._leave.mayWrite()) {
       if (this._gone) {
         this._sayGone(this._gone);
       }
@@ -113,11 +123,12 @@ class Restoration {
       if (this._isNew) {
         this._isNew = false;
         this._writer.begin();
+        this._views.begin();
       }
       if (message.mine) {
         this._writer.trust();
       }
-      this._writer.apply(message.changes);
+      this._writer.apply(this._views.show(message.changes));
       this._isLive = message.live === true;
     }
     this.write();
@@ -126,11 +137,20 @@ class Restoration {
   /** Of a shared document the whole output is kept in mind: others may come back with what they wrote meanwhile. */
   private _onStreamEnd(): void {
     this._isFollowing = false;
-    if (
-      this._isLive ||
-      this._isNew ||
-      !(this._writer instanceof SharedCellWriter)
-    ) {
+    const isWhole = !this._isLive && !this._isNew;
+    const isKept = isWhole && this._writer instanceof SharedCellWriter;
+    if (isWhole && this._views.areAny) {
+      void this._askOnceMore(isKept);
+    } else if (!isKept) {
+      this.dispose();
+    }
+  }
+
+  /** The last widgets may have been told before the kernel knew of them. */
+  private async _askOnceMore(isKept: boolean): Promise<void> {
+    await this._models.ask();
+    this.write();
+    if (!isKept) {
       this.dispose();
     }
   }
@@ -159,6 +179,7 @@ class Restoration {
   }
 
   private _stream: OutputStream;
+  private _views: WidgetViews;
   /** what was told before is told again */
   private _isNew = true;
   private _isFollowing = true;
@@ -180,6 +201,7 @@ export class OutputRestorer {
     _panel.sessionContext.statusChanged.connect(this._onStatus, this);
     _panel.sessionContext.kernelChanged.connect(this.look, this);
     _panel.disposed.connect(this.dispose, this);
+    this._models = new HeldModels(_panel, () => this.look());
     this._peers = new Peers(
       _panel,
       areNew => this._lookOnceSettled(areNew),
@@ -202,6 +224,7 @@ export class OutputRestorer {
     sessionContext.kernelChanged.disconnect(this.look, this);
     window.clearTimeout(this._timer);
     this._views?.dispose();
+    this._models.dispose();
     this._peers.dispose();
     [...this._restorations].forEach(restoration => restoration.dispose());
   }
@@ -388,6 +411,7 @@ export class OutputRestorer {
       model,
       run,
       this._writer(model, run, base),
+      this._models,
       { isWanted, mayWrite: () => this._areKnown && isMine() },
       () => {
         this._restorations.delete(restoration);
@@ -471,6 +495,7 @@ export class OutputRestorer {
 
   /** as it was opened: a server that shares documents saves at once what it has read */
   private _saved: string | undefined;
+  private _models: HeldModels;
   private _peers: Peers;
   private _views: SharedViews | null = null;
   /** by cell: the run whose unfinished line stood there when the line to the server was lost */

@@ -3,8 +3,8 @@ import {
   JupyterFrontEndPlugin
 } from '@jupyterlab/application';
 import { ICommandPalette, Notification as Toast } from '@jupyterlab/apputils';
-import { errorText, formatSeconds } from '../format';
-import { heldText, runLabel } from '../labels';
+import { formatSeconds } from '../format';
+import { whyText, stateText } from '../labels';
 import { originOf, titleOf } from '../model/run-titles';
 import { IRunRow } from '../model/types';
 import { CommandIDs, IGpus } from '../tokens';
@@ -29,9 +29,7 @@ function tell(
 }
 
 function endOf({ trans }: IGpus, run: IRunRow): string {
-  const held = run.granted_at ? heldText(trans, run) : '';
-  const error = run.error ? errorText(run.error) : '';
-  return [runLabel(trans, run.state), error || held, originOf(run)]
+  return [stateText(trans, run), whyText(trans, run), originOf(run)]
     .filter(Boolean)
     .join(' · ');
 }

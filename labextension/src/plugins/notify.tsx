@@ -138,13 +138,13 @@ interface ICheckProps {
 
 function Check({ id, label, isSet, onSet }: ICheckProps): React.ReactElement {
   return (
-    <label htmlFor={id}>
+    <label htmlFor={id} className="jp-GpuRelease-check">
       <input
         id={id}
         type="checkbox"
         checked={isSet}
         onChange={event => onSet(event.currentTarget.checked)}
-      />{' '}
+      />
       {label}
     </label>
   );

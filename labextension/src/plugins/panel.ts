@@ -93,7 +93,8 @@ export const panelPlugin: JupyterFrontEndPlugin<IGpus> = {
       onArrange: button => {
         const box = button.getBoundingClientRect();
         menu.open(box.left, box.bottom);
-      }
+      },
+      onCheck: () => void app.commands.execute(CommandIDs.doctor)
     });
     shell.add(panel, 'left', { rank: RANK, type: 'GPUs' });
     restorer?.add(panel, PANEL_ID);

@@ -1,8 +1,8 @@
 import type { TranslationBundle } from '@jupyterlab/translation';
 import * as React from 'react';
-import { errorText, withoutBackticks } from '../format';
+import { withoutBackticks } from '../format';
 import { RUN_ICONS } from '../icons';
-import { actionLabel, heldText, runLabel } from '../labels';
+import { actionLabel, whyText, stateText, waitText } from '../labels';
 import { ActionRunner, runTarget } from '../model/actions';
 import type { GpuModel } from '../model/model';
 import { pinActions, runActions } from '../model/permissions';
@@ -80,7 +80,7 @@ function Standing(props: {
 }): React.ReactElement {
   const { page, trans } = props;
   const { run, now } = page;
-  const word = <strong>{runLabel(trans, run.state)}</strong>;
+  const word = <strong>{stateText(trans, run)}</strong>;
   if (waits(run.state)) {
     return (
       <>
@@ -114,10 +114,7 @@ function Standing(props: {
 function endOf(run: IRunRow, trans: TranslationBundle): string {
   if (!isTerminal(run.state)) {
     const last = run.earlier?.[run.earlier.length - 1] ?? '';
-    return run.waits_for || (waits(run.state) ? last : '');
+    return waitText(trans, run) || (waits(run.state) ? last : '');
   }
-  if (run.error) {
-    return errorText(run.error);
-  }
-  return run.reason || (run.granted_at ? heldText(trans, run) : '');
+  return whyText(trans, run);
 }

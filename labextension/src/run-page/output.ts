@@ -9,6 +9,7 @@ import type { TranslationBundle } from '@jupyterlab/translation';
 import { PanelLayout, Widget } from '@lumino/widgets';
 import { watchLocalTimes } from '../outputs/clocks';
 import { Change, IOutputMessage, OutputStream } from '../outputs/output-stream';
+import { NO_MODELS, WidgetViews } from '../outputs/widget-views';
 
 const AT_END_PX = 24;
 
@@ -79,10 +80,11 @@ export class RunOutput extends Widget {
       if (this._isNew) {
         this._isNew = false;
         this._model.clear();
+        this._views.begin();
         // what this user's own code shows may run here; what others made is sanitized
         this._model.trusted = message.mine === true;
       }
-      applyChanges(this._model, message.changes);
+      applyChanges(this._model, this._views.show(message.changes));
     }
     this._say(message.gone ?? message.problem ?? '');
   }
@@ -105,6 +107,7 @@ export class RunOutput extends Widget {
   }
 
   private _model = new OutputAreaModel({ trusted: false });
+  private _views = new WidgetViews(NO_MODELS);
   private _notice = new Widget();
   private _observer: ResizeObserver;
   private _stopClocks: () => void;

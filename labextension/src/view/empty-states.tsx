@@ -5,7 +5,7 @@ import * as React from 'react';
 import { formatAge, formatSeconds } from '../format';
 import { gpuIcon } from '../icons';
 import { IFeedback } from '../model/model';
-import { ISnapshot } from '../model/snapshot';
+import { ISnapshot, Situation } from '../model/snapshot';
 import { Age, Button, Feedback } from './widgets';
 
 interface ISituationProps {
@@ -13,6 +13,8 @@ interface ISituationProps {
   trans: TranslationBundle;
   onRetry: () => void;
   onStart: () => void;
+  /** looks for the reason, where there may be one; none: nobody can */
+  onCheck?: () => void;
   /** what came of asking for a start, where it was refused */
   feedback?: IFeedback;
 }
@@ -29,11 +31,19 @@ interface IWords {
   elapsedS?: number;
 }
 
+/** In these the server answers, and can look for what is wrong. */
+const CHECKED: ReadonlySet<Situation> = new Set<Situation>([
+  'no-cluster',
+  'no-gpu',
+  'gateway-down',
+  'refused'
+]);
+
 /** Why there is nothing (or not all) to see, and what to do about it; nothing when all is well. */
 export function SituationView(
   props: ISituationProps
 ): React.ReactElement | null {
-  const { snapshot, trans, onRetry, onStart, feedback } = props;
+  const { snapshot, trans, onRetry, onStart, onCheck, feedback } = props;
   if (snapshot.situation === 'loading') {
     return (
       <div className="jp-GpuRelease-situation" role="status" aria-busy={true}>
@@ -46,6 +56,8 @@ export function SituationView(
   if (words === null) {
     return null;
   }
+  const isCheckable =
+    CHECKED.has(snapshot.situation) && words.elapsedS === undefined;
   const isBanner = snapshot.hosts.length > 0;
   return (
     <div
@@ -80,6 +92,9 @@ export function SituationView(
       {words.command && <Command command={words.command} trans={trans} />}
       {words.isRetryable && (
         <Button label={trans.__('Try now')} onClick={onRetry} />
+      )}
+      {onCheck && isCheckable && (
+        <Button label={trans.__('Check…')} onClick={onCheck} />
       )}
     </div>
   );
@@ -159,10 +174,19 @@ function wordsOf(snapshot: ISnapshot, trans: TranslationBundle): IWords | null {
     case 'offline':
       return {
         title: trans.__('No contact with the Jupyter server'),
-        text: trans.__('What is shown may be out of date.'),
+        text: isKnown(snapshot)
+          ? trans.__('What is shown may be out of date.')
+          : trans.__(
+              'What the GPUs do is seen when it answers again. Runs on a cluster go on without it.'
+            ),
         isRetryable: true
       };
   }
+}
+
+/** Something was seen before. */
+function isKnown({ hosts, runs, queue }: ISnapshot): boolean {
+  return hosts.length + runs.length + queue.length > 0;
 }
 
 /** No cluster is a normal state: it says how to get one. */

@@ -9,7 +9,7 @@ import { GpuModel, IFeedback } from '../model/model';
 import { Action, runActions } from '../model/permissions';
 import { originOf, titleOf } from '../model/run-titles';
 import { ISnapshot } from '../model/snapshot';
-import { runHint, runLabel } from '../labels';
+import { runHint, runLabel, stateText } from '../labels';
 import { feedbackHeight, IconActions, Outcome } from './details';
 import * as heights from './list/row-heights';
 import { Age, Icon } from './widgets';
@@ -103,8 +103,10 @@ function runItems(
 }
 
 function spoken(run: IRunRow, trans: TranslationBundle): string {
-  const words = [titleOf(run), runLabel(trans, run.state), line(run, trans)];
-  return words.join(', ');
+  const rest = line(run, trans);
+  const word = runLabel(trans, run.state);
+  const words = [titleOf(run), rest.startsWith(word) ? '' : word, rest];
+  return words.filter(Boolean).join(', ');
 }
 
 /** How many GPUs it has; of an elastic run also how many it would have. */
@@ -132,7 +134,7 @@ function line(run: IRunRow, trans: TranslationBundle): string {
   }
   const held = trans.__('held %1', formatSeconds(run.held_s));
   if (run.state === 'cancelled') {
-    const word = runLabel(trans, run.state);
+    const word = stateText(trans, run);
     return [word, gpus, run.granted_at ? held : ''].filter(Boolean).join(' · ');
   }
   if (run.state !== 'succeeded') {

@@ -26,7 +26,12 @@ export function usageHeight(usage: IUsageFacts): number {
 export function Usage(props: IUsageProps): React.ReactElement {
   const { usage, me, trans } = props;
   return (
-    <>
+    <div
+      className="jp-GpuRelease-scroller"
+      role="group"
+      aria-label={trans.__('GPU-hours')}
+      tabIndex={0} // there may be less room than it needs
+    >
       <Own usage={usage} trans={trans} />
       {usage.days && usage.days.length > 0 && (
         <History days={usage.days} trans={trans} />
@@ -34,7 +39,7 @@ export function Usage(props: IUsageProps): React.ReactElement {
       {usage.users && Object.keys(usage.users).length > 0 && (
         <Users users={usage.users} me={me} trans={trans} />
       )}
-    </>
+    </div>
   );
 }
 

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import msgspec
+import pytest
 
 from jupyter_gpu_release.kernel.magics.tables import Table, queue_tables, runs_table, status_tables
 from jupyter_gpu_release.protocol.rest import RunRow, RunsDocument, StatusDocument
@@ -39,6 +40,18 @@ def test_status_tells_who_holds_and_who_waits():
     assert running.rows == [("r1", "ann", "running", "1", "0 ms", "3 s", "b.ipynb")]
     assert waiting.rows == [("1", "r2", "bob", "default", "normal", "2", "1 of 2 free")]
     assert waiting.title == "Queued; ann holds 1 GPU for 3 s"
+
+
+@pytest.mark.parametrize(
+    ("facts", "called"),
+    [({}, "b.ipynb"), ({"title": "net.fit(x)"}, "net.fit(x)"), ({"title": "net.fit(x)", "name": "late"}, "late")],
+)
+def test_all_lists_call_a_run_the_same(facts: dict[str, str], called: str):
+    active = {**STATUS["runs"][0], **facts}
+    (_, _, running, *_) = status_tables(msgspec.convert({**STATUS, "runs": [active]}, StatusDocument))
+    (listed,) = runs_table(RunsDocument(1, [row(run="r1", notebook="/a/b.ipynb", state="running", **facts)])).rows
+    assert (running.heads[-1], running.rows[0][-1]) == ("name", called)
+    assert listed[-2] == called
 
 
 def test_the_queue_says_when_and_what_would_be_sooner():

@@ -1,0 +1,43 @@
+"""A Hub whose tokens would travel in plain text is refused, unless its operator says that they may."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from jupyter_gpu_release.errors import OptionError
+from jupyter_gpu_release.hub.config import hand_out_tokens
+
+
+def _configured(gateway: str, **arguments: Any) -> list[dict[str, Any]]:
+    """The services that the Hub has after the call."""
+    services: list[dict[str, Any]] = []
+    config = SimpleNamespace(
+        JupyterHub=SimpleNamespace(services=services), Spawner=SimpleNamespace(environment={})
+    )  # fmt: skip
+    hand_out_tokens(config, gateway, "/etc/admin.token", **arguments)
+    return services
+
+
+@pytest.mark.parametrize("gateway", ["http://gpu.example.org:8765", "http://10.1.2.3:8765", "HTTP://gpu:8765"])
+def test_a_gateway_beyond_this_machine_speaks_tls(gateway: str) -> None:
+    with pytest.raises(OptionError, match=f"gateway='{gateway}': without TLS, tokens could be read") as caught:
+        _configured(gateway)
+    assert "hand_out_tokens(…, allow_plain_text=True)" in caught.value.hint
+    assert _configured(gateway, allow_plain_text=True)
+
+
+def test_so_does_the_service_itself() -> None:
+    gateway = "https://gpu.example.org:8765"
+    with pytest.raises(OptionError, match="url='http://hub:8780'") as caught:
+        _configured(gateway, url="http://hub:8780")
+    assert "allow_plain_text=True" in caught.value.hint
+    assert _configured(gateway, url="http://hub:8780", allow_plain_text=True)
+    assert _configured(gateway, url="https://hub.example.org/gpu")
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "[::1]"])
+def test_on_one_machine_nobody_reads_along(host: str) -> None:
+    assert _configured(f"http://{host}:8765", url=f"http://{host}:8780")
