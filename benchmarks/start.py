@@ -47,7 +47,7 @@ def run(*, quick: bool) -> Report:
         report.add("load_ext", [value * 1000 for value in seconds])
         report.add("load_ext_memory", mib, "MiB")
     report.ratios["attached"] = _attached(report, 3 if quick else 60) / ours
-    report.add("first_cell_ever", [_first_ever()], "s")
+    report.add("first_cell_ever", [_first_ever() for _ in range(1 if quick else 5)], "s")
     return report
 
 

@@ -1,4 +1,4 @@
-"""Pictures and films of a page, small enough for a repository."""
+"""Pictures and films of JupyterLab's page, small enough for a repository."""
 
 from __future__ import annotations
 
@@ -9,13 +9,32 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+from lab_bed import execute
 from PIL import Image
 from playwright.sync_api import Page
 
+THEMES = {"light": "JupyterLab Light", "dark": "JupyterLab Dark", "contrast": "JupyterLab Dark High Contrast"}
+SHOWN_IN = ("light", "dark")
+VIEWPORT = {"width": 1120, "height": 680}
 _COLOURS = 255
-#: a film: nothing that happens is shown for longer than this, the end stays, and it takes about this long in all
-_STILL_S, _END_S, _WHOLE_S = 0.8, 3.0, 15.0
+#: a film takes this long in all; its end stays for at least so much of it
+WHOLE_S, _END_S = 15.0, 3.0
 _SHORTEST_S = 0.08
+
+
+def set_theme(page: Page, theme: str) -> None:
+    """Show JupyterLab in one of `THEMES`."""
+    execute(page, "apputils:change-theme", {"theme": THEMES[theme]})
+    page.wait_for_function("name => document.body.dataset.jpThemeName === name", arg=THEMES[theme])
+    page.wait_for_timeout(500)  # the new theme's style sheets
+
+
+def take(page: Page, name: str, target: Path) -> None:
+    """A picture of the whole page in each theme; the light one stays."""
+    page.mouse.move(700, 5)
+    for theme in reversed(SHOWN_IN):
+        set_theme(page, theme)
+        write_picture(page.screenshot(), target / f"{name}-{theme}.png")
 
 
 def write_picture(shot: bytes, path: Path) -> None:
@@ -48,10 +67,9 @@ class Recording:
 
     def _write(self) -> None:
         times = [at for at, _ in self._frames]
-        pauses = [min(after - before, _STILL_S) for before, after in pairwise(times)]
-        scale = min(1.0, (_WHOLE_S - _END_S) / sum(pauses))
+        pauses = shortened([after - before for before, after in pairwise(times)], WHOLE_S - _END_S)
         shown, kept_s = [], 0.0
-        for (_, shot), pause in zip(self._frames, [*(pause * scale for pause in pauses), _END_S], strict=True):
+        for (_, shot), pause in zip(self._frames, [*pauses, WHOLE_S - sum(pauses)], strict=True):
             kept_s += pause
             if kept_s >= _SHORTEST_S:  # what would be shown for less is left out, its time goes to the next frame
                 shown.append((Image.open(io.BytesIO(shot)).convert("RGB"), round(kept_s * 1000)))
@@ -61,3 +79,14 @@ class Recording:
             self._path, save_all=True, append_images=images[1:], duration=durations, loop=0,
             quality=60, method=4, minimize_size=False, kmax=30, allow_mixed=True,
         )  # fmt: skip
+
+
+def shortened(pauses: list[float], whole_s: float) -> list[float]:
+    """Cut the longest pauses to one length, so that all last ``whole_s`` at most: what moves keeps its pace."""
+    left_s, longest_s = whole_s, 0.0
+    for number, pause in enumerate(sorted(pauses)):
+        longest_s = left_s / (len(pauses) - number)
+        if pause > longest_s:
+            return [min(each, longest_s) for each in pauses]
+        left_s -= pause
+    return pauses

@@ -6,6 +6,7 @@ The cells are those that the documents show.
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import re
 import subprocess
@@ -13,15 +14,22 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
-from lab_bed import Lab, execute
+from lab_bed import Lab, execute, running_lab
 from playwright.sync_api import Locator, Page, expect
+from recording import Recording, take
+from shown_words import Words, words_of
 from sidebar_bed import row, write_notebook
+
+from jupyter_gpu_release.client.home import HomePaths
+from jupyter_gpu_release.local_cluster.start import stop_embedded
 
 REPOSITORY = Path(__file__).parents[2]
 TUTORIAL, README = REPOSITORY / "docs" / "tutorial.md", REPOSITORY / "README.md"
 #: a cluster that starts and libraries that are imported for the first time, on a machine with other work to do
 _LONG_MS = 180_000
 Camera = Callable[[str], None]
+#: settings of the sidebar: no message in the corner, which would hide a picture's text
+NO_NOTIFICATIONS = {"notifyAfterS": 3600}
 
 _BEFORE_TRAINING = """\
 import matplotlib.pyplot as plt
@@ -86,6 +94,20 @@ def tutorial_cells() -> dict[int, str]:
     return {number: block[1] for number, block in found.items() if block is not None and number > 3}
 
 
+@contextlib.contextmanager
+def tutorial_lab(folder: Path) -> Iterator[Lab]:
+    """JupyterLab as `make lab` starts it, where no cluster runs; what the tutorial starts ends with the block."""
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    (folder / "config").mkdir()
+    four = {"GpuRelease": {"start_options": ["--simulated-gpus", "4"]}}  # also on a machine with real ones
+    (folder / "config" / "jupyter_gpu_release_config.json").write_text(json.dumps(four))
+    try:
+        with running_lab(folder, environment={"PATH": path}, settings=NO_NOTIFICATIONS) as lab:
+            yield lab
+    finally:
+        stop_embedded(HomePaths(folder / "gpu"))
+
+
 class Tutorial:
     """Its steps, one method each; after each the camera is told the step's name."""
 
@@ -95,8 +117,8 @@ class Tutorial:
         self._notebook = page.locator(".jp-NotebookPanel:not(.lm-mod-hidden)")
         self._cells = tutorial_cells()
 
-    def play(self, *, stop: bool) -> None:
-        """All steps; ``stop``: the last one too, which ends the cluster."""
+    def play(self) -> None:
+        """All steps, from no cluster to none."""
         self.open_notebook()
         self.load_digits()
         self.train()
@@ -104,8 +126,7 @@ class Tutorial:
         self.see_status()
         self.train_in_background()
         self.fail()
-        if stop:
-            self.stop_cluster()
+        self.stop_cluster()
 
     def open_notebook(self) -> None:
         """As `make lab` does."""
@@ -149,7 +170,9 @@ class Tutorial:
         """The cell returns at once; its receipt comes later."""
         output = self._add(self._cells[6])
         expect(row(self._page, "My runs", "my-digits")).to_be_visible()
-        self._show(output, "end")
+        cell = self._notebook.locator(".jp-Cell.jp-mod-active")
+        expect(cell.get_by_role("button", name="Cancel")).to_be_visible(timeout=_LONG_MS)
+        self._show(cell, "end")
         self._camera("6-background")
         expect(output).to_contain_text("after the last statement", timeout=_LONG_MS)
 
@@ -247,6 +270,18 @@ class FirstPicture:
         self._page, self._root, self._asks = page, lab.root, asks
         self._training = code_blocks(README)[0]
         self._cells = page.locator(".jp-NotebookPanel:not(.lm-mod-hidden) .jp-Cell")
+
+    def film(self, target: Path) -> Words:
+        """All of it, filmed, and its end as a picture, both below ``target``; returns the words of the picture."""
+        self.prepare()
+        with Recording(self._page, target / "first-cell.webp"):
+            self._page.wait_for_timeout(1000)
+            self.train()
+            self._page.wait_for_timeout(1500)
+            self.look()
+            self._page.wait_for_timeout(3000)
+        take(self._page, "first-cell", target)
+        return words_of(self._page)
 
     def prepare(self) -> None:
         """The notebook with what the cell reads, its GPU cell in sight."""

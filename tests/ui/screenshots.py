@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import contextlib
 import math
-import os
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
@@ -17,9 +16,10 @@ import gpu_scenes
 from gpu_api import GpuApi
 from lab_bed import Lab, execute, launch, open_lab, running_lab
 from playwright.sync_api import Browser, Page, sync_playwright
-from recording import Recording, write_picture
+from recording import SHOWN_IN, THEMES, VIEWPORT, set_theme, take, write_picture
+from shown_words import FILE, keep, panel_words, words_of
 from sidebar_bed import show_panel
-from stories import FirstPicture, Tutorial, colleague
+from stories import NO_NOTIFICATIONS, FirstPicture, Tutorial, colleague, tutorial_lab
 
 from jupyter_gpu_release.client.home import HomePaths, read_secret
 from jupyter_gpu_release.client.rest import GatewayClient
@@ -27,11 +27,8 @@ from jupyter_gpu_release.local_cluster.start import start_embedded, stop_embedde
 from jupyter_gpu_release.protocol.admin import TokenRequest
 
 IMAGES = Path(__file__).parents[2] / "docs" / "images"
-THEMES = {"light": "JupyterLab Light", "dark": "JupyterLab Dark", "contrast": "JupyterLab Dark High Contrast"}
-SHOWN_IN = ("light", "dark")
 WIDTHS_PX = (220, 480)
 PANEL_PX = 320
-VIEWPORT = {"width": 1120, "height": 680}
 _LOOKS = 40
 Scene = Callable[[GpuApi], None]
 
@@ -53,7 +50,7 @@ def picture(browser: Browser, lab: Lab, scene: str, theme: str, target: Path, *,
     api = GpuApi(page)
     SCENES[scene](api)
     open_lab(page, lab)
-    _set_theme(page, theme)
+    set_theme(page, theme)
     for width in widths:
         show_panel(page, width)
         _fill_sparklines(page, api)
@@ -61,6 +58,7 @@ def picture(browser: Browser, lab: Lab, scene: str, theme: str, target: Path, *,
         page.mouse.move(900, 500)
         panel = page.locator("#jupyter-gpu-release-panel")
         write_picture(panel.screenshot(), target / f"sidebar-{scene}-{theme}-{width}.png")
+        keep(f"sidebar-{scene}", panel_words(page), target / FILE.name)
     page.close()
 
 
@@ -85,43 +83,25 @@ def _fill_sparklines(page: Page, api: GpuApi) -> None:
             page.wait_for_timeout(20)
 
 
-def _set_theme(page: Page, theme: str) -> None:
-    execute(page, "apputils:change-theme", {"theme": THEMES[theme]})
-    page.wait_for_function("name => document.body.dataset.jpThemeName === name", arg=THEMES[theme])
-    page.wait_for_timeout(500)  # the new theme's style sheets
-
-
-def take(page: Page, name: str, target: Path) -> None:
-    """A picture of the whole page in each theme; the light one stays."""
-    page.mouse.move(700, 5)
-    for theme in reversed(SHOWN_IN):
-        _set_theme(page, theme)
-        write_picture(page.screenshot(), target / f"{name}-{theme}.png")
-
-
 @contextlib.contextmanager
 def _page(browser: Browser, lab: Lab, scale: float) -> Iterator[Page]:
     page = browser.new_page(viewport=VIEWPORT, device_scale_factor=scale)
     page.set_default_timeout(120_000)
     open_lab(page, lab)
-    _set_theme(page, "light")
+    set_theme(page, "light")
     yield page
     page.close()
 
 
 def record_tutorial(browser: Browser, folder: Path, target: Path) -> None:
     """A picture for each step, from no cluster to none."""
-    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-    home = HomePaths(folder / "gpu")
-    try:
-        with running_lab(folder, environment={"PATH": path}, settings=_SETTINGS) as lab, _page(browser, lab, 1) as page:
-            Tutorial(page, lab.root, lambda step: take(page, f"tutorial-{step}", target)).play(stop=True)
-    finally:
-        stop_embedded(home)
+    with tutorial_lab(folder) as lab, _page(browser, lab, 1) as page:
+        Tutorial(page, lab.root, lambda step: _take_step(page, f"tutorial-{step}", target)).play()
 
 
-#: no message in the corner: it would hide a picture's text
-_SETTINGS = {"notifyAfterS": 3600}
+def _take_step(page: Page, name: str, target: Path) -> None:
+    keep(name, words_of(page), target / FILE.name)
+    take(page, name, target)
 
 
 def record_first_picture(browser: Browser, folder: Path, target: Path) -> None:
@@ -134,20 +114,13 @@ def record_first_picture(browser: Browser, folder: Path, target: Path) -> None:
             ada, grace = (gateway.create_token(TokenRequest(name, "user", 3600.0)).secret for name in ("ada", "grace"))
         hers, mine = ({"JUPYTER_GPU_URL": url, "JUPYTER_GPU_TOKEN": token} for token in (grace, ada))
         with (
-            running_lab(folder, environment=mine, settings=_SETTINGS) as lab,
+            running_lab(folder, environment=mine, settings=NO_NOTIFICATIONS) as lab,
             colleague(folder, hers) as asks,
             _page(browser, lab, 1) as page,
         ):
             show_panel(page, PANEL_PX)
-            story = FirstPicture(page, lab, asks)
-            story.prepare()
-            with Recording(page, target / "first-cell.webp"):
-                page.wait_for_timeout(1000)
-                story.train()
-                page.wait_for_timeout(1500)
-                story.look()
-                page.wait_for_timeout(3000)
-            take(page, "first-cell", target)
+            words = FirstPicture(page, lab, asks).film(target)
+            keep("first-cell", words, target / FILE.name)
     finally:
         stop_embedded(home)
 

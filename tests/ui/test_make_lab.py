@@ -1,0 +1,136 @@
+"""`make demo` and `make lab` in a fresh clone, as the README has them, up to `jupyter gpu stop`; what they leave."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import httpx
+import pytest
+from fresh_clone import copy_repository, make_environment
+from playwright.sync_api import Browser, expect
+from ports import free_port
+from sidebar_bed import opened
+
+_LONG_MS, _UP_WITHIN_S = 180_000, 120.0
+pytestmark = pytest.mark.timeout(600)
+
+
+@dataclass(frozen=True)
+class Clone:
+    """A clone whose set-up is done, on the machine of a user who has nothing else."""
+
+    folder: Path
+    environment: dict[str, str]
+
+    @property
+    def notebooks(self) -> Path:
+        """The folder that `make lab` opens."""
+        return self.folder / "examples" / "out" / "lab"
+
+    def run(self, *command: str) -> str:
+        """Run a command in it, to its end; returns what it said."""
+        done = subprocess.run(
+            command, cwd=self.folder, env=self.environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+        )
+        assert done.returncode == 0, done.stdout
+        return done.stdout
+
+    def gpu(self, *words: str) -> str:
+        """``.venv/bin/jupyter gpu …``, as the tutorial has it."""
+        return self.run(".venv/bin/jupyter", "gpu", *words)
+
+
+@pytest.fixture(scope="module")
+def clone(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Clone]:
+    """What `make setup` and `make bundle` take minutes for is there; Make sees it by the files' times."""
+    folder = tmp_path_factory.mktemp("lab") / "clone"
+    copy_repository(folder)
+    make_environment(folder / ".venv")
+    (folder.parent / "home").mkdir()
+    passed_on = {name: value for name, value in os.environ.items() if name.startswith(("PIP_", "JUPYTER_GPU_"))}
+    own = {"HOME": str(folder.parent / "home"), "PATH": "/usr/local/bin:/usr/bin:/bin", "LANG": "C.UTF-8"}
+    made = Clone(folder, {**passed_on, **own, "BROWSER": "true"})
+    pip = (".venv/bin/python", "-m", "pip", "install", "--quiet", "--no-deps", "--editable", ".")
+    made.run("env", "SKIP_JUPYTER_BUILDER=1", *pip)
+    for path in (".venv/.stamp", "labextension/node_modules/.stamp", "jupyter_gpu_release/labextension/package.json"):
+        (folder / path).parent.mkdir(exist_ok=True)
+        (folder / path).touch()
+    yield made
+    made.gpu("stop")
+
+
+def test_the_demo_leaves_nothing_in_the_folder_that_make_lab_opens(clone: Clone) -> None:
+    said = clone.run("make", "demo")
+    assert "nothing left: no process, no folder" in said
+    assert re.search(r"^✓ .* after the last statement", said, re.MULTILINE)
+    out = clone.folder / "examples" / "out"
+    assert {path.name for path in out.iterdir()} == {"home", "digits.ipynb", "digits.html"}
+    assert not clone.notebooks.exists()
+
+
+def test_make_lab_shows_one_notebook_whose_first_gpu_cell_starts_a_cluster(clone: Clone, browser: Browser) -> None:
+    environment = {**clone.environment, "JUPYTER_PORT": str(free_port())}
+    log = clone.folder.parent / "make-lab.log"
+    with log.open("wb") as written:
+        lab = subprocess.Popen(
+            ["make", "lab"], cwd=clone.folder, env=environment, stdout=written, stderr=written, start_new_session=True
+        )
+    try:
+        url, token = _printed_address(lab, log)
+        listed = httpx.get(f"{url}/api/contents", headers={"Authorization": f"token {token}"}, trust_env=False).json()
+        assert [entry["name"] for entry in listed["content"]] == ["my-digits.ipynb"]
+        with opened(browser) as page:
+            page.goto(f"{url}/lab?token={token}")
+            page.locator(".jp-DirListing-item", has_text="my-digits.ipynb").dblclick(timeout=_LONG_MS)
+            expect(page.get_by_role("button", name="Python 3 (ipykernel) | Idle")).to_be_visible(timeout=_LONG_MS)
+            cells = page.locator(".jp-NotebookPanel:not(.lm-mod-hidden) .jp-CodeCell")
+            for index, words in enumerate(("digits to learn from", "after the last statement")):
+                cells.nth(index).locator(".jp-InputPrompt").first.click(timeout=_LONG_MS)
+                page.keyboard.press("Shift+Enter")
+                expect(cells.nth(index).locator(".jp-OutputArea").first).to_contain_text(words, timeout=_LONG_MS)
+            expect(cells.nth(1)).to_contain_text("This is this machine's own cluster")
+            page.get_by_role("tab", name="GPUs").click()
+            expect(page.locator(".jp-GpuRelease-tile").first).to_have_text(re.compile(r"^[1-9]\d*free$"))
+            page.screenshot(path=clone.folder.parent / "make-lab.png")
+    finally:
+        os.killpg(lab.pid, signal.SIGTERM)
+        lab.wait(60)
+    assert {path.name for path in clone.notebooks.iterdir()} - {".ipynb_checkpoints"} == {"my-digits.ipynb"}
+
+
+def test_what_stop_says_of_what_stays_is_true(clone: Clone) -> None:
+    """After the one above: the cluster outlives JupyterLab, and the next one has its runs and their results."""
+    (ended,) = json.loads(clone.gpu("runs", "--json"))["runs"]
+    state = Path(clone.environment["HOME"]) / ".local" / "state" / "jupyter-gpu"
+    runtime = Path(json.loads((state / "connection.json").read_text())["runtime"])
+    assert runtime.exists()
+    said = clone.gpu("stop")
+    assert re.search(
+        r"Stopped the cluster: [1-9]\d* processes ended in [\d.]+ s, its temporary files are removed", said
+    )
+    assert f"Results, the record of runs and logs stay in {state}; the next cluster here goes on with them." in said
+    assert not runtime.exists()
+    assert not (state / "connection.json").exists()
+    assert clone.gpu("stop").strip() == "No cluster was running."
+    clone.gpu("start")
+    assert [run["run"] for run in json.loads(clone.gpu("runs", "--json"))["runs"]] == [ended["run"]]
+    load = f"import jupyter_gpu_release as g; print(len(g.load({ended['run']!r})['history']))"
+    assert int(clone.run(".venv/bin/python", "-c", load).splitlines()[-1]) > 0
+
+
+def _printed_address(lab: subprocess.Popen[bytes], log: Path) -> tuple[str, str]:
+    """The address and the token that a terminal shows."""
+    deadline = time.monotonic() + _UP_WITHIN_S
+    while not (found := re.search(r"(http://127\.0\.0\.1:\d+)/lab\?token=(\w+)\s", log.read_text())):
+        assert lab.poll() is None, log.read_text()
+        assert time.monotonic() < deadline, log.read_text()
+        time.sleep(0.1)
+    return found[1], found[2]
