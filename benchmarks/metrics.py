@@ -44,7 +44,7 @@ METRICS = {
     "server": ("cpu", "loop_blocked", "status", "policy_pass", "acted_after_limit"),
     "sidebar": (
         "bundle_gzipped", "crowd_main_thread", "crowd_scripts", "lab_start", "held_visible", "free_visible", "tab_list",
-        "tab_answer",
+        "tab_answer", "crowd_held_visible", "crowd_free_visible", "crowd_update_scripts",
     ),
 }  # fmt: skip
 

@@ -15,7 +15,16 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
+from jupyter_gpu_release.client.discovery import Target
+from jupyter_gpu_release.client.rest import GatewayClient
+from jupyter_gpu_release.client.session import GatewaySession, RunFeed
+from jupyter_gpu_release.protocol.admin import TokenRequest
+from jupyter_gpu_release.protocol.runs import ResourceAsk, RunRequest
+from jupyter_gpu_release.protocol.session import Accepted, Update
+from jupyter_gpu_release.protocol.states import RunState, new_run_id
+
 from .bed import Kernel, bed
+from .broker.run import simulated_cluster
 from .report import CannotMeasureError, Report
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "harness"))
@@ -28,6 +37,8 @@ from sidebar_bed import write_notebook
 
 BUNDLE = Path(__file__).parents[1] / "jupyter_gpu_release" / "labextension"
 _FREE_AGAIN_WITHIN_S = 60.0
+_NODES, _GPUS_PER_NODE, _WAITING = 64, 8, 1000
+_CROWD_THERE_WITHIN_S = 120.0
 #: notes by the clock of this machine when the first tile ("free") changes, when an event comes, and the questions
 #: for the status with their answers
 _WATCH = """() => {
@@ -89,7 +100,7 @@ _ASK = """async () => {
 }"""
 
 
-PARTS = ("crowd", "start", "visible")
+PARTS = ("crowd", "crowd-visible", "start", "visible")
 
 
 def run(*, quick: bool = False, parts: Collection[str] = PARTS) -> Report:
@@ -105,6 +116,8 @@ def run(*, quick: bool = False, parts: Collection[str] = PARTS) -> Report:
         if "crowd" in parts:
             with tempfile.TemporaryDirectory() as folder, running_lab(Path(folder)) as lab:
                 _measure_crowd(report, browser, lab, seconds=4 if quick else 60)
+        if "crowd-visible" in parts:
+            _measure_visible_in_crowd(report, browser, count=2 if quick else 30)
         if "start" in parts:
             _measure_start(report, browser, count=1 if quick else 10)
         if "visible" in parts:
@@ -204,17 +217,121 @@ def _measure_visible(report: Report, browser: Browser, *, count: int) -> None:
             for _ in range(count):
                 notebook.run("get_ipython().run_cell_magic('gpu_train', '', 'import time; time.sleep(3)')")
                 expect(tile).to_have_text(free, timeout=1000 * _FREE_AGAIN_WITHIN_S)
-            seen = [(at_s, int(re.sub(r"\D", "", text) or 0)) for at_s, text in page.evaluate("window.seen")]
-            told, asked = page.evaluate("[window.told, window.asked]")
+            seen, told, asked = _watched(page)
             runs = _runs(page, lab, count)
             tabs_ms, answers_ms = _tab_ms(page, lab, count)
             for stage in ("sent", "replied", "list"):
                 report.add(f"tab_{stage}", [each[stage] for each in tabs_ms])
             report.add("tab_answer", answers_ms)
-    for what, moment, number in (("held", "granted_at", int(free) - 1), ("free", "gone_at", int(free))):
-        stages = [_Stages.of(row[moment], number, seen, told, asked) for row in runs]
+    _add_stages(report, "", int(free), runs, (seen, told, asked))
+
+
+def _add_stages(report: Report, prefix: str, free: int, runs: list[dict[str, Any]], watched: _Watched) -> None:
+    """Of each run the stages of its begin (one GPU fewer than ``free``) and of its end."""
+    for what, moment, number in (("held", "granted_at", free - 1), ("free", "gone_at", free)):
+        stages = [_Stages.of(row[moment], number, *watched) for row in runs]
         for stage in fields(_Stages):
-            report.add(f"{what}_{stage.name}", [getattr(each, stage.name) for each in stages])
+            report.add(f"{prefix}{what}_{stage.name}", [getattr(each, stage.name) for each in stages])
+
+
+#: what :data:`_WATCH` noted: the first tile's number, events, questions with their answers
+_Watched = tuple[list[tuple[float, int]], list[float], list[tuple[float, float]]]
+
+
+def _watched(page: Page) -> _Watched:
+    seen = [(at_s, int(re.sub(r"\D", "", text) or 0)) for at_s, text in page.evaluate("window.seen")]
+    told, asked = page.evaluate("[window.told, window.asked]")
+    return seen, told, asked
+
+
+def _measure_visible_in_crowd(report: Report, browser: Browser, *, count: int) -> None:
+    """The same where 512 cards are held but one, and 1,000 runs wait: a run that is short enough goes before them."""
+    with (
+        simulated_cluster(_NODES, _GPUS_PER_NODE) as cluster,
+        GatewayClient(cluster.url, cluster.token, timeout_s=60.0) as client,
+        _Submitter.opened(cluster.url, cluster.token, "others") as others,
+        tempfile.TemporaryDirectory() as folder,
+    ):
+        others.fill(client)
+        ada = client.create_token(TokenRequest("ada")).secret
+        environment = {"JUPYTER_GPU_URL": cluster.url, "JUPYTER_GPU_TOKEN": ada}
+        with (
+            running_lab(Path(folder), environment=environment) as lab,
+            _Submitter.opened(cluster.url, ada, "ada") as own,
+        ):
+            page = browser.new_page(viewport={"width": 1400, "height": 1000})
+            open_lab(page, lab)
+            execute(page, "jupyter-gpu-release:open")
+            expect(page.locator(".jp-GpuRelease-number").first).to_have_text("1")
+            page.evaluate(_WATCH)
+            page.wait_for_timeout(2000)
+            spent = _Spent(browser, page)
+            before, asked_before = spent.all_s(), len(page.evaluate("window.asked"))
+            for _ in range(count):
+                own.run_short()
+                page.wait_for_timeout(1000)  # looking at the page meanwhile would cost it time
+            page.wait_for_timeout(3000)  # the last change may be seen late
+            after, watched = spent.all_s(), _watched(page)
+            runs = _runs(page, lab, count)
+            page.close()
+    updates = len(watched[2]) - asked_before
+    _add_stages(report, "crowd_", 1, runs, watched)
+    report.add("crowd_update_scripts", [1000 * (after["scripts"] - before["scripts"]) / updates])
+    report.notes.append(
+        f"crowd_held, crowd_free: {_NODES * _GPUS_PER_NODE} GPUs, all but one held, {_WAITING} runs wait, a gateway"
+        f" over simulated nodes; crowd_update_scripts: the page's scripts per update, mean of {updates}"
+    )
+
+
+def _crowd_of(client: GatewayClient) -> tuple[int, int]:
+    """How many GPUs are free, and how many runs wait."""
+    found = client.status()
+    return sum(gpu.state == "free" for node in found.nodes for gpu in node.gpus), found.waiting or len(found.queue)
+
+
+class _Submitter:
+    """Sends detached runs over a session of its own; their payload is their length."""
+
+    def __init__(self, url: str, token: str, name: str) -> None:
+        self._name = name
+        self._session = GatewaySession(Target(url, token), name)
+        self._session.connect(60.0)
+
+    def submit(self, gpus: int, *, length_s: float, timeout_s: float) -> RunFeed:
+        """Returns when it is sent."""
+        ask, payload = ResourceAsk(gpus=gpus), str(length_s).encode()
+        return self._session.submit(
+            RunRequest(new_run_id(), self._name, ask, payload, timeout_s=timeout_s, detach=True)
+        )
+
+    def run_short(self) -> None:
+        """Have a GPU for three seconds; returns when it is over."""
+        feed = self.submit(1, length_s=3.0, timeout_s=60.0)
+        while (item := feed.next_item(60.0)) is not None:
+            if isinstance(item, Accepted | Update) and RunState.of(item.view.state).is_terminal:
+                return
+        raise RuntimeError(f"a run that is short enough did not end: {feed}")
+
+    def fill(self, client: GatewayClient) -> None:
+        """Hold all GPUs but one, and have :data:`_WAITING` wait for two each; returns when they do."""
+        total = _NODES * _GPUS_PER_NODE
+        for gpus in [2] * (total // 2 - 1) + [1] + [2] * _WAITING:
+            self.submit(gpus, length_s=3600.0, timeout_s=7200.0)
+        until_s = time.monotonic() + _CROWD_THERE_WITHIN_S
+        while (found := _crowd_of(client)) != (1, _WAITING):
+            if time.monotonic() > until_s:
+                raise RuntimeError(f"after {_CROWD_THERE_WITHIN_S:.0f} s (free, waiting) are {found}")
+            time.sleep(0.5)
+
+    @classmethod
+    @contextmanager
+    def opened(cls, url: str, token: str, name: str) -> Iterator[_Submitter]:
+        """One that is gone after the block."""
+        made = cls(url, token, name)
+        try:
+            yield made
+        finally:
+            made._session.close()
 
 
 def _tab_ms(page: Page, lab: Lab, count: int) -> tuple[list[dict[str, float]], list[float]]:
