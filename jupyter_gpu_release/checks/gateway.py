@@ -20,7 +20,7 @@ from ..store.run_folders import probe_store
 from .certificate import check_certificate
 from .finding import Finding, at, broken, broken_by, note, ok
 from .limits import findings_within
-from .network import check_names, check_network, check_ports
+from .network import PORT_S, check_names, check_network, check_ports
 from .nodes import check_clocks, check_drivers, check_frameworks, check_nodes, check_pythons, check_stores
 
 #: a store that hangs shall be found, not waited for without end (each node has 30 s)
@@ -28,6 +28,8 @@ PATIENCE_S = 40.0
 #: for the store, as it is seen from here
 STORE_S = 10.0
 _SAME_VERSION = "install the same version of jupyter-gpu-release on both sides, or versions that are one apart"
+#: for a first answer of the gateway: what comes after it must have its time, too
+_ANSWER_S = 5.0
 StoreCheck = Callable[[Path], Finding]
 
 
@@ -40,15 +42,17 @@ def check_cluster(
     version of a kernel's, whose functions the nodes are to run.
     """
     try:
-        with GatewayClient.for_target(target, timeout_s=patience_s) as gateway:
-            health, status, checks = gateway.health(), gateway.status(), gateway.checks()
+        with GatewayClient.for_target(target, timeout_s=_ANSWER_S) as gateway:  # one that is well takes milliseconds
+            health = gateway.health()
+        with GatewayClient.for_target(target, timeout_s=patience_s - 2 * _ANSWER_S) as gateway:
+            status, checks = gateway.status(), gateway.checks()
     except GpuReleaseError as error:
         yield broken_by("gateway", error, where="gateway")
-        yield check_network(target.url, patience_s)
-        yield from check_certificate(target, time.time(), patience_s)
+        yield check_network(target.url, PORT_S)
+        yield from check_certificate(target, time.time(), PORT_S)
         return
     yield ok("gateway", f"{target.url} answers and knows the token", where="gateway")
-    folder = Path(target.store).expanduser() if target.store else own_store(Path(health.store))
+    folder = used_store(target.store or health.store)
     if not target.store:  # kernels take the path that the gateway names
         yield from check_within(STORE_S, check_store, folder)
     yield from findings_within(STORE_S, {"store": lambda: check_same_store(folder, health.store_id)})
@@ -62,7 +66,7 @@ def _check_health(health: Health, target: Target) -> Iterator[Finding]:
     yield check_version(health.version, health.protocol, target.connection)
     for problem in health.problems:
         yield broken("gateway", problem, "see the logs below the runtime folder, or start the cluster again")
-    yield from check_certificate(target, time.time(), PATIENCE_S)
+    yield from check_certificate(target, time.time(), PORT_S)
 
 
 def check_told(status: StatusDocument, checks: NodeChecks, now_s: float) -> Iterator[Finding]:
@@ -85,6 +89,11 @@ def check_version(version: str, protocol: int, connection: Connection | None = N
         return note("versions", said, "nothing to do today; install the same version when it suits")
     ray = f", Ray {connection.ray_version}" if connection is not None and connection.ray_version else ""
     return ok("versions", f"gateway and client {version}{ray}")
+
+
+def used_store(store: str) -> Path:
+    """The folder that this process's user uses of a store."""
+    return own_store(Path(store).expanduser())
 
 
 def check_within(limit_s: float, check_store: StoreCheck, folder: Path) -> Iterator[Finding]:

@@ -53,6 +53,7 @@ from .cluster.agents import AgentFactory, missing_imports
 from .cluster.drains import DrainTable
 from .cluster.gpu_health import GpuHealth, NodeDeaths
 from .cluster.lease import Lease, LeaseListener, LeaseTable
+from .cluster.node_checks import NodeChecker
 from .cluster.node_demand import NodeDemand
 from .cluster.nodes import NodeListener, NodeTable
 from .cluster.placement_groups import LeaseReleaser, RayLeases
@@ -124,6 +125,7 @@ class GatewayService(RunListener, LeaseListener, NodeListener, SessionListener):
         self.leases = LeaseTable(self)
         self.ray_leases = ray_leases(calls, self.leases, self.nodes.is_lost)
         self.withheld_gpus = WithheldGpus(calls, self.nodes, self.leases, self.ray_leases, self)
+        self.node_checker = NodeChecker(self.nodes, config.store)
         self.gpu_health = GpuHealth(minds_memory=not config.embedded)
         self.node_deaths = NodeDeaths()
         self.node_demand = NodeDemand(calls, self.nodes)

@@ -215,7 +215,7 @@ class Nvml:
     # ------------------------------------------------------------------------------------------- for node agents
     def unread(self) -> list[GpuInfo]:
         """Those that were named, before anything is known of them; never blocks."""
-        return [GpuInfo(name) for name in self._names or ()]
+        return [GpuInfo(name, is_unread=True) for name in self._names or ()]
 
     def gpus(self) -> list[GpuInfo]:
         """Those that were named (else all), with memory and utilisation now, and what is wrong with each.

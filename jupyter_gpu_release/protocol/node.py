@@ -171,6 +171,8 @@ class GpuInfo(msgspec.Struct, frozen=True, omit_defaults=True):
     simulated: bool = False
     #: why it should get no runs (lost, errors of its memory …); empty: it is well, as far as it tells
     trouble: str = ""
+    #: the driver has not said anything of it yet
+    is_unread: bool = False
 
 
 class NodeInfo(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -217,7 +217,10 @@ class GpuReleaseExtension(ExtensionApp):
         dead = self._dead_loops()
         facts = ServerFacts(
             len(self._tasks) - len(dead), dead, self.problems(), self.record.schemas,
-            {name: list(spec["spec"].get("argv", [])) for name, spec in specs.items()},
+            {
+                name: list(spec["spec"].get("argv", []))
+                for name, spec in specs.items() if spec["spec"].get("language", "python").lower() == "python"
+            },
         )  # fmt: skip
         return await examine(facts, None if alone else lambda: self.identities.line_of(user))
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import subprocess
+import sys
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -14,7 +15,7 @@ from jupyter_core.paths import jupyter_path
 
 from .._version import __version__
 from ..checks.finding import Finding, Report, at, broken, broken_by, note, ok, report_on
-from ..checks.gateway import STORE_S, check_cluster, check_used_store, check_within
+from ..checks.gateway import STORE_S, check_cluster, check_used_store, check_within, used_store
 from ..checks.home import check_home, check_token_file
 from ..checks.limits import Check, findings_within
 from ..checks.package import DISTRIBUTION, check_package
@@ -30,6 +31,10 @@ _RESTART = "restart the Jupyter server"
 #: the gateway gives each node 30 s; front ends wait a little longer
 _LIMIT_S = 45.0
 _KERNEL_S = 20.0
+#: for the files that say where the gateway is
+_FILES_S = 10.0
+#: as which Jupyter starts the server's own Python
+_OWN_PYTHONS = ("python", f"python{sys.version_info.major}", f"python{sys.version_info.major}.{sys.version_info.minor}")
 _ASK_VERSION = f"from importlib import metadata; print(metadata.version({DISTRIBUTION!r}))"
 _NO_CLUSTER = (
     "start one: `jupyter gpu start`, the sidebar's button or the first %%gpu_train; JUPYTER_GPU_URL names a team's"
@@ -66,7 +71,11 @@ async def examine(facts: ServerFacts, find_line: Callable[[], GatewayConnection]
     try:
         if find_line is not None:
             line = find_line()
-            checks |= _checks_of(await line.find_target(), line.token_file)
+            checks |= _checks_of(await asyncio.wait_for(line.find_target(), _FILES_S), line.token_file)
+    except TimeoutError:
+        mend = "does its filesystem answer? `ls` there would hang, too"
+        hangs = broken("home", f"the cluster's files have not been read within {_FILES_S:g} s", mend, where=_SERVER)
+        checks["home"] = lambda: [hangs]
     except GpuReleaseError as error:
         refused = broken_by("gateway", error, where=_SERVER)
         checks["gateway"] = lambda: [refused]
@@ -87,7 +96,7 @@ def _checks_of(target: Target | None, token_file: str) -> dict[str, Check]:
     if not target.configured:
         found["home"] = home
     if target.store:
-        found["store"] = partial(check_within, STORE_S, check_used_store, Path(target.store).expanduser())
+        found["store"] = partial(check_within, STORE_S, check_used_store, used_store(target.store))
     return {**found, "gateway": partial(check_cluster, target, check_used_store, _LIMIT_S)}
 
 
@@ -135,7 +144,7 @@ def check_kernels(kernels: Mapping[str, list[str]]) -> Iterator[Finding]:
     for name, command in sorted(kernels.items()):
         if not command or "python" not in Path(command[0]).name:
             continue
-        python = command[0]
+        python = sys.executable if command[0] in _OWN_PYTHONS else command[0]
         if python not in versions:
             versions[python] = _version_in(python)
         yield _compare_kernel(name, python, versions[python])
@@ -144,7 +153,9 @@ def check_kernels(kernels: Mapping[str, list[str]]) -> Iterator[Finding]:
 def _version_in(python: str) -> str:
     """Empty: it is not installed there, or cannot be asked."""
     try:
-        done = subprocess.run([python, "-c", _ASK_VERSION], capture_output=True, text=True, timeout=_KERNEL_S)
+        done = subprocess.run(
+            [python, "-c", _ASK_VERSION], cwd="/", capture_output=True, text=True, timeout=_KERNEL_S
+        )  # not in the notebooks' folder: a file of theirs would be imported
     except (OSError, subprocess.TimeoutExpired):
         return ""
     return done.stdout.strip() if done.returncode == 0 else ""

@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import json
+import socket
 from pathlib import Path
 
+import pytest
+
+from jupyter_gpu_release.checks import gateway
 from jupyter_gpu_release.checks.finding import BROKEN, NOTE, OK
-from jupyter_gpu_release.checks.gateway import check_same_store, check_used_store, check_version
+from jupyter_gpu_release.checks.gateway import check_cluster, check_same_store, check_used_store, check_version
+from jupyter_gpu_release.client.discovery import Target
 from jupyter_gpu_release.protocol.session import PROTOCOL
 from jupyter_gpu_release.store.run_folders import make_store
 
@@ -27,3 +32,12 @@ def test_versions_that_understand_each_other_are_no_fault() -> None:
     assert check_version("99.0", PROTOCOL).level == NOTE
     refused = check_version("99.0", PROTOCOL + 5)
     assert (refused.level, "install the same version" in refused.hint) == (BROKEN, True)
+
+
+def test_the_way_to_a_gateway_that_says_nothing_is_looked_at_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever asks has a limit for all of it; the last of it must not go to waiting for a first answer."""
+    monkeypatch.setattr(gateway, "_ANSWER_S", 0.3)
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        target = Target(f"http://127.0.0.1:{silent.getsockname()[1]}", "token")
+        found = list(check_cluster(target, check_used_store, 3600.0))
+    assert [(one.check, one.level) for one in found] == [("gateway", BROKEN), ("network", OK)]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import socket
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -141,6 +142,14 @@ def test_a_file_that_cannot_be_written_makes_no_token(home: HomePaths, tmp_path:
     assert main(["token", "create", "--user", "do ra", "--out", str(tmp_path / "new")]) == 2
     assert not (tmp_path / "new").exists()
     assert "norma" not in rows(capsys)
+
+
+def test_a_gateway_that_does_not_answer_leaves_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as closed:
+        monkeypatch.setenv("JUPYTER_GPU_URL", f"http://127.0.0.1:{closed.getsockname()[1]}")
+    monkeypatch.setenv("JUPYTER_GPU_TOKEN", "token")
+    assert main(["token", "create", "--user", "norma", "--out", str(tmp_path / "new")]) == 1
+    assert not (tmp_path / "new").exists()
 
 
 def test_the_clusters_own_token_is_not_revoked(home: HomePaths, capsys: Capture) -> None:

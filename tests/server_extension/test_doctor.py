@@ -92,7 +92,12 @@ def test_the_command_asks_the_servers_that_run_here(server: ServerBed, tmp_path:
     for name, changes in {"wrong": {"token": "wrong"}, "dead": {"pid": 1 << 22}, "plain": elsewhere}.items():
         (tmp_path / name).mkdir()
         (tmp_path / name / "jpserver-1.json").write_text(json.dumps({**facts, **changes}))
+    for name, token in {"none": "", "strange": "ключ"}.items():  # the first has a password instead
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "jpserver-1.json").write_text(json.dumps({**facts, "token": token}))
     refused = _one(check_jupyter_servers(tmp_path / "wrong", 60.0))
+    assert "HTTP 403" in _one(check_jupyter_servers(tmp_path / "none", 60.0)).finding
+    assert _one(check_jupyter_servers(tmp_path / "strange", 60.0)).level == NOTE
     missing = _one(check_jupyter_servers(tmp_path / "plain", 60.0))
     assert (refused.level, "HTTP 403" in refused.finding, "palette" in refused.hint) == (NOTE, True, True)
     assert (missing.level, "server extension enable" in missing.hint) == (NOTE, True)
@@ -117,7 +122,11 @@ def test_the_sidebar_that_jupyterlab_finds(tmp_path: Path, version: str, level: 
     assert bool(finding.hint) == (level != OK)
 
 
-def test_the_package_in_the_python_of_each_kernel(tmp_path: Path) -> None:
+def test_the_package_in_the_python_of_each_kernel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Notebooks' own files are not imported for it, and ``python3`` is the server's own, as Jupyter starts it."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PATH", "")
+    (tmp_path / "email.py").write_text("raise SystemExit(1)")
     bare = tmp_path / "python-bare"
     bare.write_text(f'#!/bin/sh\nexec {sys.executable} -S "$@"\n')  # without site-packages
     bare.chmod(0o755)
@@ -125,9 +134,11 @@ def test_the_package_in_the_python_of_each_kernel(tmp_path: Path) -> None:
     old.write_text("#!/bin/sh\necho 0.0.1\n")
     old.chmod(0o755)
     kernels = {"bare": [str(bare), "-m", "x"], "gone": [str(tmp_path / "python-gone")], "here": [sys.executable, "-m"],
-               "old": [str(old)], "julia": ["/usr/bin/julia"], "odd": []}  # fmt: skip
+               "old": [str(old)], "own": ["python3", "-m"], "julia": ["/usr/bin/julia"], "odd": []}  # fmt: skip
     found = {one.finding.split()[2]: one for one in check_kernels(kernels)}
-    assert {name: one.level for name, one in found.items()} == {"bare": NOTE, "gone": NOTE, "here": OK, "old": NOTE}
+    assert {name: one.level for name, one in found.items()} == {
+        "bare": NOTE, "gone": NOTE, "here": OK, "old": NOTE, "own": OK
+    }  # fmt: skip
     assert f"{old} -m pip install" in found["old"].hint
     assert "have no magics" in found["bare"].finding
 

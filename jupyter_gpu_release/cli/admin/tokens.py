@@ -36,8 +36,8 @@ def _create(arguments: argparse.Namespace) -> None:
     path = Path(arguments.out).expanduser() if arguments.out else None
     descriptor = None if path is None else _new_file(path)  # before there is a secret that could be lost
     with open_gateway() as gateway:
-        address = _address_for_others(gateway)
         try:
+            address = _address_for_others(gateway)
             made = _fill(gateway, asked, path, descriptor)
         except BaseException:
             if path is not None:

@@ -34,7 +34,6 @@ from ...protocol.runs import RunRequest, RunView
 from ...protocol.states import LeaseState, RunState, is_run_id
 from ..auth.permissions import Act, Caller, shown_status
 from ..cluster.lease import Lease
-from ..cluster.node_checks import check_nodes
 from ..db.rows import WarmLeaseRow
 from ..reconcile.persisting import give_up
 from ..service import GatewayService
@@ -327,7 +326,7 @@ async def show_checks(service: GatewayService, caller: Caller, request: Request)
 
     Takes 30 s at most.
     """
-    return await check_nodes(service.nodes, service.config.store)
+    return await service.node_checker.check()
 
 
 async def show_notify(service: GatewayService, caller: Caller, request: Request) -> NotifyDocument:

@@ -112,8 +112,9 @@ class AgentCall(Generic[_Answer]):
             self._listener.on_agent_died(self._node)
         if isinstance(error, ray.exceptions.RayActorError | ConnectionClosedError):
             self._listener.on_agent_unreachable(self._node, self._life, problem)
-            return AgentDiedError(problem)
-        return ClusterError(problem)
+        is_only_silent = isinstance(error, ray.exceptions.ActorUnavailableError)  # a network may do that
+        is_dead = isinstance(error, ray.exceptions.RayActorError | ConnectionClosedError) and not is_only_silent
+        return AgentDiedError(problem) if is_dead else ClusterError(problem)
 
 
 class AgentClient:

@@ -129,4 +129,5 @@ def _gpu_of(nodes: list[Node], gpu: str) -> str:
 
 def _gpus_of(node: Node) -> list[tuple[str, str]]:
     """Ids and UUIDs; no UUIDs until its agent has said them."""
-    return [(gpu, "") for gpu in node.gpu_ids] if node.info is None else [(g.index, g.uuid) for g in node.info.gpus]
+    told = node.info.gpus if node.info is not None else []
+    return [(gpu.index, gpu.uuid) for gpu in told] or [(gpu, "") for gpu in node.gpu_ids]

@@ -33,7 +33,7 @@ class GpuHealth:
 
         A GPU of which there is no reading is believed to be as before: a driver that says nothing heals none.
         """
-        readings = list(gpus)
+        readings = [gpu for gpu in gpus if gpu.trouble or not gpu.is_unread]
         read = {gpu.index for gpu in readings}
         judged = {index: why for index, why in believed.items() if index not in read}
         for gpu in readings:
@@ -46,6 +46,11 @@ class GpuHealth:
             if before:
                 judged[gpu.index] = before
         return judged
+
+    def forget_node(self, node: str) -> None:
+        """Forget a node that is gone: another one on its host has another id."""
+        self._seen = {gpu for gpu in self._seen if gpu[0] != node}
+        self._differing = {gpu: count for gpu, count in self._differing.items() if gpu[0] != node}
 
     def _is_believed(self, gpu: tuple[str, str], *, differs: bool) -> bool:
         """Count a reading; one that says what is believed anyway is believed at once."""

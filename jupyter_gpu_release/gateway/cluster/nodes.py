@@ -70,8 +70,9 @@ class Node:
 
     @property
     def gpu_ids(self) -> list[str]:
-        """The ids that Ray gives its GPUs; numbers until its agent has said them."""
-        return [str(i) for i in range(self.gpus)] if self.info is None else [gpu.index for gpu in self.info.gpus]
+        """The ids that Ray gives its GPUs; numbers until its agent has said them (an older one may never do)."""
+        told = self.info.gpus if self.info is not None else []
+        return [gpu.index for gpu in told] or [str(index) for index in range(self.gpus)]
 
     @property
     def aside(self) -> dict[str, str]:

@@ -157,6 +157,7 @@ async def refresh_nodes(service: GatewayService) -> None:
     for node in died:
         log.warning("node %s (%s) is gone", node.host, node.node[:8])
         why = f"the node {node.host} is gone"
+        service.gpu_health.forget_node(node.node)
         await _lose_all(service, node, why, _runs_on(service, node.node), died_on=_seen_host(node))
     await service.agents.ensure_agents()
     await asyncio.gather(*(_check_agent(service, node) for node in service.nodes.alive() if node.agent is not None))

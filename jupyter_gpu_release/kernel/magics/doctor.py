@@ -6,11 +6,10 @@ import platform
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ...checks.finding import BROKEN, NOTE, OK, Finding, at, broken, broken_by, note, worst_first
-from ...checks.gateway import STORE_S, check_cluster, check_used_store, check_within
+from ...checks.gateway import STORE_S, check_cluster, check_used_store, check_within, used_store
 from ...checks.home import check_home, check_token_file
 from ...checks.limits import Check, findings_within
 from ...checks.package import check_package
@@ -65,7 +64,7 @@ def _checks_of(target: Target | None) -> dict[str, Check]:
     if not target.configured:
         checks["home"] = partial(check_home, HomePaths.from_environment())
     if target.store:
-        checks["store"] = partial(check_within, STORE_S, check_used_store, Path(target.store).expanduser())
+        checks["store"] = partial(check_within, STORE_S, check_used_store, used_store(target.store))
     asked = partial(check_cluster, target, check_used_store, _LIMIT_S, python=platform.python_version())
     return {**checks, "gateway": asked}
 

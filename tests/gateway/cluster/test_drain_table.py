@@ -66,6 +66,17 @@ async def test_a_gpu_is_named_as_ray_gives_it_or_by_its_uuid() -> None:
 
 
 @pytest.mark.asyncio
+async def test_an_agent_that_tells_of_no_gpu_takes_back_no_drain() -> None:
+    """An older one says so of a node whose driver is dead."""
+    table, nodes, _ = _table()
+    node = nodes.up[0]
+    node.info = NodeInfo(node.node, "gpu3", "life", "3", "1")
+    assert str(await table.drain("gpu3:7", "ada", "")) == "gpu3:7"
+    node.drained_gpus, node.unwell_gpus = {"7": "drained"}, {"2": "it is lost"}
+    assert node.aside == {"2": "it is lost", "7": "drained"}
+
+
+@pytest.mark.asyncio
 async def test_what_the_ledger_refused_has_not_happened() -> None:
     table, nodes, ledger = _table()
     ledger.refuses = True

@@ -45,6 +45,19 @@ def test_a_gpu_without_a_reading_stays_as_it_was() -> None:
     assert _judged(health, GpuInfo("1"), believed) == {}
 
 
+def test_a_driver_that_has_not_answered_a_new_agent_yet_makes_no_gpu_well() -> None:
+    """An agent that was started anew names its GPUs before its driver has said anything of them."""
+    health = GpuHealth(minds_memory=True)
+    unread = GpuInfo("3", is_unread=True)
+    believed = _judged(health, GpuInfo("3", trouble="it is lost"), {})
+    assert [_judged(health, unread, believed) for _ in range(3)] == [believed] * 3
+    silent = GpuInfo("3", is_unread=True, trouble="its driver does not answer")
+    assert "does not answer" in _judged(health, silent, believed)["3"]
+    health.forget_node("n1")
+    assert _judged(health, unread, {}) == {}
+    assert _judged(health, silent, {}), "its first reading is believed"
+
+
 def test_memory_of_others_counts_where_no_run_has_the_gpu() -> None:
     used = GpuInfo("0", used_bytes=5 << 30)
     for minds, leased, ill in ((True, (), True), (True, ("0",), False), (False, (), False)):
