@@ -232,6 +232,8 @@ class ActiveRow(msgspec.Struct, frozen=True):
     since_s: float | None = None
     #: when the next try to write its results begins (unix seconds), where one failed
     next_try_at: float | None = None
+    #: the kernel that submitted it is not connected now, so nothing there waits for it
+    unattended: bool = False
 
 
 class Usage(msgspec.Struct, frozen=True):

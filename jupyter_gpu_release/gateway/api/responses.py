@@ -95,7 +95,7 @@ async def status_document(service: GatewayService, user: str, gpus_age_s: float 
         gpus=GpuCounts(total, held, free, external, sum(row.gpus for row in warm)),
         nodes=rows,
         queue=[_queue_row(record.view, now_s) for record in shown],
-        runs=[_active_row(record, now_s) for record in service.runs.live() if id(record) not in left_out],
+        runs=[_active_row(service, record, now_s) for record in service.runs.live() if id(record) not in left_out],
         serial=serial,
         warm=warm,
         queue_total=len(waiting),
@@ -299,10 +299,10 @@ def _queue_row(view: RunView, now_s: float) -> QueueRow:
     )  # fmt: skip
 
 
-def _active_row(record: RunRecord, now_s: float) -> ActiveRow:
+def _active_row(service: GatewayService, record: RunRecord, now_s: float) -> ActiveRow:
     view = record.view
     return ActiveRow(
         view.run, view.user, view.state, view.gpus, view.notebook, queued_s(view, now_s), held_s(view, now_s),
         view.name, waits_of(view), view.queue, view.kernel, progress_of(record.tail), view.cell, view.detached,
-        view.title, view.origin, since_s(view, now_s), _next_try_at(view),
+        view.title, view.origin, since_s(view, now_s), _next_try_at(view), not service.sessions.is_live(view.session),
     )  # fmt: skip

@@ -120,11 +120,11 @@ export class ActionRunner {
     });
   }
 
-  /** The kernel that a run ends with; none for one that is over or detached. */
+  /** The kernel that waits for a run, and that it ends with; none for one that is over or detached. */
   private _kernelOf(run: string | undefined): string | undefined {
     const { active } = this._model.snapshot;
     const row = active.find(known => known.run === run);
-    return row?.detached ? undefined : row?.kernel;
+    return row?.detached || row?.unattended ? undefined : row?.kernel;
   }
 
   private async _cancel(target: ITarget): Promise<void> {

@@ -105,6 +105,8 @@ export interface IActiveRow {
   detached?: boolean;
   /** Jupyter's id of the kernel that submitted it */
   kernel?: string;
+  /** that kernel is not connected now: started anew, say, under the same id */
+  unattended?: boolean;
 }
 
 export type RunState =
