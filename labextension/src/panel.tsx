@@ -42,8 +42,8 @@ export interface IPanelOptions {
   advisor: Advisor | null;
   /** shows the menu of arrangements below a button */
   onArrange: (button: HTMLElement) => void;
-  /** looks for what is wrong */
-  onCheck: () => void;
+  /** looks for what is wrong; none: nothing can, for now */
+  readonly onCheck?: () => void;
 }
 
 interface ISection {

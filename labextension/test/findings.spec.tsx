@@ -45,6 +45,32 @@ describe('Examination', () => {
     expect(api.calls).toEqual(['doctor']);
   });
 
+  it('can be read by the keyboard, and only says its summary aloud', async () => {
+    const api = new FakeApi();
+    api.report = { ok: true, findings: [finding('ok')] };
+    const { container } = render(<Examination api={api} trans={trans} />);
+    const said = container.querySelectorAll('[aria-live]');
+    await screen.findByText(/1 fine/);
+    expect([...said].map(line => line.textContent)).toEqual([
+      '0 broken, 0 worth knowing, 1 fine'
+    ]);
+    expect(container.querySelectorAll('[aria-live]').length).toBe(1);
+    const region = screen.getByRole('region', { name: 'Findings' });
+    expect(region.tabIndex).toBe(0);
+    expect(region.querySelectorAll('li').length).toBe(1);
+  });
+
+  it('takes levels of a newer server for something worth knowing', async () => {
+    const api = new FakeApi();
+    const level = 'grave' as IFinding['level'];
+    api.report = { ok: true, findings: [finding(level), finding('ok')] };
+    render(<Examination api={api} trans={trans} />);
+    await screen.findByText('0 broken, 1 worth knowing, 1 fine');
+    const rows = screen.getAllByRole('listitem').map(row => row.textContent);
+    expect(rows).toEqual(['·storegrave', '✓storeok']);
+    expect(screen.getByRole('img', { name: 'Worth knowing' })).toBeTruthy();
+  });
+
   it('says why the server cannot look', async () => {
     const api = new FakeApi();
     api.report = new ApiError(0, 'no contact', 'is it running?');

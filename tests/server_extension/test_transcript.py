@@ -190,6 +190,19 @@ def test_a_long_log_comes_in_pieces(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert receipt["metadata"]["jupyter_gpu_release"]["status"] == "ok"
 
 
+def test_nothing_that_the_store_tells_is_lost(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What widgets read may be told at any moment, between two looks, too."""
+    _record(tmp_path, "ada")
+    writer = EventWriter(RunPaths.of(tmp_path, RUN).events)
+    writer.write(events(text("a"), text("b")))
+    writer.close()
+    count = iter(range(100))
+    monkeypatch.setattr(Transcript, "take_changes", lambda _: [{"op": "add", "output": next(count)}])
+    told = followed(Line(tmp_path, user="ada"))
+    changes = [change["output"] for message in told for change in message.changes]
+    assert changes == list(range(next(count)))
+
+
 def _only_asks_for_the_gateway(to_thread: Any) -> Any:
     def checked(work: Any, *arguments: Any) -> Any:
         assert work.__name__ == "is_there"

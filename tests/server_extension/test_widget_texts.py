@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
+import ipywidgets
 import pytest
 
+from jupyter_gpu_release.server_extension.outputs import widget_texts
 from jupyter_gpu_release.server_extension.outputs.cell_outputs import CellOutputs
 from jupyter_gpu_release.server_extension.outputs.widget_texts import WIDGET_VIEW, WidgetTexts
 
@@ -20,7 +23,7 @@ class Clock:
         return self.now_s
 
 
-def opened(model: str, kind: str, **state: Any) -> dict[str, Any]:
+def opened(model: str, kind: Any, **state: Any) -> dict[str, Any]:
     content = {"comm_id": model, "target_name": "jupyter.widget", "data": {"state": {"_model_name": kind, **state}}}
     return {"msg_type": "comm_open", "content": content}
 
@@ -65,11 +68,91 @@ def test_a_bar_reads_as_in_a_terminal() -> None:
         ([opened("v", "ImageModel", value=None)], None),
         ([], None),
         ([*BAR, closed("box")], ""),
+        ([opened("m", "CheckboxModel", value=True, description="fast")], "fast True"),
+        ([opened("m", "ButtonModel", description="<b>Go</b>")], "Go"),
+        ([opened("m", "PasswordModel", value="s3cret", description="key")], "key"),
+        ([opened("m", "PasswordModel", value="s3cret")], ""),
+        ([opened("m", "PasswordModel", value="s3cret"), opened("v", "VBoxModel", children=["IPY_MODEL_m"])], ""),
+        ([opened("m", {}, value="s3cret")], None),
+        ([opened("m", "SomebodysModel", value="s3cret", description="theirs")], "theirs"),
+        ([opened("m", "FloatProgressModel", value="3", min=None, max=[7], description="at")], "at"),
+        ([opened("m", "IntProgressModel", value=True, description="at")], "at"),
+        ([opened("m", "IntProgressModel", value=1, min=False, max="7")], "|          |"),
+        ([opened("m", "IntProgressModel", value=10**400, max=10**401)], "|          |"),
     ],
 )  # fmt: skip
 def test_what_other_widgets_read(messages: list[dict[str, Any]], text: str | None) -> None:
     top = messages[-1]["content"]["comm_id"] if messages else "nobody"
     assert read(top, *messages) == text
+
+
+def test_the_kinds_are_those_of_ipywidgets() -> None:
+    classes: list[Any] = [each for each in vars(ipywidgets).values() if isinstance(each, type)]
+    kinds = {
+        each.class_traits()["_model_name"].default_value for each in classes if issubclass(each, ipywidgets.Widget)
+    }
+    known = widget_texts._VALUED | widget_texts._PROGRESS | widget_texts._HTML | widget_texts._STACKED
+    assert known | {widget_texts._PASSWORD} <= kinds
+    assert widget_texts._PASSWORD not in known
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        {"msg_type": "comm_msg", "content": {"comm_id": "m", "data": "text"}},
+        {"msg_type": "comm_msg", "content": {"comm_id": "m", "data": ["update"]}},
+        {"msg_type": "comm_msg", "content": {"comm_id": "m", "data": {"method": "update", "state": "text"}}},
+        {"msg_type": "comm_msg", "content": {"comm_id": ["m"], "data": {"method": "update", "state": {}}}},
+        {"msg_type": "comm_msg", "content": "text"},
+        {"msg_type": "comm_msg"},
+        {"msg_type": "comm_open", "content": {"comm_id": "o", "target_name": "jupyter.widget", "data": "text"}},
+        {"msg_type": "comm_open", "content": {"comm_id": "o", "target_name": "theirs", "data": {"state": 1}}},
+        changed("m", description=7, max={}, children="IPY_MODEL_m"),
+    ],
+)
+def test_what_a_comm_says_may_be_anything(message: dict[str, Any]) -> None:
+    assert read("m", opened("m", "LabelModel", value="a"), message) in ("a", "")
+    assert read("o", message) is None
+
+
+def test_only_what_was_opened_as_a_widget_is_one() -> None:
+    theirs = opened("m", "LabelModel", value="a")
+    theirs["content"]["target_name"] = "theirs"
+    assert read("m", theirs, changed("m", value="b")) is None
+    assert read("m", theirs, closed("m")) is None
+
+
+@pytest.mark.parametrize(
+    "messages",
+    [
+        [opened(str(n), "HBoxModel", children=[f"IPY_MODEL_{n + 1}"] * 2) for n in range(30)],
+        [opened(str(n), "HBoxModel", children=[f"IPY_MODEL_{n + 1}"]) for n in range(5000)],
+        [opened("0", "HBoxModel", children=["IPY_MODEL_1"] * 300_000), opened("1", "LabelModel", value="a")],
+        [opened("0", "HTMLModel", value="<" * 10_000)],
+    ],
+    ids=["shared", "chain", "wide", "brackets"],
+)
+def test_a_text_takes_little_time_whatever_the_code_has_made(messages: list[dict[str, Any]]) -> None:
+    texts = WidgetTexts()
+    for message in messages:
+        texts.note(message)
+    begin_s = time.process_time()
+    text = texts.text_of("0")
+    assert time.process_time() - begin_s < 0.2
+    assert text is None or len(text) <= 10_000
+
+
+@pytest.mark.parametrize(
+    ("value", "text"), [("", ""), (None, ""), ("x" * 10_001, ""), ("x" * 10_000, "x" * 10_000), ({}, ""), (7, "7")]
+)
+def test_a_widget_that_was_emptied_reads_nothing(value: Any, text: str) -> None:
+    texts = WidgetTexts()
+    texts.note(opened("m", "LabelModel", value=""))
+    assert texts.text_of("m") is None  # what IPython prints of it stays
+    texts.note(changed("m", value="old"))
+    assert texts.text_of("m") == "old"
+    texts.note(changed("m", value=value))
+    assert texts.text_of("m") == text
 
 
 def view(model: str, text: str) -> dict[str, Any]:

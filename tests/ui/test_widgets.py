@@ -134,7 +134,11 @@ def test_widgets_that_the_kernel_still_holds_stay_live(page: Page, team: Team, t
     expect(output.locator(".widget-hbox")).to_contain_text("7/7")
     expect(output).to_contain_text("free", timeout=_STARTED_MS)
     expect(output.locator(".widget-hbox")).to_contain_text("7/7")
-    assert [_VIEW in data for data in _displays(page, team.lab, path)] == [True, True]
+    displays = _displays(page, team.lab, path)
+    assert [_VIEW in data for data in displays] == [True, True]
+    label, bar = ("".join(data["text/plain"]) for data in displays)  # for what knows nothing of widgets
+    assert label == "last"
+    assert "| 7/7" in bar
 
 
 @pytest.mark.timeout(600)

@@ -7,8 +7,6 @@ from collections.abc import AsyncGenerator
 from contextlib import aclosing, suppress
 from functools import partial
 
-import msgspec
-
 from ...errors import ForbiddenError, GatewayUnavailableError, NoSuchRunError, StoreError
 from ...protocol.runs import RunView
 from ...protocol.session import Events
@@ -18,6 +16,7 @@ from ..gateway import GatewayConnection
 from ..models import OutputMessage
 from ..runs.files import open_record
 from ..runs.stored import find_stored, is_own, paths_of
+from .cell_outputs import Change
 from .transcript import Transcript
 
 #: between two tries to reach a gateway that is away, and between two messages to a page
@@ -54,10 +53,15 @@ async def follow(gateway: GatewayConnection, run: str, threads: StoreThreads) ->
             await asyncio.sleep(_PAUSE_S)
 
 
-def _message(gateway: GatewayConnection, transcript: Transcript, view: RunView | None = None) -> OutputMessage:
+def _message(
+    gateway: GatewayConnection, transcript: Transcript, view: RunView | None = None, changes: list[Change] | None = None
+) -> OutputMessage:
+    """``changes``: those that were taken already."""
     view = view or transcript.view
     mine = is_own(gateway, view.user) and not view.imported_from  # who exported it made what it shows
-    return OutputMessage(transcript.take_changes(), not transcript.is_over, mine)
+    if changes is None:
+        changes = transcript.take_changes()
+    return OutputMessage(changes, not transcript.is_over, mine)
 
 
 async def _news(gateway: GatewayConnection, transcript: Transcript) -> AsyncGenerator[None, None]:
@@ -126,7 +130,7 @@ async def _from_store(
         at = behind
         transcript.show_events(events)
         if changes := transcript.take_changes():
-            yield msgspec.structs.replace(_message(gateway, transcript, stored.view), changes=changes)
+            yield _message(gateway, transcript, stored.view, changes)
             await asyncio.sleep(_GAP_S)
     transcript.show_view(stored.view)
     yield _message(gateway, transcript)

@@ -99,6 +99,9 @@ class Restoration {
       return;
     }
     const news = this._views.news();
+    if (!this._isLive) {
+      news.push(...this._views.latest());
+    }
     if (news.length > 0) {
       this._writer.apply(news);
     }

@@ -1,20 +1,28 @@
 /** The views of widgets in what is told of a run: where the model is gone, their text stands for them. */
 
+import { JSONExt } from '@lumino/coreutils';
 import type { Output } from './marks';
 import type { Change } from './output-stream';
 
-const WIDGET_VIEW = 'application/vnd.jupyter.widget-view+json';
+export const WIDGET_VIEW = 'application/vnd.jupyter.widget-view+json';
 
 /** Who knows the models of widgets that are there. */
 export interface IModels {
   has(model: string): boolean;
+  /** their views are drawn, and move by themselves */
+  readonly areDrawn: boolean;
 }
 
 /** A page without a kernel has none. */
-export const NO_MODELS: IModels = { has: () => false };
+export const NO_MODELS: IModels = {
+  has: () => false,
+  areDrawn: false
+};
 
 interface IShown {
   output: Output;
+  /** what was shown of it: later texts of a view that moves by itself are not */
+  written: Output;
   model: string;
   /** as a view, not as text */
   isView: boolean;
@@ -64,6 +72,17 @@ export class WidgetViews {
       }));
   }
 
+  /** Changes that bring views which moved by themselves to the text they read last: a document is left so. */
+  latest(): Change[] {
+    return [...this._shown]
+      .filter(([, { output, written }]) => !JSONExt.deepEqual(output, written))
+      .map(([index, { output }]) => ({
+        op: 'set',
+        index,
+        output: this._show(index, output)
+      }));
+  }
+
   /** Its place: text goes on in the stream before it. */
   private _add(output: Output): number {
     const stream =
@@ -82,7 +101,7 @@ export class WidgetViews {
       return output;
     }
     const isView = this._models.has(model);
-    this._shown.set(index, { output, model, isView });
+    this._shown.set(index, { output, written: output, model, isView });
     return isView ? output : asText(output);
   }
 
@@ -92,6 +111,7 @@ export class WidgetViews {
     const isSame =
       shown !== undefined &&
       shown.isView &&
+      this._models.areDrawn &&
       shown.model === modelOf(output) &&
       this._models.has(shown.model);
     if (isSame) {

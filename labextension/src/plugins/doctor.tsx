@@ -18,6 +18,11 @@ import { CommandIDs, IGpus } from '../tokens';
 const LEVELS: readonly IFinding['level'][] = ['broken', 'note', 'ok'];
 const SIGNS = { broken: '✗', note: '·', ok: '✓' };
 
+/** A newer server may have levels that are not known here. */
+function levelOf({ level }: IFinding): IFinding['level'] {
+  return LEVELS.includes(level) ? level : 'note';
+}
+
 /** What a sign means, for who does not see it. */
 function levelText(trans: TranslationBundle, level: IFinding['level']): string {
   switch (level) {
@@ -35,24 +40,32 @@ interface IFindingsProps {
   trans: TranslationBundle;
 }
 
+/** How many there are of each level. */
+function summaryOf(report: IReport, trans: TranslationBundle): string {
+  const number = (level: IFinding['level']) =>
+    report.findings.filter(finding => levelOf(finding) === level).length;
+  return trans.__(
+    '%1 broken, %2 worth knowing, %3 fine',
+    number('broken'),
+    number('note'),
+    number('ok')
+  );
+}
+
 /** Findings, what is broken first, each with what to do about it. */
-export function Findings(props: IFindingsProps): React.ReactElement {
+function Findings(props: IFindingsProps): React.ReactElement {
   const { report, trans } = props;
   const findings = LEVELS.flatMap(level =>
-    report.findings.filter(finding => finding.level === level)
+    report.findings
+      .filter(finding => levelOf(finding) === level)
+      .map(finding => ({ ...finding, level }))
   );
-  const number = (level: IFinding['level']) =>
-    report.findings.filter(finding => finding.level === level).length;
   return (
-    <>
-      <p>
-        {trans.__(
-          '%1 broken, %2 worth knowing, %3 fine',
-          number('broken'),
-          number('note'),
-          number('ok')
-        )}
-      </p>
+    <div
+      role="region"
+      aria-label={trans.__('Findings')}
+      tabIndex={0} // there may be less room than it needs
+    >
       <ul>
         {findings.map((finding, at) => (
           <li key={at} className={`jp-mod-${finding.level}`}>
@@ -73,7 +86,7 @@ export function Findings(props: IFindingsProps): React.ReactElement {
           </li>
         ))}
       </ul>
-    </>
+    </div>
   );
 }
 
@@ -93,16 +106,18 @@ export function Examination(props: IExaminationProps): React.ReactElement {
       .then(setReport, (error: unknown) => setProblem(sentenceOf(error)));
   }, [api]);
   return (
-    <div className="jp-GpuRelease-findings" aria-live="polite">
+    <div className="jp-GpuRelease-findings">
+      {!problem && (
+        <p role="status" aria-live="polite" aria-busy={!report}>
+          {report
+            ? summaryOf(report, trans)
+            : trans.__('Looking at server, gateway and nodes…')}
+        </p>
+      )}
       {report && <Findings report={report} trans={trans} />}
       {problem && (
         <p className="jp-GpuRelease-refusal" role="alert">
           {problem}
-        </p>
-      )}
-      {!report && !problem && (
-        <p role="status" aria-busy={true}>
-          {trans.__('Looking at server, gateway and nodes…')}
         </p>
       )}
     </div>

@@ -94,7 +94,12 @@ export const panelPlugin: JupyterFrontEndPlugin<IGpus> = {
         const box = button.getBoundingClientRect();
         menu.open(box.left, box.bottom);
       },
-      onCheck: () => void app.commands.execute(CommandIDs.doctor)
+      get onCheck() {
+        const { commands } = app; // its plugin comes after this one, or is disabled
+        return commands.hasCommand(CommandIDs.doctor)
+          ? () => void commands.execute(CommandIDs.doctor)
+          : undefined;
+      }
     });
     shell.add(panel, 'left', { rank: RANK, type: 'GPUs' });
     restorer?.add(panel, PANEL_ID);

@@ -55,14 +55,22 @@ class Page {
       isDisposed: false,
       disposed: signal(),
       content: {
-        model: { collaborative: true, sharedModel: { awareness }, cells },
+        model: {
+          collaborative: true,
+          sharedModel: { awareness },
+          cells,
+          getMetadata: () => undefined,
+          metadataChanged: signal()
+        },
+        rendermime: { getFactory: () => ({}) },
         widgets: [{ model, isDisposed: false, outputArea: this.area }]
       },
       context: this.context,
       sessionContext: {
         session: { kernel: this.kernel },
         statusChanged: this._statusChanged,
-        kernelChanged: signal()
+        kernelChanged: signal(),
+        iopubMessage: signal()
       }
     };
     const settings = {
@@ -102,7 +110,20 @@ class Page {
     localPath: string;
   };
   readonly restorer: OutputRestorer;
-  readonly kernel = { status: 'idle' };
+  /** it holds the models of some widgets, and says so if it is asked while it is not busy */
+  readonly kernel = {
+    status: 'idle',
+    held: [] as string[],
+    requestCommInfo: () =>
+      this.kernel.status === 'idle'
+        ? Promise.resolve({
+            content: {
+              status: 'ok',
+              comms: Object.fromEntries(this.kernel.held.map(id => [id, {}]))
+            }
+          })
+        : new Promise(() => undefined)
+  };
   /** `future`: what the page's own kernel connection brings */
   readonly area: { future?: { isDisposed: boolean } } = {};
   private _statusChanged = new Signal<object, string>({});
@@ -327,6 +348,55 @@ describe('pages that share a document', () => {
     page.tell(false);
     expect(model.outputs.toJSON()).toMatchObject(whole);
   });
+
+  it.each(['idle', 'busy'])(
+    'leave a view that moved by itself with its last text, written once; the kernel is %s then',
+    async status => {
+      const { room, pages } = setUp();
+      const [page] = pages;
+      const type = 'application/vnd.jupyter.widget-view+json';
+      const view = (text: string) => ({
+        output_type: 'display_data',
+        data: { 'text/plain': text, [type]: { model_id: 'm' } },
+        metadata: {}
+      });
+      const tell = async (live: boolean, ...changes: object[]) => {
+        page.sockets[0].onmessage?.({
+          data: JSON.stringify({ changes, live })
+        });
+        await jest.advanceTimersByTimeAsync(0);
+      };
+      const texts = () =>
+        (room.pages[0].sharedModel.getOutputs() as (typeof line)[]).map(
+          ({ data }) => data['text/plain']
+        );
+      page.kernel.held = ['m'];
+      await tell(
+        true,
+        { op: 'add', output: line },
+        { op: 'add', output: view('0/7') }
+      );
+      await tell(true, { op: 'set', index: 1, output: view('3/7') });
+      expect(texts()).toEqual(['running', '0/7']);
+      page.kernel.status = status;
+      await tell(
+        false,
+        { op: 'set', index: 1, output: view('7/7') },
+        { op: 'set', index: 0, output: heading },
+        { op: 'add', output: receipt }
+      );
+      page.sockets[0].onclose?.();
+      await jest.advanceTimersByTimeAsync(0);
+      expect(texts()).toEqual(['ran on node', '7/7', 'free']);
+      expect(room.pages[0].sharedModel.getOutputs()[1]).toMatchObject(
+        view('7/7')
+      );
+      const before = room.stateOf(0);
+      page.restorer.look();
+      await jest.advanceTimersByTimeAsync(SETTLED_MS);
+      expect(room.stateOf(0)).toEqual(before);
+    }
+  );
 
   it('mend what two of them wrote', () => {
     const { room, pages } = setUp();

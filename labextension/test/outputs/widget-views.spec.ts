@@ -1,6 +1,3 @@
-import type { NotebookPanel } from '@jupyterlab/notebook';
-import { Signal } from '@lumino/signaling';
-import { HeldModels } from '../../src/outputs/held-models';
 import type { Output } from '../../src/outputs/marks';
 import type { Change } from '../../src/outputs/output-stream';
 import { NO_MODELS, WidgetViews } from '../../src/outputs/widget-views';
@@ -26,6 +23,10 @@ const add = (output: Output): Change => ({
   output
 });
 
+class Held extends Set<string> {
+  areDrawn = true;
+}
+
 describe('the views of widgets', () => {
   it('are their text where the models are gone', () => {
     const views = new WidgetViews(NO_MODELS);
@@ -41,7 +42,7 @@ describe('the views of widgets', () => {
   });
 
   it('come and go with the models, at their places', () => {
-    const held = new Set<string>();
+    const held = new Held();
     const views = new WidgetViews(held);
     views.show([
       add(print('a')),
@@ -66,94 +67,25 @@ describe('the views of widgets', () => {
     held.add('n');
     expect(views.news()).toEqual([]);
   });
-});
 
-/** A kernel that answers what it holds when it is told to. */
-function notebook(saved: object = {}) {
-  const statusChanged = new Signal<object, string>({});
-  const kernelChanged = new Signal<object, unknown>({});
-  const asked: ((comms: string[]) => void)[] = [];
-  const kernel = {
-    requestCommInfo: () =>
-      new Promise(resolve =>
-        asked.push(comms =>
-          resolve({
-            content: {
-              status: 'ok',
-              comms: Object.fromEntries(comms.map(id => [id, {}]))
-            }
-          })
-        )
-      )
-  };
-  const panel = {
-    content: { model: { getMetadata: () => saved } },
-    sessionContext: { session: { kernel }, statusChanged, kernelChanged }
-  };
-  const onChange = jest.fn();
-  const models = new HeldModels(panel as unknown as NotebookPanel, onChange);
-  return { models, asked, onChange, statusChanged, kernelChanged, panel };
-}
-
-const settled = () => new Promise(resolve => setTimeout(resolve));
-
-describe('the models that a kernel holds', () => {
-  it('are those that it says, asked once for all that were looked for meanwhile', async () => {
-    const { models, asked, onChange } = notebook();
-    expect(models.has('m')).toBe(false);
-    await settled();
-    expect([models.has('n'), models.has('o'), models.has('m')]).toEqual([
-      false,
-      false,
-      false
-    ]);
-    await settled();
-    expect(asked.length).toBe(1); // the kernel may be busy for hours
-    asked[0](['m']);
-    await settled();
-    expect(models.has('m')).toBe(true);
-    expect(onChange).toHaveBeenCalledTimes(1);
-    expect(asked.length).toBe(2);
-    asked[1](['m', 'n']);
-    await settled();
-    expect([models.has('n'), models.has('o')]).toEqual([true, false]);
-    expect(asked.length).toBe(2);
+  it('are left with what they read last, written once', () => {
+    const held = new Held(['m', 'n']);
+    const views = new WidgetViews(held);
+    views.show([add(view('m', '0/7')), add(view('n', 'n'))]);
+    expect(views.latest()).toEqual([]);
+    const set: Change = { op: 'set', index: 0, output: view('m', '7/7') };
+    expect(views.show([set])).toEqual([]);
+    expect(views.latest()).toEqual([set]);
+    expect(views.latest()).toEqual([]);
   });
 
-  it('end with its process, whose late answer does not count', async () => {
-    const { models, asked, onChange, statusChanged } = notebook();
-    models.has('m');
-    await settled();
-    asked[0](['m']);
-    await settled();
-    const late = models.ask();
-    await settled();
-    statusChanged.emit('restarting');
-    expect(models.has('m')).toBe(false);
-    expect(onChange).toHaveBeenCalledTimes(2);
-    asked[1](['m']);
-    await late;
-    expect(models.has('m')).toBe(false);
-    statusChanged.emit('idle');
-    await settled();
-    expect(asked.length).toBe(3); // the next process is asked
-    asked[2]([]);
-    await settled();
-    statusChanged.emit('idle');
-    await settled();
-    expect(asked.length).toBe(3);
-    expect(models.has('m')).toBe(false);
-  });
-
-  it('may be in the document, and none is where there is no kernel', async () => {
-    const state = { m: {} };
-    const { models, asked, panel } = notebook({
-      'application/vnd.jupyter.widget-state+json': { state }
-    });
-    panel.sessionContext.session = null as never;
-    expect([models.has('m'), models.has('n')]).toEqual([true, false]);
-    await models.ask();
-    expect(asked.length).toBe(0);
-    models.dispose();
+  it('do not move by themselves where nothing draws them', () => {
+    const held = new Held(['m']);
+    held.areDrawn = false;
+    const views = new WidgetViews(held);
+    views.show([add(view('m', '0/7'))]);
+    const set: Change = { op: 'set', index: 0, output: view('m', '7/7') };
+    expect(views.show([set])).toEqual([set]);
+    expect(views.latest()).toEqual([]);
   });
 });
