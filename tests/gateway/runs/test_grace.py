@@ -48,7 +48,9 @@ def test_a_killed_kernel_ends_its_run_after_the_grace(gateway: GatewayBed, until
     kernel.send_signal(signal.SIGKILL)
     kernel.wait()
     with gateway.rest() as client:
-        until(lambda: [row.unattended for row in client.status().runs if row.run == asked.run] == [True], "nobody waits")
+        until(
+            lambda: [row.unattended for row in client.status().runs if row.run == asked.run] == [True], "nobody waits"
+        )
         until(lambda: client.run(asked.run).state == "cancelled", "the run's end")
         row = client.run(asked.run)
     kernel.stdout.close()
