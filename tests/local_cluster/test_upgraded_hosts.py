@@ -17,6 +17,11 @@ from jupyter_gpu_release.protocol.session import PROTOCOL
 
 pytestmark = pytest.mark.timeout(600)  # a wheel, and a cluster of its own over several hosts
 _WHERE = "%%gpu_train\nimport jupyter_gpu_release, socket\nthere = jupyter_gpu_release._version.__version__"
+_VERSIONS = """from jupyter_gpu_release.client.config import configured_target
+from jupyter_gpu_release.client.rest import GatewayClient
+with GatewayClient.for_target(configured_target()) as gateway:
+    versions = sorted({node.version for node in gateway.checks().nodes})
+"""
 _COUNT = """%%gpu_train --gpus {gpus}
 import pathlib, socket, time
 host = socket.gethostname()
@@ -94,8 +99,10 @@ def test_cells_on_two_nodes_outlive_the_upgrade_and_kernels_of_both_protocols_ar
             assert _numbers(shown) == list(range(notebook.value("last") + 1)), "each line once, in order"
         assert {notebook.value("host") for notebook in kernels} == {"node-a", "node-b"}
 
+        until(lambda: _versions_of_agents(after) == [__version__], "the agents' own upgrade")
         for notebook, protocol in kernels.items():
-            until(lambda notebook=notebook: _version_there(notebook) == __version__, "the agents' own upgrade")
+            notebook.ok(_WHERE)
+            assert notebook.value("there") == __version__
             notebook.ok("%%gpu_train --gpus 4 --ranks 2 --nodes 2\nboth = 1")
             assert notebook.value("session.PROTOCOL") == protocol
     finally:
@@ -103,6 +110,7 @@ def test_cells_on_two_nodes_outlive_the_upgrade_and_kernels_of_both_protocols_ar
             notebook.close()
 
 
-def _version_there(notebook: RemoteNotebook) -> str:
-    notebook.ok(_WHERE)
-    return str(notebook.value("there"))
+def _versions_of_agents(notebook: RemoteNotebook) -> object:
+    """Asked without a cell: an agent is made anew only where nothing runs."""
+    notebook.ok(_VERSIONS)
+    return notebook.value("versions")
