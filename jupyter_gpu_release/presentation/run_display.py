@@ -61,6 +61,10 @@ class RunDisplay:
         """The status line's words; before its first view nothing is known of a run that is brought back."""
         return ("playing back" if self._folding is not None else describe_run(self.view)) + self._suffix
 
+    def stage(self) -> tuple[object, ...]:
+        """What the run is at: its words may change all the time, with what is left and who holds what."""
+        return self.view.state, self.view.granted_at, self.view.gone_at, self._folding is not None
+
     def say_state(self) -> None:
         """Have the line say where the run stands."""
         if self.view.gone_at is not None:

@@ -165,14 +165,20 @@ def describe_pauses(view: RunView) -> list[str]:
 def holders_of_view(view: RunView, now_s: float) -> str:
     """Those who hold what a run waits for, in one line: ``ann holds 3 GPUs for 12 min, and 2 others``."""
     holders = [] if view.start is None else view.start.holders
-    said = [_holds(each.user, each.gpus, max(0.0, now_s - each.since), view.user) for each in holders[:_SHOWN_HOLDERS]]
+    said = [_holds(each.user, each.gpus, _settled(now_s - each.since), view.user) for each in holders[:_SHOWN_HOLDERS]]
     more = len(holders) - len(said)
     return ", ".join(said) + (f", and {format_count(more, 'other')}" if more > 0 else "")
 
 
 def _holds(user: str, gpus: int, seconds: float, me: str) -> str:
     who = person(user, me)
-    return f"{who} {'hold' if who == 'you' else 'holds'} {format_count(gpus, 'GPU')} for {format_seconds(seconds)}"
+    since = f" for {format_seconds(seconds)}" if seconds else ""
+    return f"{who} {'hold' if who == 'you' else 'holds'} {format_count(gpus, 'GPU')}{since}"
+
+
+def _settled(seconds: float) -> float:
+    """In steps, as a line that differs each time it is looked at never comes to rest: 10 s, then minutes."""
+    return max(0.0, seconds) // 10 * 10 if seconds < 60 else seconds // 60 * 60
 
 
 _SHOWN_HOLDERS = 2

@@ -62,3 +62,16 @@ def test_a_waiting_cell_says_who_holds_what_it_waits_for(monkeypatch: pytest.Mon
         "queued for 2 GPUs · place 1 · needs 2 GPUs, 1 of 8 is free · bob holds 3 GPUs for 12 min, "
         "you hold 2 GPUs for 1 min, and 1 other · starts in about 4 min, when bob's run has ended"
     )
+
+
+def test_a_waiting_cell_comes_to_rest(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is said only once it lasts would never be said of words that differ at each look."""
+    start = StartEstimate(None, None, None, "", [Holder("bob", 4, 1000.0)])
+    view = RunView("r", "ann", "queued", gpus=2, position=1, reason="needs 2 GPUs, 0 of 4 are free", start=start)
+    said = []
+    for tick in range(480):
+        monkeypatch.setattr(time, "time", lambda now_s=1000.0 + tick / 4: now_s)
+        said.append(describe_run(view))
+    assert len(set(said)) == 7
+    assert said[0].endswith("bob holds 4 GPUs")
+    assert said[-1].endswith("bob holds 4 GPUs for 1 min")

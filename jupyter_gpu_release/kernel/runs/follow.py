@@ -71,7 +71,7 @@ class RunFollower:
         self._has_stopped_waiting = False
         self._is_accepted = False
         self._lost_at: float | None = None
-        self._stage, self._stage_begun_at = "", time.monotonic()
+        self._stage, self._stage_begun_at = self.display.stage(), time.monotonic()
 
     @property
     def view(self) -> RunView:
@@ -178,10 +178,9 @@ class RunFollower:
 
     def _say_state(self) -> None:
         """Quick runs and short stages pass without a word; what has lasted a moment is said."""
-        text = self.display.words()
-        now = time.monotonic()
-        if text != self._stage:
-            self._stage, self._stage_begun_at = text, now
+        stage, now = self.display.stage(), time.monotonic()
+        if stage != self._stage:
+            self._stage, self._stage_begun_at = stage, now
         quiet_s = _QUIET_WAITING_S if self.view.granted_at is None else _QUIET_S
         if self._lost_at is None and not self.display.relay.cleared and now - self._stage_begun_at >= quiet_s:
             self.display.say_state()
