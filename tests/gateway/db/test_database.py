@@ -11,8 +11,8 @@ from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
+import doc_blocks
 import pytest
-from doc_blocks import block
 from sqlalchemy import select
 from sqlalchemy.engine import Connection, Engine
 from sqlalchemy.exc import IntegrityError
@@ -59,7 +59,7 @@ def test_a_run_comes_back_as_it_was_stored(engine: Engine) -> None:
 def test_a_backup_as_the_operator_guide_makes_it_is_whole_while_the_ledger_is_in_use(
     engine: Engine, tmp_path: Path
 ) -> None:
-    _mask, line = block("operator-guide.md", "### Backup and restore").commands()
+    _mask, line = doc_blocks.block("operator-guide.md", "### Backup and restore").commands()
     _, option, program, *_ = shlex.split(line)
     put(engine, submission(1))  # in the side file, not yet in ledger.sqlite
     with engine.connect() as reader:
@@ -254,7 +254,7 @@ _WRITER = """
 import asyncio, sys
 from functools import partial
 from pathlib import Path
-sys.path.insert(0, sys.argv[2])
+sys.path[:0] = sys.argv[2:]
 from test_database import submission
 from jupyter_gpu_release.gateway.db import database as ledger
 from jupyter_gpu_release.gateway.db.writer import LedgerWriter
@@ -270,7 +270,8 @@ asyncio.run(go())
 
 def test_what_was_acknowledged_survives_a_kill(tmp_path: Path) -> None:
     path = tmp_path / "ledger.sqlite"
-    command = [sys.executable, "-c", _WRITER, str(path), str(Path(__file__).parent)]
+    folders = Path(__file__).parent, Path(doc_blocks.__file__).parent
+    command = [sys.executable, "-c", _WRITER, str(path), *map(str, folders)]
     writer = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     assert writer.stdout is not None
     acknowledged = [int(writer.stdout.readline()) for _ in range(200)]
