@@ -241,12 +241,22 @@ def stage(browser: Browser, team: Team) -> Iterator[Stage]:
 def played(stage: Stage) -> Iterator[Stage]:
     """The stage with nothing of the scene before."""
     yield stage
-    page = stage.page
-    page.keyboard.press("Escape")
-    page.keyboard.press("Escape")
-    page.evaluate(_NO_TOASTS)
-    expect(page.locator(f".jp-Dialog, .lm-Menu, {_TOAST}")).to_have_count(0)
+    _close_all(stage.page)
+    stage.page.evaluate(_NO_TOASTS)
+    expect(stage.page.locator(f".jp-Dialog, .lm-Menu, {_TOAST}")).to_have_count(0)
     stage.api.clear()
+
+
+def _close_all(page: Page) -> None:
+    """Dialogs hear keys only while they have the focus, which one may not have yet, or have lost."""
+    dialogs = page.locator(".jp-Dialog")
+    page.keyboard.press("Escape")  # menus
+    for _ in range(10):
+        if not dialogs.count():
+            return
+        dialogs.last.locator("button").last.focus()
+        page.keyboard.press("Escape")
+        page.wait_for_timeout(100)
 
 
 _CUT_OFF = """selector => {
