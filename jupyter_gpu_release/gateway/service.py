@@ -105,8 +105,7 @@ class GatewayService(RunListener, LeaseListener, NodeListener, SessionListener):
         ray_leases: type[RayLeases] = RayLeases,
     ) -> None:
         self.config = config
-        path = Path(config.ledger) if config.ledger else Path(config.home) / "ledger.sqlite"
-        self.engine = open_ledger(path)
+        self.engine = open_ledger(Path(config.ledger or Path(config.home) / "ledger.sqlite"))
         self.ledger = LedgerWriter(self.engine, on_ledger_death)
         self.store_threads = StoreThreads(acting=acting if config.store_mode == StoreMode.OWNER else None)
         self.status_feed = StatusFeed()

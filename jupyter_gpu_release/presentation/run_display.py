@@ -62,7 +62,7 @@ class RunDisplay:
         return ("playing back" if self._folding is not None else describe_run(self.view)) + self._suffix
 
     def stage(self) -> tuple[object, ...]:
-        """What the run is at: its words may change all the time, with what is left and who holds what."""
+        """The stage of the run: its words may change all the time, with what is left and who holds what."""
         return self.view.state, self.view.granted_at, self.view.gone_at, self._folding is not None
 
     def say_state(self) -> None:
