@@ -160,7 +160,7 @@ def send(link: ClientConnection, data: bytes) -> None:
         link.send(data)
 
 
-HEARTBEAT_S = 4.0
+HEARTBEAT_S = 5.0
 #: whoever waits for a message to be written waits no longer: the connection may be slow, or there may be none
 _WRITTEN_S = 0.005
 #: for the thread that writes, when the session is closed

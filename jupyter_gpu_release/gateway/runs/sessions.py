@@ -16,8 +16,8 @@ from ..db import database, usage
 from ..db.rows import StoredSession
 from ..db.writer import LedgerWriter
 
-#: a heartbeat at most this old is fresh (clients send one every 4 s)
-FRESH_S = 10.0
+#: a heartbeat at most this old is fresh (clients send one every 5 s)
+FRESH_S = 12.0
 #: no heartbeat for so long on an open socket: contact is lost
 SILENCE_S = 15.0
 #: a silent machine's system ends a connection by itself after a quarter of an hour at the earliest
