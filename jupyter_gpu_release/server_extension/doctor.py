@@ -97,7 +97,7 @@ def _checks_of(target: Target | None, token_file: str) -> dict[str, Check]:
         found["home"] = home
     if target.store:
         found["store"] = partial(check_within, STORE_S, check_used_store, used_store(target.store))
-    return {**found, "gateway": partial(check_cluster, target, check_used_store, _LIMIT_S)}
+    return {**found, "gateway": partial(check_cluster, target, check_used_store)}
 
 
 def check_extension(facts: ServerFacts) -> Iterator[Finding]:

@@ -60,7 +60,7 @@ def _bad_cases(folder: Path) -> dict[Callable[..., object], Iterable[Finding] | 
         certificate.check_certificate: certificate.check_certificate(nobody, 0.0, 5.0),
         certificate.check_end: certificate.check_end(3.0),
         frameworks.compare_cuda: frameworks.compare_cuda(driver, "torch 2.13.0", (13, 0)),
-        gateway.check_cluster: gateway.check_cluster(nobody, gateway.check_used_store, 5.0),
+        gateway.check_cluster: gateway.check_cluster(nobody, gateway.check_used_store),
         gateway.check_same_store: gateway.check_same_store(folder, "0123"),
         gateway.check_told: gateway.check_told(_STATUS, _NODES, 1000.0),
         gateway.check_used_store: gateway.check_used_store(folder / "none"),

@@ -35,9 +35,9 @@ def test_versions_that_understand_each_other_are_no_fault() -> None:
 
 
 def test_the_way_to_a_gateway_that_says_nothing_is_looked_at_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whoever asks has a limit for all of it; the last of it must not go to waiting for a first answer."""
+    """The limit for all of it must not go to waiting for a first answer."""
     monkeypatch.setattr(gateway, "_ANSWER_S", 0.3)
     with socket.create_server(("127.0.0.1", 0)) as silent:
         target = Target(f"http://127.0.0.1:{silent.getsockname()[1]}", "token")
-        found = list(check_cluster(target, check_used_store, 3600.0))
+        found = list(check_cluster(target, check_used_store))
     assert [(one.check, one.level) for one in found] == [("gateway", BROKEN), ("network", OK)]

@@ -124,7 +124,7 @@ class GpuNodes:
         session.close()
 
     def status(self) -> StatusDocument:
-        """What the gateway says."""
+        """The gateway's status document."""
         with GatewayClient.for_target(self.target, timeout_s=60.0) as gateway:
             return gateway.status()
 

@@ -40,7 +40,7 @@ class GuideHosts:
         return ["unshare", "--mount", "sh", "-c", f'mount --bind "{self._names}" /etc/hosts && exec "$@"', "sh"]
 
     def environment(self, name: str) -> dict[str, str]:
-        """What is set on a host: on the laptop there is no cluster."""
+        """The settings of a host: on the laptop there is no cluster."""
         home = self.home.root if name == "head" else self.folder / "no-cluster-here"
         return {"JUPYTER_GPU_HOME": str(home), "JUPYTER_GPU_PRELOAD": "json", "CUDA_VISIBLE_DEVICES": ""}
 

@@ -38,7 +38,7 @@ _OF_A_RUN = re.compile(r"^(?:[✓✗■⚠] |ran on ).*", re.MULTILINE)
 
 
 def words_of(page: Page) -> Words:
-    """What headings, buttons and figures of the sidebar are called, and what stands below the notebook's GPU cells."""
+    """The words of the sidebar's headings, buttons and figures, and below the notebook's GPU cells."""
     found = {name: list(dict.fromkeys(page.locator(place).evaluate_all(_READ))) for name, place in _PLACES.items()}
     outputs = page.locator(".jp-NotebookPanel:not(.lm-mod-hidden) .jp-OutputArea-output").all_inner_texts()
     found["below cells"] = [line for text in outputs for line in _OF_A_RUN.findall(text)]

@@ -70,7 +70,7 @@ def proxied(hosts: GuideHosts, until: Until) -> Iterator[Nginx]:
 
 @pytest.fixture(scope="module")
 def known(proxied: Nginx, hosts: GuideHosts) -> dict[str, str]:
-    """What ann sets: the command that makes her token says it."""
+    """Ann's settings, as the command says that makes her token."""
     said = hosts.ok("head", "jupyter gpu token create --user ann --out ../laptop/ann.token")
     files = {
         "JUPYTER_GPU_TOKEN_FILE": hosts.at("laptop") / "ann.token",

@@ -65,7 +65,7 @@ def test_a_waiting_cell_says_who_holds_what_it_waits_for(monkeypatch: pytest.Mon
 
 
 def test_a_waiting_cell_comes_to_rest(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is said only once it lasts would never be said of words that differ at each look."""
+    """Words that differ at each look never last, and only what lasts is said."""
     start = StartEstimate(None, None, None, "", [Holder("bob", 4, 1000.0)])
     view = RunView("r", "ann", "queued", gpus=2, position=1, reason="needs 2 GPUs, 0 of 4 are free", start=start)
     said = []

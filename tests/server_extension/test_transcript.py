@@ -191,7 +191,7 @@ def test_a_long_log_comes_in_pieces(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 
 def test_nothing_that_the_store_tells_is_lost(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What widgets read may be told at any moment, between two looks, too."""
+    """Texts of widgets may be told at any moment, between two looks, too."""
     _record(tmp_path, "ada")
     writer = EventWriter(RunPaths.of(tmp_path, RUN).events)
     writer.write(events(text("a"), text("b")))

@@ -50,7 +50,7 @@ class Clone:
 
 @pytest.fixture(scope="module")
 def clone(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Clone]:
-    """What `make setup` and `make bundle` take minutes for is there; Make sees it by the files' times."""
+    """The slow results of `make setup` and `make bundle` are there; Make sees it by the files' times."""
     folder = tmp_path_factory.mktemp("lab") / "clone"
     copy_repository(folder)
     make_environment(folder / ".venv")

@@ -59,7 +59,7 @@ class Stage:
 
 @dataclass(frozen=True)
 class Scene:
-    """What to look at."""
+    """One state of the page, and the parts of it that are ours."""
 
     name: str
     #: brings it about, and waits until it is there

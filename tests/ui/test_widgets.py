@@ -96,7 +96,7 @@ def _expect_text(output: Locator, label: str, bar: str) -> None:
 
 
 def _displays(page: Page, lab: Lab, path: str) -> list[dict[str, Any]]:
-    """What the GPU cell's displays hold as they are saved now, our own lines left out."""
+    """The bundles of the GPU cell's displays as they are saved now, our own lines left out."""
     page.evaluate("() => window.jupyterapp.shell.currentWidget.context.save()")
     outputs = json.loads((lab.root / path).read_text())["cells"][1]["outputs"]
     return [output["data"] for output in outputs if output["output_type"] == "display_data" and not output["metadata"]]

@@ -65,7 +65,7 @@ def _checks_of(target: Target | None) -> dict[str, Check]:
         checks["home"] = partial(check_home, HomePaths.from_environment())
     if target.store:
         checks["store"] = partial(check_within, STORE_S, check_used_store, used_store(target.store))
-    asked = partial(check_cluster, target, check_used_store, _LIMIT_S, python=platform.python_version())
+    asked = partial(check_cluster, target, check_used_store, python=platform.python_version())
     return {**checks, "gateway": asked}
 
 

@@ -112,7 +112,7 @@ def test_who_floods_a_session_does_not_make_others_start_later(strict: GatewayBe
 @pytest.mark.parametrize("protocol", [PROTOCOL - 1, PROTOCOL])
 @pytest.mark.parametrize("kind", ["signals", "heartbeats"])
 def test_messages_beyond_the_limit_are_answered_later_and_once(strict: GatewayBed, kind: str, protocol: int) -> None:
-    """What comes meanwhile is a heartbeat that acknowledges nothing: clients take silence for a dead gateway."""
+    """A heartbeat that acknowledges nothing comes meanwhile: clients take silence for a dead gateway."""
     user, over = f"{kind}-{protocol}", 60
     url, token = strict.url.replace("http", "ws", 1) + "/v1/session", _token(strict, user)
     answers: list[GatewayMessage] = []

@@ -26,7 +26,7 @@ def test_two_readings_in_a_row_are_believed() -> None:
 
 
 def test_a_gpu_that_was_never_known_well_is_set_aside_at_its_first_reading() -> None:
-    """What others hold of it may be theirs for a moment only, or a run's that this gateway does not know yet."""
+    """Memory that others hold may be theirs for a moment only, or a run's that this gateway does not know yet."""
     health = GpuHealth(minds_memory=True)
     believed = _judged(health, GpuInfo("3", trouble="it is lost"), {})
     assert believed == {"3": "GPU 3 of gpu-07 is set aside: it is lost"}

@@ -154,7 +154,7 @@ async def test_of_starts_that_fail_only_those_count_whose_agent_is_dead(
 
 @pytest.mark.asyncio
 async def test_nodes_that_are_only_silent_are_given_up_and_not_ill(bed: BrokerBed) -> None:
-    """What is cut off may be the gateway itself: then all of them would be."""
+    """The gateway itself may be cut off: then all of them would be."""
     bed.settings["node_grace_s"] = 0.2
     async with bed.life() as service:
         records = [await bed.running(service, ask=ResourceAsk(gpus=1), user=user) for user in _USERS * 2]
