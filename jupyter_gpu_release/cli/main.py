@@ -45,7 +45,7 @@ def _command(name: str) -> Callable[[argparse.Namespace], int]:
 
         return {"start": cluster.start, "stop": cluster.stop}[name]
     if name == "doctor":
-        from . import doctor
+        from .admin import doctor
 
         return doctor.run
     if name == "advise":

@@ -1,1 +1,1 @@
-"""Commands of admins: tokens, nodes."""
+"""Commands of who runs the cluster: tokens, nodes, old results, doctor."""

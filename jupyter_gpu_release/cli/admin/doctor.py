@@ -10,19 +10,19 @@ from pathlib import Path
 
 from jupyter_core.paths import jupyter_runtime_dir
 
-from ..checks.finding import Finding, broken, broken_by, note, ok, report_on
-from ..checks.gateway import PATIENCE_S, STORE_S, check_cluster, check_within
-from ..checks.home import check_home, check_token_file
-from ..checks.jupyter_servers import check_jupyter_servers
-from ..client.config import configured_target
-from ..client.discovery import Target
-from ..client.home import HomePaths
-from ..client.rest import GatewayClient
-from ..errors import GpuReleaseError
-from ..local_cluster.start import running_connection
+from ...checks.finding import Finding, broken, broken_by, note, ok, report_on
+from ...checks.gateway import PATIENCE_S, STORE_S, check_cluster, check_within
+from ...checks.home import check_home, check_token_file
+from ...checks.jupyter_servers import check_jupyter_servers
+from ...client.config import configured_target
+from ...client.discovery import Target
+from ...client.home import HomePaths
+from ...client.rest import GatewayClient
+from ...errors import GpuReleaseError
+from ...local_cluster.start import running_connection
+from ..runs import print_json
+from ..tables import output_console, print_findings
 from .doctor_checks import check_gpus, check_leftovers, check_store, check_versions
-from .runs import print_json
-from .tables import output_console, print_findings
 
 #: a server asks the Pythons of its kernels
 _SERVER_S = 30.0

@@ -10,17 +10,17 @@ from pathlib import Path
 from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
 
-from ..checks.finding import Finding, broken, broken_by, note, ok
-from ..checks.frameworks import Driver, compare_cuda, dotted, installed_frameworks
-from ..checks.gateway import check_used_store
-from ..checks.home import check_to_come
-from ..checks.package import DISTRIBUTION, check_package
-from ..client.home import HomePaths
-from ..errors import StoreError
-from ..local_cluster.gpus import read_hardware
-from ..local_cluster.launch_spec import read_plans
-from ..local_cluster.preflight import expect_last
-from ..local_cluster.processes import daemon_alive, marked_clusters
+from ...checks.finding import Finding, broken, broken_by, note, ok
+from ...checks.frameworks import Driver, compare_cuda, dotted, installed_frameworks
+from ...checks.gateway import check_used_store
+from ...checks.home import check_to_come
+from ...checks.package import DISTRIBUTION, check_package
+from ...client.home import HomePaths
+from ...errors import StoreError
+from ...local_cluster.gpus import read_hardware
+from ...local_cluster.launch_spec import read_plans
+from ...local_cluster.preflight import expect_last
+from ...local_cluster.processes import daemon_alive, marked_clusters
 
 
 def check_versions() -> Iterator[Finding]:
