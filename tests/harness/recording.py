@@ -26,7 +26,7 @@ def set_theme(page: Page, theme: str) -> None:
     """Show JupyterLab in one of `THEMES`."""
     execute(page, "apputils:change-theme", {"theme": THEMES[theme]})
     page.wait_for_function("name => document.body.dataset.jpThemeName === name", arg=THEMES[theme])
-    page.wait_for_timeout(500)  # the new theme's style sheets
+    page.wait_for_selector("#jupyterlab-splash", state="detached")  # until its style sheets are there
 
 
 def take(page: Page, name: str, target: Path) -> None:
