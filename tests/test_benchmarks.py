@@ -1,4 +1,4 @@
-"""What every benchmark shares; each is run by ``make test`` with ``--quick``."""
+"""What every benchmark shares; each is run by ``make test-all`` with ``--quick``."""
 
 from __future__ import annotations
 

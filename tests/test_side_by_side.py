@@ -1,4 +1,4 @@
-"""The runner of ``make test``."""
+"""The runner of ``make test`` and ``make test-all``."""
 
 from __future__ import annotations
 
@@ -10,8 +10,11 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+import costs
 import pytest
 import side_by_side
+from costs import Durations, split
+from outcomes import Outcomes
 from side_by_side import Job, run, suite
 
 _MEET = "import sys, time\nfrom pathlib import Path\nmine, other = map(Path, sys.argv[1:])\nmine.touch()\n" + (
@@ -85,11 +88,71 @@ def test_told_to_end_it_ends_its_sessions_first(
     assert (runner.returncode, cleaned.exists()) == (143, True)
 
 
-def test_every_test_is_in_one_session() -> None:
-    commands = [word for job in suite() for word in job.command]
+@pytest.mark.parametrize("everything", [True, False])
+def test_every_module_is_in_one_session(everything: bool) -> None:
+    commands = [word for job in suite(everything=everything) for word in job.command]
     for path in side_by_side.TESTS.glob("**/test_*.py"):
-        top = side_by_side.TESTS / path.relative_to(side_by_side.TESTS).parts[0]
-        assert commands.count(str(top)) == 1, top
+        assert commands.count(str(path.relative_to(side_by_side.TESTS.parent))) == 1, path
+
+
+def test_a_browser_s_tests_share_no_session_with_a_server_s() -> None:
+    sessions = [
+        {word.split("/")[1] for word in job.command if word.startswith("tests/")} for job in suite(everything=True)
+    ]
+    assert not any({"ui", "server_extension"} <= folders for folders in sessions)
+
+
+def test_the_longest_group_is_split_into_sessions_that_take_as_long_as_each_other() -> None:
+    seconds = {"a": 50.0, "b": 30.0, "c": 20.0, "d": 1.0}
+    assert split(seconds, 2) == [["a", "d"], ["b", "c"]]
+    assert split(seconds, 1) == [["a", "b", "c", "d"]]
+
+
+def test_what_a_run_took_plans_the_next_one_with_and_without_its_thorough_tests(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(costs, "FILE", tmp_path / "durations.json")
+    seconds = {"tests/a.py::x": 20.04, "tests/a.py::y": 3.0, "tests/b.py::z": 0.5, "tests/c.py::t": 30.0}
+    ran = Outcomes(seconds=seconds, thorough=["tests/a.py::x", "tests/c.py::t"])
+    costs.recorded(ran, {"every benchmark": 200.0}).write()
+    names = ["tests/a.py", "tests/c.py", "every benchmark"]
+    assert Durations.read().of(names, everything=True) == dict(zip(names, (23.0, 30.0, 200.0), strict=True))
+    assert Durations.read().of(names[:2], everything=False) == {"tests/a.py": 3.0, "tests/c.py": 0.0}
+    assert Durations.read().of(["tests/new.py"], everything=False) == {"tests/new.py": costs._SHORT_S}
+
+
+def test_the_end_says_what_suites_cost_and_which_long_tests_have_no_marker(
+    suite_of: Callable[[str], Job], capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(costs, "_LONG_S", 0.0)
+    burn = "import subprocess, sys\nsubprocess.run([sys.executable, '-c', 'for _ in range(10**7): pass'])"
+    text = f"def test_burns():\n    exec({burn!r})\n@pytest.mark.slow('why')\ndef test_may(): pass\n"
+    assert run([suite_of(text), _python("other", burn)]) == 0
+    said = capfd.readouterr().out
+    assert re.search(r"^tests +2 tests +\d+ s of CPU", said, re.MULTILINE)
+    assert re.search(r"^ +\d+\.\d s  tests/test_it.py::test_burns$", said, re.MULTILINE)
+    assert re.search(r"^other +1 tests +\d+ s of CPU", said, re.MULTILINE)
+    assert "without a marker `thorough` or `slow`\ntests/test_it.py::test_burns\n\n" in said
+
+
+def test_the_cpu_time_of_orphans_counts(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    ended = tmp_path / "ended"
+    burn = f"import time\nwhile time.process_time() < 1: pass\nopen({str(ended)!r}, 'w')"
+    spawn = f"import subprocess, sys\nsubprocess.Popen([sys.executable, '-c', {burn!r}], start_new_session=True)"
+    wait = (
+        f"import subprocess, sys, time\nfrom pathlib import Path\nsubprocess.run([sys.executable, '-c', {spawn!r}])\n"
+        f"while not Path({str(ended)!r}).exists(): time.sleep(0.01)"
+    )
+    assert run([_python("orphan", wait)]) == 0
+    cost = re.search(r"orphan: passed in \d+ s \((\d+) s of CPU\)", capfd.readouterr().out)
+    assert cost is not None
+    assert int(cost[1]) >= 1
+
+
+def test_what_a_session_leaves_behind_is_killed_and_fails_it(capfd: pytest.CaptureFixture[str]) -> None:
+    left = "import subprocess, sys\nsubprocess.Popen([sys.executable, '-c', 'import time; time.sleep(1000)'])"
+    assert run([_python("left", left)]) == 1
+    assert "left behind, and killed: process " in capfd.readouterr().out
 
 
 @pytest.fixture
@@ -99,7 +162,8 @@ def suite_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str],
     (tmp_path / "conftest.py").write_text(
         f"import sys\nfrom pathlib import Path\nsys.path.insert(0, {str(beds)!r})\nimport outcomes\n"
         "def pytest_addoption(parser):\n    parser.addoption(outcomes.OPTION, type=Path)\n"
-        "def pytest_configure(config):\n    if path := config.getoption(outcomes.OPTION):\n"
+        "def pytest_configure(config):\n"
+        "    config.addinivalue_line('markers', 'slow(reason)')\n    if path := config.getoption(outcomes.OPTION):\n"
         "        config.pluginmanager.register(outcomes.OutcomesPlugin(path))\n"
     )
     (tmp_path / "pytest.ini").write_text("[pytest]\naddopts = -ra --tb=short\n")
@@ -162,7 +226,7 @@ def test_what_waits_to_run_once_more_is_shown_when_the_runner_is_told_to_end(
     suite_of: Callable[[str], Job], capfd: pytest.CaptureFixture[str]
 ) -> None:
     failing = suite_of("def test_no(): assert 0")
-    stop = _python("stop", "import os, signal, time; os.kill(os.getppid(), signal.SIGINT); time.sleep(600)")
+    stop = _python("stop", f"import os, signal, time; os.kill({os.getpid()}, signal.SIGINT); time.sleep(600)")
     with pytest.raises(KeyboardInterrupt):
         run([failing, stop], at_once=1)
     assert "\nFAILED tests/test_it.py::test_no" in capfd.readouterr().out

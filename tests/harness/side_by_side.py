@@ -1,15 +1,23 @@
-"""``make test``: the suite as several sessions, two at a time, since each of them waits for much of its time.
+"""``make test`` and ``make test-all``: the suite as several sessions, two at a time, as long as each other.
+
+Folders that use one cluster share a session; a group of folders that would be the last to end is split, by the seconds
+that its modules took before (``tests/durations.json``). pytest-xdist is not used: its workers take any test, and here a
+browser's tests and a Jupyter server's cannot share a process, a cluster costs ten seconds of CPU for each worker that
+meets one, and a worker that is killed takes its word about what it left with it.
 
 What a session said is printed whole when it has ended, and why it failed once more at the very end: a log that was
 cut still shows it. Sessions share nothing: each has its own runtime folder, cluster and check for what is left behind
 (``tests/conftest.py``). A test that failed runs once more when all have ended, alone: if it passes, the closing lines
 call it unsteady, and say how it failed. Until then its session is not shown, and then only if something else failed: no
-line of an unsteady test looks like a failure's. The last line is that of all: ``2500 passed, 0 failed``.
+line of an unsteady test looks like a failure's. Then come what each suite cost and the slowest tests. The last line is
+that of all: ``2500 passed, 0 failed``.
 """
 
 from __future__ import annotations
 
+import argparse
 import contextlib
+import math
 import os
 import re
 import signal
@@ -24,24 +32,33 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO
 
+import costs
+from costs import Durations
 from outcomes import OPTION, Outcomes
 
 TESTS = Path(__file__).parents[1]
 AT_ONCE = 2
 #: more tests than this that fail, and pass alone, fail the run; of more failures than that none is run once more
 UNSTEADY_AT_MOST, AGAIN_AT_MOST = 3, 12
-#: the slowest are named in each log: where the minutes go
-_PYTEST = [sys.executable, "-m", "pytest", "--durations=30", "--durations-min=4"]
+_METERED = [sys.executable, str(Path(__file__).with_name("metered.py"))]
+_PYTEST = [sys.executable, "-m", "pytest"]
+#: `make test` leaves them out
+_QUICK = ["-m", "not thorough"]
 _TESTS_FAILED = 1
-#: what shares a session. All that is not here is one more
-_TOGETHER = (
-    ("kernel", "notebooks", "functions"),  # the session's cluster
-    ("cli", "local_cluster", "faults"),  # clusters that are started and killed
-    ("gateway", "client"),
-    ("server_extension",),
-)
-#: in the browser, see the Makefile: together with the server's tests they fail at teardown
-_SIDEBAR = "ui"
+#: the folders that share a session. All that is not here is one more, the units
+_TOGETHER = {
+    "kernels": ("kernel", "notebooks", "functions"),  # the session's cluster
+    "clusters": ("cli", "local_cluster", "faults"),  # started and killed
+    "gateway": ("gateway", "client"),
+    "server": ("server_extension",),
+    "browser": ("ui",),  # together with the server's tests they fail at teardown
+}
+_BENCHMARKS = [sys.executable, "-m", "benchmarks"]
+#: what is no session of pytest, and whether it is of `make test` too
+_COMMANDS = {
+    "every benchmark": ([*_BENCHMARKS, "all", "--quick"], False),
+    "the sidebar's units": (["make", "--no-print-directory", "test-js"], True),
+}
 _LOOK_S = 0.2
 #: where pytest begins to name what failed; so many lines before it are the end of the last traceback
 _SUMMARY, _BEFORE = "short test summary info", 40
@@ -55,6 +72,7 @@ class Job:
     name: str
     command: list[str]
     is_pytest: bool = False
+    expected_s: float = 0.0
 
 
 @dataclass
@@ -66,19 +84,29 @@ class Running:
     output: IO[bytes] = field(default_factory=tempfile.TemporaryFile)
     began_s: float = field(default_factory=time.monotonic)
     took_s: float = 0.0
+    cpu_s: float = 0.0
     said: str = ""
     outcomes: Outcomes = field(default_factory=Outcomes)
 
     def __post_init__(self) -> None:
         self._outcomes = self.folder / f"{time.monotonic_ns()}.json"
-        words = [*self.job.command, *([OPTION, str(self._outcomes)] if self.job.is_pytest else [])]
+        words = [*_METERED, *self.job.command, *([OPTION, str(self._outcomes)] if self.job.is_pytest else [])]
         self.process = subprocess.Popen(words, stdout=self.output, stderr=subprocess.STDOUT)
+
+    def has_ended(self) -> bool:
+        """Ask, and keep what it cost: all its processes, since it waited for them."""
+        if self.process.returncode is None:
+            ended, status, usage = os.wait4(self.process.pid, os.WNOHANG)
+            if ended:
+                self.process.returncode = os.waitstatus_to_exitcode(status)
+                self.cpu_s = usage.ru_utime + usage.ru_stime
+        return self.process.returncode is not None
 
     def report(self) -> str:
         """How it ended, in a line."""
         status = self.process.returncode
         end = "passed" if status == 0 else f"FAILED (exit status {status})"
-        return f"{self.job.name}: {end} in {self.took_s:.0f} s"
+        return f"{self.job.name}: {end} in {self.took_s:.0f} s ({self.cpu_s:.0f} s of CPU)"
 
     def end(self) -> None:
         """Its process is gone: keep what it said, and what its tests came to."""
@@ -130,7 +158,7 @@ def why_failed(lines: list[str]) -> str:
     return "\n".join([*places[-_BEFORE:], *lines[max(0, at - _BEFORE) : at], *failed])
 
 
-def run(jobs: Iterable[Job], at_once: int = AT_ONCE) -> int:
+def run(jobs: Iterable[Job], at_once: int = AT_ONCE, *, record: bool = False) -> int:
     """Run all of them, whatever fails, and each failed test once more, alone; 0 when what failed was unsteady.
 
     Told to end, they end (and clean up) first.
@@ -149,7 +177,14 @@ def run(jobs: Iterable[Job], at_once: int = AT_ONCE) -> int:
                 if each.is_undecided:
                     each.show()
             raise
+    if record and not whole.failed:
+        _record(ended, whole)
     return _close(ended, whole, unsteady)
+
+
+def _record(ended: Iterable[Running], whole: Outcomes) -> None:
+    """Keep how long everything took, for the next plan; the file is committed with the change that needs it."""
+    costs.recorded(whole, {each.job.name: each.took_s for each in ended if not each.job.is_pytest}).write()
 
 
 def _say_end(each: Running) -> None:
@@ -175,6 +210,7 @@ def _close(ended: list[Running], whole: Outcomes, unsteady: dict[str, str]) -> i
         if each.is_undecided:
             each.show(unsteady)
     _say("\n" + "\n".join(f"##### why {each.report()}\n{each.why(unsteady)}\n" for each in failed))
+    _say(costs.closing(whole, _lines_of_jobs(ended)) + "\n")
     _say("\n".join(f"##### {report}" for report in reports))
     for test, why in unsteady.items():
         _say(f"##### UNSTEADY {test}: it passed when it ran once more, alone. Why it did not at first:")
@@ -187,6 +223,10 @@ def _close(ended: list[Running], whole: Outcomes, unsteady: dict[str, str]) -> i
         _say(f"##### {len(unsteady)} tests are unsteady, more than {UNSTEADY_AT_MOST}: this fails the run{names}")
     _say(str(whole))
     return int(bool(whole.failed) or too_many)
+
+
+def _lines_of_jobs(ended: Iterable[Running]) -> list[str]:
+    return [costs.line(each.job.name, 1, each.cpu_s, each.took_s) for each in ended if not each.job.is_pytest]
 
 
 def _sessions(waiting: deque[Job], at_once: int, folder: Path) -> Generator[Running]:
@@ -205,7 +245,9 @@ def _sessions(waiting: deque[Job], at_once: int, folder: Path) -> Generator[Runn
         for each in running:
             each.process.terminate()
         for each in running:
-            each.process.wait()
+            while not each.has_ended():
+                time.sleep(_LOOK_S)
+        for each in running:
             each.end()
             each.show()
 
@@ -229,32 +271,62 @@ def _once_more(whole: Outcomes, folder: Path) -> dict[str, str]:
 
 def _ended(running: list[Running]) -> Iterator[Running]:
     time.sleep(_LOOK_S)
-    return (each for each in running if each.process.poll() is not None)
+    return (each for each in running if each.has_ended())
 
 
 def _say(text: str) -> None:
     print(text, flush=True)
 
 
-def suite() -> list[Job]:
-    """The jobs of ``make test``; a folder or file that nobody named runs, too."""
-    there = {path.name for path in TESTS.iterdir() if any(path.glob("**/test_*.py")) or path.match("test_*.py")}
-    named = {name for names in _TOGETHER for name in names} | {_SIDEBAR}
-    groups = [*_TOGETHER, tuple(sorted(there - named))]
-    kernels, clusters, gateway, server, others = [
-        Job(" ".join(names), [*_PYTEST, *(str(TESTS / name) for name in names)], is_pytest=True) for names in groups
-    ]
-    browser = Job("the sidebar in a browser", [*_PYTEST, str(TESTS / _SIDEBAR)], is_pytest=True)
-    benchmarks = Job("every benchmark", [sys.executable, "-m", "benchmarks", "all", "--quick"])
-    units = Job("the sidebar's units", ["make", "--no-print-directory", "test-js"])
-    return [kernels, clusters, browser, others, benchmarks, gateway, server, units]  # the longest first
+def suite(*, everything: bool) -> list[Job]:
+    """The jobs of ``make test-all`` or ``make test``, the longest first; what nobody named runs as well."""
+    durations = Durations.read()
+    there = {path.relative_to(TESTS).parts[0] for path in TESTS.glob("**/test_*.py")}
+    others = tuple(sorted(there - {folder for folders in _TOGETHER.values() for folder in folders}))
+    groups = {
+        name: _modules(folders, durations, everything) for name, folders in {**_TOGETHER, "units": others}.items()
+    }
+    commands = {name: command for name, (command, is_quick) in _COMMANDS.items() if everything or is_quick}
+    known = durations.of(commands, everything=everything)
+    longest_s = (sum(known.values()) + sum(sum(group.values()) for group in groups.values())) / AT_ONCE / 2
+    jobs = [Job(name, command, expected_s=known[name]) for name, command in commands.items()]
+    for name, group in groups.items():
+        jobs += _sessions_of(name, group, math.ceil(sum(group.values()) / longest_s), everything)
+    return sorted(jobs, key=lambda job: -job.expected_s)
+
+
+def _modules(names: Iterable[str], durations: Durations, everything: bool) -> dict[str, float]:
+    """Module → seconds, of all in these folders."""
+    files = [file for name in names for file in (sorted(TESTS.glob(f"{name}/**/test_*.py")) or [TESTS / name])]
+    return durations.of([str(file.relative_to(TESTS.parent)) for file in files], everything=everything)
+
+
+def _sessions_of(name: str, group: dict[str, float], parts: int, everything: bool) -> list[Job]:
+    jobs = []
+    for number, modules in enumerate(costs.split(group, parts), 1):
+        called = f"{name} ({number} of {parts})" if parts > 1 else name
+        command = [*_PYTEST, *([] if everything else _QUICK), *modules]
+        jobs.append(Job(called, command, is_pytest=True, expected_s=sum(group[module] for module in modules)))
+    return jobs
 
 
 def _stop(number: int, frame: object) -> None:
     raise SystemExit(128 + number)
 
 
-if __name__ == "__main__":
+def _main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--all", action="store_true", help="the thorough tests as well")
+    parser.add_argument("--plan", action="store_true", help="say what would run together, and run nothing")
+    options = parser.parse_args()
     signal.signal(signal.SIGTERM, _stop)
     os.chdir(TESTS.parent)
-    sys.exit(run(suite()))
+    jobs = suite(everything=options.all)
+    if options.plan:
+        _say("\n".join(f"{job.expected_s:6.0f} s  {job.name}" for job in jobs))
+        return 0
+    return run(jobs, record=options.all)
+
+
+if __name__ == "__main__":
+    sys.exit(_main())

@@ -1,4 +1,4 @@
-"""Heavy suites: small in ``make test``, at full size in ``make soak``. Their tests are marked ``soak``."""
+"""Heavy suites: small in ``make test-all``, at full size in ``make soak``. Their tests are marked ``soak``."""
 
 from __future__ import annotations
 

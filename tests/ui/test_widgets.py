@@ -142,7 +142,7 @@ def test_widgets_that_the_kernel_still_holds_stay_live(page: Page, team: Team, t
 
 
 @pytest.mark.timeout(600)
-@pytest.mark.skipif(not COLLABORATION.exists(), reason="no jupyter-collaboration: `make test` installs it")
+@pytest.mark.skipif(not COLLABORATION.exists(), reason="no jupyter-collaboration: `make test-all` installs it")
 def test_pages_that_share_a_document_show_the_text_once(browser: Browser, team: Team, tmp_path: Path) -> None:
     mark, path = tmp_path / "goes-on", "widgets-shared.ipynb"
     environment = {"JUPYTER_GPU_URL": team.gateway.url, "JUPYTER_GPU_TOKEN": team.grace} | collaborating()

@@ -1,6 +1,6 @@
 """Whatever is sent to the gateway, none of it is the gateway's own failure, and it goes on.
 
-A few hundred requests in ``make test``, 60,000 in ``make soak``; made from the route table and the record types, so
+A few hundred requests in ``make test-all``, 60,000 in ``make soak``; made from the route table and the record types, so
 a new route, message or field is tried without a word here. Clients that break the WebSocket protocol itself are some
 tens, or thousands. A failure names the seed.
 """
