@@ -31,6 +31,9 @@ os.environ[_SESSION_VARIABLE] = _SESSION
 for _name in ("JUPYTER_GPU_URL", "JUPYTER_GPU_TOKEN", "JUPYTER_GPU_STORE", "JUPYTER_GPU_HOME", "JUPYTER_GPU_CLUSTER"):
     os.environ.pop(_name, None)
 
+# several processes train on few cores here: OpenMP's threads that wait would burn what the others need (twice the time)
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+
 #: runtime folders of this session alone: others may be testing on this machine, too
 _RUNTIME = Path(tempfile.mkdtemp(prefix="jt-", dir="/tmp"))
 os.environ["JUPYTER_GPU_RUNTIME"] = str(_RUNTIME)

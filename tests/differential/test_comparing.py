@@ -165,6 +165,7 @@ def test_values_and_who_they_are_show_in_their_rows(one: dict[str, Any], other: 
     assert _rows(**one) == _rows(**copy.deepcopy(one)) or "b" in one
 
 
+@pytest.mark.thorough
 def test_the_command_fails_over_an_undocumented_difference_and_prints_it(tmp_path: Path) -> None:
     book = tmp_path / "book.py"
     book.write_text("# %%\nimport os\nin_a_run = 'GPU_RUN_DIR' in os.environ\n# %%\nfine = 1\n")

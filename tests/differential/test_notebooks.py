@@ -1,4 +1,4 @@
-"""Whole notebooks, plain and with every cell as a GPU cell: a few in ``make test-all``, all of them in ``make soak``."""
+"""Whole notebooks, plain and with every cell as a GPU cell: a few in ``make test-all``, all in ``make soak``."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ from soak import AT_FULL_SIZE
 
 from jupyter_gpu_release.client.autostart import Ready
 from tests.differential.__main__ import compare
+
+pytestmark = pytest.mark.thorough
 
 HERE = Path(__file__).parent / "notebooks"
 EXAMPLES = Path(__file__).parents[2] / "examples"

@@ -66,6 +66,7 @@ def test_the_raylet_alone_is_killed(doomed: Cluster, open_notebook: Open, until:
     until(lambda: not doomed.find(""), "nothing is left of the cluster")
 
 
+@pytest.mark.thorough
 def test_the_whole_cluster_is_killed_and_the_kernel_outlives_a_ray_driver(
     doomed: Cluster, driver: subprocess.Popen[str], open_notebook: Open, until: Until
 ) -> None:

@@ -15,7 +15,8 @@ from kernel_bed import Notebook
 Open = Callable[[Cluster], Notebook]
 Until = Callable[[Callable[[], object], str], None]
 
-pytestmark = pytest.mark.timeout(480)  # an agent that is killed comes back: minutes on a machine that is busy
+# an agent that is killed comes back: minutes on a machine that is busy
+pytestmark = [pytest.mark.timeout(480), pytest.mark.thorough]
 _URGENT = """%%gpu_train --gpus 4 --priority high
 import os, time
 while not os.path.exists("urgent-end"):

@@ -21,7 +21,7 @@ from jupyter_gpu_release.protocol.runs import ResourceAsk, RunRequest
 from jupyter_gpu_release.protocol.states import new_run_id
 from jupyter_gpu_release.protocol.wire import encode
 
-pytestmark = [pytest.mark.soak, pytest.mark.timeout(sized(480, 7200))]
+pytestmark = [pytest.mark.soak, pytest.mark.timeout(sized(480, 7200)), pytest.mark.thorough]
 
 #: each round writes its number; all end once the file is there
 _CELL = """

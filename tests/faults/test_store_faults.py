@@ -23,7 +23,8 @@ from jupyter_gpu_release.local_cluster.start import start_embedded, stop_embedde
 
 Open = Callable[[Cluster], Notebook]
 Until = Callable[[Callable[[], object], str], None]
-pytestmark = pytest.mark.timeout(480)  # parts of a cluster begin anew: minutes on a machine that is busy
+# parts of a cluster begin anew: minutes on a machine that is busy
+pytestmark = [pytest.mark.timeout(480), pytest.mark.thorough]
 #: 16 MiB, made while the store goes away
 _LARGE = (
     "%%gpu_train\nimport pathlib, time\nimport numpy as np\ntable = np.arange(1 << 21)\nprint('made', flush=True)\n"

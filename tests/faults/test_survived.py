@@ -96,6 +96,7 @@ def test_the_kernel_is_killed(module_cluster: Cluster, open_notebook: Open, unti
     module_cluster.assert_nothing_is_held(*pids)
 
 
+@pytest.mark.thorough
 def test_the_kernel_is_killed_while_its_cell_waits_for_a_name(
     module_cluster: Cluster, open_notebook: Open, until: Until
 ) -> None:
@@ -113,6 +114,7 @@ def test_the_kernel_is_killed_while_its_cell_waits_for_a_name(
     module_cluster.assert_nothing_is_held()
 
 
+@pytest.mark.thorough
 def test_the_gateway_is_killed_and_the_cell_goes_on(module_cluster: Cluster, open_notebook: Open) -> None:
     notebook = open_notebook(module_cluster)
     cell, pids = _begin(notebook)
@@ -128,6 +130,7 @@ def test_the_gateway_is_killed_and_the_cell_goes_on(module_cluster: Cluster, ope
     module_cluster.assert_nothing_is_held(*pids)
 
 
+@pytest.mark.thorough
 def test_the_connection_between_gateway_and_agent_breaks_and_is_made_again(
     module_cluster: Cluster, open_notebook: Open
 ) -> None:
@@ -169,6 +172,7 @@ while (gang.status, waits.status) != ("running", "queued"):
 """
 
 
+@pytest.mark.thorough
 def test_the_gateway_is_killed_and_launched_functions_go_on(module_cluster: Cluster, open_notebook: Open) -> None:
     notebook = open_notebook(module_cluster)
     notebook.ok(_LAUNCHES)
@@ -231,6 +235,7 @@ slow = Slow({folder!r})
 """
 
 
+@pytest.mark.thorough
 def test_a_cell_that_had_not_begun_when_its_agent_was_killed_begins_after_all(
     module_cluster: Cluster, open_notebook: Open, tmp_path: Path, until: Until
 ) -> None:
@@ -298,6 +303,7 @@ def test_an_interrupt_while_queued_takes_nothing(module_cluster: Cluster, open_n
     module_cluster.assert_nothing_is_held(*pids)
 
 
+@pytest.mark.thorough
 def test_interrupts_during_submission_and_transfer_leave_nothing(module_cluster: Cluster, open_notebook: Open) -> None:
     notebook = open_notebook(module_cluster)
     notebook.ok("import numpy as np\nbig = np.zeros(1 << 25)\nimport os, time")

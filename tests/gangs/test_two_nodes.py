@@ -19,7 +19,8 @@ from jupyter_gpu_release.client.home import HomePaths
 from jupyter_gpu_release.host.process_control import kill_each
 from jupyter_gpu_release.local_cluster.start import start_embedded, stop_embedded
 
-pytestmark = pytest.mark.timeout(480)  # the cluster of its own: 15 s, minutes on a machine that is busy
+# the cluster of its own: 15 s, minutes on a machine that is busy
+pytestmark = [pytest.mark.timeout(480), pytest.mark.thorough]
 Until = Callable[[Callable[[], object], str], None]
 #: the head has more, so that what takes all of the second node's is led by that one: it can die
 _ON_HEAD, _ON_SECOND = 3, 2

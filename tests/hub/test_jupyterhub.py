@@ -31,7 +31,7 @@ found = 6 * 7''')
 """
 _IDLE_S = 25
 #: a Hub, its proxy and five servers start
-pytestmark = pytest.mark.timeout(600)
+pytestmark = [pytest.mark.timeout(600), pytest.mark.thorough]
 
 
 @pytest.fixture(scope="module")

@@ -11,6 +11,8 @@ from binder_bed import BinderBed, PeakMemory
 from fresh_clone import BUNDLE, REPOSITORY
 from server_kernel_bed import ServerKernel
 
+pytestmark = pytest.mark.thorough
+
 _LIMIT_MIB = 2000
 #: the example trains on all cores, and others may need them
 _CELL_LIMIT_S = 400.0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 from embedded_bed import members
 
 from jupyter_gpu_release.client.home import HomePaths
@@ -11,6 +12,8 @@ from jupyter_gpu_release.local_cluster.launch_spec import read_plans
 from jupyter_gpu_release.local_cluster.ray_head import read_import
 from jupyter_gpu_release.local_cluster.start import start_embedded
 from jupyter_gpu_release.protocol.node import early_server_path
+
+pytestmark = pytest.mark.thorough
 
 
 def test_the_first_fork_server_is_the_daemons_child_and_the_agents_own(own_home: HomePaths) -> None:

@@ -12,6 +12,8 @@ from kernel_bed import Notebook
 from jupyter_gpu_release.client.home import HomePaths
 from jupyter_gpu_release.local_cluster.start import start_embedded
 
+pytestmark = pytest.mark.thorough
+
 #: files with a function that runs between submission and receipt, in any process
 _MOST_FILES = 134
 #: what waits or looks around, and falls into every run only where the machine is busy

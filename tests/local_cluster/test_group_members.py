@@ -38,7 +38,7 @@ from jupyter_gpu_release.protocol.admin import TokenRequest
 from jupyter_gpu_release.store.graph_file import ALIGNMENT, write_graph
 from jupyter_gpu_release.store.layout import RunPaths
 
-pytestmark = [needs_root, pytest.mark.timeout(480)]
+pytestmark = [needs_root, pytest.mark.timeout(480), pytest.mark.thorough]
 
 #: ann's program: one run is over, another one goes on until a file is there, a third one waits for its GPU
 _ANN = """

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+import pytest
 from certificates import Authority
 from doc_blocks import block, shell
 from ports import free_port
@@ -30,7 +31,7 @@ from jupyter_gpu_release.client.rest import GatewayClient
 from jupyter_gpu_release.protocol.admin import TokenRequest
 from jupyter_gpu_release.store.layout import RunPaths
 
-pytestmark = needs_root
+pytestmark = [needs_root, pytest.mark.thorough]
 
 #: a user's program
 _PROGRAM = """

@@ -17,7 +17,7 @@ from ports import free_port
 
 from jupyter_gpu_release.client.home import HomePaths
 
-pytestmark = pytest.mark.timeout(480)  # a cluster of its own
+pytestmark = [pytest.mark.timeout(480), pytest.mark.thorough]  # a cluster of its own
 _CLI = [sys.executable, "-m", "jupyter_gpu_release.cli"]
 
 

@@ -18,7 +18,7 @@ from jupyter_gpu_release.client.discovery import target_of
 from jupyter_gpu_release.client.home import HomePaths
 from jupyter_gpu_release.client.rest import GatewayClient
 
-pytestmark = pytest.mark.timeout(480)  # a wheel, and a cluster of its own
+pytestmark = [pytest.mark.timeout(480), pytest.mark.thorough]  # a wheel, and a cluster of its own
 
 
 @pytest.fixture(scope="module")

@@ -15,7 +15,7 @@ from network_hosts import Network
 from jupyter_gpu_release._version import __version__
 from jupyter_gpu_release.protocol.session import PROTOCOL
 
-pytestmark = pytest.mark.timeout(600)  # a wheel, and a cluster of its own over several hosts
+pytestmark = [pytest.mark.timeout(600), pytest.mark.thorough]  # a wheel, and a cluster of its own over several hosts
 _WHERE = "%%gpu_train\nimport jupyter_gpu_release, socket\nthere = jupyter_gpu_release._version.__version__"
 _VERSIONS = """from jupyter_gpu_release.client.config import configured_target
 from jupyter_gpu_release.client.rest import GatewayClient

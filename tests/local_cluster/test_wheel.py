@@ -17,6 +17,8 @@ from kernel_bed import Notebook
 
 from jupyter_gpu_release.client.home import HomePaths
 
+pytestmark = pytest.mark.thorough
+
 REPOSITORY = Path(__file__).parents[2]
 BUNDLE = REPOSITORY / "jupyter_gpu_release" / "labextension" / "package.json"
 _PIP = [sys.executable, "-m", "pip", "--disable-pip-version-check"]

@@ -10,6 +10,8 @@ import nbformat
 import pytest
 from kernel_bed import Notebook
 
+pytestmark = pytest.mark.thorough
+
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
 

@@ -9,6 +9,8 @@ import nbformat
 import pytest
 from kernel_bed import Notebook
 
+pytestmark = pytest.mark.thorough
+
 REPOSITORY = Path(__file__).parents[2]
 _BLOCK = re.compile(r"^```(?:python)?\n(%.*?|history.*?)^```", re.DOTALL | re.MULTILINE)
 

@@ -17,6 +17,8 @@ from lab_bed import execute
 from playwright.sync_api import Locator, Page, expect
 from sidebar_bed import LOOK, row
 
+pytestmark = pytest.mark.thorough
+
 _GUIDE = Path(__file__).parents[2] / "docs" / "user-guide.md"
 
 

@@ -24,7 +24,7 @@ import time
 print("epoch 1")
 time.sleep(600)"""
 #: a Hub and a server of it start
-pytestmark = pytest.mark.timeout(600)
+pytestmark = [pytest.mark.timeout(600), pytest.mark.thorough]
 
 
 class HubsLab(Lab):

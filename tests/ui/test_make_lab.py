@@ -20,7 +20,7 @@ from ports import free_port
 from sidebar_bed import opened
 
 _LONG_MS, _UP_WITHIN_S = 180_000, 120.0
-pytestmark = pytest.mark.timeout(600)
+pytestmark = [pytest.mark.timeout(600), pytest.mark.thorough]
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ def clone(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Clone]:
     copy_repository(folder)
     make_environment(folder / ".venv")
     (folder.parent / "home").mkdir()
-    passed_on = {name: value for name, value in os.environ.items() if name.startswith(("PIP_", "JUPYTER_GPU_"))}
+    passed_on = {name: value for name, value in os.environ.items() if name.startswith(("PIP_", "JUPYTER_GPU_", "OMP_"))}
     own = {"HOME": str(folder.parent / "home"), "PATH": "/usr/local/bin:/usr/bin:/bin", "LANG": "C.UTF-8"}
     made = Clone(folder, {**passed_on, **own, "BROWSER": "true"})
     pip = (".venv/bin/python", "-m", "pip", "install", "--quiet", "--no-deps", "--editable", ".")

@@ -13,6 +13,8 @@ from lab_bed import COLLABORATION, Lab, collaborating, execute, lab_process
 from playwright.sync_api import Browser, Locator, Page, expect
 from sidebar_bed import Team, open_notebook, open_sidebar, opened, press, reload_lab, row, write_notebook
 
+pytestmark = pytest.mark.thorough
+
 _STARTED_MS = 60_000
 #: JupyterLab tries again and again to reach a server that was away, with longer and longer pauses
 _AGAIN_MS = 150_000

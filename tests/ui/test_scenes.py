@@ -20,6 +20,8 @@ from lab_bed import execute
 from playwright.sync_api import Browser, Page, expect
 from sidebar_bed import LOOK, Team, open_notebook, open_sidebar, opened, row, write_notebook
 
+pytestmark = pytest.mark.thorough
+
 _AXE = Path(__file__).parents[2] / "labextension" / "node_modules" / "axe-core" / "axe.min.js"
 _THEMES = ("JupyterLab Light", "JupyterLab Dark")
 _WIDTHS_PX = (320, 1440)

@@ -1,6 +1,6 @@
 """Requests made from the gateway's own OpenAPI document by schemathesis: right ones, and wrong ones of every kind.
 
-A few for each route in ``make test-all``, a thousand each in ``make soak``. The gateway has simulated nodes, without Ray.
+A few for each route in ``make test-all``, a thousand each in ``make soak``. The gateway has simulated nodes, no Ray.
 """
 
 from __future__ import annotations

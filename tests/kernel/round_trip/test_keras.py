@@ -13,6 +13,8 @@ import pytest
 import round_trip
 from soak import AT_FULL_SIZE
 
+pytestmark = pytest.mark.thorough
+
 _SCRIPT = """
 import sys, tempfile
 from pathlib import Path

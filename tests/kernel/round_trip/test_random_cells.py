@@ -12,6 +12,8 @@ from random_cells import SETUP, VOCABULARIES, random_notebook
 from round_trip import Notebook, RankServer
 from soak import sized
 
+pytestmark = pytest.mark.thorough
+
 _SEEDS = sized(15, 2000)
 
 
