@@ -21,6 +21,7 @@ def module_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster
     with pytest.MonkeyPatch.context() as patch:
         # two kernels are killed, the others must come back in time after the gateway was
         patch.setenv("JUPYTER_GPU_RECONNECT_GRACE_S", "20")
+        patch.setenv("JUPYTER_GPU_PRELOAD", "numpy")
         try:
             cluster = Cluster(start_embedded(home=home, simulated=4, progress=print))
             yield cluster

@@ -43,13 +43,6 @@ def _assert_gone(connection: Connection) -> None:
 
 
 @pytest.fixture
-def quick_home(own_home: HomePaths, monkeypatch: pytest.MonkeyPatch) -> HomePaths:
-    """A home whose cluster preloads next to nothing, so that it starts sooner."""
-    monkeypatch.setenv("JUPYTER_GPU_PRELOAD", "json")
-    return own_home
-
-
-@pytest.fixture
 def unready_home(own_home: HomePaths, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> HomePaths:
     """A home whose cluster never becomes ready: however late it is stopped, that is during its start."""
     (tmp_path / "never_ready.py").write_text("import time\ntime.sleep(1000)\n")
@@ -58,19 +51,17 @@ def unready_home(own_home: HomePaths, tmp_path: Path, monkeypatch: pytest.Monkey
     return own_home
 
 
-def test_two_starts_at_once_start_one_and_stop_ends_it(
-    quick_home: HomePaths, capsys: pytest.CaptureFixture[str]
-) -> None:
-    quick_home.create()
-    write_secret(quick_home.token, "readable")
-    quick_home.token.chmod(0o644)
-    quick_home.write_connection(
+def test_two_starts_at_once_start_one_and_stop_ends_it(own_home: HomePaths, capsys: pytest.CaptureFixture[str]) -> None:
+    own_home.create()
+    write_secret(own_home.token, "readable")
+    own_home.token.chmod(0o644)
+    own_home.write_connection(
         Connection(
             url="http://127.0.0.1:9", token_file="", store="", cluster="dead", runtime="/tmp/jgr-dead0000",
             daemon_pid=os.getpid(),  # its number belongs to somebody else now
         )
     )  # fmt: skip
-    both = [_cli("start", "--progress-json", home=quick_home) for _ in range(2)]
+    both = [_cli("start", "--progress-json", home=own_home) for _ in range(2)]
     outputs = [process.communicate(timeout=200) for process in both]
     lines = [[msgspec.json.decode(line, type=StartLine) for line in out.splitlines()] for out, _ in outputs]
     ends = [line[-1] for line in lines]
@@ -79,27 +70,27 @@ def test_two_starts_at_once_start_one_and_stop_ends_it(
     assert sorted(end.started for end in ends if isinstance(end, Ready)) == [False, True]
     waited = Progress("waiting for another start")
     assert any(line.text == waited.text for said in lines for line in said if isinstance(line, Progress))
-    connection = quick_home.read_connection()
+    connection = own_home.read_connection()
     assert connection is not None
-    assert mode(quick_home.token) == 0o600
-    assert read_secret(quick_home.token) != "readable"
+    assert mode(own_home.token) == 0o600
+    assert read_secret(own_home.token) != "readable"
     assert len(members(connection)) > 5
     assert main(["stop"]) == 0
     ended = re.search(r"(\d+) processes ended", capsys.readouterr().out)
     assert ended is not None
     assert int(ended[1]) > 5  # how many exactly changes: ranks stand by a moment after the start
     _assert_gone(connection)
-    assert not quick_home.connection.exists()
+    assert not own_home.connection.exists()
     assert main(["stop"]) == 0
     assert capsys.readouterr().out == "No cluster was running.\n"
 
 
 def test_stop_after_the_daemon_was_killed(
-    quick_home: HomePaths, until: Until, capsys: pytest.CaptureFixture[str]
+    own_home: HomePaths, until: Until, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    connection = _start(quick_home)
+    connection = _start(own_home)
     os.kill(connection.daemon_pid, signal.SIGKILL)
-    until(lambda: running_connection(quick_home) is None, "the daemon's death")
+    until(lambda: running_connection(own_home) is None, "the daemon's death")
     assert main(["status"]) == 1
     assert "has died" in capsys.readouterr().err
     assert main(["doctor"]) == 1
@@ -125,23 +116,23 @@ def test_an_interrupted_start_leaves_nothing(number: signal.Signals, unready_hom
 
 
 def test_a_killed_starter_is_no_harm_and_when_ray_dies_the_daemon_ends_the_rest(
-    quick_home: HomePaths, until: Until
+    own_home: HomePaths, until: Until
 ) -> None:
     """The daemon goes on; the next start waits for it and uses it."""
-    process = _cli("start", "--simulated-gpus", "1", home=quick_home)
-    until(lambda: "starting Ray" in _daemon_log(quick_home), "the daemon")
+    process = _cli("start", "--simulated-gpus", "1", home=own_home)
+    until(lambda: "starting Ray" in _daemon_log(own_home), "the daemon")
     process.kill()
     process.communicate()
-    ready = start_embedded(home=quick_home, progress=quiet)
+    ready = start_embedded(home=own_home, progress=quiet)
     assert not ready.started
     connection = ready.connection
     (raylet,) = named("raylet", (member.pid for member in members(connection)))
     raylet.kill()
     until(lambda: not is_alive(connection.daemon_pid), "the daemon to end")
     _assert_gone(connection)
-    assert not quick_home.connection.exists()
-    assert f"raylet (pid {raylet.pid}) ended by itself, killed by signal 9" in _daemon_log(quick_home)
-    assert list((quick_home.log / "ray-of-the-last-crash").glob("raylet*"))
+    assert not own_home.connection.exists()
+    assert f"raylet (pid {raylet.pid}) ended by itself, killed by signal 9" in _daemon_log(own_home)
+    assert list((own_home.log / "ray-of-the-last-crash").glob("raylet*"))
 
 
 def test_a_daemon_killed_during_start_is_reported(unready_home: HomePaths) -> None:
