@@ -380,6 +380,7 @@ _IS_NOTED = (
 )
 
 
+@pytest.mark.thorough
 def test_the_browser_tells_what_happened_once_the_user_has_asked_for_it(
     browser: Browser, team: Team, until: UntilTrue
 ) -> None:

@@ -20,7 +20,7 @@ from jupyter_gpu_release.client.rest import GatewayClient
 from jupyter_gpu_release.gateway.api.openapi import openapi_document
 from jupyter_gpu_release.gateway.api.route_table import ROUTES
 
-pytestmark = [pytest.mark.soak, pytest.mark.timeout(3600)]
+pytestmark = [pytest.mark.soak, pytest.mark.timeout(3600), pytest.mark.thorough]
 _PLAIN = [route for route in ROUTES if route.handler is not None]
 _SCHEMA = schemathesis.openapi.from_dict(openapi_document(_PLAIN))
 #: of the statuses that are meant; 429 is the limit for one user

@@ -93,6 +93,7 @@ def _cell_s(session: GatewaySession) -> float:
     return time.monotonic() - began_s
 
 
+@pytest.mark.thorough
 def test_who_floods_a_session_does_not_make_others_start_later(strict: GatewayBed) -> None:
     """Eight kernels of ann's submit and kill without a pause; unlimited, bob's cells took ten times as long."""
     bob, ann = GatewaySession(Target(strict.url, _token(strict, "bob")), "bob"), _token(strict, "ann")
