@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import importlib.util
 import io
 import os
 import pickle
@@ -177,8 +178,9 @@ class RankServer:
 
     def __init__(self, preload: tuple[str, ...] = ("numpy", "torch", "pandas", "sklearn.linear_model")) -> None:
         environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+        there = [name for name in preload if importlib.util.find_spec(name.partition(".")[0])]
         self._process = subprocess.Popen(
-            [sys.executable, __file__, *preload], stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment
+            [sys.executable, __file__, *there], stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment
         )
 
     def run(self, payload: CellPayload, **options: Any) -> dict[str, Any]:
