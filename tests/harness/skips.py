@@ -11,6 +11,7 @@ from collections.abc import Generator
 from typing import TypeVar
 
 import pytest
+from optional_libraries import LARGE, is_light
 
 #: what neither CI's machine nor its packages have
 ALSO_IN_CI = (
@@ -23,7 +24,9 @@ ALSO_IN_CI = (
     "could not import 'tensorflow'",  # 1.5 GB: its notebooks run where it is installed
     "jupyter_kernel_test/",  # cases of ipykernel's own: completion, history, inspection
 )
-_RIGHT = re.compile("|".join(map(re.escape, ALSO_IN_CI)))
+#: what a light environment lacks by intention
+_LARGE = tuple(f"could not import '{name}'" for name in LARGE) if is_light() else ()
+_RIGHT = re.compile("|".join(map(re.escape, (*ALSO_IN_CI, *_LARGE))))
 Report = TypeVar("Report", pytest.TestReport, pytest.CollectReport)
 
 

@@ -7,7 +7,7 @@ import pickle
 from typing import Any
 
 import pytest
-import torch
+from optional_libraries import torch
 
 from jupyter_gpu_release.serialization import codec, device_marks
 from jupyter_gpu_release.serialization.pickler import GraphPickler

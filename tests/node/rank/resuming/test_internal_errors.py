@@ -39,7 +39,9 @@ def _notes(attempts: Attempts) -> list[str]:
     return [event.data["text"] for event in attempts.events if event.kind == "note"]
 
 
-@pytest.mark.parametrize("place", ["restartable_cell.next_number", "random_state.capture", "restartable_cell.StoreLook"])
+@pytest.mark.parametrize(
+    "place", ["restartable_cell.next_number", "random_state.capture", "restartable_cell.StoreLook"]
+)
 def test_a_notice_whose_save_fails_is_refused_and_the_next_one_is_followed(
     node: Node, until: Until, place: str
 ) -> None:
@@ -101,8 +103,9 @@ def test_a_saver_that_is_killed_is_a_line(node: Node, until: Until) -> None:
 def test_a_loop_that_cannot_be_looked_at_runs_and_is_not_moved(node: Node, until: Until, place: str) -> None:
     source = (
         "from jupyter_gpu_release.node.rank.resuming import restartable_cell\n"
-        f"def fail(*_arguments, **_options):\n    raise RuntimeError('a defect of ours')\nown = {place}\n{place} = fail\n"
-        f"seen = []\nfor n in gpu_release.resumable(map(abs, range(6))):\n    {place} = own\n    pause(n)\n"
+        "def fail(*_arguments, **_options):\n    raise RuntimeError('a defect of ours')\n"
+        f"own = {place}\n{place} = fail\nseen = []\n"
+        f"for n in gpu_release.resumable(map(abs, range(6))):\n    {place} = own\n    pause(n)\n"
         "    seen.append(n)\n"
     )
     attempts = Attempts(node, source, [2])

@@ -68,6 +68,7 @@ _MADE_AGAIN: dict[str, Make] = {
     "zip of counts": lambda: zip(range(7), itertools.count(), strict=False),
 }
 
+
 @pytest.fixture(autouse=True)
 def _nothing_that_python_will_drop() -> Iterator[None]:
     with warnings.catch_warnings():
