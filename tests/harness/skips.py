@@ -22,6 +22,7 @@ ALSO_IN_CI = (
     "no network namespaces here",  # nor may all of them make these
     "other users cannot run this Python",  # the same, where it lies in a folder of root's
     "could not import 'tensorflow'",  # 1.5 GB: its notebooks run where it is installed
+    "a fault of Python before 3.13",
     "jupyter_kernel_test/",  # cases of ipykernel's own: completion, history, inspection
 )
 #: what a light environment lacks by intention

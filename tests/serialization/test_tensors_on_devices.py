@@ -7,7 +7,9 @@ import pickle
 from typing import Any
 
 import pytest
-from optional_libraries import torch
+
+pytest.importorskip("torch")
+import torch
 
 from jupyter_gpu_release.serialization import codec, device_marks
 from jupyter_gpu_release.serialization.pickler import GraphPickler
