@@ -66,7 +66,25 @@ demo: $(STAMP) ## run the example notebook on a cluster of its own; writes examp
 test: $(STAMP) bundle ## the tests that every change runs: 12 minutes on 2 cores
 	@$(BIN)/python tests/harness/side_by_side.py
 
-test-all: $(STAMP) bundle $(HUB_PROXY) $(COLLABORATION) ## all tests, as CI: 35 minutes on 2 cores
+# on another Python than .venv's: make test-python PYTHON_VERSION=3.12
+PYTHON_VERSION ?= 3.13
+LIGHT := .venv-$(PYTHON_VERSION)
+LIGHT_STAMP := $(LIGHT)/.stamp
+LIGHT_TESTS := $(addprefix tests/,analysis serialization submission kernel/round_trip kernel/namespace node/values node/rank/resuming)
+
+$(LIGHT_STAMP): pyproject.toml
+	@echo "Installing into $(LIGHT): some 100 MB, the first time only ..."
+	@test -x $(LIGHT)/bin/python || { python=$$($(PYTHON) tests/harness/find_python.py $(PYTHON_VERSION)) && $$python -m venv $(LIGHT); }
+	$(LIGHT)/bin/python -m pip install --quiet --upgrade 'pip>=25.1'
+	@mkdir -p jupyter_gpu_release/labextension
+	SKIP_JUPYTER_BUILDER=1 $(LIGHT)/bin/python -m pip install --quiet --editable . --group test-light
+	@touch $@
+
+.PHONY: test-python
+test-python: $(LIGHT_STAMP) ## tests that need no large library, on Python 3.13 (PYTHON_VERSION=3.12)
+	JUPYTER_GPU_TEST_LIGHT=1 $(LIGHT)/bin/python -m pytest $(LIGHT_TESTS)
+
+test-all: $(STAMP) bundle $(HUB_PROXY) $(COLLABORATION) $(LIGHT_STAMP) ## all tests, as CI: 35 minutes on 2 cores
 	@$(BIN)/python tests/harness/side_by_side.py --all
 
 soak: $(STAMP) ## the heavy suites at full size (make test-all runs each small): hours

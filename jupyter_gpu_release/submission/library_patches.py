@@ -61,8 +61,8 @@ def stored_attributes(code: types.CodeType) -> frozenset[str]:
             found |= {f"{base}.{step.argval}" for base in (chain or copied,) if base}
         if step.opname == "COPY":  # of `module.number += 1`
             copied = chain
-        elif step.opname in _LOADS:
-            chain = str(step.argval)
+        elif step.opname.startswith(_LOADS) or step.opname.endswith("LOAD_FAST"):
+            chain = step.argval if isinstance(step.argval, str) else step.argval[-1]  # several at once: the last
         else:
             chain = f"{chain}.{step.argval}" if chain and step.opname == "LOAD_ATTR" else ""
     return frozenset(found).union(

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from jupyter_client import KernelManager
+from optional_libraries import skip_without
 
 
 class Outputs(list[dict[str, Any]]):
@@ -61,6 +62,7 @@ class Kernel:
         self.client.wait_for_ready(timeout=60)
 
     def run(self, code: str, timeout_s: float = 30.0, **keywords: Any) -> Outputs:
+        skip_without(code)
         return self.finish(self.client.execute(code, **keywords), timeout_s)
 
     def start(self, code: str) -> str:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+from optional_libraries import skip_without
 
 from jupyter_gpu_release.host import process_control
 from jupyter_gpu_release.host.gpu_reader import GpuReader
@@ -98,6 +99,7 @@ class Node:
         return asyncio.run_coroutine_threadsafe(work, self.loop).result(120)
 
     def start(self, source: str, **options: Any) -> Run:
+        skip_without(source)
         payload_fields = {k: options.pop(k) for k in list(options) if k in CellPayload.__struct_fields__}
         run = options.pop("run", None) or new_run_id()
         paths = RunPaths.of(self.store, run) if options.pop("made", False) else create_run_folder(self.store, run)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import importlib.util
 import io
 import os
 import pickle
@@ -21,6 +22,7 @@ from typing import Any
 
 from IPython.core.history import HistoryManager
 from IPython.core.interactiveshell import InteractiveShell
+from optional_libraries import skip_without
 from stream_names import paths_of_ours
 from traitlets.config import Config
 
@@ -81,6 +83,7 @@ class Notebook:
 
     def cell(self, source: str) -> Any:
         """Run an ordinary cell; an error in it is raised here."""
+        skip_without(source)
         with self._as_main():
             result = self.shell.run_cell(source, store_history=True)
         if result.error_in_exec or result.error_before_exec:
@@ -97,6 +100,7 @@ class Notebook:
         self, body: str, *, has_gpu: bool = False, through_files: bool = False, hardware: str = "", **choice: Any
     ) -> Trip:
         """One GPU cell, there and back. ``hardware``: code run in the rank first, to make it look as if it had some."""
+        skip_without(body)
         prepared = self.collect(body, **choice)
         inputs = self._graph(prepared.stream, prepared.buffers, through_files)
         payload = CellPayload(
@@ -133,6 +137,7 @@ class Notebook:
 
     def expect_as_plain(self, imports: str, setup: str, body: str, asked: str, *, is_gpu_setup: bool = False) -> None:
         """What the expression ``asked`` shows after ``body`` as a GPU cell is what it shows after a plain one."""
+        skip_without(imports)
         plain: dict[str, Any] = {"__name__": "__main__"}
         exec(imports + setup, plain)
         exec(body, plain)
@@ -177,8 +182,9 @@ class RankServer:
 
     def __init__(self, preload: tuple[str, ...] = ("numpy", "torch", "pandas", "sklearn.linear_model")) -> None:
         environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+        there = [name for name in preload if importlib.util.find_spec(name.partition(".")[0])]
         self._process = subprocess.Popen(
-            [sys.executable, __file__, *preload], stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment
+            [sys.executable, __file__, *there], stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment
         )
 
     def run(self, payload: CellPayload, **options: Any) -> dict[str, Any]:

@@ -57,6 +57,7 @@ _BENCHMARKS = [sys.executable, "-m", "benchmarks"]
 #: what is no session of pytest, and whether it is of `make test` too
 _COMMANDS = {
     "every benchmark": ([*_BENCHMARKS, "all", "--quick"], False),
+    "Python 3.13": (["make", "--no-print-directory", "test-python"], False),
     "the sidebar's units": (["make", "--no-print-directory", "test-js"], True),
 }
 _LOOK_S = 0.2

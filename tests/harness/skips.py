@@ -11,6 +11,7 @@ from collections.abc import Generator
 from typing import TypeVar
 
 import pytest
+from optional_libraries import LARGE, is_light
 
 #: what neither CI's machine nor its packages have
 ALSO_IN_CI = (
@@ -21,9 +22,12 @@ ALSO_IN_CI = (
     "no network namespaces here",  # nor may all of them make these
     "other users cannot run this Python",  # the same, where it lies in a folder of root's
     "could not import 'tensorflow'",  # 1.5 GB: its notebooks run where it is installed
+    "a fault of Python before 3.13",
     "jupyter_kernel_test/",  # cases of ipykernel's own: completion, history, inspection
 )
-_RIGHT = re.compile("|".join(map(re.escape, ALSO_IN_CI)))
+#: what a light environment lacks by intention
+_LARGE = tuple(f"could not import '{name}'" for name in LARGE) if is_light() else ()
+_RIGHT = re.compile("|".join(map(re.escape, (*ALSO_IN_CI, *_LARGE))))
 Report = TypeVar("Report", pytest.TestReport, pytest.CollectReport)
 
 

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from optional_libraries import skip_without
 
 from jupyter_gpu_release.serialization.hashing.canonical import UnkeyableError
 from jupyter_gpu_release.serialization.hashing.value_hash import graph_key
@@ -140,6 +141,7 @@ add, instance, moment = counter(), Net(), datetime.datetime(2020, 1, 1)
 
 
 def test_libraries_functions_and_classes(processes: list[Elsewhere]) -> None:
+    skip_without(LIBRARIES)
     first, second = processes
     known = first.key(LIBRARIES)
     assert len(known) == 64

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-import torch
+from optional_libraries import torch
 
 from jupyter_gpu_release.node.values.changes import FingerprintReader
 from jupyter_gpu_release.serialization import codec, device_marks

@@ -7,6 +7,8 @@ import pickle
 from typing import Any
 
 import pytest
+
+pytest.importorskip("torch")
 import torch
 
 from jupyter_gpu_release.serialization import codec, device_marks

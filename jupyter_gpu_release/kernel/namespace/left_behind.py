@@ -44,8 +44,9 @@ def _holders(olds: dict[str, Any], ours: set[int]) -> dict[int, set[int]]:
     """Id of an old object → ids of what refers to it. All that this process has is looked at once, for all of them."""
     found: dict[int, set[int]] = {id(old): set() for old in olds.values()}
     wanted = {id(old) for old in olds.values() if _top(type(old)) not in _HOLD_THEMSELVES}
-    for holder in gc.get_referrers(*olds.values()):
-        if id(holder) in ours or issubclass(type(holder), _OURS):
+    looked_at = tuple(olds.values())  # from Python 3.13 on the arguments are found, too
+    for holder in gc.get_referrers(*looked_at):
+        if holder is looked_at or id(holder) in ours or issubclass(type(holder), _OURS):
             continue
         for ident in wanted.intersection(map(id, gc.get_referents(holder))):
             found[ident].add(id(holder))

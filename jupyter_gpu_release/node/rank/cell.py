@@ -271,15 +271,14 @@ class Rank:
         """Hand over the save as if it were the results: a run that goes on no more has it as such."""
         ended_s = time.time()
         self._outlet.send_frame(Kind.ENDED, encode(ended_s))
-        values = taken.values
+        values, what_else = taken.values, self._what_else_it_did()
         if self._order.rank:
-            what_else = self._what_else_it_did()
             self._finish(Outcome(status="preempted", notes=self._notes, ended_s=ended_s, **what_else))
             return
         outcome = Outcome(
             status="preempted", results=values.results, notes=self._notes + values.notes, save=taken.save,
             granted_s=self._granted_s, started_s=self._started, ended_s=ended_s, collected_s=ended_s,
-            **self._what_else_it_did(),
+            **what_else,
         )  # fmt: skip
         self._send_values(outcome, values)
 
@@ -324,10 +323,7 @@ class Rank:
             "status": status, "error": error, "granted_s": self._granted_s, "started_s": self._started,
             "ended_s": ended_s,
         }  # fmt: skip
-        try:
-            outcome_facts |= self._what_else_it_did()
-        except Exception as problem:  # noqa: BLE001 - a cell can break any module: that must not cost its names
-            self._notes.append(f"files and published values were not looked after: {type(problem).__name__}: {problem}")
+        outcome_facts |= self._what_else_it_did()
         if self._order.rank:
             self._finish(Outcome(notes=self._notes, frames=self._frames_of(status), **outcome_facts))
             return
@@ -352,6 +348,13 @@ class Rank:
         return {self._order.rank: frames} if frames is not None else {}
 
     def _what_else_it_did(self) -> dict[str, Any]:
+        try:
+            return self._look_after_files()
+        except Exception as problem:  # noqa: BLE001 - a cell can break any module: that must not cost its names
+            self._notes.append(f"files and published values were not looked after: {type(problem).__name__}: {problem}")
+            return {}
+
+    def _look_after_files(self) -> dict[str, Any]:
         flush_open_files()
         if self._publisher is not None and not self._publisher.finish():
             self._notes.append("not all published values were sent: the store does not answer")
@@ -399,9 +402,13 @@ def _end_fork(error: BaseException | None) -> NoReturn:
 
 
 def _without_results(outcome: Outcome, why: StoreError) -> Outcome:
-    """The outcome of a cell whose results cannot be kept: that is its error, unless it has one of its own."""
-    if outcome.error is not None:
-        return msgspec.structs.replace(outcome, results=[], notes=[*outcome.notes, f"no results: {why.message}"])
+    """The outcome of a cell whose results cannot be kept: that is its error, unless it has one of its own.
+
+    A cell that was to go on later begins again from the save before.
+    """
+    if outcome.error is not None or outcome.status == "preempted":
+        notes = [*outcome.notes, f"no results: {why.message}"]
+        return msgspec.structs.replace(outcome, results=[], save=None, notes=notes)
     error = ErrorInfo(ename=type(why).__name__, evalue=why.message, code=why.code, hint=why.hint)
     return msgspec.structs.replace(outcome, status="error", results=[], error=error)
 

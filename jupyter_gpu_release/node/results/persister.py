@@ -77,7 +77,7 @@ def fork_persister(
     It waits a twentieth of the time that writing ``size`` bytes takes: giving the GPU back gets the cores first.
     Raises :class:`StoreError` where the limits of this process (``ulimit``) leave no way to keep the values.
     """
-    _require_file_size([stream, *buffers])
+    require_file_size([stream, *buffers])
     rank, name = os.getpid(), process_control.name_of("self")
     line = held = -1
     with contextlib.suppress(OSError):  # the cell has as many files open as it may
@@ -113,7 +113,8 @@ def _fork(name: str) -> int:
         raise StoreError(f"no process can be made that keeps the results: {error.strerror}", hint=_LIMITS) from error
 
 
-def _require_file_size(parts: Sequence[Any]) -> None:
+def require_file_size(parts: Sequence[Any]) -> None:
+    """Raise :class:`StoreError` where ``ulimit`` forbids a file that has them all."""
     most = resource.getrlimit(resource.RLIMIT_FSIZE)[1]
     largest = max(memoryview(part).nbytes for part in parts)
     if 0 <= most < largest:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-import torch
+from optional_libraries import torch
 from round_trip import Notebook
 
 from jupyter_gpu_release.serialization import device_marks

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
+from optional_libraries import torch
 from round_trip import Notebook
 
 from jupyter_gpu_release.serialization import codec

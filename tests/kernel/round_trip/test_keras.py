@@ -111,7 +111,7 @@ if ranks is not None:
 
 @pytest.mark.soak
 @pytest.mark.parametrize("backend", ["torch", "jax"] if AT_FULL_SIZE else ["torch"])
-@pytest.mark.skipif(importlib.util.find_spec("keras") is None, reason="needs jax and keras")
+@pytest.mark.skipif(importlib.util.find_spec("keras") is None, reason="could not import 'keras'")
 def test_each_cell_comes_to_what_it_comes_to_as_a_plain_one(tmp_path: Path, backend: str) -> None:
     plain, gpu = (_played(mode, backend, tmp_path) for mode in ("plain", "gpu"))
     for one, other in zip(plain, gpu, strict=True):
@@ -123,7 +123,7 @@ def _played(mode: str, backend: str, folder: Path) -> list[str]:
     return _run(_AS_PLAIN, backend, mode, str(folder / mode), json.dumps(_CELLS), folder=folder / mode).splitlines()
 
 
-@pytest.mark.skipif(importlib.util.find_spec("keras") is None, reason="needs jax and keras")
+@pytest.mark.skipif(importlib.util.find_spec("keras") is None, reason="could not import 'keras'")
 def test_models_take_the_notebooks_layers_along(tmp_path: Path) -> None:
     _run(_SCRIPT, "jax", str(tmp_path), folder=tmp_path)
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from optional_libraries import skip_without
 from random_cells import SETUP, VOCABULARIES, random_notebook
 from round_trip import Notebook, RankServer
 from soak import sized
@@ -22,6 +23,7 @@ _SEEDS = sized(15, 2000)
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("vocabulary", VOCABULARIES)
 def test_cells_leave_what_plain_ones_leave(ranks: RankServer, tmp_path: Path, vocabulary: str) -> None:
+    skip_without(SETUP)
     different = list[str]()
     for seed in range(_SEEDS):
         cells = random_notebook(vocabulary, seed)

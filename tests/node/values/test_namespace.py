@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
+from optional_libraries import torch
 
 from jupyter_gpu_release.errors import LoadError
 from jupyter_gpu_release.node.values import frameworks

@@ -5,6 +5,7 @@ What they go over stays one object with the cell's names. All other iterators ar
 
 from __future__ import annotations
 
+import copy
 import inspect
 import sys
 from array import array
@@ -18,6 +19,7 @@ _MADE_BY_ITER: tuple[Iterable[Any], ...] = (
 )  # fmt: skip
 #: iterators that pickle takes as they are, with what they go over
 _SAVED = frozenset(type(iter(made)) for made in _MADE_BY_ITER)
+_OF_RANGES = frozenset(type(iter(made)) for made in _MADE_BY_ITER if type(made) is range)
 _CONTAINERS = frozenset(map(type, _MADE_BY_ITER))
 _SEQUENCE = type(iter(type("Sequence", (), {"__getitem__": lambda _self, _index: None})()))
 #: iterators of iterators
@@ -82,12 +84,7 @@ def next_number(iterator: Any) -> int | None:
     if type(iterator) is enumerate:
         number: int = _reduced(iterator)[1][1]
         return number
-    if type(iterator) is not type(iter(range(0))):
-        return None
-    left = _reduced(iterator)
-    over: range = left[1][0]
-    index = left[2] if len(left) > 2 else 0
-    return over[index] if index < len(over) else None
+    return next(copy.copy(iterator), None) if type(iterator) in _OF_RANGES else None
 
 
 #: a bar → names to which it is bound
@@ -105,7 +102,8 @@ def pack(iterator: Any, rounds: int, names_of: NamesOf, exchanged: Exchanged) ->
         part, number = _reduced(iterator)[1]
         return ("enumerate", pack(part, rounds, names_of, exchanged), number)
     if type(iterator) is zip:
-        return ("zip", [pack(part, rounds, names_of, exchanged) for part in _parts(iterator)])
+        is_strict = _reduced(iterator)[2:]
+        return ("zip", [pack(part, rounds, names_of, exchanged) for part in _parts(iterator)], *is_strict)
     return ("iterator", iterator)
 
 
@@ -123,7 +121,7 @@ def unpack(packed: tuple[Any, ...], bind: Callable[[str, Any], None], exchanged:
     if kind == "enumerate":
         return enumerate(unpack(rest[0], bind, exchanged), rest[1])
     if kind == "zip":
-        return zip(*(unpack(part, bind, exchanged) for part in rest[0]), strict=False)
+        return zip(*(unpack(part, bind, exchanged) for part in rest[0]), strict=any(rest[1:]))
     found: Iterator[Any] = rest[0]
     return found
 

@@ -34,6 +34,7 @@ from ....store.layout import SAVE_FILE, RunPaths
 from ....submission import library_patches
 from ...ipc.frames import RankOrder, Stay
 from ...ipc.notice import Notice, Word
+from ...results.persister import require_file_size
 from ...values import frameworks
 from ...values.collected import Collected, ImmovableError
 from ...values.immovable import begun_file, has_graph, in_words
@@ -45,7 +46,7 @@ from .iterators import Exchanged, bars_of, can_be_saved, is_container, next_numb
 from .open_files import WrittenFiles
 from .run_files import set_back
 from .save_pace import SavePace
-from .saver import Saver, SaverReport
+from .saver import Saver, SaverReport, stay_of
 from .stepped_aside import RunNodes, SteppedAside, TakenSave
 from .store_look import StoreLook, StoreUnfitError
 from .user_loop import ResumableLoop, length_of
@@ -226,8 +227,8 @@ class RestartableCell:
         if any(loop.statement == number and loop.is_inside_with for loop in self._program.loops):
             try:
                 self._around = self._left["around"] if self._left is not None else self._states()
-            except ImmovableError as error:
-                self._lost_around = str(error)
+            except Exception as error:  # noqa: BLE001 - the cell runs, and cannot be moved from there
+                self._lost_around = stay_of(error).reason
 
     def _states(self) -> dict[str, Any]:
         try:
@@ -262,9 +263,12 @@ class RestartableCell:
             header.first = self._first_look(header.number)
         loop = ResumableLoop(header.number, iter(items), self._before_round)
         loop.every_s, loop.total = header.every_s, length_of(items)
-        if not can_be_saved(loop.iterator) and not self._is_own(loop.iterator):
-            loop.header = header.first
-            loop.large = large_digests(header.first.get("buffers", ()))
+        try:
+            if not can_be_saved(loop.iterator) and not self._is_own(loop.iterator):
+                loop.header = header.first
+                loop.large = large_digests(header.first.get("buffers", ()))
+        except Exception as error:  # noqa: BLE001 - a loop that cannot be saved runs all the same
+            loop.header = {"lost": [stay_of(error).reason]}
         if (left := self._left) is not None:
             loop.skip_rounds(left["rounds"])
             self._namespace.update(left["names_now"])
@@ -293,7 +297,11 @@ class RestartableCell:
         """Have the gateway neither grow nor shrink a gang whose names are spread over its ranks."""
         if not self._order.is_elastic or self._order.rank or self._is_of_size:
             return
-        if why := process_group.why_of_this_size(self._namespace, self._order.ranks):
+        try:
+            why = process_group.why_of_this_size(self._namespace, self._order.ranks)
+        except Exception as error:  # noqa: BLE001 - what the names hold is foreign code
+            why = stay_of(error).reason
+        if why:
             self._is_of_size = True
             self._tell_stay(Stay(why, of_size=True))
             self._say(why)
@@ -327,6 +335,12 @@ class RestartableCell:
             )
 
     def _first_look(self, number: int) -> dict[str, Any]:
+        try:
+            return self._state_of_header(number)
+        except Exception as error:  # noqa: BLE001 - the loop runs all the same, and cannot be moved
+            return {"lost": [stay_of(error).reason]}
+
+    def _state_of_header(self, number: int) -> dict[str, Any]:
         place = self._program.loops[number]
         names = {name: self._namespace[name] for name in place.header_names() if name in self._namespace}
         if not any(_is_resumable(name, names.get(name)) for name in place.called()):
@@ -429,12 +443,12 @@ class RestartableCell:
         """Tell if the cell was asked to step aside here, and is saved. ``place``: where it is, if that is known."""
         if self._gang is not None:
             return self._is_asked_with_others(self._gang, place, loop)
-        return self._notice.is_given and self._has_saved(place or self._place_of(loop), loop)
+        return self._notice.is_given and self._has_saved(place, loop)
 
     def _is_asked_with_others(self, gang: GangSave, place: str, loop: ResumableLoop | None) -> bool:
         number = self._number_of(loop)
         word = self._notice.ask_at(number)
-        if word is Word.YIELD and self._has_saved(place or self._place_of(loop), loop):
+        if word is Word.YIELD and self._has_saved(place, loop):
             return True
         if word is Word.SAVE:
             self._save_with_others(gang, loop)
@@ -451,13 +465,17 @@ class RestartableCell:
     def _on_due(self, loop: ResumableLoop | None) -> None:
         """Save in a fork while the cell goes on; before the first time see if it could be moved."""
         is_trial = self._pace.is_trial(began_s := time.monotonic())
-        is_free = self._saver is None or self._saver.is_over
-        if is_free and self._gang is not None and not is_trial:  # all ranks together, soon
-            self._ask_for_save()
-        # to try a cell that is on a GPU would copy all of that
-        elif is_free and not (is_trial and frameworks.has_touched_gpu()):
-            self._save_beside(lambda: self._begin_save(loop, self._look_around(), is_trial=is_trial))
+        if self._saver is None or self._saver.is_over:
+            self._save_beside(lambda: self._begin_due(loop, is_trial=is_trial))
         self._note_saved(began_s, was_trial=is_trial)
+
+    def _begin_due(self, loop: ResumableLoop | None, *, is_trial: bool) -> Saver | None:
+        if self._gang is not None and not is_trial:  # all ranks together, soon
+            self._ask_for_save()
+            return None
+        if is_trial and frameworks.has_touched_gpu():  # to try it would copy all that is there
+            return None
+        return self._begin_save(loop, self._look_around(), is_trial=is_trial)
 
     def _save_with_others(self, gang: GangSave, loop: ResumableLoop | None) -> None:
         began_s = time.monotonic()
@@ -478,20 +496,16 @@ class RestartableCell:
     def _looked_around(self) -> tuple[StoreLook | None, Stay | None]:
         try:
             return self._look_around(), None
-        except ImmovableError as error:
-            return None, Stay(str(error))
-        except StoreUnfitError as error:
-            return None, Stay(str(error), for_now=True)
+        except Exception as error:  # noqa: BLE001 - the other ranks wait for an answer
+            return None, stay_of(error)
 
-    def _save_beside(self, begin: Callable[[], Saver], *, tells: bool = True) -> None:
+    def _save_beside(self, begin: Callable[[], Saver | None], *, tells: bool = True) -> None:
         self.close_gate()  # no half of a save, and no interrupt for the fork
         try:
             self._saver = begin()
-        except ImmovableError as error:
-            self._on_unsaved(Stay(f"it cannot be moved: {error}"), tells=tells)
-        except (StoreUnfitError, OSError) as error:  # no memory for a fork, no file left to open
-            tells = tells and bool(str(error))
-            self._on_unsaved(Stay(f"it cannot be saved: {error}", for_now=True), tells=tells)
+        except Exception as error:  # noqa: BLE001 - the cell goes on
+            stay = stay_of(error)
+            self._on_unsaved(stay, tells=tells and bool(stay.reason))
         finally:
             self.open_gate()
 
@@ -522,15 +536,8 @@ class RestartableCell:
 
     def _saved_beside(self, save: Callable[[], TakenSave], is_trial: bool) -> SaverReport:
         """Carried out in the fork."""
-        try:
-            taken = save()
-        except ImmovableError as error:
-            return SaverReport(stay=Stay(f"it cannot be moved: {error}"))
-        except StoreUnfitError as error:
-            return SaverReport(stay=Stay(f"it cannot be saved: {error}", for_now=True))
-        if is_trial:
-            return SaverReport()
-        return SaverReport(self._written(taken))
+        taken = save()
+        return SaverReport() if is_trial else SaverReport(self._written(taken))
 
     def _written(self, taken: TakenSave) -> Save:
         folder, name = Path(self._order.folder), self._save_file(taken.save.number)
@@ -554,10 +561,10 @@ class RestartableCell:
             self._is_immovable = True
             self._due_s = float("inf")
             if tells:
-                self._tell_stay(stay)
+                self._tell_stay(_in_words(stay))
         elif tells and not self._said_unsaved:
             self._said_unsaved = True
-            self._say(f"{stay.reason}; it is tried again")
+            self._say(f"{_in_words(stay).reason}; it is tried again")
 
     def end_saver(self) -> None:
         """The attempt ends, or is saved now: nobody waits for what is under way."""
@@ -574,14 +581,12 @@ class RestartableCell:
 
     def _has_saved(self, place: str, loop: ResumableLoop | None) -> bool:
         """Save what the cell has made; False: that is not possible, and the cell goes on."""
-        self.end_saver()
         self._number += 1
         try:
-            self.taken = self._taken_now(place, loop)
-        except ImmovableError as error:
-            self._stay(Stay(f"it cannot be moved: {error}"))
-        except StoreUnfitError as error:
-            self._stay(Stay(f"it cannot be saved: {error}", for_now=True))
+            self.end_saver()
+            self.taken = self._taken_now(place or self._place_of(loop), loop)
+        except Exception as error:  # noqa: BLE001 - the cell goes on
+            self._stay(stay_of(error))
         return self.taken is not None
 
     def _taken_now(self, place: str, loop: ResumableLoop | None) -> TakenSave:
@@ -618,7 +623,7 @@ class RestartableCell:
         if self._gang is None:
             self._notice.take_back()
         if not self._order.rank:
-            self._tell_stay(stay)
+            self._tell_stay(_in_words(stay))
 
     def _look_around(self) -> StoreLook:
         """Do what must be done at the very moment of a save, before a fork: files go on growing."""
@@ -639,6 +644,7 @@ class RestartableCell:
             raise StoreUnfitError("its ranks have gradients that are not put together yet (set_requires_gradient_sync)")
         values = self._gathered(loop, look.lengths() if lengths is None else lengths)
         look.expect_room(values.total_bytes)
+        require_file_size([values.stream, *values.buffers])
         save = Save(
             self._number, self._order.attempt, time.time(), place, values.total_bytes, results=values.results,
             notes=values.notes, round=None if loop is None else loop.rounds + 1,
@@ -647,12 +653,9 @@ class RestartableCell:
         return TakenSave(save, values)
 
     def _gathered(self, loop: ResumableLoop | None, lengths: dict[str, int]) -> Collected:
-        anew = self._bound_anew(loop)
+        anew, state, patches = self._bound_anew(loop), self._state(loop, lengths), self._set_in_libraries()
         try:
-            return self._values.save(
-                self._state(loop, lengths), anew=anew, may_read=self._may_read(loop),
-                set_in_libraries=self._set_in_libraries(),
-            )  # fmt: skip
+            return self._values.save(state, anew=anew, may_read=self._may_read(loop), set_in_libraries=patches)
         except ImmovableError:
             raise
         except Exception as error:
@@ -744,6 +747,11 @@ class RestartableCell:
         if loop.header is None:
             state["iterator"] = loop.packed(self._names_of)
         return state
+
+
+def _in_words(stay: Stay) -> Stay:
+    verb = "saved" if stay.for_now else "moved"
+    return msgspec.structs.replace(stay, reason=f"it cannot be {verb}: {stay.reason}")
 
 
 def _resized(save: Save, ranks: int) -> str:

@@ -8,17 +8,33 @@ import os
 import signal
 import sys
 import threading
+import traceback
 import warnings
 from collections.abc import Callable
 
 import msgspec
 
+from ....errors import GpuReleaseError
 from ....host import process_control
 from ....protocol.runs import Save
 from ....protocol.wire import decode, encode
+from ....serialization.exceptions import error_text
 from ...ipc.frames import Stay
+from ...values.collected import ImmovableError
+from .store_look import StoreUnfitError
 
 _NAME = "jgr-saver"
+
+
+def stay_of(error: Exception) -> Stay:
+    """Reason why a cell that could not be saved goes on; an error that nobody foresaw is never the cell's."""
+    if isinstance(error, ImmovableError):
+        return Stay(str(error))
+    if isinstance(error, StoreUnfitError | GpuReleaseError | OSError):  # the last: no memory for a fork
+        return Stay(str(error), for_now=True)
+    place = traceback.extract_tb(error.__traceback__)[-1]
+    where = f"{os.path.basename(place.filename)}, line {place.lineno}"
+    return Stay(f"internal error in {where}: {type(error).__name__}: {error_text(error)}", for_now=True)
 
 
 class SaverReport(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -63,8 +79,8 @@ class Saver:
         while piece := os.read(reads, 1 << 16):
             data += piece
         os.close(reads)
-        if data and not self._is_dismissed:
-            self._on_report(decode(data, SaverReport))
+        if not self._is_dismissed:
+            self._on_report(_heard(data))
         with contextlib.suppress(ChildProcessError):
             os.waitpid(self._pid, 0)
 
@@ -91,4 +107,12 @@ def _reported(work: Callable[[], SaverReport]) -> SaverReport:
     try:
         return work()
     except Exception as error:  # noqa: BLE001 - the fork's entry point: reducers are foreign code
-        return SaverReport(stay=Stay(f"it was not saved: {type(error).__name__}: {error}", for_now=True))
+        return SaverReport(stay=stay_of(error))
+
+
+def _heard(data: bytes) -> SaverReport:
+    """The report; of a saver that was killed, or crashed, there is none, or half of one."""
+    try:
+        return decode(data, SaverReport)
+    except msgspec.MsgspecError:
+        return SaverReport(stay=Stay("the process that saves it was killed, or has crashed", for_now=True))

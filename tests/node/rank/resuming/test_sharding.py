@@ -7,8 +7,8 @@ from collections.abc import Callable
 from typing import Any
 
 import msgspec
-import torch
 from node_bed import Node, said
+from optional_libraries import torch
 from resuming_bed import Attempts, names_of, save_of, saves_of
 
 from jupyter_gpu_release.protocol.cell import Graph

@@ -11,11 +11,11 @@ import dataclasses
 from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
-from .....errors import GpuReleaseError, RankError
+from .....errors import RankError
 from .....protocol.cell import RESUME
 from .....protocol.runs import RankPart
 from .....protocol.wire import decode, encode
@@ -25,12 +25,14 @@ from ....gang.rendezvous import SETTLE
 from ....ipc.frames import Stay
 from ....values.collected import ImmovableError
 from ....values.gather import Part, offer_part, open_part
+from ..saver import stay_of
 from ..stepped_aside import TakenSave
 from ..store_look import StoreUnfitError
 
 _MEETING = "save"
 #: buffers below this are sent without a question
 _COMPARED_BYTES = 1 << 16
+_Made = TypeVar("_Made")
 
 
 class _Ready(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -49,8 +51,9 @@ class _Wanted(msgspec.Struct, frozen=True, omit_defaults=True):
 
 class _Brought(msgspec.Struct, frozen=True, omit_defaults=True):
     """A rank's part. ``buffers``: for each the digest of the one of rank 0's that is the same; empty: it is sent.
-    ``names``: name → digest."""
+    ``names``: name → digest. ``stay``: reason why there is none."""
 
+    stay: Stay | None = None
     part: Part = Part()
     buffers: list[str] = msgspec.field(default_factory=list)
     names: dict[str, str] = msgspec.field(default_factory=dict)
@@ -79,7 +82,7 @@ class GangSave:
         stay = wanted.stay
         with contextlib.ExitStack() as held:
             if stay is None and taken is not None:
-                brought = self._collect(encode(self._brought(taken, wanted.has, held)))
+                brought = self._collect(encode(self._offered(taken, wanted.has, held)))
                 if not self._rank:
                     taken, stay = self._put_together(taken, brought, expect_room)
             self._settle(_Ready(stay))
@@ -98,10 +101,8 @@ class GangSave:
         stay = self._problem(stay)
         lengths: dict[str, int] = {}
         if not self._rank and stay is None:
-            try:
-                lengths = look()
-            except StoreUnfitError as error:
-                stay = Stay(str(error), for_now=True)
+            found, stay = _tried(look)
+            lengths = found or {}
         return self._settle(_Ready(stay, lengths)).lengths
 
     # ------------------------------------------------------------------------------------ meetings
@@ -137,6 +138,10 @@ class GangSave:
         return reply.parts, reply.data
 
     # ---------------------------------------------------------------------------------------- parts
+    def _offered(self, taken: TakenSave, has: Sequence[str], held: contextlib.ExitStack) -> _Brought:
+        brought, stay = _tried(lambda: self._brought(taken, has, held))
+        return brought or _Brought(stay)
+
     def _brought(self, taken: TakenSave, has: Sequence[str], held: contextlib.ExitStack) -> _Brought:
         if not self._rank:
             return _Brought()
@@ -149,23 +154,28 @@ class GangSave:
             left[digest] -= 1
         sent = [buffer for buffer, digest in zip(values.buffers, same, strict=True) if not digest]
         file = self._folder / f"part-{self._rank}.graph"
-        return _Brought(offer_part(values.stream, sent, file, self._address, held), same, values.digests())
+        return _Brought(None, offer_part(values.stream, sent, file, self._address, held), same, values.digests())
 
     def _put_together(
         self, taken: TakenSave, brought: list[bytes], expect_room: Callable[[int], None]
     ) -> tuple[TakenSave | None, Stay | None]:
-        try:
+        def put() -> TakenSave:
             whole = self._whole(taken, [decode(data, _Brought) for data in brought[1:]])
             expect_room(whole.save.bytes)
-        except (GpuReleaseError, StoreUnfitError, OSError) as error:
-            return None, Stay(f"the ranks' parts were not brought together: {error}", for_now=True)
-        return whole, None
+            return whole
+
+        whole, stay = _tried(put)
+        if stay is not None:
+            stay = Stay(f"the ranks' parts were not brought together: {stay.reason}", for_now=True)
+        return whole, stay
 
     def _whole(self, taken: TakenSave, others: list[_Brought]) -> TakenSave:
         values, parts = taken.values, []
         buffers, keep = list(values.buffers), list(values.keep)
         own_names = values.digests()
         for rank, other in enumerate(others, 1):
+            if other.stay is not None:
+                raise StoreUnfitError(f"rank {rank}: {other.stay.reason}")
             stream, sent = open_part(other.part, rank, self._folder)
             mine = defaultdict(list)
             for number, digest in _digests(values.buffers).items():
@@ -187,13 +197,11 @@ class GangSave:
         return TakenSave(msgspec.structs.replace(taken.save, parts=parts, bytes=total), made)
 
 
-def _tried(take: Callable[[], TakenSave]) -> tuple[TakenSave | None, Stay | None]:
+def _tried(act: Callable[[], _Made]) -> tuple[_Made | None, Stay | None]:
     try:
-        return take(), None
-    except ImmovableError as error:
-        return None, Stay(str(error))
-    except (StoreUnfitError, OSError) as error:
-        return None, Stay(str(error), for_now=True)
+        return act(), None
+    except Exception as error:  # noqa: BLE001 - the other ranks wait for an answer
+        return None, stay_of(error)
 
 
 def _digests(buffers: Sequence[Any]) -> dict[int, str]:

@@ -1,0 +1,50 @@
+"""Attributes to which compiled code assigns, whatever instructions this Python makes of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from jupyter_gpu_release.submission.library_patches import stored_attributes
+
+
+def _of_two_locals(lib: Any, value: Any) -> None:
+    lib.attribute = value
+
+
+def _of_itself(lib: Any) -> None:
+    lib.attribute = lib
+
+
+def _after_a_local(value: Any) -> None:
+    lib = value
+    lib.attribute = 3
+
+
+def _in_place(lib: Any) -> None:
+    lib.attribute += 1
+
+
+def _of_a_global(value: Any) -> None:
+    lib.attribute = value  # type: ignore[name-defined]  # noqa: F821
+
+
+def _inside(value: Any) -> Callable[[Any], None]:
+    def inner(lib: Any) -> None:
+        lib.attribute = value
+
+    return inner
+
+
+@pytest.mark.parametrize("function", [_of_two_locals, _of_itself, _after_a_local, _in_place, _of_a_global, _inside])
+def test_an_attribute_that_a_function_sets_is_found(function: Callable[..., Any]) -> None:
+    assert stored_attributes(function.__code__) == {"lib.attribute"}
+
+
+def test_of_a_chain_all_is_found() -> None:
+    def deep(lib: Any, value: Any) -> None:
+        lib.part.attribute = value
+
+    assert stored_attributes(deep.__code__) == {"lib.part.attribute"}
