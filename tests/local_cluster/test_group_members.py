@@ -111,7 +111,7 @@ class Members:
         try:
             self._let_ann_begin()
         except BaseException:
-            self._gpu("stop")
+            self._gpu("stop", "--yes")
             raise
 
     def _let_ann_begin(self) -> None:
@@ -155,7 +155,7 @@ class Members:
     def stop(self) -> None:
         self.gate.touch()
         self.program.communicate(timeout=240)
-        self._gpu("stop")
+        self._gpu("stop", "--yes")
 
 
 @pytest.fixture(scope="module")
