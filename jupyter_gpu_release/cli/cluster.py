@@ -30,7 +30,6 @@ from ..local_cluster.start import (
     stop_embedded,
 )
 from ..protocol.config import url_for_others
-from ..units import format_count
 
 if TYPE_CHECKING:
     from ..client.rest import GatewayClient
