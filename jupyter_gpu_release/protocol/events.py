@@ -29,6 +29,8 @@ class Event(msgspec.Struct, frozen=True, array_like=True):
 class Publication(msgspec.Struct, frozen=True, omit_defaults=True):
     """``value``: a plain number, text or None; else ``graph``: inline, or ``file`` in the run's ``published`` folder,
     replaced by later ones, with the ``digest`` (blake2b-128) of its bytes.
+
+    ``withheld``: why whoever asks does not get a value that is no plain one, in words.
     """
 
     name: str
@@ -36,6 +38,7 @@ class Publication(msgspec.Struct, frozen=True, omit_defaults=True):
     graph: Graph | None = None
     file: str = ""
     digest: str = ""
+    withheld: str = ""
 
 
 def publication_of(event: Event) -> Publication:

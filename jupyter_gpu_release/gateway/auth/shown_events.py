@@ -1,0 +1,68 @@
+"""Output of a run for somebody who may read it and not load its values: nothing in it acts where it is shown.
+
+A run's output holds pickles (what it publishes, what items return), HTML, scripts and widgets, all made by its owner's
+code. What is not known to be text or a picture is shown as text, or left out. Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import msgspec
+
+from ...errors import ForbiddenError
+from ...protocol.events import Event
+from ...protocol.fetch import ITEM
+
+#: a front end draws them; whatever else a display is (HTML, SVG, Markdown, LaTeX, widgets, scripts), it may run
+_PASSIVE = ("text/plain", "image/png", "image/jpeg", "image/gif", "image/webp")
+_AS_IT_IS = ("stream", "clear_output", "note", "error", "traceback")
+
+
+def without_pickles(event: Event, why: str) -> Event:
+    """The event without a value that would have to be unpickled; ``why`` it is not there."""
+    data = event.data
+    if event.kind == "published" and (data.get("graph") is not None or data.get("file")):
+        return _with_data(event, {"name": data.get("name"), "withheld": why})
+    if event.kind == ITEM:
+        error = {"ename": ForbiddenError.__name__, "evalue": why, "code": ForbiddenError.code}
+        return _with_data(event, {"item": data.get("item"), "error": error})
+    return event
+
+
+def as_text(event: Event, run: str, owner: str) -> Event:
+    """The event as others than the ``owner`` of its run see it."""
+    if event.kind in ("display", "update_display"):
+        return _with_data(event, _passive(event.data, run))
+    if event.kind == "payload" and event.data.get("source") == "page":
+        return _printed(event, "\n".join(_passive(event.data, run)["data"].values()))
+    if event.kind == "published":
+        return without_pickles(event, f"it belongs to {owner}, and loading it runs code")
+    return event if event.kind in _AS_IT_IS else _printed(event, "")
+
+
+def _passive(data: Mapping[str, Any], run: str) -> dict[str, Any]:
+    """A display as text or a picture; its id is no other display's."""
+    bundle: Mapping[str, Any] = data.get("data") or {}
+    shown = {kind: value for kind, value in bundle.items() if kind in _PASSIVE and isinstance(value, str)}
+    if not shown:
+        shown = {"text/plain": "\n".join(_sources(bundle))}
+    name = (data.get("transient") or {}).get("display_id")
+    return {"data": shown, "metadata": {}, "transient": {"display_id": f"{run}:{name}"} if name else {}}
+
+
+def _sources(bundle: Mapping[str, Any]) -> Iterator[str]:
+    for kind, value in bundle.items():
+        yield value if isinstance(value, str) else f"({kind})"
+
+
+def _printed(event: Event, text: str) -> Event:
+    """Text in its place (none: followers count on consecutive numbers)."""
+    printed = {"name": "stdout", "text": f"{text}\n" if text else ""}
+    return _with_data(msgspec.structs.replace(event, kind="stream"), printed)
+
+
+def _with_data(event: Event, data: dict[str, Any]) -> Event:
+    whose = {name: event.data[name] for name in ("rank", "who") if name in event.data}
+    return msgspec.structs.replace(event, data=data | whose)
