@@ -41,14 +41,14 @@ from ..protocol.wire import decode, encode
 from ..scheduling.asks import to_run
 from ..scheduling.outlook.nearest import possible_ask
 from ..scheduling.queues.admission import Admission, admit, check_moved
-from ..store.event_log import read_events
+from ..store.event_log import read_unforged
 from ..store.layout import RunPaths
 from ..store.threads import StoreThreads
 from ..store.users.private_stores import acting
 from .accounting import UsageAccount
 from .auth.audit import AuditLog
 from .auth.permissions import Act, Caller, may, shown_view
-from .auth.shown_events import as_text, without_pickles
+from .auth.shown_events import as_text
 from .auth.tokens import TokenBook
 from .auth.unix_users import UnixUsers
 from .cluster.agents import AgentFactory, missing_imports
@@ -411,11 +411,8 @@ class GatewayService(RunListener, LeaseListener, NodeListener, SessionListener):
             if self.users is not None:
                 await self.users.find(record.view.user)
             path = RunPaths(Path(self.manifests.folder(record.view.user, record.run))).events
-            read = partial(read_events, path, after)
+            read = partial(read_unforged, path, after)
             events = await self.store_threads.run(lambda: list(islice(read(), _EVENTS_AT_ONCE)), at=path)
-        if self.config.store_mode == StoreMode.GROUP:  # its members can write the log
-            why = "it is read from a log that the members of a group can write, and loading it runs code"
-            events = [without_pickles(event, why) for event in events]
         return batches_of(record.run, events, after)
 
     def visible(self, caller: Caller, view: RunView) -> RunView:

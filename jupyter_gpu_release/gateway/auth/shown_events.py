@@ -11,30 +11,17 @@ from typing import Any
 
 import msgspec
 
-from ...errors import ForbiddenError
-from ...protocol.events import Event
-from ...protocol.fetch import ITEM
+from ...protocol.events import Event, with_data, without_pickles
 
 #: a front end draws them; whatever else a display is (HTML, SVG, Markdown, LaTeX, widgets, scripts), it may run
 _PASSIVE = ("text/plain", "image/png", "image/jpeg", "image/gif", "image/webp")
 _AS_IT_IS = ("stream", "clear_output", "note", "error", "traceback")
 
 
-def without_pickles(event: Event, why: str) -> Event:
-    """The event without a value that would have to be unpickled; ``why`` it is not there."""
-    data = event.data
-    if event.kind == "published" and (data.get("graph") is not None or data.get("file")):
-        return _with_data(event, {"name": data.get("name"), "withheld": why})
-    if event.kind == ITEM:
-        error = {"ename": ForbiddenError.__name__, "evalue": why, "code": ForbiddenError.code}
-        return _with_data(event, {"item": data.get("item"), "error": error})
-    return event
-
-
 def as_text(event: Event, run: str, owner: str) -> Event:
     """The event as others than the ``owner`` of its run see it."""
     if event.kind in ("display", "update_display"):
-        return _with_data(event, _passive(event.data, run))
+        return with_data(event, _passive(event.data, run))
     if event.kind == "payload" and event.data.get("source") == "page":
         return _printed(event, "\n".join(_passive(event.data, run)["data"].values()))
     if event.kind == "published":
@@ -60,9 +47,4 @@ def _sources(bundle: Mapping[str, Any]) -> Iterator[str]:
 def _printed(event: Event, text: str) -> Event:
     """Text in its place (none: followers count on consecutive numbers)."""
     printed = {"name": "stdout", "text": f"{text}\n" if text else ""}
-    return _with_data(msgspec.structs.replace(event, kind="stream"), printed)
-
-
-def _with_data(event: Event, data: dict[str, Any]) -> Event:
-    whose = {name: event.data[name] for name in ("rank", "who") if name in event.data}
-    return msgspec.structs.replace(event, data=data | whose)
+    return with_data(msgspec.structs.replace(event, kind="stream"), printed)

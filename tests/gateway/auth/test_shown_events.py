@@ -16,18 +16,18 @@ from jupyter_gpu_release.client.discovery import Target
 from jupyter_gpu_release.client.rest import GatewayClient
 from jupyter_gpu_release.errors import ForbiddenError
 from jupyter_gpu_release.gateway.auth.permissions import ADMIN, Caller
-from jupyter_gpu_release.gateway.auth.shown_events import as_text, without_pickles
+from jupyter_gpu_release.gateway.auth.shown_events import as_text
 from jupyter_gpu_release.gateway.runs.record import RunRecord
 from jupyter_gpu_release.gateway.service import GatewayService
 from jupyter_gpu_release.protocol.cell import Graph
-from jupyter_gpu_release.protocol.events import Event, Publication
+from jupyter_gpu_release.protocol.events import Event, Publication, without_pickles
 from jupyter_gpu_release.protocol.fetch import FETCH, ITEM, NEXT, ItemOutcome
 from jupyter_gpu_release.protocol.rest import EventsPage
 from jupyter_gpu_release.protocol.wire import decode, encode
 from jupyter_gpu_release.serialization import codec
 from jupyter_gpu_release.serialization.rebuild import NamespaceInfo
 from jupyter_gpu_release.store.event_log import EventWriter
-from jupyter_gpu_release.store.layout import RunPaths
+from jupyter_gpu_release.store.files import SHARED_FOLDER
 from jupyter_gpu_release.store.run_folders import create_run_folder
 
 ROOT, ANN = Caller("root", ADMIN), Caller("ann")
@@ -170,11 +170,12 @@ async def test_a_log_that_a_group_can_write_makes_its_owner_load_nothing(
 ) -> None:
     trap = tmp_path / "unpickled"
     async with bed.life() as service:
-        service.config = msgspec.structs.replace(service.config, store_mode=mode)
         await bed.running(service)
         record = await bed.submitted(service)  # it waits, so that no node is asked
         record.tail.known = False
-        writer = EventWriter(RunPaths(create_run_folder(tmp_path / "store", record.run).folder).events)
+        paths = create_run_folder(tmp_path / "store", record.run)
+        paths.folder.chmod(SHARED_FOLDER if mode == "group" else 0o700)
+        writer = EventWriter(paths.events)
         writer.write([_published(trap)])
         writer.close()
         events = await _events(service, ANN, record)
