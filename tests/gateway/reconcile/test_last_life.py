@@ -8,10 +8,14 @@ from pathlib import Path
 import pytest
 from broker_bed import BrokerBed, until
 
+from jupyter_gpu_release.gateway.cluster.lease import Placement
+from jupyter_gpu_release.gateway.db.rows import StoredLease, WarmLeaseRow
 from jupyter_gpu_release.gateway.db.usage import SIGN_S, WEEK_S, last_sign_of_life, read_leases, usage_since
+from jupyter_gpu_release.gateway.db.warm_leases import put_warm_lease, warm_spans
 from jupyter_gpu_release.gateway.runs.record import RunRecord
 from jupyter_gpu_release.gateway.service import GatewayService
 from jupyter_gpu_release.protocol.rest import held_s, queued_s
+from jupyter_gpu_release.protocol.wire import encode
 
 _WEEKEND_S = 60 * 3600.0
 
@@ -138,3 +142,25 @@ async def test_ray_itself_was_started_anew_below_the_same_gateway(bed: BrokerBed
         assert lost is not None
         await until(lambda: lost.state.is_terminal)
         assert lost.view.finished_at <= stopped_at
+
+
+@pytest.mark.asyncio
+async def test_a_warm_lease_ends_with_its_cluster(bed: BrokerBed, clock: _Clock) -> None:
+    async with bed.life() as service:
+        began_s = time.time()
+        kept = WarmLeaseRow("ann", "s", began_s, began_s + 3600.0)
+        lease = StoredLease("lease", "20261127-020000-00000001", encode(Placement([("a", 1, 1)])))
+        with service.engine.begin() as connection:
+            put_warm_lease(connection, lease, kept)
+        await _seen(bed, service)
+        stopped_at = time.time()
+    _end_cluster(bed)
+    clock.moved_s = _WEEKEND_S
+
+    def ended_at() -> float | None:
+        with service.engine.connect() as connection:
+            return warm_spans(connection, began_s - 1.0)[0].until
+
+    async with bed.life() as service:
+        await until(lambda: ended_at() is not None)
+        assert ended_at() <= stopped_at
