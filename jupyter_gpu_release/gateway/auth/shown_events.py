@@ -31,12 +31,17 @@ def as_text(event: Event, run: str, owner: str) -> Event:
 
 def _passive(data: Mapping[str, Any], run: str) -> dict[str, Any]:
     """A display as text or a picture; its id is no other display's."""
-    bundle: Mapping[str, Any] = data.get("data") or {}
+    bundle, transient = _mapping(data.get("data")), _mapping(data.get("transient"))
     shown = {kind: value for kind, value in bundle.items() if kind in _PASSIVE and isinstance(value, str)}
     if not shown:
         shown = {"text/plain": "\n".join(_sources(bundle))}
-    name = (data.get("transient") or {}).get("display_id")
+    name = transient.get("display_id")
     return {"data": shown, "metadata": {}, "transient": {"display_id": f"{run}:{name}"} if name else {}}
+
+
+def _mapping(found: Any) -> Mapping[str, Any]:
+    """What a rank sends may be anything: users' code runs there."""
+    return found if isinstance(found, Mapping) else {}
 
 
 def _sources(bundle: Mapping[str, Any]) -> Iterator[str]:

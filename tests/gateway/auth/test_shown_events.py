@@ -99,6 +99,12 @@ def test_what_acts_only_is_left_out_and_its_number_is_not(kind: str, data: dict[
     assert shown == Event(7, 1.0, "stream", {"name": "stdout", "text": ""})
 
 
+@pytest.mark.parametrize("odd", [None, "text", [1], {"text/plain": 3}])
+def test_what_is_no_display_at_all_harms_nobody(odd: Any) -> None:
+    shown = as_text(Event(1, 0.0, "display", {"data": odd, "transient": odd}), RUN, "ann").data
+    assert set(shown["data"]) == {"text/plain"}
+
+
 def test_a_page_for_the_pager_is_printed() -> None:
     page = Event(1, 0.0, "payload", {"source": "page", "data": {"text/plain": "help", "text/html": "<script>"}})
     assert _shown(page).data["text"] == "help\n"
