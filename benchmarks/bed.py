@@ -110,7 +110,7 @@ class Bed:
         return found
 
     def stop(self) -> None:
-        self.cli("stop")
+        self.cli("stop", "--yes")
 
     def cli(self, *arguments: str) -> str:
         """Run the command line; a session of its own: signals that end a benchmark let it end the cluster."""

@@ -43,7 +43,9 @@ def export_run(arguments: argparse.Namespace) -> int:
     by, found = f"{view.user}@{platform.node()}", _target()
     store = _store(found)
     _await_manifest(store, run)
-    head = write_bundle(store, run, target, exported_by=by, secret=found.token)
+    values = view.outcome.values
+    told = "" if values is None else values.digest or None  # no digest: of a ledger from before they were kept
+    head = write_bundle(store, run, target, exported_by=by, secret=found.token, told=told)
     sys.stdout.write(
         f"{run} is in {target} ({format_bytes(target.stat().st_size)}, {format_count(len(head.files), 'file')}, "
     )

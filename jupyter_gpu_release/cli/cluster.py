@@ -3,25 +3,37 @@
 from __future__ import annotations
 
 import argparse
-import contextlib
+import os
 import signal
 import socket
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from .._version import __version__
 from ..client.autostart import Failed, Progress, Ready
 from ..client.home import Connection, HomePaths
-from ..errors import GatewayUnavailableError, GpuReleaseError
+from ..errors import ConflictError, GatewayUnavailableError, GpuReleaseError
 from ..local_cluster.listening import Listening
-from ..local_cluster.start import Say, StartOptions, readable_connection, start_embedded, stop_embedded
+from ..local_cluster.start import (
+    Say,
+    StartOptions,
+    readable_connection,
+    running_connection,
+    start_embedded,
+    stop_embedded,
+)
 from ..protocol.config import url_for_others
+
+if TYPE_CHECKING:
+    from ..client.rest import GatewayClient
+    from ..protocol.rest import StatusDocument
 
 
 def start(arguments: argparse.Namespace) -> int:
@@ -41,8 +53,9 @@ def stop(arguments: argparse.Namespace) -> int:
     home = HomePaths.from_environment()
     began = time.monotonic()
     connection = readable_connection(home)
-    if arguments.drain and connection is not None:
-        _drain(connection)
+    if connection is not None and not arguments.yes and not _is_agreed(home, connection, drain=arguments.drain):
+        _out("Nothing was stopped.")
+        return 1
     if connection is not None and not connection.embedded:
         from ..local_cluster.existing_ray import detach
 
@@ -63,16 +76,60 @@ def stop(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _drain(connection: Connection) -> None:
-    """Of this home's own cluster, whatever gateway is configured for notebooks. One that is dead has no runs."""
+def _is_agreed(home: HomePaths, connection: Connection, *, drain: bool) -> bool:
+    """Tell if the cluster may end: no run is there that is not over, it was drained, or its user has said yes.
+
+    Asked is this home's own cluster, whatever gateway is configured for notebooks. One that does not answer is dead.
+    """
     from ..client.discovery import target_of
     from ..client.rest import GatewayClient
+    from ..local_cluster.maintenance import kept_leases, unended_runs
+
+    try:
+        with GatewayClient.for_target(target_of(connection)) as gateway:
+            status = _drain(gateway) if drain else gateway.status()
+    except GatewayUnavailableError:
+        return True
+    except GpuReleaseError as error:
+        if running_connection(home) is None:
+            return True
+        if drain:
+            raise
+        return _agree([f"what runs there, which is not known: {error.message}"])
+    runs, kept = unended_runs(status), kept_leases(status)
+    if runs and not drain:
+        return _agree([*runs, *kept])
+    for line in kept:
+        _out(f"{line}: given back.")
+    if runs:
+        _out("These wait and end with the cluster, but for detached ones with --restartable or --retries:")
+        sys.stdout.writelines(f"  {line}\n" for line in runs)
+    return True
+
+
+def _agree(lines: Sequence[str]) -> bool:
+    """Have the user decide; raises :class:`ConflictError` where nobody can be asked."""
+    said = "".join(f"\n  {line}" for line in lines)
+    # IPython gives the commands of `!` a terminal on which nobody can type
+    if not sys.stdin.isatty() or "JPY_PARENT_PID" in os.environ:
+        raise ConflictError(
+            f"the cluster is not stopped, since this would end with it:{said}",
+            hint="`jupyter gpu stop --drain` waits until what runs has ended, `jupyter gpu stop --yes` ends it",
+        )
+    sys.stderr.write(f"This ends with the cluster (`stop --drain` waits until what runs has ended):{said}\n")
+    sys.stderr.write("End it? [y/N] ")
+    sys.stderr.flush()
+    return sys.stdin.readline().strip().lower() in ("y", "yes")
+
+
+def _drain(gateway: GatewayClient) -> StatusDocument:
     from ..local_cluster.maintenance import wait_until_drained
 
-    signal.signal(signal.SIGTERM, _interrupt)
-    gone = contextlib.suppress(GatewayUnavailableError)
-    with gone, _progress() as say, GatewayClient.for_target(target_of(connection)) as gateway:
-        wait_until_drained(gateway, say)
+    for number in (signal.SIGTERM, signal.SIGHUP):  # the drain is taken back then, too
+        if signal.getsignal(number) is not signal.SIG_IGN:  # nohup
+            signal.signal(number, _interrupt)
+    with _progress() as say:
+        return wait_until_drained(gateway, say)
 
 
 def _start(arguments: argparse.Namespace, home: HomePaths, say: Say) -> Ready:

@@ -127,7 +127,9 @@ def build() -> tuple[_Parser, dict[str, _Parser]]:
 
     _add_start(add("start", "start a cluster on this machine, or put the gateway on an existing Ray cluster"))
     stop = add("stop", "end the cluster of this machine and every process that it started")
-    stop.add_argument("--drain", action="store_true", help="first wait until what runs has ended; nothing new begins")
+    how = stop.add_mutually_exclusive_group()
+    how.add_argument("--yes", action="store_true", help="do not ask, whatever runs there: for scripts")
+    how.add_argument("--drain", action="store_true", help="first wait until what runs has ended; nothing new begins")
     _add_json(add("status", "who holds which GPU, who waits and why"))
     _add_json(add("queues", "the queues: what each is guaranteed, uses and is due, and who waits in it"))
     _add_runs(add("runs", "the runs so far, newest first; `runs show RUN` for one of them"))

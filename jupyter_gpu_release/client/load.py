@@ -8,8 +8,11 @@ import stat
 import sys
 import time
 import warnings
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
+
+import msgspec
 
 from ..cell_api import context
 from ..cell_api.context import ExecutionContext
@@ -30,15 +33,17 @@ from ..serialization.rebuild import NamespaceInfo
 from ..store.files import is_shared
 from ..store.layout import VALUES_FILE, RunPaths, own_store
 from ..store.run_folders import read_manifest
+from ..store.users import told_results
 from ..store.users.ownership import is_trusted, trust
 from .discovery import Target, find_gateway
 from .home import HomePaths
 from .rest import GatewayClient
-from .results import Results, open_values, say_lacking
+from .results import Results, open_stored, open_values, say_lacking
 
 #: how a run ended that has little to write is known (and in its manifest) so soon after its GPUs are free; it is
 #: looked for so often
 _END_TOLD_S, _LOOK_S = 5.0, 0.02
+_OUTSIDE = "load it in the notebook or script, and use what comes in the cell or function"
 _BY_ID = "name the run's id: %gpu_runs (jupyter gpu runs) lists them"
 
 
@@ -174,9 +179,28 @@ def _from_store(run: str, store: Path, around: ExecutionContext) -> Results:
         _refuse_empty(run, state, str(manifest.get("reason", "")), results)
         return Results(run, state, {})
     graph = Graph(file=str(values.get("file", VALUES_FILE)), digest=str(values.get("digest", "")))
-    _refuse_foreign(paths.folder / Path(graph.file).name, stat.S_ISREG)
-    stream, buffers = open_values(run, graph, lambda: store, str(store))
+    path = paths.folder / Path(graph.file).name
+    _refuse_foreign(path, stat.S_ISREG)
+    if _is_groups(store):
+        stream, buffers = _open_shared(run, graph, store, around)
+    else:
+        stream, buffers = open_stored(run, graph, store, str(store))
     return _rebuilt(run, state, stream, buffers, results, around)
+
+
+def _open_shared(run: str, graph: Graph, store: Path, around: ExecutionContext) -> tuple[bytes, Sequence[Any]]:
+    """Values that a gateway has told this process of: whoever may write them may write the manifest, too."""
+    if not told_results.is_told(run):
+        raise ForbiddenError(
+            f"the store {store} is a group's, and no gateway has told what run {run} left there: not loaded (loading "
+            "runs code)",
+            hint=_OUTSIDE if around.in_run else "load it through the gateway: JUPYTER_GPU_URL, or `jupyter gpu start`",
+        )
+    told = msgspec.structs.replace(graph, digest=told_results.file_digest(run, graph.digest))
+    stream, buffers = open_stored(run, told, store, str(store))
+    if not told_results.is_what_was_told(run, stream, buffers):
+        raise StoreError(f"{graph.file} is not what run {run} left: it was altered", hint="run the cell again")
+    return stream, buffers
 
 
 def _last_manifest(paths: RunPaths) -> dict[str, Any]:

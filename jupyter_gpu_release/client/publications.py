@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from ..errors import StoreError
+from ..errors import ForbiddenError, StoreError
 from ..protocol.cell import Graph
 from ..protocol.events import Publication
 from ..protocol.wire import decode
@@ -23,7 +23,13 @@ class ReplacedError(Exception):
 
 
 def value_of(found: Publication, run: str, realm: NamespaceInfo, find_store: Callable[[], Path]) -> Any:
-    """The published value; raises :class:`ReplacedError`, or :class:`StoreError` where the file cannot be read."""
+    """The published value.
+
+    Raises :class:`ReplacedError`, :class:`ForbiddenError` for one that is withheld, or :class:`StoreError` where the
+    file cannot be read.
+    """
+    if found.withheld:
+        raise ForbiddenError(f"`{found.name}` of run {run} is not loaded: {found.withheld}")
     graph = found.graph
     if found.file:
         graph = _read(found, run, find_store())

@@ -12,6 +12,7 @@ from ..errors import StoreError
 from ..protocol.cell import Graph
 from ..protocol.runs import RunView, ValueInfo
 from ..protocol.states import RunState
+from ..store.users import told_results
 from ..units import format_bytes
 
 
@@ -67,18 +68,23 @@ class Results(Mapping[str, Any]):
 
 
 def open_values(run: str, graph: Graph, find_store: Callable[[], Path], named: str) -> tuple[bytes, Sequence[Any]]:
-    """Stream and buffers of a run's values; buffers of a file are mapped, not read.
+    """Stream and buffers of a run's values, as a gateway speaks of them; buffers of a file are mapped, not read.
 
     ``find_store`` is asked when there is a file; ``named``: what the gateway calls the store.
 
     Raises :class:`StoreError` when the folder is gone or cannot be seen, or the file is not what its digest says.
     """
+    told_results.note_results(run, graph)
     if not graph.file:
         return graph.stream, [bytearray(buffer) for buffer in graph.buffers]
+    return open_stored(run, graph, find_store(), named)
+
+
+def open_stored(run: str, graph: Graph, store: Path, named: str) -> tuple[bytes, Sequence[Any]]:
+    """Like :func:`open_values`, of a file, whoever has told of it."""
     from ..store.graph_file import read_graph
     from ..store.layout import RunPaths
 
-    store = find_store()
     folder = RunPaths.of(store, run).folder
     if folder.is_symlink():
         raise StoreError(f"{folder} is a symbolic link, which no run's folder is: not loaded", hint="remove the link")

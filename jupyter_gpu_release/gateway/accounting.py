@@ -28,6 +28,8 @@ from .db.writer import LedgerWriter
 
 #: an account younger than this is shown as it is; one that takes long to read is read less often
 _FRESH_S, _SHARE = 1.0, 0.02
+#: pause between signs of life: what ran when the cluster ended is taken to have ended with the last one
+_SIGN_EVERY_S = SIGN_S / 6
 
 
 class UsageAccount:
@@ -49,7 +51,7 @@ class UsageAccount:
         """The cluster has so many GPUs now (called every few seconds)."""
         if gpus == self._capacity and time.monotonic() < self._sign_again_s:
             return
-        self._capacity, self._sign_again_s = gpus, time.monotonic() + SIGN_S
+        self._capacity, self._sign_again_s = gpus, time.monotonic() + _SIGN_EVERY_S
         self._ledger.write(partial(put_sign_of_life, now_s=time.time()))
         self._ledger.write(partial(put_capacity, since=time.time(), gpus=gpus))
 

@@ -37,16 +37,18 @@ from ..protocol.rest import Health
 from ..protocol.runs import ResourceAsk, RunRequest, RunView
 from ..protocol.session import PROTOCOL, Welcome
 from ..protocol.states import RunState, is_run_id
+from ..protocol.wire import decode, encode
 from ..scheduling.asks import to_run
 from ..scheduling.outlook.nearest import possible_ask
 from ..scheduling.queues.admission import Admission, admit, check_moved
-from ..store.event_log import read_events
+from ..store.event_log import read_unforged
 from ..store.layout import RunPaths
 from ..store.threads import StoreThreads
 from ..store.users.private_stores import acting
 from .accounting import UsageAccount
 from .auth.audit import AuditLog
 from .auth.permissions import Act, Caller, may, shown_view
+from .auth.shown_events import as_text
 from .auth.tokens import TokenBook
 from .auth.unix_users import UnixUsers
 from .cluster.agents import AgentFactory, missing_imports
@@ -72,7 +74,7 @@ from .queue_rules import QueueRules
 from .results.gc import ResultCollector
 from .results.holds import ResultHolds
 from .results.lineage import LineageService
-from .runs.events import Batch, NotifyWhen, batches_of
+from .runs.events import Batch, NotifyWhen, batch_of, batches_of
 from .runs.live_runs import RunListener, RunTable
 from .runs.manifests import Manifests
 from .runs.record import RunRecord
@@ -391,11 +393,11 @@ class GatewayService(RunListener, LeaseListener, NodeListener, SessionListener):
         self.runs.change(record, told=NotifyWhen.SOON, at_once=True, session=session)
         self.lifecycle.queue.tell_again(record)
 
-    async def batches_after(self, record: RunRecord, after: int) -> AsyncIterator[Batch]:
-        """Recorded events above ``after``: from memory, from the run's node, or from the store."""
+    async def batches_after(self, caller: Caller, record: RunRecord, after: int) -> AsyncIterator[Batch]:
+        """Recorded events above ``after``, as ``caller`` may see them: from memory, the run's node, or the store."""
         found = record.tail.after(after) if record.tail.known else None
         for batch in await self._read_batches(record, after) if found is None else found:
-            yield batch
+            yield batch if may(caller, record.view.user, Act.LOAD) else _as_text(record, batch)
 
     async def _read_batches(self, record: RunRecord, after: int) -> list[Batch]:
         lease = record.lease
@@ -409,7 +411,7 @@ class GatewayService(RunListener, LeaseListener, NodeListener, SessionListener):
             if self.users is not None:
                 await self.users.find(record.view.user)
             path = RunPaths(Path(self.manifests.folder(record.view.user, record.run))).events
-            read = partial(read_events, path, after)
+            read = partial(read_unforged, path, after)
             events = await self.store_threads.run(lambda: list(islice(read(), _EVENTS_AT_ONCE)), at=path)
         return batches_of(record.run, events, after)
 
@@ -450,6 +452,11 @@ class GatewayService(RunListener, LeaseListener, NodeListener, SessionListener):
 
     def _service_uid(self) -> int | None:
         return os.geteuid() if self.config.store_mode == StoreMode.GROUP else None
+
+
+def _as_text(record: RunRecord, batch: Batch) -> Batch:
+    shown = [as_text(decode(bytes(raw), Event), record.run, record.view.user) for raw in batch.events]
+    return batch_of(record.run, [msgspec.Raw(encode(event)) for event in shown])
 
 
 def _missing(packages: Sequence[str], *, embedded: bool, is_admin: bool) -> MissingPackageError:

@@ -1,4 +1,4 @@
-"""Maintenance of a running cluster: it is drained (``stop --drain``), its gateway upgraded (``start --upgrade``)."""
+"""Maintenance of a running cluster: what a ``stop`` would end, ``stop --drain``, and ``start --upgrade``."""
 
 from __future__ import annotations
 
@@ -14,11 +14,12 @@ from .._version import __version__
 from ..client.autostart import Ready
 from ..client.home import HomePaths
 from ..client.rest import GatewayClient
-from ..errors import ClusterError, ConflictError, GpuReleaseError, NoSuchNodeError
+from ..errors import ClusterError, ConflictError, GatewayUnavailableError, GpuReleaseError, NoSuchNodeError
+from ..presentation.wording import name_of, run_word
 from ..protocol.admin import NodeDrain
-from ..protocol.rest import StatusDocument
+from ..protocol.rest import ActiveRow, StatusDocument
 from ..protocol.states import RunState
-from ..units import format_count
+from ..units import format_count, format_seconds
 from .existing_ray import ask_ray, environment_for_ray
 from .launch_spec import read_plans
 from .ray_head import ray_environment
@@ -26,23 +27,65 @@ from .start import Say, StartOptions, running_connection, settings_of, start_loc
 
 _LOOK_S = 1.0
 _REASON = "the cluster is about to be stopped"
+#: a gateway that has answered and falls silent is being restarted by Ray: within this it answers again, or is gone
+_BACK_S = 60.0
+_MOST_NAMED = 20
 
 
-def wait_until_drained(gateway: GatewayClient, say: Callable[[str], None]) -> None:
-    """Return when no run holds anything and none can begin; those that wait go on waiting.
+def unended_runs(status: StatusDocument) -> list[str]:
+    """A line for each run that the cluster's end would end: those that run first, then those that wait."""
+    rows = [row for row in status.runs if row.state != RunState.PERSISTING.word]  # its results are kept in any case
+    rows.sort(key=lambda row: not RunState.of(row.state).holds_gpu)
+    count = len(rows) + max(0, status.waiting - sum(not RunState.of(row.state).holds_gpu for row in rows))
+    named = [_line(row) for row in rows[:_MOST_NAMED]]
+    return named if count == len(named) else [*named, *[f"and {count - len(named)} more"]]
 
-    Given up (Ctrl-C, an error), runs begin again as before.
+
+def kept_leases(status: StatusDocument) -> list[str]:
+    """A line for each warm lease: its end costs nobody a result."""
+    return [f"{format_count(row.gpus, 'GPU')} kept warm after run {row.run} of {row.user}" for row in status.warm]
+
+
+def _line(row: ActiveRow) -> str:
+    seconds = row.held_s if RunState.of(row.state).holds_gpu else row.queued_s
+    detached = ", detached" if row.detached else ""
+    name = f": {name_of(row)}" if name_of(row) else ""
+    state = f"{run_word(row.state)} for {format_seconds(seconds)}"
+    return f"run {row.run} of {row.user}, {state}, {format_count(row.gpus, 'GPU')}{detached}{name}"
+
+
+def wait_until_drained(gateway: GatewayClient, say: Callable[[str], None]) -> StatusDocument:
+    """Return the status when no run holds anything and none can begin; those that wait go on waiting.
+
+    Given up (Ctrl-C, an error), runs begin again as before. Raises :class:`GatewayUnavailableError` for a gateway that
+    does not answer at first, or for a minute.
     """
     drained: set[str] = set()
     try:
-        while left := _held(_drained(gateway, drained)):
+        status = _drained(gateway, drained)
+        while left := _held(status):
             say(f"nothing new begins; waiting for {format_count(left, 'run')} to end")
             time.sleep(_LOOK_S)
+            status = _answered(lambda: _drained(gateway, drained), say)
+        return status
     except BaseException:
         for host in drained:
             with contextlib.suppress(NoSuchNodeError, ConflictError):  # it left; it was never drained
                 gateway.resume_node(NodeDrain(host))
         raise
+
+
+def _answered(ask: Callable[[], StatusDocument], say: Callable[[str], None]) -> StatusDocument:
+    """Ask a gateway that has answered before, and which Ray may just be restarting."""
+    until_s = time.monotonic() + _BACK_S
+    while True:
+        try:
+            return ask()
+        except GatewayUnavailableError:
+            if time.monotonic() > until_s:
+                raise
+        say("the gateway does not answer just now; what runs goes on")
+        time.sleep(_LOOK_S)
 
 
 def _drained(gateway: GatewayClient, drained: set[str]) -> StatusDocument:

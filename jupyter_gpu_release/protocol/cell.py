@@ -91,6 +91,8 @@ class CellPayload(msgspec.Struct, frozen=True, omit_defaults=True):
     front_end: FrontEnd = FrontEnd()
     #: pickled ambient state (random states, matplotlib settings), see docs/guide
     ambient: bytes = b""
+    #: run → digest of its results, of those that the sender was told of; only where a group shares the store
+    told: dict[str, str] = msgspec.field(default_factory=dict)
     #: name of a launched function: ``source`` is only its call, which tracebacks leave out; inputs do not come back
     function: str = ""
 

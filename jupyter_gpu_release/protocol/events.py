@@ -7,7 +7,9 @@ from typing import Any
 
 import msgspec
 
+from ..errors import ForbiddenError
 from .cell import Graph
+from .fetch import ITEM
 
 
 class Event(msgspec.Struct, frozen=True, array_like=True):
@@ -29,6 +31,8 @@ class Event(msgspec.Struct, frozen=True, array_like=True):
 class Publication(msgspec.Struct, frozen=True, omit_defaults=True):
     """``value``: a plain number, text or None; else ``graph``: inline, or ``file`` in the run's ``published`` folder,
     replaced by later ones, with the ``digest`` (blake2b-128) of its bytes.
+
+    ``withheld``: why whoever asks does not get a value that is no plain one, in words.
     """
 
     name: str
@@ -36,11 +40,35 @@ class Publication(msgspec.Struct, frozen=True, omit_defaults=True):
     graph: Graph | None = None
     file: str = ""
     digest: str = ""
+    withheld: str = ""
 
 
 def publication_of(event: Event) -> Publication:
     """Content of a ``published`` event; read through REST its bytes are base64 text."""
     return msgspec.convert(_with_bytes(event.data), Publication)
+
+
+def carries_pickle(event: Event) -> bool:
+    """Tell if an event holds, or names, a value that would have to be unpickled."""
+    if event.kind == "published":
+        return event.data.get("graph") is not None or bool(event.data.get("file"))
+    return event.kind == ITEM
+
+
+def without_pickles(event: Event, why: str) -> Event:
+    """The event without a value that would have to be unpickled; ``why`` it is not there, in words."""
+    if not carries_pickle(event):
+        return event
+    if event.kind == "published":
+        return with_data(event, {"name": event.data.get("name"), "withheld": why})
+    error = {"ename": ForbiddenError.__name__, "evalue": why, "code": ForbiddenError.code}
+    return with_data(event, {"item": event.data.get("item"), "error": error})
+
+
+def with_data(event: Event, data: dict[str, Any]) -> Event:
+    """The event with other data, of the same rank."""
+    whose = {name: event.data[name] for name in ("rank", "who") if name in event.data}
+    return msgspec.structs.replace(event, data=data | whose)
 
 
 def _with_bytes(data: dict[str, Any]) -> dict[str, Any]:

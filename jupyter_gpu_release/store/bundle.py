@@ -82,13 +82,17 @@ def proof_of(head: bytes, secret: str) -> str:
 
 
 # --------------------------------------------------------------------------------------------- export
-def write_bundle(store: Path, run: str, target: Path, *, exported_by: str, secret: str) -> BundleHead:
+def write_bundle(
+    store: Path, run: str, target: Path, *, exported_by: str, secret: str, told: str | None = None
+) -> BundleHead:
     """Write ``run`` to the file ``target`` in one step, a few MiB in memory at a time.
+
+    ``told``: the digest of its values as the gateway tells it (empty: it has none; None: nobody was asked).
 
     Raises :class:`StoreError` naming the file when anything of the run is missing, altered, another user's or a link.
     """
     paths = RunPaths.of(store, run)
-    head, manifest = _survey(store, paths, exported_by)
+    head, manifest = _survey(store, paths, exported_by, told)
     raw = msgspec.json.encode(head)
     proof = proof_of(raw, secret).encode()
     blobs = BlobStore(store / "blobs")
@@ -108,14 +112,16 @@ def write_bundle(store: Path, run: str, target: Path, *, exported_by: str, secre
     return head
 
 
-def _survey(store: Path, paths: RunPaths, exported_by: str) -> tuple[BundleHead, bytes]:
+def _survey(store: Path, paths: RunPaths, exported_by: str, told: str | None) -> tuple[BundleHead, bytes]:
     """The bundle's contents, and the manifest: what is learnt of a run late is written into it when the run is over."""
     if paths.folder.is_symlink():
         raise StoreError(f"{paths.folder} is a symbolic link: not exported", hint="export it where it really is")
     manifest = read_manifest(paths)
     if not RunState.of(manifest["state"]).is_terminal:
         raise StoreError(f"the run is {manifest['state']}: not exported", hint="wait until it is over")
-    check_graphs(paths, manifest)
+    digest = check_graphs(paths, manifest)
+    if told is not None and digest != told:
+        raise StoreError(f"{paths.manifest} speaks of other values than the gateway: not exported", hint=_ALTERED)
     files, left_out, content = [], [], b""
     for path in _walk(paths.folder):
         relative = path.relative_to(paths.folder).as_posix()
@@ -131,17 +137,22 @@ def _survey(store: Path, paths: RunPaths, exported_by: str) -> tuple[BundleHead,
     return BundleHead(BUNDLE_VERSION, paths.folder.name, exported_by, files, described, left_out), content
 
 
-def check_graphs(paths: RunPaths, manifest: dict[str, object]) -> None:
-    """Raise :class:`StoreError` unless the values are those that the manifest speaks of."""
+_ALTERED = "somebody who may write to the store has altered it; run the cell again"
+
+
+def check_graphs(paths: RunPaths, manifest: dict[str, object]) -> str:
+    """The digest of the values (empty: there are none); raises :class:`StoreError` where the manifest has another."""
     outcome = manifest.get("outcome")
     values = outcome.get("values") if isinstance(outcome, dict) else None
     if not isinstance(values, dict):
-        return
+        return ""
     name = str(values.get("file", ""))
     if not re.fullmatch(r"[a-z]+\.graph", name):
         raise StoreError(f"{paths.manifest} names {name[:80]!r} as the file of the values", hint="it was altered")
-    if digest_in(paths.folder / name) != values.get("digest"):
+    digest = digest_in(paths.folder / name)
+    if digest != values.get("digest"):
         raise StoreError(f"{paths.folder / name} is not what the run's manifest says", hint="it was altered or torn")
+    return digest
 
 
 def _walk(folder: Path) -> Iterator[Path]:

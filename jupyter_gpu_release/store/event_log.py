@@ -2,22 +2,29 @@
 
 from __future__ import annotations
 
+import contextlib
+import hashlib
 import os
 import struct
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import closing
 from pathlib import Path
+from types import MappingProxyType
 
 import msgspec
 
 from ..errors import StoreError
-from ..protocol.events import Event
+from ..protocol.events import Event, carries_pickle, without_pickles
 from ..protocol.wire import decode, encode
-from .files import open_new, open_plain
+from .files import is_shared, open_new, open_plain
 
 _HEAD = struct.Struct("<I")
 #: what a store has refused is kept up to this
 KEPT_BYTES = 16 << 20
+#: events with pickles that a writer knows to be its own: the newest
+_MOST_KNOWN = 10_000
+_NOTHING: Mapping[int, bytes] = MappingProxyType({})
+_UNKNOWN = "it is read from a log that the members of a group can write, and loading it runs code"
 
 
 class EventWriter:
@@ -32,9 +39,14 @@ class EventWriter:
         self._kept: list[Event] = []
         self._kept_bytes = 0
         self._is_cut = False
+        #: number of an event with a pickle → digest: which of those in the file are this writer's
+        self._written: dict[int, bytes] = {}
 
     def write(self, events: list[Event]) -> None:
         """Record ``events`` and what is kept; raises :class:`StoreError` when the filesystem refuses."""
+        self._written |= {event.n: _digest(event) for event in events if carries_pickle(event)}
+        while len(self._written) > _MOST_KNOWN:
+            del self._written[next(iter(self._written))]
         try:
             self._append(b"".join(map(_record, [*self._kept, *([] if self._is_cut else events)])))
         except OSError as error:
@@ -56,6 +68,12 @@ class EventWriter:
     def unwritten_events(self) -> list[Event]:
         """The events that are not in the file yet."""
         return list(self._kept)
+
+    def events_after(self, after: int) -> list[Event]:
+        """Like :func:`read_unforged`, with what this writer knows to be its own, and what is not in the file yet."""
+        recorded = list(read_unforged(self._path, after, self._written))
+        last = recorded[-1].n if recorded else after
+        return [*recorded, *(event for event in self._kept if event.n > last)]
 
     def _append(self, data: bytes) -> None:
         if self._descriptor is None:
@@ -96,6 +114,25 @@ def _record(event: Event) -> bytes:
 def read_events(path: Path, after: int = 0, *, opener: Callable[[Path], int] = open_plain) -> Iterator[Event]:
     """Yield the recorded events with a number above ``after``; ends quietly at a torn last record."""
     yield from (event for event, _ in _records(path, 0, opener) if event.n > after)
+
+
+def read_unforged(path: Path, after: int = 0, written: Mapping[int, bytes] = _NOTHING) -> Iterator[Event]:
+    """Like :func:`read_events`; from a log that a group may write, pickles come only where ``written`` has them.
+
+    ``written``: number → digest, as their writer knows them.
+    """
+    is_shared_log = False
+    with contextlib.suppress(OSError):  # there is no log, then
+        is_shared_log = is_shared(path.parent)
+    for event in read_events(path, after):
+        if is_shared_log and carries_pickle(event) and written.get(event.n) != _digest(event):
+            yield without_pickles(event, _UNKNOWN)
+        else:
+            yield event
+
+
+def _digest(event: Event) -> bytes:
+    return hashlib.blake2b(encode(event), digest_size=16).digest()
 
 
 def read_piece(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import heapq
 import os
 from collections.abc import Callable, Sequence
@@ -25,10 +26,14 @@ _SILENT = "the cluster does not answer: this is the last that is known"
 
 @dataclass(frozen=True)
 class StoredRun:
-    """A run as its manifest describes it. ``view``: what had not ended is as it was then."""
+    """A run as its manifest describes it. ``view``: what had not ended is as it was then.
+
+    ``seen_s``: when its folder was last written to (unix seconds).
+    """
 
     view: RunView
     facts: RunFacts
+    seen_s: float
 
     @classmethod
     def read(cls, paths: RunPaths, *, opener: Callable[[Path], int] = open_plain) -> StoredRun:
@@ -36,7 +41,8 @@ class StoredRun:
         manifest = read_manifest(paths, opener=opener)
         (manifest.get("outcome") or {}).pop("values", None)  # a file, told in other words than in a message
         try:
-            return cls(msgspec.convert(manifest, RunView, strict=False), _facts_in(manifest))
+            view = msgspec.convert(manifest, RunView, strict=False)
+            return cls(view, _facts_in(manifest), _last_written_s(paths))
         except msgspec.ValidationError as error:
             raise StoreError(f"{paths.manifest} is not what it should be: {error}") from error
 
@@ -47,14 +53,17 @@ class StoredRun:
             return self
         has_ended = view.outcome is not None
         reason = "its cluster ended before its results were written" if has_ended else "its cluster ended before it"
-        ended = msgspec.structs.replace(view, state=RunState.LOST.word, reason=reason, outcome=None)
-        return StoredRun(ended, self.facts)
+        at_s = max(self.seen_s, view.submitted_at, view.granted_at or 0.0)  # not now: nobody has held its GPUs since
+        ended = msgspec.structs.replace(
+            view, state=RunState.LOST.word, reason=reason, outcome=None, finished_at=view.finished_at or at_s
+        )
+        return StoredRun(ended, self.facts, self.seen_s)
 
     def while_silent(self) -> StoredRun:
         """The same while its gateway does not answer: what had not ended may have gone on."""
         if RunState.of(self.view.state).is_terminal:
             return self
-        return StoredRun(msgspec.structs.replace(self.view, reason=_SILENT), self.facts)
+        return StoredRun(msgspec.structs.replace(self.view, reason=_SILENT), self.facts, self.seen_s)
 
     def row(self, now_s: float, reason: str, earlier: Sequence[str]) -> RunRow:
         """Its row of ``runs``, with its reason and its earlier attempts in words."""
@@ -73,6 +82,14 @@ class StoredRun:
         links = [Link(run, used.name, used.run) for used in facts.used if is_run_id(used.run)]
         tracked = self.view.outcome.tracked if self.view.outcome is not None else []
         return Lineage(run, facts, tracked, [], links)
+
+
+def _last_written_s(paths: RunPaths) -> float:
+    found = [0.0]
+    for path in (paths.manifest, paths.events):
+        with contextlib.suppress(OSError):
+            found.append(path.lstat().st_mtime)
+    return max(found)
 
 
 def newest_names(store: Path, count: int) -> list[str]:

@@ -22,6 +22,7 @@ from ..protocol.cell import INLINE_LIMIT_BYTES, CellPayload, CellSource, Graph
 from ..protocol.runs import RunRequest
 from ..protocol.states import new_run_id
 from ..protocol.wire import encode
+from ..store.users import told_results
 from .capture import CapturedInputs
 from .lineage import with_large_digests
 from .location import CellLocation, find_front_end, find_workdir
@@ -232,6 +233,7 @@ def _payload(cell: Cell, prepared: CapturedInputs, inputs: Graph, sources: Seque
         modules=prepared.modules, env={**prepared.env, **exported_variables(options.export), **options.env},
         unset=[name for name in prepared.unset if name not in options.env], terminal=cell.in_terminal,
         front_end=find_front_end(place.request), ambient=prepared.ambient, function=cell.function,
+        told=told_results.results_for_cell(),
     )  # fmt: skip
 
 

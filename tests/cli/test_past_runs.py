@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import time
 from pathlib import Path
 
 import msgspec
@@ -60,6 +61,19 @@ def test_runs_are_listed_and_shown_from_the_store(home: Path, capsys: Capture) -
     shown = capsys.readouterr().out
     for words in (_OK, "fit(x)", "loss (float, 8 B)", "ValueError: no"):
         assert words in shown
+
+
+def test_a_run_that_was_cut_off_holds_nothing_while_no_cluster_runs(
+    home: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    began = time.time()
+    run = "20260101-000009-00000009"
+    _put(home, RunView(run, "ann", "running", submitted_at=began, granted_at=began), "so far\n")
+    monkeypatch.setattr(time, "time", lambda: began + 3 * 86400)
+    assert main(["runs", "--json"]) == 0
+    row = next(row for row in json.loads(capsys.readouterr().out)["runs"] if row["run"] == run)
+    assert row["held_s"] < 86400
+    assert row["finished_at"] < began + 86400
 
 
 def test_a_run_that_stepped_aside_says_so_and_ones_own_act_is_called_ones_own(home: Path, capsys: Capture) -> None:

@@ -98,7 +98,7 @@ class BinderBed:
     def stop(self) -> None:
         """End all of it."""
         with contextlib.suppress(subprocess.TimeoutExpired, AssertionError):
-            self.run("jupyter", "gpu", "stop")
+            self.run("jupyter", "gpu", "stop", "--yes")
         if self._server is not None:
             self._server.terminate()
             try:

@@ -166,5 +166,5 @@ def gpu_nodes(folder: Path) -> Iterator[GpuNodes]:
             yield nodes
             nodes.close()
         finally:
-            main(["stop"])
+            main(["stop", "--yes"])
             bed.stop()

@@ -28,9 +28,10 @@ Until = Callable[[Callable[[], object], str], None]
 _CELL = "import os, time\nwhile not os.path.exists({gate!r}):\n    time.sleep(0.02)"
 
 
-def _stop() -> subprocess.Popen[str]:
-    command = [sys.executable, "-m", "jupyter_gpu_release.cli", "stop", "--drain"]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+def _stop(*options: str) -> subprocess.Popen[str]:
+    command = [sys.executable, "-m", "jupyter_gpu_release.cli", "stop", *options]
+    pipe = subprocess.PIPE
+    return subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=pipe, stderr=pipe, text=True)
 
 
 def test_stop_waits_for_what_runs_and_lets_nothing_begin(own_home: HomePaths, until: Until, tmp_path: Path) -> None:
@@ -45,7 +46,14 @@ def test_stop_waits_for_what_runs_and_lets_nothing_begin(own_home: HomePaths, un
         def is_drained() -> bool:
             return "about to be stopped" in gateway.status().nodes[0].drained
 
-        given_up = _stop()
+        refused = _stop()
+        said = refused.communicate(timeout=60)[1]
+        assert refused.returncode == 1, "nobody can be asked"
+        assert f"run {runs.run} of" in said
+        assert f"run {waits.run} of" in said
+        assert "stop --yes" in said
+
+        given_up = _stop("--drain")
         assert given_up.stderr is not None
         assert any("waiting for 1 run to end" in line for line in given_up.stderr)  # reads on to this one
         assert is_drained()
@@ -54,7 +62,7 @@ def test_stop_waits_for_what_runs_and_lets_nothing_begin(own_home: HomePaths, un
         assert given_up.returncode == 130
         assert not gateway.status().nodes[0].drained, "it goes on as before"
 
-        stopping = _stop()
+        stopping = _stop("--drain")
         until(is_drained, "the drain")
         (tmp_path / "gate").touch()
         assert running.end().state == "succeeded"

@@ -124,7 +124,7 @@ def test_a_worker_of_ray_stays_for_leases_and_ends_with_the_gateway(
             assert with_token.lease_workers() == {kept}
     finally:
         session.close()
-        assert main(["stop"]) == 0
+        assert main(["stop", "--yes"]) == 0
     until(lambda: not with_token.lease_workers() and not psutil.pid_exists(kept), "Ray to end this worker, too")
 
 

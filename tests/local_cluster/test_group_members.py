@@ -13,6 +13,7 @@ import subprocess
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import httpx
 import psutil
@@ -35,6 +36,8 @@ from jupyter_gpu_release.client.discovery import target_of
 from jupyter_gpu_release.client.home import Connection, HomePaths, read_secret, write_secret
 from jupyter_gpu_release.client.rest import GatewayClient
 from jupyter_gpu_release.protocol.admin import TokenRequest
+from jupyter_gpu_release.serialization import codec
+from jupyter_gpu_release.serialization.rebuild import NamespaceInfo
 from jupyter_gpu_release.store.graph_file import ALIGNMENT, write_graph
 from jupyter_gpu_release.store.layout import RunPaths
 
@@ -111,7 +114,7 @@ class Members:
         try:
             self._let_ann_begin()
         except BaseException:
-            self._gpu("stop")
+            self._gpu("stop", "--yes")
             raise
 
     def _let_ann_begin(self) -> None:
@@ -142,9 +145,9 @@ class Members:
         command = ["-c", program, *words]
         return start_python_as(self.python, uid, command, self.homes[uid], self._environment(uid), [TEAM])
 
-    def said(self, uid: int, program: str, *words: str) -> str:
-        command = ["-c", program, *words]
-        return run_python_as(self.python, uid, command, self.homes[uid], self._environment(uid), [TEAM]).strip()
+    def said(self, uid: int, program: str, *words: str, **settings: str) -> str:
+        command, environment = ["-c", program, *words], self._environment(uid) | settings
+        return run_python_as(self.python, uid, command, self.homes[uid], environment, [TEAM]).strip()
 
     def processes(self) -> list[psutil.Process]:
         """The cluster's, ann's cell and her program."""
@@ -155,7 +158,7 @@ class Members:
     def stop(self) -> None:
         self.gate.touch()
         self.program.communicate(timeout=240)
-        self._gpu("stop")
+        self._gpu("stop", "--yes")
 
 
 @pytest.fixture(scope="module")
@@ -266,6 +269,47 @@ def _overwrite(path: Path) -> None:
     with path.open("r+b") as file:
         file.seek(ALIGNMENT)  # there the stream begins
         file.write(b"cposix\nsystem\n.")
+
+
+class Trap:
+    """Makes a folder where it is unpickled."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+
+    def __reduce__(self) -> Any:
+        return os.makedirs, (self.path,)
+
+
+def _forge(paths: RunPaths, trap: Path) -> None:
+    """Write other values and their manifest into the files that are there, which stay the service user's."""
+    dump = codec.dump({"x": Trap(str(trap))}, NamespaceInfo({}, at_home=True))
+    own = paths.values.with_name("forged.graph")
+    digest = write_graph(own, dump.stream, dump.buffers)
+    paths.values.write_bytes(own.read_bytes())
+    own.unlink()
+    manifest = json.loads(paths.manifest.read_text())
+    manifest["outcome"]["values"]["digest"] = digest
+    paths.manifest.write_text(json.dumps(manifest))
+
+
+def test_values_that_a_member_forges_with_their_manifest_are_not_loaded(members: Members) -> None:
+    """With a gateway its ledger knows better; without one nobody does."""
+    paths, trap = RunPaths.of(members.store, members.over), members.folder / "trap"
+    before = {path: path.read_bytes() for path in (paths.values, paths.manifest)}
+    _as_bob(partial(_forge, paths, trap))
+    assert {path.stat().st_uid for path in before} == {SERVICE}
+    without = {
+        "JUPYTER_GPU_URL": "http://127.0.0.1:9", "JUPYTER_GPU_STORE": str(members.store),
+        "JUPYTER_GPU_SERVICE_USER": str(SERVICE),
+    }  # fmt: skip
+    said = members.said(ANN, _LOAD, members.over, **without)
+    assert "is a group's" in said
+    assert "damaged" in members.said(ANN, _LOAD, members.over)
+    for path, content in before.items():
+        path.write_bytes(content)
+    assert members.said(ANN, _LOAD, members.over) == "Results"
+    assert not trap.exists()
 
 
 def test_what_a_member_puts_in_place_of_results_is_not_loaded(members: Members) -> None:

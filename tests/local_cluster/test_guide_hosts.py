@@ -34,7 +34,7 @@ def secured(hosts: GuideHosts) -> Iterator[None]:
     """The gateway with a certificate of its own."""
     hosts.ok("head", block("operator-guide.md", "## A gateway for other machines").text)
     yield
-    hosts.ok("head", "jupyter gpu stop")
+    hosts.ok("head", "jupyter gpu stop --yes")
 
 
 def test_a_gateway_with_a_certificate_of_ones_own_is_watched_from_elsewhere(hosts: GuideHosts, secured: None) -> None:

@@ -169,7 +169,7 @@ def test_a_group_shares_a_store_and_its_service_user_runs_the_cells() -> None:
             assert {facts.st_gid for facts in found} == {TEAM}
             assert {facts.st_mode & 0o077 for facts in found} == {0o070, 0o060}
         finally:
-            run_python_as(python, SERVICE, ["-m", "jupyter_gpu_release.cli", "stop"], home, settings, [TEAM])
+            run_python_as(python, SERVICE, ["-m", "jupyter_gpu_release.cli", "stop", "--yes"], home, settings, [TEAM])
 
 
 _IN_SHELL = "import os, sys; os.execvp('bash', ['bash', '-euc', sys.argv[1]])"

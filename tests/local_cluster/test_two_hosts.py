@@ -56,7 +56,7 @@ def notebook(hosts: Network, own_home: HomePaths, tmp_path: Path) -> Iterator[Re
         finally:
             notebook.close()
     finally:
-        subprocess.run(hosts["gateway"].command([*_CLI, "stop"]), capture_output=True, timeout=120, check=True)
+        subprocess.run(hosts["gateway"].command([*_CLI, "stop", "--yes"]), capture_output=True, timeout=120, check=True)
 
 
 def test_a_notebook_on_another_host(

@@ -105,4 +105,4 @@ def test_a_newer_gateway_takes_over_a_running_cell(
         notebook.ok("%%gpu_train\nimport jupyter_gpu_release\nthere = jupyter_gpu_release._version.__version__")
         assert notebook.value("there") == __version__
     assert before.value("jupyter_gpu_release._version.__version__") == OLD_VERSION
-    _gpu(installed, "stop")
+    _gpu(installed, "stop", "--yes")

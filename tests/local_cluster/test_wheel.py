@@ -125,5 +125,5 @@ def test_a_cell_runs_from_the_wheel_without_load_ext(
     assert Path(here[0]).is_relative_to(python.parents[1])
     assert there[1] != here[1]
     assert own_home.connection.exists()
-    subprocess.run([python.with_name("jupyter-gpu"), "stop"], cwd=tmp_path, check=True, timeout=120)
+    subprocess.run([python.with_name("jupyter-gpu"), "stop", "--yes"], cwd=tmp_path, check=True, timeout=120)
     assert not own_home.connection.exists()

@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+import re
+import shutil
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 from background_bed import ASYNC, HELD, go, run_of
 from kernel_bed import Notebook
+
+from jupyter_gpu_release.client.autostart import Ready
+from jupyter_gpu_release.client.discovery import target_of
+from jupyter_gpu_release.client.rest import GatewayClient
+from jupyter_gpu_release.protocol.admin import TokenRequest
 
 Open = Callable[[], Notebook]
 DETACH = "%%gpu_train --detach\n"
@@ -32,6 +40,56 @@ def test_a_detached_run_outlives_its_kernel_and_comes_back(open_notebook: Open) 
     again = third.ok("%gpu_attach last")
     assert again.text() == "before\nafter\n"
     assert third.value("model") == [1, 2]
+
+
+_ACTIVE = """\
+import os, time, jupyter_gpu_release
+from IPython.display import HTML, Javascript, display
+class Trap:
+    def __reduce__(self):
+        return os.makedirs, ({trap!r},)
+display(HTML("<script>alert(1)</script>"))
+display(Javascript("alert(1)"), display_id="theirs")
+get_ipython().set_next_input("import os")
+trap = Trap()
+jupyter_gpu_release.publish(trap=trap, loss=0.25)
+print("shown", flush=True)
+raise ValueError(trap)
+"""
+
+
+def test_an_admin_sees_what_a_user_s_run_shows_and_executes_nothing(
+    open_notebook: Open, cluster: Ready, tmp_path: Path
+) -> None:
+    """Neither while it attaches, nor when it looks at logs, frames or published values."""
+    trap = tmp_path / "unpickled"
+    with GatewayClient.for_target(target_of(cluster.connection)) as gateway:
+        secret = gateway.create_token(TokenRequest("ann")).secret
+    ann = Notebook(tmp_path, load=False)
+    try:
+        settings = {"JUPYTER_GPU_URL": cluster.connection.url, "JUPYTER_GPU_TOKEN": secret}
+        ann.ok(f"import os; os.environ.update({settings!r})\n%load_ext jupyter_gpu_release")
+        failed = ann.run("%%gpu_train --skip trap\n" + _ACTIVE.format(trap=str(trap)))
+        assert failed.reply["ename"] == "ValueError"
+        shutil.rmtree(trap, ignore_errors=True)  # of ann's own kernel, which may load it
+        run = re.findall(r"run (2\d{7}-\d{6}-\w{8})", failed.traceback + failed.text())[-1]
+    finally:
+        ann.close()
+    admin = open_notebook()
+    admin.ok("import jupyter_gpu_release")
+    for magic in ("gpu_attach", "gpu_logs"):
+        shown = admin.run(f"%{magic} {run}")
+        assert "shown\n" in shown.text()
+        bundles = [m["content"]["data"] for m in shown.messages if m["msg_type"] == "display_data"]
+        theirs = [data for data in bundles if "alert" in str(data) or "IPython.core" in str(data)]
+        assert len(theirs) == 2
+        assert all(set(data) == {"text/plain"} for data in theirs)
+        assert not shown.reply.get("payload")
+    admin.run(f"%gpu_debug {run}")
+    assert admin.value(f"jupyter_gpu_release.published('loss', run={run!r})") == 0.25
+    assert "belongs to ann" in admin.run(f"jupyter_gpu_release.published('trap', run={run!r})").traceback
+    assert "belongs to ann" in admin.run(f"jupyter_gpu_release.load({run!r})").traceback
+    assert not trap.exists()
 
 
 def test_a_killed_kernels_run_is_taken_over(open_notebook: Open, until: Any) -> None:

@@ -15,7 +15,7 @@ from bundle_bed import MIB, RUN, SECRET, contents, export, make_run, read
 
 from jupyter_gpu_release.errors import StoreError
 from jupyter_gpu_release.store.blobs import BlobStore
-from jupyter_gpu_release.store.bundle import incoming_folder, unpack_bundle
+from jupyter_gpu_release.store.bundle import incoming_folder, unpack_bundle, write_bundle
 from jupyter_gpu_release.store.graph_file import open_graph, write_graph
 from jupyter_gpu_release.store.layout import RunPaths
 from jupyter_gpu_release.store.run_folders import write_manifest
@@ -48,6 +48,20 @@ def test_the_proof_is_of_the_secret_and_the_content(bundle: Path) -> None:
     altered = bundle.with_name("altered.tar")
     altered.write_bytes(bundle.read_bytes().replace(b"ann@here", b"bob@here"))
     assert not read(altered).is_proved(SECRET)
+
+
+@pytest.mark.parametrize("told", ["0" * 32, ""])
+def test_values_of_which_the_gateway_tells_another_thing_are_not_exported(
+    told: str, store: Path, tmp_path: Path
+) -> None:
+    """Whoever may write to a store may alter graph and manifest: a proof would say that its owner made them."""
+    _paths, digest = make_run(store)
+    target = tmp_path / "run.tar"
+    with pytest.raises(StoreError, match="other values than the gateway"):
+        write_bundle(store, RUN, target, exported_by="ann@here", secret=SECRET, told=told)
+    assert not target.exists()
+    write_bundle(store, RUN, target, exported_by="ann@here", secret=SECRET, told=digest)
+    assert read(target).is_proved(SECRET)
 
 
 def test_memory_is_bounded(store: Path, tmp_path: Path) -> None:

@@ -11,7 +11,8 @@ import pytest
 
 from jupyter_gpu_release.errors import StoreError
 from jupyter_gpu_release.protocol.events import Event
-from jupyter_gpu_release.store.event_log import EventWriter, read_events
+from jupyter_gpu_release.store.event_log import EventWriter, read_events, read_unforged
+from jupyter_gpu_release.store.files import SHARED_FOLDER
 
 
 def _event(number: int, size: int = 10) -> Event:
@@ -65,3 +66,27 @@ def test_what_is_too_much_ends_the_log_without_a_hole(tmp_path: Path) -> None:
     with pytest.raises(StoreError, match="output is missing"):
         writer.write([_event(4)])
     assert [event.n for event in read_events(tmp_path / "run" / "events.log")] == [1]
+
+
+def test_pickles_in_a_log_that_a_group_can_write_are_those_of_its_writer(tmp_path: Path) -> None:
+    """What a member puts there, or alters, is shown without its pickle; all else is what it was."""
+    tmp_path.chmod(SHARED_FOLDER)
+    own, forged = (Event(1, 0.0, "published", {"name": "x", "graph": {"stream": what}}) for what in (b"own", b"forged"))
+    item = Event(2, 0.0, "item", {"item": 3, "values": {"file": "item-3.graph", "digest": "d"}})
+    plain = [Event(3, 0.0, "published", {"name": "loss", "value": 0.5}), Event(4, 0.0, "stream", {"text": "x"})]
+    log, late = EventWriter(tmp_path / "events.log"), Event(5, 0.0, "item", {"item": 4, "values": None})
+    log.write([own, item, *plain])
+    assert log.events_after(0) == [own, item, *plain]
+    other = EventWriter(tmp_path / "other.log")
+    other.write([forged, item, *plain, late])
+    (tmp_path / "events.log").write_bytes((tmp_path / "other.log").read_bytes())
+    shown = log.events_after(0)
+    assert [event.n for event in shown if event.data.get("withheld") or event.data.get("error")] == [1, 5]
+    assert b"forged" not in repr(shown).encode()
+    assert shown[1:4] == [item, *plain]
+    alone = list(read_unforged(tmp_path / "events.log"))
+    assert [event.n for event in alone if event.data.get("withheld") or event.data.get("error")] == [1, 2, 5]
+    tmp_path.chmod(0o700)
+    assert log.events_after(0)[0] == forged, "there nobody else can have written it"
+    for writer in (log, other):
+        writer.close()

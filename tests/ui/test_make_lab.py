@@ -64,7 +64,7 @@ def clone(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Clone]:
         (folder / path).parent.mkdir(exist_ok=True)
         (folder / path).touch()
     yield made
-    made.gpu("stop")
+    made.gpu("stop", "--yes")
 
 
 def test_the_demo_leaves_nothing_in_the_folder_that_make_lab_opens(clone: Clone) -> None:

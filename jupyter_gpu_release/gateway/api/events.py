@@ -27,7 +27,7 @@ async def run_events(service: GatewayService, caller: Caller, request: Request) 
     record = service.run_for(caller, request.path_params["run"])
     after = number(request, "after", 0)
     events: list[Event] = []
-    async for batch in service.batches_after(record, after):
+    async for batch in service.batches_after(caller, record, after):
         events += [decode(bytes(raw), Event) for raw in batch.events]
         if len(events) >= _EVENTS_PER_PAGE:
             break

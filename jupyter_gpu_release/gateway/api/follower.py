@@ -40,7 +40,7 @@ class Subscription:
         before = self.sent
         if self.record.tail.known and before >= self.record.tail.last:
             return False
-        async for batch in self._service.batches_after(self.record, before):
+        async for batch in self._service.batches_after(self._caller, self.record, before):
             if batch.last > self.sent:
                 await send(batch.message)
                 self.sent = batch.last

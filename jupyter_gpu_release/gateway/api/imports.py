@@ -13,6 +13,7 @@ import msgspec
 from sqlalchemy.engine import Connection
 
 from ...errors import ConflictError, NoSuchRunError, RequestError, StoreError
+from ...protocol.cell import Graph
 from ...protocol.lineage import RunFacts
 from ...protocol.runs import Outcome, ResourceAsk, RunRequest, RunView
 from ...protocol.states import RunState, is_run_id
@@ -63,13 +64,26 @@ def _read(folder: Path, caller: Caller, exported_by: str) -> tuple[RunView, RunF
     if not is_run_id(view.run) or not state.is_terminal or view.collected_at is not None:
         raise RequestError(f"{view.run[:40]} is not a run that is over and has its results: not imported")
     view = msgspec.structs.replace(
-        view, user=caller.user, session="", pinned=False, seq=1, position=None, imported_from=exported_by or "somebody"
-    )
+        view, outcome=_without_pickles(view.outcome), user=caller.user, session="", pinned=False, seq=1, position=None,
+        imported_from=exported_by or "somebody",
+    )  # fmt: skip
     try:
         encode([view, facts])
     except OverflowError as error:
         raise RequestError(f"the manifest of the imported run has a number that cannot be: {error}") from error
     return view, facts
+
+
+def _without_pickles(outcome: Outcome | None) -> Outcome | None:
+    """No manifest holds any but by a forger's hand: those of the values are in the graph, which has a digest."""
+    if outcome is None:
+        return None
+    values, error = outcome.values, outcome.error
+    if values is not None:
+        values = Graph(file=values.file, digest=values.digest)
+    if error is not None:
+        error = msgspec.structs.replace(error, pickled=b"")
+    return msgspec.structs.replace(outcome, values=values, error=error, frames={}, save=None)
 
 
 def _refuse_other(caller: Caller, known: RunRecord, view: RunView) -> None:

@@ -72,12 +72,18 @@ def put_capacity(connection: Connection, since: float, gpus: int) -> None:
 
 def put_sign_of_life(connection: Connection, now_s: float) -> None:
     """Note that the cluster is there. After a longer absence: that it had no GPUs since the last such note."""
-    seen = read_meta(connection, _SEEN)
-    if seen is not None and now_s - float(seen) > ABSENT_S:
-        known = read_capacity(connection, float(seen))
+    seen_s = last_sign_of_life(connection)
+    if seen_s is not None and now_s - seen_s > ABSENT_S:
+        known = read_capacity(connection, seen_s)
         last_s = known[-1][0] if known else 0.0
-        put_capacity(connection, max(float(seen), last_s + 1e-3), 0)
+        put_capacity(connection, max(seen_s, last_s + 1e-3), 0)
     write_meta(connection, _SEEN, repr(now_s))
+
+
+def last_sign_of_life(connection: Connection) -> float | None:
+    """The last time (unix seconds) that the cluster is known to have been there; None: it never said so."""
+    seen = read_meta(connection, _SEEN)
+    return None if seen is None else float(seen)
 
 
 def read_capacity(connection: Connection, since_s: float) -> list[tuple[float, int]]:

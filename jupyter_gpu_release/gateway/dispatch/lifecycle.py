@@ -350,8 +350,10 @@ class Lifecycle:
         if lease is not None and freed:
             also = self.warm.written(lease) if kept else None
             gone = {**gone_facts(outcome, lease.gone_at or time.time()), "kept": kept, "also": also}
+        elif stage.gone_at is not None:
+            gone = gone_facts(outcome, stage.gone_at)
         if stage.is_final:
-            self._finish(record, outcome, **gone)
+            self._finish(record, outcome, stage.gone_at, **gone)
         else:
             gone |= {"outcome": outcome, "reason": final_reason(outcome, record.cancellation.reason)}
             self.runs.change(record, Persisting(outcome, stage.wait), waits_for=stage.wait, **gone)
@@ -363,7 +365,7 @@ class Lifecycle:
 
     def _go_back_when_saved(self, record: RunRecord, stage: Releasing, outcome: Outcome, lease: Lease | None) -> None:
         """It is not over, so clients are not told of an end; it waits for its next attempt once its save is durable."""
-        gone_at = freed_at(record, lease.gone_at if lease is not None else None)
+        gone_at = freed_at(record, lease.gone_at if lease is not None else stage.gone_at)
         if stage.is_final:
             self.requeue.go_back(record, outcome, gone_at)
         else:
@@ -401,12 +403,12 @@ class Lifecycle:
         await self.releaser.free(lease)
         self.queue.serve()
 
-    def _finish(self, record: RunRecord, outcome: Outcome, **facts: Any) -> None:
-        """The run is over: its terminal state is committed, later its agent may forget it."""
+    def _finish(self, record: RunRecord, outcome: Outcome, at_s: float | None = None, **facts: Any) -> None:
+        """The run is over (None: now): its terminal state is committed, later its agent may forget it."""
         if isinstance(record.stage, Ended):
             return
         if self._goes_on(record, outcome):
-            self.requeue.go_back(record, outcome, freed_at(record))
+            self.requeue.go_back(record, outcome, freed_at(record, at_s))
             self.queue.serve()
             return
         self.queue.remove(record)
@@ -417,7 +419,7 @@ class Lifecycle:
         facts |= {"notice": None} if record.view.notice is not None else {}
         facts |= {"outcome": outcome, "reason": final_reason(outcome, cancelled), "position": None, "waits_for": None}
         was_on_node, stage = bool(record.view.hosts), Ended(final_state(outcome, cancelled), outcome)
-        committed = self.runs.change(record, stage, finished_at=time.time(), **facts)
+        committed = self.runs.change(record, stage, finished_at=at_s or time.time(), **facts)
         asyncio.get_running_loop().call_later(_TAIL_KEPT_S, record.tail.clear)
         if was_on_node and record.state.is_terminal:
             self.finished.add(record, committed)
@@ -489,10 +491,11 @@ class Lifecycle:
         node = self.nodes.find(lease.slots[0].node) if len(lease.slots) == 1 else None
         return node.host if node is not None else ""
 
-    async def lose(self, record: RunRecord, reason: str, *, died_on: str = "") -> None:
+    async def lose(self, record: RunRecord, reason: str, *, died_on: str = "", at_s: float | None = None) -> None:
         """The run's process, agent, node or cluster is gone. A run that had ended before loses its results at most.
 
-        ``died_on``: the host that is to blame; empty: none is, as far as anybody knows.
+        ``died_on``: the host that is to blame; empty: none is, as far as anybody knows. ``at_s``: when its GPUs were
+        gone; None: when they are given back.
         """
         before, known = record.stage, record.outcome
         if isinstance(before, Ended) or (isinstance(before, Releasing) and before.is_final):
@@ -510,10 +513,10 @@ class Lifecycle:
             case Starting() | Running() | Yielding() | Releasing():
                 stage = self._to_releasing(record, known)
                 if stage is not None:
-                    stage.is_final = True
+                    stage.is_final, stage.gone_at = True, at_s
                     self._begin_ending(record, stage)
             case Queued() | Persisting():
-                self._finish(record, known)
+                self._finish(record, known, at_s)
                 self.queue.serve()
             case Ended():  # while it was looked for its values
                 pass

@@ -27,6 +27,7 @@ from ..db import database, warm_leases
 from ..db.rows import StoredLease, StoredSession, WarmLeaseRow
 from ..db.run_times import past_runs
 from ..db.stores import meant_store
+from ..db.usage import last_sign_of_life
 from ..dispatch import gangs
 from ..runs.record import Ended, Persisting, Queued, RunRecord, Starting
 from ..service import GatewayService
@@ -55,6 +56,12 @@ class RecoveredState:
     sessions: list[StoredSession] = field(default_factory=list)
     #: the cluster itself is a new one: nothing of the ledger's can be alive
     fresh: bool = False
+    #: the last time that the gateway's earlier life is known to have been there (unix seconds)
+    seen_s: float | None = None
+
+    def gone_at(self, begun_s: float) -> float | None:
+        """When GPUs were gone that Ray does not know any more: what began after the last sign of life ended at once."""
+        return None if self.seen_s is None else max(self.seen_s, begun_s)
 
 
 def read_ledger(service: GatewayService) -> RecoveredState:
@@ -74,13 +81,14 @@ def read_ledger(service: GatewayService) -> RecoveredState:
         found = database.all_leases(connection)
         past = past_runs(connection, _REMEMBERED)
         saves = database.all_saves(connection)
+        seen_s = last_sign_of_life(connection)
     leases = {lease.run: lease for lease in found if lease.lease not in kept}
     warm = [(lease, kept[lease.lease]) for lease in found if lease.lease in kept]
     records = [service.runs.adopt(entry) for entry in stored]
     for record in records:
         record.save = saves.get(record.run)
     service.lifecycle.queue.inventory.remember(past, records)
-    return RecoveredState(leases, warm, records, sessions, fresh)
+    return RecoveredState(leases, warm, records, sessions, fresh, seen_s)
 
 
 def restore_sessions(service: GatewayService, remembered: RecoveredState) -> None:
@@ -113,7 +121,7 @@ async def compare_with_cluster(service: GatewayService, remembered: RecoveredSta
     groups = await service.ray_leases.groups(START_S)
     on_nodes, places, silent = await _ask_agents(service)
     for stored_lease, kept in remembered.kept:
-        _adopt_warm(service, stored_lease, kept, groups, fresh=remembered.fresh)
+        _adopt_warm(service, stored_lease, kept, groups, remembered)
     for record in remembered.runs:
         stored = remembered.leases.pop(record.run, None)
         known = on_nodes.pop((record.run, record.attempt), None)
@@ -124,7 +132,7 @@ async def compare_with_cluster(service: GatewayService, remembered: RecoveredSta
             service.lifecycle.queue.add(record)
         elif remembered.fresh:
             record.is_abandoned = not record.view.detached  # kernels' sessions have ended with their cluster
-            await service.lifecycle.lose(record, "the cluster was started anew")
+            await service.lifecycle.lose(record, "the cluster was started anew", at_s=_gone_at(record, remembered))
         elif known is None and lease is not None and lease.slots[0].node in silent:
             _await_answer(service, record, lease)
         elif known is not None and await _is_taken_back(service, record, lease, known):
@@ -133,10 +141,19 @@ async def compare_with_cluster(service: GatewayService, remembered: RecoveredSta
             await _go_on(service, record, lease, known, places[record.run, record.attempt])
         else:
             unbegun = stored is None or await _is_unbegun(service, record, stored, silent)
-            await _without_agent(service, record, lease, unbegun=unbegun, why=_why_unknown(service, stored))
+            gone_at = _gone_at(record, remembered) if lease is None else None
+            await _without_agent(
+                service, record, lease, unbegun=unbegun, why=_why_unknown(service, stored), gone_at=gone_at
+            )
     for stored in remembered.leases.values():
         service.ledger.write(partial(database.drop_lease, lease=stored.lease))
     await end_strangers(service)
+
+
+def _gone_at(record: RunRecord, remembered: RecoveredState) -> float | None:
+    """When a run ended whose cluster did: whoever stopped that for a weekend has not used its GPUs so long."""
+    view = record.view
+    return remembered.gone_at(max(view.submitted_at, view.granted_at or 0.0, view.running_at or 0.0))
 
 
 def _why_unknown(service: GatewayService, stored: StoredLease | None) -> str:
@@ -192,16 +209,18 @@ def _lease_of(service: GatewayService, stored: StoredLease | None, groups: dict[
 
 
 def _adopt_warm(
-    service: GatewayService, stored: StoredLease, kept: WarmLeaseRow, groups: dict[str, PlacementGroup], *, fresh: bool
-) -> None:
+    service: GatewayService, stored: StoredLease, kept: WarmLeaseRow, groups: dict[str, PlacementGroup],
+    remembered: RecoveredState,
+) -> None:  # fmt: skip
     """A kernel goes on keeping its GPUs, until the same time as before; what is not kept is a stranger's group."""
-    now_s = time.time()
-    if not fresh and stored.lease in groups and now_s < kept.until_s and service.sessions.is_open(kept.session):
+    now_s, is_there = time.time(), not remembered.fresh and stored.lease in groups
+    if is_there and now_s < kept.until_s and service.sessions.is_open(kept.session):
         log.info("lease %s stays warm for another %.1f s", stored.lease, kept.until_s - now_s)
         service.warm.adopt(Lease.restored(stored, groups[stored.lease]), kept)
         return
     gpus = sum(slot[1] for slot in decode(stored.placement, Placement).slots)
-    service.warm.count(stored.lease, stored.run, gpus, kept, min(now_s, kept.until_s), "the gateway was restarted")
+    gone_at = (None if is_there else remembered.gone_at(kept.since_s)) or now_s
+    service.warm.count(stored.lease, stored.run, gpus, kept, min(gone_at, kept.until_s), "the gateway was restarted")
     service.ledger.write(partial(database.drop_lease, lease=stored.lease))
 
 
@@ -272,15 +291,16 @@ def _await_answer(service: GatewayService, record: RunRecord, lease: Lease) -> N
 
 
 async def _without_agent(
-    service: GatewayService, record: RunRecord, lease: Lease | None, *, unbegun: bool, why: str = _ANOTHER_AGENT
-) -> None:
+    service: GatewayService, record: RunRecord, lease: Lease | None, *, unbegun: bool, why: str = _ANOTHER_AGENT,
+    gone_at: float | None = None,
+) -> None:  # fmt: skip
     """No agent has the run: it waits (again), or it is lost. A cell that may have begun is not begun again."""
     lifecycle = service.lifecycle
     if isinstance(record.stage, Queued) and lease is None and record.request.restartable:
         lifecycle.queue.add(record)  # whatever it did meanwhile, it goes on from its last save
     elif not (unbegun and isinstance(record.stage, Queued | Starting)):
         _hold(service, record, lease)
-        await lifecycle.lose(record, why)
+        await lifecycle.lose(record, why, at_s=gone_at)
     elif lease is not None or isinstance(record.stage, Starting):
         lifecycle.wait_again(record, lease, "the gateway was restarted")
     else:

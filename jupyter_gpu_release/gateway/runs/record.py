@@ -90,6 +90,8 @@ class Releasing:
     is_final: bool = False
     #: why results are not durable yet
     wait: PersistWait | None = None
+    #: when the lease was gone, of a run whose cluster is; None: when it is given back
+    gone_at: float | None = None
     #: gives the lease back, or to the next run, and then shows the outcome
     ending: asyncio.Task[None] | None = None
 

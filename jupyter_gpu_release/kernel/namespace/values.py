@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from ...client import results
 from ...protocol.cell import Graph
 from ...protocol.states import is_run_id
+from ...store.users.ownership import trust
 from ...submission.request import find_store
 
 if TYPE_CHECKING:
@@ -31,7 +32,10 @@ def store_of(session: GatewaySession) -> Path:
 
 def open_values(session: GatewaySession, run: str, graph: Graph) -> tuple[bytes, Sequence[Any]]:
     """Stream and buffers of a run's values; raises :class:`StoreError` when they are not to be had."""
-    named = session.welcome.store if session.welcome else "the gateway's folder"
+    welcome = session.welcome
+    named = welcome.store if welcome else "the gateway's folder"
+    if welcome is not None:
+        trust(welcome.service_uid)
     return results.open_values(run, graph, lambda: store_of(session), named)
 
 

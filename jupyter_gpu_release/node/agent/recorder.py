@@ -31,7 +31,7 @@ from ...protocol.node import (
     calls_socket,
 )
 from ...protocol.wire import Packed, encode, pack
-from ...store.event_log import KEPT_BYTES, EventWriter, read_events
+from ...store.event_log import KEPT_BYTES, EventWriter, read_events, read_unforged
 from ...store.layout import RunPaths
 from ...store.threads import StoreThreads
 from ..ipc.frames import Output
@@ -158,10 +158,8 @@ class Recorder:
 
     def events_after(self, after: int) -> list[Event]:
         """Recorded events above ``after``, and those that the store has refused so far."""
-        kept = self._log.unwritten_events() if self._log is not None else []
-        recorded = list(read_events(self._paths.events, after))
-        last = recorded[-1].n if recorded else after
-        return [*recorded, *(event for event in kept if event.n > last)]
+        log = self._log
+        return list(read_unforged(self._paths.events, after)) if log is None else log.events_after(after)
 
     def _write(self, batch: list[Event], was_cut: bool) -> None:
         log = self._log = self._log or EventWriter(self._paths.events)

@@ -15,7 +15,7 @@ from ...protocol.events import Event
 from ...protocol.fetch import FETCH, NEXT
 from ...protocol.node import NodeMessage, NodeRun, RunAsks, RunPhase, RunSaved, RunStays, RunWaits, StartOrder
 from ...protocol.runs import Outcome, PersistWait, Save
-from ...store.event_log import read_events
+from ...store.event_log import read_unforged
 from ...store.layout import RunPaths
 from ..gang.layout import NodeLocation
 from ..ipc.frames import Command, Output, Stay, died_outcome
@@ -317,7 +317,7 @@ class AdoptedRun:
 
     def events_after(self, after: int) -> list[Event]:
         """Recorded events above ``after``."""
-        return list(read_events(RunPaths(Path(self.folder)).events, after))
+        return list(read_unforged(RunPaths(Path(self.folder)).events, after))
 
     def signal_ranks(self, name: str, status: str) -> None:
         """Nothing runs any more: results are given up by :meth:`.PendingResults.give_up_results` only."""

@@ -30,6 +30,7 @@ from ...protocol.wire import decode, encode
 from ...serialization import exceptions
 from ...store.graph_file import read_graph
 from ...store.layout import VALUES_FILE, RunPaths
+from ...store.users import told_results
 from ..gang.channel import RankChannel, make_rank_context
 from ..ipc import frames as ipc_frames
 from ..ipc.frames import Go, Kind, RankOrder, died_outcome
@@ -158,6 +159,7 @@ class Rank:
             self._shell.user_ns, payload, stream, buffers, has_gpu=has_gpu, settings=self._settings
         )
         self._notes += self._values.load(keep=self._saved is not None)
+        told_results.learn_results(payload.told)
         folder = RunPaths(Path(self._order.folder))
         set_context(
             ExecutionContext(

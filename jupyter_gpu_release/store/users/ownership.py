@@ -20,6 +20,11 @@ def trust(uid: int | None) -> None:
         _trusted.add(uid)
 
 
+def trusts_others() -> bool:
+    """Tell if files of another user are loaded, too: the store is a group's."""
+    return bool(_trusted) or bool(os.environ.get(VARIABLE))
+
+
 def service_uid(name: str) -> int:
     """Number of an account; raises :class:`OptionError` for one that there is not."""
     try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -21,6 +22,7 @@ from jupyter_gpu_release.gateway.db import database, lineage
 from jupyter_gpu_release.gateway.runs.record import RunRecord
 from jupyter_gpu_release.store.bundle import incoming_folder, unpack_bundle, write_bundle
 from jupyter_gpu_release.store.graph_file import open_graph
+from jupyter_gpu_release.store.layout import RunPaths
 from jupyter_gpu_release.store.run_folders import read_manifest, write_manifest
 
 BOB = Caller("bob")
@@ -68,6 +70,24 @@ def test_it_becomes_a_run_like_any(here: StoreBed, there: StoreBed) -> None:
     with engine.connect() as connection:
         assert lineage.facts_of(connection, view.run).code == "x = 1"
     engine.dispose()
+
+
+def test_pickles_that_somebody_wrote_into_a_manifest_stay_there(here: StoreBed, there: StoreBed) -> None:
+    name = staged(here, there)
+    folder = incoming_folder(there.store, name)
+    manifest = read_manifest(RunPaths(folder))
+    error = {"ename": "E", "evalue": "e", "pickled": base64.b64encode(b"cposix\nsystem\n.").decode()}
+    graph = {"stream": base64.b64encode(b"cposix\nsystem\n.").decode()}
+    manifest["outcome"] |= {"error": error, "save": {"number": 1, "values": graph}}
+    manifest["outcome"]["values"] |= graph
+    del manifest["schema_version"]
+    write_manifest(RunPaths(folder), manifest, durable=False)
+    outcome = imported(there, name).view.outcome
+    assert outcome is not None
+    assert outcome.error is not None
+    assert outcome.values is not None
+    assert (outcome.error.evalue, outcome.error.pickled, outcome.frames, outcome.save) == ("e", b"", {}, None)
+    assert (outcome.values.stream, bool(outcome.values.digest)) == (b"", True)
 
 
 def test_it_is_not_collected_right_away(here: StoreBed, there: StoreBed) -> None:
