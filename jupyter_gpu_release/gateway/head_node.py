@@ -52,7 +52,8 @@ class HeadNode(Node):
         raylet = self.all_processes[PROCESS_TYPE_RAYLET][0].process
         self._wait_until_registered(raylet)
         for agent in psutil.Process(raylet.pid).children():
-            os.setpriority(os.PRIO_PROCESS, agent.pid, _AGENTS_NICENESS)
+            own = os.getpriority(os.PRIO_PROCESS, agent.pid)  # no user may lower it: `nice -n 15 jupyter gpu start`
+            os.setpriority(os.PRIO_PROCESS, agent.pid, max(own, _AGENTS_NICENESS))
 
     def _tell_ports(self) -> None:
         """Say what Ray's agents will say of themselves: the raylet waits for their words, and they import for 1.5 s."""
