@@ -131,4 +131,4 @@ bench: $(STAMP) ## all benchmarks, as in docs; one JSON object each
 	$(BIN)/python -m benchmarks all --json
 
 clean: ## remove what the targets made, the virtual environment too
-	rm -rf $(VENV) examples/out benchmarks/results docs/_build docs/_made dist build jupyter_gpu_release/labextension labextension/lib labextension/node_modules
+	rm -rf $(VENV) .venv-3.* examples/out benchmarks/results docs/_build docs/_made dist build jupyter_gpu_release/labextension labextension/lib labextension/node_modules
