@@ -56,7 +56,7 @@ def suppressed_warnings() -> Iterator[None]:
 __all__ = ["Dump", "Loaded", "NamespaceInfo", "dump", "load"]
 
 #: in longer streams objects are not told apart by number (the table of a million objects takes seconds)
-_LONGEST_NUMBERED = 2 << 20
+LONGEST_NUMBERED = 2 << 20
 #: in longer streams nobody counts who holds what is in them (about 15,000 objects; where many are held, 1 µs each)
 LONGEST_COUNTED_BYTES = 256 << 10
 _MOST_RESTARTS = 5
@@ -137,8 +137,10 @@ def dump(
     order = LoadOrder()
     plain = presumed_plain(values)
     with without_gc(), suppressed_warnings():
+        writers = []  # of memory that one of them has made, no other gets the address
         for _ in range(_MOST_RESTARTS):
             writer = _Writer(realm, more, failed, whole, known, first=order.first)
+            writers.append(writer)
             try:
                 written = writer.write(values, facts, plain)
             except NotPlainError:
@@ -239,7 +241,7 @@ class _Writer:
             self._follow_reads(done, self._more.follow)
         self._rest(done)
         self._own(("", ""))
-        memo = WrittenObjects(self._pickler.memo if self._file.tell() <= _LONGEST_NUMBERED else None)
+        memo = WrittenObjects(self._pickler.memo if self._file.tell() <= LONGEST_NUMBERED else None)
         found = facts(self._pickler.codes, lambda thing: id(thing) in memo)
         self._own({**found, **self._order_of_sets(values, memo), **self._held_elsewhere(memo)})
         self._pickler.dump(None)
@@ -263,7 +265,7 @@ class _Writer:
 
     def _order_of_sets(self, values: Mapping[str, Any], memo: WrittenObjects) -> dict[str, Any]:
         """Of all sets, in long streams of those that are values of names."""
-        if self._file.tell() > _LONGEST_NUMBERED:
+        if self._file.tell() > LONGEST_NUMBERED:
             written = [value for name, value in values.items() if name not in self._dump.failed]
         elif _SET_IN_STREAM in self._file.getvalue():
             written = [thing for _, thing in memo.values()]
@@ -279,7 +281,8 @@ class _Writer:
         if self._file.tell() > LONGEST_COUNTED_BYTES:
             found = [memo[ident][0] for ident in self._tops.intersection(self._more.shared) if ident in memo]
         else:
-            found = held_elsewhere(memo, but=self._tops.difference(self._more.shared), every_kind=True)
+            but, own = self._tops.difference(self._more.shared), self._pickler.held_beside_memo()
+            found = held_elsewhere(memo, but=but, own=own, every_kind=True)
         return {"held": found} if found else {}
 
     def _write_targets(self, file: io.BytesIO, things: list[Any]) -> None:
@@ -462,7 +465,7 @@ def _load(
     try:
         unpickler = reader(GraphUnpickler)
         loaded = reading.all_of(unpickler)
-        if not realm.at_home and len(stream) <= _LONGEST_NUMBERED:
+        if not realm.at_home and len(stream) <= LONGEST_NUMBERED:
             loaded.memo = unpickler.memo.copy()
     except Exception as error:
         if not realm.at_home and not reading.is_rest:

@@ -42,11 +42,11 @@ class _Search:
     def __init__(self, realm: NamespaceInfo, longest_s: float) -> None:
         self._realm = realm
         self._deadline = time.monotonic() + longest_s
-        self._seen: set[int] = set()
+        self._seen: dict[int, Any] = {}
 
     def find(self, path: str, value: Any, error: Exception | None, depth: int = 0) -> UnpicklablePart:
         error = error or self._fails(value)
-        self._seen.add(id(value))
+        self._seen[id(value)] = value
         if depth < _DEEPEST and type(value) not in weakref.ProxyTypes and not is_refused(value):
             for part_path, part in _parts(path, value):
                 if time.monotonic() > self._deadline:

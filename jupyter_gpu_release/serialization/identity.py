@@ -8,6 +8,7 @@ what the cell changed of it travels back.
 from __future__ import annotations
 
 import enum
+import itertools
 import os
 import types
 import uuid
@@ -91,7 +92,8 @@ def is_file_of_the_user(file: str) -> bool:
 class _AttributeState:
     """A mapping of attributes as it was: the values themselves, and digests of those that can be changed in place."""
 
-    def __init__(self, attributes: Mapping[str, Any], digest: Digest) -> None:
+    def __init__(self, number: int, attributes: Mapping[str, Any], digest: Digest) -> None:
+        self.number = number
         self._values = dict(attributes)
         self._digests = {name: digest(value) for name, value in attributes.items() if not _is_atom(value)}
 
@@ -120,13 +122,18 @@ class Origins:
 
     def __init__(self) -> None:
         self._looks: weakref.WeakKeyDictionary[Any, _AttributeState] = weakref.WeakKeyDictionary()
+        self._count = itertools.count()
 
     def remember_arrival(self, thing: Any, attributes: Mapping[str, Any], digest: Digest) -> None:
         """``thing`` (class or function) has just been rebuilt with these attributes."""
-        self._looks[thing] = _AttributeState(attributes, digest)
+        self._looks[thing] = _AttributeState(next(self._count), attributes, digest)
 
     def __contains__(self, thing: Any) -> bool:
         return thing in self._looks
+
+    def number_of(self, thing: Any) -> int:
+        """Its number among all that has arrived here, which no other gets."""
+        return self._looks[thing].number
 
     def changes(self, thing: Any, now: Mapping[str, Any], digest: Digest) -> tuple[list[str], list[str]] | None:
         """Names changed and removed since it arrived; None when it was made here."""

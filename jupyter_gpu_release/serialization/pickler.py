@@ -6,6 +6,7 @@ Uses internals of cloudpickle (pinned in pyproject, held by tests): its class tr
 from __future__ import annotations
 
 import copy
+import functools
 import hashlib
 import io
 import sys
@@ -13,7 +14,6 @@ import types
 import typing
 import weakref
 from collections.abc import Callable, Hashable, Iterator, Mapping, ValuesView
-from functools import cached_property
 from typing import Any
 
 from cloudpickle import cloudpickle
@@ -53,7 +53,8 @@ class GraphPickler(cloudpickle.Pickler):
         self.references = references
         if references is not None:
             self.persistent_id = references.persistent_id()
-        super().__init__(file, protocol=5, buffer_callback=self._keep)
+        # no method of its own, which would keep what it has written alive until the garbage is collected
+        super().__init__(file, protocol=5, buffer_callback=functools.partial(_keep_in, buffers))
         self.realm = realm
         self.compact = compact
         self.buffers = buffers
@@ -102,6 +103,13 @@ class GraphPickler(cloudpickle.Pickler):
         own = {name: copy.copy(getattr(self, name)) for name in ("holders", "arrays", "whole", "parts", "torn")}
         return {"memo": self.memo.copy(), **own}
 
+    def held_beside_memo(self) -> Iterator[Any]:
+        """Objects that it holds by more than its memo, as often as it does."""
+        for table in (self.keep, self.arrays.values(), self.holders.values(), self.globals_ref.values()):
+            yield from table
+        for view in self.buffers:
+            yield from (view.obj, view.obj)  # the view does, and the PickleBuffer that it was made of
+
     def restore_memo(self, was: Mapping[str, Any]) -> None:
         """Forget what was written since, as if it had never been."""
         for name, value in was.items():
@@ -123,13 +131,6 @@ class GraphPickler(cloudpickle.Pickler):
         if key in self.whole:
             return True
         self.parts.add(key)
-        return False
-
-    def _keep(self, buffer: Any) -> bool:
-        raw = buffer.raw()
-        if raw.nbytes < OUT_OF_BAND_BYTES:
-            return True
-        self.buffers.append(raw)
         return False
 
     def reducer_override(self, obj: Any) -> Any:
@@ -169,7 +170,8 @@ class GraphPickler(cloudpickle.Pickler):
         if self.compact and function in self.realm.origins:
             changes = self._changes(function, function_attributes)
             delta = (changes, function.__defaults__, function.__kwdefaults__, vars(function))
-            return rebuild.known_class, (function_id(function) or id(function), function.__closure__), delta
+            ident = function_id(function) or self.realm.origins.number_of(function)
+            return rebuild.known_class, (ident, function.__closure__), delta
         self.codes.append(function.__code__)
         self.definitions.append(function)
         where, foreign = self._where(function)
@@ -235,6 +237,14 @@ class GraphPickler(cloudpickle.Pickler):
     def digest_of(self, value: Any) -> bytes | None:
         """Digest of one attribute's value, for comparing within this process."""
         return value_digest(value, self.realm)
+
+
+def _keep_in(buffers: list[Any], buffer: Any) -> bool:
+    raw = buffer.raw()
+    if raw.nbytes < OUT_OF_BAND_BYTES:
+        return True
+    buffers.append(raw)
+    return False
 
 
 def _class_arguments(cls: type, arguments: tuple[Any, ...], attributes: dict[str, Any]) -> tuple[Any, ...]:
@@ -326,7 +336,7 @@ class WrittenObjects(Mapping[int, tuple[int, Any]]):
     def __init__(self, memo: Any = None) -> None:
         self._memo = memo
 
-    @cached_property
+    @functools.cached_property
     def _table(self) -> dict[int, tuple[int, Any]]:
         return {} if self._memo is None else self._memo.copy()
 

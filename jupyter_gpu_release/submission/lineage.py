@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import weakref
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Protocol
@@ -37,9 +36,12 @@ class ResultLineage:
             if name not in namespace:
                 continue
             value = namespace[name]
-            self._by_name[name] = _look(value), run
-            with contextlib.suppress(TypeError):
+            try:
                 self._by_id[id(value)] = weakref.ref(value, self._forget), run
+            except TypeError:
+                self._by_name[name] = _look(value), run
+            else:
+                self._by_name.pop(name, None)
 
     def _forget(self, dead: weakref.ref[Any]) -> None:
         for ident, (reference, _) in list(self._by_id.items()):

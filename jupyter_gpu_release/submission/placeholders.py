@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+import weakref
 from collections.abc import Callable, Collection, Iterable
 from typing import Any
 
@@ -105,6 +106,14 @@ class Pending:
     __hash__ = object.__hash__
 
 
+def _reference(value: Any) -> Callable[[], Any]:
+    """Finds an object again as long as somebody holds it; one that takes no weak reference it holds itself."""
+    try:
+        return weakref.ref(value)
+    except TypeError:
+        return lambda: value
+
+
 def _refusing(pending: Pending, *_: object, **__: object) -> Any:
     raise pending._jgr_awaited.refuse(pending._jgr_name)
 
@@ -141,7 +150,7 @@ class PendingNames:
         self._pending = {name: Pending(name, awaited) for name in self._before}
         #: name → what we put there: the placeholder, or a value that the run has published
         self._placed: dict[str, Any] = dict(self._pending)
-        self._known = {name: id(value) for name, value in namespace.items()}
+        self._known = {name: _reference(value) for name, value in namespace.items()}
         namespace.update(self._pending)
 
     @property
@@ -172,7 +181,7 @@ class PendingNames:
             return now is self._placed[name]
         if name in originals:
             return now is originals[name]
-        return now is _ABSENT or id(now) == self._known.get(name)
+        return now is _ABSENT or (name in self._known and self._known[name]() is now)
 
     def bind_results(
         self, values: dict[str, Any], others: Iterable[PendingNames], unbound: Collection[str] = ()

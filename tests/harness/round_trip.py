@@ -97,11 +97,17 @@ class Notebook:
             return self.names.collect(body, NameChoice(**choice))
 
     def gpu(
-        self, body: str, *, has_gpu: bool = False, through_files: bool = False, hardware: str = "", **choice: Any
-    ) -> Trip:
-        """One GPU cell, there and back. ``hardware``: code run in the rank first, to make it look as if it had some."""
+        self, body: str, *, has_gpu: bool = False, through_files: bool = False, hardware: str = "",
+        meanwhile: str = "", **choice: Any,
+    ) -> Trip:  # fmt: skip
+        """One GPU cell, there and back. ``hardware``: code run in the rank first, to make it look as if it had some;
+        ``meanwhile``: a cell that runs here while it is under way (``--async``).
+        """
+        from jupyter_gpu_release.kernel.namespace.meanwhile import InputsMeanwhile
+
         skip_without(body)
         prepared = self.collect(body, **choice)
+        looks = InputsMeanwhile(prepared, self.names.realm) if meanwhile else None
         inputs = self._graph(prepared.stream, prepared.buffers, through_files)
         payload = CellPayload(
             source=body, inputs=inputs, out=prepared.out, skip=prepared.skip, reevaluate=prepared.reevaluate,
@@ -111,6 +117,8 @@ class Notebook:
         answer = self._ranks.run(
             payload, has_gpu=has_gpu, folder=self._folder, through_files=through_files, hardware=hardware
         )
+        if meanwhile:
+            self.cell(meanwhile)
         began = time.perf_counter()
         trip = Trip(
             output=answer["output"], error=answer["error"], notes=[*answer["notes"]],
@@ -121,7 +129,8 @@ class Notebook:
             stream, buffers = trip.graph = self._open(answer["graph"])
             outcome = Outcome(status="ok", results=answer["results"])
             with self._as_main():
-                trip.bound = self.names.apply(stream, buffers, outcome, prepared)
+                beside = {"run": "RUN", "in_turn": False, "meanwhile": looks} if looks else {}
+                trip.bound = self.names.apply(stream, buffers, outcome, prepared, **beside)
             trip.notes += self.names.notes
             assert (paths_of_ours(bytes(stream)), "came home") == (set(), "came home")
         assert (paths_of_ours(prepared.stream + prepared.ambient), "were sent") == (set(), "were sent")

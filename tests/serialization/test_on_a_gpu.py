@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from optional_libraries import torch
 
-from jupyter_gpu_release.node.values.changes import FingerprintReader
 from jupyter_gpu_release.serialization import codec, device_marks
+from jupyter_gpu_release.serialization.hashing.fingerprints import FingerprintReader
 from jupyter_gpu_release.serialization.rebuild import NamespaceInfo
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="needs an NVIDIA GPU")]

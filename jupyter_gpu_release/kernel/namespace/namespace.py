@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import pickle
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from typing import Any
@@ -30,6 +30,7 @@ from ...submission.library_patches import LibraryPatches
 from ...submission.placeholders import Pending, Unreturned
 from ...submission.selection import Awaits, NameChoice, placeholder
 from .left_behind import left_behind, left_behind_sentences
+from .meanwhile import InputsMeanwhile, changed_sentences
 from .old_parts import OldParts, old_parts_left
 from .post_mortem import value_of
 
@@ -137,6 +138,7 @@ class Namespace:
         aliases: dict[str, str] | None = None,
         leave: Callable[[Iterable[str]], set[str]] = lambda _names: set(),
         in_turn: bool = True,
+        meanwhile: InputsMeanwhile | None = None,
     ) -> list[ValueInfo]:
         """Bind the names that came back (``buffers``: bytes of an inline graph or those of ``open_graph``).
 
@@ -144,7 +146,8 @@ class Namespace:
         :attr:`notes`. ``prepared`` is what :meth:`collect` returned for this run (None: attached later); ``run``: whose
         values they are; ``aliases``: ids of classes and functions there → those here (results of another kernel's run).
         ``leave`` says which of the names are not to be bound after all. ``in_turn``: the run was this notebook's latest
-        step, so that its random states are the notebook's.
+        step, so that its random states are the notebook's. ``meanwhile`` knows which inputs were changed here since
+        they were sent: they stay as they are.
         """
         sent = SentObjects(prepared, in_turn=in_turn)
         stayed: list[str] = []
@@ -162,7 +165,11 @@ class Namespace:
             loaded.values.pop(name, None)
             loaded.modules.pop(name, None)
         namespace = self._shell.user_ns
-        arrival = self._bind(loaded, prepared, sent)
+        changed, untouched = meanwhile.changed(loaded.facts) if meanwhile is not None else ([], set())
+        for name in changed:
+            loaded.values.pop(name, None)
+            loaded.state.pop(name, None)
+        arrival = self._bind(loaded, prepared, sent, untouched)
         if in_turn:
             if prepared is not None:
                 self._bind_outputs(loaded, sent)
@@ -173,7 +180,7 @@ class Namespace:
             self.input_capture.lineage.note_results(run, made, self._shell.user_ns)
         self._notes = [f"`{name}` is a placeholder here: {reason}" for name, reason in loaded.missing.items()]
         if prepared is not None:
-            self._notes += stayed + _left_behind(arrival, sent)
+            self._notes += changed_sentences(changed, run) + stayed + _left_behind(arrival, sent)
             self._notes += old_parts_left(self._old_parts) + stale_sentences(arrival.stale)
             self._notes += [f"results hold copies of parts of `{name}`" for name in sorted(loaded.copied)]
         lacking = loaded.lacking(namespace) if prepared is None else []  # else the code is of this notebook
@@ -187,15 +194,23 @@ class Namespace:
         self._failed = loaded.facts.get("failed")
         self._warned |= dict.fromkeys(map(tuple, loaded.facts.get("warned", ())))
 
-    def _bind(self, loaded: codec.Loaded, prepared: CapturedInputs | None, sent: SentObjects) -> NamespaceUpdate:
-        """Bind names, put in-place changes into what the notebook has; values of the last step are those that stand."""
+    def _bind(
+        self, loaded: codec.Loaded, prepared: CapturedInputs | None, sent: SentObjects, untouched: Collection[int]
+    ) -> NamespaceUpdate:
+        """Bind names, put in-place changes into what the notebook has; values of the last step are those that stand.
+
+        ``untouched``: ids of what in-place changes are not put into.
+        """
         namespace = self._shell.user_ns
         if prepared is None:
             arrival = NamespaceUpdate(namespace, loaded, {}, {})
         else:
             loaded.values |= loaded.state
             originals = {**prepared.unsent, **prepared.held, **prepared.originals}
-            arrival = NamespaceUpdate(namespace, loaded, originals, prepared.memo)
+            memo = prepared.memo
+            if untouched:
+                memo = {ident: each for ident, each in memo.items() if ident not in untouched}
+            arrival = NamespaceUpdate(namespace, loaded, originals, memo)
         hook, hidden = self._shell.displayhook, self._shell.user_ns_hidden
         latest = [name for name in _LATEST if name in hidden and namespace.get(name) is hidden[name]]
         old_parts = None if prepared is None else OldParts(prepared, loaded.facts.get("inplace", ()), sent.caches)

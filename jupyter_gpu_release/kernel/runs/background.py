@@ -19,6 +19,7 @@ from ...submission.placeholders import AwaitedRun, Pending, PendingNames
 from ...submission.request import Submission
 from ...submission.selection import placeholder
 from ..interrupts import Interrupts
+from ..namespace.meanwhile import InputsMeanwhile
 from ..output.cell_output import CellOutput, PinnedOutput
 from .follow import FollowMode, RunFollower
 from .idle_hooks import BetweenCells
@@ -54,6 +55,7 @@ class BackgroundRun:
         self.returned: BoundRun | None = None
         #: its failure was raised by a cell
         self.is_reported = False
+        self._meanwhile: InputsMeanwhile | None = InputsMeanwhile(submission.prepared, notebook.names.realm)
         awaited = AwaitedRun(lambda: following.view)
         self.pending = PendingNames(notebook.shell.user_ns, submission.prepared.binds, awaited)
 
@@ -99,7 +101,7 @@ class BackgroundRun:
             log.exception("the names of run %s could not be bound", self.run)
             self._trouble = error
             self._give_up(others)
-        self._submission = None  # the originals of its inputs
+        self._submission = self._meanwhile = None  # the originals of its inputs
 
     def _bind(self, others: Iterable[PendingNames]) -> None:
         following, view, submission = self._following, self._following.view, self._submission
@@ -123,8 +125,9 @@ class BackgroundRun:
             return notes + [_missing(name, had=before[name]) for name in missing if failed and name not in kept]
 
         coming = ResultBinder(
-            self._notebook, self.session, submission.prepared, leave=leave, in_turn=False, remarks=remarks
-        )
+            self._notebook, self.session, submission.prepared, leave=leave, in_turn=False, meanwhile=self._meanwhile,
+            remarks=remarks,
+        )  # fmt: skip
         returned = coming.bind_run(view)
         self.failure = returned.failure
         self.returned = replace(returned, values={})

@@ -12,6 +12,7 @@ from ...errors import GpuReleaseError
 from ...presentation.receipt import Receipt, make_receipt
 from ...protocol.runs import RunView, ValueInfo
 from ...submission.capture import CapturedInputs
+from ..namespace.meanwhile import InputsMeanwhile
 from ..namespace.post_mortem import FailedCell, attach_frames, frames_of, rebuild
 from ..namespace.values import open_values
 
@@ -45,6 +46,8 @@ class ResultBinder:
         Says which names are not to be bound after all.
     in_turn
         Random states come along; a run beside the notebook's cells must not turn them back.
+    meanwhile
+        Knows which inputs were changed here since they were sent.
     remarks
         Sentences for the receipt, asked for once the names are bound, with the values and whether the run failed.
     """
@@ -57,6 +60,7 @@ class ResultBinder:
         *,
         leave: Leave = lambda _names: set(),
         in_turn: bool = True,
+        meanwhile: InputsMeanwhile | None = None,
         remarks: Callable[[dict[str, Any], bool], list[str]] = lambda _values, _failed: [],
     ) -> None:
         self._notebook = notebook
@@ -64,6 +68,7 @@ class ResultBinder:
         self._prepared = prepared
         self._leave = leave
         self._in_turn = in_turn
+        self._meanwhile = meanwhile
         self._remarks = remarks
 
     def bind_run(self, view: RunView, interrupts: int = 0) -> BoundRun:
@@ -128,8 +133,9 @@ class ResultBinder:
         stream, buffers = open_values(self._session, view.run, outcome.values)
         names = self._notebook.names
         bound = names.apply(
-            stream, buffers, outcome, self._prepared, run=view.run, leave=self._leave, in_turn=self._in_turn
-        )
+            stream, buffers, outcome, self._prepared, run=view.run, leave=self._leave, in_turn=self._in_turn,
+            meanwhile=self._meanwhile,
+        )  # fmt: skip
         notes += names.notes
         if outcome.notes:
             self._notebook.detached.add_notes(outcome.notes)

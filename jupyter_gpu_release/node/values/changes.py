@@ -1,4 +1,4 @@
-"""Search for inputs that changed in place.
+"""What a rank knows of the objects that arrived.
 
 Pickle numbers every object in both directions alike: number n of the kernel's pickler is number n of the rank's
 unpickler. So parts of an input that was changed in place can be told to the notebook exactly.
@@ -10,165 +10,16 @@ import collections
 import contextlib
 import enum
 import functools
-import gc
-import hashlib
-import io
 import sys
 import types
 import weakref
 from array import array
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterable, Iterator, Mapping, Set
+from typing import Any
 
-from ...serialization.pickler import GraphPickler
-from ...serialization.rebuild import NamespaceInfo
-from ...serialization.sharing.held_elsewhere import held_elsewhere
-from ...serialization.sharing.numbered_parts import LargeInput
-from ...serialization.sharing.references import Key, parts_of
-from ...store.mapped.mapping import GraphMap
-from ...store.mapped.memory import address_of
+from ...serialization.sharing.references import Key
 
 _ATOMS = (str, bytes, int, float, complex, bool, type(None), range)
-
-
-class _Buffer(NamedTuple):
-    address: int
-    length: int
-    #: where its pristine bytes are; else ``digest`` of them
-    origin: GraphMap | None
-    digest: bytes
-
-
-class Fingerprint(NamedTuple):
-    """Record of what a value looked like."""
-
-    stream: bytes
-    buffers: tuple[_Buffer, ...]
-    #: ids of the objects in it, as they were met; of a large graph only of what the value itself holds
-    idents: array[int]
-
-
-class FingerprintReader:
-    """Takes fingerprints of several values at one moment; memory that they share is read once.
-
-    Memory that lies in a mapped graph file is not read at all: the file is its pristine copy.
-    """
-
-    def __init__(self, realm: NamespaceInfo, maps: Iterable[GraphMap], *, large: bool) -> None:
-        self._realm = realm
-        self._large = large
-        self._maps = list(maps)
-        self._digests: dict[tuple[int, int], bytes] = {}
-        self._unchanged: dict[tuple[int, int], bool] = {}
-
-    def read_fingerprint(self, value: Any) -> Fingerprint | None:
-        """The fingerprint, or None when it cannot be taken (then the value counts as changed)."""
-        dumped = self._dump(value)
-        if dumped is None:
-            return None
-        stream, views = dumped
-        return Fingerprint(stream, tuple(self._buffer(view) for view in views), self._idents(value))
-
-    def is_same(self, before: Fingerprint | None, value: Any) -> bool:
-        """Tell if ``value`` still looks as it did; False when that cannot be decided."""
-        dumped = None if before is None else self._dump(value)
-        if before is None or dumped is None:
-            return False
-        stream, views = dumped
-        if stream != before.stream or len(views) != len(before.buffers):
-            return False
-        if not all(self._is_same_buffer(old, view) for old, view in zip(before.buffers, views, strict=True)):
-            return False
-        return self._large or not self._has_shared_new_parts(before.idents)
-
-    def parts_in_place(self, before: Fingerprint, value: Any) -> tuple[Sequence[int], list[Any]]:
-        """Ids of what a large ``value`` holds, 0 for what was not in this place before; and all that it holds."""
-        parts = parts_of(value)
-        now = array("Q", map(id, parts))
-        if now == before.idents:
-            return now, parts
-        return [ident if ident == was else 0 for ident, was in zip(now, before.idents, strict=False)], parts
-
-    def still_in_place(self, before: Fingerprint, value: Any) -> tuple[dict[int, int], list[Any]]:
-        """Objects of ``value``, which was found to be the same last, by id, each at the place that it had then.
-
-        (The address of one that is gone may be another's now, so an id alone says nothing.)
-        """
-        idents = before.idents
-        found = {
-            ident: (place, thing)
-            for ident, (place, thing) in self._keep.memo.copy().items()
-            if place < len(idents) and idents[place] == ident
-        }
-        return {ident: place for ident, (place, _) in found.items()}, [thing for _, thing in found.values()]
-
-    def as_large(self, name: str, value: Any) -> LargeInput:
-        """All that is in ``value``, which was found to be the same last."""
-        return LargeInput(name, value, self._keep)
-
-    # ---------------------------------------------------------------------------------- inside
-    def _has_shared_new_parts(self, idents: array[int]) -> bool:
-        """Tell if something took the place of its equal in a value, and others hold it, too: they may change it next.
-
-        (``box["log"] = log = []``. Much that a pickler writes is made for it, and nothing in the value refers to that.)
-        """
-        memo = self._keep.memo.copy()
-        made = {ident for ident, (place, _) in memo.items() if place >= len(idents) or idents[place] != ident}
-        new, found = set[int](), memo.keys() - made if made else set[int]()
-        while found:
-            found = made.intersection(map(id, gc.get_referents(*(memo[ident][1] for ident in found)))) - new
-            new |= found
-        return bool(new and held_elsewhere(memo, but=memo.keys() - new, every_kind=True))
-
-    def _idents(self, value: Any) -> array[int]:
-        if self._large:
-            return array("Q", map(id, parts_of(value)))
-        memo = self._keep.memo.copy()
-        idents = array("Q", bytes(8 * len(memo)))
-        for ident, (place, _) in memo.items():
-            idents[place] = ident
-        return idents
-
-    def _dump(self, value: Any) -> tuple[bytes, list[memoryview]] | None:
-        file = io.BytesIO()
-        buffers: list[memoryview] = []
-        pickler = GraphPickler(file, self._realm, buffers, compact=True)
-        try:
-            pickler.dump(value)
-        except Exception:  # noqa: BLE001 - reducers are foreign code
-            return None
-        self._keep = pickler  # its memo holds what the views look at
-        raw = file.getvalue()
-        # equal streams, not equal digests, decide for short ones: nothing to explain then
-        return (raw if len(raw) <= 64 else hashlib.sha1(raw, usedforsecurity=False).digest()), buffers
-
-    def _buffer(self, view: memoryview) -> _Buffer:
-        address = address_of(view)
-        origin = next((m for m in self._maps if m.holds(address, view.nbytes)), None) if address else None
-        digest = b"" if origin is not None else self._digest(view)
-        return _Buffer(address, view.nbytes, origin, digest)
-
-    def _digest(self, view: memoryview) -> bytes:
-        # a read-only view may be of something that was made for it, and its address be another's next
-        address = 0 if view.readonly else address_of(view)
-        key = (address, view.nbytes)
-        found = self._digests.get(key) if address else None
-        if found is None:
-            found = self._digests[key] = hashlib.sha1(view, usedforsecurity=False).digest()
-        return found
-
-    def _is_same_buffer(self, before: _Buffer, view: memoryview) -> bool:
-        if view.nbytes != before.length:
-            return False
-        address = address_of(view)
-        if before.origin is None:
-            return self._digest(view) == before.digest
-        if address != before.address:
-            return before.origin.equals(before.address, view)
-        key = (address, view.nbytes)
-        if key not in self._unchanged:
-            self._unchanged[key] = before.origin.unchanged(address, view.nbytes)
-        return self._unchanged[key]
 
 
 def is_immutable(value: Any) -> bool:
@@ -178,8 +29,6 @@ def is_immutable(value: Any) -> bool:
     return type(value) in (tuple, frozenset) and all(map(is_immutable, value))
 
 
-#: the memo's, and the question's own
-_REFERENCES_WHILE_ASKED = 2
 _MOST = 20_000
 _LONGEST = 10_000
 _NOT_MUTABLE = (
@@ -189,14 +38,33 @@ _NOT_MUTABLE = (
 _SIZED = (list, dict, bytearray)
 
 
+def drop_temporaries(memo: dict[int, Any]) -> None:
+    """Take out of what arrived what nothing there refers to: arguments and states, which were read once.
+
+    ``memo``: number → object; nothing else of ours holds them. An array stays, since others may look at its memory.
+    """
+    ours = next(map(sys.getrefcount, {0: object()}.values()))
+    while gone := [
+        number
+        for number, count in zip(memo, map(sys.getrefcount, memo.values()), strict=True)
+        if count == ours and not hasattr(type(memo[number]), "__array_interface__")
+    ]:
+        for number in gone:
+            del memo[number]
+
+
 class ArrivedNumbers:
     """Numbers, from ``first`` on, of all objects that arrived, by their addresses: holds none of them. Without: there
     were too many.
+
+    Another object may get the address of one that is gone. It counts as that one where it is its equal, at the same
+    place of an input. Nothing in the notebook tells them apart: :class:`ObjectIds` holds what something there could.
     """
 
-    def __init__(self, memo: dict[int, Any], first: int = 0) -> None:
+    def __init__(self, memo: Mapping[int, Any], first: int = 0) -> None:
         self._first = first
         self._idents = array("Q", map(id, memo.values()))
+        self._places = array("L", memo)
 
     @property
     def are_known(self) -> bool:
@@ -205,7 +73,7 @@ class ArrivedNumbers:
 
     @functools.cached_property
     def _numbers(self) -> dict[int, int]:
-        return {ident: number for number, ident in enumerate(self._idents, self._first)}
+        return {ident: self._first + place for ident, place in zip(self._idents, self._places, strict=True)}
 
     def keys_of(self, places: Iterable[int]) -> Iterator[tuple[int, Key]]:
         """Ids and keys of objects of which each is at its place as it was when it arrived."""
@@ -256,13 +124,6 @@ class ObjectIds:
         asked = self._sentinels if only_sentinels else self._sentinels + self._objects
         found = [(number, thing) for number, getter in asked if is_written(thing := getter())]
         return [number for number, _ in found], [thing for _, thing in found]
-
-
-def is_held_here(memo: Mapping[int, Any], number: int) -> bool:
-    """Tell if something that arrived holds the object: many an object's state is read once, and what holds it is made
-    anew (a ``__dict__``, what ``__getstate__`` returned).
-    """
-    return number in memo and sys.getrefcount(memo[number]) > _REFERENCES_WHILE_ASKED
 
 
 def _getter(thing: Any, light: Set[int]) -> Callable[[], Any] | None:
@@ -343,7 +204,12 @@ def _is_plain(part: Any) -> bool:
 
 
 class NameSnapshot:
-    """Record of what a name held, to tell later whether it still holds it; keeps nothing heavy alive."""
+    """Record of what a name held, to tell later whether it still holds it; keeps nothing heavy alive.
+
+    A plain container takes no weak reference: only its address is known. Another can have got that if nothing here
+    holds the first any more. Then nothing in the notebook but its name does (:class:`ObjectIds` would hold it), and
+    nobody can tell whether it was changed or replaced.
+    """
 
     __slots__ = ("_ident", "_reference", "_value")
 
@@ -356,7 +222,7 @@ class NameSnapshot:
             return
         try:
             self._reference = weakref.ref(value)
-        except TypeError:  # a plain container: its id must do; what is new and equal need not travel anyway
+        except TypeError:  # a plain container
             return
 
     def original(self, value: Any) -> Any:

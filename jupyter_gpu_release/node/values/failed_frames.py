@@ -140,13 +140,13 @@ def _locals_of(frames: list[types.FrameType], order: list[int]) -> Iterator[tupl
 
 def bytes_at_least(value: Any, limit: int, *, but: Callable[[Any], bool] = lambda _thing: False) -> int:
     """A lower bound, found by looking at a few thousand objects; stops above ``limit``. ``but``: does not count."""
-    found, looked_at, queue, seen = 0, 0, [value], set()
+    found, looked_at, queue, seen = 0, 0, [value], dict[int, Any]()
     while queue and found <= limit and looked_at < _MOST_LOOKED_AT:
         thing = queue.pop()
         kind = type(thing)
         if id(thing) in seen or but(thing) or issubclass(kind, (type, types.ModuleType, types.FunctionType)):
             continue
-        seen.add(id(thing))
+        seen[id(thing)] = thing
         looked_at += 1
         if kind.__module__.partition(".")[0] in ("numpy", "torch") and isinstance(size := nbytes_of(thing), int):
             found += size

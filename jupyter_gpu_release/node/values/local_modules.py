@@ -22,6 +22,7 @@ from ...serialization.process_state.local_modules import (
 )
 from ...serialization.rebuild import NamespaceInfo
 from ...serialization.reducers import cached_functions
+from .changes import NameSnapshot
 
 
 class ModulesOfNotebook:
@@ -131,20 +132,24 @@ def _remembered(values: Iterable[Any]) -> list[Any]:
 
 
 class _ModuleState(NamedTuple):
-    """Record of what a value looked like."""
+    """Record of what an attribute held, and what that looked like."""
 
-    ident: int
+    held: NameSnapshot
     digest: bytes | None
 
 
 def _look_at(value: Any, realm: NamespaceInfo) -> _ModuleState:
+    return _ModuleState(NameSnapshot(value), _digest(value, realm))
+
+
+def _digest(value: Any, realm: NamespaceInfo) -> bytes | None:
     is_definition = isinstance(value, type | types.FunctionType | types.BuiltinFunctionType)
-    return _ModuleState(id(value), None if is_definition else value_digest(value, realm, most_bytes=MOST_BYTES))
+    return None if is_definition else value_digest(value, realm, most_bytes=MOST_BYTES)
 
 
 def _looks_like(before: _ModuleState | None, value: Any, realm: NamespaceInfo) -> bool:
     """Tell if a value is what it was; of one that cannot be pickled, or is large, whether it is the same object."""
     if before is None:
         return False
-    now = _look_at(value, realm)
-    return now.digest == before.digest if now.digest and before.digest else now.ident == before.ident
+    now = _digest(value, realm)
+    return now == before.digest if now and before.digest else before.held.holds(value)

@@ -31,6 +31,7 @@ from ...serialization import codec
 from ...serialization.codec import suppressed_warnings
 from ...serialization.diagnosis import find_trouble
 from ...serialization.exceptions import has_group
+from ...serialization.hashing.fingerprints import Fingerprint, FingerprintReader
 from ...serialization.lazy_modules import module_or_deferred
 from ...serialization.load_order import global_reads
 from ...serialization.process_state import random_states
@@ -47,11 +48,9 @@ from ...units import format_bytes
 from . import frameworks
 from .changes import (
     ArrivedNumbers,
-    Fingerprint,
-    FingerprintReader,
     NameSnapshot,
     ObjectIds,
-    is_held_here,
+    drop_temporaries,
     is_immutable,
 )
 from .collected import Collected, ImmovableError
@@ -88,7 +87,9 @@ class RankValues:
         self._before: dict[str, NameSnapshot] = {}
         self._known = ObjectIds({})
         #: numbers of inputs' parts that something else in the notebook holds
-        self._held_elsewhere: list[int] = []
+        self._held_elsewhere: Sequence[int] = ()
+        #: number → those of them that no input leads to: what a class holds, memory that is seen through another object
+        self._apart: dict[int, Fingerprint | None] = {}
         self._numbers = ArrivedNumbers({})
         self._inputs: dict[str, Fingerprint | None] = {}
         #: names that the cell has asked for → their numbers
@@ -132,11 +133,18 @@ class RankValues:
                 value = self._namespace[name]
                 if not is_immutable(value) and not isinstance(value, types.ModuleType):
                     self._inputs[name] = reader.read_fingerprint(value)
+            self._apart = self._read_apart(reader)
         self._arrived = arrived if keep else {}
         del arrived  # until here, so that what fingerprints make has no address of theirs
         self._before = {name: NameSnapshot(value) for name, value in self._namespace.items()}
         self._leave_modules()
         return notes
+
+    def _read_apart(self, reader: FingerprintReader) -> dict[int, Fingerprint | None]:
+        reached = {id(self._namespace[name]) for name in self._inputs}
+        reached.update(ident for found in self._inputs.values() if found is not None for ident in found.idents)
+        held = self._known.held_elsewhere.items() if not self._payload.function else ()
+        return {number: reader.read_fingerprint(thing) for number, thing in held if id(thing) not in reached}
 
     def _look_at_modules(self) -> list[str]:
         """Count what is in the notebook's own modules as names, for a moment."""
@@ -164,7 +172,8 @@ class RankValues:
         self._namespace.update(loaded.values)
         notes += self._modules.set_state(loaded.facts, loaded.state, loaded.values, self._realm)
         notes += [f"`{name}` is a placeholder in this cell: {reason}" for name, reason in loaded.missing.items()]
-        self._held_elsewhere = [number for number in loaded.facts.get("held", ()) if is_held_here(loaded.memo, number)]
+        drop_temporaries(loaded.memo)
+        self._held_elsewhere = loaded.facts.get("held", ())
         self._known = ObjectIds(loaded.memo, self._held_elsewhere)
         if not self._payload.function:
             self._numbers = ArrivedNumbers(loaded.memo)
@@ -189,6 +198,7 @@ class RankValues:
         """
         loaded = codec.load(stream, buffers, self._realm, self._live())
         self._maps.update({id(found): found for found in map(_map_of, buffers) if found is not None})
+        drop_temporaries(loaded.memo)
         self._known.add_arrived(loaded.memo, first)
         self._fetched[name] = ArrivedNumbers(loaded.memo, first)
         value = loaded.values[name]
@@ -536,10 +546,13 @@ class RankValues:
         """
         if self._payload.function or self._payload.out is not None:
             return {}
+        reader = self._reader()
         parts = {
             number: thing
             for number, thing in self._known.held_elsewhere.items()
-            if not is_written(thing) and (known is None or known.key_of(thing) is None)
+            if not is_written(thing)
+            and (known is None or known.key_of(thing) is None)
+            and not reader.is_same(self._apart.get(number), thing)
         }
         if not parts:
             return {}

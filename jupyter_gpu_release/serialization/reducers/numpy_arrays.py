@@ -109,7 +109,7 @@ def _reduce_plain(pickler: Any, array: Any) -> Any:
     if array.dtype.hasobject:
         return NotImplemented
     if array.base is None or pickler.holders.get((id(array.base), "plain")) is array:
-        pickler.note_memory_sent(id(array))
+        pickler.note_memory_sent(id(array if array.base is None else array.base))
         pickler.arrays[array.__array_interface__["data"][0]] = array
         return NotImplemented
     mapped = mapped_files.reduce_mapped(pickler, array)
@@ -123,15 +123,15 @@ def _reduce_plain(pickler: Any, array: Any) -> Any:
         from . import torch_tensors
 
         return torch_tensors.reduce_over_tensor(pickler, array, tensor)
-    root = memory_root(array)
-    if root is None:
+    owner = memory_root(array)
+    if owner is None:
         return NotImplemented
-    root = _plain(pickler, root)
+    root = _plain(pickler, owner)
     pickler.keep.append(root)
     covers = array.nbytes * 2 >= root.nbytes or root.nbytes <= _SMALL_BASE_BYTES
-    if not covers and not pickler.is_memory_sent(id(root)):
+    if not covers and not pickler.is_memory_sent(id(owner)):
         return NotImplemented
-    pickler.note_memory_sent(id(root))
+    pickler.note_memory_sent(id(owner))
     offset = array.__array_interface__["data"][0] - root.__array_interface__["data"][0]
     return rebuild_view, (root, array.dtype, array.shape, array.strides, offset, array.flags.writeable)
 

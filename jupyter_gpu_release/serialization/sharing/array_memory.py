@@ -226,7 +226,7 @@ def place_in(live: Any, place: Place) -> Any:
 def _array_at(live: Any, now: Layout, offset: int, strides: tuple[int, ...], place: Place) -> Any:
     import numpy
 
-    start, memory = _bytes_of(live)
+    start, memory = _bytes_of(live, to_write=place.flag)
     view: Any = numpy.ndarray(
         place.shape, place.dtype, buffer=memory, offset=now.address + offset - start, strides=strides
     )
@@ -257,8 +257,11 @@ def _tensor_at(live: Any, now: Layout, offset: int, strides: tuple[int, ...], pl
     return tensor
 
 
-def _bytes_of(live: Any) -> tuple[int, Any]:
-    """Address and bytes (as an array) of the memory that an array or tensor looks at."""
+def _bytes_of(live: Any, *, to_write: bool = False) -> tuple[int, Any]:
+    """Address and bytes (as an array) of the memory that an array or tensor looks at.
+
+    ``to_write``: through its owner, if only the view is read-only.
+    """
     import numpy
 
     from ..reducers import numpy_arrays
@@ -267,7 +270,7 @@ def _bytes_of(live: Any) -> tuple[int, Any]:
     if not isinstance(live, numpy.ndarray):
         torch = sys.modules["torch"]
         root = torch.empty(0, dtype=torch.uint8).set_(live.untyped_storage()).numpy()
-    elif live.base is not None and not live.flags.forc:
+    elif live.base is not None and (not live.flags.forc or (to_write and not live.flags.writeable)):
         root = numpy_arrays.memory_root(live)
     if root is None or not root.flags.forc:
         raise NotThereError

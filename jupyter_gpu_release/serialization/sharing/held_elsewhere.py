@@ -12,13 +12,12 @@ import itertools
 import random
 import sys
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Set
+from collections.abc import Collection, Iterable, Iterator, Mapping, Set
 from typing import Any
 
 from .in_place import dict_of, is_open, memory_of_frame, module_of
 
 _OF_C = (random.Random, array.array)
-_OF_ARRAYS = ("numpy", "torch", "torch.nn.parameter")
 
 
 def _counts(things: list[Any]) -> Iterator[int]:
@@ -37,12 +36,14 @@ _OURS = _references_while_asked()
 
 
 def held_elsewhere(
-    memo: Mapping[int, tuple[int, Any]], *, but: Collection[int], ours: int = _OURS, every_kind: bool = False
-) -> list[int]:
+    memo: Mapping[int, tuple[int, Any]], *, but: Collection[int], own: Iterable[Any] = (), ours: int = _OURS,
+    every_kind: bool = False,
+) -> list[int]:  # fmt: skip
     """Numbers of lists, dicts and other objects without weak references that others hold; ``but``: ids to pass over.
 
     ``memo``: id → (number, object) of all that is in the graph, the copy of a pickler's memo; ``ours``: references to
-    each of them that are ours. ``every_kind``: also those that take weak references.
+    each of them that are ours; ``own``: objects to which we hold further ones, as often as we do (no list,
+    which would hold them, too). ``every_kind``: also those that take weak references.
     """
     things = [thing for _, thing in memo.values()]
     is_asked = _can_change if every_kind else _takes_no_weak_reference
@@ -56,7 +57,7 @@ def held_elsewhere(
         many.pop(ident, None)
     if not many:
         return []
-    inside = Counter(filter(many.__contains__, map(id, _held_in(memo, things))))
+    inside = Counter(filter(many.__contains__, map(id, itertools.chain(_held_in(memo, things), own))))
     return [memo[ident][0] for ident, all_of_them in many.items() if all_of_them > inside[ident]]
 
 
@@ -69,16 +70,21 @@ def _can_change(kind: type) -> bool:
     if issubclass(kind, type):
         return False
     module = module_of(kind)
-    if module in _OF_ARRAYS or _is_generator(kind):
+    if issubclass(kind, (*_kinds("numpy", "ndarray"), *_kinds("torch", "Tensor"))) or _is_generator(kind):
         return True
     if module.partition(".")[0] == "pandas":  # an index does not, and arrays are memory of frames
         return issubclass(kind, _frames())
     return issubclass(kind, _OF_C) or is_open(kind)
 
 
+def _kinds(library: str, *names: str) -> tuple[type, ...]:
+    """Classes of a library; none if it is not loaded."""
+    module = sys.modules.get(library)
+    return () if module is None else tuple(getattr(module, name) for name in names)
+
+
 def _frames() -> tuple[type, ...]:
-    pandas = sys.modules.get("pandas")
-    return () if pandas is None else (pandas.DataFrame, pandas.Series)
+    return _kinds("pandas", "DataFrame", "Series")
 
 
 def _memory_of_frames(things: list[Any]) -> Iterator[int]:
@@ -105,7 +111,7 @@ def _held_in(memo: Mapping[int, tuple[int, Any]], things: list[Any]) -> Iterator
     attributes = map(dict_of, _of_kinds(things, {kind for kind in kinds if kind.__dictoffset__ and not _is_meta(kind)}))
     beside = [found for found in attributes if found is not None and id(found) not in memo]
     of_classes = [dict(vars(thing)) for thing in _of_kinds(things, set(filter(_is_meta, kinds)))]
-    arrays = _of_kinds(things, {kind for kind in kinds if module_of(kind) == "numpy" and kind.__name__ == "ndarray"})
+    arrays = _of_kinds(things, {kind for kind in kinds if issubclass(kind, _kinds("numpy", "ndarray"))})
     of_arrays = (each.flat for each in arrays if each.dtype.hasobject)
     bases = (each.base for each in arrays)  # which the garbage collector does not ask arrays for
     return itertools.chain(gc.get_referents(*things, *beside, *of_classes), bases, *of_arrays)

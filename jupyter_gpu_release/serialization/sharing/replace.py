@@ -36,7 +36,7 @@ class ReferenceReplacer:
     def __init__(self, replaced: dict[int, tuple[Any, Any]]) -> None:
         self._replaced = replaced
         self._memory = memory_of(replaced.values())
-        self._seen: set[int] = set()
+        self._seen: dict[int, Any] = {}
         self._left = _MOST_VISITED
         self._waiting: collections.deque[Any] = collections.deque()
 
@@ -65,7 +65,7 @@ class ReferenceReplacer:
         while self._waiting and self._left > 0:
             value = self._waiting.popleft()
             if id(value) not in self._seen:
-                self._seen.add(id(value))
+                self._seen[id(value)] = value
                 self._left -= 1
                 self._inside(value)
         self._waiting.clear()
@@ -97,7 +97,7 @@ class ReferenceReplacer:
         if isinstance(value, (tuple, frozenset)):
             if id(value) in self._seen or len(value) > _LONGEST or self._left <= 0:
                 return value
-            self._seen.add(id(value))
+            self._seen[id(value)] = value
             self._left -= 1
             parts = [self._new(part) for part in value]
             if all(new is old for new, old in zip(parts, value, strict=True)):
