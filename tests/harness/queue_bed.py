@@ -12,6 +12,7 @@ from jupyter_gpu_release.gateway.cluster.nodes import NodeTable
 from jupyter_gpu_release.gateway.db.rows import WarmLeaseRow
 from jupyter_gpu_release.gateway.dispatch.run_queue import RunQueue
 from jupyter_gpu_release.gateway.runs.record import RunRecord
+from jupyter_gpu_release.protocol.attempts import AttemptId
 from jupyter_gpu_release.protocol.node import NodeInfo
 from jupyter_gpu_release.protocol.runs import ResourceAsk, RunRequest, RunView
 from jupyter_gpu_release.protocol.states import LeaseState
@@ -79,7 +80,7 @@ class QueueBed:
         self.leases.add(lease.handed_to(record.run))
 
     def lease(self, run: str, slots: tuple[Slot, ...]) -> Lease:
-        return self.leases.add(Lease(f"lease-{run}", run, slots))
+        return self.leases.add(Lease(f"lease-{run}", AttemptId(run, 0), slots))
 
     def keep(self, lease: Lease) -> None:
         """Its run is over, and its kernel keeps it for as long as nobody waits."""

@@ -9,6 +9,7 @@ from typing import Any, Protocol
 
 from ...errors import ClusterError
 from ...host.local_calls import LocalConnection
+from ...protocol.attempts import AGENT_PROTOCOL
 from ...protocol.node import NodeInfo
 from ...scheduling import workload as scheduling
 from .agent_client import AgentClient, AgentListener
@@ -227,6 +228,11 @@ class NodeTable(AgentListener):
         """The life of a node's agent as it last introduced itself."""
         info = self._nodes[node].info
         return info.incarnation if info is not None else ""
+
+    def protocol_of(self, node: str) -> int:
+        """The protocol of a node's agent; of one that has not introduced itself yet it is taken to be ours."""
+        info = self._nodes[node].info
+        return info.protocol if info is not None else AGENT_PROTOCOL
 
     def on_agent_died(self, node: str) -> None:
         """Have the agent made anew at the next look."""

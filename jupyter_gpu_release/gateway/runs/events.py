@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 
 from ...presentation.terminal import OutputCollapser
+from ...protocol.attempts import AttemptId
 from ...protocol.events import Event
 from ...protocol.node import RunAsks, RunPhase, RunSaved, RunStays, RunUnbegun, RunWaits
 from ...protocol.wire import decode, encode
@@ -35,9 +36,16 @@ class _Number(msgspec.Struct, frozen=True, array_like=True):
 
 
 class RawEvents(msgspec.Struct, frozen=True, tag="events"):
-    """``Events`` and ``RunEvents`` with the events left encoded."""
+    """``Events`` with the events left encoded."""
 
     run: str
+    events: list[msgspec.Raw]
+
+
+class RawRunEvents(msgspec.Struct, frozen=True, tag="events"):
+    """``RunEvents`` with the events left encoded."""
+
+    attempt_id: AttemptId
     events: list[msgspec.Raw]
 
 
@@ -46,7 +54,7 @@ class RawReport(msgspec.Struct, frozen=True):
 
     node: str
     incarnation: str
-    messages: list[RawEvents | RunPhase | RunWaits | RunAsks | RunUnbegun | RunSaved | RunStays]
+    messages: list[RawRunEvents | RunPhase | RunWaits | RunAsks | RunUnbegun | RunSaved | RunStays]
 
 
 @dataclass(frozen=True)

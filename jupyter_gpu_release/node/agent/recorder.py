@@ -18,6 +18,7 @@ from ray.exceptions import RayError
 
 from ...errors import StoreError
 from ...host.local_calls import LocalCallError, LocalConnection, answering_for
+from ...protocol.attempts import AttemptId
 from ...protocol.events import Event
 from ...protocol.node import (
     AgentConfig,
@@ -44,8 +45,10 @@ _SLOW_STORE_S = 1.0
 class Recorder:
     """``tell`` gets the events once they are written, or could not be, or the store has not answered for a second."""
 
-    def __init__(self, run: str, paths: RunPaths, tell: Callable[[RunEvents], None], threads: StoreThreads) -> None:
-        self._run = run
+    def __init__(
+        self, attempt_id: AttemptId, paths: RunPaths, tell: Callable[[RunEvents], None], threads: StoreThreads
+    ) -> None:
+        self._attempt_id = attempt_id
         self._paths = paths
         self._tell = tell
         self._threads = threads
@@ -101,7 +104,7 @@ class Recorder:
                 if not await self._has_written() or not self._unwritten:
                     break
             if batch:
-                self._tell(RunEvents(self._run, batch))
+                self._tell(RunEvents(self._attempt_id, batch))
 
     def _hold(self, batch: list[Event]) -> None:
         if self._under_way is not None:
@@ -164,7 +167,7 @@ class Recorder:
         return [*recorded, *(event for event in kept if event.n > last)]
 
     def _write(self, batch: list[Event], was_cut: bool) -> None:
-        log = self._log = self._log or EventWriter(self._paths.events)
+        log = self._log = self._log or EventWriter(self._paths.own_events)
         try:
             log.write(batch)
             self.problem = ""

@@ -25,6 +25,7 @@ from jupyter_gpu_release.gateway.cluster.nodes import Node, NodeListener, NodeTa
 from jupyter_gpu_release.gateway.cluster.ray_calls import RayCalls
 from jupyter_gpu_release.node.agent.agent import NodeAgent
 from jupyter_gpu_release.node.agent.recorder import Reporter
+from jupyter_gpu_release.protocol.attempts import AttemptId
 from jupyter_gpu_release.protocol.config import GatewayConfig
 from jupyter_gpu_release.protocol.node import (
     AgentConfig,
@@ -200,7 +201,7 @@ async def test_agent_and_gateway_of_one_host_call_each_other_past_ray_until_one_
     await factory.connect(node)
     assert await nodes.agent("n").has_begun("r")
     for at_s in (1.0, 2.0):
-        reporter.report(RunPhase("r", "released", at_s))
+        reporter.report(RunPhase(AttemptId("r", 0), "released", at_s))
         while api.heard[-1:] != [at_s]:
             await asyncio.sleep(0)
     waits = asyncio.create_task(nodes.agent("n").has_begun("waits"))

@@ -12,6 +12,7 @@ from broker_bed import BrokerBed, until
 
 from jupyter_gpu_release.gateway.runs.record import RunRecord
 from jupyter_gpu_release.gateway.service import GatewayService
+from jupyter_gpu_release.protocol.attempts import AttemptId
 from jupyter_gpu_release.protocol.cell import Graph
 from jupyter_gpu_release.protocol.node import RunPhase
 from jupyter_gpu_release.protocol.runs import Outcome, ResourceAsk, Save
@@ -46,7 +47,7 @@ def _says(service: GatewayService, record: RunRecord, attempt: int, *phases: str
     outcome = Outcome("preempted", values=Graph(b"saved"), ended_s=time.time(), save=save)
     for phase in phases:
         said = outcome if phase != "ended" else None
-        service.lifecycle.on_phase(record, RunPhase(record.run, phase, time.time(), said, attempt))
+        service.lifecycle.on_phase(record, RunPhase(AttemptId(record.run, attempt), phase, time.time(), said))
 
 
 def _places(record: RunRecord) -> dict[str, int]:

@@ -19,6 +19,7 @@ from jupyter_gpu_release.gateway.runs.record import RunRecord
 from jupyter_gpu_release.gateway.service import GatewayService
 from jupyter_gpu_release.host.local_calls import LocalCallError
 from jupyter_gpu_release.presentation.wording import describe_pause
+from jupyter_gpu_release.protocol.attempts import AttemptId
 from jupyter_gpu_release.protocol.cell import Graph
 from jupyter_gpu_release.protocol.node import RunPhase, RunStays
 from jupyter_gpu_release.protocol.runs import Outcome, ResourceAsk, Save
@@ -49,7 +50,7 @@ async def _yielding(bed: BrokerBed, service: GatewayService, **facts: object) ->
 
 
 def _reports(service: GatewayService, record: RunRecord, phase: str, outcome: Outcome | None = None) -> None:
-    service.lifecycle.on_phase(record, RunPhase(record.run, phase, time.time(), outcome))
+    service.lifecycle.on_phase(record, RunPhase(AttemptId(record.run, 0), phase, time.time(), outcome))
 
 
 @pytest.mark.asyncio
@@ -155,7 +156,7 @@ async def test_a_run_that_cannot_step_aside_is_not_asked_again_at_once_by_the_sc
         taken = await bed.running(service, 4, restartable=True, priority="low")
         urgent = await bed.submitted(service, 4, priority="high")
         await until(lambda: bed.agents["b"].stepping_aside == [taken.run])
-        stays = RunStays(taken.run, 0, "there is no room on the store", for_now=True)
+        stays = RunStays(taken.attempt_id, "there is no room on the store", for_now=True)
         service.lifecycle.preemption_notices.on_stays(taken, stays)
         assert "no room on the store" in taken.view.reason
         for _ in range(3):
@@ -204,7 +205,7 @@ async def test_a_run_that_does_not_move_after_all_keeps_no_other_places(
         assert moved.view.notice is not None
         assert moved.view.notice.action == "consolidate"
         assert moved.view.reason == "ann's run fits when it is moved to host-a"
-        service.lifecycle.preemption_notices.on_stays(moved, RunStays(moved.run, 0, "`sock` is an open socket"))
+        service.lifecycle.preemption_notices.on_stays(moved, RunStays(moved.attempt_id, "`sock` is an open socket"))
         assert service.lifecycle.queue.inventory.scheduler.promised == {}
         await service.lifecycle.cancel(gang, "cancelled by ann")
         others = [await bed.running(service, 3) for _ in range(2)]
