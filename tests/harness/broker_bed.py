@@ -137,6 +137,8 @@ class PretendedAgent:
     def __init__(self, node: str) -> None:
         self.node = node
         self.life = "first"
+        #: 0: it is from before an upgrade, and is told, and tells, of runs
+        self.protocol = AGENT_PROTOCOL
         self.phases: dict[str, str] = {}
         self.killed: list[str] = []
         #: runs that have begun, also in an earlier life
@@ -158,12 +160,27 @@ class PretendedAgent:
             raise AttributeError(name)
 
         def remote(*arguments: Any) -> asyncio.Future[Any]:
-            task = asyncio.ensure_future(self._answer(name, lambda: work(self, *arguments)))
+            named = arguments if self.protocol else self._of_attempts(name, *arguments)
+            task = asyncio.ensure_future(self._answer(name, lambda: work(self, *named)))
             self._tasks.add(task)
             task.add_done_callback(lambda done: done.cancelled() or done.exception())
             return task
 
         return SimpleNamespace(remote=remote)
+
+    def _of_attempts(self, name: str, *arguments: Any) -> list[Any]:
+        """What an agent of before was told, in our words: it knows one attempt of a run."""
+        match arguments:
+            case (str() as run, int()) if name == "step_aside":
+                return [encode(self._attempt_of(run))]
+            case (str() as run, *rest):
+                return [encode(self._attempt_of(run)), *rest]
+            case (list() as runs, *rest):
+                return [encode([self._attempt_of(run) for run in runs]), *rest]
+        return list(arguments)
+
+    def _attempt_of(self, run: str) -> AttemptId:
+        return max((known for known in self.known() if known.run == run), default=AttemptId(run, 0), key=_number)
 
     async def _answer(self, name: str, work: Callable[[], Coroutine[Any, Any, Any]]) -> Any:
         """The work begins with the answer: one that is called off before leaves no coroutine behind."""
@@ -176,7 +193,7 @@ class PretendedAgent:
     def info(self) -> NodeInfo:
         return NodeInfo(
             self.node, f"host-{self.node}", self.life, "3.11", "test", simulated=True, trouble=self.trouble,
-            protocol=AGENT_PROTOCOL,
+            protocol=self.protocol,
         )  # fmt: skip
 
     async def do_hello(self) -> bytes:
@@ -261,6 +278,8 @@ class PretendedAgent:
 
     async def do_runs(self) -> bytes:
         known = [NodeRun(AttemptId.named(name), phase, at_s=time.time()) for name, phase in self.phases.items()]
+        if not self.protocol:
+            return encode([{"phase": run.phase, "at_s": run.at_s, **_plain(run.attempt_id)} for run in known])
         return encode([*known, *(NodeRun(AttemptId.named(name), "running", is_lent=True) for name in self.lent)])
 
     async def do_forget_runs(self, attempt_ids: bytes) -> None:
@@ -280,6 +299,14 @@ class PretendedAgent:
 def name_of(attempt_id: bytes) -> str:
     """The attempt's name."""
     return str(decode(attempt_id, AttemptId))
+
+
+def _number(attempt_id: AttemptId) -> int:
+    return attempt_id.attempt
+
+
+def _plain(attempt_id: AttemptId) -> dict[str, object]:
+    return {"run": attempt_id.run, "attempt": attempt_id.attempt}
 
 
 _PRETENDED = {name.removeprefix("do_") for name in vars(PretendedAgent) if name.startswith("do_")}

@@ -58,7 +58,7 @@ class QueueBed:
             lease = self.leases.find(grant.lease)
             assert lease is not None
             lease.kept = None
-            self.leases.add(lease.handed_to(record.run)).state = LeaseState.STARTING
+            self.leases.add(lease.handed_to(record.attempt_id)).state = LeaseState.STARTING
         else:
             self.lease(record.run, grant.placement)
 
@@ -77,7 +77,7 @@ class QueueBed:
 
     def _on_hand_over(self, lease: Lease, record: RunRecord) -> None:
         self.handed.append((lease.run, record.run))
-        self.leases.add(lease.handed_to(record.run))
+        self.leases.add(lease.handed_to(record.attempt_id))
 
     def lease(self, run: str, slots: tuple[Slot, ...]) -> Lease:
         return self.leases.add(Lease(f"lease-{run}", AttemptId(run, 0), slots))

@@ -226,8 +226,7 @@ class AgentClient:
 
     async def runs(self) -> list[NodeRun]:
         """The runs of the node, as its agent knows them."""
-        found = await self._send(NodeAgentApi.runs).answer()
-        return earlier_agents.runs(found) if self._is_earlier else unpack(found, list[NodeRun])
+        return earlier_agents.runs(await self._send(NodeAgentApi.runs).answer())
 
     async def events(self, attempt_id: AttemptId, after: int) -> list[Event]:
         """Recorded events of a run above ``after``."""

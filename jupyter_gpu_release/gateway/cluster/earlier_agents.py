@@ -25,10 +25,13 @@ class _Report(msgspec.Struct):
 
 
 def runs(answer: bytes) -> list[NodeRun]:
-    """The runs that an agent knows; it tells the attempt of each."""
-    found: list[NodeRun] = decode(
-        encode([_named(run, lambda _: 0) for run in decode(answer, list[_Fields])]), list[NodeRun]
-    )
+    """The attempts that an agent of any version knows: which version it has may not have been heard yet."""
+    found: list[NodeRun]
+    try:
+        found = decode(answer, list[NodeRun])
+    except msgspec.ValidationError:
+        told = [_named(run, lambda _: 0) for run in decode(answer, list[_Fields])]
+        found = decode(encode(told), list[NodeRun])
     return found
 
 

@@ -132,6 +132,7 @@ def scheduled_node(node: Node) -> scheduling.Node:
         gpu_memory_bytes=min(memories, default=0), cpus=node.cpus,
         memory_bytes=(node.info.memory_bytes if node.info is not None else 0) or node.memory_bytes,
         labels=tuple(sorted(node.labels.items())), schedulable=expected, reason="" if expected else _problem(node),
+        knows_attempts=node.info is None or node.info.protocol >= AGENT_PROTOCOL,
     )  # fmt: skip
 
 

@@ -16,6 +16,8 @@ from jupyter_gpu_release.protocol.attempts import AttemptId
 from jupyter_gpu_release.protocol.node import StartOrder
 from jupyter_gpu_release.scheduling.decisions import Slot
 
+_ONE, _TWO = AttemptId("1", 0), AttemptId("2", 1)
+
 
 class Agents:
     """Two agents: each answers when the other has been asked as well; the first one then fails where it is told to."""
@@ -49,9 +51,9 @@ class _Agent:
 @pytest.mark.asyncio
 async def test_nodes_forget_runs_at_the_same_time_and_one_that_fails_keeps_no_other_from_it() -> None:
     agents = Agents(fails=True)
-    told = forget_runs(cast(NodeTable, agents), {"a": ["1"], "b": ["1", "2"], "c": []})
+    told = forget_runs(cast(NodeTable, agents), {"a": [_ONE], "b": [_ONE, _TWO], "c": []})
     await asyncio.wait_for(told, 30)
-    assert agents.asked == {"a": ["1"], "b": ["1", "2"]}
+    assert agents.asked == {"a": [_ONE], "b": [_ONE, _TWO]}
 
 
 @pytest.mark.asyncio

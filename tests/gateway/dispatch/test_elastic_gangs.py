@@ -38,7 +38,7 @@ def _later(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 async def _asked(bed: BrokerBed, record: RunRecord) -> None:
-    await until(lambda: record.run in bed.stepping_aside)
+    await until(lambda: str(record.attempt_id) in bed.stepping_aside)
 
 
 def _says(service: GatewayService, record: RunRecord, attempt: int, *phases: str) -> None:

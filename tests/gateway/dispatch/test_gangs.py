@@ -27,7 +27,7 @@ async def test_a_gang_on_any_nodes_may_be_spread_unevenly(tmp_path: Path, monkey
         lease = service.leases.of_run(record.run)
         assert lease is not None
         assert [(slot.node, slot.gpus) for slot in lease.slots] == [("b", 4), ("a", 1)]
-        order = bed.agents["b"].orders[record.run]
+        order = bed.agents["b"].orders[str(record.attempt_id)]
         assert (order.ranks, order.gpus) == (4, 4)
         assert [(member.node, member.ranks) for member in order.gang.members] == [("a", 1)]
         assert bed.agents["a"].lent == {record.run}
@@ -45,13 +45,13 @@ _ELASTIC = ResourceAsk(gpus=4, ranks=4, any_nodes=True, min_gpus=1)
 def _ranks(bed: BrokerBed, record: RunRecord) -> int:
     """All ranks that its leader was told of."""
     assert record.lease is not None
-    order = bed.agents[record.lease.slots[0].node].orders[record.run]
+    order = bed.agents[record.lease.slots[0].node].orders[str(record.attempt_id)]
     return order.ranks + sum(member.ranks for member in order.gang.members)
 
 
 async def _steps_aside(bed: BrokerBed, service: GatewayService, record: RunRecord, *, goes_on: bool = True) -> None:
     """It is saved at its next round, and goes on, or waits."""
-    await until(lambda: any(record.run in agent.stepping_aside for agent in bed.agents.values()))
+    await until(lambda: any(str(record.attempt_id) in agent.stepping_aside for agent in bed.agents.values()))
     attempt = record.attempt
     save = Save(attempt + 1, attempt, time.time(), "epoch 3")
     outcome = Outcome("preempted", values=Graph(b"saved"), ended_s=time.time(), save=save)

@@ -63,7 +63,7 @@ async def test_an_agent_that_dies_while_its_run_steps_aside_costs_what_was_not_s
         (past,) = record.view.attempts
         assert (past.status, past.place, past.was_saved) == ("lost", "epoch 3", True)
         await until(lambda: record.accepted)
-        order = bed.agents["b"].orders[record.run]
+        order = bed.agents["b"].orders[str(record.attempt_id)]
         assert (order.attempt, order.save, order.restartable) == (1, SAVE, True)
         _reports(service, record, "final", Outcome("ok"))  # of the attempt before
         assert record.state is RunState.STARTING
@@ -115,7 +115,7 @@ async def test_what_was_lost_begins_again_on_another_node(bed: BrokerBed) -> Non
         await _look(service, lambda: record.attempt == 1 and record.accepted)
         (other,) = record.lease.slots if record.lease is not None else ()
         assert {slot.node, other.node} == {"a", "b"}
-        assert bed.agents[other.node].orders[record.run].save is None
+        assert bed.agents[other.node].orders[str(record.attempt_id)].save is None
 
 
 @pytest.mark.asyncio
@@ -130,7 +130,7 @@ async def test_a_save_that_is_lost_before_it_is_durable_is_nothing_to_go_on_from
         await until(lambda: record.state is RunState.PERSISTING)
         await service.lifecycle.lose(record, "the node is gone")
         await until(lambda: record.accepted)
-        assert bed.agents["b"].orders[record.run].save == SAVE
+        assert bed.agents["b"].orders[str(record.attempt_id)].save == SAVE
         assert [(past.status, past.place) for past in record.view.attempts] == [("lost", "epoch 3")]
 
 
@@ -280,7 +280,7 @@ async def test_scattered_runs_are_moved_together_for_a_gang_and_go_on(
         gang = await bed.submitted(service, ask=ResourceAsk(gpus=4, ranks=4))
         moved = [record for record in small if record.view.notice is not None]
         assert len(moved) == 2
-        await until(lambda: all(record.run in bed.stepping_aside for record in moved))
+        await until(lambda: all(str(record.attempt_id) in bed.stepping_aside for record in moved))
         for record in moved:
             for phase, outcome in (("ended", None), ("released", _saved(record)), ("final", _saved(record))):
                 _reports(service, record, phase, outcome)

@@ -14,12 +14,12 @@ from jupyter_gpu_release.gateway.reconcile import node_liveness, recovery
 from jupyter_gpu_release.gateway.reconcile.stray_leases import Reconciliation
 from jupyter_gpu_release.gateway.runs.record import RunRecord
 from jupyter_gpu_release.gateway.service import GatewayService
-from jupyter_gpu_release.protocol.attempts import AttemptId
+from jupyter_gpu_release.protocol.attempts import AGENT_PROTOCOL, AttemptId
 from jupyter_gpu_release.protocol.events import Event
 from jupyter_gpu_release.protocol.node import NodeMessage, NodeReport, RunEvents, RunPhase, RunSaved, RunUnbegun
 from jupyter_gpu_release.protocol.runs import Outcome, ResourceAsk, Save
 from jupyter_gpu_release.protocol.states import RunState
-from jupyter_gpu_release.protocol.wire import encode, pack
+from jupyter_gpu_release.protocol.wire import decode, encode, pack
 
 _GRACE_S = 0.2
 _GANG = ResourceAsk(gpus=4, ranks=2, nodes=2)
@@ -244,3 +244,64 @@ async def test_the_comparison_ends_old_attempts_of_runs_that_go_on(
         await until(lambda: record.run in bed.agents[old].killed)
         assert record.state is RunState.STARTING
         assert encode(record.attempt_id)
+
+
+@pytest.mark.asyncio
+async def test_an_agent_from_before_an_upgrade_gets_no_run_that_could_have_a_second_attempt(
+    hurry: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is made anew once its runs have ended; then it does."""
+    bed = _bed(tmp_path, monkeypatch, a=2)
+    bed.agents["a"].protocol = 0
+    async with bed.life() as service:
+        once = await bed.running(service, 1)
+        again = [await bed.submitted(service, 1, **facts) for facts in ({"restartable": True}, {"retries": 1})]
+        assert [record.lease for record in again] == [None, None]
+        assert "a node agent of this version" in again[0].view.reason
+        assert "host-a" not in again[0].view.reason
+        bed.end(service, once)
+        await until(lambda: once.state is RunState.SUCCEEDED)
+        assert [record.lease for record in again] == [None, None]
+        bed.agents["a"].protocol = AGENT_PROTOCOL
+        bed.next_agent("a")
+        await _look(service, lambda: all(record.lease for record in again))
+
+
+@pytest.mark.asyncio
+async def test_a_restartable_run_goes_on_over_an_upgrade_of_the_gateway(
+    hurry: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its second attempt is under way on an agent that speaks of runs only; the third is elsewhere."""
+    bed = _bed(tmp_path, monkeypatch, a=2, b=2)
+    async with bed.life() as first:
+        record = await bed.running(first, 2, restartable=True)
+        await first.lifecycle.lose(record, "as if its process had been killed")
+        await until(lambda: record.accepted and record.attempt == 1)
+        bed.say(first, record, "running")
+        await bed.in_ledger(first, record)
+        (node,) = [slot.node for slot in record.lease.slots]
+    for agent in bed.agents.values():
+        agent.phases.pop(record.run, None)
+    bed.agents[node].protocol = 0
+    async with bed.life() as second:
+        again = second.runs.get(record.run)
+        assert (again.state, again.attempt) == (RunState.RUNNING, 1)
+        body = encode(
+            {"node": node, "incarnation": "first", "messages": [
+                {"type": "events", "run": record.run, "events": [Event(1, 1.0, "stream", {"name": "stdout"})]},
+                {"type": "saved", "run": record.run, "save": Save(1, 1, 1.0, "round 5")},
+            ]}
+        )  # fmt: skip
+        await _Told(second).node_report(pack(decode(body, dict[str, object])))
+        assert (again.tail.last, again.save.place) == (1, "round 5")
+        second.lifecycle.preemption_notices.give_notice(again, "request", "for maintenance")
+        await until(lambda: bed.agents[node].stepping_aside == [f"{record.run}.1"])
+        bed.agents[node].phases[f"{record.run}.1"] = "final"
+        for phase in ("ended", "final"):
+            outcome = Outcome("preempted", save=Save(2, 1, 1.0, "round 6")) if phase == "final" else None
+            told = {"type": "phase", "run": record.run, "attempt": 1, "phase": phase, "at_s": 1.0, "outcome": outcome}
+            body = encode({"node": node, "incarnation": "first", "messages": [told]})
+            await _Told(second).node_report(pack(decode(body, dict[str, object])))
+        await until(lambda: again.attempt == 2 and again.accepted)
+        assert again.lease.slots[0].node != node
+        assert again.save.place == "round 6"
