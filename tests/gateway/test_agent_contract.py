@@ -102,6 +102,8 @@ class AgentBed:
 
     async def end(self) -> None:
         servers = [*self.agent._servers._retired, self.agent._servers._current] if self.kind == "real" else []
+        if self.kind != "pretended" and self.agent._reporter._server is not None:
+            self.agent._reporter._server.close()
         if self.kind == "real":
             self.agent._servers.kill_all()
             self.agent._pending.close()

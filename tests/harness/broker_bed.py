@@ -203,14 +203,18 @@ class PretendedAgent:
         """Attempts of which it has anything."""
         return {AttemptId.named(name) for name in (*self.phases, *self.orders, *self.lent)}
 
-    def end_older(self, attempt_id: AttemptId) -> None:
+    async def end_older(self, attempt_id: AttemptId) -> None:
         """As the real agent, before it takes a newer attempt."""
         known = self.known()
         if any(attempt_id.is_before(other) for other in known):
             raise ray.exceptions.RayTaskError("start", "a later attempt is here", OSError("a later attempt is here"))
         for older in [other for other in known if other.is_before(attempt_id)]:
             self.end_attempt(str(older))
+            await self.until_gone(str(older))
             self.marks.discard(str(older))
+
+    async def until_gone(self, name: str) -> None:
+        """Return when no process of an attempt that was ended is left: here there are none."""
 
     def end_attempt(self, name: str) -> None:
         """Nothing of it is left."""
@@ -221,7 +225,7 @@ class PretendedAgent:
 
     async def do_start(self, order: bytes) -> None:
         found = decode(order, StartOrder)
-        self.end_older(found.attempt_id)
+        await self.end_older(found.attempt_id)
         name = str(found.attempt_id)
         self.orders[name] = found
         if found.gpu_ids is not None:
@@ -244,7 +248,7 @@ class PretendedAgent:
 
     async def do_start_remote_ranks(self, order: bytes) -> None:
         found = decode(order, JoinOrder)
-        self.end_older(found.attempt_id)
+        await self.end_older(found.attempt_id)
         self.lent.add(str(found.attempt_id))
 
     async def do_has_remote_ranks(self, attempt_id: bytes) -> bool:

@@ -16,8 +16,8 @@ from broker_bed import BrokerBed, PretendedAgent, name_of
 from jupyter_gpu_release.gateway.service import GatewayService
 from jupyter_gpu_release.protocol.attempts import AttemptId
 from jupyter_gpu_release.protocol.cell import Graph
-from jupyter_gpu_release.protocol.node import NodeRun, RunPhase, RunSaved, RunStays, StartOrder
-from jupyter_gpu_release.protocol.runs import Outcome, Save
+from jupyter_gpu_release.protocol.node import NodeMessage, NodeRun, RunPhase, RunSaved, RunStays, StartOrder
+from jupyter_gpu_release.protocol.runs import ErrorInfo, Outcome, Save
 from jupyter_gpu_release.protocol.wire import decode, encode
 
 
@@ -61,6 +61,7 @@ class WorkingAgent(PretendedAgent):
         super().__init__(node)
         self.bed = bed
         self.works: dict[str, WorkingRun] = {}
+        self.unsaid: list[Callable[[GatewayService], object]] = []
 
     async def do_start(self, order: bytes) -> None:
         await super().do_start(order)
@@ -72,7 +73,7 @@ class WorkingAgent(PretendedAgent):
         await super().do_grant(attempt_id, ids)
         name = name_of(attempt_id)
         if name in self.orders and name not in self.lent:
-            self._begin(self.orders[name])
+            self._begin(msgspec.structs.replace(self.orders[name], gpu_ids=ids))
 
     def _begin(self, order: StartOrder) -> None:
         name = str(order.attempt_id)
@@ -81,6 +82,20 @@ class WorkingAgent(PretendedAgent):
         others = [work for work in self.bed.at_work.values() if work.order.run == order.run]
         assert not any(work.agent.is_heard for work in others), f"{name} is begun while {order.run} runs elsewhere"
         self.works[name] = WorkingRun(self, order)
+
+    def tell(self, say: Callable[[GatewayService], object]) -> None:
+        """Report something; an agent that stands still does so when it goes on."""
+        if self.silent:
+            self.unsaid.append(say)
+        else:
+            self.bed.tell(say)
+
+    def come_back(self) -> None:
+        """Go on after a silence, and say what was not said."""
+        self.silent = False
+        unsaid, self.unsaid = self.unsaid, []
+        for say in unsaid:
+            self.bed.tell(say)
 
     @property
     def is_heard(self) -> bool:
@@ -135,12 +150,18 @@ class WorkingRun:
         """Hear a notice; one of five runs cannot be saved just now."""
         if self._bed.random.random() < 0.2:
             stays = RunStays(self.order.attempt_id, "the store is full", for_now=True)
-            self._bed.tell(
-                lambda service: self._with_record(service, service.lifecycle.preemption_notices.on_stays, stays)
-            )
+            self._tell(lambda service: service.lifecycle.preemption_notices.on_stays, stays)
             return False
         self._asked = True
         return True
+
+    def die(self) -> None:
+        """Its process is killed, and the agent tells of that."""
+        self._task.cancel()
+        self._bed.at_work.pop(self.name, None)
+        self._outcome = Outcome("lost", error=ErrorInfo("CellProcessDied", "it was killed", code="lost"))
+        for phase in ("released", "final"):
+            self._say(phase)
 
     def end(self) -> None:
         """It is gone, without a word."""
@@ -172,11 +193,7 @@ class WorkingRun:
             if self._bed.random.random() < 0.1:
                 self._save = self._saved(len(rounds))
                 saved = RunSaved(self.order.attempt_id, self._save)
-                self._bed.tell(
-                    lambda service, saved=saved: self._with_record(  # type: ignore[misc]
-                        service, service.lifecycle.requeue.on_saved, saved.save
-                    )
-                )
+                self._tell(lambda service: _on_saved(service), saved)
         self._say("ended")
         await self._pause()
         self._outcome = self._ended(len(rounds))
@@ -209,9 +226,19 @@ class WorkingRun:
         self._phase = self.agent.phases[self.name] = phase
         self.agent.marks.add(self.name)
         message = RunPhase(self.order.attempt_id, phase, time.time(), self._outcome)
-        self._bed.tell(lambda service: self._with_record(service, service.lifecycle.on_phase, message))
+        self._tell(lambda service: service.lifecycle.on_phase, message)
 
-    def _with_record(self, service: GatewayService, hear: Callable[..., object], message: object) -> None:
+    def _tell(self, hear: Callable[[GatewayService], Callable[..., object]], message: NodeMessage) -> None:
+        """As the gateway takes reports in (``gateway/actor.py``)."""
+        self.agent.tell(lambda service: self._with_record(service, hear(service), message))
+
+    def _with_record(self, service: GatewayService, hear: Callable[..., object], message: NodeMessage) -> None:
+        if service.runs.is_outdated(message.attempt_id):
+            service.end_attempts(self.agent.node, [message.attempt_id])
         record = service.runs.get(self.order.run)
-        if record is not None:
+        if record is not None and record.attempt_id == message.attempt_id:
             hear(record, message)
+
+
+def _on_saved(service: GatewayService) -> Callable[..., object]:
+    return lambda record, message: service.lifecycle.requeue.on_saved(record, message.save)
