@@ -356,10 +356,11 @@ class NodeAgentApi(ABC):
     itself, and it never blocks the loop (files are read, drivers asked and packages looked up in threads). *Waits*
     tells for what a method may keep its caller waiting; where there is no such line it answers at once.
 
+    What is said of a run is said of one attempt at it (:class:`.AttemptId`), and touches no other.
     A gateway that was restarted calls again what it does not know to have been heard, so each method may be called
-    twice. Runs that the agent does not know (any more) have ended, or were never ordered here: a method does nothing
-    about them unless it says otherwise. What a method raises reaches the gateway as :class:`.ClusterError`, as does
-    an agent that is dead or silent. Records travel as msgpack (:class:`.Packed`).
+    twice. Attempts that the agent does not know (any more) have ended, or were never ordered here: a method does
+    nothing about them unless it says otherwise. What a method raises reaches the gateway as :class:`.ClusterError`, as
+    does an agent that is dead or silent. Records travel as msgpack (:class:`.Packed`).
     """
 
     # ------------------------------------------------------------------------------------- a run's beginning
@@ -370,6 +371,13 @@ class NodeAgentApi(ABC):
         Called by
             the start of a granted run (``gateway/dispatch/start.py``), for the first node of its lease, while Ray
             still makes that lease.
+        Waits
+            for older attempts at the run, which it ends, until none of their processes is left.
+
+        Raises
+        ------
+        ClusterError
+            An older attempt does not end, or a later one is here already.
         """
 
     @abstractmethod
@@ -387,10 +395,10 @@ class NodeAgentApi(ABC):
 
     @abstractmethod
     async def abandon(self, attempt_id: Packed[AttemptId]) -> None:
-        """Forget a run whose lease came to nothing; one that may have begun is killed.
+        """Forget an attempt that nobody wants; one that may have begun is killed, and its results are dropped.
 
         Called by
-            a start that failed, and whoever finds a run here that is over; nobody waits for the answer.
+            a start that failed, and whoever finds here, or hears of, what is over; nobody waits for the answer.
         """
 
     @abstractmethod
@@ -425,7 +433,7 @@ class NodeAgentApi(ABC):
         Called by
             the start of a gang, for each node but its first.
         Waits
-            for ranks that were lent to the same gang before, until they are gone.
+            for ranks that were lent to the same gang before, and for older attempts, as :meth:`start` does.
         """
 
     @abstractmethod
@@ -484,7 +492,7 @@ class NodeAgentApi(ABC):
 
     @abstractmethod
     async def runs(self) -> Packed[list[NodeRun]]:
-        """All runs that are not forgotten yet.
+        """All attempts that are not forgotten yet, and those to which ranks are lent.
 
         Called by
             recovery, the look at nodes, and the comparison with them.

@@ -51,7 +51,7 @@ def _gpu(libraries: Path, *words: str) -> str:
     return done.stdout
 
 
-_LONG = """%%gpu_train
+_LONG = """%%gpu_train --restartable
 import time, pathlib
 for i in range(100_000):
     print(i, flush=True)
@@ -59,6 +59,13 @@ for i in range(100_000):
     if pathlib.Path({gate!r}).exists():
         break
 where = "the cell of before"
+"""
+
+
+#: could have a second attempt, which agents of before do not tell from the first
+_AGAIN = """%%gpu_train --retries 1
+import jupyter_gpu_release
+there = jupyter_gpu_release._version.__version__
 """
 
 
@@ -91,6 +98,8 @@ def test_a_newer_gateway_takes_over_a_running_cell(
     with GatewayClient.for_target(target_of(connection)) as gateway:
         assert gateway.health().version == __version__
         after.ok("%%gpu_train\nbeside = 1")  # on the node whose agent is still the old one
+        again = after.begin(_AGAIN)
+        after.until(lambda shown: "a node agent of this version" in str(shown.displays()))
         seen = before.until(lambda shown: True).lines()
         before.until(lambda shown: len(shown.lines()) > len(seen) + 20)
         gate.touch()
@@ -99,6 +108,8 @@ def test_a_newer_gateway_takes_over_a_running_cell(
         numbers = [int(line) for line in shown.lines() if line.isdecimal()]
         assert numbers == list(range(len(numbers))), "each line once, in order"
         assert before.value("where") == "the cell of before"
+        assert after.end(again).status == "ok"
+        assert after.value("there") == __version__
 
         until(lambda: {node.version for node in gateway.checks().nodes} == {__version__}, "the agent's own upgrade")
     for notebook in (before, after):

@@ -14,7 +14,7 @@ from ...protocol.node import NodeInfo, NodeRun
 from ...protocol.states import RunState
 from ..cluster.nodes import Node
 from ..dispatch.gangs import tell_leader
-from ..runs.record import Persisting, Queued, Running, RunRecord, Starting, Yielding
+from ..runs.record import Ended, Queued, Running, RunRecord, Starting, Yielding
 from ..service import GatewayService
 from .persisting import save_inline
 
@@ -262,15 +262,14 @@ async def _is_empty(service: GatewayService, node: Node) -> bool:
 
 
 def _is_kept(service: GatewayService, node: Node, run: NodeRun) -> bool:
-    """Tell if a node has an attempt for a run that goes on there, or whose results it keeps."""
+    """Tell if a node may keep an attempt: its run goes on there, or nothing but results is left of it."""
     record = service.runs.find(run.attempt_id.run)
-    if record is None or record.state.is_terminal or run.attempt_id != record.attempt_id:
+    if not run.holds_gpus:
+        return not service.runs.is_outdated(run.attempt_id)
+    if record is None or record.outcome is not None or isinstance(record.stage, Queued | Ended):
         return False
-    if isinstance(record.stage, Queued | Persisting):
-        return not run.holds_gpus
-    if record.lease is None:  # it is being given back
-        return not run.is_lent
-    return any(slot.node == node.node for slot in record.lease.slots)
+    is_here = record.lease is None or any(slot.node == node.node for slot in record.lease.slots)
+    return is_here and run.attempt_id == record.attempt_id
 
 
 def await_end(service: GatewayService, node: Node) -> None:

@@ -169,7 +169,7 @@ class Reconciliation:
         for run in [run for run in found if self._service.runs.is_over(run.attempt_id)]:
             if run.phase == "final":
                 over.append(run.attempt_id)
-            else:
+            elif run.holds_gpus or self._service.runs.is_outdated(run.attempt_id):
                 log.error("reconciliation: %s runs %s, which is over: it is ended", node.host, run.attempt_id)
                 self._service.nodes.agent(node.node).abandon(run.attempt_id)
         await self._service.nodes.agent(node.node).forget_runs(over)

@@ -203,6 +203,8 @@ class NodeAgent(NodeAgentApi):
         self._meter = None if self._config.simulated else UseMeter(self._reader)
         self._runs: dict[AttemptId, RunOnNode | AdoptedRun] = {}
         self._ungranted: dict[AttemptId, RunOnNode] = {}
+        #: attempts that are being ended
+        self._ending: set[AttemptId] = set()
         self._tasks: set[asyncio.Task[None]] = set()
         self._reporter = Reporter(self._config, self._node, self._incarnation)
         self._store = StoreWatch(self._config.store, self._pending.acting)
@@ -249,28 +251,35 @@ class NodeAgent(NodeAgentApi):
             self._grant(attempt_id, ids)
 
     async def _end_older(self, attempt_id: AttemptId) -> None:
-        """Return when no process of an older attempt is left; raises :class:`ClusterError` when that takes long."""
+        """Return when no process of an older attempt is left, nor of a try at this one that is being ended.
+
+        Raises :class:`ClusterError` when that takes long.
+        """
         known = {*self._runs, *self._ungranted, *self._forwarders.by_attempt}
         if any(attempt_id.is_before(other) for other in known):
             raise ClusterError(f"a later attempt of run {attempt_id.run} is on this node already")
-        for older in [other for other in known if other.is_before(attempt_id)]:
-            log.warning("attempt %s is ended, since attempt %s is to begin", older, attempt_id)
+        for older in [other for other in known if other.is_before(attempt_id) or other in self._ending & {attempt_id}]:
+            log.info("what is left of attempt %s is ended, since attempt %s is to begin", older, attempt_id)
             try:
                 await asyncio.wait_for(self._end_attempt(older), _LEFT_S)
             except TimeoutError:
                 raise ClusterError(f"an earlier attempt of run {older.run} has not ended on this node yet") from None
-            (Path(self._where.marks) / str(older)).unlink(missing_ok=True)
+            if older != attempt_id:
+                (Path(self._where.marks) / str(older)).unlink(missing_ok=True)
 
     async def _end_attempt(self, attempt_id: AttemptId) -> None:
         """End an attempt that nobody wants, with its results; returns when none of its processes is left."""
-        if not self._forget_unbegun(attempt_id) and (found := self._runs.get(attempt_id)) is not None:
-            found.signal_ranks("kill", "lost")
-            self._pending.give_up_results(attempt_id, "a later attempt has followed")
-            await found.released.wait()
-            self._pending.give_up_results(attempt_id, "a later attempt has followed")
-            self._runs.pop(attempt_id, None)
-            self._pending.forget_attempt(attempt_id)
-        await self._forwarders.end_ranks(attempt_id)
+        self._ending.add(attempt_id)
+        try:
+            if not self._forget_unbegun(attempt_id) and (found := self._runs.get(attempt_id)) is not None:
+                found.signal_ranks("kill", "lost")
+                await found.released.wait()
+                self._pending.give_up_results(attempt_id, "nobody waits for them any more")
+                self._runs.pop(attempt_id, None)
+                self._pending.forget_attempt(attempt_id)
+            await self._forwarders.end_ranks(attempt_id)
+        finally:
+            self._ending.discard(attempt_id)
 
     async def grant(self, attempt_id: Packed[AttemptId], gpu_ids: list[str]) -> None:
         """The attempt's accelerators; does nothing when they are known already."""
@@ -284,7 +293,10 @@ class NodeAgent(NodeAgentApi):
 
     async def abandon(self, attempt_id: Packed[AttemptId]) -> None:
         """Nobody wants it: forget it; if it may have begun, it is ended, and its results are dropped."""
-        self._spawn(self._end_attempt(unpack(attempt_id, AttemptId)))
+        found = unpack(attempt_id, AttemptId)
+        self._forwarders.abandon(found)
+        if not self._forget_unbegun(found):
+            self._spawn(self._end_attempt(found))
 
     async def forget_unbegun(self, attempt_id: Packed[AttemptId]) -> bool:
         """Forget an attempt that no process has been told to begin; False: it may have begun, or is not known."""
