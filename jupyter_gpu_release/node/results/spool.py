@@ -168,7 +168,7 @@ def spool_entries(root: Path, *, uid: int = 0) -> list[SpoolEntry]:
         names = sorted(os.listdir(root))
     except OSError:
         return []
-    found = [AttemptId.named(name) for name in names]
+    found = [attempt_id for name in names if str(attempt_id := AttemptId.named(name)) == name]
     return [SpoolEntry(root, attempt_id, uid=uid) for attempt_id in found if is_run_id(attempt_id.run)]
 
 

@@ -32,9 +32,9 @@ from jupyter_gpu_release.serialization.rebuild import NamespaceInfo
 UntilTrue = Callable[[Callable[[], object], str], None]
 #: says that it is being loaded, and waits for a word
 _LOADS = """
-import pathlib, time, types
+import os, pathlib, time, types
 here = pathlib.Path({folder!r})
-(here / str(len(list(here.iterdir())))).touch()
+(here / f"{{len(list(here.iterdir()))}}-{{os.getpid()}}").touch()
 while len(list(here.iterdir())) < 2:
     time.sleep(0.01)
 """
@@ -57,8 +57,9 @@ def test_a_cell_whose_processes_are_killed_before_it_begins_begins_anew(
     dump = codec.dump({"slow": _Slow(tmp_path)}, NamespaceInfo(types.ModuleType("__main__").__dict__, at_home=True))
     run = node.start("print(slow)", gpus=1, inputs=Graph(stream=dump.stream))
     until(lambda: list(tmp_path.iterdir()), "a rank that loads")
-    pairs = _pairs(node)
-    for pid in {"rank": list(pairs), "supervisor": list(pairs.values()), "fork server": [_server(node)]}[victim]:
+    rank = int(next(tmp_path.iterdir()).name.partition("-")[2])
+    supervisors = list(_pairs(node).values())
+    for pid in {"rank": [rank], "supervisor": supervisors, "fork server": [_server(node)]}[victim]:
         os.kill(pid, signal.SIGKILL)
     outcome = run.wait()
     assert (outcome.error, run.text()) == (None, "5\n")
