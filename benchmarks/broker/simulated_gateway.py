@@ -21,9 +21,10 @@ from jupyter_gpu_release.gateway.cluster.agents import AgentFactory
 from jupyter_gpu_release.gateway.cluster.lease import Lease
 from jupyter_gpu_release.gateway.cluster.placement_groups import RayLeases
 from jupyter_gpu_release.gateway.service import GatewayService
-from jupyter_gpu_release.protocol.attempts import AGENT_PROTOCOL, AttemptId
 from jupyter_gpu_release.protocol.lineage import Environment
 from jupyter_gpu_release.protocol.node import (
+    AGENT_PROTOCOL,
+    AttemptId,
     GpuInfo,
     NodeAgentApi,
     NodeInfo,

@@ -26,7 +26,7 @@ from ..protocol.wire import Packed, decode, unpack
 from ..store.files import make_private_folder
 from .api.app import build_app, open_port, serve
 from .api.route_table import ROUTES
-from .cluster import earlier_agents
+from .cluster.agent_client import with_attempts
 from .cluster.lease_workers import warm_worker
 from .cluster.ray_calls import START_S
 from .db import database
@@ -125,7 +125,7 @@ class Gateway(GatewayApi):
         try:
             return decode(report, RawReport)
         except msgspec.ValidationError:
-            return decode(earlier_agents.report(report, self._service.runs.attempt_of), RawReport)
+            return decode(with_attempts(report, self._service.runs.attempt_of), RawReport)
 
     def _build_service(self) -> GatewayService:
         return GatewayService(self._config, end_process, api=self)

@@ -30,10 +30,9 @@ from ..errors import (
     RequestError,
 )
 from ..presentation.wording import run_origin, run_title
-from ..protocol.attempts import AttemptId
 from ..protocol.config import GatewayConfig, StoreMode
 from ..protocol.events import Event
-from ..protocol.node import GatewayApi
+from ..protocol.node import AttemptId, GatewayApi
 from ..protocol.rest import Health
 from ..protocol.runs import ResourceAsk, RunRequest, RunView
 from ..protocol.session import PROTOCOL, Welcome

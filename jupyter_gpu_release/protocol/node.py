@@ -11,12 +11,35 @@ from abc import ABC, abstractmethod
 
 import msgspec
 
-from .attempts import AttemptId
 from .config import DEFAULT_HASH_SEED, UnixUser
 from .events import Event
 from .lineage import Environment
 from .runs import Outcome, PersistWait, Save
 from .wire import Packed
+
+#: protocol between gateway and agents, as :class:`NodeInfo` states it. 1: calls and messages name the attempt
+AGENT_PROTOCOL = 1
+
+
+class AttemptId(msgspec.Struct, frozen=True, array_like=True):
+    """One try at a run. ``attempt``: how often the run was begun before; 0 is the first."""
+
+    run: str
+    attempt: int
+
+    def __str__(self) -> str:
+        """Return a name for files, folders and placement groups: the run's id, of a later attempt with its number."""
+        return f"{self.run}.{self.attempt}" if self.attempt else self.run
+
+    @classmethod
+    def named(cls, name: str) -> AttemptId:
+        """The attempt whose ``str`` this is."""
+        run, _, attempt = name.partition(".")
+        return cls(run, int(attempt) if attempt.isdecimal() else 0)
+
+    def is_before(self, other: AttemptId) -> bool:
+        """Tell if it is an older attempt of the same run."""
+        return self.run == other.run and self.attempt < other.attempt
 
 
 class AgentConfig(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -208,7 +231,7 @@ class NodeInfo(msgspec.Struct, frozen=True, omit_defaults=True):
     has_lease_worker: bool = True
     #: the node's clock when it answered (unix seconds); 0: it does not tell
     now_s: float = 0.0
-    #: see :data:`.AGENT_PROTOCOL`; 0: the agent is from before `start --upgrade`, and knows runs without attempts
+    #: see :data:`AGENT_PROTOCOL`; 0: the agent is from before `start --upgrade`, and knows runs without attempts
     protocol: int = 0
 
 
@@ -356,7 +379,7 @@ class NodeAgentApi(ABC):
     itself, and it never blocks the loop (files are read, drivers asked and packages looked up in threads). *Waits*
     tells for what a method may keep its caller waiting; where there is no such line it answers at once.
 
-    What is said of a run is said of one attempt at it (:class:`.AttemptId`), and touches no other.
+    What is said of a run is said of one attempt at it (:class:`AttemptId`), and touches no other.
     A gateway that was restarted calls again what it does not know to have been heard, so each method may be called
     twice. Attempts that the agent does not know (any more) have ended, or were never ordered here: a method does
     nothing about them unless it says otherwise. What a method raises reaches the gateway as :class:`.ClusterError`, as

@@ -23,13 +23,14 @@ import ray
 from jupyter_gpu_release._version import __version__
 from jupyter_gpu_release.errors import ClusterError, RunLostError
 from jupyter_gpu_release.node.agent.recorder import Reporter
-from jupyter_gpu_release.protocol.attempts import AGENT_PROTOCOL, AttemptId
 from jupyter_gpu_release.protocol.cell import CellPayload, Graph
 from jupyter_gpu_release.protocol.events import Event
 from jupyter_gpu_release.protocol.fetch import FETCH
 from jupyter_gpu_release.protocol.lineage import Environment
 from jupyter_gpu_release.protocol.node import (
+    AGENT_PROTOCOL,
     AgentConfig,
+    AttemptId,
     GpuInfo,
     JoinOrder,
     NodeAgentApi,

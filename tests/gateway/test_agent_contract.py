@@ -20,10 +20,11 @@ from jupyter_gpu_release.host import process_control
 from jupyter_gpu_release.local_cluster.launch_spec import runtime_root
 from jupyter_gpu_release.node.agent import agent as agent_module
 from jupyter_gpu_release.node.agent.recorder import Reporter
-from jupyter_gpu_release.protocol.attempts import AGENT_PROTOCOL, AttemptId
 from jupyter_gpu_release.protocol.cell import CellPayload
 from jupyter_gpu_release.protocol.node import (
+    AGENT_PROTOCOL,
     AgentConfig,
+    AttemptId,
     JoinOrder,
     NodeInfo,
     NodeMessage,

@@ -22,11 +22,19 @@ from jupyter_gpu_release.gateway.db import database
 from jupyter_gpu_release.gateway.reconcile import recovery
 from jupyter_gpu_release.gateway.runs.record import RunRecord
 from jupyter_gpu_release.gateway.service import GatewayService
-from jupyter_gpu_release.protocol.attempts import AGENT_PROTOCOL, AttemptId
 from jupyter_gpu_release.protocol.cell import CellPayload
 from jupyter_gpu_release.protocol.config import GatewayConfig
 from jupyter_gpu_release.protocol.lineage import Environment
-from jupyter_gpu_release.protocol.node import JoinOrder, NodeAgentApi, NodeInfo, NodeRun, RunPhase, StartOrder
+from jupyter_gpu_release.protocol.node import (
+    AGENT_PROTOCOL,
+    AttemptId,
+    JoinOrder,
+    NodeAgentApi,
+    NodeInfo,
+    NodeRun,
+    RunPhase,
+    StartOrder,
+)
 from jupyter_gpu_release.protocol.runs import Outcome, ResourceAsk, RunRequest
 from jupyter_gpu_release.protocol.states import new_run_id
 from jupyter_gpu_release.protocol.wire import decode, encode

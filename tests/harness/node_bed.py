@@ -23,10 +23,9 @@ from jupyter_gpu_release.node.agent.run import AdoptedRun, RunOnNode
 from jupyter_gpu_release.node.gang.layout import NodeLocation
 from jupyter_gpu_release.node.results.pending_results import PendingResults
 from jupyter_gpu_release.node.results.spool import spool_entries
-from jupyter_gpu_release.protocol.attempts import AttemptId
 from jupyter_gpu_release.protocol.cell import CellPayload
 from jupyter_gpu_release.protocol.events import Event
-from jupyter_gpu_release.protocol.node import AgentConfig, NodeMessage, RunEvents, RunPhase, StartOrder
+from jupyter_gpu_release.protocol.node import AgentConfig, AttemptId, NodeMessage, RunEvents, RunPhase, StartOrder
 from jupyter_gpu_release.protocol.runs import Outcome
 from jupyter_gpu_release.protocol.states import new_run_id
 from jupyter_gpu_release.protocol.wire import encode

@@ -12,8 +12,7 @@ from jupyter_gpu_release.gateway.cluster.nodes import NodeTable
 from jupyter_gpu_release.gateway.db.rows import WarmLeaseRow
 from jupyter_gpu_release.gateway.dispatch.run_queue import RunQueue
 from jupyter_gpu_release.gateway.runs.record import RunRecord
-from jupyter_gpu_release.protocol.attempts import AttemptId
-from jupyter_gpu_release.protocol.node import NodeInfo
+from jupyter_gpu_release.protocol.node import AttemptId, NodeInfo
 from jupyter_gpu_release.protocol.runs import ResourceAsk, RunRequest, RunView
 from jupyter_gpu_release.protocol.states import LeaseState
 from jupyter_gpu_release.scheduling.decisions import Grant, MakeRoom, Slot

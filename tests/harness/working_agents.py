@@ -14,9 +14,8 @@ import pytest
 from broker_bed import BrokerBed, PretendedAgent, name_of
 
 from jupyter_gpu_release.gateway.service import GatewayService
-from jupyter_gpu_release.protocol.attempts import AttemptId
 from jupyter_gpu_release.protocol.cell import Graph
-from jupyter_gpu_release.protocol.node import NodeMessage, NodeRun, RunPhase, RunSaved, RunStays, StartOrder
+from jupyter_gpu_release.protocol.node import AttemptId, NodeMessage, NodeRun, RunPhase, RunSaved, RunStays, StartOrder
 from jupyter_gpu_release.protocol.runs import ErrorInfo, Outcome, Save
 from jupyter_gpu_release.protocol.wire import decode, encode
 

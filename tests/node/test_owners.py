@@ -23,9 +23,9 @@ from unix_users import ANN, BOB, TEAM, as_user, needs_root, public_folder, pytho
 from jupyter_gpu_release.gateway.auth.unix_users import UnixUsers
 from jupyter_gpu_release.local_cluster.store_modes import MODE, USERS, store_settings
 from jupyter_gpu_release.node.results.spool import SpoolRecord
-from jupyter_gpu_release.protocol.attempts import AttemptId
 from jupyter_gpu_release.protocol.cell import Graph
 from jupyter_gpu_release.protocol.config import GatewayConfig, UnixUser
+from jupyter_gpu_release.protocol.node import AttemptId
 from jupyter_gpu_release.protocol.runs import Outcome
 from jupyter_gpu_release.protocol.states import new_run_id
 from jupyter_gpu_release.protocol.wire import encode

@@ -8,14 +8,16 @@ from collections.abc import Callable, Coroutine
 from functools import partial
 from typing import Any, Concatenate, Generic, ParamSpec, Protocol, TypeVar, cast
 
+import msgspec
 import ray
 
 from ...errors import ClusterError
 from ...host.local_calls import ConnectionClosedError, LocalCallError, LocalConnection
-from ...protocol.attempts import AGENT_PROTOCOL, AttemptId
 from ...protocol.events import Event
 from ...protocol.lineage import Environment
 from ...protocol.node import (
+    AGENT_PROTOCOL,
+    AttemptId,
     GpuInfo,
     JoinOrder,
     NodeAgentApi,
@@ -26,8 +28,7 @@ from ...protocol.node import (
     StartOrder,
 )
 from ...protocol.runs import Outcome
-from ...protocol.wire import Packed, pack, unpack
-from . import earlier_agents
+from ...protocol.wire import Packed, decode, encode, pack, unpack
 from .ray_calls import awaited, last_line
 
 _Asked = ParamSpec("_Asked")
@@ -226,7 +227,7 @@ class AgentClient:
 
     async def runs(self) -> list[NodeRun]:
         """The runs of the node, as its agent knows them."""
-        return earlier_agents.runs(await self._send(NodeAgentApi.runs).answer())
+        return runs_of_any_version(await self._send(NodeAgentApi.runs).answer())
 
     async def events(self, attempt_id: AttemptId, after: int) -> list[Event]:
         """Recorded events of a run above ``after``."""
@@ -272,3 +273,35 @@ class AgentClient:
     async def probe_node(self, order: ProbeOrder) -> ProbeReport:
         """Have it try ports and names of the other nodes, and say what its frameworks and driver are."""
         return unpack(await self._send(NodeAgentApi.probe_node, pack(order)).answer(_PROBE_S), ProbeReport)
+
+
+# ------------------------------------------------------------------------- agents from before `start --upgrade`
+class _EarlierReport(msgspec.Struct):
+    node: str
+    incarnation: str
+    messages: list[dict[str, msgspec.Raw]]
+
+
+def runs_of_any_version(answer: bytes) -> list[NodeRun]:
+    """The attempts that an agent knows: which version it has may not have been heard yet."""
+    found: list[NodeRun]
+    try:
+        found = decode(answer, list[NodeRun])
+    except msgspec.ValidationError:
+        told = [_with_attempt(run, lambda _: 0) for run in decode(answer, list[dict[str, msgspec.Raw]])]
+        found = decode(encode(told), list[NodeRun])
+    return found
+
+
+def with_attempts(report: bytes, attempt_of: Callable[[str], int]) -> bytes:
+    """A report with the attempts that an agent from before did not say: ``attempt_of`` tells those of its runs."""
+    told = decode(report, _EarlierReport)
+    messages = [_with_attempt(message, attempt_of) for message in told.messages]
+    return encode({"node": told.node, "incarnation": told.incarnation, "messages": messages})
+
+
+def _with_attempt(fields: dict[str, msgspec.Raw], attempt_of: Callable[[str], int]) -> dict[str, Any]:
+    run = decode(bytes(fields["run"]), str)
+    attempt = decode(bytes(fields["attempt"]), int) if "attempt" in fields else attempt_of(run)
+    others = {name: value for name, value in fields.items() if name not in ("run", "attempt")}
+    return {**others, "attempt_id": AttemptId(run, attempt)}

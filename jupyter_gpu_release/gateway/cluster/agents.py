@@ -15,9 +15,8 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from ...errors import ClusterError
 from ...host.local_calls import LocalConnection, answering_for
-from ...protocol.attempts import AttemptId
 from ...protocol.config import GatewayConfig, StoreMode
-from ...protocol.node import AgentConfig, GatewayApi, calls_socket
+from ...protocol.node import AgentConfig, AttemptId, GatewayApi, calls_socket
 from ...protocol.wire import encode
 from .nodes import Node, NodeTable
 from .ray_calls import RayCalls

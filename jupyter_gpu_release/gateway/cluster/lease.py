@@ -12,7 +12,7 @@ from typing import Any, Protocol
 import msgspec
 from ray.util.placement_group import PlacementGroup
 
-from ...protocol.attempts import AttemptId
+from ...protocol.node import AttemptId
 from ...protocol.states import LeaseState
 from ...protocol.wire import decode, encode
 from ...scheduling.decisions import Slot

@@ -17,8 +17,7 @@ from typing import Any
 import ray
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-from ...protocol.attempts import AttemptId
-from ...protocol.node import GrantNotice, grant_socket, lease_worker_socket
+from ...protocol.node import AttemptId, GrantNotice, grant_socket, lease_worker_socket
 from ...protocol.wire import encode
 from .ray_calls import FAULTS
 

@@ -9,8 +9,7 @@ from typing import Any, Protocol
 
 from ...errors import ClusterError
 from ...host.local_calls import LocalConnection
-from ...protocol.attempts import AGENT_PROTOCOL
-from ...protocol.node import NodeInfo
+from ...protocol.node import AGENT_PROTOCOL, NodeInfo
 from ...scheduling import workload as scheduling
 from .agent_client import AgentClient, AgentListener
 

@@ -11,7 +11,7 @@ from functools import partial
 import msgspec
 
 from ...errors import ConflictError
-from ...protocol.attempts import AttemptId
+from ...protocol.node import AttemptId
 from ...protocol.runs import KeptLease
 from ...protocol.states import LeaseState
 from ...scheduling.warm_leases import is_worth_keeping

@@ -13,9 +13,8 @@ from typing import Any
 import msgspec
 
 from ...presentation.terminal import OutputCollapser
-from ...protocol.attempts import AttemptId
 from ...protocol.events import Event
-from ...protocol.node import RunAsks, RunPhase, RunSaved, RunStays, RunUnbegun, RunWaits
+from ...protocol.node import AttemptId, RunAsks, RunPhase, RunSaved, RunStays, RunUnbegun, RunWaits
 from ...protocol.wire import decode, encode
 
 #: encoded events kept per run; older ones are read from the run's log

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 import msgspec
 from sqlalchemy.engine import Connection, Engine
 
-from ...protocol.attempts import AttemptId
+from ...protocol.node import AttemptId
 from ...protocol.runs import Outcome, RunRequest, RunView, StartEstimate
 from ..db import database, lineage, usage
 from ..db.rows import StoredRun

@@ -25,7 +25,7 @@ from typing import Any, ClassVar, assert_never
 
 import msgspec
 
-from ...protocol.attempts import AttemptId
+from ...protocol.node import AttemptId
 from ...protocol.runs import Outcome, PersistWait, ResourceAsk, RunRequest, RunView, Save, StepAside
 from ...protocol.states import RunState
 from ..cluster.lease import Lease

@@ -26,11 +26,12 @@ from ...host import process_control
 from ...host.gpu_reader import GpuReader
 from ...host.gpus import Nvml
 from ...host.process_control import machine_bytes
-from ...protocol.attempts import AGENT_PROTOCOL, AttemptId
 from ...protocol.events import Event
 from ...protocol.lineage import Environment
 from ...protocol.node import (
+    AGENT_PROTOCOL,
     AgentConfig,
+    AttemptId,
     GpuInfo,
     GrantNotice,
     JoinOrder,

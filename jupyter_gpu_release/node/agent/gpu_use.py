@@ -11,8 +11,7 @@ from typing import TypeVar
 from ...host import process_control
 from ...host.gpu_reader import GpuReader
 from ...host.use_series import UseSeries
-from ...protocol.attempts import AttemptId
-from ...protocol.node import GpuInfo, StartOrder
+from ...protocol.node import AttemptId, GpuInfo, StartOrder
 from ...protocol.runs import GpuUse
 
 SAMPLE_S = 0.5

@@ -18,10 +18,10 @@ from ray.exceptions import RayError
 
 from ...errors import StoreError
 from ...host.local_calls import LocalCallError, LocalConnection, answering_for
-from ...protocol.attempts import AttemptId
 from ...protocol.events import Event
 from ...protocol.node import (
     AgentConfig,
+    AttemptId,
     GatewayApi,
     NodeAgentApi,
     NodeInfo,

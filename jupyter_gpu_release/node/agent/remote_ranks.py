@@ -19,8 +19,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from ...errors import ClusterError, GpuReleaseError
-from ...protocol.attempts import AttemptId
-from ...protocol.node import JoinOrder, StartOrder
+from ...protocol.node import AttemptId, JoinOrder, StartOrder
 from ...protocol.wire import decode, encode
 from ..gang.layout import HeldPorts, RemoteRankHello
 from ..ipc.frames import HEAD_BYTES, Kind, KindsSeen

@@ -11,10 +11,19 @@ from pathlib import Path
 import msgspec
 
 from ...errors import GpuReleaseError
-from ...protocol.attempts import AttemptId
 from ...protocol.events import Event
 from ...protocol.fetch import FETCH, NEXT
-from ...protocol.node import NodeMessage, NodeRun, RunAsks, RunPhase, RunSaved, RunStays, RunWaits, StartOrder
+from ...protocol.node import (
+    AttemptId,
+    NodeMessage,
+    NodeRun,
+    RunAsks,
+    RunPhase,
+    RunSaved,
+    RunStays,
+    RunWaits,
+    StartOrder,
+)
 from ...protocol.runs import Outcome, PersistWait, Save
 from ...store.event_log import read_events
 from ...store.layout import RunPaths

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 import msgspec
 
 from ...errors import ClusterError
-from ...protocol.attempts import AttemptId
+from ...protocol.node import AttemptId
 
 RANK, SERVER, EVALUATOR = "rank", "ps", "evaluator"
 

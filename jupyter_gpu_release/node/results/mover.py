@@ -20,7 +20,7 @@ import msgspec
 from ...errors import GpuReleaseError
 from ...host import process_control
 from ...host.environment import for_cluster
-from ...protocol.attempts import AttemptId
+from ...protocol.node import AttemptId
 from ...store import files
 from ...store.files import make_private_folder
 from ..ipc.frames import SpoolConfig

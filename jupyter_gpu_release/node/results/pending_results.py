@@ -23,9 +23,8 @@ import msgspec
 
 from ...errors import GpuReleaseError, RunCancelledError, RunLostError, StoreError, StoreSilentError
 from ...host import process_control
-from ...protocol.attempts import AttemptId
 from ...protocol.cell import Graph
-from ...protocol.node import AgentConfig, StartOrder
+from ...protocol.node import AgentConfig, AttemptId, StartOrder
 from ...protocol.runs import ErrorInfo, Outcome, PersistWait
 from ...protocol.wire import decode
 from ...store.files import make_private_folder

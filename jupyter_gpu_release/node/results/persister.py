@@ -30,7 +30,7 @@ import msgspec
 
 from ...errors import StoreError
 from ...host import process_control
-from ...protocol.attempts import AttemptId
+from ...protocol.node import AttemptId
 from ...protocol.runs import Outcome, PersistWait
 from ...protocol.wire import encode
 from ...store import files

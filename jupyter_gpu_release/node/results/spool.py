@@ -21,7 +21,7 @@ from typing import Any
 import msgspec
 
 from ...errors import StoreError
-from ...protocol.attempts import AttemptId
+from ...protocol.node import AttemptId
 from ...protocol.runs import Outcome, PersistWait
 from ...protocol.states import is_run_id
 from ...protocol.wire import decode, encode

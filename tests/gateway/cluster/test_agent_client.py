@@ -25,10 +25,10 @@ from jupyter_gpu_release.gateway.cluster.nodes import Node, NodeListener, NodeTa
 from jupyter_gpu_release.gateway.cluster.ray_calls import RayCalls
 from jupyter_gpu_release.node.agent.agent import NodeAgent
 from jupyter_gpu_release.node.agent.recorder import Reporter
-from jupyter_gpu_release.protocol.attempts import AttemptId
 from jupyter_gpu_release.protocol.config import GatewayConfig
 from jupyter_gpu_release.protocol.node import (
     AgentConfig,
+    AttemptId,
     GatewayApi,
     NodeAgentApi,
     NodeInfo,

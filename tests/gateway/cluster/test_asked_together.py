@@ -12,8 +12,7 @@ from jupyter_gpu_release.gateway.cluster.agents import forget_runs
 from jupyter_gpu_release.gateway.cluster.lease import Lease
 from jupyter_gpu_release.gateway.cluster.nodes import NodeTable
 from jupyter_gpu_release.gateway.dispatch import gangs
-from jupyter_gpu_release.protocol.attempts import AttemptId
-from jupyter_gpu_release.protocol.node import StartOrder
+from jupyter_gpu_release.protocol.node import AttemptId, StartOrder
 from jupyter_gpu_release.scheduling.decisions import Slot
 
 _ONE, _TWO = AttemptId("1", 0), AttemptId("2", 1)

@@ -12,8 +12,7 @@ from ray.util.placement_group import PlacementGroup, remove_placement_group
 from jupyter_gpu_release.gateway.cluster.lease import Lease, LeaseTable, Slot
 from jupyter_gpu_release.gateway.cluster.nodes import Node
 from jupyter_gpu_release.gateway.cluster.withheld_gpus import WithheldGpus
-from jupyter_gpu_release.protocol.attempts import AttemptId
-from jupyter_gpu_release.protocol.node import GpuInfo, NodeInfo
+from jupyter_gpu_release.protocol.node import AttemptId, GpuInfo, NodeInfo
 
 
 @pytest.mark.asyncio

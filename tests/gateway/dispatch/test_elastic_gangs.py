@@ -12,9 +12,8 @@ from broker_bed import BrokerBed, until
 
 from jupyter_gpu_release.gateway.runs.record import RunRecord
 from jupyter_gpu_release.gateway.service import GatewayService
-from jupyter_gpu_release.protocol.attempts import AttemptId
 from jupyter_gpu_release.protocol.cell import Graph
-from jupyter_gpu_release.protocol.node import RunPhase
+from jupyter_gpu_release.protocol.node import AttemptId, RunPhase
 from jupyter_gpu_release.protocol.runs import Outcome, ResourceAsk, Save
 from jupyter_gpu_release.protocol.states import RunState
 

@@ -12,9 +12,8 @@ from jupyter_gpu_release.errors import OptionError
 from jupyter_gpu_release.gateway.dispatch.gangs import check_gang
 from jupyter_gpu_release.gateway.runs.record import RunRecord
 from jupyter_gpu_release.gateway.service import GatewayService
-from jupyter_gpu_release.protocol.attempts import AttemptId
 from jupyter_gpu_release.protocol.cell import Graph
-from jupyter_gpu_release.protocol.node import RunPhase, RunStays
+from jupyter_gpu_release.protocol.node import AttemptId, RunPhase, RunStays
 from jupyter_gpu_release.protocol.runs import Outcome, ResourceAsk, Save
 from jupyter_gpu_release.protocol.states import RunState
 

@@ -19,9 +19,8 @@ from jupyter_gpu_release.gateway.runs.record import RunRecord
 from jupyter_gpu_release.gateway.service import GatewayService
 from jupyter_gpu_release.host.local_calls import LocalCallError
 from jupyter_gpu_release.presentation.wording import describe_pause
-from jupyter_gpu_release.protocol.attempts import AttemptId
 from jupyter_gpu_release.protocol.cell import Graph
-from jupyter_gpu_release.protocol.node import RunPhase, RunStays
+from jupyter_gpu_release.protocol.node import AttemptId, RunPhase, RunStays
 from jupyter_gpu_release.protocol.runs import Outcome, ResourceAsk, Save
 from jupyter_gpu_release.protocol.states import RunState
 

@@ -14,9 +14,17 @@ from jupyter_gpu_release.gateway.reconcile import node_liveness, recovery
 from jupyter_gpu_release.gateway.reconcile.stray_leases import Reconciliation
 from jupyter_gpu_release.gateway.runs.record import RunRecord
 from jupyter_gpu_release.gateway.service import GatewayService
-from jupyter_gpu_release.protocol.attempts import AGENT_PROTOCOL, AttemptId
 from jupyter_gpu_release.protocol.events import Event
-from jupyter_gpu_release.protocol.node import NodeMessage, NodeReport, RunEvents, RunPhase, RunSaved, RunUnbegun
+from jupyter_gpu_release.protocol.node import (
+    AGENT_PROTOCOL,
+    AttemptId,
+    NodeMessage,
+    NodeReport,
+    RunEvents,
+    RunPhase,
+    RunSaved,
+    RunUnbegun,
+)
 from jupyter_gpu_release.protocol.runs import Outcome, ResourceAsk, Save
 from jupyter_gpu_release.protocol.states import RunState
 from jupyter_gpu_release.protocol.wire import decode, encode, pack

@@ -29,8 +29,7 @@ from jupyter_gpu_release.gateway.reconcile import node_liveness, recovery
 from jupyter_gpu_release.gateway.reconcile.stray_leases import Reconciliation
 from jupyter_gpu_release.gateway.runs.record import RunRecord
 from jupyter_gpu_release.gateway.service import GatewayService
-from jupyter_gpu_release.protocol.attempts import AttemptId
-from jupyter_gpu_release.protocol.node import JoinOrder
+from jupyter_gpu_release.protocol.node import AttemptId, JoinOrder
 from jupyter_gpu_release.protocol.runs import ResourceAsk
 from jupyter_gpu_release.protocol.wire import decode
 

@@ -13,7 +13,7 @@ from jupyter_gpu_release.gateway.cluster.lease import Lease
 from jupyter_gpu_release.gateway.reconcile.stray_leases import Reconciliation
 from jupyter_gpu_release.gateway.runs.record import Releasing
 from jupyter_gpu_release.gateway.service import GatewayService
-from jupyter_gpu_release.protocol.attempts import AttemptId
+from jupyter_gpu_release.protocol.node import AttemptId
 from jupyter_gpu_release.protocol.states import LeaseState, RunState
 from jupyter_gpu_release.protocol.wire import encode
 from jupyter_gpu_release.scheduling.decisions import Slot

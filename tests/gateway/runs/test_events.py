@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from jupyter_gpu_release.gateway.runs.events import TAIL_BYTES, Batch, EventTail, RawReport, batches_of
-from jupyter_gpu_release.protocol.attempts import AttemptId
 from jupyter_gpu_release.protocol.events import Event
-from jupyter_gpu_release.protocol.node import NodeReport, RunEvents
+from jupyter_gpu_release.protocol.node import AttemptId, NodeReport, RunEvents
 from jupyter_gpu_release.protocol.session import Events, GatewayMessage
 from jupyter_gpu_release.protocol.wire import decode, encode
 

@@ -25,8 +25,8 @@ from jupyter_gpu_release.gateway.runs.record import (
     Stage,
     Starting,
 )
-from jupyter_gpu_release.protocol.attempts import AttemptId
 from jupyter_gpu_release.protocol.cell import CellPayload
+from jupyter_gpu_release.protocol.node import AttemptId
 from jupyter_gpu_release.protocol.runs import Outcome, PersistWait, ResourceAsk, RunRequest, RunView
 from jupyter_gpu_release.protocol.states import RunState, new_run_id
 from jupyter_gpu_release.protocol.wire import encode

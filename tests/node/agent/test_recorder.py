@@ -9,9 +9,8 @@ from plain_loop import run_plain
 
 from jupyter_gpu_release.node.agent import recorder as module
 from jupyter_gpu_release.node.agent.recorder import Reporter
-from jupyter_gpu_release.protocol.attempts import AttemptId
 from jupyter_gpu_release.protocol.events import Event
-from jupyter_gpu_release.protocol.node import AgentConfig, NodeMessage, NodeReport, RunEvents, RunPhase
+from jupyter_gpu_release.protocol.node import AgentConfig, AttemptId, NodeMessage, NodeReport, RunEvents, RunPhase
 from jupyter_gpu_release.protocol.wire import decode
 
 a, b = AttemptId("a", 0), AttemptId("b", 0)

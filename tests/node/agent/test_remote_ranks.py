@@ -23,8 +23,7 @@ from jupyter_gpu_release.node.agent.fork_servers import ForkServer
 from jupyter_gpu_release.node.agent.gpu_use import UseMeter
 from jupyter_gpu_release.node.agent.remote_ranks import RankForwarders, RemoteRankListener
 from jupyter_gpu_release.node.supervisor.pair import Pair
-from jupyter_gpu_release.protocol.attempts import AttemptId
-from jupyter_gpu_release.protocol.node import GangOrder, JoinOrder, Member, StartOrder
+from jupyter_gpu_release.protocol.node import AttemptId, GangOrder, JoinOrder, Member, StartOrder
 
 Until = Callable[[Callable[[], object], str], None]
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from jupyter_gpu_release.node.results.pending_results import Settlement, choose_runs_to_spill, settled_outcome
-from jupyter_gpu_release.protocol.attempts import AttemptId
 from jupyter_gpu_release.protocol.cell import Graph
+from jupyter_gpu_release.protocol.node import AttemptId
 from jupyter_gpu_release.protocol.runs import ErrorInfo, Outcome, ValueInfo
 
 IN_FILE = Outcome("ok", values=Graph(file="values.graph"), results=[ValueInfo("model", "Net", 3 << 20)])
