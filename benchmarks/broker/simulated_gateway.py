@@ -23,6 +23,8 @@ from jupyter_gpu_release.gateway.cluster.placement_groups import RayLeases
 from jupyter_gpu_release.gateway.service import GatewayService
 from jupyter_gpu_release.protocol.lineage import Environment
 from jupyter_gpu_release.protocol.node import (
+    AGENT_PROTOCOL,
+    AttemptId,
     GpuInfo,
     NodeAgentApi,
     NodeInfo,
@@ -98,8 +100,8 @@ class SimulatedAgent(NodeAgentApi):
         self._host = host
         self._gpus = gpus
         self._report = report
-        self._ordered: dict[str, StartOrder] = {}
-        self._runs: dict[str, RunPhase] = {}
+        self._ordered: dict[AttemptId, StartOrder] = {}
+        self._runs: dict[AttemptId, RunPhase] = {}
         self._messages: list[RunPhase] = []
         self._sending: set[asyncio.Task[None]] = set()
 
@@ -108,7 +110,7 @@ class SimulatedAgent(NodeAgentApi):
         gpus = [GpuInfo(str(i), "Simulated H100", f"GPU-{i}", 80 << 30, 0, 0.0, True) for i in range(self._gpus)]
         return NodeInfo(
             node=self._node, host=self._host, incarnation="1", python="3", version="", gpus=gpus, simulated=True,
-            memory_bytes=_MEMORY, cpus=_CPUS, has_lease_worker=True,
+            memory_bytes=_MEMORY, cpus=_CPUS, has_lease_worker=True, protocol=AGENT_PROTOCOL,
         )  # fmt: skip
 
     async def hello(self) -> Any:
@@ -117,25 +119,25 @@ class SimulatedAgent(NodeAgentApi):
     async def start(self, order: Any) -> None:
         found = unpack(order, StartOrder)
         if found.gpu_ids is None:
-            self._ordered[found.run] = found
+            self._ordered[found.attempt_id] = found
         else:
             self._begin(found)
 
-    async def grant(self, run: str, gpu_ids: list[str]) -> None:
-        if (order := self._ordered.pop(run, None)) is not None:
+    async def grant(self, attempt_id: Any, gpu_ids: list[str]) -> None:
+        if (order := self._ordered.pop(unpack(attempt_id, AttemptId), None)) is not None:
             self._begin(order)
 
     async def missing_imports(self, names: list[str]) -> list[str]:
         return []
 
-    async def has_begun(self, run: str) -> bool:
-        return run in self._runs
+    async def has_begun(self, attempt_id: Any) -> bool:
+        return unpack(attempt_id, AttemptId) in self._runs
 
-    async def abandon(self, run: str) -> None:
-        self._ordered.pop(run, None)
+    async def abandon(self, attempt_id: Any) -> None:
+        self._ordered.pop(unpack(attempt_id, AttemptId), None)
 
-    async def forget_unbegun(self, run: str) -> bool:
-        return self._ordered.pop(run, None) is not None
+    async def forget_unbegun(self, attempt_id: Any) -> bool:
+        return self._ordered.pop(unpack(attempt_id, AttemptId), None) is not None
 
     async def open_rank_listener(self) -> tuple[str, int]:
         raise NotImplementedError("it leads no gang over nodes")
@@ -143,42 +145,44 @@ class SimulatedAgent(NodeAgentApi):
     async def start_remote_ranks(self, order: Any) -> None:
         raise NotImplementedError("it lends no ranks")
 
-    async def has_remote_ranks(self, run: str) -> bool:
+    async def has_remote_ranks(self, attempt_id: Any) -> bool:
         return False
 
-    async def end_remote_ranks(self, run: str) -> None:
+    async def end_remote_ranks(self, attempt_id: Any) -> None:
         """It lends no ranks."""
 
-    async def lose_member(self, run: str, node: str) -> None:
+    async def lose_member(self, attempt_id: Any, node: str) -> None:
         """It leads no gang over nodes."""
 
-    async def answer_rank(self, run: str, rank: int, body: bytes) -> None:
+    async def answer_rank(self, attempt_id: Any, rank: int, body: bytes) -> None:
         """Nobody asks."""
 
-    async def events(self, run: str, after: int) -> Any:
+    async def events(self, attempt_id: Any, after: int) -> Any:
         return pack([])
 
-    async def give_up_results(self, run: str, reason: str) -> bool:
+    async def give_up_results(self, attempt_id: Any, reason: str) -> bool:
         return False
 
-    async def keep_results(self, run: str, folder: str, outcome: Any) -> None:
+    async def keep_results(self, attempt_id: Any, folder: str, outcome: Any) -> None:
         """There are none."""
 
     async def environment(self, imports: list[str]) -> Any:
         return pack(Environment("3"))
 
-    async def signal(self, run: str, name: str, reason: str = "interrupted") -> None:
+    async def signal(self, attempt_id: Any, name: str, reason: str = "interrupted") -> None:
         """Nobody interrupts."""
 
-    async def step_aside(self, run: str, attempt: int) -> bool:
+    async def step_aside(self, attempt_id: Any) -> bool:
         return False
 
     async def runs(self) -> Any:
-        return pack([NodeRun(run, told.phase, 0, told.at_s, told.outcome) for run, told in self._runs.items()])
+        return pack(
+            [NodeRun(attempt_id, told.phase, 0, told.at_s, told.outcome) for attempt_id, told in self._runs.items()]
+        )
 
-    async def forget_runs(self, runs: list[str]) -> None:
-        for run in runs:
-            self._runs.pop(run, None)
+    async def forget_runs(self, attempt_ids: Any) -> None:
+        for attempt_id in unpack(attempt_ids, list[AttemptId]):
+            self._runs.pop(attempt_id, None)
 
     async def gpus(self) -> Any:
         return pack(self.info().gpus)
@@ -190,18 +194,18 @@ class SimulatedAgent(NodeAgentApi):
         return pack(ProbeReport())
 
     def _begin(self, order: StartOrder) -> None:
-        self._tell(RunPhase(order.run, "running", time.time()))
-        asyncio.get_running_loop().call_later(float(order.payload), self._end, order.run, time.time())
+        self._tell(RunPhase(order.attempt_id, "running", time.time()))
+        asyncio.get_running_loop().call_later(float(order.payload), self._end, order.attempt_id, time.time())
 
-    def _end(self, run: str, started_s: float) -> None:
+    def _end(self, attempt_id: AttemptId, started_s: float) -> None:
         now_s = time.time()
         outcome = Outcome(status="ok", started_s=started_s, ended_s=now_s, collected_s=now_s, released_s=now_s)
-        self._tell(RunPhase(run, "ended", now_s))
-        self._tell(RunPhase(run, "final", now_s, outcome))
+        self._tell(RunPhase(attempt_id, "ended", now_s))
+        self._tell(RunPhase(attempt_id, "final", now_s, outcome))
 
     def _tell(self, message: RunPhase) -> None:
         """Send in one message all that is told in one moment, as a real agent does."""
-        self._runs[message.run] = message
+        self._runs[message.attempt_id] = message
         self._messages.append(message)
         if len(self._messages) == 1:
             task = asyncio.get_running_loop().create_task(self._send())

@@ -26,6 +26,7 @@ from ..protocol.wire import Packed, decode, unpack
 from ..store.files import make_private_folder
 from .api.app import build_app, open_port, serve
 from .api.route_table import ROUTES
+from .cluster.agent_client import with_attempts
 from .cluster.lease_workers import warm_worker
 from .cluster.ray_calls import START_S
 from .db import database
@@ -33,7 +34,7 @@ from .reconcile import node_liveness
 from .reconcile.recovery import compare_with_cluster, read_ledger, restore_sessions
 from .reconcile.scaling import Scaling
 from .reconcile.stray_leases import Reconciliation
-from .runs.events import RawEvents, RawReport
+from .runs.events import RawReport, RawRunEvents
 from .service import GatewayService
 
 log = logging.getLogger(__name__)
@@ -97,11 +98,13 @@ class Gateway(GatewayApi):
     async def node_report(self, report: Packed[NodeReport]) -> None:
         """Events and phases of runs; may be repeated."""
         await self._service.recovered.wait()
-        for message in decode(report, RawReport).messages:
-            record = self._service.runs.find(message.run)
-            if record is None:
+        told, service = self._decoded(report), self._service
+        service.end_attempts(told.node, {m.attempt_id for m in told.messages if service.runs.is_outdated(m.attempt_id)})
+        for message in told.messages:
+            record = service.runs.find(message.attempt_id.run)
+            if record is None or message.attempt_id != record.attempt_id:
                 continue
-            if isinstance(message, RawEvents):
+            if isinstance(message, RawRunEvents):
                 record.tail.add(message.events)
                 record.notify()
             elif isinstance(message, RunWaits):
@@ -118,6 +121,12 @@ class Gateway(GatewayApi):
                 self._service.lifecycle.on_phase(record, message)
 
     # ------------------------------------------------------------------------------------------ inside
+    def _decoded(self, report: bytes) -> RawReport:
+        try:
+            return decode(report, RawReport)
+        except msgspec.ValidationError:
+            return decode(with_attempts(report, self._service.runs.attempt_of), RawReport)
+
     def _build_service(self) -> GatewayService:
         return GatewayService(self._config, end_process, api=self)
 

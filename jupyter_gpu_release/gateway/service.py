@@ -10,7 +10,7 @@ import os
 import platform
 import sys
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from functools import partial
 from itertools import islice
 from pathlib import Path
@@ -32,7 +32,7 @@ from ..errors import (
 from ..presentation.wording import run_origin, run_title
 from ..protocol.config import GatewayConfig, StoreMode
 from ..protocol.events import Event
-from ..protocol.node import GatewayApi
+from ..protocol.node import AttemptId, GatewayApi
 from ..protocol.rest import Health
 from ..protocol.runs import ResourceAsk, RunRequest, RunView
 from ..protocol.session import PROTOCOL, Welcome
@@ -182,6 +182,13 @@ class GatewayService(RunListener, LeaseListener, NodeListener, SessionListener):
         with contextlib.suppress(NoSuchNodeError):  # it is gone anyway
             await self.drains.drain(host, "the gateway", why)
             self.on_nodes_drained()
+
+    def end_attempts(self, node: str, outdated: Iterable[AttemptId]) -> None:
+        """Have a node end attempts that newer ones have followed: what it says of them changes nothing."""
+        for attempt_id in outdated:
+            log.warning("%s still has attempt %s, which is over: it is ended", node[:8], attempt_id)
+            with contextlib.suppress(ClusterError):  # then it is looked for when its agent answers
+                self.nodes.agent(node).abandon(attempt_id)
 
     def on_leases_changed(self) -> None:
         """The status is another, and a GPU that is to be set aside may be nobody's now."""
@@ -404,7 +411,7 @@ class GatewayService(RunListener, LeaseListener, NodeListener, SessionListener):
         events: list[Event] = []
         if lease is not None and not record.state.is_terminal:
             try:
-                events = await self.nodes.agent(lease.slots[0].node).events(record.run, after)
+                events = await self.nodes.agent(lease.slots[0].node).events(lease.attempt_id, after)
             except ClusterError as error:
                 log.info("run %s: events from the store: %s", record.run, error.message)
         if not events:

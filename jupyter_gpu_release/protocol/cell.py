@@ -20,13 +20,15 @@ RESUME = "resume state"
 class Graph(msgspec.Struct, frozen=True, omit_defaults=True):
     """A serialised object graph: inline (``stream`` and ``buffers``) or the name of a file in the run folder.
 
-    ``digest`` is the blake2b-128 hex digest of the graph file's bytes, or empty when inline.
+    ``digest`` is the blake2b-128 hex digest of the graph file's bytes, or empty when inline. ``stored_as``: the
+    file with what is inline here.
     """
 
     stream: bytes = b""
     buffers: list[bytes] = msgspec.field(default_factory=list)
     file: str = ""
     digest: str = ""
+    stored_as: str = ""
 
 
 class CellSource(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -17,6 +17,30 @@ from .lineage import Environment
 from .runs import Outcome, PersistWait, Save
 from .wire import Packed
 
+#: protocol between gateway and agents, as :class:`NodeInfo` states it. 1: calls and messages name the attempt
+AGENT_PROTOCOL = 1
+
+
+class AttemptId(msgspec.Struct, frozen=True, array_like=True):
+    """One try at a run. ``attempt``: how often the run was begun before; 0 is the first."""
+
+    run: str
+    attempt: int
+
+    def __str__(self) -> str:
+        """Return a name for files, folders and placement groups: the run's id, of a later attempt with its number."""
+        return f"{self.run}.{self.attempt}" if self.attempt else self.run
+
+    @classmethod
+    def named(cls, name: str) -> AttemptId:
+        """The attempt whose ``str`` this is."""
+        run, _, attempt = name.partition(".")
+        return cls(run, int(attempt) if attempt.isdecimal() else 0)
+
+    def is_before(self, other: AttemptId) -> bool:
+        """Tell if it is an older attempt of the same run."""
+        return self.run == other.run and self.attempt < other.attempt
+
 
 class AgentConfig(msgspec.Struct, frozen=True, omit_defaults=True):
     """Settings that a node agent is made with. ``runtime`` is a short local folder for its sockets."""
@@ -82,9 +106,9 @@ def calls_socket(runtime: str, node: str) -> str:
 
 
 class GrantNotice(msgspec.Struct, frozen=True):
-    """A lease task to the agent of its node: the accelerator ids that Ray gave the run."""
+    """A lease task to the agent of its node: the accelerator ids that Ray gave the attempt."""
 
-    run: str
+    attempt_id: AttemptId
     gpu_ids: list[str]
 
 
@@ -125,6 +149,12 @@ class JoinOrder(msgspec.Struct, frozen=True, omit_defaults=True):
     secret: str
     gpu_ids: list[str] | None = None
     fresh: bool = False
+    attempt: int = 0
+
+    @property
+    def attempt_id(self) -> AttemptId:
+        """The attempt of whose gang the ranks are."""
+        return AttemptId(self.run, self.attempt)
 
 
 class StartOrder(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -146,7 +176,7 @@ class StartOrder(msgspec.Struct, frozen=True, omit_defaults=True):
     grace_s: float = 5.0
     fresh: bool = False
     gang: GangOrder = GangOrder()
-    #: 0 is the first; what the node knows of an earlier one of the run is over
+    #: 0 is the first; the node ends the processes of earlier ones before it takes the order
     attempt: int = 0
     restartable: bool = False
     #: state to go on from; None: from the beginning
@@ -157,6 +187,11 @@ class StartOrder(msgspec.Struct, frozen=True, omit_defaults=True):
     owner: UnixUser | None = None
     #: its cell runs as that user
     as_owner: bool = False
+
+    @property
+    def attempt_id(self) -> AttemptId:
+        """The attempt that is to be started."""
+        return AttemptId(self.run, self.attempt)
 
 
 class GpuInfo(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -196,6 +231,8 @@ class NodeInfo(msgspec.Struct, frozen=True, omit_defaults=True):
     has_lease_worker: bool = True
     #: the node's clock when it answered (unix seconds); 0: it does not tell
     now_s: float = 0.0
+    #: see :data:`AGENT_PROTOCOL`; 0: the agent is from before `start --upgrade`, and knows runs without attempts
+    protocol: int = 0
 
 
 class PortTry(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -247,7 +284,7 @@ class ProbeReport(msgspec.Struct, frozen=True, omit_defaults=True):
 class RunEvents(msgspec.Struct, frozen=True, tag="events"):
     """Events of a run, recorded on the store already."""
 
-    run: str
+    attempt_id: AttemptId
     events: list[Event]
 
 
@@ -258,38 +295,37 @@ class RunPhase(msgspec.Struct, frozen=True, tag="phase"):
     to ``released`` and ``final``.
     """
 
-    run: str
+    attempt_id: AttemptId
     phase: str
     at_s: float
     outcome: Outcome | None = None
-    attempt: int = 0
 
 
 class RunWaits(msgspec.Struct, frozen=True, tag="waits"):
     """The results of a released run are not durable yet, and why."""
 
-    run: str
+    attempt_id: AttemptId
     waits_for: PersistWait
 
 
 class RunAsks(msgspec.Struct, frozen=True, tag="asks"):
     """A rank waits for a name that its kernel holds back."""
 
-    run: str
+    attempt_id: AttemptId
     rank: int = 0
 
 
 class RunUnbegun(msgspec.Struct, frozen=True, tag="unbegun"):
     """A gang over nodes lost processes before any of them began: its leader has forgotten it, so it can begin anew."""
 
-    run: str
+    attempt_id: AttemptId
     reason: str
 
 
 class RunSaved(msgspec.Struct, frozen=True, tag="saved"):
     """A run that goes on was saved: the save is durable, and the earlier ones may go."""
 
-    run: str
+    attempt_id: AttemptId
     save: Save
 
 
@@ -299,8 +335,7 @@ class RunStays(msgspec.Struct, frozen=True, omit_defaults=True, tag="stays"):
     ``of_size``: it will, and goes on with as many ranks as it has only.
     """
 
-    run: str
-    attempt: int
+    attempt_id: AttemptId
     reason: str
     for_now: bool = False
     of_size: bool = False
@@ -318,16 +353,22 @@ class NodeReport(msgspec.Struct, frozen=True):
 
 
 class NodeRun(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A run as its agent knows it, for a gateway that was started anew."""
+    """An attempt as its agent knows it. ``save``: its latest, if its commit may not have been heard."""
 
-    run: str
+    attempt_id: AttemptId
     phase: str
     last_event: int = 0
     at_s: float = 0.0
     outcome: Outcome | None = None
     waits_for: PersistWait | None = None
-    attempt: int = 0
     save: Save | None = None
+    #: ranks that the node lends to a gang that another one leads
+    is_lent: bool = False
+
+    @property
+    def holds_gpus(self) -> bool:
+        """Tell if processes may still use its GPUs."""
+        return self.phase not in ("released", "final")
 
 
 class NodeAgentApi(ABC):
@@ -338,10 +379,11 @@ class NodeAgentApi(ABC):
     itself, and it never blocks the loop (files are read, drivers asked and packages looked up in threads). *Waits*
     tells for what a method may keep its caller waiting; where there is no such line it answers at once.
 
+    What is said of a run is said of one attempt at it (:class:`AttemptId`), and touches no other.
     A gateway that was restarted calls again what it does not know to have been heard, so each method may be called
-    twice. Runs that the agent does not know (any more) have ended, or were never ordered here: a method does nothing
-    about them unless it says otherwise. What a method raises reaches the gateway as :class:`.ClusterError`, as does
-    an agent that is dead or silent. Records travel as msgpack (:class:`.Packed`).
+    twice. Attempts that the agent does not know (any more) have ended, or were never ordered here: a method does
+    nothing about them unless it says otherwise. What a method raises reaches the gateway as :class:`.ClusterError`, as
+    does an agent that is dead or silent. Records travel as msgpack (:class:`.Packed`).
     """
 
     # ------------------------------------------------------------------------------------- a run's beginning
@@ -352,10 +394,17 @@ class NodeAgentApi(ABC):
         Called by
             the start of a granted run (``gateway/dispatch/start.py``), for the first node of its lease, while Ray
             still makes that lease.
+        Waits
+            for older attempts at the run, which it ends, until none of their processes is left.
+
+        Raises
+        ------
+        ClusterError
+            An older attempt does not end, or a later one is here already.
         """
 
     @abstractmethod
-    async def grant(self, run: str, gpu_ids: list[str]) -> None:
+    async def grant(self, attempt_id: Packed[AttemptId], gpu_ids: list[str]) -> None:
         """Say which accelerators a run has on this node; nothing happens when they are known already.
 
         Called by
@@ -368,15 +417,15 @@ class NodeAgentApi(ABC):
         """
 
     @abstractmethod
-    async def abandon(self, run: str) -> None:
-        """Forget a run whose lease came to nothing; one that may have begun is killed.
+    async def abandon(self, attempt_id: Packed[AttemptId]) -> None:
+        """Forget an attempt that nobody wants; one that may have begun is killed, and its results are dropped.
 
         Called by
-            a start that failed, and whoever finds a run here that is over; nobody waits for the answer.
+            a start that failed, and whoever finds here, or hears of, what is over; nobody waits for the answer.
         """
 
     @abstractmethod
-    async def forget_unbegun(self, run: str) -> bool:
+    async def forget_unbegun(self, attempt_id: Packed[AttemptId]) -> bool:
         """Forget a run that no process has been told to begin. False: it may have begun, or is not known.
 
         Called by
@@ -384,7 +433,7 @@ class NodeAgentApi(ABC):
         """
 
     @abstractmethod
-    async def has_begun(self, run: str) -> bool:
+    async def has_begun(self, attempt_id: Packed[AttemptId]) -> bool:
         """Tell if a run was granted here, or began in an earlier life of this agent (whose processes are gone).
 
         Called by
@@ -407,11 +456,11 @@ class NodeAgentApi(ABC):
         Called by
             the start of a gang, for each node but its first.
         Waits
-            for ranks that were lent to the same gang before, until they are gone.
+            for ranks that were lent to the same gang before, and for older attempts, as :meth:`start` does.
         """
 
     @abstractmethod
-    async def has_remote_ranks(self, run: str) -> bool:
+    async def has_remote_ranks(self, attempt_id: Packed[AttemptId]) -> bool:
         """Tell if ranks of this node are lent to a gang.
 
         Called by
@@ -419,7 +468,7 @@ class NodeAgentApi(ABC):
         """
 
     @abstractmethod
-    async def end_remote_ranks(self, run: str) -> None:
+    async def end_remote_ranks(self, attempt_id: Packed[AttemptId]) -> None:
         """End the ranks that are lent to a gang, which is over, or whose leader is.
 
         Called by
@@ -429,7 +478,7 @@ class NodeAgentApi(ABC):
         """
 
     @abstractmethod
-    async def lose_member(self, run: str, node: str) -> None:
+    async def lose_member(self, attempt_id: Packed[AttemptId], node: str) -> None:
         """Hear that ``node``, which lends ranks to a gang that is led here, is gone.
 
         Called by
@@ -438,7 +487,7 @@ class NodeAgentApi(ABC):
 
     # --------------------------------------------------------------------------------------- while it runs
     @abstractmethod
-    async def signal(self, run: str, name: str, reason: str = "interrupted") -> None:
+    async def signal(self, attempt_id: Packed[AttemptId], name: str, reason: str = "interrupted") -> None:
         """``interrupt`` or ``kill`` a run; ``reason`` is what its outcome says if that ends it.
 
         Called by
@@ -446,7 +495,7 @@ class NodeAgentApi(ABC):
         """
 
     @abstractmethod
-    async def step_aside(self, run: str, attempt: int) -> bool:
+    async def step_aside(self, attempt_id: Packed[AttemptId]) -> bool:
         """Have a restartable run stop at its next safe point, save itself and end. False: it cannot (any more).
 
         Its outcome is ``preempted`` then, or :class:`RunStays` says why it goes on after all. How long that may take
@@ -457,7 +506,7 @@ class NodeAgentApi(ABC):
         """
 
     @abstractmethod
-    async def answer_rank(self, run: str, rank: int, body: bytes) -> None:
+    async def answer_rank(self, attempt_id: Packed[AttemptId], rank: int, body: bytes) -> None:
         """Pass the kernel's answer (an encoded :class:`.Answer`) on to a rank that has asked for a name.
 
         Called by
@@ -466,14 +515,14 @@ class NodeAgentApi(ABC):
 
     @abstractmethod
     async def runs(self) -> Packed[list[NodeRun]]:
-        """All runs that are not forgotten yet.
+        """All attempts that are not forgotten yet, and those to which ranks are lent.
 
         Called by
             recovery, the look at nodes, and the comparison with them.
         """
 
     @abstractmethod
-    async def events(self, run: str, after: int) -> Packed[list[Event]]:
+    async def events(self, attempt_id: Packed[AttemptId], after: int) -> Packed[list[Event]]:
         """The recorded events of a run with numbers above ``after``; none of a run that is not known.
 
         Called by
@@ -484,7 +533,7 @@ class NodeAgentApi(ABC):
 
     # --------------------------------------------------------------------------------------- after it ended
     @abstractmethod
-    async def forget_runs(self, runs: list[str]) -> None:
+    async def forget_runs(self, attempt_ids: Packed[list[AttemptId]]) -> None:
         """Forget runs whose end is committed, once their results are durable, and that they have begun.
 
         Called by
@@ -492,7 +541,7 @@ class NodeAgentApi(ABC):
         """
 
     @abstractmethod
-    async def give_up_results(self, run: str, reason: str) -> bool:
+    async def give_up_results(self, attempt_id: Packed[AttemptId], reason: str) -> bool:
         """Drop a run's results that are not durable yet. False: there are none.
 
         Called by
@@ -500,7 +549,7 @@ class NodeAgentApi(ABC):
         """
 
     @abstractmethod
-    async def keep_results(self, run: str, folder: str, outcome: Packed[Outcome]) -> None:
+    async def keep_results(self, attempt_id: Packed[AttemptId], folder: str, outcome: Packed[Outcome]) -> None:
         """Make small results durable that the gateway has, and an earlier agent did not come to write.
 
         Called by

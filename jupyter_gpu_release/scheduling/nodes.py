@@ -60,6 +60,7 @@ class Nodes:
                 node.memory_bytes,
                 node.labels,
                 node.schedulable,
+                node.knows_attempts,
             )
             group = alike.get(key)
             if group is None:

@@ -40,6 +40,8 @@ class Node:
     schedulable: bool = True
     #: why it takes none, in words
     reason: str = ""
+    #: its agent tells attempts of a run apart: one from before `start --upgrade` does not
+    knows_attempts: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +54,8 @@ class Needs:
     cpus: int = 0
     memory_bytes: int = 0
     labels: tuple[tuple[str, str], ...] = ()
+    #: the run may have a second attempt
+    attempts: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -39,7 +39,9 @@ HEAD_FILE, PROOF_FILE = "bundle.json", "bundle.proof"
 MOST_HEAD_BYTES = 64 << 20
 STEP_BYTES = 4 << 20
 _CONTEXT = "jupyter_gpu_release 2026-11 run bundle proof"
-_KEPT = re.compile(r"(manifest\.json|events\.log|[a-z]+(-[0-9]+)?\.graph)|(files|code|published)/.+")
+_KEPT = re.compile(
+    r"(manifest\.json|events(\.[0-9]+)?\.log|[a-z]+(-[0-9]+)?(\.[0-9]+)?\.graph)|(files|code|published)/.+"
+)
 _LONGEST_PATH, _LONGEST_PART = 4096, 255
 
 
@@ -147,7 +149,7 @@ def check_graphs(paths: RunPaths, manifest: dict[str, object]) -> str:
     if not isinstance(values, dict):
         return ""
     name = str(values.get("file", ""))
-    if not re.fullmatch(r"[a-z]+\.graph", name):
+    if not re.fullmatch(r"[a-z]+(\.[0-9]+)?\.graph", name):
         raise StoreError(f"{paths.manifest} names {name[:80]!r} as the file of the values", hint="it was altered")
     digest = digest_in(paths.folder / name)
     if digest != values.get("digest"):

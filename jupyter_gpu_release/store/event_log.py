@@ -1,10 +1,15 @@
-"""The event log of a run: length-prefixed msgpack records, appended by one writer, torn tail tolerated."""
+"""The event log of a run: length-prefixed msgpack records, torn tail tolerated.
+
+Each attempt at the run appends to a file of its own (``events.log``, ``events.1.log`` …), and goes on with the numbers
+of the one before. What an attempt that was given up still writes has the next one's numbers, too: it is not read.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import hashlib
 import os
+import re
 import struct
 from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import closing
@@ -17,6 +22,7 @@ from ..errors import StoreError
 from ..protocol.events import Event, carries_pickle, without_pickles
 from ..protocol.wire import decode, encode
 from .files import is_shared, open_new, open_plain
+from .layout import of_attempt
 
 _HEAD = struct.Struct("<I")
 #: what a store has refused is kept up to this
@@ -25,6 +31,8 @@ KEPT_BYTES = 16 << 20
 _MOST_KNOWN = 10_000
 _NOTHING: Mapping[int, bytes] = MappingProxyType({})
 _UNKNOWN = "it is read from a log that the members of a group can write, and loading it runs code"
+#: of places in the logs of all attempts: no log is as long
+_SPAN = 1 << 48
 
 
 class EventWriter:
@@ -113,7 +121,7 @@ def _record(event: Event) -> bytes:
 
 def read_events(path: Path, after: int = 0, *, opener: Callable[[Path], int] = open_plain) -> Iterator[Event]:
     """Yield the recorded events with a number above ``after``; ends quietly at a torn last record."""
-    yield from (event for event, _ in _records(path, 0, opener) if event.n > after)
+    yield from (event for event, _ in _all_records(path, 0, opener) if event.n > after)
 
 
 def read_unforged(path: Path, after: int = 0, written: Mapping[int, bytes] = _NOTHING) -> Iterator[Event]:
@@ -138,19 +146,48 @@ def _digest(event: Event) -> bytes:
 def read_piece(
     path: Path, at: int, most_bytes: int, *, opener: Callable[[Path], int] = open_plain
 ) -> tuple[list[Event], int]:
-    """The recorded events from byte ``at`` on, and the byte behind them; none: there are no more (yet).
+    """The recorded events from a place on, 0 at first, and the place behind them; none: there are no more (yet).
 
     ``most_bytes``: where it stops; a larger event comes alone.
     """
     events: list[Event] = []
     last = at
-    with closing(_records(path, at, opener)) as records:
+    with closing(_all_records(path, at, opener)) as records:
         for event, behind in records:
             if events and behind - at > most_bytes:
                 break
             events.append(event)
             last = behind
     return events, last
+
+
+def _all_records(path: Path, at: int, opener: Callable[[Path], int]) -> Generator[tuple[Event, int], None, None]:
+    """Each event of all attempts from a place on, with the place behind it: the attempt's, then the byte in its log."""
+    attempts = _attempts(path)
+    for attempt, following in zip(attempts, [*attempts[1:], None], strict=True):
+        first, begin = attempt * _SPAN, max(0, at - attempt * _SPAN)
+        if begin >= _SPAN:
+            continue
+        end = _first_number(path, following, opener) if following is not None else None
+        for event, behind in _records(path.with_name(of_attempt(path.name, attempt)), begin, opener):
+            if end is not None and event.n >= end:
+                break
+            yield event, first + behind
+
+
+def _attempts(path: Path) -> list[int]:
+    """The attempts that have written a log beside ``path``, the first attempt's."""
+    form = re.compile(re.escape(path.stem) + r"\.([1-9][0-9]*)" + re.escape(path.suffix))
+    try:
+        names = os.listdir(path.parent)
+    except OSError:
+        return [0]
+    return [0, *sorted(int(found[1]) for found in map(form.fullmatch, names) if found is not None)]
+
+
+def _first_number(path: Path, attempt: int, opener: Callable[[Path], int]) -> int | None:
+    with closing(_records(path.with_name(of_attempt(path.name, attempt)), 0, opener)) as records:
+        return next((event.n for event, _ in records), None)
 
 
 def _records(path: Path, at: int, opener: Callable[[Path], int]) -> Generator[tuple[Event, int], None, None]:

@@ -4,7 +4,8 @@
 ``fetched-<n>.graph`` (kernel), ``values.graph`` (rank's persister or agent), ``files/`` (the cell's ``run_dir``),
 ``code/`` (shipped modules), ``published/`` and
 ``item-<n>.graph`` and ``save-<n>.graph`` (rank).
-One writer per file.
+One writer per file: what a second and later attempts of a run write has their number in its name
+(``values.1.graph``, :func:`of_attempt`), since a node that was given up may go on with an earlier one.
 
 ``<store>/users/<uid>/``: such a store for one user, where cells run as their owners (``store/users/``).
 
@@ -19,20 +20,34 @@ import os
 from pathlib import Path
 
 from ..errors import StoreError
+from ..protocol.cell import Graph
 from ..protocol.states import is_run_id
 
 SCHEMA_VERSION = 1
 #: what came out of a run
 VALUES_FILE = "values.graph"
+EVENTS_FILE = "events.log"
 #: what a restartable run has saved without being asked to step aside
 SAVE_FILE = "save-{number}.graph"
 
 
-class RunPaths:
-    """Paths of one run below the store's root (or of a run folder given as such)."""
+def of_attempt(name: str, attempt: int) -> str:
+    """The file name that an attempt has for ``name``: its own, so that no two attempts write into one place."""
+    stem, dot, kind = name.partition(".")
+    return f"{stem}.{attempt}{dot}{kind}" if attempt else name
 
-    def __init__(self, folder: Path) -> None:
+
+def values_name(graph: Graph) -> str:
+    """The name of the file on the store with these values, also of those that are inline."""
+    return graph.file or graph.stored_as or VALUES_FILE
+
+
+class RunPaths:
+    """Paths of one run below the store's root (or of a run folder given as such), for one attempt at it."""
+
+    def __init__(self, folder: Path, attempt: int = 0) -> None:
         self.folder = folder
+        self.attempt = attempt
 
     @property
     def manifest(self) -> Path:
@@ -41,8 +56,13 @@ class RunPaths:
 
     @property
     def events(self) -> Path:
-        """The log of its output."""
-        return self.folder / "events.log"
+        """The log of its output, for readers: :mod:`.event_log` goes on with those of later attempts."""
+        return self.folder / EVENTS_FILE
+
+    @property
+    def own_events(self) -> Path:
+        """The log to which the attempt writes."""
+        return self.folder / of_attempt(EVENTS_FILE, self.attempt)
 
     @property
     def inputs(self) -> Path:
@@ -55,12 +75,12 @@ class RunPaths:
 
     def item(self, number: int) -> Path:
         """The value that one call of ``launch_map`` returned."""
-        return self.folder / f"item-{number}.graph"
+        return self.folder / of_attempt(f"item-{number}.graph", self.attempt)
 
     @property
     def values(self) -> Path:
         """The values that came out of the run."""
-        return self.folder / VALUES_FILE
+        return self.folder / of_attempt(VALUES_FILE, self.attempt)
 
     @property
     def files(self) -> Path:

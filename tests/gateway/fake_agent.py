@@ -21,14 +21,16 @@ import msgspec
 import ray
 
 from jupyter_gpu_release._version import __version__
-from jupyter_gpu_release.errors import RunLostError
+from jupyter_gpu_release.errors import ClusterError, RunLostError
 from jupyter_gpu_release.node.agent.recorder import Reporter
 from jupyter_gpu_release.protocol.cell import CellPayload, Graph
 from jupyter_gpu_release.protocol.events import Event
 from jupyter_gpu_release.protocol.fetch import FETCH
 from jupyter_gpu_release.protocol.lineage import Environment
 from jupyter_gpu_release.protocol.node import (
+    AGENT_PROTOCOL,
     AgentConfig,
+    AttemptId,
     GpuInfo,
     JoinOrder,
     NodeAgentApi,
@@ -47,6 +49,7 @@ from jupyter_gpu_release.protocol.runs import ErrorInfo, Outcome, Save, ValueInf
 from jupyter_gpu_release.protocol.wire import Packed, decode, pack, unpack
 from jupyter_gpu_release.store.event_log import EventWriter, read_events
 from jupyter_gpu_release.store.files import write_atomic
+from jupyter_gpu_release.store.layout import RunPaths
 
 
 class Run:
@@ -56,7 +59,8 @@ class Run:
         self._mark = mark
         self.phase = "starting"
         self.outcome: Outcome | None = None
-        earlier = read_events(Path(order.folder) / "events.log", order.after_event) if order.attempt else ()
+        paths = RunPaths(Path(order.folder), order.attempt)
+        earlier = read_events(paths.events, order.after_event) if order.attempt else ()
         self.count = max([order.after_event, *(event.n for event in earlier)])
         self.signalled = ""
         #: it was asked to step aside, and will
@@ -67,7 +71,9 @@ class Run:
         self._stays = self._is_deaf = False
         self._tell = tell
         self._folder = Path(order.folder)
-        self._log = EventWriter(self._folder / "events.log")
+        self._log = EventWriter(paths.own_events)
+        #: none of its processes is left
+        self.released = asyncio.Event()
         self._values: Graph | None = None
         self._error: ErrorInfo | None = None
         self._started_s = time.time()
@@ -137,7 +143,7 @@ class Run:
 
     async def _do_save(self, number: int) -> None:
         self._save = self._saved(number or 1)
-        self._tell(RunSaved(self.order.run, self._save))
+        self._tell(RunSaved(self.order.attempt_id, self._save))
 
     def _is_to_stop(self) -> bool:
         return self.yields and (not self._is_deaf or (self._folder / "hears").exists())
@@ -165,14 +171,14 @@ class Run:
 
     def step_aside(self) -> bool:
         if not self.order.restartable or self._stays:
-            self._tell(RunStays(self.order.run, self.order.attempt, "cannot be moved: `sock` is an open socket"))
+            self._tell(RunStays(self.order.attempt_id, "cannot be moved: `sock` is an open socket"))
             return False
         self.yields = True
         return True
 
     async def _do_ask(self, rank: int) -> None:
         self._event(FETCH, {"name": "big", "ask": 1, "rank": rank})
-        self._tell(RunAsks(self.order.run, rank))
+        self._tell(RunAsks(self.order.attempt_id, rank))
         await self._until(f"answer-{rank}")
 
     async def _do_late(self, _: int) -> None:
@@ -191,17 +197,24 @@ class Run:
             self.count += 1
             events.append(Event(self.count, time.time(), "stream", {"name": "stdout", "text": f"line {self.count}\n"}))
         self._log.write(events)
-        self._tell(RunEvents(self.order.run, events))
+        self._tell(RunEvents(self.order.attempt_id, events))
 
     def _event(self, kind: str, data: dict[str, object]) -> None:
         self.count += 1
         events = [Event(self.count, time.time(), kind, data)]
         self._log.write(events)
-        self._tell(RunEvents(self.order.run, events))
+        self._tell(RunEvents(self.order.attempt_id, events))
 
     def _report(self, phase: str) -> None:
         self.phase = phase
-        self._tell(RunPhase(self.order.run, phase, time.time(), self.outcome, self.order.attempt))
+        if phase == "released":
+            self.released.set()
+        self._tell(RunPhase(self.order.attempt_id, phase, time.time(), self.outcome))
+
+    def view(self) -> NodeRun:
+        is_own = self._save is not None and self._save.attempt == self.order.attempt
+        save = self._save if is_own else None
+        return NodeRun(self.order.attempt_id, self.phase, self.count, time.time(), self.outcome, save=save)
 
 
 class StandInAgent(NodeAgentApi):
@@ -211,8 +224,9 @@ class StandInAgent(NodeAgentApi):
         self._config = decode(config, AgentConfig)
         self._node = ray.get_runtime_context().get_node_id()
         self._incarnation = secrets.token_hex(4)
-        self._runs: dict[str, Run] = {}
-        self._ordered: dict[str, StartOrder] = {}
+        self._runs: dict[AttemptId, Run] = {}
+        self._ordered: dict[AttemptId, StartOrder] = {}
+        self._lent: set[AttemptId] = set()
         self._tasks: list[asyncio.Task] = []
         self._reporter = Reporter(self._config, self._node, self._incarnation)
         self._marks = Path(self._config.runtime) / "begun"
@@ -231,7 +245,7 @@ class StandInAgent(NodeAgentApi):
     def _info(self) -> NodeInfo:
         return NodeInfo(
             node=self._node, host=os.uname().nodename, incarnation=self._incarnation, python="3", version=__version__,
-            gpus=self._gpus(), memory_bytes=8 << 30, cpus=2, simulated=True,
+            gpus=self._gpus(), memory_bytes=8 << 30, cpus=2, simulated=True, protocol=AGENT_PROTOCOL,
         )  # fmt: skip
 
     def _gpus(self) -> list[GpuInfo]:
@@ -250,28 +264,51 @@ class StandInAgent(NodeAgentApi):
 
     async def start(self, order: Packed[StartOrder]) -> None:
         found = unpack(order, StartOrder)
+        await self._end_older(found.attempt_id)
+        if found.attempt_id in self._runs:
+            return
         if found.gpu_ids is None:
-            self._ordered[found.run] = found
+            self._ordered.setdefault(found.attempt_id, found)
         else:
+            self._ordered.pop(found.attempt_id, None)
             self._begin(found)
 
-    async def grant(self, run: str, gpu_ids: list[str]) -> None:
-        if run in self._ordered:
-            self._begin(msgspec.structs.replace(self._ordered.pop(run), gpu_ids=gpu_ids))
+    async def _end_older(self, attempt_id: AttemptId) -> None:
+        known = {*self._runs, *self._ordered, *self._lent}
+        if any(attempt_id.is_before(other) for other in known):
+            raise ClusterError(f"a later attempt of run {attempt_id.run} is on this node already")
+        for older in [other for other in known if other.is_before(attempt_id)]:
+            await self._end_attempt(older)
+            (self._marks / str(older)).unlink(missing_ok=True)
+
+    async def _end_attempt(self, attempt_id: AttemptId) -> None:
+        self._lent.discard(attempt_id)
+        if self._ordered.pop(attempt_id, None) is None and (run := self._runs.get(attempt_id)) is not None:
+            run.signalled = "kill"
+            await run.released.wait()
+            self._runs.pop(attempt_id, None)
+
+    async def grant(self, attempt_id: Packed[AttemptId], gpu_ids: list[str]) -> None:
+        found = unpack(attempt_id, AttemptId)
+        if found in self._lent or found in self._runs:
+            return
+        if found not in self._ordered:
+            raise ClusterError(f"run {found.run} is not known on this node (its agent was started anew)")
+        self._begin(msgspec.structs.replace(self._ordered.pop(found), gpu_ids=gpu_ids))
 
     def _begin(self, order: StartOrder) -> None:
-        if order.run not in self._runs:
-            self._runs[order.run] = run = Run(order, self._reporter.report, self._marks / order.run)
-            self._spawn(run.carry_out())
+        self._runs[order.attempt_id] = run = Run(order, self._reporter.report, self._marks / str(order.attempt_id))
+        self._spawn(run.carry_out())
 
-    async def has_begun(self, run: str) -> bool:
-        return run in self._runs or (self._marks / run).exists()
+    async def has_begun(self, attempt_id: Packed[AttemptId]) -> bool:
+        found = unpack(attempt_id, AttemptId)
+        return found in self._runs or (self._marks / str(found)).exists()
 
-    async def forget_unbegun(self, run: str) -> bool:
-        return self._ordered.pop(run, None) is not None
+    async def forget_unbegun(self, attempt_id: Packed[AttemptId]) -> bool:
+        return self._ordered.pop(unpack(attempt_id, AttemptId), None) is not None
 
-    async def abandon(self, run: str) -> None:
-        self._ordered.pop(run, None)
+    async def abandon(self, attempt_id: Packed[AttemptId]) -> None:
+        self._spawn(self._end_attempt(unpack(attempt_id, AttemptId)))
 
     async def open_rank_listener(self) -> tuple[str, int]:
         """A gang over nodes is one script, on its first node: nobody calls here."""
@@ -279,49 +316,52 @@ class StandInAgent(NodeAgentApi):
 
     async def start_remote_ranks(self, order: Packed[JoinOrder]) -> None:
         """It lends ranks that do nothing."""
+        found = unpack(order, JoinOrder)
+        await self._end_older(found.attempt_id)
+        self._lent.add(found.attempt_id)
 
-    async def has_remote_ranks(self, run: str) -> bool:
+    async def has_remote_ranks(self, attempt_id: Packed[AttemptId]) -> bool:
+        return unpack(attempt_id, AttemptId) in self._lent
+
+    async def end_remote_ranks(self, attempt_id: Packed[AttemptId]) -> None:
+        self._lent.discard(unpack(attempt_id, AttemptId))
+
+    async def lose_member(self, attempt_id: Packed[AttemptId], node: str) -> None:
+        """No rank of a gang does anything elsewhere."""
+
+    async def give_up_results(self, attempt_id: Packed[AttemptId], reason: str) -> bool:
         return False
 
-    async def end_remote_ranks(self, run: str) -> None:
-        """They have done nothing."""
-
-    async def lose_member(self, run: str, node: str) -> None:
-        """No rank of a gang is anywhere else."""
-
-    async def give_up_results(self, run: str, reason: str) -> bool:
-        return False
-
-    async def keep_results(self, run: str, folder: str, outcome: Packed[Outcome]) -> None:
+    async def keep_results(self, attempt_id: Packed[AttemptId], folder: str, outcome: Packed[Outcome]) -> None:
         """It does not come to write them either."""
 
-    async def signal(self, run: str, name: str, reason: str = "interrupted") -> None:
-        if run in self._runs and self._runs[run].signalled != "kill":  # an interrupt before it may come behind it
-            self._runs[run].is_ended = reason == "preempted"
-            self._runs[run].signalled = name
+    async def signal(self, attempt_id: Packed[AttemptId], name: str, reason: str = "interrupted") -> None:
+        run = self._runs.get(unpack(attempt_id, AttemptId))
+        if run is not None and run.signalled != "kill":  # an interrupt before it may come behind it
+            run.is_ended = reason == "preempted"
+            run.signalled = name
 
-    async def step_aside(self, run: str, attempt: int) -> bool:
-        return run in self._runs and self._runs[run].step_aside()
+    async def step_aside(self, attempt_id: Packed[AttemptId]) -> bool:
+        run = self._runs.get(unpack(attempt_id, AttemptId))
+        return run is not None and run.step_aside()
 
-    async def answer_rank(self, run: str, rank: int, body: bytes) -> None:
-        if run in self._runs:
-            write_atomic(Path(self._runs[run].order.folder) / f"answer-{rank}", [body], durable=False)
+    async def answer_rank(self, attempt_id: Packed[AttemptId], rank: int, body: bytes) -> None:
+        if (run := self._runs.get(unpack(attempt_id, AttemptId))) is not None:
+            write_atomic(Path(run.order.folder) / f"answer-{rank}", [body], durable=False)
 
     async def runs(self) -> Packed[list[NodeRun]]:
-        return pack([
-            NodeRun(r.order.run, r.phase, r.count, time.time(), r.outcome, attempt=r.order.attempt)
-            for r in self._runs.values()
-        ])  # fmt: skip
+        lent = [NodeRun(attempt_id, "running", is_lent=True) for attempt_id in self._lent]
+        return pack([*(run.view() for run in self._runs.values()), *lent])
 
-    async def events(self, run: str, after: int) -> Packed[list[Event]]:
-        found = self._runs.get(run)
-        return pack(list(read_events(Path(found.order.folder) / "events.log", after)) if found else [])
+    async def events(self, attempt_id: Packed[AttemptId], after: int) -> Packed[list[Event]]:
+        found = self._runs.get(unpack(attempt_id, AttemptId))
+        return pack(list(read_events(RunPaths(Path(found.order.folder)).events, after)) if found else [])
 
-    async def forget_runs(self, runs: list[str]) -> None:
-        for run in runs:
-            if run in self._runs and self._runs[run].phase == "final":
-                del self._runs[run]
-            (self._marks / run).unlink(missing_ok=True)
+    async def forget_runs(self, attempt_ids: Packed[list[AttemptId]]) -> None:
+        for attempt_id in unpack(attempt_ids, list[AttemptId]):
+            if attempt_id in self._runs and self._runs[attempt_id].phase == "final":
+                del self._runs[attempt_id]
+            (self._marks / str(attempt_id)).unlink(missing_ok=True)
 
     async def missing_imports(self, names: list[str]) -> list[str]:
         return [name for name in names if name.startswith("missing_")]

@@ -25,7 +25,16 @@ from jupyter_gpu_release.gateway.service import GatewayService
 from jupyter_gpu_release.protocol.cell import CellPayload
 from jupyter_gpu_release.protocol.config import GatewayConfig
 from jupyter_gpu_release.protocol.lineage import Environment
-from jupyter_gpu_release.protocol.node import JoinOrder, NodeAgentApi, NodeInfo, NodeRun, RunPhase, StartOrder
+from jupyter_gpu_release.protocol.node import (
+    AGENT_PROTOCOL,
+    AttemptId,
+    JoinOrder,
+    NodeAgentApi,
+    NodeInfo,
+    NodeRun,
+    RunPhase,
+    StartOrder,
+)
 from jupyter_gpu_release.protocol.runs import Outcome, ResourceAsk, RunRequest
 from jupyter_gpu_release.protocol.states import new_run_id
 from jupyter_gpu_release.protocol.wire import decode, encode
@@ -128,11 +137,16 @@ class Told:
 
 
 class PretendedAgent:
-    """Knows what it was given; ``silent``: it answers nothing, as one whose node has lost its power."""
+    """Knows what it was given; ``silent``: it answers nothing, as one whose node has lost its power.
+
+    What it knows of attempts is by their names: a run's first attempt has the run's.
+    """
 
     def __init__(self, node: str) -> None:
         self.node = node
         self.life = "first"
+        #: 0: it is from before an upgrade, and is told, and tells, of runs
+        self.protocol = AGENT_PROTOCOL
         self.phases: dict[str, str] = {}
         self.killed: list[str] = []
         #: runs that have begun, also in an earlier life
@@ -154,12 +168,27 @@ class PretendedAgent:
             raise AttributeError(name)
 
         def remote(*arguments: Any) -> asyncio.Future[Any]:
-            task = asyncio.ensure_future(self._answer(name, lambda: work(self, *arguments)))
+            named = arguments if self.protocol else self._of_attempts(name, *arguments)
+            task = asyncio.ensure_future(self._answer(name, lambda: work(self, *named)))
             self._tasks.add(task)
             task.add_done_callback(lambda done: done.cancelled() or done.exception())
             return task
 
         return SimpleNamespace(remote=remote)
+
+    def _of_attempts(self, name: str, *arguments: Any) -> list[Any]:
+        """What an agent of before was told, in our words: it knows one attempt of a run."""
+        match arguments:
+            case (str() as run, int()) if name == "step_aside":
+                return [encode(self._attempt_of(run))]
+            case (str() as run, *rest):
+                return [encode(self._attempt_of(run)), *rest]
+            case (list() as runs, *rest):
+                return [encode([self._attempt_of(run) for run in runs]), *rest]
+        return list(arguments)
+
+    def _attempt_of(self, run: str) -> AttemptId:
+        return max((known for known in self.known() if known.run == run), default=AttemptId(run, 0), key=_number)
 
     async def _answer(self, name: str, work: Callable[[], Coroutine[Any, Any, Any]]) -> Any:
         """The work begins with the answer: one that is called off before leaves no coroutine behind."""
@@ -170,70 +199,126 @@ class PretendedAgent:
         return await work()
 
     def info(self) -> NodeInfo:
-        return NodeInfo(self.node, f"host-{self.node}", self.life, "3.11", "test", simulated=True, trouble=self.trouble)
+        return NodeInfo(
+            self.node, f"host-{self.node}", self.life, "3.11", "test", simulated=True, trouble=self.trouble,
+            protocol=self.protocol,
+        )  # fmt: skip
 
     async def do_hello(self) -> bytes:
         return encode(self.info())
 
+    def known(self) -> set[AttemptId]:
+        """Attempts of which it has anything."""
+        return {AttemptId.named(name) for name in (*self.phases, *self.orders, *self.lent)}
+
+    async def end_older(self, attempt_id: AttemptId) -> None:
+        """As the real agent, before it takes a newer attempt."""
+        known = self.known()
+        if any(attempt_id.is_before(other) for other in known):
+            raise ray.exceptions.RayTaskError("start", "a later attempt is here", OSError("a later attempt is here"))
+        for older in [other for other in known if other.is_before(attempt_id)]:
+            self.end_attempt(str(older))
+            await self.until_gone(str(older))
+            self.marks.discard(str(older))
+
+    async def until_gone(self, name: str) -> None:
+        """Return when no process of an attempt that was ended is left: here there are none."""
+
+    def end_attempt(self, name: str) -> None:
+        """Nothing of it is left."""
+        self.lent.discard(name)
+        self.orders.pop(name, None)
+        if self.phases.pop(name, None):
+            self.killed.append(name)
+
     async def do_start(self, order: bytes) -> None:
         found = decode(order, StartOrder)
-        self.orders[found.run] = found
+        await self.end_older(found.attempt_id)
+        name = str(found.attempt_id)
+        self.orders[name] = found
         if found.gpu_ids is not None:
-            self.phases[found.run] = "starting"
+            self.phases.setdefault(name, "starting")
 
-    async def do_grant(self, run: str, _ids: list[str]) -> None:
-        if run not in self.lent:
-            self.phases[run] = "starting"
+    async def do_grant(self, attempt_id: bytes, _ids: list[str]) -> None:
+        name = name_of(attempt_id)
+        if name in self.lent or name in self.phases:
+            return
+        if name not in self.orders:
+            raise ray.exceptions.RayTaskError("grant", "it is not known", OSError("it is not known"))
+        self.phases[name] = "starting"
 
-    async def do_has_begun(self, run: str) -> bool:
-        return run in self.phases or run in self.marks
+    async def do_has_begun(self, attempt_id: bytes) -> bool:
+        name = name_of(attempt_id)
+        return name in self.phases or name in self.marks
 
     async def do_open_rank_listener(self) -> tuple[str, int]:
         return "127.0.0.1", 1
 
     async def do_start_remote_ranks(self, order: bytes) -> None:
-        self.lent.add(decode(order, JoinOrder).run)
+        found = decode(order, JoinOrder)
+        await self.end_older(found.attempt_id)
+        self.lent.add(str(found.attempt_id))
 
-    async def do_has_remote_ranks(self, run: str) -> bool:
-        return run in self.lent
+    async def do_has_remote_ranks(self, attempt_id: bytes) -> bool:
+        return name_of(attempt_id) in self.lent
 
-    async def do_end_remote_ranks(self, run: str) -> None:
-        self.lent.discard(run)
+    async def do_end_remote_ranks(self, attempt_id: bytes) -> None:
+        self.lent.discard(name_of(attempt_id))
 
-    async def do_lose_member(self, run: str, node: str) -> None:
-        self.lost_members.append((run, node))
+    async def do_lose_member(self, attempt_id: bytes, node: str) -> None:
+        self.lost_members.append((name_of(attempt_id), node))
 
-    async def do_forget_unbegun(self, run: str) -> bool:
-        return run not in self.marks and self.phases.pop(run, None) is not None
+    async def do_forget_unbegun(self, attempt_id: bytes) -> bool:
+        name = name_of(attempt_id)
+        is_ordered = self.orders.pop(name, None) is not None and name not in self.phases
+        return is_ordered or (name not in self.marks and self.phases.pop(name, None) is not None)
 
-    async def do_abandon(self, run: str) -> None:
-        self.lent.discard(run)
-        if self.phases.pop(run, None):
-            self.killed.append(run)
+    async def do_abandon(self, attempt_id: bytes) -> None:
+        self.end_attempt(name_of(attempt_id))
 
-    async def do_signal(self, run: str, name: str, _reason: str) -> None:
-        if name == "kill" and self.phases.pop(run, None):
-            self.killed.append(run)
+    async def do_signal(self, attempt_id: bytes, signal: str, _reason: str) -> None:
+        name = name_of(attempt_id)
+        if signal == "kill" and self.phases.pop(name, None):
+            self.killed.append(name)
 
-    async def do_step_aside(self, run: str, _attempt: int) -> bool:
-        self.stepping_aside.append(run)
-        return run in self.phases
+    async def do_step_aside(self, attempt_id: bytes) -> bool:
+        self.stepping_aside.append(name_of(attempt_id))
+        return name_of(attempt_id) in self.phases
 
-    async def do_give_up_results(self, run: str, _reason: str) -> bool:
-        return self.phases.pop(run, None) is not None
+    async def do_give_up_results(self, attempt_id: bytes, _reason: str) -> bool:
+        return self.phases.pop(name_of(attempt_id), None) is not None
 
     async def do_runs(self) -> bytes:
-        return encode([NodeRun(run, phase, at_s=time.time()) for run, phase in self.phases.items()])
+        known = [NodeRun(AttemptId.named(name), phase, at_s=time.time()) for name, phase in self.phases.items()]
+        if not self.protocol:
+            return encode([{"phase": run.phase, "at_s": run.at_s, **_plain(run.attempt_id)} for run in known])
+        return encode([*known, *(NodeRun(AttemptId.named(name), "running", is_lent=True) for name in self.lent)])
 
-    async def do_forget_runs(self, runs: list[str]) -> None:
-        for run in runs:
-            self.phases.pop(run, None)
+    async def do_forget_runs(self, attempt_ids: bytes) -> None:
+        for name in map(str, decode(attempt_ids, list[AttemptId])):
+            if self.phases.get(name) == "final":
+                del self.phases[name]
+                self.orders.pop(name, None)
+            self.marks.discard(name)
 
     async def do_environment(self, _imports: list[str]) -> bytes:
         return encode(Environment())
 
     async def do_missing_imports(self, _names: list[str]) -> list[str]:
         return []
+
+
+def name_of(attempt_id: bytes) -> str:
+    """The attempt's name."""
+    return str(decode(attempt_id, AttemptId))
+
+
+def _number(attempt_id: AttemptId) -> int:
+    return attempt_id.attempt
+
+
+def _plain(attempt_id: AttemptId) -> dict[str, object]:
+    return {"run": attempt_id.run, "attempt": attempt_id.attempt}
 
 
 _PRETENDED = {name.removeprefix("do_") for name in vars(PretendedAgent) if name.startswith("do_")}
@@ -289,12 +374,15 @@ class BrokerBed:
         agent = self.agents[node]
         agent.life += ", the next"
         agent.phases.clear()
+        agent.orders.clear()
         agent.lent.clear()
 
     async def running(self, service: GatewayService, gpus: int = 1, **facts: Any) -> RunRecord:
         """A run whose cell has begun."""
         record = await self.submitted(service, gpus, **facts)
-        await until(lambda: record.accepted and any(record.run in agent.phases for agent in self.agents.values()))
+        await until(
+            lambda: record.accepted and any(str(record.attempt_id) in agent.phases for agent in self.agents.values())
+        )
         self.say(service, record, "running")
         return record
 
@@ -321,12 +409,13 @@ class BrokerBed:
 
     def say(self, service: GatewayService, record: RunRecord, phase: str) -> None:
         """What the run's node reports."""
+        name = str(record.attempt_id)
         for agent in self.agents.values():
-            if record.run in agent.phases:
-                agent.phases[record.run] = phase
-                agent.marks.add(record.run)
+            if name in agent.phases:
+                agent.phases[name] = phase
+                agent.marks.add(name)
         outcome = Outcome("ok", ended_s=time.time()) if phase in ("released", "final") else None
-        service.lifecycle.on_phase(record, RunPhase(record.run, phase, time.time(), outcome, record.attempt))
+        service.lifecycle.on_phase(record, RunPhase(record.attempt_id, phase, time.time(), outcome))
 
     def end(self, service: GatewayService, record: RunRecord) -> None:
         """The cell ends well."""

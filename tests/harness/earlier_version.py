@@ -23,6 +23,8 @@ OLD_VERSION = "0.0.9"
 EARLIER = "89e3d041"
 #: the first in which versions may be one protocol apart. None had another number since, so it gets one
 ONE_APART = "d7c91afa"
+#: the last whose agents know runs without their attempts (restartable ones, too)
+BEFORE_ATTEMPTS = "32893eb9"
 _PIP = [sys.executable, "-m", "pip", "--disable-pip-version-check"]
 
 

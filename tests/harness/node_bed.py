@@ -26,7 +26,7 @@ from jupyter_gpu_release.node.results.pending_results import PendingResults
 from jupyter_gpu_release.node.results.spool import spool_entries
 from jupyter_gpu_release.protocol.cell import CellPayload
 from jupyter_gpu_release.protocol.events import Event
-from jupyter_gpu_release.protocol.node import AgentConfig, NodeMessage, RunEvents, RunPhase, StartOrder
+from jupyter_gpu_release.protocol.node import AgentConfig, AttemptId, NodeMessage, RunEvents, RunPhase, StartOrder
 from jupyter_gpu_release.protocol.runs import Outcome
 from jupyter_gpu_release.protocol.states import new_run_id
 from jupyter_gpu_release.protocol.wire import encode
@@ -74,12 +74,14 @@ class Node:
         for entry in spool_entries(Path(self.keeping.order.spool)):  # the kernel lets go of a dead agent's locks
             (entry.folder / "owner").unlink(missing_ok=True)
         self.keeping = await self._make_keeping()
-        adopted: dict[str, AdoptedRun] = {}
-        for waiting in self.keeping.adopt_results(frozenset(), lambda run, wait: adopted[run].on_wait(wait)):
-            outcome = self.keeping.reported_outcome(waiting.run)
+        adopted: dict[AttemptId, AdoptedRun] = {}
+        for waiting in self.keeping.adopt_results(
+            frozenset(), lambda attempt_id, wait: adopted[attempt_id].on_wait(wait)
+        ):
+            outcome = self.keeping.reported_outcome(waiting.attempt_id)
             assert outcome is not None
-            made = AdoptedRun(waiting.run, waiting.folder, outcome, self.keeping, self.messages.append)
-            adopted[waiting.run] = made
+            made = AdoptedRun(waiting.attempt_id, waiting.folder, outcome, self.keeping, self.messages.append)
+            adopted[waiting.attempt_id] = made
         self._carrying = [asyncio.create_task(run.run_to_end()) for run in adopted.values()]
         return list(adopted.values())
 

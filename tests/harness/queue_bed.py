@@ -12,7 +12,7 @@ from jupyter_gpu_release.gateway.cluster.nodes import NodeTable
 from jupyter_gpu_release.gateway.db.rows import WarmLeaseRow
 from jupyter_gpu_release.gateway.dispatch.run_queue import RunQueue
 from jupyter_gpu_release.gateway.runs.record import RunRecord
-from jupyter_gpu_release.protocol.node import NodeInfo
+from jupyter_gpu_release.protocol.node import AttemptId, NodeInfo
 from jupyter_gpu_release.protocol.runs import ResourceAsk, RunRequest, RunView
 from jupyter_gpu_release.protocol.states import LeaseState
 from jupyter_gpu_release.scheduling.decisions import Grant, MakeRoom, Slot
@@ -57,7 +57,7 @@ class QueueBed:
             lease = self.leases.find(grant.lease)
             assert lease is not None
             lease.kept = None
-            self.leases.add(lease.handed_to(record.run)).state = LeaseState.STARTING
+            self.leases.add(lease.handed_to(record.attempt_id)).state = LeaseState.STARTING
         else:
             self.lease(record.run, grant.placement)
 
@@ -76,10 +76,10 @@ class QueueBed:
 
     def _on_hand_over(self, lease: Lease, record: RunRecord) -> None:
         self.handed.append((lease.run, record.run))
-        self.leases.add(lease.handed_to(record.run))
+        self.leases.add(lease.handed_to(record.attempt_id))
 
     def lease(self, run: str, slots: tuple[Slot, ...]) -> Lease:
-        return self.leases.add(Lease(f"lease-{run}", run, slots))
+        return self.leases.add(Lease(f"lease-{run}", AttemptId(run, 0), slots))
 
     def keep(self, lease: Lease) -> None:
         """Its run is over, and its kernel keeps it for as long as nobody waits."""

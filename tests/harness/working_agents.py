@@ -11,13 +11,13 @@ from typing import Any
 
 import msgspec
 import pytest
-from broker_bed import BrokerBed, PretendedAgent
+from broker_bed import BrokerBed, PretendedAgent, name_of
 
 from jupyter_gpu_release.gateway.service import GatewayService
 from jupyter_gpu_release.protocol.cell import Graph
-from jupyter_gpu_release.protocol.node import NodeRun, RunPhase, RunSaved, RunStays, StartOrder
-from jupyter_gpu_release.protocol.runs import Outcome, Save
-from jupyter_gpu_release.protocol.wire import encode
+from jupyter_gpu_release.protocol.node import AttemptId, NodeMessage, NodeRun, RunPhase, RunSaved, RunStays, StartOrder
+from jupyter_gpu_release.protocol.runs import ErrorInfo, Outcome, Save
+from jupyter_gpu_release.protocol.wire import decode, encode
 
 
 class WorkingBed(BrokerBed):
@@ -31,7 +31,7 @@ class WorkingBed(BrokerBed):
         self.service: GatewayService | None = None
         self.rounds: dict[str, list[int]] = {}
         self.wanted = 10**9
-        #: attempts that work, by run
+        #: attempts that work, by name
         self.at_work: dict[str, WorkingRun] = {}
 
     def listen(self, service: GatewayService | None) -> None:
@@ -50,7 +50,6 @@ class WorkingBed(BrokerBed):
         for work in [work for work in self.at_work.values() if work.agent is self.agents[node]]:
             work.end()
         self.agents[node].works.clear()
-        self.agents[node].orders.clear()
         self.next_agent(node)
 
 
@@ -61,6 +60,7 @@ class WorkingAgent(PretendedAgent):
         super().__init__(node)
         self.bed = bed
         self.works: dict[str, WorkingRun] = {}
+        self.unsaid: list[Callable[[GatewayService], object]] = []
 
     async def do_start(self, order: bytes) -> None:
         await super().do_start(order)
@@ -68,43 +68,65 @@ class WorkingAgent(PretendedAgent):
         if found.gpu_ids is not None:
             self._begin(found)
 
-    async def do_grant(self, run: str, ids: list[str]) -> None:
-        await super().do_grant(run, ids)
-        if run in self.orders and run not in self.lent:  # else it led an earlier attempt
-            self._begin(self.orders[run])
+    async def do_grant(self, attempt_id: bytes, ids: list[str]) -> None:
+        await super().do_grant(attempt_id, ids)
+        name = name_of(attempt_id)
+        if name in self.orders and name not in self.lent:
+            self._begin(msgspec.structs.replace(self.orders[name], gpu_ids=ids))
 
     def _begin(self, order: StartOrder) -> None:
-        known = self.works.get(order.run)
-        if known is not None and known.order.attempt == order.attempt:
+        name = str(order.attempt_id)
+        if name in self.works:
             return
-        other = self.bed.at_work.get(order.run)
-        assert other is None, f"{order.run} is begun while it runs on {other.agent.node}"
-        self.works[order.run] = WorkingRun(self, order)
+        others = [work for work in self.bed.at_work.values() if work.order.run == order.run]
+        assert not any(work.agent.is_heard for work in others), f"{name} is begun while {order.run} runs elsewhere"
+        self.works[name] = WorkingRun(self, order)
 
-    async def do_step_aside(self, run: str, attempt: int) -> bool:
-        await super().do_step_aside(run, attempt)
-        work = self.works.get(run)
-        return work is not None and work.order.attempt == attempt and work.ask()
+    def tell(self, say: Callable[[GatewayService], object]) -> None:
+        """Report something; an agent that stands still does so when it goes on."""
+        if self.silent:
+            self.unsaid.append(say)
+        else:
+            self.bed.tell(say)
 
-    async def do_signal(self, run: str, name: str, reason: str) -> None:
-        if run in self.works:
-            self.works[run].signalled = "preempted" if reason == "preempted" else "interrupted"
+    def come_back(self) -> None:
+        """Go on after a silence, and say what was not said."""
+        self.silent = False
+        unsaid, self.unsaid = self.unsaid, []
+        for say in unsaid:
+            self.bed.tell(say)
 
-    async def do_abandon(self, run: str) -> None:
-        await super().do_abandon(run)
-        self.orders.pop(run, None)
-        if (work := self.works.pop(run, None)) is not None:
+    @property
+    def is_heard(self) -> bool:
+        """A silent one may go on with what was given up."""
+        return not self.silent
+
+    def known(self) -> set[AttemptId]:
+        return super().known() | {AttemptId.named(name) for name in self.works}
+
+    def end_attempt(self, name: str) -> None:
+        super().end_attempt(name)
+        if (work := self.works.pop(name, None)) is not None:
             work.end()
 
-    async def do_forget_runs(self, runs: list[str]) -> None:
-        await super().do_forget_runs(runs)
-        for run in runs:
-            self.orders.pop(run, None)
-            if run in self.works and run not in self.bed.at_work:
-                del self.works[run]
+    async def do_step_aside(self, attempt_id: bytes) -> bool:
+        await super().do_step_aside(attempt_id)
+        work = self.works.get(name_of(attempt_id))
+        return work is not None and work.ask()
+
+    async def do_signal(self, attempt_id: bytes, name: str, reason: str) -> None:
+        if (work := self.works.get(name_of(attempt_id))) is not None:
+            work.signalled = "preempted" if reason == "preempted" else "interrupted"
+
+    async def do_forget_runs(self, attempt_ids: bytes) -> None:
+        await super().do_forget_runs(attempt_ids)
+        for name in map(str, decode(attempt_ids, list[AttemptId])):
+            if name in self.works and name not in self.bed.at_work:
+                del self.works[name]
 
     async def do_runs(self) -> bytes:
-        return encode([work.as_known() for work in self.works.values()])
+        lent = [NodeRun(AttemptId.named(name), "running", is_lent=True) for name in self.lent]
+        return encode([*(work.as_known() for work in self.works.values()), *lent])
 
 
 class WorkingRun:
@@ -118,26 +140,33 @@ class WorkingRun:
         self._outcome: Outcome | None = None
         self._save = order.save
         self._began_s = time.time()
-        self._bed.at_work[order.run] = self
+        self.name = str(order.attempt_id)
+        self._bed.at_work[self.name] = self
         self._task = asyncio.ensure_future(self._work())
         self._bed.outlives.add(self._task)
 
     def ask(self) -> bool:
         """Hear a notice; one of five runs cannot be saved just now."""
         if self._bed.random.random() < 0.2:
-            stays = RunStays(self.order.run, self.order.attempt, "the store is full", for_now=True)
-            self._bed.tell(
-                lambda service: self._with_record(service, service.lifecycle.preemption_notices.on_stays, stays)
-            )
+            stays = RunStays(self.order.attempt_id, "the store is full", for_now=True)
+            self._tell(lambda service: service.lifecycle.preemption_notices.on_stays, stays)
             return False
         self._asked = True
         return True
 
+    def die(self) -> None:
+        """Its process is killed, and the agent tells of that."""
+        self._task.cancel()
+        self._bed.at_work.pop(self.name, None)
+        self._outcome = Outcome("lost", error=ErrorInfo("CellProcessDied", "it was killed", code="lost"))
+        for phase in ("released", "final"):
+            self._say(phase)
+
     def end(self) -> None:
         """It is gone, without a word."""
         self._task.cancel()
-        if self._bed.at_work.get(self.order.run) is self:
-            del self._bed.at_work[self.order.run]
+        if self._bed.at_work.get(self.name) is self:
+            del self._bed.at_work[self.name]
 
     def say_again(self) -> None:
         """Report where it is."""
@@ -147,7 +176,7 @@ class WorkingRun:
     def as_known(self) -> NodeRun:
         """What the agent tells of it."""
         return NodeRun(
-            self.order.run, self._phase, at_s=time.time(), outcome=self._outcome, attempt=self.order.attempt,
+            self.order.attempt_id, self._phase, at_s=time.time(), outcome=self._outcome,
             save=self._save if self._save is not None and self._save.attempt == self.order.attempt else None,
         )  # fmt: skip
 
@@ -162,16 +191,12 @@ class WorkingRun:
             await self._pause()
             if self._bed.random.random() < 0.1:
                 self._save = self._saved(len(rounds))
-                saved = RunSaved(self.order.run, self._save)
-                self._bed.tell(
-                    lambda service, saved=saved: self._with_record(  # type: ignore[misc]
-                        service, service.lifecycle.requeue.on_saved, saved.save
-                    )
-                )
+                saved = RunSaved(self.order.attempt_id, self._save)
+                self._tell(lambda service: _on_saved(service), saved)
         self._say("ended")
         await self._pause()
         self._outcome = self._ended(len(rounds))
-        del self._bed.at_work[self.order.run]
+        del self._bed.at_work[self.name]
         self._say("released")
         await self._pause()
         self._say("final")
@@ -197,12 +222,22 @@ class WorkingRun:
         return Outcome("ok", values=values, **facts)
 
     def _say(self, phase: str) -> None:
-        self._phase = self.agent.phases[self.order.run] = phase
-        self.agent.marks.add(self.order.run)
-        message = RunPhase(self.order.run, phase, time.time(), self._outcome, self.order.attempt)
-        self._bed.tell(lambda service: self._with_record(service, service.lifecycle.on_phase, message))
+        self._phase = self.agent.phases[self.name] = phase
+        self.agent.marks.add(self.name)
+        message = RunPhase(self.order.attempt_id, phase, time.time(), self._outcome)
+        self._tell(lambda service: service.lifecycle.on_phase, message)
 
-    def _with_record(self, service: GatewayService, hear: Callable[..., object], message: object) -> None:
+    def _tell(self, hear: Callable[[GatewayService], Callable[..., object]], message: NodeMessage) -> None:
+        """As the gateway takes reports in (``gateway/actor.py``)."""
+        self.agent.tell(lambda service: self._with_record(service, hear(service), message))
+
+    def _with_record(self, service: GatewayService, hear: Callable[..., object], message: NodeMessage) -> None:
+        if service.runs.is_outdated(message.attempt_id):
+            service.end_attempts(self.agent.node, [message.attempt_id])
         record = service.runs.get(self.order.run)
-        if record is not None:
+        if record is not None and record.attempt_id == message.attempt_id:
             hear(record, message)
+
+
+def _on_saved(service: GatewayService) -> Callable[..., object]:
+    return lambda record, message: service.lifecycle.requeue.on_saved(record, message.save)

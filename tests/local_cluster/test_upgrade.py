@@ -10,7 +10,15 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from earlier_version import OLD_VERSION, PACKAGE, REPOSITORY, install_earlier, replace_with_ours
+from earlier_version import (
+    BEFORE_ATTEMPTS,
+    EARLIER,
+    OLD_VERSION,
+    PACKAGE,
+    REPOSITORY,
+    install_earlier,
+    replace_with_ours,
+)
 from kernel_bed import Notebook
 
 from jupyter_gpu_release._version import __version__
@@ -21,10 +29,16 @@ from jupyter_gpu_release.client.rest import GatewayClient
 pytestmark = [pytest.mark.timeout(480), pytest.mark.thorough]  # a wheel, and a cluster of its own
 
 
+@pytest.fixture(scope="module", params=["", pytest.param("--restartable", marks=pytest.mark.thorough)])
+def options(request: pytest.FixtureRequest) -> str:
+    """Of the cell that is under way: the oldest version knows none of several attempts."""
+    return str(request.param)
+
+
 @pytest.fixture(scope="module")
-def earlier(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def earlier(options: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The package of the version before, in a folder."""
-    return install_earlier(tmp_path_factory.mktemp("before"))
+    return install_earlier(tmp_path_factory.mktemp("before"), BEFORE_ATTEMPTS if options else EARLIER)
 
 
 @pytest.fixture
@@ -51,7 +65,7 @@ def _gpu(libraries: Path, *words: str) -> str:
     return done.stdout
 
 
-_LONG = """%%gpu_train
+_LONG = """%%gpu_train {options}
 import time, pathlib
 for i in range(100_000):
     print(i, flush=True)
@@ -62,8 +76,16 @@ where = "the cell of before"
 """
 
 
+#: could have a second attempt, which agents of before do not tell from the first
+_AGAIN = """%%gpu_train --retries 1
+import jupyter_gpu_release
+there = jupyter_gpu_release._version.__version__
+"""
+
+
 def test_a_newer_gateway_takes_over_a_running_cell(
     earlier: Path,
+    options: str,
     own_home: HomePaths,
     open_kernel: Callable[[Path], Notebook],
     until: Callable[..., None],
@@ -81,7 +103,7 @@ def test_a_newer_gateway_takes_over_a_running_cell(
         OLD_VERSION,
         __version__,
     )
-    cell = before.begin(_LONG.format(gate=str(gate)))
+    cell = before.begin(_LONG.format(gate=str(gate), options=options))
     before.until(lambda shown: "20" in shown.lines())
 
     replace_with_ours(installed)
@@ -91,6 +113,8 @@ def test_a_newer_gateway_takes_over_a_running_cell(
     with GatewayClient.for_target(target_of(connection)) as gateway:
         assert gateway.health().version == __version__
         after.ok("%%gpu_train\nbeside = 1")  # on the node whose agent is still the old one
+        again = after.begin(_AGAIN)
+        after.until(lambda shown: "a node agent of this version" in str(shown.displays()))
         seen = before.until(lambda shown: True).lines()
         before.until(lambda shown: len(shown.lines()) > len(seen) + 20)
         gate.touch()
@@ -99,6 +123,8 @@ def test_a_newer_gateway_takes_over_a_running_cell(
         numbers = [int(line) for line in shown.lines() if line.isdecimal()]
         assert numbers == list(range(len(numbers))), "each line once, in order"
         assert before.value("where") == "the cell of before"
+        assert after.end(again).status == "ok"
+        assert after.value("there") == __version__
 
         until(lambda: {node.version for node in gateway.checks().nodes} == {__version__}, "the agent's own upgrade")
     for notebook in (before, after):

@@ -25,6 +25,7 @@ from jupyter_gpu_release.local_cluster.store_modes import MODE, USERS, store_set
 from jupyter_gpu_release.node.results.spool import SpoolRecord
 from jupyter_gpu_release.protocol.cell import Graph
 from jupyter_gpu_release.protocol.config import GatewayConfig, UnixUser
+from jupyter_gpu_release.protocol.node import AttemptId
 from jupyter_gpu_release.protocol.runs import Outcome
 from jupyter_gpu_release.protocol.states import new_run_id
 from jupyter_gpu_release.protocol.wire import encode
@@ -406,7 +407,7 @@ def test_a_users_word_makes_the_agent_signal_no_process_of_others(owners: Owners
     folder = RunPaths.of(owners.stores[ANN], new_run_id()).folder
 
     async def claim() -> str:
-        keeping.add_persister(folder.name, str(folder), os.getpid(), lambda _: None)
+        keeping.add_persister(AttemptId(folder.name, 0), str(folder), os.getpid(), lambda _: None)
         return (await keeping.wait_until_settled(folder.name)).state
 
     assert owners.node.call(claim()) == "lost"

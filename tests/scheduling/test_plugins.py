@@ -45,12 +45,19 @@ def started(*of: Run, **more: Any) -> list[str]:
         (Needs(cpus=17), "17 CPUs on one node"),
         (Needs(memory_bytes=65 << 30), "65 GiB of memory on one node"),
         (Needs(labels=(("rack", "r2"),)), "the label rack=r2"),
+        (Needs(attempts=True), None),
         (Needs("h100", 80 << 30, 16, 64 << 30, (("rack", "r1"),)), None),
     ],
 )
 def test_filters_name_what_a_node_lacks(needs: Needs, lack: str | None) -> None:
     found = [said for check in FILTERS if (said := check(waits("a", needs=needs), NODE))]
     assert found == ([lack] if lack else [])
+
+
+def test_a_run_with_a_second_attempt_needs_an_agent_that_tells_attempts_apart() -> None:
+    before, run = replace(NODE, knows_attempts=False), waits("a", needs=Needs(attempts=True))
+    assert [said for check in FILTERS if (said := check(run, before))] == ["a node agent of this version"]
+    assert not any(check(waits("a"), before) for check in FILTERS)
 
 
 def test_a_users_share_goes_before_age_and_counts_what_was_used_of_late() -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from jupyter_gpu_release.errors import StoreError
 from jupyter_gpu_release.protocol.events import Event
-from jupyter_gpu_release.store.event_log import EventWriter, read_events, read_unforged
+from jupyter_gpu_release.store.event_log import EventWriter, read_events, read_piece, read_unforged
 from jupyter_gpu_release.store.files import SHARED_FOLDER
 
 
@@ -90,3 +90,24 @@ def test_pickles_in_a_log_that_a_group_can_write_are_those_of_its_writer(tmp_pat
     assert log.events_after(0)[0] == forged, "there nobody else can have written it"
     for writer in (log, other):
         writer.close()
+
+
+def test_attempts_go_on_in_logs_of_their_own_and_what_an_old_one_still_says_is_not_read(tmp_path: Path) -> None:
+    first, third = (EventWriter(tmp_path / name) for name in ("events.log", "events.2.log"))
+    first.write([_event(n, 1) for n in (1, 2, 3)])
+    third.write([_event(n, 2) for n in (4, 5)])
+    first.write([_event(n, 1) for n in (4, 5, 6, 7)])
+    third.write([_event(6, 2)])
+    for log in (first, third):
+        log.close()
+    (tmp_path / "events.x.log").touch()
+    path = tmp_path / "events.log"
+    assert [(event.n, len(event.data["text"])) for event in read_events(path)] == [
+        (1, 1), (2, 1), (3, 1), (4, 2), (5, 2), (6, 2)
+    ]  # fmt: skip
+    assert [event.n for event in read_events(path, 4)] == [5, 6]
+    found, at = list[int](), 0
+    while piece := read_piece(path, at, 1)[0]:
+        found += [event.n for event in piece]
+        at = read_piece(path, at, 1)[1]
+    assert found == [1, 2, 3, 4, 5, 6]

@@ -6,8 +6,9 @@ import asyncio
 import contextlib
 from collections.abc import Callable, Coroutine
 from functools import partial
-from typing import Any, Concatenate, Generic, ParamSpec, Protocol, TypeVar
+from typing import Any, Concatenate, Generic, ParamSpec, Protocol, TypeVar, cast
 
+import msgspec
 import ray
 
 from ...errors import ClusterError
@@ -15,6 +16,8 @@ from ...host.local_calls import ConnectionClosedError, LocalCallError, LocalConn
 from ...protocol.events import Event
 from ...protocol.lineage import Environment
 from ...protocol.node import (
+    AGENT_PROTOCOL,
+    AttemptId,
     GpuInfo,
     JoinOrder,
     NodeAgentApi,
@@ -25,7 +28,7 @@ from ...protocol.node import (
     StartOrder,
 )
 from ...protocol.runs import Outcome
-from ...protocol.wire import pack, unpack
+from ...protocol.wire import Packed, decode, encode, pack, unpack
 from .ray_calls import awaited, last_line
 
 _Asked = ParamSpec("_Asked")
@@ -53,6 +56,9 @@ class AgentListener(Protocol):
 
     def life_of(self, node: str) -> str:
         """The life of the node's agent as it last introduced itself. Called before each call."""
+
+    def protocol_of(self, node: str) -> int:
+        """The protocol that the node's agent speaks (:data:`.AGENT_PROTOCOL`). Called before each call."""
 
     def on_agent_died(self, node: str) -> None:
         """Ray will not restart the node's agent. Called before the call that found it raises."""
@@ -148,26 +154,39 @@ class AgentClient:
         sent = getattr(self._handle, method.__name__).remote(*arguments, **named)
         return AgentCall(self._node, sent, self._listener)
 
+    @property
+    def _is_earlier(self) -> bool:
+        """Tell if the agent is from before `start --upgrade`, and knows runs without their attempts."""
+        return self._listener.protocol_of(self._node) < AGENT_PROTOCOL
+
+    def _named(self, attempt_id: AttemptId) -> Packed[AttemptId]:
+        return cast("Packed[AttemptId]", attempt_id.run) if self._is_earlier else pack(attempt_id)
+
+    def _all_named(self, attempt_ids: list[AttemptId]) -> Packed[list[AttemptId]]:
+        if self._is_earlier:
+            return cast("Packed[list[AttemptId]]", [attempt_id.run for attempt_id in attempt_ids])
+        return pack(attempt_ids)
+
     # ------------------------------------------------------------------------------------- a run's beginning
     def start(self, order: StartOrder) -> AgentCall[None]:
         """Send an order; await its acceptance with :data:`START_S`."""
         return self._send(NodeAgentApi.start, pack(order))
 
-    async def grant(self, run: str, gpu_ids: list[str]) -> None:
+    async def grant(self, attempt_id: AttemptId, gpu_ids: list[str]) -> None:
         """Say which accelerators a run has on this node."""
-        await self._send(NodeAgentApi.grant, run, gpu_ids).answer(START_S)
+        await self._send(NodeAgentApi.grant, self._named(attempt_id), gpu_ids).answer(START_S)
 
-    def abandon(self, run: str) -> None:
+    def abandon(self, attempt_id: AttemptId) -> None:
         """Have it forget a run whose lease came to nothing, or end it if it has begun; nobody waits for that."""
-        self._send(NodeAgentApi.abandon, run)
+        self._send(NodeAgentApi.abandon, self._named(attempt_id))
 
-    async def forget_unbegun(self, run: str) -> bool:
+    async def forget_unbegun(self, attempt_id: AttemptId) -> bool:
         """Have it forget a run that has not begun; False: it may have."""
-        return await self._send(NodeAgentApi.forget_unbegun, run).answer()
+        return await self._send(NodeAgentApi.forget_unbegun, self._named(attempt_id)).answer()
 
-    async def has_begun(self, run: str) -> bool:
+    async def has_begun(self, attempt_id: AttemptId) -> bool:
         """Tell if a run began there, also in an earlier life of the agent."""
-        return await self._send(NodeAgentApi.has_begun, run).answer()
+        return await self._send(NodeAgentApi.has_begun, self._named(attempt_id)).answer()
 
     # ------------------------------------------------------------------------------------ gangs over nodes
     async def open_rank_listener(self) -> tuple[str, int]:
@@ -178,52 +197,57 @@ class AgentClient:
         """Send the order to lend ranks to a gang; await its acceptance with :data:`START_S`."""
         return self._send(NodeAgentApi.start_remote_ranks, pack(order))
 
-    async def has_remote_ranks(self, run: str) -> bool:
+    async def has_remote_ranks(self, attempt_id: AttemptId) -> bool:
         """Tell if it lends ranks to this gang."""
-        return await self._send(NodeAgentApi.has_remote_ranks, run).answer()
+        return await self._send(NodeAgentApi.has_remote_ranks, self._named(attempt_id)).answer()
 
-    async def end_remote_ranks(self, run: str) -> None:
+    async def end_remote_ranks(self, attempt_id: AttemptId) -> None:
         """Have it end the ranks that it lends to a gang; returns when none is left."""
-        await self._send(NodeAgentApi.end_remote_ranks, run).answer(_LEAVE_S)
+        await self._send(NodeAgentApi.end_remote_ranks, self._named(attempt_id)).answer(_LEAVE_S)
 
-    async def lose_member(self, run: str, node: str) -> None:
+    async def lose_member(self, attempt_id: AttemptId, node: str) -> None:
         """Tell the leader of a gang that ``node`` is gone."""
-        await self._send(NodeAgentApi.lose_member, run, node).answer()
+        await self._send(NodeAgentApi.lose_member, self._named(attempt_id), node).answer()
 
     # --------------------------------------------------------------------------------------- while it runs
-    async def signal(self, run: str, name: str, reason: str = "interrupted") -> None:
+    async def signal(self, attempt_id: AttemptId, name: str, reason: str = "interrupted") -> None:
         """``interrupt`` or ``kill`` a run."""
-        await self._send(NodeAgentApi.signal, run, name, reason).answer()
+        await self._send(NodeAgentApi.signal, self._named(attempt_id), name, reason).answer()
 
-    async def step_aside(self, run: str, attempt: int) -> bool:
+    async def step_aside(self, attempt_id: AttemptId) -> bool:
         """Have a restartable run save itself and end at its next safe point; False: it cannot."""
-        return await self._send(NodeAgentApi.step_aside, run, attempt).answer()
+        if self._is_earlier:
+            named = cast("tuple[Packed[AttemptId]]", (attempt_id.run, attempt_id.attempt))
+            return await self._send(NodeAgentApi.step_aside, *named).answer()
+        return await self._send(NodeAgentApi.step_aside, pack(attempt_id)).answer()
 
-    async def pass_answer(self, run: str, rank: int, body: bytes) -> None:
+    async def pass_answer(self, attempt_id: AttemptId, rank: int, body: bytes) -> None:
         """Pass a kernel's answer on to a rank that has asked."""
-        await self._send(NodeAgentApi.answer_rank, run, rank, body).answer()
+        await self._send(NodeAgentApi.answer_rank, self._named(attempt_id), rank, body).answer()
 
     async def runs(self) -> list[NodeRun]:
         """The runs of the node, as its agent knows them."""
-        return unpack(await self._send(NodeAgentApi.runs).answer(), list[NodeRun])
+        return runs_of_any_version(await self._send(NodeAgentApi.runs).answer())
 
-    async def events(self, run: str, after: int) -> list[Event]:
+    async def events(self, attempt_id: AttemptId, after: int) -> list[Event]:
         """Recorded events of a run above ``after``."""
-        return unpack(await self._send(NodeAgentApi.events, run, after).answer(_READ_S), list[Event])
+        return unpack(
+            await self._send(NodeAgentApi.events, self._named(attempt_id), after).answer(_READ_S), list[Event]
+        )
 
     # --------------------------------------------------------------------------------------- after it ended
-    async def forget_runs(self, runs: list[str]) -> None:
-        """Tell it that the end of these runs is recorded."""
-        if runs:
-            await self._send(NodeAgentApi.forget_runs, runs).answer()
+    async def forget_runs(self, attempt_ids: list[AttemptId]) -> None:
+        """Tell it that the end of these attempts is recorded."""
+        if attempt_ids:
+            await self._send(NodeAgentApi.forget_runs, self._all_named(attempt_ids)).answer()
 
-    async def give_up_results(self, run: str, reason: str) -> bool:
+    async def give_up_results(self, attempt_id: AttemptId, reason: str) -> bool:
         """Have it drop a run's results that are not durable yet; False: there are none."""
-        return await self._send(NodeAgentApi.give_up_results, run, reason).answer()
+        return await self._send(NodeAgentApi.give_up_results, self._named(attempt_id), reason).answer()
 
-    async def keep_results(self, run: str, folder: str, outcome: Outcome) -> None:
+    async def keep_results(self, attempt_id: AttemptId, folder: str, outcome: Outcome) -> None:
         """Have it write small results that the gateway has."""
-        await self._send(NodeAgentApi.keep_results, run, folder, pack(outcome)).answer()
+        await self._send(NodeAgentApi.keep_results, self._named(attempt_id), folder, pack(outcome)).answer()
 
     # ------------------------------------------------------------------------------------------- the node
     async def hello(self, timeout_s: float | None = None) -> NodeInfo:
@@ -249,3 +273,35 @@ class AgentClient:
     async def probe_node(self, order: ProbeOrder) -> ProbeReport:
         """Have it try ports and names of the other nodes, and say what its frameworks and driver are."""
         return unpack(await self._send(NodeAgentApi.probe_node, pack(order)).answer(_PROBE_S), ProbeReport)
+
+
+# ------------------------------------------------------------------------- agents from before `start --upgrade`
+class _EarlierReport(msgspec.Struct):
+    node: str
+    incarnation: str
+    messages: list[dict[str, msgspec.Raw]]
+
+
+def runs_of_any_version(answer: bytes) -> list[NodeRun]:
+    """The attempts that an agent knows: which version it has may not have been heard yet."""
+    found: list[NodeRun]
+    try:
+        found = decode(answer, list[NodeRun])
+    except msgspec.ValidationError:
+        told = [_with_attempt(run, lambda _: 0) for run in decode(answer, list[dict[str, msgspec.Raw]])]
+        found = decode(encode(told), list[NodeRun])
+    return found
+
+
+def with_attempts(report: bytes, attempt_of: Callable[[str], int]) -> bytes:
+    """A report with the attempts that an agent from before did not say: ``attempt_of`` tells those of its runs."""
+    told = decode(report, _EarlierReport)
+    messages = [_with_attempt(message, attempt_of) for message in told.messages]
+    return encode({"node": told.node, "incarnation": told.incarnation, "messages": messages})
+
+
+def _with_attempt(fields: dict[str, msgspec.Raw], attempt_of: Callable[[str], int]) -> dict[str, Any]:
+    run = decode(bytes(fields["run"]), str)
+    attempt = decode(bytes(fields["attempt"]), int) if "attempt" in fields else attempt_of(run)
+    others = {name: value for name, value in fields.items() if name not in ("run", "attempt")}
+    return {**others, "attempt_id": AttemptId(run, attempt)}

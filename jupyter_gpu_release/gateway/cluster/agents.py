@@ -16,7 +16,7 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 from ...errors import ClusterError
 from ...host.local_calls import LocalConnection, answering_for
 from ...protocol.config import GatewayConfig, StoreMode
-from ...protocol.node import AgentConfig, GatewayApi, calls_socket
+from ...protocol.node import AgentConfig, AttemptId, GatewayApi, calls_socket
 from ...protocol.wire import encode
 from .nodes import Node, NodeTable
 from .ray_calls import RayCalls
@@ -115,16 +115,16 @@ def runtime_env(config: GatewayConfig) -> dict[str, Any]:
     return {"runtime_env": {"env_vars": {"PYTHONPATH": os.pathsep.join(config.python_path)}}}
 
 
-async def forget_runs(nodes: NodeTable, runs: Mapping[str, list[str]]) -> None:
-    """Have nodes forget runs, by node, all at the same time; what one that does not answer keeps is logged."""
-    await asyncio.gather(*(_forget_on(nodes, node, names) for node, names in runs.items() if names))
+async def forget_runs(nodes: NodeTable, ended: Mapping[str, list[AttemptId]]) -> None:
+    """Have nodes forget attempts, by node, all at the same time; what one that does not answer keeps is logged."""
+    await asyncio.gather(*(_forget_on(nodes, node, found) for node, found in ended.items() if found))
 
 
-async def _forget_on(nodes: NodeTable, node: str, runs: list[str]) -> None:
+async def _forget_on(nodes: NodeTable, node: str, ended: list[AttemptId]) -> None:
     try:
-        await nodes.agent(node).forget_runs(runs)
+        await nodes.agent(node).forget_runs(ended)
     except ClusterError as error:
-        log.info("%d runs are not forgotten: %s", len(runs), error.message)
+        log.info("%d attempts are not forgotten: %s", len(ended), error.message)
 
 
 async def missing_imports(nodes: NodeTable, names: list[str]) -> list[str]:

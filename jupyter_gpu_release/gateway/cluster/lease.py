@@ -12,6 +12,7 @@ from typing import Any, Protocol
 import msgspec
 from ray.util.placement_group import PlacementGroup
 
+from ...protocol.node import AttemptId
 from ...protocol.states import LeaseState
 from ...protocol.wire import decode, encode
 from ...scheduling.decisions import Slot
@@ -29,17 +30,19 @@ class Placement(msgspec.Struct, frozen=True):
     group: str = ""
     #: life of the first node's agent when the lease was made
     incarnation: str = ""
+    #: the attempt at the run; None: a gateway from before `start --upgrade` wrote it
+    attempt: int | None = None
 
 
 class Lease:
     """The GPUs that one run holds, or that are kept for the next run of the same kernel.
 
-    ``run`` changes when a group is handed over as it is; of a warm lease it is the run that it is kept after.
+    ``attempt_id`` changes when a group is handed over as it is; of a warm lease it is the one that it is kept after.
     """
 
-    def __init__(self, name: str, run: str, slots: tuple[Slot, ...]) -> None:
+    def __init__(self, name: str, attempt_id: AttemptId, slots: tuple[Slot, ...]) -> None:
         self.name = name
-        self.run = run
+        self.attempt_id = attempt_id
         self.slots = slots
         self.state = LeaseState.STARTING
         self.gpu_ids: tuple[tuple[str, ...], ...] = ()
@@ -54,6 +57,11 @@ class Lease:
         #: the start of its run, which waits for Ray's word of the ids; None for a lease of an earlier life
         self.granting: asyncio.Task[None] | None = None
 
+    @property
+    def run(self) -> str:
+        """The run that holds it."""
+        return self.attempt_id.run
+
     def stored(self) -> StoredLease:
         """The lease for the ledger."""
         placement = Placement(
@@ -61,6 +69,7 @@ class Lease:
             gpu_ids=[list(ids) for ids in self.gpu_ids],
             group=self.group.id.hex() if self.group is not None else "",
             incarnation=self.incarnation,
+            attempt=self.attempt_id.attempt,
         )
         return StoredLease(self.name, self.run, encode(placement))
 
@@ -68,16 +77,18 @@ class Lease:
     def restored(cls, stored: StoredLease, group: PlacementGroup) -> Lease:
         """The lease that the ledger remembers, with its group found alive."""
         placement = decode(stored.placement, Placement)
-        lease = cls(stored.lease, stored.run, tuple(Slot(*slot) for slot in placement.slots))
+        lease = cls(
+            stored.lease, AttemptId(stored.run, placement.attempt or 0), tuple(Slot(*slot) for slot in placement.slots)
+        )
         lease.gpu_ids = tuple(tuple(ids) for ids in placement.gpu_ids)
         lease.group = group
         lease.incarnation = placement.incarnation
         lease.state = LeaseState.BUSY
         return lease
 
-    def handed_to(self, run: str) -> Lease:
+    def handed_to(self, attempt_id: AttemptId) -> Lease:
         """The same group with its GPUs, held by another run from now on."""
-        lease = Lease(self.name, run, self.slots)
+        lease = Lease(self.name, attempt_id, self.slots)
         lease.group, lease.gpu_ids, lease.state = self.group, self.gpu_ids, LeaseState.BUSY
         return lease
 

@@ -17,7 +17,7 @@ from typing import Any
 import ray
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-from ...protocol.node import GrantNotice, grant_socket, lease_worker_socket
+from ...protocol.node import AttemptId, GrantNotice, grant_socket, lease_worker_socket
 from ...protocol.wire import encode
 from .ray_calls import FAULTS
 
@@ -53,18 +53,18 @@ class _WorkerHold:
 _stay = _WorkerHold()
 
 
-def _tell_accelerator_ids(run: str = "", runtime: str = "", node: str = "") -> list[str]:
+def _tell_accelerator_ids(attempt: str = "", runtime: str = "", node: str = "") -> list[str]:
     """Runs inside a bundle and does nothing but tell which accelerators Ray gave it.
 
     The node's agent hears it at once, on this node; the gateway a few hops later.
     """
     by_kind: dict[str, list[str]] = ray.get_runtime_context().get_accelerator_ids()
     ids = [str(i) for i in by_kind.get("GPU", [])]
-    if run:
+    if attempt:
         # only sooner than the gateway's own word, which comes in any case: an agent that is busy is not waited for
         kind = socket.SOCK_DGRAM | socket.SOCK_NONBLOCK
         with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX, kind) as sock:
-            sock.sendto(encode(GrantNotice(run, ids)), grant_socket(runtime, node))
+            sock.sendto(encode(GrantNotice(AttemptId.named(attempt), ids)), grant_socket(runtime, node))
     if runtime:
         _stay.begin(lease_worker_socket(runtime, node))
     return ids

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 from ...errors import ClusterError
 from ...host.local_calls import LocalConnection
-from ...protocol.node import NodeInfo
+from ...protocol.node import AGENT_PROTOCOL, NodeInfo
 from ...scheduling import workload as scheduling
 from .agent_client import AgentClient, AgentListener
 
@@ -131,6 +131,7 @@ def scheduled_node(node: Node) -> scheduling.Node:
         gpu_memory_bytes=min(memories, default=0), cpus=node.cpus,
         memory_bytes=(node.info.memory_bytes if node.info is not None else 0) or node.memory_bytes,
         labels=tuple(sorted(node.labels.items())), schedulable=expected, reason="" if expected else _problem(node),
+        knows_attempts=node.info is None or node.info.protocol >= AGENT_PROTOCOL,
     )  # fmt: skip
 
 
@@ -227,6 +228,11 @@ class NodeTable(AgentListener):
         """The life of a node's agent as it last introduced itself."""
         info = self._nodes[node].info
         return info.incarnation if info is not None else ""
+
+    def protocol_of(self, node: str) -> int:
+        """The protocol of a node's agent; of one that has not introduced itself yet it is taken to be ours."""
+        info = self._nodes[node].info
+        return info.protocol if info is not None else AGENT_PROTOCOL
 
     def on_agent_died(self, node: str) -> None:
         """Have the agent made anew at the next look."""

@@ -203,7 +203,7 @@ def _make(lease: Lease, runtime: str) -> list[Any]:
             num_gpus=slot.gpus,
             num_cpus=slot.cpus,
             scheduling_strategy=PlacementGroupSchedulingStrategy(group, index),
-        ).remote(lease.run, runtime, slot.node)
+        ).remote(str(lease.attempt_id), runtime, slot.node)
         for index, slot in enumerate(lease.slots)
     ]
 

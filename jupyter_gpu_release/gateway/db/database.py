@@ -26,7 +26,7 @@ from ...protocol.runs import Outcome, RunRequest, RunView, Save
 from ...protocol.states import RunState
 from ...protocol.wire import decode, encode
 from ...store.files import make_private_folder
-from ...store.layout import VALUES_FILE
+from ...store.layout import values_name
 from .rows import StoredLease, StoredRun, StoredSession, StoredToken, summary_of
 from .schema import READ_WHOLE_BYTES, SCHEMA_VERSION, leases, meta, metadata, runs, saves, sessions, summaries, tokens
 
@@ -182,8 +182,8 @@ def strip_old_values(connection: Connection, after_s: float, before_s: float) ->
         outcome = decode(blob, Outcome)
         if outcome.values is None or outcome.values.file:
             continue
-        digest = outcome.values.digest
-        bare = msgspec.structs.replace(outcome, values=Graph(file=VALUES_FILE, digest=digest) if digest else None)
+        digest, file = outcome.values.digest, values_name(outcome.values)
+        bare = msgspec.structs.replace(outcome, values=Graph(file=file, digest=digest) if digest else None)
         connection.execute(update(runs).where(runs.c.run == run).values(outcome=encode(bare)))
     return float(found[-1].finished_at) if len(found) == _STRIPPED_AT_ONCE else before_s
 

@@ -66,6 +66,6 @@ class Fetches:
         if lease is None or record.state.is_terminal:
             return
         try:
-            await self._nodes.agent(lease.slots[0].node).pass_answer(record.run, rank, body)
+            await self._nodes.agent(lease.slots[0].node).pass_answer(lease.attempt_id, rank, body)
         except ClusterError as error:
             log.warning("run %s: %s", record.run, error.message)

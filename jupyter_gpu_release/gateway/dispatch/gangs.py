@@ -90,8 +90,9 @@ async def start(nodes: NodeTable, lease: Lease, order: StartOrder) -> list[Agent
         for slot, member in zip(others, order.gang.members, strict=True):
             ids = lease.ids_on(slot.node) if lease.gpu_ids else None
             join = JoinOrder(
-                order.run, slot.node, member.ranks, slot.gpus, address, port, order.gang.secret, ids, order.fresh
-            )
+                order.run, slot.node, member.ranks, slot.gpus, address, port, order.gang.secret, ids, order.fresh,
+                order.attempt,
+            )  # fmt: skip
             joins.append(nodes.agent(slot.node).start_remote_ranks(join))
     return [nodes.agent(leader.node).start(order), *joins]
 
@@ -108,7 +109,7 @@ async def grant(nodes: NodeTable, lease: Lease, order: StartOrder) -> None:
     Most know them by now, unless their lease task could not reach the agent.
     """
     slots = lease.slots if order.gpu_ids is None else ()
-    await asyncio.gather(*(nodes.agent(slot.node).grant(order.run, lease.ids_on(slot.node)) for slot in slots))
+    await asyncio.gather(*(nodes.agent(slot.node).grant(order.attempt_id, lease.ids_on(slot.node)) for slot in slots))
 
 
 def failed_host(record: RunRecord, outcome: Outcome, nodes: NodeTable) -> str:
@@ -129,14 +130,14 @@ def failed_host(record: RunRecord, outcome: Outcome, nodes: NodeTable) -> str:
     return node.host if node is not None else ""
 
 
-def abandon(nodes: NodeTable, lease: Lease, run: str) -> None:
+def abandon(nodes: NodeTable, lease: Lease) -> None:
     """The lease came to nothing: no node shall go on with it."""
     for slot in lease.slots:
         with contextlib.suppress(ClusterError):  # there is no agent that could go on
-            nodes.agent(slot.node).abandon(run)
+            nodes.agent(slot.node).abandon(lease.attempt_id)
 
 
-async def members_left(nodes: NodeTable, lease: Lease, run: str) -> frozenset[str]:
+async def members_left(nodes: NodeTable, lease: Lease) -> frozenset[str]:
     """Return when the ranks that were lent have ended; tells which nodes do not answer.
 
     Such a node takes no runs until its agent does, so nobody need wait for Ray to see that it is gone (15 s).
@@ -144,9 +145,9 @@ async def members_left(nodes: NodeTable, lease: Lease, run: str) -> frozenset[st
 
     async def leave(node: str) -> bool:
         try:
-            await nodes.agent(node).end_remote_ranks(run)
+            await nodes.agent(node).end_remote_ranks(lease.attempt_id)
         except ClusterError as error:
-            log.warning("run %s: %s", run, error.message)
+            log.warning("run %s: %s", lease.run, error.message)
             nodes.note_silent(node, error.message)
             return False
         return True
@@ -156,7 +157,7 @@ async def members_left(nodes: NodeTable, lease: Lease, run: str) -> frozenset[st
     return frozenset(node for node, answered in zip(others, answers, strict=True) if not answered)
 
 
-async def tell_leader(nodes: NodeTable, lease: Lease, run: str, gone: str) -> None:
+async def tell_leader(nodes: NodeTable, lease: Lease, gone: str) -> None:
     """A node that lends ranks is gone, whatever their connections say."""
     with contextlib.suppress(ClusterError):
-        await nodes.agent(lease.slots[0].node).lose_member(run, gone)
+        await nodes.agent(lease.slots[0].node).lose_member(lease.attempt_id, gone)

@@ -392,6 +392,8 @@ class Inventory:
             campaign=self.forecast.campaign_of(record.run), limit_s=request.timeout_s,
             restartable=view.restartable and not view.stays,
         )  # fmt: skip
+        if request.restartable or request.retries:
+            run = replace(run, needs=replace(run.needs, attempts=True))
         if view.attempts and (blamed := blamed_hosts(view)):
             avoid = (node.node for node in self._nodes.alive() if node.host in blamed)
             run = replace(run, avoid=tuple(sorted(avoid)))

@@ -63,8 +63,8 @@ class FinishedRuns:
                 self._waiting.append((record, committed))
         # one that does not answer is told when it does (``gateway/reconcile/stray_leases.py``)
         ready = [node for node in self._nodes.ready() if node.reachable] if over else []
-        runs = {node.node: [record.run for record in over if node.host in record.view.hosts] for node in ready}
-        await forget_runs(self._nodes, runs)
+        ended = {node.node: [record.attempt_id for record in over if node.host in record.view.hosts] for node in ready}
+        await forget_runs(self._nodes, ended)
 
 
 #: why a run is cancelled whose own cell was interrupted
@@ -124,14 +124,12 @@ class Lifecycle:
     # ------------------------------------------------------------------------------------ granted
     def _on_grant(self, record: RunRecord, grant: Grant) -> None:
         if grant.lease:
-            lease, kept = self.warm.take_lease(grant.lease, record.run)
+            lease, kept = self.warm.take_lease(grant.lease, record.attempt_id)
             self._start_on(record, lease, on_kept=kept.session == record.view.session)
         else:
             # the group of an earlier attempt may be another run's by now
-            name = f"{record.run}.{record.attempt}" if record.attempt else record.run
-            self._start_on(
-                record, self.leases.add(Lease(self._ray_leases.group_name(name), record.run, grant.placement))
-            )
+            name = self._ray_leases.group_name(str(record.attempt_id))
+            self._start_on(record, self.leases.add(Lease(name, record.attempt_id, grant.placement)))
 
     def _start_on(self, record: RunRecord, lease: Lease, *, on_kept: bool = False) -> None:
         granted_at = time.time()
@@ -185,7 +183,7 @@ class Lifecycle:
             return
         record.stage.lease = None
         if record.cancellation.reason:
-            await self._free_in_time(record, lease, await gangs.members_left(self.nodes, lease, record.run))
+            await self._free_in_time(record, lease, await gangs.members_left(self.nodes, lease))
             await self._end_unstarted(record, RunCancelledError(record.cancellation.reason))
             return
         log.warning("run %s waits again: %s", record.run, error.message)
@@ -211,7 +209,7 @@ class Lifecycle:
         first, deadline = lease.slots[0].node, time.monotonic() + _AGENT_BACK_S
         while not record.cancellation.reason and not record.is_ending:
             try:
-                return await self.nodes.agent(first).has_begun(record.run)
+                return await self.nodes.agent(first).has_begun(lease.attempt_id)
             except ClusterError:
                 node = self.nodes.find(first)
                 if node is None or not node.alive or time.monotonic() > deadline:
@@ -243,8 +241,8 @@ class Lifecycle:
 
     async def _take_back(self, record: RunRecord, lease: Lease) -> None:
         """No node goes on with it, nor has heard of its accelerators, before it is granted others."""
-        gangs.abandon(self.nodes, lease, record.run)
-        await self.releaser.free(lease, await gangs.members_left(self.nodes, lease, record.run))
+        gangs.abandon(self.nodes, lease)
+        await self.releaser.free(lease, await gangs.members_left(self.nodes, lease))
 
     async def on_unbegun(self, record: RunRecord, reason: str) -> None:
         """The leader of a gang has forgotten it, since nothing of it had begun and it lost processes."""
@@ -254,8 +252,8 @@ class Lifecycle:
         if not record.accepted or lease is None or await self.begin_again(record, reason):
             return
         with contextlib.suppress(ClusterError):  # else its node is in trouble, and what becomes of that is seen
-            known = {run.run for run in await self.nodes.agent(lease.slots[0].node).runs()}
-            if record.lease is lease and record.run not in known:  # cancelled, or it has been tried often enough
+            known = {run.attempt_id for run in await self.nodes.agent(lease.slots[0].node).runs()}
+            if record.lease is lease and lease.attempt_id not in known:  # cancelled, or it has been tried often enough
                 await self.lose(record, reason)
 
     # ------------------------------------------------------------------------------------- phases
@@ -264,7 +262,7 @@ class Lifecycle:
 
         ``is_news``: it happens now. What has happened while this gateway was away counts against no node.
         """
-        if message.attempt != record.attempt or not record.expects(message.phase):
+        if message.attempt_id != record.attempt_id or not record.expects(message.phase):
             return None
         if is_news and message.outcome is not None:
             self._note_death(record, message.outcome, message.at_s)
@@ -330,7 +328,7 @@ class Lifecycle:
         if keeps:
             await self.warm.until_granted(record)
         lease, stage.lease = stage.lease, None
-        silent = await gangs.members_left(self.nodes, lease, record.run) if lease is not None else frozenset[str]()
+        silent = await gangs.members_left(self.nodes, lease) if lease is not None else frozenset[str]()
         kept = None
         if keeps and lease is not None and not silent:
             kept = self.warm.keep_lease(record, lease, self.queue.leaves)
@@ -385,7 +383,7 @@ class Lifecycle:
 
     def _on_hand_over(self, lease: Lease, successor: RunRecord) -> None:
         lease.gone_at = time.time()
-        self._start_on(successor, self.leases.add(lease.handed_to(successor.run)))
+        self._start_on(successor, self.leases.add(lease.handed_to(successor.attempt_id)))
 
     async def _free_in_time(self, record: RunRecord, lease: Lease, silent: frozenset[str] = frozenset()) -> bool:
         """Free a lease, but a Ray that is silent or fails keeps nobody's cell: False, and it goes on behind it."""
@@ -476,7 +474,7 @@ class Lifecycle:
             return
         name, wish.unsent = wish.unsent, ""
         try:
-            await self.nodes.agent(lease.slots[0].node).signal(record.run, name)
+            await self.nodes.agent(lease.slots[0].node).signal(lease.attempt_id, name)
         except ClusterError as error:
             log.warning("run %s: %s", record.run, error.message)
             wish.unsent = wish.unsent or name  # for when its node answers again

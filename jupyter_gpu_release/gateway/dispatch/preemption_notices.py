@@ -120,7 +120,7 @@ class PreemptionNotices:
         if record.lease is None:
             return False
         try:
-            is_taken = await self._nodes.agent(record.lease.slots[0].node).step_aside(record.run, record.attempt)
+            is_taken = await self._nodes.agent(record.lease.slots[0].node).step_aside(record.attempt_id)
         except ClusterError as error:
             log.warning("run %s has not heard its notice: %s", record.run, error.message)
             return False
@@ -133,7 +133,7 @@ class PreemptionNotices:
         await asyncio.sleep(_AGAIN_S)
         if self._is_due(record, notice):
             reason = "it has no place to stop at any more"
-            self.on_stays(record, RunStays(record.run, record.attempt, reason, for_now=True))
+            self.on_stays(record, RunStays(record.attempt_id, reason, for_now=True))
 
     async def _end(self, record: RunRecord, notice: StepAside) -> None:
         """Its grace is over: it goes on from its last save. Nobody needs its GPUs any more: it goes on as it is.
@@ -148,7 +148,7 @@ class PreemptionNotices:
             return
         log.warning("run %s has not stepped aside in time: it is ended", record.run)
         try:
-            await self._nodes.agent(record.lease.slots[0].node).signal(record.run, "kill", "preempted")
+            await self._nodes.agent(record.lease.slots[0].node).signal(record.attempt_id, "kill", "preempted")
         except ClusterError as error:
             log.warning("run %s: %s", record.run, error.message)
 
@@ -170,7 +170,7 @@ class PreemptionNotices:
 
     def on_stays(self, record: RunRecord, message: RunStays) -> None:
         """A run will not step aside: it goes on, and its user is told why."""
-        if message.attempt != record.attempt or record.state.is_terminal:
+        if message.attempt_id != record.attempt_id or record.state.is_terminal:
             return
         if message.of_size:
             self._fix_size(record, message.reason)

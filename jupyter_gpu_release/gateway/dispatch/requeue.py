@@ -12,7 +12,7 @@ from sqlalchemy.engine import Connection
 
 from ...protocol.runs import Attempt, Outcome, RunView, Save
 from ..cluster.agents import forget_runs
-from ..cluster.nodes import Node, NodeTable
+from ..cluster.nodes import NodeTable
 from ..db.database import drop_save, put_save
 from ..db.run_times import drop_attempt, put_attempt
 from ..db.writer import LedgerWriter
@@ -69,16 +69,16 @@ class Requeue:
 
     def go_back(self, record: RunRecord, outcome: Outcome, gone_at: float) -> None:
         """An attempt has ended, and its GPUs are free: the run waits at its old place for the next one."""
-        view, number = record.view, record.attempt
+        view, ended_id = record.view, record.attempt_id
         save = record.save = save_of(outcome) or record.save
         ended = ended_attempt(view, outcome, gone_at, save)
-        nodes = [node for node in self._nodes.ready() if node.host in view.hosts]
+        nodes = [node.node for node in self._nodes.ready() if node.host in view.hosts and node.reachable]
         self._runs.reload(record)  # its cell was let go of when a node had it
         was_asked = view.notice is not None and view.notice.action == "request"
         self._runs.change(
             record,
             Queued(),
-            also=partial(_put, view=view, number=number, ended=ended, save=save),
+            also=partial(_put, view=view, number=ended_id.attempt, ended=ended, save=save),
             attempts=[*view.attempts, ended],
             saved_at=save.at_s if save is not None else None,
             notice=None, reason="", granted_at=None, running_at=None, hosts=[], gpu_ids=[], gpu_name="",
@@ -90,11 +90,8 @@ class Requeue:
         record.begin_anew()
         # asked for whoever waits: at its age it would be next at once
         self._queue.put_back(record, after_others=was_asked)
-        self._spawn(self._resume(record, nodes))
-
-    async def _resume(self, record: RunRecord, nodes: list[Node]) -> None:
-        """The nodes forget the attempt before there can be another."""
-        await forget_runs(self._nodes, {node.node: [record.run] for node in nodes})
+        # a node that does not hear it forgets the attempt when it is compared with the ledger, or is given the next one
+        self._spawn(forget_runs(self._nodes, {node: [ended_id] for node in nodes}))
         self._queue.resume(record)
 
     def home(self, record: RunRecord, outcome: Outcome) -> tuple[Outcome, dict[str, Any]]:

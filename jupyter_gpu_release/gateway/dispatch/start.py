@@ -131,5 +131,5 @@ class RunStarter:
             await gangs.accepted(ordered)
             await gangs.grant(self._nodes, lease, order)
         except GpuReleaseError:
-            gangs.abandon(self._nodes, lease, record.run)
+            gangs.abandon(self._nodes, lease)
             raise

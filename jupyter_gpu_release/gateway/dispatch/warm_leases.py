@@ -11,6 +11,7 @@ from functools import partial
 import msgspec
 
 from ...errors import ConflictError
+from ...protocol.node import AttemptId
 from ...protocol.runs import KeptLease
 from ...protocol.states import LeaseState
 from ...scheduling.warm_leases import is_worth_keeping
@@ -97,12 +98,12 @@ class WarmLeases:
         lease.state, lease.kept = LeaseState.WARM, kept
         self._leases.add(lease)
 
-    def take_lease(self, name: str, run: str) -> tuple[Lease, WarmLeaseRow]:
+    def take_lease(self, name: str, attempt_id: AttemptId) -> tuple[Lease, WarmLeaseRow]:
         """Hand a warm lease over to a run, as it is; returns who kept it, too."""
         lease = self._leases.find(name)
         assert lease is not None
-        kept = self._end(lease, f"run {run}")
-        return self._leases.add(lease.handed_to(run)), kept
+        kept = self._end(lease, f"run {attempt_id.run}")
+        return self._leases.add(lease.handed_to(attempt_id)), kept
 
     def give_up(self, lease: Lease, why: str) -> asyncio.Task[None] | None:
         """Give a warm lease back (nothing happens when it is warm no longer); the task ends when its GPUs are free."""

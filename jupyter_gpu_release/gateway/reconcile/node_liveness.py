@@ -10,11 +10,11 @@ import time
 import msgspec
 
 from ...errors import ClusterError
-from ...protocol.node import NodeInfo
+from ...protocol.node import NodeInfo, NodeRun
 from ...protocol.states import RunState
 from ..cluster.nodes import Node
 from ..dispatch.gangs import tell_leader
-from ..runs.record import Running, RunRecord, Starting, Yielding
+from ..runs.record import Ended, Queued, Running, RunRecord, Starting, Yielding
 from ..service import GatewayService
 from .persisting import save_inline
 
@@ -107,8 +107,9 @@ async def _forgotten(service: GatewayService, node: Node, *, restarted: bool) ->
     accepted = [record for record in _runs_on(service, node.node) if record.accepted]
     if not restarted:
         accepted = [record for record in accepted if record.state is RunState.PERSISTING]
-    known = {run.run for run in await service.nodes.agent(node.node).runs()} if accepted else set()
-    return [record for record in accepted if record.run not in known]
+    found = await service.nodes.agent(node.node).runs() if accepted else []
+    known = {run.attempt_id for run in found if not run.is_lent}
+    return [record for record in accepted if record.attempt_id not in known]
 
 
 def _seen_host(node: Node) -> str:
@@ -139,7 +140,7 @@ async def _lose_members(service: GatewayService, node: Node) -> None:
     for record in service.runs.live():
         lease = record.lease
         if lease is not None and any(slot.node == node.node for slot in lease.slots[1:]):
-            await tell_leader(service.nodes, lease, record.run, node.node)
+            await tell_leader(service.nodes, lease, node.node)
 
 
 async def _tell_leaders(service: GatewayService, node: Node) -> None:
@@ -147,8 +148,8 @@ async def _tell_leaders(service: GatewayService, node: Node) -> None:
     for record in service.runs.live():
         lease = record.lease
         lent = record.accepted and lease is not None and any(slot.node == node.node for slot in lease.slots[1:])
-        if lease is not None and lent and not await service.nodes.agent(node.node).has_remote_ranks(record.run):
-            await tell_leader(service.nodes, lease, record.run, node.node)
+        if lease is not None and lent and not await service.nodes.agent(node.node).has_remote_ranks(lease.attempt_id):
+            await tell_leader(service.nodes, lease, node.node)
 
 
 async def refresh_nodes(service: GatewayService) -> None:
@@ -236,7 +237,7 @@ async def _check_agent(service: GatewayService, node: Node) -> None:
     if node.info is not before or (node.info is None and not node.adopted):
         return  # it will introduce itself when it is warm, or has done so meanwhile
     with contextlib.suppress(ClusterError):  # at the next look
-        if node.is_lost and not await _is_empty(service, node):
+        if not node.reachable and not await _is_empty(service, node):
             return
         if node.info is None or node.info.incarnation != info.incarnation:
             await _take_up(service, node, info)
@@ -252,12 +253,26 @@ async def _check_agent(service: GatewayService, node: Node) -> None:
 
 
 async def _is_empty(service: GatewayService, node: Node) -> bool:
-    """Tell if nothing is left on a node of what was given up: it is ended, and looked for at the next look."""
-    left = False
-    for known in await service.nodes.agent(node.node).runs():
-        record = service.runs.find(known.run)
-        if (record is None or record.state.is_terminal) and known.phase not in ("released", "final"):
-            log.warning("node %s is back, and still runs %s, which is lost: it is ended", node.host, known.run)
-            await service.nodes.agent(node.node).signal(known.run, "kill", "lost")
-            left = True
-    return not left
+    """Tell if no process of what was given up is left on a node: it is ended, and looked for at the next look."""
+    given_up = [run for run in await service.nodes.agent(node.node).runs() if not _is_kept(service, node, run)]
+    for run in given_up:
+        log.warning("node %s is back, and still has attempt %s, which is over: it is ended", node.host, run.attempt_id)
+        service.nodes.agent(node.node).abandon(run.attempt_id)
+    return not any(run.holds_gpus for run in given_up)
+
+
+def _is_kept(service: GatewayService, node: Node, run: NodeRun) -> bool:
+    """Tell if a node may keep an attempt: its run goes on there, or nothing but results is left of it."""
+    record = service.runs.find(run.attempt_id.run)
+    if not run.holds_gpus:
+        return not service.runs.is_outdated(run.attempt_id)
+    if record is None or record.outcome is not None or isinstance(record.stage, Queued | Ended):
+        return False
+    is_here = record.lease is None or any(slot.node == node.node for slot in record.lease.slots)
+    return is_here and run.attempt_id == record.attempt_id
+
+
+def await_end(service: GatewayService, node: Node) -> None:
+    """Give a node no runs before the processes of what is over are gone there: see :func:`_is_empty`."""
+    service.nodes.note_silent(node.node, f"{node.host}: what is over is being ended there")
+    node.is_lost = True

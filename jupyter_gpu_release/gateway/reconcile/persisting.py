@@ -26,7 +26,7 @@ async def give_up(service: GatewayService, record: RunRecord, reason: str) -> No
     nodes = [node for node in service.nodes.ready() if node.host in record.view.hosts]
     before, record.cancellation.reason = record.cancellation.reason, text
     agents = [service.nodes.agent(node.node) for node in nodes]
-    dropped = await asyncio.gather(*(agent.give_up_results(record.run, reason) for agent in agents))
+    dropped = await asyncio.gather(*(agent.give_up_results(record.attempt_id, reason) for agent in agents))
     if record.state is not RunState.PERSISTING:
         return
     if not nodes:  # what a node that is away keeps, it drops when it comes back
@@ -42,7 +42,7 @@ async def save_inline(service: GatewayService, record: RunRecord, node: str) -> 
         return False
     try:
         await service.nodes.agent(node).keep_results(
-            record.run, service.manifests.folder(record.view.user, record.run), outcome
+            record.attempt_id, service.manifests.folder(record.view.user, record.run), outcome
         )
     except ClusterError as error:
         log.warning("run %s: %s", record.run, error.message)
@@ -54,7 +54,7 @@ def await_node(service: GatewayService, record: RunRecord) -> None:
     """Wait for the node that keeps the results; its agent says whether it still does when it introduces itself."""
     view = record.view
     values = record.outcome.results if record.outcome is not None else []
-    path = str(RunPaths(Path(service.manifests.folder(view.user, record.run))).values)
+    path = str(RunPaths(Path(service.manifests.folder(view.user, record.run)), record.attempt).values)
     reason = f"waiting for {', '.join(view.hosts) or 'its node'}"
     wait = PersistWait(path, sum(value.bytes for value in values), reason, kept="gone")
     service.lifecycle.on_waits(record, wait)

@@ -50,6 +50,8 @@ class RecoveredState:
     """The state that is left to compare with Ray and the agents once the ledger is read."""
 
     leases: dict[str, StoredLease] = field(default_factory=dict)
+    #: those of attempts that are over
+    others: list[StoredLease] = field(default_factory=list)
     #: leases that kernels kept warm
     kept: list[tuple[StoredLease, WarmLeaseRow]] = field(default_factory=list)
     runs: list[RunRecord] = field(default_factory=list)
@@ -82,13 +84,20 @@ def read_ledger(service: GatewayService) -> RecoveredState:
         past = past_runs(connection, _REMEMBERED)
         saves = database.all_saves(connection)
         seen_s = last_sign_of_life(connection)
-    leases = {lease.run: lease for lease in found if lease.lease not in kept}
+    attempts = {entry.view.run: len(entry.view.attempts) for entry in stored}
+    leases = {lease.run: lease for lease in found if lease.lease not in kept and _is_of(lease, attempts)}
+    others = [lease for lease in found if lease.lease not in kept and leases.get(lease.run) is not lease]
     warm = [(lease, kept[lease.lease]) for lease in found if lease.lease in kept]
     records = [service.runs.adopt(entry) for entry in stored]
     for record in records:
         record.save = saves.get(record.run)
     service.lifecycle.queue.inventory.remember(past, records)
-    return RecoveredState(leases, warm, records, sessions, fresh, seen_s)
+    return RecoveredState(leases, others, warm, records, sessions, fresh, seen_s)
+
+
+def _is_of(lease: StoredLease, attempts: dict[str, int]) -> bool:
+    """Tell if it is the lease of its run's present attempt."""
+    return decode(lease.placement, Placement).attempt in (None, attempts.get(lease.run, 0))
 
 
 def restore_sessions(service: GatewayService, remembered: RecoveredState) -> None:
@@ -119,13 +128,14 @@ async def compare_with_cluster(service: GatewayService, remembered: RecoveredSta
     await find_accounts(service, remembered.runs)
     await service.agents.ensure_agents()
     groups = await service.ray_leases.groups(START_S)
-    on_nodes, places, silent = await _ask_agents(service)
+    told, silent = await _ask_agents(service)
+    on_nodes = {run.attempt_id: (run, node) for run, node in told if not run.is_lent}
     for stored_lease, kept in remembered.kept:
         _adopt_warm(service, stored_lease, kept, groups, remembered)
     for record in remembered.runs:
         stored = remembered.leases.pop(record.run, None)
-        known = on_nodes.pop((record.run, record.attempt), None)
-        lease = _lease_of(service, stored, groups)
+        known, node = on_nodes.get(record.attempt_id, (None, None))
+        lease = _lease_of(service, record, stored, groups)
         if known is None and isinstance(record.stage, Persisting):
             await_node(service, record)
         elif remembered.fresh and _waits_for_any_cluster(record):
@@ -137,15 +147,16 @@ async def compare_with_cluster(service: GatewayService, remembered: RecoveredSta
             _await_answer(service, record, lease)
         elif known is not None and await _is_taken_back(service, record, lease, known):
             await _without_agent(service, record, lease, unbegun=True)
-        elif known is not None:
-            await _go_on(service, record, lease, known, places[record.run, record.attempt])
+        elif known is not None and node is not None:
+            await _go_on(service, record, lease, known, node)
         else:
             unbegun = stored is None or await _is_unbegun(service, record, stored, silent)
             gone_at = _gone_at(record, remembered) if lease is None else None
             await _without_agent(
                 service, record, lease, unbegun=unbegun, why=_why_unknown(service, stored), gone_at=gone_at
             )
-    for stored in remembered.leases.values():
+    _end_others(service, told)
+    for stored in [*remembered.leases.values(), *remembered.others]:
         service.ledger.write(partial(database.drop_lease, lease=stored.lease))
     await end_strangers(service)
 
@@ -154,6 +165,14 @@ def _gone_at(record: RunRecord, remembered: RecoveredState) -> float | None:
     """When a run ended whose cluster did: whoever stopped that for a weekend has not used its GPUs so long."""
     view = record.view
     return remembered.gone_at(max(view.submitted_at, view.granted_at or 0.0, view.running_at or 0.0))
+
+
+def _end_others(service: GatewayService, told: list[tuple[NodeRun, Node]]) -> None:
+    """End what nobody wants: a node may have come back with it while there was no gateway."""
+    for run, node in told:
+        if run.holds_gpus and service.runs.is_over(run.attempt_id):
+            service.end_attempts(node.node, [run.attempt_id])
+            node_liveness.await_end(service, node)
 
 
 def _why_unknown(service: GatewayService, stored: StoredLease | None) -> str:
@@ -175,15 +194,12 @@ def _began_s(known: NodeRun) -> float:
     return (known.outcome.granted_s if known.outcome is not None else None) or known.at_s
 
 
-async def _ask_agents(
-    service: GatewayService,
-) -> tuple[dict[tuple[str, int], NodeRun], dict[tuple[str, int], Node], set[str]]:
-    """Attempts of runs that agents know, the nodes of these, and the nodes whose agents did not answer."""
+async def _ask_agents(service: GatewayService) -> tuple[list[tuple[NodeRun, Node]], set[str]]:
+    """Attempts that agents know, with their nodes, and the nodes whose agents did not answer."""
     nodes = [node for node in service.nodes.alive() if node.adopted]
     answers = await asyncio.gather(*(_ask_agent(service, node.node) for node in nodes))
-    found = {(run.run, run.attempt): run for answer in answers if answer is not None for run in answer}
-    places = {(run.run, run.attempt): node for node, answer in zip(nodes, answers, strict=True) for run in answer or ()}
-    return found, places, {node.node for node, answer in zip(nodes, answers, strict=True) if answer is None}
+    told = [(run, node) for node, answer in zip(nodes, answers, strict=True) for run in answer or ()]
+    return told, {node.node for node, answer in zip(nodes, answers, strict=True) if answer is None}
 
 
 async def _ask_agent(service: GatewayService, node: str) -> list[NodeRun] | None:
@@ -202,10 +218,14 @@ async def _ask_agent(service: GatewayService, node: str) -> list[NodeRun] | None
             return runs
 
 
-def _lease_of(service: GatewayService, stored: StoredLease | None, groups: dict[str, PlacementGroup]) -> Lease | None:
+def _lease_of(
+    service: GatewayService, record: RunRecord, stored: StoredLease | None, groups: dict[str, PlacementGroup]
+) -> Lease | None:
     if stored is None or stored.lease not in groups:
         return None
-    return service.leases.add(Lease.restored(stored, groups[stored.lease]))
+    lease = Lease.restored(stored, groups[stored.lease])
+    lease.attempt_id = record.attempt_id
+    return service.leases.add(lease)
 
 
 def _adopt_warm(
@@ -241,13 +261,13 @@ async def _go_on(service: GatewayService, record: RunRecord, lease: Lease | None
         service.lifecycle.requeue.on_saved(record, known.save)
     service.lifecycle.on_phase(
         record,
-        RunPhase(record.run, known.phase, known.at_s, known.outcome, attempt=known.attempt),
+        RunPhase(known.attempt_id, known.phase, known.at_s, known.outcome),
         is_news=False,
     )
     if lease is None and known.phase in _HOLDS_GPUS:
         log.error("run %s holds no lease, so others could get its GPUs: it is ended", record.run)
         with contextlib.suppress(ClusterError):
-            service.nodes.agent(node.node).abandon(record.run)
+            service.nodes.agent(node.node).abandon(known.attempt_id)
         await service.lifecycle.lose(record, "the lease of its GPUs is gone")
     if known.waits_for is not None:
         service.lifecycle.on_waits(record, known.waits_for)
@@ -264,7 +284,7 @@ def _hold(service: GatewayService, record: RunRecord, lease: Lease | None) -> No
     elif isinstance(record.stage, Persisting):  # it needs its GPUs no more, and was about to give them back
         service.lifecycle.spawn(service.lifecycle.free_and_serve(lease))
     elif isinstance(record.stage, Ended):  # it was cancelled while Ray and the nodes were asked
-        gangs.abandon(service.nodes, lease, record.run)
+        gangs.abandon(service.nodes, lease)
         service.lifecycle.spawn(service.lifecycle.free_and_serve(lease))
     else:
         record.hold_lease(lease)
@@ -312,7 +332,7 @@ async def _is_taken_back(service: GatewayService, record: RunRecord, lease: Leas
     if lease is None or len(lease.slots) < 2 or known.phase != "starting" or not isinstance(record.stage, Starting):
         return False
     try:
-        return await service.nodes.agent(lease.slots[0].node).forget_unbegun(record.run)
+        return await service.nodes.agent(lease.slots[0].node).forget_unbegun(record.attempt_id)
     except ClusterError as error:
         log.warning("run %s may have begun: %s", record.run, error.message)
         return False
@@ -329,7 +349,7 @@ async def _is_unbegun(service: GatewayService, record: RunRecord, stored: Stored
     try:
         # one that knows it, but has not begun it, gives it back in the same step
         agent = service.nodes.agent(first)
-        return await agent.forget_unbegun(record.run) or not await agent.has_begun(record.run)
+        return await agent.forget_unbegun(record.attempt_id) or not await agent.has_begun(record.attempt_id)
     except ClusterError as error:
         log.warning("run %s may have begun: %s", record.run, error.message)
         return False

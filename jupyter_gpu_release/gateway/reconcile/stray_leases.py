@@ -117,7 +117,7 @@ class Reconciliation:
         for node in self._service.nodes.ready():
             if node.host in record.view.hosts:
                 with contextlib.suppress(ClusterError):
-                    self._service.nodes.agent(node.node).abandon(record.run)
+                    self._service.nodes.agent(node.node).abandon(record.attempt_id)
         self._service.lifecycle.spawn(self._service.lifecycle.lose(record, reason, died_on=died_on))
 
     # -------------------------------------------------------------------------------------- the nodes
@@ -125,15 +125,16 @@ class Reconciliation:
         """End what the node runs for nobody; returns our runs that it does not know, after the second time: lost."""
         expected = [record for record in self._service.runs.live() if self._is_at(record, node)]
         try:
-            known = {run.run: run for run in await self._service.nodes.agent(node.node).runs()}
-            await self._end_strays(node, known)
+            found = await self._service.nodes.agent(node.node).runs()
+            await self._end_strays(node, found)
         except ClusterError as error:
             log.info("%s", error.message)
             return set()
+        known = {run.attempt_id: run for run in found if not run.is_lent}
         for record in expected:
-            if (run := known.get(record.run)) is not None:
+            if (run := known.get(record.attempt_id)) is not None:
                 self._catch_up(record, run)
-        missing = [record for record in expected if record.run not in known and self._is_at(record, node)]
+        missing = [record for record in expected if record.attempt_id not in known and self._is_at(record, node)]
         for record in missing:
             if record.run in self._unknown:
                 log.error("reconciliation: run %s has no process on %s: it is lost", record.run, node.host)
@@ -142,16 +143,16 @@ class Reconciliation:
 
     def _catch_up(self, record: RunRecord, run: NodeRun) -> None:
         """A node that is ahead tells so itself, its events first; what it told an earlier gateway is not told again."""
-        before = self._ahead.pop(run.run, "")
-        if run.attempt != record.attempt or not record.expects(run.phase):
+        before = self._ahead.pop(record.run, "")
+        if run.attempt_id != record.attempt_id or not record.expects(run.phase):
             return
         if before != run.phase:
-            self._ahead[run.run] = run.phase
+            self._ahead[record.run] = run.phase
             return
-        log.error("reconciliation: run %s is %s on its node, and nobody was told", run.run, run.phase)
+        log.error("reconciliation: run %s is %s on its node, and nobody was told", record.run, run.phase)
         record.tail.last = max(record.tail.last, run.last_event)
         record.tail.known = False  # its events are in its log
-        message = RunPhase(run.run, run.phase, run.at_s, run.outcome, run.attempt)
+        message = RunPhase(run.attempt_id, run.phase, run.at_s, run.outcome)
         self._service.lifecycle.on_phase(record, message, is_news=False)
 
     def _is_at(self, record: RunRecord, node: Node) -> bool:
@@ -162,18 +163,15 @@ class Reconciliation:
             and record.outcome is None and node.info is not None and lease.incarnation == node.info.incarnation
         )  # fmt: skip
 
-    async def _end_strays(self, node: Node, known: dict[str, NodeRun]) -> None:
+    async def _end_strays(self, node: Node, found: list[NodeRun]) -> None:
         """End what an agent runs for nobody, and have it forget what is over."""
         over = []
-        for run in known.values():
-            record = self._service.runs.find(run.run)
-            if record is not None and not record.state.is_terminal:
-                continue
+        for run in [run for run in found if self._service.runs.is_over(run.attempt_id)]:
             if run.phase == "final":
-                over.append(run.run)
-            else:
-                log.error("reconciliation: %s runs %s, which is over: it is killed", node.host, run.run)
-                await self._service.nodes.agent(node.node).signal(run.run, "kill", "lost")
+                over.append(run.attempt_id)
+            elif run.holds_gpus or self._service.runs.is_outdated(run.attempt_id):
+                log.error("reconciliation: %s runs %s, which is over: it is ended", node.host, run.attempt_id)
+                self._service.nodes.agent(node.node).abandon(run.attempt_id)
         await self._service.nodes.agent(node.node).forget_runs(over)
 
 

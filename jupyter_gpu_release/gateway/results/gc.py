@@ -25,7 +25,7 @@ from ...protocol.states import RunState
 from ...store.gc.policy import Removal, StoredResults, choose_removals, why_kept
 from ...store.gc.sweep import GRACE_S, store_time_s, sweep_blobs
 from ...store.gc.trash import Trash
-from ...store.layout import VALUES_FILE, RunPaths
+from ...store.layout import RunPaths, values_name
 from ...store.run_contents import Footprint, measure_folder, run_folders
 from ...store.run_folders import saved_since
 from ...store.threads import StoreThreads
@@ -291,8 +291,8 @@ def _together(first: GcDocument, second: GcDocument) -> GcDocument:
 
 def _without_values(outcome: Outcome) -> Outcome:
     """The name of the values stays (it says which they were); small ones that travel inline go, too."""
-    digest = outcome.values.digest if outcome.values is not None else ""
-    values = Graph(file=VALUES_FILE, digest=digest) if digest else None
+    found = outcome.values
+    values = Graph(file=values_name(found), digest=found.digest) if found is not None and found.digest else None
     return msgspec.structs.replace(outcome, values=values, frames={})
 
 

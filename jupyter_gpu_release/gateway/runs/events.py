@@ -14,7 +14,7 @@ import msgspec
 
 from ...presentation.terminal import OutputCollapser
 from ...protocol.events import Event
-from ...protocol.node import RunAsks, RunPhase, RunSaved, RunStays, RunUnbegun, RunWaits
+from ...protocol.node import AttemptId, RunAsks, RunPhase, RunSaved, RunStays, RunUnbegun, RunWaits
 from ...protocol.wire import decode, encode
 
 #: encoded events kept per run; older ones are read from the run's log
@@ -35,9 +35,16 @@ class _Number(msgspec.Struct, frozen=True, array_like=True):
 
 
 class RawEvents(msgspec.Struct, frozen=True, tag="events"):
-    """``Events`` and ``RunEvents`` with the events left encoded."""
+    """``Events`` with the events left encoded."""
 
     run: str
+    events: list[msgspec.Raw]
+
+
+class RawRunEvents(msgspec.Struct, frozen=True, tag="events"):
+    """``RunEvents`` with the events left encoded."""
+
+    attempt_id: AttemptId
     events: list[msgspec.Raw]
 
 
@@ -46,7 +53,7 @@ class RawReport(msgspec.Struct, frozen=True):
 
     node: str
     incarnation: str
-    messages: list[RawEvents | RunPhase | RunWaits | RunAsks | RunUnbegun | RunSaved | RunStays]
+    messages: list[RawRunEvents | RunPhase | RunWaits | RunAsks | RunUnbegun | RunSaved | RunStays]
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@ from typing import Any, Protocol
 import msgspec
 from sqlalchemy.engine import Connection, Engine
 
+from ...protocol.node import AttemptId
 from ...protocol.runs import Outcome, RunRequest, RunView, StartEstimate
 from ..db import database, lineage, usage
 from ..db.rows import StoredRun
@@ -95,6 +96,20 @@ class RunTable:
             if stored is not None:
                 record = self._keep(RunRecord.restored(stored))
         return record
+
+    def attempt_of(self, run: str) -> int:
+        """The present attempt of a run; 0 of one that is not known."""
+        record = self.find(run)
+        return record.attempt if record is not None else 0
+
+    def is_outdated(self, attempt_id: AttemptId) -> bool:
+        """Tell if the run has a newer attempt, as far as the ledger knows."""
+        return attempt_id.attempt < self.attempt_of(attempt_id.run)
+
+    def is_over(self, attempt_id: AttemptId) -> bool:
+        """Tell if nobody wants an attempt: its run is over, or not known, or has a newer one."""
+        record = self.find(attempt_id.run)
+        return record is None or record.state.is_terminal or self.is_outdated(attempt_id)
 
     def reload(self, record: RunRecord) -> None:
         """The cell of a run that has been started once, from the ledger."""

@@ -16,7 +16,7 @@ from ...options.request_options import written_options
 from ...protocol.lineage import Environment
 from ...protocol.runs import Outcome, RunRequest, RunView
 from ...protocol.states import RunState
-from ...store.layout import VALUES_FILE, RunPaths
+from ...store.layout import RunPaths, values_name
 from ...store.run_folders import create_run_folder, read_manifest, require_store, write_manifest
 from ...store.threads import StoreThreads
 from ...store.users.private_stores import acting
@@ -94,7 +94,7 @@ class Manifests:
         values = outcome.values if outcome is not None else None
         if values is None:
             return True
-        path = RunPaths.of(self.store_of(user), run).values
+        path = RunPaths.of(self.store_of(user), run).folder / values_name(values)
         return bool(values.digest) and (path.exists() if self._store_of is None else acting(path, path.exists)())
 
     def write_manifest(
@@ -190,5 +190,5 @@ def _outcome_facts(outcome: Outcome) -> dict[str, Any]:
         facts["error"] = {"ename": error.ename, "evalue": error.evalue, "code": error.code, "mend": error.hint}
         facts["error"]["traceback"] = error.traceback
     if outcome.values is not None and outcome.values.digest:
-        facts["values"] = {"file": outcome.values.file or VALUES_FILE, "digest": outcome.values.digest}
+        facts["values"] = {"file": values_name(outcome.values), "digest": outcome.values.digest}
     return facts

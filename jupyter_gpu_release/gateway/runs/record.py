@@ -25,6 +25,7 @@ from typing import Any, ClassVar, assert_never
 
 import msgspec
 
+from ...protocol.node import AttemptId
 from ...protocol.runs import Outcome, PersistWait, ResourceAsk, RunRequest, RunView, Save, StepAside
 from ...protocol.states import RunState
 from ..cluster.lease import Lease
@@ -302,6 +303,11 @@ class RunRecord(ChangeNotifier):
     def attempt(self) -> int:
         """How often it was begun before."""
         return len(self.view.attempts)
+
+    @property
+    def attempt_id(self) -> AttemptId:
+        """Its present attempt (of one that waits: the next), as the nodes know it."""
+        return AttemptId(self.run, self.attempt)
 
     @property
     def lease(self) -> Lease | None:

@@ -29,7 +29,9 @@ from ...host.process_control import machine_bytes
 from ...protocol.events import Event
 from ...protocol.lineage import Environment
 from ...protocol.node import (
+    AGENT_PROTOCOL,
     AgentConfig,
+    AttemptId,
     GpuInfo,
     GrantNotice,
     JoinOrder,
@@ -111,10 +113,10 @@ _MOST_EARLY = 64
 class GrantListener:
     """``on_told`` takes in the accelerators of a run, and says whether the run is known here."""
 
-    def __init__(self, runtime: str, node: str, on_told: Callable[[str, list[str]], bool]) -> None:
+    def __init__(self, runtime: str, node: str, on_told: Callable[[AttemptId, list[str]], bool]) -> None:
         self._on_told = on_told
         #: told of before the order came
-        self._early: dict[str, list[str]] = {}
+        self._early: dict[AttemptId, list[str]] = {}
         path = Path(grant_socket(runtime, node))
         path.unlink(missing_ok=True)
         self._sock = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK)
@@ -122,16 +124,16 @@ class GrantListener:
         path.chmod(0o600)
         asyncio.get_event_loop().add_reader(self._sock, self._hear)
 
-    def pop_early_grant(self, run: str) -> list[str] | None:
-        """The accelerators of a run whose order comes only now; None when they are not known yet."""
-        return self._early.pop(run, None)
+    def pop_early_grant(self, attempt_id: AttemptId) -> list[str] | None:
+        """The accelerators of an attempt whose order comes only now; None when they are not known yet."""
+        return self._early.pop(attempt_id, None)
 
     def _hear(self) -> None:
         with contextlib.suppress(BlockingIOError, msgspec.MsgspecError):
             while True:
                 told = decode(self._sock.recv(1 << 16), GrantNotice)
-                if not self._on_told(told.run, told.gpu_ids):
-                    self._early = {**dict(list(self._early.items())[-_MOST_EARLY:]), told.run: told.gpu_ids}
+                if not self._on_told(told.attempt_id, told.gpu_ids):
+                    self._early = {**dict(list(self._early.items())[-_MOST_EARLY:]), told.attempt_id: told.gpu_ids}
 
 
 class LeaseWorker:
@@ -176,6 +178,8 @@ _AGENT_END_S = 60.0
 _AGAIN_S = 30.0
 #: a driver that has not answered after this is in trouble
 _READING_S = 1.5
+#: ranks are killed within milliseconds; a node that has not done so after this is in trouble
+_LEFT_S = 10.0
 #: between readings of GPUs that nobody asked for
 _HEALTH_S = 5.0
 
@@ -198,8 +202,10 @@ class NodeAgent(NodeAgentApi):
         self._gpu_ids = gpu_ids(self._gpu_total, visible_to(os.getppid()))
         self._reader = GpuReader(Nvml(self._gpu_ids))
         self._meter = None if self._config.simulated else UseMeter(self._reader)
-        self._runs: dict[str, RunOnNode | AdoptedRun] = {}
-        self._ungranted: dict[str, RunOnNode] = {}
+        self._runs: dict[AttemptId, RunOnNode | AdoptedRun] = {}
+        self._ungranted: dict[AttemptId, RunOnNode] = {}
+        #: attempts that are being ended
+        self._ending: set[AttemptId] = set()
         self._tasks: set[asyncio.Task[None]] = set()
         self._reporter = Reporter(self._config, self._node, self._incarnation)
         self._store = StoreWatch(self._config.store, self._pending.acting)
@@ -223,50 +229,89 @@ class NodeAgent(NodeAgentApi):
         return pack(msgspec.structs.replace(self._info(), now_s=time.time()))
 
     async def start(self, order: Packed[StartOrder]) -> None:
-        """Carry out an order; returns when accepted, a second time for the same run does nothing.
+        """Carry out an order; returns when accepted, a second time for the same attempt does nothing.
 
-        Ranks get ready at once; the cell begins when the run's accelerators are known.
+        Older attempts are ended first. Ranks get ready at once; the cell begins when its accelerators are known.
         """
-        self._take(unpack(order, StartOrder))
+        found = unpack(order, StartOrder)
+        await self._end_older(found.attempt_id)
+        self._take(found)
 
     def _take(self, order: StartOrder) -> None:
-        if order.run in self._runs:
+        attempt_id = order.attempt_id
+        if attempt_id in self._runs:
             return
-        if order.run in self._ungranted:  # ordered by a gateway that died before it was granted
+        if attempt_id in self._ungranted:  # ordered by a gateway that died before it was granted
             if order.gpu_ids is not None:
-                self._grant(order.run, order.gpu_ids)
+                self._grant(attempt_id, order.gpu_ids)
             return
-        run = self._ungranted[order.run] = self._made(order)
+        run = self._ungranted[attempt_id] = self._made(order)
         self._spawn(self._carry_out(run))
-        ids = order.gpu_ids if order.gpu_ids is not None else self._grant_listener.pop_early_grant(order.run)
+        ids = order.gpu_ids if order.gpu_ids is not None else self._grant_listener.pop_early_grant(attempt_id)
         if ids is not None:
-            self._grant(order.run, ids)
+            self._grant(attempt_id, ids)
 
-    async def grant(self, run: str, gpu_ids: list[str]) -> None:
-        """The run's accelerators; does nothing when they are known already."""
-        if (forwarder := self._forwarders.by_run.get(run)) is not None:
+    async def _end_older(self, attempt_id: AttemptId) -> None:
+        """Return when no process of an older attempt is left, nor of a try at this one that is being ended.
+
+        Raises :class:`ClusterError` when that takes long.
+        """
+        known = {*self._runs, *self._ungranted, *self._forwarders.by_attempt}
+        if any(attempt_id.is_before(other) for other in known):
+            raise ClusterError(f"a later attempt of run {attempt_id.run} is on this node already")
+        for older in [other for other in known if other.is_before(attempt_id) or other in self._ending & {attempt_id}]:
+            log.info("what is left of attempt %s is ended, since attempt %s is to begin", older, attempt_id)
+            try:
+                await asyncio.wait_for(self._end_attempt(older), _LEFT_S)
+            except TimeoutError:
+                raise ClusterError(f"an earlier attempt of run {older.run} has not ended on this node yet") from None
+            if older != attempt_id:
+                (Path(self._where.marks) / str(older)).unlink(missing_ok=True)
+
+    async def _end_attempt(self, attempt_id: AttemptId) -> None:
+        """End an attempt that nobody wants, with its results; returns when none of its processes is left."""
+        self._ending.add(attempt_id)
+        try:
+            if not self._forget_unbegun(attempt_id) and (found := self._runs.get(attempt_id)) is not None:
+                found.signal_ranks("kill", "lost")
+                await found.released.wait()
+                self._pending.give_up_results(attempt_id, "nobody waits for them any more")
+                self._runs.pop(attempt_id, None)
+                self._pending.forget_attempt(attempt_id)
+            await self._forwarders.end_ranks(attempt_id)
+        finally:
+            self._ending.discard(attempt_id)
+
+    async def grant(self, attempt_id: Packed[AttemptId], gpu_ids: list[str]) -> None:
+        """The attempt's accelerators; does nothing when they are known already."""
+        found = unpack(attempt_id, AttemptId)
+        if (forwarder := self._forwarders.by_attempt.get(found)) is not None:
             forwarder.grant(gpu_ids)
             return
-        if run not in self._ungranted and run not in self._runs:
-            raise ClusterError(f"run {run} is not known on this node (its agent was started anew)")
-        self._grant(run, gpu_ids)
+        if found not in self._ungranted and found not in self._runs:
+            raise ClusterError(f"run {found.run} is not known on this node (its agent was started anew)")
+        self._grant(found, gpu_ids)
 
-    async def abandon(self, run: str) -> None:
-        """The run's lease came to nothing: forget it; if it may have begun, it is ended."""
-        self._forwarders.abandon(run)
-        if not await self.forget_unbegun(run) and run in self._runs:
-            self._runs[run].signal_ranks("kill", "lost")
+    async def abandon(self, attempt_id: Packed[AttemptId]) -> None:
+        """Nobody wants it: forget it; if it may have begun, it is ended, and its results are dropped."""
+        found = unpack(attempt_id, AttemptId)
+        self._forwarders.abandon(found)
+        if not self._forget_unbegun(found):
+            self._spawn(self._end_attempt(found))
 
-    async def forget_unbegun(self, run: str) -> bool:
-        """Forget a run that no process has been told to begin; False: it may have begun, or is not known."""
-        self._grant_listener.pop_early_grant(run)
-        found = self._ungranted.pop(run, None)
+    async def forget_unbegun(self, attempt_id: Packed[AttemptId]) -> bool:
+        """Forget an attempt that no process has been told to begin; False: it may have begun, or is not known."""
+        return self._forget_unbegun(unpack(attempt_id, AttemptId))
+
+    def _forget_unbegun(self, attempt_id: AttemptId) -> bool:
+        self._grant_listener.pop_early_grant(attempt_id)
+        found = self._ungranted.pop(attempt_id, None)
         if found is not None:
             found.abandon()
             return True
-        granted = self._runs.get(run)
+        granted = self._runs.get(attempt_id)
         if isinstance(granted, RunOnNode) and granted.withdraw():
-            del self._runs[run]
+            del self._runs[attempt_id]
             return True
         return False
 
@@ -277,74 +322,78 @@ class NodeAgent(NodeAgentApi):
     async def start_remote_ranks(self, order: Packed[JoinOrder]) -> None:
         """Lend ranks to a gang; returns when accepted."""
         join = unpack(order, JoinOrder)
-        await self._forwarders.wait_until_left(join.run)
+        await self._end_older(join.attempt_id)
+        await self._forwarders.wait_until_left(join.attempt_id)
         forwarder = self._forwarders.new_forwarder(join)
         if forwarder is not None:
-            self._spawn(self._forwarders.run_to_end(join.run, forwarder))
-            ids = join.gpu_ids if join.gpu_ids is not None else self._grant_listener.pop_early_grant(join.run)
+            self._spawn(self._forwarders.run_to_end(join.attempt_id, forwarder))
+            ids = join.gpu_ids if join.gpu_ids is not None else self._grant_listener.pop_early_grant(join.attempt_id)
             if ids is not None:
                 forwarder.grant(ids)
 
-    async def has_remote_ranks(self, run: str) -> bool:
+    async def has_remote_ranks(self, attempt_id: Packed[AttemptId]) -> bool:
         """Tell if ranks are lent to this gang."""
-        return run in self._forwarders.by_run
+        return unpack(attempt_id, AttemptId) in self._forwarders.by_attempt
 
-    async def end_remote_ranks(self, run: str) -> None:
+    async def end_remote_ranks(self, attempt_id: Packed[AttemptId]) -> None:
         """The gang is over (or its leader is): returns when none of the ranks that were lent is left."""
-        await self._forwarders.end_ranks(run)
+        await self._forwarders.end_ranks(unpack(attempt_id, AttemptId))
 
-    async def lose_member(self, run: str, node: str) -> None:
+    async def lose_member(self, attempt_id: Packed[AttemptId], node: str) -> None:
         """A node that lends ranks to a gang led here is gone."""
-        found = self._gang_of(run)
+        found = self._gang_of(unpack(attempt_id, AttemptId))
         if found is not None:
             found.gang.lose_node(node)
 
-    async def has_begun(self, run: str) -> bool:
-        """Tell if a run was granted here, or began in an earlier life of this agent (whose processes are gone)."""
-        return run in self._runs or (Path(self._where.marks) / run).exists()
+    async def has_begun(self, attempt_id: Packed[AttemptId]) -> bool:
+        """Tell if an attempt was granted here, or began in an earlier life of this agent (its processes are gone)."""
+        found = unpack(attempt_id, AttemptId)
+        return found in self._runs or (Path(self._where.marks) / str(found)).exists()
 
-    async def signal(self, run: str, name: str, reason: str = "interrupted") -> None:
-        """``interrupt`` or ``kill`` a run; unknown runs are ignored (they have ended)."""
-        found = self._runs.get(run)
+    async def signal(self, attempt_id: Packed[AttemptId], name: str, reason: str = "interrupted") -> None:
+        """``interrupt`` or ``kill`` an attempt; unknown ones are ignored (they have ended)."""
+        found = self._runs.get(unpack(attempt_id, AttemptId))
         if found is not None:
             found.signal_ranks(name, reason)
 
-    async def step_aside(self, run: str, attempt: int) -> bool:
+    async def step_aside(self, attempt_id: Packed[AttemptId]) -> bool:
         """Have a restartable run stop at its next safe point; False: it cannot (any more)."""
-        found = self._gang_of(run)
-        return found is not None and found.order.attempt == attempt and found.ask_to_step_aside()
+        found = self._gang_of(unpack(attempt_id, AttemptId))
+        return found is not None and found.ask_to_step_aside()
 
-    async def answer_rank(self, run: str, rank: int, body: bytes) -> None:
-        """The kernel's :class:`.Answer` to a rank that has asked; unknown runs are ignored."""
-        if (found := self._gang_of(run)) is not None:
+    async def answer_rank(self, attempt_id: Packed[AttemptId], rank: int, body: bytes) -> None:
+        """The kernel's :class:`.Answer` to a rank that has asked; unknown attempts are ignored."""
+        if (found := self._gang_of(unpack(attempt_id, AttemptId))) is not None:
             found.gang.answer_rank(rank, body)
 
     async def runs(self) -> Packed[list[NodeRun]]:
-        """All runs that are not forgotten yet."""
-        return pack([run.view() for run in self._runs.values()])
+        """All attempts that are not forgotten yet, and ranks that are lent."""
+        lent = [NodeRun(attempt_id, "running", is_lent=True) for attempt_id in self._forwarders.by_attempt]
+        return pack([*(run.view() for run in self._runs.values()), *lent])
 
-    async def events(self, run: str, after: int) -> Packed[list[Event]]:
+    async def events(self, attempt_id: Packed[AttemptId], after: int) -> Packed[list[Event]]:
         """Events above ``after``, from the run's log."""
-        found = self._runs.get(run)
+        found = self._runs.get(unpack(attempt_id, AttemptId))
         return pack(await self._pending.threads.run(found.events_after, after, at=Path(found.folder)) if found else [])
 
-    async def forget_runs(self, runs: list[str]) -> None:
-        """The gateway has recorded the end of these runs."""
-        for run in runs:
-            found = self._runs.get(run)
+    async def forget_runs(self, attempt_ids: Packed[list[AttemptId]]) -> None:
+        """The gateway has recorded the end of these attempts."""
+        for attempt_id in unpack(attempt_ids, list[AttemptId]):
+            found = self._runs.get(attempt_id)
             if found is not None and found.phase == "final":
-                del self._runs[run]
-                self._pending.forget_run(run)
-            (Path(self._where.marks) / run).unlink(missing_ok=True)
+                del self._runs[attempt_id]
+                self._pending.forget_attempt(attempt_id)
+            (Path(self._where.marks) / str(attempt_id)).unlink(missing_ok=True)
 
-    async def give_up_results(self, run: str, reason: str) -> bool:
-        """Drop a run's results that are not durable yet; False: there are none."""
-        return self._pending.give_up_results(run, reason)
+    async def give_up_results(self, attempt_id: Packed[AttemptId], reason: str) -> bool:
+        """Drop results that are not durable yet; False: there are none."""
+        return self._pending.give_up_results(unpack(attempt_id, AttemptId), reason)
 
-    async def keep_results(self, run: str, folder: str, outcome: Packed[Outcome]) -> None:
+    async def keep_results(self, attempt_id: Packed[AttemptId], folder: str, outcome: Packed[Outcome]) -> None:
         """Make small results durable that the gateway has and an earlier agent did not come to write."""
-        if run not in self._runs:
-            self._take_over(run, folder, unpack(outcome, Outcome))
+        found = unpack(attempt_id, AttemptId)
+        if found not in self._runs:
+            self._take_over(found, folder, unpack(outcome, Outcome))
 
     async def missing_imports(self, names: list[str]) -> list[str]:
         """Return the top-level packages of ``names`` that are not installed here."""
@@ -385,30 +434,31 @@ class NodeAgent(NodeAgentApi):
         """Results that an earlier agent of this node (or an earlier cluster) was still keeping."""
         alive = frozenset(entry["NodeID"] for entry in ray.nodes() if entry["Alive"])
         for waiting in self._pending.adopt_results(alive, self._on_wait):
-            outcome = self._pending.reported_outcome(waiting.run)
+            outcome = self._pending.reported_outcome(waiting.attempt_id)
             if outcome is not None:
-                self._take_over(waiting.run, waiting.folder, outcome)
+                self._take_over(waiting.attempt_id, waiting.folder, outcome)
 
-    def _on_wait(self, run: str, wait: PersistWait) -> None:
-        adopted = self._runs.get(run)
+    def _on_wait(self, attempt_id: AttemptId, wait: PersistWait) -> None:
+        adopted = self._runs.get(attempt_id)
         if isinstance(adopted, AdoptedRun):
             adopted.on_wait(wait)
 
-    def _take_over(self, run: str, folder: str, outcome: Outcome) -> None:
-        adopted = self._runs[run] = AdoptedRun(run, folder, outcome, self._pending, self._reporter.report)
+    def _take_over(self, attempt_id: AttemptId, folder: str, outcome: Outcome) -> None:
+        adopted = AdoptedRun(attempt_id, folder, outcome, self._pending, self._reporter.report)
+        self._runs[attempt_id] = adopted
         self._spawn(adopted.run_to_end())
 
-    def _on_told(self, run: str, gpu_ids: list[str]) -> bool:
-        if (forwarder := self._forwarders.by_run.get(run)) is not None:
+    def _on_told(self, attempt_id: AttemptId, gpu_ids: list[str]) -> bool:
+        if (forwarder := self._forwarders.by_attempt.get(attempt_id)) is not None:
             forwarder.grant(gpu_ids)
             return True
-        self._grant(run, gpu_ids)
-        return run in self._runs
+        self._grant(attempt_id, gpu_ids)
+        return attempt_id in self._runs
 
-    def _grant(self, run: str, gpu_ids: list[str]) -> None:
-        found = self._ungranted.pop(run, None)
+    def _grant(self, attempt_id: AttemptId, gpu_ids: list[str]) -> None:
+        found = self._ungranted.pop(attempt_id, None)
         if found is not None:
-            self._runs[run] = found
+            self._runs[attempt_id] = found
             found.grant(gpu_ids)
 
     def _made(self, order: StartOrder) -> RunOnNode:
@@ -418,17 +468,18 @@ class NodeAgent(NodeAgentApi):
             )
         return RunOnNode(order, self._servers, self._meter, self._pending, self._reporter.report, self._where)
 
-    def _gang_of(self, run: str) -> RunOnNode | None:
-        found = self._ungranted.get(run) or self._runs.get(run)
+    def _gang_of(self, attempt_id: AttemptId) -> RunOnNode | None:
+        found = self._ungranted.get(attempt_id) or self._runs.get(attempt_id)
         return found if isinstance(found, RunOnNode) else None
 
     async def _carry_out(self, run: RunOnNode) -> None:
         await run.run_to_end()
-        if self._ungranted.get(run.order.run) is run:  # else it was ordered anew meanwhile
-            del self._ungranted[run.order.run]
-        if run.unbegun and self._runs.get(run.order.run) is run:
-            del self._runs[run.order.run]
-            self._reporter.report(RunUnbegun(run.order.run, run.unbegun))
+        attempt_id = run.order.attempt_id
+        if self._ungranted.get(attempt_id) is run:  # else it was ordered anew meanwhile
+            del self._ungranted[attempt_id]
+        if run.unbegun and self._runs.get(attempt_id) is run:
+            del self._runs[attempt_id]
+            self._reporter.report(RunUnbegun(attempt_id, run.unbegun))
 
     async def _warm_up(self) -> None:
         """Introduce this node; one that can start no cells takes no runs (``trouble``), and tries again."""
@@ -470,7 +521,7 @@ class NodeAgent(NodeAgentApi):
             memory_bytes=process_control.machine_bytes(), cpus=self._cpu_total, simulated=self._config.simulated,
             versions={"ray": ray.__version__, "driver": self._reader.driver}, notes=self._notes(),
             has_lease_worker=self._lease_worker.has_worker,
-            trouble=self._store.trouble or self._servers.trouble,
+            trouble=self._store.trouble or self._servers.trouble, protocol=AGENT_PROTOCOL,
         )  # fmt: skip
 
     def _notes(self) -> list[str]:

@@ -143,7 +143,7 @@ class GangRun:
         self._gone: set[str] = set()
         #: says that the cell has begun, and outlives this agent; left by the first rank to begin, or, where not all of
         #: them see this node's disk, by the agent before it tells them to
-        self._mark = f"{where.marks}/{order.run}" if where.marks else ""
+        self._mark = f"{where.marks}/{order.attempt_id}" if where.marks else ""
 
     # ------------------------------------------------------------------------------------- start
     async def run_to_end(self, servers: ForkServers, granted: AwaitGrant) -> Outcome | None:
@@ -340,7 +340,9 @@ class GangRun:
         elif kind is Kind.PERSISTER:
             self._watcher.on_persister(decode(body, int))
         elif kind is Kind.RELEASED:
-            self._on_released(line, decode(body, Outcome))
+            outcome = decode(body, Outcome)
+            self._is_cut_off |= outcome.status == "died"
+            self._on_released(line, outcome)
 
     def _marks(self, spec: RankSpec) -> dict[str, object]:
         """Nothing for rank 0, whose output is the cell's."""

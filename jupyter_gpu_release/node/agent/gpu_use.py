@@ -11,7 +11,7 @@ from typing import TypeVar
 from ...host import process_control
 from ...host.gpu_reader import GpuReader
 from ...host.use_series import UseSeries
-from ...protocol.node import GpuInfo, StartOrder
+from ...protocol.node import AttemptId, GpuInfo, StartOrder
 from ...protocol.runs import GpuUse
 
 SAMPLE_S = 0.5
@@ -77,7 +77,7 @@ class UseMeter:
 
     def __init__(self, reader: GpuReader) -> None:
         self._reader = reader
-        self._runs: dict[str, _Samples] = {}
+        self._runs: dict[AttemptId, _Samples] = {}
         self._lock = threading.Lock()
         self._thread: threading.Thread | None = None
 
@@ -86,16 +86,16 @@ class UseMeter:
         if order.simulated or not order.gpu_ids:
             return
         with self._lock:
-            samples = self._runs[order.run] = _Samples(order)
+            samples = self._runs[order.attempt_id] = _Samples(order)
             self._reader.ask().add_done_callback(lambda read: samples.begin(read.result()))
             if self._thread is None:
                 self._thread = threading.Thread(target=self._sample_forever, name="jgr-gpu-use", daemon=True)
                 self._thread.start()
 
-    def samples_taken(self, run: str) -> int:
-        """Number of samples of ``run`` that have been taken."""
+    def samples_taken(self, attempt_id: AttemptId) -> int:
+        """Number of samples of an attempt that have been taken."""
         with self._lock:
-            samples = self._runs.get(run)
+            samples = self._runs.get(attempt_id)
             return samples.count if samples else 0
 
     async def wait_until_clear(self, order: StartOrder, limit_s: float | None = None) -> None:
@@ -105,7 +105,7 @@ class UseMeter:
         still shows them after ``limit_s`` (``CLEAR_S``), is not waited for; ``left_bytes`` tells what is left.
         """
         with self._lock:
-            samples = self._runs.get(order.run)
+            samples = self._runs.get(order.attempt_id)
         deadline = time.monotonic() + (CLEAR_S if limit_s is None else limit_s)
         while samples is not None:
             samples.after = await self._answered(self._reader.ask(), [])
@@ -128,7 +128,7 @@ class UseMeter:
     async def end_sampling(self, order: StartOrder) -> GpuUse | None:
         """Stop sampling and return the use; ``left_bytes``: what the device holds beyond what it held before."""
         with self._lock:
-            samples = self._runs.pop(order.run, None)
+            samples = self._runs.pop(order.attempt_id, None)
         if samples is None:
             return None
         read = samples.after if samples.after is not None else await self._answered(self._reader.ask(), [])

@@ -21,6 +21,7 @@ from ...host.local_calls import LocalCallError, LocalConnection, answering_for
 from ...protocol.events import Event
 from ...protocol.node import (
     AgentConfig,
+    AttemptId,
     GatewayApi,
     NodeAgentApi,
     NodeInfo,
@@ -44,8 +45,10 @@ _SLOW_STORE_S = 1.0
 class Recorder:
     """``tell`` gets the events once they are written, or could not be, or the store has not answered for a second."""
 
-    def __init__(self, run: str, paths: RunPaths, tell: Callable[[RunEvents], None], threads: StoreThreads) -> None:
-        self._run = run
+    def __init__(
+        self, attempt_id: AttemptId, paths: RunPaths, tell: Callable[[RunEvents], None], threads: StoreThreads
+    ) -> None:
+        self._attempt_id = attempt_id
         self._paths = paths
         self._tell = tell
         self._threads = threads
@@ -101,7 +104,7 @@ class Recorder:
                 if not await self._has_written() or not self._unwritten:
                     break
             if batch:
-                self._tell(RunEvents(self._run, batch))
+                self._tell(RunEvents(self._attempt_id, batch))
 
     def _hold(self, batch: list[Event]) -> None:
         if self._under_way is not None:
@@ -162,7 +165,7 @@ class Recorder:
         return list(read_unforged(self._paths.events, after)) if log is None else log.events_after(after)
 
     def _write(self, batch: list[Event], was_cut: bool) -> None:
-        log = self._log = self._log or EventWriter(self._paths.events)
+        log = self._log = self._log or EventWriter(self._paths.own_events)
         try:
             log.write(batch)
             self.problem = ""

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from ...errors import ClusterError, GpuReleaseError
-from ...protocol.node import JoinOrder, StartOrder
+from ...protocol.node import AttemptId, JoinOrder, StartOrder
 from ...protocol.wire import decode, encode
 from ..gang.layout import HeldPorts, RemoteRankHello
 from ..ipc.frames import HEAD_BYTES, Kind, KindsSeen
@@ -53,7 +53,7 @@ _FORK_TRIES = 3
 class RemoteRankListener:
     """The leader's side: one listener for all gangs, opened when the first one spans nodes."""
 
-    def __init__(self, address: str, find: Callable[[str], RunOnNode | None]) -> None:
+    def __init__(self, address: str, find: Callable[[AttemptId], RunOnNode | None]) -> None:
         self._address = address
         self._find = find
         self._listener: asyncio.Server | None = None
@@ -74,7 +74,7 @@ class RemoteRankListener:
         accepted = False
         with contextlib.suppress(OSError, TimeoutError, asyncio.IncompleteReadError, msgspec.MsgspecError):
             lent = await asyncio.wait_for(self._check(reader, writer), _HELLO_S)
-            run = self._find(lent.run) if lent is not None else None
+            run = self._find(lent.attempt_id) if lent is not None else None
             accepted = lent is not None and run is not None and run.gang.attach_rank(lent, reader, writer)
         if not accepted:
             writer.close()
@@ -88,7 +88,7 @@ class RemoteRankListener:
             return None
         hello = await reader.readexactly(size)
         lent = decode(hello, RemoteRankHello)
-        run = self._find(lent.run)
+        run = self._find(lent.attempt_id)
         secret = run.order.gang.secret if run is not None else ""
         return lent if secret and hmac.compare_digest(proof, _proof(secret, nonce, hello)) else None
 
@@ -166,7 +166,7 @@ class RankForwarder:
                 await self._until_clear()
 
     def _watch(self, gpu_ids: list[str]) -> None:
-        self._using = StartOrder(self._order.run, b"", "", self._order.gpus, gpu_ids)
+        self._using = StartOrder(self._order.run, b"", "", self._order.gpus, gpu_ids, attempt=self._order.attempt)
         if self._meter is not None:
             self._meter.begin_sampling(self._using)
 
@@ -189,7 +189,9 @@ class RankForwarder:
             if self._is_abandoned:
                 return
             for local, (pair, port) in enumerate(zip(pairs, ports.numbers, strict=True)):
-                lent = RemoteRankHello(self._order.run, self._order.node, local, gpu_ids, self._address, port)
+                lent = RemoteRankHello(
+                    self._order.run, self._order.node, local, gpu_ids, self._address, port, self._order.attempt
+                )
                 self._passing.add(asyncio.create_task(self._pass_through(pair, lent)))
             await asyncio.gather(*self._passing, return_exceptions=True)
 
@@ -240,45 +242,45 @@ class RankForwarders:
         self._servers = servers
         self._address = address
         self._meter = meter
-        #: run → what is lent to its gang
-        self.by_run: dict[str, RankForwarder] = {}
+        #: attempt → what is lent to its gang
+        self.by_attempt: dict[AttemptId, RankForwarder] = {}
 
     def new_forwarder(self, order: JoinOrder) -> RankForwarder | None:
         """A new remote rank to be run; None when it is known already."""
-        known = self.by_run.get(order.run)
+        known = self.by_attempt.get(order.attempt_id)
         if known is not None and not known.has_ended:
             return None
-        forwarder = self.by_run[order.run] = RankForwarder(order, self._servers, self._address, self._meter)
+        forwarder = self.by_attempt[order.attempt_id] = RankForwarder(order, self._servers, self._address, self._meter)
         return forwarder
 
-    async def wait_until_left(self, run: str) -> None:
-        """Wait for the ranks that were lent to an earlier try of this run.
+    async def wait_until_left(self, attempt_id: AttemptId) -> None:
+        """Wait for the ranks that were lent to an earlier try of this attempt.
 
         Raises :class:`ClusterError` when they take long: the gang waits again then, not for ranks that never come.
         """
-        known = self.by_run.get(run)
+        known = self.by_attempt.get(attempt_id)
         if known is None or not known.is_abandoned:
             return
         try:
             await asyncio.wait_for(known.wait_until_ended(), _LEFT_S)
         except TimeoutError:
-            raise ClusterError(f"the ranks lent to an earlier try of run {run} have not ended yet") from None
+            raise ClusterError(f"the ranks lent to an earlier try of run {attempt_id.run} have not ended yet") from None
 
-    async def run_to_end(self, run: str, forwarder: RankForwarder) -> None:
+    async def run_to_end(self, attempt_id: AttemptId, forwarder: RankForwarder) -> None:
         """Run until its last rank has ended, and is forgotten; then until the leader has heard that."""
         await forwarder.run_to_end()
-        if self.by_run.get(run) is forwarder:
-            del self.by_run[run]
+        if self.by_attempt.get(attempt_id) is forwarder:
+            del self.by_attempt[attempt_id]
         await forwarder.hang_up()
 
-    def abandon(self, run: str) -> None:
+    def abandon(self, attempt_id: AttemptId) -> None:
         """End a remote rank."""
-        if run in self.by_run:
-            self.by_run[run].abandon()
+        if attempt_id in self.by_attempt:
+            self.by_attempt[attempt_id].abandon()
 
-    async def end_ranks(self, run: str) -> None:
+    async def end_ranks(self, attempt_id: AttemptId) -> None:
         """End a remote rank; returns when its ranks are gone."""
-        forwarder = self.by_run.get(run)
+        forwarder = self.by_attempt.get(attempt_id)
         if forwarder is not None:
             forwarder.abandon()
             await forwarder.wait_until_ended()

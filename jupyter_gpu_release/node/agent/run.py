@@ -13,7 +13,17 @@ import msgspec
 from ...errors import GpuReleaseError
 from ...protocol.events import Event
 from ...protocol.fetch import FETCH, NEXT
-from ...protocol.node import NodeMessage, NodeRun, RunAsks, RunPhase, RunSaved, RunStays, RunWaits, StartOrder
+from ...protocol.node import (
+    AttemptId,
+    NodeMessage,
+    NodeRun,
+    RunAsks,
+    RunPhase,
+    RunSaved,
+    RunStays,
+    RunWaits,
+    StartOrder,
+)
 from ...protocol.runs import Outcome, PersistWait, Save
 from ...store.event_log import read_unforged
 from ...store.layout import RunPaths
@@ -56,10 +66,13 @@ class RunOnNode:
         self._meter = meter
         self._tell_gateway = tell
         self._host = where.host
-        self._recorder = Recorder(order.run, RunPaths(Path(order.folder)), tell, pending.threads)
+        paths = RunPaths(Path(order.folder), order.attempt)
+        self._recorder = Recorder(order.attempt_id, paths, tell, pending.threads)
         self._where = where
         self.gang = GangRun(order, pending.order_for(order), self, where)
         self._at_s = time.time()
+        #: none of its processes is left
+        self.released = asyncio.Event()
         #: why it can begin again elsewhere: nothing of it has begun, and nothing is left
         self.unbegun = ""
         #: the latest of this attempt
@@ -79,13 +92,13 @@ class RunOnNode:
     def view(self) -> NodeRun:
         """This run for a gateway that was started anew."""
         return NodeRun(
-            self.order.run,
+            self.order.attempt_id,
             self.phase,
             self._recorder.count,
             self._at_s,
             self.outcome,
             self.waits_for,
-            self.order.attempt,
+            self._save,
         )
 
     def events_after(self, after: int) -> list[Event]:
@@ -135,6 +148,7 @@ class RunOnNode:
             if not self._is_withdrawn:
                 self._end_at_once(error)
         finally:
+            self.released.set()
             recording.cancel()
 
     def _end_at_once(self, error: Exception) -> None:
@@ -203,7 +217,7 @@ class RunOnNode:
         """Record it."""
         self._recorder.add_output(output, marks)
         if output.kind in (FETCH, NEXT):
-            self._tell_gateway(RunAsks(self.order.run, int(str(marks.get("rank", 0)))))
+            self._tell_gateway(RunAsks(self.order.attempt_id, int(str(marks.get("rank", 0)))))
 
     def on_running(self, at_s: float) -> None:
         """The cell begins."""
@@ -218,7 +232,7 @@ class RunOnNode:
 
     def on_persister(self, pid: int) -> None:
         """Look after the process that writes the results."""
-        self._pending.add_persister(self.order.run, self.order.folder, pid, self._on_wait)
+        self._pending.add_persister(self.order.attempt_id, self.order.folder, pid, self._on_wait)
 
     def on_stuck(self, text: str) -> None:
         """Say it where it is read: under the cell, and in the log of the node."""
@@ -228,17 +242,17 @@ class RunOnNode:
     def on_saved(self, save: Save) -> None:
         """Should it be killed, it goes on from there."""
         self._save = save
-        self._tell_gateway(RunSaved(self.order.run, save))
+        self._tell_gateway(RunSaved(self.order.attempt_id, save))
 
     def on_stay(self, stay: Stay) -> None:
         """It goes on, and the gateway looks for another."""
         if not stay.of_size:
             self.stays = "" if stay.for_now else stay.reason
-        self._tell_gateway(RunStays(self.order.run, self.order.attempt, stay.reason, stay.for_now, stay.of_size))
+        self._tell_gateway(RunStays(self.order.attempt_id, stay.reason, stay.for_now, stay.of_size))
 
     def on_unreported(self, rank: int) -> Outcome:
         """The outcome of a rank whose supervisor died; its results may be with their persister already."""
-        found = self._pending.reported_outcome(self.order.run) if rank == 0 else None
+        found = self._pending.reported_outcome(self.order.attempt_id) if rank == 0 else None
         end = "its names are gone" if self.gang.has_begun else "it had not begun"
         lost = (
             f"the cell's processes on {self._host} were killed, by the system's out-of-memory killer or from outside; "
@@ -257,30 +271,32 @@ class RunOnNode:
         if self._recorder.problem:
             outcome = msgspec.structs.replace(outcome, notes=[*outcome.notes, self._recorder.problem])
         self.outcome = outcome
-        self._pending.note_released(self.order.run, outcome)
+        self._pending.note_released(self.order.attempt_id, outcome)
         # the last output comes before the release, but a slow store must not hold a GPU
         await self._recorder.write_pending_soon()
         self._phase("released", outcome.released_s or time.time())
         if self.waits_for is not None:
-            self._tell_gateway(RunWaits(self.order.run, self.waits_for))
+            self._tell_gateway(RunWaits(self.order.attempt_id, self.waits_for))
 
     def _on_wait(self, wait: PersistWait) -> None:
         self.waits_for = wait
         if wait.reason:
             self._recorder.release_log()
         if self.phase == "released":  # the word that GPUs wait for comes first: each message waits for the one before
-            self._tell_gateway(RunWaits(self.order.run, wait))
+            self._tell_gateway(RunWaits(self.order.attempt_id, wait))
 
     async def _finish(self) -> None:
         """Wait until the results are durable, then say so."""
         assert self.outcome is not None
-        run, values = self.order.run, self.outcome.values
+        attempt_id, values = self.order.attempt_id, self.outcome.values
         if values is not None:
             if values.file:
-                settlement = await self._pending.wait_until_settled(run)
+                settlement = await self._pending.wait_until_settled(attempt_id)
             else:
-                settlement = await self._pending.save_small_results(run, self.order.folder, self.outcome, self._on_wait)
-            self.outcome = settled_outcome(run, self.outcome, settlement)
+                settlement = await self._pending.save_small_results(
+                    attempt_id, self.order.folder, self.outcome, self._on_wait
+                )
+            self.outcome = settled_outcome(attempt_id, self.outcome, settlement)
         problem = self._recorder.problem
         await self._recorder.write_pending()
         await self._recorder.close_log()
@@ -293,17 +309,22 @@ class RunOnNode:
 
     def _phase(self, phase: str, at_s: float) -> None:
         self.phase, self._at_s = phase, at_s
-        self._tell_gateway(RunPhase(self.order.run, phase, at_s, self.outcome, self.order.attempt))
+        if phase == "released":
+            self.released.set()
+        self._tell_gateway(RunPhase(self.order.attempt_id, phase, at_s, self.outcome))
 
 
 class AdoptedRun:
     """Like a :class:`.RunOnNode` that has been released."""
 
     def __init__(
-        self, run: str, folder: str, outcome: Outcome, pending: PendingResults, tell: Callable[[NodeMessage], None]
-    ) -> None:
-        self.run = run
+        self, attempt_id: AttemptId, folder: str, outcome: Outcome, pending: PendingResults,
+        tell: Callable[[NodeMessage], None],
+    ) -> None:  # fmt: skip
+        self.attempt_id = attempt_id
         self.phase = "released"
+        self.released = asyncio.Event()
+        self.released.set()
         self.outcome = outcome
         self.waits_for: PersistWait | None = None
         self.folder = folder
@@ -313,7 +334,7 @@ class AdoptedRun:
 
     def view(self) -> NodeRun:
         """This run for the gateway. Its last event's number is in the log."""
-        return NodeRun(self.run, self.phase, 0, self._at_s, self.outcome, self.waits_for)
+        return NodeRun(self.attempt_id, self.phase, 0, self._at_s, self.outcome, self.waits_for)
 
     def events_after(self, after: int) -> list[Event]:
         """Recorded events above ``after``."""
@@ -327,17 +348,19 @@ class AdoptedRun:
         self._phase("released")
         values = self.outcome.values
         if values is not None and not values.file:
-            settlement = await self._pending.save_small_results(self.run, self.folder, self.outcome, self.on_wait)
+            settlement = await self._pending.save_small_results(
+                self.attempt_id, self.folder, self.outcome, self.on_wait
+            )
         else:
-            settlement = await self._pending.wait_until_settled(self.run)
-        self.outcome = settled_outcome(self.run, self.outcome, settlement)
+            settlement = await self._pending.wait_until_settled(self.attempt_id)
+        self.outcome = settled_outcome(self.attempt_id, self.outcome, settlement)
         self._phase("final")
 
     def on_wait(self, wait: PersistWait) -> None:
         """Tell the gateway why the results are not durable yet."""
         self.waits_for = wait
-        self._tell(RunWaits(self.run, wait))
+        self._tell(RunWaits(self.attempt_id, wait))
 
     def _phase(self, phase: str) -> None:
         self.phase, self._at_s = phase, time.time()
-        self._tell(RunPhase(self.run, phase, self._at_s, self.outcome))
+        self._tell(RunPhase(self.attempt_id, phase, self._at_s, self.outcome))

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 import msgspec
 
 from ...errors import ClusterError
+from ...protocol.node import AttemptId
 
 RANK, SERVER, EVALUATOR = "rank", "ps", "evaluator"
 
@@ -23,6 +24,12 @@ class RemoteRankHello(msgspec.Struct, frozen=True):
     gpu_ids: list[str]
     address: str
     port: int
+    attempt: int = 0
+
+    @property
+    def attempt_id(self) -> AttemptId:
+        """The attempt to which the rank is lent."""
+        return AttemptId(self.run, self.attempt)
 
 
 @dataclass(frozen=True)

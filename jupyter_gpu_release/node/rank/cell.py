@@ -29,7 +29,7 @@ from ...protocol.runs import ErrorInfo, Outcome, Save
 from ...protocol.wire import decode, encode
 from ...serialization import exceptions
 from ...store.graph_file import read_graph
-from ...store.layout import VALUES_FILE, RunPaths
+from ...store.layout import VALUES_FILE, RunPaths, of_attempt
 from ...store.users import told_results
 from ..gang.channel import RankChannel, make_rank_context
 from ..ipc import frames as ipc_frames
@@ -160,7 +160,7 @@ class Rank:
         )
         self._notes += self._values.load(keep=self._saved is not None)
         told_results.learn_results(payload.told)
-        folder = RunPaths(Path(self._order.folder))
+        folder = RunPaths(Path(self._order.folder), self._order.attempt)
         set_context(
             ExecutionContext(
                 realm=lambda: self._values.realm,
@@ -225,8 +225,8 @@ class Rank:
     def _publish(self, values: Mapping[str, Any]) -> None:
         with self._one_publisher:  # most runs publish nothing
             if self._publisher is None:
-                folder = RunPaths(Path(self._order.folder)).published
-                self._publisher = Publisher(self._outlet, self._values.realm, folder, self._order.rank)
+                paths = RunPaths(Path(self._order.folder), self._order.attempt)
+                self._publisher = Publisher(self._outlet, self._values.realm, paths, self._order.rank)
         self._publisher.publish(values)
 
     def _fetcher(self, payload: CellPayload) -> Fetcher:
@@ -289,7 +289,7 @@ class Rank:
             names = self._shell.user_ns
             names.update({name: [names[name]] for name in payload.gather if name in names})
             return "ok", None
-        paths = RunPaths(Path(self._order.folder))
+        paths = RunPaths(Path(self._order.folder), self._order.attempt)
         try:
             names, rank = self._shell.user_ns, self._order.rank
             realm, address = self._values.realm, self._address
@@ -371,7 +371,9 @@ class Rank:
             raw = [bytes(buffer) for buffer in collected.buffers]
             self._finish(msgspec.structs.replace(outcome, values=Graph(stream=collected.stream, buffers=raw)))
             return
-        kept = _sendable(msgspec.structs.replace(outcome, values=Graph(file=VALUES_FILE)))
+        kept = _sendable(
+            msgspec.structs.replace(outcome, values=Graph(file=of_attempt(VALUES_FILE, self._order.attempt)))
+        )
         try:
             forked = fork_persister(self._order, kept, collected.stream, collected.buffers, collected.total_bytes)
         except StoreError as error:

@@ -13,7 +13,6 @@ import os
 import threading
 import time
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -24,6 +23,7 @@ from ...protocol.events import Publication
 from ...protocol.wire import encode
 from ...serialization import codec, rebuild
 from ...store.files import make_store_folder, write_atomic
+from ...store.layout import RunPaths, of_attempt
 from ...store.run_folders import require_store
 from .output import OutputSender, await_ring
 
@@ -38,12 +38,13 @@ _LONGEST_TEXT = 1024
 
 
 class Publisher:
-    """``folder``: the run's ``published`` folder; ``rank``: only rank 0 publishes."""
+    """``paths``: of the run, for its attempt; ``rank``: only rank 0 publishes."""
 
-    def __init__(self, outlet: OutputSender, realm: rebuild.NamespaceInfo, folder: Path, rank: int) -> None:
+    def __init__(self, outlet: OutputSender, realm: rebuild.NamespaceInfo, paths: RunPaths, rank: int) -> None:
         self._outlet = outlet
         self._realm = realm
-        self._folder = folder
+        self._folder = paths.published
+        self._attempt = paths.attempt
         self._is_first_rank = rank == 0
         #: name → latest, ready to be sent
         self._ready: dict[str, Publication | Graph] = {}
@@ -141,8 +142,9 @@ class Publisher:
     def _write(self, name: str, body: bytes) -> Publication:
         require_store(self._folder.parent.parent.parent)
         make_store_folder(self._folder)
-        write_atomic(self._folder / name, [body], durable=False)
-        return Publication(name, file=name, digest=hashlib.blake2b(body, digest_size=16).hexdigest())
+        file = of_attempt(name, self._attempt)
+        write_atomic(self._folder / file, [body], durable=False)
+        return Publication(name, file=file, digest=hashlib.blake2b(body, digest_size=16).hexdigest())
 
     def _say(self, name: str, reason: str) -> None:
         if name not in self._said:

@@ -20,6 +20,7 @@ import msgspec
 from ...errors import GpuReleaseError
 from ...host import process_control
 from ...host.environment import for_cluster
+from ...protocol.node import AttemptId
 from ...store import files
 from ...store.files import make_private_folder
 from ..ipc.frames import SpoolConfig
@@ -70,8 +71,8 @@ class Mover:
     def __init__(self, order: SpoolConfig) -> None:
         self._order = order
         self._pace = files.Pace(order.bytes_per_s)
-        self._back_offs: dict[str, BackOff] = {}
-        self._next: dict[str, float] = {}
+        self._back_offs: dict[AttemptId, BackOff] = {}
+        self._next: dict[AttemptId, float] = {}
 
     def move_due(self) -> int:
         """Try what is due; returns how many runs are still spilled."""
@@ -81,21 +82,21 @@ class Mover:
             if waiting is None or waiting.state != "spilled":
                 continue
             left += 1
-            if time.monotonic() >= self._next.get(waiting.run, 0.0) and self._move(entry, waiting):
+            if time.monotonic() >= self._next.get(waiting.attempt_id, 0.0) and self._move(entry, waiting):
                 left -= 1
         return left
 
     def _move(self, entry: SpoolEntry, waiting: SpoolRecord) -> bool:
-        folder = Path(waiting.folder)
+        target = waiting.target
         try:
             graph = entry.open_spilled(waiting.spilled_digest)
-            digest = write_values(folder, graph.stream, graph.buffers, self._pace)
+            digest = write_values(target, graph.stream, graph.buffers, self._pace)
             moved = msgspec.structs.replace(waiting, state="durable", digest=digest, waits_for=None)
             self._tell(entry, moved)
         except (GpuReleaseError, OSError) as error:
-            back_off = self._back_offs.setdefault(waiting.run, BackOff())
-            wait, pause_s = wait_after_failure(folder, waiting.bytes, error, "disk", back_off)
-            self._next[waiting.run] = time.monotonic() + pause_s
+            back_off = self._back_offs.setdefault(waiting.attempt_id, BackOff())
+            wait, pause_s = wait_after_failure(target, waiting.bytes, error, "disk", back_off)
+            self._next[waiting.attempt_id] = time.monotonic() + pause_s
             with contextlib.suppress(GpuReleaseError):
                 self._tell(entry, msgspec.structs.replace(waiting, waits_for=wait))
             return False

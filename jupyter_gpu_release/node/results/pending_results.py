@@ -24,11 +24,11 @@ import msgspec
 from ...errors import GpuReleaseError, RunCancelledError, RunLostError, StoreError, StoreSilentError
 from ...host import process_control
 from ...protocol.cell import Graph
-from ...protocol.node import AgentConfig, StartOrder
+from ...protocol.node import AgentConfig, AttemptId, StartOrder
 from ...protocol.runs import ErrorInfo, Outcome, PersistWait
 from ...protocol.wire import decode
 from ...store.files import make_private_folder
-from ...store.layout import VALUES_FILE
+from ...store.layout import VALUES_FILE, of_attempt
 from ...store.threads import Acting, StoreThreads
 from ...units import format_bytes
 from ..ipc.frames import SpoolConfig
@@ -48,15 +48,16 @@ class Settlement:
     reason: str = ""
 
 
-def settled_outcome(run: str, outcome: Outcome, settlement: Settlement) -> Outcome:
+def settled_outcome(attempt_id: AttemptId, outcome: Outcome, settlement: Settlement) -> Outcome:
     """The run's outcome once its results are durable, lost or given up."""
     values = outcome.values
     if settlement.state == "durable":
         if values is not None:
-            file = VALUES_FILE if values.file else ""
-            values = Graph(values.stream, values.buffers, file=file, digest=settlement.digest)
+            name = of_attempt(VALUES_FILE, attempt_id.attempt)
+            where = {"file": name} if values.file else {"stored_as": name}
+            values = Graph(values.stream, values.buffers, digest=settlement.digest, **where)
         return msgspec.structs.replace(outcome, values=values)
-    text = f"results of run {run} ({describe_results(outcome)}) are {settlement.state}: {settlement.reason}"
+    text = f"results of run {attempt_id.run} ({describe_results(outcome)}) are {settlement.state}: {settlement.reason}"
     if values is not None and values.file:
         values = None
     outcome = msgspec.structs.replace(outcome, values=values, results=outcome.results if values is not None else [])
@@ -93,7 +94,7 @@ def describe_results(outcome: Outcome) -> str:
     return f"{listed}{more}; {format_bytes(sum(value.bytes for value in outcome.results))}"
 
 
-def choose_runs_to_spill(sizes: Mapping[str, int], budget: int) -> list[str]:
+def choose_runs_to_spill(sizes: Mapping[AttemptId, int], budget: int) -> list[AttemptId]:
     """The fewest of the runs (the largest ones) that must leave memory so that the rest is within ``budget`` bytes."""
     total = sum(sizes.values())
     chosen = []
@@ -154,7 +155,7 @@ class PendingResults:
         self.order = SpoolConfig(str(root), notify, node, config.persist_bytes_per_s, config.store, config.store_id)
         self.order.expect_store()
         self._markers = {process_control.CLUSTER_MARKER: config.cluster, process_control.NODE_MARKER: node}
-        self._kept: dict[str, PendingResult] = {}
+        self._kept: dict[AttemptId, PendingResult] = {}
         #: by the folder of the spool that they move from
         self._movers: dict[str, subprocess.Popen[bytes]] = {}
         self._starting: dict[str, asyncio.Future[subprocess.Popen[bytes]]] = {}
@@ -177,62 +178,65 @@ class PendingResults:
         spool, store = own_folder(self._root, uid), own_folder(Path(self.order.store), uid)
         return msgspec.structs.replace(self.order, spool=str(spool), store=str(store), uid=uid, gid=gid)
 
-    def _entry(self, run: str, folder: str) -> SpoolEntry:
+    def _entry(self, attempt_id: AttemptId, folder: str) -> SpoolEntry:
         if not self._as_owners:
-            return SpoolEntry(self._root, run)
+            return SpoolEntry(self._root, attempt_id)
         from ...store.users.private_stores import own_folder, owner_of
 
         uid = owner_of(Path(folder)) or 0
-        return SpoolEntry(own_folder(self._root, uid) if uid else self._root, run, uid=uid)
+        return SpoolEntry(own_folder(self._root, uid) if uid else self._root, attempt_id, uid=uid)
 
     # ---------------------------------------------------------------------- results of this agent's runs
-    def add_persister(self, run: str, folder: str, pid: int, on_wait: OnWait) -> None:
+    def add_persister(self, attempt_id: AttemptId, folder: str, pid: int, on_wait: OnWait) -> None:
         """Look after the results that a rank has left to the persister ``pid``.
 
         ``on_wait`` is called on the agent's event loop, now or later, whenever the reason changes why they are not
         durable yet.
         """
-        entry = self._entry(run, folder)
-        record = entry.read_record() or SpoolRecord(run, self._node, folder, 0, pid=pid)
-        record = msgspec.structs.replace(record, run=run, node=self._node, folder=folder, pid=pid)
+        entry = self._entry(attempt_id, folder)
+        run, attempt = attempt_id.run, attempt_id.attempt
+        record = entry.read_record() or SpoolRecord(run, self._node, folder, 0)
+        record = msgspec.structs.replace(record, run=run, attempt=attempt, node=self._node, folder=folder, pid=pid)
         kept = self._keep(PendingResult(entry, record, on_wait))
         if record.waits_for is not None:
             on_wait(record.waits_for)
         entry.claim()
         self._watch(kept, pid)
 
-    def reported_outcome(self, run: str) -> Outcome | None:
+    def reported_outcome(self, attempt_id: AttemptId) -> Outcome | None:
         """Return what the rank said of a run whose supervisor died without a word; None when no results are kept."""
-        kept = self._kept.get(run)
+        kept = self._kept.get(attempt_id)
         return (kept.entry.read_outcome() or kept.waiting.outcome) if kept is not None else None
 
-    def note_released(self, run: str, outcome: Outcome) -> None:
+    def note_released(self, attempt_id: AttemptId, outcome: Outcome) -> None:
         """Write down how the run went, as its ranks are gone: the next agent may have to tell it."""
-        kept = self._kept.get(run)
+        kept = self._kept.get(attempt_id)
         if kept is None or (outcome.values is not None and not outcome.values.file):
             return
         with contextlib.suppress(StoreError):  # the local disk is full: then only this agent knows
             kept.entry.write_outcome(outcome)
 
-    async def wait_until_settled(self, run: str) -> Settlement:
+    async def wait_until_settled(self, attempt_id: AttemptId) -> Settlement:
         """Wait until the results of a run are durable, lost or given up."""
-        kept = self._kept.get(run)
+        kept = self._kept.get(attempt_id)
         if kept is None:
             return Settlement("lost", reason="the process that kept them was never heard of")
         return await asyncio.shield(kept.settled)
 
-    async def save_small_results(self, run: str, folder: str, outcome: Outcome, on_wait: OnWait) -> Settlement:
+    async def save_small_results(
+        self, attempt_id: AttemptId, folder: str, outcome: Outcome, on_wait: OnWait
+    ) -> Settlement:
         """Write results that came inline to the store, however long it takes."""
         assert outcome.values is not None
         values, back_off = outcome.values, BackOff()
         size = len(values.stream) + sum(map(len, values.buffers))
-        record = SpoolRecord(run, self._node, folder, size)
-        kept = self._keep(PendingResult(self._entry(run, folder), record, on_wait))
+        record = SpoolRecord(attempt_id.run, self._node, folder, size, attempt=attempt_id.attempt)
+        kept = self._keep(PendingResult(self._entry(attempt_id, folder), record, on_wait))
         while not kept.settled.done():
             problem = await self._try_small(kept, values)
             if problem is None:
                 break
-            wait, pause_s = await self._waits(Path(folder), size, problem, back_off)
+            wait, pause_s = await self._waits(record.target, size, problem, back_off)
             self._take_in(msgspec.structs.replace(kept.waiting, waits_for=wait))
             if await self._spill_small(kept, values, outcome):
                 break
@@ -240,20 +244,20 @@ class PendingResults:
         return await asyncio.shield(kept.settled)
 
     async def _waits(
-        self, folder: Path, size: int, problem: StoreError | str, back_off: BackOff
+        self, target: Path, size: int, problem: StoreError | str, back_off: BackOff
     ) -> tuple[PersistWait, float]:
         """Like :func:`.wait_after_failure`; a store that hangs is not asked how full it is."""
         if not isinstance(problem, str):
             with contextlib.suppress(StoreSilentError):
                 return await self.threads.run(
-                    wait_after_failure, folder, size, problem, "memory", back_off, at=folder, limit_s=_SMALL_S
+                    wait_after_failure, target, size, problem, "memory", back_off, at=target.parent, limit_s=_SMALL_S
                 )
-        return wait_after_failure(folder, size, str(problem), "memory", back_off)
+        return wait_after_failure(target, size, str(problem), "memory", back_off)
 
     async def _try_small(self, kept: PendingResult, values: Graph) -> StoreError | str | None:
-        folder = Path(kept.waiting.folder)
+        target = kept.waiting.target
         if kept.trying is None:  # else the last try waits for the store still
-            kept.trying = self.threads.begin(write_values, folder, values.stream, values.buffers, at=folder)
+            kept.trying = self.threads.begin(write_values, target, values.stream, values.buffers, at=target.parent)
         trying = kept.trying
         await asyncio.wait([trying], timeout=_SMALL_S)
         if not trying.done():
@@ -281,9 +285,9 @@ class PendingResults:
         return True
 
     # -------------------------------------------------------------------------------------------- endings
-    def give_up_results(self, run: str, reason: str) -> bool:
+    def give_up_results(self, attempt_id: AttemptId, reason: str) -> bool:
         """Drop the results of a run; False when none are kept (they are durable by now)."""
-        kept = self._kept.get(run)
+        kept = self._kept.get(attempt_id)
         if kept is None or kept.settled.done():
             return False
         if kept.watch is not None:
@@ -293,9 +297,9 @@ class PendingResults:
         kept.entry.remove_files()
         return True
 
-    def forget_run(self, run: str) -> None:
-        """The gateway has recorded the end of a run."""
-        kept = self._kept.pop(run, None)
+    def forget_attempt(self, attempt_id: AttemptId) -> None:
+        """The gateway has recorded the end of an attempt."""
+        kept = self._kept.pop(attempt_id, None)
         if kept is not None:
             self._unwatch(kept)
             kept.entry.remove_files()
@@ -320,7 +324,9 @@ class PendingResults:
             self._ticking.cancel()
 
     # ------------------------------------------------------------------------------------------- adoption
-    def adopt_results(self, alive: frozenset[str], on_wait: Callable[[str, PersistWait], None]) -> list[SpoolRecord]:
+    def adopt_results(
+        self, alive: frozenset[str], on_wait: Callable[[AttemptId, PersistWait], None]
+    ) -> list[SpoolRecord]:
         """Take over what an earlier agent of this host looked after.
 
         Parameters
@@ -328,7 +334,8 @@ class PendingResults:
         alive
             Nodes with agents of their own: theirs stays theirs.
         on_wait
-            Called with the run, on the agent's event loop, whenever the reason changes why its results are not durable.
+            Called with the attempt, on the agent's event loop, whenever the reason changes why its results are not
+            durable.
         """
         found = []
         for entry in self._entries():
@@ -340,7 +347,7 @@ class PendingResults:
                 or not entry.claim()
             ):
                 continue
-            kept = self._keep(PendingResult(entry, waiting, partial(on_wait, waiting.run)))
+            kept = self._keep(PendingResult(entry, waiting, partial(on_wait, waiting.attempt_id)))
             found.append(waiting)
             if waiting.state == "memory" and process_control.is_persister(waiting.pid):
                 self._watch(kept, waiting.pid)
@@ -367,10 +374,14 @@ class PendingResults:
         from ...store.users.private_stores import owner_of
 
         folder = Path(waiting.folder)
-        return waiting.run == entry.run == folder.name and owner_of(folder) == (entry.uid or None)
+        return (
+            waiting.attempt_id == entry.attempt_id
+            and waiting.run == folder.name
+            and owner_of(folder) == (entry.uid or None)
+        )
 
     def _keep(self, kept: PendingResult) -> PendingResult:
-        self._kept[kept.waiting.run] = kept
+        self._kept[kept.waiting.attempt_id] = kept
         if self._ticking is None or self._ticking.done():
             self._ticking = asyncio.get_event_loop().create_task(self._tick())
         return kept
@@ -392,17 +403,17 @@ class PendingResults:
             while True:
                 data, ancillary, _flags, _address = self._sock.recvmsg(_DATAGRAM, socket.CMSG_SPACE(_CREDENTIALS.size))
                 told = decode(data, SpoolRecord)
-                if not self._as_owners or self._may_speak(told.run, ancillary):
+                if not self._as_owners or self._may_speak(told.attempt_id, ancillary):
                     self._take_in(told)
 
-    def _may_speak(self, run: str, ancillary: list[tuple[int, int, bytes]]) -> bool:
-        kept = self._kept.get(run)
+    def _may_speak(self, attempt_id: AttemptId, ancillary: list[tuple[int, int, bytes]]) -> bool:
+        kept = self._kept.get(attempt_id)
         senders = [_CREDENTIALS.unpack(data[: _CREDENTIALS.size])[1] for _level, _kind, data in ancillary]
         return kept is not None and len(senders) == 1 and senders[0] in (0, kept.entry.uid)
 
     def _take_in(self, waiting: SpoolRecord) -> None:
         """Take in what a persister or the mover says of its run."""
-        kept = self._kept.get(waiting.run)
+        kept = self._kept.get(waiting.attempt_id)
         if kept is None or kept.settled.done():
             return
         known = kept.waiting
@@ -421,9 +432,9 @@ class PendingResults:
 
     def _hold_budget(self) -> None:
         live = [kept for kept in self._kept.values() if kept.watch is not None and not kept.settled.done()]
-        sizes = {kept.waiting.run: kept.waiting.bytes for kept in live if kept.waiting.state == "memory"}
-        for run in choose_runs_to_spill(sizes, self._budget):
-            kept = self._kept[run]
+        sizes = {kept.waiting.attempt_id: kept.waiting.bytes for kept in live if kept.waiting.state == "memory"}
+        for attempt_id in choose_runs_to_spill(sizes, self._budget):
+            kept = self._kept[attempt_id]
             if not kept.is_told_to_spill and kept.watch is not None:
                 kept.is_told_to_spill = True
                 with contextlib.suppress(ProcessLookupError):

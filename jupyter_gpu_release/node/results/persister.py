@@ -30,10 +30,10 @@ import msgspec
 
 from ...errors import StoreError
 from ...host import process_control
+from ...protocol.node import AttemptId
 from ...protocol.runs import Outcome, PersistWait
 from ...protocol.wire import encode
 from ...store import files
-from ...store.layout import RunPaths
 from ...units import format_bytes
 from ..ipc.frames import RankOrder, SpoolConfig
 from .spool import BackOff, SpoolEntry, SpoolRecord, wait_after_failure, write_values
@@ -93,7 +93,7 @@ def fork_persister(
         if held >= 0:
             os.close(held)
         return ForkedPersister(pid, line)
-    entry = SpoolEntry(Path(order.keep.spool), order.run)
+    entry = SpoolEntry(Path(order.keep.spool), AttemptId(order.run, order.attempt))
     try:
         _leave_the_rank()  # at full speed: the release waits for the descriptors that it closes
         process_control.yield_to_others()
@@ -147,13 +147,13 @@ def _leave_the_rank() -> None:
 class _Try:
     """One try to write, in a thread: a filesystem that hangs must not keep the process from spilling."""
 
-    def __init__(self, folder: Path, stream: bytes, buffers: Sequence[Any], bytes_per_s: int) -> None:
+    def __init__(self, target: Path, stream: bytes, buffers: Sequence[Any], bytes_per_s: int) -> None:
         self.digest = ""
         self.error: StoreError | None = None
         self.is_over = False
         self._pace = files.Pace(bytes_per_s)
         self._seen, self._seen_at = -1, time.monotonic()
-        self._work = (folder, stream, buffers)
+        self._work = (target, stream, buffers)
         threading.Thread(target=self._run, daemon=True).start()
 
     def _run(self) -> None:
@@ -190,13 +190,13 @@ class Persister:
     ) -> None:
         self._order = order
         self._entry = entry
-        self._folder = folder
         self._values = (stream, buffers)
-        path = str(RunPaths(folder).values)
-        self._waiting = SpoolRecord(
-            entry.run, order.node, str(folder), size, pid=os.getpid(), outcome=outcome,
-            waits_for=PersistWait(path=path, bytes=size),
+        record = SpoolRecord(
+            entry.attempt_id.run, order.node, str(folder), size, pid=os.getpid(), outcome=outcome,
+            attempt=entry.attempt_id.attempt,
         )  # fmt: skip
+        self._target = record.target
+        self._waiting = msgspec.structs.replace(record, waits_for=PersistWait(path=str(record.target), bytes=size))
         self._try: _Try | None = None
         self._back_off, self._spill_back_off = BackOff(), BackOff()
         self._next_try = self._next_spill = 0.0
@@ -231,11 +231,11 @@ class Persister:
         if self._shall_spill(now) and self._spill():
             return True
         if self._try is None and time.monotonic() >= self._next_try:
-            self._try = _Try(self._folder, *self._values, self._order.bytes_per_s)
+            self._try = _Try(self._target, *self._values, self._order.bytes_per_s)
         return False
 
     def _note_failure(self, error: StoreError | str) -> None:
-        wait, pause_s = wait_after_failure(self._folder, self._waiting.bytes, error, "memory", self._back_off)
+        wait, pause_s = wait_after_failure(self._target, self._waiting.bytes, error, "memory", self._back_off)
         self._next_try = time.monotonic() + pause_s
         self._tell(waits_for=wait)
 

@@ -1,9 +1,9 @@
 """Files of results on their way.
 
-``<spool>/<host>/<run>/record``: who keeps the bytes and how far they are (written by the persister, then by the
-mover; with the agent gone it tells the next one everything), ``outcome`` (the agent's: the whole outcome of the run),
-and once they are spilled ``store/runs/<run>/values.graph`` with ``store/blobs``. The agent removes the folder when the
-gateway has recorded the run's end.
+``<spool>/<host>/<run>/`` (of a later attempt ``<run>.<attempt>/``): ``record``, who keeps the bytes and how far they
+are (the persister writes it, then the mover; with the agent gone it tells the next one everything), ``outcome`` (the
+agent's: the whole outcome of the attempt), and once they are spilled ``store/runs/<run>/values.graph`` with
+``store/blobs``. The agent removes the folder when the gateway has recorded the attempt's end.
 """
 
 from __future__ import annotations
@@ -21,13 +21,14 @@ from typing import Any
 import msgspec
 
 from ...errors import StoreError
+from ...protocol.node import AttemptId
 from ...protocol.runs import Outcome, PersistWait
 from ...protocol.states import is_run_id
 from ...protocol.wire import decode, encode
 from ...store import files
 from ...store.files import make_private_folder, read_plain, write_atomic
 from ...store.graph_file import OpenGraph, open_graph, write_graph
-from ...store.layout import VALUES_FILE, RunPaths
+from ...store.layout import RunPaths
 from ...store.run_folders import require_store
 
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 1.0, 30.0
@@ -54,6 +55,17 @@ class SpoolRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     #: of the file on the store once that is durable
     digest: str = ""
     spilled_digest: str = ""
+    attempt: int = 0
+
+    @property
+    def attempt_id(self) -> AttemptId:
+        """The attempt whose results they are."""
+        return AttemptId(self.run, self.attempt)
+
+    @property
+    def target(self) -> Path:
+        """The file on the store that the results go to: no other attempt's."""
+        return RunPaths(Path(self.folder), self.attempt).values
 
 
 class BackOff:
@@ -69,16 +81,16 @@ class BackOff:
 
 
 class SpoolEntry:
-    """The files of one run."""
+    """The files of one attempt at a run."""
 
-    def __init__(self, root: Path, run: str, *, uid: int = 0) -> None:
+    def __init__(self, root: Path, attempt_id: AttemptId, *, uid: int = 0) -> None:
         """``uid``: whose folder ``root`` is, where each user has one; what is done there is done as that user."""
-        self.run = run
+        self.attempt_id = attempt_id
         self.uid = uid
-        self.folder = root / run
+        self.folder = root / str(attempt_id)
         self._record = self.folder / "record"
         self._outcome = self.folder / "outcome"
-        self._spilled = RunPaths(self.folder / "store" / "runs" / run)
+        self._spilled = RunPaths(self.folder / "store" / "runs" / attempt_id.run)
         self._owner: int | None = None
 
     def write_record(self, waiting: SpoolRecord, *, durable: bool = False) -> None:
@@ -151,37 +163,39 @@ class SpoolEntry:
 
 
 def spool_entries(root: Path, *, uid: int = 0) -> list[SpoolEntry]:
-    """All runs in the spool of this host (of one user, where each has a folder there)."""
+    """All attempts in the spool of this host (of one user, where each has a folder there)."""
     try:
         names = sorted(os.listdir(root))
     except OSError:
         return []
-    return [SpoolEntry(root, name, uid=uid) for name in names if is_run_id(name)]
+    found = [attempt_id for name in names if str(attempt_id := AttemptId.named(name)) == name]
+    return [SpoolEntry(root, attempt_id, uid=uid) for attempt_id in found if is_run_id(attempt_id.run)]
 
 
-def write_values(folder: Path, stream: bytes, buffers: Sequence[Any], pace: files.Pace = files.UNLIMITED) -> str:
-    """One try to write a run's values to the store; returns their digest, raises :class:`StoreError`.
+def write_values(target: Path, stream: bytes, buffers: Sequence[Any], pace: files.Pace = files.UNLIMITED) -> str:
+    """One try to write an attempt's values to the store; returns their digest, raises :class:`StoreError`.
 
     A store that is not there (unmounted, renamed) is not made anew: the results would be hidden when it comes back.
     """
+    folder = target.parent
     require_store(folder.parent.parent)
     if not folder.is_dir():
         make_private_folder(folder)
     with contextlib.suppress(OSError):  # of a writer that was ended: there is one at a time
         for name in os.listdir(folder):
-            if name.startswith(f".{VALUES_FILE}.") and name.endswith(".tmp"):
+            if name.startswith(f".{target.name}.") and name.endswith(".tmp"):
                 (folder / name).unlink()
-    return write_graph(RunPaths(folder).values, stream, buffers, pace=pace)
+    return write_graph(target, stream, buffers, pace=pace)
 
 
 def wait_after_failure(
-    folder: Path, size: int, error: Exception | str, kept: str, back_off: BackOff
+    target: Path, size: int, error: Exception | str, kept: str, back_off: BackOff
 ) -> tuple[PersistWait, float]:
     """Return what a run waits for after a failed try, and the seconds until the next one."""
     pause_s = back_off.next_pause_s()
     wait = PersistWait(
-        path=str(RunPaths(folder).values), bytes=size, reason=_reason(error), kept=kept,
-        free_bytes=None if isinstance(error, str) else _free_bytes(folder),
+        path=str(target), bytes=size, reason=_reason(error), kept=kept,
+        free_bytes=None if isinstance(error, str) else _free_bytes(target.parent),
         tries=back_off.tries, next_try_at=time.time() + pause_s,
     )  # fmt: skip
     return wait, pause_s

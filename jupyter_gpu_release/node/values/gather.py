@@ -32,7 +32,7 @@ from ...protocol.wire import decode, encode
 from ...serialization import codec, rebuild
 from ...serialization.load_order import global_reads
 from ...store.graph_file import read_graph, write_graph
-from ...store.layout import RunPaths
+from ...store.layout import RunPaths, of_attempt
 from ..gang.channel import RankChannel
 
 _ALIGNMENT = 64
@@ -198,7 +198,9 @@ def pack_part(
     missing = {name: _NO_SUCH_NAME for name in names if name not in namespace}
     dump = codec.dump({name: namespace[name] for name in names if name not in missing}, realm)
     missing |= {name: f"{type(error).__name__}: {error}" for name, error in dump.failed.items()}
-    part = offer_part(dump.stream, dump.buffers, paths.folder / f"gather-{rank}.graph", address, held)
+    part = offer_part(
+        dump.stream, dump.buffers, paths.folder / of_attempt(f"gather-{rank}.graph", paths.attempt), address, held
+    )
     return msgspec.structs.replace(part, missing=missing)
 
 

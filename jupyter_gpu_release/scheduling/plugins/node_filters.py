@@ -46,4 +46,9 @@ def labels(run: Run, node: Node) -> str | None:
     return f"the label {', '.join(lacking)}" if lacking else None
 
 
-FILTERS: tuple[Filter, ...] = (gpu_count, gpu_type, gpu_memory, cpu_count, host_memory, labels)
+def attempts(run: Run, node: Node) -> str | None:
+    """The node's agent tells attempts apart, where the run may have several."""
+    return "a node agent of this version" if run.needs.attempts and not node.knows_attempts else None
+
+
+FILTERS: tuple[Filter, ...] = (gpu_count, gpu_type, gpu_memory, cpu_count, host_memory, labels, attempts)

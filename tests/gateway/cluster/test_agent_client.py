@@ -28,6 +28,7 @@ from jupyter_gpu_release.node.agent.recorder import Reporter
 from jupyter_gpu_release.protocol.config import GatewayConfig
 from jupyter_gpu_release.protocol.node import (
     AgentConfig,
+    AttemptId,
     GatewayApi,
     NodeAgentApi,
     NodeInfo,
@@ -125,7 +126,7 @@ async def test_an_agent_that_cannot_be_reached_takes_no_runs_and_a_dead_one_is_m
     (node,) = nodes.alive()
     node.agent, node.info = _Broken(error), NodeInfo("n", "host", "first", python="3.11", version="1")
     with pytest.raises(ClusterError, match="the agent of node n failed"):
-        await nodes.agent("n").has_begun("r")
+        await nodes.agent("n").has_begun(AttemptId("r", 0))
     assert (node.reachable, node.agent is not None) == (is_reachable, is_there)
     if not is_there:
         with pytest.raises(ClusterError, match="node n has no agent"):
@@ -184,7 +185,7 @@ async def test_agent_and_gateway_of_one_host_call_each_other_past_ray_until_one_
     await factory.connect(node)
     assert node.connection is None, "one on another host"
 
-    async def has_begun(run: str) -> bool:
+    async def has_begun(run: str) -> bool:  # an agent from before `start --upgrade`, as its NodeInfo says
         if run == "waits":
             asked.set()
             await asyncio.Event().wait()
@@ -198,12 +199,12 @@ async def test_agent_and_gateway_of_one_host_call_each_other_past_ray_until_one_
     await reporter.listen(SimpleNamespace(has_begun=has_begun))  # type: ignore[arg-type]
     sending = asyncio.create_task(reporter.send_forever())
     await factory.connect(node)
-    assert await nodes.agent("n").has_begun("r")
+    assert await nodes.agent("n").has_begun(AttemptId("r", 0))
     for at_s in (1.0, 2.0):
-        reporter.report(RunPhase("r", "released", at_s))
+        reporter.report(RunPhase(AttemptId("r", 0), "released", at_s))
         while api.heard[-1:] != [at_s]:
             await asyncio.sleep(0)
-    waits = asyncio.create_task(nodes.agent("n").has_begun("waits"))
+    waits = asyncio.create_task(nodes.agent("n").has_begun(AttemptId("waits", 0)))
     await asked.wait()
     assert by_ray.empty()
     assert node.connection is not None
@@ -212,7 +213,7 @@ async def test_agent_and_gateway_of_one_host_call_each_other_past_ray_until_one_
         await waits
     assert not node.reachable
     with pytest.raises(ClusterError, match="through Ray"):
-        await nodes.agent("n").has_begun("r")
+        await nodes.agent("n").has_begun(AttemptId("r", 0))
     assert await by_ray.get() == 2.0, "what was not acknowledged is sent again"
     sending.cancel()
     calls.close()
@@ -259,7 +260,7 @@ async def test_a_connection_that_breaks_is_made_again_and_only_the_life_that_was
     await reporter.listen(agent)  # type: ignore[arg-type]
     factory = AgentFactory(GatewayConfig(str(tmp_path), str(tmp_path), "", str(tmp_path), ""), calls, nodes, _Api())
     await factory.connect(node)
-    asked = asyncio.create_task(nodes.agent("n").has_begun("r"))
+    asked = asyncio.create_task(nodes.agent("n").has_begun(AttemptId("r", 0)))
     await agent.has_first.wait()
     first, its = node.connection, reporter._connection
     assert its is not None
@@ -276,7 +277,7 @@ async def test_a_connection_that_breaks_is_made_again_and_only_the_life_that_was
     async with asyncio.timeout(30):
         while node.connection is first or not reporter._connection.is_open:  # type: ignore[union-attr]
             await asyncio.sleep(0)
-    assert await nodes.agent("n").has_begun("s")
+    assert await nodes.agent("n").has_begun(AttemptId("s", 0))
     assert agent.asked[-1] == "s"
     calls.close()
     assert node.connection is not None

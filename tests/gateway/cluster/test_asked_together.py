@@ -12,8 +12,10 @@ from jupyter_gpu_release.gateway.cluster.agents import forget_runs
 from jupyter_gpu_release.gateway.cluster.lease import Lease
 from jupyter_gpu_release.gateway.cluster.nodes import NodeTable
 from jupyter_gpu_release.gateway.dispatch import gangs
-from jupyter_gpu_release.protocol.node import StartOrder
+from jupyter_gpu_release.protocol.node import AttemptId, StartOrder
 from jupyter_gpu_release.scheduling.decisions import Slot
+
+_ONE, _TWO = AttemptId("1", 0), AttemptId("2", 1)
 
 
 class Agents:
@@ -48,14 +50,14 @@ class _Agent:
 @pytest.mark.asyncio
 async def test_nodes_forget_runs_at_the_same_time_and_one_that_fails_keeps_no_other_from_it() -> None:
     agents = Agents(fails=True)
-    told = forget_runs(cast(NodeTable, agents), {"a": ["1"], "b": ["1", "2"], "c": []})
+    told = forget_runs(cast(NodeTable, agents), {"a": [_ONE], "b": [_ONE, _TWO], "c": []})
     await asyncio.wait_for(told, 30)
-    assert agents.asked == {"a": ["1"], "b": ["1", "2"]}
+    assert agents.asked == {"a": [_ONE], "b": [_ONE, _TWO]}
 
 
 @pytest.mark.asyncio
 async def test_the_nodes_of_a_gang_hear_of_their_gpus_at_the_same_time() -> None:
-    agents, lease = Agents(), Lease("lease", "run", (Slot("a", 1), Slot("b", 1)))
+    agents, lease = Agents(), Lease("lease", AttemptId("run", 0), (Slot("a", 1), Slot("b", 1)))
     lease.gpu_ids = (("0",), ("3",))
     await asyncio.wait_for(
         gangs.grant(cast(NodeTable, agents), lease, StartOrder(run="run", payload=b"", folder="f")), 30

@@ -12,7 +12,7 @@ from ray.util.placement_group import PlacementGroup, remove_placement_group
 from jupyter_gpu_release.gateway.cluster.lease import Lease, LeaseTable, Slot
 from jupyter_gpu_release.gateway.cluster.nodes import Node
 from jupyter_gpu_release.gateway.cluster.withheld_gpus import WithheldGpus
-from jupyter_gpu_release.protocol.node import GpuInfo, NodeInfo
+from jupyter_gpu_release.protocol.node import AttemptId, GpuInfo, NodeInfo
 
 
 @pytest.mark.asyncio
@@ -95,7 +95,9 @@ def test_a_gpu_that_ray_does_not_give_is_not_aside() -> None:
 @pytest.mark.asyncio
 async def test_a_gpu_drained_while_a_lease_has_all_is_taken_before_any_run_that_comes_next() -> None:
     ray = _Ray()
-    lease = ray.leases.add(Lease("first", "run", (Slot(ray.node.node, 2, 0),)))  # Ray has not said which it gets
+    lease = ray.leases.add(
+        Lease("first", AttemptId("run", 0), (Slot(ray.node.node, 2, 0),))
+    )  # Ray has not said which it gets
     await ray.aside.adopt()
     await asyncio.sleep(0)
     assert not ray.node.taking

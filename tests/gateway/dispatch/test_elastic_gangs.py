@@ -13,7 +13,7 @@ from broker_bed import BrokerBed, until
 from jupyter_gpu_release.gateway.runs.record import RunRecord
 from jupyter_gpu_release.gateway.service import GatewayService
 from jupyter_gpu_release.protocol.cell import Graph
-from jupyter_gpu_release.protocol.node import RunPhase
+from jupyter_gpu_release.protocol.node import AttemptId, RunPhase
 from jupyter_gpu_release.protocol.runs import Outcome, ResourceAsk, Save
 from jupyter_gpu_release.protocol.states import RunState
 
@@ -37,7 +37,7 @@ def _later(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 async def _asked(bed: BrokerBed, record: RunRecord) -> None:
-    await until(lambda: record.run in bed.stepping_aside)
+    await until(lambda: str(record.attempt_id) in bed.stepping_aside)
 
 
 def _says(service: GatewayService, record: RunRecord, attempt: int, *phases: str) -> None:
@@ -46,7 +46,7 @@ def _says(service: GatewayService, record: RunRecord, attempt: int, *phases: str
     outcome = Outcome("preempted", values=Graph(b"saved"), ended_s=time.time(), save=save)
     for phase in phases:
         said = outcome if phase != "ended" else None
-        service.lifecycle.on_phase(record, RunPhase(record.run, phase, time.time(), said, attempt))
+        service.lifecycle.on_phase(record, RunPhase(AttemptId(record.run, attempt), phase, time.time(), said))
 
 
 def _places(record: RunRecord) -> dict[str, int]:

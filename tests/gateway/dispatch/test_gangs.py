@@ -13,7 +13,7 @@ from jupyter_gpu_release.gateway.dispatch.gangs import check_gang
 from jupyter_gpu_release.gateway.runs.record import RunRecord
 from jupyter_gpu_release.gateway.service import GatewayService
 from jupyter_gpu_release.protocol.cell import Graph
-from jupyter_gpu_release.protocol.node import RunPhase, RunStays
+from jupyter_gpu_release.protocol.node import AttemptId, RunPhase, RunStays
 from jupyter_gpu_release.protocol.runs import Outcome, ResourceAsk, Save
 from jupyter_gpu_release.protocol.states import RunState
 
@@ -26,7 +26,7 @@ async def test_a_gang_on_any_nodes_may_be_spread_unevenly(tmp_path: Path, monkey
         lease = service.leases.of_run(record.run)
         assert lease is not None
         assert [(slot.node, slot.gpus) for slot in lease.slots] == [("b", 4), ("a", 1)]
-        order = bed.agents["b"].orders[record.run]
+        order = bed.agents["b"].orders[str(record.attempt_id)]
         assert (order.ranks, order.gpus) == (4, 4)
         assert [(member.node, member.ranks) for member in order.gang.members] == [("a", 1)]
         assert bed.agents["a"].lent == {record.run}
@@ -44,19 +44,19 @@ _ELASTIC = ResourceAsk(gpus=4, ranks=4, any_nodes=True, min_gpus=1)
 def _ranks(bed: BrokerBed, record: RunRecord) -> int:
     """All ranks that its leader was told of."""
     assert record.lease is not None
-    order = bed.agents[record.lease.slots[0].node].orders[record.run]
+    order = bed.agents[record.lease.slots[0].node].orders[str(record.attempt_id)]
     return order.ranks + sum(member.ranks for member in order.gang.members)
 
 
 async def _steps_aside(bed: BrokerBed, service: GatewayService, record: RunRecord, *, goes_on: bool = True) -> None:
     """It is saved at its next round, and goes on, or waits."""
-    await until(lambda: any(record.run in agent.stepping_aside for agent in bed.agents.values()))
+    await until(lambda: any(str(record.attempt_id) in agent.stepping_aside for agent in bed.agents.values()))
     attempt = record.attempt
     save = Save(attempt + 1, attempt, time.time(), "epoch 3")
     outcome = Outcome("preempted", values=Graph(b"saved"), ended_s=time.time(), save=save)
     for phase in ("ended", "released", "final"):
         said = outcome if phase != "ended" else None
-        service.lifecycle.on_phase(record, RunPhase(record.run, phase, time.time(), said, attempt))
+        service.lifecycle.on_phase(record, RunPhase(AttemptId(record.run, attempt), phase, time.time(), said))
     for agent in bed.agents.values():
         agent.stepping_aside.clear()
     await until(lambda: record.attempt == attempt + 1 and record.accepted is goes_on)
@@ -74,7 +74,7 @@ async def test_a_gang_with_sharded_names_keeps_its_size_and_is_taken_as_a_whole(
         blocks = await bed.running(service, 3)
         record = await bed.running(service, ask=_ELASTIC, restartable=True, priority="low")
         why = "`model` is sharded over 2 ranks: it goes on with 2 only"
-        service.lifecycle.preemption_notices.on_stays(record, RunStays(record.run, 0, why, of_size=True))
+        service.lifecycle.preemption_notices.on_stays(record, RunStays(record.attempt_id, why, of_size=True))
         assert (record.view.stays, record.view.most_gpus) == ("", 0)
         bed.end(service, blocks)
         await until(lambda: len(service.leases.all()) == 1)

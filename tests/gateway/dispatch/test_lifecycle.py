@@ -26,8 +26,8 @@ async def test_who_cancelled_a_run_is_known_as_soon_as_its_outcome(bed: BrokerBe
         record = await bed.running(service)
         await service.lifecycle.cancel(record, "cancelled by bob")
         for phase in ("ended", "released"):
-            service.lifecycle.on_phase(record, RunPhase(record.run, phase, time.time(), outcome))
+            service.lifecycle.on_phase(record, RunPhase(record.attempt_id, phase, time.time(), outcome))
         await until(lambda: record.view.outcome is not None)
         assert (record.state, record.view.reason) == (RunState.PERSISTING, "cancelled by bob")
-        service.lifecycle.on_phase(record, RunPhase(record.run, "final", time.time(), outcome))
+        service.lifecycle.on_phase(record, RunPhase(record.attempt_id, "final", time.time(), outcome))
         assert (record.view.state, record.view.reason) == ("cancelled", "cancelled by bob")

@@ -20,7 +20,7 @@ from jupyter_gpu_release.gateway.service import GatewayService
 from jupyter_gpu_release.host.local_calls import LocalCallError
 from jupyter_gpu_release.presentation.wording import describe_pause
 from jupyter_gpu_release.protocol.cell import Graph
-from jupyter_gpu_release.protocol.node import RunPhase, RunStays
+from jupyter_gpu_release.protocol.node import AttemptId, RunPhase, RunStays
 from jupyter_gpu_release.protocol.runs import Outcome, ResourceAsk, Save
 from jupyter_gpu_release.protocol.states import RunState
 
@@ -49,7 +49,7 @@ async def _yielding(bed: BrokerBed, service: GatewayService, **facts: object) ->
 
 
 def _reports(service: GatewayService, record: RunRecord, phase: str, outcome: Outcome | None = None) -> None:
-    service.lifecycle.on_phase(record, RunPhase(record.run, phase, time.time(), outcome))
+    service.lifecycle.on_phase(record, RunPhase(AttemptId(record.run, 0), phase, time.time(), outcome))
 
 
 @pytest.mark.asyncio
@@ -62,7 +62,7 @@ async def test_an_agent_that_dies_while_its_run_steps_aside_costs_what_was_not_s
         (past,) = record.view.attempts
         assert (past.status, past.place, past.was_saved) == ("lost", "epoch 3", True)
         await until(lambda: record.accepted)
-        order = bed.agents["b"].orders[record.run]
+        order = bed.agents["b"].orders[str(record.attempt_id)]
         assert (order.attempt, order.save, order.restartable) == (1, SAVE, True)
         _reports(service, record, "final", Outcome("ok"))  # of the attempt before
         assert record.state is RunState.STARTING
@@ -114,7 +114,7 @@ async def test_what_was_lost_begins_again_on_another_node(bed: BrokerBed) -> Non
         await _look(service, lambda: record.attempt == 1 and record.accepted)
         (other,) = record.lease.slots if record.lease is not None else ()
         assert {slot.node, other.node} == {"a", "b"}
-        assert bed.agents[other.node].orders[record.run].save is None
+        assert bed.agents[other.node].orders[str(record.attempt_id)].save is None
 
 
 @pytest.mark.asyncio
@@ -129,7 +129,7 @@ async def test_a_save_that_is_lost_before_it_is_durable_is_nothing_to_go_on_from
         await until(lambda: record.state is RunState.PERSISTING)
         await service.lifecycle.lose(record, "the node is gone")
         await until(lambda: record.accepted)
-        assert bed.agents["b"].orders[record.run].save == SAVE
+        assert bed.agents["b"].orders[str(record.attempt_id)].save == SAVE
         assert [(past.status, past.place) for past in record.view.attempts] == [("lost", "epoch 3")]
 
 
@@ -155,7 +155,7 @@ async def test_a_run_that_cannot_step_aside_is_not_asked_again_at_once_by_the_sc
         taken = await bed.running(service, 4, restartable=True, priority="low")
         urgent = await bed.submitted(service, 4, priority="high")
         await until(lambda: bed.agents["b"].stepping_aside == [taken.run])
-        stays = RunStays(taken.run, 0, "there is no room on the store", for_now=True)
+        stays = RunStays(taken.attempt_id, "there is no room on the store", for_now=True)
         service.lifecycle.preemption_notices.on_stays(taken, stays)
         assert "no room on the store" in taken.view.reason
         for _ in range(3):
@@ -204,7 +204,7 @@ async def test_a_run_that_does_not_move_after_all_keeps_no_other_places(
         assert moved.view.notice is not None
         assert moved.view.notice.action == "consolidate"
         assert moved.view.reason == "ann's run fits when it is moved to host-a"
-        service.lifecycle.preemption_notices.on_stays(moved, RunStays(moved.run, 0, "`sock` is an open socket"))
+        service.lifecycle.preemption_notices.on_stays(moved, RunStays(moved.attempt_id, "`sock` is an open socket"))
         assert service.lifecycle.queue.inventory.scheduler.promised == {}
         await service.lifecycle.cancel(gang, "cancelled by ann")
         others = [await bed.running(service, 3) for _ in range(2)]
@@ -279,7 +279,7 @@ async def test_scattered_runs_are_moved_together_for_a_gang_and_go_on(
         gang = await bed.submitted(service, ask=ResourceAsk(gpus=4, ranks=4))
         moved = [record for record in small if record.view.notice is not None]
         assert len(moved) == 2
-        await until(lambda: all(record.run in bed.stepping_aside for record in moved))
+        await until(lambda: all(str(record.attempt_id) in bed.stepping_aside for record in moved))
         for record in moved:
             for phase, outcome in (("ended", None), ("released", _saved(record)), ("final", _saved(record))):
                 _reports(service, record, phase, outcome)

@@ -48,7 +48,7 @@ async def _running(bed: BrokerBed, service: GatewayService, ask: ResourceAsk) ->
 def _report_lost(service: GatewayService, record: RunRecord, ename: str, rank: int = 0) -> None:
     outcome = Outcome("lost", error=ErrorInfo(ename, "it is gone", code="lost"), failed_rank=rank)
     for phase in ("released", "final"):
-        service.lifecycle.on_phase(record, RunPhase(record.run, phase, time.time(), outcome, record.attempt))
+        service.lifecycle.on_phase(record, RunPhase(record.attempt_id, phase, time.time(), outcome))
 
 
 def _drained(service: GatewayService) -> list[str]:

@@ -13,6 +13,7 @@ from jupyter_gpu_release.gateway.cluster.lease import Lease
 from jupyter_gpu_release.gateway.reconcile.stray_leases import Reconciliation
 from jupyter_gpu_release.gateway.runs.record import Releasing
 from jupyter_gpu_release.gateway.service import GatewayService
+from jupyter_gpu_release.protocol.node import AttemptId
 from jupyter_gpu_release.protocol.states import LeaseState, RunState
 from jupyter_gpu_release.protocol.wire import encode
 from jupyter_gpu_release.scheduling.decisions import Slot
@@ -46,7 +47,7 @@ async def test_what_is_in_order_is_left_alone(bed: BrokerBed, caplog: pytest.Log
 @pytest.mark.asyncio
 async def test_a_lease_of_nobody_is_given_back(bed: BrokerBed, caplog: pytest.LogCaptureFixture) -> None:
     async with bed.life() as service:
-        lease = service.leases.add(Lease("jgr-test-nobody", "20260101-000000-00000000", (Slot("a", 4),)))
+        lease = service.leases.add(Lease("jgr-test-nobody", AttemptId("20260101-000000-00000000", 0), (Slot("a", 4),)))
         service.ray_leases.begin_making(lease, "/tmp")
         await service.ray_leases.finish(lease)
         waits = await bed.submitted(service)

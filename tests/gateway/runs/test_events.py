@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from jupyter_gpu_release.gateway.runs.events import TAIL_BYTES, Batch, EventTail, RawReport, batches_of
 from jupyter_gpu_release.protocol.events import Event
-from jupyter_gpu_release.protocol.node import NodeReport, RunEvents
+from jupyter_gpu_release.protocol.node import AttemptId, NodeReport, RunEvents
 from jupyter_gpu_release.protocol.session import Events, GatewayMessage
 from jupyter_gpu_release.protocol.wire import decode, encode
 
@@ -15,7 +15,7 @@ def events(first: int, last: int, text: str = "x") -> list[Event]:
 
 def reported(found: list[Event]) -> list[object]:
     """As they arrive from a node: through a report that is only half decoded."""
-    report = decode(encode(NodeReport("node", "life", [RunEvents("r", found)])), RawReport)
+    report = decode(encode(NodeReport("node", "life", [RunEvents(AttemptId("r", 0), found)])), RawReport)
     return report.messages[0].events
 
 

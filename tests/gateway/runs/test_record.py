@@ -26,12 +26,13 @@ from jupyter_gpu_release.gateway.runs.record import (
     Starting,
 )
 from jupyter_gpu_release.protocol.cell import CellPayload
+from jupyter_gpu_release.protocol.node import AttemptId
 from jupyter_gpu_release.protocol.runs import Outcome, PersistWait, ResourceAsk, RunRequest, RunView
 from jupyter_gpu_release.protocol.states import RunState, new_run_id
 from jupyter_gpu_release.protocol.wire import encode
 from jupyter_gpu_release.scheduling.decisions import Slot
 
-LEASE = Lease("lease", "r", (Slot("n", 1),))
+LEASE = Lease("lease", AttemptId("r", 0), (Slot("n", 1),))
 OUTCOME = Outcome("ok")
 PHASES = ("starting", "running", "ended", "released", "final")
 

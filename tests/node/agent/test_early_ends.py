@@ -32,9 +32,9 @@ from jupyter_gpu_release.serialization.rebuild import NamespaceInfo
 UntilTrue = Callable[[Callable[[], object], str], None]
 #: says that it is being loaded, and waits for a word
 _LOADS = """
-import pathlib, time, types
+import os, pathlib, time, types
 here = pathlib.Path({folder!r})
-(here / str(len(list(here.iterdir())))).touch()
+(here / f"{{len(list(here.iterdir()))}}-{{os.getpid()}}").touch()
 while len(list(here.iterdir())) < 2:
     time.sleep(0.01)
 """
@@ -50,14 +50,16 @@ class _Slow:
         return eval, (f"exec({_LOADS.format(folder=str(self.folder))!r}) or 5",)
 
 
-@pytest.mark.parametrize("victim", ["supervisor", "fork server"])
+@pytest.mark.parametrize("victim", ["rank", "supervisor", "fork server"])
 def test_a_cell_whose_processes_are_killed_before_it_begins_begins_anew(
     node: Node, until: UntilTrue, tmp_path: Path, victim: str
 ) -> None:
     dump = codec.dump({"slow": _Slow(tmp_path)}, NamespaceInfo(types.ModuleType("__main__").__dict__, at_home=True))
     run = node.start("print(slow)", gpus=1, inputs=Graph(stream=dump.stream))
     until(lambda: list(tmp_path.iterdir()), "a rank that loads")
-    for pid in _pairs(node).values() if victim == "supervisor" else [_server(node)]:
+    rank = int(next(tmp_path.iterdir()).name.partition("-")[2])
+    supervisors = list(_pairs(node).values())
+    for pid in {"rank": [rank], "supervisor": supervisors, "fork server": [_server(node)]}[victim]:
         os.kill(pid, signal.SIGKILL)
     outcome = run.wait()
     assert (outcome.error, run.text()) == (None, "5\n")

@@ -233,7 +233,7 @@ def test_the_use_of_a_run_is_sampled_and_what_is_left_is_reported(ask: Ask) -> N
     reader.ask().result()
     state.write_text("gpu A100 GPU-1 1000 100 40\\ngpu A100 GPU-2 1000 700 80\\n")
     deadline = time.monotonic() + 20
-    while not meter.samples_taken("r") and time.monotonic() < deadline:
+    while not meter.samples_taken(order.attempt_id) and time.monotonic() < deadline:
         time.sleep(0.05)
     state.write_text("gpu A100 GPU-1 1000 100 40\\ngpu A100 GPU-2 1000 30 0\\n")
     use = asyncio.run(meter.end_sampling(order))

@@ -23,7 +23,7 @@ from jupyter_gpu_release.node.agent.fork_servers import ForkServer
 from jupyter_gpu_release.node.agent.gpu_use import UseMeter
 from jupyter_gpu_release.node.agent.remote_ranks import RankForwarders, RemoteRankListener
 from jupyter_gpu_release.node.supervisor.pair import Pair
-from jupyter_gpu_release.protocol.node import GangOrder, JoinOrder, Member, StartOrder
+from jupyter_gpu_release.protocol.node import AttemptId, GangOrder, JoinOrder, Member, StartOrder
 
 Until = Callable[[Callable[[], object], str], None]
 
@@ -57,7 +57,7 @@ class Lender:
         forwarder = self.forwarders.new_forwarder(JoinOrder(self._run, "second", 1, 1, address, port, _SECRET))
         assert forwarder is not None
         forwarder.grant(["1"])
-        self._tasks.append(self._node.loop.create_task(self.forwarders.run_to_end(self._run, forwarder)))
+        self._tasks.append(self._node.loop.create_task(self.forwarders.run_to_end(AttemptId(self._run, 0), forwarder)))
 
     def has_hung_up(self) -> bool:
         return bool(self._tasks) and all(task.done() for task in self._tasks)
@@ -116,7 +116,7 @@ def test_a_gang_that_loses_a_rank_before_it_begins_can_begin_anew(
     assert "ended before the gang began" in run.on_node.unbegun
     assert (run.messages, run.on_node.outcome) == ([], None)
     assert not (node.marks / run.order.run).exists()
-    node.call(lender.forwarders.end_ranks(run.order.run))
+    node.call(lender.forwarders.end_ranks(run.order.attempt_id))
     until(lambda: all(process_control.is_gone(pair.pid) for pair in taken), "the ranks")
 
 
@@ -194,7 +194,7 @@ def test_a_node_has_its_gpus_back_when_the_driver_shows_that_the_ranks_have_left
     lender.forwarders = RankForwarders(node.servers, "127.0.0.1", meter)
     node.call(lender.lend())
     assert run.wait().status == "ok"
-    left = asyncio.run_coroutine_threadsafe(lender.forwarders.end_ranks(run.order.run), node.loop)
+    left = asyncio.run_coroutine_threadsafe(lender.forwarders.end_ranks(run.order.attempt_id), node.loop)
     until(meter.asked.is_set, "the question")
     assert meter.gpu_ids == ["1"]
     assert not left.done()
@@ -215,7 +215,7 @@ def test_a_node_has_its_gpus_back_when_the_rank_of_a_killed_supervisor_is_gone(n
             await asyncio.sleep(0)
         for _ in range(20):  # the line's end is noticed, and the rank is being ended
             await asyncio.sleep(0)
-        await lender.forwarders.end_ranks(run.order.run)
+        await lender.forwarders.end_ranks(run.order.attempt_id)
         return process_control.is_gone(lent)
 
     assert node.call(kill_and_leave())
@@ -246,7 +246,7 @@ def test_interrupts_that_come_after_a_lent_ranks_last_word_cost_nothing(
     assert isinstance(transport, asyncio.Transport)
     node.loop.call_soon_threadsafe(transport.pause_reading)
     go.touch()
-    until(lambda: not lender.forwarders.by_run, "the end of the lent rank")
+    until(lambda: not lender.forwarders.by_attempt, "the end of the lent rank")
     for _ in range(2):  # the first may still be sent into a line that is closed at the other end
         run.signal("interrupt")
     node.loop.call_soon_threadsafe(transport.resume_reading)

@@ -20,8 +20,8 @@ from vanishing_store import LARGE, SMALL, assert_whole, begin, failures_of, pers
 from jupyter_gpu_release.host import process_control
 from jupyter_gpu_release.node.ipc.frames import RankOrder, SpoolConfig
 from jupyter_gpu_release.node.results import persister
-from jupyter_gpu_release.protocol.node import RunPhase
-from jupyter_gpu_release.protocol.runs import Outcome
+from jupyter_gpu_release.protocol.node import RunPhase, RunSaved
+from jupyter_gpu_release.protocol.runs import Outcome, Save
 from jupyter_gpu_release.store.event_log import read_events
 from jupyter_gpu_release.store.graph_file import open_graph
 
@@ -32,7 +32,7 @@ def test_large_results_are_durable_before_the_run_is_final(own_node: Node) -> No
     run = own_node.run(LARGE)
     assert run.outcome.status == "ok"
     assert_whole(own_node, run.order.run, run.outcome.values)
-    own_node.loop.call_soon_threadsafe(own_node.keeping.forget_run, run.order.run)
+    own_node.loop.call_soon_threadsafe(own_node.keeping.forget_attempt, run.order.attempt_id)
 
 
 def test_a_persister_is_known_from_its_first_moment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -126,7 +126,7 @@ def test_what_fails_for_long_is_spilled_and_leaves_the_memory(own_node: Node, un
     away.rename(own_node.store)
     assert run.wait().status == "ok"
     assert_whole(own_node, run.order.run, run.outcome.values)
-    own_node.loop.call_soon_threadsafe(own_node.keeping.forget_run, run.order.run)
+    own_node.loop.call_soon_threadsafe(own_node.keeping.forget_attempt, run.order.attempt_id)
     until(lambda: not spool.exists(), "the spool is empty")
 
 
@@ -138,7 +138,7 @@ def test_more_than_the_budget_is_spilled_at_once(tmp_path: Path, until: Until) -
         # at 1 MiB/s the first try goes well and would take 24 s
         run.wait_for(lambda run: any(wait.kept == "disk" for wait in waits_of(run)))
         assert not failures_of(run)
-        node.loop.call_soon_threadsafe(node.keeping.give_up_results, run.order.run, "enough")
+        node.loop.call_soon_threadsafe(node.keeping.give_up_results, run.order.attempt_id, "enough")
         assert run.wait().status == "interrupted"
     finally:
         node.close()
@@ -164,11 +164,15 @@ def test_the_next_agent_adopts_what_a_persister_keeps(own_node: Node, until: Unt
     run.wait_for(failures_of)
     pid = persister_of(own_node, until)
     (adopted,) = own_node.call(own_node.start_agent_anew())
-    assert (adopted.run, adopted.outcome.status, adopted.outcome.results[0].name) == (run.order.run, "ok", "table")
+    assert (adopted.attempt_id.run, adopted.outcome.status, adopted.outcome.results[0].name) == (
+        run.order.run,
+        "ok",
+        "table",
+    )
     assert process_control.is_persister(pid)
     away.rename(own_node.store)
     until(lambda: adopted.phase == "final", "the adopted run is final")
-    assert_whole(own_node, adopted.run, adopted.outcome.values)
+    assert_whole(own_node, adopted.attempt_id.run, adopted.outcome.values)
     until(
         lambda: [m.phase for m in own_node.messages if isinstance(m, RunPhase)] == ["released", "final"],
         "both phases to be told",
@@ -182,7 +186,7 @@ def test_the_next_agent_moves_what_was_spilled(own_node: Node, until: Until) -> 
     (adopted,) = own_node.call(own_node.start_agent_anew())
     away.rename(own_node.store)
     until(lambda: adopted.phase == "final", "the adopted run is final")
-    assert_whole(own_node, adopted.run, adopted.outcome.values)
+    assert_whole(own_node, adopted.attempt_id.run, adopted.outcome.values)
 
 
 def test_results_that_became_durable_without_an_agent_are_reported(own_node: Node, until: Until) -> None:
@@ -193,7 +197,7 @@ def test_results_that_became_durable_without_an_agent_are_reported(own_node: Nod
     until(lambda: process_control.is_gone(pid), "the persister is done")
     (adopted,) = own_node.call(own_node.start_agent_anew())
     until(lambda: adopted.phase == "final", "the adopted run is final")
-    assert_whole(own_node, adopted.run, adopted.outcome.values)
+    assert_whole(own_node, adopted.attempt_id.run, adopted.outcome.values)
     assert run.phase("final") is None
 
 
@@ -214,7 +218,7 @@ def test_a_persister_that_is_killed_leaves_a_run_that_names_what_is_lost(own_nod
 def test_results_can_be_given_up(own_node: Node, until: Until) -> None:
     run, _away = begin(own_node, LARGE, until)
     pid = persister_of(own_node, until)
-    own_node.loop.call_soon_threadsafe(own_node.keeping.give_up_results, run.order.run, "cancelled by ada")
+    own_node.loop.call_soon_threadsafe(own_node.keeping.give_up_results, run.order.attempt_id, "cancelled by ada")
     outcome = run.wait()
     assert (outcome.status, outcome.values) == ("interrupted", None)
     assert outcome.error is not None
@@ -277,3 +281,37 @@ def test_a_full_local_disk_keeps_them_in_memory(own_node: Node, until: Until) ->
 
 async def _deaf(node: Node) -> None:
     node.keeping.close()
+
+
+def test_a_later_attempt_has_files_of_its_own_and_the_next_agent_tells_which_it_is(
+    own_node: Node, until: Until
+) -> None:
+    """An agent from before it may go on with the first one, on another node, for as long as nobody hears of it."""
+    away = own_node.store.with_name("store-away")
+    first = own_node.run(LARGE + "\nprint('first')\n")
+    gone = f"import os\nos.rename({str(own_node.store)!r}, {str(away)!r})\n"
+    second = own_node.start(gone + LARGE, run=first.order.run, made=True, attempt=1, after_event=1)
+    second.wait_for(failures_of)
+    (adopted,) = [run for run in own_node.call(own_node.start_agent_anew()) if run.attempt_id.attempt]
+    assert adopted.attempt_id == second.order.attempt_id
+    away.rename(own_node.store)
+    until(lambda: adopted.phase == "final", "the adopted attempt is final")
+    phases = [m.attempt_id for m in own_node.messages if isinstance(m, RunPhase) and m.phase == "final"]
+    assert second.order.attempt_id in phases
+    folder = own_node.store / "runs" / first.order.run
+    for outcome, name in ((first.outcome, "values.graph"), (adopted.outcome, "values.1.graph")):
+        assert outcome.values is not None
+        assert outcome.values.file == name
+        assert open_graph(folder / name, outcome.values.digest, verify=True).buffers
+    own_node.run("print('third')", run=first.order.run, made=True, attempt=2, after_event=1)
+    texts = [event.data["text"] for event in read_events(folder / "events.log")]
+    assert ("".join(texts), (folder / "events.2.log").exists()) == ("first\nthird\n", True)
+
+
+def test_a_new_gateway_is_told_the_latest_save(own_node: Node) -> None:
+    run = own_node.run("print('done')")
+    assert run.on_node.view().save is None
+    save = Save(1, 0, 1.0, "round 2")
+    own_node.loop.call_soon_threadsafe(run.on_node.on_saved, save)
+    run.wait_for(lambda run: any(isinstance(message, RunSaved) for message in run.messages))
+    assert run.on_node.view().save == save

@@ -30,7 +30,7 @@ from ....serialization.rebuild import GroupState, NamespaceInfo
 from ....serialization.reducers import torch_distributed
 from ....serialization.sharing.replace import ReferenceReplacer
 from ....store.graph_file import write_graph
-from ....store.layout import SAVE_FILE, RunPaths
+from ....store.layout import SAVE_FILE, RunPaths, of_attempt
 from ....submission import library_patches
 from ...ipc.frames import RankOrder, Stay
 from ...ipc.notice import Notice, Word
@@ -540,14 +540,19 @@ class RestartableCell:
         return SaverReport() if is_trial else SaverReport(self._written(taken))
 
     def _written(self, taken: TakenSave) -> Save:
-        folder, name = Path(self._order.folder), self._save_file(taken.save.number)
+        folder, name = Path(self._order.folder), self._save_file(taken.save.number, self._order.attempt)
         digest = write_graph(folder / name, taken.values.stream, taken.values.buffers)
         # of the one before it may be that nobody has heard of this one yet
-        (folder / self._save_file(taken.save.number - 2)).unlink(missing_ok=True)
+        before = taken.save.number - 2
+        resumed, attempt = self._order.save, self._order.attempt
+        if resumed is not None and before <= resumed.number:
+            attempt = resumed.attempt
+        (folder / self._save_file(before, attempt)).unlink(missing_ok=True)
         return msgspec.structs.replace(taken.save, values=Graph(file=name, digest=digest))
 
-    def _save_file(self, number: int) -> str:
-        return SAVE_FILE.format(number=f"{number}-{self._order.rank}" if self._order.rank else number)
+    def _save_file(self, number: int, attempt: int) -> str:
+        name = SAVE_FILE.format(number=f"{number}-{self._order.rank}" if self._order.rank else number)
+        return of_attempt(name, attempt)
 
     def _on_report(self, report: SaverReport) -> None:
         """Called on the thread that follows the saver."""

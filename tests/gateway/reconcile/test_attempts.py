@@ -1,0 +1,315 @@
+"""A node that was given up comes back with an old attempt: it is ended before anything of a newer one happens there."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from broker_bed import BrokerBed, PretendedAgent, until
+
+from jupyter_gpu_release.gateway.actor import Gateway
+from jupyter_gpu_release.gateway.reconcile import node_liveness, recovery
+from jupyter_gpu_release.gateway.reconcile.stray_leases import Reconciliation
+from jupyter_gpu_release.gateway.runs.record import RunRecord
+from jupyter_gpu_release.gateway.service import GatewayService
+from jupyter_gpu_release.protocol.events import Event
+from jupyter_gpu_release.protocol.node import (
+    AGENT_PROTOCOL,
+    AttemptId,
+    NodeMessage,
+    NodeReport,
+    RunEvents,
+    RunPhase,
+    RunSaved,
+    RunUnbegun,
+)
+from jupyter_gpu_release.protocol.runs import Outcome, ResourceAsk, Save
+from jupyter_gpu_release.protocol.states import RunState
+from jupyter_gpu_release.protocol.wire import decode, encode, pack
+
+_GRACE_S = 0.2
+_GANG = ResourceAsk(gpus=4, ranks=2, nodes=2)
+
+
+@pytest.fixture
+def hurry(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(node_liveness, "_HELLO_S", 0.1)
+    monkeypatch.setattr(recovery, "_AGENT_PATIENCE_S", 0.1)
+
+
+def _bed(folder: Path, patch: pytest.MonkeyPatch, **gpus: int) -> BrokerBed:
+    bed = BrokerBed(folder, patch, **gpus)
+    bed.settings["node_grace_s"] = _GRACE_S
+    return bed
+
+
+async def _look(service: GatewayService, condition: Callable[[], object]) -> None:
+    """As the gateway every few seconds."""
+    async with asyncio.timeout(30):
+        while not condition():
+            await node_liveness.refresh_nodes(service)
+            service.lifecycle.queue.serve()
+            await asyncio.sleep(0.01)
+
+
+class _Slow:
+    """An agent that is told to end an attempt, and whose processes take their time."""
+
+    def __init__(self, agent: PretendedAgent, patch: pytest.MonkeyPatch) -> None:
+        self.told: list[str] = []
+        self._agent = agent
+        end = PretendedAgent.end_attempt
+        patch.setattr(agent, "end_attempt", self.told.append)
+        self.end_now = lambda: [end(agent, name) for name in self.told]
+
+
+async def _given_up(bed: BrokerBed, service: GatewayService, node: str, **facts: object) -> RunRecord:
+    """A run of two attempts at most, whose node fell silent."""
+    record = await bed.running(service, **facts)  # type: ignore[arg-type]
+    bed.agents[node].silent = True
+    await _look(service, lambda: record.attempt == 1)
+    return record
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("again", [{"restartable": True}, {"retries": 1}])
+@pytest.mark.parametrize("another", [False, True], ids=["alone", "with another run for the same GPUs"])
+async def test_a_node_takes_nothing_before_the_old_attempt_is_gone(
+    hurry: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, again: dict[str, object], another: bool
+) -> None:
+    bed = _bed(tmp_path, monkeypatch, a=4)
+    async with bed.life() as service:
+        record = await _given_up(bed, service, "a", gpus=4, **again)
+        agent, slow = bed.agents["a"], _Slow(bed.agents["a"], monkeypatch)
+        waits = await bed.submitted(service, 4) if another else record
+        agent.silent = False
+        await _look(service, lambda: slow.told)
+        await node_liveness.refresh_nodes(service)
+        assert (record.lease, waits.lease, service.leases.all()) == (None, None, [])
+        slow.end_now()
+        monkeypatch.undo()
+        bed.ray.install(monkeypatch)
+        await _look(service, lambda: str(record.attempt_id) in agent.phases or waits.run in agent.phases)
+        assert agent.killed == [record.run]
+        first, second = (record, waits) if record.lease is not None else (waits, record)
+        await until(lambda: first.accepted)
+        bed.end(service, first)
+        if another:
+            await until(lambda: second.accepted)
+            bed.end(service, second)
+        await until(lambda: {record.state, waits.state} == {RunState.SUCCEEDED} and not bed.ray.groups)
+
+
+@pytest.mark.asyncio
+async def test_two_nodes_never_run_two_attempts_once_both_can_be_heard(
+    hurry: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The next attempt runs on another node, and the GPUs of the first one are free when its processes are gone."""
+    bed = _bed(tmp_path, monkeypatch, a=2, b=2)
+    async with bed.life() as service:
+        record = await bed.running(service, 2, restartable=True)
+        (old,) = [node for node, agent in bed.agents.items() if record.run in agent.phases]
+        zombie, other = bed.agents[old], bed.agents["b" if old == "a" else "a"]
+        zombie.silent = True
+        await _look(service, lambda: f"{record.run}.1" in other.phases)
+        bed.say(service, record, "running")
+        waits, slow = await bed.submitted(service, 2), _Slow(zombie, monkeypatch)
+        zombie.silent = False
+        await _look(service, lambda: slow.told)
+        await node_liveness.refresh_nodes(service)
+        assert waits.lease is None
+        slow.end_now()
+        await _look(service, lambda: waits.lease is not None)
+        assert (zombie.killed, other.killed, record.state) == ([record.run], [], RunState.RUNNING)
+        bed.end(service, record)
+        await until(lambda: record.state is RunState.SUCCEEDED)
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("grace_s", [_GRACE_S, 3600.0], ids=["after the grace", "within the grace"])
+async def test_ranks_that_a_silent_node_lends_are_gone_before_it_takes_another_run(
+    hurry: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, grace_s: float
+) -> None:
+    bed = _bed(tmp_path, monkeypatch, a=2, b=2)
+    bed.settings["node_grace_s"] = grace_s
+    async with bed.life() as service:
+        record = await bed.running(service, ask=_GANG)
+        assert record.lease is not None
+        leader, lender = (bed.agents[slot.node] for slot in record.lease.slots)
+        lender.silent = True
+        await _look(service, lambda: service.nodes.find(lender.node).silent_at)
+        monkeypatch.setattr("jupyter_gpu_release.gateway.cluster.agent_client._LEAVE_S", 0.05)
+        for phase in ("ended", "released", "final"):
+            leader.phases[record.run] = phase
+            lost = Outcome("ok") if phase != "ended" else None
+            service.lifecycle.on_phase(record, RunPhase(record.attempt_id, phase, 1.0, lost))
+        await until(lambda: record.state is RunState.SUCCEEDED)
+        slow = _Slow(lender, monkeypatch)
+        waits = await bed.submitted(service, ask=_GANG)
+        lender.silent = False
+        await _look(service, lambda: slow.told)
+        assert (slow.told[0], waits.lease) == (record.run, None)
+        slow.end_now()
+        await _look(service, lambda: waits.lease is not None)
+
+
+@pytest.mark.asyncio
+async def test_a_gateway_that_was_away_gives_a_node_no_run_before_the_old_attempt_is_gone(
+    hurry: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The node came back while nobody was there to see it."""
+    bed = _bed(tmp_path, monkeypatch, a=4)
+    async with bed.life() as first:
+        record = await _given_up(bed, first, "a", gpus=4, restartable=True)
+        await bed.in_ledger(first, record)
+    agent, slow = bed.agents["a"], _Slow(bed.agents["a"], monkeypatch)
+    agent.silent = False
+    async with bed.life() as second:
+        again = second.runs.get(record.run)
+        await until(lambda: slow.told)
+        second.lifecycle.queue.serve()
+        await asyncio.sleep(0)
+        assert (again.attempt, again.lease) == (1, None)
+        slow.end_now()
+        monkeypatch.undo()
+        bed.ray.install(monkeypatch)
+        await _look(second, lambda: f"{record.run}.1" in agent.phases)
+
+
+class _Told(Gateway):
+    """A gateway that has nothing but its service, for reports."""
+
+    def __init__(self, service: GatewayService) -> None:
+        self._service = service
+
+
+def _old_words(old: AttemptId) -> list[NodeMessage]:
+    return [
+        RunEvents(old, [Event(1, 1.0, "stream", {"name": "stdout", "text": "a zombie\n"})]),
+        RunSaved(old, Save(7, 0, 1.0, "round 7")),
+        RunPhase(old, "ended", 1.0),
+        RunPhase(old, "released", 1.0, Outcome("ok")),
+        RunPhase(old, "final", 1.0, Outcome("ok")),
+        RunUnbegun(old, "it never began"),
+    ]
+
+
+@pytest.mark.asyncio
+async def test_what_an_old_attempt_says_changes_nothing_and_is_answered_with_its_end(
+    hurry: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bed = _bed(tmp_path, monkeypatch, a=2, b=2)
+    async with bed.life() as service:
+        record = await bed.running(service, 2, restartable=True)
+        (old,) = [node for node, agent in bed.agents.items() if record.run in agent.phases]
+        other = bed.agents["b" if old == "a" else "a"]
+        bed.agents[old].silent = True
+        await _look(service, lambda: f"{record.run}.1" in other.phases)
+        bed.say(service, record, "running")
+        before, seq, bed.agents[old].silent = record.stage, record.view.seq, False
+        words = _old_words(AttemptId(record.run, 0))
+        await _Told(service).node_report(pack(NodeReport(old, "first", words)))
+        assert (record.stage, record.view.seq, record.save, record.tail.last) == (before, seq, None, 0)
+        await until(lambda: bed.agents[old].killed == [record.run])
+        assert other.killed == []
+
+
+@pytest.mark.asyncio
+async def test_an_attempt_that_its_node_did_not_forget_is_forgotten_later(
+    hurry: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bed = _bed(tmp_path, monkeypatch, a=1)
+    bed.agents["a"].faults["forget_runs"] = TimeoutError("busy")
+    async with bed.life() as service:
+        record = await bed.running(service, 1, restartable=True)
+        for phase in ("ended", "released", "final"):
+            stepped = Outcome("preempted", save=Save(1, 0, 1.0, "round 2")) if phase != "ended" else None
+            bed.agents["a"].phases[record.run] = phase
+            service.lifecycle.on_phase(record, RunPhase(record.attempt_id, phase, 1.0, stepped))
+        await until(lambda: record.attempt == 1)
+        await until(lambda: record.accepted)
+        assert bed.agents["a"].phases.keys() == {f"{record.run}.1"}
+        bed.end(service, record)
+        await until(lambda: record.state is RunState.SUCCEEDED and not bed.ray.groups)
+
+
+@pytest.mark.asyncio
+async def test_the_comparison_ends_old_attempts_of_runs_that_go_on(
+    hurry: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bed = _bed(tmp_path, monkeypatch, a=2, b=2)
+    async with bed.life() as service:
+        record = await bed.running(service, 2, restartable=True)
+        (old,) = [node for node, agent in bed.agents.items() if record.run in agent.phases]
+        await service.lifecycle.lose(record, "as if its node had been away")
+        await until(lambda: record.accepted and record.attempt == 1)
+        bed.agents[old].phases[record.run] = "running"
+        reconciliation = Reconciliation(service)
+        for _ in range(5):
+            await reconciliation.compare_once()
+        await until(lambda: record.run in bed.agents[old].killed)
+        assert record.state is RunState.STARTING
+        assert encode(record.attempt_id)
+
+
+@pytest.mark.asyncio
+async def test_an_agent_from_before_an_upgrade_gets_no_run_that_could_have_a_second_attempt(
+    hurry: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is made anew once its runs have ended; then it does."""
+    bed = _bed(tmp_path, monkeypatch, a=2)
+    bed.agents["a"].protocol = 0
+    async with bed.life() as service:
+        once = await bed.running(service, 1)
+        again = [await bed.submitted(service, 1, **facts) for facts in ({"restartable": True}, {"retries": 1})]
+        assert [record.lease for record in again] == [None, None]
+        assert "a node agent of this version" in again[0].view.reason
+        assert "host-a" not in again[0].view.reason
+        bed.end(service, once)
+        await until(lambda: once.state is RunState.SUCCEEDED)
+        assert [record.lease for record in again] == [None, None]
+        bed.agents["a"].protocol = AGENT_PROTOCOL
+        bed.next_agent("a")
+        await _look(service, lambda: all(record.lease for record in again))
+
+
+@pytest.mark.asyncio
+async def test_a_restartable_run_goes_on_over_an_upgrade_of_the_gateway(
+    hurry: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its second attempt is under way on an agent that speaks of runs only; the third is elsewhere."""
+    bed = _bed(tmp_path, monkeypatch, a=2, b=2)
+    async with bed.life() as first:
+        record = await bed.running(first, 2, restartable=True)
+        await first.lifecycle.lose(record, "as if its process had been killed")
+        await until(lambda: record.accepted and record.attempt == 1)
+        bed.say(first, record, "running")
+        await bed.in_ledger(first, record)
+        (node,) = [slot.node for slot in record.lease.slots]
+    for agent in bed.agents.values():
+        agent.phases.pop(record.run, None)
+    bed.agents[node].protocol = 0
+    async with bed.life() as second:
+        again = second.runs.get(record.run)
+        assert (again.state, again.attempt) == (RunState.RUNNING, 1)
+        body = encode(
+            {"node": node, "incarnation": "first", "messages": [
+                {"type": "events", "run": record.run, "events": [Event(1, 1.0, "stream", {"name": "stdout"})]},
+                {"type": "saved", "run": record.run, "save": Save(1, 1, 1.0, "round 5")},
+            ]}
+        )  # fmt: skip
+        await _Told(second).node_report(pack(decode(body, dict[str, object])))
+        assert (again.tail.last, again.save.place) == (1, "round 5")
+        second.lifecycle.preemption_notices.give_notice(again, "request", "for maintenance")
+        await until(lambda: bed.agents[node].stepping_aside == [f"{record.run}.1"])
+        bed.agents[node].phases[f"{record.run}.1"] = "final"
+        for phase in ("ended", "final"):
+            outcome = Outcome("preempted", save=Save(2, 1, 1.0, "round 6")) if phase == "final" else None
+            told = {"type": "phase", "run": record.run, "attempt": 1, "phase": phase, "at_s": 1.0, "outcome": outcome}
+            body = encode({"node": node, "incarnation": "first", "messages": [told]})
+            await _Told(second).node_report(pack(decode(body, dict[str, object])))
+        await until(lambda: again.attempt == 2 and again.accepted)
+        assert again.lease.slots[0].node != node
+        assert again.save.place == "round 6"
