@@ -48,13 +48,13 @@ class EventWriter:
         self._kept_bytes = 0
         self._is_cut = False
         #: number of an event with a pickle → digest: which of those in the file are this writer's
-        self._written: dict[int, bytes] = {}
+        self.written: dict[int, bytes] = {}
 
     def write(self, events: list[Event]) -> None:
         """Record ``events`` and what is kept; raises :class:`StoreError` when the filesystem refuses."""
-        self._written |= {event.n: _digest(event) for event in events if carries_pickle(event)}
-        while len(self._written) > _MOST_KNOWN:
-            del self._written[next(iter(self._written))]
+        self.written |= {event.n: _digest(event) for event in events if carries_pickle(event)}
+        while len(self.written) > _MOST_KNOWN:
+            del self.written[next(iter(self.written))]
         try:
             self._append(b"".join(map(_record, [*self._kept, *([] if self._is_cut else events)])))
         except OSError as error:
@@ -76,12 +76,6 @@ class EventWriter:
     def unwritten_events(self) -> list[Event]:
         """The events that are not in the file yet."""
         return list(self._kept)
-
-    def events_after(self, after: int) -> list[Event]:
-        """Like :func:`read_unforged`, with what this writer knows to be its own, and what is not in the file yet."""
-        recorded = list(read_unforged(self._path, after, self._written))
-        last = recorded[-1].n if recorded else after
-        return [*recorded, *(event for event in self._kept if event.n > last)]
 
     def _append(self, data: bytes) -> None:
         if self._descriptor is None:
@@ -137,6 +131,17 @@ def read_unforged(path: Path, after: int = 0, written: Mapping[int, bytes] = _NO
             yield without_pickles(event, _UNKNOWN)
         else:
             yield event
+
+
+def events_after(path: Path, after: int, writer: EventWriter | None) -> list[Event]:
+    """The events of all attempts above ``after``, also those that the ``writer`` of the last one has not written yet.
+
+    Pickles of a log that a group may write come only where the writer knows them to be its own.
+    """
+    recorded = list(read_unforged(path, after, writer.written if writer is not None else _NOTHING))
+    last = recorded[-1].n if recorded else after
+    waiting = writer.unwritten_events() if writer is not None else []
+    return [*recorded, *(event for event in waiting if event.n > last)]
 
 
 def _digest(event: Event) -> bytes:

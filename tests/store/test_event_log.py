@@ -11,7 +11,7 @@ import pytest
 
 from jupyter_gpu_release.errors import StoreError
 from jupyter_gpu_release.protocol.events import Event
-from jupyter_gpu_release.store.event_log import EventWriter, read_events, read_piece, read_unforged
+from jupyter_gpu_release.store.event_log import EventWriter, events_after, read_events, read_piece, read_unforged
 from jupyter_gpu_release.store.files import SHARED_FOLDER
 
 
@@ -76,18 +76,18 @@ def test_pickles_in_a_log_that_a_group_can_write_are_those_of_its_writer(tmp_pat
     plain = [Event(3, 0.0, "published", {"name": "loss", "value": 0.5}), Event(4, 0.0, "stream", {"text": "x"})]
     log, late = EventWriter(tmp_path / "events.log"), Event(5, 0.0, "item", {"item": 4, "values": None})
     log.write([own, item, *plain])
-    assert log.events_after(0) == [own, item, *plain]
+    assert events_after(tmp_path / "events.log", 0, log) == [own, item, *plain]
     other = EventWriter(tmp_path / "other.log")
     other.write([forged, item, *plain, late])
     (tmp_path / "events.log").write_bytes((tmp_path / "other.log").read_bytes())
-    shown = log.events_after(0)
+    shown = events_after(tmp_path / "events.log", 0, log)
     assert [event.n for event in shown if event.data.get("withheld") or event.data.get("error")] == [1, 5]
     assert b"forged" not in repr(shown).encode()
     assert shown[1:4] == [item, *plain]
     alone = list(read_unforged(tmp_path / "events.log"))
     assert [event.n for event in alone if event.data.get("withheld") or event.data.get("error")] == [1, 2, 5]
     tmp_path.chmod(0o700)
-    assert log.events_after(0)[0] == forged, "there nobody else can have written it"
+    assert events_after(tmp_path / "events.log", 0, log)[0] == forged, "there nobody else can have written it"
     for writer in (log, other):
         writer.close()
 
@@ -106,6 +106,7 @@ def test_attempts_go_on_in_logs_of_their_own_and_what_an_old_one_still_says_is_n
         (1, 1), (2, 1), (3, 1), (4, 2), (5, 2), (6, 2)
     ]  # fmt: skip
     assert [event.n for event in read_events(path, 4)] == [5, 6]
+    assert [event.n for event in events_after(path, 1, third)] == [2, 3, 4, 5, 6]
     found, at = list[int](), 0
     while piece := read_piece(path, at, 1)[0]:
         found += [event.n for event in piece]

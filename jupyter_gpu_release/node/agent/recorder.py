@@ -32,7 +32,7 @@ from ...protocol.node import (
     calls_socket,
 )
 from ...protocol.wire import Packed, encode, pack
-from ...store.event_log import KEPT_BYTES, EventWriter, read_events, read_unforged
+from ...store.event_log import KEPT_BYTES, EventWriter, events_after, read_events
 from ...store.layout import RunPaths
 from ...store.threads import StoreThreads
 from ..ipc.frames import Output
@@ -161,8 +161,7 @@ class Recorder:
 
     def events_after(self, after: int) -> list[Event]:
         """Recorded events above ``after``, and those that the store has refused so far."""
-        log = self._log
-        return list(read_unforged(self._paths.events, after)) if log is None else log.events_after(after)
+        return events_after(self._paths.events, after, self._log)
 
     def _write(self, batch: list[Event], was_cut: bool) -> None:
         log = self._log = self._log or EventWriter(self._paths.own_events)
