@@ -78,9 +78,13 @@ class WorkingAgent(PretendedAgent):
         name = str(order.attempt_id)
         if name in self.works:
             return
-        others = [work for work in self.bed.at_work.values() if work.order.run == order.run]
-        assert not any(work.agent.is_heard for work in others), f"{name} is begun while {order.run} runs elsewhere"
+        self.check_alone(order)
         self.works[name] = WorkingRun(self, order)
+
+    def check_alone(self, order: StartOrder) -> None:
+        """All agents can be heard here, so nothing of a run is anywhere when it begins."""
+        others = [work.agent.node for work in self.bed.at_work.values() if work.order.run == order.run]
+        assert not others, f"{order.attempt_id} is begun while its run is at work on {others}"
 
     def tell(self, say: Callable[[GatewayService], object]) -> None:
         """Report something; an agent that stands still does so when it goes on."""
@@ -95,11 +99,6 @@ class WorkingAgent(PretendedAgent):
         unsaid, self.unsaid = self.unsaid, []
         for say in unsaid:
             self.bed.tell(say)
-
-    @property
-    def is_heard(self) -> bool:
-        """A silent one may go on with what was given up."""
-        return not self.silent
 
     def known(self) -> set[AttemptId]:
         return super().known() | {AttemptId.named(name) for name in self.works}
