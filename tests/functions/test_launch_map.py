@@ -126,8 +126,8 @@ mapped = launch_map(work, range(6), processes=2)
 out = mapped[5].cancel()
 while not any(f.running() for f in mapped):
     time.sleep(0.01)
-print("running", flush=True)
 try:
+    print("running", flush=True)
     mapped.results()
 except KeyboardInterrupt:
     pass

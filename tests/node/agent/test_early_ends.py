@@ -58,9 +58,7 @@ def test_a_cell_whose_processes_are_killed_before_it_begins_begins_anew(
     run = node.start("print(slow)", gpus=1, inputs=Graph(stream=dump.stream))
     until(lambda: list(tmp_path.iterdir()), "a rank that loads")
     rank = int(next(tmp_path.iterdir()).name.partition("-")[2])
-    supervisors = list(_pairs(node).values())
-    for pid in {"rank": [rank], "supervisor": supervisors, "fork server": [_server(node)]}[victim]:
-        os.kill(pid, signal.SIGKILL)
+    os.kill({"rank": rank, "supervisor": _pairs(node)[rank], "fork server": _server(node)}[victim], signal.SIGKILL)
     outcome = run.wait()
     assert (outcome.error, run.text()) == (None, "5\n")
     assert len(list(tmp_path.iterdir())) == 2
