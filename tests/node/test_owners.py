@@ -283,7 +283,7 @@ def test_results_that_the_store_refuses_wait_in_the_owners_spool_and_are_moved_a
     (store / "runs").rename(store / "away")
     (store / "go").touch()
     keeping = owners.node.keeping
-    until(lambda: keeping._kept[run.order.run].waiting.state == "spilled", "the spilled results")
+    until(lambda: keeping._kept[run.order.attempt_id].waiting.state == "spilled", "the spilled results")
     (store / "away").rename(store / "runs")
     outcome = run.wait()
     assert outcome.values is not None
@@ -391,7 +391,7 @@ while not os.path.exists({f"{secret}.recorded"!r}):
     store = owners.stores[BOB]
     (store / "runs").rename(store / "away")
     Path(f"{secret}.go").touch()
-    until(lambda: other.order.run in keeping._kept, "the persister")
+    until(lambda: other.order.attempt_id in keeping._kept, "the persister")
     heard.clear()
     assert as_user(ANN, partial(lie_to_agent, f"\0{keeping.order.notify}")) == 0
     until(lambda: heard, "the lie")
