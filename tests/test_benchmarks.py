@@ -59,6 +59,7 @@ def test_a_part_that_a_benchmark_does_not_have_is_refused_with_those_that_it_has
         assert said in done.stderr
 
 
+@pytest.mark.thorough
 def test_a_benchmark_that_is_ended_ends_its_cluster(tmp_path: Path, until: Callable[..., None]) -> None:
     """``timeout`` and ``pkill`` send more than one signal, and to all of its processes."""
     command = [sys.executable, "-m", "benchmarks", "stream", "--quick"]

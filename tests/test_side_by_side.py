@@ -168,6 +168,7 @@ def suite_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str],
     )
     (tmp_path / "pytest.ini").write_text("[pytest]\naddopts = -ra --tb=short\n")
     (tmp_path / "tests").mkdir()
+    monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")  # most of what a small session costs
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(side_by_side, "TESTS", tmp_path / "tests")
 
@@ -203,6 +204,7 @@ def test_a_test_that_passes_alone_is_unsteady_and_said_with_its_first_failure(
     assert said.splitlines()[-1] == "5 passed, 0 failed, 1 skipped"  # a module counts as one
 
 
+@pytest.mark.thorough
 def test_what_fails_alone_too_and_more_than_three_unsteady_ones_fail_the_run(
     suite_of: Callable[[str], Job], capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -247,6 +249,7 @@ def test_what_is_no_session_of_pytest_counts_as_one(capfd: pytest.CaptureFixture
     assert capfd.readouterr().out.splitlines()[-2:] == ["##### FAILED bad", "1 passed, 1 failed"]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(("ci", "status"), [("true", pytest.ExitCode.USAGE_ERROR), ("", pytest.ExitCode.OK)])
 def test_in_ci_a_missing_browser_is_an_error(ci: str, status: int, tmp_path: Path) -> None:
     done = subprocess.run(

@@ -22,6 +22,7 @@ def store(tmp_path: Path) -> Iterator[HangingStore]:
         yield made
 
 
+@pytest.mark.thorough
 def test_runs_wait_without_gpus_and_can_be_cancelled(
     ray_bed: RayBed, store: HangingStore, tmp_path: Path, until: Until
 ) -> None:

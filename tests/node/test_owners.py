@@ -37,7 +37,7 @@ from jupyter_gpu_release.store.run_folders import create_run_folder, make_store
 from jupyter_gpu_release.store.threads import StoreThreads
 from jupyter_gpu_release.store.users.private_stores import acting_for, make_own_folder, open_to_users
 
-pytestmark = needs_root
+pytestmark = [needs_root, pytest.mark.thorough]
 Limits = dict[str, tuple[int, int]]
 Until = Callable[[Callable[[], object], str], None]
 _USERS = {

@@ -7,10 +7,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 import gpu_scenes
+import pytest
 from gpu_api import GpuApi
 from lab_bed import execute
 from playwright.sync_api import Browser, Page, expect
 from sidebar_bed import Team, open_sidebar, opened, row, write_notebook
+
+pytestmark = pytest.mark.thorough
 
 _STARTED_MS = 60_000
 _LOAD = "%load_ext jupyter_gpu_release"

@@ -20,6 +20,7 @@ IMAGES = FILE.parent
 _SIZE = (VIEWPORT["width"], VIEWPORT["height"])
 
 
+@pytest.mark.thorough
 @pytest.mark.timeout(480)
 def test_the_tutorial_as_it_is_written(browser: Browser, tmp_path: Path) -> None:
     """From no cluster to none; each step's picture shows what the page says."""
@@ -29,6 +30,7 @@ def test_the_tutorial_as_it_is_written(browser: Browser, tmp_path: Path) -> None
         Tutorial(page, lab.root, lambda step: assert_not_stale(f"tutorial-{step}", words_of(page))).play()
 
 
+@pytest.mark.thorough
 @pytest.mark.timeout(480)
 def test_the_readme_s_film_and_first_picture(browser: Browser, team: Team, tmp_path: Path) -> None:
     hers = {"JUPYTER_GPU_URL": team.gateway.url, "JUPYTER_GPU_TOKEN": team.grace}

@@ -12,6 +12,7 @@ import signal
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
 from lab_bed import execute
 from playwright.sync_api import Locator, Page, expect
 from sidebar_bed import Team, opened, press, row, wait_told, write_notebook
@@ -104,6 +105,7 @@ def test_a_run_from_the_queue_to_its_receipt(page: Page, team: Team, tmp_path: P
     expect(notebook.locator(".jp-Cell.jp-mod-active")).to_contain_text("--name first")
 
 
+@pytest.mark.thorough
 def test_the_form_writes_the_line_and_the_running_panel_has_the_run(page: Page, team: Team, tmp_path: Path) -> None:
     code = _hold(tmp_path / "goes-on", "").split("\n", 1)[1]
     write_notebook(team.lab.root / "form.ipynb", _LOAD, code)
@@ -135,6 +137,7 @@ def test_the_form_writes_the_line_and_the_running_panel_has_the_run(page: Page, 
     expect(row(page, "My runs", "form.ipynb")).to_contain_text("2 GPUs · held")  # its KeyboardInterrupt says nothing
 
 
+@pytest.mark.thorough
 def test_a_run_outlives_the_page_and_the_gateway(page: Page, team: Team, tmp_path: Path) -> None:
     """Reload mid-run; Attach leads to its cell, whose line does not say that the kernel waits for it in the background;
     the gateway is killed and comes back; it ends well.
@@ -188,6 +191,7 @@ def _kill_gateway(gateway: GatewayClient, killed: set[int]) -> None:
             os.kill(pid, signal.SIGKILL)
 
 
+@pytest.mark.thorough
 def test_a_warm_lease_is_kept_for_longer_and_given_back(page: Page, team: Team) -> None:
     write_notebook(team.lab.root / "warm.ipynb", _LOAD, "%%gpu_train --keep 5m\nanswer = 6 * 7")
     _open(page, "warm.ipynb")
@@ -203,6 +207,7 @@ def test_a_warm_lease_is_kept_for_longer_and_given_back(page: Page, team: Team) 
     expect(_free(page)).to_have_text("4free")
 
 
+@pytest.mark.thorough
 def test_a_warning_before_a_cull_is_answered(page: Page, team: Team, until: UntilTrue) -> None:
     """The real idle policy warns of a kernel that idles on a (faked) GPU of this machine."""
     write_notebook(team.lab.root / "idle.ipynb", f"{team.gpus.open_device}\nimport os; os.getpid()")
@@ -229,6 +234,7 @@ def _kernels(page: Page, team: Team) -> str:
     return page.request.get(f"{team.lab.url}/jupyter-gpu-release/api/kernels", headers=headers).text()
 
 
+@pytest.mark.thorough
 def test_notebook_7_shows_the_panel(page: Page, team: Team) -> None:
     browser = page.context.browser
     assert browser is not None
@@ -242,6 +248,7 @@ def test_notebook_7_shows_the_panel(page: Page, team: Team) -> None:
         expect(seven.get_by_role("tree", name="GPUs").get_by_role("treeitem")).to_have_count(5)
 
 
+@pytest.mark.thorough
 def test_notebook_7_helps_with_writing_a_cell(page: Page, team: Team) -> None:
     """Tab, the mark, the toggle and the form, as in JupyterLab."""
     browser = page.context.browser

@@ -14,6 +14,8 @@ from lab_bed import COLLABORATION, Lab, collaborating, execute, lab_process
 from playwright.sync_api import Browser, Locator, Page, expect
 from sidebar_bed import Team, open_notebook, open_sidebar, opened, reload_lab, row, write_notebook
 
+pytestmark = pytest.mark.thorough
+
 _STARTED_MS = 60_000
 _LOAD = "%load_ext jupyter_gpu_release"
 #: a bar at 3 of 7, a label that is changed twice, and a bar that goes on once the file is removed

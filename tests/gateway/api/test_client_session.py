@@ -40,6 +40,7 @@ def running(session: GatewaySession, script: str) -> tuple[RunRequest, Reading]:
     return asked, reading
 
 
+@pytest.mark.thorough
 def test_cut_connections_cost_no_event(gateway: GatewayBed, relay: Relay, relayed: GatewaySession) -> None:
     asked = request("trickle 500\nhold\ntrickle 300", "relayed")  # it must not end before the last cut
     reading = Reading(relayed.submit(asked))

@@ -394,6 +394,7 @@ def _seed() -> int:
     return random.randrange(2**32) // _THREADS * _THREADS
 
 
+@pytest.mark.thorough
 def test_nothing_that_is_sent_is_the_gateways_failure(team: Team, unharmed: Callable[[], Context[None]]) -> None:
     seed = _seed()
     _drive([Sender(team, seed, 30)])  # what is made at its first use is no leak

@@ -208,6 +208,7 @@ def use(gateway: GatewayBed, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv(f"JUPYTER_GPU_{name}", value)
 
 
+@pytest.mark.thorough
 def test_from_the_command_line(
     gateways: tuple[GatewayBed, GatewayBed], here: StoreBed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],

@@ -27,6 +27,7 @@ def scaling(tmp_path: Path) -> Iterator[GatewayBed]:
         bed.stop()
 
 
+@pytest.mark.thorough
 def test_a_gang_has_ray_start_its_nodes_and_idle_nodes_go(scaling: GatewayBed, until: Until) -> None:
     session = GatewaySession(scaling.target, "kernel")
     session.connect(60.0)

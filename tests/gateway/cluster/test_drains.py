@@ -16,6 +16,8 @@ from jupyter_gpu_release.client.session import GatewaySession
 from jupyter_gpu_release.errors import ConflictError, NoSuchNodeError
 from jupyter_gpu_release.protocol.admin import NodeDrain, TokenRequest
 
+pytestmark = pytest.mark.thorough
+
 HOST = os.uname().nodename
 
 

@@ -150,6 +150,7 @@ def test_a_placement_group_of_nobody_is_removed(gateway: GatewayBed, until) -> N
     until(lambda: gateway.bed.ask("groups") == [], "its removal")
 
 
+@pytest.mark.thorough
 def test_another_clusters_ledger_has_nothing_alive(ray_bed: RayBed, tmp_path: Path, until) -> None:
     """The whole cluster died with a run on it and one waiting: the next one calls both lost."""
     first = GatewayBed(ray_bed, tmp_path)

@@ -74,6 +74,7 @@ def test_a_forked_child_does_not_keep_the_connection_open(gateway: GatewayBed, u
     kernel.stdout.close()
 
 
+@pytest.mark.thorough
 def test_a_kernel_that_dies_with_the_gateway_ends_its_run(gateway: GatewayBed, until: UntilTrue) -> None:
     session = GatewaySession(gateway.target, "both")
     session.connect(60.0)
@@ -91,6 +92,7 @@ def test_a_kernel_that_dies_with_the_gateway_ends_its_run(gateway: GatewayBed, u
         until(is_cancelled, "the run's end")
 
 
+@pytest.mark.thorough
 def test_a_killed_gateway_whose_kernel_dies_too_keeps_nothing(gateway: GatewayBed, until: UntilTrue) -> None:
     session = GatewaySession(gateway.target, "both-die")
     session.connect(60.0)
@@ -103,6 +105,7 @@ def test_a_killed_gateway_whose_kernel_dies_too_keeps_nothing(gateway: GatewayBe
     assert "its kernel ended" in gateway.log() or "belongs to no live run" in gateway.log()
 
 
+@pytest.mark.thorough
 def test_a_silent_client_is_contact_lost(gateway: GatewayBed, until: UntilTrue) -> None:
     """Kernels are stopped (as when the lid is closed): no heartbeats; one asked for the end, one is killed later."""
     kept = request("hold", "silent-kept", on_disconnect="continue")
@@ -127,6 +130,7 @@ def test_a_silent_client_is_contact_lost(gateway: GatewayBed, until: UntilTrue) 
 
 
 # ------------------------------------------------------------------------------------------ it goes on
+@pytest.mark.thorough
 def test_a_kernel_that_is_back_within_the_grace_keeps_its_run(
     gateway: GatewayBed, open_session: OpenSession, until: UntilTrue
 ) -> None:
@@ -143,6 +147,7 @@ def test_a_kernel_that_is_back_within_the_grace_keeps_its_run(
     assert reading.numbers() == [3, 4, 5]
 
 
+@pytest.mark.thorough
 def test_a_run_is_taken_over_from_a_kernel_that_is_gone(
     gateway: GatewayBed, open_session: OpenSession, until: UntilTrue
 ) -> None:
@@ -172,6 +177,7 @@ def _whose(gateway: GatewayBed, run: str) -> str:
         return client.view(run).session
 
 
+@pytest.mark.thorough
 def test_a_detached_run_outlives_its_kernel_and_the_gateway(gateway: GatewayBed, until: UntilTrue) -> None:
     asked = request("hold\nvalues 100", "outlived")
     session = GatewaySession(gateway.target, "outlived")

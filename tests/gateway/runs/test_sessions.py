@@ -122,6 +122,7 @@ def test_a_newer_connection_of_a_session_takes_its_place(gateway: GatewayBed, op
     gateway.let_go(asked.run)
 
 
+@pytest.mark.thorough
 def test_a_slow_client_misses_nothing_and_costs_no_memory(gateway: GatewayBed, until) -> None:
     """The client reads nothing while 200,000 events (20 MiB) go by, then all of them."""
     url = gateway.url.replace("http", "ws", 1) + "/v1/session"

@@ -88,6 +88,7 @@ def _pairs(node: Node) -> dict[int, int]:
     }
 
 
+@pytest.mark.thorough
 def test_a_fork_server_that_is_gone_leaves_nothing_on_the_disk(node: Node, until: UntilTrue) -> None:
     assert node.run("x = 1").outcome.status == "ok"  # there is one, whatever the tests before have killed
     os.kill(_server(node), signal.SIGKILL)

@@ -10,7 +10,7 @@ import pytest
 from node_bed import Node, Run, is_running
 from soak import sized
 
-pytestmark = [pytest.mark.soak, pytest.mark.timeout(sized(300, 7200))]
+pytestmark = [pytest.mark.soak, pytest.mark.timeout(sized(300, 7200)), pytest.mark.thorough]
 
 _TIMER = """
 import signal, time

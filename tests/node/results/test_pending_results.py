@@ -116,6 +116,7 @@ def test_small_results_are_not_final_before_they_are_durable(own_node: Node, unt
     assert open_graph(own_node.store / "runs" / run.order.run / "values.graph", outcome.values.digest).stream
 
 
+@pytest.mark.thorough
 def test_what_fails_for_long_is_spilled_and_leaves_the_memory(own_node: Node, until: Until) -> None:
     run, away = begin(own_node, LARGE, until)
     pid = persister_of(own_node, until)
@@ -266,6 +267,7 @@ def test_a_disk_that_is_full_then_read_only_is_said_and_written_when_it_is_neith
         assert_whole(own_node, run.order.run, run.outcome.values)
 
 
+@pytest.mark.thorough
 def test_a_full_local_disk_keeps_them_in_memory(own_node: Node, until: Until) -> None:
     run, away = begin(own_node, LARGE, until)
     pid = persister_of(own_node, until)

@@ -14,6 +14,8 @@ from resuming_bed import Attempts
 
 from jupyter_gpu_release.protocol.cell import RESULT
 
+pytestmark = pytest.mark.thorough
+
 Until = Callable[..., Any]
 
 _PAGE = Path(__file__).parents[4] / "docs" / "checkpoint-recipes.md"

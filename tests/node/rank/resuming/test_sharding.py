@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import msgspec
+import pytest
 from node_bed import Node, said
 from optional_libraries import torch
 from resuming_bed import Attempts, names_of, save_of, saves_of
@@ -15,6 +16,8 @@ from jupyter_gpu_release.protocol.cell import Graph
 from jupyter_gpu_release.protocol.node import GangOrder
 from jupyter_gpu_release.serialization import codec
 from jupyter_gpu_release.serialization.rebuild import NamespaceInfo
+
+pytestmark = pytest.mark.thorough
 
 Until = Callable[..., Any]
 
