@@ -284,5 +284,5 @@ def test_a_restartable_function_steps_aside_and_its_future_has_the_whole_result(
     assert [n for n, _, _ in history] == [0, 1, 2, 3]
     assert len({pid for _, _, pid in history}) == 2
     assert [number for _, number, _ in history[:3]] == [number for _, number, _ in here]
-    assert "again from checkpoint 2" in logs
+    assert re.search("^again from checkpoint [23]$", logs, re.MULTILINE)  # the notice is on its way for a moment
     assert [line for line in logs.splitlines() if line.startswith("round")] == [f"round {n}" for n in range(4)]

@@ -40,7 +40,7 @@ def _passive(data: Mapping[str, Any], run: str) -> dict[str, Any]:
 
 
 def _mapping(found: Any) -> Mapping[str, Any]:
-    """What a rank sends may be anything: users' code runs there."""
+    """A mapping, whatever a rank has sent: users' code runs there."""
     return found if isinstance(found, Mapping) else {}
 
 

@@ -1,4 +1,4 @@
-"""What a rank knows of the objects that arrived.
+"""Record of the objects that arrived at a rank.
 
 Pickle numbers every object in both directions alike: number n of the kernel's pickler is number n of the rank's
 unpickler. So parts of an input that was changed in place can be told to the notebook exactly.

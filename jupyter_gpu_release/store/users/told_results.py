@@ -34,7 +34,7 @@ def learn_results(told: Mapping[str, str]) -> None:
 
 
 def results_for_cell() -> dict[str, str]:
-    """What a cell needs to know of other runs: nothing where the store is one user's."""
+    """Digests of other runs' results for a cell: none where the store is one user's."""
     return dict(islice(reversed(_told.items()), _NEWEST)) if ownership.trusts_others() else {}
 
 
