@@ -10,6 +10,8 @@ from typing import Any
 import pytest
 from kernel_bed import Notebook, Shown
 
+pytestmark = pytest.mark.thorough
+
 
 @pytest.fixture
 def fresh(tmp_path: Path) -> Iterator[Notebook]:

@@ -11,6 +11,8 @@ from kernel_bed import Notebook
 from jupyter_gpu_release.client.discovery import find_gateway
 from jupyter_gpu_release.client.rest import GatewayClient
 
+pytestmark = pytest.mark.thorough
+
 
 @pytest.fixture(scope="module")
 def notebook(tmp_path_factory: pytest.TempPathFactory, _use_the_sessions_cluster: None) -> Iterator[Notebook]:

@@ -17,6 +17,8 @@ from kernel_bed import Notebook, Shown
 
 from jupyter_gpu_release.client.autostart import Ready
 
+pytestmark = pytest.mark.thorough
+
 Open = Callable[[], Notebook]
 IMPORT = "import jupyter_gpu_release as gpu_release\n"
 

@@ -15,6 +15,8 @@ import pytest
 from jupyter_gpu_release.client.autostart import Ready
 from jupyter_gpu_release.protocol.config import DEFAULT_HASH_SEED
 
+pytestmark = pytest.mark.thorough
+
 if TYPE_CHECKING:
     from kernel_outputs import Kernel
 
