@@ -189,6 +189,7 @@ def _gpu(state: str, user: str, run: str) -> GpuRow:
 _SOON: dict[str, Any] = {"GpuRelease": {"poll_interval": 0.2, "max_backoff": 1.0}}
 
 
+@pytest.mark.thorough
 def test_a_gateway_that_is_down_while_the_policy_decides(start_server: StartServer, until: Until) -> None:
     """What it was heard of last is not forgotten, and not acted on; what is idle without it is."""
     gateway = _Script()

@@ -24,6 +24,8 @@ from jupyter_gpu_release.server_extension.config import GpuRelease
 from jupyter_gpu_release.server_extension.gateway import GatewayConnection, GatewayListener
 from jupyter_gpu_release.server_extension.local_start import LocalStart
 
+pytestmark = pytest.mark.thorough
+
 Until = Callable[[Callable[[], object], str], None]
 
 

@@ -25,6 +25,7 @@ def _timed(minute: int) -> dict[str, Any]:
     return {"execution": times}
 
 
+@pytest.mark.thorough
 def test_it_says_which_cells_are_worth_a_gpu_cell_and_what_travels(server: ServerBed, tmp_path: Path) -> None:
     text = {"cell_type": "markdown", "metadata": {}, "source": "# Title"}
     make = _code("import keras\nm = keras.Sequential()\nX = [1]", **_timed(10))

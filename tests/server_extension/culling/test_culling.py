@@ -181,6 +181,7 @@ def test_suspending_where_it_cannot_be_done_says_why(open_kernel: Open, until: U
     assert "suspend" in [problem["what"] for problem in kernel.bed.get("status")["problems"]]
 
 
+@pytest.mark.thorough
 def test_a_suspended_kernel_is_restored_when_a_cell_begins(
     start_server: StartServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, until: Until
 ) -> None:
@@ -216,6 +217,7 @@ def test_a_person_may_release_at_any_time_but_not_below_a_running_cell(open_kern
     assert kernel.bed.post("kernels/0f0f/release").status_code == 404
 
 
+@pytest.mark.thorough
 def test_jupyters_own_culling_spares_what_is_at_work_here(start_server: StartServer, until: Until) -> None:
     """Its clock does not run while a GPU of the kernel is busy in the background, and runs as soon as it is not."""
     other = {"MappingKernelManager": {"cull_idle_timeout": 3600, "cull_interval": 1, "cull_connected": True}}
@@ -247,6 +249,7 @@ def test_events_reach_a_front_end(open_kernel: Open, until: Until) -> None:
     assert "https://schema.jupyter-gpu-release.org/changed/v1" in schemas
 
 
+@pytest.mark.thorough
 def test_two_servers_on_one_gpu_mind_their_own_kernels(start_server: StartServer, until: Until) -> None:
     """Both see both processes; each acts on its own, the other's is unattributed."""
     first, second = (ServerKernel(*start_server(action="release")) for _ in range(2))

@@ -20,6 +20,8 @@ from websockets.sync.client import connect
 
 from ..conftest import StartServer
 
+pytestmark = pytest.mark.thorough
+
 Until = Callable[[Callable[[], object], str], None]
 Open = Callable[..., ServerKernel]
 _TOUCHING = {"release", "suspend", "shutdown"}

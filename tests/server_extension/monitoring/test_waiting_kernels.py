@@ -14,6 +14,8 @@ from jupyter_gpu_release.client.autostart import Ready
 
 from ..conftest import StartServer
 
+pytestmark = pytest.mark.thorough
+
 Until = Callable[[Callable[[], object], str], None]
 Open = Callable[..., ServerKernel]
 #: Jupyter's own culling is on, but has no kernel in mind yet
