@@ -204,6 +204,8 @@ def test_an_interrupted_drain_is_taken_back(
     gateway.answers = [_BUSY]
     before = {each: signal.getsignal(each) for each in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
     signal.signal(signal.SIGINT, signal.default_int_handler)
+    for each in (signal.SIGTERM, signal.SIGHUP):  # not as `nohup` has left it
+        signal.signal(each, signal.SIG_DFL)
     monkeypatch.setattr(maintenance.time, "sleep", lambda _s: os.kill(os.getpid(), number))
     try:
         assert main(["stop", "--drain"]) == 130

@@ -82,7 +82,9 @@ def told(machine: Machine, tmp_path: Path) -> Iterator[tuple[MailBed, HookBed]]:
 def test_a_cluster_is_started_watched_and_stopped(
     machine: Machine, own_home: HomePaths, told: tuple[MailBed, HookBed], until: Until, tmp_path: Path
 ) -> None:
-    start, two, eight, status, stop, drain = block("operator-guide.md", "## This machine's own cluster").commands()
+    start, two, eight, status, stop, drain, at_once = block(
+        "operator-guide.md", "## This machine's own cluster"
+    ).commands()
     assert "with 2 GPUs" in machine.ok(start), "all that NVML shows"
     assert "runs already" in machine.ok(two)
     assert "a cluster with real GPUs runs already" in machine.refused(eight)
@@ -93,6 +95,7 @@ def test_a_cluster_is_started_watched_and_stopped(
     assert cluster_processes(connection.cluster) == []
     assert not Path(connection.runtime).exists()
     assert "No cluster was running" in machine.ok(stop)
+    assert "No cluster was running" in machine.ok(at_once)
     assert "this machine has 2 usable NVIDIA GPUs" in machine.refused(two.replace("2", "3"))
 
     assert "with 8 simulated GPUs" in machine.ok(eight)

@@ -180,7 +180,8 @@ class Namespace:
             self.input_capture.lineage.note_results(run, made, self._shell.user_ns)
         self._notes = [f"`{name}` is a placeholder here: {reason}" for name, reason in loaded.missing.items()]
         if prepared is not None:
-            self._notes += changed_sentences(changed, run) + stayed + _left_behind(arrival, sent)
+            self._notes += changed_sentences(changed, run) if changed else []
+            self._notes += stayed + _left_behind(arrival, sent)
             self._notes += old_parts_left(self._old_parts) + stale_sentences(arrival.stale)
             self._notes += [f"results hold copies of parts of `{name}`" for name in sorted(loaded.copied)]
         lacking = loaded.lacking(namespace) if prepared is None else []  # else the code is of this notebook

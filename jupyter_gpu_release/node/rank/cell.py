@@ -159,7 +159,8 @@ class Rank:
             self._shell.user_ns, payload, stream, buffers, has_gpu=has_gpu, settings=self._settings
         )
         self._notes += self._values.load(keep=self._saved is not None)
-        told_results.learn_results(payload.told)
+        if payload.told:
+            told_results.learn_results(payload.told)
         folder = RunPaths(Path(self._order.folder), self._order.attempt)
         set_context(
             ExecutionContext(

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import jsonschema
+import pytest
 from server_bed import API, ServerBed
 
 from jupyter_gpu_release.server_extension.api.openapi import FILE
