@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-import torch
 from soak import sized
 
 from jupyter_gpu_release.node.values.namespace import RankValues
@@ -21,6 +20,7 @@ from jupyter_gpu_release.serialization import codec
 from jupyter_gpu_release.serialization.hashing.fingerprints import FingerprintReader
 from jupyter_gpu_release.serialization.rebuild import NamespaceInfo
 
+torch = pytest.importorskip("torch")
 VALUES = Path(__file__).parents[2] / "harness" / "random_values.py"
 #: of 20 values each
 _ROUNDS = sized(5, 5000)
