@@ -63,7 +63,7 @@ $(COLLABORATION): $(STAMP)
 demo: $(STAMP) ## run the example notebook on a cluster of its own; writes examples/out/
 	$(BIN)/python examples/demo.py
 
-test: $(STAMP) bundle ## the tests that every change runs: 12 minutes on 2 cores
+test: $(STAMP) bundle ## the tests that every change runs (aim: 12 minutes on 2 cores)
 	@$(BIN)/python tests/harness/side_by_side.py
 
 # on another Python than .venv's: make test-python PYTHON_VERSION=3.12
@@ -84,7 +84,7 @@ $(LIGHT_STAMP): pyproject.toml
 test-python: $(LIGHT_STAMP) ## tests that need no large library, on Python 3.13 (PYTHON_VERSION=3.12)
 	JUPYTER_GPU_TEST_LIGHT=1 $(LIGHT)/bin/python -m pytest $(LIGHT_TESTS)
 
-test-all: $(STAMP) bundle $(HUB_PROXY) $(COLLABORATION) $(LIGHT_STAMP) ## all tests, as CI: 35 minutes on 2 cores
+test-all: $(STAMP) bundle $(HUB_PROXY) $(COLLABORATION) $(LIGHT_STAMP) ## all tests, as CI (aim: 35 minutes on 2 cores)
 	@$(BIN)/python tests/harness/side_by_side.py --all
 
 soak: $(STAMP) ## the heavy suites at full size (make test-all runs each small): hours

@@ -1,4 +1,4 @@
-"""What a gateway counts on of a node's agent: the real one keeps it, and so do those that stand in for it."""
+"""The contract of a node's agent with its gateway: the real one keeps it, and so do those that stand in for it."""
 
 from __future__ import annotations
 

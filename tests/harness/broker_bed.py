@@ -177,7 +177,7 @@ class PretendedAgent:
         return SimpleNamespace(remote=remote)
 
     def _of_attempts(self, name: str, *arguments: Any) -> list[Any]:
-        """What an agent of before was told, in our words: it knows one attempt of a run."""
+        """The order that an agent of before was given, in our words: it knows one attempt of a run."""
         match arguments:
             case (str() as run, int()) if name == "step_aside":
                 return [encode(self._attempt_of(run))]

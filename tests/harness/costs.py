@@ -1,4 +1,4 @@
-"""What the suites cost: ``tests/durations.json`` plans the next run by it, the closing lines say it."""
+"""Costs of the suites: ``tests/durations.json`` plans the next run by them, the closing lines say them."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Durations:
         return cls(**json.loads(FILE.read_text())) if FILE.exists() else cls()
 
     def of(self, names: Iterable[str], *, everything: bool) -> dict[str, float]:
-        """What each of them is expected to take."""
+        """Seconds that each of them is expected to take."""
         known = self.everything if everything else self.quick
         unknown_s = {name: 0.0 if name in self.everything else _SHORT_S for name in names}
         return {name: known.get(name, unknown_s[name]) for name in unknown_s}
@@ -80,7 +80,7 @@ def suites(whole: Outcomes) -> list[str]:
 
 
 def line(name: str, tests: int, cpu_s: float, wall_s: float) -> str:
-    """What a suite cost, in a line."""
+    """The cost of a suite, in a line."""
     return f"{name:28} {tests:5} tests {cpu_s:7.0f} s of CPU {wall_s:7.0f} s"
 
 
