@@ -30,15 +30,21 @@ def check_nodes(status: StatusDocument, checks: NodeChecks) -> Iterator[Finding]
             yield broken("nodes", f"{node.host}: {node.agent_problem}", mend, where=node.host)
             continue
         gpus, notes = remarks.get(node.host, (0, []))
-        facts = f"{gpus} GPUs, Python {node.python}, package {node.version}"
-        yield ok("nodes", f"{node.host}: {facts}", where=node.host)
-        if node.version != __version__:
-            yield note(
-                "versions", f"{node.host} has version {node.version}, this is {__version__}", _UPGRADE, where=node.host
-            )
+        yield from _check_agent(node, gpus)
         yield _check_store(node, checks.store)
         for remark in notes:
             yield note("nodes", f"{node.host}: {remark}", _REMARK, where=node.host)
+
+
+def _check_agent(node: NodeCheck, gpus: int) -> Iterator[Finding]:
+    if not node.version:
+        mend = "it takes runs as soon as it has; still so in a minute? See Ray's logs there"
+        yield note("nodes", f"{node.host}: its agent has not introduced itself yet", mend, where=node.host)
+        return
+    yield ok("nodes", f"{node.host}: {gpus} GPUs, Python {node.python}, package {node.version}", where=node.host)
+    if node.version != __version__:
+        found = f"{node.host} has version {node.version}, this is {__version__}"
+        yield note("versions", found, _UPGRADE, where=node.host)
 
 
 def _mend_of_gpu(node: NodeRow, gpu: GpuRow) -> str:

@@ -234,6 +234,7 @@ export class GpuPanel extends SidePanel {
       const isWanted = wants(snapshot) > 0;
       if (isWanted && widget.parent === null) {
         content.insertWidget(index, widget);
+        this._placeInDocument(index);
       } else if (!isWanted && widget.parent !== null) {
         widget.parent = null;
       }
@@ -243,6 +244,14 @@ export class GpuPanel extends SidePanel {
     content.handles.forEach(handle => {
       handle.onpointerdown = () => (this._isSized = true);
     });
+  }
+
+  /** Lumino appends a new section: keys and screen readers would meet it last, wherever it is shown. */
+  private _placeInDocument(index: number): void {
+    const { node, titles, widgets, handles } = this.content as AccordionPanel;
+    for (const each of [titles[index], widgets[index].node, handles[index]]) {
+      node.insertBefore(each, titles[index + 1] ?? null);
+    }
   }
 
   /** Give each open section the height that its content needs, as far as there is room. */

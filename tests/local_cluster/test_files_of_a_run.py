@@ -15,7 +15,7 @@ from jupyter_gpu_release.local_cluster.start import start_embedded
 pytestmark = pytest.mark.thorough
 
 #: files with a function that runs between submission and receipt, in any process
-_MOST_FILES = 137
+_MOST_FILES = 138
 #: what waits or looks around, and falls into every run only where the machine is busy
 _WHEN_BUSY = {"node/ipc/notice.py", "node/ipc/text_journal.py"}
 #: of the scheduler, whose filters, orders and vetoes are a small file each

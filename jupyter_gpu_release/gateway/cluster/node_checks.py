@@ -16,32 +16,23 @@ from .nodes import Node, NodeTable
 
 #: each node tries the next so many, in a ring: every node tries, and is tried
 _MOST_PEERS = 50
-#: an answer so young is not asked for again
-_FRESH_S = 2.0
 _STORE = "Ray's control store (GCS)"
 _AGENT = "its node agent, for gangs over nodes"
 
 
 class NodeChecker:
-    """Answers ``GET /v1/checks``. Who asks while the nodes look, or just after, gets the same answer: it is work."""
+    """Answers ``GET /v1/checks``. Who asks while the nodes look gets the same answer: it is work for all of them."""
 
     def __init__(self, nodes: NodeTable, store: str) -> None:
         self._nodes = nodes
         self._store = store
         self._looking: asyncio.Task[NodeChecks] | None = None
-        self._fresh_until_s = 0.0
 
     async def check(self) -> NodeChecks:
         """Have every node probe the store, and where there are several, the ways between them."""
-        looking = self._looking
-        if looking is None or (looking.done() and (looking.exception() or time.monotonic() > self._fresh_until_s)):
-            looking = self._looking = asyncio.create_task(self._look(), name="doctor")
-        return await asyncio.shield(looking)  # one who goes away does not take the answer from others
-
-    async def _look(self) -> NodeChecks:
-        checks = await _check_nodes(self._nodes, self._store)
-        self._fresh_until_s = time.monotonic() + _FRESH_S
-        return checks
+        if self._looking is None or self._looking.done():
+            self._looking = asyncio.create_task(_check_nodes(self._nodes, self._store), name="doctor")
+        return await asyncio.shield(self._looking)  # one who goes away does not take the answer from others
 
 
 async def _check_nodes(nodes: NodeTable, store: str) -> NodeChecks:
