@@ -183,6 +183,8 @@ class StartOrder(msgspec.Struct, frozen=True, omit_defaults=True):
     save: Save | None = None
     #: number of the last event of earlier attempts
     after_event: int = 0
+    #: earlier attempts, if any, came to nothing before the cell began
+    is_unbegun: bool = False
     #: Unix user of the run's owner, where that matters
     owner: UnixUser | None = None
     #: its cell runs as that user
@@ -353,7 +355,10 @@ class NodeReport(msgspec.Struct, frozen=True):
 
 
 class NodeRun(msgspec.Struct, frozen=True, omit_defaults=True):
-    """An attempt as its agent knows it. ``save``: its latest, if its commit may not have been heard."""
+    """An attempt as its agent knows it. ``save``: its latest, if its commit may not have been heard.
+
+    Its phase is ``ordered`` before its GPUs are known: it may be told of them, and begin, at any moment.
+    """
 
     attempt_id: AttemptId
     phase: str
@@ -366,8 +371,13 @@ class NodeRun(msgspec.Struct, frozen=True, omit_defaults=True):
     is_lent: bool = False
 
     @property
+    def is_granted(self) -> bool:
+        """Tell if the node leads it, and knows its GPUs."""
+        return not self.is_lent and self.phase != "ordered"
+
+    @property
     def holds_gpus(self) -> bool:
-        """Tell if processes may still use its GPUs."""
+        """Tell if processes may use its GPUs, still or soon."""
         return self.phase not in ("released", "final")
 
 
@@ -515,7 +525,7 @@ class NodeAgentApi(ABC):
 
     @abstractmethod
     async def runs(self) -> Packed[list[NodeRun]]:
-        """All attempts that are not forgotten yet, and those to which ranks are lent.
+        """All attempts that are not forgotten yet, those that wait for their GPUs, and those to which ranks are lent.
 
         Called by
             recovery, the look at nodes, and the comparison with them.

@@ -430,7 +430,14 @@ class RunView(msgspec.Struct, frozen=True, omit_defaults=True):
     notice: StepAside | None = None
     #: what it did before, on other GPUs: it goes on where that ended
     attempts: list[Attempt] = msgspec.field(default_factory=list)
+    #: starts that came to nothing before its cell began: for nodes each was an attempt, for users none
+    vain_starts: Count = 0
     #: when its last save was made (unix seconds)
     saved_at: Finite | None = None
     #: of an elastic run (``--min-gpus``): as many GPUs as it would have at most; 0: it is none
     most_gpus: Count = 0
+
+    @property
+    def attempt(self) -> int:
+        """The number of its present attempt (of one that waits: of the next)."""
+        return len(self.attempts) + self.vain_starts

@@ -350,8 +350,9 @@ class StandInAgent(NodeAgentApi):
             write_atomic(Path(run.order.folder) / f"answer-{rank}", [body], durable=False)
 
     async def runs(self) -> Packed[list[NodeRun]]:
+        ordered = [NodeRun(attempt_id, "ordered") for attempt_id in self._ordered]
         lent = [NodeRun(attempt_id, "running", is_lent=True) for attempt_id in self._lent]
-        return pack([*(run.view() for run in self._runs.values()), *lent])
+        return pack([*(run.view() for run in self._runs.values()), *ordered, *lent])
 
     async def events(self, attempt_id: Packed[AttemptId], after: int) -> Packed[list[Event]]:
         found = self._runs.get(unpack(attempt_id, AttemptId))

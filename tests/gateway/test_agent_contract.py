@@ -178,6 +178,8 @@ async def test_an_order_is_taken_once_and_begins_with_its_accelerators(open_bed:
     async with open_bed() as bed:
         await bed.start(0)
         assert not await bed.of("has_begun", 0)
+        (told,) = decode(await bed.call("runs"), list[NodeRun])
+        assert (told.phase, told.is_granted, told.holds_gpus) == ("ordered", False, True)
         await bed.start(0)
         await bed.of("grant", 0, ["0"])
         await bed.of("grant", 0, ["0"])

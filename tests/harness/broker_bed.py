@@ -16,6 +16,7 @@ import pytest
 import ray
 
 from jupyter_gpu_release.client.home import write_secret
+from jupyter_gpu_release.gateway.actor import Gateway
 from jupyter_gpu_release.gateway.auth.permissions import Caller
 from jupyter_gpu_release.gateway.cluster import placement_groups
 from jupyter_gpu_release.gateway.db import database
@@ -55,6 +56,10 @@ class PretendedRay:
         self.answers = threading.Event()
         self.answers.set()
         self.asked: list[str] = []
+        #: tasks of leases do not begin now; once they may, Ray has failed, and the nodes hear of them all the same
+        self.is_late = False
+        #: node, attempt and GPUs of such tasks
+        self.late_grants: list[tuple[str, str, list[str]]] = []
         self._numbers = itertools.count(1)
 
     def install(self, patch: pytest.MonkeyPatch) -> None:
@@ -64,6 +69,7 @@ class PretendedRay:
         patch.setattr(placement_groups, "group_name", lambda run: f"jgr-test-{run}")
         patch.setattr(placement_groups, "group_of", lambda identity: self.groups[identity])
         patch.setattr(ray, "nodes", self.nodes)
+        patch.setattr(placement_groups, "nudge_workers", self._nudge)
         patch.setattr(placement_groups, "accelerator_ids", SimpleNamespace(options=self._options))
         patch.setattr(placement_groups, "PlacementGroupSchedulingStrategy", lambda group, index: (group, index))
 
@@ -116,9 +122,19 @@ class PretendedRay:
     def _available_resources_per_node(self) -> dict[str, dict[str, float]]:
         return {node: {"GPU": float(len(self._free(node)))} for node in self.gpus if node not in self.dead}
 
+    async def _nudge(self, *_: object) -> None:
+        """No worker waits for it here."""
+
     def _options(self, scheduling_strategy: Any, **_: Any) -> Any:
         group, index = scheduling_strategy
-        return SimpleNamespace(remote=lambda *_: Told(group.places[index][1]))
+        node, ids = group.places[index]
+
+        def tell(attempt: str, *_: str) -> Told:
+            if self.is_late:
+                self.late_grants.append((node, attempt, ids))
+            return Told(self, ids)
+
+        return SimpleNamespace(remote=tell)
 
     def names(self) -> list[str]:
         """Of the groups that exist."""
@@ -128,12 +144,17 @@ class PretendedRay:
 class Told:
     """A reference that need not be awaited, as one of Ray's."""
 
-    def __init__(self, ids: list[str]) -> None:
+    def __init__(self, ray: PretendedRay, ids: list[str]) -> None:
+        self._ray = ray
         self._ids = ids
 
     def __await__(self) -> Generator[Any, None, list[str]]:
         yield from asyncio.sleep(0).__await__()
-        return self._ids
+        if not self._ray.is_late:
+            return self._ids
+        while self._ray.is_late:
+            yield from asyncio.sleep(0).__await__()
+        raise ray.exceptions.RayError("the lease's task is away")
 
 
 class PretendedAgent:
@@ -155,6 +176,8 @@ class PretendedAgent:
         self.lent: set[str] = set()
         self.lost_members: list[tuple[str, str]] = []
         self.orders: dict[str, StartOrder] = {}
+        #: orders whose GPUs are known
+        self.granted: set[str] = set()
         #: runs that were asked to step aside
         self.stepping_aside: list[str] = []
         self.silent = False
@@ -227,9 +250,13 @@ class PretendedAgent:
     def end_attempt(self, name: str) -> None:
         """Nothing of it is left."""
         self.lent.discard(name)
-        self.orders.pop(name, None)
-        if self.phases.pop(name, None):
+        if self._end_phase(name):
             self.killed.append(name)
+
+    def _end_phase(self, name: str) -> bool:
+        """It is not known any more; False: it had not begun."""
+        self.orders.pop(name, None)
+        return self.phases.pop(name, None) is not None
 
     async def do_start(self, order: bytes) -> None:
         found = decode(order, StartOrder)
@@ -237,6 +264,7 @@ class PretendedAgent:
         name = str(found.attempt_id)
         self.orders[name] = found
         if found.gpu_ids is not None:
+            self.granted.add(name)
             self.phases.setdefault(name, "starting")
 
     async def do_grant(self, attempt_id: bytes, _ids: list[str]) -> None:
@@ -245,7 +273,13 @@ class PretendedAgent:
             return
         if name not in self.orders:
             raise ray.exceptions.RayTaskError("grant", "it is not known", OSError("it is not known"))
+        self.granted.add(name)
         self.phases[name] = "starting"
+
+    async def hear_grant(self, name: str, ids: list[str]) -> None:
+        """A lease's task tells the accelerators: of an attempt that is not known it changes nothing here."""
+        if name in self.lent or name in self.orders:
+            await type(self).do_grant(self, encode(AttemptId.named(name)), ids)
 
     async def do_has_begun(self, attempt_id: bytes) -> bool:
         name = name_of(attempt_id)
@@ -271,14 +305,14 @@ class PretendedAgent:
     async def do_forget_unbegun(self, attempt_id: bytes) -> bool:
         name = name_of(attempt_id)
         is_ordered = self.orders.pop(name, None) is not None and name not in self.phases
-        return is_ordered or (name not in self.marks and self.phases.pop(name, None) is not None)
+        return is_ordered or (name not in self.marks and self._end_phase(name))
 
     async def do_abandon(self, attempt_id: bytes) -> None:
         self.end_attempt(name_of(attempt_id))
 
     async def do_signal(self, attempt_id: bytes, signal: str, _reason: str) -> None:
         name = name_of(attempt_id)
-        if signal == "kill" and self.phases.pop(name, None):
+        if signal == "kill" and self._end_phase(name):
             self.killed.append(name)
 
     async def do_step_aside(self, attempt_id: bytes) -> bool:
@@ -286,13 +320,18 @@ class PretendedAgent:
         return name_of(attempt_id) in self.phases
 
     async def do_give_up_results(self, attempt_id: bytes, _reason: str) -> bool:
-        return self.phases.pop(name_of(attempt_id), None) is not None
+        return self._end_phase(name_of(attempt_id))
 
     async def do_runs(self) -> bytes:
         known = [NodeRun(AttemptId.named(name), phase, at_s=time.time()) for name, phase in self.phases.items()]
         if not self.protocol:
             return encode([{"phase": run.phase, "at_s": run.at_s, **_plain(run.attempt_id)} for run in known])
-        return encode([*known, *(NodeRun(AttemptId.named(name), "running", is_lent=True) for name in self.lent)])
+        return encode([*known, *self.not_begun()])
+
+    def not_begun(self) -> list[NodeRun]:
+        """Orders that wait for their GPUs, and ranks that are lent."""
+        ordered = [NodeRun(AttemptId.named(name), "ordered") for name in self.orders.keys() - self.granted]
+        return [*ordered, *(NodeRun(AttemptId.named(name), "running", is_lent=True) for name in self.lent)]
 
     async def do_forget_runs(self, attempt_ids: bytes) -> None:
         for name in map(str, decode(attempt_ids, list[AttemptId])):
@@ -323,6 +362,13 @@ def _plain(attempt_id: AttemptId) -> dict[str, object]:
 
 _PRETENDED = {name.removeprefix("do_") for name in vars(PretendedAgent) if name.startswith("do_")}
 assert vars(NodeAgentApi).keys() >= _PRETENDED, "the agent's methods have other names"
+
+
+class ReportedTo(Gateway):
+    """A gateway that has nothing but its service, for what nodes report."""
+
+    def __init__(self, service: GatewayService) -> None:
+        self._service = service
 
 
 class BrokerBed:

@@ -5,19 +5,27 @@ from __future__ import annotations
 import asyncio
 import random
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
-from broker_bed import BrokerBed, PretendedAgent, name_of
+from broker_bed import BrokerBed, PretendedAgent, ReportedTo, name_of
 
 from jupyter_gpu_release.gateway.service import GatewayService
 from jupyter_gpu_release.protocol.cell import Graph
-from jupyter_gpu_release.protocol.node import AttemptId, NodeMessage, NodeRun, RunPhase, RunSaved, RunStays, StartOrder
+from jupyter_gpu_release.protocol.node import (
+    AttemptId,
+    NodeMessage,
+    NodeReport,
+    NodeRun,
+    RunPhase,
+    RunSaved,
+    RunStays,
+    StartOrder,
+)
 from jupyter_gpu_release.protocol.runs import ErrorInfo, Outcome, Save
-from jupyter_gpu_release.protocol.wire import decode, encode
+from jupyter_gpu_release.protocol.wire import decode, encode, pack
 
 
 class WorkingBed(BrokerBed):
@@ -40,10 +48,12 @@ class WorkingBed(BrokerBed):
         for work in [work for agent in self.agents.values() for work in agent.works.values()]:
             work.say_again()
 
-    def tell(self, say: Callable[[GatewayService], object]) -> None:
-        """A report, if a gateway is there to hear it: a later one asks."""
+    def tell(self, node: str, message: NodeMessage) -> None:
+        """A report, if a gateway is there to hear it: a later one asks. It is taken in at once."""
         if self.service is not None:
-            say(self.service)
+            report = NodeReport(node, self.agents[node].life, [message])
+            with pytest.raises(StopIteration):
+                ReportedTo(self.service).node_report(pack(report)).send(None)
 
     def kill_agent(self, node: str) -> None:
         """The agent and all that runs there are gone; another one is there."""
@@ -60,7 +70,7 @@ class WorkingAgent(PretendedAgent):
         super().__init__(node)
         self.bed = bed
         self.works: dict[str, WorkingRun] = {}
-        self.unsaid: list[Callable[[GatewayService], object]] = []
+        self.unsaid: list[NodeMessage] = []
 
     async def do_start(self, order: bytes) -> None:
         await super().do_start(order)
@@ -86,19 +96,19 @@ class WorkingAgent(PretendedAgent):
         others = [work.agent.node for work in self.bed.at_work.values() if work.order.run == order.run]
         assert not others, f"{order.attempt_id} is begun while its run is at work on {others}"
 
-    def tell(self, say: Callable[[GatewayService], object]) -> None:
+    def tell(self, message: NodeMessage) -> None:
         """Report something; an agent that stands still does so when it goes on."""
         if self.silent:
-            self.unsaid.append(say)
+            self.unsaid.append(message)
         else:
-            self.bed.tell(say)
+            self.bed.tell(self.node, message)
 
     def come_back(self) -> None:
         """Go on after a silence, and say what was not said."""
         self.silent = False
         unsaid, self.unsaid = self.unsaid, []
-        for say in unsaid:
-            self.bed.tell(say)
+        for message in unsaid:
+            self.bed.tell(self.node, message)
 
     def known(self) -> set[AttemptId]:
         return super().known() | {AttemptId.named(name) for name in self.works}
@@ -124,8 +134,7 @@ class WorkingAgent(PretendedAgent):
                 del self.works[name]
 
     async def do_runs(self) -> bytes:
-        lent = [NodeRun(AttemptId.named(name), "running", is_lent=True) for name in self.lent]
-        return encode([*(work.as_known() for work in self.works.values()), *lent])
+        return encode([*(work.as_known() for work in self.works.values()), *self.not_begun()])
 
 
 class WorkingRun:
@@ -135,7 +144,7 @@ class WorkingRun:
         self.agent = agent
         self.order = order
         self.signalled = ""
-        self._bed, self._asked, self._phase = agent.bed, False, "starting"
+        self._bed, self._asked, self._is_done, self._phase = agent.bed, False, False, "starting"
         self._outcome: Outcome | None = None
         self._save = order.save
         self._began_s = time.time()
@@ -147,8 +156,7 @@ class WorkingRun:
     def ask(self) -> bool:
         """Hear a notice; one of five runs cannot be saved just now."""
         if self._bed.random.random() < 0.2:
-            stays = RunStays(self.order.attempt_id, "the store is full", for_now=True)
-            self._tell(lambda service: service.lifecycle.preemption_notices.on_stays, stays)
+            self.agent.tell(RunStays(self.order.attempt_id, "the store is full", for_now=True))
             return False
         self._asked = True
         return True
@@ -160,6 +168,10 @@ class WorkingRun:
         self._outcome = Outcome("lost", error=ErrorInfo("CellProcessDied", "it was killed", code="lost"))
         for phase in ("released", "final"):
             self._say(phase)
+
+    def finish(self) -> None:
+        """Its cell comes to its end after the round that it is in."""
+        self._is_done = True
 
     def end(self) -> None:
         """It is gone, without a word."""
@@ -185,13 +197,12 @@ class WorkingRun:
         del rounds[first:]  # files are set back to the save
         await self._pause()
         self._say("running")
-        while len(rounds) < self._bed.wanted and not self.signalled and not self._asked:
+        while len(rounds) < self._bed.wanted and not (self.signalled or self._asked or self._is_done):
             rounds.append(len(rounds))
             await self._pause()
             if self._bed.random.random() < 0.1:
                 self._save = self._saved(len(rounds))
-                saved = RunSaved(self.order.attempt_id, self._save)
-                self._tell(lambda service: _on_saved(service), saved)
+                self.agent.tell(RunSaved(self.order.attempt_id, self._save))
         self._say("ended")
         await self._pause()
         self._outcome = self._ended(len(rounds))
@@ -223,20 +234,4 @@ class WorkingRun:
     def _say(self, phase: str) -> None:
         self._phase = self.agent.phases[self.name] = phase
         self.agent.marks.add(self.name)
-        message = RunPhase(self.order.attempt_id, phase, time.time(), self._outcome)
-        self._tell(lambda service: service.lifecycle.on_phase, message)
-
-    def _tell(self, hear: Callable[[GatewayService], Callable[..., object]], message: NodeMessage) -> None:
-        """As the gateway takes reports in (``gateway/actor.py``)."""
-        self.agent.tell(lambda service: self._with_record(service, hear(service), message))
-
-    def _with_record(self, service: GatewayService, hear: Callable[..., object], message: NodeMessage) -> None:
-        if service.runs.is_outdated(message.attempt_id):
-            service.end_attempts(self.agent.node, [message.attempt_id])
-        record = service.runs.get(self.order.run)
-        if record is not None and record.attempt_id == message.attempt_id:
-            hear(record, message)
-
-
-def _on_saved(service: GatewayService) -> Callable[..., object]:
-    return lambda record, message: service.lifecycle.requeue.on_saved(record, message.save)
+        self.agent.tell(RunPhase(self.order.attempt_id, phase, time.time(), self._outcome))

@@ -48,10 +48,10 @@ def past_runs(connection: Connection, count: int) -> list[PastRun]:
     return [PastRun(*row) for row in reversed(connection.execute(newest).all())]
 
 
-def put_attempt(connection: Connection, view: RunView, number: int, ended: Attempt) -> None:
-    """Record an attempt that is over."""
+def put_attempt(connection: Connection, view: RunView, ended: Attempt) -> None:
+    """Record an attempt that is over; ``view``: the run while it was its present one."""
     values = {
-        "run": view.run, "number": number, "user": view.user, "session": view.session, "gpus": view.gpus,
+        "run": view.run, "number": len(view.attempts), "user": view.user, "session": view.session, "gpus": view.gpus,
         "since": ended.granted_at, "running_at": ended.running_at, "until": ended.gone_at,
     }  # fmt: skip
     connection.execute(_PUT_ATTEMPT, values)

@@ -77,7 +77,7 @@ def start_order(record: RunRecord, lease: Lease, nodes: NodeTable, folder: str) 
         timeout_s=time_left_s(request, record.view) if record.attempt else request.timeout_s,
         cpus=request.ask.cpus, grace_s=request.grace_s, fresh=request.fresh,
         gang=gang_order(request, lease, nodes), restartable=request.restartable, attempt=record.attempt,
-        save=record.save, after_event=record.tail.last if record.attempt else 0,
+        save=record.save, after_event=record.tail.last if record.attempt else 0, is_unbegun=not record.view.attempts,
     )  # fmt: skip
 
 

@@ -392,7 +392,7 @@ class Inventory:
             campaign=self.forecast.campaign_of(record.run), limit_s=request.timeout_s,
             restartable=view.restartable and not view.stays,
         )  # fmt: skip
-        if request.restartable or request.retries:
+        if request.restartable or request.retries or record.attempt:
             run = replace(run, needs=replace(run.needs, attempts=True))
         if view.attempts and (blamed := blamed_hosts(view)):
             avoid = (node.node for node in self._nodes.alive() if node.host in blamed)

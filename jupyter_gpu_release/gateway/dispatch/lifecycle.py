@@ -221,8 +221,14 @@ class Lifecycle:
         self, record: RunRecord, lease: Lease | None, reason: str, pause_s: float = 0.0,
         until: Callable[[], Awaitable[None]] | None = None,
     ) -> None:  # fmt: skip
-        """A run that has not begun goes back to its place; it is granted again once its lease, if any, is gone."""
-        self.runs.change(record, Queued(), reason=reason, granted_at=None, hosts=[], **record.shape_on(None))
+        """A run that has not begun goes back to its place; it is granted again once its lease, if any, is gone.
+
+        A node that cannot be heard may have its order, and begin it late: what is ordered next is a newer attempt.
+        """
+        shape, starts = record.shape_on(None), record.view.vain_starts + 1
+        self.runs.change(
+            record, Queued(), at_once=True, reason=reason, granted_at=None, hosts=[], vain_starts=starts, **shape
+        )
         if not isinstance(record.stage, Queued):  # refused
             return
         self.queue.put_back(record)
@@ -233,13 +239,13 @@ class Lifecycle:
     async def _resume(self, record: RunRecord, lease: Lease | None, pause: Callable[[], Awaitable[None]]) -> None:
         try:
             if lease is not None:
-                await self._take_back(record, lease)  # the next one has the same name
+                await self._take_back(lease)
             await pause()
         except Exception:  # a fault of ours must not let it wait for ever
             log.exception("run %s waits again, but what it had is not known to be free", record.run)
         self.queue.resume(record)
 
-    async def _take_back(self, record: RunRecord, lease: Lease) -> None:
+    async def _take_back(self, lease: Lease) -> None:
         """No node goes on with it, nor has heard of its accelerators, before it is granted others."""
         gangs.abandon(self.nodes, lease)
         await self.releaser.free(lease, await gangs.members_left(self.nodes, lease))

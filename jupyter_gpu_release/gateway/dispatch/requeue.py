@@ -78,7 +78,7 @@ class Requeue:
         self._runs.change(
             record,
             Queued(),
-            also=partial(_put, view=view, number=ended_id.attempt, ended=ended, save=save),
+            also=partial(_put, view=view, ended=ended, save=save),
             attempts=[*view.attempts, ended],
             saved_at=save.at_s if save is not None else None,
             notice=None, reason="", granted_at=None, running_at=None, hosts=[], gpu_ids=[], gpu_name="",
@@ -106,7 +106,7 @@ class Requeue:
                 "attempts": view.attempts[:-1], "granted_at": last.granted_at, "running_at": last.running_at,
                 "gone_at": last.gone_at, "hosts": last.hosts,
             }  # fmt: skip
-            self._ledger.write(partial(drop_attempt, run=record.run, number=record.attempt - 1))
+            self._ledger.write(partial(drop_attempt, run=record.run, number=len(view.attempts) - 1))
         elif isinstance(record.stage, Persisting) and record.stage.gone_at is not None:
             facts = {"gone_at": record.stage.gone_at}  # it was cancelled while it was saved
         if record.save is not None:
@@ -115,8 +115,8 @@ class Requeue:
         return outcome, facts
 
 
-def _put(connection: Connection, view: RunView, number: int, ended: Attempt, save: Save | None) -> None:
-    put_attempt(connection, view, number, ended)
+def _put(connection: Connection, view: RunView, ended: Attempt, save: Save | None) -> None:
+    put_attempt(connection, view, ended)
     if save is not None:
         put_save(connection, view.run, save)
 

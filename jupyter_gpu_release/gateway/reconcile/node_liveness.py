@@ -108,7 +108,7 @@ async def _forgotten(service: GatewayService, node: Node, *, restarted: bool) ->
     if not restarted:
         accepted = [record for record in accepted if record.state is RunState.PERSISTING]
     found = await service.nodes.agent(node.node).runs() if accepted else []
-    known = {run.attempt_id for run in found if not run.is_lent}
+    known = {run.attempt_id for run in found if run.is_granted}
     return [record for record in accepted if record.attempt_id not in known]
 
 

@@ -84,7 +84,7 @@ def read_ledger(service: GatewayService) -> RecoveredState:
         past = past_runs(connection, _REMEMBERED)
         saves = database.all_saves(connection)
         seen_s = last_sign_of_life(connection)
-    attempts = {entry.view.run: len(entry.view.attempts) for entry in stored}
+    attempts = {entry.view.run: entry.view.attempt for entry in stored}
     leases = {lease.run: lease for lease in found if lease.lease not in kept and _is_of(lease, attempts)}
     others = [lease for lease in found if lease.lease not in kept and leases.get(lease.run) is not lease]
     warm = [(lease, kept[lease.lease]) for lease in found if lease.lease in kept]
@@ -129,7 +129,7 @@ async def compare_with_cluster(service: GatewayService, remembered: RecoveredSta
     await service.agents.ensure_agents()
     groups = await service.ray_leases.groups(START_S)
     told, silent = await _ask_agents(service)
-    on_nodes = {run.attempt_id: (run, node) for run, node in told if not run.is_lent}
+    on_nodes = {run.attempt_id: (run, node) for run, node in told if run.is_granted}
     for stored_lease, kept in remembered.kept:
         _adopt_warm(service, stored_lease, kept, groups, remembered)
     for record in remembered.runs:
@@ -146,15 +146,16 @@ async def compare_with_cluster(service: GatewayService, remembered: RecoveredSta
         elif known is None and lease is not None and lease.slots[0].node in silent:
             _await_answer(service, record, lease)
         elif known is not None and await _is_taken_back(service, record, lease, known):
-            await _without_agent(service, record, lease, unbegun=True)
+            await _without_agent(service, record, lease, unbegun=True, ordered=True)
         elif known is not None and node is not None:
             await _go_on(service, record, lease, known, node)
         else:
             unbegun = stored is None or await _is_unbegun(service, record, stored, silent)
             gone_at = _gone_at(record, remembered) if lease is None else None
             await _without_agent(
-                service, record, lease, unbegun=unbegun, why=_why_unknown(service, stored), gone_at=gone_at
-            )
+                service, record, lease, unbegun=unbegun, ordered=stored is not None,
+                why=_why_unknown(service, stored), gone_at=gone_at,
+            )  # fmt: skip
     _end_others(service, told)
     for stored in [*remembered.leases.values(), *remembered.others]:
         service.ledger.write(partial(database.drop_lease, lease=stored.lease))
@@ -311,17 +312,20 @@ def _await_answer(service: GatewayService, record: RunRecord, lease: Lease) -> N
 
 
 async def _without_agent(
-    service: GatewayService, record: RunRecord, lease: Lease | None, *, unbegun: bool, why: str = _ANOTHER_AGENT,
-    gone_at: float | None = None,
+    service: GatewayService, record: RunRecord, lease: Lease | None, *, unbegun: bool, ordered: bool,
+    why: str = _ANOTHER_AGENT, gone_at: float | None = None,
 ) -> None:  # fmt: skip
-    """No agent has the run: it waits (again), or it is lost. A cell that may have begun is not begun again."""
-    lifecycle = service.lifecycle
-    if isinstance(record.stage, Queued) and lease is None and record.request.restartable:
-        lifecycle.queue.add(record)  # whatever it did meanwhile, it goes on from its last save
-    elif not (unbegun and isinstance(record.stage, Queued | Starting)):
+    """No agent has the run: it waits (again), or it is lost. A cell that may have begun is not begun again.
+
+    ``ordered``: a node may have this attempt's order, and be silent.
+    """
+    lifecycle, is_queued = service.lifecycle, isinstance(record.stage, Queued)
+    # whatever a restartable one did meanwhile, it goes on from its last save
+    goes_on = is_queued and lease is None and record.request.restartable
+    if not goes_on and not (unbegun and (is_queued or isinstance(record.stage, Starting))):
         _hold(service, record, lease)
         await lifecycle.lose(record, why, at_s=gone_at)
-    elif lease is not None or isinstance(record.stage, Starting):
+    elif ordered or lease is not None or not is_queued:
         lifecycle.wait_again(record, lease, "the gateway was restarted")
     else:
         lifecycle.queue.add(record)

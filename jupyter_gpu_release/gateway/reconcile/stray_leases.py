@@ -130,7 +130,7 @@ class Reconciliation:
         except ClusterError as error:
             log.info("%s", error.message)
             return set()
-        known = {run.attempt_id: run for run in found if not run.is_lent}
+        known = {run.attempt_id: run for run in found if run.is_granted}
         for record in expected:
             if (run := known.get(record.attempt_id)) is not None:
                 self._catch_up(record, run)

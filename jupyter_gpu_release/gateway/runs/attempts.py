@@ -55,7 +55,7 @@ def save_of(outcome: Outcome) -> Save | None:
 def ended_attempt(view: RunView, outcome: Outcome, gone_at: float, save: Save | None) -> Attempt:
     """An attempt that is over; ``save``: what the run goes on from."""
     notice, error = view.notice, outcome.error
-    own = save is not None and save.attempt == len(view.attempts)
+    own = save is not None and save.attempt == view.attempt
     began_s = view.running_at or outcome.started_s
     ended_s = outcome.ended_s or gone_at
     lost_from_s = save.at_s if save is not None and own else began_s

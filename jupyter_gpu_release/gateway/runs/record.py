@@ -301,8 +301,8 @@ class RunRecord(ChangeNotifier):
 
     @property
     def attempt(self) -> int:
-        """How often it was begun before."""
-        return len(self.view.attempts)
+        """The number of its present attempt."""
+        return self.view.attempt
 
     @property
     def attempt_id(self) -> AttemptId:

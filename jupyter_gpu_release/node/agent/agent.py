@@ -367,9 +367,10 @@ class NodeAgent(NodeAgentApi):
             found.gang.answer_rank(rank, body)
 
     async def runs(self) -> Packed[list[NodeRun]]:
-        """All attempts that are not forgotten yet, and ranks that are lent."""
+        """All attempts that are not forgotten yet, orders that wait for their GPUs, and ranks that are lent."""
+        ordered = [msgspec.structs.replace(run.view(), phase="ordered") for run in self._ungranted.values()]
         lent = [NodeRun(attempt_id, "running", is_lent=True) for attempt_id in self._forwarders.by_attempt]
-        return pack([*(run.view() for run in self._runs.values()), *lent])
+        return pack([*(run.view() for run in self._runs.values()), *ordered, *lent])
 
     async def events(self, attempt_id: Packed[AttemptId], after: int) -> Packed[list[Event]]:
         """Events above ``after``, from the run's log."""

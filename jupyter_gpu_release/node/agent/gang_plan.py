@@ -49,8 +49,8 @@ def rank_order(
         sharers=sum(other.node == spec.node for other in specs), simulated=order.simulated,
         memory_bytes=order.memory_bytes, cpus=order.cpus, timeout_s=order.timeout_s, grace_s=grace_s, keep=keep,
         stall_s=limits.STALL_S, mark=mark, tells_leaving=len(specs) == 1, attempt=order.attempt,
-        restartable=order.restartable, is_elastic=order.gang.is_elastic, save=order.save, owner=order.owner,
-        as_owner=order.as_owner,
+        is_unbegun=order.is_unbegun, restartable=order.restartable, is_elastic=order.gang.is_elastic,
+        save=order.save, owner=order.owner, as_owner=order.as_owner,
     )  # fmt: skip
 
 

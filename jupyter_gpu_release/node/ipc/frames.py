@@ -158,6 +158,8 @@ class RankOrder(msgspec.Struct, frozen=True, omit_defaults=True):
     tells_leaving: bool = False
     #: 0 is the first
     attempt: int = 0
+    #: earlier attempts, if any, came to nothing before the cell began
+    is_unbegun: bool = False
     restartable: bool = False
     #: its gang may have another size the next time
     is_elastic: bool = False

@@ -201,7 +201,7 @@ class Rank:
         if self._saved is not None:
             cell.go_on_from(self._values.restore(*self._saved, cell.join))
             self._saved = None
-        if self._order.attempt:
+        if self._order.attempt and not self._order.is_unbegun:
             cell.set_files_back()
         self._restartable = self._shell.restartable = cell
 

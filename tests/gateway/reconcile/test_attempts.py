@@ -7,9 +7,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from broker_bed import BrokerBed, PretendedAgent, until
+from broker_bed import BrokerBed, PretendedAgent, ReportedTo, until
 
-from jupyter_gpu_release.gateway.actor import Gateway
+from jupyter_gpu_release.gateway.cluster import agent_client
+from jupyter_gpu_release.gateway.dispatch import lifecycle
 from jupyter_gpu_release.gateway.reconcile import node_liveness, recovery
 from jupyter_gpu_release.gateway.reconcile.stray_leases import Reconciliation
 from jupyter_gpu_release.gateway.runs.record import RunRecord
@@ -178,13 +179,6 @@ async def test_a_gateway_that_was_away_gives_a_node_no_run_before_the_old_attemp
         await _look(second, lambda: f"{record.run}.1" in agent.phases)
 
 
-class _Told(Gateway):
-    """A gateway that has nothing but its service, for reports."""
-
-    def __init__(self, service: GatewayService) -> None:
-        self._service = service
-
-
 def _old_words(old: AttemptId) -> list[NodeMessage]:
     return [
         RunEvents(old, [Event(1, 1.0, "stream", {"name": "stdout", "text": "a zombie\n"})]),
@@ -210,10 +204,67 @@ async def test_what_an_old_attempt_says_changes_nothing_and_is_answered_with_its
         bed.say(service, record, "running")
         before, seq, bed.agents[old].silent = record.stage, record.view.seq, False
         words = _old_words(AttemptId(record.run, 0))
-        await _Told(service).node_report(pack(NodeReport(old, "first", words)))
+        await ReportedTo(service).node_report(pack(NodeReport(old, "first", words)))
         assert (record.stage, record.view.seq, record.save, record.tail.last) == (before, seq, None, 0)
         await until(lambda: bed.agents[old].killed == [record.run])
         assert other.killed == []
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("granted", ["as soon as it can be heard", "after the gateway has heard it"])
+async def test_a_start_that_came_to_nothing_is_never_begun_beside_the_next_one(
+    hurry: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, granted: str
+) -> None:
+    """Its node is silent when it is given up, and Ray tells that node of the GPUs all the same, too late."""
+    monkeypatch.setattr(lifecycle, "_AGENT_BACK_S", 0.1)
+    monkeypatch.setattr(agent_client, "CALL_S", 0.1)
+    bed = _bed(tmp_path, monkeypatch, a=2, b=2)
+    bed.settings["node_grace_s"] = 3600.0
+    async with bed.life() as service:
+        bed.ray.is_late = True
+        record = await bed.submitted(service, 2)
+        await until(lambda: any(agent.orders for agent in bed.agents.values()))
+        (old,) = [agent for agent in bed.agents.values() if agent.orders]
+        other = bed.agents["b" if old.node == "a" else "a"]
+        old.silent, bed.ray.is_late = True, False
+        await _look(service, lambda: record.accepted)
+        ((node, late, ids),) = bed.ray.late_grants
+        assert (node, late, record.attempt_id) == (old.node, record.run, AttemptId(record.run, 1))
+        assert (record.view.attempts, list(other.phases)) == ([], [f"{record.run}.1"])
+        waits, old.silent = await bed.submitted(service, 2), False
+        if granted == "as soon as it can be heard":
+            await old.hear_grant(late, ids)
+        await _look(service, lambda: waits.accepted)
+        await old.hear_grant(late, ids)
+        assert (list(old.phases), list(other.phases)) == ([waits.run], [f"{record.run}.1"])
+        for run in (record, waits):
+            bed.end(service, run)
+        await until(lambda: {record.state, waits.state} == {RunState.SUCCEEDED} and not bed.ray.groups)
+        assert (record.view.attempts, other.killed) == ([], [])
+
+
+@pytest.mark.asyncio
+async def test_a_new_gateway_knows_which_starts_came_to_nothing(
+    hurry: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A run that has been put back loses an attempt later, and another gateway begins the third."""
+    bed = _bed(tmp_path, monkeypatch, a=2)
+    async with bed.life() as first:
+        bed.ray.is_late = True
+        record = await bed.submitted(first, 2, retries=1)
+        await until(lambda: bed.agents["a"].orders)
+        bed.ray.is_late = False
+        await until(lambda: record.accepted)
+        bed.say(first, record, "running")
+        await first.lifecycle.lose(record, "as if its process had been killed")
+        await until(lambda: record.accepted and record.attempt == 2)
+        bed.say(first, record, "running")
+        await bed.in_ledger(first, record)
+    async with bed.life() as second:
+        again = second.runs.get(record.run)
+        assert (again.state, again.attempt, len(again.view.attempts)) == (RunState.RUNNING, 2, 1)
+        bed.end(second, again)
+        await until(lambda: again.state is RunState.SUCCEEDED and not bed.ray.groups)
 
 
 @pytest.mark.asyncio
@@ -289,7 +340,7 @@ async def test_a_restartable_run_goes_on_over_an_upgrade_of_the_gateway(
         await bed.in_ledger(first, record)
         (node,) = [slot.node for slot in record.lease.slots]
     for agent in bed.agents.values():
-        agent.phases.pop(record.run, None)
+        agent.end_attempt(record.run)
     bed.agents[node].protocol = 0
     async with bed.life() as second:
         again = second.runs.get(record.run)
@@ -300,7 +351,7 @@ async def test_a_restartable_run_goes_on_over_an_upgrade_of_the_gateway(
                 {"type": "saved", "run": record.run, "save": Save(1, 1, 1.0, "round 5")},
             ]}
         )  # fmt: skip
-        await _Told(second).node_report(pack(decode(body, dict[str, object])))
+        await ReportedTo(second).node_report(pack(decode(body, dict[str, object])))
         assert (again.tail.last, again.save.place) == (1, "round 5")
         second.lifecycle.preemption_notices.give_notice(again, "request", "for maintenance")
         await until(lambda: bed.agents[node].stepping_aside == [f"{record.run}.1"])
@@ -309,7 +360,7 @@ async def test_a_restartable_run_goes_on_over_an_upgrade_of_the_gateway(
             outcome = Outcome("preempted", save=Save(2, 1, 1.0, "round 6")) if phase == "final" else None
             told = {"type": "phase", "run": record.run, "attempt": 1, "phase": phase, "at_s": 1.0, "outcome": outcome}
             body = encode({"node": node, "incarnation": "first", "messages": [told]})
-            await _Told(second).node_report(pack(decode(body, dict[str, object])))
+            await ReportedTo(second).node_report(pack(decode(body, dict[str, object])))
         await until(lambda: again.attempt == 2 and again.accepted)
         assert again.lease.slots[0].node != node
         assert again.save.place == "round 6"

@@ -108,7 +108,7 @@ async def test_gateway_and_agent_die_before_the_ledger_has_it_that_a_cell_runs(
         if begun:
             await until(lambda: again.state is RunState.LOST and not bed.ray.groups)
         else:
-            await until(lambda: again.state is RunState.STARTING and record.run in bed.agents["b"].phases)
+            await until(lambda: again.state is RunState.STARTING and str(again.attempt_id) in bed.agents["b"].phases)
 
 
 _GANG = ResourceAsk(gpus=2, ranks=2, nodes=2)
@@ -135,20 +135,20 @@ async def test_the_leader_of_a_gang_dies(bed: BrokerBed, begun: bool, gateway_to
         bed.next_agent(leader.node)
         if not gateway_too:
             await _look(first, lambda: record.state is RunState.LOST or record.put_back)
-            await _is_judged(bed, record, begun)
+            await _is_judged(bed, first, record, begun)
     if gateway_too:
         async with bed.life() as second:
-            await _is_judged(bed, second.runs.get(record.run), begun)
+            await _is_judged(bed, second, second.runs.get(record.run), begun)
 
 
-async def _is_judged(bed: BrokerBed, record: RunRecord, begun: bool) -> None:
+async def _is_judged(bed: BrokerBed, service: GatewayService, record: RunRecord, begun: bool) -> None:
     if begun:
         await until(lambda: record.state is RunState.LOST and not bed.ray.groups)
         assert not any(agent.lent for agent in bed.agents.values())
     else:
-        await until(lambda: record.state is RunState.STARTING and record.accepted)
+        await _look(service, lambda: record.state is RunState.STARTING and record.accepted)
         leader, lender = (bed.agents[slot.node] for slot in record.lease.slots)
-        assert (record.run in leader.phases, lender.lent) == (True, {record.run})
+        assert (str(record.attempt_id) in leader.phases, lender.lent) == (True, {str(record.attempt_id)})
         assert len(bed.ray.groups) == 1
 
 
@@ -162,7 +162,7 @@ async def test_a_new_agent_that_is_noticed_twice_at_a_time_is_taken_up_once(bed:
         agent.life = "second"
         agent.phases.clear()
         await asyncio.gather(*(node_liveness.on_node_up(service, agent.info()) for _ in range(2)))
-        await until(lambda: record.run in agent.phases)
+        await until(lambda: str(record.attempt_id) in agent.phases)
         assert record.state is RunState.STARTING
 
 
@@ -200,8 +200,9 @@ async def test_a_gateway_that_restarts_starts_a_gang_anew_that_has_not_begun(bed
         lender.lent.clear()
     async with bed.life() as second:
         again = second.runs.get(record.run)
-        await until(lambda: again.state is RunState.STARTING and again.accepted)
-        assert (record.run in leader.phases, lender.lent) == (True, {record.run})
+        await _look(second, lambda: again.state is RunState.STARTING and again.accepted)
+        begun = str(again.attempt_id)
+        assert (begun in leader.phases, lender.lent) == (True, {begun})
 
 
 @pytest.mark.asyncio
