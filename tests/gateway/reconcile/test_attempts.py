@@ -6,10 +6,12 @@ import asyncio
 from collections.abc import Callable
 from pathlib import Path
 
+import msgspec
 import pytest
 from broker_bed import BrokerBed, PretendedAgent, ReportedTo, until
 
 from jupyter_gpu_release.gateway.cluster import agent_client
+from jupyter_gpu_release.gateway.db import database
 from jupyter_gpu_release.gateway.dispatch import lifecycle
 from jupyter_gpu_release.gateway.reconcile import node_liveness, recovery
 from jupyter_gpu_release.gateway.reconcile.stray_leases import Reconciliation
@@ -263,6 +265,33 @@ async def test_a_new_gateway_knows_which_starts_came_to_nothing(
     async with bed.life() as second:
         again = second.runs.get(record.run)
         assert (again.state, again.attempt, len(again.view.attempts)) == (RunState.RUNNING, 2, 1)
+        bed.end(second, again)
+        await until(lambda: again.state is RunState.SUCCEEDED and not bed.ray.groups)
+
+
+@pytest.mark.asyncio
+async def test_an_order_that_the_ledger_has_not_noted_is_of_the_attempt_before(
+    hurry: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The gateway dies just after a grant, the ledger still says queued, and the node that has the order is silent."""
+    monkeypatch.setattr(agent_client, "CALL_S", 0.1)
+    bed = _bed(tmp_path, monkeypatch, a=2, b=2)
+    async with bed.life() as first:
+        bed.ray.is_late = True
+        record = await bed.submitted(first, 2, restartable=True)
+        await until(lambda: any(agent.orders for agent in bed.agents.values()))
+        await bed.in_ledger(first, record)
+        view = msgspec.structs.replace(record.view, state=RunState.QUEUED.word, granted_at=None, hosts=[])
+        with first.engine.begin() as connection:
+            database.update_run(connection, view, None)
+    (old,) = [agent for agent in bed.agents.values() if agent.orders]
+    other = bed.agents["b" if old.node == "a" else "a"]
+    old.silent, bed.ray.is_late = True, False
+    bed.ray.groups.clear()
+    async with bed.life() as second:
+        again = second.runs.get(record.run)
+        await _look(second, lambda: again.accepted)
+        assert (list(old.orders), list(other.phases)) == ([record.run], [f"{record.run}.1"])
         bed.end(second, again)
         await until(lambda: again.state is RunState.SUCCEEDED and not bed.ray.groups)
 
