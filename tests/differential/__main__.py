@@ -12,7 +12,7 @@ import os
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
@@ -31,11 +31,18 @@ def compare(
     path: Path, environment: dict[str, str], looked_at: Callable[[Play], None] = lambda _plain: None
 ) -> list[Difference]:
     """All differences of one notebook; ``environment`` names the cluster. ``looked_at`` gets the plain run."""
-    sources = cells_of(path)
-    plain = play(sources, path.parent, environment)
+    return compare_cells(cells_of(path), path.parent, environment, looked_at)
+
+
+def compare_cells(
+    sources: Sequence[str], beside: Path, environment: dict[str, str],
+    looked_at: Callable[[Play], None] = lambda _plain: None,
+) -> list[Difference]:  # fmt: skip
+    """All differences of these cells, with the files of the folder ``beside`` them."""
+    plain = play(sources, beside, environment)
     looked_at(plain)
-    gpu = play(sources, path.parent, environment, gpu=on_a_gpu)
-    return differences(plain, gpu, lambda: play(sources, path.parent, environment), documented_sentences())
+    gpu = play(sources, beside, environment, gpu=on_a_gpu)
+    return differences(plain, gpu, lambda: play(sources, beside, environment), documented_sentences())
 
 
 @contextmanager

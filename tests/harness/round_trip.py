@@ -18,7 +18,7 @@ import time
 import types
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from IPython.core.history import HistoryManager
 from IPython.core.interactiveshell import InteractiveShell
@@ -31,6 +31,9 @@ from jupyter_gpu_release.protocol.runs import Outcome, ValueInfo
 from jupyter_gpu_release.protocol.wire import decode, encode
 from jupyter_gpu_release.store.blobs import BlobStore
 from jupyter_gpu_release.store.graph_file import open_graph, write_graph
+
+if TYPE_CHECKING:
+    from tests.cells.table import Cell
 
 
 def make_shell() -> InteractiveShell:
@@ -144,15 +147,15 @@ class Notebook:
         assert not trip.error, trip.error
         return trip
 
-    def expect_as_plain(self, imports: str, setup: str, body: str, asked: str, *, is_gpu_setup: bool = False) -> None:
-        """What the expression ``asked`` shows after ``body`` as a GPU cell is what it shows after a plain one."""
-        skip_without(imports)
+    def expect_as_plain(self, cell: Cell, *, is_gpu_setup: bool = False) -> None:
+        """What ``cell`` asks is so after a GPU cell as it is after a plain one."""
+        skip_without(cell.setup)
         plain: dict[str, Any] = {"__name__": "__main__"}
-        exec(imports + setup, plain)
-        exec(body, plain)
-        (self.ok if is_gpu_setup else self.cell)(imports + setup)
-        self.ok(body)
-        assert repr(self.cell(asked)) == repr(eval(asked, plain))
+        exec(cell.setup, plain)
+        exec(cell.body, plain)
+        (self.ok if is_gpu_setup else self.cell)(cell.setup)
+        self.ok(cell.body)
+        assert repr(self.cell(cell.asked)) == repr(eval(cell.asked, plain))
 
     @contextlib.contextmanager
     def _as_main(self) -> Any:

@@ -158,7 +158,8 @@ class Rank:
         self._values = RankValues(
             self._shell.user_ns, payload, stream, buffers, has_gpu=has_gpu, settings=self._settings
         )
-        self._notes += self._values.load(keep=self._saved is not None)
+        with self._shell.builtin_trap:  # libraries that are imported now look for IPython among the builtins
+            self._notes += self._values.load(keep=self._saved is not None)
         if payload.told:
             told_results.learn_results(payload.told)
         folder = RunPaths(Path(self._order.folder), self._order.attempt)

@@ -87,7 +87,7 @@ def _place_of(variable: contextvars.ContextVar[Any]) -> tuple[str, str] | None:
     if variable in _PLACES or variable in _IDS:
         return _PLACES.get(variable)
     for module_name, module in list(sys.modules.items()):
-        if type(module) is not types.ModuleType or module.__spec__ is None:
+        if type(module) is not types.ModuleType or getattr(module, "__spec__", None) is None:  # %reset takes it away
             continue
         if is_file_of_the_user(getattr(module, "__file__", None) or "<frozen"):
             continue

@@ -1,51 +1,13 @@
-# ruff: noqa: E501 - a cell is one string
-"""Frames that a cell changes in place, and what shares their memory, be they made by a plain cell or by a GPU cell."""
+"""Frames that a cell changes in place: what the table of cells (``tests/cells``) cannot say."""
 
 from __future__ import annotations
 
-import pytest
 from round_trip import Notebook
 
-_IMPORTS = "import numpy as np, pandas as pd, scipy.sparse, types\n"
-_FRAME = "df = pd.DataFrame({'a': [1., None, 3.], 'b': [1., 2., 3.], 'k': ['x', 'y', 'z'], 'i': [1, 2, 3]})\n"
-_ALL = "df.fillna(-1).to_dict('list'), list(df.index)"
-_CASES = {
-    "a column filled": (_FRAME, "df['a'] = df['a'].fillna(5.)", _ALL),
-    "an only column": ("df = pd.DataFrame({'a': [1., None, 3.], 'k': ['x', 'y', 'z']})", "df['a'] = df['a'].fillna(5.)", "df.a.tolist()"),
-    "a column of whole numbers": (_FRAME, "df['i'] = df['i'] * 2", _ALL),
-    "a column of texts": (_FRAME, "df['k'] = df['k'].str.upper()", _ALL),
-    "another type": (_FRAME, "df['i'] = df['i'].astype(float)", _ALL),
-    "a new column": (_FRAME, "df['n'] = df.b * 2", _ALL),
-    "columns taken out": (_FRAME, "p = df.pop('b'); del df['a']", "df.to_dict('list'), p.tolist()"),
-    "a cell of it": (_FRAME, "df.iloc[0, 1] = 7.; df.loc[1, 'a'] = 5.", _ALL),
-    "a row added": (_FRAME, "df.loc[3] = [1., 2., 'q', 4]", _ALL),
-    "sorted": (_FRAME, "df.sort_values('b', ascending=False, inplace=True)", _ALL),
-    "another index": (_FRAME, "df.index = [5, 6, 7]", _ALL),
-    "numbers held": (_FRAME + "v = df['b'].to_numpy()", "df['b'] = df['b'] * 2", "df.b.tolist(), v.tolist()"),
-    "a column held": (_FRAME + "s = df['b']", "df.iloc[0, 1] = 9.", "df.b.tolist(), s.tolist()"),
-    "columns held": (_FRAME + "e = df[['b', 'i']]", "df['b'] = df['b'] * 2\ndf['i'] = 0", "df.b.tolist(), df.i.tolist(), e.to_dict('list')"),
-    "a shallow copy": (_FRAME + "e = df.copy(deep=False)", "df['b'] = df['b'] * 2", "df.b.tolist(), e.b.tolist()"),
-    "the frame held": (_FRAME + "h = {'f': df}", "h['f']['b'] = 0.", "df.b.tolist(), h['f'] is df"),
-    "over an array": ("a = np.arange(6.).reshape(3, 2); df = pd.DataFrame(a, copy=False)", "df[0] = 0.", "df.to_dict('list'), a.tolist()"),
-    "a series": ("s = pd.Series([1., 2.]); v = s.values", "s.iloc[0] = 5.", "s.tolist(), v.tolist()"),
-    "categories": ("df = pd.DataFrame({'c': pd.Categorical(['a', 'b', 'a'])})", "df.loc[0, 'c'] = 'b'", "df.c.tolist()"),
-    "days": ("df = pd.DataFrame({'d': pd.date_range('2020-01-01', periods=3, tz='UTC')})", "df['d'] = df.d + pd.Timedelta('1D')", "df.d.astype(str).tolist()"),
-    "nullable": ("df = pd.DataFrame({'n': pd.array([1, None, 3], dtype='Int64')})", "df['n'] = df.n.fillna(2)", "df.n.tolist()"),
-    "attributes": (_FRAME + "df.name = 'train'; df.old = 1; s = df['b']; s.unit = 'm'", "df.part = df.name + s.unit; del df.old; df.name = 'test'", "df.name, df.part, hasattr(df, 'old'), s.unit, df.copy().attrs"),
-    "attributes of a new frame": ("n = 1", "df = pd.DataFrame({'a': [1]}); df.name = 'made'; df.attrs['x'] = 2", "df.name, df.attrs"),
-    "a masked array": ("m = np.ma.array([1., 2., 3.], mask=[0, 1, 0]); k = m.mask", "m.mask = [1, 0, 0]", "m.tolist(), k.tolist()"),
-    "a sparse matrix": ("m = scipy.sparse.csr_matrix(np.eye(3))", "m.data = m.data * 2", "m.toarray().tolist()"),
-    "a view in an object": ("z = np.zeros(3); o = types.SimpleNamespace(a=z[:2])", "o.a += 1; o.a = None", "o.a, z.tolist()"),
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("is_gpu_setup", [False, True], ids=["plain", "GPU"])
-@pytest.mark.parametrize("case", _CASES)
-def test_what_a_cell_changes_in_frames_and_arrays(nb: Notebook, case: str, is_gpu_setup: bool) -> None:
-    nb.expect_as_plain(_IMPORTS, *_CASES[case], is_gpu_setup=is_gpu_setup)
+from tests.cells.frames import FRAME, IMPORTS
 
 
 def test_an_attribute_that_cannot_travel_stays_where_it_is(nb: Notebook) -> None:
-    nb.cell(_IMPORTS + _FRAME + "import threading; df.design = threading.Lock(); df.name = 'x'")
+    nb.cell(IMPORTS + FRAME + "import threading; df.design = threading.Lock(); df.name = 'x'")
     nb.ok("df['b'] = 0.")
     assert nb.cell("df.b.tolist(), df.name, hasattr(df, 'design')") == ([0.0] * 3, "x", True)

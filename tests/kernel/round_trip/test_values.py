@@ -134,3 +134,13 @@ def test_an_exception_keeps_its_slots_and_the_names_that_python_set(nb: Notebook
     nb.ok("there = slotted.x, missing.name\ntry:\n    undefined\nexcept NameError as error:\n    unknown = error")
     ns = nb.ns
     assert (ns["there"], ns["slotted"].x, ns["unknown"].name) == ((5, "no_such_module"), 5, "undefined")
+
+
+def test_after_a_reset_of_the_notebooks_names(nb: Notebook) -> None:
+    """IPython takes ``__spec__`` and the like away as well."""
+    nb.cell("%reset -f")
+    nb.cell(
+        "import contextvars, types\nv = contextvars.ContextVar('v')\nm = types.ModuleType('m'); del m.__spec__; m.x = 2"
+    )
+    nb.ok("v.set(3); d = m.x")
+    assert nb.cell("v.get(), d") == (3, 2)

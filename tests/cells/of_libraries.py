@@ -1,17 +1,13 @@
 # ruff: noqa: E501 - a cell is one string
-"""Generators, hooks and classes of kinds that pickle forgets, shares or refuses: as after a plain cell."""
+"""Generators, hooks and classes of kinds that pickle forgets, shares or refuses."""
 
 from __future__ import annotations
 
-import pytest
-from round_trip import Notebook
-
-_IMPORTS = (
+IMPORTS = (
     "import contextvars, functools, types, typing\nimport numpy as np\nimport torch\n"
     "from torch.nn.utils import parametrizations, parametrize\n"
 )
-#: cell, GPU cell, expression that tells what is so afterwards
-_CASES = {
+ROWS = {
     "numpy's generators that something else holds": (
         "from sklearn.model_selection import KFold\nrs = np.random.RandomState(0)\nfolds = KFold(3, shuffle=True, random_state=rs)\n"
         "g = np.random.default_rng(3); bits = g.bit_generator; same = [g]; first = g.spawn(1)",
@@ -21,7 +17,7 @@ _CASES = {
     "hooks on gradients": (
         "seen = []\nw = torch.ones(2, requires_grad=True); w.register_hook(lambda g: seen.append(g.tolist()))\n"
         "net = torch.nn.Linear(1, 1); net.weight.register_hook(lambda g: g * 0 + 7)",
-        "(w * 2).sum().backward(); net(torch.ones(1, 1)).sum().backward(); net.bias.register_hook(lambda g: g * 0 + 5)",
+        "(w * 2).sum().backward(); net(torch.ones(1, 1)).sum().backward(); net.bias.register_hook(lambda g: g * 0 + 5);",
         "seen, net.weight.grad.item(), (net.zero_grad(), net(torch.ones(1, 1)).sum().backward(), net.bias.grad.item(), net.weight.grad.item())",
     ),
     "typed dicts": (
@@ -76,8 +72,3 @@ _CASES = {
         "nets(torch.ones(1, 2)).tolist(), alias[0] is a is nets[0], alias[1] is b, list(nets.state_dict()), list(c.state_dict()), [type(each).__name__ for each in (a, b, c)]",
     ),
 }  # fmt: skip
-
-
-@pytest.mark.parametrize("what", _CASES)
-def test_it_is_as_after_a_plain_cell(nb: Notebook, what: str) -> None:
-    nb.expect_as_plain(_IMPORTS, *_CASES[what])

@@ -1,0 +1,46 @@
+"""Cells that must do the same as GPU cells and as plain ones: one table, tried in three ways.
+
+In this process (``tests/kernel/round_trip/test_cells.py``), in a kernel with a cluster (``tests/notebooks/
+test_cells.py``), and as one long notebook that is played twice (``tests/differential/test_cells.py``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from . import dropped, frames, functions, of_libraries, shown
+
+
+@dataclass(frozen=True)
+class Cell:
+    """``body`` is the cell that is tried, after the cell ``setup``; the expression ``asked`` shows what is so then.
+
+    ``is_of_kernel``: it needs a front end, so it is not tried in this process. ``is_setting``: what it sets up stays
+    in the process, so it has a kernel of its own.
+    """
+
+    setup: str
+    body: str
+    asked: str = ""
+    is_of_kernel: bool = False
+    is_setting: bool = False
+
+
+def _named(kind: str, imports: str, rows: Mapping[str, tuple[str, str, str]]) -> dict[str, Cell]:
+    return {f"{kind}: {name}": Cell(imports + setup, body, asked) for name, (setup, body, asked) in rows.items()}
+
+
+CELLS: dict[str, Cell] = {
+    **_named("frames", frames.IMPORTS, frames.ROWS),
+    **_named("cached functions, enums, generators", functions.IMPORTS, functions.ROWS),
+    **_named("taken out of an input", dropped.IMPORTS, dropped.PARTS),
+    **_named("a name bound anew", dropped.IMPORTS, dropped.NAMES),
+    **_named("of libraries", of_libraries.IMPORTS, of_libraries.ROWS),
+    **{f"shown: {name}": Cell("", body, is_of_kernel=True) for name, body in shown.ERRORS.items()},
+    **{f"shown: {name}": Cell(setup, body, is_of_kernel=True) for name, (setup, body) in shown.OUTPUTS.items()},
+    **{
+        f"settings: {name}": Cell(setup, body, is_of_kernel=True, is_setting=True)
+        for name, (setup, body) in shown.SETTINGS.items()
+    },
+}
