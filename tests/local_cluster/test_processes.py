@@ -8,10 +8,13 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from jupyter_gpu_release.host.process_control import CLUSTER_MARKER
+from jupyter_gpu_release.local_cluster import processes
 from jupyter_gpu_release.local_cluster.processes import (
     cluster_processes,
     daemon_alive,
@@ -166,3 +169,33 @@ def test_the_plan_of_a_folder_that_cannot_be_removed_stays(tmp_path: Path, monke
     assert (folder / "cluster-daemon.json").exists()
     remove_folder(folder)
     assert not folder.exists()
+
+
+class _Clock:
+    """Time passes only where somebody waits for persisters, which write for ``rounds``."""
+
+    def __init__(self, rounds: int, patch: pytest.MonkeyPatch) -> None:
+        self.now_s, self.rounds, self.written = 0.0, rounds, 0
+        patch.setattr(processes, "time", SimpleNamespace(monotonic=lambda: self.now_s))
+        patch.setattr(processes, "_wait_gone", self._wait_gone)
+        patch.setattr(processes, "_written", lambda _process: self.written)
+
+    def _wait_gone(self, found: list[Any], _limit_s: float) -> list[Any]:
+        self.now_s += 10.0
+        self.rounds -= 1
+        self.written += max(self.rounds, 0) and 1
+        return found if self.rounds else []
+
+
+def test_results_that_are_being_written_are_waited_for_however_long_that_takes(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = _Clock(30, monkeypatch)
+    persister: Any = object()
+    processes._wait_spilled([persister])
+    assert clock.rounds == 0
+
+
+def test_a_persister_that_writes_nothing_is_not_waited_for_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = _Clock(0, monkeypatch)
+    persister: Any = object()
+    processes._wait_spilled([persister])
+    assert 15.0 <= clock.now_s <= 30.0

@@ -187,3 +187,13 @@ def test_a_node_where_a_run_was_lost_is_taken_where_no_other_is_large_enough(gpu
     found = scheduler(nodes=(Node("a", 4 * GPU), B))
     found.submit(replace(waiting("again", gpus), avoid=("a",)), Asker())
     assert found.decide(100.0).grants == [Grant("again", (Slot(taken, gpus),))]
+
+
+def test_of_those_that_were_looked_at_the_most_deserving_is_spared() -> None:
+    """One of the small ones may stay, once the large one steps aside."""
+    found = scheduler(nodes=(Node("a", 4 * GPU),))
+    for name, gpus, priority in (("least", 1, 10), ("more", 1, 20), ("large", 2, 30)):
+        found.hold(held(waiting(name, gpus, priority=priority), "a", gpus=gpus))
+    found.submit(waiting("urgent", 3, priority=75), Asker())
+    (room,) = found.decide(100.0).rooms
+    assert {each.run for each in room.yields} == {"least", "large"}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
+import httpx
 import pytest
 from feeds import Reading
 from ray_bed import GatewayBed, request
@@ -143,6 +144,20 @@ def test_what_waits_ends_auto_at_once_and_ones_own(gateway: GatewayBed, open_ses
     assert end(idle, gpus=3, keep_s=300.0, keep_auto=True).kept is not None
     soon = end(other, gpus=2, wait_s=0.0)  # what comes back soon (within 2 s) is free now
     assert soon.state == "succeeded" or soon.finished_at - soon.submitted_at >= 2.0
+    other.close()
+
+
+def test_auto_is_kept_whoever_waits_once_its_user_has_asked_for_more_time(
+    gateway: GatewayBed, open_session: Open
+) -> None:
+    idle, other = open_session("extended"), bobs_session(gateway)
+    first = end(idle, gpus=4, keep_s=300.0, keep_auto=True)
+    headers = {"Authorization": f"Bearer {gateway.token}"}
+    url = f"{gateway.url}/v1/leases/{first.run}/extend"
+    assert httpx.post(url, json={"keep_s": 400.0}, headers=headers).is_success
+    assert end(other, gpus=4, wait_s=0.0).state != "succeeded"
+    assert [row.run for row in warm(gateway)] == [first.run]
+    release(gateway, first.run)
     other.close()
 
 
