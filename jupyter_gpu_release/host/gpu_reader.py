@@ -48,7 +48,7 @@ class GpuReader:
         future: Future[Any] = Future()
         with self._lock:
             self._asked.put((question, future))
-            if self._thread is None:
+            if self._thread is None or not self._thread.is_alive():
                 self._thread = threading.Thread(target=self._serve, name="jgr-nvml", daemon=True)
                 self._thread.start()
         return future
@@ -71,13 +71,34 @@ class GpuReader:
             while not self._asked.empty():
                 waiting.append(self._asked.get())
             self._asked_s = time.monotonic()
+            if any(question is None for question, _ in waiting):
+                self._read()
+            answers = [_answer(question or (lambda: self.last)) for question, _ in waiting]
+            self._asked_s = None
+            for (_, future), (answer, error) in zip(waiting, answers, strict=True):
+                if not future.set_running_or_notify_cancel():  # nobody waits for it any more
+                    continue
+                if error is None:
+                    future.set_result(answer)
+                else:
+                    future.set_exception(error)
+
+    def _read(self) -> None:
+        """A failure of whatever kind is this reading's: it says so of all GPUs, and the next one may do better."""
+        try:
             self.driver = self.driver or self._nvml.driver_version()
             self.driver_cuda = self.driver_cuda or self._nvml.driver_cuda()
-            if any(question is None for question, _ in waiting):
-                self.last = self._nvml.gpus()
-                self.problem = self._nvml.problem
-            answers = [self.last if question is None else question() for question, _ in waiting]
-            self._asked_s = None
-            for (_, future), answer in zip(waiting, answers, strict=True):
-                if future.set_running_or_notify_cancel():  # else nobody waits for it any more
-                    future.set_result(answer)
+            self.last, self.problem = self._nvml.gpus(), self._nvml.problem
+        except Exception as error:  # noqa: BLE001 - the entry point of a thread that everybody asks
+            self.problem = f"{type(error).__name__}: {error}"
+            self.last = [
+                msgspec.structs.replace(gpu, trouble=f"it cannot be read: {self.problem}") for gpu in self.last
+            ]
+
+
+def _answer(question: Callable[[], Any]) -> tuple[Any, Exception | None]:
+    """The answer, or why there is none: that is this question's alone."""
+    try:
+        return question(), None
+    except Exception as error:  # noqa: BLE001 - the entry point of a thread that everybody asks
+        return None, error

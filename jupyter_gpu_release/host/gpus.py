@@ -151,7 +151,7 @@ class Nvml:
 
     def _gpu_in_trouble(self, index: int, error: Any) -> Gpu:
         self._fixed.pop(index, None)
-        return Gpu(index, problem=str(error), lost=error.value == pynvml.NVML_ERROR_GPU_IS_LOST)
+        return Gpu(index, problem=str(error), lost=_code(error) == pynvml.NVML_ERROR_GPU_IS_LOST)
 
     def _fixed_of(self, index: int) -> _Fixed:
         """Facts, asked for rarely: another GPU takes this index only when the driver starts anew."""
@@ -161,7 +161,7 @@ class Nvml:
             handle = pynvml.nvmlDeviceGetHandleByIndex(index)
             mode = _told(lambda: pynvml.nvmlDeviceGetMigMode(handle)[0])
             known = self._fixed[index] = _Fixed(
-                handle, _text(pynvml.nvmlDeviceGetUUID(handle)), _text(pynvml.nvmlDeviceGetName(handle)),
+                handle, _text(pynvml.nvmlDeviceGetUUID, handle), _text(pynvml.nvmlDeviceGetName, handle),
                 mode == pynvml.NVML_DEVICE_MIG_ENABLE, now_s,
             )  # fmt: skip
         return known
@@ -251,8 +251,8 @@ class Nvml:
         memory = pynvml.nvmlDeviceGetMemoryInfo(handle)
         info = self._last[name] = GpuInfo(
             index=name,
-            name=_text(pynvml.nvmlDeviceGetName(handle)),
-            uuid=_text(pynvml.nvmlDeviceGetUUID(handle)),
+            name=_text(pynvml.nvmlDeviceGetName, handle),
+            uuid=_text(pynvml.nvmlDeviceGetUUID, handle),
             memory_bytes=int(memory.total),
             used_bytes=int(memory.used),
             utilization=_told(lambda: pynvml.nvmlDeviceGetUtilizationRates(handle).gpu / 100),
@@ -279,7 +279,7 @@ class Nvml:
     def driver_version(self) -> str:
         """Version of the NVIDIA driver, empty without one."""
         if self._start():
-            return _told(lambda: _text(pynvml.nvmlSystemGetDriverVersion())) or ""
+            return _told(lambda: _text(pynvml.nvmlSystemGetDriverVersion)) or ""
         return ""
 
     def driver_cuda(self) -> str:
@@ -302,20 +302,25 @@ class Nvml:
 
 
 def _each(of: Sequence[K], ask: Callable[[K], T], in_trouble: Callable[[K, Any], T]) -> list[T]:
-    """Ask of each GPU. What the driver says of one is that one's alone, unless all answer what nobody knows."""
+    """Ask of each GPU. What goes wrong with one is that one's alone, unless all answer what nobody knows."""
     answers, unknown = [], []
     for each in of:
         try:
             answers.append(ask(each))
-        except pynvml.NVMLError as error:
-            if error.value in _OVER:
+        except Exception as error:  # pynvml fails in other ways, too, where an answer is odd
+            if _code(error) in _OVER:
                 raise
-            if error.value == pynvml.NVML_ERROR_UNKNOWN:
+            if _code(error) == pynvml.NVML_ERROR_UNKNOWN:
                 unknown.append(error)
             answers.append(in_trouble(each, error))
     if unknown and len(unknown) == len(of):
         raise unknown[0]
     return answers
+
+
+def _code(error: Exception) -> int | None:
+    """The driver's number of an error; None: it is not the driver's."""
+    return error.value if isinstance(error, pynvml.NVMLError) else None
 
 
 def _whole(index: int) -> _Device:
@@ -348,11 +353,11 @@ def _only_named(name: str, devices: Iterator[_Device]) -> _Device | None:
 
 def _bears(name: str, device: _Device) -> bool:
     """Tell if CUDA would take this name for the device; MIG instances had their GPU's and their numbers once."""
-    if _text(pynvml.nvmlDeviceGetUUID(device.handle)).lower().startswith(name.lower()):
+    if _text(pynvml.nvmlDeviceGetUUID, device.handle).lower().startswith(name.lower()):
         return True
     if device.handle is device.gpu or "/" not in name:
         return False
-    gpu = _text(pynvml.nvmlDeviceGetUUID(device.gpu))
+    gpu = _text(pynvml.nvmlDeviceGetUUID, device.gpu)
     numbers = (pynvml.nvmlDeviceGetGpuInstanceId(device.handle), pynvml.nvmlDeviceGetComputeInstanceId(device.handle))
     return name == f"MIG-{gpu}/{numbers[0]}/{numbers[1]}"
 
@@ -369,7 +374,7 @@ def _slices(handle: Any) -> Iterator[MigSlice]:
         with contextlib.suppress(pynvml.NVMLError):
             memory = pynvml.nvmlDeviceGetMemoryInfo(part)
             instance = _told(lambda part=part: int(pynvml.nvmlDeviceGetGpuInstanceId(part)))  # type: ignore[misc]
-            yield MigSlice(index, instance, _text(pynvml.nvmlDeviceGetUUID(part)), int(memory.total), int(memory.used))
+            yield MigSlice(index, instance, _text(pynvml.nvmlDeviceGetUUID, part), int(memory.total), int(memory.used))
 
 
 def _told(question: Callable[[], T]) -> T | None:
@@ -385,5 +390,10 @@ def _instance(number: Any) -> int | None:
     return None if number is None or int(number) == 0xFFFFFFFF else int(number)
 
 
-def _text(value: str | bytes) -> str:
-    return value.decode() if isinstance(value, bytes) else value
+def _text(question: Callable[..., str | bytes], *of: Any) -> str:
+    """NVML's answer, whatever bytes are in it."""
+    try:
+        value = question(*of)
+    except UnicodeDecodeError as error:  # pynvml decodes it itself
+        value = error.object
+    return value.decode(errors="replace") if isinstance(value, bytes) else value

@@ -48,7 +48,7 @@ class FakeGpus:
         """Show these lines (processes, lost GPUs, errors) besides the GPUs; seen whole or not at all."""
         text = "\n".join([*(gpu.format(used=used) for gpu in self.gpus), *lines]) + "\n"
         part = self.file.with_suffix(".part")
-        part.write_text(text)
+        part.write_text(text, errors="surrogateescape")  # a name may have broken bytes
         os.replace(part, self.file)
 
     @property

@@ -97,6 +97,13 @@ def test_a_lost_gpu_does_not_hide_the_other(gpus: FakeGpus, reader: Reader) -> N
     assert (good["problem"], len(good["processes"])) == ("", 1)
 
 
+def test_a_name_with_broken_bytes_is_shown_as_far_as_it_goes(gpus: FakeGpus, reader: Reader) -> None:
+    gpus.gpus[0] = gpus.gpus[0].replace("H100", "H\udcff100")
+    gpus.show()
+    odd, other = reader.read()["gpus"]
+    assert (odd["name"], odd["problem"], other["name"]) == ("H\ufffd100", "", "H100")
+
+
 def test_a_reloaded_driver_is_found_again(gpus: FakeGpus, reader: Reader) -> None:
     assert len(reader.read()["gpus"]) == 2
     gpus.show("error 9")
