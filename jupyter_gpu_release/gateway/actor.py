@@ -34,7 +34,8 @@ from .reconcile import node_liveness
 from .reconcile.recovery import compare_with_cluster, read_ledger, restore_sessions
 from .reconcile.scaling import Scaling
 from .reconcile.stray_leases import Reconciliation
-from .runs.events import RawReport, RawRunEvents
+from .runs.events import RawMessage, RawReport, RawRunEvents
+from .runs.record import RunRecord
 from .service import GatewayService
 
 log = logging.getLogger(__name__)
@@ -104,21 +105,28 @@ class Gateway(GatewayApi):
             record = service.runs.find(message.attempt_id.run)
             if record is None or message.attempt_id != record.attempt_id:
                 continue
-            if isinstance(message, RawRunEvents):
-                record.tail.add(message.events)
-                record.notify()
-            elif isinstance(message, RunWaits):
-                self._service.lifecycle.on_waits(record, message.waits_for)
-            elif isinstance(message, RunAsks):
-                self._service.fetches.on_question(record, message.rank)
-            elif isinstance(message, RunUnbegun):
-                self._service.lifecycle.spawn(self._service.lifecycle.on_unbegun(record, message.reason))
-            elif isinstance(message, RunSaved):
-                self._service.lifecycle.requeue.on_saved(record, message.save)
-            elif isinstance(message, RunStays):
-                self._service.lifecycle.preemption_notices.on_stays(record, message)
-            else:
-                self._service.lifecycle.on_phase(record, message)
+            try:
+                self._hear(record, message)
+            except Exception:  # a node says again what raises: one message must not hold back all that follow it
+                log.exception("run %s: a %s of its node could not be taken in", record.run, type(message).__name__)
+
+    def _hear(self, record: RunRecord, message: RawMessage) -> None:
+        lifecycle = self._service.lifecycle
+        if isinstance(message, RawRunEvents):
+            record.tail.add(message.events)
+            record.notify()
+        elif isinstance(message, RunWaits):
+            lifecycle.on_waits(record, message.waits_for)
+        elif isinstance(message, RunAsks):
+            self._service.fetches.on_question(record, message.rank)
+        elif isinstance(message, RunUnbegun):
+            lifecycle.spawn(lifecycle.on_unbegun(record, message.reason))
+        elif isinstance(message, RunSaved):
+            lifecycle.requeue.on_saved(record, message.save)
+        elif isinstance(message, RunStays):
+            lifecycle.preemption_notices.on_stays(record, message)
+        else:
+            lifecycle.on_phase(record, message)
 
     # ------------------------------------------------------------------------------------------ inside
     def _decoded(self, report: bytes) -> RawReport:

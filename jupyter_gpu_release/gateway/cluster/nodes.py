@@ -47,8 +47,8 @@ class Node:
     reachable: bool = True
     #: why it has no working agent, or cannot take runs, in words
     problem: str = ""
-    #: since when its agent does not answer (unix seconds)
-    silent_at: float | None = None
+    #: since when its agent does not answer (monotonic: a clock that is set gives no node up)
+    silent_since_s: float | None = None
     #: it did not answer for so long that its runs are lost; it takes none before what still runs there is ended
     is_lost: bool = False
     #: where the gateway is; an autoscaler never ends it
@@ -247,4 +247,4 @@ class NodeTable(AgentListener):
         """A node's agent does not answer: it takes no runs until it does."""
         if (found := self._nodes.get(node)) is not None:
             found.reachable, found.problem = False, problem
-            found.silent_at = found.silent_at or time.time()
+            found.silent_since_s = found.silent_since_s or time.monotonic()

@@ -47,7 +47,7 @@ def _heard(node: Node, info: NodeInfo) -> None:
     node.clock_ahead_s = info.now_s - time.time() if info.now_s else node.clock_ahead_s
     node.info = msgspec.structs.replace(info, now_s=0.0)  # news of a node are what differs
     node.reachable, node.problem = True, info.trouble and f"{info.host}: {info.trouble}"
-    node.silent_at, node.is_lost = None, False
+    node.silent_since_s, node.is_lost = None, False
 
 
 async def on_node_up(service: GatewayService, info: NodeInfo) -> None:
@@ -163,7 +163,7 @@ async def refresh_nodes(service: GatewayService) -> None:
     await service.agents.ensure_agents()
     await asyncio.gather(*(_check_agent(service, node) for node in service.nodes.alive() if node.agent is not None))
     for node in service.nodes.alive():
-        await _judge_silence(service, node, time.time())
+        await _judge_silence(service, node, time.monotonic())
         _judge_gpus(service, node)
 
 
@@ -191,9 +191,9 @@ async def _lose_all(service: GatewayService, node: Node, why: str, runs: list[Ru
 async def _judge_silence(service: GatewayService, node: Node, now_s: float) -> None:
     """Tell those who have a cell on a node that does not answer; after the grace the cell is lost, as its node is."""
     grace_s = service.config.node_grace_s
-    if node.silent_at is None or node.is_lost:
+    if node.silent_since_s is None or node.is_lost:
         return
-    if now_s - node.silent_at < grace_s:
+    if now_s - node.silent_since_s < grace_s:
         _tell(service, node, f"{node.host} does not answer: the cell is lost if it does not within {grace_s:g} s")
         return
     log.error("node %s (%s) has not answered for %g s: it is given up", node.host, node.node[:8], grace_s)

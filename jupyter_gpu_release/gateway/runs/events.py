@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any
+from typing import Any, TypeAlias
 
 import msgspec
 
@@ -48,12 +48,15 @@ class RawRunEvents(msgspec.Struct, frozen=True, tag="events"):
     events: list[msgspec.Raw]
 
 
+RawMessage: TypeAlias = RawRunEvents | RunPhase | RunWaits | RunAsks | RunUnbegun | RunSaved | RunStays
+
+
 class RawReport(msgspec.Struct, frozen=True):
     """A ``NodeReport`` with the events left encoded."""
 
     node: str
     incarnation: str
-    messages: list[RawRunEvents | RunPhase | RunWaits | RunAsks | RunUnbegun | RunSaved | RunStays]
+    messages: list[RawMessage]
 
 
 @dataclass(frozen=True)

@@ -142,7 +142,7 @@ async def test_ranks_that_a_silent_node_lends_are_gone_before_it_takes_another_r
         assert record.lease is not None
         leader, lender = (bed.agents[slot.node] for slot in record.lease.slots)
         lender.silent = True
-        await _look(service, lambda: service.nodes.find(lender.node).silent_at)
+        await _look(service, lambda: service.nodes.find(lender.node).silent_since_s)
         monkeypatch.setattr("jupyter_gpu_release.gateway.cluster.agent_client._LEAVE_S", 0.05)
         for phase in ("ended", "released", "final"):
             leader.phases[record.run] = phase

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -11,7 +12,7 @@ from typing import Any
 import msgspec
 import pytest
 import ray
-from broker_bed import BrokerBed, until
+from broker_bed import BrokerBed, ReportedTo, until
 
 from jupyter_gpu_release.gateway.cluster import agent_client
 from jupyter_gpu_release.gateway.db import database
@@ -20,8 +21,10 @@ from jupyter_gpu_release.gateway.reconcile import node_liveness, recovery
 from jupyter_gpu_release.gateway.runs.record import Persisting, RunRecord
 from jupyter_gpu_release.gateway.service import GatewayService
 from jupyter_gpu_release.presentation.run_display import describe_run
-from jupyter_gpu_release.protocol.runs import ResourceAsk
+from jupyter_gpu_release.protocol.node import NodeReport, RunPhase, RunStays
+from jupyter_gpu_release.protocol.runs import Outcome, ResourceAsk
 from jupyter_gpu_release.protocol.states import RunState
+from jupyter_gpu_release.protocol.wire import pack
 
 
 @pytest.fixture
@@ -40,7 +43,10 @@ async def _look(service: GatewayService, condition: Callable[[], object]) -> Non
 
 
 @pytest.mark.asyncio
-async def test_a_hiccup_of_the_network_is_told_and_costs_no_run(bed: BrokerBed) -> None:
+async def test_a_hiccup_of_the_network_is_told_and_costs_no_run(
+    bed: BrokerBed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nor does a clock that is set meanwhile."""
     bed.settings["node_grace_s"] = 3600.0
     async with bed.life() as service:
         record = await bed.running(service, 4)
@@ -51,6 +57,11 @@ async def test_a_hiccup_of_the_network_is_told_and_costs_no_run(bed: BrokerBed) 
         assert (
             waits.view.reason == "next in the queue: the node host-b does not answer, or its agent is being restarted"
         )
+        week_later_s = time.time() + 604_800.0
+        with monkeypatch.context() as patch:
+            patch.setattr(time, "time", lambda: week_later_s)
+            await node_liveness.refresh_nodes(service)
+        assert not service.nodes.find("b").is_lost
         bed.agents["b"].silent = False
         await _look(service, lambda: not record.view.reason)
         assert record.state is RunState.RUNNING
@@ -333,3 +344,23 @@ async def test_a_run_is_cancelled_while_its_gateway_recovers(bed: BrokerBed, mon
         assert second.runs.get(run).state is RunState.CANCELLED
         await until(lambda: not second.leases.all() and not bed.ray.groups)
         assert bed.agents["b"].killed == [run]
+
+
+@pytest.mark.asyncio
+async def test_a_message_that_cannot_be_taken_in_holds_back_no_other(
+    bed: BrokerBed, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Its node would say it again for ever, and nothing after it."""
+
+    def fail(*_: object) -> None:
+        raise RuntimeError("a defect of ours")
+
+    async with bed.life() as service:
+        record = await bed.running(service, 4)
+        monkeypatch.setattr(service.lifecycle.preemption_notices, "on_stays", fail)
+        stays = RunStays(record.attempt_id, "the store is full")
+        outcome = Outcome("ok", started_s=1.0, ended_s=2.0)
+        ends = [RunPhase(record.attempt_id, phase, 2.0, outcome) for phase in ("ended", "released", "final")]
+        await ReportedTo(service).node_report(pack(NodeReport("b", "first", [stays, *ends])))
+        await until(lambda: record.state is RunState.SUCCEEDED)
+    assert "a RunStays of its node could not be taken in" in caplog.text
