@@ -101,3 +101,9 @@ def test_no_head_starts_later_than_its_first_reservation(jobs: list[tuple[int, i
             promised.setdefault(job.run.run, first)
     assert began.keys() == submits.keys()
     assert all(began[run] <= first for run, first in promised.items())
+
+
+def test_each_rank_of_a_gang_takes_of_what_a_reservation_leaves() -> None:
+    running, head = runs("long", 4, 100.0), waits("head", 6, 50.0, 10.0)
+    pair = Run("pair", "q", (Rank(), Rank()), GPU, 2, submitted_at=-40.0, expected_s=500.0, nodes=1)
+    assert started(running, head, pair, waits("third", 1, 30.0, 500.0)) == {"pair"}

@@ -11,6 +11,7 @@ import pytest
 
 from jupyter_gpu_release.errors import StoreError
 from jupyter_gpu_release.protocol.events import Event
+from jupyter_gpu_release.store import event_log
 from jupyter_gpu_release.store.event_log import EventWriter, events_after, read_events, read_piece, read_unforged
 from jupyter_gpu_release.store.files import SHARED_FOLDER
 
@@ -112,3 +113,18 @@ def test_attempts_go_on_in_logs_of_their_own_and_what_an_old_one_still_says_is_n
         found += [event.n for event in piece]
         at = read_piece(path, at, 1)[1]
     assert found == [1, 2, 3, 4, 5, 6]
+
+
+def test_refusals_that_are_over_do_not_add_up(
+    tmp_path: Path, limit_files: Callable[[int], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "events.log"
+    writer = EventWriter(path)
+    monkeypatch.setattr(event_log, "KEPT_BYTES", 300)
+    for number in range(1, 11):
+        limit_files(1)
+        with pytest.raises(StoreError):
+            writer.write([_event(number, 100)])
+        limit_files(1 << 20)
+        writer.write([])
+    assert [event.n for event in read_events(path)] == list(range(1, 11))

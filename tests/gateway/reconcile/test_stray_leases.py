@@ -121,3 +121,16 @@ async def test_silent_nodes_are_waited_for_at_the_same_time(tmp_path: Path, monk
         async with asyncio.timeout(60):
             for _ in range(5):
                 await reconciliation.compare_once()
+
+
+@pytest.mark.asyncio
+async def test_what_was_so_at_two_moments_was_not_so_all_the_time(bed: BrokerBed) -> None:
+    mended: list[str] = []
+    found: dict[str, Any] = {"a lease of nobody": lambda: mended.append("it")}
+    async with bed.life() as service:
+        reconciliation = Reconciliation(service)
+        for now_s, finding in ((0.0, found), (1.0, {}), (1000.0, found)):
+            reconciliation._mend(finding, now_s)
+        assert not mended
+        reconciliation._mend(found, 2000.0)
+        assert mended == ["it"]
