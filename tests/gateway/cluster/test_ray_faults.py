@@ -23,7 +23,7 @@ def bed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> BrokerBed:
 
 @pytest.mark.asyncio
 async def test_two_restarts_keep_the_lease_of_a_run_that_lives(bed: BrokerBed) -> None:
-    """The first gateway dies between the grant and the order; the run is granted again, in the same name."""
+    """The first gateway dies between the grant and the order; the run is granted again, as a newer attempt."""
     bed.agents["a"].faults["start"] = asyncio.CancelledError()  # the order never arrives
     async with bed.life() as first:
         record = await bed.submitted(first, 2)
@@ -37,7 +37,7 @@ async def test_two_restarts_keep_the_lease_of_a_run_that_lives(bed: BrokerBed) -
         record = second.runs.get(run)
         await until(lambda: bed.ray.asked.count("available_resources_per_node") > 10)
         bed.ray.faults.clear()
-        await until(lambda: run in bed.agents["a"].phases)
+        await until(lambda: f"{run}.1" in bed.agents["a"].phases)
         bed.say(second, record, "running")
         await bed.in_ledger(second, record)
     async with bed.life() as third:
@@ -45,7 +45,7 @@ async def test_two_restarts_keep_the_lease_of_a_run_that_lives(bed: BrokerBed) -
         assert record.state is RunState.RUNNING
         assert record.lease is not None
         other = await bed.submitted(third, 4)
-        assert bed.ray.names() == [f"jgr-test-{run}"]
+        assert bed.ray.names() == [f"jgr-test-{run}.1"]
         assert other.state is RunState.QUEUED
         bed.end(third, record)
         await until(lambda: other.lease is not None)
