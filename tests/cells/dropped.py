@@ -1,5 +1,5 @@
 # ruff: noqa: E501 - a cell is one string
-"""What a cell changes and then drops (pops, rebinds, deletes) is changed for whoever else in the notebook holds it."""
+"""Objects that a cell changes and then drops (pops, rebinds, deletes): changed for whoever else holds them."""
 
 from __future__ import annotations
 

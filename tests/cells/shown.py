@@ -1,5 +1,5 @@
 # ruff: noqa: E501 - a cell is one string
-"""What cells show, how they end, and settings that a cell makes for those after it."""
+"""Outputs of cells, their ends, and settings that a cell makes for those after it."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ _PLACE = re.compile(r"\S+/ipykernel_\d+/\d+\.py:\d+:")
 
 
 def shown(cell: Shown) -> list[tuple[Any, ...]]:
-    """What the user sees of a cell, one entry a message; the receipt is left out."""
+    """The outputs of a cell as the user sees them, one entry a message; the receipt is left out."""
     found: list[tuple[Any, ...]] = []
     for message in cell.messages:
         kind, content = message["msg_type"], message["content"]

@@ -148,7 +148,7 @@ class Notebook:
         return trip
 
     def expect_as_plain(self, cell: Cell, *, is_gpu_setup: bool = False) -> None:
-        """What ``cell`` asks is so after a GPU cell as it is after a plain one."""
+        """The answer to what ``cell`` asks is the same after a GPU cell as after a plain one."""
         skip_without(cell.setup)
         plain: dict[str, Any] = {"__name__": "__main__"}
         exec(cell.setup, plain)

@@ -354,7 +354,7 @@ class AttemptsMachine(RuleBasedStateMachine):
         self.bed.agents[node].silent = True
         await self._look()
         if (found := self.service.nodes.find(node)) is not None:
-            await node_liveness._judge_silence(self.service, found, time.time() + _GRACE_S)
+            await node_liveness._judge_silence(self.service, found, time.monotonic() + _GRACE_S)
         await self._look()
 
     @rule(node=st.sampled_from(sorted(_NODES)), looks=st.booleans())

@@ -1,4 +1,4 @@
-"""What a cell changes and then drops: what the table of cells (``tests/cells``) cannot say."""
+"""Objects that a cell changes and then drops: what the table of cells (``tests/cells``) cannot say."""
 
 from __future__ import annotations
 
