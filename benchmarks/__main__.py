@@ -1,6 +1,7 @@
 """``python -m benchmarks NAME [--json] [--quick]``: a table, and with ``--json`` one JSON object as the last line.
 
-``--quick`` shows that it works: every metric from the fewest repetitions that give one, and nothing is kept.
+``--quick`` shows that it works: the fewest repetitions, without what needs clusters or competitors of its own, and
+nothing is kept.
 ``--part`` takes one part of a benchmark that has several (``PARTS`` in its module), and nothing is kept either.
 """
 
@@ -68,7 +69,7 @@ def _one(name: str, *, quick: bool, part: str, as_json: bool) -> None:
     module = importlib.import_module(place, __package__)
     report: Report = _part(module, part, quick=quick) if part else module.run(quick=quick)
     if not part:
-        check(report)
+        check(report, quick=quick)
     show(report)
     document = json.dumps(report.document())
     if not quick and not part:

@@ -25,7 +25,7 @@ assert torch_was_there and total == 8.0
 
 
 def run(*, quick: bool) -> Report:
-    """Measure; ``quick`` takes few repetitions."""
+    """Measure; ``quick`` takes few repetitions, on one cluster, and does without Ray Train."""
     report = Report("start")
     with bed() as cluster, kernel(cluster.work) as notebook:
         first = _ours(notebook, "--gpus 1", 1)  # the first one starts the relay and fills caches
@@ -40,20 +40,24 @@ def run(*, quick: bool) -> Report:
         report.add("trivial_cell", [notebook.reply_ms("%%gpu_train\nx = 1") for _ in range(count)])
         report.add("trivial_cell_plain", [notebook.reply_ms("x = 1") for _ in range(count)])
         _cuda(notebook, cluster, report)
-        _peers(cluster, report, ours, 1 if quick else 20)
+        _peers(cluster, report, ours, _QUICK_PEERS if quick else (*_QUICK_PEERS, "ray_train"), 1 if quick else 20)
         report.add("rank_private_memory", [rank_private_mib(notebook)], "MiB")
         report.add("idle_cpu", [idle_cpu_percent(cluster, 1 if quick else 20)], "% of a core")
         seconds, mib = load_cost(1 if quick else 20)
         report.add("load_ext", [value * 1000 for value in seconds])
         report.add("load_ext_memory", mib, "MiB")
-    report.ratios["attached"] = _attached(report, 3 if quick else 60) / ours
-    report.add("first_cell_ever", [_first_ever() for _ in range(1 if quick else 5)], "s")
+    if not quick:
+        report.ratios["attached"] = _attached(report, 60) / ours
+        report.add("first_cell_ever", [_first_ever() for _ in range(5)], "s")
     return report
 
 
-def _peers(cluster: Bed, report: Report, ours: float, count: int) -> None:
+_QUICK_PEERS = ("actor", "actor_without_torch", "standing_actor")
+
+
+def _peers(cluster: Bed, report: Report, ours: float, kinds: tuple[str, ...], count: int) -> None:
     """Measure the ways without us; ``notes`` say what is warm for whom."""
-    for kind, values in cluster.compete(("actor", "actor_without_torch", "standing_actor", "ray_train"), count).items():
+    for kind, values in cluster.compete(kinds, count).items():
         report.ratios[kind] = report.add(f"{kind}_first_statement", values) / ours
     report.notes += [
         "ours: warm. Processes with torch, pandas and sklearn loaded stand by; nobody holds the GPU before the call",

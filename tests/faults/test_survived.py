@@ -59,6 +59,7 @@ def _begin(notebook: Notebook) -> tuple[str, list[int]]:
     return cell, _pids(shown)
 
 
+@pytest.mark.slow("one kill of each process")
 @pytest.mark.parametrize(
     ("death", "words"),
     [
@@ -87,6 +88,7 @@ def test_a_greedy_cell_is_ended_alone(module_cluster: Cluster, open_notebook: Op
     module_cluster.assert_nothing_is_held()
 
 
+@pytest.mark.slow("one kill of each process")
 def test_the_kernel_is_killed(module_cluster: Cluster, open_notebook: Open, until: Until) -> None:
     notebook = open_notebook(module_cluster)
     _cell, pids = _begin(notebook)
@@ -189,6 +191,7 @@ def test_the_gateway_is_killed_and_launched_functions_go_on(module_cluster: Clus
     module_cluster.assert_nothing_is_held()
 
 
+@pytest.mark.slow("one kill of each process")
 def test_the_gateway_is_killed_and_goes_on_keeping_gpus(
     module_cluster: Cluster, open_notebook: Open, until: Until
 ) -> None:

@@ -7,6 +7,7 @@ import signal
 from pathlib import Path
 from typing import Any
 
+import pytest
 from functions_bed import StartScript
 
 from jupyter_gpu_release.client.rest import GatewayClient
@@ -109,6 +110,7 @@ print(json.dumps(facts))
 """
 
 
+@pytest.mark.slow("scripts as users start them")
 def test_values_go_there_and_come_back(start: StartScript, tmp_path: Path):
     (tmp_path / "beside.py").write_text("def double(x):\n    return 2 * x\n")
     found, err = start(_VALUES).end()

@@ -66,6 +66,7 @@ def test_the_end_of_a_run_is_committed_when_there_is_room_again(tmp_path: Path) 
         engine.dispose()
 
 
+@pytest.mark.slow("a disk that fills, and a restart")
 def test_a_gateway_with_a_full_disk_refuses_in_words_and_loses_no_end(
     ray_bed: RayBed, tmp_path: Path, until: Callable[..., None]
 ) -> None:

@@ -57,6 +57,7 @@ def _used(document: QueuesDocument) -> dict[str, tuple[float, int]]:
     return {share.name: (share.used, share.waiting_runs) for share in document.queues}
 
 
+@pytest.mark.slow("a gateway of its own")
 def test_the_file_is_followed_while_runs_wait(
     with_queues: GatewayBed, queues_file: Path, until: Callable[..., None]
 ) -> None:
@@ -99,6 +100,7 @@ def test_the_file_is_followed_while_runs_wait(
         until(lambda: bob.run(waits.run).state == "succeeded", "its end")
 
 
+@pytest.mark.slow("a gateway of its own")
 def test_who_waits_is_told_when_and_after_whom(
     with_queues: GatewayBed, queues_file: Path, until: Callable[..., None]
 ) -> None:

@@ -89,6 +89,12 @@ def _suite_of(test: str) -> str:
     return "/".join(parts[:2]) if len(parts) > 2 else parts[0]
 
 
+def costliest(whole: Outcomes) -> list[str]:
+    """A line for each of the modules that took most CPU."""
+    order = sorted(whole.cpu_s, key=lambda module: -whole.cpu_s[module])
+    return [f"{whole.cpu_s[module]:7.1f} s  {module}" for module in order[:_SLOWEST]]
+
+
 def slowest(whole: Outcomes) -> list[str]:
     """A line for each of the slowest tests."""
     order = sorted(whole.seconds, key=lambda test: -whole.seconds[test])
@@ -102,8 +108,9 @@ def unmarked(whole: Outcomes) -> list[str]:
 
 
 def closing(whole: Outcomes, jobs: Sequence[str]) -> str:
-    """What each suite cost, and the slowest tests."""
-    lines = ["##### what each suite cost", *suites(whole), *jobs, "", "##### the slowest tests", *slowest(whole)]
+    """What each suite cost, the costliest modules and the slowest tests."""
+    lines = ["##### what each suite cost", *suites(whole), *jobs, "", "##### the modules that cost most CPU"]
+    lines += [*costliest(whole), "", "##### the slowest tests", *slowest(whole)]
     if long := unmarked(whole):
         lines += ["", f"##### took more than {_LONG_S:.0f} s, without a marker `thorough` or `slow`", *long]
     return "\n".join(lines)

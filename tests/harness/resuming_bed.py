@@ -71,6 +71,11 @@ class Attempts:
     async def _ask(self) -> bool:
         return self.run.on_node.ask_to_step_aside()
 
+    def comes_to(self, until: Callable[..., Any], condition: Callable[[], object], words: str) -> None:
+        """Wait for something that the attempt does; one that ends before it says how."""
+        until(lambda: condition() or self.run.future.done(), words)
+        assert not self.run.future.done(), self.run.outcome
+
     def to_end(self, until: Callable[..., Any]) -> Outcome:
         """Give a notice wherever the cell pauses, and let it go on, to its end."""
         while True:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from contextlib import suppress
 from pathlib import Path
 from queue import Empty
 from typing import Any
@@ -26,20 +27,25 @@ class ServerKernel:
         self.client = BlockingKernelClient(connection_file=str(file))
         self.client.load_connection_file()
         self.client.start_channels()
-        self._wait_ready()
+        self.wait_ready()
 
-    def _wait_ready(self) -> None:
-        """``wait_for_ready`` of the client takes a kernel that starts slowly for dead."""
+    def wait_ready(self) -> None:
+        """Wait for its answer on IOPub: what a process says before the socket is connected (anew) is lost.
+
+        ``wait_for_ready`` of the client takes a kernel that starts slowly for dead.
+        """
         deadline = time.monotonic() + LIMIT_S
-        while True:
+        while not self._is_heard(self.client.kernel_info()):
             assert time.monotonic() < deadline, self.bed.log()
-            self.client.kernel_info()
-            try:
-                self.client.get_shell_msg(timeout=2)
-                self.client.get_iopub_msg(timeout=1)  # its status: IOPub is connected
-            except Empty:
-                continue
-            return
+
+    def _is_heard(self, asked: str) -> bool:
+        with suppress(Empty):
+            while self.client.get_shell_msg(timeout=2)["parent_header"].get("msg_id") != asked:
+                pass
+            while self.client.get_iopub_msg(timeout=1)["parent_header"].get("msg_id") != asked:
+                pass
+            return True
+        return False
 
     def run(self, code: str, limit_s: float = LIMIT_S) -> Any:
         """Run a cell to its end; returns what its last expression is (JSON)."""

@@ -55,11 +55,13 @@ _TOGETHER = {
     "browser": ("ui",),  # together with the server's tests they fail at teardown
 }
 _BENCHMARKS = [sys.executable, "-m", "benchmarks"]
-#: what is no session of pytest, and whether it is of `make test` too
+_TEST, _TEST_ALL = False, True
+#: what is no session of pytest, and what it is of
 _COMMANDS = {
-    "every benchmark": ([*_BENCHMARKS, "all", "--quick"], False),
-    "Python 3.13": (["make", "--no-print-directory", "test-python"], False),
-    "the sidebar's units": (["make", "--no-print-directory", "test-js"], True),
+    "a benchmark": ([*_BENCHMARKS, "start", "--quick"], {_TEST}),
+    "every benchmark": ([*_BENCHMARKS, "all", "--quick"], {_TEST_ALL}),
+    "Python 3.13": (["make", "--no-print-directory", "test-python"], {_TEST_ALL}),
+    "the sidebar's units": (["make", "--no-print-directory", "test-js"], {_TEST, _TEST_ALL}),
 }
 _LOOK_S = 0.2
 #: where pytest begins to name what failed; so many lines before it are the end of the last traceback
@@ -91,8 +93,11 @@ class Running:
     outcomes: Outcomes = field(default_factory=Outcomes)
 
     def __post_init__(self) -> None:
-        self._outcomes = self.folder / f"{time.monotonic_ns()}.json"
-        words = [*_METERED, *self.job.command, *([OPTION, str(self._outcomes)] if self.job.is_pytest else [])]
+        own = self.folder / str(time.monotonic_ns())
+        self._outcomes = own.with_suffix(".json")
+        # a folder of its own: sessions that tidy pytest's common one get into each other's way
+        options = [OPTION, str(self._outcomes), f"--basetemp={own}"] if self.job.is_pytest else []
+        words = [*_METERED, *self.job.command, *options]
         self.process = subprocess.Popen(words, stdout=self.output, stderr=subprocess.STDOUT)
 
     def has_ended(self) -> bool:
@@ -166,7 +171,7 @@ def run(jobs: Iterable[Job], at_once: int = AT_ONCE, *, record: bool = False) ->
     Told to end, they end (and clean up) first.
     """
     ended: list[Running] = []
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
         try:
             with contextlib.closing(_sessions(deque(jobs), at_once, Path(folder))) as sessions:
                 for each in sessions:
@@ -288,7 +293,7 @@ def suite(*, everything: bool) -> list[Job]:
     groups = {
         name: _modules(folders, durations, everything) for name, folders in {**_TOGETHER, "units": others}.items()
     }
-    commands = {name: command for name, (command, is_quick) in _COMMANDS.items() if everything or is_quick}
+    commands = {name: command for name, (command, of) in _COMMANDS.items() if everything in of}
     known = durations.of(commands, everything=everything)
     longest_s = (sum(known.values()) + sum(sum(group.values()) for group in groups.values())) / AT_ONCE / 2
     jobs = [Job(name, command, expected_s=known[name]) for name, command in commands.items()]

@@ -6,6 +6,7 @@ one trust domain (operator guide).
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import socket
@@ -151,8 +152,16 @@ class Members:
 
     def processes(self) -> list[psutil.Process]:
         """The cluster's, ann's cell and her program."""
-        found = [process for process in psutil.process_iter() if process.uids().real in (SERVICE, ANN)]
-        assert {process.uids().real for process in found} == {SERVICE, ANN}
+        real = {process: process.info["uids"].real for process in psutil.process_iter(["uids"]) if process.info["uids"]}
+        assert {SERVICE, ANN} <= set(real.values())
+        return [process for process, uid in real.items() if uid in (SERVICE, ANN)]
+
+    def of_each(self, ask: Callable[[psutil.Process], list[Any]]) -> list[Any]:
+        """What each of these processes has that is still there when it is asked."""
+        found: list[Any] = []
+        for process in self.processes():
+            with contextlib.suppress(psutil.NoSuchProcess):
+                found += ask(process)
         return found
 
     def stop(self) -> None:
@@ -181,8 +190,8 @@ def test_files_beside_the_store_are_closed_to_members(members: Members) -> None:
         for path in (folder, *folder.rglob("*"))
         if not path.is_symlink()
     }
-    for process in members.processes():
-        found |= {Path(opened.path) for opened in process.open_files()}
+    for opened in members.of_each(psutil.Process.open_files):
+        found.add(Path(opened.path))
     theirs = {path for path in found if path.exists() and path.lstat().st_uid in (SERVICE, ANN)}
     private = sorted(path for path in theirs if not path.is_relative_to(members.store))
     names = {path.name for path in private}
@@ -228,12 +237,8 @@ def _ray_address(members: Members) -> str:
 
 def test_sockets_of_the_cluster_are_closed_to_members(members: Members) -> None:
     """Those with a name in a folder by that folder; none has one that needs no folder. Ray wants its own token."""
-    names = {
-        str(connection.laddr)
-        for process in members.processes()
-        for connection in process.net_connections("unix")
-        if connection.laddr
-    }
+    sockets = members.of_each(lambda process: process.net_connections("unix"))
+    names = {str(connection.laddr) for connection in sockets if connection.laddr}
     assert names
     assert not [name for name in names if not name.startswith("/")]
 

@@ -140,6 +140,7 @@ add, instance, moment = counter(), Net(), datetime.datetime(2020, 1, 1)
 """
 
 
+@pytest.mark.slow("a process that imports each library")
 def test_libraries_functions_and_classes(processes: list[Elsewhere]) -> None:
     skip_without(LIBRARIES)
     first, second = processes

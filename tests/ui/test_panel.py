@@ -25,6 +25,7 @@ def rows(page: Page, name: str) -> Locator:
     return page.get_by_role("tree", name=name, exact=True).get_by_role("treeitem")
 
 
+@pytest.mark.slow("the first of a module starts JupyterLab")
 def test_a_busy_day(shown: Page, api: GpuApi) -> None:
     gpu_scenes.busy_day(api)
     execute(shown, LOOK)
@@ -186,6 +187,7 @@ def test_what_changed_while_the_page_was_hidden_is_seen_on_return(shown: Page, a
     expect(row(shown, "GPUs", "grace")).to_be_visible()
 
 
+@pytest.mark.slow("a browser")
 def test_a_cull_warning_is_answered(shown: Page, api: GpuApi) -> None:
     gpu_scenes.busy_day(api)
     execute(shown, LOOK)

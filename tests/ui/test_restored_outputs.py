@@ -13,6 +13,7 @@ import pytest
 from lab_bed import COLLABORATION, Lab, collaborating, execute, lab_process
 from playwright.sync_api import Browser, Locator, Page, expect
 from sidebar_bed import Team, open_notebook, open_sidebar, opened, press, reload_lab, row, write_notebook
+from soak import cases
 
 pytestmark = pytest.mark.thorough
 
@@ -185,7 +186,8 @@ def _expect_once(*outputs: Locator) -> None:
 
 @pytest.mark.timeout(600)
 @pytest.mark.skipif(not COLLABORATION.exists(), reason="no jupyter-collaboration: `make test-all` installs it")
-@pytest.mark.parametrize("ends", ["meanwhile", "later"])
+@pytest.mark.soak
+@cases("ends", "meanwhile", "later")
 def test_pages_that_share_a_document_show_the_output_once(
     browser: Browser, team: Team, tmp_path: Path, until: Until, ends: str
 ) -> None:
@@ -217,7 +219,8 @@ def test_pages_that_share_a_document_show_the_output_once(
 
 @pytest.mark.timeout(600)
 @pytest.mark.skipif(not COLLABORATION.exists(), reason="no jupyter-collaboration: `make test-all` installs it")
-@pytest.mark.parametrize("ends", ["before", "meanwhile", "later"])
+@pytest.mark.soak
+@cases("ends", "later", "before", "meanwhile")
 def test_pages_that_share_a_document_get_back_what_the_server_had_not_saved(
     browser: Browser, team: Team, tmp_path: Path, until: Until, ends: str
 ) -> None:

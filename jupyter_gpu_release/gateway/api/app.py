@@ -109,6 +109,8 @@ def _http_endpoint(service: GatewayService, route: Route) -> Callable[[Request],
     async def endpoint(request: Request) -> Response:
         _check_role(service, route, request.scope[CALLER])
         answer = await handler(service, request.scope[CALLER], request)
+        if route.method != "GET":  # what was answered is still true after a restart
+            await service.ledger.drain()
         if isinstance(answer, Response):
             return answer
         return Response(msgspec.json.encode(answer), route.status, media_type="application/json")

@@ -89,6 +89,11 @@ class LedgerWriter:
         if self._flushing is None:
             self._flushing = self._loop.call_later(_LATER_S, self._flush)
 
+    async def drain(self) -> None:
+        """Return once each :meth:`write` until now is committed, or has failed for its caller."""
+        with contextlib.suppress(LedgerError):
+            await self.write(lambda link: None)
+
     def close(self) -> None:
         """Commit what waits and end the thread."""
         self._flush()

@@ -53,6 +53,7 @@ def test_cut_connections_cost_no_event(gateway: GatewayBed, relay: Relay, relaye
     assert reading.numbers() == list(range(1, 801))
 
 
+@pytest.mark.slow("it waits for the limit of silence")
 def test_a_silent_gateway_is_noticed(gateway: GatewayBed, relay: Relay, relayed: GatewaySession) -> None:
     asked = request("print 1\nhold\nprint 1", "relayed")
     reading = Reading(relayed.submit(asked))

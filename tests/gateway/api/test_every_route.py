@@ -48,6 +48,7 @@ def is_closed_to(who: str, route: Route) -> bool:
 
 
 # ------------------------------------------------------------------------------------------------- REST
+@pytest.mark.slow("the first of a module starts its gateway")
 @pytest.mark.parametrize("who", UNKNOWN)
 @pytest.mark.parametrize("route", HTTP_ROUTES, ids=name_of)
 def test_whom_the_gateway_does_not_know_is_refused(team: Team, route: Route, who: str) -> None:

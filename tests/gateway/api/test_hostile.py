@@ -418,6 +418,7 @@ def test_nothing_that_is_sent_is_the_gateways_failure(team: Team, unharmed: Call
         session.close()
 
 
+@pytest.mark.slow("hundreds of sockets")
 def test_who_breaks_the_websocket_protocol_harms_only_himself(
     team: Team, unharmed: Callable[[], Context[None]]
 ) -> None:

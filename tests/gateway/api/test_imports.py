@@ -244,6 +244,7 @@ def test_from_the_command_line(
     assert [os.listdir(Path(gateway.config.store) / "incoming") for gateway in gateways] == [[], []]
 
 
+@pytest.mark.slow("a file for each way to be none")
 def test_files_that_are_none(
     gateways: tuple[GatewayBed, GatewayBed], tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],

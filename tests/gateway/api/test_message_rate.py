@@ -110,6 +110,7 @@ def test_who_floods_a_session_does_not_make_others_start_later(strict: GatewayBe
     bob.close()
 
 
+@pytest.mark.slow("it waits for the rate")
 @pytest.mark.parametrize("protocol", [PROTOCOL - 1, PROTOCOL])
 @pytest.mark.parametrize("kind", ["signals", "heartbeats"])
 def test_messages_beyond_the_limit_are_answered_later_and_once(strict: GatewayBed, kind: str, protocol: int) -> None:

@@ -48,6 +48,7 @@ def _check(headers: Mapping[str, str], body: bytes, user: str) -> None:
     assert error["mend"] == "ask less often"
 
 
+@pytest.mark.slow("it waits for the rate")
 def test_who_asks_too_often_is_told_when_to_come_back_and_others_are_served(slow: GatewayBed) -> None:
     statuses = []
     while 429 not in statuses and len(statuses) < 500:  # a machine that stands still gives some back

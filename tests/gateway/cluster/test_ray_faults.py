@@ -21,6 +21,7 @@ def bed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> BrokerBed:
     return BrokerBed(tmp_path, monkeypatch, a=4)
 
 
+@pytest.mark.slow("two restarts of Ray's own part")
 @pytest.mark.asyncio
 async def test_two_restarts_keep_the_lease_of_a_run_that_lives(bed: BrokerBed) -> None:
     """The first gateway dies between the grant and the order; the run is granted again, as a newer attempt."""

@@ -31,8 +31,9 @@ def _label(bed: BrokerBed, monkeypatch: pytest.MonkeyPatch, **kinds: str) -> Non
     monkeypatch.setattr(bed.ray, "nodes", labelled), monkeypatch.setattr(ray, "nodes", labelled)
 
 
-def _later(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Elastic runs grow a while after they have begun."""
+def _later(service: GatewayService, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Elastic runs grow a while after they have begun. What ended until now did so before the clock is set on."""
+    service.lifecycle.queue._serve_now()
     monkeypatch.setattr(time, "time", lambda now=time.time: now() + 120.0)
 
 
@@ -62,7 +63,7 @@ async def test_a_gang_grows_only_where_it_asked_to_be(tmp_path: Path, monkeypatc
         service.leases.external = {"a": 1}
         record = await bed.running(service, ask=_elastic(4, 2, kind="new"), restartable=True)
         assert _places(record) == {"a": 2}
-        _later(monkeypatch)
+        _later(service, monkeypatch)
         service.lifecycle.queue._serve_now()
         assert record.state is RunState.RUNNING, "what is free is of the other kind"
         service.leases.external = {}
@@ -83,7 +84,7 @@ async def test_a_run_is_moved_only_where_it_asked_to_be(tmp_path: Path, monkeypa
         for node in ("a", "b"):
             bed.end(service, of[node][0])
         await until(lambda: len(service.leases.all()) == 2)
-        _later(monkeypatch)
+        _later(service, monkeypatch)
         await bed.submitted(service, 2)
         (moved,) = [run for run in runs if run.view.notice is not None]
         assert moved.view.notice is not None
@@ -122,7 +123,7 @@ async def test_a_gang_that_grows_goes_on_with_what_it_was_asked_for(
         assert _places(record) == {"a": 3}
         bed.end(service, blocks)
         await until(lambda: len(service.leases.all()) == 1)
-        _later(monkeypatch)
+        _later(service, monkeypatch)
         service.lifecycle.queue._serve_now()
         await _asked(bed, record)
         others = [await bed.submitted(service, gpus) for gpus in (1, 3)]

@@ -452,6 +452,7 @@ class AttemptsMachine(RuleBasedStateMachine):
         return live, touched, self.service.leases.all(), list(self.bed.ray.groups.values())
 
 
+@pytest.mark.slow("many random histories")
 @pytest.mark.soak
 def test_no_gpu_has_two_attempts_and_each_run_ends_once() -> None:
     run_state_machine_as_test(

@@ -41,6 +41,7 @@ def _outlives_the_grace(gateway: GatewayBed, run: str, until: UntilTrue) -> None
 
 
 # ----------------------------------------------------------------------------------------- it is over
+@pytest.mark.slow("it waits for the grace")
 def test_a_killed_kernel_ends_its_run_after_the_grace(gateway: GatewayBed, until: UntilTrue) -> None:
     asked = request("hold", "killed-kernel")
     kernel = start_kernel(gateway, asked)

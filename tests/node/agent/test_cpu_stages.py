@@ -16,6 +16,7 @@ print(json.dumps([sorted(os.sched_getaffinity(0)), torch.get_num_threads(), os.e
 """
 
 
+@pytest.mark.slow("CPU-bound stages")
 @pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="with one core there is nothing to share out")
 def test_stages_side_by_side_have_cores_of_their_own(node: Node, until: Callable[[Callable[[], Any], str], None]):
     facts = {"gpu_ids": [], "gpus": 0, "cpus": 1.0}

@@ -50,6 +50,7 @@ class _Slow:
         return eval, (f"exec({_LOADS.format(folder=str(self.folder))!r}) or 5",)
 
 
+@pytest.mark.slow("a fork server is started again")
 @pytest.mark.parametrize("victim", ["rank", "supervisor", "fork server"])
 def test_a_cell_whose_processes_are_killed_before_it_begins_begins_anew(
     node: Node, until: UntilTrue, tmp_path: Path, victim: str
@@ -98,6 +99,7 @@ def test_a_fork_server_that_is_gone_leaves_nothing_on_the_disk(node: Node, until
     assert len(list(node.runtime.glob("fs-*.log"))) == 1
 
 
+@pytest.mark.slow("a fork server that takes long")
 def test_a_fork_server_that_takes_long_to_start_holds_up_nobody(
     own_node: Node, until: UntilTrue, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -120,6 +122,7 @@ def test_a_fork_server_that_takes_long_to_start_holds_up_nobody(
     assert run.wait().status == "ok"
 
 
+@pytest.mark.slow("a fork server is started again")
 def test_a_library_that_ends_the_process_is_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     modules = tmp_path / "modules"
     modules.mkdir()

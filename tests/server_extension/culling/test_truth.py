@@ -163,6 +163,7 @@ def test_a_restarted_kernel_begins_anew(kernel: ServerKernel, until: Until) -> N
     assert kernel.bed.http.post(f"/api/kernels/{kernel.id}/restart").status_code == 200
     until(lambda: kernel.row()["used_bytes"] == 0, "the end of the old process")
     until(lambda: not kernel.row()["busy"], "idleness of the new one")
+    kernel.wait_ready()
 
 
 def test_a_dead_kernel_is_forgotten(kernel: ServerKernel, until: Until) -> None:

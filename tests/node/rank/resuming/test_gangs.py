@@ -99,8 +99,8 @@ def test_a_gang_that_is_killed_goes_on_from_its_last_save(node: Node, until: Unt
     options = {**TWO, "gather": ["seen"]}
     one = Attempts(node, _LOOP.format(every=0), [], **options)
     other = Attempts(node, _LOOP.format(every=0.05), [], **options)
-    until((other.folder / "hangs").exists, "a rank is at its last rounds")  # no word of a further save ends this
-    until(lambda: saves_of(other), "the gang was saved")
+    other.comes_to(until, lambda: saves_of(other), "the gang was saved")
+    other.comes_to(until, (other.folder / "hangs").exists, "a rank is at its last rounds")
     other.run.signal("kill", "lost")
     assert other.run.wait().status == "lost"
     last = saves_of(other)[-1]
