@@ -138,8 +138,10 @@ def describe_pause(past: Attempt, me: str) -> str:
     return f"{why}: again from {past.place or 'the beginning'}"
 
 
-def describe_lost(granted_at: float | None) -> str:
+def describe_lost(granted_at: float | None, *, is_accepted: bool = True) -> str:
     """The fate of a run whose gateway cannot be reached; ``granted_at``: when it got its GPUs, if it did."""
+    if not is_accepted:
+        return "the run is submitted when it is back"
     return "the run keeps its place in the queue" if granted_at is None else "the run goes on if the cluster does"
 
 

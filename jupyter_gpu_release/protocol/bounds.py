@@ -14,9 +14,12 @@ LARGEST_NUMBER = 1 << 53
 _LONGEST_TEXT = 16 << 20
 _LONGEST_S = 1e10
 
-#: GPUs, ranks, nodes
+#: GPUs
 Count = Annotated[int, Meta(ge=0, le=1_000_000)]
-Several = Annotated[int, Meta(ge=1, le=1_000_000)]
+#: each is a bundle that Ray places and a process
+MOST_RANKS = 4096
+#: ranks, nodes
+Several = Annotated[int, Meta(ge=1, le=MOST_RANKS)]
 #: helpers of a gang that reserve nothing
 Few = Annotated[int, Meta(ge=0, le=256)]
 Number = Annotated[int, Meta(ge=0, le=LARGEST_NUMBER)]

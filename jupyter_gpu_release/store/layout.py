@@ -31,7 +31,7 @@ EVENTS_FILE = "events.log"
 SAVE_FILE = "save-{number}.graph"
 
 
-def of_attempt(name: str, attempt: int) -> str:
+def of_attempt(name: str, attempt: int | str) -> str:
     """The file name that an attempt has for ``name``: its own, so that no two attempts write into one place."""
     stem, dot, kind = name.partition(".")
     return f"{stem}.{attempt}{dot}{kind}" if attempt else name

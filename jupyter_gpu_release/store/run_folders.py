@@ -14,7 +14,7 @@ from ..errors import StoreError
 from ..protocol.states import RunState
 from .files import SHARED_FOLDER, make_private_folder, make_store_folder, open_plain, write_atomic
 from .identity import FILE, check_identity, ensure_identity
-from .layout import SCHEMA_VERSION, RunPaths
+from .layout import SAVE_FILE, SCHEMA_VERSION, VALUES_FILE, RunPaths, of_attempt
 
 _READ_BY_GROUP = 0o640
 
@@ -88,6 +88,14 @@ def read_manifest(paths: RunPaths, *, opener: Callable[[Path], int] = open_plain
             hint="upgrade jupyter_gpu_release",
         )
     return document
+
+
+def drop_saves(paths: RunPaths, results: str) -> None:
+    """Remove what attempts have left to go on from, once the run is over; ``results``: the file that came of it."""
+    for pattern in (SAVE_FILE.format(number="*"), of_attempt(VALUES_FILE, "*"), VALUES_FILE):
+        for path in paths.folder.glob(pattern):
+            if path.name != results:
+                path.unlink(missing_ok=True)
 
 
 def saved_since(paths: RunPaths) -> float | None:

@@ -83,6 +83,7 @@ def test_no_gpu_is_a_cpu_stage():
         ("--gpus 3 --ranks 2", "cannot be divided"),
         ("--gpus 1 --ranks 2", "ask for --gpus 2"),
         ("--ranks 0", "not a number of processes"),
+        ("--gpus 0 --ranks 4097", "write at most --ranks 4096"),
         ("--gpus 4 --ranks 4 --nodes some", "or --nodes any"),
         ("--gpus 3 --ranks 3 --nodes 2", "or --nodes any"),
         ("--gpus 4 --nodes any", "write --ranks 4 --nodes any"),

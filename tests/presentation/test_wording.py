@@ -93,5 +93,6 @@ def test_a_run_that_goes_on_says_why_it_waits_again_and_what_it_does_meanwhile()
 
 
 def test_what_becomes_of_a_run_whose_gateway_is_away() -> None:
+    assert describe_lost(None, is_accepted=False) == "the run is submitted when it is back"
     assert describe_lost(None) == "the run keeps its place in the queue"
     assert describe_lost(1.0) == "the run goes on if the cluster does"

@@ -8,8 +8,9 @@ import logging
 import math
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from functools import partial
+from typing import Any, TypeVar
 
 import msgspec
 from starlette.websockets import WebSocket, WebSocketDisconnect
@@ -42,12 +43,13 @@ from .http_connection import AT_ONCE
 from .route import MALFORMED
 
 log = logging.getLogger(__name__)
+_Result = TypeVar("_Result")
 _HELLO_S = 10.0
 #: answers that wait for a client that does not read; beyond it is cut off and must come back
 _MOST_ANSWERS = 1000
 #: a heartbeat so soon after the last one is counted like any message
 _BEAT_S = 1.0
-#: a client that waits for its turn hears from us so often: it takes 15 s of silence for a dead gateway
+#: a client that waits (its turn, an answer) hears from us so often: it takes 15 s of silence for a dead gateway
 _SIGN_S = 3.0
 
 
@@ -219,8 +221,18 @@ class SessionConnection:
     async def _submit(self, message: Submit) -> None:
         assert self._session is not None
         request = msgspec.structs.replace(message.request, session=self._session.session)
-        record = await self._service.submit(self._caller, request)
+        record = await self._with_signs(self._service.submit(self._caller, request))
         self._spawn(self._accept(record))  # many in a row are committed together
+
+    async def _with_signs(self, work: Coroutine[Any, Any, _Result]) -> _Result:
+        """What takes long (no node has answered yet) must not look like silence."""
+        task = asyncio.ensure_future(work)
+        try:
+            while not (await asyncio.wait([task], timeout=_SIGN_S))[0]:
+                self._give_sign()
+            return task.result()
+        finally:
+            task.cancel()
 
     async def _accept(self, record: RunRecord) -> None:
         try:

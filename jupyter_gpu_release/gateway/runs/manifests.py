@@ -17,7 +17,7 @@ from ...protocol.lineage import Environment
 from ...protocol.runs import Outcome, RunRequest, RunView
 from ...protocol.states import RunState
 from ...store.layout import RunPaths, values_name
-from ...store.run_folders import create_run_folder, read_manifest, require_store, write_manifest
+from ...store.run_folders import create_run_folder, drop_saves, read_manifest, require_store, write_manifest
 from ...store.threads import StoreThreads
 from ...store.users.private_stores import acting
 
@@ -162,6 +162,8 @@ class Manifests:
         if not paths.folder.is_dir():
             create_run_folder(store, manifest["run"])
         write_manifest(paths, manifest, durable=pending.is_final)
+        if pending.is_final and pending.of is not None and (outcome := pending.of[1]) and outcome.values is not None:
+            drop_saves(paths, values_name(outcome.values))
 
 
 def manifest_of(

@@ -173,7 +173,8 @@ class RunFollower:
                 f"run {run} may still go on, your variables are as before",
                 hint=f"look at it with %gpu_logs {run}, end it with %gpu_cancel {run}",
             )
-        text = _LOST.format(describe_lost(self.view.granted_at))
+        is_accepted = self._is_accepted or self._feed.request is None
+        text = _LOST.format(describe_lost(self.view.granted_at, is_accepted=is_accepted))
         self.display.line.show_text(text + (_INTERRUPTED if self._interrupts.count and not self.manner.leaves else ""))
 
     def _say_state(self) -> None:

@@ -181,6 +181,8 @@ _OUTPUT_S, _PATIENT_S = 0.03, 0.05
 #: what nobody waits for waits so long for others: of a quick cell all is one report
 _TOGETHER_S = 0.02
 _BATCH_MESSAGES = 256
+#: a report that is under way for longer: the gateway is away
+_AWAY_S = 1.0
 
 
 class Reporter:
@@ -196,6 +198,8 @@ class Reporter:
         #: time of the loop's clock at which it is due (not every loop's handles tell it)
         self._due_at_s = 0.0
         self._sent_s = 0.0
+        #: messages at the queue's beginning that are under way
+        self._under_way = 0
         self._gateway: Any = None
         #: a gateway on this host; a closed one counts for nothing
         self._connection: LocalConnection | None = None
@@ -221,14 +225,24 @@ class Reporter:
 
     def report(self, message: NodeMessage) -> None:
         """Queue one message; never blocks."""
-        self._queue.append(message)
         loop = asyncio.get_running_loop()
+        if isinstance(message, RunEvents) and self._under_way and loop.time() - self._sent_s > _AWAY_S:
+            self._drop_earlier(message.attempt_id)
+        self._queue.append(message)
         due_s = max(self._sent_s + _apart_s(message), loop.time() + _delay_s(message))
         if due_s <= loop.time():
             self._wake.set()
         elif self._due is None or due_s < self._due_at_s:
             self._forget_due()
             self._due, self._due_at_s = loop.call_at(due_s, self._wake.set), due_s
+
+    def _drop_earlier(self, attempt_id: AttemptId) -> None:
+        """Output since a gateway is away is in the run's log: by the numbers of the newest it sees that it lacks some,
+        and reads them there.
+        """
+        late = self._queue[self._under_way :]
+        late = [each for each in late if not isinstance(each, RunEvents) or each.attempt_id != attempt_id]
+        self._queue[self._under_way :] = late
 
     async def send_forever(self) -> None:
         """Send for ever; what was not acknowledged is sent again."""
@@ -237,8 +251,10 @@ class Reporter:
             self._begin()
             for _ in range(0, len(self._queue), _BATCH_MESSAGES):
                 batch = self._queue[:_BATCH_MESSAGES]
+                self._under_way = len(batch)
                 await self._deliver(GatewayApi.node_report, pack(NodeReport(self._node, self._incarnation, batch)))
                 del self._queue[: len(batch)]
+                self._under_way = 0
 
     def _begin(self) -> None:
         self._wake.clear()

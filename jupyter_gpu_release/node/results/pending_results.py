@@ -113,6 +113,7 @@ _TICK_S = 1.0
 _SMALL_S = 2.0
 _MEMORY_SHARE = 0.25
 _DATAGRAM = 1 << 20
+_READ_AT_ONCE = 64
 #: process, user and group of who sent a datagram
 _CREDENTIALS = struct.Struct("3i")
 
@@ -399,9 +400,13 @@ class PendingResults:
         asyncio.get_event_loop().add_reader(self._sock, self._receive)
 
     def _receive(self) -> None:
-        with contextlib.suppress(BlockingIOError, msgspec.MsgspecError):
-            while True:
+        """Read what has come, not for ever: as owners run cells, anybody on this machine can send."""
+        for _ in range(_READ_AT_ONCE):
+            try:
                 data, ancillary, _flags, _address = self._sock.recvmsg(_DATAGRAM, socket.CMSG_SPACE(_CREDENTIALS.size))
+            except BlockingIOError:
+                return
+            with contextlib.suppress(msgspec.MsgspecError):
                 told = decode(data, SpoolRecord)
                 if not self._as_owners or self._may_speak(told.attempt_id, ancillary):
                     self._take_in(told)

@@ -1,18 +1,36 @@
-"""What a request has changed is committed before it is answered: a killed gateway forgets nothing that was said."""
+"""Answers: what a request has changed is committed before it is answered, and whoever waits for long hears signs."""
 
 from __future__ import annotations
 
 import asyncio
 import threading
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
-from broker_bed import ANN, BrokerBed
+from broker_bed import ANN, BrokerBed, until
 from starlette.requests import Request
+from starlette.websockets import WebSocket
 
+from jupyter_gpu_release.gateway import service as service_module
+from jupyter_gpu_release.gateway.api import session as session_module
 from jupyter_gpu_release.gateway.api.app import _http_endpoint
 from jupyter_gpu_release.gateway.api.guard import CALLER
 from jupyter_gpu_release.gateway.api.route_table import ROUTES
+from jupyter_gpu_release.gateway.api.session import SessionConnection
+from jupyter_gpu_release.protocol.runs import ResourceAsk, RunRequest
+from jupyter_gpu_release.protocol.session import (
+    PROTOCOL,
+    ClientMessage,
+    GatewayMessage,
+    Heartbeat,
+    Hello,
+    Refused,
+    Submit,
+    Welcome,
+)
+from jupyter_gpu_release.protocol.states import new_run_id
+from jupyter_gpu_release.protocol.wire import decode, encode
 
 
 @pytest.mark.asyncio
@@ -43,3 +61,49 @@ async def test_an_answer_waits_for_the_ledger(
         again = second.runs.find(record.run)
         assert again is not None
         assert again.state.word == state
+
+
+class _Socket:
+    """A kernel's end: what it sends, and all that it hears."""
+
+    client = None
+
+    def __init__(self, *messages: ClientMessage) -> None:
+        self.scope: dict[str, Any] = {}
+        self.heard: list[GatewayMessage] = []
+        self._sent = [encode(message) for message in messages]
+
+    async def accept(self) -> None: ...
+
+    async def close(self, code: int) -> None: ...
+
+    async def receive(self) -> dict[str, Any]:
+        if not self._sent:
+            await asyncio.Event().wait()
+        return {"type": "websocket.receive", "bytes": self._sent.pop(0)}
+
+    async def send_bytes(self, data: bytes) -> None:
+        self.heard.append(decode(data, GatewayMessage))
+
+
+@pytest.mark.asyncio
+async def test_a_submission_that_waits_for_a_node_is_no_silence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No node has answered yet: the kernel hears signs of life, and then the reason."""
+    monkeypatch.setattr(session_module, "_SIGN_S", 0.02)
+    monkeypatch.setattr(service_module, "_AGENT_WAIT_S", 0.3)
+    asked = RunRequest(new_run_id(), "s", ResourceAsk(), b"")
+    socket = _Socket(Hello(PROTOCOL, "s"), Submit(asked))
+    async with BrokerBed(tmp_path, monkeypatch, a=1).life() as service:
+        service.agent_up.clear()
+        connection = SessionConnection(service, cast(WebSocket, socket), ANN, lambda now_s: 0.0)
+        serving = asyncio.create_task(connection.serve())
+        await until(lambda: any(isinstance(message, Refused) for message in socket.heard))
+        serving.cancel()
+    welcome, *signs, refused = socket.heard
+    assert isinstance(welcome, Welcome)
+    assert len(signs) > 1
+    assert {type(sign) for sign in signs} == {Heartbeat}
+    assert isinstance(refused, Refused)
+    assert (refused.run, refused.message) == (asked.run, "no node agent is up: none has answered yet")

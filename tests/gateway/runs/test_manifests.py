@@ -11,10 +11,11 @@ from store_bed import run_id
 from jupyter_gpu_release.errors import StoreError
 from jupyter_gpu_release.gateway.runs import manifests as module
 from jupyter_gpu_release.gateway.runs.manifests import Manifests
+from jupyter_gpu_release.protocol.cell import Graph
 from jupyter_gpu_release.protocol.lineage import Environment
-from jupyter_gpu_release.protocol.runs import ResourceAsk, RunRequest, RunView
+from jupyter_gpu_release.protocol.runs import Outcome, ResourceAsk, RunRequest, RunView
 from jupyter_gpu_release.store.layout import RunPaths
-from jupyter_gpu_release.store.run_folders import make_store, read_manifest
+from jupyter_gpu_release.store.run_folders import create_run_folder, make_store, read_manifest
 from jupyter_gpu_release.store.threads import StoreThreads
 
 
@@ -55,6 +56,39 @@ def test_of_a_short_run_only_the_end_is_written(tmp_path: Path, monkeypatch: pyt
     asyncio.run(live())
     [(manifest, durable)] = written
     assert (manifest["state"], manifest["environment"]["python"], durable) == ("succeeded", "3.11", True)
+
+
+@pytest.mark.parametrize(
+    ("state", "values", "stay"),
+    [
+        ("running", None, {"save-3.graph", "save-4-1.graph", "save-2.1.graph", "values.graph", "values.2.graph"}),
+        ("succeeded", Graph(file="values.2.graph", digest="d"), {"values.2.graph"}),
+        ("succeeded", Graph(stream=b"small"), {"values.graph"}),
+        ("lost", Graph(file="save-3.graph", digest="d"), {"save-3.graph"}),
+    ],
+)
+def test_what_a_run_could_go_on_from_goes_with_its_end(
+    tmp_path: Path, state: str, values: Graph | None, stay: set[str]
+) -> None:
+    make_store(tmp_path)
+    paths = create_run_folder(tmp_path, run_id(1))
+    others = {"manifest.json", "files", "inputs.graph", "item-1.graph"}
+    for name in ("save-3.graph", "save-4-1.graph", "save-2.1.graph", "values.graph", "values.2.graph"):
+        (paths.folder / name).touch()
+    for name in ("inputs.graph", "item-1.graph", "files/save-1.graph"):
+        (paths.folder / name).touch()
+
+    async def write() -> None:
+        manifests = Manifests(tmp_path, StoreThreads())
+        outcome = None if values is None else Outcome("ok", values=values)
+        manifests.write_manifest(
+            RunView(run_id(1), "ann", state), outcome, RunRequest(run_id(1), "s", ResourceAsk(), b"")
+        )
+        await manifests.flush()
+
+    asyncio.run(write())
+    assert {path.name for path in paths.folder.iterdir()} == others | stay
+    assert (paths.files / "save-1.graph").exists()
 
 
 async def _until_tried(manifests: Manifests, run: str) -> None:

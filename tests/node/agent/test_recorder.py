@@ -42,6 +42,43 @@ def test_a_node_without_room_for_a_socket_introduces_itself_all_the_same(tmp_pat
     assert "no calls past Ray on this node" in caplog.text
 
 
+def test_output_does_not_pile_up_while_the_gateway_is_away(monkeypatch) -> None:
+    """What it must hear it hears, in order, and of each run's output the newest: the rest is in the log."""
+    monkeypatch.setattr(module, "_AWAY_S", 0.05)
+    first, rest = asyncio.run(_reports_after_a_pause(500))
+    assert first == [RunPhase(a, "released", 1.0)]
+    newest = [RunEvents(run, [Event(501, 1.0, "stream", {})]) for run in (a, b)]
+    assert rest == [RunPhase(a, "ended", 1.0), *newest]
+
+
+async def _reports_after_a_pause(count: int) -> tuple[list[NodeMessage], list[NodeMessage]]:
+    """What comes of the first report, and of ``count`` pieces of output of two runs while nobody takes it."""
+    reporter = Reporter(AgentConfig("store", "runtime"), "node", "life")
+    reports: list[list[NodeMessage]] = []
+    is_back = asyncio.Event()
+
+    async def node_report(body: bytes) -> None:
+        await is_back.wait()
+        reports.append(decode(body, NodeReport).messages)
+
+    reporter._gateway = SimpleNamespace(node_report=SimpleNamespace(remote=node_report))
+    sending = asyncio.create_task(reporter.send_forever())
+    reporter.report(RunPhase(a, "released", 1.0))
+    await asyncio.sleep(0)
+    for run in (a, b):
+        reporter.report(RunEvents(run, [Event(1, 1.0, "stream", {})]))  # it may be back at any moment
+    reporter.report(RunPhase(a, "ended", 1.0))
+    await asyncio.sleep(2 * module._AWAY_S)
+    for n in range(2, count + 2):
+        for run in (a, b):
+            reporter.report(RunEvents(run, [Event(n, 1.0, "stream", {})]))
+    is_back.set()
+    while len(reports) < 2:
+        await asyncio.sleep(0.01)
+    sending.cancel()
+    return reports[0], reports[1]
+
+
 async def _reports(told: list[NodeMessage]) -> list[list[NodeMessage]]:
     """The first two reports of ``told``, of which the first message is told when the node was quiet."""
     reporter = Reporter(AgentConfig("store", "runtime"), "node", "life")

@@ -9,6 +9,7 @@ import signal
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import psutil
@@ -20,8 +21,10 @@ from vanishing_store import LARGE, SMALL, assert_whole, begin, failures_of, pers
 from jupyter_gpu_release.host import process_control
 from jupyter_gpu_release.node.ipc.frames import RankOrder, SpoolConfig
 from jupyter_gpu_release.node.results import persister
+from jupyter_gpu_release.node.results.spool import SpoolRecord
 from jupyter_gpu_release.protocol.node import RunPhase, RunSaved
 from jupyter_gpu_release.protocol.runs import Outcome, Save
+from jupyter_gpu_release.protocol.wire import encode
 from jupyter_gpu_release.store.event_log import read_events
 from jupyter_gpu_release.store.graph_file import open_graph
 
@@ -33,6 +36,18 @@ def test_large_results_are_durable_before_the_run_is_final(own_node: Node) -> No
     assert run.outcome.status == "ok"
     assert_whole(own_node, run.order.run, run.outcome.values)
     own_node.loop.call_soon_threadsafe(own_node.keeping.forget_attempt, run.order.attempt_id)
+
+
+@pytest.mark.timeout(30)
+@pytest.mark.parametrize("data", [encode(SpoolRecord("20260101-000000-00000001", "", "", 0)), b"?"])
+def test_who_sends_without_end_does_not_keep_the_agent_from_its_work(
+    own_node: Node, monkeypatch: pytest.MonkeyPatch, data: bytes
+) -> None:
+    """What is of no run here, and what is no message at all: where owners run cells anybody may send."""
+    endless = SimpleNamespace(recvmsg=lambda *sizes: (data, [], 0, None))
+    with monkeypatch.context() as patch:
+        patch.setattr(own_node.keeping, "_sock", endless)
+        own_node.keeping._receive()
 
 
 def test_a_persister_is_known_from_its_first_moment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
