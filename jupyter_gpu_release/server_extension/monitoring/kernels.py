@@ -1,7 +1,8 @@
 """Kernels: their processes, their IOPub, busy or not.
 
 ``execution_state`` alone is wrong: a subshell request that ends says ``idle`` while the main shell goes on, since
-IOPub carries the states of all shells. Here every request that was begun and not ended counts for itself.
+IOPub carries the states of all shells. Here every request that was begun and not ended counts for itself. IOPub drops
+messages of a kernel that says more than a busy server reads: of one that has fallen silent the main shell is asked.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -24,6 +25,10 @@ UNTRACKED = frozenset(
      "is_complete_request", "history_request", "shutdown_request", "interrupt_request", "usage_request",
      "create_subshell_request", "delete_subshell_request", "list_subshell_request"}
 )  # fmt: skip
+#: a kernel at work that says nothing for so long is asked: with a look and an answer a lost end counts for 10 s
+_SILENT_S = 5.0
+#: implementations whose main shell takes one request after the other
+_ANSWER_IN_TURN = frozenset({"ipython", "xeus-python"})
 _DEBUG_BEGINS = frozenset({"initialized", "process", "thread", "stopped"})
 _DEBUG_ENDS = frozenset({"terminated", "exited"})
 
@@ -41,6 +46,10 @@ class Conversation:
     heard: bool = False
     #: requests begun and not ended: id → what it is
     open: dict[str, str] = field(default_factory=dict)
+    #: those of them that are not the main shell's
+    in_subshells: set[str] = field(default_factory=set)
+    #: when anything was said
+    heard_s: float = 0.0
     #: when the last tracked request was begun or ended, or said something
     last_activity_s: float = 0.0
     debugger: bool = False
@@ -58,14 +67,26 @@ class Conversation:
         if kind == "debug_event":
             self._debug(content.get("event", ""))
         if kind == "status":
+            if content.get("execution_state") == "busy" and parent.get("subshell_id"):
+                self.in_subshells.add(request)
             self._status(content.get("execution_state", ""), request, what, parent.get("session", ""), now_s)
         elif what and what not in UNTRACKED and parent.get("session") not in self.own_sessions:
             self.last_activity_s = now_s
         self.heard = True
+        self.heard_s = now_s
 
-    def answered(self) -> None:
-        """The main shell answered. IOPub may be connected later than the shell: then this answer does not count."""
+    def is_doubtful(self, now_s: float) -> bool:
+        """Tell if a request counts as open of which nothing has been heard for a while: its end may be lost."""
+        return bool(self.open.keys() - self.in_subshells) and now_s - self.heard_s >= _SILENT_S
+
+    def answered(self, asked_behind: Collection[str] = ()) -> None:
+        """The main shell answered a question that was asked behind these requests: they have ended.
+
+        IOPub may be connected later than the shell: then this answer tells nothing of what was begun before.
+        """
         self.main_shell_answered = self.heard
+        for request in set(asked_behind) - self.in_subshells:
+            self.open.pop(request, None)
 
     def _status(self, state: str, request: str, what: str, session: str, now_s: float) -> None:
         if state == "starting":
@@ -76,6 +97,7 @@ class Conversation:
             self.open[request] = what
         if state == "idle":
             self.open.pop(request, None)
+            self.in_subshells.discard(request)
         if what and what not in UNTRACKED and not own:
             self.last_activity_s = now_s
 
@@ -88,6 +110,7 @@ class Conversation:
     def restarted(self, now_s: float) -> None:
         """A new process: what was open died with the old one."""
         self.open.clear()
+        self.in_subshells.clear()
         self.debugger = False
         self.main_shell_answered = self.heard = False
         self.began_s = self.last_activity_s = now_s
@@ -128,6 +151,7 @@ class Watch:
         self.process: KernelProcess | None = None
         self._iopub: Any = None
         self._shell: Any = None
+        self._asked_behind: frozenset[str] = frozenset()
         if self.elsewhere:
             self.conversation.unheard = "it runs on another Jupyter server"
         else:
@@ -161,7 +185,8 @@ class Watch:
                 self.conversation.restarted(time.monotonic())
                 self._close_shell()  # the question went to the old process
             self.process = KernelProcess(self.kernel, pid, None)
-        if self.process is not None and not self.conversation.main_shell_answered and self._shell is None:
+        is_unsure = not self.conversation.main_shell_answered or self.conversation.is_doubtful(time.monotonic())
+        if self.process is not None and is_unsure and self._shell is None:
             self._ask_main_shell()
 
     def known_start(self, start_s: float) -> None:
@@ -170,13 +195,16 @@ class Watch:
             self.process = KernelProcess(self.kernel, self.process.pid, start_s)
 
     def _ask_main_shell(self) -> None:
-        """The main shell answers in its turn: when it does, nothing that was begun before we listened still runs."""
+        """The main shell answers in its turn: when it does, nothing that was begun before still runs there."""
+        self._asked_behind = frozenset(self.conversation.open)
         self._shell = self.manager.connect_shell()
         self._shell.on_recv(self._on_answer)
         self._session.send(self._shell, "kernel_info_request")
 
-    def _on_answer(self, _: Any) -> None:
-        self.conversation.answered()
+    def _on_answer(self, parts: list[bytes]) -> None:
+        message = self._read(parts)
+        said = self._session.unpack(message["content"]) if message else {}
+        self.conversation.answered(self._asked_behind if said.get("implementation") in _ANSWER_IN_TURN else ())
         self._close_shell()  # an answer that did not count is asked for again at the next look
 
     def _close_shell(self) -> None:
@@ -184,15 +212,21 @@ class Watch:
         if shell is not None and not shell.closed():
             shell.close()
 
-    def _on_iopub(self, parts: list[bytes]) -> None:
-        try:
+    def _read(self, parts: list[bytes]) -> dict[str, Any]:
+        """A message with its content left packed; empty when it is not signed with this kernel's key, or is none."""
+        with contextlib.suppress(ValueError, KeyError, TypeError):
             _, rest = self._session.feed_identities(parts)
-            message = self._session.deserialize(rest, content=False)
-            header, parent = message["header"], message.get("parent_header") or {}
-            needed = header["msg_type"] in _CONTENT_NEEDED
-            content = self._session.unpack(message["content"]) if needed else {}
-        except (ValueError, KeyError, TypeError):
-            return  # not signed with this kernel's key, or no message at all
+            found: dict[str, Any] = self._session.deserialize(rest, content=False)
+            return found
+        return {}
+
+    def _on_iopub(self, parts: list[bytes]) -> None:
+        message = self._read(parts)
+        if not message:
+            return
+        header, parent = message["header"], message.get("parent_header") or {}
+        needed = header["msg_type"] in _CONTENT_NEEDED
+        content = self._session.unpack(message["content"]) if needed else {}
         self.conversation.on_message(header, parent, content, time.monotonic())
         if content.get("execution_state") == "busy" and parent.get("msg_type") == "execute_request":
             self._on_busy(self.kernel)

@@ -157,6 +157,27 @@ def test_an_answer_counts_once_what_is_begun_will_be_heard_of() -> None:
     assert talk.busy()[0] is None
 
 
+def test_an_end_that_was_lost_is_found_by_asking_the_main_shell() -> None:
+    """What a subshell does, and what was begun behind the question, the answer says nothing of."""
+    talk = Conversation(0.0)
+    _say(talk, "busy", "lost", 1.0)
+    talk.on_message(
+        {"msg_type": "status"}, {"msg_id": "aside", "msg_type": "execute_request", "subshell_id": "s"},
+        {"execution_state": "busy"}, 2.0,
+    )  # fmt: skip
+    assert not talk.is_doubtful(6.9)
+    assert talk.is_doubtful(7.0)
+    asked = set(talk.open)
+    _say(talk, "busy", "newer", 7.5)
+    talk.answered(asked)
+    assert set(talk.open) == {"aside", "newer"}
+    _say(talk, "idle", "newer", 8.0)
+    assert not talk.is_doubtful(100.0), "nothing of the main shell's is open"
+    assert talk.busy()[0] is True
+    _say(talk, "idle", "aside", 9.0)
+    assert (talk.busy()[0], talk.in_subshells) == (False, set())
+
+
 def test_tools_and_our_own_requests_are_nobodys_work() -> None:
     talk = Conversation(0.0, own_sessions={"ours"})
     talk.main_shell_answered = True

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -164,6 +165,22 @@ def test_a_restarted_kernel_begins_anew(kernel: ServerKernel, until: Until) -> N
     until(lambda: kernel.row()["used_bytes"] == 0, "the end of the old process")
     until(lambda: not kernel.row()["busy"], "idleness of the new one")
     kernel.wait_ready()
+
+
+@pytest.mark.slow("a server that stands still, and the time until it asks")
+def test_an_end_that_nobody_heard_is_found(kernel: ServerKernel, until: Until) -> None:
+    """IOPub drops what a server does not read in time: here the end of the cell, too."""
+    done = kernel.bed.folder / "said-it-all"
+    kernel.bed.process.send_signal(signal.SIGSTOP)
+    try:
+        kernel.begin(
+            f"from IPython.display import display\nfor n in range(20_000): display(n)\nopen({str(done)!r}, 'w').close()"
+        )
+        until(done.exists, "all that the kernel says")
+    finally:
+        kernel.bed.process.send_signal(signal.SIGCONT)
+    kernel.wait_ready()
+    until(lambda: not kernel.row()["busy"], "the end of a cell whose last words are lost")
 
 
 def test_a_dead_kernel_is_forgotten(kernel: ServerKernel, until: Until) -> None:
