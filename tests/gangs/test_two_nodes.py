@@ -190,7 +190,7 @@ def test_an_end_inside_a_collective_frees_both_nodes_and_keeps_rank_0s_names(
     cluster.assert_nothing_is_held(*pids)
     print(f"{end}: the GPUs were free after {cluster.last_run()['gone_at'] - began_s:.2f} s")
     assert re.search(words, ended.traceback), ended.traceback
-    # They come from rank 0 itself, which is killed, and its names lost, when its grace (4 s) is over: no clock needed.
+    # They come from rank 0 itself, which is killed, and its names lost, when its grace (8 s) is over: no clock needed.
     assert notebook.value("[kept.tolist(), sign]") == [[4.0, 4.0], end]
 
 

@@ -150,8 +150,14 @@ class Run:
             self.messages.append(message)
             self.changed.notify_all()
 
-    def wait(self, limit_s: float = 90) -> Outcome:
-        self.future.result(limit_s)
+    def wait(self, limit_s: float = 150) -> Outcome:
+        """How it ends; of one that does not, where its ranks stand."""
+        try:
+            self.future.result(limit_s)
+        except TimeoutError:
+            self.signal("stack", "hung")
+            self.future.result(30)
+            raise AssertionError(f"not over after {limit_s:g} s: {self.outcome}\n{self.messages[-20:]}") from None
         assert self.on_node.outcome is not None
         return self.on_node.outcome
 

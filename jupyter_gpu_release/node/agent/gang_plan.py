@@ -19,9 +19,9 @@ from ..supervisor import limits
 PREEMPTED = "preempted"
 #: ended because the rest of the gang was done
 DISMISSED = "dismissed"
-#: of the time that a rank has to obey an interrupt, the others' part: one that is stuck in a collective ends, and with
-#: it the collective, so that rank 0 still has time to hand its names over
-_OTHERS_PART = 0.4
+#: times the time that a process has to obey an interrupt, in a gang: one that is stuck in a collective ends, and with
+#: it the collective, so that rank 0 has time to hand its names over, on a busy node too
+_FIRST, _OTHERS = 2.0, 0.4
 _IN_USE = re.compile(r"EADDRINUSE|address already in use", re.IGNORECASE)
 _FINE = ("ok", "interrupted", DISMISSED, PREEMPTED)
 #: not of the cell's own doing: what other ranks report then is a consequence
@@ -42,12 +42,13 @@ def rank_order(
     order: StartOrder, keep: SpoolConfig, spec: RankSpec, specs: Sequence[RankSpec], mark: str = ""
 ) -> RankOrder:
     """The order for one process."""
-    grace_s = order.grace_s * (1.0 if spec.index == 0 else _OTHERS_PART)
+    ranks = sum(other.role == RANK for other in specs)
+    share = _OTHERS if spec.index else _FIRST if ranks > 1 else 1.0
     return RankOrder(
-        run=order.run, payload=order.payload, folder=order.folder, rank=spec.index,
-        ranks=sum(other.role == RANK for other in specs), role=spec.role,
+        run=order.run, payload=order.payload, folder=order.folder, rank=spec.index, ranks=ranks, role=spec.role,
         sharers=sum(other.node == spec.node for other in specs), simulated=order.simulated,
-        memory_bytes=order.memory_bytes, cpus=order.cpus, timeout_s=order.timeout_s, grace_s=grace_s, keep=keep,
+        memory_bytes=order.memory_bytes, cpus=order.cpus, timeout_s=order.timeout_s,
+        grace_s=share * order.grace_s, keep=keep,
         stall_s=limits.STALL_S, mark=mark, tells_leaving=len(specs) == 1, attempt=order.attempt,
         is_unbegun=order.is_unbegun, restartable=order.restartable, is_elastic=order.gang.is_elastic,
         save=order.save, owner=order.owner, as_owner=order.as_owner,

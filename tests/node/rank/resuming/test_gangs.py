@@ -79,7 +79,7 @@ seen = []
 for step in gpu_release.resumable(range(3000), every={every}):
     if 6 <= step < 2994:
         if {every} and not list(gpu_release.run_dir.parent.glob("save-*-1.graph")):
-            time.sleep(0.005)
+            time.sleep(0.05)
         continue
     n = step % 2988
     total = torch.tensor([float(n)])

@@ -66,14 +66,12 @@ torch.manual_seed(rank); random.seed(rank)
 x, y = torch.randn(32, 8), torch.randint(0, 3, (32,))
 history = []
 
-def wait_for_save(epoch):
-    # it is due after some rounds, asked for before the sixth at the latest, and made before the seventh
-    time.sleep(0.1 if epoch < 4 else 0)
-    page, folder = builtins.__gpu_release_loops__._notice._page, gpu_release.run_dir.parent
-    while epoch in (4, 5) and not list(folder.glob("save-*-1.graph")) and not (epoch == 4 and page[0]):
-        time.sleep(0.001)
-
-for epoch in gpu_release.resumable(range(8), every={every}):
+for step in gpu_release.resumable(range(3000), every={every}):
+    if 5 <= step < 2997:  # eight rounds of work, in between rounds without any until the gang has been saved
+        if {every} and not list(gpu_release.run_dir.parent.glob("save-*-1.graph")):
+            time.sleep(0.05)
+        continue
+    epoch = step % 2992
     loss = torch.nn.functional.cross_entropy(model(x), y)
     optimizer.zero_grad()
     loss.backward()
@@ -87,8 +85,6 @@ for epoch in gpu_release.resumable(range(8), every={every}):
     history.append((epoch, loss.item(), right.item(), random.random(), os.getpid()))
     print(epoch)
     del loss
-    if {every}:
-        wait_for_save(epoch)
     pause(f"{{rank}}-{{epoch}}")
 
 def local(tensors):
