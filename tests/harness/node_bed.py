@@ -151,7 +151,7 @@ class Run:
             self.changed.notify_all()
 
     def wait(self, limit_s: float = 150) -> Outcome:
-        """How it ends; of one that does not, where its ranks stand."""
+        """Wait for its end; one that does not end says where its ranks stand."""
         try:
             self.future.result(limit_s)
         except TimeoutError:

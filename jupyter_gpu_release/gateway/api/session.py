@@ -225,7 +225,7 @@ class SessionConnection:
         self._spawn(self._accept(record))  # many in a row are committed together
 
     async def _with_signs(self, work: Coroutine[Any, Any, _Result]) -> _Result:
-        """What takes long (no node has answered yet) must not look like silence."""
+        """Give signs of life during work that takes long (no node has answered yet): it must not look like silence."""
         task = asyncio.ensure_future(work)
         try:
             while not (await asyncio.wait([task], timeout=_SIGN_S))[0]:
