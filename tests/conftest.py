@@ -19,6 +19,7 @@ import psutil
 import pytest
 from outcomes import OPTION, OutcomesPlugin
 from skips import SkipsFail
+from soak import SoakOnly
 
 from jupyter_gpu_release.client.autostart import Ready
 from jupyter_gpu_release.client.home import HomePaths
@@ -95,6 +96,7 @@ def pytest_configure(config: pytest.Config) -> None:
     """Register the recorder; a run that is told to end (``timeout``, CI) tears its fixtures down."""
     config.pluginmanager.register(Recorder())
     SkipsFail.register(config)
+    config.pluginmanager.register(SoakOnly())
     if outcomes := config.getoption(OPTION):
         config.pluginmanager.register(OutcomesPlugin(outcomes))
     signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's `&` ignores it, for all that tests start too

@@ -1,8 +1,11 @@
-"""Heavy suites: small in ``make test-all``, at full size in ``make soak``. Their tests are marked ``soak``."""
+"""Heavy suites: small in ``make test-all``, at full size in ``make soak``. Their tests are marked ``soak``; what is
+marked ``soak(only=True)`` runs at full size alone.
+"""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -15,6 +18,25 @@ def sized(small: int, full: int) -> int:
     return full if AT_FULL_SIZE else small
 
 
-def cases(name: str, first: Any, *others: Any) -> pytest.MarkDecorator:
-    """Parametrize a costly test: by ``first``, and at full size by ``others`` as well."""
-    return pytest.mark.parametrize(name, [first, *(others if AT_FULL_SIZE else ())])
+ONLY_IN_SOAK = pytest.mark.soak(only=True)
+
+
+def cases(of_all: Sequence[Any], of_soak: Sequence[Any]) -> list[Any]:
+    """Values of a parameter: those of ``make test-all``, and further ones at full size."""
+    return [*of_all, *(pytest.param(value, marks=ONLY_IN_SOAK) for value in of_soak)]
+
+
+class SoakOnly:
+    """A plugin that leaves out what only the soak runs."""
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_collection_modifyitems(self, config: pytest.Config, items: list[pytest.Item]) -> None:
+        """At full size all stay."""
+        left = [] if AT_FULL_SIZE else [item for item in items if any(map(_is_only, item.iter_markers("soak")))]
+        if left:
+            config.hook.pytest_deselected(items=left)
+            items[:] = [item for item in items if item not in left]
+
+
+def _is_only(mark: pytest.Mark) -> bool:
+    return bool(mark.kwargs.get("only"))

@@ -14,10 +14,11 @@ from certificates import Authority
 from kernel_bed import RemoteNotebook, Shown
 from network_hosts import Network
 from ports import free_port
+from soak import ONLY_IN_SOAK
 
 from jupyter_gpu_release.client.home import HomePaths
 
-pytestmark = [pytest.mark.timeout(480), pytest.mark.thorough]  # a cluster of its own
+pytestmark = [pytest.mark.timeout(480), pytest.mark.thorough, ONLY_IN_SOAK]  # a cluster of its own
 _CLI = [sys.executable, "-m", "jupyter_gpu_release.cli"]
 
 

@@ -20,7 +20,7 @@ from earlier_version import (
     replace_with_ours,
 )
 from kernel_bed import Notebook
-from soak import AT_FULL_SIZE
+from soak import cases
 
 from jupyter_gpu_release._version import __version__
 from jupyter_gpu_release.client.discovery import target_of
@@ -28,10 +28,10 @@ from jupyter_gpu_release.client.home import HomePaths
 from jupyter_gpu_release.client.rest import GatewayClient
 
 # a wheel, and a cluster of its own
-pytestmark = [pytest.mark.timeout(480), pytest.mark.thorough, pytest.mark.soak]
+pytestmark = [pytest.mark.timeout(480), pytest.mark.thorough]
 
 
-@pytest.fixture(scope="module", params=["--restartable", ""] if AT_FULL_SIZE else ["--restartable"])
+@pytest.fixture(scope="module", params=cases(["--restartable"], [""]))
 def options(request: pytest.FixtureRequest) -> str:
     """Of the cell that is under way: the oldest version knows none of several attempts."""
     return str(request.param)

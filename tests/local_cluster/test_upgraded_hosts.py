@@ -11,11 +11,13 @@ from earlier_version import OLD_VERSION, ONE_APART, REPOSITORY, install_earlier,
 from far_bed import GPUS_EACH, FarBed
 from kernel_bed import RemoteNotebook, Shown
 from network_hosts import Network
+from soak import ONLY_IN_SOAK
 
 from jupyter_gpu_release._version import __version__
 from jupyter_gpu_release.protocol.session import PROTOCOL
 
-pytestmark = [pytest.mark.timeout(600), pytest.mark.thorough]  # a wheel, and a cluster of its own over several hosts
+# a wheel, and a cluster of its own over several hosts: `test_upgrade.py` has the same on one
+pytestmark = [pytest.mark.timeout(600), pytest.mark.thorough, ONLY_IN_SOAK]
 _WHERE = "%%gpu_train\nimport jupyter_gpu_release, socket\nthere = jupyter_gpu_release._version.__version__"
 _VERSIONS = """from jupyter_gpu_release.client.config import configured_target
 from jupyter_gpu_release.client.rest import GatewayClient

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from as_plain import run_both, shown
 from kernel_bed import Notebook, Shown
+from soak import cases
 
 from tests.cells.table import CELLS, Cell
 
@@ -31,7 +32,11 @@ def fresh(tmp_path: Path) -> Iterator[Notebook]:
     started.close()
 
 
-@pytest.mark.parametrize("name", [name for name, cell in CELLS.items() if not cell.is_setting])
+_OTHERS = [name for name, cell in CELLS.items() if not cell.is_setting]
+_SETTINGS = [name for name, cell in CELLS.items() if cell.is_setting]
+
+
+@pytest.mark.parametrize("name", cases(_OTHERS[::2], _OTHERS[1::2]))
 def test_a_gpu_cell_shows_and_does_what_a_plain_one_does(notebook: Notebook, name: str) -> None:
     cell = CELLS[name]
     plain, gpu = (_after_setup(notebook, cell, first) for first in ("", _GPU))
@@ -49,7 +54,7 @@ def _after_setup(notebook: Notebook, cell: Cell, first: str) -> list[Shown]:
 
 
 @pytest.mark.parametrize("first", ["", _GPU], ids=["plain", "GPU"])
-@pytest.mark.parametrize("name", [name for name, cell in CELLS.items() if cell.is_setting])
+@pytest.mark.parametrize("name", cases(_SETTINGS[::2], _SETTINGS[1::2]))
 def test_settings_hold_in_plain_and_gpu_cells_wherever_they_were_made(fresh: Notebook, name: str, first: str) -> None:
     cell = CELLS[name]
     fresh.ok(first + cell.setup)

@@ -187,7 +187,7 @@ def _expect_once(*outputs: Locator) -> None:
 @pytest.mark.timeout(600)
 @pytest.mark.skipif(not COLLABORATION.exists(), reason="no jupyter-collaboration: `make test-all` installs it")
 @pytest.mark.soak
-@cases("ends", "meanwhile", "later")
+@pytest.mark.parametrize("ends", cases(["meanwhile"], ["later"]))
 def test_pages_that_share_a_document_show_the_output_once(
     browser: Browser, team: Team, tmp_path: Path, until: Until, ends: str
 ) -> None:
@@ -220,7 +220,7 @@ def test_pages_that_share_a_document_show_the_output_once(
 @pytest.mark.timeout(600)
 @pytest.mark.skipif(not COLLABORATION.exists(), reason="no jupyter-collaboration: `make test-all` installs it")
 @pytest.mark.soak
-@cases("ends", "later", "before", "meanwhile")
+@pytest.mark.parametrize("ends", cases(["later"], ["before", "meanwhile"]))
 def test_pages_that_share_a_document_get_back_what_the_server_had_not_saved(
     browser: Browser, team: Team, tmp_path: Path, until: Until, ends: str
 ) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 import round_trip
-from soak import AT_FULL_SIZE
+from soak import cases
 
 pytestmark = pytest.mark.thorough
 
@@ -110,7 +110,7 @@ if ranks is not None:
 
 
 @pytest.mark.soak
-@pytest.mark.parametrize("backend", ["torch", "jax"] if AT_FULL_SIZE else ["torch"])
+@pytest.mark.parametrize("backend", cases(["torch"], ["jax"]))
 @pytest.mark.skipif(importlib.util.find_spec("keras") is None, reason="could not import 'keras'")
 def test_each_cell_comes_to_what_it_comes_to_as_a_plain_one(tmp_path: Path, backend: str) -> None:
     plain, gpu = (_played(mode, backend, tmp_path) for mode in ("plain", "gpu"))

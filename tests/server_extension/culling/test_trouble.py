@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 from server_bed import ServerBed
 from server_kernel_bed import ServerKernel, audit, never_for, nothing_before
+from soak import cases
 from websockets.sync.client import connect
 
 from ..conftest import StartServer
@@ -46,7 +47,7 @@ def _ended(kernel: ServerKernel) -> bool:
     return not kernel.alive
 
 
-@pytest.mark.parametrize("jump_s", [864_000, -864_000])
+@pytest.mark.parametrize("jump_s", cases([864_000], [-864_000]))
 def test_a_clock_that_jumps_neither_hastens_nor_stops_the_policy(
     open_kernel: Open, tmp_path: Path, until: Until, jump_s: int
 ) -> None:
