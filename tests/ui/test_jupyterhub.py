@@ -13,6 +13,7 @@ from lab_bed import Lab, execute, open_lab
 from playwright.sync_api import Browser, Page, expect
 from server_kernel_bed import ServerKernel
 from sidebar_bed import open_notebook, opened, press, reload_lab, row, show_panel, write_notebook
+from soak import ONLY_IN_SOAK
 
 from jupyter_gpu_release.client.autostart import Ready
 
@@ -72,6 +73,7 @@ def test_a_user_of_a_hub_sees_and_cancels_her_run(browser: Browser, hub: HubBed,
         _cancel(page, "overnight")
 
 
+@ONLY_IN_SOAK
 def test_a_cell_in_a_hubs_server_heals_after_a_reload_and_when_it_is_cancelled(
     browser: Browser, hub: HubBed, tmp_path: Path
 ) -> None:

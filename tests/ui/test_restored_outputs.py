@@ -187,7 +187,7 @@ def _expect_once(*outputs: Locator) -> None:
 @pytest.mark.timeout(600)
 @pytest.mark.skipif(not COLLABORATION.exists(), reason="no jupyter-collaboration: `make test-all` installs it")
 @pytest.mark.soak
-@pytest.mark.parametrize("ends", cases(["meanwhile"], ["later"]))
+@pytest.mark.parametrize("ends", cases([], ["meanwhile", "later"]))
 def test_pages_that_share_a_document_show_the_output_once(
     browser: Browser, team: Team, tmp_path: Path, until: Until, ends: str
 ) -> None:

@@ -13,6 +13,7 @@ import pytest
 from lab_bed import COLLABORATION, Lab, collaborating, execute, lab_process
 from playwright.sync_api import Browser, Locator, Page, expect
 from sidebar_bed import Team, open_notebook, open_sidebar, opened, reload_lab, row, write_notebook
+from soak import ONLY_IN_SOAK
 
 pytestmark = pytest.mark.thorough
 
@@ -143,6 +144,7 @@ def test_widgets_that_the_kernel_still_holds_stay_live(page: Page, team: Team, t
     assert "| 7/7" in bar
 
 
+@ONLY_IN_SOAK
 @pytest.mark.timeout(600)
 @pytest.mark.skipif(not COLLABORATION.exists(), reason="no jupyter-collaboration: `make test-all` installs it")
 def test_pages_that_share_a_document_show_the_text_once(browser: Browser, team: Team, tmp_path: Path) -> None:
