@@ -162,8 +162,14 @@ class Manifests:
         if not paths.folder.is_dir():
             create_run_folder(store, manifest["run"])
         write_manifest(paths, manifest, durable=pending.is_final)
-        if pending.is_final and pending.of is not None and (outcome := pending.of[1]) and outcome.values is not None:
-            drop_saves(paths, values_name(outcome.values))
+        if pending.is_final and pending.of is not None:
+            _tidy(paths, *pending.of[:2])
+
+
+def _tidy(paths: RunPaths, view: RunView, outcome: Outcome | None) -> None:
+    """A run that is over goes on from nothing any more."""
+    if (view.restartable or view.attempts) and outcome is not None and outcome.values is not None:
+        drop_saves(paths, values_name(outcome.values))
 
 
 def manifest_of(

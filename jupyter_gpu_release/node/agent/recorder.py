@@ -182,7 +182,7 @@ _OUTPUT_S, _PATIENT_S = 0.03, 0.05
 _TOGETHER_S = 0.02
 _BATCH_MESSAGES = 256
 #: a report that is under way for longer: the gateway is away
-_AWAY_S = 1.0
+_AWAY_S = 5.0
 
 
 class Reporter:

@@ -81,9 +81,8 @@ def test_what_a_run_could_go_on_from_goes_with_its_end(
     async def write() -> None:
         manifests = Manifests(tmp_path, StoreThreads())
         outcome = None if values is None else Outcome("ok", values=values)
-        manifests.write_manifest(
-            RunView(run_id(1), "ann", state), outcome, RunRequest(run_id(1), "s", ResourceAsk(), b"")
-        )
+        view = RunView(run_id(1), "ann", state, restartable=True)
+        manifests.write_manifest(view, outcome, RunRequest(run_id(1), "s", ResourceAsk(), b""))
         await manifests.flush()
 
     asyncio.run(write())
