@@ -60,6 +60,8 @@ class PretendedRay:
         self.is_late = False
         #: node, attempt and GPUs of such tasks
         self.late_grants: list[tuple[str, str, list[str]]] = []
+        #: somebody waits for such a task
+        self.keeps_waiting = False
         self._numbers = itertools.count(1)
 
     def install(self, patch: pytest.MonkeyPatch) -> None:
@@ -153,6 +155,7 @@ class Told:
         if not self._ray.is_late:
             return self._ids
         while self._ray.is_late:
+            self._ray.keeps_waiting = True
             yield from asyncio.sleep(0).__await__()
         raise ray.exceptions.RayError("the lease's task is away")
 
