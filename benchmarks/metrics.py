@@ -50,10 +50,9 @@ METRICS = {
 
 
 #: not measured with ``--quick``: they need clusters, pages or competitors of their own
-_NOT_QUICK = {
-    "ray_train_first_statement", "first_cell_ever", "lab_start", "crowd_held_visible", "crowd_free_visible",
-    "crowd_update_scripts",
-}  # fmt: skip
+_NOT_QUICK = {"ray_train_first_statement", "first_cell_ever", "lab_start"} | {
+    metric for metric in METRICS["sidebar"] if metric.startswith(("crowd_held_", "crowd_free_", "crowd_update_"))
+}
 
 
 def check(report: Report, *, quick: bool = False) -> None:

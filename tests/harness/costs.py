@@ -108,7 +108,7 @@ def unmarked(whole: Outcomes) -> list[str]:
 
 
 def closing(whole: Outcomes, jobs: Sequence[str]) -> str:
-    """What each suite cost, the costliest modules and the slowest tests."""
+    """Costs of each suite, the costliest modules, the slowest tests."""
     lines = ["##### what each suite cost", *suites(whole), *jobs, "", "##### the modules that cost most CPU"]
     lines += [*costliest(whole), "", "##### the slowest tests", *slowest(whole)]
     if long := unmarked(whole):

@@ -157,7 +157,7 @@ class Members:
         return [process for process, uid in real.items() if uid in (SERVICE, ANN)]
 
     def of_each(self, ask: Callable[[psutil.Process], list[Any]]) -> list[Any]:
-        """What each of these processes has that is still there when it is asked."""
+        """Ask each of these processes that is still there for what it has."""
         found: list[Any] = []
         for process in self.processes():
             with contextlib.suppress(psutil.NoSuchProcess):

@@ -44,10 +44,8 @@ async def test_an_answer_waits_for_the_ledger(
         record = await bed.running(service, restartable=True)
         if word == "cancel":
             record = await bed.submitted(service)
-        scope = {
-            "type": "http", "method": "POST", "path": "/", "path_params": {"run": record.run}, "headers": [],
-            "query_string": b"", CALLER: ANN,
-        }  # fmt: skip
+        asked = {"type": "http", "method": "POST", "path": "/", "headers": [], "query_string": b""}
+        scope = {**asked, "path_params": {"run": record.run}, CALLER: ANN}
         service.ledger.write(lambda link: disk_is_back.wait() and None)
         answer = asyncio.create_task(_http_endpoint(service, route)(Request(scope)))
         try:

@@ -43,7 +43,7 @@ def test_a_node_without_room_for_a_socket_introduces_itself_all_the_same(tmp_pat
 
 
 def test_output_does_not_pile_up_while_the_gateway_is_away(monkeypatch) -> None:
-    """What it must hear it hears, in order, and of each run's output the newest: the rest is in the log."""
+    """Phases come in order, and of each run's output the newest: the rest is in the log."""
     monkeypatch.setattr(module, "_AWAY_S", 0.05)
     first, rest = asyncio.run(_reports_after_a_pause(500))
     assert first == [RunPhase(a, "released", 1.0)]
@@ -52,7 +52,7 @@ def test_output_does_not_pile_up_while_the_gateway_is_away(monkeypatch) -> None:
 
 
 async def _reports_after_a_pause(count: int) -> tuple[list[NodeMessage], list[NodeMessage]]:
-    """What comes of the first report, and of ``count`` pieces of output of two runs while nobody takes it."""
+    """The first report, and the next one after ``count`` pieces of output of two runs while nobody took any."""
     reporter = Reporter(AgentConfig("store", "runtime"), "node", "life")
     reports: list[list[NodeMessage]] = []
     is_back = asyncio.Event()

@@ -43,7 +43,7 @@ def test_large_results_are_durable_before_the_run_is_final(own_node: Node) -> No
 def test_who_sends_without_end_does_not_keep_the_agent_from_its_work(
     own_node: Node, monkeypatch: pytest.MonkeyPatch, data: bytes
 ) -> None:
-    """What is of no run here, and what is no message at all: where owners run cells anybody may send."""
+    """A record of no run here, or no message at all: where owners run cells anybody may send."""
     endless = SimpleNamespace(recvmsg=lambda *sizes: (data, [], 0, None))
     with monkeypatch.context() as patch:
         patch.setattr(own_node.keeping, "_sock", endless)

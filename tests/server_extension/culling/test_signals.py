@@ -161,10 +161,8 @@ def test_an_end_that_was_lost_is_found_by_asking_the_main_shell() -> None:
     """What a subshell does, and what was begun behind the question, the answer says nothing of."""
     talk = Conversation(0.0)
     _say(talk, "busy", "lost", 1.0)
-    talk.on_message(
-        {"msg_type": "status"}, {"msg_id": "aside", "msg_type": "execute_request", "subshell_id": "s"},
-        {"execution_state": "busy"}, 2.0,
-    )  # fmt: skip
+    aside = {"msg_id": "aside", "msg_type": "execute_request", "subshell_id": "s"}
+    talk.on_message({"msg_type": "status"}, aside, {"execution_state": "busy"}, 2.0)
     assert not talk.is_doubtful(6.9)
     assert talk.is_doubtful(7.0)
     asked = set(talk.open)
