@@ -53,17 +53,32 @@ def _ray_settings(folder: Path) -> dict[str, str]:
     path.mkdir()
     (path / "rfc3987_syntax.py").write_text("raise ImportError('left out by the benchmark')\n")
     return {
-        "RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN_PATH": str(token), "PYTHONPATH": str(path), **LOOPBACK_ONLY,
-        "RAY_raylet_report_resources_period_milliseconds": "2", "RAY_health_check_period_ms": "1000",
-    }  # fmt: skip
+        "RAY_AUTH_MODE": "token",
+        "RAY_AUTH_TOKEN_PATH": str(token),
+        "PYTHONPATH": str(path),
+        **LOOPBACK_ONLY,
+        "RAY_raylet_report_resources_period_milliseconds": "2",
+        "RAY_health_check_period_ms": "1000",
+    }
 
 
 def _start_head(folder: Path) -> subprocess.Popen[bytes]:
     command = [
-        sys.executable, "-m", "ray.scripts.scripts", "start", "--head", "--block", "--port=0",
-        "--node-ip-address=127.0.0.1", f"--temp-dir={folder}/ray", "--num-gpus=4", "--object-store-memory=100000000",
-        "--include-dashboard=false", "--dashboard-port=0", "--disable-usage-stats",
-    ]  # fmt: skip
+        sys.executable,
+        "-m",
+        "ray.scripts.scripts",
+        "start",
+        "--head",
+        "--block",
+        "--port=0",
+        "--node-ip-address=127.0.0.1",
+        f"--temp-dir={folder}/ray",
+        "--num-gpus=4",
+        "--object-store-memory=100000000",
+        "--include-dashboard=false",
+        "--dashboard-port=0",
+        "--disable-usage-stats",
+    ]
     return subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, stdin=subprocess.DEVNULL)
 
 

@@ -99,9 +99,13 @@ class Bed:
     def compete(self, kinds: Sequence[str], count: int) -> dict[str, list[Any]]:
         """What functions of :mod:`benchmarks.competitors` find, one after the other, in a Ray driver of their own."""
         command = [
-            sys.executable, "-m", "benchmarks.competitors", ",".join(kinds),
-            self.connection()["ray_address"], str(count),
-        ]  # fmt: skip
+            sys.executable,
+            "-m",
+            "benchmarks.competitors",
+            ",".join(kinds),
+            self.connection()["ray_address"],
+            str(count),
+        ]
         environment = {**os.environ, **self.ray_environment(), "RAY_TRAIN_V2_ENABLED": "1"}
         done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
         if done.returncode:

@@ -39,18 +39,24 @@ class Report:
     def document(self) -> dict[str, Any]:
         """The JSON object of interface.md."""
         return {
-            "benchmark": self.name, "machine": machine(), "results": self.results, "ratios": self.ratios,
+            "benchmark": self.name,
+            "machine": machine(),
+            "results": self.results,
+            "ratios": self.ratios,
             "notes": self.notes,
-        }  # fmt: skip
+        }
 
 
 def machine() -> dict[str, Any]:
     """Facts about this machine that explain a figure."""
     return {
-        "cores": os.cpu_count(), "memory_gib": round(psutil.virtual_memory().total / 2**30, 1),
-        "python": platform.python_version(), "kernel": platform.release(), "load": round(os.getloadavg()[0], 2),
+        "cores": os.cpu_count(),
+        "memory_gib": round(psutil.virtual_memory().total / 2**30, 1),
+        "python": platform.python_version(),
+        "kernel": platform.release(),
+        "load": round(os.getloadavg()[0], 2),
         "date": time.strftime("%Y-%m-%d"),
-    }  # fmt: skip
+    }
 
 
 def show(report: Report) -> None:

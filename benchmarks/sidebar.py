@@ -407,12 +407,7 @@ class _Stages:
 
     @classmethod
     def of(
-        cls,
-        at_s: float,
-        free: int,
-        seen: list[tuple[float, int]],
-        told: list[float],
-        asked: list[tuple[float, float]],
+        cls, at_s: float, free: int, seen: list[tuple[float, int]], told: list[float], asked: list[tuple[float, float]]
     ) -> _Stages:
         """Those of the change at ``at_s`` to ``free`` free GPUs, from what :data:`_WATCH` noted."""
         visible_s = next((when_s for when_s, shown in seen if when_s >= at_s and shown == free), None)

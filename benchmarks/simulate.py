@@ -20,10 +20,7 @@ from .report import Report
 
 _TRACES = Path(__file__).parents[1] / "examples" / "traces"
 #: metric, file, GPUs, GPUs from which on a job is a gang
-_PLAYS = (
-    ("philly_400", "philly_2017_oct_2wk.csv", 400, 8),
-    ("msitp04_600", "msitp_2021_cluster04.csv", 600, 16),
-)
+_PLAYS = (("philly_400", "philly_2017_oct_2wk.csv", 400, 8), ("msitp04_600", "msitp_2021_cluster04.csv", 600, 16))
 _QUICK_JOBS, _QUICK_SESSIONS = 3000, 10
 _MANY, _UTILIZATION = 100_000, 0.7
 

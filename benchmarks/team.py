@@ -131,9 +131,10 @@ def _owners_cluster(other: Bed) -> Iterator[tuple[str, str]]:
     with public_folder() as folder:
         (folder / "users.yaml").write_text(f"ann: {{uid: {ANN}, gid: {ANN}}}")
         os.environ.update(
-            JUPYTER_GPU_STORE_MODE="owner", JUPYTER_GPU_UNIX_USERS=str(folder / "users.yaml"),
+            JUPYTER_GPU_STORE_MODE="owner",
+            JUPYTER_GPU_UNIX_USERS=str(folder / "users.yaml"),
             JUPYTER_GPU_SPOOL=str(folder / "spool"),
-        )  # fmt: skip
+        )
         try:
             sys.executable = python_for_all(folder)
             with bed("--simulated-gpus", str(GPUS), "--store", str(folder / "store"), own=True) as cluster:
@@ -265,9 +266,15 @@ class _Link:
     def __init__(self, cluster: SimulatedCluster, session: str) -> None:
         self._session = session
         self._opening = connect(
-            session_url(cluster.url), additional_headers={"Authorization": f"Bearer {cluster.token}"},
-            compression=None, proxy=None, ping_interval=None, max_size=None, max_queue=None, open_timeout=60,
-        )  # fmt: skip
+            session_url(cluster.url),
+            additional_headers={"Authorization": f"Bearer {cluster.token}"},
+            compression=None,
+            proxy=None,
+            ping_interval=None,
+            max_size=None,
+            max_queue=None,
+            open_timeout=60,
+        )
 
     async def __aenter__(self) -> ClientConnection:
         link = await self._opening.__aenter__()

@@ -239,13 +239,32 @@ class StoreSilentError(StoreError):
 BY_CODE: dict[str, type[GpuReleaseError]] = {
     cls.code: cls
     for cls in (
-        OptionError, RequestError, CannotSendError, WrongCallError, ImpossibleAskError, MissingPackageError,
-        AuthenticationError, ForbiddenError, NoSuchRunError, ConflictError, ProtocolError,
-        NoSuchNodeError, NoSuchTokenError, TooManyAttemptsError, TooManyRequestsError,
-        GatewayUnavailableError, ClusterError, StoreError, RunLostError, RunFailedError, RunCancelledError,
-        StillTrainingError, NothingPublishedError, RankError,
+        OptionError,
+        RequestError,
+        CannotSendError,
+        WrongCallError,
+        ImpossibleAskError,
+        MissingPackageError,
+        AuthenticationError,
+        ForbiddenError,
+        NoSuchRunError,
+        ConflictError,
+        ProtocolError,
+        NoSuchNodeError,
+        NoSuchTokenError,
+        TooManyAttemptsError,
+        TooManyRequestsError,
+        GatewayUnavailableError,
+        ClusterError,
+        StoreError,
+        RunLostError,
+        RunFailedError,
+        RunCancelledError,
+        StillTrainingError,
+        NothingPublishedError,
+        RankError,
     )
-}  # fmt: skip
+}
 
 
 def from_code(code: str, message: str, hint: str = "") -> GpuReleaseError:

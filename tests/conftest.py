@@ -17,7 +17,9 @@ import hypothesis
 import metered
 import psutil
 import pytest
+from jupyter_client.connect import LocalPortCache
 from outcomes import OPTION, OutcomesPlugin
+from ports import free_port
 from skips import SkipsFail
 from soak import SoakOnly
 
@@ -46,6 +48,14 @@ _REAPERS = (1, int(os.environ.get(metered.VARIABLE, "1")))
 # how long an example takes says more of the machine than of the code
 hypothesis.settings.register_profile("ours", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow])
 hypothesis.settings.load_profile("ours")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _ports_of_kernels() -> Iterator[None]:
+    """Kernels listen where no client's socket is: one may take the port that Jupyter chose before the kernel does."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(LocalPortCache, "find_available_port", lambda self, ip: free_port())
+        yield
 
 
 class Shared:

@@ -42,8 +42,12 @@ def test_a_document_without_one_of_its_metrics_is_refused() -> None:
 def test_a_benchmark_that_cannot_run_here_says_why_in_one_sentence(tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-m", "benchmarks", "sidebar"],
-        capture_output=True, text=True, check=False, cwd=ROOT, env={**os.environ, "PATH": str(tmp_path)},
-    )  # fmt: skip
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=ROOT,
+        env={**os.environ, "PATH": str(tmp_path)},
+    )
     assert done.returncode == 1
     assert done.stderr == (
         "benchmark sidebar did not run: it needs a Chromium that is on the path (Debian: apt install chromium)\n"

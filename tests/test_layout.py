@@ -1,11 +1,10 @@
-"""The house stays readable: small folders, no circles, short chains of imports, and documents that name what exists."""
+"""The house stays readable: no circles, short chains of imports, and documents that name what exists."""
 
 from __future__ import annotations
 
 import ast
 import re
 import statistics
-from collections import Counter
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -14,13 +13,10 @@ import pytest
 
 REPOSITORY = Path(__file__).parents[1]
 PACKAGE = REPOSITORY / "jupyter_gpu_release"
-#: files in one folder, without ``__init__.py``
-_MOST_FILES = 13
-_SOURCES = {".py", ".ts", ".tsx"}
 #: files that import each other in a row, within one folder
 _LONGEST_CHAIN = 12
-#: lines of a function, without its docstring
-_MEDIAN_LINES, _MOST_LINES = 8, 60
+#: statements of a function, without its docstring: the formatter decides about lines
+_MEDIAN_STATEMENTS, _MOST_STATEMENTS = 4, 45
 
 
 @cache
@@ -51,13 +47,6 @@ def _imported(name: str, path: Path) -> Iterator[str]:
                     yield target
 
 
-@pytest.mark.parametrize("root", ["jupyter_gpu_release", "benchmarks", "labextension/src", "labextension/test"])
-def test_no_folder_is_a_heap(root: str) -> None:
-    sizes = Counter(path.parent for path in (REPOSITORY / root).rglob("[!_]*") if path.suffix in _SOURCES)
-    assert sizes
-    assert {str(folder.relative_to(REPOSITORY)): n for folder, n in sizes.items() if n > _MOST_FILES} == {}
-
-
 def test_no_file_imports_its_own_users() -> None:
     left = dict(_imports())
     while free := {name for name, needs in left.items() if not needs & left.keys()}:
@@ -79,18 +68,16 @@ def test_no_chain_of_imports_is_long(folder: str) -> None:
 
 def test_functions_are_small() -> None:
     sizes = {f"{path.relative_to(PACKAGE)}: {name}": n for path in _modules().values() for name, n in _functions(path)}
-    assert statistics.median(sizes.values()) <= _MEDIAN_LINES
-    assert {name: n for name, n in sizes.items() if n > _MOST_LINES} == {}
+    assert statistics.median(sizes.values()) <= _MEDIAN_STATEMENTS
+    assert {name: n for name, n in sizes.items() if n > _MOST_STATEMENTS} == {}
 
 
 def _functions(path: Path) -> Iterator[tuple[str, int]]:
-    """Each function or method (by name and line) and its lines, without the docstring."""
+    """Each function or method (by name and line) and its statements, without the docstring."""
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-            first = node.body[0]
-            is_described = ast.get_docstring(node) is not None
-            described = (first.end_lineno or 0) - first.lineno + 1 if is_described else 0
-            yield f"{node.name} (line {node.lineno})", (node.end_lineno or 0) - node.lineno + 1 - described
+            inside = sum(isinstance(each, ast.stmt) for each in ast.walk(node)) - 1
+            yield f"{node.name} (line {node.lineno})", inside - (ast.get_docstring(node) is not None)
 
 
 def test_only_users_import_the_package_itself() -> None:
@@ -102,10 +89,12 @@ def _imports_the_root(name: str, path: Path) -> bool:
     depth = len(name.split(".")) + (path.name == "__init__.py")
     return any(
         isinstance(node, ast.ImportFrom)
-        and ((node.level == depth and not node.module and not {a.name for a in node.names} <= _modules().keys())
-             or (not node.level and node.module == "jupyter_gpu_release"))
+        and (
+            (node.level == depth and not node.module and not {a.name for a in node.names} <= _modules().keys())
+            or (not node.level and node.module == "jupyter_gpu_release")
+        )
         for node in ast.walk(ast.parse(path.read_text()))
-    )  # fmt: skip
+    )
 
 
 def test_sql_is_spoken_in_the_folder_for_it_only() -> None:

@@ -80,8 +80,10 @@ def test_told_to_end_it_ends_its_sessions_first(
     )
     runner = subprocess.Popen(
         [sys.executable, "-c", code, session, str(began), str(cleaned)],
-        stdout=subprocess.PIPE, text=True, cwd=Path(side_by_side.__file__).parent,
-    )  # fmt: skip
+        stdout=subprocess.PIPE,
+        text=True,
+        cwd=Path(side_by_side.__file__).parent,
+    )
     until(began.exists, "the session")
     runner.send_signal(signal.SIGTERM)
     assert "under way\n" in runner.communicate(timeout=60)[0]
@@ -213,8 +215,9 @@ def test_what_fails_alone_too_and_more_than_three_unsteady_ones_fail_the_run(
     end = capfd.readouterr().out.splitlines()
     summary = [line for line in end if line.startswith(("FAILED tests", "UNSTEADY tests"))]
     assert {line.partition(" - ")[0] for line in summary} == {
-        "FAILED tests/test_it.py::test_no", "UNSTEADY tests/test_it.py::test_once",
-    }  # fmt: skip
+        "FAILED tests/test_it.py::test_no",
+        "UNSTEADY tests/test_it.py::test_once",
+    }
     assert end[-2:] == ["##### FAILED tests/test_it.py::test_no", "2 passed, 1 failed"]
     many = suite_of("\n".join(f"def test_{n}():\n{_ONCE.format(f'mark-{n}')}" for n in range(4)))
     assert run([many]) == 1
@@ -254,8 +257,11 @@ def test_what_is_no_session_of_pytest_counts_as_one(capfd: pytest.CaptureFixture
 def test_in_ci_a_missing_browser_is_an_error(ci: str, status: int, tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "--collect-only", "-q", "-p", "no:cacheprovider", "tests/ui"],
-        capture_output=True, text=True, check=False, cwd=side_by_side.TESTS.parent,
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=side_by_side.TESTS.parent,
         env={**os.environ, "PATH": str(tmp_path), "CI": ci},
-    )  # fmt: skip
+    )
     assert done.returncode == status, done.stdout
     assert ("no chromium here" in done.stdout + done.stderr) == (ci == "true")

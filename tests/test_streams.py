@@ -66,15 +66,30 @@ def samples(folder: Path) -> dict[str, Any]:
     owner = collections.UserList([1])
     ours = jupyter_gpu_release
     made = {
-        "array": array, "view": array[10:900], "mapped": mapped, "part": mapped[3:], "dates": array.astype("M8[s]"),
-        "masked": np.ma.masked_array(array, array > 3), "owner": owner, "weak": weakref.ref(owner),
-        "gone": weakref.ref(collections.UserList()), "stdout": sys.stdout, "module": types,
-        "error": _failed(OSError, 2, "x"), "ours": errors.StoreError("text", hint="hint"),
-        "missing": errors.MissingHereError("text"), "launch": ours.launch, "gpu": ours.gpu, "track": ours.track,
-        "ranks": ours.ranks, "load": ours.load, "decorator": ours.gpu(gpus=1), "barrier": ours.ranks.barrier,
+        "array": array,
+        "view": array[10:900],
+        "mapped": mapped,
+        "part": mapped[3:],
+        "dates": array.astype("M8[s]"),
+        "masked": np.ma.masked_array(array, array > 3),
+        "owner": owner,
+        "weak": weakref.ref(owner),
+        "gone": weakref.ref(collections.UserList()),
+        "stdout": sys.stdout,
+        "module": types,
+        "error": _failed(OSError, 2, "x"),
+        "ours": errors.StoreError("text", hint="hint"),
+        "missing": errors.MissingHereError("text"),
+        "launch": ours.launch,
+        "gpu": ours.gpu,
+        "track": ours.track,
+        "ranks": ours.ranks,
+        "load": ours.load,
+        "decorator": ours.gpu(gpus=1),
+        "barrier": ours.ranks.barrier,
         "results": Results("r", "succeeded", {"x": 1}, [ValueInfo("x", "int", 1)]),
         "settings": library_settings.capture_settings(),
-    }  # fmt: skip
+    }
     made["on_gpu"] = ours.gpu(lambda: 1)
     return made
 

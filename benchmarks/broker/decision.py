@@ -24,9 +24,15 @@ _LONG_S, _SHORT_S = 600.0, 0.05
 async def measure(url: str, token: str, *, waiting: int, count: int) -> list[float]:
     """Milliseconds of ``count`` decisions while ``waiting`` runs wait; all wait for a queue that has its maximum."""
     async with connect(
-        session_url(url), additional_headers={"Authorization": f"Bearer {token}"}, compression=None, proxy=None,
-        ping_interval=None, max_size=None, max_queue=None, open_timeout=60,
-    ) as link:  # fmt: skip
+        session_url(url),
+        additional_headers={"Authorization": f"Bearer {token}"},
+        compression=None,
+        proxy=None,
+        ping_interval=None,
+        max_size=None,
+        max_queue=None,
+        open_timeout=60,
+    ) as link:
         await link.send(encode(Hello(PROTOCOL, _SESSION)))
         await link.recv()
         for _ in range(1 + waiting):

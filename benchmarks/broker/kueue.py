@@ -100,9 +100,15 @@ class _Queue:
     async def drive(self, url: str, token: str, begin_s: float) -> None:
         headers = {"Authorization": f"Bearer {token}"}
         async with connect(
-            session_url(url), additional_headers=headers, compression=None, proxy=None, ping_interval=None,
-            max_size=None, max_queue=None, open_timeout=60,
-        ) as link:  # fmt: skip
+            session_url(url),
+            additional_headers=headers,
+            compression=None,
+            proxy=None,
+            ping_interval=None,
+            max_size=None,
+            max_queue=None,
+            open_timeout=60,
+        ) as link:
             await link.send(encode(Hello(PROTOCOL, f"queue-{self._number}")))
             await link.recv()
             async with asyncio.TaskGroup() as tasks:

@@ -71,10 +71,17 @@ class _Source:
         ranks, each, expected_s, restartable = self._kinds[user, self.random.randrange(_WORKS)]
         self._made += 1
         return Run(
-            f"run{self._made}", f"queue{user % _QUEUES}", (Rank(),) * ranks, each * GPU, ranks, user=f"user{user}",
-            restartable=restartable, submitted_at=now_s - self.random.random(), expected_s=expected_s,
+            f"run{self._made}",
+            f"queue{user % _QUEUES}",
+            (Rank(),) * ranks,
+            each * GPU,
+            ranks,
+            user=f"user{user}",
+            restartable=restartable,
+            submitted_at=now_s - self.random.random(),
+            expected_s=expected_s,
             nodes="any" if ranks > 1 else 1,
-        )  # fmt: skip
+        )
 
 
 def _carry_out(state: State, now_s: float) -> int:

@@ -46,11 +46,16 @@ def simulated_cluster(nodes: int, gpus: int, queues: str = "") -> Iterator[Simul
         queues_file.write_text(queues)
         write_secret(home / "token", token)
         config = GatewayConfig(
-            home=str(home), store=str(Path(folder) / "store"), token_file=str(home / "token"),
-            runtime=str(Path(folder) / "run"), ray_address="none", cluster=secrets.token_hex(4), simulated=True,
+            home=str(home),
+            store=str(Path(folder) / "store"),
+            token_file=str(home / "token"),
+            runtime=str(Path(folder) / "run"),
+            ray_address="none",
+            cluster=secrets.token_hex(4),
+            simulated=True,
             queues=str(queues_file) if queues else "",
             user_requests_per_s=1e6,  # one user's client stands for a team
-        )  # fmt: skip
+        )
         Path(config.store).mkdir()
         path = home / "gateway.config"
         path.write_bytes(encode(config))

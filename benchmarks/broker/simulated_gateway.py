@@ -45,9 +45,12 @@ _MEMORY = 1 << 40
 def entry(number: int, gpus: int) -> dict[str, Any]:
     """A node as ``ray.nodes()`` lists it."""
     return {
-        "NodeID": f"{number:056x}", "Alive": True, "NodeManagerHostname": f"node{number}",
-        "Resources": {"GPU": float(gpus), "CPU": float(_CPUS), "memory": float(_MEMORY)}, "Labels": {},
-    }  # fmt: skip
+        "NodeID": f"{number:056x}",
+        "Alive": True,
+        "NodeManagerHostname": f"node{number}",
+        "Resources": {"GPU": float(gpus), "CPU": float(_CPUS), "memory": float(_MEMORY)},
+        "Labels": {},
+    }
 
 
 class SimulatedLeases(RayLeases):
@@ -109,9 +112,18 @@ class SimulatedAgent(NodeAgentApi):
         """Facts about the node."""
         gpus = [GpuInfo(str(i), "Simulated H100", f"GPU-{i}", 80 << 30, 0, 0.0, True) for i in range(self._gpus)]
         return NodeInfo(
-            node=self._node, host=self._host, incarnation="1", python="3", version="", gpus=gpus, simulated=True,
-            memory_bytes=_MEMORY, cpus=_CPUS, has_lease_worker=True, protocol=AGENT_PROTOCOL,
-        )  # fmt: skip
+            node=self._node,
+            host=self._host,
+            incarnation="1",
+            python="3",
+            version="",
+            gpus=gpus,
+            simulated=True,
+            memory_bytes=_MEMORY,
+            cpus=_CPUS,
+            has_lease_worker=True,
+            protocol=AGENT_PROTOCOL,
+        )
 
     async def hello(self) -> Any:
         return pack(self.info())

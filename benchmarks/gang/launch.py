@@ -47,8 +47,12 @@ def add_rows(report: Report, cluster: Bed, *, quick: bool) -> None:
 def _launched(cluster: Bed, count: int, seconds: float = FUNCTION_S, *mode: str) -> list[tuple[float, float]]:
     done = subprocess.run(
         [sys.executable, "-c", _SCRIPT, str(count), str(seconds), *mode],
-        cwd=cluster.work, env=dict(os.environ), capture_output=True, text=True, check=False,
-    )  # fmt: skip
+        cwd=cluster.work,
+        env=dict(os.environ),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     if done.returncode:
         raise RuntimeError(done.stderr)
     return [tuple(span) for span in json.loads(done.stdout.splitlines()[-1])]
@@ -58,8 +62,11 @@ def _actors(cluster: Bed, count: int) -> list[tuple[float, float]]:
     address = cluster.connection()["ray_address"]
     done = subprocess.run(
         [sys.executable, "-m", "benchmarks.competitors", "short_actors", address, str(count)],
-        env={**os.environ, **cluster.ray_environment()}, capture_output=True, text=True, check=False,
-    )  # fmt: skip
+        env={**os.environ, **cluster.ray_environment()},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     if done.returncode:
         raise RuntimeError(done.stderr)
     return [tuple(span) for span in json.loads(done.stdout.splitlines()[-1])["short_actors"]]

@@ -32,11 +32,7 @@ def run(*, quick: bool) -> Report:
     """Measure; ``quick``: seconds instead of a minute."""
     sys.path.insert(0, str(_BEDS))
     report = Report("server")
-    with (
-        tempfile.TemporaryDirectory() as name,
-        _sleepers(Path(name)) as pids,
-        _server(Path(name), pids) as (bed, gpus),
-    ):
+    with tempfile.TemporaryDirectory() as name, _sleepers(Path(name)) as pids, _server(Path(name), pids) as (bed, gpus):
         _wait(lambda: len(bed.get("kernels")["kernels"]) == KERNELS, "the kernels to be watched")
         _add_idle_cost(report, bed, 5 if quick else 60)
         _add_status(report, bed, 100 if quick else 1000)
@@ -80,12 +76,18 @@ def _server(folder: Path, pids: list[int]) -> Iterator[tuple[object, object]]:
     gpus = FakeGpus(build_library(library), folder / "gpus", GPUS)
     gpus.show(*(f"process {number % GPUS} {pid} 1000 90" for number, pid in enumerate(pids)), used=4000)
     culler = {
-        "cull_idle_timeout": 4, "warn_before": 0, "cull_interval": 2, "sample_interval": 2, "samples": 1,
-        "device_files": ["/"], "audit_log": str(folder / "audit.jsonl"),
-    }  # fmt: skip
+        "cull_idle_timeout": 4,
+        "warn_before": 0,
+        "cull_interval": 2,
+        "sample_interval": 2,
+        "samples": 1,
+        "device_files": ["/"],
+        "audit_log": str(folder / "audit.jsonl"),
+    }
     environment = gpus.environment | {
-        "JUPYTER_GPU_BENCH_PIDS": str(folder / "pids"), "PYTHONPATH": f"{folder}:{Path(__file__).parents[2]}",
-    }  # fmt: skip
+        "JUPYTER_GPU_BENCH_PIDS": str(folder / "pids"),
+        "PYTHONPATH": f"{folder}:{Path(__file__).parents[2]}",
+    }
     extensions = {"jupyter_gpu_release": True, "benchmarks.server.crowd": True, "jupyterlab": False}
     bed = ServerBed(
         folder / "server", {"GpuCuller": culler, "ServerApp": {"jpserver_extensions": extensions}}, environment

@@ -108,10 +108,23 @@ def fill(path: Path, user: str) -> None:
             run = f"20260101-000000-{number:08x}"
             at_s = 1.7e9 + number
             view = RunView(
-                run, user, "queued", 1, session="s", name=f"fit {number}", notebook="work/train.ipynb", cell="c",
-                submitted_at=at_s, granted_at=at_s, running_at=at_s, gone_at=at_s + 9, hosts=["gpu-node-1"],
-                gpu_ids=["0"], gpu_name="NVIDIA H100 80GB HBM3", release_ms=12.0,
-            )  # fmt: skip
+                run,
+                user,
+                "queued",
+                1,
+                session="s",
+                name=f"fit {number}",
+                notebook="work/train.ipynb",
+                cell="c",
+                submitted_at=at_s,
+                granted_at=at_s,
+                running_at=at_s,
+                gone_at=at_s + 9,
+                hosts=["gpu-node-1"],
+                gpu_ids=["0"],
+                gpu_name="NVIDIA H100 80GB HBM3",
+                release_ms=12.0,
+            )
             database.insert_run(connection, view, number, RunRequest(run, "s", ResourceAsk(), b""))
             over = msgspec.structs.replace(view, state="succeeded" if number % 7 else "failed", finished_at=at_s + 9)
             database.update_run(connection, over, _outcome(number))

@@ -122,9 +122,11 @@ def large_out(report: Report, *, quick: bool) -> None:
     for name, values in found.items():
         report.add(name, values[1:])
     theirs = {
-        "numpy": "numpy_load_mmap", "torch": "torch_load", "torch_mmap": "torch_load_mmap",
+        "numpy": "numpy_load_mmap",
+        "torch": "torch_load",
+        "torch_mmap": "torch_load_mmap",
         "cloudpickle": "cloudpickle_load",
-    }  # fmt: skip
+    }
     _ratios(report, "out", "out_first_use_1gib", **theirs)
 
 

@@ -72,13 +72,18 @@ def options_that_count(options: RunOptions, exported: Mapping[str, str]) -> list
     ask = options.ask
     nodes = "any" if ask.any_nodes else ask.nodes
     return [
-        ["gpus", ask.gpus], ["ranks", [ask.ranks, nodes, ask.ps, ask.evaluator]], ["cpus", ask.cpus],
-        ["gpu-type", (ask.gpu_type or "").lower()], ["label", sorted(ask.labels.items())],
-        ["out", None if options.out is None else sorted(options.out)], ["skip", sorted(options.skip)],
+        ["gpus", ask.gpus],
+        ["ranks", [ask.ranks, nodes, ask.ps, ask.evaluator]],
+        ["cpus", ask.cpus],
+        ["gpu-type", (ask.gpu_type or "").lower()],
+        ["label", sorted(ask.labels.items())],
+        ["out", None if options.out is None else sorted(options.out)],
+        ["skip", sorted(options.skip)],
         ["gather", sorted(options.gather)],
         *([] if ask.min_gpus is None else [["min-gpus", ask.min_gpus]]),
-        ["env", sorted({**exported, **options.env}.items())], ["fresh", options.fresh],
-    ]  # fmt: skip
+        ["env", sorted({**exported, **options.env}.items())],
+        ["fresh", options.fresh],
+    ]
 
 
 def normalised_code(tree: ast.Module) -> str:

@@ -75,11 +75,27 @@ def postpones_annotations(compiler_flags: int) -> bool:
 
 _OWN = frozenset(
     {
-        "In", "Out", "_ih", "_oh", "_dh", "get_ipython", "exit", "quit", "_exit_code",
-        "__name__", "__doc__", "__package__", "__loader__", "__spec__", "__builtin__", "__builtins__",
-        "__annotations__", "__conditional_annotations__", "__warningregistry__",
+        "In",
+        "Out",
+        "_ih",
+        "_oh",
+        "_dh",
+        "get_ipython",
+        "exit",
+        "quit",
+        "_exit_code",
+        "__name__",
+        "__doc__",
+        "__package__",
+        "__loader__",
+        "__spec__",
+        "__builtin__",
+        "__builtins__",
+        "__annotations__",
+        "__conditional_annotations__",
+        "__warningregistry__",
     }
-)  # fmt: skip
+)
 _LATEST = re.compile(r"_{1,3}|_\d+|_i{1,3}|_i\d+")
 #: the history objects, which hold the whole session
 HISTORY = frozenset({"In", "Out", "_ih", "_oh"})

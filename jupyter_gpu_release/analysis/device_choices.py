@@ -15,22 +15,54 @@ from typing import Any
 from .scopes import dotted_name, stored_names
 
 _CONSULTING = (
-    "torch.cuda.is_available", "torch.cuda.device_count", "torch.cuda.current_device", "torch.cuda.get_device",
-    "torch.cuda.is_bf16_supported", "torch.accelerator.", "torch.backends.mps.", "torch.xpu.",
+    "torch.cuda.is_available",
+    "torch.cuda.device_count",
+    "torch.cuda.current_device",
+    "torch.cuda.get_device",
+    "torch.cuda.is_bf16_supported",
+    "torch.accelerator.",
+    "torch.backends.mps.",
+    "torch.xpu.",
     "torch.get_default_device",
-    "jax.devices", "jax.local_devices", "jax.device_count", "jax.local_device_count", "jax.default_backend",
-    "tensorflow.config.list_physical_devices", "tensorflow.config.list_logical_devices",
-    "tensorflow.config.get_visible_devices", "tensorflow.config.experimental.list_physical_devices",
-    "tensorflow.test.is_gpu_available", "cupy.cuda.is_available", "cupy.cuda.runtime.getDeviceCount",
+    "jax.devices",
+    "jax.local_devices",
+    "jax.device_count",
+    "jax.local_device_count",
+    "jax.default_backend",
+    "tensorflow.config.list_physical_devices",
+    "tensorflow.config.list_logical_devices",
+    "tensorflow.config.get_visible_devices",
+    "tensorflow.config.experimental.list_physical_devices",
+    "tensorflow.test.is_gpu_available",
+    "cupy.cuda.is_available",
+    "cupy.cuda.runtime.getDeviceCount",
     "cupy.is_available",
-)  # fmt: skip
+)
 #: calls that a device expression may contain besides those that consult
 _HARMLESS = frozenset({"torch.device", "str", "int", "bool", "len", "min", "max", "list", "dict", "type"})
 _HARMLESS_NODES = (
-    ast.Constant, ast.Name, ast.Attribute, ast.IfExp, ast.BoolOp, ast.Compare, ast.UnaryOp, ast.BinOp, ast.Dict,
-    ast.List, ast.Tuple, ast.Subscript, ast.Slice, ast.JoinedStr, ast.FormattedValue, ast.keyword,
-    ast.expr_context, ast.boolop, ast.operator, ast.unaryop, ast.cmpop,
-)  # fmt: skip
+    ast.Constant,
+    ast.Name,
+    ast.Attribute,
+    ast.IfExp,
+    ast.BoolOp,
+    ast.Compare,
+    ast.UnaryOp,
+    ast.BinOp,
+    ast.Dict,
+    ast.List,
+    ast.Tuple,
+    ast.Subscript,
+    ast.Slice,
+    ast.JoinedStr,
+    ast.FormattedValue,
+    ast.keyword,
+    ast.expr_context,
+    ast.boolop,
+    ast.operator,
+    ast.unaryop,
+    ast.cmpop,
+)
 #: words of which one is in every cell that matters
 _WORDS = ("cuda", "accelerator", "mps", "jax", "physical_devices", "logical_devices", "xpu", "device", "cpu")
 

@@ -10,18 +10,52 @@ from dataclasses import dataclass, field
 from .scopes import dotted_name
 
 #: packages whose work a GPU speeds up
-_PACKAGES = frozenset({
-    "torch", "torchvision", "tensorflow", "keras", "jax", "flax", "cupy", "cudf", "cuml", "xgboost", "lightgbm",
-    "catboost", "transformers", "diffusers", "sentence_transformers", "accelerate", "lightning", "pytorch_lightning",
-    "fastai", "ultralytics", "timm", "peft", "trl", "vllm", "numba",
-})  # fmt: skip
+_PACKAGES = frozenset(
+    {
+        "torch",
+        "torchvision",
+        "tensorflow",
+        "keras",
+        "jax",
+        "flax",
+        "cupy",
+        "cudf",
+        "cuml",
+        "xgboost",
+        "lightgbm",
+        "catboost",
+        "transformers",
+        "diffusers",
+        "sentence_transformers",
+        "accelerate",
+        "lightning",
+        "pytorch_lightning",
+        "fastai",
+        "ultralytics",
+        "timm",
+        "peft",
+        "trl",
+        "vllm",
+        "numba",
+    }
+)
 #: of these every call runs on the GPU
 _ALWAYS = frozenset({"cupy", "cudf", "cuml"})
 #: methods that compute for long, of objects that come from those packages
-_WORK = frozenset({
-    "backward", "fit", "fit_one_cycle", "fine_tune", "train_on_batch", "generate", "predict", "evaluate", "encode",
-    "tune",
-})  # fmt: skip
+_WORK = frozenset(
+    {
+        "backward",
+        "fit",
+        "fit_one_cycle",
+        "fine_tune",
+        "train_on_batch",
+        "generate",
+        "predict",
+        "evaluate",
+        "encode",
+        "tune",
+    }
+)
 
 
 @dataclass

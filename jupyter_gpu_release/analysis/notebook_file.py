@@ -175,11 +175,13 @@ def _times(cell: dict[str, Any]) -> tuple[float | None, float | None]:
     execution = _mapping(metadata.get("execution"))
     execute_time, papermill = _mapping(metadata.get("ExecuteTime")), _mapping(metadata.get("papermill"))
     pairs = (
-        (execution.get("iopub.status.busy") or execution.get("iopub.execute_input"),
-         execution.get("iopub.status.idle") or execution.get("shell.execute_reply")),
+        (
+            execution.get("iopub.status.busy") or execution.get("iopub.execute_input"),
+            execution.get("iopub.status.idle") or execution.get("shell.execute_reply"),
+        ),
         (execute_time.get("start_time"), execute_time.get("end_time")),
         (papermill.get("start_time"), papermill.get("end_time")),
-    )  # fmt: skip
+    )
     for start, end in pairs:
         begun, ended = _moment(start), _moment(end)
         if begun is not None and ended is not None and ended >= begun:

@@ -47,9 +47,11 @@ def check_jupyter_servers(folder: Path, patience_s: float) -> Iterator[Finding]:
 def _ask(server: RunningServer, patience_s: float) -> list[Finding]:
     try:
         answer = httpx.get(
-            server.url.rstrip("/") + f"/{_ROUTE}?only=server", timeout=patience_s, trust_env=False,
+            server.url.rstrip("/") + f"/{_ROUTE}?only=server",
+            timeout=patience_s,
+            trust_env=False,
             headers={"Authorization": f"token {server.token}"} if server.token else {},  # it may have a password
-        )  # fmt: skip
+        )
     except (httpx.HTTPError, httpx.InvalidURL, ValueError) as error:  # a token that no header can have
         return [note("extension", f"it does not answer this command: {error}", _IN_SIDEBAR)]
     if answer.status_code == httpx.codes.NOT_FOUND:

@@ -135,9 +135,13 @@ def _drain(gateway: GatewayClient) -> StatusDocument:
 def _start(arguments: argparse.Namespace, home: HomePaths, say: Say) -> Ready:
     queues = _queues_file(arguments.queues, may_be_elsewhere=bool(arguments.address))
     listening = Listening.of(
-        arguments.host, arguments.port, arguments.tls_cert, arguments.tls_key, arguments.proxy_url,
+        arguments.host,
+        arguments.port,
+        arguments.tls_cert,
+        arguments.tls_key,
+        arguments.proxy_url,
         arguments.allow_plain_text,
-    )  # fmt: skip
+    )
     if arguments.upgrade:
         from ..local_cluster.maintenance import upgrade
 

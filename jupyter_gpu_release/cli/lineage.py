@@ -72,12 +72,22 @@ def _run_facets(row: RunRow, facts: RunFacts) -> dict[str, Any]:
         "nominalTime": _facet(nominalStartTime=_time(row.running_at or row.submitted_at)),
         "processing_engine": _facet(name="jupyter_gpu_release", version=facts.versions.get("jupyter_gpu_release", "")),
         "gpuReleaseEnvironment": _facet(
-            python=environment.python, platform=environment.platform, image=environment.image,
-            packages=environment.packages, hosts=row.hosts,
+            python=environment.python,
+            platform=environment.platform,
+            image=environment.image,
+            packages=environment.packages,
+            hosts=row.hosts,
         ),
-        "gpuReleaseGpus": _facet(gpus=row.gpus, name=row.gpu_name, ids=row.gpu_ids, simulated=row.simulated,
-                                 heldS=row.held_s, queuedS=row.queued_s, releaseMs=row.release_ms),
-    }  # fmt: skip
+        "gpuReleaseGpus": _facet(
+            gpus=row.gpus,
+            name=row.gpu_name,
+            ids=row.gpu_ids,
+            simulated=row.simulated,
+            heldS=row.held_s,
+            queuedS=row.queued_s,
+            releaseMs=row.release_ms,
+        ),
+    }
     if row.error is not None:
         facets["errorMessage"] = _facet(message=f"{row.error.ename}: {row.error.evalue}", programmingLanguage="python")
     return facets
@@ -101,9 +111,15 @@ def _event(
     outputs: list[Any],
 ) -> dict[str, Any]:
     return {
-        "eventType": state, "eventTime": _time(at_s), "producer": _PRODUCER, "schemaURL": _SCHEMA,
-        "run": {"runId": run, "facets": facets}, "job": job, "inputs": inputs, "outputs": outputs,
-    }  # fmt: skip
+        "eventType": state,
+        "eventTime": _time(at_s),
+        "producer": _PRODUCER,
+        "schemaURL": _SCHEMA,
+        "run": {"runId": run, "facets": facets},
+        "job": job,
+        "inputs": inputs,
+        "outputs": outputs,
+    }
 
 
 def _job(notebook: str, name: str, facets: dict[str, Any]) -> dict[str, Any]:
@@ -145,9 +161,19 @@ def print_lineage(console: Console, row: RunRow, lineage: Lineage) -> None:
         "inputs": [_input(used.name, used.type, used.bytes, used.run, used.digest) for used in facts.used],
         "read": [_file(file) for file in lineage.tracked],
         "packages": [", ".join(f"{name} {_short(version)}" for name, version in environment.packages.items())],
-        "where": [" · ".join(filter(None, (f"Python {environment.python}" if environment.python else "",
-                                           environment.platform, environment.image)))],
-    }  # fmt: skip
+        "where": [
+            " · ".join(
+                filter(
+                    None,
+                    (
+                        f"Python {environment.python}" if environment.python else "",
+                        environment.platform,
+                        environment.image,
+                    ),
+                )
+            )
+        ],
+    }
     for title, lines in sections.items():
         _print_section(console, title, [line for line in lines if line])
     known = {run.run: run for run in lineage.runs}

@@ -83,8 +83,12 @@ def _command(name: str) -> Callable[[argparse.Namespace], int]:
     from . import runs
 
     return {
-        "status": runs.status, "queues": runs.queues, "runs": runs.runs, "cancel": runs.cancel, "preempt": runs.preempt,
-    }[name]  # fmt: skip
+        "status": runs.status,
+        "queues": runs.queues,
+        "runs": runs.runs,
+        "cancel": runs.cancel,
+        "preempt": runs.preempt,
+    }[name]
 
 
 def _explain(error: GpuReleaseError, status: int) -> int:

@@ -235,9 +235,11 @@ def _add_notify(parser: _Parser) -> None:
     mail.add_argument("--no-email", dest="email", action="store_const", const="", help="send no mails")
     hook = parser.add_mutually_exclusive_group()
     hook.add_argument(
-        "--webhook", action="store_true", default=None,
+        "--webhook",
+        action="store_true",
+        default=None,
         help="tell a webhook, such as Slack's; its address is asked for (or read from a pipe): it is a secret",
-    )  # fmt: skip
+    )
     hook.add_argument("--no-webhook", dest="webhook", action="store_false", help="tell no webhook")
     parser.add_argument("--on", type=_events, metavar="EVENTS", help="of what: some of start,pause,end (all three)")
     parser.add_argument("--test", action="store_true", help="send yourself a message by each way now")

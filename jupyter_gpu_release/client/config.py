@@ -63,7 +63,7 @@ class GpuRelease(Configurable):
     ).tag(config=True)
     defaults = Dict(
         help="Default options of %%gpu_train, by name: {'gpus': 2, 'memory': '8GiB', 'env': ['A=1', 'B=2']}. "
-        "%gpu_config and the cell's own options win.",
+        "%gpu_config and the cell's own options win."
     ).tag(config=True)
     implicit_send_max = Unicode(
         "64MiB",

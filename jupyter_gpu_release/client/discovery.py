@@ -126,9 +126,15 @@ def target_of(connection: Connection, store: str = "") -> Target:
     secret = read_secret(Path(connection.token_file))
     url = connection.url.rstrip("/")
     return Target(
-        url, secret, False, store or connection.store, connection.embedded, connection.simulated, connection,
+        url,
+        secret,
+        False,
+        store or connection.store,
+        connection.embedded,
+        connection.simulated,
+        connection,
         own_certificate=connection.tls_cert,
-    )  # fmt: skip
+    )
 
 
 def _checked_url(url: str) -> str:

@@ -76,17 +76,25 @@ class GatewayClient:
     """
 
     def __init__(
-        self, url: str, token: str, *, timeout_s: float = 10.0, configured: bool = False,
+        self,
+        url: str,
+        token: str,
+        *,
+        timeout_s: float = 10.0,
+        configured: bool = False,
         tls: ssl.SSLContext | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         """``tls``: whom to trust; None: whom this machine trusts."""
         self.url = url.rstrip("/")
         self._configured = configured
         loopback = (httpx.URL(self.url).host or "") in LOOPBACK
         self._client = httpx.Client(
-            base_url=self.url, headers={"Authorization": f"Bearer {token}"}, timeout=timeout_s, trust_env=not loopback,
+            base_url=self.url,
+            headers={"Authorization": f"Bearer {token}"},
+            timeout=timeout_s,
+            trust_env=not loopback,
             verify=tls or (client_context() if self.url.startswith("https:") else False),
-        )  # fmt: skip
+        )
 
     @classmethod
     def for_target(cls, target: Target, *, timeout_s: float = 10.0) -> GatewayClient:
@@ -341,9 +349,14 @@ class AsyncGatewayClient:
         return read_answer(self.target.url, path, response, kind, configured=self.target.configured)
 
     async def _send(
-        self, method: str, path: str, *, parameters: dict[str, Any] | None = None, body: Any = None,
+        self,
+        method: str,
+        path: str,
+        *,
+        parameters: dict[str, Any] | None = None,
+        body: Any = None,
         patience_s: float = 0.0,
-    ) -> httpx.Response:  # fmt: skip
+    ) -> httpx.Response:
         """``patience_s``: how much longer than usual the answer may take."""
         content = None if body is None else msgspec.json.encode(body)
         timeout = httpx.Timeout(self._timeout_s, read=self._timeout_s + patience_s)

@@ -350,9 +350,12 @@ class FunctionExecutor(ABC):
         if welcome is None:
             return find_store(target.store, "", configured=target.configured)
         return find_store(
-            target.store, welcome.store, configured=target.configured, ident=welcome.store_id,
+            target.store,
+            welcome.store,
+            configured=target.configured,
+            ident=welcome.store_id,
             service_uid=welcome.service_uid,
-        )  # fmt: skip
+        )
 
 
 def _withdraw_unused(folder: Path, launched: RunFuture[Any]) -> None:

@@ -31,9 +31,14 @@ class ItemFuture(RunFuture[T]):
     """
 
     def __init__(
-        self, launcher: Executor, name: str, index: int, item: Any, take_out: Callable[[int], bool],
+        self,
+        launcher: Executor,
+        name: str,
+        index: int,
+        item: Any,
+        take_out: Callable[[int], bool],
         silence: Callable[[], str],
-    ) -> None:  # fmt: skip
+    ) -> None:
         super().__init__(launcher, RunView(run="", user="", state="queued"), name, lambda _: None, silence)
         self.index = index
         self.item = item

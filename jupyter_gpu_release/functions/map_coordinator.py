@@ -36,9 +36,13 @@ class MapCoordinator:
     """
 
     def __init__(
-        self, executor: FunctionExecutor, submission: Submission, name: str, futures: Sequence[ItemFuture[Any]],
+        self,
+        executor: FunctionExecutor,
+        submission: Submission,
+        name: str,
+        futures: Sequence[ItemFuture[Any]],
         show: Show,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._executor = executor
         self._submission = submission
         self._name = name

@@ -65,10 +65,13 @@ class UsageAccount:
                 self._again_s = now_s + max(_FRESH_S, (now_s - began_s) / _SHARE)
         nothing = Usage()
         return UsageFacts(
-            self._today.get(caller.user, nothing), self._week.get(caller.user, nothing),
-            _sum(self._today), _sum(self._week), dict(self._week) if caller.is_admin else {},
+            self._today.get(caller.user, nothing),
+            self._week.get(caller.user, nothing),
+            _sum(self._today),
+            _sum(self._week),
+            dict(self._week) if caller.is_admin else {},
             [day.seen_by(caller) for day in self._days],
-        )  # fmt: skip
+        )
 
     def _read(self, now_s: float) -> None:
         with self._engine.connect() as connection:
@@ -79,10 +82,13 @@ class UsageAccount:
         midnights = last_midnights(now_s)
         spans = zip(midnights, [*midnights[1:], now_s], strict=True)
         self._days = [
-            _Day(since_s, usage_since(leases, ends, since_s, until_s, kept, capacity),
-                 capacity_seconds(capacity, since_s, until_s))
+            _Day(
+                since_s,
+                usage_since(leases, ends, since_s, until_s, kept, capacity),
+                capacity_seconds(capacity, since_s, until_s),
+            )
             for since_s, until_s in spans
-        ]  # fmt: skip
+        ]
         self._today = self._days[-1].users
 
 

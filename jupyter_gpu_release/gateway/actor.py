@@ -200,9 +200,14 @@ class Gateway(GatewayApi):
     async def _look_around(self) -> None:
         """Nodes that came or went, agents that are missing, groups that nobody holds, sockets that fell silent."""
         await self._look(
-            [self._look_at_clients, self._look_at_nodes, self._reconciliation.compare_once, self._look_at_others,
-             self._tidy]
-        )  # fmt: skip
+            [
+                self._look_at_clients,
+                self._look_at_nodes,
+                self._reconciliation.compare_once,
+                self._look_at_others,
+                self._tidy,
+            ]
+        )
 
     async def _look(self, looks: Sequence[Callable[[], Awaitable[None]]]) -> None:
         for look in looks:

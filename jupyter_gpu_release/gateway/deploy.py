@@ -43,10 +43,15 @@ def _find_or_create(config: GatewayConfig) -> tuple[Any, bool]:
     except ValueError:
         pass
     options = {
-        "name": config.gateway_actor, "namespace": config.ray_namespace, "lifetime": "detached", "num_cpus": 0,
-        "max_restarts": -1, "max_concurrency": 1000,
-        "scheduling_strategy": NodeAffinitySchedulingStrategy(_head_node(), soft=False), **runtime_env(config),
-    }  # fmt: skip
+        "name": config.gateway_actor,
+        "namespace": config.ray_namespace,
+        "lifetime": "detached",
+        "num_cpus": 0,
+        "max_restarts": -1,
+        "max_concurrency": 1000,
+        "scheduling_strategy": NodeAffinitySchedulingStrategy(_head_node(), soft=False),
+        **runtime_env(config),
+    }
     return ray.remote(GatewayActor).options(**options).remote(encode(config)), True
 
 

@@ -31,12 +31,12 @@ _REGISTERED_S, _LOOK_S = 30.0, 0.01
 _AGENTS_NICENESS = 10
 _NOT_IN_USE = -1
 _PORTS_NOT_IN_USE = (
-    _raylet.METRICS_AGENT_PORT_NAME, _raylet.METRICS_EXPORT_PORT_NAME, _raylet.DASHBOARD_AGENT_LISTEN_PORT_NAME,
-)  # fmt: skip
+    _raylet.METRICS_AGENT_PORT_NAME,
+    _raylet.METRICS_EXPORT_PORT_NAME,
+    _raylet.DASHBOARD_AGENT_LISTEN_PORT_NAME,
+)
 #: what Ray's dashboard needs; without all of them its agents do less
-_DASHBOARD_NEEDS = (
-    "aiohttp", "aiohttp_cors", "grpc", "opencensus", "opentelemetry", "prometheus_client", "pydantic",
-)  # fmt: skip
+_DASHBOARD_NEEDS = ("aiohttp", "aiohttp_cors", "grpc", "opencensus", "opentelemetry", "prometheus_client", "pydantic")
 
 
 class HeadNode(Node):
@@ -78,13 +78,24 @@ def start_ray(spec: RayHead) -> str:
     """Start GCS and raylet; returns the GCS's address."""
     node = HeadNode(
         RayParams(
-            node_ip_address=spec.address, node_name=spec.address, temp_dir=spec.folder, gcs_server_port=0,
-            num_cpus=spec.cpus, num_gpus=spec.gpus, object_store_memory=spec.object_store_bytes,
-            include_dashboard=False, include_log_monitor=False, no_monitor=True, dashboard_port=0,
-            dashboard_agent_listen_port=0, runtime_env_agent_port=spec.runtime_env_port,
+            node_ip_address=spec.address,
+            node_name=spec.address,
+            temp_dir=spec.folder,
+            gcs_server_port=0,
+            num_cpus=spec.cpus,
+            num_gpus=spec.gpus,
+            object_store_memory=spec.object_store_bytes,
+            include_dashboard=False,
+            include_log_monitor=False,
+            no_monitor=True,
+            dashboard_port=0,
+            dashboard_agent_listen_port=0,
+            runtime_env_agent_port=spec.runtime_env_port,
         ),
-        head=True, shutdown_at_exit=False, spawn_reaper=False,
-    )  # fmt: skip
+        head=True,
+        shutdown_at_exit=False,
+        spawn_reaper=False,
+    )
     return str(node.address)
 
 

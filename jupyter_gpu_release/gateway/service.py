@@ -137,19 +137,33 @@ class GatewayService(RunListener, LeaseListener, NodeListener, SessionListener):
             config.queues, config.cluster, self.engine, self.ledger, self.store_threads, self.on_queues_changed
         )
         self.lifecycle = Lifecycle(
-            self.runs, self.nodes, self.leases, self.manifests, self.warm, self.ray_leases, releaser,
-            LeaseRecorder(self.runs, self.nodes, self.ledger), self.queue_rules, self.ledger,
-            self.node_demand.with_answer, self.users,
-        )  # fmt: skip
+            self.runs,
+            self.nodes,
+            self.leases,
+            self.manifests,
+            self.warm,
+            self.ray_leases,
+            releaser,
+            LeaseRecorder(self.runs, self.nodes, self.ledger),
+            self.queue_rules,
+            self.ledger,
+            self.node_demand.with_answer,
+            self.users,
+        )
         self.start_estimates = StartEstimates(self.runs, self.lifecycle.queue, self.queue_rules)
         self.fetches = Fetches(self.nodes, self.ledger, self.sessions.may_answer)
         # what is left of them
         self.lineage = LineageService(self.engine, self.ledger, self.nodes, self.manifests)
         self.holds = ResultHolds(self.engine, self.ledger, self.sessions)
         self.result_collector = ResultCollector(
-            Path(config.store), self.engine, self.ledger, self.runs, self.holds, self.store_threads,
+            Path(config.store),
+            self.engine,
+            self.ledger,
+            self.runs,
+            self.holds,
+            self.store_threads,
             list_stores=owners.list_stores if owners else None,
-        )  # fmt: skip
+        )
         self.tokens = TokenBook([])
         self.audit = AuditLog(Path(config.home) / "log" / "audit.jsonl")
         self.usage = UsageAccount(self.engine, self.ledger)
@@ -324,15 +338,29 @@ class GatewayService(RunListener, LeaseListener, NodeListener, SessionListener):
     def _first_view(self, caller: Caller, request: RunRequest, admitted: Admission) -> RunView:
         ask = request.ask
         return RunView(
-            run=request.run, user=caller.user, state=RunState.QUEUED.word, seq=1, gpus=ask.gpus, ranks=ask.ranks,
-            session=request.session, name=request.name, notebook=request.notebook, cell=request.cell,
-            priority=request.priority, priority_value=admitted.priority, queue=admitted.queue,
+            run=request.run,
+            user=caller.user,
+            state=RunState.QUEUED.word,
+            seq=1,
+            gpus=ask.gpus,
+            ranks=ask.ranks,
+            session=request.session,
+            name=request.name,
+            notebook=request.notebook,
+            cell=request.cell,
+            priority=request.priority,
+            priority_value=admitted.priority,
+            queue=admitted.queue,
             simulated=self.config.simulated and ask.gpus > 0,
-            submitted_at=time.time(), detached=request.detach, pinned=request.pin,
-            kernel=request.kernel, title=run_title(request.name, request.code),
+            submitted_at=time.time(),
+            detached=request.detach,
+            pinned=request.pin,
+            kernel=request.kernel,
+            title=run_title(request.name, request.code),
             origin=run_origin(request.program, request.notebook, request.number),
-            restartable=request.restartable, most_gpus=ask.gpus if ask.min_gpus is not None else 0,
-        )  # fmt: skip
+            restartable=request.restartable,
+            most_gpus=ask.gpus if ask.min_gpus is not None else 0,
+        )
 
     async def committed(self, record: RunRecord) -> None:
         """Return once the ledger has a run that was taken in; else it did not happen."""
@@ -432,12 +460,18 @@ class GatewayService(RunListener, LeaseListener, NodeListener, SessionListener):
         if self.users is not None:
             store = str(await self.users.make_store(caller.user, self.nodes.store_id))
         return Welcome(
-            protocol=PROTOCOL, version=__version__, user=caller.user, simulated=self.config.simulated,
-            gpus_total=sum(self.nodes.totals().values()), store=store, store_id=self.nodes.store_id,
-            embedded=self.config.embedded, python=platform.python_version(),
+            protocol=PROTOCOL,
+            version=__version__,
+            user=caller.user,
+            simulated=self.config.simulated,
+            gpus_total=sum(self.nodes.totals().values()),
+            store=store,
+            store_id=self.nodes.store_id,
+            embedded=self.config.embedded,
+            python=platform.python_version(),
             hash_seed=self.config.hash_seed,
             service_uid=self._service_uid(),
-        )  # fmt: skip
+        )
 
     def problems(self) -> list[str]:
         """Reasons for which this cluster takes no runs."""
@@ -451,11 +485,20 @@ class GatewayService(RunListener, LeaseListener, NodeListener, SessionListener):
         can_commit = self.ledger.is_alive and not self.ledger.trouble
         ready = self.recovered.is_set() and can_commit and bool(self.nodes.ready())
         return Health(
-            ready=ready, version=__version__, protocol=PROTOCOL, cluster=self.config.cluster, pid=os.getpid(),
-            nodes=len(self.nodes.alive()), agents=len(self.nodes.ready()),
-            gpus_total=sum(self.nodes.totals().values()), simulated=self.config.simulated, problems=self.problems(),
-            store=self.config.store, store_id=self.nodes.store_id, service_uid=self._service_uid(),
-        )  # fmt: skip
+            ready=ready,
+            version=__version__,
+            protocol=PROTOCOL,
+            cluster=self.config.cluster,
+            pid=os.getpid(),
+            nodes=len(self.nodes.alive()),
+            agents=len(self.nodes.ready()),
+            gpus_total=sum(self.nodes.totals().values()),
+            simulated=self.config.simulated,
+            problems=self.problems(),
+            store=self.config.store,
+            store_id=self.nodes.store_id,
+            service_uid=self._service_uid(),
+        )
 
     def _service_uid(self) -> int | None:
         return os.geteuid() if self.config.store_mode == StoreMode.GROUP else None

@@ -161,9 +161,12 @@ class Nvml:
             handle = pynvml.nvmlDeviceGetHandleByIndex(index)
             mode = _told(lambda: pynvml.nvmlDeviceGetMigMode(handle)[0])
             known = self._fixed[index] = _Fixed(
-                handle, _text(pynvml.nvmlDeviceGetUUID, handle), _text(pynvml.nvmlDeviceGetName, handle),
-                mode == pynvml.NVML_DEVICE_MIG_ENABLE, now_s,
-            )  # fmt: skip
+                handle,
+                _text(pynvml.nvmlDeviceGetUUID, handle),
+                _text(pynvml.nvmlDeviceGetName, handle),
+                mode == pynvml.NVML_DEVICE_MIG_ENABLE,
+                now_s,
+            )
         return known
 
     def _gpu(self, index: int) -> Gpu:

@@ -49,9 +49,13 @@ if os.path.basename(sys.argv[0]) == "default_worker.py":
 def head_command(plan: LaunchSpec, runtime_env_port: int) -> list[str]:
     """Command of the process that starts Ray and deploys the gateway; the daemon inherits what it has started."""
     spec = RayHead(
-        folder=plan.ray_folder, address=_ADDRESS, gpus=plan.gpus, cpus=plan.cpus,
-        object_store_bytes=_OBJECT_STORE_BYTES, runtime_env_port=runtime_env_port,
-    )  # fmt: skip
+        folder=plan.ray_folder,
+        address=_ADDRESS,
+        gpus=plan.gpus,
+        cpus=plan.cpus,
+        object_store_bytes=_OBJECT_STORE_BYTES,
+        runtime_env_port=runtime_env_port,
+    )
     return [sys.executable, "-m", "jupyter_gpu_release.gateway.head_node", msgspec.json.encode(spec).decode()]
 
 

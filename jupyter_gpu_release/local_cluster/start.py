@@ -34,15 +34,7 @@ from .gpus import read_hardware, usable_gpus
 from .launch_spec import LaunchSpec, make_runtime_folder, read_plans
 from .listening import DEFAULT_HOST, LOCAL, Listening
 from .preflight import begin_store, check_host
-from .processes import (
-    PLAN_FILE,
-    cluster_processes,
-    daemon_alive,
-    is_alive,
-    keeps_results,
-    remove_folder,
-    sweep,
-)
+from .processes import PLAN_FILE, cluster_processes, daemon_alive, is_alive, keeps_results, remove_folder, sweep
 from .settings import gateway_config
 
 

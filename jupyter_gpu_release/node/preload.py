@@ -18,10 +18,22 @@ from pathlib import Path
 
 # torch._dynamo: the first optimiser that a cell makes imports it (1.3 s here)
 DEFAULT = (
-    "numpy", "pandas", "scipy", "matplotlib.pyplot", "matplotlib_inline.backend_inline", "sklearn.base",
-    "sklearn.metrics", "torch", "torch._dynamo", "torch.utils.data", "torchvision", "tqdm", "ipywidgets",
-    "PIL.Image", "cloudpickle",
-)  # fmt: skip
+    "numpy",
+    "pandas",
+    "scipy",
+    "matplotlib.pyplot",
+    "matplotlib_inline.backend_inline",
+    "sklearn.base",
+    "sklearn.metrics",
+    "torch",
+    "torch._dynamo",
+    "torch.utils.data",
+    "torchvision",
+    "tqdm",
+    "ipywidgets",
+    "PIL.Image",
+    "cloudpickle",
+)
 #: what a name is of no use without, though its own package is installed (ours needs it)
 _NEEDS = {"matplotlib_inline.backend_inline": "matplotlib"}
 CANARY_S = 5.0

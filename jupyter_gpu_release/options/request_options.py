@@ -12,9 +12,11 @@ def written_options(request: RunRequest) -> Options:
     """Options that differ from their defaults, and the number of GPUs: name → value, empty for a flag."""
     found = _asked(request.ask, is_gang=request.is_gang)
     times = {
-        "timeout": request.timeout_s, "wait": request.wait_s, "rank-timeout": request.rank_timeout_s,
+        "timeout": request.timeout_s,
+        "wait": request.wait_s,
+        "rank-timeout": request.rank_timeout_s,
         "keep": request.keep_s or None,
-    }  # fmt: skip
+    }
     found |= {name: format_seconds(value) for name, value in times.items() if value is not None}
     words = {"keep": "auto" if request.keep_auto else "", "name": request.name}
     words |= {"queue": _unless(request.queue, "default"), "priority": _unless(request.priority, "normal")}

@@ -62,9 +62,13 @@ def gang_shape(gpus: int, ranks: str | None, nodes: str | None, ps: str | None) 
     count, (servers, evaluator) = _count("ranks", ranks or "1"), _servers(ps)
     spread = (nodes or "").lower() == ANY_NODES
     shape = GangShape(
-        count, 1 if spread else _count("nodes", nodes or "1"), spread and count > 1, nodes is None and count > 1,
-        servers, evaluator,
-    )  # fmt: skip
+        count,
+        1 if spread else _count("nodes", nodes or "1"),
+        spread and count > 1,
+        nodes is None and count > 1,
+        servers,
+        evaluator,
+    )
     _check_ranks(gpus, shape.ranks)
     if spread and count == 1:
         hint = f"write --ranks {max(gpus, 2)} --nodes any, or leave --nodes out"

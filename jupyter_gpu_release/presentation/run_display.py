@@ -13,15 +13,7 @@ from .receipt import Receipt, name_gpus, name_lease
 from .relay import Relay
 from .status_line import StatusLine
 from .terminal import OutputCollapser
-from .wording import (
-    describe_pause,
-    describe_wait,
-    format_clock,
-    holders_of_view,
-    place_words,
-    run_word,
-    start_of_view,
-)
+from .wording import describe_pause, describe_wait, format_clock, holders_of_view, place_words, run_word, start_of_view
 
 
 class RunDisplay:

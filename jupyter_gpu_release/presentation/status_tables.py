@@ -26,12 +26,17 @@ def active_table(status: StatusDocument) -> tuple[tuple[str, ...], Rows]:
     queued = {row.run for row in status.queue}
     rows: Rows = [
         (
-            row.run, person(row.user, status.user), run_word(row.state), str(row.gpus), format_seconds(row.queued_s),
-            format_seconds(row.held_s), name_of(row),
+            row.run,
+            person(row.user, status.user),
+            run_word(row.state),
+            str(row.gpus),
+            format_seconds(row.queued_s),
+            format_seconds(row.held_s),
+            name_of(row),
         )
         for row in status.runs
         if row.run not in queued
-    ]  # fmt: skip
+    ]
     return ("run", "user", "state", "GPUs", "queued", "held", "name"), rows
 
 
@@ -39,11 +44,16 @@ def queue_table(status: StatusDocument) -> tuple[tuple[str, ...], Rows]:
     """Runs that wait, and why."""
     rows: Rows = [
         (
-            str(row.position or ""), row.run, person(row.user, status.user), row.queue, row.priority, str(row.gpus),
+            str(row.position or ""),
+            row.run,
+            person(row.user, status.user),
+            row.queue,
+            row.priority,
+            str(row.gpus),
             _why(row, status.user),
         )
         for row in status.queue
-    ]  # fmt: skip
+    ]
     return ("place", "run", "user", "queue", "priority", "GPUs", "why it waits, and when it starts"), rows
 
 

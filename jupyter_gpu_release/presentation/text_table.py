@@ -12,10 +12,28 @@ from rich.cells import cell_len, set_cell_size
 
 GAP = "  "
 #: ids are copied and searched for, the others are a word or a number each: never folded or cut
-WHOLE = frozenset({
-    "run", "id", "waiting run", "state", "GPUs", "GPU", "queued", "held", "released", "busy", "submitted", "place",
-    "memory", "role", "created", "expires", "last used", "priority",
-})  # fmt: skip
+WHOLE = frozenset(
+    {
+        "run",
+        "id",
+        "waiting run",
+        "state",
+        "GPUs",
+        "GPU",
+        "queued",
+        "held",
+        "released",
+        "busy",
+        "submitted",
+        "place",
+        "memory",
+        "role",
+        "created",
+        "expires",
+        "last used",
+        "priority",
+    }
+)
 #: what is told apart by its end
 _CUT_AT_THE_BEGINNING = frozenset({"notebook", "host"})
 _CUT_AT_THE_END = frozenset({"name", "user", "results"})

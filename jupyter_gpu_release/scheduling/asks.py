@@ -49,9 +49,13 @@ def reshaped(run: Run, ask: ResourceAsk) -> Run:
     """The same run with other numbers of GPUs, ranks or nodes."""
     parts = _parts(ask)
     return replace(
-        run, ranks=(Rank(),) * parts, gpus_per_rank=ask.gpus * GPU // parts, min_ranks=least_parts(ask),
-        nodes="any" if ask.any_nodes else ask.nodes, cpus_per_rank=cpus_needed(ask),
-    )  # fmt: skip
+        run,
+        ranks=(Rank(),) * parts,
+        gpus_per_rank=ask.gpus * GPU // parts,
+        min_ranks=least_parts(ask),
+        nodes="any" if ask.any_nodes else ask.nodes,
+        cpus_per_rank=cpus_needed(ask),
+    )
 
 
 def needs(ask: ResourceAsk) -> Needs:

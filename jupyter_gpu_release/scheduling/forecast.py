@@ -269,9 +269,7 @@ class LearnedForecast(WrittenForecast):
             return Span(0.0, run.expected_s, run.limit_s if run.expected_s is None else run.expected_s)
         return self._estimates.length(known.campaign, now_s, run.limit_s)
 
-    def of_new(
-        self, run: Run, gpus: int, gpu_type: str, task: str, now_s: float
-    ) -> tuple[Span, tuple[float, ...]]:  # fmt: skip
+    def of_new(self, run: Run, gpus: int, gpu_type: str, task: str, now_s: float) -> tuple[Span, tuple[float, ...]]:
         """How long a run would last that were submitted now, and its place (as :meth:`rank`)."""
         campaign = self._estimates.campaign_of(run.user, (gpus, gpu_type), now_s, task)
         length = self._estimates.length(campaign, now_s, run.limit_s)

@@ -214,9 +214,15 @@ class Scheduler:
         return found
 
     def _pass(
-        self, found: Decisions, taken: dict[str, HeldLease], warm: Warm, paused: Collection[str], now_s: float,
-        *, with_waits: bool,
-    ) -> None:  # fmt: skip
+        self,
+        found: Decisions,
+        taken: dict[str, HeldLease],
+        warm: Warm,
+        paused: Collection[str],
+        now_s: float,
+        *,
+        with_waits: bool,
+    ) -> None:
         self.state.has_kept = bool(warm)
         starts = list(self._starts(found, run_actions(self.state, now_s), paused, now_s))
         promised = self._kept_promises(found, paused)
@@ -290,9 +296,7 @@ class Scheduler:
         found.releases += [Release(lease.lease, "its time is over") for lease in over]
         return [(lease, terms) for lease, terms in self._warm.values() if terms.until_s > now_s]
 
-    def _hand_over(
-        self, found: Decisions, taken: dict[str, HeldLease], warm: Warm, paused: Collection[str]
-    ) -> None:  # fmt: skip
+    def _hand_over(self, found: Decisions, taken: dict[str, HeldLease], warm: Warm, paused: Collection[str]) -> None:
         """Give runs what their own kernels keep for them, the oldest first."""
         sessions = {terms.session for _, terms in warm}
         runs = [run for session in sessions for run in self._of_session.get(session, ()) if run not in paused]
@@ -321,7 +325,7 @@ class Scheduler:
 
     def _recall(
         self, found: Decisions, taken: dict[str, HeldLease], warm: Warm, paused: Collection[str], now_s: float
-    ) -> set[str]:  # fmt: skip
+    ) -> set[str]:
         """Let blocked runs take back what is kept; tells for which of them that will be enough."""
         soon: set[str] = set()
         left = {lease.lease: (lease, terms) for lease, terms in warm}

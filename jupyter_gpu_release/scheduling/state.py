@@ -216,8 +216,14 @@ class State:
     def submit(self, run: Run) -> None:
         """Enter a run, with the ranks that it has running."""
         ask: tuple[object, ...] = (
-            run.gpus_per_rank, len(run.ranks), run.min_ranks, run.nodes, run.needs, run.cpus_per_rank, run.avoid,
-        )  # fmt: skip
+            run.gpus_per_rank,
+            len(run.ranks),
+            run.min_ranks,
+            run.nodes,
+            run.needs,
+            run.cpus_per_rank,
+            run.avoid,
+        )
         if self.by_type:  # limits by type make other nodes do for other queues
             ask = (*ask, run.queue)
         key = (run.queue, run.user, run.priority, run.restartable, run.campaign, run.expected_s, run.limit_s, *ask)

@@ -210,9 +210,9 @@ def _nearest(state: State, helpful: Sequence[HeldLease]) -> tuple[HeldLease, ...
 #: ends after which the person will run the cell again, on these GPUs most likely
 _KEPT_AFTER = frozenset({"ok", "error", "interrupted", "timeout"})
 #: exceptions by which PyTorch, CuPy and JAX say that the GPU, its driver or its memory failed them
-_GPU_ERRORS = frozenset({
-    "AcceleratorError", "OutOfMemoryError", "CUDARuntimeError", "CUDADriverError", "XlaRuntimeError", "NcclError",
-})  # fmt: skip
+_GPU_ERRORS = frozenset(
+    {"AcceleratorError", "OutOfMemoryError", "CUDARuntimeError", "CUDADriverError", "XlaRuntimeError", "NcclError"}
+)
 _GPU_WORDS = ("CUDA error", "CUDA driver error", "HIP error", "cuDNN error", "NCCL error", "CUDA out of memory")
 
 

@@ -25,10 +25,23 @@ _IDS_BY_FUNCTION: weakref.WeakKeyDictionary[types.FunctionType, str] = weakref.W
 
 #: values that nobody can change in place
 _ATOMS = (
-    str, bytes, int, float, complex, bool, type(None), type(...), types.FunctionType, types.BuiltinFunctionType,
-    type, types.ModuleType, types.MemberDescriptorType,
-    types.GetSetDescriptorType, types.WrapperDescriptorType, types.MethodDescriptorType,
-)  # fmt: skip
+    str,
+    bytes,
+    int,
+    float,
+    complex,
+    bool,
+    type(None),
+    type(...),
+    types.FunctionType,
+    types.BuiltinFunctionType,
+    type,
+    types.ModuleType,
+    types.MemberDescriptorType,
+    types.GetSetDescriptorType,
+    types.WrapperDescriptorType,
+    types.MethodDescriptorType,
+)
 
 Digest = Callable[[Any], bytes | None]
 
@@ -196,11 +209,23 @@ def _owner(cls: Any, name: str) -> tuple[Any, str]:
 #: caches that Python, copyreg, abc, enum and typing keep in classes
 _PYTHONS_OWN = frozenset(
     {
-        "__dict__", "__weakref__", "_abc_impl", "__abstractmethods__", "__annotations_cache__", "__annotate_func__",
-        "__slotnames__", "__protocol_attrs__", "__non_callable_proto_members__", "__callable_proto_members_only__",
-        "_value2member_map_", "_member_map_", "_hashable_values_", "_unhashable_values_", "_unhashable_values_map_",
+        "__dict__",
+        "__weakref__",
+        "_abc_impl",
+        "__abstractmethods__",
+        "__annotations_cache__",
+        "__annotate_func__",
+        "__slotnames__",
+        "__protocol_attrs__",
+        "__non_callable_proto_members__",
+        "__callable_proto_members_only__",
+        "_value2member_map_",
+        "_member_map_",
+        "_hashable_values_",
+        "_unhashable_values_",
+        "_unhashable_values_map_",
     }
-)  # fmt: skip
+)
 
 
 def function_attributes(function: types.FunctionType) -> dict[str, Any]:

@@ -16,18 +16,32 @@ from cloudpickle import cloudpickle
 #: methods that pickle calls, or that sets and dicts call while they are filled
 _CALLED = frozenset(
     (
-        "__setstate__", "__new__", "__hash__", "__eq__", "__setattr__", "__getattribute__", "__setitem__", "append",
-        "extend", "add",
+        "__setstate__",
+        "__new__",
+        "__hash__",
+        "__eq__",
+        "__setattr__",
+        "__getattribute__",
+        "__setitem__",
+        "append",
+        "extend",
+        "add",
     )
-)  # fmt: skip
+)
 #: with these any method may be
 _REDUCING = frozenset(("__reduce__", "__reduce_ex__"))
 _WRAPPED = (staticmethod, classmethod)
 #: what is bound empty until it can be filled, since it may hold the very objects that look for it
 _FILLED_LATER = (
-    dict, list, set, collections.OrderedDict, collections.deque, weakref.WeakSet, weakref.WeakValueDictionary,
+    dict,
+    list,
+    set,
+    collections.OrderedDict,
+    collections.deque,
+    weakref.WeakSet,
+    weakref.WeakValueDictionary,
     weakref.WeakKeyDictionary,
-)  # fmt: skip
+)
 
 
 def reads_while_rebuilt(cls: type, namespace: dict[str, Any]) -> dict[str, None]:

@@ -178,10 +178,13 @@ class GraphPickler(cloudpickle.Pickler):
         name = function.__name__
         arguments = (function_id(function), function.__code__, where, name, function.__closure__)
         slots = {
-            "__qualname__": function.__qualname__, "__module__": function.__module__, "__doc__": function.__doc__,
-            "__annotations__": function.__annotations__, "__defaults__": function.__defaults__,
+            "__qualname__": function.__qualname__,
+            "__module__": function.__module__,
+            "__doc__": function.__doc__,
+            "__annotations__": function.__annotations__,
+            "__defaults__": function.__defaults__,
             "__kwdefaults__": function.__kwdefaults__,
-        }  # fmt: skip
+        }
         changed, removed = self._changes(function, function_attributes)
         state = (slots, dict(vars(function)), foreign, changed, removed)
         return rebuild.make_function, arguments, state, None, None, rebuild.set_function

@@ -194,10 +194,18 @@ class GpuReleaseExtension(ExtensionApp):
             cluster, choices = None, choices_of(None)
             usage = None
         return ServerStatus(
-            DOCUMENT_VERSION, __version__, state, cluster,
-            self._gpus.value_for(self.monitor.sample), self.problems(state), self.culler.facts(), choices, may_act,
-            usage, self.local_start.facts() if state.state == "none" else None,
-        )  # fmt: skip
+            DOCUMENT_VERSION,
+            __version__,
+            state,
+            cluster,
+            self._gpus.value_for(self.monitor.sample),
+            self.problems(state),
+            self.culler.facts(),
+            choices,
+            may_act,
+            usage,
+            self.local_start.facts() if state.state == "none" else None,
+        )
 
     async def doctor(self, user: str, *, alone: bool) -> Report:
         """``GET doctor`` as ``user`` may see it; who asks meanwhile again gets the same report."""
@@ -216,12 +224,16 @@ class GpuReleaseExtension(ExtensionApp):
         specs = await ensure_async(serverapp.kernel_spec_manager.get_all_specs())
         dead = self._dead_loops()
         facts = ServerFacts(
-            len(self._tasks) - len(dead), dead, self.problems(), self.record.schemas,
+            len(self._tasks) - len(dead),
+            dead,
+            self.problems(),
+            self.record.schemas,
             {
                 name: list(spec["spec"].get("argv", []))
-                for name, spec in specs.items() if spec["spec"].get("language", "python").lower() == "python"
+                for name, spec in specs.items()
+                if spec["spec"].get("language", "python").lower() == "python"
             },
-        )  # fmt: skip
+        )
         return await examine(facts, None if alone else lambda: self.identities.line_of(user))
 
     def _dead_loops(self) -> list[Problem]:

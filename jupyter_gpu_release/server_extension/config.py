@@ -60,7 +60,5 @@ class GpuRelease(LoggingConfigurable):
         "A gateway that cannot tell them is asked this often.",
     ).tag(config=True)
     max_backoff = Float(
-        60.0,
-        min=1.0,
-        help="Seconds between two tries at most while the gateway does not answer (from 1 s, doubled).",
+        60.0, min=1.0, help="Seconds between two tries at most while the gateway does not answer (from 1 s, doubled)."
     ).tag(config=True)

@@ -64,10 +64,12 @@ async def examine(facts: ServerFacts, find_line: Callable[[], GatewayConnection]
     alone is looked at.
     """
     checks: dict[str, Check] = {
-        "extension": partial(check_extension, facts), "package": partial(check_package, _RESTART),
+        "extension": partial(check_extension, facts),
+        "package": partial(check_package, _RESTART),
         "sidebar": partial(check_sidebar, jupyter_path("labextensions")),
-        "events": partial(check_events, facts.schemas), "kernels": partial(check_kernels, facts.kernels),
-    }  # fmt: skip
+        "events": partial(check_events, facts.schemas),
+        "kernels": partial(check_kernels, facts.kernels),
+    }
     try:
         if find_line is not None:
             line = find_line()

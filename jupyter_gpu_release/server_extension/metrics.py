@@ -18,20 +18,22 @@ from .monitoring.attribution import Owner
 from .monitoring.sampling import Sample
 
 GATEWAY_LATENCY = Histogram(
-    "jupyter_gpu_gateway_latency_seconds", "Time of an answer of the gateway",
+    "jupyter_gpu_gateway_latency_seconds",
+    "Time of an answer of the gateway",
     buckets=(0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10),
-)  # fmt: skip
+)
 HOLDERS = Gauge("jupyter_gpu_kernels_holding", "Kernels of this server that hold device memory", ["state"])
 SECONDS = Counter(
     "jupyter_gpu_seconds",
     "GPU seconds of this server's kernels: held, used (held times use), freed (of GPUs that the policy took back)",
     ["kind"],
-)  # fmt: skip
+)
 CULLS = Counter("jupyter_gpu_culls", "What the policy did, or would have done", ["action", "rule", "dry_run", "done"])
 SAMPLE_SECONDS = Histogram(
-    "jupyter_gpu_sample_seconds", "Time of one look at GPUs and processes",
+    "jupyter_gpu_sample_seconds",
+    "Time of one look at GPUs and processes",
     buckets=(0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 5),
-)  # fmt: skip
+)
 PASS_SECONDS = Histogram(
     "jupyter_gpu_policy_pass_seconds", "Time of one pass of the policy", buckets=(0.001, 0.0025, 0.005, 0.01, 0.05, 0.1)
 )
@@ -68,9 +70,7 @@ def _gpus(gpus: Iterable[Gpu]) -> Iterator[GaugeMetricFamily]:
     use = GaugeMetricFamily("jupyter_gpu_utilization_ratio", "Use of a GPU from 0 to 1", labels=["gpu"])
     heat = GaugeMetricFamily("jupyter_gpu_temperature_celsius", "Temperature of a GPU", labels=["gpu"])
     power = GaugeMetricFamily("jupyter_gpu_power_watts", "Power that a GPU draws", labels=["gpu"])
-    trouble = GaugeMetricFamily(
-        "jupyter_gpu_problem", "1 for a GPU that the driver cannot read", labels=["gpu"]
-    )  # fmt: skip
+    trouble = GaugeMetricFamily("jupyter_gpu_problem", "1 for a GPU that the driver cannot read", labels=["gpu"])
     for gpu in gpus:
         name = [str(gpu.index)]
         trouble.add_metric(name, 1 if gpu.problem else 0)

@@ -184,13 +184,7 @@ def _settled(rank: Rank) -> Rank:
     return Rank(RankState.QUEUED, rank.node if rank.state is RankState.PROMISED else "")
 
 
-_MOST_TELLING = (
-    RankState.RUNNING,
-    RankState.GRANTED,
-    RankState.PROMISED,
-    RankState.YIELDING,
-    RankState.QUEUED,
-)
+_MOST_TELLING = (RankState.RUNNING, RankState.GRANTED, RankState.PROMISED, RankState.YIELDING, RankState.QUEUED)
 _STANDS = {
     RankState.RUNNING: "goes on running",
     RankState.YIELDING: "was asked to step aside",

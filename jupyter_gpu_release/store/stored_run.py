@@ -72,9 +72,8 @@ class StoredRun:
         shown = None if error is None else RunError(error.ename, error.evalue, error.code, error.hint)
         view = msgspec.structs.replace(self.view, reason=reason)
         return run_row(
-            view, now_s, results=outcome.results, files=outcome.files, notes=outcome.notes, error=shown,
-            earlier=earlier,
-        )  # fmt: skip
+            view, now_s, results=outcome.results, files=outcome.files, notes=outcome.notes, error=shown, earlier=earlier
+        )
 
     def lineage(self) -> Lineage:
         """The part of its lineage that a manifest tells: not what was made from it."""

@@ -208,33 +208,67 @@ def _request(
 ) -> RunRequest:
     options, place = cell.options, cell.place
     return RunRequest(
-        run=run, session=session, ask=options.ask, payload=encode(_payload(cell, prepared, inputs, sources)),
-        code=cell.text or cell.body, imports=prepared.imports, name=options.name or cell.function,
-        notebook=place.notebook, cell=place.cell, kernel=place.kernel,
-        number=place.count, program=place.program,
-        queue=options.queue, priority=options.priority,
-        timeout_s=options.timeout_s, wait_s=options.wait_s, on_disconnect=options.on_disconnect,
-        rank_timeout_s=options.rank_timeout_s, is_gang=options.is_gang, detach=options.detach, keep_s=options.keep_s,
-        keep_auto=options.keep_auto, fresh=options.fresh, pin=options.pin,
-        used=prepared.used, packages=prepared.packages, retries=options.retries, restartable=options.restartable,
+        run=run,
+        session=session,
+        ask=options.ask,
+        payload=encode(_payload(cell, prepared, inputs, sources)),
+        code=cell.text or cell.body,
+        imports=prepared.imports,
+        name=options.name or cell.function,
+        notebook=place.notebook,
+        cell=place.cell,
+        kernel=place.kernel,
+        number=place.count,
+        program=place.program,
+        queue=options.queue,
+        priority=options.priority,
+        timeout_s=options.timeout_s,
+        wait_s=options.wait_s,
+        on_disconnect=options.on_disconnect,
+        rank_timeout_s=options.rank_timeout_s,
+        is_gang=options.is_gang,
+        detach=options.detach,
+        keep_s=options.keep_s,
+        keep_auto=options.keep_auto,
+        fresh=options.fresh,
+        pin=options.pin,
+        used=prepared.used,
+        packages=prepared.packages,
+        retries=options.retries,
+        restartable=options.restartable,
         versions={"python": platform.python_version(), "jupyter_gpu_release": __version__},
-    )  # fmt: skip
+    )
 
 
 def _payload(cell: Cell, prepared: CapturedInputs, inputs: Graph, sources: Sequence[CellSource]) -> CellPayload:
     options, place = cell.options, cell.place
     workdir = find_workdir(options.workdir)
     return CellPayload(
-        source=cell.body, count=place.count, line_offset=place.line_offset, filename=cell.source.filename,
-        sources=list(sources), inputs=inputs, out=prepared.out, skip=prepared.skip, gather=list(options.gather),
-        reevaluate=prepared.reevaluate, unsent=sorted(prepared.unsent.keys() - prepared.held.keys()),
+        source=cell.body,
+        count=place.count,
+        line_offset=place.line_offset,
+        filename=cell.source.filename,
+        sources=list(sources),
+        inputs=inputs,
+        out=prepared.out,
+        skip=prepared.skip,
+        gather=list(options.gather),
+        reevaluate=prepared.reevaluate,
+        unsent=sorted(prepared.unsent.keys() - prepared.held.keys()),
         held=prepared.held_bytes,
-        workdir=workdir.path, workdir_stamp=workdir.stamp, workdir_asked=workdir.asked, sys_path=prepared.sys_path,
-        modules=prepared.modules, env={**prepared.env, **exported_variables(options.export), **options.env},
-        unset=[name for name in prepared.unset if name not in options.env], terminal=cell.in_terminal,
-        front_end=find_front_end(place.request), ambient=prepared.ambient, function=cell.function,
+        workdir=workdir.path,
+        workdir_stamp=workdir.stamp,
+        workdir_asked=workdir.asked,
+        sys_path=prepared.sys_path,
+        modules=prepared.modules,
+        env={**prepared.env, **exported_variables(options.export), **options.env},
+        unset=[name for name in prepared.unset if name not in options.env],
+        terminal=cell.in_terminal,
+        front_end=find_front_end(place.request),
+        ambient=prepared.ambient,
+        function=cell.function,
         told=told_results.results_for_cell(),
-    )  # fmt: skip
+    )
 
 
 def exported_variables(keys: tuple[str, ...]) -> dict[str, str]:

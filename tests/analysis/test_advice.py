@@ -45,11 +45,15 @@ def write(path: Path, *cells: dict[str, Any], **metadata: Any) -> Path:
 def notebook(tmp_path: Path) -> Path:
     text = {"cell_type": "markdown", "metadata": {}, "source": ["# Title"]}
     return write(
-        tmp_path / "a.ipynb", text,
-        code(_TRAINING, 0, 5), code("%matplotlib inline\nmodel = Net()\nloader = [torch.ones(3)]", 5, 1),
-        code(["model = model.to('cuda')\n"], 6, 2), code("train_epoch(model, loader)\nhistory = 1", 600, 300),
-        code("%%time\nprint(history)", 900, 10), code("!ls\nx = !ls", 1000, 20),
-    )  # fmt: skip
+        tmp_path / "a.ipynb",
+        text,
+        code(_TRAINING, 0, 5),
+        code("%matplotlib inline\nmodel = Net()\nloader = [torch.ones(3)]", 5, 1),
+        code(["model = model.to('cuda')\n"], 6, 2),
+        code("train_epoch(model, loader)\nhistory = 1", 600, 300),
+        code("%%time\nprint(history)", 900, 10),
+        code("!ls\nx = !ls", 1000, 20),
+    )
 
 
 def kinds(advice: Advice) -> list[str]:
@@ -84,10 +88,11 @@ def test_a_notebook_that_was_never_run_has_no_times(tmp_path: Path):
 
 def test_short_work_is_not_worth_it_and_gpu_cells_stay(tmp_path: Path):
     path = write(
-        tmp_path / "c.ipynb", code("import torch\nm = torch.nn.Linear(1, 1)", 0, 3),
+        tmp_path / "c.ipynb",
+        code("import torch\nm = torch.nn.Linear(1, 1)", 0, 3),
         code("loss = m(torch.ones(1)).sum(); loss.backward()", 3, 1),
         code("%%gpu_train --gpus 2\nloss.backward()", 4, 60),
-    )  # fmt: skip
+    )
     advice = advise(read_notebook(path))
     assert kinds(advice) == ["plain", "short", "already"]
     assert advice.worth == ()
@@ -116,8 +121,9 @@ def test_a_second_gpu_is_counted():
 
 def test_magics_and_commands_are_no_python():
     assert as_python("%%time\n%matplotlib inline\nx = !ls\n%time fit(x)\nx?") == (
-        "time", "\npass\nx = None\nfit(x)\npass",
-    )  # fmt: skip
+        "time",
+        "\npass\nx = None\nfit(x)\npass",
+    )
     assert as_python("%%bash\nls") == ("bash", "")
 
 
@@ -149,8 +155,9 @@ def test_ordinary_cells_are_python():
     raw = "text = '''\n%s of\n!\n'''\nrest = (a\n    % b)"
     assert as_python(raw) == ("", raw)
     assert as_python("!pip install a \\\n   b\n%timeit -n 10 -r3 f(x)\n%prun -s time -q g()\nx = !ls \\\n -l") == (
-        "", "pass\n\nf(x)\ng()\nx = None\n",
-    )  # fmt: skip
+        "",
+        "pass\n\nf(x)\ng()\nx = None\n",
+    )
     assert as_python("%timeit -x") == ("", "-x")
 
 
@@ -166,10 +173,14 @@ def test_gpus_of_a_gpu_cell_are_those_of_its_own_line(tmp_path: Path):
 @pytest.mark.parametrize(
     ("said", "took_s"),
     [
-        ("CPU times: user 2 s\nWall time: 2.5 s\n", 2.5), ("Wall time: 1min 2s\n", 62.0), ("Wall time: 30 µs", 3e-5),
-        ("Wall time: 1d 1h\n", 90_000.0), ("Wall time: 1e+03 ms\n", 1.0), ("Wall time: soon", None),
+        ("CPU times: user 2 s\nWall time: 2.5 s\n", 2.5),
+        ("Wall time: 1min 2s\n", 62.0),
+        ("Wall time: 30 µs", 3e-5),
+        ("Wall time: 1d 1h\n", 90_000.0),
+        ("Wall time: 1e+03 ms\n", 1.0),
+        ("Wall time: soon", None),
     ],
-)  # fmt: skip
+)
 def test_the_time_that_the_time_magic_has_printed(tmp_path: Path, said: str, took_s: float | None):
     printed = [{"output_type": "stream", "name": "stdout", "text": said.splitlines(keepends=True)}]
     notebook = read_notebook(write(tmp_path / "a.ipynb", code("%%time\nx = 1", outputs=printed)))
@@ -177,17 +188,25 @@ def test_the_time_that_the_time_magic_has_printed(tmp_path: Path, said: str, too
 
 
 def test_what_a_function_reads_travels_with_it_and_what_it_trains_comes_back(tmp_path: Path) -> None:
-    advice = advise(read_notebook(write(
-        tmp_path / "f.ipynb",
-        code("import torch\nfrom torch import nn\nfrom torch.utils.data import DataLoader\ndevice = 'cpu'"),
-        code("model = nn.Linear(4, 2)\nopt = torch.optim.SGD(model.parameters(), 0.1)\nscale = 2.0\nunused = 1"),
-        code("def scaled(x):\n    return x * scale\n"
-             "def epoch(data):\n    for x in data:\n        loss = model(scaled(x).to(device)).sum()\n"
-             "        opt.zero_grad(); loss.backward(); opt.step()\n    return loss.item()"),
-        code("data = [torch.ones(4)]"),
-        code("import math\nlosses = [epoch(data) for _ in range(3)]"),
-        code("import torch.nn.functional as F\nguess = [model(x.to(device)) for x in data]"),
-    )))  # fmt: skip
+    advice = advise(
+        read_notebook(
+            write(
+                tmp_path / "f.ipynb",
+                code("import torch\nfrom torch import nn\nfrom torch.utils.data import DataLoader\ndevice = 'cpu'"),
+                code(
+                    "model = nn.Linear(4, 2)\nopt = torch.optim.SGD(model.parameters(), 0.1)\nscale = 2.0\nunused = 1"
+                ),
+                code(
+                    "def scaled(x):\n    return x * scale\n"
+                    "def epoch(data):\n    for x in data:\n        loss = model(scaled(x).to(device)).sum()\n"
+                    "        opt.zero_grad(); loss.backward(); opt.step()\n    return loss.item()"
+                ),
+                code("data = [torch.ones(4)]"),
+                code("import math\nlosses = [epoch(data) for _ in range(3)]"),
+                code("import torch.nn.functional as F\nguess = [model(x.to(device)) for x in data]"),
+            )
+        )
+    )
     training, guessing = advice.cells[4], advice.cells[5]
     assert training.kind == guessing.kind == "gpu"
     assert set(training.sent) == {"data", "device", "epoch", "model", "opt", "scale", "scaled"}

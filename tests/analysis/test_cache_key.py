@@ -34,13 +34,26 @@ def test_every_option_has_its_rule() -> None:
 @pytest.mark.parametrize(
     ("line", "counts"),
     [
-        ("--gpus 2", True), ("--gpus h100:1", True), ("--gpus 2 --ranks 2", True), ("--cpus 3", True),
-        ("--env A=1", True), ("--export HOME", True), ("--out a", True), ("--skip a", True), ("--fresh", True),
-        ("--label a=b", True), ("--timeout 3h", False), ("--wait 1h", False), ("--memory 2GiB", False),
-        ("--name other", False), ("--queue a", False), ("--priority low", False),
-        ("--on-disconnect cancel", False), ("--min-gpu-memory 2GiB", False),
+        ("--gpus 2", True),
+        ("--gpus h100:1", True),
+        ("--gpus 2 --ranks 2", True),
+        ("--cpus 3", True),
+        ("--env A=1", True),
+        ("--export HOME", True),
+        ("--out a", True),
+        ("--skip a", True),
+        ("--fresh", True),
+        ("--label a=b", True),
+        ("--timeout 3h", False),
+        ("--wait 1h", False),
+        ("--memory 2GiB", False),
+        ("--name other", False),
+        ("--queue a", False),
+        ("--priority low", False),
+        ("--on-disconnect cancel", False),
+        ("--min-gpu-memory 2GiB", False),
     ],
-)  # fmt: skip
+)
 def test_options(line: str, counts: bool) -> None:
     exported = {"HOME": "/home/ann"} if "--export" in line else {}
     usual = options_that_count(options(""), {})
@@ -61,13 +74,19 @@ def test_every_option_that_counts_is_looked_at_or_comes_by_itself() -> None:
 @pytest.mark.parametrize(
     ("source", "reason"),
     [
-        ("x = input()", "input"), ("exec('x = 1')", "made when it runs"), ("__import__('os')", "imports modules"),
+        ("x = input()", "input"),
+        ("exec('x = 1')", "made when it runs"),
+        ("__import__('os')", "imports modules"),
         ("import importlib\nimportlib.import_module(name)", "imports modules"),
-        ("get_ipython().system('ls')", "commands of the shell"), ("get_ipython()", "the shell itself"),
-        ("get_ipython().run_line_magic('run', 'a.py')", "the magic %run"), ("%pip install x", "installs"),
-        ("get_ipython().run_line_magic('matplotlib', 'inline')", ""), ("x = model.fit(1)", ""), ("re.compile('a')", ""),
+        ("get_ipython().system('ls')", "commands of the shell"),
+        ("get_ipython()", "the shell itself"),
+        ("get_ipython().run_line_magic('run', 'a.py')", "the magic %run"),
+        ("%pip install x", "installs"),
+        ("get_ipython().run_line_magic('matplotlib', 'inline')", ""),
+        ("x = model.fit(1)", ""),
+        ("re.compile('a')", ""),
     ],
-)  # fmt: skip
+)
 def test_what_cannot_be_keyed(source: str, reason: str) -> None:
     def transform(text: str) -> str:
         return text.replace("%pip install x", "get_ipython().run_line_magic('pip', 'install x')")

@@ -49,14 +49,18 @@ def names(found: set[str]) -> set[str]:
         ("any((hit := r) for r in rows)\nhit", "rows", "hit"),
         ("(n := f(a)) + n", "f a", ""),
         ("f = lambda a, b=base, *c, **d: a + b + k\n", "base k", ""),
-        ("match v:\n    case {'a': t, **rest}: print(t, rest)\n    case Pt(x=c.LOW) if ok: pass\n    case [h, *more]: more", "v Pt c ok", ""),
+        (
+            "match v:\n    case {'a': t, **rest}: print(t, rest)\n    case Pt(x=c.LOW) if ok: pass\n    case [h, *more]: more",
+            "v Pt c ok",
+            "",
+        ),
         ("async with s() as t:\n    async for i in t: await go(i)", "s go", ""),
         ("print(f'{a!r:>{width}}')", "a width", ""),
         ("@deco(arg)\ndef f(x: T = d) -> R: return x + late", "deco arg T d R late", ""),
         ("x = y = z\nx, *y = w", "z w", ""),
         ("global g\ng = 1", "", ""),
     ],
-)  # fmt: skip
+)
 def test_reads(body: str, reads: str, hints: str) -> None:
     facts = facts_of(body)
     assert names(facts.reads) == set(reads.split())

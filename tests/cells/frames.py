@@ -1,4 +1,3 @@
-# ruff: noqa: E501 - a cell is one string
 """Frames that a cell changes in place, and what shares their memory, be they made by a plain cell or by a GPU cell."""
 
 from __future__ import annotations
@@ -8,7 +7,11 @@ FRAME = "df = pd.DataFrame({'a': [1., None, 3.], 'b': [1., 2., 3.], 'k': ['x', '
 _ALL = "df.fillna(-1).to_dict('list'), list(df.index)"
 ROWS = {
     "a column filled": (FRAME, "df['a'] = df['a'].fillna(5.)", _ALL),
-    "an only column": ("df = pd.DataFrame({'a': [1., None, 3.], 'k': ['x', 'y', 'z']})", "df['a'] = df['a'].fillna(5.)", "df.a.tolist()"),
+    "an only column": (
+        "df = pd.DataFrame({'a': [1., None, 3.], 'k': ['x', 'y', 'z']})",
+        "df['a'] = df['a'].fillna(5.)",
+        "df.a.tolist()",
+    ),
     "a column of whole numbers": (FRAME, "df['i'] = df['i'] * 2", _ALL),
     "a column of texts": (FRAME, "df['k'] = df['k'].str.upper()", _ALL),
     "another type": (FRAME, "df['i'] = df['i'].astype(float)", _ALL),
@@ -20,17 +23,53 @@ ROWS = {
     "another index": (FRAME, "df.index = [5, 6, 7]", _ALL),
     "numbers held": (FRAME + "v = df['b'].to_numpy()", "df['b'] = df['b'] * 2", "df.b.tolist(), v.tolist()"),
     "a column held": (FRAME + "s = df['b']", "df.iloc[0, 1] = 9.", "df.b.tolist(), s.tolist()"),
-    "columns held": (FRAME + "e = df[['b', 'i']]", "df['b'] = df['b'] * 2\ndf['i'] = 0", "df.b.tolist(), df.i.tolist(), e.to_dict('list')"),
+    "columns held": (
+        FRAME + "e = df[['b', 'i']]",
+        "df['b'] = df['b'] * 2\ndf['i'] = 0",
+        "df.b.tolist(), df.i.tolist(), e.to_dict('list')",
+    ),
     "a shallow copy": (FRAME + "e = df.copy(deep=False)", "df['b'] = df['b'] * 2", "df.b.tolist(), e.b.tolist()"),
     "the frame held": (FRAME + "h = {'f': df}", "h['f']['b'] = 0.", "df.b.tolist(), h['f'] is df"),
-    "over an array": ("a = np.arange(6.).reshape(3, 2); df = pd.DataFrame(a, copy=False)", "df[0] = 0.", "df.to_dict('list'), a.tolist()"),
+    "over an array": (
+        "a = np.arange(6.).reshape(3, 2); df = pd.DataFrame(a, copy=False)",
+        "df[0] = 0.",
+        "df.to_dict('list'), a.tolist()",
+    ),
     "a series": ("s = pd.Series([1., 2.]); v = s.values", "s.iloc[0] = 5.", "s.tolist(), v.tolist()"),
-    "categories": ("df = pd.DataFrame({'c': pd.Categorical(['a', 'b', 'a'])})", "df.loc[0, 'c'] = 'b'", "df.c.tolist()"),
-    "days": ("df = pd.DataFrame({'d': pd.date_range('2020-01-01', periods=3, tz='UTC')})", "df['d'] = df.d + pd.Timedelta('1D')", "df.d.astype(str).tolist()"),
-    "nullable": ("df = pd.DataFrame({'n': pd.array([1, None, 3], dtype='Int64')})", "df['n'] = df.n.fillna(2)", "df.n.tolist()"),
-    "attributes": (FRAME + "df.name = 'train'; df.old = 1; s = df['b']; s.unit = 'm'", "df.part = df.name + s.unit; del df.old; df.name = 'test'", "df.name, df.part, hasattr(df, 'old'), s.unit, df.copy().attrs"),
-    "attributes of a new frame": ("n = 1", "df = pd.DataFrame({'a': [1]}); df.name = 'made'; df.attrs['x'] = 2", "df.name, df.attrs"),
-    "a masked array": ("m = np.ma.array([1., 2., 3.], mask=[0, 1, 0]); k = m.mask", "m.mask = [1, 0, 0]", "m.tolist(), k.tolist()"),
+    "categories": (
+        "df = pd.DataFrame({'c': pd.Categorical(['a', 'b', 'a'])})",
+        "df.loc[0, 'c'] = 'b'",
+        "df.c.tolist()",
+    ),
+    "days": (
+        "df = pd.DataFrame({'d': pd.date_range('2020-01-01', periods=3, tz='UTC')})",
+        "df['d'] = df.d + pd.Timedelta('1D')",
+        "df.d.astype(str).tolist()",
+    ),
+    "nullable": (
+        "df = pd.DataFrame({'n': pd.array([1, None, 3], dtype='Int64')})",
+        "df['n'] = df.n.fillna(2)",
+        "df.n.tolist()",
+    ),
+    "attributes": (
+        FRAME + "df.name = 'train'; df.old = 1; s = df['b']; s.unit = 'm'",
+        "df.part = df.name + s.unit; del df.old; df.name = 'test'",
+        "df.name, df.part, hasattr(df, 'old'), s.unit, df.copy().attrs",
+    ),
+    "attributes of a new frame": (
+        "n = 1",
+        "df = pd.DataFrame({'a': [1]}); df.name = 'made'; df.attrs['x'] = 2",
+        "df.name, df.attrs",
+    ),
+    "a masked array": (
+        "m = np.ma.array([1., 2., 3.], mask=[0, 1, 0]); k = m.mask",
+        "m.mask = [1, 0, 0]",
+        "m.tolist(), k.tolist()",
+    ),
     "a sparse matrix": ("m = scipy.sparse.csr_matrix(np.eye(3))", "m.data = m.data * 2", "m.toarray().tolist()"),
-    "a view in an object": ("z = np.zeros(3); o = types.SimpleNamespace(a=z[:2])", "o.a += 1; o.a = None", "o.a, z.tolist()"),
-}  # fmt: skip
+    "a view in an object": (
+        "z = np.zeros(3); o = types.SimpleNamespace(a=z[:2])",
+        "o.a += 1; o.a = None",
+        "o.a, z.tolist()",
+    ),
+}

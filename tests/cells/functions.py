@@ -49,4 +49,4 @@ ROWS = {
         "got = r.draw(); r.k.append(3); own.random();",
         "r.drawn, got, r.draw(), r.random(), r.k is kept, kept, r is same",
     ),
-}  # fmt: skip
+}

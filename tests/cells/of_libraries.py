@@ -71,4 +71,4 @@ ROWS = {
         "parametrizations.weight_norm(a); parametrize.remove_parametrizations(b, 'weight'); c = parametrizations.weight_norm(torch.nn.Linear(2, 2))",
         "nets(torch.ones(1, 2)).tolist(), alias[0] is a is nets[0], alias[1] is b, list(nets.state_dict()), list(c.state_dict()), [type(each).__name__ for each in (a, b, c)]",
     ),
-}  # fmt: skip
+}

@@ -18,7 +18,7 @@ ERRORS = {
     "a value without HTML": f"{_BAD}Half()",
     "no such magic": "%nosuchmagic 3",
     "a traceback that the cell shows": "try:\n    1 / 0\nexcept ZeroDivisionError:\n    get_ipython().showtraceback()\nprint('after')",
-}  # fmt: skip
+}
 #: setup, cell
 OUTPUTS = {
     "the front end that libraries find": (

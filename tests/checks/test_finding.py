@@ -24,29 +24,72 @@ from jupyter_gpu_release.protocol.node import NameLookup, PortTry, ProbeReport
 from jupyter_gpu_release.protocol.rest import NodeCheck, NodeChecks, StatusDocument
 
 _PROBE = ProbeReport(
-    [PortTry("gpu-02", "10.0.0.2", 6379, "Ray's control store (GCS)", "silent"),
-     PortTry("gpu-02", "10.0.0.2", 6380, "Ray's node manager", "refused"),
-     PortTry("gpu-02", "10.0.0.2", 6381, "Ray's object manager", "unreachable", "No route to host")],
-    [NameLookup("gpu-02", "10.0.0.2", problem="Name or service not known"),
-     NameLookup("gpu-01", "10.0.0.1", found=["127.0.1.1"]), NameLookup("gpu-03", "10.0.0.3", found=["10.0.0.9"])],
-    {"torch 2.13.0": "13.0", "torch 2.13.0+cpu": ""}, "12.4",
-)  # fmt: skip
+    [
+        PortTry("gpu-02", "10.0.0.2", 6379, "Ray's control store (GCS)", "silent"),
+        PortTry("gpu-02", "10.0.0.2", 6380, "Ray's node manager", "refused"),
+        PortTry("gpu-02", "10.0.0.2", 6381, "Ray's object manager", "unreachable", "No route to host"),
+    ],
+    [
+        NameLookup("gpu-02", "10.0.0.2", problem="Name or service not known"),
+        NameLookup("gpu-01", "10.0.0.1", found=["127.0.1.1"]),
+        NameLookup("gpu-03", "10.0.0.3", found=["10.0.0.9"]),
+    ],
+    {"torch 2.13.0": "13.0", "torch 2.13.0+cpu": ""},
+    "12.4",
+)
 #: everything is wrong with it
-_NODES = NodeChecks(1, "/store", [
-    NodeCheck("gpu-01", "", "cannot write", "3.9.1", "0.0.1", {"driver": "550.1"}, -3600.0, _PROBE),
-    NodeCheck("gpu-02", "", "silent\n  → look at its file server", "3.9.1", __version__, {"driver": "535.2"}),
-    NodeCheck("gpu-03", "it is away"), NodeCheck("gpu-04", probe=ProbeReport(store_id="4567")),
-], 1010.0)  # fmt: skip
+_NODES = NodeChecks(
+    1,
+    "/store",
+    [
+        NodeCheck("gpu-01", "", "cannot write", "3.9.1", "0.0.1", {"driver": "550.1"}, -3600.0, _PROBE),
+        NodeCheck("gpu-02", "", "silent\n  → look at its file server", "3.9.1", __version__, {"driver": "535.2"}),
+        NodeCheck("gpu-03", "it is away"),
+        NodeCheck("gpu-04", probe=ProbeReport(store_id="4567")),
+    ],
+    1010.0,
+)
 _STATUS = msgspec.convert(
-    {"schema_version": 1, "simulated": False, "gateway": {"url": "", "version": "", "up": True},
-     "gpus": {"total": 2, "held": 0, "free": 2, "external": 0}, "queue": [], "runs": [],
-     "nodes": [{"id": "1", "host": "gpu-01", "drained": "drained by ann", "notes": ["torch could not be preloaded"],
-                "gpus": [{"index": "0", "uuid": "u", "name": "H100", "memory_bytes": 1, "used_bytes": 0,
-                          "utilization": None, "state": "drained", "drained": "GPU 0 is drained by ann"},
-                         {"index": "1", "uuid": "v", "name": "H100", "memory_bytes": 1, "used_bytes": 0,
-                          "utilization": None, "state": "drained", "drained": "GPU 1 has lost its link"}]}]},
+    {
+        "schema_version": 1,
+        "simulated": False,
+        "gateway": {"url": "", "version": "", "up": True},
+        "gpus": {"total": 2, "held": 0, "free": 2, "external": 0},
+        "queue": [],
+        "runs": [],
+        "nodes": [
+            {
+                "id": "1",
+                "host": "gpu-01",
+                "drained": "drained by ann",
+                "notes": ["torch could not be preloaded"],
+                "gpus": [
+                    {
+                        "index": "0",
+                        "uuid": "u",
+                        "name": "H100",
+                        "memory_bytes": 1,
+                        "used_bytes": 0,
+                        "utilization": None,
+                        "state": "drained",
+                        "drained": "GPU 0 is drained by ann",
+                    },
+                    {
+                        "index": "1",
+                        "uuid": "v",
+                        "name": "H100",
+                        "memory_bytes": 1,
+                        "used_bytes": 0,
+                        "utilization": None,
+                        "state": "drained",
+                        "drained": "GPU 1 has lost its link",
+                    },
+                ],
+            }
+        ],
+    },
     StatusDocument,
-)  # fmt: skip
+)
 
 
 def _bad_cases(folder: Path) -> dict[Callable[..., object], Iterable[Finding] | Finding]:

@@ -24,8 +24,9 @@ def test_the_way_to_a_gateway_is_looked_at() -> None:
     assert (reached.level, reached.finding) == (OK, f"port {port} of 127.0.0.1 is reached")
     refused = check_network(f"http://127.0.0.1:{port}", 5)
     assert (refused.level, refused.finding) == (
-        BROKEN, f"port {port} of 127.0.0.1 is reached, and nothing listens there",
-    )  # fmt: skip
+        BROKEN,
+        f"port {port} of 127.0.0.1 is reached, and nothing listens there",
+    )
     unknown = check_network("https://gateway.invalid", 5)
     assert unknown.finding.startswith("no address is known for gateway.invalid: ")
     assert "getent hosts gateway.invalid" in unknown.hint

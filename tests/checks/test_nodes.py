@@ -10,9 +10,11 @@ from jupyter_gpu_release.protocol.rest import NodeCheck, NodeChecks
 
 
 def test_clocks_drivers_and_certificates_of_others() -> None:
-    nodes = [NodeCheck("gpu-01", versions={"driver": "550.1"}, clock_ahead_s=-3600.0),
-             NodeCheck("gpu-02", versions={"driver": "535.2"}),
-             NodeCheck("gpu-03", agent_problem="it is away", clock_ahead_s=900.0)]  # fmt: skip
+    nodes = [
+        NodeCheck("gpu-01", versions={"driver": "550.1"}, clock_ahead_s=-3600.0),
+        NodeCheck("gpu-02", versions={"driver": "535.2"}),
+        NodeCheck("gpu-03", agent_problem="it is away", clock_ahead_s=900.0),
+    ]
     found = {finding.finding: finding.level for finding in check_clocks(NodeChecks(1, "/store", nodes, 1010.0), 1000.0)}
     assert found == {
         "the clock of the gateway is 10 s ahead of this one": NOTE,
@@ -30,9 +32,12 @@ def test_clocks_drivers_and_certificates_of_others() -> None:
 
 def test_each_nodes_frameworks_are_held_against_its_own_driver() -> None:
     built = {"torch 2.13.0": "13.0"}
-    nodes = [NodeCheck("gpu-01", versions={"driver": "550.1"}, probe=ProbeReport(frameworks=built, driver_cuda="12.4")),
-             NodeCheck("gpu-02", versions={"driver": "580.1"}, probe=ProbeReport(frameworks=built, driver_cuda="13.0")),
-             NodeCheck("cpu-01", probe=ProbeReport(frameworks=built)), NodeCheck("old")]  # fmt: skip
+    nodes = [
+        NodeCheck("gpu-01", versions={"driver": "550.1"}, probe=ProbeReport(frameworks=built, driver_cuda="12.4")),
+        NodeCheck("gpu-02", versions={"driver": "580.1"}, probe=ProbeReport(frameworks=built, driver_cuda="13.0")),
+        NodeCheck("cpu-01", probe=ProbeReport(frameworks=built)),
+        NodeCheck("old"),
+    ]
     old, new = check_frameworks(NodeChecks(1, "/store", nodes))
     assert (old.level, old.where) == (BROKEN, "gpu-01")
     assert "torch 2.13.0 is built for CUDA 13, the driver 550.1 supports up to 12.4" in old.finding

@@ -142,10 +142,13 @@ def test_a_connection_to_a_dead_cluster_is_found(own_home: HomePaths, capsys: py
     write_secret(own_home.token, "secret")
     own_home.write_connection(
         Connection(
-            url="http://127.0.0.1:9", token_file=str(own_home.token), store=str(own_home.store), cluster="gone",
+            url="http://127.0.0.1:9",
+            token_file=str(own_home.token),
+            store=str(own_home.store),
+            cluster="gone",
             daemon_pid=os.getpid(),  # a living process, but not that daemon
         )
-    )  # fmt: skip
+    )
     status, findings = _doctor(capsys)
     assert status == 1
     assert (
@@ -189,9 +192,14 @@ def test_the_folder_of_a_dead_cluster_is_found_and_the_mend_mends(own_home: Home
     ended.wait()
     folder = make_runtime_folder()
     plan = LaunchSpec(
-        cluster="0123456789abcdef", home=str(own_home.root), runtime=str(folder), store=str(own_home.store), gpus=1,
-        simulated=True, daemon_pid=ended.pid,
-    )  # fmt: skip
+        cluster="0123456789abcdef",
+        home=str(own_home.root),
+        runtime=str(folder),
+        store=str(own_home.store),
+        gpus=1,
+        simulated=True,
+        daemon_pid=ended.pid,
+    )
     plan.write()
     mine = [finding for finding in check_leftovers() if str(folder) in finding.finding]
     assert [finding.level for finding in mine] == [BROKEN]

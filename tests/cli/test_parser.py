@@ -94,8 +94,13 @@ def test_runs_show() -> None:
 def test_token_options() -> None:
     made = parse(["token", "create", "--user", "ann", "--role", "admin", "--expires", "12h", "--label", "laptop"])
     assert (made.action, made.user, made.role, made.expires, made.label, made.out) == (
-        "create", "ann", "admin", "12h", "laptop", None,
-    )  # fmt: skip
+        "create",
+        "ann",
+        "admin",
+        "12h",
+        "laptop",
+        None,
+    )
     assert parse(["token", "create", "--user", "ann"]).expires == "30d"
     assert parse(["token", "revoke", "0123456789"]).id == "0123456789"
     assert parse(["token", "revoke", "--user", "ann"]).user == "ann"

@@ -55,8 +55,9 @@ def test_runs_are_listed_and_shown_from_the_store(home: Path, capsys: Capture) -
     assert main(["runs", "--json"]) == 0
     rows = json.loads(capsys.readouterr().out)["runs"]
     assert [(row["run"], row["state"], row["reason"]) for row in rows] == [
-        (_OK, "failed", ""), (_CUT, "lost", "its cluster ended before it"),
-    ]  # fmt: skip
+        (_OK, "failed", ""),
+        (_CUT, "lost", "its cluster ended before it"),
+    ]
     assert main(["runs", "show", "last"]) == 0
     shown = capsys.readouterr().out
     for words in (_OK, "fit(x)", "loss (float, 8 B)", "ValueError: no"):
@@ -78,9 +79,18 @@ def test_a_run_that_was_cut_off_holds_nothing_while_no_cluster_runs(
 
 def test_a_run_that_stepped_aside_says_so_and_ones_own_act_is_called_ones_own(home: Path, capsys: Capture) -> None:
     aside = Attempt(1.8e9, 1.8e9 + 10, user="bob", place="epoch 37", was_saved=True)
-    ended = RunView("20260101-000004-00000004", "ann", "cancelled", reason="cancelled by ann", submitted_at=1.8e9,
-                    granted_at=1.8e9 + 12, gone_at=1.8e9 + 60, finished_at=1.8e9 + 60, attempts=[aside],
-                    outcome=Outcome("interrupted", ErrorInfo("KeyboardInterrupt", "")))  # fmt: skip
+    ended = RunView(
+        "20260101-000004-00000004",
+        "ann",
+        "cancelled",
+        reason="cancelled by ann",
+        submitted_at=1.8e9,
+        granted_at=1.8e9 + 12,
+        gone_at=1.8e9 + 60,
+        finished_at=1.8e9 + 60,
+        attempts=[aside],
+        outcome=Outcome("interrupted", ErrorInfo("KeyboardInterrupt", "")),
+    )
     _put(home, ended, "")
     assert main(["runs", "show", "last"]) == 0
     shown = capsys.readouterr().out

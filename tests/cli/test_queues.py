@@ -19,9 +19,11 @@ from jupyter_gpu_release.scheduling.workload import GPU
 
 (_EXAMPLE,) = (one.text for one in blocks_in("scheduling.md", "yaml") if "protein" in one.text)
 _CLAIMS = (
-    Claimed("protein", "ann", 6 * GPU), Claimed("climate", "eve", 3 * GPU), Claimed("teaching", "dan", GPU),
+    Claimed("protein", "ann", 6 * GPU),
+    Claimed("climate", "eve", 3 * GPU),
+    Claimed("teaching", "dan", GPU),
     Claimed("climate", "eve", 4 * GPU, waiting_runs=1),
-)  # fmt: skip
+)
 
 
 def _document(file: QueuesFile, *claims: Claimed, usable: set[str]) -> QueuesDocument:

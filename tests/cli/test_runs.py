@@ -45,12 +45,34 @@ _OVER, _RUNS, _WAITS = "20260101-000003-00000003", "20260101-000002-00000002", "
 
 def run_row(run: str, state: str = "running", **more: object) -> RunRow:
     facts = {
-        "run": run, "user": "ann", "state": state, "gpus": 2, "ranks": 1, "name": "a rather long name of a run",
-        "notebook": "work/notebooks/a long name.ipynb", "cell": "", "queue": "default", "priority": "normal",
-        "simulated": True, "submitted_at": 1.8e9, "granted_at": 1.8e9, "running_at": None, "gone_at": None,
-        "finished_at": None, "queued_s": 0.01, "held_s": 754.0, "release_ms": 12.0, "position": None, "reason": "",
-        "hosts": [], "gpu_ids": [], "gpu_name": "", "results": [], "files": [], "error": None,
-    }  # fmt: skip
+        "run": run,
+        "user": "ann",
+        "state": state,
+        "gpus": 2,
+        "ranks": 1,
+        "name": "a rather long name of a run",
+        "notebook": "work/notebooks/a long name.ipynb",
+        "cell": "",
+        "queue": "default",
+        "priority": "normal",
+        "simulated": True,
+        "submitted_at": 1.8e9,
+        "granted_at": 1.8e9,
+        "running_at": None,
+        "gone_at": None,
+        "finished_at": None,
+        "queued_s": 0.01,
+        "held_s": 754.0,
+        "release_ms": 12.0,
+        "position": None,
+        "reason": "",
+        "hosts": [],
+        "gpu_ids": [],
+        "gpu_name": "",
+        "results": [],
+        "files": [],
+        "error": None,
+    }
     return RunRow(**{**facts, **more})  # type: ignore[arg-type]
 
 
@@ -101,14 +123,26 @@ def test_our_marks_of_code_are_not_shown_and_a_users_own_text_is_left_as_it_is()
 def test_so_they_do_in_the_status(width: int) -> None:
     running, waiting = new_run_id(), new_run_id()
     gpu = GpuRow(
-        index="0", uuid="GPU-0", name="NVIDIA H100 80GB HBM3", memory_bytes=80 << 30, used_bytes=1 << 30,
-        utilization=0.5, state="running", user="ann", run=running,
-    )  # fmt: skip
+        index="0",
+        uuid="GPU-0",
+        name="NVIDIA H100 80GB HBM3",
+        memory_bytes=80 << 30,
+        used_bytes=1 << 30,
+        utilization=0.5,
+        state="running",
+        user="ann",
+        run=running,
+    )
     queued = QueueRow(waiting, "ann", "default", "normal", 4, 1, "4 GPUs are wanted and 2 are free, behind one run")
     document = StatusDocument(
-        1, False, GatewayFacts("http://x", "0"), GpuCounts(4, 2, 2, 0), [NodeRow("n", "a-host-of-the-cluster", [gpu])],
-        [queued], [ActiveRow(running, "ann", "running", 1, "work/a long name.ipynb", 0.1, 3.0)],
-    )  # fmt: skip
+        1,
+        False,
+        GatewayFacts("http://x", "0"),
+        GpuCounts(4, 2, 2, 0),
+        [NodeRow("n", "a-host-of-the-cluster", [gpu])],
+        [queued],
+        [ActiveRow(running, "ann", "running", 1, "work/a long name.ipynb", 0.1, 3.0)],
+    )
     console, text = shown_at(width)
     print_status(console, document)
     lines = text.getvalue().splitlines()
@@ -119,9 +153,15 @@ def test_so_they_do_in_the_status(width: int) -> None:
 def test_the_status_has_the_accounts_gpu_hours() -> None:
     week = Usage(held_s=3600 * 12.4, used_s=3600 * 9.9, saved_s=3600 * 5, others_s=3600 * 2)
     document = StatusDocument(
-        1, False, GatewayFacts("http://x", "0"), GpuCounts(4, 2, 2, 0), [], [], [],
+        1,
+        False,
+        GatewayFacts("http://x", "0"),
+        GpuCounts(4, 2, 2, 0),
+        [],
+        [],
+        [],
         usage=UsageFacts(Usage(held_s=600, used_s=300), week, Usage(held_s=1e9), Usage(held_s=1e9)),
-    )  # fmt: skip
+    )
     console, text = shown_at(80)
     print_status(console, document)
     _head, *lines = text.getvalue().splitlines()

@@ -29,9 +29,20 @@ def test_policies_are_compared_in_one_document(trace: list[str], capsys: pytest.
     assert (document["schema_version"], document["trace"], document["gpus"]) == (1, "trace.csv", 4)
     assert list(document["policies"]) == ["fifo", "first_fit", "easy", "shortest_first", "configured"]
     assert set(document["policies"]["fifo"]) >= {
-        "mean_wait_s", "p50_wait_s", "p90_wait_s", "p99_wait_s", "p99_wait_by_size_s", "bounded_slowdown", "makespan_s",
-        "utilization", "jain", "max_overtaken_s", "stepped_aside", "work_lost", "held_over_used",
-    }  # fmt: skip
+        "mean_wait_s",
+        "p50_wait_s",
+        "p90_wait_s",
+        "p99_wait_s",
+        "p99_wait_by_size_s",
+        "bounded_slowdown",
+        "makespan_s",
+        "utilization",
+        "jain",
+        "max_overtaken_s",
+        "stepped_aside",
+        "work_lost",
+        "held_over_used",
+    }
     assert document["left_out"] == {"rows": 1, "first": [[5, "duration_s is not a number"]]}
 
 

@@ -69,9 +69,11 @@ def _removals(console: Console) -> None:
 
 @pytest.mark.parametrize(
     ("table", "words"),
-    [(_nodes, ("01234567", "ECC errors", "driver has another version")), (_removals, (_RUN, "more than the "
-     "quota", "unused blobs"))],
-)  # fmt: skip
+    [
+        (_nodes, ("01234567", "ECC errors", "driver has another version")),
+        (_removals, (_RUN, "more than the quota", "unused blobs")),
+    ],
+)
 def test_the_longest_names_fit_80_columns(table: Callable[[Console], None], words: tuple[str, ...]) -> None:
     text = io.StringIO()
     table(Console(file=text, width=80))

@@ -65,9 +65,11 @@ def around(request: pytest.FixtureRequest, store: Path, monkeypatch: pytest.Monk
 
     in_run = request.param == "rank"
     found = ExecutionContext(
-        realm=lambda: NamespaceInfo({}, at_home=True), find_target=None if in_run else find, store=lambda: str(store),
+        realm=lambda: NamespaceInfo({}, at_home=True),
+        find_target=None if in_run else find,
+        store=lambda: str(store),
         in_run=in_run,
-    )  # fmt: skip
+    )
     monkeypatch.setattr(client_load, "execution_context", lambda: found)
     monkeypatch.setattr(told_results, "_told", {})
     return found

@@ -193,10 +193,7 @@ def test_ours_come_back_as_ours():
 
 
 def test_our_errors_show_message_and_mend_only():
-    assert rendered(without_traceback(OptionError("no", hint="yes"))) == [
-        "\x1b[31mOptionError\x1b[39m: no",
-        "  → yes",
-    ]
+    assert rendered(without_traceback(OptionError("no", hint="yes"))) == ["\x1b[31mOptionError\x1b[39m: no", "  → yes"]
 
 
 def test_a_mend_is_shown_without_the_backticks_that_pages_make_code_of():

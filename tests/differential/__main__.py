@@ -35,9 +35,11 @@ def compare(
 
 
 def compare_cells(
-    sources: Sequence[str], beside: Path, environment: dict[str, str],
+    sources: Sequence[str],
+    beside: Path,
+    environment: dict[str, str],
     looked_at: Callable[[Play], None] = lambda _plain: None,
-) -> list[Difference]:  # fmt: skip
+) -> list[Difference]:
     """All differences of these cells, with the files of the folder ``beside`` them."""
     plain = play(sources, beside, environment)
     looked_at(plain)

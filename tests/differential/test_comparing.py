@@ -43,9 +43,15 @@ def test_outcome_text_displays_names_and_files_are_compared() -> None:
     found = _found(_play(x="1", gone="1"), gpu)
     where = [(each.where, each.what) for each in found]
     assert where == [
-        ("cell 1", "outcome"), ("cell 1", "stdout"), ("cell 1", "stderr"), ("cell 1", "order of output"),
-        ("cell 1", "display 1, text/plain"), ("name x", "value"), ("name gone", "is there"), ("file a.txt", "content"),
-    ]  # fmt: skip
+        ("cell 1", "outcome"),
+        ("cell 1", "stdout"),
+        ("cell 1", "stderr"),
+        ("cell 1", "order of output"),
+        ("cell 1", "display 1, text/plain"),
+        ("name x", "value"),
+        ("name gone", "is there"),
+        ("file a.txt", "content"),
+    ]
     assert "KeyError: 'k'" in str(found[0])
 
 
@@ -171,8 +177,11 @@ def test_the_command_fails_over_an_undocumented_difference_and_prints_it(tmp_pat
     book.write_text("# %%\nimport os\nin_a_run = 'GPU_RUN_DIR' in os.environ\n# %%\nfine = 1\n")
     done = subprocess.run(
         [sys.executable, "-m", "tests.differential", str(book)],
-        capture_output=True, text=True, check=False, cwd=Path(__file__).parents[2],
-    )  # fmt: skip
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=Path(__file__).parents[2],
+    )
     assert done.returncode == 1, done.stdout + done.stderr
     assert "1 differences, 1 undocumented" in done.stdout
     assert "name in_a_run: value\n    plain: in_a_run: bool False\n    gpu:   in_a_run: bool True" in done.stdout

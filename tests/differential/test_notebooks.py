@@ -17,9 +17,15 @@ HERE = Path(__file__).parent / "notebooks"
 EXAMPLES = Path(__file__).parents[2] / "examples"
 #: short, and each of another kind
 _FEW = (
-    "errors_and_contexts", "gradient_descent", "inventory", "pandas_basics", "recursion_and_search",
-    "library_lightgbm", "library_polars", "library_statsmodels",
-)  # fmt: skip
+    "errors_and_contexts",
+    "gradient_descent",
+    "inventory",
+    "pandas_basics",
+    "recursion_and_search",
+    "library_lightgbm",
+    "library_polars",
+    "library_statsmodels",
+)
 
 
 def _notebooks() -> list[Path]:

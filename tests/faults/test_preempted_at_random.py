@@ -51,9 +51,14 @@ class Load:
         for number in range(runs):
             source = _CELL.format(stop=str(self._stop), every=every, round_s=0.01 + 0.02 * number)
             request = RunRequest(
-                new_run_id(), "soak", ResourceAsk(gpus=1 + number % 2), encode(CellPayload(source=source)),
-                code=source, restartable=True, detach=number % 3 == 0,
-            )  # fmt: skip
+                new_run_id(),
+                "soak",
+                ResourceAsk(gpus=1 + number % 2),
+                encode(CellPayload(source=source)),
+                code=source,
+                restartable=True,
+                detach=number % 3 == 0,
+            )
             self.readings[request.run] = Reading(session.submit(request))
 
     def preempt_one(self, client: GatewayClient) -> bool:

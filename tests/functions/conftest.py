@@ -37,9 +37,13 @@ def start(environment: dict[str, str], tmp_path: Path) -> Iterator[StartScript]:
         path = tmp_path / f"script_{len(made)}.py"
         path.write_text(_HEAD + text)
         process = subprocess.Popen(
-            [sys.executable, str(path)], cwd=tmp_path, env={**os.environ, **environment},
-            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-        )  # fmt: skip
+            [sys.executable, str(path)],
+            cwd=tmp_path,
+            env={**os.environ, **environment},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
         made.append(process)
         return Script(process)
 

@@ -44,10 +44,21 @@ def test_a_keyword_that_could_be_either_is_refused():
 
 def test_python_values_become_options():
     own = {
-        "gpus": "h100:2", "ranks": 2, "cpus": 1.5, "memory": 2**30, "timeout": timedelta(minutes=2), "wait": 10,
-        "env": {"A": 1, "B": "x=y"}, "label": ["zone=a"], "fresh": True, "pin": False, "name": None,
-        "gather": True, "send": ["api_token", "more"], "skip": ("a", "b"),
-    }  # fmt: skip
+        "gpus": "h100:2",
+        "ranks": 2,
+        "cpus": 1.5,
+        "memory": 2**30,
+        "timeout": timedelta(minutes=2),
+        "wait": 10,
+        "env": {"A": 1, "B": "x=y"},
+        "label": ["zone=a"],
+        "fresh": True,
+        "pin": False,
+        "name": None,
+        "gather": True,
+        "send": ["api_token", "more"],
+        "skip": ("a", "b"),
+    }
     options = build_options(options_as_text(own))
     assert (options.ask.gpus, options.ask.gpu_type, options.ask.ranks, options.ask.cpus) == (2, "h100", 2, 1.5)
     assert (options.ask.memory_bytes, options.timeout_s, options.wait_s) == (2**30, 120.0, 10.0)
@@ -103,10 +114,13 @@ def test_what_cannot_be_called_is_said_at_once(
 @pytest.mark.parametrize(
     ("function", "name", "waits"),
     [
-        (train, "train", False), (functools.partial(train, 1), "train", False), (lambda data: 0, "<lambda>", False),
-        (fetch, "fetch", True), (sum, "sum", False),
+        (train, "train", False),
+        (functools.partial(train, 1), "train", False),
+        (lambda data: 0, "<lambda>", False),
+        (fetch, "fetch", True),
+        (sum, "sum", False),
     ],
-)  # fmt: skip
+)
 def test_the_statement_calls_with_values_under_names_of_ours(function: Callable[..., Any], name: str, waits: bool):
     call = Call(function, ([1, 2],)) if function is not fetch else Call(function, (), {"url": "u"})
     assert call.name == name
@@ -126,8 +140,10 @@ def test_the_decorator_refuses_what_is_no_option_and_no_function():
     with pytest.raises(OptionError, match="write @gpu"):
         gpu(2)  # type: ignore[call-overload]
     for key, words in [
-        ("gpu", r"did you mean gpus=\?$"), ("n", "the options are cpus,"), ("cache", "each call of a function runs"),
-    ]:  # fmt: skip
+        ("gpu", r"did you mean gpus=\?$"),
+        ("n", "the options are cpus,"),
+        ("cache", "each call of a function runs"),
+    ]:
         with pytest.raises(OptionError, match=f"^{key}=: there is no such option\n  → {words}"):
             gpu(**{key: 2})
     with pytest.raises(OptionError, match="above a function"):
@@ -140,7 +156,7 @@ def test_a_wrong_call_of_a_decorated_function_ends_at_the_callers_line():
         (lambda: gpu(train).launch("d", num_gpus=2), r"launch\(train, …, gpus=2\)"),
         (lambda: gpu(train)(), "missing a required argument: 'data'$"),
         (lambda: launch(gpu(train), gpus=2), "missing a required argument: 'data'$"),
-    ]:  # fmt: skip
+    ]:
         with pytest.raises(TypeError, match=words) as caught:
             call()
         assert len(caught.traceback) == 3  # this test's two, and the function that was called

@@ -20,8 +20,13 @@ EXAMPLES = Path(__file__).parents[2] / "examples"
 def _printed(example: str, environment: dict[str, str], folder: Path) -> str:
     done = subprocess.run(
         [sys.executable, str(EXAMPLES / example)],
-        cwd=folder, env={**os.environ, **environment}, capture_output=True, text=True, check=False, timeout=300,
-    )  # fmt: skip
+        cwd=folder,
+        env={**os.environ, **environment},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=300,
+    )
     assert done.returncode == 0, done.stderr
     return done.stdout
 

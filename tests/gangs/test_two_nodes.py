@@ -116,9 +116,11 @@ def test_ranks_know_their_places_and_meet_over_nodes(notebook: Notebook) -> None
     assert [found[0] for found in mine] == [6.0] * 4
     assert len({found[1] for found in mine}) == 1
     assert [found[2] for found in mine] == [
-        ["0", "0", "2", "0", "4", "0"], ["1", "1", "2", "0", "4", "1"],
-        ["2", "0", "2", "1", "4", "0"], ["3", "1", "2", "1", "4", "1"],
-    ]  # fmt: skip
+        ["0", "0", "2", "0", "4", "0"],
+        ["1", "1", "2", "0", "4", "1"],
+        ["2", "0", "2", "1", "4", "0"],
+        ["3", "1", "2", "1", "4", "1"],
+    ]
 
 
 @pytest.mark.parametrize("options", ["--gpus 4 --ranks 4 --nodes any", "--gpus 5 --ranks 5"])

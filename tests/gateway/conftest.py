@@ -26,9 +26,10 @@ def no_fault_of_ours(request: pytest.FixtureRequest, caplog: pytest.LogCaptureFi
     """The queue survives faults in its own code and goes on; a test that did not provoke one must not hide it."""
     yield
     faults = [
-        logging.Formatter().format(record) for record in caplog.get_records("call")
+        logging.Formatter().format(record)
+        for record in caplog.get_records("call")
         if record.exc_info and record.name.startswith("jupyter_gpu_release.gateway.dispatch")
-    ]  # fmt: skip
+    ]
     assert bool(faults) == (request.node.get_closest_marker("faults_of_ours") is not None), "\n".join(faults)
 
 

@@ -99,11 +99,16 @@ class Run:
         self._report("ended")
         values = self._save.values if self._is_saved else self._values
         self.outcome = Outcome(
-            values=values, results=[ValueInfo("x", "bytes", len(values.stream))] if values else [],
-            status=status, error=self._error, started_s=self._started_s, ended_s=ended_s,
-            released_s=time.time(), notes=[f"signal {self.signalled}"] if self.signalled else [],
+            values=values,
+            results=[ValueInfo("x", "bytes", len(values.stream))] if values else [],
+            status=status,
+            error=self._error,
+            started_s=self._started_s,
+            ended_s=ended_s,
+            released_s=time.time(),
+            notes=[f"signal {self.signalled}"] if self.signalled else [],
             save=msgspec.structs.replace(self._save, values=None) if self._is_saved else None,
-        )  # fmt: skip
+        )
         self._report("released")
         if self._late:
             await self._until("durable")
@@ -244,9 +249,17 @@ class StandInAgent(NodeAgentApi):
 
     def _info(self) -> NodeInfo:
         return NodeInfo(
-            node=self._node, host=os.uname().nodename, incarnation=self._incarnation, python="3", version=__version__,
-            gpus=self._gpus(), memory_bytes=8 << 30, cpus=2, simulated=True, protocol=AGENT_PROTOCOL,
-        )  # fmt: skip
+            node=self._node,
+            host=os.uname().nodename,
+            incarnation=self._incarnation,
+            python="3",
+            version=__version__,
+            gpus=self._gpus(),
+            memory_bytes=8 << 30,
+            cpus=2,
+            simulated=True,
+            protocol=AGENT_PROTOCOL,
+        )
 
     def _gpus(self) -> list[GpuInfo]:
         """``gpu-trouble`` in the runtime folder: lines of a GPU's index and what is wrong with it."""

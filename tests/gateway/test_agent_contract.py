@@ -52,9 +52,14 @@ class AgentBed:
         self.said: list[NodeMessage] = []
         self.agent: Any = None
         self.config = AgentConfig(
-            store=str(self.store), runtime=str(Path(runtime_root()) / f"jgr-{secrets.token_hex(4)}"), preload=["json"],
-            cluster=secrets.token_hex(6), spool=str(folder / "spool"), store_id=make_store(self.store), simulated=True,
-        )  # fmt: skip
+            store=str(self.store),
+            runtime=str(Path(runtime_root()) / f"jgr-{secrets.token_hex(4)}"),
+            preload=["json"],
+            cluster=secrets.token_hex(6),
+            spool=str(folder / "spool"),
+            store_id=make_store(self.store),
+            simulated=True,
+        )
         Path(self.config.runtime).mkdir(mode=0o700)
         self.folder = create_run_folder(self.store, self.run).folder
 
@@ -131,9 +136,11 @@ def _without_ray(patch: pytest.MonkeyPatch, bed: AgentBed) -> Any:
     entry = {"NodeID": node, "Alive": True, "Resources": {"GPU": 4.0, "CPU": 4.0}}
     patch.setattr(Reporter, "_deliver", deliver)
     return SimpleNamespace(
-        get_runtime_context=lambda: SimpleNamespace(get_node_id=lambda: node), nodes=lambda: [entry], __version__="0",
+        get_runtime_context=lambda: SimpleNamespace(get_node_id=lambda: node),
+        nodes=lambda: [entry],
+        __version__="0",
         util=SimpleNamespace(get_node_ip_address=lambda: "127.0.0.1"),
-    )  # fmt: skip
+    )
 
 
 def _made(bed: AgentBed, patch: pytest.MonkeyPatch) -> Any:

@@ -43,9 +43,11 @@ class BinderBed:
         runtime = self.home / ".local" / "share" / "jupyter" / "runtime"
         self.environment = {
             **{name: value for name, value in os.environ.items() if name.startswith(_PASSED_ON)},
-            "HOME": str(self.home), "LANG": "C.UTF-8", "JUPYTER_RUNTIME_DIR": str(runtime),
+            "HOME": str(self.home),
+            "LANG": "C.UTF-8",
+            "JUPYTER_RUNTIME_DIR": str(runtime),
             "PATH": f"{folder / 'env' / 'bin'}:/usr/local/bin:/usr/bin:/bin",
-        }  # fmt: skip
+        }
         self._server: subprocess.Popen[bytes] | None = None
         self.http = httpx.Client(
             base_url=self.url, headers={"Authorization": f"token {self.token}"}, trust_env=False, timeout=LIMIT_S
@@ -54,9 +56,14 @@ class BinderBed:
     def run(self, *command: str | Path) -> str:
         """Run a command in the session, to its end; returns what it said."""
         done = subprocess.run(
-            command, cwd=self.home, env=self.environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-            text=True, timeout=400,
-        )  # fmt: skip
+            command,
+            cwd=self.home,
+            env=self.environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            timeout=400,
+        )
         assert done.returncode == 0, done.stdout
         return done.stdout
 

@@ -87,10 +87,14 @@ class PretendedRay:
 
     def nodes(self) -> list[dict[str, Any]]:
         return [
-            {"NodeID": node, "NodeManagerHostname": f"host-{node}", "Alive": node not in self.dead,
-             "Resources": {"GPU": gpus, "CPU": 8}}
+            {
+                "NodeID": node,
+                "NodeManagerHostname": f"host-{node}",
+                "Alive": node not in self.dead,
+                "Resources": {"GPU": gpus, "CPU": 8},
+            }
             for node, gpus in self.gpus.items()
-        ]  # fmt: skip
+        ]
 
     def _free(self, node: str) -> list[str]:
         taken = {i for group in self.groups.values() for at, ids in group.places if at == node for i in ids}
@@ -226,9 +230,15 @@ class PretendedAgent:
 
     def info(self) -> NodeInfo:
         return NodeInfo(
-            self.node, f"host-{self.node}", self.life, "3.11", "test", simulated=True, trouble=self.trouble,
+            self.node,
+            f"host-{self.node}",
+            self.life,
+            "3.11",
+            "test",
+            simulated=True,
+            trouble=self.trouble,
             protocol=self.protocol,
-        )  # fmt: skip
+        )
 
     async def do_hello(self) -> bytes:
         return encode(self.info())
@@ -391,9 +401,14 @@ class BrokerBed:
     async def life(self) -> AsyncIterator[GatewayService]:
         """A gateway from its start to its death by a kill: what is committed stays, nothing is tidied."""
         config = GatewayConfig(
-            str(self.folder), str(self.folder / "store"), str(self.folder / "token"), str(self.folder), "",
-            simulated=True, **{"cluster": "one", **self.settings},
-        )  # fmt: skip
+            str(self.folder),
+            str(self.folder / "store"),
+            str(self.folder / "token"),
+            str(self.folder),
+            "",
+            simulated=True,
+            **{"cluster": "one", **self.settings},
+        )
         service = GatewayService(config)
         remembered = recovery.read_ledger(service)
         recovery.restore_sessions(service, remembered)

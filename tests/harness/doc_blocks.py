@@ -82,6 +82,11 @@ def shell_environment(**settings: str) -> dict[str, str]:
 def shell(text: str, folder: Path, limit_s: float = 200, **settings: str) -> subprocess.CompletedProcess[str]:
     """Run a block in a shell that ends at the first command that fails."""
     return subprocess.run(
-        ["bash", "-euo", "pipefail", "-c", text], cwd=folder, env=shell_environment(**settings),
-        capture_output=True, text=True, timeout=limit_s, stdin=subprocess.DEVNULL,
-    )  # fmt: skip
+        ["bash", "-euo", "pipefail", "-c", text],
+        cwd=folder,
+        env=shell_environment(**settings),
+        capture_output=True,
+        text=True,
+        timeout=limit_s,
+        stdin=subprocess.DEVNULL,
+    )

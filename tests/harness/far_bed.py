@@ -35,11 +35,16 @@ class FarBed:
         paths = [*([libraries] if libraries is not None else []), self._stand_in()]
         write_secret(self._ray / "ray-token", secrets.token_hex(32))
         self._environment = {key: value for key, value in os.environ.items() if not key.startswith("RAY_")} | {
-            "RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN_PATH": str(self._ray / "ray-token"),
-            "RAY_raylet_report_resources_period_milliseconds": "2", "RAY_memory_monitor_refresh_ms": "0",
-            "JUPYTER_GPU_HOME": str(self.home.root), "JUPYTER_GPU_PRELOAD": "json", "JUPYTER_GPU_NODE_GRACE": "8s",
-            "JUPYTER_GPU_ALLOWED_HOSTS": network["laptop"].address, "PYTHONPATH": ":".join(map(str, paths)),
-        }  # fmt: skip
+            "RAY_AUTH_MODE": "token",
+            "RAY_AUTH_TOKEN_PATH": str(self._ray / "ray-token"),
+            "RAY_raylet_report_resources_period_milliseconds": "2",
+            "RAY_memory_monitor_refresh_ms": "0",
+            "JUPYTER_GPU_HOME": str(self.home.root),
+            "JUPYTER_GPU_PRELOAD": "json",
+            "JUPYTER_GPU_NODE_GRACE": "8s",
+            "JUPYTER_GPU_ALLOWED_HOSTS": network["laptop"].address,
+            "PYTHONPATH": ":".join(map(str, paths)),
+        }
         head = network["head"]
         self.gcs, self.port = f"{head.address}:6379", 8765
         self.url = f"http://{head.address}:{self.port}"
@@ -93,16 +98,23 @@ class FarBed:
 
     def _on(self, host: NetworkHost, words: list[str], **settings: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
-            host.command(words), cwd=self._libraries, env=self._environment | settings, capture_output=True, text=True,
+            host.command(words),
+            cwd=self._libraries,
+            env=self._environment | settings,
+            capture_output=True,
+            text=True,
             timeout=300,
-        )  # fmt: skip
+        )
 
     def kernel_environment(self, url: str = "", **more: str) -> Mapping[str, str]:
         """What a user on another host sets."""
         return {
-            "JUPYTER_GPU_URL": url or self.url, "JUPYTER_GPU_TOKEN_FILE": str(self.home.token),
-            "JUPYTER_GPU_HOME": str(self.folder / "no-cluster-here"), "JUPYTER_GPU_STORE": str(self.store), **more,
-        }  # fmt: skip
+            "JUPYTER_GPU_URL": url or self.url,
+            "JUPYTER_GPU_TOKEN_FILE": str(self.home.token),
+            "JUPYTER_GPU_HOME": str(self.folder / "no-cluster-here"),
+            "JUPYTER_GPU_STORE": str(self.store),
+            **more,
+        }
 
     def doctor(self) -> list[dict[str, str]]:
         """Findings of ``jupyter gpu doctor``, asked on the head."""

@@ -16,9 +16,17 @@ REPOSITORY = Path(__file__).parents[2]
 BUNDLE = REPOSITORY / "jupyter_gpu_release" / "labextension" / "package.json"
 #: paths that a clone does not have; the virtual environment alone has some GB
 _NOT_COPIED = {
-    ".git", ".venv", "labextension/node_modules", "labextension/lib", "examples/out", "docs/_build", "docs/_made",
-    "benchmarks/results", "dist", "build",
-}  # fmt: skip
+    ".git",
+    ".venv",
+    "labextension/node_modules",
+    "labextension/lib",
+    "examples/out",
+    "docs/_build",
+    "docs/_made",
+    "benchmarks/results",
+    "dist",
+    "build",
+}
 #: what the installation of Jupyter puts into an environment's ``bin``
 _COMMANDS = (("jupyter-core", "jupyter"), ("jupyterlab", "jupyter-lab"))
 

@@ -17,10 +17,17 @@ def gpu(index: int, state: str = "free", **more: Any) -> Document:
     """One GPU of 80 GiB."""
     used = {"free": 0, "drained": 0}.get(state, 31 * GIB)
     return {
-        "index": str(index), "uuid": f"GPU-{index:08x}-0c51-4ee2", "name": "NVIDIA H100 80GB HBM3",
-        "memory_bytes": 80 * GIB, "used_bytes": used, "utilization": 0.0, "state": state, "user": None, "run": None,
+        "index": str(index),
+        "uuid": f"GPU-{index:08x}-0c51-4ee2",
+        "name": "NVIDIA H100 80GB HBM3",
+        "memory_bytes": 80 * GIB,
+        "used_bytes": used,
+        "utilization": 0.0,
+        "state": state,
+        "user": None,
+        "run": None,
         **more,
-    }  # fmt: skip
+    }
 
 
 def run(number: int, state: str = "succeeded", **more: Any) -> Document:
@@ -29,26 +36,61 @@ def run(number: int, state: str = "succeeded", **more: Any) -> Document:
     ended = state in ("succeeded", "failed", "cancelled", "lost")
     waits = state in ("queued", "submitted")
     return {
-        "run": f"20261121-03{number:02d}12-9f3a12b{number % 10}", "user": "ada", "state": state, "gpus": 1, "ranks": 1,
-        "name": "", "notebook": "/home/ada/digits.ipynb", "cell": f"cell-{number}", "queue": "default",
-        "priority": "normal", "simulated": False, "submitted_at": at, "granted_at": None if waits else at + 2,
-        "running_at": None if waits else at + 2.1, "gone_at": at + 130 if ended else None,
-        "finished_at": at + 131 if ended else None, "queued_s": 75.0 if waits else 2.0,
-        "held_s": 0.0 if waits else 128.0, "release_ms": 31.0 if ended else None, "position": None, "reason": "",
-        "hosts": ["gpu-01"], "gpu_ids": ["0"], "gpu_name": "NVIDIA H100 80GB HBM3", "results": [], "files": [],
-        "error": None, "notes": [], **more,
-    }  # fmt: skip
+        "run": f"20261121-03{number:02d}12-9f3a12b{number % 10}",
+        "user": "ada",
+        "state": state,
+        "gpus": 1,
+        "ranks": 1,
+        "name": "",
+        "notebook": "/home/ada/digits.ipynb",
+        "cell": f"cell-{number}",
+        "queue": "default",
+        "priority": "normal",
+        "simulated": False,
+        "submitted_at": at,
+        "granted_at": None if waits else at + 2,
+        "running_at": None if waits else at + 2.1,
+        "gone_at": at + 130 if ended else None,
+        "finished_at": at + 131 if ended else None,
+        "queued_s": 75.0 if waits else 2.0,
+        "held_s": 0.0 if waits else 128.0,
+        "release_ms": 31.0 if ended else None,
+        "position": None,
+        "reason": "",
+        "hosts": ["gpu-01"],
+        "gpu_ids": ["0"],
+        "gpu_name": "NVIDIA H100 80GB HBM3",
+        "results": [],
+        "files": [],
+        "error": None,
+        "notes": [],
+        **more,
+    }
 
 
 def page(row: Document, **more: Any) -> Document:
     """``GET runs/<id>``: all of one run."""
     began = row["granted_at"]
     return {
-        "schema_version": 1, "now": time.time(), "run": row, "mine": True, "code": "", "options": {"gpus": "1"},
-        "started_at": began, "ended_at": row["gone_at"] and row["gone_at"] - 0.03, "gpu_use": None, "inputs": [],
-        "tracked": [], "runs": [], "links": [], "reused": 0, "files": [], "environment": {"python": "3.11.7"},
-        "is_cluster_known": True, **more,
-    }  # fmt: skip
+        "schema_version": 1,
+        "now": time.time(),
+        "run": row,
+        "mine": True,
+        "code": "",
+        "options": {"gpus": "1"},
+        "started_at": began,
+        "ended_at": row["gone_at"] and row["gone_at"] - 0.03,
+        "gpu_use": None,
+        "inputs": [],
+        "tracked": [],
+        "runs": [],
+        "links": [],
+        "reused": 0,
+        "files": [],
+        "environment": {"python": "3.11.7"},
+        "is_cluster_known": True,
+        **more,
+    }
 
 
 def active(row: Document, **more: Any) -> Document:
@@ -60,10 +102,16 @@ def active(row: Document, **more: Any) -> Document:
 def waiting(position: int, user: str, **more: Any) -> Document:
     """A place in the queue, with the words of ``scheduling.actions``."""
     return {
-        "run": f"20261121-0350{position % 60:02d}-{position:08x}", "user": user, "queue": "default",
-        "priority": "normal", "gpus": 2, "position": position, "reason": "needs 2 GPUs, 1 of 8 is free",
-        "start_estimate_s": None, **more,
-    }  # fmt: skip
+        "run": f"20261121-0350{position % 60:02d}-{position:08x}",
+        "user": user,
+        "queue": "default",
+        "priority": "normal",
+        "gpus": 2,
+        "position": position,
+        "reason": "needs 2 GPUs, 1 of 8 is free",
+        "start_estimate_s": None,
+        **more,
+    }
 
 
 def status(nodes: list[Document], queue: list[Document], runs: list[Document], **more: Any) -> Document:
@@ -72,10 +120,16 @@ def status(nodes: list[Document], queue: list[Document], runs: list[Document], *
     free = sum(gpu["state"] == "free" for gpu in gpus)
     counts = {"total": len(gpus), "held": len(gpus) - free, "free": free, "external": 0}
     cluster = {
-        "schema_version": 1, "simulated": False, "nodes": nodes, "queue": queue, "runs": runs, "gpus": counts,
-        "user": "ada", "role": "user",
+        "schema_version": 1,
+        "simulated": False,
+        "nodes": nodes,
+        "queue": queue,
+        "runs": runs,
+        "gpus": counts,
+        "user": "ada",
+        "role": "user",
         "gateway": {"url": "https://gpu.example.org:8265", "version": "0.1.0", "up": True},
-    }  # fmt: skip
+    }
     gateway = {"state": "connected", "url": "https://gpu.example.org:8265"}
     answer = {"schema_version": 1, "version": "0.1.0", "gateway": gateway, "cluster": cluster, "gpus": []}
     return {**answer, "problems": [], **more}

@@ -14,9 +14,10 @@ def busy_day(api: GpuApi) -> None:
     second_place = "2nd in the queue: what is free is kept for lin's run ahead of it, which would start later"
     queued = run(1, "queued", position=2, reason=second_place, gpus=2, notebook="/home/ada/llm.ipynb")
     done = run(
-        2, results=[{"name": "model", "type": "DigitNet", "bytes": 431_000}, {"name": "history", "type": "list"}],
+        2,
+        results=[{"name": "model", "type": "DigitNet", "bytes": 431_000}, {"name": "history", "type": "list"}],
         files=[{"path": "run_dir/best.pt", "bytes": 430_112}],
-    )  # fmt: skip
+    )
     error = {"ename": "OutOfMemoryError", "evalue": "CUDA out of memory. Tried to allocate 2.00 GiB", "mend": ""}
     failed = run(3, "failed", error=error, notebook="/home/ada/diffusion.ipynb")
     other = {**active(mine), "run": "20261121-031112-00000001", "user": "grace", "held_s": 7300.0, "notebook": ""}
@@ -24,14 +25,25 @@ def busy_day(api: GpuApi) -> None:
         "gpu-01",
         gpu(0, "running", user="ada", run=mine["run"], utilization=0.87, used_bytes=12 * GIB),
         gpu(1, "running", user="grace", run=other["run"], utilization=0.64, used_bytes=71 * GIB),
-        gpu(2, "warm", user="ada", run=done["run"], lease="lease-7", warm_until=time.time() + 245,
-             notebook="/home/ada/digits.ipynb", used_bytes=2 * GIB),
+        gpu(
+            2,
+            "warm",
+            user="ada",
+            run=done["run"],
+            lease="lease-7",
+            warm_until=time.time() + 245,
+            notebook="/home/ada/digits.ipynb",
+            used_bytes=2 * GIB,
+        ),
         gpu(3),
-    )  # fmt: skip
+    )
     second = node(
-        "gpu-02", gpu(0, "idle-kernel", uuid="GPU-local", used_bytes=21 * GIB), gpu(1, "unattributed"),
-        gpu(2, "drained"), gpu(3),
-    )  # fmt: skip
+        "gpu-02",
+        gpu(0, "idle-kernel", uuid="GPU-local", used_bytes=21 * GIB),
+        gpu(1, "unattributed"),
+        gpu(2, "drained"),
+        gpu(3),
+    )
     queue = [
         waiting(1, "lin", gpus=4, reason="next in the queue: needs 4 GPUs, 2 of 8 are free", start_estimate_s=720.0),
         waiting(2, "ada", run=queued["run"], reason=second_place, start_estimate_s=1500.0),
@@ -53,12 +65,13 @@ def _days() -> list[Document]:
     shares = (0.31, 0.44, 0.52, 0.38, 0.07, 0.04, 0.29)
     return [
         {
-            "since": midnight - day_s * (6 - number), "capacity_s": gpus * day_s * (0.5 if number == 6 else 1),
+            "since": midnight - day_s * (6 - number),
+            "capacity_s": gpus * day_s * (0.5 if number == 6 else 1),
             "all": {"held_s": gpus * day_s * share, "used_s": gpus * day_s * share * 0.86},
             "own": {"held_s": gpus * day_s * share * 0.2},
         }
         for number, share in enumerate(shares)
-    ]  # fmt: skip
+    ]
 
 
 def administrators_day(api: GpuApi) -> None:
@@ -82,19 +95,33 @@ def run_page(api: GpuApi) -> str:
     busy = [0, 4, 35, *(round(86 + 9 * math.sin(step / 3)) for step in range(70)), None, None, 60, 3]
     memory = [1, 8, *(min(61, 20 + 3 * step) for step in range(71)), None, None, 61, 60]
     use = {
-        "mean_utilization": 0.81, "peak_utilization": 0.97, "peak_memory_bytes": 49 * GIB, "span_s": 1.66,
-        "total_memory_bytes": 80 * GIB, "utilization": busy, "memory": memory, "since": row["granted_at"],
-    }  # fmt: skip
+        "mean_utilization": 0.81,
+        "peak_utilization": 0.97,
+        "peak_memory_bytes": 49 * GIB,
+        "span_s": 1.66,
+        "total_memory_bytes": 80 * GIB,
+        "utilization": busy,
+        "memory": memory,
+        "since": row["granted_at"],
+    }
     api.pages[row["run"]] = page(
-        row, code=_CODE, gpu_use=use, options={"gpus": "2", "gpu-type": "h100", "timeout": "1 h", "detach": ""},
-        inputs=[{"name": "train", "type": "TensorDataset", "bytes": 588 << 20, "run": earlier["run"]},
-                {"name": "epochs", "type": "int", "bytes": 5}],
+        row,
+        code=_CODE,
+        gpu_use=use,
+        options={"gpus": "2", "gpu-type": "h100", "timeout": "1 h", "detach": ""},
+        inputs=[
+            {"name": "train", "type": "TensorDataset", "bytes": 588 << 20, "run": earlier["run"]},
+            {"name": "epochs", "type": "int", "bytes": 5},
+        ],
         tracked=[{"path": "data/cifar10/train.parquet", "bytes": 163 << 20}],
         runs=[{"run": each["run"], "state": each["state"], "name": each["name"]} for each in (earlier, later, row)],
-        links=[{"run": row["run"], "name": "train", "source": earlier["run"]},
-               {"run": later["run"], "name": "model", "source": row["run"]}],
-        reused=2, files=[{"path": "best.pt", "bytes": 44 << 20}, {"path": "logs/events.out.tfevents", "bytes": 96_000}],
-    )  # fmt: skip
+        links=[
+            {"run": row["run"], "name": "train", "source": earlier["run"]},
+            {"run": later["run"], "name": "model", "source": row["run"]},
+        ],
+        reused=2,
+        files=[{"path": "best.pt", "bytes": 44 << 20}, {"path": "logs/events.out.tfevents", "bytes": 96_000}],
+    )
     lines = "".join(f"Epoch {n}/40  loss {1 / n:.3f}  acc {1 - 0.6 / n:.3f}\n" for n in range(1, 41))
     receipt = (
         "✓ 2 × H100 80GB · queued 2.0 s · held 2 min 8 s · free 31 ms after the last statement · back: model, history"
@@ -118,14 +145,33 @@ for epoch in range(epochs):  # 40 of them
 
 
 LOCAL: list[Document] = [
-    {"index": 0, "uuid": "GPU-local", "name": "NVIDIA H100 80GB HBM3", "memory_bytes": 80 * GIB,
-     "used_bytes": 21 * GIB, "utilization": 0.0, "unattributed_bytes": 0, "temperature_c": 41.0}
-]  # fmt: skip
+    {
+        "index": 0,
+        "uuid": "GPU-local",
+        "name": "NVIDIA H100 80GB HBM3",
+        "memory_bytes": 80 * GIB,
+        "used_bytes": 21 * GIB,
+        "utilization": 0.0,
+        "unattributed_bytes": 0,
+        "temperature_c": 41.0,
+    }
+]
 KERNEL: Document = {
-    "id": "k-1", "name": "python3", "path": "explore.ipynb", "connections": 1, "used_bytes": 21 * GIB, "busy": False,
-    "gpus": [{"index": 0, "uuid": "GPU-local", "used_bytes": 21 * GIB, "pids": [1]}], "why": "", "idle_s": 2520.0,
-    "decision": "release", "reason": "idle", "due_s": 180.0, "kept_s": None, "suspended": False,
-}  # fmt: skip
+    "id": "k-1",
+    "name": "python3",
+    "path": "explore.ipynb",
+    "connections": 1,
+    "used_bytes": 21 * GIB,
+    "busy": False,
+    "gpus": [{"index": 0, "uuid": "GPU-local", "used_bytes": 21 * GIB, "pids": [1]}],
+    "why": "",
+    "idle_s": 2520.0,
+    "decision": "release",
+    "reason": "idle",
+    "due_s": 180.0,
+    "kept_s": None,
+    "suspended": False,
+}
 
 
 def no_cluster(api: GpuApi) -> None:
@@ -141,9 +187,12 @@ def gateway_down(api: GpuApi) -> None:
     assert not isinstance(api.status, int)
     message = "https://gpu.example.org:8265 does not answer (connection refused)"
     api.status["gateway"] = {
-        "state": "unreachable", "url": "https://gpu.example.org:8265", "message": message, "next_try_s": 14.0,
+        "state": "unreachable",
+        "url": "https://gpu.example.org:8265",
+        "message": message,
+        "next_try_s": 14.0,
         "age_s": 65.0,
-    }  # fmt: skip
+    }
 
 
 def no_gpu(api: GpuApi) -> None:
@@ -175,21 +224,39 @@ def crowd(api: GpuApi, *, gpus: int = 512, queued: int = 1000, second: int = 0) 
     nodes = []
     for number in range(gpus // 8):
         own = [
-            gpu(index, "running", user=users[(number + index) % 5], run=f"20261121-000000-{number:04x}{index:04x}",
-                 held_s=60.0 * index + second, utilization=((number * 7 + index * 13 + second * 3) % 100) / 100,
-                 used_bytes=((number + index + second) % 80) * GIB) if (number + index + second) % 9 else gpu(index)
+            gpu(
+                index,
+                "running",
+                user=users[(number + index) % 5],
+                run=f"20261121-000000-{number:04x}{index:04x}",
+                held_s=60.0 * index + second,
+                utilization=((number * 7 + index * 13 + second * 3) % 100) / 100,
+                used_bytes=((number + index + second) % 80) * GIB,
+            )
+            if (number + index + second) % 9
+            else gpu(index)
             for index in range(8)
-        ]  # fmt: skip
+        ]
         nodes.append(node(f"gpu-{number + 1:03d}", *own))
     queue = [
-        waiting(place + 1, users[(place + second) % 5], run=f"20261121-035000-{place + second:08x}",
-                start_estimate_s=30.0 * place + 29 - second % 30)
+        waiting(
+            place + 1,
+            users[(place + second) % 5],
+            run=f"20261121-035000-{place + second:08x}",
+            start_estimate_s=30.0 * place + 29 - second % 30,
+        )
         for place in range(queued)
-    ]  # fmt: skip
+    ]
     api.status = status(nodes, queue, [])
     api.runs = [run(n) for n in range(30)]
 
 
 def _without(state: str) -> Document:
-    return {"schema_version": 1, "version": "0.1.0", "gateway": {"state": state}, "cluster": None, "gpus": [],
-            "problems": []}  # fmt: skip
+    return {
+        "schema_version": 1,
+        "version": "0.1.0",
+        "gateway": {"state": state},
+        "cluster": None,
+        "gpus": [],
+        "problems": [],
+    }

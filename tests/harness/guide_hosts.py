@@ -48,9 +48,13 @@ class GuideHosts:
         """Run commands of a block on a host; the caller looks at how they ended."""
         return subprocess.run(
             self.network[name].command([*self.prefix(), "bash", "-euo", "pipefail", "-c", text]),
-            cwd=self.at(name), env=shell_environment(**self.environment(name) | settings),
-            capture_output=True, text=True, timeout=_LIMIT_S, stdin=subprocess.DEVNULL,
-        )  # fmt: skip
+            cwd=self.at(name),
+            env=shell_environment(**self.environment(name) | settings),
+            capture_output=True,
+            text=True,
+            timeout=_LIMIT_S,
+            stdin=subprocess.DEVNULL,
+        )
 
     def ok(self, name: str, text: str, **settings: str) -> str:
         """Run commands that must succeed; returns what they say."""
@@ -80,9 +84,11 @@ class Nginx:
         self.folder.mkdir()
         self.errors = self.folder / "errors"
         settings = self.folder / "nginx.conf"
-        settings.write_text(_SETTINGS.format(
-            folder=self.folder, name=GATEWAY, certificate=certificate[0], key=certificate[1], locations=locations,
-        ))  # fmt: skip
+        settings.write_text(
+            _SETTINGS.format(
+                folder=self.folder, name=GATEWAY, certificate=certificate[0], key=certificate[1], locations=locations
+            )
+        )
         command = [program, "-e", str(self.errors), "-p", str(self.folder), "-c", str(settings)]
         self._process = subprocess.Popen(hosts.network["head"].command(command), stdin=subprocess.DEVNULL)
         until(lambda: self._listens(hosts.network["head"]), "nginx to listen")

@@ -62,10 +62,12 @@ def _hand_out_tokens(cluster: Ready, folder: Path) -> str:
     home = str(Path(cluster.connection.token_file).parent)
     made = shell(make, folder, JUPYTER_GPU_HOME=home)
     assert made.returncode == 0, made.stderr
-    return block("operator-guide.md", "## JupyterHub", "from jupyter_gpu_release").filled({
-        "https://gpu.example.org:8765": cluster.connection.url,
-        f'{token}"': f'{folder}/gpu-admin.token", url="http://127.0.0.1:{free_port()}"',
-    })  # fmt: skip
+    return block("operator-guide.md", "## JupyterHub", "from jupyter_gpu_release").filled(
+        {
+            "https://gpu.example.org:8765": cluster.connection.url,
+            f'{token}"': f'{folder}/gpu-admin.token", url="http://127.0.0.1:{free_port()}"',
+        }
+    )
 
 
 def proxy_command() -> list[str]:
@@ -136,16 +138,26 @@ class HubBed:
         self._log = folder / "hub.log"
         ipython = {"IPYTHONDIR": str(folder / "ipython")}
         text = _CONFIG.format(
-            url=self.url, hub_port=free_port(), proxy_port=free_port(), proxy=proxy_command(),
-            homes=str(self.homes), admin=ADMIN, environment=ipython, arguments=list(arguments),
-        )  # fmt: skip
+            url=self.url,
+            hub_port=free_port(),
+            proxy_port=free_port(),
+            proxy=proxy_command(),
+            homes=str(self.homes),
+            admin=ADMIN,
+            environment=ipython,
+            arguments=list(arguments),
+        )
         (folder / "jupyterhub_config.py").write_text(text + _hand_out_tokens(cluster, folder))
         path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
         with self._log.open("wb") as log:
             self.process = subprocess.Popen(
                 [sys.executable, "-m", "jupyterhub", "--config", str(folder / "jupyterhub_config.py")],
-                cwd=folder, env={**os.environ, "PATH": path}, stdout=log, stderr=log, stdin=subprocess.DEVNULL,
-            )  # fmt: skip
+                cwd=folder,
+                env={**os.environ, "PATH": path},
+                stdout=log,
+                stderr=log,
+                stdin=subprocess.DEVNULL,
+            )
         self.http = httpx.Client(
             base_url=self.url, headers={"Authorization": f"token {ADMIN}"}, trust_env=False, timeout=_LIMIT_S
         )
@@ -180,8 +192,14 @@ class HubBed:
     @contextlib.contextmanager
     def culler(self, timeout_s: int) -> Iterator[None]:
         """The idle culler, looking each second."""
-        command = [sys.executable, "-m", "jupyterhub_idle_culler", f"--url={self.url}/hub/api",
-                   f"--timeout={timeout_s}", "--cull-every=1"]  # fmt: skip
+        command = [
+            sys.executable,
+            "-m",
+            "jupyterhub_idle_culler",
+            f"--url={self.url}/hub/api",
+            f"--timeout={timeout_s}",
+            "--cull-every=1",
+        ]
         with self._log.open("ab") as log:
             process = subprocess.Popen(
                 command, env={**os.environ, "JUPYTERHUB_API_TOKEN": ADMIN}, stdout=log, stderr=log

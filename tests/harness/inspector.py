@@ -60,8 +60,12 @@ class Inspector:
         with log.open("w") as errors:
             self._process = subprocess.Popen(
                 [sys.executable, "-c", _PROGRAM, address],
-                env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, text=True,
-            )  # fmt: skip
+                env=environment,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=errors,
+                text=True,
+            )
         assert self._answer() == "ready"
 
     def ask(self, *words: str) -> Any:

@@ -19,9 +19,15 @@ from playwright.sync_api import Browser, Page, Playwright
 from ports import free_port
 
 _CHROMIUM_ARGUMENTS = [
-    "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
-    "--disable-component-update", "--disable-sync", "--force-color-profile=srgb",
-]  # fmt: skip
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+    "--force-color-profile=srgb",
+]
 _UP_WITHIN_S = 120.0
 #: jupyter-collaboration, which only a lab that asks for it sees (`make test-all` installs it there)
 COLLABORATION = Path(sys.prefix) / "collaboration"
@@ -148,9 +154,15 @@ def lab_process(
     # or the first page asks
     _set(folder / "settings", "@jupyterlab/apputils-extension/notification", {"fetchNews": "false"})
     _set(folder / "settings", "jupyter-gpu-release/plugin", settings or {})
-    names = {"JUPYTER_CONFIG_DIR": "config", "JUPYTER_DATA_DIR": "data", "JUPYTER_RUNTIME_DIR": "runtime",
-             "JUPYTERLAB_SETTINGS_DIR": "settings", "JUPYTERLAB_WORKSPACES_DIR": "workspaces",
-             "IPYTHONDIR": "ipython", "JUPYTER_GPU_HOME": "gpu"}  # fmt: skip
+    names = {
+        "JUPYTER_CONFIG_DIR": "config",
+        "JUPYTER_DATA_DIR": "data",
+        "JUPYTER_RUNTIME_DIR": "runtime",
+        "JUPYTERLAB_SETTINGS_DIR": "settings",
+        "JUPYTERLAB_WORKSPACES_DIR": "workspaces",
+        "IPYTHONDIR": "ipython",
+        "JUPYTER_GPU_HOME": "gpu",
+    }
     own = {name: str(folder / path) for name, path in names.items()}
     command = [sys.executable, "-m", "jupyterlab", f"--config={file}"]  # `jupyter lab` would take the first one of PATH
     lab = Lab(f"http://127.0.0.1:{port}", token, root)

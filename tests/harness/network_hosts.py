@@ -37,8 +37,9 @@ class NetworkHost:
         more = _OWN_PROCESSES if own_processes else ()
         self._holder = subprocess.Popen(
             ["unshare", "--net", "--uts", *more, sys.executable, "-S", "-c", _HOLD],
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-        )  # fmt: skip
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+        )
         assert self._holder.stdout is not None
         if self._holder.stdout.readline() != b"here\n":
             self.close()

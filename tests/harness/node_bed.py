@@ -50,9 +50,13 @@ class Node:
         self.thread = threading.Thread(target=self.loop.run_forever, daemon=True)
         self.thread.start()
         config = AgentConfig(
-            store=str(folder), runtime=str(self.runtime), preload=preload, cluster=self.marker,
-            spool=str(folder.parent / f"spool-{self.marker}"), store_id=make_store(folder),
-        )  # fmt: skip
+            store=str(folder),
+            runtime=str(self.runtime),
+            preload=preload,
+            cluster=self.marker,
+            spool=str(folder.parent / f"spool-{self.marker}"),
+            store_id=make_store(folder),
+        )
         self.config = msgspec.structs.replace(config, **settings)
         self._keepings: list[PendingResults] = []
         self.servers: ForkServers = self.call(self._make(self.config))

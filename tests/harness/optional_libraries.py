@@ -17,8 +17,17 @@ import pytest
 #: set by ``make test-python``
 LIGHT = "JUPYTER_GPU_TEST_LIGHT"
 LARGE = (
-    "torch", "jax", "keras", "lightning", "accelerate", "transformers", "xgboost", "lightgbm", "polars", "statsmodels",
-)  # fmt: skip
+    "torch",
+    "jax",
+    "keras",
+    "lightning",
+    "accelerate",
+    "transformers",
+    "xgboost",
+    "lightgbm",
+    "polars",
+    "statsmodels",
+)
 _MISSING = [name for name in LARGE if importlib.util.find_spec(name) is None]
 _IMPORT = re.compile(rf"\b(?:import|from)\b[^\n;]*\b({'|'.join(_MISSING)})\b")
 

@@ -41,9 +41,19 @@ class QueueBed:
         runs: Any = SimpleNamespace(change=lambda *_, **__: None, move=lambda *_: None, get=self.records.get)
         self.rules: Any = SimpleNamespace(file=QueuesFile())
         self.queue = RunQueue(
-            runs, self.nodes, self.leases, self.rules, self._on_grant, self._on_expire, self._on_release,
-            self._on_hand_over, self._on_fault, self._on_make_room, lambda _: False, lambda wait: wait,
-        )  # fmt: skip
+            runs,
+            self.nodes,
+            self.leases,
+            self.rules,
+            self._on_grant,
+            self._on_expire,
+            self._on_release,
+            self._on_hand_over,
+            self._on_fault,
+            self._on_make_room,
+            lambda _: False,
+            lambda wait: wait,
+        )
 
     def add_node(self, name: str, gpus: int) -> None:
         self.nodes.refresh(

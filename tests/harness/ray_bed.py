@@ -74,12 +74,24 @@ class RayBed:
 
     def _start(self) -> str:
         command = [
-            sys.executable, "-m", "ray.scripts.scripts", "start", "--head", "--port=0", "--node-ip-address=127.0.0.1",
-            f"--temp-dir={self.folder}/ray", f"--num-gpus={self._gpus}", "--num-cpus=2",
-            "--object-store-memory=100000000", "--include-dashboard=false", "--dashboard-port=0",
-            "--include-log-monitor=false", "--no-monitor",
-            "--disable-usage-stats", "--labels=zone=test",
-        ]  # fmt: skip
+            sys.executable,
+            "-m",
+            "ray.scripts.scripts",
+            "start",
+            "--head",
+            "--port=0",
+            "--node-ip-address=127.0.0.1",
+            f"--temp-dir={self.folder}/ray",
+            f"--num-gpus={self._gpus}",
+            "--num-cpus=2",
+            "--object-store-memory=100000000",
+            "--include-dashboard=false",
+            "--dashboard-port=0",
+            "--include-log-monitor=false",
+            "--no-monitor",
+            "--disable-usage-stats",
+            "--labels=zone=test",
+        ]
         done = subprocess.run(command, env=self.environment, capture_output=True, text=True, timeout=200)
         assert done.returncode == 0, done.stdout + done.stderr
         return (self.folder / "ray" / "ray_current_cluster").read_text().strip()
@@ -169,8 +181,11 @@ class GatewayBed:
         path.write_bytes(msgspec.json.encode(self.config))
         done = subprocess.run(
             [sys.executable, "-m", "jupyter_gpu_release.gateway.deploy", str(path)],
-            env=self.bed.environment | environment, capture_output=True, text=True, timeout=200,
-        )  # fmt: skip
+            env=self.bed.environment | environment,
+            capture_output=True,
+            text=True,
+            timeout=200,
+        )
         assert done.stdout.strip(), done.stderr
         answer = msgspec.json.decode(done.stdout.strip().splitlines()[-1], type=Deployed)
         assert done.returncode == (0 if answer.ok else 1)

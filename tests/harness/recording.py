@@ -76,9 +76,17 @@ class Recording:
                 kept_s = 0.0
         images, durations = [image for image, _ in shown], [ms for _, ms in shown]
         images[0].save(
-            self._path, save_all=True, append_images=images[1:], duration=durations, loop=0,
-            quality=60, method=4, minimize_size=False, kmax=30, allow_mixed=True,
-        )  # fmt: skip
+            self._path,
+            save_all=True,
+            append_images=images[1:],
+            duration=durations,
+            loop=0,
+            quality=60,
+            method=4,
+            minimize_size=False,
+            kmax=30,
+            allow_mixed=True,
+        )
 
 
 def shortened(pauses: list[float], whole_s: float) -> list[float]:

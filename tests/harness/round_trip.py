@@ -100,9 +100,15 @@ class Notebook:
             return self.names.collect(body, NameChoice(**choice))
 
     def gpu(
-        self, body: str, *, has_gpu: bool = False, through_files: bool = False, hardware: str = "",
-        meanwhile: str = "", **choice: Any,
-    ) -> Trip:  # fmt: skip
+        self,
+        body: str,
+        *,
+        has_gpu: bool = False,
+        through_files: bool = False,
+        hardware: str = "",
+        meanwhile: str = "",
+        **choice: Any,
+    ) -> Trip:
         """One GPU cell, there and back. ``hardware``: code run in the rank first, to make it look as if it had some;
         ``meanwhile``: a cell that runs here while it is under way (``--async``).
         """
@@ -113,10 +119,17 @@ class Notebook:
         looks = InputsMeanwhile(prepared, self.names.realm) if meanwhile else None
         inputs = self._graph(prepared.stream, prepared.buffers, through_files)
         payload = CellPayload(
-            source=body, inputs=inputs, out=prepared.out, skip=prepared.skip, reevaluate=prepared.reevaluate,
+            source=body,
+            inputs=inputs,
+            out=prepared.out,
+            skip=prepared.skip,
+            reevaluate=prepared.reevaluate,
             unsent=sorted(prepared.unsent),
-            sys_path=prepared.sys_path, modules=prepared.modules, ambient=prepared.ambient, workdir=os.getcwd(),
-        )  # fmt: skip
+            sys_path=prepared.sys_path,
+            modules=prepared.modules,
+            ambient=prepared.ambient,
+            workdir=os.getcwd(),
+        )
         answer = self._ranks.run(
             payload, has_gpu=has_gpu, folder=self._folder, through_files=through_files, hardware=hardware
         )
@@ -124,10 +137,16 @@ class Notebook:
             self.cell(meanwhile)
         began = time.perf_counter()
         trip = Trip(
-            output=answer["output"], error=answer["error"], notes=[*answer["notes"]],
-            results={info.name: info for info in answer["results"]}, prepared=prepared, load_ms=answer["load_ms"],
-            collect_ms=answer["collect_ms"], untouched=answer["untouched"], home_bytes=answer["home_bytes"],
-        )  # fmt: skip
+            output=answer["output"],
+            error=answer["error"],
+            notes=[*answer["notes"]],
+            results={info.name: info for info in answer["results"]},
+            prepared=prepared,
+            load_ms=answer["load_ms"],
+            collect_ms=answer["collect_ms"],
+            untouched=answer["untouched"],
+            home_bytes=answer["home_bytes"],
+        )
         if answer["graph"] is not None:
             stream, buffers = trip.graph = self._open(answer["graph"])
             outcome = Outcome(status="ok", results=answer["results"])

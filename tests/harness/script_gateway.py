@@ -46,9 +46,15 @@ class FakeRun:
         self.payload: CellPayload = decode(request.payload, CellPayload)
         self.signals: queue.Queue[str] = queue.Queue()
         self.view = RunView(
-            run=request.run, user="ann", state="queued", gpus=request.ask.gpus, ranks=request.ask.ranks,
-            simulated=True, submitted_at=time.time(), session=request.session,
-        )  # fmt: skip
+            run=request.run,
+            user="ann",
+            state="queued",
+            gpus=request.ask.gpus,
+            ranks=request.ask.ranks,
+            simulated=True,
+            submitted_at=time.time(),
+            session=request.session,
+        )
         self.events: list[Event] = []
 
     def update(self, state: str, **facts: Any) -> None:

@@ -50,16 +50,20 @@ class SecondNode:
         before = set(self._raylets())
         head = next(pid for pid in cluster_processes(self.connection.cluster) if "gcs_server" in _command(pid))
         command = [
-            sys.executable, "-c", _RAY, "start", f"--address={self.connection.ray_address}",
-            "--node-ip-address=127.0.0.1", f"--num-gpus={gpus}", "--num-cpus=2", "--object-store-memory=104857600",
-            "--include-log-monitor=false", "--disable-usage-stats",
-        ]  # fmt: skip
+            sys.executable,
+            "-c",
+            _RAY,
+            "start",
+            f"--address={self.connection.ray_address}",
+            "--node-ip-address=127.0.0.1",
+            f"--num-gpus={gpus}",
+            "--num-cpus=2",
+            "--object-store-memory=104857600",
+            "--include-log-monitor=false",
+            "--disable-usage-stats",
+        ]
         done = subprocess.run(
-            command,
-            env={**_environment(head), **_ONE_GROUP, **self._more},
-            capture_output=True,
-            text=True,
-            timeout=240,
+            command, env={**_environment(head), **_ONE_GROUP, **self._more}, capture_output=True, text=True, timeout=240
         )
         assert done.returncode == 0, done.stdout + done.stderr
         (raylet,) = set(self._raylets()) - before

@@ -36,28 +36,41 @@ class ServerBed:
             (folder / sub).mkdir(parents=True, exist_ok=True)
         wanted = {
             "ServerApp": {
-                "port": int(self.url.rsplit(":", 1)[1]), "port_retries": 0, "open_browser": False, "allow_root": True,
-                "root_dir": str(root), "log_level": "INFO", "ip": "127.0.0.1",
+                "port": int(self.url.rsplit(":", 1)[1]),
+                "port_retries": 0,
+                "open_browser": False,
+                "allow_root": True,
+                "root_dir": str(root),
+                "log_level": "INFO",
+                "ip": "127.0.0.1",
                 # what the installed data file does (test_enabled.py installs a wheel's)
                 "jpserver_extensions": {"jupyter_gpu_release": True, "live_settings": True, "jupyterlab": False},
             },
             "IdentityProvider": {"token": self.token},
-        }  # fmt: skip
+        }
         for name, traits in (config or {}).items():
             wanted.setdefault(name, {}).update(traits)
         (folder / "config" / "jupyter_server_config.json").write_text(json.dumps(wanted))
         self.environment = {
-            **os.environ, "JUPYTER_CONFIG_DIR": str(folder / "config"), "JUPYTER_DATA_DIR": str(folder / "data"),
-            "JUPYTER_RUNTIME_DIR": str(folder / "runtime"), "IPYTHONDIR": str(folder / "ipython"),
-            "JUPYTER_GPU_HOME": str(folder / "gpu-home"), **(environment or {}),
+            **os.environ,
+            "JUPYTER_CONFIG_DIR": str(folder / "config"),
+            "JUPYTER_DATA_DIR": str(folder / "data"),
+            "JUPYTER_RUNTIME_DIR": str(folder / "runtime"),
+            "IPYTHONDIR": str(folder / "ipython"),
+            "JUPYTER_GPU_HOME": str(folder / "gpu-home"),
+            **(environment or {}),
             "PYTHONPATH": ":".join(filter(None, [str(folder), (environment or {}).get("PYTHONPATH")])),
-        }  # fmt: skip
+        }
         shutil.copy(live_settings.__file__, folder)
         with self.log_file.open("wb") as log:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "jupyter_server"], cwd=root, env=self.environment, stdout=log,
-                stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL,
-            )  # fmt: skip
+                [sys.executable, "-m", "jupyter_server"],
+                cwd=root,
+                env=self.environment,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                stdin=subprocess.DEVNULL,
+            )
         self.http = httpx.Client(
             base_url=self.url, headers={"Authorization": f"token {self.token}"}, trust_env=False, timeout=LIMIT_S
         )

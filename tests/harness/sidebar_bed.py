@@ -133,8 +133,9 @@ def open_notebook(page: Page, path: str) -> Locator:
     page.wait_for_function(
         "path => window.jupyterapp.shell.currentWidget?.context?.path === path"
         " && window.jupyterapp.shell.currentWidget.sessionContext.session?.kernel?.status",
-        arg=path, timeout=60_000,
-    )  # fmt: skip
+        arg=path,
+        timeout=60_000,
+    )
     return page.locator(".jp-NotebookPanel:not(.lm-mod-hidden) .jp-CodeCell").nth(1)
 
 

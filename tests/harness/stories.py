@@ -234,8 +234,9 @@ def _open(page: Page, path: str) -> None:
     page.wait_for_function(
         "path => window.jupyterapp.shell.currentWidget?.context?.path === path"
         " && window.jupyterapp.shell.currentWidget.sessionContext.session?.kernel?.status === 'idle'",
-        arg=path, timeout=_LONG_MS,
-    )  # fmt: skip
+        arg=path,
+        timeout=_LONG_MS,
+    )
     page.evaluate(
         "() => [...window.jupyterapp.shell.widgets('main')]"
         ".filter(shown => shown !== window.jupyterapp.shell.currentWidget).forEach(shown => shown.dispose())"

@@ -187,9 +187,12 @@ class WorkingRun:
     def as_known(self) -> NodeRun:
         """What the agent tells of it."""
         return NodeRun(
-            self.order.attempt_id, self._phase, at_s=time.time(), outcome=self._outcome,
+            self.order.attempt_id,
+            self._phase,
+            at_s=time.time(),
+            outcome=self._outcome,
             save=self._save if self._save is not None and self._save.attempt == self.order.attempt else None,
-        )  # fmt: skip
+        )
 
     async def _work(self) -> None:
         rounds = self._bed.rounds.setdefault(self.order.run, [])

@@ -9,21 +9,51 @@ from jupyter_gpu_release.host.environment import MORE, for_cluster
 
 def test_what_programs_need_goes_along() -> None:
     usual = {
-        "PATH": "/bin", "HOME": "/home/ann", "LANG": "C.UTF-8", "LC_ALL": "C", "TZ": "UTC", "TMPDIR": "/tmp",
-        "LD_LIBRARY_PATH": "/lib", "CUDA_VISIBLE_DEVICES": "0", "CUDA_HOME": "/cuda", "NVIDIA_VISIBLE_DEVICES": "all",
-        "VIRTUAL_ENV": "/venv", "CONDA_PREFIX": "/conda", "PYTHONPATH": "/mine", "PYTHONHASHSEED": "7",
-        "HF_HOME": "/cache", "TORCH_HOME": "/torch", "TOKENIZERS_PARALLELISM": "false", "OMP_NUM_THREADS": "4",
-        "https_proxy": "http://proxy:3128", "JUPYTER_GPU_RUNTIME": "/tmp", "JUPYTER_GPU_TOKEN_FILE": "/home/ann/token",
-    }  # fmt: skip
+        "PATH": "/bin",
+        "HOME": "/home/ann",
+        "LANG": "C.UTF-8",
+        "LC_ALL": "C",
+        "TZ": "UTC",
+        "TMPDIR": "/tmp",
+        "LD_LIBRARY_PATH": "/lib",
+        "CUDA_VISIBLE_DEVICES": "0",
+        "CUDA_HOME": "/cuda",
+        "NVIDIA_VISIBLE_DEVICES": "all",
+        "VIRTUAL_ENV": "/venv",
+        "CONDA_PREFIX": "/conda",
+        "PYTHONPATH": "/mine",
+        "PYTHONHASHSEED": "7",
+        "HF_HOME": "/cache",
+        "TORCH_HOME": "/torch",
+        "TOKENIZERS_PARALLELISM": "false",
+        "OMP_NUM_THREADS": "4",
+        "https_proxy": "http://proxy:3128",
+        "JUPYTER_GPU_RUNTIME": "/tmp",
+        "JUPYTER_GPU_TOKEN_FILE": "/home/ann/token",
+    }
     assert for_cluster(usual) == usual
 
 
 @pytest.mark.parametrize(
     "name",
-    ["AWS_SECRET_ACCESS_KEY", "OPENAI_API_KEY", "WANDB_API_KEY", "HF_TOKEN", "HUGGINGFACE_TOKEN", "DATABASE_URL",
-     "SSH_AUTH_SOCK", "JUPYTERHUB_API_TOKEN", "JPY_API_TOKEN", "KUBECONFIG", "JUPYTER_GPU_TOKEN", "JUPYTER_GPU_URL",
-     "JUPYTER_GPU_KERNEL", "RAY_ADDRESS", "ANYTHING"],
-)  # fmt: skip
+    [
+        "AWS_SECRET_ACCESS_KEY",
+        "OPENAI_API_KEY",
+        "WANDB_API_KEY",
+        "HF_TOKEN",
+        "HUGGINGFACE_TOKEN",
+        "DATABASE_URL",
+        "SSH_AUTH_SOCK",
+        "JUPYTERHUB_API_TOKEN",
+        "JPY_API_TOKEN",
+        "KUBECONFIG",
+        "JUPYTER_GPU_TOKEN",
+        "JUPYTER_GPU_URL",
+        "JUPYTER_GPU_KERNEL",
+        "RAY_ADDRESS",
+        "ANYTHING",
+    ],
+)
 def test_the_rest_does_not(name: str) -> None:
     assert for_cluster({name: "value"}) == {}
 

@@ -26,9 +26,12 @@ class Reader:
 
     def __init__(self, gpus: FakeGpus) -> None:
         self.process = subprocess.Popen(
-            [sys.executable, "-c", _PROGRAM], env={**os.environ, **gpus.environment}, text=True,
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-        )  # fmt: skip
+            [sys.executable, "-c", _PROGRAM],
+            env={**os.environ, **gpus.environment},
+            text=True,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+        )
 
     def read(self) -> Any:
         assert self.process.stdin is not None
@@ -63,8 +66,9 @@ def test_everything_that_is_told(gpus: FakeGpus, reader: Reader) -> None:
     assert (first["name"], first["uuid"], first["memory_bytes"], first["used_bytes"]) == ("H100", "GPU-0", 80000, 1000)
     assert (first["utilization"], first["temperature_c"], first["power_w"]) == (0.0, 40.0, 70.0)
     assert [(p["pid"], p["used_bytes"], p["utilization"]) for p in first["processes"]] == [
-        (4711, 900, 0.3), (4712, 50, 0.0)
-    ]  # fmt: skip
+        (4711, 900, 0.3),
+        (4712, 50, 0.0),
+    ]
     assert second["processes"] == []
 
 
@@ -80,8 +84,9 @@ def test_slices_of_a_gpu(gpus: FakeGpus, reader: Reader) -> None:
     gpus.show("mig 0 3 MIG-a 10000 500", "mig 0 5 MIG-b 20000 0", "process 0 4711 500 -1 3")
     first, second = reader.read()["gpus"]
     assert [(s["index"], s["instance"], s["uuid"], s["used_bytes"]) for s in first["slices"]] == [
-        (0, 3, "MIG-a", 500), (1, 5, "MIG-b", 0)
-    ]  # fmt: skip
+        (0, 3, "MIG-a", 500),
+        (1, 5, "MIG-b", 0),
+    ]
     assert first["utilization"] is None
     assert first["processes"][0]["instance"] == 3
     assert second["slices"] == []
@@ -126,8 +131,12 @@ print(reader.driver, reader.driver_cuda)
 def test_the_driver_and_its_cuda_are_told_with_the_first_reading(gpus: FakeGpus) -> None:
     gpus.show()
     done = subprocess.run(
-        [sys.executable, "-c", _DRIVER], env={**os.environ, **gpus.environment}, text=True, stdout=subprocess.PIPE,
-        check=True, timeout=120,
-    )  # fmt: skip
+        [sys.executable, "-c", _DRIVER],
+        env={**os.environ, **gpus.environment},
+        text=True,
+        stdout=subprocess.PIPE,
+        check=True,
+        timeout=120,
+    )
     version, cuda = done.stdout.split()
     assert (bool(version), cuda) == (True, "13.0")

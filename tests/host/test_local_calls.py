@@ -12,12 +12,7 @@ from typing import Any
 import pytest
 
 from jupyter_gpu_release.host import local_calls
-from jupyter_gpu_release.host.local_calls import (
-    ConnectionClosedError,
-    LocalCallError,
-    LocalConnection,
-    answering_for,
-)
+from jupyter_gpu_release.host.local_calls import ConnectionClosedError, LocalCallError, LocalConnection, answering_for
 from jupyter_gpu_release.protocol.wire import encode
 
 

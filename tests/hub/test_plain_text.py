@@ -14,9 +14,7 @@ from jupyter_gpu_release.hub.config import hand_out_tokens
 def _configured(gateway: str, **arguments: Any) -> list[dict[str, Any]]:
     """The services that the Hub has after the call."""
     services: list[dict[str, Any]] = []
-    config = SimpleNamespace(
-        JupyterHub=SimpleNamespace(services=services), Spawner=SimpleNamespace(environment={})
-    )  # fmt: skip
+    config = SimpleNamespace(JupyterHub=SimpleNamespace(services=services), Spawner=SimpleNamespace(environment={}))
     hand_out_tokens(config, gateway, "/etc/admin.token", **arguments)
     return services
 

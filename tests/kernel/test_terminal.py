@@ -34,9 +34,13 @@ connection._QUIET_S = follow._QUIET_S = follow._QUIET_WAITING_S = 3600
 def start(cells: list[str], environment: dict[str, str]) -> subprocess.Popen[str]:
     code = _SHELL.format(cells=cells)
     return subprocess.Popen(
-        [sys.executable, "-c", code], env={**os.environ, **environment}, text=True,
-        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-    )  # fmt: skip
+        [sys.executable, "-c", code],
+        env={**os.environ, **environment},
+        text=True,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
 
 
 def run(cells: list[str], environment: dict[str, str]) -> tuple[str, str]:
@@ -77,8 +81,10 @@ def test_errors_in_a_terminal(gateway: FakeGateway, environment: dict[str, str])
     assert "Cell In[2], line 2\nValueError: no\n✗ failed: ValueError · 1 simulated GPU" in out + err
     assert "did you mean --gpus?" in out + err
     assert [line for line in out.splitlines() if line.startswith(("OK", "FAILED"))] == [
-        "FAILED ValueError", "FAILED OptionError", "FAILED SyntaxError",
-    ]  # fmt: skip
+        "FAILED ValueError",
+        "FAILED OptionError",
+        "FAILED SyntaxError",
+    ]
     assert "training.py" not in out + err
 
 

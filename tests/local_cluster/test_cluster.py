@@ -57,10 +57,14 @@ def test_two_starts_at_once_start_one_and_stop_ends_it(own_home: HomePaths, caps
     own_home.token.chmod(0o644)
     own_home.write_connection(
         Connection(
-            url="http://127.0.0.1:9", token_file="", store="", cluster="dead", runtime="/tmp/jgr-dead0000",
+            url="http://127.0.0.1:9",
+            token_file="",
+            store="",
+            cluster="dead",
+            runtime="/tmp/jgr-dead0000",
             daemon_pid=os.getpid(),  # its number belongs to somebody else now
         )
-    )  # fmt: skip
+    )
     both = [_cli("start", "--progress-json", home=own_home) for _ in range(2)]
     outputs = [process.communicate(timeout=200) for process in both]
     lines = [[msgspec.json.decode(line, type=StartLine) for line in out.splitlines()] for out, _ in outputs]

@@ -20,9 +20,10 @@ def test_the_first_fork_server_is_the_daemons_child_and_the_agents_own(own_home:
     told: list[str] = []
     connection = start_embedded(home=own_home, simulated=1, progress=told.append).connection
     servers = [
-        process for process in members(connection)
+        process
+        for process in members(connection)
         if "jupyter_gpu_release.node.fork_server" in process.cmdline() and '"early"' in process.cmdline()[-1]
-    ]  # fmt: skip
+    ]
     first = [process for process in servers if process.ppid() == connection.daemon_pid]
     assert len(first) == 1, "the agent did not take it: its log, or Ray's of the agent, says why"
     assert not list(Path(connection.runtime).glob("early-*.ctl")), "nobody has claimed it"

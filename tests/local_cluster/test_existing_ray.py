@@ -50,17 +50,25 @@ def with_token(ray_bed: RayBed, monkeypatch: pytest.MonkeyPatch) -> RayBed:
 
 
 def test_there_and_off_again(
-    with_token: RayBed, own_home: HomePaths, tmp_path: Path, capsys: pytest.CaptureFixture[str], until: Until,
+    with_token: RayBed,
+    own_home: HomePaths,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    until: Until,
     monkeypatch: pytest.MonkeyPatch,
-) -> None:  # fmt: skip
+) -> None:
     """First by the operator guide's commands, with TLS."""
     addresses = {address for address in _own_addresses() if "." in address}
     Authority(tmp_path).sign("gateway", *addresses)
     port = str(free_port())
-    variables, line = block("operator-guide.md", "## A Ray cluster that runs already").commands({
-        "RAY_AUTH_TOKEN_PATH=…": f"RAY_AUTH_TOKEN_PATH={with_token.folder}/ray-token", "HEAD:6379": with_token.address,
-        "/shared/gpu-runs": str(tmp_path / "shared"), "8765": port,
-    })  # fmt: skip
+    variables, line = block("operator-guide.md", "## A Ray cluster that runs already").commands(
+        {
+            "RAY_AUTH_TOKEN_PATH=…": f"RAY_AUTH_TOKEN_PATH={with_token.folder}/ray-token",
+            "HEAD:6379": with_token.address,
+            "/shared/gpu-runs": str(tmp_path / "shared"),
+            "8765": port,
+        }
+    )
     done = shell(f"unset RAY_AUTH_MODE RAY_AUTH_TOKEN_PATH\n{variables}\n{line}", tmp_path)
     assert done.returncode == 0, done.stderr
     assert f"The gateway on the Ray cluster at {with_token.address} is ready" in done.stdout

@@ -17,17 +17,18 @@ pytestmark = pytest.mark.thorough
 #: files with a function that runs between submission and receipt, in any process
 _MOST_FILES = 139
 #: what waits or looks around, or follows a run a moment later: it falls into every run on some machines only
-_AT_TIMES = {
-    "node/ipc/notice.py", "node/ipc/text_journal.py", "gateway/db/rows.py", "gateway/results/lineage.py",
-}  # fmt: skip
+_AT_TIMES = {"node/ipc/notice.py", "node/ipc/text_journal.py", "gateway/db/rows.py", "gateway/results/lineage.py"}
 #: of the scheduler, whose filters, orders and vetoes are a small file each
 _MOST_OF_SCHEDULER = 26
 #: what looks around every few seconds falls into one run or another, and not into each
 _RUNS = 20
 _PROCESSES = {
-    "kernel": "kernel/runs/foreground.py", "gateway": "gateway/dispatch/lifecycle.py", "agent": "node/agent/run.py",
-    "supervisor": "node/supervisor/supervisor.py", "rank": "node/rank/cell.py",
-}  # fmt: skip
+    "kernel": "kernel/runs/foreground.py",
+    "gateway": "gateway/dispatch/lifecycle.py",
+    "agent": "node/agent/run.py",
+    "supervisor": "node/supervisor/supervisor.py",
+    "rank": "node/rank/cell.py",
+}
 
 
 def test_one_cell_passes_few_files(own_home: HomePaths, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -106,10 +106,13 @@ class Members:
         users = {"ann": {"uid": ANN, "gid": ANN, "home": "/"}, "bob": {"uid": BOB, "gid": BOB, "home": "/"}}
         (folder / "users.yaml").write_text(json.dumps(users))  # JSON is YAML
         self._settings = {
-            "JUPYTER_GPU_HOME": str(self.service_home / "gpu"), "JUPYTER_GPU_UNIX_USERS": str(folder / "users.yaml"),
-            "JUPYTER_GPU_STORE_MODE": "group", "JUPYTER_GPU_STORE_GROUP": str(TEAM), "JUPYTER_GPU_PRELOAD": "json",
+            "JUPYTER_GPU_HOME": str(self.service_home / "gpu"),
+            "JUPYTER_GPU_UNIX_USERS": str(folder / "users.yaml"),
+            "JUPYTER_GPU_STORE_MODE": "group",
+            "JUPYTER_GPU_STORE_GROUP": str(TEAM),
+            "JUPYTER_GPU_PRELOAD": "json",
             "CUDA_VISIBLE_DEVICES": "",
-        }  # fmt: skip
+        }
         self._gpu("start", "--simulated-gpus", "1", "--store", str(self.store))
         self.gate = folder / "gate"
         try:
@@ -305,9 +308,10 @@ def test_values_that_a_member_forges_with_their_manifest_are_not_loaded(members:
     _as_bob(partial(_forge, paths, trap))
     assert {path.stat().st_uid for path in before} == {SERVICE}
     without = {
-        "JUPYTER_GPU_URL": "http://127.0.0.1:9", "JUPYTER_GPU_STORE": str(members.store),
+        "JUPYTER_GPU_URL": "http://127.0.0.1:9",
+        "JUPYTER_GPU_STORE": str(members.store),
         "JUPYTER_GPU_SERVICE_USER": str(SERVICE),
-    }  # fmt: skip
+    }
     said = members.said(ANN, _LOAD, members.over, **without)
     assert "is a group's" in said
     assert "damaged" in members.said(ANN, _LOAD, members.over)

@@ -67,15 +67,16 @@ def told(machine: Machine, tmp_path: Path) -> Iterator[tuple[MailBed, HookBed]]:
     password.write_text("correct horse")
     password.chmod(0o600)
     with MailBed(by_mail, password="correct horse") as mail, HookBed(tls=by_hook) as hook:
-        rules = block("operator-guide.md", "## Mails and webhooks for users").filled({
-            "smtp.example.org": "localhost", "port: 587 ": f"port: {mail.port} ",
-            "/etc/jupyter-gpu/smtp-password": str(password),
-            "http://proxy.example.org:3128": f"http://{hook.place}",
-        })  # fmt: skip
+        rules = block("operator-guide.md", "## Mails and webhooks for users").filled(
+            {
+                "smtp.example.org": "localhost",
+                "port: 587 ": f"port: {mail.port} ",
+                "/etc/jupyter-gpu/smtp-password": str(password),
+                "http://proxy.example.org:3128": f"http://{hook.place}",
+            }
+        )
         (tmp_path / "notify.yaml").write_text(rules)
-        machine.settings |= {
-            "JUPYTER_GPU_NOTIFY": str(tmp_path / "notify.yaml"), "SSL_CERT_FILE": str(authority.file),
-        }  # fmt: skip
+        machine.settings |= {"JUPYTER_GPU_NOTIFY": str(tmp_path / "notify.yaml"), "SSL_CERT_FILE": str(authority.file)}
         yield mail, hook
 
 
@@ -130,9 +131,12 @@ def _ends_once_what_runs_has_ended(machine: Machine, session: GatewaySession, dr
     running = Reading(session.submit(request(_HELD.format(gate=str(gate)), session.session_id)))
     running.state("running")
     with subprocess.Popen(
-        ["bash", "-euc", drain], env=shell_environment(**machine.settings), stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE, text=True,
-    ) as stopping:  # fmt: skip
+        ["bash", "-euc", drain],
+        env=shell_environment(**machine.settings),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as stopping:
         assert stopping.stderr is not None
         assert any("waiting for 1 run to end" in line for line in stopping.stderr)  # reads on to this one
         assert stopping.poll() is None

@@ -49,8 +49,9 @@ def test_the_file_says_how_users_may_be_told(home: HomePaths, tmp_path: Path) ->
     environment = {"JUPYTER_GPU_NOTIFY": str(file), "JUPYTER_GPU_SMTP_PASSWORD": "correct horse"}
     rules = notify_rules(home, environment)
     password = home.root / "smtp-password"
-    mail = MailRules("smtp.example.org", "gpu@example.org", user="gpu", password_file=str(password),
-                     domains=["example.org"])  # fmt: skip
+    mail = MailRules(
+        "smtp.example.org", "gpu@example.org", user="gpu", password_file=str(password), domains=["example.org"]
+    )
     link = "https://hub.example.org/hub/user-redirect/lab?gpu-run={run}"
     assert rules == NotifyRules(mail, WebhookRules(["hooks.slack.com"]), 300.0, link)
     assert (password.read_text(), stat.S_IMODE(password.stat().st_mode)) == ("correct horse\n", 0o600)

@@ -60,8 +60,11 @@ def spawn(cluster_id: str) -> Iterator[Spawn]:
     def run(code: str, *, marked: bool = True, **options: object) -> subprocess.Popen[bytes]:
         environment = {**os.environ, CLUSTER_MARKER: cluster_id} if marked else dict(os.environ)
         process = subprocess.Popen(
-            [sys.executable, "-c", code], stdout=subprocess.PIPE, env=environment, **options  # type: ignore[call-overload]
-        )  # fmt: skip
+            [sys.executable, "-c", code],
+            stdout=subprocess.PIPE,
+            env=environment,
+            **options,  # type: ignore[call-overload]
+        )
         started.append(process)
         return process
 

@@ -110,9 +110,13 @@ def test_cells_run_as_their_owners(own_home: HomePaths) -> None:
             }
         )
         done = shell(
-            start, folder, PATH=f"{path}:{os.environ['PATH']}", JUPYTER_GPU_SPOOL=str(folder / "spool"),
-            JUPYTER_GPU_PRELOAD="json", CUDA_VISIBLE_DEVICES="",
-        )  # fmt: skip
+            start,
+            folder,
+            PATH=f"{path}:{os.environ['PATH']}",
+            JUPYTER_GPU_SPOOL=str(folder / "spool"),
+            JUPYTER_GPU_PRELOAD="json",
+            CUDA_VISIBLE_DEVICES="",
+        )
         assert done.returncode == 0, done.stderr
         connection = own_home.read_connection()
         assert connection is not None
@@ -149,9 +153,11 @@ def test_a_group_shares_a_store_and_its_service_user_runs_the_cells() -> None:
         _make_certificate(folder, SERVICE, home)
         settings = {
             "PATH": f"{jupyter_for_all(folder, sys.executable)}:{os.environ['PATH']}",
-            "JUPYTER_GPU_HOME": str(home / "gpu"), "JUPYTER_GPU_UNIX_USERS": str(folder / "users.yaml"),
-            "JUPYTER_GPU_PRELOAD": "json", "CUDA_VISIBLE_DEVICES": "",
-        }  # fmt: skip
+            "JUPYTER_GPU_HOME": str(home / "gpu"),
+            "JUPYTER_GPU_UNIX_USERS": str(folder / "users.yaml"),
+            "JUPYTER_GPU_PRELOAD": "json",
+            "CUDA_VISIBLE_DEVICES": "",
+        }
         start = block("operator-guide.md", "### Several Unix users", "export JUPYTER_GPU_STORE_MODE=group").filled(
             {"=vision": f"={TEAM}", "/shared/gpu": str(store), "8765": str(free_port())}
         )

@@ -101,10 +101,7 @@ def test_a_newer_gateway_takes_over_a_running_cell(
     assert connection.version == OLD_VERSION
     before, after = open_kernel(earlier), open_kernel(REPOSITORY)
     after.ok("%%gpu_train\nimport jupyter_gpu_release\nthere = jupyter_gpu_release._version.__version__")
-    assert (after.value("there"), after.value("jupyter_gpu_release._version.__version__")) == (
-        OLD_VERSION,
-        __version__,
-    )
+    assert (after.value("there"), after.value("jupyter_gpu_release._version.__version__")) == (OLD_VERSION, __version__)
     cell = before.begin(_LONG.format(gate=str(gate), options=options))
     before.until(lambda shown: "20" in shown.lines())
 

@@ -195,8 +195,12 @@ found = {{name: resource.getrlimit(getattr(resource, "RLIMIT_" + name.upper())) 
 """
     found = _values(owners.run(ANN, source, dict(account.limits)))["found"]
     assert found == {
-        "nproc": (4096, 4096), "nofile": (4096, most), "core": (0, 0), "as": (256 << 30, 256 << 30), "fsize": (-1, -1),
-    }  # fmt: skip
+        "nproc": (4096, 4096),
+        "nofile": (4096, most),
+        "core": (0, 0),
+        "as": (256 << 30, 256 << 30),
+        "fsize": (-1, -1),
+    }
 
 
 @pytest.mark.parametrize(

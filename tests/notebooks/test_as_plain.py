@@ -206,9 +206,4 @@ def test_environment_variables_of_a_process_stay_there_and_secrets_are_held_back
     assert "os variable API_KEY: set in the cell only" in made.receipt
     fresh.ok("os.environ.pop('MY_TOKEN')")
     changed = "sorted(name for name in {**before, **os.environ} if before.get(name) != os.environ.get(name))"
-    assert fresh.value(changed) == [
-        "DATABASE",
-        "LONG",
-        "PATH",
-        "RANK",
-    ]
+    assert fresh.value(changed) == ["DATABASE", "LONG", "PATH", "RANK"]

@@ -29,8 +29,10 @@ def test_a_cell_trains_while_others_draw(notebook: Notebook, until: Any) -> None
 
 
 def test_names_bind_while_the_kernel_idles_and_the_cell_gets_output_and_receipt(notebook: Notebook) -> None:
-    cell = notebook.begin(ASYNC + HELD + "print('from there', flush=True)\nfrom IPython.display import display, HTML\n"
-                          "display(HTML('<b>bold</b>'))\nanswer = 42")  # fmt: skip
+    cell = notebook.begin(
+        ASYNC + HELD + "print('from there', flush=True)\nfrom IPython.display import display, HTML\n"
+        "display(HTML('<b>bold</b>'))\nanswer = 42"
+    )
     notebook.end(cell)
     notebook.ok("print('another cell')")
     notebook._messages = []

@@ -98,8 +98,9 @@ def test_functions_are_the_notebooks_own(notebook: Notebook):
     notebook.ok("%%gpu_train --gpus 1\ninside = pair(4)")
     assert notebook.value("inside") == [4, 1]  # a call in the cell, with the cell's own GPU
     assert notebook.value("sorted(t.name for t in threading.enumerate() if 'gpu-' in t.name)") == [
-        "gpu-session-read", "gpu-session-write",
-    ]  # fmt: skip
+        "gpu-session-read",
+        "gpu-session-write",
+    ]
     waits = notebook.begin("import time\nlong = launch(time.sleep, 600)\nprint('waits')\nlong.result()")
     notebook.until(lambda shown: "waits" in shown.text())
     notebook.interrupt()

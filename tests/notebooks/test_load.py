@@ -43,8 +43,13 @@ def is_written(store: Path, run: str) -> bool:
 def script(code: str, folder: Path, **environment: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "-c", IMPORT + code],
-        env={**os.environ, **environment}, cwd=folder, capture_output=True, text=True, timeout=100, check=False,
-    )  # fmt: skip
+        env={**os.environ, **environment},
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        timeout=100,
+        check=False,
+    )
 
 
 def test_results_small_and_large_in_another_kernel_and_in_a_script(open_notebook: Open, tmp_path: Path) -> None:
@@ -53,8 +58,11 @@ def test_results_small_and_large_in_another_kernel_and_in_a_script(open_notebook
     large = id_of(first.ok("%%gpu_train\nimport numpy as np\nbig = np.arange(1 << 20)"))
     second.ok(f"{IMPORT}results = gpu_release.load('{small}')\nlarge = gpu_release.load('{large}')['big']")
     assert second.value("[sorted(results), results['table'], results['loss'], len(results)]") == [
-        ["loss", "table"], {"a": [1]}, 0.5, 2,
-    ]  # fmt: skip
+        ["loss", "table"],
+        {"a": [1]},
+        0.5,
+        2,
+    ]
     assert second.value("[int(large.sum()), large.flags.writeable]") == [(1 << 20) * ((1 << 20) - 1) // 2, True]
     assert "made no `nothing`" in second.run("results['nothing']").traceback
     code = f"print(gpu_release.load('{small}')['table'], int(gpu_release.load('{large}')['big'][-1]))"
@@ -140,8 +148,9 @@ def test_what_cannot_be_loaded_says_why(open_notebook: Open, store: Path) -> Non
     assert refused(id_of(failed))[0] == "RunFailedError"
     salvaged = id_of(notebook.run("%%gpu_train\nbest = 1\n1 / 0"))
     assert notebook.value(f"[dict(gpu_release.load('{salvaged}')), gpu_release.load('{salvaged}').state]") == [
-        {"best": 1}, "failed",
-    ]  # fmt: skip
+        {"best": 1},
+        "failed",
+    ]
     running = run_of(notebook.ok(ASYNC + HELD))
     assert refused(running)[0] == "StillTrainingError"
     go(notebook)
@@ -187,8 +196,10 @@ def test_a_cell_publishes_and_the_notebook_plots(open_notebook: Open, until: Any
     go(notebook)
     notebook.ok("%gpu_wait")
     assert notebook.value("[gpu_release.published('step'), history, step > first]".replace("first", str(first[0]))) == [
-        -1, ["done"], True,
-    ]  # fmt: skip
+        -1,
+        ["done"],
+        True,
+    ]
     assert other.value(f"gpu_release.published('step', run='{run}')") == -1
     assert any("unseen could not be published" in text for text in other.ok(f"%gpu_logs {run}").displays())
 

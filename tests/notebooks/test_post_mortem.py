@@ -29,9 +29,7 @@ def typed(notebook: Notebook, code: str, lines: list[str]) -> Shown:
     return notebook.run(code, allow_stdin=True, stdin_hook=lambda _: notebook.client.input(next(answers)))
 
 
-def test_debug_after_a_failed_cell_shows_the_users_frames_and_variables(
-    open_notebook: Callable[[], Notebook],
-) -> None:
+def test_debug_after_a_failed_cell_shows_the_users_frames_and_variables(open_notebook: Callable[[], Notebook]) -> None:
     notebook = open_notebook()
     notebook.ok("config = {'a': 1}")
     failed = notebook.run(_CELL)

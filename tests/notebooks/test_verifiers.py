@@ -86,9 +86,12 @@ def test_papermill_passes_parameters_into_gpu_cells(tmp_path: Path) -> None:
     book.metadata["kernelspec"] = {"name": "python3", "language": "python", "display_name": "Python 3"}
     nbformat.write(book, tmp_path / "in.ipynb")
     done = papermill.execute_notebook(
-        str(tmp_path / "in.ipynb"), str(tmp_path / "out.ipynb"), parameters={"rate": 21}, cwd=str(tmp_path),
+        str(tmp_path / "in.ipynb"),
+        str(tmp_path / "out.ipynb"),
+        parameters={"rate": 21},
+        cwd=str(tmp_path),
         progress_bar=False,
-    )  # fmt: skip
+    )
     texts = [output["text"] for cell in done.cells for output in cell.get("outputs", []) if "text" in output]
     assert "42\n" in texts
 
@@ -130,8 +133,12 @@ def test_plain_ipython_in_a_terminal(tmp_path: Path) -> None:
     )
     done = subprocess.run(
         [sys.executable, "-m", "IPython", "--no-banner", "--colors=NoColor", str(script)],
-        capture_output=True, text=True, check=False, cwd=tmp_path, timeout=120,
-    )  # fmt: skip
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=tmp_path,
+        timeout=120,
+    )
     assert done.returncode == 0, done.stderr
     assert "from the cluster 21" in done.stdout
     assert "back 21" in done.stdout

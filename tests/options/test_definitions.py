@@ -15,9 +15,7 @@ from jupyter_gpu_release.options.definitions import (
 
 def test_options_and_statement_are_parted():
     line = split_line(" --gpus 2 --memory=8GiB --env A=1 --env 'B=two words' --fresh model.fit(X, y, batch=-1)")
-    assert line.written == {
-        "gpus": ["2"], "memory": ["8GiB"], "env": ["A=1", "B=two words"], "fresh": [""],
-    }  # fmt: skip
+    assert line.written == {"gpus": ["2"], "memory": ["8GiB"], "env": ["A=1", "B=two words"], "fresh": [""]}
     assert line.rest == "model.fit(X, y, batch=-1)"
 
 
@@ -78,8 +76,10 @@ def test_stray_words_are_explained(rest: str, hint: str):
 
 def test_settings():
     assert parse_settings("gpus=2 memory=8GiB env=A='x y' env=B=2") == {
-        "gpus": ["2"], "memory": ["8GiB"], "env": ["A=x y", "B=2"],
-    }  # fmt: skip
+        "gpus": ["2"],
+        "memory": ["8GiB"],
+        "env": ["A=x y", "B=2"],
+    }
     assert parse_settings("on_disconnect=cancel") == {"on-disconnect": ["cancel"]}
     assert parse_settings("gpus=") == {"gpus": [""]}
 

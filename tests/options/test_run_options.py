@@ -125,9 +125,15 @@ def test_what_cannot_be_is_refused(line: str, words: str):
 
 @pytest.mark.parametrize(
     ("line", "seconds", "auto"),
-    [("", 0, False), ("--keep 0", 0, False), ("--keep 30s", 30, False), ("--keep=2m30s", 150, False),
-     ("--keep auto", 300, True), ("--keep AUTO", 300, True)],
-)  # fmt: skip
+    [
+        ("", 0, False),
+        ("--keep 0", 0, False),
+        ("--keep 30s", 30, False),
+        ("--keep=2m30s", 150, False),
+        ("--keep auto", 300, True),
+        ("--keep AUTO", 300, True),
+    ],
+)
 def test_how_long_gpus_are_kept(line: str, seconds: float, auto: bool):
     assert (read(line).keep_s, read(line).keep_auto) == (seconds, auto)
 

@@ -55,9 +55,14 @@ def test_a_waiting_cell_says_who_holds_what_it_waits_for(monkeypatch: pytest.Mon
     monkeypatch.setattr(time, "time", lambda: 1000.0)
     holders = [Holder("bob", 3, 280.0), Holder("ann", 2, 940.0), Holder("eve", 1, 990.0)]
     view = RunView(
-        "r", "ann", "queued", gpus=2, position=1, reason="needs 2 GPUs, 1 of 8 is free",
+        "r",
+        "ann",
+        "queued",
+        gpus=2,
+        position=1,
+        reason="needs 2 GPUs, 1 of 8 is free",
         start=StartEstimate(1240.0, 1240.0, 1240.0, "bob", holders),
-    )  # fmt: skip
+    )
     assert describe_run(view) == (
         "queued for 2 GPUs · place 1 · needs 2 GPUs, 1 of 8 is free · bob holds 3 GPUs for 12 min, "
         "you hold 2 GPUs for 1 min, and 1 other · starts in about 4 min, when bob's run has ended"

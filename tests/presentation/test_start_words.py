@@ -12,9 +12,17 @@ from jupyter_gpu_release.protocol.runs import RunView, StartEstimate
 
 @pytest.mark.parametrize(
     ("seconds", "words"),
-    [(0.2, "1 s"), (7.4, "7 s"), (43, "45 s"), (61, "1 min"), (237, "4 min"), (7100, "2 h"), (100_000, "28 h"),
-     (140_000, "2 days")],
-)  # fmt: skip
+    [
+        (0.2, "1 s"),
+        (7.4, "7 s"),
+        (43, "45 s"),
+        (61, "1 min"),
+        (237, "4 min"),
+        (7100, "2 h"),
+        (100_000, "28 h"),
+        (140_000, "2 days"),
+    ],
+)
 def test_a_time_is_as_exact_as_an_estimate_is(seconds: float, words: str) -> None:
     assert about(seconds) == f"about {words}"
 
@@ -56,9 +64,17 @@ def test_what_an_estimate_says() -> None:
     at_once = OutlookDocument(1, "research", 50, 0, "", 0.0, 0.0, 0.0)
     assert describe_outlook(at_once, "bob") == "it would start at once"
     waits = OutlookDocument(
-        1, "research", 50, 3, "3rd in research: needs 4 GPUs, 1 of 8 is free", 240.0, 240.0, 240.0, "ann",
+        1,
+        "research",
+        50,
+        3,
+        "3rd in research: needs 4 GPUs, 1 of 8 is free",
+        240.0,
+        240.0,
+        240.0,
+        "ann",
         [SoonerAsk("--gpus 1", 0.0), SoonerAsk("--gpu-type a100", 70.0)],
-    )  # fmt: skip
+    )
     assert describe_outlook(waits, "bob") == (
         "3rd in research: needs 4 GPUs, 1 of 8 is free; it would start in about 4 min, when ann's run has ended; "
         "sooner: --gpus 1 (now), --gpu-type a100 (in about 1 min)"

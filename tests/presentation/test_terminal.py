@@ -118,8 +118,10 @@ def test_a_bar_above_another_goes_on_when_something_is_printed() -> None:
 
 def test_a_half_line_stands_before_the_display() -> None:
     assert fold(say("loss: "), show("figure"), say("more\n")) == [
-        ("stream", "loss: "), ("display", show("figure")[1]), ("stream", "more\n"),
-    ]  # fmt: skip
+        ("stream", "loss: "),
+        ("display", show("figure")[1]),
+        ("stream", "more\n"),
+    ]
 
 
 def test_of_an_updated_display_the_last_version_stays() -> None:
@@ -149,9 +151,11 @@ def test_what_was_cleared_is_not_shown_again() -> None:
         pairs += [clear(wait=True), show(f"plot {n}"), say(f"line {n}\n")]
     found = fold(*pairs, at_once=3)
     assert found == [
-        ("stream", "before\n"), ("clear_output", {"wait": False}), ("display", show("plot 99")[1]),
+        ("stream", "before\n"),
+        ("clear_output", {"wait": False}),
+        ("display", show("plot 99")[1]),
         ("stream", "line 99\n"),
-    ]  # fmt: skip
+    ]
 
 
 def test_a_clear_that_waits_for_output_which_never_comes_takes_nothing_away() -> None:

@@ -19,30 +19,85 @@ USER = "katherine.johnson@mathematics.example.org"
 BOOK = "projects/2026/vision/experiments/ResNet-with-a-long-name.ipynb"
 GIB = 1 << 30
 GPUS = [
-    {"index": str(number), "uuid": "u", "name": "NVIDIA H100 80GB HBM3", "memory_bytes": 80 * GIB, "state": state,
-     "used_bytes": 12.5 * GIB, "utilization": 0.87, "user": USER, "run": RUN, "warm_until": until}
+    {
+        "index": str(number),
+        "uuid": "u",
+        "name": "NVIDIA H100 80GB HBM3",
+        "memory_bytes": 80 * GIB,
+        "state": state,
+        "used_bytes": 12.5 * GIB,
+        "utilization": 0.87,
+        "user": USER,
+        "run": RUN,
+        "warm_until": until,
+    }
     for number, (state, until) in enumerate([("running", None), ("unattributed", None), ("warm", time.time() + 200)])
-]  # fmt: skip
+]
 REASON = "next in the queue: needs 8 GPUs together on 2 nodes, 3 of 5 are free"
 STATUS = msgspec.convert(
     {
-        "schema_version": 1, "simulated": False, "gpus": {"total": 3, "held": 3, "free": 0, "external": 0},
-        "gateway": {"url": "https://gpu-gateway.example.org:8265", "version": "1"}, "user": "ann",
+        "schema_version": 1,
+        "simulated": False,
+        "gpus": {"total": 3, "held": 3, "free": 0, "external": 0},
+        "gateway": {"url": "https://gpu-gateway.example.org:8265", "version": "1"},
+        "user": "ann",
         "nodes": [{"id": "n", "host": "gpu-node-0017.cluster.example.org", "gpus": GPUS}],
-        "queue": [{"run": RUN[:-1] + "d", "user": USER, "queue": "research/vision-transformers", "priority": "normal",
-                   "gpus": 8, "position": 1, "reason": REASON, "start_estimate_s": 720.0}],
-        "runs": [{"run": RUN, "user": USER, "state": "persisting", "gpus": 16, "notebook": BOOK, "queued_s": 12.3,
-                  "held_s": 8 * 86400.0}],
+        "queue": [
+            {
+                "run": RUN[:-1] + "d",
+                "user": USER,
+                "queue": "research/vision-transformers",
+                "priority": "normal",
+                "gpus": 8,
+                "position": 1,
+                "reason": REASON,
+                "start_estimate_s": 720.0,
+            }
+        ],
+        "runs": [
+            {
+                "run": RUN,
+                "user": USER,
+                "state": "persisting",
+                "gpus": 16,
+                "notebook": BOOK,
+                "queued_s": 12.3,
+                "held_s": 8 * 86400.0,
+            }
+        ],
     },
-    StatusDocument, strict=False,
-)  # fmt: skip
+    StatusDocument,
+    strict=False,
+)
 ROW = {
-    "run": RUN, "user": USER, "state": "succeeded", "gpus": 16, "ranks": 16, "name": "", "notebook": BOOK, "cell": "c",
-    "queue": "q", "priority": "normal", "simulated": False, "submitted_at": 1e9, "granted_at": 1e9, "running_at": 1e9,
-    "gone_at": 1e9, "finished_at": 1e9, "queued_s": 1e5, "held_s": 8e5, "release_ms": 31.5, "position": None,
-    "reason": "", "hosts": [], "gpu_ids": [], "gpu_name": "", "results": [{"name": "model" * 9, "type": "x"}] * 9,
-    "files": [], "error": {"ename": "OutOfMemoryError", "evalue": "CUDA out of memory. Tried to allocate 2.00 GiB"},
-}  # fmt: skip
+    "run": RUN,
+    "user": USER,
+    "state": "succeeded",
+    "gpus": 16,
+    "ranks": 16,
+    "name": "",
+    "notebook": BOOK,
+    "cell": "c",
+    "queue": "q",
+    "priority": "normal",
+    "simulated": False,
+    "submitted_at": 1e9,
+    "granted_at": 1e9,
+    "running_at": 1e9,
+    "gone_at": 1e9,
+    "finished_at": 1e9,
+    "queued_s": 1e5,
+    "held_s": 8e5,
+    "release_ms": 31.5,
+    "position": None,
+    "reason": "",
+    "hosts": [],
+    "gpu_ids": [],
+    "gpu_name": "",
+    "results": [{"name": "model" * 9, "type": "x"}] * 9,
+    "files": [],
+    "error": {"ename": "OutOfMemoryError", "evalue": "CUDA out of memory. Tried to allocate 2.00 GiB"},
+}
 RUNS = [msgspec.convert({**ROW, **more}, RunRow) for more in ({}, {"name": "a label that somebody chose to be long"})]
 TOKEN = TokenRow("3f2a9c41d0", USER, "admin", "for the pipeline that runs each night", "active", 1e9, 2e9, 1.5e9)
 

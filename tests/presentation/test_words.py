@@ -21,10 +21,14 @@ def test_states_have_the_words_that_the_sidebar_has() -> None:
 
 def test_numbers_are_rounded_as_in_the_sidebar() -> None:
     for name, function in {
-        "people": person, "bytes": units.format_bytes, "parts": units.format_part, "seconds": units.format_seconds,
-        "percent": units.format_percent, "gpu_hours": units.format_gpu_hours,
+        "people": person,
+        "bytes": units.format_bytes,
+        "parts": units.format_part,
+        "seconds": units.format_seconds,
+        "percent": units.format_percent,
+        "gpu_hours": units.format_gpu_hours,
         "estimates": about,
-    }.items():  # fmt: skip
+    }.items():
         for *given, words in WORDS[name]:
             assert function(*given) == words, (name, given)
 

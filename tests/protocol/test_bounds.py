@@ -18,8 +18,12 @@ from jupyter_gpu_release.protocol.session import Submit, Subscribe
 from jupyter_gpu_release.protocol.states import new_run_id
 from jupyter_gpu_release.protocol.wire import encode
 
-_BOUNDED = {inspect.StrType: "max_length", inspect.BytesType: "max_length", inspect.ListType: "max_length",
-            inspect.DictType: "max_length"}  # fmt: skip
+_BOUNDED = {
+    inspect.StrType: "max_length",
+    inspect.BytesType: "max_length",
+    inspect.ListType: "max_length",
+    inspect.DictType: "max_length",
+}
 
 
 def is_bounded(kind: Any) -> bool:

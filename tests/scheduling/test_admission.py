@@ -106,18 +106,26 @@ def test_where_runs_cannot_be_taken_back_the_guarantee_is_the_most() -> None:
 
 def test_the_overview_counts_whoever_is_in_a_queue_in_those_above_it_too() -> None:
     claims = [
-        Claimed("vision", "ann", 3 * GPU), Claimed("vision", "bob", 2 * GPU, waiting_runs=1),
-        Claimed("text", "eve", GPU), Claimed("gone", "eve", GPU),
-    ]  # fmt: skip
+        Claimed("vision", "ann", 3 * GPU),
+        Claimed("vision", "bob", 2 * GPU, waiting_runs=1),
+        Claimed("text", "eve", GPU),
+        Claimed("gone", "eve", GPU),
+    ]
     found = {one.queue.name: one for one in overview(FILE, claims, 8 * GPU)}
     assert list(found) == ["research", "vision", "text", "rest"]
     assert [(one.depth, one.all.used // GPU, one.all.waiting // GPU, one.all.runs) for one in found.values()] == [
-        (0, 5, 2, 1), (1, 3, 2, 1), (1, 2, 0, 0), (0, 0, 0, 0),
-    ]  # fmt: skip
+        (0, 5, 2, 1),
+        (1, 3, 2, 1),
+        (1, 2, 0, 0),
+        (0, 0, 0, 0),
+    ]
     assert {user: tally.used // GPU for user, tally in found["vision"].users.items()} == {"ann": 3, "bob": 0}
     assert {name: one.fair_share // GPU for name, one in found.items()} == {
-        "research": 6, "vision": 4, "text": 2, "rest": 2,
-    }  # fmt: skip
+        "research": 6,
+        "vision": 4,
+        "text": 2,
+        "rest": 2,
+    }
 
 
 def test_guarantees_and_maxima_by_type_of_gpu() -> None:
@@ -141,6 +149,7 @@ def test_it_says_what_is_odd_about_the_file() -> None:
     assert remarks(QueuesFile(), 0) == []
     small = parse_queues(
         "schema_version: 1\nqueues: [{name: a, guaranteed: 2}, {name: b, parent: a, guaranteed: 3}]\n"
-        "policy: {actions: [allocate]}", "f"
-    )  # fmt: skip
+        "policy: {actions: [allocate]}",
+        "f",
+    )
     assert remarks(small, 8 * GPU) == ["queue a is guaranteed 2 GPUs, and the queues in it 3 GPUs"]

@@ -70,39 +70,58 @@ def _drawing(*nodes: int, queues: Sequence[dict[str, Any]] = ({"name": "q"},), r
 _TWO = ({"name": "a", "guaranteed": 2}, {"name": "b", "guaranteed": 2})
 _PICTURES = {
     "allocate": (
-        _drawing(4, queues=_TWO, runs=[
-            _run("ann", 2, "node0", queue="a"), _run("bob", 2, queue="b"), _run("cat", 1, queue="a"),
-        ]),
+        _drawing(
+            4,
+            queues=_TWO,
+            runs=[_run("ann", 2, "node0", queue="a"), _run("bob", 2, queue="b"), _run("cat", 1, queue="a")],
+        ),
         {"ann": "running", "bob": "granted", "cat": "queued"},
     ),
     "backfill": (
-        _drawing(8, runs=[
-            _run("ann", 4, "node0", expected_s=100, running_s=0), _run("bob", 6, age_s=60, expected_s=600),
-            _run("cat", 1, age_s=50, expected_s=90), _run("dan", 2, age_s=40, expected_s=7200),
-            _run("eve", 2, age_s=30, expected_s=7200),
-        ]),
+        _drawing(
+            8,
+            runs=[
+                _run("ann", 4, "node0", expected_s=100, running_s=0),
+                _run("bob", 6, age_s=60, expected_s=600),
+                _run("cat", 1, age_s=50, expected_s=90),
+                _run("dan", 2, age_s=40, expected_s=7200),
+                _run("eve", 2, age_s=30, expected_s=7200),
+            ],
+        ),
         {"ann": "running", "bob": "queued", "cat": "granted", "dan": "granted", "eve": "queued"},
     ),
     "consolidate": (
-        _drawing(2, 2, runs=[
-            _run("ann", 1, "node0", restartable=False, age_s=90), _run("bob", 1, "node1", age_s=89), _run("cat", 2),
-        ]),
+        _drawing(
+            2,
+            2,
+            runs=[
+                _run("ann", 1, "node0", restartable=False, age_s=90),
+                _run("bob", 1, "node1", age_s=89),
+                _run("cat", 2),
+            ],
+        ),
         {"ann": "running", "bob": "promised", "cat": "promised"},
     ),
     "reclaim": (
-        _drawing(4, queues=_TWO, runs=[
-            _run("ann1", 2, "node0", queue="a", age_s=90), _run("ann2", 1, "node0", queue="a", age_s=60),
-            _run("bob1", 1, "node0", queue="b", age_s=90), _run("bob2", 1, queue="b"),
-        ]),
+        _drawing(
+            4,
+            queues=_TWO,
+            runs=[
+                _run("ann1", 2, "node0", queue="a", age_s=90),
+                _run("ann2", 1, "node0", queue="a", age_s=60),
+                _run("bob1", 1, "node0", queue="b", age_s=90),
+                _run("bob2", 1, queue="b"),
+            ],
+        ),
         {"ann1": "running", "ann2": "yielding", "bob1": "running", "bob2": "promised"},
     ),
     "preempt": (
-        _drawing(2, runs=[
-            _run("ann", 1, "node0", age_s=90), _run("bob", 1, "node0", age_s=89), _run("cat", 1, priority=75),
-        ]),
+        _drawing(
+            2, runs=[_run("ann", 1, "node0", age_s=90), _run("bob", 1, "node0", age_s=89), _run("cat", 1, priority=75)]
+        ),
         {"ann": "running", "bob": "yielding", "cat": "promised"},
     ),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("action", sorted(_PICTURES))

@@ -14,10 +14,13 @@ from jupyter_gpu_release.scheduling.workload import GPU
 claims = st.lists(
     st.builds(
         lambda demand, guaranteed, weight, priority: (demand * GPU, min(demand, guaranteed) * GPU, weight, priority),
-        st.integers(0, 20), st.integers(0, 20), st.integers(0, 3), st.integers(0, 1),
+        st.integers(0, 20),
+        st.integers(0, 20),
+        st.integers(0, 3),
+        st.integers(0, 1),
     ),
     max_size=6,
-)  # fmt: skip
+)
 
 
 @given(claims, st.integers(0, 60))
@@ -36,9 +39,9 @@ def test_nothing_is_left_that_somebody_wants_and_nobody_has_more(
 
 
 def test_parents_divide_what_they_get() -> None:
-    tree = QueueTree([
-        Queue("a", guaranteed=2 * GPU), Queue("b", weight=2), Queue("a1", "a", weight=3), Queue("a2", "a"),
-    ])  # fmt: skip
+    tree = QueueTree(
+        [Queue("a", guaranteed=2 * GPU), Queue("b", weight=2), Queue("a1", "a", weight=3), Queue("a2", "a")]
+    )
     wants = {"a": 16 * GPU, "b": 16 * GPU, "a1": 8 * GPU, "a2": 8 * GPU}
     # 2 guaranteed, of the 9 others 3 and 6; of the 5 of `a` 3.75 and 1.25
     assert fair_shares(tree, wants, 11 * GPU) == {"a": 5 * GPU, "b": 6 * GPU, "a1": 4 * GPU, "a2": 1 * GPU}

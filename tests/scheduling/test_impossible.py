@@ -12,10 +12,17 @@ from jupyter_gpu_release.scheduling.plugins.impossible import impossible
 from jupyter_gpu_release.scheduling.workload import GPU, Node
 
 NODES = (
-    Node("a", gpus=2 * GPU, cpus=8, memory_bytes=32 << 30, gpu_type="NVIDIA H100 PCIe",
-         gpu_memory_bytes=80 << 30, labels=(("zone", "eu"),)),
+    Node(
+        "a",
+        gpus=2 * GPU,
+        cpus=8,
+        memory_bytes=32 << 30,
+        gpu_type="NVIDIA H100 PCIe",
+        gpu_memory_bytes=80 << 30,
+        labels=(("zone", "eu"),),
+    ),
     Node("b", gpus=2 * GPU, cpus=64, memory_bytes=16 << 30, gpu_type="Tesla T4", gpu_memory_bytes=16 << 30),
-)  # fmt: skip
+)
 
 
 @pytest.mark.parametrize(

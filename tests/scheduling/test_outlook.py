@@ -91,12 +91,17 @@ def _clusters(draw: st.DrawFn) -> ClusterSnapshot:
         ranks = draw(st.sampled_from([1, 1, 1, 2, 3]))
         runs.append(
             _run(
-                f"w{number}", draw(st.sampled_from([1, 2])), ranks, queue=draw(st.sampled_from("ab")),
-                user=draw(st.sampled_from(["ann", "bob"])), priority=draw(st.sampled_from([25, 50])),
-                submitted_at=NOW_S - draw(st.integers(1, 300)), nodes=draw(st.sampled_from([1, "any"])),
+                f"w{number}",
+                draw(st.sampled_from([1, 2])),
+                ranks,
+                queue=draw(st.sampled_from("ab")),
+                user=draw(st.sampled_from(["ann", "bob"])),
+                priority=draw(st.sampled_from([25, 50])),
+                submitted_at=NOW_S - draw(st.integers(1, 300)),
+                nodes=draw(st.sampled_from([1, "any"])),
                 expected_s=draw(st.none() | st.integers(1, 200).map(float)),
             )
-        )  # fmt: skip
+        )
     return _snapshot(*runs, gpus=sizes, queues=queues)
 
 
@@ -165,8 +170,9 @@ def test_what_would_start_sooner() -> None:
     snapshot = replace(snapshot, nodes=(*snapshot.nodes, a100))
     assert found(snapshot, ResourceAsk(gpus=4, gpu_type="h100")) == [Alternative("--gpus 1", 0.0)]
     assert found(snapshot, ResourceAsk(gpus=4, ranks=4, gpu_type="h100")) == [
-        Alternative("--gpus 1 --ranks 1", 0.0), Alternative("--nodes any --min-gpus 1", 0.0),
-    ]  # fmt: skip
+        Alternative("--gpus 1 --ranks 1", 0.0),
+        Alternative("--nodes any --min-gpus 1", 0.0),
+    ]
     assert Alternative("--nodes any", 0.0) in found(snapshot, ResourceAsk(gpus=2, ranks=2)), "1 + 1 are free"
     full = replace(snapshot, runs=(_running("ann", "n0", 240.0, 4),))
     assert found(full, ResourceAsk(gpu_type="h100")) == [Alternative("--gpu-type a100", 0.0)]
@@ -182,8 +188,9 @@ def test_what_would_start_sooner_of_a_gang_that_may_begin_with_fewer() -> None:
         return sooner(snapshot, Expectations(NOW_S), run, other_asks(ask, run))
 
     assert found(ResourceAsk(gpus=8, ranks=8, may_spread=True), 3) == [
-        Alternative("--gpus 2 --ranks 2", 0.0), Alternative("--min-gpus 2", 0.0),
-    ]  # fmt: skip
+        Alternative("--gpus 2 --ranks 2", 0.0),
+        Alternative("--min-gpus 2", 0.0),
+    ]
     elastic = ResourceAsk(gpus=8, ranks=4, any_nodes=True, min_gpus=4)
     assert found(elastic, 3) == [Alternative("--min-gpus 2", 0.0)]
     assert found(elastic, 4) == []
@@ -191,12 +198,16 @@ def test_what_would_start_sooner_of_a_gang_that_may_begin_with_fewer() -> None:
 
 _LINES = st.builds(
     lambda each, ranks, least, nodes: {
-        "gpus": str(each * ranks), "ranks": str(ranks),
+        "gpus": str(each * ranks),
+        "ranks": str(ranks),
         **({"min-gpus": str(each * min(least, ranks))} if least and ranks > 1 else {}),
         **({"nodes": nodes} if (ranks > 1 if nodes == "any" else not least and ranks % int(nodes) == 0) else {}),
     },
-    st.integers(1, 3), st.integers(1, 9), st.integers(0, 6), st.sampled_from(["any", "1", "2", "3"]),
-)  # fmt: skip
+    st.integers(1, 3),
+    st.integers(1, 9),
+    st.integers(0, 6),
+    st.sampled_from(["any", "1", "2", "3"]),
+)
 
 
 @settings(max_examples=150, deadline=None)

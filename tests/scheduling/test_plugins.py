@@ -104,12 +104,20 @@ def test_the_queue_of_higher_priority_gets_what_is_beyond_the_guarantees() -> No
     ("queue", "policy", "cause", "words"),
     [
         (Queue("q", max=1 * GPU), Policy(), OverMax("q", GPU), "queue q has its maximum of 1 GPU"),
-        (Queue("q", max_gpus_per_user=GPU), Policy(), OverUserMax("q", "ann", GPU),
-         "ann has the most that one user may have in q, 1 GPU"),
-        (Queue("q", guaranteed=GPU), Policy(non_restartable_over_guarantee=False), OverGuarantee("q", GPU),
-         "it cannot be taken back, and queue q is guaranteed 1 GPU for such runs"),
+        (
+            Queue("q", max_gpus_per_user=GPU),
+            Policy(),
+            OverUserMax("q", "ann", GPU),
+            "ann has the most that one user may have in q, 1 GPU",
+        ),
+        (
+            Queue("q", guaranteed=GPU),
+            Policy(non_restartable_over_guarantee=False),
+            OverGuarantee("q", GPU),
+            "it cannot be taken back, and queue q is guaranteed 1 GPU for such runs",
+        ),
     ],
-)  # fmt: skip
+)
 def test_ceilings_hold_and_say_so(queue: Queue, policy: Policy, cause: object, words: str) -> None:
     wait = decided(runs("r"), waits("a"), queues=(queue,), policy=policy)["a"]
     assert isinstance(wait, Wait)
@@ -126,9 +134,11 @@ def test_a_users_ceiling_holds_for_all_queues_below_it() -> None:
 def test_what_is_kept_for_somebody_is_not_said_to_be_missing() -> None:
     policy = Policy(actions=("allocate", "backfill"), run_order=("age",))
     found = decided(
-        runs("r", gpus=2, started_at=0.0, expected_s=60.0), waits("gang", gpus=4, submitted_at=-9.0),
-        waits("small", submitted_at=-1.0, expected_s=600.0), policy=policy,
-    )  # fmt: skip
+        runs("r", gpus=2, started_at=0.0, expected_s=60.0),
+        waits("gang", gpus=4, submitted_at=-9.0),
+        waits("small", submitted_at=-1.0, expected_s=600.0),
+        policy=policy,
+    )
     assert explain(found["gang"]) == "next in q: needs 4 GPUs, 2 of 4 are free"
     assert (
         explain(found["small"]) == "2nd in q: what is free is kept for ann's run ahead of it, which would start later"

@@ -38,11 +38,15 @@ rates: {h100: 2.5, "*": 1.0}
 def test_it_says_who_may_use_what() -> None:
     file = parse_queues(GOOD, "queues.yaml")
     assert (file.queues_of("ann"), file.queues_of("bob"), file.queues_of("eve")) == (
-        ["vision", "text"], ["vision", "text"], ["text", "students"],
-    )  # fmt: skip
+        ["vision", "text"],
+        ["vision", "text"],
+        ["text", "students"],
+    )
     assert (file.queue_for("ann"), file.queue_for("eve"), file.queue_for("bob", "vision")) == (
-        "text", "students", "vision",
-    )  # fmt: skip
+        "text",
+        "students",
+        "vision",
+    )
     vision = file.tree.queues["vision"]
     assert (vision.guaranteed, vision.max, vision.min_runtime_s, vision.max_timeout_s) == (
         8 * GPU,
@@ -56,10 +60,12 @@ def test_it_says_who_may_use_what() -> None:
 
 @pytest.mark.parametrize(
     ("user", "asked", "message"),
-    [("eve", "vision", "--queue vision: you may not use it"),
-     ("eve", "research", "--queue research: runs go to the queues below it (vision, text)"),
-     ("eve", "visoin", "--queue visoin: there is no such queue")],
-)  # fmt: skip
+    [
+        ("eve", "vision", "--queue vision: you may not use it"),
+        ("eve", "research", "--queue research: runs go to the queues below it (vision, text)"),
+        ("eve", "visoin", "--queue visoin: there is no such queue"),
+    ],
+)
 def test_other_queues_are_refused_with_the_list_of_ones_own(user: str, asked: str, message: str) -> None:
     with pytest.raises(OptionError) as caught:
         parse_queues(GOOD, "queues.yaml").queue_for(user, asked)
@@ -102,7 +108,7 @@ def test_without_a_file_all_users_share_one_queue() -> None:
         ("schema_version: 1", "schema_version: 2", "line 1: schema_version: schema_version 2: this version reads 1"),
         ("rates: {h100: 2.5", "rates: &r {r: *r", "queues.yaml, line 23"),
     ],
-)  # fmt: skip
+)
 def test_a_mistake_is_said_with_its_line(old: str, new: str, message: str) -> None:
     assert old in GOOD
     with pytest.raises(OptionError) as caught:

@@ -82,10 +82,18 @@ def runs_of(draw: st.DrawFn, index: int, leaves: list[str], free: dict[str, int]
         places = []
     ranks = [Rank(RankState.RUNNING, place) for place in places] + [Rank()] * (count - len(places))
     return Run(
-        f"r{index}", draw(st.sampled_from(leaves)), tuple(ranks), each, least, draw(st.sampled_from([25, 50, 75, 100])),
-        draw(st.booleans()), draw(st.sampled_from(["ann", "bob"])), -float(draw(st.integers(0, 3))),
-        expected_s=draw(st.none() | st.sampled_from([1.0, 5.0])), nodes=nodes,
-    )  # fmt: skip
+        f"r{index}",
+        draw(st.sampled_from(leaves)),
+        tuple(ranks),
+        each,
+        least,
+        draw(st.sampled_from([25, 50, 75, 100])),
+        draw(st.booleans()),
+        draw(st.sampled_from(["ann", "bob"])),
+        -float(draw(st.integers(0, 3))),
+        expected_s=draw(st.none() | st.sampled_from([1.0, 5.0])),
+        nodes=nodes,
+    )
 
 
 def after(snapshot: ClusterSnapshot, decisions: list[Decision], *, settled: bool) -> ClusterSnapshot:
@@ -100,9 +108,12 @@ def after(snapshot: ClusterSnapshot, decisions: list[Decision], *, settled: bool
             places = dict(decision.moves) if settled else {}
             for index in decision.ranks:
                 runs[decision.run][index] = (
-                    Rank(RankState.RUNNING, places[index]) if index in places
-                    else Rank() if settled else replace(runs[decision.run][index], state=RankState.YIELDING)
-                )  # fmt: skip
+                    Rank(RankState.RUNNING, places[index])
+                    if index in places
+                    else Rank()
+                    if settled
+                    else replace(runs[decision.run][index], state=RankState.YIELDING)
+                )
     return replace(snapshot, runs=tuple(replace(run, ranks=tuple(runs[run.run])) for run in snapshot.runs))
 
 

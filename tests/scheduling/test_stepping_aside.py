@@ -88,9 +88,7 @@ def test_a_run_that_moves_finds_its_new_place_free() -> None:
     assert not found.decide(101.0).grants, "it is kept while the run is still where it was"
     found.drop(lease.lease)
     found.submit(lease.run, Asker())
-    assert set(found.decide(102.0).grants) == {
-        Grant("pair", room.placement), Grant(moved.run, (Slot(target, 1),)),
-    }  # fmt: skip
+    assert set(found.decide(102.0).grants) == {Grant("pair", room.placement), Grant(moved.run, (Slot(target, 1),))}
 
 
 def test_a_run_that_ended_before_it_moved_keeps_nothing() -> None:

@@ -91,49 +91,109 @@ def coming(gpus: int) -> HeldLease:
 CASES = [
     Case("own cell", (kept("w1"),), (anns("r1"),), {"r1": "w1"}),
     Case("own cell, ahead of the queue", (kept("w1"),), (run("r1", 2), anns("r2")), {"r1": None, "r2": "w1"}),
-    Case("only what it keeps", (kept("w1"),), (run("r1", 2), anns("r2"), anns("r3")),
-         {"r1": None, "r2": "w1", "r3": None}),
+    Case(
+        "only what it keeps",
+        (kept("w1"),),
+        (run("r1", 2), anns("r2"), anns("r3")),
+        {"r1": None, "r2": "w1", "r3": None},
+    ),
     Case("own cell, though others' GPUs are free", (kept("w1"),), (anns("r1"),), {"r1": "w1"}, free=1),
-    Case("the one that ends first", (kept("w1", until_s=NOW + 9), kept("w2", until_s=NOW + 5)), (anns("r1"),),
-         {"r1": "w2"}),
+    Case(
+        "the one that ends first",
+        (kept("w1", until_s=NOW + 9), kept("w2", until_s=NOW + 5)),
+        (anns("r1"),),
+        {"r1": "w2"},
+    ),
     Case("another kernel of hers takes it", (kept("w1"),), (anns("r1", session="k3"),), {"r1": "w1"}),
-    Case("a detached run of another kernel of hers can wait", (kept("w1"),), (anns("r1", session="k3", detached=True),),
-         {"r1": None}),
+    Case(
+        "a detached run of another kernel of hers can wait",
+        (kept("w1"),),
+        (anns("r1", session="k3", detached=True),),
+        {"r1": None},
+    ),
     Case("a detached run, auto", (kept("w1", auto=True),), (anns("r1", session="k3", detached=True),), {"r1": "w1"}),
-    Case("a detached run of the kernel itself", (kept("w1"),), (anns("r1", 2, detached=True),), {"r1": None}, {"w1"},
-         free=1),
-    Case("own gang on any nodes", (kept("w1", 4),), (anns("r1", 4, ask={"ranks": 4, "any_nodes": True}),),
-         {"r1": "w1"}),
+    Case(
+        "a detached run of the kernel itself",
+        (kept("w1"),),
+        (anns("r1", 2, detached=True),),
+        {"r1": None},
+        {"w1"},
+        free=1,
+    ),
+    Case(
+        "own gang on any nodes", (kept("w1", 4),), (anns("r1", 4, ask={"ranks": 4, "any_nodes": True}),), {"r1": "w1"}
+    ),
     Case("another user waits", (kept("w1"),), (run("r1"),), {"r1": None}),
     Case("another user waits: auto", (kept("w1", auto=True),), (run("r1"),), {"r1": "w1"}),
     Case("auto is for who came first", (kept("w1", auto=True),), (run("r1"), anns("r2")), {"r1": "w1", "r2": None}),
-    Case("own cell and others, enough for all", (kept("w1", auto=True),), (run("r1"), anns("r2")),
-         {"r1": "", "r2": "w1"}, free=2),
+    Case(
+        "own cell and others, enough for all",
+        (kept("w1", auto=True),),
+        (run("r1"), anns("r2")),
+        {"r1": "", "r2": "w1"},
+        free=2,
+    ),
     Case("auto stays while nobody needs it", (kept("w1", auto=True),), (run("r1"),), {"r1": ""}, free=1),
     Case("auto, another shape", (kept("w1", 3, auto=True),), (run("r1", 2),), {"r1": None}, {"w1"}),
     Case("auto adds to what is free", (kept("w1", auto=True),), (run("r1", 2),), {"r1": None}, {"w1"}, free=1),
-    Case("no more than is needed", (kept("w1", 2, auto=True), kept("w2", 1, auto=True)), (run("r1", 3),),
-         {"r1": None}, {"w1"}, free=1),
-    Case("ones own before others' auto", (kept("w1", 2), kept("w2", 2, user="eve", session="k9", auto=True)),
-         (anns("r1", 3),), {"r1": None}, {"w1"}, free=1),
+    Case(
+        "no more than is needed",
+        (kept("w1", 2, auto=True), kept("w2", 1, auto=True)),
+        (run("r1", 3),),
+        {"r1": None},
+        {"w1"},
+        free=1,
+    ),
+    Case(
+        "ones own before others' auto",
+        (kept("w1", 2), kept("w2", 2, user="eve", session="k9", auto=True)),
+        (anns("r1", 3),),
+        {"r1": None},
+        {"w1"},
+        free=1,
+    ),
     Case("her 2 do not wait for her own 1", (kept("w1"),), (anns("r1", 2),), {"r1": None}, {"w1"}, free=1),
-    Case("the head alone takes back", (kept("w1", auto=True),), (run("r1", 2), run("r2")), {"r1": None, "r2": None},
-         {"w1"}),
-    Case("not enough: the nearest node's", (kept("w1", auto=True), kept("w2", 2, "b", auto=True)), (run("r1", 4),),
-         {"r1": None}, {"w2"}, (NODE, SLOW)),
-    Case("a GPU that does not suit helps nobody", (kept("w1", node="b", auto=True),),
-         (run("r1", ask={"gpu_type": "h100"}),), {"r1": None}, nodes=(NODE, SLOW)),
-    Case("own cell asks for another type", (kept("w1", node="b"),), (anns("r1", ask={"gpu_type": "h100"}),),
-         {"r1": None}, nodes=(NODE, SLOW)),
-    Case("own cell asks for the same type", (kept("w1"),), (anns("r1", ask={"gpu_type": "h100", "ranks": 1}),),
-         {"r1": "w1"}),
-    Case("its node's agent is away", (kept("w1"),), (anns("r1"),), {"r1": None},
-         away="a"),
+    Case(
+        "the head alone takes back",
+        (kept("w1", auto=True),),
+        (run("r1", 2), run("r2")),
+        {"r1": None, "r2": None},
+        {"w1"},
+    ),
+    Case(
+        "not enough: the nearest node's",
+        (kept("w1", auto=True), kept("w2", 2, "b", auto=True)),
+        (run("r1", 4),),
+        {"r1": None},
+        {"w2"},
+        (NODE, SLOW),
+    ),
+    Case(
+        "a GPU that does not suit helps nobody",
+        (kept("w1", node="b", auto=True),),
+        (run("r1", ask={"gpu_type": "h100"}),),
+        {"r1": None},
+        nodes=(NODE, SLOW),
+    ),
+    Case(
+        "own cell asks for another type",
+        (kept("w1", node="b"),),
+        (anns("r1", ask={"gpu_type": "h100"}),),
+        {"r1": None},
+        nodes=(NODE, SLOW),
+    ),
+    Case(
+        "own cell asks for the same type",
+        (kept("w1"),),
+        (anns("r1", ask={"gpu_type": "h100", "ranks": 1}),),
+        {"r1": "w1"},
+    ),
+    Case("its node's agent is away", (kept("w1"),), (anns("r1"),), {"r1": None}, away="a"),
     Case("what is coming back is enough", (kept("w1", 2, auto=True), coming(1)), (run("r1", 1),), {"r1": None}),
     Case("a CPU stage takes nothing back", (kept("w1", auto=True),), (run("r1", 0, ask={"cpus": 9.0}),), {"r1": None}),
     Case("time over", (kept("w1", until_s=NOW),), (anns("r1"),), {"r1": None}, {"w1"}),
     Case("time over, nobody waits", (kept("w1", until_s=NOW - 1), kept("w2")), (), {}, {"w1"}),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.id)
@@ -154,21 +214,63 @@ H100 = {"ask": {"gpu_type": "h100"}}
 BOTH = (NODE, SLOW)
 #: a case, and what at most may be held: by all in the queue, by each of its users
 CAPPED = [
-    (Case("own cell, while another waits for other GPUs", (kept("w1", node="b", auto=True),),
-          (run("r1", **H100), anns("r2")), {"r1": None, "r2": "w1"}, nodes=BOTH), None, 1),
+    (
+        Case(
+            "own cell, while another waits for other GPUs",
+            (kept("w1", node="b", auto=True),),
+            (run("r1", **H100), anns("r2")),
+            {"r1": None, "r2": "w1"},
+            nodes=BOTH,
+        ),
+        None,
+        1,
+    ),
     (Case("another's next in a full queue", (kept("w1", auto=True),), (run("r1"),), {"r1": "w1"}, free=3), 1, None),
-    (Case("another's 2 in a full queue", (kept("w1", auto=True),), (run("r1", 2),), {"r1": None}, {"w1"}, free=3),
-     2, None),
+    (
+        Case("another's 2 in a full queue", (kept("w1", auto=True),), (run("r1", 2),), {"r1": None}, {"w1"}, free=3),
+        2,
+        None,
+    ),
     (Case("own 2 beside ones own 1", (kept("w1"),), (anns("r1", 2),), {"r1": None}, {"w1"}, free=3), None, 2),
-    (Case("own cell on another type", (kept("w1", node="b"),), (anns("r1", **H100),), {"r1": None}, {"w1"}, BOTH, 1),
-     None, 1),
-    (Case("nobody's while it is what runs that fills the queue",
-          (kept("w1", auto=True), replace(kept("w2"), terms=None)), (run("r1", 2),), {"r1": None}, free=2), 2, None),
-    (Case("two of one user, each within the limit", (kept("w1", 2, auto=True),), (run("r1", 2, **H100), run("r2")),
-          {"r1": None, "r2": ""}, nodes=BOTH), None, 2),
-    (Case("own lease first, a start within the limit next", (kept("w1"),), (anns("r1"), run("r2")),
-          {"r1": "w1", "r2": ""}, free=1), 2, None),
-]  # fmt: skip
+    (
+        Case("own cell on another type", (kept("w1", node="b"),), (anns("r1", **H100),), {"r1": None}, {"w1"}, BOTH, 1),
+        None,
+        1,
+    ),
+    (
+        Case(
+            "nobody's while it is what runs that fills the queue",
+            (kept("w1", auto=True), replace(kept("w2"), terms=None)),
+            (run("r1", 2),),
+            {"r1": None},
+            free=2,
+        ),
+        2,
+        None,
+    ),
+    (
+        Case(
+            "two of one user, each within the limit",
+            (kept("w1", 2, auto=True),),
+            (run("r1", 2, **H100), run("r2")),
+            {"r1": None, "r2": ""},
+            nodes=BOTH,
+        ),
+        None,
+        2,
+    ),
+    (
+        Case(
+            "own lease first, a start within the limit next",
+            (kept("w1"),),
+            (anns("r1"), run("r2")),
+            {"r1": "w1", "r2": ""},
+            free=1,
+        ),
+        2,
+        None,
+    ),
+]
 
 
 @pytest.mark.parametrize(("case", "most", "each"), CAPPED, ids=lambda case: getattr(case, "id", ""))
@@ -231,9 +333,8 @@ def test_whatever_comes_the_rules_hold(leases, asks, free_a, free_b) -> None:
         for i, (gpus, node, who, until, auto) in enumerate(leases)
     )
     queue = tuple(
-        run(f"r{i}", gpus, user=f"u{who}", session=f"k{who}", wait_s=wait)
-        for i, (gpus, who, wait) in enumerate(asks)
-    )  # fmt: skip
+        run(f"r{i}", gpus, user=f"u{who}", session=f"k{who}", wait_s=wait) for i, (gpus, who, wait) in enumerate(asks)
+    )
     nodes = (replace(NODE, gpus=24 * GPU), replace(SLOW, gpus=24 * GPU))
     decided = scheduler(queue, warm, {"a": free_a, "b": free_b}, nodes).decide(NOW + 0.01)
     releases = [release.lease for release in decided.releases]

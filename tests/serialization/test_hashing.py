@@ -38,9 +38,12 @@ class Elsewhere:
 
     def __init__(self, seed: str) -> None:
         self._process = subprocess.Popen(
-            [sys.executable, "-c", _WORKER], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+            [sys.executable, "-c", _WORKER],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
             env={**os.environ, "PYTHONHASHSEED": seed},
-        )  # fmt: skip
+        )
 
     def key(self, code: str) -> str:
         assert self._process.stdin is not None

@@ -18,8 +18,10 @@ def there(values: dict[str, Any]) -> tuple[codec.Dump, dict[str, Any]]:
 
 
 def many(**more: Any) -> dict[str, Any]:
-    return {f"name_{number}": (number, float(number), f"text {number}", [number], {"k": number})[number % 5]
-            for number in range(1000)} | more  # fmt: skip
+    return {
+        f"name_{number}": (number, float(number), f"text {number}", [number], {"k": number})[number % 5]
+        for number in range(1000)
+    } | more
 
 
 def test_ten_thousand_names_are_there_with_their_values() -> None:

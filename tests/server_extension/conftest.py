@@ -13,8 +13,12 @@ from server_bed import ServerBed
 
 #: limits of seconds instead of hours
 FAST: dict[str, Any] = {
-    "cull_idle_timeout": 3, "warn_before": 1, "cull_interval": 0.2, "sample_interval": 0.2, "samples": 3,
-}  # fmt: skip
+    "cull_idle_timeout": 3,
+    "warn_before": 1,
+    "cull_interval": 0.2,
+    "sample_interval": 0.2,
+    "samples": 3,
+}
 StartServer = Callable[..., tuple[ServerBed, FakeGpus]]
 
 

@@ -29,7 +29,7 @@ def test_every_figure_of_the_dashboard_exists() -> None:
         for panel in panels
         for target in panel["targets"]
         for name in re.findall(r"jupyter_gpu_\w+", target["expr"])
-    }  # fmt: skip
+    }
     assert len(asked) >= 12
     assert asked <= _known(), asked - _known()
 

@@ -134,12 +134,23 @@ def test_the_package_in_the_python_of_each_kernel(tmp_path: Path, monkeypatch: p
     old = tmp_path / "python-old"
     old.write_text("#!/bin/sh\necho 0.0.1\n")
     old.chmod(0o755)
-    kernels = {"bare": [str(bare), "-m", "x"], "gone": [str(tmp_path / "python-gone")], "here": [sys.executable, "-m"],
-               "old": [str(old)], "own": ["python3", "-m"], "julia": ["/usr/bin/julia"], "odd": []}  # fmt: skip
+    kernels = {
+        "bare": [str(bare), "-m", "x"],
+        "gone": [str(tmp_path / "python-gone")],
+        "here": [sys.executable, "-m"],
+        "old": [str(old)],
+        "own": ["python3", "-m"],
+        "julia": ["/usr/bin/julia"],
+        "odd": [],
+    }
     found = {one.finding.split()[2]: one for one in check_kernels(kernels)}
     assert {name: one.level for name, one in found.items()} == {
-        "bare": NOTE, "gone": NOTE, "here": OK, "old": NOTE, "own": OK
-    }  # fmt: skip
+        "bare": NOTE,
+        "gone": NOTE,
+        "here": OK,
+        "old": NOTE,
+        "own": OK,
+    }
     assert f"{old} -m pip install" in found["old"].hint
     assert "have no magics" in found["bare"].finding
 
@@ -152,8 +163,11 @@ def test_an_event_that_the_server_does_not_know_is_broken() -> None:
 
 
 def test_loops_that_ended_and_settings_that_are_wrong() -> None:
-    said = [Problem("nvml", "no driver", "nothing to do"), Problem("idle policy", "c.GpuCuller: no such action"),
-            Problem("gateway", "is looked at anew")]  # fmt: skip
+    said = [
+        Problem("nvml", "no driver", "nothing to do"),
+        Problem("idle policy", "c.GpuCuller: no such action"),
+        Problem("gateway", "is looked at anew"),
+    ]
     facts = ServerFacts(1, [Problem("monitor", "this loop ended")], said, [], {})
     dead, driver, policy = check_extension(facts)
     assert [one.level for one in (dead, driver, policy)] == [BROKEN, NOTE, BROKEN]

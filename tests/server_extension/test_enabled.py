@@ -82,8 +82,9 @@ def test_a_servers_kernel_has_the_magics_without_being_told(bed: ServerBed) -> N
     shown: list[Any] = []
     reply = kernel.client.execute_interactive(
         "%load_ext jupyter_gpu_release\n%load_ext jupyter_gpu_release\n%unload_ext jupyter_gpu_release",
-        output_hook=lambda message: shown.append(message["content"].get("text")), timeout=60,
-    )  # fmt: skip
+        output_hook=lambda message: shown.append(message["content"].get("text")),
+        timeout=60,
+    )
     assert reply["content"]["status"] == "ok"
     # only the second one was one too many
     assert [line for text in shown if text for line in text.splitlines() if "already" in line] == [

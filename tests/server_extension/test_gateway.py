@@ -38,8 +38,14 @@ def on_cluster(cluster: Ready, tmp_path_factory: pytest.TempPathFactory) -> Iter
     home = str(Path(cluster.connection.token_file).parent)
     # so rarely that every change that is seen was told by the gateway
     folder = tmp_path_factory.mktemp("on-cluster")
-    policy = {"lease_idle_timeout": 30, "warn_before": 29, "cull_interval": 0.2, "sample_interval": 0.2, "samples": 1,
-              "audit_log": str(folder / "audit.jsonl")}  # fmt: skip
+    policy = {
+        "lease_idle_timeout": 30,
+        "warn_before": 29,
+        "cull_interval": 0.2,
+        "sample_interval": 0.2,
+        "samples": 1,
+        "audit_log": str(folder / "audit.jsonl"),
+    }
     bed = ServerBed(folder, {"GpuRelease": {"poll_interval": 3600}, "GpuCuller": policy}, {"JUPYTER_GPU_HOME": home})
     yield bed
     bed.stop()
@@ -145,9 +151,15 @@ class _Gateway(BaseHTTPRequestHandler):
     def _status(self) -> StatusDocument:
         script = cast(_Script, self.server)
         return StatusDocument(
-            1, True, GatewayFacts("http://x", "0"), GpuCounts(2, 0, 2, 0), queue=[], runs=script.runs,
-            nodes=[NodeRow("n", "h", script.gpus)], user="ann",
-        )  # fmt: skip
+            1,
+            True,
+            GatewayFacts("http://x", "0"),
+            GpuCounts(2, 0, 2, 0),
+            queue=[],
+            runs=script.runs,
+            nodes=[NodeRow("n", "h", script.gpus)],
+            user="ann",
+        )
 
     def do_POST(self) -> None:
         cast(_Script, self.server).released.append(self.path)

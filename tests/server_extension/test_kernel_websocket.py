@@ -49,8 +49,12 @@ def test_the_output_of_a_run(server: ServerBed) -> None:
 
 _QUESTION = {
     "header": {"msg_id": "1", "msg_type": "kernel_info_request", "username": "", "session": "s", "version": "5.4"},
-    "parent_header": {}, "metadata": {}, "content": {}, "channel": "shell", "buffers": [],
-}  # fmt: skip
+    "parent_header": {},
+    "metadata": {},
+    "content": {},
+    "channel": "shell",
+    "buffers": [],
+}
 
 
 _UPGRADE = (

@@ -37,8 +37,21 @@ def test_gpus_are_those_of_nodes_that_are_up() -> None:
 
 
 def test_queues_are_those_that_one_may_use() -> None:
-    row = {"name": "vision", "parent": "", "depth": 0, "leaf": True, "usable": True, "guaranteed": 0, "max": None,
-           "weight": 1, "priority": 0, "used": 0, "fair_share": 0, "waiting_runs": 0, "waiting_gpus": 0}  # fmt: skip
+    row = {
+        "name": "vision",
+        "parent": "",
+        "depth": 0,
+        "leaf": True,
+        "usable": True,
+        "guaranteed": 0,
+        "max": None,
+        "weight": 1,
+        "priority": 0,
+        "used": 0,
+        "fair_share": 0,
+        "waiting_runs": 0,
+        "waiting_gpus": 0,
+    }
     cluster = status([], [], [])["cluster"] | {"queues": [row, row | {"name": "text", "usable": False}]}
     assert choices_of(msgspec.convert(cluster, StatusDocument)).queues == ["vision"]
 

@@ -153,8 +153,10 @@ def test_everybody_sets_how_they_themselves_are_told(team: Team) -> None:
         return team.bed.http.post(f"{API}/notify", json=wishes, headers={"X-Test-User": user})
 
     assert change("nora", starts=False).json()["starts"] is False
-    assert [(told["user"], told["starts"], told["ends"]) for told in (team.get(user, "notify").json() for user in
-            ("nora", "olaf"))] == [("nora", False, True), ("olaf", True, True)]  # fmt: skip
+    assert [
+        (told["user"], told["starts"], told["ends"])
+        for told in (team.get(user, "notify").json() for user in ("nora", "olaf"))
+    ] == [("nora", False, True), ("olaf", True, True)]
     refused = change("nora", email="nora@example.org")
     assert (refused.status_code, refused.json()["message"]) == (400, "this cluster sends no mail")
     refused = change("nora", webhook="https://hooks.slack.com/services/s3cret")

@@ -63,8 +63,14 @@ def test_a_bar_reads_as_in_a_terminal() -> None:
     [
         ([opened("m", "HTMLModel", value="<b>loss</b> &lt; 1")], "loss < 1"),
         ([opened("m", "IntSliderModel", value=5, description="depth")], "depth 5"),
-        ([opened("m", "LabelModel", value="a"), opened("n", "LabelModel", value="b"),
-          opened("v", "VBoxModel", children=["IPY_MODEL_m", "IPY_MODEL_n", "IPY_MODEL_v"])], "a\nb"),
+        (
+            [
+                opened("m", "LabelModel", value="a"),
+                opened("n", "LabelModel", value="b"),
+                opened("v", "VBoxModel", children=["IPY_MODEL_m", "IPY_MODEL_n", "IPY_MODEL_v"]),
+            ],
+            "a\nb",
+        ),
         ([opened("v", "ImageModel", value=None)], None),
         ([], None),
         ([*BAR, closed("box")], ""),
@@ -80,7 +86,7 @@ def test_a_bar_reads_as_in_a_terminal() -> None:
         ([opened("m", "IntProgressModel", value=1, min=False, max="7")], "|          |"),
         ([opened("m", "IntProgressModel", value=10**400, max=10**401)], "|          |"),
     ],
-)  # fmt: skip
+)
 def test_what_other_widgets_read(messages: list[dict[str, Any]], text: str | None) -> None:
     top = messages[-1]["content"]["comm_id"] if messages else "nobody"
     assert read(top, *messages) == text

@@ -11,11 +11,31 @@ from jupyter_gpu_release.simulation.ledger import held_over_used, measured, trac
 
 def row(submitted_at: float, granted_at: float | None, gone_at: float | None, **others: Any) -> RunRow:
     facts: dict[str, Any] = {
-        "run": "r", "user": "ann", "state": "succeeded", "gpus": 2, "ranks": 1, "name": "", "notebook": "a.ipynb",
-        "cell": "c1", "queue": "research", "priority": "normal", "simulated": True, "running_at": None,
-        "finished_at": gone_at, "queued_s": 0.0, "held_s": 0.0, "release_ms": None, "position": None, "reason": "",
-        "hosts": [], "gpu_ids": [], "gpu_name": "", "results": [], "files": [], "error": None,
-    }  # fmt: skip
+        "run": "r",
+        "user": "ann",
+        "state": "succeeded",
+        "gpus": 2,
+        "ranks": 1,
+        "name": "",
+        "notebook": "a.ipynb",
+        "cell": "c1",
+        "queue": "research",
+        "priority": "normal",
+        "simulated": True,
+        "running_at": None,
+        "finished_at": gone_at,
+        "queued_s": 0.0,
+        "held_s": 0.0,
+        "release_ms": None,
+        "position": None,
+        "reason": "",
+        "hosts": [],
+        "gpu_ids": [],
+        "gpu_name": "",
+        "results": [],
+        "files": [],
+        "error": None,
+    }
     return RunRow(submitted_at=submitted_at, granted_at=granted_at, gone_at=gone_at, **{**facts, **others})
 
 
@@ -30,8 +50,9 @@ def test_runs_that_held_gpus_become_jobs_and_the_others_are_named() -> None:
     ]
     trace = trace_of(rows)
     assert [(job.submit_s, job.duration_s, job.gpus, job.queue, job.task) for job in trace.jobs] == [
-        (0, 10, 2, "research", "a.ipynb#c1"), (20, 20, 2, "research", "a.ipynb#c1"),
-    ]  # fmt: skip
+        (0, 10, 2, "research", "a.ipynb#c1"),
+        (20, 20, 2, "research", "a.ipynb#c1"),
+    ]
     assert trace.explain_left_out() == (
         "4 rows of ledger left out: its end is not known (row 1); still holds its GPUs (row 2); "
         "never got its GPUs (row 3); takes no GPU (row 4)"

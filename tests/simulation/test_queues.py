@@ -78,14 +78,17 @@ def test_the_example_has_a_queue_for_each_virtual_cluster_of_its_trace() -> None
 @given(
     st.lists(
         st.tuples(
-            st.integers(0, 300), st.integers(0, 400), st.integers(1, 4), st.sampled_from(["ann", "bob"]),
+            st.integers(0, 300),
+            st.integers(0, 400),
+            st.integers(1, 4),
+            st.sampled_from(["ann", "bob"]),
             st.sampled_from(["low", "high"]),
         ),
         min_size=1,
         max_size=20,
     ),
     st.sampled_from([0.5, 1.0]),
-)  # fmt: skip
+)
 def test_whoever_steps_aside_does_all_of_its_work_on_gpus_of_its_own(
     rows: list[tuple[int, int, int, str, str]], part: float
 ) -> None:

@@ -68,9 +68,11 @@ def test_old_cards_take_the_work_of_low_priority() -> None:
 
 def broken(**changes: Any) -> str:
     good: dict[str, Any] = {
-        "id": "case", "nodes": [{"name": "node0", "gpus": 2}], "queues": [{"name": "q"}],
+        "id": "case",
+        "nodes": [{"name": "node0", "gpus": 2}],
+        "queues": [{"name": "q"}],
         "runs": [{"run": "a", "queue": "q", "ranks": [{"state": "running", "node": "node0"}]}],
-    }  # fmt: skip
+    }
     return json.dumps(good | changes)
 
 
@@ -80,24 +82,30 @@ def broken(**changes: Any) -> str:
         ("{", "case.json: "),
         (broken(nodes=3), "case.json: Expected `array`, got `int` - at `$[0].nodes`"),
         (broken(gpus=3), "unknown field `gpus`"),
-        (broken(runs=[{"run": "a", "ranks": [{"state": "running", "node": "node9"}]}]),
-         "scenario case: run a: rank 0 is on node9, and there is no such node"),
+        (
+            broken(runs=[{"run": "a", "ranks": [{"state": "running", "node": "node9"}]}]),
+            "scenario case: run a: rank 0 is on node9, and there is no such node",
+        ),
         (broken(runs=[{"run": "a", "ranks": [{"state": "running"}]}]), "rank 0 is running and has no node"),
         (broken(runs=[{"run": "a", "queue": "p"}]), "run a: there is no queue p"),
         (broken(runs=[{"run": "a"}, {"run": "a"}]), "run a: there are two of this name"),
-        (broken(runs=[{"run": "a", "gpus_per_rank": 3, "ranks": [{"state": "running", "node": "node0"}]}]),
-         "node node0: its runs hold 3 GPUs, and it has 2"),
+        (
+            broken(runs=[{"run": "a", "gpus_per_rank": 3, "ranks": [{"state": "running", "node": "node0"}]}]),
+            "node node0: its runs hold 3 GPUs, and it has 2",
+        ),
         (broken(runs=[{"run": "a", "min_ranks": 2}]), "run a: min_ranks 2 of 1 ranks"),
         (broken(runs=[{"run": "a", "priority": "urgent"}]), "run a: priority urgent: not a priority"),
         (broken(queues=[{"name": "q", "parent": "p"}]), "queue q: its parent p is not a queue"),
         (broken(queues=[{"name": "q", "parent": "p"}, {"name": "p", "parent": "q"}]), "its own ancestor (q → p → q)"),
-        (broken(queues=[{"name": "p"}, {"name": "q", "parent": "p"}], runs=[{"run": "a", "queue": "p"}]),
-         "run a: queue p has queues below it"),
+        (
+            broken(queues=[{"name": "p"}, {"name": "q", "parent": "p"}], runs=[{"run": "a", "queue": "p"}]),
+            "run a: queue p has queues below it",
+        ),
         (broken(rounds=0), "scenario case: rounds: 0"),
         (broken(actions=["alocate"]), "actions: there is no alocate"),
         (broken(expected={"b": {"state": "queued"}}), "expected: there is no b"),
     ],
-)  # fmt: skip
+)
 def test_what_cannot_be_played_is_said_with_its_place(text: str, message: str) -> None:
     with pytest.raises(OptionError) as caught:
         run_scenario(parse_scenarios(text, "case.json")[0])

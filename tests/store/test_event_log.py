@@ -104,8 +104,13 @@ def test_attempts_go_on_in_logs_of_their_own_and_what_an_old_one_still_says_is_n
     (tmp_path / "events.x.log").touch()
     path = tmp_path / "events.log"
     assert [(event.n, len(event.data["text"])) for event in read_events(path)] == [
-        (1, 1), (2, 1), (3, 1), (4, 2), (5, 2), (6, 2)
-    ]  # fmt: skip
+        (1, 1),
+        (2, 1),
+        (3, 1),
+        (4, 2),
+        (5, 2),
+        (6, 2),
+    ]
     assert [event.n for event in read_events(path, 4)] == [5, 6]
     assert [event.n for event in events_after(path, 1, third)] == [2, 3, 4, 5, 6]
     found, at = list[int](), 0

@@ -40,8 +40,7 @@ def test_a_write_that_fails_leaves_nothing(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("options", "synced"),
-    [({}, ["file", "folder"]), ({"name_durable": False}, ["file"]), ({"durable": False}, [])],
+    ("options", "synced"), [({}, ["file", "folder"]), ({"name_durable": False}, ["file"]), ({"durable": False}, [])]
 )
 def test_what_is_durable_is_asked_of_the_disk(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, options: dict[str, bool], synced: list[str]

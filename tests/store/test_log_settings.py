@@ -51,9 +51,20 @@ def watched(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         (lambda: logging.disable(logging.INFO), False),
         (_by_config, False),
     ],
-    ids=["nothing", "level", "disabled", "level as usual", "new of a library", "handler", "propagate", "new", "root",
-         "disable", "config"],
-)  # fmt: skip
+    ids=[
+        "nothing",
+        "level",
+        "disabled",
+        "level as usual",
+        "new of a library",
+        "handler",
+        "propagate",
+        "new",
+        "root",
+        "disable",
+        "config",
+    ],
+)
 @pytest.mark.usefixtures("watched")
 def test_what_was_set_since_is_read_as_by_a_look_at_all(
     change: Callable[[], None], is_usual: bool, monkeypatch: pytest.MonkeyPatch

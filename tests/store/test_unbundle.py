@@ -74,9 +74,23 @@ def forged(path: Path, change: Callable[[dict[str, object]], None], **members: b
 
 @pytest.mark.parametrize(
     "path",
-    ["../evil", "/etc/evil", "files/../../evil", "files//x", "files/./x", "files/a\nb", "", "files/", "blob", ".ssh/x",
-     "files/" + "x" * 300, "runs/x", "a\0b", "VALUES.graph"],
-)  # fmt: skip
+    [
+        "../evil",
+        "/etc/evil",
+        "files/../../evil",
+        "files//x",
+        "files/./x",
+        "files/a\nb",
+        "",
+        "files/",
+        "blob",
+        ".ssh/x",
+        "files/" + "x" * 300,
+        "runs/x",
+        "a\0b",
+        "VALUES.graph",
+    ],
+)
 def test_paths_that_lead_elsewhere(tmp_path: Path, path: str) -> None:
     assert not is_kept_path(path)
     bundle = forged(tmp_path / "b.tar", lambda head: head["files"][0].update(path=path))

@@ -168,12 +168,16 @@ def test_dates_and_durations_come_back_as_they_were(count: int) -> None:
     fixed = when.copy()
     fixed.flags.writeable = False
     sent = {
-        "when": when, "part": when[1:], "back": when[::-1], "fixed": fixed,
+        "when": when,
+        "part": when[1:],
+        "back": when[::-1],
+        "fixed": fixed,
         "fortran": np.asfortranarray(np.tile(when, (3, 1))),
         "wide": np.tile(when, (4, 1))[:, ::2],
-        "took": when.astype("i8").view("m8[ms]"), "other": when.astype(">M8[25s]"),
+        "took": when.astype("i8").view("m8[ms]"),
+        "other": when.astype(">M8[25s]"),
         "one": np.array(np.datetime64("NaT", "D")),
-    }  # fmt: skip
+    }
     dump = codec.dump(sent, rebuild.NamespaceInfo({}, at_home=False))
     assert not dump.failed
     back = codec.load(dump.stream, [bytearray(b) for b in dump.buffers], rebuild.NamespaceInfo({}, at_home=True)).values

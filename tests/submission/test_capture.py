@@ -23,9 +23,15 @@ def check(cell: str, *names: str, sent: tuple[str, ...] = (), functions: tuple[F
 
 @pytest.mark.parametrize(
     "cell",
-    ["losses = 1", "for losses in x: pass", "if x:\n    losses = 1", "exec(x)", "from x import *",
-     "get_ipython().run_line_magic('run', 'train.py')"],
-)  # fmt: skip
+    [
+        "losses = 1",
+        "for losses in x: pass",
+        "if x:\n    losses = 1",
+        "exec(x)",
+        "from x import *",
+        "get_ipython().run_line_magic('run', 'train.py')",
+    ],
+)
 def test_what_the_cell_may_make_is_accepted(cell: str) -> None:
     check(cell, "losses")
 

@@ -45,13 +45,33 @@ def test_it_says_that_its_results_are_being_written() -> None:
 @pytest.mark.parametrize(
     "use",
     [
-        lambda p: p.weights, lambda p: p(), lambda p: p[0], lambda p: p + 1, lambda p: 1 + p, bool,
-        len, list, lambda p: p == 1, lambda p: p < 1, lambda p: 1 in p, float,
-        lambda p: f"{p:.2f}", np.asarray, pickle.dumps, copy.deepcopy,
-        lambda p: setattr(p, "x", 1), lambda p: p.__setitem__(0, 1), open, lambda p: {**p},
-        round, lambda p: -p, lambda p: np.ones(3) @ p, range, sorted,
+        lambda p: p.weights,
+        lambda p: p(),
+        lambda p: p[0],
+        lambda p: p + 1,
+        lambda p: 1 + p,
+        bool,
+        len,
+        list,
+        lambda p: p == 1,
+        lambda p: p < 1,
+        lambda p: 1 in p,
+        float,
+        lambda p: f"{p:.2f}",
+        np.asarray,
+        pickle.dumps,
+        copy.deepcopy,
+        lambda p: setattr(p, "x", 1),
+        lambda p: p.__setitem__(0, 1),
+        open,
+        lambda p: {**p},
+        round,
+        lambda p: -p,
+        lambda p: np.ones(3) @ p,
+        range,
+        sorted,
     ],
-)  # fmt: skip
+)
 def test_every_use_is_refused(pending: Any, use: Callable[[Any], Any]):
     with pytest.raises(StillTrainingError, match=f"%gpu_wait {RUN}"):
         use(pending)
@@ -83,8 +103,11 @@ def test_what_the_user_did_is_seen() -> None:
     names["model"], names["other"], names["fresh"] = 1, 2, 3
     del names["gone"]
     assert waiting.rebound(["model", "gone", "data", "other", "fresh"], {"data": data}) == {
-        "model", "gone", "other", "fresh",
-    }  # fmt: skip
+        "model",
+        "gone",
+        "other",
+        "fresh",
+    }
     waiting.bind_results({"model": "theirs", "gone": 1}, [])
     assert (names["model"], "gone" in names) == (1, False)
 

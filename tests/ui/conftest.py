@@ -72,9 +72,11 @@ def team(cluster: Ready, tmp_path_factory: pytest.TempPathFactory) -> Iterator[T
         ada, grace = (gateway.create_token(TokenRequest(name, "user", 3600.0)).secret for name in ("ada", "grace"))
         environment = {"JUPYTER_GPU_URL": url, "JUPYTER_GPU_TOKEN": ada, **gpus.environment}
         with running_lab(
-            tmp_path_factory.mktemp("lab"), environment=environment, config=CONFIG.format(device=str(gpus.device)),
+            tmp_path_factory.mktemp("lab"),
+            environment=environment,
+            config=CONFIG.format(device=str(gpus.device)),
             settings={"refreshIntervalS": 300, "notifyAfterS": 0},
-        ) as lab:  # fmt: skip
+        ) as lab:
             yield Team(lab, gpus, gateway, grace)
 
 

@@ -64,12 +64,16 @@ def picture(browser: Browser, lab: Lab, scene: str, theme: str, target: Path, *,
 
 def _fill_sparklines(page: Page, api: GpuApi) -> None:
     """Five minutes of use in a moment: the page's clock runs from five minutes ago to now."""
-    page.evaluate("() => { window.realNow ??= Date.now; window.late = 300000;"
-                  " Date.now = () => window.realNow.call(Date) - window.late; }")  # fmt: skip
+    page.evaluate(
+        "() => { window.realNow ??= Date.now; window.late = 300000;"
+        " Date.now = () => window.realNow.call(Date) - window.late; }"
+    )
     document = api.status
-    gpus = [] if isinstance(document, int) or not document["cluster"] else [
-        (gpu, gpu["utilization"]) for node in document["cluster"]["nodes"] for gpu in node["gpus"]
-    ]  # fmt: skip
+    gpus = (
+        []
+        if isinstance(document, int) or not document["cluster"]
+        else [(gpu, gpu["utilization"]) for node in document["cluster"]["nodes"] for gpu in node["gpus"]]
+    )
     for step in range(_LOOKS):
         for number, (gpu, now) in enumerate(gpus):
             if gpu["utilization"] is not None and gpu["state"] in ("running", "warm"):

@@ -106,20 +106,56 @@ class State:
 
 _BANNER = ".jp-GpuRelease-situation"
 STATES = [
-    State("it runs, with its notebook or without a kernel", _running, "Running", "3rd epoch", "grace", "Nobody waits",
-          "Running"),
-    State("it waits", _queued, "Queued", "queued", "Held by grace: 3 GPUs",
-          r"starts in about 4 min · next in the queue", "Queued"),
-    State("it has stepped aside", _stepped_aside, "Queued, stepped aside for grace at epoch 37", "epoch 36",
-          "Held by grace: 3 GPUs", r"starts in about 4 min · next in the queue", "Queued"),
+    State(
+        "it runs, with its notebook or without a kernel",
+        _running,
+        "Running",
+        "3rd epoch",
+        "grace",
+        "Nobody waits",
+        "Running",
+    ),
+    State(
+        "it waits",
+        _queued,
+        "Queued",
+        "queued",
+        "Held by grace: 3 GPUs",
+        r"starts in about 4 min · next in the queue",
+        "Queued",
+    ),
+    State(
+        "it has stepped aside",
+        _stepped_aside,
+        "Queued, stepped aside for grace at epoch 37",
+        "epoch 36",
+        "Held by grace: 3 GPUs",
+        r"starts in about 4 min · next in the queue",
+        "Queued",
+    ),
     State("it is over", _ended, "Succeeded", "free 31 ms", "grace", "Nobody waits", "held 2 min 8 s"),
-    State("no cluster", _stopped, "Lost.*its cluster ended before it", "its cluster ended", "No GPU cluster",
-          "No GPU cluster", "held"),
-    State("the cluster does not answer", _silent, "Running.*the cluster does not answer", "3rd epoch", "grace",
-          "What is shown is 1 min 5 s old", "Running"),
-    State("no Jupyter server", _offline, "Running", "3rd epoch", "grace", "No contact with the Jupyter server",
-          "Running"),
-]  # fmt: skip
+    State(
+        "no cluster",
+        _stopped,
+        "Lost.*its cluster ended before it",
+        "its cluster ended",
+        "No GPU cluster",
+        "No GPU cluster",
+        "held",
+    ),
+    State(
+        "the cluster does not answer",
+        _silent,
+        "Running.*the cluster does not answer",
+        "3rd epoch",
+        "grace",
+        "What is shown is 1 min 5 s old",
+        "Running",
+    ),
+    State(
+        "no Jupyter server", _offline, "Running", "3rd epoch", "grace", "No contact with the Jupyter server", "Running"
+    ),
+]
 
 
 def _output(state: State) -> list[Document]:

@@ -32,8 +32,9 @@ def test_a_busy_day(shown: Page, api: GpuApi) -> None:
     tiles = shown.locator(".jp-GpuRelease-tile")
     expect(tiles).to_have_text([r"2free", "6in use3 yours", "3queuedplace 2"])
     expect(row(shown, "GPUs", "grace")).to_contain_text("71 of 80 GiB")
-    expect(row(shown, "GPUs", "warm")).to_have_attribute("aria-label", "GPU 2, Warm, you · digits.ipynb, 2 min 8 s, "
-                                                         "memory 2 of 80 GiB, busy 0 %")  # fmt: skip
+    expect(row(shown, "GPUs", "warm")).to_have_attribute(
+        "aria-label", "GPU 2, Warm, you · digits.ipynb, 2 min 8 s, memory 2 of 80 GiB, busy 0 %"
+    )
     expect(row(shown, "My runs", "ResNet")).to_contain_text("Epoch 17/40")
     expect(row(shown, "Queue", "lin")).to_contain_text("starts in about 12 min")
     expect(shown.locator(".jp-GpuRelease-statusItem")).to_have_text("3 held · queued, place 2 · 2 free")
@@ -192,8 +193,17 @@ def test_a_cull_warning_is_answered(shown: Page, api: GpuApi) -> None:
     gpu_scenes.busy_day(api)
     execute(shown, LOOK)
     expect(row(shown, "GPUs", "explore")).to_be_visible()
-    policy = {"action": "warn", "rule": "idle-warning", "reason": "idle for 42 min", "kind": "kernel", "subject": "k-1",
-              "path": "explore.ipynb", "due_s": 300.0, "dry_run": False, "done": False}  # fmt: skip
+    policy = {
+        "action": "warn",
+        "rule": "idle-warning",
+        "reason": "idle for 42 min",
+        "kind": "kernel",
+        "subject": "k-1",
+        "path": "explore.ipynb",
+        "due_s": 300.0,
+        "dry_run": False,
+        "done": False,
+    }
     api.emit("idle_policy/v1", **policy)
     toast = shown.locator(".Toastify__toast", has_text="explore.ipynb holds a GPU for nothing")
     expect(toast).to_contain_text("It is taken in 5 min")
@@ -209,8 +219,17 @@ def test_a_cull_warning_is_answered(shown: Page, api: GpuApi) -> None:
 
 def test_how_one_is_told_of_detached_runs(shown: Page, api: GpuApi) -> None:
     """A refusal leaves what was typed; a webhook that is set is not shown; a test says how it went."""
-    offered = {"user": "ada", "email": "", "webhook": "", "starts": True, "pauses": True, "ends": True,
-               "mail_from": "gpu@example.org", "webhook_hosts": ["hooks.slack.com"], "deliveries": []}  # fmt: skip
+    offered = {
+        "user": "ada",
+        "email": "",
+        "webhook": "",
+        "starts": True,
+        "pauses": True,
+        "ends": True,
+        "mail_from": "gpu@example.org",
+        "webhook_hosts": ["hooks.slack.com"],
+        "deliveries": [],
+    }
     api.documents["notify"] = offered
     shown.evaluate("() => void window.jupyterapp.commands.execute('jupyter-gpu-release:notify')")
     dialog = shown.locator(".jp-Dialog")
@@ -286,8 +305,9 @@ def test_keyboard_alone_opens_and_keeps(shown: Page, api: GpuApi) -> None:
     rows(shown, "GPUs").first.focus()
     for _ in range(3):
         shown.keyboard.press("ArrowDown")
-    expect(shown.locator(":focus")).to_have_attribute("aria-label", "GPU 2, Warm, you · digits.ipynb, 2 min 8 s, "
-                                                      "memory 2 of 80 GiB, busy 0 %")  # fmt: skip
+    expect(shown.locator(":focus")).to_have_attribute(
+        "aria-label", "GPU 2, Warm, you · digits.ipynb, 2 min 8 s, memory 2 of 80 GiB, busy 0 %"
+    )
     shown.keyboard.press("Tab")
     expect(shown.locator(":focus")).to_have_attribute("aria-label", "Release")
     shown.keyboard.press("Tab")
@@ -310,8 +330,9 @@ def test_axe_finds_nothing(shown: Page, api: GpuApi, scene: Any, theme: str) -> 
     found = shown.evaluate(
         "() => axe.run({include: '#jupyter-gpu-release-panel', exclude: 'jp-button'}).then(result => result.violations)"
     )
-    assert [(rule["id"], [one["html"][:200] for one in rule["nodes"]], rule["nodes"][0]["failureSummary"])
-            for rule in found] == []  # fmt: skip
+    assert [
+        (rule["id"], [one["html"][:200] for one in rule["nodes"]], rule["nodes"][0]["failureSummary"]) for rule in found
+    ] == []
 
 
 _OUTSIDE = """() => {
@@ -443,8 +464,10 @@ def test_the_menu_of_a_row_offers_what_may_be_done(shown: Page, api: GpuApi) -> 
     items.filter(has_text="Cancel").click()
     expect(queued.get_by_role("status")).to_contain_text("Asked to end")
     assert [path for path, _ in api.posts] == [
-        f"runs/{api.runs[0]['run']}/pin", "leases/lease-7/release", f"runs/{api.runs[1]['run']}/cancel"
-    ]  # fmt: skip
+        f"runs/{api.runs[0]['run']}/pin",
+        "leases/lease-7/release",
+        f"runs/{api.runs[1]['run']}/cancel",
+    ]
 
 
 def test_the_queue_says_who_i_am(shown: Page, api: GpuApi) -> None:

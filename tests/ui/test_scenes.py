@@ -50,8 +50,9 @@ class Stage:
         """Ask for what the scene answers; a run that was not there before has the list of runs asked for anew."""
         self.looks += 1
         if isinstance(self.api.status, dict) and self.api.status["cluster"]:
-            self.api.status["cluster"]["runs"].append({**active(run(99, "running", run=f"stranger-{self.looks}")),
-                                                       "user": "nobody"})  # fmt: skip
+            self.api.status["cluster"]["runs"].append(
+                {**active(run(99, "running", run=f"stranger-{self.looks}")), "user": "nobody"}
+            )
         execute(self.page, LOOK)
 
     def expect_words(self, words: str, place: str = _PANEL) -> None:
@@ -92,9 +93,11 @@ def _refused(api: GpuApi) -> None:
     gpu_scenes.no_cluster(api)
     document: Any = api.status
     document["gateway"] = {
-        "state": "refused", "url": "https://gpu.example.org:8265", "message": "the token has expired",
+        "state": "refused",
+        "url": "https://gpu.example.org:8265",
+        "message": "the token has expired",
         "mend": "ask for a new one: jupyter gpu token create ada",
-    }  # fmt: skip
+    }
 
 
 def _answers(code: int) -> Callable[[GpuApi], None]:
@@ -144,8 +147,15 @@ def _told(**more: Any) -> Document:
         {"channel": "webhook", "at": time.time(), "error": "hooks.slack.com answered 404: no_service"},
     ]
     events = {"starts": True, "pauses": True, "ends": True}
-    return {"user": "ada", "email": "ada@example.org", "webhook": "hooks.slack.com", "deliveries": told, **ways,
-            **events, **more}  # fmt: skip
+    return {
+        "user": "ada",
+        "email": "ada@example.org",
+        "webhook": "hooks.slack.com",
+        "deliveries": told,
+        **ways,
+        **events,
+        **more,
+    }
 
 
 def _notify(stage: Stage) -> None:
@@ -167,8 +177,17 @@ def _notify_refused(stage: Stage) -> None:
 def _toasts(stage: Stage) -> None:
     """A warning before a GPU is taken, and the end of a long run."""
     _busy(stage)
-    policy = {"action": "warn", "rule": "idle-warning", "reason": "idle for 42 min", "kind": "kernel", "subject": "k-1",
-              "path": "explore.ipynb", "due_s": 300.0, "dry_run": False, "done": False}  # fmt: skip
+    policy = {
+        "action": "warn",
+        "rule": "idle-warning",
+        "reason": "idle for 42 min",
+        "kind": "kernel",
+        "subject": "k-1",
+        "path": "explore.ipynb",
+        "due_s": 300.0,
+        "dry_run": False,
+        "done": False,
+    }
     stage.api.emit("idle_policy/v1", **policy)
     toasts = stage.page.locator(_TOAST)
     expect(toasts.filter(has_text="holds a GPU for nothing")).to_be_visible()
@@ -200,12 +219,37 @@ SCENES = [
     Scene("team", _panel(gpu_scenes.administrators_day, "katherine")),
     Scene("row-opened", _opened_row),
     Scene("no-cluster", _panel(gpu_scenes.no_cluster, "No GPU cluster", _SITUATION)),
-    Scene("starting", _panel(lambda api: _starts(api, state="starting", step="starting Ray with 4 simulated GPUs",
-                                                 elapsed_s=2.0), "The cluster is starting", _SITUATION)),
-    Scene("not-started", _panel(lambda api: _starts(api, state="failed", message="port 6379 is in use by another "
-                                "process", mend="end it, or set JUPYTER_GPU_PORT"), "did not start", _SITUATION)),
-    Scene("start-refused", _panel(lambda api: _starts(api, state="refused", message="this server starts no clusters",
-                                  mend="ask its administrator"), "starts no clusters", _SITUATION)),
+    Scene(
+        "starting",
+        _panel(
+            lambda api: _starts(api, state="starting", step="starting Ray with 4 simulated GPUs", elapsed_s=2.0),
+            "The cluster is starting",
+            _SITUATION,
+        ),
+    ),
+    Scene(
+        "not-started",
+        _panel(
+            lambda api: _starts(
+                api,
+                state="failed",
+                message="port 6379 is in use by another process",
+                mend="end it, or set JUPYTER_GPU_PORT",
+            ),
+            "did not start",
+            _SITUATION,
+        ),
+    ),
+    Scene(
+        "start-refused",
+        _panel(
+            lambda api: _starts(
+                api, state="refused", message="this server starts no clusters", mend="ask its administrator"
+            ),
+            "starts no clusters",
+            _SITUATION,
+        ),
+    ),
     Scene("refused", _panel(_refused, "refuses this server", _SITUATION)),
     Scene("no-answer", _panel(gpu_scenes.gateway_down, "What is shown is", _SITUATION)),
     Scene("no-gpus", _panel(gpu_scenes.no_gpu, "has no GPUs", _SITUATION)),
@@ -219,11 +263,15 @@ SCENES = [
     Scene("notify", _notify, ".jp-Dialog-content"),
     Scene("notify-refused", _notify_refused, ".jp-Dialog-content"),
     Scene("toasts", _toasts, _TOAST),
-    Scene("cells", _cells, ".jp-GpuRelease-hint, .jp-GpuRelease-gpuCell .jp-InputPrompt, "
-          "[data-jp-item-name='gpu-cell']", panel=False),
+    Scene(
+        "cells",
+        _cells,
+        ".jp-GpuRelease-hint, .jp-GpuRelease-gpuCell .jp-InputPrompt, [data-jp-item-name='gpu-cell']",
+        panel=False,
+    ),
     # JupyterLab shows it in wide windows only
     Scene("status-bar", _busy, ".jp-GpuRelease-statusItem", widths_px=(1440,)),
-]  # fmt: skip
+]
 
 
 @pytest.fixture(scope="module")

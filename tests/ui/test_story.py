@@ -46,8 +46,9 @@ def _open(page: Page, path: str) -> Locator:
     page.wait_for_function(
         "path => window.jupyterapp.shell.currentWidget?.context?.path === path"
         " && window.jupyterapp.shell.currentWidget.sessionContext.session?.kernel?.status === 'idle'",
-        arg=path, timeout=_STARTED_MS,
-    )  # fmt: skip
+        arg=path,
+        timeout=_STARTED_MS,
+    )
     return shown
 
 

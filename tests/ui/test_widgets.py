@@ -47,8 +47,9 @@ def _open(page: Page, path: str) -> Locator:
     execute(page, "docmanager:open", {"path": path})
     page.wait_for_function(
         "path => window.jupyterapp.shell.currentWidget?.context?.path === path &&" + _KERNEL,
-        arg=path, timeout=_STARTED_MS,
-    )  # fmt: skip
+        arg=path,
+        timeout=_STARTED_MS,
+    )
     return page.locator(".jp-NotebookPanel:not(.lm-mod-hidden) .jp-CodeCell").nth(1)
 
 

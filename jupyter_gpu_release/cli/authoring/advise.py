@@ -89,11 +89,16 @@ def _document(advice: Advice) -> dict[str, Any]:
         "short_s": SHORT_S,
         "cells": [
             {
-                "cell": each.cell.number, "first_line": each.cell.first_line, "took_s": each.cell.took_s,
-                "advice": each.kind, "reason": each.reason, "sent": list(each.sent), "back": list(each.back),
+                "cell": each.cell.number,
+                "first_line": each.cell.first_line,
+                "took_s": each.cell.took_s,
+                "advice": each.kind,
+                "reason": each.reason,
+                "sent": list(each.sent),
+                "back": list(each.back),
                 "gpus": each.gpus,
             }
             for each in advice.cells
         ],
         "gpu_seconds": {"plain": advice.plain_s, "with_gpu_cells": advice.cells_s},
-    }  # fmt: skip
+    }

@@ -81,8 +81,11 @@ def build_app(service: GatewayService, routes: Iterable[Route]) -> ASGIApp:
             if route.handler is None:
                 table.append(HttpRoute(route.path, _without_upgrade, methods=["GET"]))
     handlers: dict[Any, Any] = {
-        HTTPException: _on_http_error, GpuReleaseError: _on_refusal, ClientDisconnect: _on_gone, Exception: _on_fault,
-    }  # fmt: skip
+        HTTPException: _on_http_error,
+        GpuReleaseError: _on_refusal,
+        ClientDisconnect: _on_gone,
+        Exception: _on_fault,
+    }
     app = Starlette(routes=table, exception_handlers=handlers)
     return RequestGuard(app, service, BODY_LIMIT_BYTES, partial(_name_of, table))
 
@@ -220,10 +223,19 @@ def settings_for(app: ASGIApp, waiting: WaitingConnections | None = None) -> uvi
     """The settings with which ``app`` is served."""
     connection: Any = partial(HttpConnection, WaitingConnections() if waiting is None else waiting)
     return uvicorn.Config(
-        app, http=connection, ws=WebSocketConnection, lifespan="off", log_config=None, access_log=False,
-        ws_max_size=_FRAME_LIMIT_BYTES, ws_ping_interval=None, ws_per_message_deflate=False,
-        timeout_graceful_shutdown=1, timeout_keep_alive=KEEP_ALIVE_S, server_header=False,
-    )  # fmt: skip
+        app,
+        http=connection,
+        ws=WebSocketConnection,
+        lifespan="off",
+        log_config=None,
+        access_log=False,
+        ws_max_size=_FRAME_LIMIT_BYTES,
+        ws_ping_interval=None,
+        ws_per_message_deflate=False,
+        timeout_graceful_shutdown=1,
+        timeout_keep_alive=KEEP_ALIVE_S,
+        server_header=False,
+    )
 
 
 def serve(app: ASGIApp, listener: socket.socket, tls: ssl.SSLContext | None = None) -> asyncio.Task[None]:

@@ -65,9 +65,13 @@ class TlsListener:
     """
 
     def __init__(
-        self, listener: socket.socket, context: ssl.SSLContext, make: Callable[[], asyncio.Protocol],
-        handshake_s: float = REQUEST_S, most: int = MOST_WAITING,
-    ) -> None:  # fmt: skip
+        self,
+        listener: socket.socket,
+        context: ssl.SSLContext,
+        make: Callable[[], asyncio.Protocol],
+        handshake_s: float = REQUEST_S,
+        most: int = MOST_WAITING,
+    ) -> None:
         self._listener = listener
         self._context = context
         self._make = make
@@ -115,9 +119,12 @@ class TlsListener:
     async def _shake_hands(self, connection: socket.socket) -> None:
         with contextlib.suppress(OSError):  # of which ssl.SSLError is one: it spoke no TLS, or trusts us not
             await self._loop.connect_accepted_socket(
-                self._make, connection, ssl=self._context,
-                ssl_handshake_timeout=self._handshake_s, ssl_shutdown_timeout=_TLS_END_S,
-            )  # fmt: skip
+                self._make,
+                connection,
+                ssl=self._context,
+                ssl_handshake_timeout=self._handshake_s,
+                ssl_shutdown_timeout=_TLS_END_S,
+            )
 
 
 class HttpConnection(H11Protocol):

@@ -64,9 +64,15 @@ def _read(folder: Path, caller: Caller, exported_by: str) -> tuple[RunView, RunF
     if not is_run_id(view.run) or not state.is_terminal or view.collected_at is not None:
         raise RequestError(f"{view.run[:40]} is not a run that is over and has its results: not imported")
     view = msgspec.structs.replace(
-        view, outcome=_without_pickles(view.outcome), user=caller.user, session="", pinned=False, seq=1, position=None,
+        view,
+        outcome=_without_pickles(view.outcome),
+        user=caller.user,
+        session="",
+        pinned=False,
+        seq=1,
+        position=None,
         imported_from=exported_by or "somebody",
-    )  # fmt: skip
+    )
     try:
         encode([view, facts])
     except OverflowError as error:

@@ -174,25 +174,38 @@ def queue_share(one: QueueOverview, usable: set[str]) -> QueueShare:
     """One queue for ``queues --json``; ``usable``: queues that the reader may use."""
     queue = one.queue
     return QueueShare(
-        name=queue.name, parent=queue.parent, depth=one.depth, leaf=one.is_leaf, usable=queue.name in usable,
+        name=queue.name,
+        parent=queue.parent,
+        depth=one.depth,
+        leaf=one.is_leaf,
+        usable=queue.name in usable,
         guaranteed=None if queue.guaranteed == UNLIMITED else as_gpus(queue.guaranteed),
-        max=None if queue.max is None else as_gpus(queue.max), weight=queue.weight, priority=queue.priority,
-        used=as_gpus(one.all.used), fair_share=as_gpus(one.fair_share), waiting_runs=one.all.runs,
+        max=None if queue.max is None else as_gpus(queue.max),
+        weight=queue.weight,
+        priority=queue.priority,
+        used=as_gpus(one.all.used),
+        fair_share=as_gpus(one.fair_share),
+        waiting_runs=one.all.runs,
         waiting_gpus=as_gpus(one.all.waiting),
         users=[
             QueueUser(user, as_gpus(tally.used), tally.runs, as_gpus(tally.waiting))
             for user, tally in sorted(one.users.items(), key=lambda item: (-item[1].used, item[0]))
         ],
-        priority_ceiling=queue.priority_ceiling, max_timeout_s=queue.max_timeout_s, max_keep_s=queue.max_keep_s,
+        priority_ceiling=queue.priority_ceiling,
+        max_timeout_s=queue.max_timeout_s,
+        max_keep_s=queue.max_keep_s,
         max_gpus_per_user=None if queue.max_gpus_per_user is None else as_gpus(queue.max_gpus_per_user),
         by_type=[
             TypeShare(
-                name, None if tally.guaranteed is None else as_gpus(tally.guaranteed),
-                None if tally.max is None else as_gpus(tally.max), as_gpus(tally.used), as_gpus(tally.fair_share),
+                name,
+                None if tally.guaranteed is None else as_gpus(tally.guaranteed),
+                None if tally.max is None else as_gpus(tally.max),
+                as_gpus(tally.used),
+                as_gpus(tally.fair_share),
             )
             for name, tally in one.by_type.items()
         ],
-    )  # fmt: skip
+    )
 
 
 def record_row(record: RunRecord, caller: Caller, now_s: float) -> RunRow:
@@ -234,9 +247,16 @@ def _listed_row(view: RunView, summary: Summary | None, now_s: float) -> RunRow:
     error = summary.error
     shown = None if error is None else RunError(error.ename, error.evalue, error.code, error.hint)
     return run_row(
-        view, now_s, results=summary.results, files=summary.files, notes=summary.notes, error=shown,
-        waits_for=waits_of(view), next_try_at=_next_try_at(view), earlier=describe_pauses(view),
-    )  # fmt: skip
+        view,
+        now_s,
+        results=summary.results,
+        files=summary.files,
+        notes=summary.notes,
+        error=shown,
+        waits_for=waits_of(view),
+        next_try_at=_next_try_at(view),
+        earlier=describe_pauses(view),
+    )
 
 
 def waits_of(view: RunView) -> str:
@@ -270,22 +290,41 @@ def _gpu_row(gpu: GpuInfo, lease: Lease | None, service: GatewayService, node: N
     state = free if lease is None else "warm" if lease.state is LeaseState.WARM else "running"
     user = kept.user if kept is not None else record.view.user if record is not None else None
     return GpuRow(
-        index=gpu.index, uuid=gpu.uuid, name=gpu.name, memory_bytes=gpu.memory_bytes, used_bytes=gpu.used_bytes,
-        utilization=gpu.utilization, state=state, user=user,
-        run=lease.run if lease is not None else None, lease=lease.run if lease is not None else None,
-        warm_until=kept.until_s if kept is not None else None, drained=aside,
-    )  # fmt: skip
+        index=gpu.index,
+        uuid=gpu.uuid,
+        name=gpu.name,
+        memory_bytes=gpu.memory_bytes,
+        used_bytes=gpu.used_bytes,
+        utilization=gpu.utilization,
+        state=state,
+        user=user,
+        run=lease.run if lease is not None else None,
+        lease=lease.run if lease is not None else None,
+        warm_until=kept.until_s if kept is not None else None,
+        drained=aside,
+    )
 
 
 def warm_row(service: GatewayService, lease: Lease, kept: WarmLeaseRow, state: str = "warm") -> WarmRow:
     """One lease that is kept (or was, a moment ago), as its owner sees it."""
     nodes = [node for slot in lease.slots if (node := service.nodes.find(slot.node)) is not None]
     return WarmRow(
-        lease=lease.run, run=lease.run, user=kept.user, gpus=sum(slot.gpus for slot in lease.slots),
-        since=kept.since_s, until=kept.until_s, auto=kept.auto, hosts=list(dict.fromkeys(node.host for node in nodes)),
-        gpu_ids=[i for per_slot in lease.gpu_ids for i in per_slot], queue=kept.queue, notebook=kept.notebook,
-        cell=kept.cell, kernel=kept.kernel, session=kept.session, state=state,
-    )  # fmt: skip
+        lease=lease.run,
+        run=lease.run,
+        user=kept.user,
+        gpus=sum(slot.gpus for slot in lease.slots),
+        since=kept.since_s,
+        until=kept.until_s,
+        auto=kept.auto,
+        hosts=list(dict.fromkeys(node.host for node in nodes)),
+        gpu_ids=[i for per_slot in lease.gpu_ids for i in per_slot],
+        queue=kept.queue,
+        notebook=kept.notebook,
+        cell=kept.cell,
+        kernel=kept.kernel,
+        session=kept.session,
+        state=state,
+    )
 
 
 def _queue_row(view: RunView, now_s: float) -> QueueRow:
@@ -294,15 +333,43 @@ def _queue_row(view: RunView, now_s: float) -> QueueRow:
         None if at is None else max(0.0, at - now_s) for at in (start.at, start.earliest, start.latest)
     )
     return QueueRow(
-        view.run, view.user, view.queue, view.priority, view.gpus, view.position, view.reason, estimate_s,
-        view.priority_value, at_least_s, at_most_s, start.after, title=view.title, origin=view.origin,
-    )  # fmt: skip
+        view.run,
+        view.user,
+        view.queue,
+        view.priority,
+        view.gpus,
+        view.position,
+        view.reason,
+        estimate_s,
+        view.priority_value,
+        at_least_s,
+        at_most_s,
+        start.after,
+        title=view.title,
+        origin=view.origin,
+    )
 
 
 def _active_row(service: GatewayService, record: RunRecord, now_s: float) -> ActiveRow:
     view = record.view
     return ActiveRow(
-        view.run, view.user, view.state, view.gpus, view.notebook, queued_s(view, now_s), held_s(view, now_s),
-        view.name, waits_of(view), view.queue, view.kernel, progress_of(record.tail), view.cell, view.detached,
-        view.title, view.origin, since_s(view, now_s), _next_try_at(view), not service.sessions.is_live(view.session),
-    )  # fmt: skip
+        view.run,
+        view.user,
+        view.state,
+        view.gpus,
+        view.notebook,
+        queued_s(view, now_s),
+        held_s(view, now_s),
+        view.name,
+        waits_of(view),
+        view.queue,
+        view.kernel,
+        progress_of(record.tail),
+        view.cell,
+        view.detached,
+        view.title,
+        view.origin,
+        since_s(view, now_s),
+        _next_try_at(view),
+        not service.sessions.is_live(view.session),
+    )

@@ -71,9 +71,16 @@ class AuditLog:
         The same again within :data:`QUIET_S` is counted only; the count is written when that time is over.
         """
         entry = Entry(
-            "", action, result, caller.user, caller.role, caller.token, _clean(caller.origin), _clean(target),
+            "",
+            action,
+            result,
+            caller.user,
+            caller.role,
+            caller.token,
+            _clean(caller.origin),
+            _clean(target),
             _clean(detail),
-        )  # fmt: skip
+        )
         now_s = self._clock()
         self.write_counts()
         recent = self._recent.get(entry)

@@ -20,24 +20,62 @@ from ...protocol.states import RunState
 ADMIN, USER = "admin", "user"
 ROLES = (USER, ADMIN)
 #: what everybody sees of everybody's runs: who, how many GPUs, since when, in which state and queue, on which GPUs
-PUBLIC_RUN = frozenset({
-    "run", "user", "state", "gpus", "ranks", "queue", "priority", "simulated", "submitted_at", "granted_at",
-    "running_at", "gone_at", "finished_at", "queued_s", "held_s", "since_s", "position", "hosts", "gpu_ids", "gpu_name",
-    "most_gpus",
-})  # fmt: skip
+PUBLIC_RUN = frozenset(
+    {
+        "run",
+        "user",
+        "state",
+        "gpus",
+        "ranks",
+        "queue",
+        "priority",
+        "simulated",
+        "submitted_at",
+        "granted_at",
+        "running_at",
+        "gone_at",
+        "finished_at",
+        "queued_s",
+        "held_s",
+        "since_s",
+        "position",
+        "hosts",
+        "gpu_ids",
+        "gpu_name",
+        "most_gpus",
+    }
+)
 PUBLIC_ACTIVE = frozenset({"run", "user", "state", "gpus", "queued_s", "held_s", "since_s", "queue"})
-PUBLIC_QUEUED = frozenset({
-    "run", "user", "queue", "priority", "priority_value", "gpus", "position", "reason", "start_estimate_s",
-    "start_at_least_s", "start_at_most_s", "start_after",
-})  # fmt: skip
+PUBLIC_QUEUED = frozenset(
+    {
+        "run",
+        "user",
+        "queue",
+        "priority",
+        "priority_value",
+        "gpus",
+        "position",
+        "reason",
+        "start_estimate_s",
+        "start_at_least_s",
+        "start_at_most_s",
+        "start_after",
+    }
+)
 PUBLIC_WARM = frozenset(
     {"lease", "run", "user", "gpus", "since", "until", "auto", "hosts", "gpu_ids", "queue", "state"}
 )
 #: in place of fields that have no default of their own
 _EMPTY: dict[str, Any] = {
-    "name": "", "notebook": "", "cell": "", "reason": "", "release_ms": None, "results": [], "files": [],
+    "name": "",
+    "notebook": "",
+    "cell": "",
+    "reason": "",
+    "release_ms": None,
+    "results": [],
+    "files": [],
     "error": None,
-}  # fmt: skip
+}
 
 
 class Act(Enum):

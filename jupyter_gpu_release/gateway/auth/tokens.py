@@ -221,9 +221,17 @@ class TokenBook:
         over = token.expires_at is not None and now_s >= token.expires_at
         state = "revoked" if facts.revoked_at is not None else "expired" if over else "active"
         return TokenRow(
-            id_of(token.digest), token.user, token.role, token.label, state, token.created_at, token.expires_at,
-            facts.last_used_at, facts.revoked_at, own=_is_own(token),
-        )  # fmt: skip
+            id_of(token.digest),
+            token.user,
+            token.role,
+            token.label,
+            state,
+            token.created_at,
+            token.expires_at,
+            facts.last_used_at,
+            facts.revoked_at,
+            own=_is_own(token),
+        )
 
     def _find(self, token: str) -> StoredToken | None:
         return next((entry for entry in self._tokens.values() if id_of(entry.digest) == token), None)

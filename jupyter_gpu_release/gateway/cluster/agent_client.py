@@ -75,9 +75,13 @@ class AgentCall(Generic[_Answer]):
     """
 
     def __init__(
-        self, node: str, sent: Any, listener: AgentListener, through_ray: AgentClient | None = None,
+        self,
+        node: str,
+        sent: Any,
+        listener: AgentListener,
+        through_ray: AgentClient | None = None,
         send_again: Callable[[], AgentCall[_Answer]] | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._node = node
         self._sent = sent
         self._listener = listener

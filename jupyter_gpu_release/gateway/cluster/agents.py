@@ -91,21 +91,34 @@ class AgentFactory:
         module, _, attribute = self._config.agent_entry.partition(":")
         kind = getattr(importlib.import_module(module), attribute)
         options = {
-            "name": name, "namespace": namespace, "lifetime": "detached", "num_cpus": 0, "max_restarts": -1,
-            "max_concurrency": 1000, "scheduling_strategy": NodeAffinitySchedulingStrategy(node.node, soft=False),
+            "name": name,
+            "namespace": namespace,
+            "lifetime": "detached",
+            "num_cpus": 0,
+            "max_restarts": -1,
+            "max_concurrency": 1000,
+            "scheduling_strategy": NodeAffinitySchedulingStrategy(node.node, soft=False),
             **runtime_env(self._config),
-        }  # fmt: skip
+        }
         return ray.remote(kind).options(**options).remote(encode(self._agent_config()))
 
     def _agent_config(self) -> AgentConfig:
         config = self._config
         return AgentConfig(
-            store=config.store, runtime=config.runtime, simulated=config.simulated, preload=config.preload,
-            cluster=config.cluster, ray_namespace=config.ray_namespace, gateway_actor=config.gateway_actor,
-            spool=config.spool, persist_memory_bytes=config.persist_memory_bytes,
-            persist_bytes_per_s=config.persist_bytes_per_s, store_id=self._nodes.store_id,
-            hash_seed=config.hash_seed, as_owners=config.store_mode == StoreMode.OWNER,
-        )  # fmt: skip
+            store=config.store,
+            runtime=config.runtime,
+            simulated=config.simulated,
+            preload=config.preload,
+            cluster=config.cluster,
+            ray_namespace=config.ray_namespace,
+            gateway_actor=config.gateway_actor,
+            spool=config.spool,
+            persist_memory_bytes=config.persist_memory_bytes,
+            persist_bytes_per_s=config.persist_bytes_per_s,
+            store_id=self._nodes.store_id,
+            hash_seed=config.hash_seed,
+            as_owners=config.store_mode == StoreMode.OWNER,
+        )
 
 
 def runtime_env(config: GatewayConfig) -> dict[str, Any]:

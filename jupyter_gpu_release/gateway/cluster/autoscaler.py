@@ -117,9 +117,11 @@ def bundles_of(run: Run) -> list[dict[str, float]]:
     """Resources that a run wants, of each of its parts that stay on one node."""
     needs, kind = run.needs, _ray_type(run.needs.gpu_type)
     bundle = {
-        "GPU": run.gpus_per_rank / GPU, "CPU": float(max(needs.cpus, run.cpus_per_rank)),
-        "memory": float(needs.memory_bytes), f"accelerator_type:{kind}": _TOUCH if kind else 0.0,
-    }  # fmt: skip
+        "GPU": run.gpus_per_rank / GPU,
+        "CPU": float(max(needs.cpus, run.cpus_per_rank)),
+        "memory": float(needs.memory_bytes),
+        f"accelerator_type:{kind}": _TOUCH if kind else 0.0,
+    }
     return [{name: amount for name, amount in bundle.items() if amount} for _ in run.ranks]
 
 

@@ -11,14 +11,7 @@ from functools import partial
 from ...errors import ClusterError
 from ...scheduling.decisions import LACKS_NODE, NodeWanted, Wait
 from ...scheduling.workload import Run
-from .autoscaler import (
-    AutoscalerReport,
-    Request,
-    list_requests,
-    raise_request,
-    read_autoscaler,
-    withdraw_request,
-)
+from .autoscaler import AutoscalerReport, Request, list_requests, raise_request, read_autoscaler, withdraw_request
 from .nodes import NodeTable
 from .ray_calls import RayCalls
 

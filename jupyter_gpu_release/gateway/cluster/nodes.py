@@ -86,12 +86,17 @@ def node_of(entry: dict[str, Any]) -> Node:
     resources = entry["Resources"]
     accelerator = next((name[17:] for name in resources if name.startswith("accelerator_type:")), "")
     return Node(
-        node=entry["NodeID"], host=entry["NodeManagerHostname"], gpus=int(resources.get("GPU", 0)),
-        cpus=int(resources.get("CPU", 0)), memory_bytes=int(resources.get("memory", 0)), accelerator=accelerator,
-        labels=dict(entry.get("Labels") or {}), is_head=_HEAD in resources,
+        node=entry["NodeID"],
+        host=entry["NodeManagerHostname"],
+        gpus=int(resources.get("GPU", 0)),
+        cpus=int(resources.get("CPU", 0)),
+        memory_bytes=int(resources.get("memory", 0)),
+        accelerator=accelerator,
+        labels=dict(entry.get("Labels") or {}),
+        is_head=_HEAD in resources,
         address=entry.get("NodeManagerAddress", ""),
         ray_ports={entry[key]: what for key, what in _RAY_PORTS.items() if entry.get(key)},
-    )  # fmt: skip
+    )
 
 
 def _problem(node: Node) -> str:
@@ -127,12 +132,17 @@ def scheduled_node(node: Node) -> scheduling.Node:
     memories = [gpu.memory_bytes for gpu in gpus if gpu.memory_bytes]
     expected = is_expected(node)
     return scheduling.Node(
-        name=node.node, gpus=node.gpus * scheduling.GPU, gpu_type=_gpu_type(node) or node.accelerator,
-        gpu_memory_bytes=min(memories, default=0), cpus=node.cpus,
+        name=node.node,
+        gpus=node.gpus * scheduling.GPU,
+        gpu_type=_gpu_type(node) or node.accelerator,
+        gpu_memory_bytes=min(memories, default=0),
+        cpus=node.cpus,
         memory_bytes=(node.info.memory_bytes if node.info is not None else 0) or node.memory_bytes,
-        labels=tuple(sorted(node.labels.items())), schedulable=expected, reason="" if expected else _problem(node),
+        labels=tuple(sorted(node.labels.items())),
+        schedulable=expected,
+        reason="" if expected else _problem(node),
         knows_attempts=node.info is None or node.info.protocol >= AGENT_PROTOCOL,
-    )  # fmt: skip
+    )
 
 
 class NodeListener(Protocol):

@@ -137,8 +137,9 @@ class RayLeases:
             await asyncio.sleep(_POLL_S[min(polls, len(_POLL_S) - 1)])
             polls += 1
             if polls % 100 == 0:
-                log.warning("lease %s: its resources are not reported free after %.1f s", lease.name,
-                            time.monotonic() - started)  # fmt: skip
+                log.warning(
+                    "lease %s: its resources are not reported free after %.1f s", lease.name, time.monotonic() - started
+                )
 
     async def _is_free(self, slots: list[Slot], group: str, totals: dict[str, int], waited_s: float) -> bool:
         try:
@@ -200,9 +201,7 @@ def _make(lease: Lease, runtime: str) -> list[Any]:
     lease.group = group
     return [
         accelerator_ids.options(
-            num_gpus=slot.gpus,
-            num_cpus=slot.cpus,
-            scheduling_strategy=PlacementGroupSchedulingStrategy(group, index),
+            num_gpus=slot.gpus, num_cpus=slot.cpus, scheduling_strategy=PlacementGroupSchedulingStrategy(group, index)
         ).remote(str(lease.attempt_id), runtime, slot.node)
         for index, slot in enumerate(lease.slots)
     ]

@@ -52,9 +52,20 @@ class PreparedStatement:
 
 _INSERT_RUN = PreparedStatement(insert(runs))
 _UPDATE_COLUMNS = (
-    "state", "seq", "gpus", "ranks", "granted_at", "running_at", "gone_at", "finished_at", "release_ms", "reason",
-    "gpu_name", "view", "outcome",
-)  # fmt: skip
+    "state",
+    "seq",
+    "gpus",
+    "ranks",
+    "granted_at",
+    "running_at",
+    "gone_at",
+    "finished_at",
+    "release_ms",
+    "reason",
+    "gpu_name",
+    "view",
+    "outcome",
+)
 _change_run = (
     update(runs)
     .where(runs.c.run == bindparam("key"), runs.c.seq <= bindparam("newest"))
@@ -81,8 +92,7 @@ _PUT_SAVE = _insert_save.on_conflict_do_update(index_elements=["run"], set_={"sa
 _DROP_SAVE = delete(saves).where(saves.c.run == bindparam("key"))
 _insert_session = upsert(sessions)
 _PUT_SESSION = _insert_session.on_conflict_do_update(
-    index_elements=["session"],
-    set_={"state": _insert_session.excluded.state, "since": _insert_session.excluded.since},
+    index_elements=["session"], set_={"state": _insert_session.excluded.state, "since": _insert_session.excluded.since}
 )
 _insert_meta = upsert(meta)
 _PUT_META = _insert_meta.on_conflict_do_update(index_elements=["key"], set_={"value": _insert_meta.excluded.value})
@@ -124,11 +134,21 @@ def _set_up_connection(connection: Any, _record: Any) -> None:
 def insert_run(connection: Connection, view: RunView, ordinal: int, request: RunRequest) -> None:
     """Record a submission; raises ``IntegrityError`` for a run that is known already."""
     fixed = {
-        "run": view.run, "ordinal": ordinal, "user": view.user, "gpus": view.gpus, "ranks": view.ranks,
-        "session": view.session, "name": view.name, "notebook": view.notebook, "cell": view.cell,
-        "priority": view.priority, "queue": view.queue, "simulated": int(view.simulated),
-        "submitted_at": view.submitted_at, "request": encode(request),
-    }  # fmt: skip
+        "run": view.run,
+        "ordinal": ordinal,
+        "user": view.user,
+        "gpus": view.gpus,
+        "ranks": view.ranks,
+        "session": view.session,
+        "name": view.name,
+        "notebook": view.notebook,
+        "cell": view.cell,
+        "priority": view.priority,
+        "queue": view.queue,
+        "simulated": int(view.simulated),
+        "submitted_at": view.submitted_at,
+        "request": encode(request),
+    }
     _INSERT_RUN.execute(connection, fixed | _changing(view, None))
 
 

@@ -81,9 +81,13 @@ def views_of(connection: Connection, some: Iterable[str]) -> dict[str, RunView]:
 def put_key(connection: Connection, view: RunView, request: RunRequest, environment: str) -> None:
     """The run succeeded: whoever asks with this key may have its results."""
     row = {
-        "run": view.run, "user": view.user, "key": request.cache_key, "environment": environment,
-        "finished_at": view.finished_at or time.time(), "marks": request.cache_marks,
-    }  # fmt: skip
+        "run": view.run,
+        "user": view.user,
+        "key": request.cache_key,
+        "environment": environment,
+        "finished_at": view.finished_at or time.time(),
+        "marks": request.cache_marks,
+    }
     connection.execute(_INSERT_KEY, row)
 
 
@@ -93,12 +97,15 @@ def find_key(connection: Connection, user: str, key: str, environment: str) -> l
         select(cache_keys.c.run, cache_keys.c.finished_at, cache_keys.c.marks, runs.c.outcome)
         .join(runs, runs.c.run == cache_keys.c.run)
         .where(
-            cache_keys.c.user == user, cache_keys.c.key == key, cache_keys.c.environment == environment,
-            runs.c.state == "succeeded", runs.c.outcome.is_not(None),
+            cache_keys.c.user == user,
+            cache_keys.c.key == key,
+            cache_keys.c.environment == environment,
+            runs.c.state == "succeeded",
+            runs.c.outcome.is_not(None),
         )
         .order_by(cache_keys.c.finished_at.desc())
         .limit(_MOST_CANDIDATES)
-    )  # fmt: skip
+    )
     return [
         (row.run, row.finished_at, row.marks, decode(row.outcome, Outcome)) for row in connection.execute(statement)
     ]

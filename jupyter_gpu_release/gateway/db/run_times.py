@@ -13,9 +13,17 @@ from .schema import attempts, runs
 
 _OVER = func.coalesce(runs.c.gone_at, runs.c.finished_at)
 _COLUMNS = (
-    runs.c.run, runs.c.user, runs.c.queue, runs.c.gpus, runs.c.name, runs.c.notebook, runs.c.cell,
-    runs.c.submitted_at, runs.c.granted_at, _OVER.label("gone_at"),
-)  # fmt: skip
+    runs.c.run,
+    runs.c.user,
+    runs.c.queue,
+    runs.c.gpus,
+    runs.c.name,
+    runs.c.notebook,
+    runs.c.cell,
+    runs.c.submitted_at,
+    runs.c.granted_at,
+    _OVER.label("gone_at"),
+)
 
 _PUT_ATTEMPT = upsert(attempts).on_conflict_do_nothing()
 _DROP_ATTEMPT = delete(attempts).where(attempts.c.run == bindparam("key"), attempts.c.number == bindparam("of"))
@@ -51,9 +59,15 @@ def past_runs(connection: Connection, count: int) -> list[PastRun]:
 def put_attempt(connection: Connection, view: RunView, ended: Attempt) -> None:
     """Record an attempt that is over; ``view``: the run while it was its present one."""
     values = {
-        "run": view.run, "number": len(view.attempts), "user": view.user, "session": view.session, "gpus": view.gpus,
-        "since": ended.granted_at, "running_at": ended.running_at, "until": ended.gone_at,
-    }  # fmt: skip
+        "run": view.run,
+        "number": len(view.attempts),
+        "user": view.user,
+        "session": view.session,
+        "gpus": view.gpus,
+        "since": ended.granted_at,
+        "running_at": ended.running_at,
+        "until": ended.gone_at,
+    }
     connection.execute(_PUT_ATTEMPT, values)
 
 

@@ -80,10 +80,7 @@ leases = Table(
 
 #: leases that are kept warm: by whom and until when (msgpack of protocol.runs.KeptLease)
 warm_leases = Table(
-    "warm_leases",
-    metadata,
-    Column("lease", String, primary_key=True),
-    Column("kept", LargeBinary, nullable=False),
+    "warm_leases", metadata, Column("lease", String, primary_key=True), Column("kept", LargeBinary, nullable=False)
 )
 
 #: times for which GPUs were kept warm, one row each (a run's own time ends before)
@@ -198,10 +195,7 @@ notices = Table(
 # ------------------------------------------------------------------------------- lineage and reuse
 #: what a run was: code, inputs, environment (msgpack of protocol.lineage.RunFacts)
 run_facts = Table(
-    "run_facts",
-    metadata,
-    Column("run", String, primary_key=True),
-    Column("facts", LargeBinary, nullable=False),
+    "run_facts", metadata, Column("run", String, primary_key=True), Column("facts", LargeBinary, nullable=False)
 )
 
 #: ``run`` used ``name``, which ``source`` had made

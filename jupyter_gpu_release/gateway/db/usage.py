@@ -237,10 +237,15 @@ def read_leases(connection: Connection, since_s: float) -> tuple[list[LeaseUse],
     )
     earlier = connection.execute(
         select(
-            attempts.c.user, attempts.c.session, attempts.c.gpus, attempts.c.since, attempts.c.running_at,
-            attempts.c.until, literal(None),
+            attempts.c.user,
+            attempts.c.session,
+            attempts.c.gpus,
+            attempts.c.since,
+            attempts.c.running_at,
+            attempts.c.until,
+            literal(None),
         ).where(attempts.c.gpus > 0, attempts.c.until > since_s - WEEK_S)
-    ).all()  # fmt: skip
+    ).all()
     known = {row.session: row.ended_at for row in connection.execute(select(session_ends))}
     there = connection.execute(select(sessions.c.session, sessions.c.state, sessions.c.since))
     present = {row.session: float("inf") if row.state == "live" else row.since for row in there}

@@ -61,24 +61,39 @@ def gang_order(request: RunRequest, lease: Lease, nodes: NodeTable) -> GangOrder
     hosts = {slot.node: found.host for slot in lease.slots if (found := nodes.find(slot.node)) is not None}
     members = [Member(slot.node, hosts.get(slot.node, slot.node[:8]), ranks_on(ask, slot)) for slot in lease.slots]
     return GangOrder(
-        members=members[1:], secret=secrets.token_hex(_SECRET_BYTES) if members[1:] else "", ps=ask.ps,
-        evaluator=ask.evaluator, rank_timeout_s=request.rank_timeout_s, is_gang=request.is_gang or ask.ranks > 1,
+        members=members[1:],
+        secret=secrets.token_hex(_SECRET_BYTES) if members[1:] else "",
+        ps=ask.ps,
+        evaluator=ask.evaluator,
+        rank_timeout_s=request.rank_timeout_s,
+        is_gang=request.is_gang or ask.ranks > 1,
         is_elastic=ask.min_gpus is not None,
-    )  # fmt: skip
+    )
 
 
 def start_order(record: RunRecord, lease: Lease, nodes: NodeTable, folder: str) -> StartOrder:
     """The order for the first node of a granted run."""
     request, first = record.request, lease.slots[0]
     return StartOrder(
-        run=record.run, payload=request.payload, folder=folder, gpus=first.gpus,
-        gpu_ids=lease.ids_on(first.node) if lease.gpu_ids else None, simulated=record.view.simulated,
-        ranks=ranks_on(request.ask, first), memory_bytes=request.ask.memory_bytes or 0,
+        run=record.run,
+        payload=request.payload,
+        folder=folder,
+        gpus=first.gpus,
+        gpu_ids=lease.ids_on(first.node) if lease.gpu_ids else None,
+        simulated=record.view.simulated,
+        ranks=ranks_on(request.ask, first),
+        memory_bytes=request.ask.memory_bytes or 0,
         timeout_s=time_left_s(request, record.view) if record.attempt else request.timeout_s,
-        cpus=request.ask.cpus, grace_s=request.grace_s, fresh=request.fresh,
-        gang=gang_order(request, lease, nodes), restartable=request.restartable, attempt=record.attempt,
-        save=record.save, after_event=record.tail.last if record.attempt else 0, is_unbegun=not record.view.attempts,
-    )  # fmt: skip
+        cpus=request.ask.cpus,
+        grace_s=request.grace_s,
+        fresh=request.fresh,
+        gang=gang_order(request, lease, nodes),
+        restartable=request.restartable,
+        attempt=record.attempt,
+        save=record.save,
+        after_event=record.tail.last if record.attempt else 0,
+        is_unbegun=not record.view.attempts,
+    )
 
 
 async def start(nodes: NodeTable, lease: Lease, order: StartOrder) -> list[AgentCall[None]]:
@@ -90,9 +105,17 @@ async def start(nodes: NodeTable, lease: Lease, order: StartOrder) -> list[Agent
         for slot, member in zip(others, order.gang.members, strict=True):
             ids = lease.ids_on(slot.node) if lease.gpu_ids else None
             join = JoinOrder(
-                order.run, slot.node, member.ranks, slot.gpus, address, port, order.gang.secret, ids, order.fresh,
+                order.run,
+                slot.node,
+                member.ranks,
+                slot.gpus,
+                address,
+                port,
+                order.gang.secret,
+                ids,
+                order.fresh,
                 order.attempt,
-            )  # fmt: skip
+            )
             joins.append(nodes.agent(slot.node).start_remote_ranks(join))
     return [nodes.agent(leader.node).start(order), *joins]
 

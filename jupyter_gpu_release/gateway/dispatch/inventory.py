@@ -309,7 +309,7 @@ class Inventory:
 
     def _hold_or_count(
         self, lease: Lease, before: _Known | None, facts: tuple[object, ...], *, is_coming: bool
-    ) -> None:  # fmt: skip
+    ) -> None:
         """Its GPUs are taken, even where nothing else can be made of a lease."""
         try:
             self._hold(lease, before, facts, is_coming=is_coming)
@@ -333,9 +333,15 @@ class Inventory:
             self._note_start(record, run)
         terms = None if kept is None or is_coming else KeepTerms(kept.session, kept.until_s, kept.auto)
         held = HeldLease(
-            lease.name, run, lease.slots, run.started_at, is_coming, terms,
-            wanted_ranks=_wanted_ranks(record), is_stuck=self._is_stuck(lease),
-        )  # fmt: skip
+            lease.name,
+            run,
+            lease.slots,
+            run.started_at,
+            is_coming,
+            terms,
+            wanted_ranks=_wanted_ranks(record),
+            is_stuck=self._is_stuck(lease),
+        )
         self.scheduler.hold(held)
         since_s = now_s if before is not None else run.started_at or now_s
         self._known[lease.name] = _Known(lease, facts, held, user, since_s)
@@ -353,10 +359,15 @@ class Inventory:
         if record.request.ask.min_gpus is not None or view.restartable:
             run = self._as_asked(lease, record) or run
         return replace(
-            run, queue=self._queue(view.queue, view.user), user=view.user, limit_s=record.request.timeout_s,
-            priority=view.priority_value, started_at=view.granted_at or run.started_at,
-            restartable=record.may_be_taken, saved_at=max(view.saved_at or 0.0, view.running_at or 0.0) or None,
-        )  # fmt: skip
+            run,
+            queue=self._queue(view.queue, view.user),
+            user=view.user,
+            limit_s=record.request.timeout_s,
+            priority=view.priority_value,
+            started_at=view.granted_at or run.started_at,
+            restartable=record.may_be_taken,
+            saved_at=max(view.saved_at or 0.0, view.running_at or 0.0) or None,
+        )
 
     def _as_asked(self, lease: Lease, record: RunRecord) -> Run | None:
         """The holder with all that it asked for, as it may move or grow; None where its lease has another shape."""
@@ -372,9 +383,14 @@ class Inventory:
         each = math.gcd(*gpus)
         count = sum(gpus) // each if each else len(gpus)
         return Run(
-            run=lease.run, queue=self._queue("", ""), ranks=(Rank(),) * count, gpus_per_rank=each * GPU,
-            min_ranks=count, cpus_per_rank=lease.slots[0].cpus, started_at=time.time(),
-        )  # fmt: skip
+            run=lease.run,
+            queue=self._queue("", ""),
+            ranks=(Rank(),) * count,
+            gpus_per_rank=each * GPU,
+            min_ranks=count,
+            cpus_per_rank=lease.slots[0].cpus,
+            started_at=time.time(),
+        )
 
     # --- runs
 
@@ -387,11 +403,16 @@ class Inventory:
     def _as_run(self, record: RunRecord) -> Run:
         view, request = record.view, record.request
         run = to_run(
-            record.run, request.ask, queue=self._queue(view.queue, view.user), user=view.user,
-            priority=view.priority_value, submitted_at=view.submitted_at,
-            campaign=self.forecast.campaign_of(record.run), limit_s=request.timeout_s,
+            record.run,
+            request.ask,
+            queue=self._queue(view.queue, view.user),
+            user=view.user,
+            priority=view.priority_value,
+            submitted_at=view.submitted_at,
+            campaign=self.forecast.campaign_of(record.run),
+            limit_s=request.timeout_s,
             restartable=view.restartable and not view.stays,
-        )  # fmt: skip
+        )
         if request.restartable or request.retries or record.attempt:
             run = replace(run, needs=replace(run.needs, attempts=True))
         if view.attempts and (blamed := blamed_hosts(view)):

@@ -88,11 +88,20 @@ class Lifecycle:
     """Carries out decisions, and takes runs from stage to stage; every method runs on the event loop."""
 
     def __init__(
-        self, runs: RunTable, nodes: NodeTable, leases: LeaseTable, manifests: Manifests, warm: WarmLeases,
-        ray_leases: RayLeases, releaser: LeaseReleaser, recorder: LeaseRecorder, rules: QueueRules,
+        self,
+        runs: RunTable,
+        nodes: NodeTable,
+        leases: LeaseTable,
+        manifests: Manifests,
+        warm: WarmLeases,
+        ray_leases: RayLeases,
+        releaser: LeaseReleaser,
+        recorder: LeaseRecorder,
+        rules: QueueRules,
         ledger: LedgerWriter,
-        with_answer: Callable[[Wait], Wait], users: UnixUsers | None = None,
-    ) -> None:  # fmt: skip
+        with_answer: Callable[[Wait], Wait],
+        users: UnixUsers | None = None,
+    ) -> None:
         self.runs = runs
         self.nodes = nodes
         self.leases = leases
@@ -218,9 +227,13 @@ class Lifecycle:
         return bool(lease.gpu_ids)
 
     def wait_again(
-        self, record: RunRecord, lease: Lease | None, reason: str, pause_s: float = 0.0,
+        self,
+        record: RunRecord,
+        lease: Lease | None,
+        reason: str,
+        pause_s: float = 0.0,
         until: Callable[[], Awaitable[None]] | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         """A run that has not begun goes back to its place; it is granted again once its lease, if any, is gone.
 
         A node that cannot be heard may have its order, and begin it late: what is ordered next is a newer attempt.

@@ -81,9 +81,17 @@ class Requeue:
             also=partial(_put, view=view, ended=ended, save=save),
             attempts=[*view.attempts, ended],
             saved_at=save.at_s if save is not None else None,
-            notice=None, reason="", granted_at=None, running_at=None, hosts=[], gpu_ids=[], gpu_name="",
-            on_kept=False, waits_for=None, **record.shape_on(None),
-        )  # fmt: skip
+            notice=None,
+            reason="",
+            granted_at=None,
+            running_at=None,
+            hosts=[],
+            gpu_ids=[],
+            gpu_name="",
+            on_kept=False,
+            waits_for=None,
+            **record.shape_on(None),
+        )
         if not isinstance(record.stage, Queued):  # refused
             return
         log.info("run %s goes on later (%s): %s", record.run, ended.status, ended.place or "from the beginning")
@@ -103,9 +111,12 @@ class Requeue:
         if isinstance(record.stage, Queued) and view.attempts:
             last = view.attempts[-1]
             facts = {
-                "attempts": view.attempts[:-1], "granted_at": last.granted_at, "running_at": last.running_at,
-                "gone_at": last.gone_at, "hosts": last.hosts,
-            }  # fmt: skip
+                "attempts": view.attempts[:-1],
+                "granted_at": last.granted_at,
+                "running_at": last.running_at,
+                "gone_at": last.gone_at,
+                "hosts": last.hosts,
+            }
             self._ledger.write(partial(drop_attempt, run=record.run, number=len(view.attempts) - 1))
         elif isinstance(record.stage, Persisting) and record.stage.gone_at is not None:
             facts = {"gone_at": record.stage.gone_at}  # it was cancelled while it was saved

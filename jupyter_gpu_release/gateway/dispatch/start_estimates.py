@@ -126,9 +126,16 @@ class StartEstimates:
     async def _look_ahead(self, user: str, question: OutlookQuestion, admitted: Admission) -> OutlookDocument:
         now_s, waiting = time.time(), self._queue.waiting()
         run = to_run(
-            _ASKED, question.ask, queue=admitted.queue, user=user, priority=admitted.priority, submitted_at=now_s,
-            campaign=_ASKED, limit_s=admitted.timeout_s, restartable=question.restartable,
-        )  # fmt: skip
+            _ASKED,
+            question.ask,
+            queue=admitted.queue,
+            user=user,
+            priority=admitted.priority,
+            submitted_at=now_s,
+            campaign=_ASKED,
+            limit_s=admitted.timeout_s,
+            restartable=question.restartable,
+        )
         snapshot = self._snapshot({record.run for record in waiting[:_MOST_WAITING]})
         ask = possible_ask(question.ask, run, snapshot.nodes, gpu_types(snapshot.nodes))
         run, task = reshaped(run, ask), question.name or f"{question.notebook}#{question.cell}" * bool(question.cell)
@@ -140,9 +147,7 @@ class StartEstimates:
         snapshot = replace(snapshot, runs=(*snapshot.runs, run))
         expectations = self._expectations(snapshot, now_s)
         expectations = replace(
-            expectations,
-            lengths={**expectations.lengths, _ASKED: length},
-            ranks={**expectations.ranks, _ASKED: rank},
+            expectations, lengths={**expectations.lengths, _ASKED: length}, ranks={**expectations.ranks, _ASKED: rank}
         )
         case = _Case(snapshot, expectations, run, ask, _elsewhere(self._rules.file, run, _request(question)))
         return self._document(admitted, *await self._questions.in_thread(case.look))
@@ -172,11 +177,17 @@ class StartEstimates:
         self, admitted: Admission, outlook: Outlook, wait: Wait | None, others: Iterable[Alternative] = ()
     ) -> OutlookDocument:
         return OutlookDocument(
-            DOCUMENT_VERSION, admitted.queue, admitted.priority, 0 if wait is None else wait.position,
-            "" if wait is None else explain(wait), outlook.starts_in_s, outlook.at_least_s, outlook.at_most_s,
+            DOCUMENT_VERSION,
+            admitted.queue,
+            admitted.priority,
+            0 if wait is None else wait.position,
+            "" if wait is None else explain(wait),
+            outlook.starts_in_s,
+            outlook.at_least_s,
+            outlook.at_most_s,
             self._user_of(outlook.after),
             [SoonerAsk(each.change, each.starts_in_s) for each in others if each.starts_in_s is not None],
-        )  # fmt: skip
+        )
 
     # --- both
 
@@ -256,9 +267,17 @@ def gpu_types(nodes: Iterable[Node]) -> list[str]:
 
 def _request(asked: OutlookQuestion) -> RunRequest:
     return RunRequest(
-        "", "", asked.ask, b"", queue=asked.queue, priority=asked.priority, timeout_s=asked.timeout_s,
-        keep_s=asked.keep_s, keep_auto=asked.keep_auto, restartable=asked.restartable,
-    )  # fmt: skip
+        "",
+        "",
+        asked.ask,
+        b"",
+        queue=asked.queue,
+        priority=asked.priority,
+        timeout_s=asked.timeout_s,
+        keep_s=asked.keep_s,
+        keep_auto=asked.keep_auto,
+        restartable=asked.restartable,
+    )
 
 
 def _elsewhere(file: QueuesFile, run: Run, request: RunRequest) -> list[Run]:

@@ -32,9 +32,15 @@ class WarmLeases:
     """Leases without a run. ``most_s``: nothing is kept for longer than this after a cell (0: nothing is kept)."""
 
     def __init__(
-        self, leases: LeaseTable, nodes: NodeTable, ledger: LedgerWriter, sessions: SessionTable,
-        releaser: LeaseReleaser, listener: LeaseListener, most_s: float,
-    ) -> None:  # fmt: skip
+        self,
+        leases: LeaseTable,
+        nodes: NodeTable,
+        ledger: LedgerWriter,
+        sessions: SessionTable,
+        releaser: LeaseReleaser,
+        listener: LeaseListener,
+        most_s: float,
+    ) -> None:
         self.most_s = most_s
         self._leases = leases
         self._nodes = nodes
@@ -79,9 +85,17 @@ class WarmLeases:
         for_s = min(request.keep_s, self.most_s)
         lease.state = LeaseState.WARM
         lease.kept = WarmLeaseRow(
-            user=view.user, session=view.session, since_s=now_s, until_s=now_s + for_s, auto=request.keep_auto,
-            ask=request.ask, notebook=view.notebook, cell=view.cell, queue=view.queue, kernel=view.kernel,
-        )  # fmt: skip
+            user=view.user,
+            session=view.session,
+            since_s=now_s,
+            until_s=now_s + for_s,
+            auto=request.keep_auto,
+            ask=request.ask,
+            notebook=view.notebook,
+            cell=view.cell,
+            queue=view.queue,
+            kernel=view.kernel,
+        )
         if not is_left(lease):
             lease.state, lease.kept = LeaseState.BUSY, None
             return None

@@ -138,9 +138,12 @@ class WebhookPoster:
             verify=trust, trust_env=False, timeout=_ANSWER_S, follow_redirects=False, proxy=self._rules.proxy or None
         ) as client:
             request = client.build_request(
-                "POST", place, json=_body(url, notice), headers={"Host": url.netloc.decode("ascii")},
+                "POST",
+                place,
+                json=_body(url, notice),
+                headers={"Host": url.netloc.decode("ascii")},
                 extensions={"sni_hostname": url.host},
-            )  # fmt: skip
+            )
             answer = await client.send(request, stream=True)  # what it says is nobody's business
             await answer.aclose()
             return answer.status_code

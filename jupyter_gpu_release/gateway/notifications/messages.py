@@ -54,11 +54,16 @@ def text_of(view: RunView, event: str, outcome: Outcome | None, link: str) -> st
 def facts_of(view: RunView, event: str) -> dict[str, str | float]:
     """Facts of a run for a program behind a webhook."""
     return {
-        "event": event, "run": view.run, "name": view.name, "origin": view.origin, "state": view.state,
-        "user": view.user, "gpus": view.gpus,
+        "event": event,
+        "run": view.run,
+        "name": view.name,
+        "origin": view.origin,
+        "state": view.state,
+        "user": view.user,
+        "gpus": view.gpus,
         "waited_s": round(_waited_in_all_s(view) if event == END else _waited_s(view), 1),
         "held_s": round(held_s(view, view.granted_at or 0.0), 1),
-    }  # fmt: skip
+    }
 
 
 def waited_long(view: RunView, least_s: float) -> bool:

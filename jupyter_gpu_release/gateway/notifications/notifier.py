@@ -164,9 +164,17 @@ class Notifier:
         """A user's preferences without secrets, and what may be chosen."""
         wishes, mail = self._known.get(user, Preferences()), self._rules.mail
         return NotifyDocument(
-            DOCUMENT_VERSION, user, wishes.email, shown_webhook(wishes.webhook), wishes.starts, wishes.ends,
-            mail.sender if mail is not None else "", list(self._rules.webhooks.hosts), wishes.deliveries, wishes.pauses,
-        )  # fmt: skip
+            DOCUMENT_VERSION,
+            user,
+            wishes.email,
+            shown_webhook(wishes.webhook),
+            wishes.starts,
+            wishes.ends,
+            mail.sender if mail is not None else "",
+            list(self._rules.webhooks.hosts),
+            wishes.deliveries,
+            wishes.pauses,
+        )
 
     async def change(self, user: str, change: NotifyChange) -> NotifyDocument:
         """Take a user's change over; raises :class:`OptionError` for an address that is not taken."""
@@ -175,8 +183,11 @@ class Notifier:
         if change.webhook:
             check_webhook(change.webhook, self._rules.webhooks)
         before = self._known.get(user, Preferences())
-        given = {name: value for name in ("email", "webhook", "starts", "pauses", "ends")
-                 if (value := getattr(change, name)) is not None}  # fmt: skip
+        given = {
+            name: value
+            for name in ("email", "webhook", "starts", "pauses", "ends")
+            if (value := getattr(change, name)) is not None
+        }
         renewed = {MAIL: change.email is not None, WEBHOOK: change.webhook is not None}
         told = [entry for entry in before.deliveries if not renewed.get(entry.channel)]
         await self._keep(user, msgspec.structs.replace(before, deliveries=told, **given))

@@ -153,9 +153,14 @@ async def compare_with_cluster(service: GatewayService, remembered: RecoveredSta
             unbegun = stored is None or await _is_unbegun(service, record, stored, silent)
             gone_at = _gone_at(record, remembered) if lease is None else None
             await _without_agent(
-                service, record, lease, unbegun=unbegun, ordered=stored is not None,
-                why=_why_unknown(service, stored), gone_at=gone_at,
-            )  # fmt: skip
+                service,
+                record,
+                lease,
+                unbegun=unbegun,
+                ordered=stored is not None,
+                why=_why_unknown(service, stored),
+                gone_at=gone_at,
+            )
     _end_others(service, told)
     for stored in [*remembered.leases.values(), *remembered.others]:
         service.ledger.write(partial(database.drop_lease, lease=stored.lease))
@@ -230,9 +235,12 @@ def _lease_of(
 
 
 def _adopt_warm(
-    service: GatewayService, stored: StoredLease, kept: WarmLeaseRow, groups: dict[str, PlacementGroup],
+    service: GatewayService,
+    stored: StoredLease,
+    kept: WarmLeaseRow,
+    groups: dict[str, PlacementGroup],
     remembered: RecoveredState,
-) -> None:  # fmt: skip
+) -> None:
     """A kernel goes on keeping its GPUs, until the same time as before; what is not kept is a stranger's group."""
     now_s, is_there = time.time(), not remembered.fresh and stored.lease in groups
     if is_there and now_s < kept.until_s and service.sessions.is_open(kept.session):
@@ -261,9 +269,7 @@ async def _go_on(service: GatewayService, record: RunRecord, lease: Lease | None
     if known.save is not None:
         service.lifecycle.requeue.on_saved(record, known.save)
     service.lifecycle.on_phase(
-        record,
-        RunPhase(known.attempt_id, known.phase, known.at_s, known.outcome),
-        is_news=False,
+        record, RunPhase(known.attempt_id, known.phase, known.at_s, known.outcome), is_news=False
     )
     if lease is None and known.phase in _HOLDS_GPUS:
         log.error("run %s holds no lease, so others could get its GPUs: it is ended", record.run)
@@ -312,9 +318,15 @@ def _await_answer(service: GatewayService, record: RunRecord, lease: Lease) -> N
 
 
 async def _without_agent(
-    service: GatewayService, record: RunRecord, lease: Lease | None, *, unbegun: bool, ordered: bool,
-    why: str = _ANOTHER_AGENT, gone_at: float | None = None,
-) -> None:  # fmt: skip
+    service: GatewayService,
+    record: RunRecord,
+    lease: Lease | None,
+    *,
+    unbegun: bool,
+    ordered: bool,
+    why: str = _ANOTHER_AGENT,
+    gone_at: float | None = None,
+) -> None:
     """No agent has the run: it waits (again), or it is lost. A cell that may have begun is not begun again.
 
     ``ordered``: a node may have this attempt's order, and be silent.

@@ -159,9 +159,13 @@ class Reconciliation:
         """Tell if the node must know the run: it has accepted it, in its agent's present life, and not ended it."""
         lease = record.lease
         return (
-            lease is not None and lease.slots[0].node == node.node and record.accepted
-            and record.outcome is None and node.info is not None and lease.incarnation == node.info.incarnation
-        )  # fmt: skip
+            lease is not None
+            and lease.slots[0].node == node.node
+            and record.accepted
+            and record.outcome is None
+            and node.info is not None
+            and lease.incarnation == node.info.incarnation
+        )
 
     async def _end_strays(self, node: Node, found: list[NodeRun]) -> None:
         """End what an agent runs for nobody, and have it forget what is over."""

@@ -275,18 +275,28 @@ class _Collection:
         if self.dry_run:
             freed += sum(_own_bytes(self.footprints, removal.run) for removal in self.removals)
         return GcDocument(
-            DOCUMENT_VERSION, self.dry_run, self.policy.has_limits, removals, freed, self.blobs, self.orphans,
-            dict(self._kept), self._notes,
-        )  # fmt: skip
+            DOCUMENT_VERSION,
+            self.dry_run,
+            self.policy.has_limits,
+            removals,
+            freed,
+            self.blobs,
+            self.orphans,
+            dict(self._kept),
+            self._notes,
+        )
 
 
 def _together(first: GcDocument, second: GcDocument) -> GcDocument:
     return msgspec.structs.replace(
         first,
-        removals=[*first.removals, *second.removals], freed_bytes=first.freed_bytes + second.freed_bytes,
-        blobs=first.blobs + second.blobs, orphans=[*first.orphans, *second.orphans],
-        kept=dict(Counter(first.kept) + Counter(second.kept)), notes=[*first.notes, *second.notes],
-    )  # fmt: skip
+        removals=[*first.removals, *second.removals],
+        freed_bytes=first.freed_bytes + second.freed_bytes,
+        blobs=first.blobs + second.blobs,
+        orphans=[*first.orphans, *second.orphans],
+        kept=dict(Counter(first.kept) + Counter(second.kept)),
+        notes=[*first.notes, *second.notes],
+    )
 
 
 def _without_values(outcome: Outcome) -> Outcome:
@@ -303,6 +313,15 @@ def _own_bytes(footprints: Iterable[Footprint], run: str) -> int:
 def _results(view: RunView, found: Footprint, use: LastUse, *, held: bool) -> StoredResults:
     is_over = RunState.of(view.state).is_terminal
     return StoredResults(
-        view.run, view.user, view.notebook, view.submitted_at, (view.finished_at or 0.0) if is_over else None,
-        found.own_bytes, found.shared, view.pinned, held, use.loaded_at, use.reused_at,
-    )  # fmt: skip
+        view.run,
+        view.user,
+        view.notebook,
+        view.submitted_at,
+        (view.finished_at or 0.0) if is_over else None,
+        found.own_bytes,
+        found.shared,
+        view.pinned,
+        held,
+        use.loaded_at,
+        use.reused_at,
+    )

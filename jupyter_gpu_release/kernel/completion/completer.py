@@ -5,12 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Any
 
-from IPython.core.completer import (
-    CompletionContext,
-    SimpleCompletion,
-    SimpleMatcherResult,
-    provisionalcompleter,
-)
+from IPython.core.completer import CompletionContext, SimpleCompletion, SimpleMatcherResult, provisionalcompleter
 
 from ...client.cluster_facts.facts import ClusterFacts
 from ...options.definitions import OPTIONS, Option

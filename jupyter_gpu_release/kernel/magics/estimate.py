@@ -69,9 +69,17 @@ def _answer(gateway: GatewayClient, cell: Cell) -> OutlookDocument | GpuReleaseE
     """When it would start, or why it would be refused."""
     options, place = cell.options, cell.place
     question = OutlookQuestion(
-        options.ask, options.queue, options.priority, options.timeout_s, options.keep_s, options.keep_auto,
-        options.name, place.notebook, place.cell, options.restartable,
-    )  # fmt: skip
+        options.ask,
+        options.queue,
+        options.priority,
+        options.timeout_s,
+        options.keep_s,
+        options.keep_auto,
+        options.name,
+        place.notebook,
+        place.cell,
+        options.restartable,
+    )
     try:
         return gateway.ask_outlook(question)
     except (OptionError, ImpossibleAskError) as error:
@@ -115,9 +123,7 @@ def outlook(
     return _when(document, ask, answer, session) + unknown
 
 
-def _when(
-    document: StatusDocument, ask: ResourceAsk, answer: OutlookDocument | GpuReleaseError, session: str
-) -> str:  # fmt: skip
+def _when(document: StatusDocument, ask: ResourceAsk, answer: OutlookDocument | GpuReleaseError, session: str) -> str:
     kind = "simulated GPUs" if document.simulated else "GPUs"
     wanted = f"{ask.gpus} of {document.gpus.total} {kind} wanted, {document.gpus.free} free"
     if isinstance(answer, GpuReleaseError):

@@ -89,12 +89,18 @@ def runs_table(document: RunsDocument, most: int = 20, own: Collection[str] = ()
     runs = document.runs
     rows = [
         (
-            row.run, _state(row, own), str(row.gpus), _when(row.submitted_at), format_seconds(row.queued_s),
-            format_seconds(row.held_s) if row.granted_at else "", ", ".join(value.name for value in row.results),
-            name_of(row), _error(row.error) or wait_of_row(row) or _to_do(row, own),
+            row.run,
+            _state(row, own),
+            str(row.gpus),
+            _when(row.submitted_at),
+            format_seconds(row.queued_s),
+            format_seconds(row.held_s) if row.granted_at else "",
+            ", ".join(value.name for value in row.results),
+            name_of(row),
+            _error(row.error) or wait_of_row(row) or _to_do(row, own),
         )
         for row in runs[:most]
-    ]  # fmt: skip
+    ]
     title = f"{len(runs)} run{'' if len(runs) == 1 else 's'}" if len(runs) <= most else f"the newest {most} runs"
     return Table(
         title,

@@ -18,9 +18,19 @@ _MOST = 200_000
 #: afterwards only what is not found counts, so all has to be seen
 _MOST_AFTERWARDS = 1_000_000
 _NOT_WALKED = (
-    str, bytes, int, float, complex, type(None), type, types.ModuleType, types.FunctionType, types.BuiltinFunctionType,
-    types.CodeType, types.FrameType,
-)  # fmt: skip
+    str,
+    bytes,
+    int,
+    float,
+    complex,
+    type(None),
+    type,
+    types.ModuleType,
+    types.FunctionType,
+    types.BuiltinFunctionType,
+    types.CodeType,
+    types.FrameType,
+)
 
 
 class OldParts:

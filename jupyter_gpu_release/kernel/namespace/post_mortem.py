@@ -277,6 +277,11 @@ def _stub(frame: Frame, step: Any) -> CodeType:
     constants = tuple((step or _ReachedError()) if type(each) is int else each for each in code.co_consts)
     arguments = tuple(frame.arguments) if frame.variables is not None else ()
     return code.replace(
-        co_consts=constants, co_name=frame.name, co_qualname=frame.name, co_firstlineno=frame.first_line,
-        co_varnames=arguments, co_nlocals=len(arguments), co_argcount=len(arguments),
-    )  # fmt: skip
+        co_consts=constants,
+        co_name=frame.name,
+        co_qualname=frame.name,
+        co_firstlineno=frame.first_line,
+        co_varnames=arguments,
+        co_nlocals=len(arguments),
+        co_argcount=len(arguments),
+    )

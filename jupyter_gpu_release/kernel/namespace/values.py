@@ -25,9 +25,12 @@ def store_of(session: GatewaySession) -> Path:
     if welcome is None:
         return find_store(target.store, "", configured=target.configured)
     return find_store(
-        target.store, welcome.store, configured=target.configured, ident=welcome.store_id,
+        target.store,
+        welcome.store,
+        configured=target.configured,
+        ident=welcome.store_id,
         service_uid=welcome.service_uid,
-    )  # fmt: skip
+    )
 
 
 def open_values(session: GatewaySession, run: str, graph: Graph) -> tuple[bytes, Sequence[Any]]:

@@ -48,8 +48,12 @@ class WidgetModel:
     def _get_embed_state(self, drop_defaults: bool = False) -> dict[str, Any]:
         """The state as a page that is saved embeds it."""
         state, _, _ = without_buffers(self._state)
-        return {"model_name": self._model_name, "model_module": self._model_module,
-                "model_module_version": self._model_module_version, "state": state}  # fmt: skip
+        return {
+            "model_name": self._model_name,
+            "model_module": self._model_module,
+            "model_module_version": self._model_module_version,
+            "state": state,
+        }
 
     def handle_msg(self, msg: dict[str, Any]) -> None:
         """A page's message: it asks for the state, or the user moved something, which nobody hears any more."""
@@ -58,14 +62,16 @@ class WidgetModel:
             self.update(data, msg.get("buffers") or [])
         elif data.get("method") == "request_state":
             state, paths, buffers = without_buffers(self._state)
-            content = {
-                "comm_id": self.comm_id,
-                "data": {"method": "update", "state": state, "buffer_paths": paths},
-            }
+            content = {"comm_id": self.comm_id, "data": {"method": "update", "state": state, "buffer_paths": paths}}
             self._kernel.session.send(
-                self._kernel.iopub_socket, "comm_msg", content, metadata=_VERSION, parent=msg, buffers=buffers or None,
+                self._kernel.iopub_socket,
+                "comm_msg",
+                content,
+                metadata=_VERSION,
+                parent=msg,
+                buffers=buffers or None,
                 ident=f"comm-{self.comm_id}".encode(),
-            )  # fmt: skip
+            )
 
     def handle_close(self, msg: dict[str, Any]) -> None:
         """A page closed it."""

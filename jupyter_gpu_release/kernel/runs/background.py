@@ -125,9 +125,14 @@ class BackgroundRun:
             return notes + [_missing(name, had=before[name]) for name in missing if failed and name not in kept]
 
         coming = ResultBinder(
-            self._notebook, self.session, submission.prepared, leave=leave, in_turn=False, meanwhile=self._meanwhile,
+            self._notebook,
+            self.session,
+            submission.prepared,
+            leave=leave,
+            in_turn=False,
+            meanwhile=self._meanwhile,
             remarks=remarks,
-        )  # fmt: skip
+        )
         returned = coming.bind_run(view)
         self.failure = returned.failure
         self.returned = replace(returned, values={})

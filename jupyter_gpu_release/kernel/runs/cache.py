@@ -97,11 +97,18 @@ def cache_key(notebook: KernelContext, cell: Cell, prepared: CapturedInputs) -> 
     except UnkeyableError as error:
         raise NoKeyError(f"an input has no stable digest: {error}") from error
     parts = [
-        KEY_VERSION, platform.python_version(), normalised_code(tree), graph.digest, settings,
+        KEY_VERSION,
+        platform.python_version(),
+        normalised_code(tree),
+        graph.digest,
+        settings,
         sorted((path, digest_of_bytes(source)) for path, source in prepared.modules.items()),
-        prepared.sys_path, sorted(prepared.reevaluate.items()), find_workdir(cell.options.workdir).path,
-        cell.in_terminal, options_that_count(cell.options, exported_variables(cell.options.export)),
-    ]  # fmt: skip
+        prepared.sys_path,
+        sorted(prepared.reevaluate.items()),
+        find_workdir(cell.options.workdir).path,
+        cell.in_terminal,
+        options_that_count(cell.options, exported_variables(cell.options.export)),
+    ]
     key = str(blake3(msgspec.msgpack.encode(parts)).hexdigest())
     return CacheKey(key, _packages(prepared, graph), graph, prepared)
 

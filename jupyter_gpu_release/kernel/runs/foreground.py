@@ -194,9 +194,11 @@ class _Run:
 
     def _end(self, following: RunFollower, view: RunView) -> BaseException | None:
         coming = ResultBinder(
-            self._notebook, self._session, self._submission.prepared,
+            self._notebook,
+            self._session,
+            self._submission.prepared,
             remarks=lambda _values, _failed: self._notebook.short_cells.hint(view),
-        )  # fmt: skip
+        )
         returned = coming.bind_run(view, self._interrupts.count)
         following.display.end(returned.receipt, failed=returned.failure is not None)
         return returned.failure

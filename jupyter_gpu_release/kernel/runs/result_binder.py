@@ -133,9 +133,15 @@ class ResultBinder:
         stream, buffers = open_values(self._session, view.run, outcome.values)
         names = self._notebook.names
         bound = names.apply(
-            stream, buffers, outcome, self._prepared, run=view.run, leave=self._leave, in_turn=self._in_turn,
+            stream,
+            buffers,
+            outcome,
+            self._prepared,
+            run=view.run,
+            leave=self._leave,
+            in_turn=self._in_turn,
             meanwhile=self._meanwhile,
-        )  # fmt: skip
+        )
         notes += names.notes
         if outcome.notes:
             self._notebook.detached.add_notes(outcome.notes)

@@ -517,13 +517,21 @@ class NodeAgent(NodeAgentApi):
 
     def _info(self) -> NodeInfo:
         return NodeInfo(
-            node=self._node, host=socket.gethostname(), incarnation=self._incarnation,
-            python=platform.python_version(), version=__version__, gpus=self._gpus(),
-            memory_bytes=process_control.machine_bytes(), cpus=self._cpu_total, simulated=self._config.simulated,
-            versions={"ray": ray.__version__, "driver": self._reader.driver}, notes=self._notes(),
+            node=self._node,
+            host=socket.gethostname(),
+            incarnation=self._incarnation,
+            python=platform.python_version(),
+            version=__version__,
+            gpus=self._gpus(),
+            memory_bytes=process_control.machine_bytes(),
+            cpus=self._cpu_total,
+            simulated=self._config.simulated,
+            versions={"ray": ray.__version__, "driver": self._reader.driver},
+            notes=self._notes(),
             has_lease_worker=self._lease_worker.has_worker,
-            trouble=self._store.trouble or self._servers.trouble, protocol=AGENT_PROTOCOL,
-        )  # fmt: skip
+            trouble=self._store.trouble or self._servers.trouble,
+            protocol=AGENT_PROTOCOL,
+        )
 
     def _notes(self) -> list[str]:
         silent_s = self._reader.silent_s

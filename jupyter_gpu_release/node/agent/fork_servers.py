@@ -361,9 +361,13 @@ class ForkServers:
         listener.listen(64)
         status_read, status_write = os.pipe()
         server_config = ForkServerConfig(
-            os.getpid(), names, fatal=self._fatal, listen_fd=listener.fileno(), status_fd=status_write,
+            os.getpid(),
+            names,
+            fatal=self._fatal,
+            listen_fd=listener.fileno(),
+            status_fd=status_write,
             as_owners=self._config.as_owners,
-        )  # fmt: skip
+        )
         argument = msgspec.json.encode(server_config).decode()
         environment = self._environment()
 
@@ -371,9 +375,14 @@ class ForkServers:
             with listener, os.fdopen(status_write, "wb"), open(path.with_suffix(".log"), "wb", opener=_private) as log:
                 return subprocess.Popen(
                     [sys.executable, "-m", "jupyter_gpu_release.node.fork_server", argument],
-                    stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=environment, cwd="/",
-                    pass_fds=(listener.fileno(), status_write), start_new_session=True,
-                )  # fmt: skip
+                    stdin=subprocess.DEVNULL,
+                    stdout=log,
+                    stderr=log,
+                    env=environment,
+                    cwd="/",
+                    pass_fds=(listener.fileno(), status_write),
+                    start_new_session=True,
+                )
 
         started, popen = self._starter.start_process(start), None
         try:

@@ -45,14 +45,30 @@ def rank_order(
     ranks = sum(other.role == RANK for other in specs)
     share = _OTHERS if spec.index else _FIRST if ranks > 1 else 1.0
     return RankOrder(
-        run=order.run, payload=order.payload, folder=order.folder, rank=spec.index, ranks=ranks, role=spec.role,
-        sharers=sum(other.node == spec.node for other in specs), simulated=order.simulated,
-        memory_bytes=order.memory_bytes, cpus=order.cpus, timeout_s=order.timeout_s,
-        grace_s=share * order.grace_s, keep=keep,
-        stall_s=limits.STALL_S, mark=mark, tells_leaving=len(specs) == 1, attempt=order.attempt,
-        is_unbegun=order.is_unbegun, restartable=order.restartable, is_elastic=order.gang.is_elastic,
-        save=order.save, owner=order.owner, as_owner=order.as_owner,
-    )  # fmt: skip
+        run=order.run,
+        payload=order.payload,
+        folder=order.folder,
+        rank=spec.index,
+        ranks=ranks,
+        role=spec.role,
+        sharers=sum(other.node == spec.node for other in specs),
+        simulated=order.simulated,
+        memory_bytes=order.memory_bytes,
+        cpus=order.cpus,
+        timeout_s=order.timeout_s,
+        grace_s=share * order.grace_s,
+        keep=keep,
+        stall_s=limits.STALL_S,
+        mark=mark,
+        tells_leaving=len(specs) == 1,
+        attempt=order.attempt,
+        is_unbegun=order.is_unbegun,
+        restartable=order.restartable,
+        is_elastic=order.gang.is_elastic,
+        save=order.save,
+        owner=order.owner,
+        as_owner=order.as_owner,
+    )
 
 
 def share_gpus(gpu_ids: Sequence[str], ranks: int) -> list[list[str]]:

@@ -20,18 +20,7 @@ from ..gang.hangs import Progress, find_hang
 from ..gang.layout import RANK, GangLayout, HeldPorts, NodeLocation, RankSpec, RemoteRankHello, gang_environment
 from ..gang.rendezvous import SETTLE, CollectiveCall, CollectiveReplies, Rendezvous
 from ..gang.safe_point import SAVE, YIELD, SafePointAgreement
-from ..ipc.frames import (
-    Command,
-    FrameReader,
-    Go,
-    Kind,
-    Output,
-    RankOrder,
-    SpoolConfig,
-    Stay,
-    died_outcome,
-    pack_frame,
-)
+from ..ipc.frames import Command, FrameReader, Go, Kind, Output, RankOrder, SpoolConfig, Stay, died_outcome, pack_frame
 from ..supervisor.pair import Pair
 from . import gang_plan
 from .fork_servers import ForkServer, ForkServers

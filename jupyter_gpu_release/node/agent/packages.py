@@ -49,9 +49,12 @@ class Packages:
                 else:
                     found |= facts
         return Environment(
-            platform.python_version(), platform.platform(), os.environ.get(IMAGE_VARIABLE, ""),
-            dict(sorted(found.items())), unknown,
-        )  # fmt: skip
+            platform.python_version(),
+            platform.platform(),
+            os.environ.get(IMAGE_VARIABLE, ""),
+            dict(sorted(found.items())),
+            unknown,
+        )
 
     def _refresh(self) -> None:
         stamp = folders_stamp()
@@ -138,11 +141,8 @@ def _digest_of_files(name: str) -> str | None:
 
 def _files_below(folders: list[Path]) -> list[Path]:
     return [
-        path
-        for folder in folders
-        for path in folder.rglob("*")
-        if "__pycache__" not in path.parts and path.is_file()
-    ]  # fmt: skip
+        path for folder in folders for path in folder.rglob("*") if "__pycache__" not in path.parts and path.is_file()
+    ]
 
 
 def _digest(files: list[Path]) -> str | None:

@@ -318,9 +318,13 @@ class AdoptedRun:
     """Like a :class:`.RunOnNode` that has been released."""
 
     def __init__(
-        self, attempt_id: AttemptId, folder: str, outcome: Outcome, pending: PendingResults,
+        self,
+        attempt_id: AttemptId,
+        folder: str,
+        outcome: Outcome,
+        pending: PendingResults,
         tell: Callable[[NodeMessage], None],
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.attempt_id = attempt_id
         self.phase = "released"
         self.released = asyncio.Event()

@@ -102,10 +102,16 @@ def make_rank_context(
 
     is_rank = order.role == "rank"
     return RankContext(
-        rank=order.rank if is_rank else max(0, order.rank - order.ranks), size=order.ranks,
-        local_rank=go.local_rank, local_size=go.local_size, node=go.node, nodes=go.nodes,
-        role=order.role, meet=meet, pid=os.getpid(),
-    )  # fmt: skip
+        rank=order.rank if is_rank else max(0, order.rank - order.ranks),
+        size=order.ranks,
+        local_rank=go.local_rank,
+        local_size=go.local_size,
+        node=go.node,
+        nodes=go.nodes,
+        role=order.role,
+        meet=meet,
+        pid=os.getpid(),
+    )
 
 
 def _packed(value: Any, realm: rebuild.NamespaceInfo) -> bytes:

@@ -24,8 +24,9 @@ class Hang:
     why: str
 
 
-def find_hang(progress: Mapping[int, Progress], waiting: Set[int], waiting_since_s: float | None, now_s: float,
-              limit_s: float) -> Hang | None:  # fmt: skip
+def find_hang(
+    progress: Mapping[int, Progress], waiting: Set[int], waiting_since_s: float | None, now_s: float, limit_s: float
+) -> Hang | None:
     """Compare the ranks with each other: at their end, at their start, and where they wait in ``gpu_release.ranks``."""
     limit = f"(--rank-timeout {format_seconds(limit_s)})"
     for stage, behind in (("ended_s", "still ran"), ("began_s", "had not begun")):

@@ -90,11 +90,16 @@ def gang_environment(gang: GangLayout, spec: RankSpec) -> dict[str, str]:
 def _torch(gang: GangLayout, spec: RankSpec) -> dict[str, str]:
     """Variables that ``torch.distributed`` (``env://``) reads, and torchrun's further ones."""
     return {
-        "RANK": str(spec.index), "WORLD_SIZE": str(gang.ranks),
-        "LOCAL_RANK": str(spec.local), "LOCAL_WORLD_SIZE": str(spec.local_size),
-        "GROUP_RANK": str(spec.node), "NODE_RANK": str(spec.node), "GROUP_WORLD_SIZE": str(gang.nodes),
-        "MASTER_ADDR": gang.specs[0].address, "MASTER_PORT": str(gang.master_port),
-    }  # fmt: skip
+        "RANK": str(spec.index),
+        "WORLD_SIZE": str(gang.ranks),
+        "LOCAL_RANK": str(spec.local),
+        "LOCAL_WORLD_SIZE": str(spec.local_size),
+        "GROUP_RANK": str(spec.node),
+        "NODE_RANK": str(spec.node),
+        "GROUP_WORLD_SIZE": str(gang.nodes),
+        "MASTER_ADDR": gang.specs[0].address,
+        "MASTER_PORT": str(gang.master_port),
+    }
 
 
 def _jax(gang: GangLayout, spec: RankSpec) -> dict[str, str]:

@@ -191,13 +191,17 @@ class Rank:
         from .resuming.restartable_cell import RestartableCell
 
         cell = RestartableCell(
-            self._order, self._values, self._lines.notice, self._shell.user_ns, flush_files=flush_open_files,
+            self._order,
+            self._values,
+            self._lines.notice,
+            self._shell.user_ns,
+            flush_files=flush_open_files,
             say=lambda text: self._outlet.add_event("note", {"text": text}),
             stay=lambda stay: self._outlet.send_frame(Kind.STAY, encode(stay), wait=False),
             saved=lambda save: self._outlet.send_frame(Kind.SAVED, encode(save), wait=False),
             gang=self._gang_save() if self._order.ranks > 1 else None,
             ask_for_save=lambda: self._outlet.send_frame(Kind.SAVE_DUE, b"", wait=False),
-        )  # fmt: skip
+        )
         cell.close_gate, cell.open_gate = self._shell.gate.close, self._shell.gate.open
         if self._saved is not None:
             cell.go_on_from(self._values.restore(*self._saved, cell.join))
@@ -280,10 +284,16 @@ class Rank:
             self._finish(Outcome(status="preempted", notes=self._notes, ended_s=ended_s, **what_else))
             return
         outcome = Outcome(
-            status="preempted", results=values.results, notes=self._notes + values.notes, save=taken.save,
-            granted_s=self._granted_s, started_s=self._started, ended_s=ended_s, collected_s=ended_s,
+            status="preempted",
+            results=values.results,
+            notes=self._notes + values.notes,
+            save=taken.save,
+            granted_s=self._granted_s,
+            started_s=self._started,
+            ended_s=ended_s,
+            collected_s=ended_s,
             **what_else,
-        )  # fmt: skip
+        )
         self._send_values(outcome, values)
 
     def _gather(self, payload: CellPayload) -> tuple[str, ErrorInfo | None]:
@@ -324,9 +334,12 @@ class Rank:
 
     def _hand_over(self, status: str, error: ErrorInfo | None, ended_s: float) -> None:
         outcome_facts: dict[str, Any] = {
-            "status": status, "error": error, "granted_s": self._granted_s, "started_s": self._started,
+            "status": status,
+            "error": error,
+            "granted_s": self._granted_s,
+            "started_s": self._started,
             "ended_s": ended_s,
-        }  # fmt: skip
+        }
         outcome_facts |= self._what_else_it_did()
         if self._order.rank:
             self._finish(Outcome(notes=self._notes, frames=self._frames_of(status), **outcome_facts))
@@ -366,7 +379,7 @@ class Rank:
         return {
             "tracked": tracked_files.HERE.tracked_files(),
             "untouched_reason": self._values.untouched_reason() or "",
-        }  # fmt: skip
+        }
 
     def _send_values(self, outcome: Outcome, collected: Collected) -> None:
         if collected.total_bytes <= INLINE_LIMIT_BYTES:

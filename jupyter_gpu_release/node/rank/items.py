@@ -40,9 +40,13 @@ class ItemExchange:
     """``lines_of``: the lines of a traceback. Used by the cell's own thread."""
 
     def __init__(
-        self, outlet: OutputSender, sock: Any, realm: NamespaceInfo, paths: RunPaths,
+        self,
+        outlet: OutputSender,
+        sock: Any,
+        realm: NamespaceInfo,
+        paths: RunPaths,
         lines_of: Callable[[BaseException], list[str]],
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._outlet = outlet
         self._answers = AnswerQueue(sock)
         self._realm = realm
@@ -118,9 +122,11 @@ class ItemExchange:
 
     def _refuse(self, item: int, error: Exception) -> None:
         info = ErrorInfo(
-            "CannotSendError", f"what it returned cannot leave its process: {error}", code="cannot_send",
+            "CannotSendError",
+            f"what it returned cannot leave its process: {error}",
+            code="cannot_send",
             hint="return what can be pickled: numbers, arrays, a state_dict",
-        )  # fmt: skip
+        )
         self._send(ItemOutcome(item, error=info))
 
     def _write(self, item: int, graph: Graph, size: int) -> None:

@@ -38,9 +38,13 @@ def start_mover(order: SpoolConfig, markers: dict[str, str]) -> subprocess.Popen
     subprocess._USE_VFORK = False  # type: ignore[misc]  # else all threads of this process wait for that, too
     return subprocess.Popen(
         [sys.executable, "-m", "jupyter_gpu_release.node.results.mover", msgspec.json.encode(order).decode()],
-        stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, cwd="/",
-        start_new_session=True, env=for_cluster(os.environ) | markers,
-    )  # fmt: skip
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        cwd="/",
+        start_new_session=True,
+        env=for_cluster(os.environ) | markers,
+    )
 
 
 def main() -> int:

@@ -192,9 +192,14 @@ class Persister:
         self._entry = entry
         self._values = (stream, buffers)
         record = SpoolRecord(
-            entry.attempt_id.run, order.node, str(folder), size, pid=os.getpid(), outcome=outcome,
+            entry.attempt_id.run,
+            order.node,
+            str(folder),
+            size,
+            pid=os.getpid(),
+            outcome=outcome,
             attempt=entry.attempt_id.attempt,
-        )  # fmt: skip
+        )
         self._target = record.target
         self._waiting = msgspec.structs.replace(record, waits_for=PersistWait(path=str(record.target), bytes=size))
         self._try: _Try | None = None

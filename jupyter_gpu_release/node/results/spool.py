@@ -194,10 +194,14 @@ def wait_after_failure(
     """Return what a run waits for after a failed try, and the seconds until the next one."""
     pause_s = back_off.next_pause_s()
     wait = PersistWait(
-        path=str(target), bytes=size, reason=_reason(error), kept=kept,
+        path=str(target),
+        bytes=size,
+        reason=_reason(error),
+        kept=kept,
         free_bytes=None if isinstance(error, str) else _free_bytes(target.parent),
-        tries=back_off.tries, next_try_at=time.time() + pause_s,
-    )  # fmt: skip
+        tries=back_off.tries,
+        next_try_at=time.time() + pause_s,
+    )
     return wait, pause_s
 
 

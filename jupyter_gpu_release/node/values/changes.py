@@ -32,9 +32,20 @@ def is_immutable(value: Any) -> bool:
 _MOST = 20_000
 _LONGEST = 10_000
 _NOT_MUTABLE = (
-    type, types.FunctionType, types.BuiltinFunctionType, types.CodeType, types.ModuleType, types.MethodType,
-    str, bytes, int, float, tuple, frozenset, weakref.ref,
-)  # fmt: skip
+    type,
+    types.FunctionType,
+    types.BuiltinFunctionType,
+    types.CodeType,
+    types.ModuleType,
+    types.MethodType,
+    str,
+    bytes,
+    int,
+    float,
+    tuple,
+    frozenset,
+    weakref.ref,
+)
 _SIZED = (list, dict, bytearray)
 
 

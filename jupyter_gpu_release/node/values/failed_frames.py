@@ -88,10 +88,15 @@ def _frame(link: types.TracebackType, namespace: dict[str, Any]) -> Frame:
     frame, code = link.tb_frame, link.tb_frame.f_code
     names = [name for name in frame.f_locals if name.isidentifier()]
     return Frame(
-        file=code.co_filename, name=code.co_name, first_line=code.co_firstlineno, line=link.tb_lineno or 0,
-        module=str(frame.f_globals.get("__name__", "")), is_users=frame.f_globals is namespace,
-        variables=None if frame.f_locals is frame.f_globals else names, arguments=_arguments(code),
-    )  # fmt: skip
+        file=code.co_filename,
+        name=code.co_name,
+        first_line=code.co_firstlineno,
+        line=link.tb_lineno or 0,
+        module=str(frame.f_globals.get("__name__", "")),
+        is_users=frame.f_globals is namespace,
+        variables=None if frame.f_locals is frame.f_globals else names,
+        arguments=_arguments(code),
+    )
 
 
 def _arguments(code: types.CodeType) -> list[str]:

@@ -262,9 +262,10 @@ def _of_one_namespace(name: str, namespace: Mapping[str, Any]) -> Iterator[str]:
     if not isinstance(function, FunctionType) or function.__globals__ is not namespace:
         return
     reads = [
-        read for read in global_reads(function.__code__)
+        read
+        for read in global_reads(function.__code__)
         if read in namespace and not isinstance(namespace[read], _THE_SAME)
-    ]  # fmt: skip
+    ]
     if reads:
         named = ", ".join(f"`{read}`" for read in reads)
         yield (

@@ -15,10 +15,28 @@ from ...serialization.sharing.references import Key, KnownInputs
 from .changes import is_immutable
 from .failed_frames import bytes_at_least, nbytes_of, text_of
 
-_PLAIN = frozenset({
-    "array", "builtins", "collections", "datetime", "decimal", "enum", "fractions", "ipaddress", "numpy", "pandas",
-    "pathlib", "polars", "pyarrow", "time", "torch", "types", "uuid", "zoneinfo",
-})  # fmt: skip
+_PLAIN = frozenset(
+    {
+        "array",
+        "builtins",
+        "collections",
+        "datetime",
+        "decimal",
+        "enum",
+        "fractions",
+        "ipaddress",
+        "numpy",
+        "pandas",
+        "pathlib",
+        "polars",
+        "pyarrow",
+        "time",
+        "torch",
+        "types",
+        "uuid",
+        "zoneinfo",
+    }
+)
 _CONTAINERS = (list, tuple, set, frozenset, dict)
 #: they are known by themselves
 _DEFINED = (type, types.FunctionType, types.ModuleType)

@@ -46,13 +46,7 @@ from ...serialization.sharing.references import HeldParts, Key, KnownInputs, Liv
 from ...store.mapped.mapping import GraphMap
 from ...units import format_bytes
 from . import frameworks
-from .changes import (
-    ArrivedNumbers,
-    NameSnapshot,
-    ObjectIds,
-    drop_temporaries,
-    is_immutable,
-)
+from .changes import ArrivedNumbers, NameSnapshot, ObjectIds, drop_temporaries, is_immutable
 from .collected import Collected, ImmovableError
 from .failed_frames import collect_frames
 from .held_names import HeldNames
@@ -329,9 +323,13 @@ class RankValues:
         return self._collect(None)
 
     def save(
-        self, state: dict[str, Any], *, anew: Collection[str], may_read: Callable[[str], bool] = lambda _name: True,
+        self,
+        state: dict[str, Any],
+        *,
+        anew: Collection[str],
+        may_read: Callable[[str], bool] = lambda _name: True,
         set_in_libraries: Mapping[str, Any] = MappingProxyType({}),
-    ) -> Collected:  # fmt: skip
+    ) -> Collected:
         """Gather what :meth:`collect` would return now, and with it ``state`` and all other names that the cell has
         bound, less those that it binds ``anew`` when it goes on, and what it has set in libraries.
 
@@ -424,9 +422,13 @@ class RankValues:
         }
 
     def _refuse_loss(
-        self, dump: codec.Dump, failed: Collection[str], troubles: dict[str, str], may_read: Callable[[str], bool],
+        self,
+        dump: codec.Dump,
+        failed: Collection[str],
+        troubles: dict[str, str],
+        may_read: Callable[[str], bool],
         libraries: Mapping[str, Any],
-    ) -> None:  # fmt: skip
+    ) -> None:
         """Raise ImmovableError for what cannot be pickled: names that the cell's rest may read, what is set in
         ``libraries``.
         """

@@ -129,7 +129,7 @@ def start_step(
 
 def _start_all(
     state: State, job: Job, groups: Sequence[Group] | None, limits: Limits | None, action: str
-) -> Start | None:  # fmt: skip
+) -> Start | None:
     mark, best = state.mark(), Start(job.run.run, ())
     for promised in (False, True) if state.nodes.awaiting else (False,):
         found, left = list[tuple[int, str]](), dict(limits or {})
@@ -147,7 +147,7 @@ def _start_all(
 
 def _place_step(
     state: State, job: Job, groups: Sequence[Group] | None, limits: Limits | None, *, promised: bool
-) -> tuple[tuple[int, str], ...]:  # fmt: skip
+) -> tuple[tuple[int, str], ...]:
     """The next ranks with their nodes; empty where there is no room."""
     places = find_places(state, job, soon=promised, groups=groups, limits=limits) if job.step_size else None
     ranks = tuple(zip(job.step(), places or (), strict=False))

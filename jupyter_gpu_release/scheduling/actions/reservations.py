@@ -22,7 +22,7 @@ class Reservation:
 
 def reserve(
     state: State, job: Job, groups: Sequence[Group], now_s: float, *, whole: bool = False
-) -> Reservation | None:  # fmt: skip
+) -> Reservation | None:
     """The earliest moment at which the run fits, by the expected ends of what runs, and its nodes then; ``whole``: with
     all of its ranks, and not only the next ones.
     """

@@ -81,7 +81,7 @@ class Terms:
 
 def make_room(
     state: State, job: Job, others: Sequence[Job], following: Next, action: str, terms: Terms = Terms()
-) -> list[Start | Yield]:  # fmt: skip
+) -> list[Start | Yield]:
     """Take units until the next ranks of ``job`` fit; spare what is not needed, move what fits elsewhere.
 
     Nothing is changed when it leads nowhere. Where there are many, only those on nodes where little is missing are
@@ -111,7 +111,7 @@ def _near(state: State, job: Job, others: Sequence[Job]) -> list[Job]:
 
 def _search(
     state: State, job: Job, others: Sequence[Job], following: Next, action: str, terms: Terms
-) -> list[Start | Yield]:  # fmt: skip
+) -> list[Start | Yield]:
     mark = state.mark()
     taken: list[Unit] = []
     while len(taken) < max(_MOST_TRIED, _MOST_NEAR) and (victim := following(others)) is not None:
@@ -219,9 +219,7 @@ def _resettle(state: State, job: Job, ranks: list[int]) -> None:
         ranks = ranks[count:]
 
 
-def _finish(
-    state: State, job: Job, taken: list[Unit], mark: int, action: str, terms: Terms
-) -> list[Start | Yield]:  # fmt: skip
+def _finish(state: State, job: Job, taken: list[Unit], mark: int, action: str, terms: Terms) -> list[Start | Yield]:
     state.undo(mark)
     for unit in taken:
         _evict(state, unit)

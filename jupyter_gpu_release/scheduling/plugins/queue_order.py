@@ -10,9 +10,7 @@ from ..state import State
 Order = Callable[[State, Mapping[str, float], str, int, str | None], tuple[float, ...]]
 
 
-def saturation(
-    state: State, shares: Mapping[str, float], name: str, more: int = 0, kind: str | None = None
-) -> float:  # fmt: skip
+def saturation(state: State, shares: Mapping[str, float], name: str, more: int = 0, kind: str | None = None) -> float:
     """GPUs that a queue would have with ``more``, in parts of its share."""
     return _part(state.account(name, kind).allocated + more, state.share(shares, name, kind))
 
@@ -23,9 +21,7 @@ def _part(has: int, share: float) -> float:
     return has / share
 
 
-def priority(
-    state: State, shares: Mapping[str, float], name: str, gpus: int, kind: str | None
-) -> tuple[float, ...]:  # fmt: skip
+def priority(state: State, shares: Mapping[str, float], name: str, gpus: int, kind: str | None) -> tuple[float, ...]:
     """The queue of higher priority; guarantees go before what is beyond them, where priorities differ at all."""
     if not state.has_priorities:
         return (0.0,)
@@ -33,9 +29,7 @@ def priority(
     return (-account.queue.priority if account.allocated + gpus > account.guaranteed else float("-inf"),)
 
 
-def fair_share(
-    state: State, shares: Mapping[str, float], name: str, gpus: int, kind: str | None
-) -> tuple[float, ...]:  # fmt: skip
+def fair_share(state: State, shares: Mapping[str, float], name: str, gpus: int, kind: str | None) -> tuple[float, ...]:
     """The queue that would be least saturated with its run; on a tie the one that is without; then the smaller run."""
     if kind is None:
         account, share = state.accounts[name], shares[name]
@@ -48,9 +42,7 @@ def fair_share(
 QUEUE_ORDERS: dict[str, Order] = {"priority": priority, "fair_share": fair_share}
 
 
-def key(
-    state: State, shares: Mapping[str, float], name: str, gpus: int, kind: str | None = None
-) -> tuple[float, ...]:  # fmt: skip
+def key(state: State, shares: Mapping[str, float], name: str, gpus: int, kind: str | None = None) -> tuple[float, ...]:
     """Sort key by all orders of the policy in turn."""
     orders = [QUEUE_ORDERS[order] for order in state.policy.queue_order]
     return tuple(part for order in orders for part in order(state, shares, name, gpus, kind))

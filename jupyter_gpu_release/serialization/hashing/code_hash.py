@@ -15,12 +15,24 @@ from ..identity import member_attributes
 #: what Python, the import system and cloudpickle keep in a class, which says nothing of what the class does
 _PYTHONS_OWN = frozenset(
     {
-        "__dict__", "__weakref__", "__abstractmethods__", "__annotations_cache__", "__annotate_func__", "__slotnames__",
-        "__protocol_attrs__", "__non_callable_proto_members__", "__callable_proto_members_only__", "__firstlineno__",
-        "__static_attributes__", "_value2member_map_", "_member_map_", "_hashable_values_", "_unhashable_values_",
+        "__dict__",
+        "__weakref__",
+        "__abstractmethods__",
+        "__annotations_cache__",
+        "__annotate_func__",
+        "__slotnames__",
+        "__protocol_attrs__",
+        "__non_callable_proto_members__",
+        "__callable_proto_members_only__",
+        "__firstlineno__",
+        "__static_attributes__",
+        "_value2member_map_",
+        "_member_map_",
+        "_hashable_values_",
+        "_unhashable_values_",
         "_unhashable_values_map_",
     }
-)  # fmt: skip
+)
 
 
 def is_by_reference(thing: Any) -> bool:

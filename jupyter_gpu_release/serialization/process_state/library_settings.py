@@ -63,10 +63,21 @@ _ERROR = "error."
 
 
 _NUMPY_USUAL = {
-    "edgeitems": 3, "threshold": 1000, "precision": 8, "suppress": False, "linewidth": 75, "nanstr": "nan",
-    "infstr": "inf", "sign": "-", "floatmode": "maxprec", "formatter": None,
-    "error.divide": "warn", "error.over": "warn", "error.under": "ignore", "error.invalid": "warn",
-}  # fmt: skip
+    "edgeitems": 3,
+    "threshold": 1000,
+    "precision": 8,
+    "suppress": False,
+    "linewidth": 75,
+    "nanstr": "nan",
+    "infstr": "inf",
+    "sign": "-",
+    "floatmode": "maxprec",
+    "formatter": None,
+    "error.divide": "warn",
+    "error.over": "warn",
+    "error.under": "ignore",
+    "error.invalid": "warn",
+}
 
 
 def _set_numpy(numpy: Any, name: str, value: Any) -> None:
@@ -76,8 +87,10 @@ def _set_numpy(numpy: Any, name: str, value: Any) -> None:
 
 def _pandas(pandas: Any) -> Values:
     config = pandas._config.config
-    return {key: functools.reduce(dict.__getitem__, key.split("."), config._global_config)
-            for key in config._registered_options}  # fmt: skip
+    return {
+        key: functools.reduce(dict.__getitem__, key.split("."), config._global_config)
+        for key in config._registered_options
+    }
 
 
 def _pandas_usual(pandas: Any) -> Values:
@@ -105,10 +118,18 @@ def _torch(torch: Any) -> Values:
 
 _CUDNN = {"cudnn.benchmark": False, "cudnn.deterministic": False, "cudnn.enabled": True}
 _TORCH_USUAL = {
-    "dtype": "float32", "matmul": "highest", "deterministic": False, "grad": True, "anomaly": False, **_CUDNN,
+    "dtype": "float32",
+    "matmul": "highest",
+    "deterministic": False,
+    "grad": True,
+    "anomaly": False,
+    **_CUDNN,
     "print.precision": 4,
-    "print.threshold": 1000, "print.edgeitems": 3, "print.linewidth": 80, "print.sci_mode": None,
-}  # fmt: skip
+    "print.threshold": 1000,
+    "print.edgeitems": 3,
+    "print.linewidth": 80,
+    "print.sci_mode": None,
+}
 
 
 @functools.cache
@@ -121,11 +142,7 @@ def _torch_usual(torch: Any) -> Values:
     """The usual number, which depends on the machine: as many threads as it has cores."""
     now = torch.get_num_threads()
     told = [os.environ.get(name, "") for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS")]
-    cores = {
-        len(os.sched_getaffinity(0)),
-        _cores(),
-        *(int(text) for text in told if text.isdigit()),
-    }
+    cores = {len(os.sched_getaffinity(0)), _cores(), *(int(text) for text in told if text.isdigit())}
     return {**_TORCH_USUAL, "threads": now if now in cores else None}
 
 
@@ -191,9 +208,7 @@ def _set_matplotlib(matplotlib: Any, name: str, value: Any) -> None:
         matplotlib.rcParams[name] = value
 
 
-_INLINE = {
-    "figure_formats": {"png"}, "print_figure_kwargs": {"bbox_inches": "tight"}, "rc": {}, "close_figures": True,
-}  # fmt: skip
+_INLINE = {"figure_formats": {"png"}, "print_figure_kwargs": {"bbox_inches": "tight"}, "rc": {}, "close_figures": True}
 _MIMES = {"image/svg+xml": "svg", "image/jpeg": "jpeg", "application/pdf": "pdf"}
 
 
@@ -299,9 +314,14 @@ def _decimal(decimal: Any) -> Values:
 
 
 _DECIMAL = {
-    "prec": 28, "rounding": "ROUND_HALF_EVEN", "Emin": -999999, "Emax": 999999, "capitals": 1, "clamp": 0,
+    "prec": 28,
+    "rounding": "ROUND_HALF_EVEN",
+    "Emin": -999999,
+    "Emax": 999999,
+    "capitals": 1,
+    "clamp": 0,
     "traps": ["DivisionByZero", "InvalidOperation", "Overflow"],
-}  # fmt: skip
+}
 
 
 def _set_decimal(decimal: Any, name: str, value: Any) -> None:
@@ -314,10 +334,15 @@ def _set_decimal(decimal: Any, name: str, value: Any) -> None:
 
 
 _JAX = {
-    "jax_enable_x64": False, "jax_debug_nans": False, "jax_debug_infs": False, "jax_disable_jit": False,
-    "jax_default_matmul_precision": None, "jax_numpy_dtype_promotion": "standard", "jax_numpy_rank_promotion": "allow",
+    "jax_enable_x64": False,
+    "jax_debug_nans": False,
+    "jax_debug_infs": False,
+    "jax_disable_jit": False,
+    "jax_default_matmul_precision": None,
+    "jax_numpy_dtype_promotion": "standard",
+    "jax_numpy_rank_promotion": "allow",
     "jax_default_prng_impl": "threefry2x32",
-}  # fmt: skip
+}
 
 
 def _jax(jax: Any) -> Values:
@@ -371,8 +396,7 @@ def _set_mlflow(_module: Any, name: str, value: Any) -> None:
 
 LIBRARIES = (
     Library("sys", _python, lambda _: {"recursion limit": 1000, "digits": 4300}, _set_python),
-    Library("os", environment.read, environment.initial, environment.write, only_set=True,
-            goes_along=False),
+    Library("os", environment.read, environment.initial, environment.write, only_set=True, goes_along=False),
     Library("logging", log_settings.read, lambda _: {}, log_settings.write, only_set=True),
     Library("decimal", _decimal, lambda _: _DECIMAL, _set_decimal),
     Library("warnings", _warning_filters, lambda _: {}, _add_filter),
@@ -382,15 +406,16 @@ LIBRARIES = (
     Library("pandas", _pandas, _pandas_usual, _set_pandas),
     Library("torch", _torch, _torch_usual, _set_torch),
     Library("torch.utils.hooks", _hooks, lambda _: {_HOOKS: 0}, _set_hooks),
-    Library("sklearn", lambda m: dict(m.get_config()), lambda _: sys.modules["sklearn._config"]._global_config,
-            _set_sklearn),
+    Library(
+        "sklearn", lambda m: dict(m.get_config()), lambda _: sys.modules["sklearn._config"]._global_config, _set_sklearn
+    ),
     Library("matplotlib", _matplotlib, _matplotlib_usual, _set_matplotlib),
     Library("matplotlib_inline.config", _inline, lambda _: _INLINE, _set_inline),
     Library("jax", _jax, lambda _: _JAX, _set_jax),
     Library("keras", _keras, lambda _: _KERAS, _set_keras),
     Library("keras.src.backend.common.global_state", _keras_names, lambda _: {_NAMES: {}}, _set_keras_names),
     Library("mlflow", _mlflow, lambda _: dict.fromkeys(_MLFLOW), _set_mlflow),
-)  # fmt: skip
+)
 _BY_MODULE = {library.module: library for library in LIBRARIES}
 #: packages add a library by an entry point of this group, which names a :class:`Library`
 PLUG_INS = "jupyter_gpu_release.settings"

@@ -18,11 +18,32 @@ _LOGGER = "logger "
 #: a handler's stream, level and formatter (its text, the dates', the style and the defaults), as they travel
 Handler = tuple[str, int, tuple[Any, ...] | None]
 #: first parts of the names of loggers that belong to a process
-_OF_THE_PROCESS = frozenset({
-    "IPKernelApp", "IPython", "asyncio", "c10d-NullHandler-default", "comm", "concurrent", "grpc", "ipykernel",
-    "jupyter", "jupyter_client", "jupyter_gpu_release", "jupyter_server", "parso", "prompt_toolkit", "pytest", "ray",
-    "strobelight_compile_time_profiler", "strobelight_function_profiler", "tornado", "traitlets", "websockets", "zmq",
-})  # fmt: skip
+_OF_THE_PROCESS = frozenset(
+    {
+        "IPKernelApp",
+        "IPython",
+        "asyncio",
+        "c10d-NullHandler-default",
+        "comm",
+        "concurrent",
+        "grpc",
+        "ipykernel",
+        "jupyter",
+        "jupyter_client",
+        "jupyter_gpu_release",
+        "jupyter_server",
+        "parso",
+        "prompt_toolkit",
+        "pytest",
+        "ray",
+        "strobelight_compile_time_profiler",
+        "strobelight_function_profiler",
+        "tornado",
+        "traitlets",
+        "websockets",
+        "zmq",
+    }
+)
 _STYLES = {logging.PercentStyle: "%", logging.StrFormatStyle: "{", logging.StringTemplateStyle: "$"}
 
 

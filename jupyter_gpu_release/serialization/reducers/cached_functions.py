@@ -39,10 +39,17 @@ class _Layout(ctypes.Structure):
     """The beginning of a cached function in memory."""
 
     _fields_ = [
-        ("count", ctypes.c_ssize_t), ("type", ctypes.c_void_p), ("link", ctypes.c_void_p * 5),
-        ("call", ctypes.c_void_p), ("typed", ctypes.c_int), ("cache", ctypes.c_void_p), ("hits", ctypes.c_ssize_t),
-        ("function", ctypes.c_void_p), ("maxsize", ctypes.c_ssize_t), ("misses", ctypes.c_ssize_t),
-    ]  # fmt: skip
+        ("count", ctypes.c_ssize_t),
+        ("type", ctypes.c_void_p),
+        ("link", ctypes.c_void_p * 5),
+        ("call", ctypes.c_void_p),
+        ("typed", ctypes.c_int),
+        ("cache", ctypes.c_void_p),
+        ("hits", ctypes.c_ssize_t),
+        ("function", ctypes.c_void_p),
+        ("maxsize", ctypes.c_ssize_t),
+        ("misses", ctypes.c_ssize_t),
+    ]
 
 
 def _memory(cached: Any) -> _Layout:

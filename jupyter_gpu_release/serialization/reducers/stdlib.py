@@ -306,10 +306,20 @@ def refuse_future(_pickler: Any, _future: Any) -> Any:
 
 #: library → the reducer for one of its types; asked only when the library is loaded
 LIBRARIES = {
-    "numpy": _numpy, "torch": _torch, "jaxlib": _jax, "jax": _jax, "cupy": _cupy, "matplotlib": _matplotlib,
-    "pandas": _pandas, "accelerate": _accelerate, "xgboost": _xgboost, "tensorflow": _tensorflow, "keras": _keras,
-    "tqdm": _tqdm, "concurrent": _concurrent,
-}  # fmt: skip
+    "numpy": _numpy,
+    "torch": _torch,
+    "jaxlib": _jax,
+    "jax": _jax,
+    "cupy": _cupy,
+    "matplotlib": _matplotlib,
+    "pandas": _pandas,
+    "accelerate": _accelerate,
+    "xgboost": _xgboost,
+    "tensorflow": _tensorflow,
+    "keras": _keras,
+    "tqdm": _tqdm,
+    "concurrent": _concurrent,
+}
 
 #: reducers that only refuse: what is inside such a thing is of no interest
 REFUSING = torch_distributed.REFUSING | {refuse_file, refuse_progress_bar, refuse_future}

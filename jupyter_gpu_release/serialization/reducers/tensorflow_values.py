@@ -34,9 +34,11 @@ def usual_strategy() -> Any:
 def reduce_function(_pickler: Any, function: Any) -> Any:
     """Reduce what ``@tf.function`` made: it is traced anew where it is called."""
     options = {
-        "input_signature": function.input_signature, "autograph": function._autograph,
-        "jit_compile": function._jit_compile, "reduce_retracing": function._reduce_retracing,
-    }  # fmt: skip
+        "input_signature": function.input_signature,
+        "autograph": function._autograph,
+        "jit_compile": function._jit_compile,
+        "reduce_retracing": function._reduce_retracing,
+    }
     return rebuild_tensorflow_function, (function._python_function, options)
 
 

@@ -117,9 +117,17 @@ def has_own_gradients() -> bool:
 
 #: arguments of a replica that are its attributes, too
 _KEPT = (
-    "device_ids", "output_device", "dim", "broadcast_buffers", "forward_sync_buffers", "find_unused_parameters",
-    "gradient_as_bucket_view", "static_graph", "skip_all_reduce_unused_params", "batched_grad_copy",
-)  # fmt: skip
+    "device_ids",
+    "output_device",
+    "dim",
+    "broadcast_buffers",
+    "forward_sync_buffers",
+    "find_unused_parameters",
+    "gradient_as_bucket_view",
+    "static_graph",
+    "skip_all_reduce_unused_params",
+    "batched_grad_copy",
+)
 _HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
 
 

@@ -172,9 +172,15 @@ class KnownMemory:
         _, key, base = spans[at]
         is_array = isinstance(view, sys.modules["numpy"].ndarray) if "numpy" in sys.modules else False
         return Place(
-            key, base, layout.address - base.address, layout.shape, layout.strides, view.dtype,
-            None if is_array else type(view), bool(view.flags.writeable if is_array else view.requires_grad),
-        )  # fmt: skip
+            key,
+            base,
+            layout.address - base.address,
+            layout.shape,
+            layout.strides,
+            view.dtype,
+            None if is_array else type(view),
+            bool(view.flags.writeable if is_array else view.requires_grad),
+        )
 
     def _take(self, objects: Iterable[tuple[Any, Any]]) -> None:
         found: dict[str, list[tuple[int, int, Any, Layout]]] = {}

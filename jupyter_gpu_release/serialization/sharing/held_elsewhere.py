@@ -36,9 +36,13 @@ _OURS = _references_while_asked()
 
 
 def held_elsewhere(
-    memo: Mapping[int, tuple[int, Any]], *, but: Collection[int], own: Iterable[Any] = (), ours: int = _OURS,
+    memo: Mapping[int, tuple[int, Any]],
+    *,
+    but: Collection[int],
+    own: Iterable[Any] = (),
+    ours: int = _OURS,
     every_kind: bool = False,
-) -> list[int]:  # fmt: skip
+) -> list[int]:
     """Numbers of lists, dicts and other objects without weak references that others hold; ``but``: ids to pass over.
 
     ``memo``: id → (number, object) of all that is in the graph, the copy of a pickler's memo; ``ours``: references to

@@ -18,9 +18,20 @@ from .array_memory import KnownMemory, Place, layout_of
 
 _CHANGEABLE = (list, dict, set, bytearray, collections.deque)
 _NOT_COUNTED = (
-    str, bytes, int, float, complex, tuple, frozenset, type, types.FunctionType, types.BuiltinFunctionType,
-    types.CodeType, types.ModuleType, types.MethodType,
-)  # fmt: skip
+    str,
+    bytes,
+    int,
+    float,
+    complex,
+    tuple,
+    frozenset,
+    type,
+    types.FunctionType,
+    types.BuiltinFunctionType,
+    types.CodeType,
+    types.ModuleType,
+    types.MethodType,
+)
 #: elements of sets that have no number, so that it does not matter in which order they come
 _PLAIN = (str, bytes, int, float, complex, type(None))
 #: their ``__getstate__`` gives all that matters here

@@ -23,9 +23,20 @@ _MAGIC = b"JGR\x01"  # a pickle begins otherwise
 _HEAD = struct.Struct("<QQQ")
 #: what nobody tells apart, or knows by a name or an id of its own
 _NOT_REFERRED = (
-    str, bytes, int, float, complex, bool, type(None), type, types.FunctionType, types.BuiltinFunctionType,
-    types.CodeType, types.ModuleType, types.MethodType,
-)  # fmt: skip
+    str,
+    bytes,
+    int,
+    float,
+    complex,
+    bool,
+    type(None),
+    type,
+    types.FunctionType,
+    types.BuiltinFunctionType,
+    types.CodeType,
+    types.ModuleType,
+    types.MethodType,
+)
 
 _PLAIN = frozenset(_NOT_REFERRED)
 
@@ -76,9 +87,14 @@ class KnownInputs:
     """
 
     def __init__(
-        self, keys: Mapping[int, Key], things: Sequence[Any], held: Sequence[HeldParts] = (),
-        large: Sequence[LargeInput] = (), *, with_copies: bool = True,
-    ) -> None:  # fmt: skip
+        self,
+        keys: Mapping[int, Key],
+        things: Sequence[Any],
+        held: Sequence[HeldParts] = (),
+        large: Sequence[LargeInput] = (),
+        *,
+        with_copies: bool = True,
+    ) -> None:
         self.keys = keys
         self.held = held
         self.large = large

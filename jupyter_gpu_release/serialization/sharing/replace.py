@@ -23,8 +23,10 @@ _LONGEST = 10_000
 _ATOMS = (str, bytes, int, float, bool, type(None), types.ModuleType, types.CodeType)
 #: what their objects consist of is nobody's but theirs
 _NOT_INSIDE = (
-    "numpy", "pandas._libs", *(f"pandas.core.{part}" for part in ("arrays", "frame", "indexes", "internals", "series")),
-)  # fmt: skip
+    "numpy",
+    "pandas._libs",
+    *(f"pandas.core.{part}" for part in ("arrays", "frame", "indexes", "internals", "series")),
+)
 _BY_INDEX = (list, collections.deque)
 
 
@@ -131,8 +133,10 @@ class ReferenceReplacer:
             function.__code__, function.__globals__, function.__name__, function.__defaults__, cells
         )
         made.__kwdefaults__, made.__qualname__, made.__doc__ = (
-            function.__kwdefaults__, function.__qualname__, function.__doc__,
-        )  # fmt: skip
+            function.__kwdefaults__,
+            function.__qualname__,
+            function.__doc__,
+        )
         made.__module__, made.__annotations__ = function.__module__, function.__annotations__
         vars(made).update(vars(function))
         self._waiting.append(made)

@@ -33,6 +33,14 @@ def _read(notebook: dict[str, Any], path: str) -> AdviceDocument:
 def _row(each: CellAdvice) -> CellAdviceRow:
     cell = each.cell
     return CellAdviceRow(
-        cell.at, cell.number, cell.first_line, each.kind, each.verdict, each.reason, list(each.sent), list(each.back),
-        each.line, cell.took_s,
-    )  # fmt: skip
+        cell.at,
+        cell.number,
+        cell.first_line,
+        each.kind,
+        each.verdict,
+        each.reason,
+        list(each.sent),
+        list(each.back),
+        each.line,
+        cell.took_s,
+    )

@@ -45,11 +45,18 @@ def gpu_rows(sample: Sample) -> list[LocalGpu]:
 def _gpu_row(gpu: Gpu, held: list[GpuHolding]) -> LocalGpu:
     strange = [h.process.used_bytes or 0 for h in held if h.owner is Owner.UNATTRIBUTED]
     return LocalGpu(
-        index=gpu.index, uuid=gpu.uuid, name=gpu.name, memory_bytes=gpu.memory_bytes, used_bytes=gpu.used_bytes,
-        utilization=gpu.utilization, temperature_c=gpu.temperature_c, power_w=gpu.power_w,
-        unattributed_bytes=sum(strange), problem=gpu.problem,
+        index=gpu.index,
+        uuid=gpu.uuid,
+        name=gpu.name,
+        memory_bytes=gpu.memory_bytes,
+        used_bytes=gpu.used_bytes,
+        utilization=gpu.utilization,
+        temperature_c=gpu.temperature_c,
+        power_w=gpu.power_w,
+        unattributed_bytes=sum(strange),
+        problem=gpu.problem,
         mig=[MigInstance(part.index, part.uuid, part.memory_bytes, part.used_bytes) for part in gpu.slices],
-    )  # fmt: skip
+    )
 
 
 def kernel_row(monitor: Monitor, watch: Watch) -> KernelRow:

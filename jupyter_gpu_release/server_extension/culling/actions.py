@@ -55,9 +55,13 @@ async def _call(watch: Watch, function: str, argument: Any) -> dict[str, Any]:
         "({'__name__': 'jupyter_gpu_release_request'})"
     )
     content = {
-        "code": "", "silent": True, "store_history": False, "allow_stdin": False, "stop_on_error": False,
+        "code": "",
+        "silent": True,
+        "store_history": False,
+        "allow_stdin": False,
+        "stop_on_error": False,
         "user_expressions": {"answer": expression},
-    }  # fmt: skip
+    }
     return _read(watch.kernel, await _request(watch, content))
 
 
@@ -159,9 +163,12 @@ class Actor:
         """Have a kernel's GPU libraries let go. Raises :class:`ConflictError` when it is at work."""
         answer = await let_go(watch, patterns)
         return Released(
-            watch.kernel, int(answer["freed_bytes"]), list(answer["libraries"]), list(answer["moved"]),
+            watch.kernel,
+            int(answer["freed_bytes"]),
+            list(answer["libraries"]),
+            list(answer["moved"]),
             list(answer["notes"]),
-        )  # fmt: skip
+        )
 
     async def _suspend(self, watch: Watch, pids: list[int]) -> Result:
         if self.suspender is None:

@@ -69,20 +69,22 @@ class GpuCuller(LoggingConfigurable):
         "GPU that is held and not used. False: only kernels without tabs.",
     ).tag(config=True)
     min_utilization = Float(
-        0.0, min=0.0, max=1.0,
+        0.0,
+        min=0.0,
+        max=1.0,
         help="Tell the user of a run whose GPUs were less busy than this share (0.05 is 5 %) over "
         "`utilization_window`. It is at work, so telling is all that is done. 0: never.",
-    ).tag(config=True)  # fmt: skip
+    ).tag(config=True)
     utilization_window = Integer(1800, min=1, help="Seconds over which `min_utilization` is measured.").tag(config=True)
     max_busy_time = Integer(
         0, min=0, help="Tell the user of a kernel that has been busy without a pause for so many seconds. 0: never."
     ).tag(config=True)
-    idle_gpu = Float(
-        0.03, min=0.0, max=1.0, help="A GPU that is busy for at most this share of the time is idle."
-    ).tag(config=True)  # fmt: skip
-    idle_cpu = Float(
-        0.1, min=0.0, help="A kernel whose processes use at most so many CPU cores together is idle."
-    ).tag(config=True)  # fmt: skip
+    idle_gpu = Float(0.03, min=0.0, max=1.0, help="A GPU that is busy for at most this share of the time is idle.").tag(
+        config=True
+    )
+    idle_cpu = Float(0.1, min=0.0, help="A kernel whose processes use at most so many CPU cores together is idle.").tag(
+        config=True
+    )
     unknown_utilization_is_busy = Bool(
         True,
         help="What a GPU that does not tell its utilization (MIG) means: True: its kernels count as busy and are "
@@ -131,8 +133,10 @@ class GpuCuller(LoggingConfigurable):
     @validate("business_hours", "overrides", "protected")
     def _check(self, proposal: Any) -> Any:
         check: dict[str, Callable[[Any], object]] = {
-            "business_hours": parse_hours, "overrides": check_overrides, "protected": check_protected,
-        }  # fmt: skip
+            "business_hours": parse_hours,
+            "overrides": check_overrides,
+            "protected": check_protected,
+        }
         try:
             check[proposal["trait"].name](proposal["value"])
         except OptionError as error:
@@ -146,10 +150,18 @@ class GpuCuller(LoggingConfigurable):
     def policies_at(self, local: datetime) -> Callable[[Subject], Policy]:
         """The same for many of them: settings are read once."""
         base = Policy(
-            Action.of(self.action), self.cull_idle_timeout, self.lease_idle_timeout, Action.of(self.lease_action),
-            self.warn_before, self.samples, self.cull_connected, self.min_utilization, self.utilization_window,
-            self.max_busy_time, self.dry_run,
-        )  # fmt: skip
+            Action.of(self.action),
+            self.cull_idle_timeout,
+            self.lease_idle_timeout,
+            Action.of(self.lease_action),
+            self.warn_before,
+            self.samples,
+            self.cull_connected,
+            self.min_utilization,
+            self.utilization_window,
+            self.max_busy_time,
+            self.dry_run,
+        )
         in_hours = parse_hours(self.business_hours).contain(local)
         overrides = list(self.overrides)
         return lambda subject: resolve(base, overrides, subject, in_hours=in_hours)

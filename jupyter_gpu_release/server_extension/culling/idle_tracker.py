@@ -36,9 +36,14 @@ class Track:
         self.idle_since_s = self.began_s
 
     def add(
-        self, signals: tuple[Signal, ...], now_s: float, *, active_s: float = 0.0, use: float | None = None,
+        self,
+        signals: tuple[Signal, ...],
+        now_s: float,
+        *,
+        active_s: float = 0.0,
+        use: float | None = None,
         window_s: float = 0.0,
-    ) -> None:  # fmt: skip
+    ) -> None:
         """Take one sample. ``active_s``: when the user last did something, maybe between two samples."""
         self._remember(use, now_s, window_s)
         if self._last_s is not None and now_s - self._last_s > _PAUSE_S:
@@ -102,7 +107,20 @@ class Track:
     ) -> Observation:
         """The observation that the policy decides on."""
         return Observation(
-            self.subject, self.kind, signals, held_bytes, self.idle_samples, self.idle_since_s, self.busy_since_s,
-            connections, self.utilization, self.window_s, self.warned_at_s, self.keep_until_s, self.acted_at_s,
-            self.suspended, protected, ends_at_s,
-        )  # fmt: skip
+            self.subject,
+            self.kind,
+            signals,
+            held_bytes,
+            self.idle_samples,
+            self.idle_since_s,
+            self.busy_since_s,
+            connections,
+            self.utilization,
+            self.window_s,
+            self.warned_at_s,
+            self.keep_until_s,
+            self.acted_at_s,
+            self.suspended,
+            protected,
+            ends_at_s,
+        )

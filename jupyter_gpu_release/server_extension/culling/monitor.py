@@ -35,9 +35,15 @@ class Monitor(LoggingConfigurable):
     """Everything that is known of this server's kernels, and the policy's passes over them."""
 
     def __init__(
-        self, culler: GpuCuller, watches: Watches, samples: SampleLoop, gateway: GatewayConnection, actor: Actor,
-        record: ActionLog, settings: dict[str, Any],
-    ) -> None:  # fmt: skip
+        self,
+        culler: GpuCuller,
+        watches: Watches,
+        samples: SampleLoop,
+        gateway: GatewayConnection,
+        actor: Actor,
+        record: ActionLog,
+        settings: dict[str, Any],
+    ) -> None:
         super().__init__(parent=culler)
         self._culler, self._gateway, self._actor, self._record = culler, gateway, actor, record
         self._site = SiteSignals(self.log)
@@ -112,9 +118,7 @@ class Monitor(LoggingConfigurable):
 
     def _memories(self) -> tuple[dict[str, Any], ...]:
         """Everything that is kept by kernel."""
-        return (
-            self.tracks, self.signals, self.decisions, self._last_cpu, self._uses, self._suspended, self._gpus_of,
-        )  # fmt: skip
+        return (self.tracks, self.signals, self.decisions, self._last_cpu, self._uses, self._suspended, self._gpus_of)
 
     def _look_at(self, kernel: str, watch: Watch, now_s: float, *, fresh: bool) -> None:
         track = self.tracks.setdefault(kernel, Track(kernel, "kernel", watch.conversation.began_s))
@@ -147,9 +151,13 @@ class Monitor(LoggingConfigurable):
         if not self._site.known:
             return signals
         facts = {
-            "kernel": kernel, "kernelspec": watch.name, "path": watch.path, "user": self._user,
-            "held_bytes": held_bytes(held), "signals": {signal.name: signal.busy for signal in signals},
-        }  # fmt: skip
+            "kernel": kernel,
+            "kernelspec": watch.name,
+            "path": watch.path,
+            "user": self._user,
+            "held_bytes": held_bytes(held),
+            "signals": {signal.name: signal.busy for signal in signals},
+        }
         return signals + self._site.signals_for(facts)
 
     def _trouble(self, kernel: str, *, fresh: bool) -> str:
@@ -223,9 +231,11 @@ class Monitor(LoggingConfigurable):
             subject = Subject(self._user, watch.name, "", watch.path)
             held = self.sample.held_by(kernel)
             observation = self.tracks[kernel].observe(
-                self.signals[kernel], held_bytes=held_bytes(held), connections=self.watches.connections(kernel),
+                self.signals[kernel],
+                held_bytes=held_bytes(held),
+                connections=self.watches.connections(kernel),
                 protected=self._culler.protection_of(subject),
-            )  # fmt: skip
+            )
             decision = decide(observation, policy_for(subject), now_s)
             self.decisions[kernel] = decision
             self._begin(kernel, self.tracks[kernel], decision, now_s, watch=watch, path=watch.path, held=held)
@@ -249,10 +259,18 @@ class Monitor(LoggingConfigurable):
         else:
             track.acted_at_s = now_s
         facts = {
-            "action": decision.action.word, "rule": decision.rule, "reason": decision.reason, "kind": track.kind,
-            "subject": subject, "path": path, "user": self._user, "gpus": sorted({entry.gpu for entry in held}),
-            "held_bytes": held_bytes(held), "due_s": decision.due_s, "dry_run": decision.dry_run,
-        }  # fmt: skip
+            "action": decision.action.word,
+            "rule": decision.rule,
+            "reason": decision.reason,
+            "kind": track.kind,
+            "subject": subject,
+            "path": path,
+            "user": self._user,
+            "gpus": sorted({entry.gpu for entry in held}),
+            "held_bytes": held_bytes(held),
+            "due_s": decision.due_s,
+            "dry_run": decision.dry_run,
+        }
         task = asyncio.create_task(self._carry_out(track, decision, watch, facts, [h.process.pid for h in held]))
         self._acting[subject] = task
         task.add_done_callback(lambda _: self._acting.pop(subject, None))
@@ -290,9 +308,16 @@ class Monitor(LoggingConfigurable):
             done, words = False, error.message
             self._suspended[kernel] = pids  # the next cell tries again
         self._record.policy(
-            time.time(), action="restore", rule="execute", reason="a cell was begun in a suspended kernel",
-            kind="kernel", subject=kernel, dry_run=False, done=done, result=words,
-        )  # fmt: skip
+            time.time(),
+            action="restore",
+            rule="execute",
+            reason="a cell was begun in a suspended kernel",
+            kind="kernel",
+            subject=kernel,
+            dry_run=False,
+            done=done,
+            result=words,
+        )
 
     def decision_of(self, kernel: str) -> Decision:
         """The last decision about a kernel."""

@@ -18,11 +18,18 @@ _DAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
 _MEND = "write it like 'mon-fri 08:00-18:00, sat 09:00-12:00'"
 #: setting of an override → field of the policy
 _SETTINGS = {
-    "action": "action", "cull_idle_timeout": "kernel_idle_s", "lease_idle_timeout": "lease_idle_s",
-    "lease_action": "lease_action", "warn_before": "warn_before_s", "samples": "samples",
-    "cull_connected": "cull_connected", "min_utilization": "min_utilization",
-    "utilization_window": "utilization_window_s", "max_busy_time": "max_busy_s", "dry_run": "dry_run",
-}  # fmt: skip
+    "action": "action",
+    "cull_idle_timeout": "kernel_idle_s",
+    "lease_idle_timeout": "lease_idle_s",
+    "lease_action": "lease_action",
+    "warn_before": "warn_before_s",
+    "samples": "samples",
+    "cull_connected": "cull_connected",
+    "min_utilization": "min_utilization",
+    "utilization_window": "utilization_window_s",
+    "max_busy_time": "max_busy_s",
+    "dry_run": "dry_run",
+}
 _CONDITIONS = ("user", "kernelspec", "queue", "path", "hours")
 
 

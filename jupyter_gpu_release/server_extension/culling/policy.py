@@ -133,17 +133,19 @@ def _busy(seen: Observation, policy: Policy, now_s: float) -> Decision:
     if low and not _said_lately(seen, policy.utilization_window_s, now_s):
         span = format_seconds(seen.window_s)
         return Decision(
-            Action.NOTIFY, "low-utilization",
+            Action.NOTIFY,
+            "low-utilization",
             f"used its GPU {seen.utilization or 0:.0%} of the last {span}, less than {policy.min_utilization:.0%}; "
             "it is at work, so it is left alone",
-        )  # fmt: skip
+        )
     busy_s = 0.0 if seen.busy_since_s is None else max(0.0, now_s - seen.busy_since_s)
     if 0 < policy.max_busy_s <= busy_s and not _said_lately(seen, policy.max_busy_s, now_s):
         return Decision(
-            Action.NOTIFY, "max-busy",
+            Action.NOTIFY,
+            "max-busy",
             f"has been busy for {format_seconds(busy_s)}, longer than {format_seconds(policy.max_busy_s)}; "
             "what is busy is left alone",
-        )  # fmt: skip
+        )
     return Decision(Action.LEAVE, "busy" if sign.busy else "unknown", f"{known}: {sign.words or sign.name}")
 
 

@@ -69,11 +69,7 @@ class OwnerIndex:
     """The trees of kernels and terminals at one moment; :meth:`owner_of` says whose a process is."""
 
     def __init__(
-        self,
-        table: ProcessTable,
-        kernels: Sequence[KernelProcess],
-        terminals: Mapping[str, int],
-        evidence: Evidence,
+        self, table: ProcessTable, kernels: Sequence[KernelProcess], terminals: Mapping[str, int], evidence: Evidence
     ) -> None:
         self._table = table
         self._evidence = evidence

@@ -21,10 +21,22 @@ from .attribution import KERNEL_MARKER, KernelProcess
 
 #: requests that tools send by themselves: they keep a kernel busy for a moment, but are no one's work
 UNTRACKED = frozenset(
-    {"kernel_info_request", "comm_info_request", "debug_request", "complete_request", "inspect_request",
-     "is_complete_request", "history_request", "shutdown_request", "interrupt_request", "usage_request",
-     "create_subshell_request", "delete_subshell_request", "list_subshell_request"}
-)  # fmt: skip
+    {
+        "kernel_info_request",
+        "comm_info_request",
+        "debug_request",
+        "complete_request",
+        "inspect_request",
+        "is_complete_request",
+        "history_request",
+        "shutdown_request",
+        "interrupt_request",
+        "usage_request",
+        "create_subshell_request",
+        "delete_subshell_request",
+        "list_subshell_request",
+    }
+)
 #: a kernel at work that says nothing for so long is asked: with a look and an answer a lost end counts for 10 s
 _SILENT_S = 5.0
 #: implementations whose main shell takes one request after the other

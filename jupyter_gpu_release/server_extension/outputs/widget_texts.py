@@ -20,11 +20,26 @@ _DEEPEST, _MOST_WIDGETS = 20, 200
 _PROGRESS = frozenset({"FloatProgressModel", "IntProgressModel"})
 _HTML = frozenset({"HTMLModel", "HTMLMathModel"})
 #: kinds whose value reads as it is; of all others only the description is shown
-_VALUED = frozenset({
-    "LabelModel", "TextModel", "TextareaModel", "ComboboxModel", "ColorPickerModel", "IntTextModel", "FloatTextModel",
-    "BoundedIntTextModel", "BoundedFloatTextModel", "IntSliderModel", "FloatSliderModel", "FloatLogSliderModel",
-    "PlayModel", "CheckboxModel", "ToggleButtonModel", "ValidModel",
-})  # fmt: skip
+_VALUED = frozenset(
+    {
+        "LabelModel",
+        "TextModel",
+        "TextareaModel",
+        "ComboboxModel",
+        "ColorPickerModel",
+        "IntTextModel",
+        "FloatTextModel",
+        "BoundedIntTextModel",
+        "BoundedFloatTextModel",
+        "IntSliderModel",
+        "FloatSliderModel",
+        "FloatLogSliderModel",
+        "PlayModel",
+        "CheckboxModel",
+        "ToggleButtonModel",
+        "ValidModel",
+    }
+)
 #: what IPython prints of it has its value, too: its own text takes that place even where there is none
 _PASSWORD = "PasswordModel"
 #: boxes that have each child on a line of its own

@@ -153,12 +153,24 @@ def _page(
     outcome = stored.view.outcome if stored is not None else None
     ended = outcome or Outcome("")
     return RunPage(
-        schema_version=DOCUMENT_VERSION, now=time.time(), run=row, mine=is_own(line, row.user),
-        code=facts.code, options=facts.options, started_at=ended.started_s or row.running_at,
-        ended_at=ended.ended_s, gpu_use=_use(line, row.run, ended.gpu_use), inputs=facts.used,
-        tracked=lineage.tracked, runs=lineage.runs, links=lineage.links, reused=lineage.reused, files=files,
-        environment=msgspec.structs.replace(facts.environment, unknown=[]), is_cluster_known=is_cluster_known,
-    )  # fmt: skip
+        schema_version=DOCUMENT_VERSION,
+        now=time.time(),
+        run=row,
+        mine=is_own(line, row.user),
+        code=facts.code,
+        options=facts.options,
+        started_at=ended.started_s or row.running_at,
+        ended_at=ended.ended_s,
+        gpu_use=_use(line, row.run, ended.gpu_use),
+        inputs=facts.used,
+        tracked=lineage.tracked,
+        runs=lineage.runs,
+        links=lineage.links,
+        reused=lineage.reused,
+        files=files,
+        environment=msgspec.structs.replace(facts.environment, unknown=[]),
+        is_cluster_known=is_cluster_known,
+    )
 
 
 def _use(line: GatewayConnection, run: str, measured: GpuUse | None) -> GpuUse | None:

@@ -156,9 +156,12 @@ class Mapping(Protocol):
 
 class _Info(ctypes.Structure):
     _fields_ = (
-        ("signo", ctypes.c_int), ("errno", ctypes.c_int), ("code", ctypes.c_int), ("pad", ctypes.c_int),
+        ("signo", ctypes.c_int),
+        ("errno", ctypes.c_int),
+        ("code", ctypes.c_int),
+        ("pad", ctypes.c_int),
         ("address", ctypes.c_void_p),
-    )  # fmt: skip
+    )
 
 
 _Handler = ctypes.CFUNCTYPE(None, ctypes.c_int, ctypes.POINTER(_Info), ctypes.c_void_p)
@@ -168,9 +171,11 @@ class _Action(ctypes.Structure):
     """``struct sigaction`` of glibc and musl on 64-bit Linux."""
 
     _fields_ = (
-        ("handler", ctypes.c_void_p), ("mask", ctypes.c_ubyte * 128), ("flags", ctypes.c_int),
+        ("handler", ctypes.c_void_p),
+        ("mask", ctypes.c_ubyte * 128),
+        ("flags", ctypes.c_int),
         ("restorer", ctypes.c_void_p),
-    )  # fmt: skip
+    )
 
 
 class SigbusHandler:

@@ -28,9 +28,13 @@ def tab(tmp_path: Path) -> Callable[[str], list[str]]:
     def ask(line: str) -> list[str]:
         answer = tmp_path / "answer"
         environment = {
-            "_ARGCOMPLETE": "1", "COMP_LINE": line, "COMP_POINT": str(len(line)), "COMP_TYPE": "9",
-            "_ARGCOMPLETE_STDOUT_FILENAME": str(answer), "JUPYTER_GPU_HOME": str(tmp_path / "home"),
-        }  # fmt: skip
+            "_ARGCOMPLETE": "1",
+            "COMP_LINE": line,
+            "COMP_POINT": str(len(line)),
+            "COMP_TYPE": "9",
+            "_ARGCOMPLETE_STDOUT_FILENAME": str(answer),
+            "JUPYTER_GPU_HOME": str(tmp_path / "home"),
+        }
         command = [_COMMAND] if line.startswith("jupyter-gpu") else [_COMMAND.with_name("jupyter")]
         subprocess.run(command, env={**os.environ, **environment}, cwd=work, check=True, timeout=60)
         return answer.read_text().strip().split("\v")

@@ -29,10 +29,14 @@ from jupyter_gpu_release.protocol.rest import (
 @pytest.mark.parametrize(
     ("name", "short"),
     [
-        ("NVIDIA A100-SXM4-40GB", "a100"), ("NVIDIA H100 80GB HBM3", "h100"), ("Tesla T4", "t4"),
-        ("NVIDIA GeForce RTX 4090", "rtx4090"), ("NVIDIA L40S", "l40s"), ("Odd GPU", "oddgpu"),
+        ("NVIDIA A100-SXM4-40GB", "a100"),
+        ("NVIDIA H100 80GB HBM3", "h100"),
+        ("Tesla T4", "t4"),
+        ("NVIDIA GeForce RTX 4090", "rtx4090"),
+        ("NVIDIA L40S", "l40s"),
+        ("Odd GPU", "oddgpu"),
     ],
-)  # fmt: skip
+)
 def test_a_type_as_one_writes_it(name: str, short: str):
     assert short_type(name) == short
     assert short in "".join(letter for letter in name.lower() if letter.isalnum()), "no node would have it"
@@ -65,11 +69,34 @@ def test_the_gateways_own_documents_are_understood():
     status = StatusDocument(1, False, GatewayFacts("http://x", "0"), GpuCounts(2, 0, 2, 0), nodes, [], [])
     assert facts._gpus_of(_as_json(status)) == ClusterGpus(2, {"h100": 2}, (80,), 1)
     row = RunRow(
-        run="r", user="ann", state="failed", gpus=2, ranks=1, name="", notebook="a/b.ipynb", cell="", queue="",
-        priority="", simulated=False, submitted_at=0.0, granted_at=None, running_at=None, gone_at=None,
-        finished_at=None, queued_s=0.0, held_s=0.0, release_ms=None, position=None, reason="", hosts=[], gpu_ids=[],
-        gpu_name="", results=[], files=[], error=None,
-    )  # fmt: skip
+        run="r",
+        user="ann",
+        state="failed",
+        gpus=2,
+        ranks=1,
+        name="",
+        notebook="a/b.ipynb",
+        cell="",
+        queue="",
+        priority="",
+        simulated=False,
+        submitted_at=0.0,
+        granted_at=None,
+        running_at=None,
+        gone_at=None,
+        finished_at=None,
+        queued_s=0.0,
+        held_s=0.0,
+        release_ms=None,
+        position=None,
+        reason="",
+        hosts=[],
+        gpu_ids=[],
+        gpu_name="",
+        results=[],
+        files=[],
+        error=None,
+    )
     (run,) = facts._runs_of(_as_json(RunsDocument(1, [row])))
     assert (run.run, run.is_over, run.failed) == ("r", True, True)
     assert run.about == "b.ipynb · failed · 2 GPUs · 01 Jan"
@@ -78,10 +105,23 @@ def test_the_gateways_own_documents_are_understood():
     abouts = [run.about for run in facts._runs_of(_as_json(RunsDocument(1, [stepping, named])))]
     assert abouts == ["fit(model) · stepping aside · 2 GPUs · 01 Jan", "night run · queued · 2 GPUs · 01 Jan"]
     shares = [
-        QueueShare(name, "", 0, leaf=True, usable=usable, guaranteed=1, max=None, weight=1, priority=0, used=2,
-                   fair_share=4, waiting_runs=3, waiting_gpus=5)
+        QueueShare(
+            name,
+            "",
+            0,
+            leaf=True,
+            usable=usable,
+            guaranteed=1,
+            max=None,
+            weight=1,
+            priority=0,
+            used=2,
+            fair_share=4,
+            waiting_runs=3,
+            waiting_gpus=5,
+        )
         for name, usable in (("vision", True), ("text", False))
-    ]  # fmt: skip
+    ]
     queues = facts._queues_of(_as_json(QueuesDocument(1, 8, "vision", shares)))
     assert queues == (KnownQueue("vision", "2 of 4 GPUs used, 3 waiting (your default)"),)
 

@@ -52,16 +52,59 @@ _THREADS = sized(3, 24)
 _DESCRIPTORS = 20
 _MEMORY_BYTES = 100 << 20
 _VALUES: tuple[Any, ...] = (
-    None, True, 0, -1, 1, 2**31, 2**53 + 1, 2**63, -(2**63), 2**64 - 1, 1e300, -0.0, 1e-320, float("nan"), float("inf"),
-    "", "x", "\0", "../..", "é💥\u202e", "'; DROP TABLE runs; --", "x" * 300, "x" * 5000, "9" * 5000, [], [[[[]]]], {},
-    {"": {}}, ["x"] * 300, {"x": 1}, b"", b"\xff" * 50, "20260101-000000-00000000", "NaN", "1e999", "[::1", "%00",
-)  # fmt: skip
+    None,
+    True,
+    0,
+    -1,
+    1,
+    2**31,
+    2**53 + 1,
+    2**63,
+    -(2**63),
+    2**64 - 1,
+    1e300,
+    -0.0,
+    1e-320,
+    float("nan"),
+    float("inf"),
+    "",
+    "x",
+    "\0",
+    "../..",
+    "é💥\u202e",
+    "'; DROP TABLE runs; --",
+    "x" * 300,
+    "x" * 5000,
+    "9" * 5000,
+    [],
+    [[[[]]]],
+    {},
+    {"": {}},
+    ["x"] * 300,
+    {"x": 1},
+    b"",
+    b"\xff" * 50,
+    "20260101-000000-00000000",
+    "NaN",
+    "1e999",
+    "[::1",
+    "%00",
+)
 _HEADERS = (
-    ("Host", "["), ("Host", ""), ("Origin", "http://["), ("Origin", "x" * 3000), ("Content-Length", "9" * 30),
-    ("Authorization", "Bearer"), ("Authorization", "Bearer é"), ("Authorization", "Basic eDp5"),
+    ("Host", "["),
+    ("Host", ""),
+    ("Origin", "http://["),
+    ("Origin", "x" * 3000),
+    ("Content-Length", "9" * 30),
+    ("Authorization", "Bearer"),
+    ("Authorization", "Bearer é"),
+    ("Authorization", "Basic eDp5"),
     ("Upgrade", "websocket"),
-    ("Connection", "upgrade"), ("Content-Type", "text/\xff"), ("Transfer-Encoding", "gzip"), ("X", "\x01"),
-)  # fmt: skip
+    ("Connection", "upgrade"),
+    ("Content-Type", "text/\xff"),
+    ("Transfer-Encoding", "gzip"),
+    ("X", "\x01"),
+)
 
 
 class Fuzzer:
@@ -233,7 +276,7 @@ _BROKEN: dict[str, Callable[[random.Random], list[bytes]]] = {
     "a close with no code": lambda chance: [_whole(_CLOSE, chance.choice((b"\0\0", b"\x03\xed", b"\x03\xe8\xff")))],
     "a close in a message": lambda _: [_whole(_BINARY, b"x"), _whole(_CLOSE)],
     "a close": lambda _: [_whole(_CLOSE, b"\x03\xe8"), _whole(_FIN | _BINARY, b"too late")],
-}  # fmt: skip
+}
 #: what may go on for ever: the connection lasts until the client goes
 _UNFINISHED: dict[str, Callable[[random.Random], list[bytes]]] = {
     "nothing": lambda _: [],
@@ -244,7 +287,7 @@ _UNFINISHED: dict[str, Callable[[random.Random], list[bytes]]] = {
     "endless parts": lambda chance: [_whole(_BINARY, b"x")] + [_whole(_CONT, b"x" * chance.randrange(2)) * 1000] * 5,
     "pings": lambda _: [_whole(_PING, bytes(125)) * 200] * 5,
     "pongs": lambda _: [_whole(_FIN | Opcode.PONG, bytes(125)) * 200],
-}  # fmt: skip
+}
 
 
 class RawSocket:

@@ -210,9 +210,12 @@ def use(gateway: GatewayBed, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.thorough
 def test_from_the_command_line(
-    gateways: tuple[GatewayBed, GatewayBed], here: StoreBed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    gateways: tuple[GatewayBed, GatewayBed],
+    here: StoreBed,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
-) -> None:  # fmt: skip
+) -> None:
     from jupyter_gpu_release.host.accounts import own_name
 
     mine = here.add(2, blob("m"), user=own_name())
@@ -246,9 +249,11 @@ def test_from_the_command_line(
 
 @pytest.mark.slow("a file for each way to be none")
 def test_files_that_are_none(
-    gateways: tuple[GatewayBed, GatewayBed], tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    gateways: tuple[GatewayBed, GatewayBed],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
-) -> None:  # fmt: skip
+) -> None:
     use(gateways[1], monkeypatch)
     assert main(["runs", "import", str(tmp_path / "missing.tar")]) == 2
     assert "missing.tar: No such file" in capsys.readouterr().err

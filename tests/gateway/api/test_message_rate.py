@@ -71,11 +71,12 @@ def _flood(bed: GatewayBed, token: str, connections: int) -> Iterator[None]:
     url = bed.url.replace("http", "ws", 1) + "/v1/session"
     floods = [
         subprocess.Popen(
-            [sys.executable, "-c", _FLOOD, url, token, f"flood-{number}", "4"], stdout=subprocess.PIPE,
+            [sys.executable, "-c", _FLOOD, url, token, f"flood-{number}", "4"],
+            stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
         )
         for number in range(connections)
-    ]  # fmt: skip
+    ]
     try:
         for flood in floods:
             assert flood.stdout is not None

@@ -97,10 +97,12 @@ def test_foreign_pages_get_no_socket(gateway: GatewayBed, route: Route) -> None:
     with (
         pytest.raises(InvalidStatus) as refused,
         connect(
-            _socket_url(gateway, route), additional_headers=_bearer(gateway.token), origin="https://evil.example",
+            _socket_url(gateway, route),
+            additional_headers=_bearer(gateway.token),
+            origin="https://evil.example",
             proxy=None,
         ),
-    ):  # fmt: skip
+    ):
         pass
     assert refused.value.response.status_code == 403
 
@@ -344,8 +346,15 @@ def test_a_client_that_goes_leaves_no_traceback(gateway: GatewayBed, open_sessio
     session = _UPGRADE.format(path="/v1/session", **facts).encode()
     events = _UPGRADE.format(path=f"/v1/runs/{asked.run}/events", **facts).encode()
     denied = _UPGRADE.format(path="/v1/session", **facts | {"token": "wrong"}).encode()
-    whole = [session, session + masked, session + masked[:5], events, denied, _POST.format(**facts).encode(),
-             _WAIT.format(**facts).encode()]  # fmt: skip
+    whole = [
+        session,
+        session + masked,
+        session + masked[:5],
+        events,
+        denied,
+        _POST.format(**facts).encode(),
+        _WAIT.format(**facts).encode(),
+    ]
     begun = len(gateway.log())
     for said in whole:
         for reset in (True, False):

@@ -39,9 +39,14 @@ def secured(ray_bed: RayBed, tmp_path_factory: pytest.TempPathFactory) -> Iterat
     authority = Authority(folder / "certificates")
     cert, key = authority.sign("gateway", "127.0.0.1")
     bed = GatewayBed(
-        ray_bed, folder, tls_cert=cert, tls_key=key, ca_file=str(authority.file), free_attempts=10_000,
+        ray_bed,
+        folder,
+        tls_cert=cert,
+        tls_key=key,
+        ca_file=str(authority.file),
+        free_attempts=10_000,
         proxy_url="https://gpu.example.org/team/gpu",
-    )  # fmt: skip
+    )
     answer = bed.deploy()
     assert answer.ok, answer
     yield Secured(bed, authority, bed.target)

@@ -44,10 +44,19 @@ def lines(path: Path) -> list[dict[str, Any]]:
 
 def test_who_what_which_from_where_and_the_result(audit: AuditLog, path: Path) -> None:
     audit.write_entry(ANN, "run.change", "20260101-000000-00000000", detail="owner bob")
-    assert lines(path) == [{
-        "at": "2027-01-15T08:00:00.250Z", "action": "run.change", "result": "ok", "user": "ann", "role": "admin",
-        "token": "0123456789", "origin": "10.0.0.7", "target": "20260101-000000-00000000", "detail": "owner bob",
-    }]  # fmt: skip
+    assert lines(path) == [
+        {
+            "at": "2027-01-15T08:00:00.250Z",
+            "action": "run.change",
+            "result": "ok",
+            "user": "ann",
+            "role": "admin",
+            "token": "0123456789",
+            "origin": "10.0.0.7",
+            "target": "20260101-000000-00000000",
+            "detail": "owner bob",
+        }
+    ]
     assert path.stat().st_mode & 0o777 == 0o600
     assert path.parent.stat().st_mode & 0o777 == 0o700
 

@@ -44,12 +44,35 @@ def test_an_admins_own_run_is_wholly_hers() -> None:
 
 def row(state: str = "failed") -> RunRow:
     return RunRow(
-        run="r", user="ann", state=state, gpus=2, ranks=1, name="plan", notebook="merger.ipynb", cell="c3",
-        queue="default", priority="normal", simulated=False, submitted_at=1.0, granted_at=2.0, running_at=3.0,
-        gone_at=4.0, finished_at=5.0, queued_s=1.0, held_s=2.0, release_ms=9.0, position=1, reason="why: secret",
-        hosts=["n1"], gpu_ids=["0"], gpu_name="H100", results=[ValueInfo("profit", "int", 8)],
-        files=[FileInfo("plan.txt", 3)], error=RunError("ValueError", "secret"), notes=["secret"],
-    )  # fmt: skip
+        run="r",
+        user="ann",
+        state=state,
+        gpus=2,
+        ranks=1,
+        name="plan",
+        notebook="merger.ipynb",
+        cell="c3",
+        queue="default",
+        priority="normal",
+        simulated=False,
+        submitted_at=1.0,
+        granted_at=2.0,
+        running_at=3.0,
+        gone_at=4.0,
+        finished_at=5.0,
+        queued_s=1.0,
+        held_s=2.0,
+        release_ms=9.0,
+        position=1,
+        reason="why: secret",
+        hosts=["n1"],
+        gpu_ids=["0"],
+        gpu_name="H100",
+        results=[ValueInfo("profit", "int", 8)],
+        files=[FileInfo("plan.txt", 3)],
+        error=RunError("ValueError", "secret"),
+        notes=["secret"],
+    )
 
 
 @pytest.mark.parametrize("caller", [OWNER, ADMIN], ids=lambda caller: caller.user)
@@ -109,16 +132,34 @@ def test_values_travel_to_the_owner_only() -> None:
 #: what users without the admin's role may call (each handler decides about the run in question). A new route is the
 #: admins' until somebody adds it here, on purpose
 _OPEN_TO_USERS = {
-    ("POST", "/v1/runs"), ("GET", "/v1/runs"), ("GET", "/v1/runs/{run}"), ("GET", "/v1/runs/{run}/outcome"),
-    ("POST", "/v1/runs/{run}/cancel"), ("POST", "/v1/runs/{run}/pin"), ("POST", "/v1/runs/{run}/unpin"),
-    ("POST", "/v1/runs/{run}/preempt"), ("GET", "/v1/runs/{run}/events"),
-    ("POST", "/v1/leases/{lease}/release"), ("POST", "/v1/leases/{lease}/extend"),
-    ("POST", "/v1/imports/{name}"), ("POST", "/v1/gc"), ("GET", "/v1/runs/{run}/lineage"),
-    ("POST", "/v1/runs/{run}/reused"), ("POST", "/v1/cache"), ("GET", "/v1/status"), ("WS", "/v1/session"),
-    ("GET", "/v1/queues"), ("POST", "/v1/outlook"), ("GET", "/v1/notify"), ("POST", "/v1/notify"),
+    ("POST", "/v1/runs"),
+    ("GET", "/v1/runs"),
+    ("GET", "/v1/runs/{run}"),
+    ("GET", "/v1/runs/{run}/outcome"),
+    ("POST", "/v1/runs/{run}/cancel"),
+    ("POST", "/v1/runs/{run}/pin"),
+    ("POST", "/v1/runs/{run}/unpin"),
+    ("POST", "/v1/runs/{run}/preempt"),
+    ("GET", "/v1/runs/{run}/events"),
+    ("POST", "/v1/leases/{lease}/release"),
+    ("POST", "/v1/leases/{lease}/extend"),
+    ("POST", "/v1/imports/{name}"),
+    ("POST", "/v1/gc"),
+    ("GET", "/v1/runs/{run}/lineage"),
+    ("POST", "/v1/runs/{run}/reused"),
+    ("POST", "/v1/cache"),
+    ("GET", "/v1/status"),
+    ("WS", "/v1/session"),
+    ("GET", "/v1/queues"),
+    ("POST", "/v1/outlook"),
+    ("GET", "/v1/notify"),
+    ("POST", "/v1/notify"),
     ("POST", "/v1/notify/test"),
-    ("GET", "/v1/runs/{run}/outlook"), ("GET", "/v1/health"), ("GET", "/v1/checks"), ("GET", "/openapi.json"),
-}  # fmt: skip
+    ("GET", "/v1/runs/{run}/outlook"),
+    ("GET", "/v1/health"),
+    ("GET", "/v1/checks"),
+    ("GET", "/openapi.json"),
+}
 
 
 def test_a_route_is_the_admins_unless_it_is_named_here() -> None:

@@ -61,9 +61,17 @@ def _shown(event: Event) -> Event:
 @pytest.mark.parametrize("kind", ["display", "update_display"])
 @pytest.mark.parametrize(
     "active",
-    ["text/html", "application/javascript", "image/svg+xml", "application/vnd.jupyter.widget-view+json",
-     "text/markdown", "text/latex", "application/vnd.plotly.v1+json", "application/x-of-tomorrow"],
-)  # fmt: skip
+    [
+        "text/html",
+        "application/javascript",
+        "image/svg+xml",
+        "application/vnd.jupyter.widget-view+json",
+        "text/markdown",
+        "text/latex",
+        "application/vnd.plotly.v1+json",
+        "application/x-of-tomorrow",
+    ],
+)
 def test_what_may_act_is_text(active: str, kind: str) -> None:
     shown = _shown(_display({active: "<script>alert(1)</script>", "text/plain": "<Figure>"}, kind)).data
     assert (shown["data"], shown["metadata"]) == ({"text/plain": "<Figure>"}, {})

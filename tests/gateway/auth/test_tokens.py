@@ -46,19 +46,33 @@ def test_the_caller_is_known_with_id_role_and_origin() -> None:
     caller = book.caller(bearer, 1000.0, "10.0.0.7")
     row = next(row for row in book.rows(now_s=1000.0) if row.user == "ann")
     assert (caller.user, caller.role, caller.is_admin, caller.token, caller.origin) == (
-        "ann", "admin", True, row.id, "10.0.0.7",
-    )  # fmt: skip
+        "ann",
+        "admin",
+        True,
+        row.id,
+        "10.0.0.7",
+    )
 
 
 @pytest.mark.parametrize(
     "facts",
     [
-        {"user": ""}, {"user": "a b"}, {"user": "x" * 65}, {"user": "a\n"}, {"role": "root"}, {"role": ""},
-        {"expires_s": 0.0}, {"expires_s": -1.0}, {"expires_s": float("nan")}, {"expires_s": 1e12},
-        {"label": "a\nb"}, {"label": "x" * 81}, {"label": "embedded"},
+        {"user": ""},
+        {"user": "a b"},
+        {"user": "x" * 65},
+        {"user": "a\n"},
+        {"role": "root"},
+        {"role": ""},
+        {"expires_s": 0.0},
+        {"expires_s": -1.0},
+        {"expires_s": float("nan")},
+        {"expires_s": 1e12},
+        {"label": "a\nb"},
+        {"label": "x" * 81},
+        {"label": "embedded"},
     ],
     ids=str,
-)  # fmt: skip
+)
 def test_what_cannot_be_is_refused(facts: dict[str, object]) -> None:
     with pytest.raises(OptionError):
         new_token(TokenRequest(**{"user": "ann", **facts}), 0.0)

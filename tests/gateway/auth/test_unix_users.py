@@ -79,10 +79,15 @@ def test_a_number_is_an_account_in_the_table_alone(monkeypatch: pytest.MonkeyPat
 
 def test_a_user_has_the_limits_of_all_but_for_own_ones() -> None:
     config = GatewayConfig(
-        "", "", "", "", "", store_mode=StoreMode.OWNER,
+        "",
+        "",
+        "",
+        "",
+        "",
+        store_mode=StoreMode.OWNER,
         unix_users={"carol": _CAROL, "dave": UnixUser("dave", 1004, 1004)},
         user_limits={"*": {"nproc": (100, 100), "core": (0, 0)}, "carol": {"nproc": (5, 6)}},
-    )  # fmt: skip
+    )
 
     async def ask() -> list[dict[str, tuple[int, int]]]:
         users = UnixUsers(config, StoreThreads())
@@ -120,9 +125,14 @@ def test_each_user_gets_a_store_in_which_nothing_is_roots(root_of: int) -> None:
         os.chown(store, root_of, root_of)
         secret.write_text("root's")
         config = GatewayConfig(
-            str(folder), str(store), "", "", "", store_mode=StoreMode.OWNER,
+            str(folder),
+            str(store),
+            "",
+            "",
+            "",
+            store_mode=StoreMode.OWNER,
             unix_users={"ann": UnixUser("ann", ANN, ANN), "bob": UnixUser("bob", BOB, BOB)},
-        )  # fmt: skip
+        )
         engine = open_ledger(folder / "ledger.sqlite")
         with engine.begin() as connection:
             ident = meant_store(connection, config)

@@ -46,10 +46,7 @@ def test_the_gpus_that_ray_gives_are_listed_and_given_under_its_names(nodes: Gpu
     status = nodes.status()
     assert (status.gpus.total, status.gpus.free) == (4, 4)
     listed = {tuple((gpu.index, gpu.uuid) for gpu in node.gpus) for node in status.nodes}
-    assert listed == {
-        (("2", UUIDS[2]), ("3", UUIDS[3])),
-        ((UUIDS[4], UUIDS[4]), (PART, PART)),
-    }
+    assert listed == {(("2", UUIDS[2]), ("3", UUIDS[3])), ((UUIDS[4], UUIDS[4]), (PART, PART))}
     assert nodes.reasons() == {}
     runs = [nodes.submit() for _ in GIVEN]
     assert sorted(run.gpu() for run in runs) == sorted(GIVEN)

@@ -34,10 +34,12 @@ def test_rays_first_autoscaler_is_told_from_a_cluster_that_nobody_scales() -> No
     assert _first_kind(nobody) == AutoscalerReport()
     somebody = {
         "autoscaler_report": {
-            "active_nodes": {"ray.head.default": 1}, "idle_nodes": {"gpu": 2}, "pending_launches": {"gpu": 2},
+            "active_nodes": {"ray.head.default": 1},
+            "idle_nodes": {"gpu": 2},
+            "pending_launches": {"gpu": 2},
             "pending_nodes": [["10.0.0.4", "gpu", "setting-up"]],
         }
-    }  # fmt: skip
+    }
     assert _first_kind(json.loads(json.dumps(somebody))) == AutoscalerReport(scales=True, starting=3)
     assert _first_kind({}) == AutoscalerReport()
 

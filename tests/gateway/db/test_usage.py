@@ -32,9 +32,15 @@ NOW = 10_000.0
 
 
 def _held(
-    since: float, until: float | None, *, user: str = "ann", session: str = "s", gpus: int = 1,
-    running_at: float | None = None, mean: float | None = None,
-) -> LeaseUse:  # fmt: skip
+    since: float,
+    until: float | None,
+    *,
+    user: str = "ann",
+    session: str = "s",
+    gpus: int = 1,
+    running_at: float | None = None,
+    mean: float | None = None,
+) -> LeaseUse:
     return LeaseUse(user, session, gpus, since, since if running_at is None else running_at, until, mean)
 
 

@@ -117,8 +117,9 @@ async def test_an_elastic_gang_begins_with_fewer_ranks_grows_and_gives_some_back
         await until(lambda: urgent.accepted)
         assert (record.view.gpus, record.view.ranks, _ranks(bed, record)) == (2, 2, 2)
         assert [past.reason for past in record.view.attempts] == [
-            "to go on with 4 GPUs", "ann's run has the higher priority in this queue",
-        ]  # fmt: skip
+            "to go on with 4 GPUs",
+            "ann's run has the higher priority in this queue",
+        ]
         bed.end(service, record)
         await until(lambda: record.state is RunState.SUCCEEDED)
         await bed.in_ledger(service, record)

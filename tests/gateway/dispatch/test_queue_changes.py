@@ -34,8 +34,10 @@ async def test_a_run_whose_queue_goes_has_at_most_the_priority_of_its_new_one(be
         large = await bed.submitted(service, 4)
         _change(service, "{name: rest, priority_ceiling: 60, max: 2}")
         assert [(run.view.queue, run.view.priority_value) for run in (held, waits, plain)] == [
-            ("rest", 60), ("rest", 60), ("rest", 50),
-        ]  # fmt: skip
+            ("rest", 60),
+            ("rest", 60),
+            ("rest", 50),
+        ]
         await until(lambda: large.state is RunState.CANCELLED)
         assert large.view.reason == (
             "its queue default is gone: asks for 4 GPUs, and queue rest has at most 2 GPUs (ask for --gpus 2)"

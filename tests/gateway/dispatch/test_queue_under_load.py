@@ -22,10 +22,23 @@ class Play(QueueBed):
 
     def step(self) -> None:
         draw = self.random
-        event = draw.choice([
-            self._submit, self._submit, self._submit, self._end, self._end, self._free, self._free, self._cancel,
-            self._put_back, self._fall_silent, self._come_back, self._use_elsewhere, self._keep,
-        ])  # fmt: skip
+        event = draw.choice(
+            [
+                self._submit,
+                self._submit,
+                self._submit,
+                self._end,
+                self._end,
+                self._free,
+                self._free,
+                self._cancel,
+                self._put_back,
+                self._fall_silent,
+                self._come_back,
+                self._use_elsewhere,
+                self._keep,
+            ]
+        )
         event()
         self.decide()
         self.check()

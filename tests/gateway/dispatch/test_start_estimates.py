@@ -98,8 +98,9 @@ async def test_where_more_wait_than_are_looked_at_no_time_is_told_but_the_real_p
 async def test_queues_that_would_refuse_the_run_are_not_offered(bed: BrokerBed, tmp_path: Path) -> None:
     rules = parse_queues(
         "schema_version: 1\nqueues: [{name: own, max: 1}, {name: low, priority_ceiling: low},"
-        " {name: short, max_timeout: 1m}, {name: open}]\ndefault_queue: own", "queues.yaml"
-    )  # fmt: skip
+        " {name: short, max_timeout: 1m}, {name: open}]\ndefault_queue: own",
+        "queues.yaml",
+    )
     async with bed.life() as service:
         service.queue_rules.file = rules
         await bed.running(service, 1)
@@ -144,8 +145,9 @@ async def test_a_run_that_waits_is_told_who_holds_what_it_waits_for(
 async def test_an_estimate_knows_that_a_run_may_be_taken_back(bed: BrokerBed) -> None:
     rules = parse_queues(
         "schema_version: 1\nqueues: [{name: own, guaranteed: 1}]\ndefault_queue: own\n"
-        "policy: {non_restartable_over_guarantee: false}", "queues.yaml"
-    )  # fmt: skip
+        "policy: {non_restartable_over_guarantee: false}",
+        "queues.yaml",
+    )
     async with bed.life() as service:
         service.queue_rules.file = rules
         ask = service.start_estimates.outlook_of

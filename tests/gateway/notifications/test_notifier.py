@@ -30,9 +30,17 @@ from jupyter_gpu_release.protocol.runs import Attempt, ErrorInfo, Outcome, RunVi
 
 RUN = "20261121-031200-9f3a12b0"
 VIEW = RunView(
-    RUN, "ann", "running", gpus=2, name="fit\nthe model", title="secret_code()", origin="digits.ipynb [3]",
-    detached=True, submitted_at=1000.0, granted_at=1090.0,
-)  # fmt: skip
+    RUN,
+    "ann",
+    "running",
+    gpus=2,
+    name="fit\nthe model",
+    title="secret_code()",
+    origin="digits.ipynb [3]",
+    detached=True,
+    submitted_at=1000.0,
+    granted_at=1090.0,
+)
 OVER = msgspec.structs.replace(VIEW, state="succeeded", gone_at=4690.0, finished_at=4690.0)
 RESULTS = Outcome("ok", results=[ValueInfo("model", "Module", 10)])
 
@@ -106,8 +114,9 @@ def test_a_detached_run_is_told_of_by_mail_and_webhook(engine: Engine) -> None:
     assert text.rstrip().splitlines()[-1].startswith("ann of this GPU cluster has asked for mails to this address.")
     assert "secret_code" not in text + str(hook.told)
     assert {(entry.channel, entry.run, entry.error) for entry in document.deliveries} == {
-        ("mail", RUN, ""), ("webhook", RUN, ""),
-    }  # fmt: skip
+        ("mail", RUN, ""),
+        ("webhook", RUN, ""),
+    }
     assert (document.email, document.webhook) == ("ann@example.org", "localhost")
 
 
@@ -314,10 +323,18 @@ def test_webhooks_reach_nothing_that_the_operator_did_not_allow(engine: Engine) 
     assert check_webhook("https://HOOKS.slack.com/services/x", allowed).host == "hooks.slack.com"
     assert check_webhook("https://chat.example.org:8443/x", allowed).port == 8443
     for wrong in (
-        "https://chat.example.org/x", "https://evil.example/x", "http://hooks.slack.com/x", "file:///etc/passwd",
-        "https://hooks.slack.com:22/x", "https://hooks.slack.com@evil.example/x", "https://u:p@hooks.slack.com/x",
-        "https://hooks.slack.com.evil.example/x", "https://[::1]/x", "hooks.slack.com", "https://hooks.slack.com/\n",
-    ):  # fmt: skip
+        "https://chat.example.org/x",
+        "https://evil.example/x",
+        "http://hooks.slack.com/x",
+        "file:///etc/passwd",
+        "https://hooks.slack.com:22/x",
+        "https://hooks.slack.com@evil.example/x",
+        "https://u:p@hooks.slack.com/x",
+        "https://hooks.slack.com.evil.example/x",
+        "https://[::1]/x",
+        "hooks.slack.com",
+        "https://hooks.slack.com/\n",
+    ):
         with pytest.raises(OptionError) as refused:
             check_webhook(wrong, allowed)
         assert "/x" not in str(refused.value), "an error must not repeat the address"
@@ -325,11 +342,23 @@ def test_webhooks_reach_nothing_that_the_operator_did_not_allow(engine: Engine) 
 
 @pytest.mark.parametrize(
     ("address", "expected"),
-    [("140.82.112.3", True), ("2606:4700::1111", True), ("10.1.2.3", False), ("127.0.0.1", False), ("::1", False),
-     ("169.254.169.254", False), ("100.64.0.1", False), ("0.0.0.0", False), ("::ffff:10.0.0.1", False),
-     ("fe80::1%eth0", False), ("fd00::1", False), ("224.0.0.1", False), ("64:ff9b::a00:1", False),
-     ("2002:a00:1::1", False)],
-)  # fmt: skip
+    [
+        ("140.82.112.3", True),
+        ("2606:4700::1111", True),
+        ("10.1.2.3", False),
+        ("127.0.0.1", False),
+        ("::1", False),
+        ("169.254.169.254", False),
+        ("100.64.0.1", False),
+        ("0.0.0.0", False),
+        ("::ffff:10.0.0.1", False),
+        ("fe80::1%eth0", False),
+        ("fd00::1", False),
+        ("224.0.0.1", False),
+        ("64:ff9b::a00:1", False),
+        ("2002:a00:1::1", False),
+    ],
+)
 def test_addresses_within_the_network_are_known(address: str, expected: bool) -> None:
     assert is_public(address) is expected
 

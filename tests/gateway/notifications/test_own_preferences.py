@@ -20,9 +20,12 @@ from jupyter_gpu_release.protocol.rest import NotifyChange
 
 
 def test_a_user_sets_an_own_address_and_is_told(
-    ray_bed: RayBed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
+    ray_bed: RayBed,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
     until: Callable[..., None],
-) -> None:  # fmt: skip
+) -> None:
     with MailBed() as mail, HookBed() as hook:
         rules = NotifyRules(
             MailRules("localhost", "gpu@example.org", mail.port, tls="none", domains=["example.org"]),
@@ -44,9 +47,12 @@ def test_a_user_sets_an_own_address_and_is_told(
 
 
 def _ann_and_bob(
-    bed: GatewayBed, hook: HookBed, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
+    bed: GatewayBed,
+    hook: HookBed,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
     until: Callable[..., None],
-) -> None:  # fmt: skip
+) -> None:
     with bed.rest() as root:
         secrets = {name: root.create_token(TokenRequest(name, "user", 3600.0)).secret for name in ("ann", "bob")}
     monkeypatch.setenv("JUPYTER_GPU_URL", bed.url)

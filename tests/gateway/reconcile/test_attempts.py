@@ -375,11 +375,15 @@ async def test_a_restartable_run_goes_on_over_an_upgrade_of_the_gateway(
         again = second.runs.get(record.run)
         assert (again.state, again.attempt) == (RunState.RUNNING, 1)
         body = encode(
-            {"node": node, "incarnation": "first", "messages": [
-                {"type": "events", "run": record.run, "events": [Event(1, 1.0, "stream", {"name": "stdout"})]},
-                {"type": "saved", "run": record.run, "save": Save(1, 1, 1.0, "round 5")},
-            ]}
-        )  # fmt: skip
+            {
+                "node": node,
+                "incarnation": "first",
+                "messages": [
+                    {"type": "events", "run": record.run, "events": [Event(1, 1.0, "stream", {"name": "stdout"})]},
+                    {"type": "saved", "run": record.run, "save": Save(1, 1, 1.0, "round 5")},
+                ],
+            }
+        )
         await ReportedTo(second).node_report(pack(decode(body, dict[str, object])))
         assert (again.tail.last, again.save.place) == (1, "round 5")
         second.lifecycle.preemption_notices.give_notice(again, "request", "for maintenance")

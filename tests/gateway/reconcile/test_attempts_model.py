@@ -458,7 +458,10 @@ def test_no_gpu_has_two_attempts_and_each_run_ends_once() -> None:
     run_state_machine_as_test(
         AttemptsMachine,
         settings=settings(
-            max_examples=sized(12, 2000), stateful_step_count=sized(25, 50), deadline=None, database=None,
+            max_examples=sized(12, 2000),
+            stateful_step_count=sized(25, 50),
+            deadline=None,
+            database=None,
             suppress_health_check=list(HealthCheck),
         ),
-    )  # fmt: skip
+    )

@@ -173,7 +173,7 @@ async def test_a_node_on_which_ranks_of_three_users_die_is_set_aside(bed: Broker
         *others, last = [
             await bed.running(service, ask=ResourceAsk(gpus=1), user=user, retries=int(user == "eve"))
             for user in _USERS
-        ]  # fmt: skip
+        ]
         hosts = {record.view.hosts[0] for record in (*others, last)}
         assert len(hosts) == 1
         for record in (last, *others):

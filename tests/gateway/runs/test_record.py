@@ -45,9 +45,14 @@ def record(stage: Stage) -> RunRecord:
 def stages() -> list[Stage]:
     """One of each, in order."""
     return [
-        Queued(), Starting(LEASE), Running(LEASE), Releasing(LEASE), Releasing(None, OUTCOME),
-        Persisting(OUTCOME), Ended(RunState.SUCCEEDED, OUTCOME),
-    ]  # fmt: skip
+        Queued(),
+        Starting(LEASE),
+        Running(LEASE),
+        Releasing(LEASE),
+        Releasing(None, OUTCOME),
+        Persisting(OUTCOME),
+        Ended(RunState.SUCCEEDED, OUTCOME),
+    ]
 
 
 def test_each_stage_carries_what_exists_only_then() -> None:
@@ -59,9 +64,7 @@ def test_each_stage_carries_what_exists_only_then() -> None:
 
 def test_a_phase_of_its_node_is_news_once_and_never_leads_back() -> None:
     news = [[phase for phase in PHASES if record(stage).expects(phase)] for stage in stages()]
-    assert news == [
-        [], list(PHASES[1:]), list(PHASES[2:]), ["released", "final"], ["final"], ["final"], [],
-    ]  # fmt: skip
+    assert news == [[], list(PHASES[1:]), list(PHASES[2:]), ["released", "final"], ["final"], ["final"], []]
     assert not record(Releasing(None, OUTCOME, is_final=True)).expects("final")
 
 

@@ -102,8 +102,10 @@ def test_settings_that_are_wrong_are_a_finding(make_kernel: MakeKernel, home: di
 def test_what_is_broken_comes_first_and_no_cure_is_cut():
     table = findings_table(_FINDINGS)
     assert [row[:3] for row in table.rows] == [
-        ("✗", "gpu-01", "store"), ("·", "gpu-02", "dns"), ("✓", "kernel", "package"),
-    ]  # fmt: skip
+        ("✗", "gpu-01", "store"),
+        ("·", "gpu-02", "dns"),
+        ("✓", "kernel", "package"),
+    ]
     assert table.title == "1 broken, 1 worth knowing, 1 fine"
     text = " ".join(repr(table).split())
     assert all(_told(finding) in text for finding in _FINDINGS)

@@ -32,11 +32,13 @@ def answer(starts_in_s: float | None = 0.0, position: int = 0) -> OutlookDocumen
         (cluster(free=1), 2, answer(240.0, 1), "1 of 4 is free; it would start in about 4 min"),
         (cluster(free=1), 2, answer(None, 1), "nobody knows when it would start"),
         (
-            cluster(free=4), 5, ImpossibleAskError("the cluster has 4", hint="ask for less"),
+            cluster(free=4),
+            5,
+            ImpossibleAskError("the cluster has 4", hint="ask for less"),
             "it would be refused: the cluster has 4 (ask for less)",
         ),
     ],
-)  # fmt: skip
+)
 def test_outlook(document: StatusDocument, gpus: int, said: OutlookDocument | GpuReleaseError, words: str):
     assert words in outlook(document, ResourceAsk(gpus=gpus), said)
 

@@ -13,24 +13,48 @@ STATUS = {
     "gpus": {"total": 4, "held": 1, "free": 3, "external": 0},
     "nodes": [
         {
-            "id": "n", "host": "box",
+            "id": "n",
+            "host": "box",
             "gpus": [
-                {"index": "0", "uuid": "u", "name": "sim", "memory_bytes": 8 << 30, "used_bytes": 1 << 30,
-                 "utilization": 0.4,
-                 "state": "running", "user": "ann", "run": "r1"},
+                {
+                    "index": "0",
+                    "uuid": "u",
+                    "name": "sim",
+                    "memory_bytes": 8 << 30,
+                    "used_bytes": 1 << 30,
+                    "utilization": 0.4,
+                    "state": "running",
+                    "user": "ann",
+                    "run": "r1",
+                }
             ],
         }
     ],
     "queue": [
-        {"run": "r2", "user": "bob", "queue": "default", "priority": "normal", "gpus": 2,
-         "position": 1, "reason": "1 of 2 free", "start_estimate_s": None},
+        {
+            "run": "r2",
+            "user": "bob",
+            "queue": "default",
+            "priority": "normal",
+            "gpus": 2,
+            "position": 1,
+            "reason": "1 of 2 free",
+            "start_estimate_s": None,
+        }
     ],
     "runs": [
-        {"run": "r1", "user": "ann", "state": "running", "gpus": 1, "notebook": "/a/b.ipynb",
-         "queued_s": 0, "held_s": 3},
+        {
+            "run": "r1",
+            "user": "ann",
+            "state": "running",
+            "gpus": 1,
+            "notebook": "/a/b.ipynb",
+            "queued_s": 0,
+            "held_s": 3,
+        },
         {"run": "r2", "user": "bob", "state": "queued", "gpus": 2, "notebook": "", "queued_s": 4, "held_s": 0},
     ],
-}  # fmt: skip
+}
 
 
 def test_status_tells_who_holds_and_who_waits():
@@ -55,8 +79,13 @@ def test_all_lists_call_a_run_the_same(facts: dict[str, str], called: str):
 
 
 def test_the_queue_says_when_and_what_would_be_sooner():
-    row = {**STATUS["queue"][0], "start_estimate_s": 240.0, "start_at_least_s": 60.0, "start_at_most_s": 250.0,
-           "start_after": "ann"}  # fmt: skip
+    row = {
+        **STATUS["queue"][0],
+        "start_estimate_s": 240.0,
+        "start_at_least_s": 60.0,
+        "start_at_most_s": 250.0,
+        "start_after": "ann",
+    }
     document = msgspec.convert({**STATUS, "user": "bob", "queue": [row]}, StatusDocument)
     waiting, sooner = queue_tables(document, {"r2": "--gpus 1 (now)"})
     assert waiting.rows[0][-1] == "1 of 2 free; starts in about 4 min (1 to 4 min), when ann's run has ended"
@@ -81,10 +110,16 @@ def row(**facts: object) -> RunRow:
 
 def test_runs():
     failed = row(
-        run="r3", state="failed", gpus=1, granted_at=1.0, queued_s=0.1, held_s=2.0, notebook="/x/y.ipynb",
+        run="r3",
+        state="failed",
+        gpus=1,
+        granted_at=1.0,
+        queued_s=0.1,
+        held_s=2.0,
+        notebook="/x/y.ipynb",
         results=[{"name": "a", "type": "int"}, {"name": "b", "type": "int"}],
         error={"ename": "ValueError", "evalue": "no"},
-    )  # fmt: skip
+    )
     document = RunsDocument(1, [failed, row(run="r2", state="cancelled", name="mine")])
     table = runs_table(document)
     assert table.title == "2 runs"

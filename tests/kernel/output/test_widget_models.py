@@ -34,9 +34,11 @@ class _Events:
 @pytest.fixture
 def kernel() -> Iterator[Any]:
     made = SimpleNamespace(
-        comm_manager=SimpleNamespace(comms={}), session=_Session(), iopub_socket=None,
+        comm_manager=SimpleNamespace(comms={}),
+        session=_Session(),
+        iopub_socket=None,
         shell=SimpleNamespace(events=_Events()),
-    )  # fmt: skip
+    )
     yield made
     for comm in list(made.comm_manager.comms.values()):
         comm.close()

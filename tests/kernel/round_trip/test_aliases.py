@@ -35,9 +35,20 @@ def test_tuples_closures_defaults_and_partials(nb: Notebook) -> None:
     lst = ns["lst"]
     assert lst == [0, 1]
     held = [
-        ns["tup"][0], ns["nested"]["k"][0][1][0], ns["pair"].a, *ns["use"](0), ns["clo"](), ns["pa"].args[0],
-        ns["pa"].keywords["more"], ns["deq"][0], ns["od"]["a"], ns["s"].v, ns["S"].kept, ns["sm"](), ns["own"][0].v,
-    ]  # fmt: skip
+        ns["tup"][0],
+        ns["nested"]["k"][0][1][0],
+        ns["pair"].a,
+        *ns["use"](0),
+        ns["clo"](),
+        ns["pa"].args[0],
+        ns["pa"].keywords["more"],
+        ns["deq"][0],
+        ns["od"]["a"],
+        ns["s"].v,
+        ns["S"].kept,
+        ns["sm"](),
+        ns["own"][0].v,
+    ]
     assert [thing is lst for thing in held] == [True] * len(held)
     ns["add"](5)
     assert lst == [0, 1, 5]

@@ -133,7 +133,7 @@ VIEWS = [
     ("x = np.arange(12.)", "v = torch.from_numpy(x)"),
     ("x = np.arange(12.).reshape(3, 4)", "v = torch.from_numpy(x)[:, 1]"),
     ("big = torch.arange(2000000.).view(2000, 1000); x = big[:, 3:7]", "v = x[5:9, 1:]"),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize("through_files", [False, True])
@@ -243,10 +243,17 @@ def test_parts_deep_inside_very_many_objects_are_the_notebooks_own(nb: Notebook)
     (arr, tensor), inner, row, own, *_ = ns["big"][-1]["deep"]
     assert [some is each["n"][1] for some, each in zip(ns["some"], ns["big"][7:9], strict=True)] == [True, True]
     pairs = [
-        (ns["arr"], arr), (ns["tensor"], tensor), (ns["row"], row), (ns["own"], own), (ns["x"], inner["df"]),
-        (ns["listed"], inner["objects"][0]), (ns["held"], inner["slots"].v), (ns["tags"][0], row.tags),
-        (ns["last"], ns["big"][-1]), (ns["sub"], ns["big"][11]["n"][2]),
-    ]  # fmt: skip
+        (ns["arr"], arr),
+        (ns["tensor"], tensor),
+        (ns["row"], row),
+        (ns["own"], own),
+        (ns["x"], inner["df"]),
+        (ns["listed"], inner["objects"][0]),
+        (ns["held"], inner["slots"].v),
+        (ns["tags"][0], row.tags),
+        (ns["last"], ns["big"][-1]),
+        (ns["sub"], ns["big"][11]["n"][2]),
+    ]
     assert [a is b for a, b in pairs] == [True] * len(pairs)
     assert _shares(arr, ns["view"])
     assert _shares(tensor, ns["tail"])
@@ -310,10 +317,16 @@ def test_arrays_of_classes_of_their_own_are_as_plain_ones(nb: Notebook) -> None:
     ns = nb.ns
     assert [held is ns[name] for held, name in zip(ns["held"], names, strict=True)] == [True] * len(names)
     views = {
-        "masked.reshape(3, 4)": "masked", "masked.data[2:]": "masked", "matrix.T": "matrix", "np.asarray(matrix)": "matrix",
-        "plain.reshape(3, 4)": "plain", "owner[1:]": "owner", "record.a": "record", "base.view(np.matrix)": "base",
+        "masked.reshape(3, 4)": "masked",
+        "masked.data[2:]": "masked",
+        "matrix.T": "matrix",
+        "np.asarray(matrix)": "matrix",
+        "plain.reshape(3, 4)": "plain",
+        "owner[1:]": "owner",
+        "record.a": "record",
+        "base.view(np.matrix)": "base",
         "base[1:].view(Plain)": "base",
-    }  # fmt: skip
+    }
     for view, name in views.items():
         nb.ok(f"v = {view}")
         made = nb.cell(view)
@@ -328,8 +341,14 @@ def test_arrays_of_classes_of_their_own_are_as_plain_ones(nb: Notebook) -> None:
         "masked[0], masked[1] = np.ma.masked, 5\nplain.note = 'm'\nlength.unit = 'km'\nlength[0] = 3\nhard[0] = np.ma.masked"
     )
     assert nb.cell("masked.mask[0], masked[1], plain.note, length.unit, length[0], hard.hardmask, hard.fill_value") == (
-        True, 5.0, "m", "km", 3.0, True, 7,
-    )  # fmt: skip
+        True,
+        5.0,
+        "m",
+        "km",
+        3.0,
+        True,
+        7,
+    )
 
 
 @pytest.mark.filterwarnings("ignore:the matrix subclass")

@@ -53,19 +53,25 @@ ranks.close()
 
 #: cells: body, and an expression whose value is compared; those with "here" are plain ones in both notebooks
 _CELLS = [
-    ("""import numpy as np, keras, random
+    (
+        """import numpy as np, keras, random
 from keras import layers
 keras.utils.set_random_seed(3)
 x = np.linspace(-1, 1, 64, dtype="float32")[:, None]
 def drawn(**seed):
     return keras.ops.convert_to_numpy(keras.random.normal((2,), **seed)).tolist()
-metric = keras.metrics.MeanSquaredError()""", "metric.name"),
+metric = keras.metrics.MeanSquaredError()""",
+        "metric.name",
+    ),
     ("metric.update_state([1.0], [2.0])", "float(metric.result())"),
     ("metric.update_state([1.0], [4.0])", "float(metric.result())"),
-    ("""encoder = keras.Sequential([keras.Input((1,)), layers.Dense(8, activation="tanh"), layers.Dropout(0.2)])
+    (
+        """encoder = keras.Sequential([keras.Input((1,)), layers.Dense(8, activation="tanh"), layers.Dropout(0.2)])
 dense = encoder.layers[0]
 inputs = keras.Input((1,))
-model = keras.Model(inputs, layers.Dense(1)(encoder(inputs)))""", "[layer.name for layer in model.layers]"),
+model = keras.Model(inputs, layers.Dense(1)(encoder(inputs)))""",
+        "[layer.name for layer in model.layers]",
+    ),
     ("model.compile(keras.optimizers.Adam(0.02), 'mse', metrics=['mae']); optimizer = model.optimizer", "0"),
     ("history = model.fit(x, x**2, epochs=2, verbose=0)", "history.history, history.model is model"),
     ("here", "encoder.predict(x[:3], verbose=0).tolist(), dense is encoder.layers[0], encoder is model.layers[1]"),
@@ -74,22 +80,27 @@ model = keras.Model(inputs, layers.Dense(1)(encoder(inputs)))""", "[layer.name f
     ("", "drawn(), drawn(), random.random()"),
     ("", "drawn(), layers.Dense(2).name"),
     ("here", "drawn(), layers.Dense(2).name"),
-    ("""frozen = layers.Dense(1, name="last")
+    (
+        """frozen = layers.Dense(1, name="last")
 deep = inputs
 for _ in range(120):
     deep = layers.Activation("relu")(deep)
-tall = keras.Model(inputs, frozen(deep))""", "len(tall.layers)"),
+tall = keras.Model(inputs, frozen(deep))""",
+        "len(tall.layers)",
+    ),
     ("encoder.trainable = False", "[len(each.trainable_variables) for each in (encoder, model, tall)]"),
     ("model.save('model.keras'), tall.save('tall.keras')", "keras.models.load_model('tall.keras').count_params()"),
-    ("again = keras.models.load_model('model.keras')",
-     "np.array_equal(again.predict(x, verbose=0), model.predict(x, verbose=0))"),
+    (
+        "again = keras.models.load_model('model.keras')",
+        "np.array_equal(again.predict(x, verbose=0), model.predict(x, verbose=0))",
+    ),
     ("here", "model.save('here.keras'), layers.Dense(2).name, len(model.trainable_variables), model.stop_training"),
     ("half = keras.Model(model.input, model.layers[1].output)", "half.layers[1] is encoder, half(x[:2]).shape"),
     ("generator = keras.random.SeedGenerator(5)", "drawn(seed=generator)"),
     ("", "drawn(seed=generator)"),
     ("keras.backend.clear_session()", "layers.Dense(2).name"),
     ("here", "layers.Dense(2).name"),
-]  # fmt: skip
+]
 _AS_PLAIN = """
 import json, sys
 from pathlib import Path
@@ -132,8 +143,12 @@ def _run(script: str, backend: str, *arguments: str, folder: Path) -> str:
     harness = str(Path(round_trip.__file__).parent)
     environment = {**os.environ, "KERAS_BACKEND": backend, "JAX_PLATFORMS": "cpu", "PYTHONPATH": harness}
     done = subprocess.run(
-        [sys.executable, "-c", script, *arguments], cwd=folder, env=environment, capture_output=True, text=True,
+        [sys.executable, "-c", script, *arguments],
+        cwd=folder,
+        env=environment,
+        capture_output=True,
+        text=True,
         check=False,
-    )  # fmt: skip
+    )
     assert done.returncode == 0, done.stdout + done.stderr[-3000:]
     return done.stdout

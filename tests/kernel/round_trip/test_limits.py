@@ -56,17 +56,42 @@ def test_secrets_are_held_back(nb: Notebook) -> None:
 @pytest.mark.parametrize(
     ("setup", "body", "path", "reason"),
     [
-        ("import threading\ncfg = {'lock': threading.Lock()}", "cfg", "cfg['lock']", "cannot pickle '_thread.lock' object"),
+        (
+            "import threading\ncfg = {'lock': threading.Lock()}",
+            "cfg",
+            "cfg['lock']",
+            "cannot pickle '_thread.lock' object",
+        ),
         ("g = (i for i in range(3))", "next(g)", "g", "cannot pickle 'generator' object"),
         ("f = open('x.txt', 'w')", "f.write('a')", "f", "cannot pickle an open file ('x.txt')"),
-        ("import sqlite3\nclass Db: pass\ndb = Db()\ndb.con = sqlite3.connect(':memory:')", "db", "db.con", "cannot pickle 'sqlite3.Connection' object"),
+        (
+            "import sqlite3\nclass Db: pass\ndb = Db()\ndb.con = sqlite3.connect(':memory:')",
+            "db",
+            "db.con",
+            "cannot pickle 'sqlite3.Connection' object",
+        ),
         ("import socket\ns = socket.socket()\ndef use(): return s", "use()", "s", "cannot pickle 'socket' object"),
         ("l = []\nfor _ in range(100000): l = [l]", "len(l)", "l", "it is nested too deeply"),
-        ("import threading\ndef mk():\n    k = threading.Lock()\n    return lambda: k\nh = mk()", "h()", "h (its enclosed k)", "cannot pickle"),
-        ("import threading, functools\np = functools.partial(print, threading.Lock())", "p()", "p.args[0]", "cannot pickle"),
-        ("import threading\nclass S:\n    __slots__ = ('k',)\ns = S()\ns.k = threading.Lock()", "s", "s.k", "cannot pickle"),
+        (
+            "import threading\ndef mk():\n    k = threading.Lock()\n    return lambda: k\nh = mk()",
+            "h()",
+            "h (its enclosed k)",
+            "cannot pickle",
+        ),
+        (
+            "import threading, functools\np = functools.partial(print, threading.Lock())",
+            "p()",
+            "p.args[0]",
+            "cannot pickle",
+        ),
+        (
+            "import threading\nclass S:\n    __slots__ = ('k',)\ns = S()\ns.k = threading.Lock()",
+            "s",
+            "s.k",
+            "cannot pickle",
+        ),
     ],
-)  # fmt: skip
+)
 def test_what_cannot_be_sent_is_named_before_queueing(
     nb: Notebook, setup: str, body: str, path: str, reason: str
 ) -> None:

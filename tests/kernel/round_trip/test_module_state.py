@@ -90,7 +90,7 @@ def test_cached_functions_remember_and_context_variables_have_their_values(nb: N
     assert helper.load.cache_info()[:2] == (4, 2)
     assert (helper.one.get() is ns["got"], ns["got"], helper.one.made(1) is ns["made"], ns["made"]) == (
         (True, [1, 9], True, [1, 0])
-    )  # fmt: skip
+    )
     assert helper.level is ns["level"]
     assert helper.level.get() == 4
 

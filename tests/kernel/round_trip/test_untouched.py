@@ -44,7 +44,7 @@ SETUPS = [
     ("t = torch.ones(6, requires_grad=True); (t * 2).sum().backward(); d = t.detach()[1:]", "t d", "t.sum(), d.sum()"),
     ("t = torch.arange(6.); q = t.numpy(); v = q[1:]; v.flags.writeable = False", "t q v", "v.sum(), t.sum()"),
     ("m = np.ma.masked_array(np.arange(5.), [0, 1, 0, 0, 1]); q = m.data; k = m.mask", "m q k", "m.sum()"),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize("cell", ["print({reads})", "print({reads}); other.append(1)", "made = [{reads}]; other = [2]"])
@@ -106,7 +106,7 @@ def test_what_a_run_did_not_change_keeps_what_was_written_meanwhile(nb: Notebook
         ("y = torch.nn.Linear(2, 2)", "y.weight.data += 1", "y.eval()", "y.training, y.weight.sum().item() < 4", "y"),
         ("class A: pass\ny = A(); y.part = part = []", "y.part.append(1)", "part.append(2)", "y.part", "y"),
     ],
-)  # fmt: skip
+)
 def test_what_both_have_changed_stays_as_it_is_here_and_is_told(
     nb: Notebook, setup: str, body: str, meanwhile: str, asked: str, told: str
 ) -> None:

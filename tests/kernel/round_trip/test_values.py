@@ -28,11 +28,7 @@ def test_exceptions_are_values(nb: Notebook) -> None:
     assert (type(err), err.code, err.args, str(err)) == (ns["MyErr"], 5, ("bad",), "bad")
     assert err.self is err
     assert err.__traceback__ is None
-    assert (type(err.__cause__), err.__context__, err.__suppress_context__) == (
-        ZeroDivisionError,
-        err.__cause__,
-        True,
-    )
+    assert (type(err.__cause__), err.__context__, err.__suppress_context__) == (ZeroDivisionError, err.__cause__, True)
     assert (ns["old"].code, ns["old"].errno, ns["old"].filename) == (3, 2, "a.txt")
     assert (ns["group"].exceptions[0].args, ns["key"].args, ns["uni"].start) == ((1,), ("k",), 0)
     assert (ns["linked"].code, ns["linked"].__cause__) == (1, None)

@@ -39,8 +39,7 @@ def test_views_that_the_cell_makes_come_home_as_views(nb: Notebook) -> None:
 
 
 @pytest.mark.parametrize(
-    "make",
-    ["E = np.zeros((1000, 1000))", "E = torch.zeros(1000, 1000)", "E = np.zeros((1000, 1000), order='F')"],
+    "make", ["E = np.zeros((1000, 1000))", "E = torch.zeros(1000, 1000)", "E = np.zeros((1000, 1000), order='F')"]
 )
 def test_a_view_in_a_container_may_come_before_what_it_looks_at(nb: Notebook, make: str) -> None:
     nb.cell(f"import numpy as np, torch\n{make}\na = {{'view': E[:3], 'deep': [E[5:7]]}}\nb = ['x', E]\ndel E")
@@ -80,8 +79,16 @@ def test_an_array_over_a_tensors_memory_stays_there_although_the_cell_changes_th
 def test_a_name_that_cannot_be_sent_tears_no_memory_of_others(has_bad: bool) -> None:
     t, n, own, base = torch.arange(10.0), np.arange(4.0), torch.arange(3.0), np.zeros((1000, 100))
     bad = {"bad": [own, t.view(5, 2), base, threading.Lock()]} if has_bad else {}
-    rest = {"z": t.view(2, 5), "before": base[3:5], **bad, "z2": t[2:], "tn": torch.from_numpy(n), "own": own,
-            "again": own.view(3, 1), "small": base[5:7]}  # fmt: skip
+    rest = {
+        "z": t.view(2, 5),
+        "before": base[3:5],
+        **bad,
+        "z2": t[2:],
+        "tn": torch.from_numpy(n),
+        "own": own,
+        "again": own.view(3, 1),
+        "small": base[5:7],
+    }
     dump = codec.dump({"t": t, "n": n}, NamespaceInfo({}, at_home=True), rest=lambda: rest, rest_bytes=1 << 20)
     assert set(dump.failed) == set(bad)
     assert dump.total_bytes < 10_000  # `base` stays here

@@ -269,8 +269,9 @@ def test_lineage_goes_up_and_down(team: Team):
     third = team.runs()[0]
     lineage = team.gateway.lineage(second)
     assert [(link.run, link.name, link.source) for link in lineage.links] == [
-        (second, "features", first), (third, "model", second),
-    ]  # fmt: skip
+        (second, "features", first),
+        (third, "model", second),
+    ]
     (used,) = lineage.facts.used
     assert (used.name, used.type, used.run) == ("features", "ndarray", first)
     assert used.digest.startswith("graph:")

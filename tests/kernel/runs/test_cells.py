@@ -57,9 +57,15 @@ def test_output_keeps_its_order_and_kinds(kernel: Kernel, gateway: FakeGateway, 
 
     outputs = kernel.run("%%gpu_train --name show\npass")
     assert outputs.kinds == [
-        "display_data", "stream", "display_data", "stream", "update_display_data", "stream",
-        "update_display_data", "display_data",
-    ]  # fmt: skip
+        "display_data",
+        "stream",
+        "display_data",
+        "stream",
+        "update_display_data",
+        "stream",
+        "update_display_data",
+        "display_data",
+    ]
     heading, shown, receipt = outputs.plain()
     assert heading == "ran on box · 1 simulated GPU · GPU 0"
     assert shown == "2"

@@ -43,10 +43,14 @@ def start(config: AgentConfig, until: Until) -> Iterator[Callable[..., subproces
         path = early_server_path(config.runtime, _NODE)
         markers = {CLUSTER_MARKER: config.cluster, NODE_MARKER: _NODE}
         told = msgspec.json.encode(ForkServerConfig(os.getpid(), config.preload, early=path)).decode()
-        started.append(subprocess.Popen(
-            [sys.executable, "-m", "jupyter_gpu_release.node.fork_server", told], cwd="/",
-            env=for_cells(os.environ, markers, config.hash_seed) | more, start_new_session=True,
-        ))  # fmt: skip
+        started.append(
+            subprocess.Popen(
+                [sys.executable, "-m", "jupyter_gpu_release.node.fork_server", told],
+                cwd="/",
+                env=for_cells(os.environ, markers, config.hash_seed) | more,
+                start_new_session=True,
+            )
+        )
         until(Path(f"{path}.ctl").exists, "the early fork server's socket")
         return started[-1]
 

@@ -108,15 +108,18 @@ _TWO_THREADS = (
     [
         ("ranks.barrier() if ranks.rank else None", "RankError", "rank 0 has ended and does not come to barrier()"),
         ("ranks.broadcast(1) if ranks.rank else ranks.barrier()", "RankError", "must make the same calls"),
-        ("ranks.barrier(0.1) if ranks.rank else time.sleep(60)", "TimeoutError",
-         "rank 0 did not come to barrier() within 0.1 s"),
+        (
+            "ranks.barrier(0.1) if ranks.rank else time.sleep(60)",
+            "TimeoutError",
+            "rank 0 did not come to barrier() within 0.1 s",
+        ),
         ("ranks.broadcast(open('/dev/null') if not ranks.rank else 0)", "RankError", "cannot be sent"),
         ("ranks.broadcast(src=2)", "RankError", "the ranks are 0 to 1"),
         ("ranks.barrier(timeout='soon')", "OptionError", "timeout soon: not a duration"),
         ("ranks.barrier(timeout='100ms') if ranks.rank else time.sleep(60)", "TimeoutError", "within 0.1 s"),
         (_TWO_THREADS, "RankError", "barrier(): another thread of this rank is in such a call"),
     ],
-)  # fmt: skip
+)
 def test_meetings_that_cannot_be_say_why(node: Node, cell: str, kind: str, words: str) -> None:
     outcome = node.run(f"import time\nfrom jupyter_gpu_release import ranks\n{cell}", **TWO).outcome
     assert outcome.error is not None
@@ -127,8 +130,11 @@ def test_meetings_that_cannot_be_say_why(node: Node, cell: str, kind: str, words
 def test_an_interrupt_ends_a_barrier_and_a_gang_of_one_meets_at_once(node: Node) -> None:
     alone = node.run("from jupyter_gpu_release import ranks\nranks.barrier()\nprint(ranks.broadcast([1]), ranks.size)")
     assert alone.text() == "[1] 1\n"
-    run = node.start("from jupyter_gpu_release import ranks\nimport time\nkept = 5\nprint('go')\n"
-                     "ranks.barrier() if ranks.rank == 0 else time.sleep(1000)", **TWO)  # fmt: skip
+    run = node.start(
+        "from jupyter_gpu_release import ranks\nimport time\nkept = 5\nprint('go')\n"
+        "ranks.barrier() if ranks.rank == 0 else time.sleep(1000)",
+        **TWO,
+    )
     run.wait_for(lambda run: len(said(run)) == 2)
     run.signal("interrupt")
     outcome = run.wait()
@@ -262,18 +268,28 @@ _THIEF = (
 @pytest.mark.parametrize(
     ("rank", "port", "serve", "words"),
     [
-        (0, "os.environ['MASTER_PORT']", "import torch.distributed as dist; dist.init_process_group('gloo')",
-         "MASTER_PORT {port} was free"),
-        (1, "json.loads(os.environ['TF_CONFIG'])['cluster']['worker'][1].split(':')[1]",
-         "await asyncio.start_server(print, '127.0.0.1', int(port))",
-         "the port {port} of rank 1 (TF_CONFIG) was free"),
-        (0, "os.environ['JAX_COORDINATOR_ADDRESS'].split(':')[1]",  # JAX's and TensorFlow's errors name no port
-         "try:\n        socket.create_server(('127.0.0.1', int(port)))\n"
-         "    except OSError:\n        raise RuntimeError('UNKNOWN: Failed to start RPC server') from None",
-         "the port {port} of rank 0 (TF_CONFIG, JAX_COORDINATOR_ADDRESS) was free"),
+        (
+            0,
+            "os.environ['MASTER_PORT']",
+            "import torch.distributed as dist; dist.init_process_group('gloo')",
+            "MASTER_PORT {port} was free",
+        ),
+        (
+            1,
+            "json.loads(os.environ['TF_CONFIG'])['cluster']['worker'][1].split(':')[1]",
+            "await asyncio.start_server(print, '127.0.0.1', int(port))",
+            "the port {port} of rank 1 (TF_CONFIG) was free",
+        ),
+        (
+            0,
+            "os.environ['JAX_COORDINATOR_ADDRESS'].split(':')[1]",  # JAX's and TensorFlow's errors name no port
+            "try:\n        socket.create_server(('127.0.0.1', int(port)))\n"
+            "    except OSError:\n        raise RuntimeError('UNKNOWN: Failed to start RPC server') from None",
+            "the port {port} of rank 0 (TF_CONFIG, JAX_COORDINATOR_ADDRESS) was free",
+        ),
     ],
     ids=["torch", "tensorflow", "jax"],
-)  # fmt: skip
+)
 def test_a_port_is_kept_for_the_ranks_and_a_stolen_one_is_said_so(
     node: Node, tmp_path: Path, rank: int, port: str, serve: str, words: str
 ) -> None:

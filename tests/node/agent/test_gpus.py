@@ -110,12 +110,16 @@ _FOUR = "".join(
     [
         (["2", "3"], [["2", "A100", "GPU-cccccccc-0", 3], ["3", "A100", "GPU-dddddddd-0", 4]]),
         (["3", " 0"], [["3", "A100", "GPU-dddddddd-0", 4], [" 0", "A100", "GPU-aaaaaaaa-0", 1]]),
-        (["GPU-dddd", "GPU-bbbbbbbb-0"], [["GPU-dddd", "A100", "GPU-dddddddd-0", 4],
-                                          ["GPU-bbbbbbbb-0", "A100", "GPU-bbbbbbbb-0", 2]]),
-        (["MIG-y", "MIG-GPU-bbbbbbbb-0/5/0"], [["MIG-y", "A100 MIG", "MIG-y", 20],
-                                               ["MIG-GPU-bbbbbbbb-0/5/0", "A100 MIG", "MIG-x", 10]]),
+        (
+            ["GPU-dddd", "GPU-bbbbbbbb-0"],
+            [["GPU-dddd", "A100", "GPU-dddddddd-0", 4], ["GPU-bbbbbbbb-0", "A100", "GPU-bbbbbbbb-0", 2]],
+        ),
+        (
+            ["MIG-y", "MIG-GPU-bbbbbbbb-0/5/0"],
+            [["MIG-y", "A100 MIG", "MIG-y", 20], ["MIG-GPU-bbbbbbbb-0/5/0", "A100 MIG", "MIG-x", 10]],
+        ),
     ],
-)  # fmt: skip
+)
 def test_gpus_are_told_under_the_names_that_ray_gives_them(ask: Ask, visible: list[str], seen: list[object]) -> None:
     """Only these, in this order, with their own figures and processes."""
     state = _FOUR + "mig 1 5 MIG-x 100 10\nmig 1 6 MIG-y 200 20\nprocess 1 11 10 -1 5\nprocess 1 12 20 -1 6\n"

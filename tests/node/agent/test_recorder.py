@@ -20,9 +20,13 @@ def test_messages_share_a_report_until_gpus_are_free(monkeypatch) -> None:
     monkeypatch.setattr(module, "_PATIENT_S", 3600.0)
     monkeypatch.setattr(module, "_OUTPUT_S", 3600.0)
     told: list[NodeMessage] = [
-        RunPhase(a, "running", 1.0), RunEvents(a, [Event(1, 1.0, "stream", {})]), RunPhase(a, "ended", 2.0),
-        RunPhase(b, "running", 2.0), RunPhase(a, "released", 3.0), RunPhase(a, "final", 4.0),
-    ]  # fmt: skip
+        RunPhase(a, "running", 1.0),
+        RunEvents(a, [Event(1, 1.0, "stream", {})]),
+        RunPhase(a, "ended", 2.0),
+        RunPhase(b, "running", 2.0),
+        RunPhase(a, "released", 3.0),
+        RunPhase(a, "final", 4.0),
+    ]
     assert asyncio.run(_reports(told)) == [told[:1], told[1:5]]
 
 
@@ -30,8 +34,10 @@ def test_what_nobody_waits_for_is_told_all_the_same(monkeypatch) -> None:
     monkeypatch.setattr(module, "_PATIENT_S", 3600.0)
     monkeypatch.setattr(module, "_OUTPUT_S", 0.01)
     told: list[NodeMessage] = [
-        RunPhase(a, "running", 1.0), RunPhase(a, "ended", 2.0), RunEvents(a, [Event(1, 1.0, "stream", {})])
-    ]  # fmt: skip
+        RunPhase(a, "running", 1.0),
+        RunPhase(a, "ended", 2.0),
+        RunEvents(a, [Event(1, 1.0, "stream", {})]),
+    ]
     assert asyncio.run(_reports(told)) == [told[:1], told[1:]]
     assert run_plain(_reports(told)) == [told[:1], told[1:]], "on a loop whose timers do not tell when they are due"
 

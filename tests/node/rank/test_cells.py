@@ -211,8 +211,9 @@ def test_ranks_of_a_gang_get_their_own_gpu_and_address(node: Node) -> None:
 
 
 def test_a_failing_rank_ends_the_others_and_is_named(node: Node) -> None:
-    run = node.start("import os, time\nif os.environ['RANK'] == '1':\n    1 / 0\ntime.sleep(1000)",
-                     ranks=2, gpu_ids=["0", "1"])  # fmt: skip
+    run = node.start(
+        "import os, time\nif os.environ['RANK'] == '1':\n    1 / 0\ntime.sleep(1000)", ranks=2, gpu_ids=["0", "1"]
+    )
     outcome = run.wait()
     assert outcome.status == "error"
     assert outcome.error is not None
@@ -248,14 +249,19 @@ def test_a_module_that_the_cell_broke_costs_no_names(node: Node) -> None:
 
 def test_environment_and_secrets_of_the_node_stay_out(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
     assert "PYTEST_VERSION" in os.environ  # of no cell's concern, as whatever the agent was started with
-    run = node.run("import os\nprint(os.environ['MINE'], sorted(k for k in os.environ if k.startswith('RAY_') or"
-                   " 'TOKEN' in k or k == 'PYTEST_VERSION'))", env={"MINE": "yes"})  # fmt: skip
+    run = node.run(
+        "import os\nprint(os.environ['MINE'], sorted(k for k in os.environ if k.startswith('RAY_') or"
+        " 'TOKEN' in k or k == 'PYTEST_VERSION'))",
+        env={"MINE": "yes"},
+    )
     assert run.text() == "yes []\n"
 
 
 def test_written_files_are_listed_and_buffers_flushed(node: Node) -> None:
-    run = node.run("import os\nopen('left.txt', 'w').write('x' * 10)\nf = open('open.txt', 'w'); f.write('later')\n"
-                   "open(os.environ['GPU_RUN_DIR'] + '/model.bin', 'wb').write(b'12345')")  # fmt: skip
+    run = node.run(
+        "import os\nopen('left.txt', 'w').write('x' * 10)\nf = open('open.txt', 'w'); f.write('later')\n"
+        "open(os.environ['GPU_RUN_DIR'] + '/model.bin', 'wb').write(b'12345')"
+    )
     sizes = {file.path: file.bytes for file in run.outcome.files}
     assert sizes == {"left.txt": 10, "open.txt": 5, "run_dir/model.bin": 5}
 

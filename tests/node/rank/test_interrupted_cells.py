@@ -36,9 +36,9 @@ def test_an_interrupt_reaches_a_subprocess_as_in_a_local_notebook(node: Node) ->
 
 
 def test_a_cell_that_ignores_interrupts_is_killed_after_the_grace(node: Node) -> None:
-    run = node.start("import signal, time\nsignal.signal(signal.SIGINT, signal.SIG_IGN)\n"
-                     "print('deaf')\ntime.sleep(100)",
-                     grace_s=0.3)  # fmt: skip
+    run = node.start(
+        "import signal, time\nsignal.signal(signal.SIGINT, signal.SIG_IGN)\nprint('deaf')\ntime.sleep(100)", grace_s=0.3
+    )
     run.wait_for(lambda r: "deaf" in r.text())
     run.signal("interrupt")
     outcome = run.wait()
@@ -48,8 +48,11 @@ def test_a_cell_that_ignores_interrupts_is_killed_after_the_grace(node: Node) ->
 
 
 def test_a_second_interrupt_kills_at_once(node: Node) -> None:
-    run = node.start("import time\nwhile True:\n    try:\n        print('x', flush=True); time.sleep(100)\n"
-                     "    except KeyboardInterrupt:\n        print('no')", grace_s=100)  # fmt: skip
+    run = node.start(
+        "import time\nwhile True:\n    try:\n        print('x', flush=True); time.sleep(100)\n"
+        "    except KeyboardInterrupt:\n        print('no')",
+        grace_s=100,
+    )
     run.wait_for(lambda r: "x" in r.text())
     run.signal("interrupt")
     run.wait_for(lambda r: "no" in r.text())

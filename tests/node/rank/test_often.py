@@ -81,9 +81,17 @@ for step in range(50):
     gpu_release.publish(step=step, history=[step])
 """
 _CELLS = {
-    "timer": _TIMER, "reaper": _REAPER, "threads": _THREADS, "speakers": _SPEAKERS, "forks": _FORKS, "pool": _POOL,
-    "loader": _LOADER, "subprocesses": _SUBPROCESSES, "finalizers": _FINALIZERS, "publishes": _PUBLISHES,
-}  # fmt: skip
+    "timer": _TIMER,
+    "reaper": _REAPER,
+    "threads": _THREADS,
+    "speakers": _SPEAKERS,
+    "forks": _FORKS,
+    "pool": _POOL,
+    "loader": _LOADER,
+    "subprocesses": _SUBPROCESSES,
+    "finalizers": _FINALIZERS,
+    "publishes": _PUBLISHES,
+}
 #: an interrupt may leave their workers with a lock of their own: then they end with the grace, as in a plain kernel
 _OF_PROCESSES = {"pool", "loader"}
 

@@ -38,10 +38,17 @@ def is_light(thing: Any, *others: Any) -> bool:
 @pytest.mark.parametrize(
     "thing",
     [
-        object(), [1, "a", (2, None)], {"a": 1}, bytearray(b"abc"), collections.defaultdict(int, a=1),
-        collections.defaultdict(lambda: 0), types.SimpleNamespace(a=1), Node(1), Node(Colour.RED, int),
+        object(),
+        [1, "a", (2, None)],
+        {"a": 1},
+        bytearray(b"abc"),
+        collections.defaultdict(int, a=1),
+        collections.defaultdict(lambda: 0),
+        types.SimpleNamespace(a=1),
+        Node(1),
+        Node(Colour.RED, int),
     ],
-)  # fmt: skip
+)
 def test_light(thing: Any) -> None:
     assert is_light(thing)
 
@@ -49,12 +56,25 @@ def test_light(thing: Any) -> None:
 @pytest.mark.parametrize(
     "thing",
     [
-        [Heavy()], {"a": Heavy()}, {Heavy(): 1}, bytearray(1 << 20), [0] * 20_000,
-        collections.defaultdict(int, a=Heavy()), collections.defaultdict(Heavy().__init__),
-        types.SimpleNamespace(a=Heavy()), Node(Heavy()), iter([Heavy()]), Several(1),
-        {1, 2}, Heavy(), 5, "a", (1, 2), Heavy,
+        [Heavy()],
+        {"a": Heavy()},
+        {Heavy(): 1},
+        bytearray(1 << 20),
+        [0] * 20_000,
+        collections.defaultdict(int, a=Heavy()),
+        collections.defaultdict(Heavy().__init__),
+        types.SimpleNamespace(a=Heavy()),
+        Node(Heavy()),
+        iter([Heavy()]),
+        Several(1),
+        {1, 2},
+        Heavy(),
+        5,
+        "a",
+        (1, 2),
+        Heavy,
     ],
-)  # fmt: skip
+)
 def test_neither_heavy_nor_held_otherwise(thing: Any) -> None:
     assert not is_light(thing)
 

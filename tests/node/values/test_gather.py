@@ -95,12 +95,14 @@ def test_values_of_all_ranks_come_as_lists(node: Node) -> None:
 @pytest.mark.parametrize(
     ("cell", "words"),
     [
-        ("x = open('/dev/null') if ranks.rank else 1",
-         "rank 1's `x` cannot be gathered: PicklingError: cannot pickle an open file ('/dev/null')"),
+        (
+            "x = open('/dev/null') if ranks.rank else 1",
+            "rank 1's `x` cannot be gathered: PicklingError: cannot pickle an open file ('/dev/null')",
+        ),
         ("if ranks.rank == 0:\n    x = 1", "rank 1's `x` cannot be gathered: it has no such name"),
         ("pass", "`x` cannot be gathered: the cell makes no such name"),
     ],
-)  # fmt: skip
+)
 def test_what_cannot_be_gathered_names_the_rank(node: Node, cell: str, words: str) -> None:
     outcome = node.run(f"from jupyter_gpu_release import ranks\nother = 3\n{cell}", gather=["x"], **TWO).outcome
     assert outcome.status == "error"

@@ -1,4 +1,3 @@
-# ruff: noqa: E501
 """The rank's side alone: what is loaded, what counts as changed, what is kept alive, why a GPU was not touched."""
 
 from __future__ import annotations
@@ -59,11 +58,26 @@ def changed(values: RankValues) -> list[str]:
 
 
 INPUTS: dict[str, Any] = {
-    "number": 5, "text": "abc", "nothing": None, "pair": (1, (2, "x")), "items": [1, [2]], "mapping": {"a": {"b": 1}},
-    "some": {3, 1, 2}, "data": bytearray(b"abc"), "array": np.arange(2000.0), "view": np.arange(20.0)[3:5], "strings": np.array(["a", "b"]),
-    "objects": np.array([1, "a", None], dtype=object), "tensor": torch.arange(2000.0), "parameter": torch.nn.Parameter(torch.ones(3)),
-    "model": torch.nn.Linear(3, 3), "box": Box([1]), "function": len, "partial": Box(Box(np.zeros(5000))), "frozen": frozenset({1}),
-}  # fmt: skip
+    "number": 5,
+    "text": "abc",
+    "nothing": None,
+    "pair": (1, (2, "x")),
+    "items": [1, [2]],
+    "mapping": {"a": {"b": 1}},
+    "some": {3, 1, 2},
+    "data": bytearray(b"abc"),
+    "array": np.arange(2000.0),
+    "view": np.arange(20.0)[3:5],
+    "strings": np.array(["a", "b"]),
+    "objects": np.array([1, "a", None], dtype=object),
+    "tensor": torch.arange(2000.0),
+    "parameter": torch.nn.Parameter(torch.ones(3)),
+    "model": torch.nn.Linear(3, 3),
+    "box": Box([1]),
+    "function": len,
+    "partial": Box(Box(np.zeros(5000))),
+    "frozen": frozenset({1}),
+}
 
 
 @pytest.mark.parametrize("through_file", [False, True])
@@ -78,10 +92,20 @@ def test_untouched_inputs_do_not_go_home(tmp_path: Path, through_file: bool) -> 
 
 
 CHANGES: dict[str, str] = {
-    "items": "items[1].append(3)", "mapping": "mapping['a']['b'] = 2", "some": "some.add(9)", "data": "data += b'x'", "array": "array[7] = -1",
-    "view": "view[0] = -1", "strings": "strings[0] = 'z'", "objects": "objects[2] = 1", "tensor": "tensor[3] = -1", "parameter": "parameter.data[0] = 5",
-    "model": "model.bias.data.zero_()", "box": "box.content[0] = 2", "partial": "partial.content.content[4999] = 1",
-}  # fmt: skip
+    "items": "items[1].append(3)",
+    "mapping": "mapping['a']['b'] = 2",
+    "some": "some.add(9)",
+    "data": "data += b'x'",
+    "array": "array[7] = -1",
+    "view": "view[0] = -1",
+    "strings": "strings[0] = 'z'",
+    "objects": "objects[2] = 1",
+    "tensor": "tensor[3] = -1",
+    "parameter": "parameter.data[0] = 5",
+    "model": "model.bias.data.zero_()",
+    "box": "box.content[0] = 2",
+    "partial": "partial.content.content[4999] = 1",
+}
 
 
 @pytest.mark.parametrize("through_file", [False, True])

@@ -117,12 +117,19 @@ def test_a_digest_is_not_read_from_memory_that_was_another_ones() -> None:
 @pytest.mark.parametrize(
     "value",
     [
-        np.zeros(10), np.zeros(1000), np.zeros(1000)[2:], torch.zeros(10), torch.zeros(1000)[3:],
-        torch.nn.Linear(30, 30), pd.Index([1, 2]), np.ma.masked_array([1.0, 2], [0, 1]),
-        np.random.default_rng(0), Stateful(),
+        np.zeros(10),
+        np.zeros(1000),
+        np.zeros(1000)[2:],
+        torch.zeros(10),
+        torch.zeros(1000)[3:],
+        torch.nn.Linear(30, 30),
+        pd.Index([1, 2]),
+        np.ma.masked_array([1.0, 2], [0, 1]),
+        np.random.default_rng(0),
+        Stateful(),
     ],
     ids=lambda value: type(value).__name__,
-)  # fmt: skip
+)
 def test_what_we_hold_ourselves_while_writing_is_not_held_by_others(value: Any) -> None:
     values = {"box": {"value": [value]}}
     sent = codec.dump(values, NamespaceInfo({}, at_home=True), follow=lambda _name: {})

@@ -49,8 +49,12 @@ def test_what_cannot_be_read_is_said_and_harms_nobody(server: ServerBed) -> None
     nested = _code("-" * 200_000 + "1")
     [cell] = server.post("advice", _notebook(nested, _code("x = 1"))).json()["cells"]
     assert (cell["advice"], cell["verdict"]) == ("unread", "not read")
-    for wrong in ({}, {"notebook": {"cells": 3}}, _notebook("x", {"cell_type": "code", "source": 7}),
-                  _notebook(_code("x"), language_info={"name": "R"})):  # fmt: skip
+    for wrong in (
+        {},
+        {"notebook": {"cells": 3}},
+        _notebook("x", {"cell_type": "code", "source": 7}),
+        _notebook(_code("x"), language_info={"name": "R"}),
+    ):
         refused = server.post("advice", wrong)
         assert refused.status_code in (200, 400), refused.text
     assert "in r" in refused.json()["message"]

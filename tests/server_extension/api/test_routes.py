@@ -99,9 +99,8 @@ def test_the_openapi_file_is_of_this_code_and_names_every_route() -> None:
     assert FILE.read_bytes() == file_content(), "run python -m jupyter_gpu_release.server_extension.api.openapi"
     described = {(verb, path) for path, verbs in openapi_document()["paths"].items() for verb in verbs}
     served = {
-        (verb, _filled(pattern, NAMES)) for pattern, handler in HANDLERS for verb in VERBS
-        if verb in vars(handler)
-    }  # fmt: skip
+        (verb, _filled(pattern, NAMES)) for pattern, handler in HANDLERS for verb in VERBS if verb in vars(handler)
+    }
     assert described == served
     assert all(path.startswith(BASE) for _, path in served)
 

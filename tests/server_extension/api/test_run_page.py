@@ -23,15 +23,32 @@ def paths(server: ServerBed) -> RunPaths:
     """One run that is over, and one that its cluster took with it."""
     store = HomePaths(server.folder / "gpu-home").store
     request = RunRequest(
-        _RUN, "s", ResourceAsk(gpus=2, ranks=2), b"", code="fit(model)", timeout_s=3600.0, detach=True, is_gang=True,
+        _RUN,
+        "s",
+        ResourceAsk(gpus=2, ranks=2),
+        b"",
+        code="fit(model)",
+        timeout_s=3600.0,
+        detach=True,
+        is_gang=True,
         used=[UsedInput("model", "Net", 12, run=_OLD)],
-    )  # fmt: skip
+    )
     use = GpuUse(mean_utilization=0.5, utilization=[0, 90, None, 70], memory=[1, 2, 3, 4], span_s=0.5, since=1000.5)
     outcome = Outcome("ok", started_s=1001.0, ended_s=1003.0, gpu_use=use)
     view = RunView(
-        _RUN, "ada", "succeeded", gpus=2, submitted_at=990.0, granted_at=1000.0, running_at=1001.0, gone_at=1003.5,
-        finished_at=1004.0, name="fit", notebook=str(server.folder / "notebooks" / "a.ipynb"), cell="cell-1",
-    )  # fmt: skip
+        _RUN,
+        "ada",
+        "succeeded",
+        gpus=2,
+        submitted_at=990.0,
+        granted_at=1000.0,
+        running_at=1001.0,
+        gone_at=1003.5,
+        finished_at=1004.0,
+        name="fit",
+        notebook=str(server.folder / "notebooks" / "a.ipynb"),
+        cell="cell-1",
+    )
     found = create_run_folder(store, _RUN)
     write_manifest(found, manifest_of(view, outcome, request), durable=False)
     live = RunView(_LIVE, "ada", "running", submitted_at=2000.0, granted_at=2001.0)

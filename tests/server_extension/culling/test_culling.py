@@ -89,8 +89,11 @@ def test_an_idle_kernel_is_warned_of_and_its_libraries_let_go(open_kernel: Open,
     kernel.holds()
     warned = _wait(until, kernel, "warn")
     assert (warned["rule"], warned["subject"], warned["path"], warned["gpus"]) == (
-        "idle-warning", kernel.id, "release/0.ipynb", [0]
-    )  # fmt: skip
+        "idle-warning",
+        kernel.id,
+        "release/0.ipynb",
+        [0],
+    )
     released = _wait(until, kernel, "release")
     assert released["at"] - warned["at"] >= 0.9  # warn_before is longer: the log may note the warning late
     assert released["done"], released

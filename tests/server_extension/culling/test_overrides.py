@@ -77,9 +77,11 @@ def test_typing_errors_are_found_at_the_start(trait: str, value: Any, words: str
 
 def test_the_culler_turns_traits_into_a_policy() -> None:
     culler = GpuCuller(
-        cull_idle_timeout=60, action="release", protected=["path:prod/*"],
+        cull_idle_timeout=60,
+        action="release",
+        protected=["path:prod/*"],
         overrides=[{"hours": "outside", "cull_idle_timeout": 10}],
-    )  # fmt: skip
+    )
     subject = Subject("ann", "python3", "", "prod/a.ipynb")
     assert culler.policy_for(subject, _MONDAY_NOON).kernel_idle_s == 60
     assert culler.policy_for(subject, _SATURDAY_NOON).kernel_idle_s == 10

@@ -130,18 +130,38 @@ _times = st.floats(0, 1e6)
 _maybe = st.none() | _times
 _signals = st.lists(st.builds(Signal, st.just("s"), st.sampled_from([True, False, None]), st.text(max_size=5)))
 _observations = st.builds(
-    Observation, st.just("k"), st.sampled_from(["kernel", "lease"]), _signals.map(tuple),
-    held_bytes=st.none() | st.integers(0, 1 << 40), idle_samples=st.integers(0, 9), idle_since_s=_times,
-    busy_since_s=_maybe, connections=st.integers(0, 3), utilization=st.none() | st.floats(0, 1), window_s=_times,
-    warned_at_s=_maybe, keep_until_s=_maybe, acted_at_s=_maybe, suspended=st.booleans(),
+    Observation,
+    st.just("k"),
+    st.sampled_from(["kernel", "lease"]),
+    _signals.map(tuple),
+    held_bytes=st.none() | st.integers(0, 1 << 40),
+    idle_samples=st.integers(0, 9),
+    idle_since_s=_times,
+    busy_since_s=_maybe,
+    connections=st.integers(0, 3),
+    utilization=st.none() | st.floats(0, 1),
+    window_s=_times,
+    warned_at_s=_maybe,
+    keep_until_s=_maybe,
+    acted_at_s=_maybe,
+    suspended=st.booleans(),
     protected=st.sampled_from(["", "path x"]),
-)  # fmt: skip
+)
 _actions = st.sampled_from([Action.NOTIFY, Action.RELEASE, Action.SUSPEND, Action.SHUTDOWN])
 _policies = st.builds(
-    Policy, _actions, kernel_idle_s=_times, lease_idle_s=_times, lease_action=_actions, warn_before_s=_times,
-    samples=st.integers(1, 5), cull_connected=st.booleans(), min_utilization=st.floats(0, 1),
-    utilization_window_s=_times, max_busy_s=_times, dry_run=st.booleans(),
-)  # fmt: skip
+    Policy,
+    _actions,
+    kernel_idle_s=_times,
+    lease_idle_s=_times,
+    lease_action=_actions,
+    warn_before_s=_times,
+    samples=st.integers(1, 5),
+    cull_connected=st.booleans(),
+    min_utilization=st.floats(0, 1),
+    utilization_window_s=_times,
+    max_busy_s=_times,
+    dry_run=st.booleans(),
+)
 
 
 @settings(max_examples=600)
@@ -175,9 +195,18 @@ def test_nothing_busy_or_unknown_or_protected_or_kept_is_ever_touched(
 def test_what_is_idle_for_long_is_acted_on_in_the_end(seen: Observation, policy: Policy, now_s: float) -> None:
     """Nothing idle, warned and unprotected can hide from its limit for ever."""
     plain = replace(
-        seen, signals=IDLE, idle_samples=9, idle_since_s=0.0, warned_at_s=0.0, keep_until_s=None, acted_at_s=None,
-        suspended=False, protected="", connections=0, held_bytes=seen.held_bytes or 1,
-    )  # fmt: skip
+        seen,
+        signals=IDLE,
+        idle_samples=9,
+        idle_since_s=0.0,
+        warned_at_s=0.0,
+        keep_until_s=None,
+        acted_at_s=None,
+        suspended=False,
+        protected="",
+        connections=0,
+        held_bytes=seen.held_bytes or 1,
+    )
     limit_s = policy.lease_idle_s if seen.kind == "lease" else policy.kernel_idle_s
     wanted = policy.lease_action if seen.kind == "lease" else policy.action
     if limit_s > 0:

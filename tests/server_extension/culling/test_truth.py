@@ -122,8 +122,17 @@ def test_a_subshell_request_hides_no_running_cell(kernel: ServerKernel, until: U
     message = client.session.msg("create_subshell_request")
     client.control_channel.send(message)
     subshell = client.get_control_msg(timeout=60)["content"]["subshell_id"]
-    request = client.session.msg("execute_request", {"code": "1", "silent": False, "store_history": False,
-        "user_expressions": {}, "allow_stdin": False, "stop_on_error": True})  # fmt: skip
+    request = client.session.msg(
+        "execute_request",
+        {
+            "code": "1",
+            "silent": False,
+            "store_history": False,
+            "user_expressions": {},
+            "allow_stdin": False,
+            "stop_on_error": True,
+        },
+    )
     request["header"]["subshell_id"] = subshell
     client.shell_channel.send(request)
     until(
@@ -132,8 +141,17 @@ def test_a_subshell_request_hides_no_running_cell(kernel: ServerKernel, until: U
     )
     assert kernel.row()["busy"]
     assert "a cell is running" in kernel.row()["why"]
-    request = client.session.msg("execute_request", {"code": "stop = True", "silent": False, "store_history": False,
-        "user_expressions": {}, "allow_stdin": False, "stop_on_error": True})  # fmt: skip
+    request = client.session.msg(
+        "execute_request",
+        {
+            "code": "stop = True",
+            "silent": False,
+            "store_history": False,
+            "user_expressions": {},
+            "allow_stdin": False,
+            "stop_on_error": True,
+        },
+    )
     request["header"]["subshell_id"] = subshell
     client.shell_channel.send(request)
     until(lambda: not kernel.row()["busy"], "the end of the cell")

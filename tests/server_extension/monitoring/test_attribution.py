@@ -34,9 +34,13 @@ _KERNELS = [KernelProcess("k", 20, 200.0)]
 
 
 def _held(
-    *pids: int, environments: Mapping[int, Mapping[str, str]] | None = None, same_ids: bool = True,
-    users: frozenset[int] = frozenset(), kernels: list[KernelProcess] = _KERNELS, seen_s: float = 1000.0,
-) -> list[GpuHolding]:  # fmt: skip
+    *pids: int,
+    environments: Mapping[int, Mapping[str, str]] | None = None,
+    same_ids: bool = True,
+    users: frozenset[int] = frozenset(),
+    kernels: list[KernelProcess] = _KERNELS,
+    seen_s: float = 1000.0,
+) -> list[GpuHolding]:
     evidence = Evidence(lambda pid: (environments or {}).get(pid, {}), lambda pid: pid in users, same_ids, 10)
     table = ProcessTable({process.pid: process for process in _PROCESSES})
     owners = OwnerIndex(table, kernels, {"1": 30}, evidence)

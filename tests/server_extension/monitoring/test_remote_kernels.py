@@ -58,9 +58,11 @@ def _installed(site: Path) -> Path:
         folder = site / "kernels" / name
         folder.mkdir(parents=True)
         spec = {
-            "argv": ["python", "-m", "ipykernel_launcher", "-f", "{connection_file}"], "display_name": name,
-            "language": "python", "metadata": {"kernel_provisioner": {"provisioner_name": name}},
-        }  # fmt: skip
+            "argv": ["python", "-m", "ipykernel_launcher", "-f", "{connection_file}"],
+            "display_name": name,
+            "language": "python",
+            "metadata": {"kernel_provisioner": {"provisioner_name": name}},
+        }
         (folder / "kernel.json").write_text(json.dumps(spec))
     return site
 

@@ -22,12 +22,8 @@ Open = Callable[..., ServerKernel]
 JUPYTERS_OWN = {"MappingKernelManager": {"cull_idle_timeout": 3600, "cull_interval": 1, "cull_connected": True}}
 #: both limits: an hour until a test's scene is set (kernels may take long to start), then so short that any wait
 #: outlasts them; Jupyter's is what the server may stand still for without our telling it that a kernel is at work
-_LONG: dict[str, Any] = {
-    "GpuCuller": {"cull_idle_timeout": 3600}, "MappingKernelManager": {"cull_idle_timeout": 3600},
-}  # fmt: skip
-_SHORT: dict[str, Any] = {
-    "GpuCuller": {"cull_idle_timeout": 3}, "MappingKernelManager": {"cull_idle_timeout": 7},
-}  # fmt: skip
+_LONG: dict[str, Any] = {"GpuCuller": {"cull_idle_timeout": 3600}, "MappingKernelManager": {"cull_idle_timeout": 3600}}
+_SHORT: dict[str, Any] = {"GpuCuller": {"cull_idle_timeout": 3}, "MappingKernelManager": {"cull_idle_timeout": 7}}
 _TOUCHING = {"warn", "release", "shutdown"}
 
 

@@ -114,12 +114,17 @@ def _runs(draw: st.DrawFn) -> list[StoredResults]:
     ages = st.floats(0, 99 * DAY)
     return [
         results(
-            number, draw(ages), user=draw(st.sampled_from("ab")), notebook=draw(st.sampled_from(["", "n", "m"])),
-            pinned=draw(st.booleans()), held=draw(st.booleans()), own_bytes=draw(st.integers(0, 9)),
+            number,
+            draw(ages),
+            user=draw(st.sampled_from("ab")),
+            notebook=draw(st.sampled_from(["", "n", "m"])),
+            pinned=draw(st.booleans()),
+            held=draw(st.booleans()),
+            own_bytes=draw(st.integers(0, 9)),
             shared=dict.fromkeys(draw(st.sets(st.sampled_from("xyz"))), 5),
         )
         for number in range(draw(st.integers(0, 12)))
-    ]  # fmt: skip
+    ]
 
 
 @given(_runs(), st.floats(0, 60 * DAY), st.integers(0, 4), st.integers(0, 40))

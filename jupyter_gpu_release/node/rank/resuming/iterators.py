@@ -14,9 +14,22 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 _MADE_BY_ITER: tuple[Iterable[Any], ...] = (
-    range(0), range(1 << 70), [], (), "", "\u0394", b"", bytearray(), {}, {}.values(), {}.items(), set(), array("b"),
-    deque(), reversed([]),
-)  # fmt: skip
+    range(0),
+    range(1 << 70),
+    [],
+    (),
+    "",
+    "\u0394",
+    b"",
+    bytearray(),
+    {},
+    {}.values(),
+    {}.items(),
+    set(),
+    array("b"),
+    deque(),
+    reversed([]),
+)
 #: iterators that pickle takes as they are, with what they go over
 _SAVED = frozenset(type(iter(made)) for made in _MADE_BY_ITER)
 _OF_RANGES = frozenset(type(iter(made)) for made in _MADE_BY_ITER if type(made) is range)
@@ -27,9 +40,22 @@ _COMPOSED = (enumerate, zip)
 _BARS = ("tqdm.std", "tqdm.notebook")
 #: of a bar, as its class takes them
 _OF_BAR = (
-    "total", "leave", "ncols", "mininterval", "maxinterval", "ascii", "disable", "unit", "unit_scale", "dynamic_ncols",
-    "smoothing", "bar_format", "unit_divisor", "colour", "delay",
-)  # fmt: skip
+    "total",
+    "leave",
+    "ncols",
+    "mininterval",
+    "maxinterval",
+    "ascii",
+    "disable",
+    "unit",
+    "unit_scale",
+    "dynamic_ncols",
+    "smoothing",
+    "bar_format",
+    "unit_divisor",
+    "colour",
+    "delay",
+)
 
 
 #: a bar and what it went over

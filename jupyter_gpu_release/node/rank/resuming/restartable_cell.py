@@ -67,9 +67,13 @@ class SavedNames(Protocol):
         """The namespace that they belong to."""
 
     def save(
-        self, state: dict[str, Any], *, anew: Collection[str], may_read: Callable[[str], bool],
+        self,
+        state: dict[str, Any],
+        *,
+        anew: Collection[str],
+        may_read: Callable[[str], bool],
         set_in_libraries: Mapping[str, Any],
-    ) -> Collected:  # fmt: skip
+    ) -> Collected:
         """Gather all that the cell has made, and ``state``."""
 
     @property
@@ -99,10 +103,19 @@ class RestartableCell:
     """One attempt of a cell. ``flush_files``: writes what the cell's open files hold back."""
 
     def __init__(
-        self, order: RankOrder, values: SavedNames, notice: Notice, namespace: dict[str, Any], *,
-        flush_files: Callable[[], None], say: Callable[[str], None], stay: Callable[[Stay], None],
-        saved: Callable[[Save], None], gang: GangSave | None = None, ask_for_save: Callable[[], None] = lambda: None,
-    ) -> None:  # fmt: skip
+        self,
+        order: RankOrder,
+        values: SavedNames,
+        notice: Notice,
+        namespace: dict[str, Any],
+        *,
+        flush_files: Callable[[], None],
+        say: Callable[[str], None],
+        stay: Callable[[Stay], None],
+        saved: Callable[[Save], None],
+        gang: GangSave | None = None,
+        ask_for_save: Callable[[], None] = lambda: None,
+    ) -> None:
         self._order = order
         self._values = values
         self._notice = notice
@@ -350,9 +363,12 @@ class RestartableCell:
         lost = [f"`{name}` of the loop's header: {error}" for name, error in dump.failed.items() if name in own]
         generators = [found for found in dump.memo.values() if random_state.is_generator(found[1])]
         return {
-            "rng": random_state.capture(), "stream": dump.stream, "buffers": buffers, "lost": lost,
+            "rng": random_state.capture(),
+            "stream": dump.stream,
+            "buffers": buffers,
+            "lost": lost,
             "generators": generators,
-        }  # fmt: skip
+        }
 
     def _with_reads(self, names: dict[str, Any]) -> codec.Dump:
         """These names, and those that their functions read."""
@@ -651,10 +667,17 @@ class RestartableCell:
         look.expect_room(values.total_bytes)
         require_file_size([values.stream, *values.buffers])
         save = Save(
-            self._number, self._order.attempt, time.time(), place, values.total_bytes, results=values.results,
-            notes=values.notes, round=None if loop is None else loop.rounds + 1,
-            rounds=None if loop is None else loop.total, ran_s=time.monotonic() - self._began_s,
-        )  # fmt: skip
+            self._number,
+            self._order.attempt,
+            time.time(),
+            place,
+            values.total_bytes,
+            results=values.results,
+            notes=values.notes,
+            round=None if loop is None else loop.rounds + 1,
+            rounds=None if loop is None else loop.total,
+            ran_s=time.monotonic() - self._began_s,
+        )
         return TakenSave(save, values)
 
     def _gathered(self, loop: ResumableLoop | None, lengths: dict[str, int]) -> Collected:
@@ -743,9 +766,13 @@ class RestartableCell:
         if self._checkpoints.current is not None:
             return state
         state |= {
-            **self._states(), "group": process_group.capture(self._order.ranks), "statement": self._statement,
-            "around": self._around, "figures": figures.capture(), "loop": None if loop is None else loop.number,
-        }  # fmt: skip
+            **self._states(),
+            "group": process_group.capture(self._order.ranks),
+            "statement": self._statement,
+            "around": self._around,
+            "figures": figures.capture(),
+            "loop": None if loop is None else loop.number,
+        }
         if loop is None:
             return state
         state |= {"rounds": loop.rounds, "total": loop.total, "every_s": loop.every_s, "header": loop.header}

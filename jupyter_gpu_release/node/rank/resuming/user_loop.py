@@ -14,9 +14,12 @@ class ResumableLoop:
     """``number``: which of the cell's loops it is. ``before_round``: called before each round."""
 
     def __init__(
-        self, number: int, iterator: Iterator[Any], before_round: Callable[[ResumableLoop], None],
+        self,
+        number: int,
+        iterator: Iterator[Any],
+        before_round: Callable[[ResumableLoop], None],
         exchanged: Exchanged | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.number = number
         self.iterator = iterator
         #: rounds that have begun

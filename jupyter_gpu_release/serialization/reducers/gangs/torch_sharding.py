@@ -24,17 +24,23 @@ from ....errors import LoadError
 #: what FSDP makes again when it is needed → what it is before
 _FORGOTTEN: dict[str, dict[str, Any]] = {
     "FSDPParam": {
-        "all_gather_outputs": [], "_unsharded_inner_tensors": [], "unsharded_accumulated_grad": None,
-        "_sharded_post_forward_param": None, "_sharded_post_forward_param_data": None, "grad_offload_event": None,
+        "all_gather_outputs": [],
+        "_unsharded_inner_tensors": [],
+        "unsharded_accumulated_grad": None,
+        "_sharded_post_forward_param": None,
+        "_sharded_post_forward_param_data": None,
+        "grad_offload_event": None,
     },
     "FSDPParamGroup": {
-        "_all_gather_result": None, "_post_reduce_event": None, "_reshard_after_forward_event": None,
+        "_all_gather_result": None,
+        "_post_reduce_event": None,
+        "_reshard_after_forward_event": None,
         "_all_reduce_state": None,
     },
     "FullyShardedDataParallel": {"_unshard_event": None},
     "_FreeEventQueue": {"_queue": collections.deque()},
     "FSDPCommContext": {"all_gather_state": None, "reduce_scatter_states": [], "_last_post_reduce_events": {}},
-}  # fmt: skip
+}
 #: how pickle makes an object without calling it
 _NEW: Any = object().__reduce_ex__(4)[0]
 #: attributes of FSDP's that say if its parameters are put together

@@ -60,8 +60,9 @@ def test_a_function_goes_on_from_its_checkpoint_bit_for_bit(node: Node, until: U
     saves = [run.outcome.save for run in other.runs[:-1]]
     assert [(save.number, save.place) for save in saves if save] == [(1, "checkpoint 2"), (2, "checkpoint 5")]
     assert [e.data["text"] for e in other.events if e.kind == "note"] == [
-        "again from checkpoint 2", "again from checkpoint 5",
-    ]  # fmt: skip
+        "again from checkpoint 2",
+        "again from checkpoint 5",
+    ]
     assert not other.run.outcome.notes
 
 

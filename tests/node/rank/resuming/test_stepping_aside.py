@@ -396,10 +396,7 @@ def test_outside_of_a_restartable_cell_it_is_the_iterable_itself() -> None:
 
 
 def test_a_loop_over_what_is_gone_once_it_was_read_stays(node: Node, until: Until) -> None:
-    source = (
-        "numbers = (n for n in range(3))\n"
-        "for n in gpu_release.resumable(numbers):\n    pause(n)\n    print(n)\n"
-    )  # fmt: skip
+    source = "numbers = (n for n in range(3))\nfor n in gpu_release.resumable(numbers):\n    pause(n)\n    print(n)\n"
     attempts = Attempts(node, source, [1])
     until(lambda: attempts.stops_left() == 0, "the cell pauses")
     attempts.ask()

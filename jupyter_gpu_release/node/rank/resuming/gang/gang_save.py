@@ -206,6 +206,4 @@ def _tried(act: Callable[[], _Made]) -> tuple[_Made | None, Stay | None]:
 
 def _digests(buffers: Sequence[Any]) -> dict[int, str]:
     """Number → digest of the large ones."""
-    return {
-        number: digest_of(buffer) for number, buffer in enumerate(buffers) if buffer.nbytes >= _COMPARED_BYTES
-    }  # fmt: skip
+    return {number: digest_of(buffer) for number, buffer in enumerate(buffers) if buffer.nbytes >= _COMPARED_BYTES}

@@ -31,19 +31,26 @@ def capture(ranks: int) -> dict[str, Any]:
     if dist.get_world_size() != ranks:
         raise ImmovableError(f"its process group has {dist.get_world_size()} members, the run has {ranks} ranks")
     return {
-        "name": world.pg_names[group], "ranks": ranks, "backend": _backend(world, group),
-        "timeout_s": _timeout_s(group), "bound": _index(group.bound_device_id), "device": _current_device(),
+        "name": world.pg_names[group],
+        "ranks": ranks,
+        "backend": _backend(world, group),
+        "timeout_s": _timeout_s(group),
+        "bound": _index(group.bound_device_id),
+        "device": _current_device(),
         "fsdp": "torch.distributed.fsdp" in sys.modules,
         "others": [_noted(world, each) for each in world.pg_map if each is not group],
-    }  # fmt: skip
+    }
 
 
 def _noted(world: Any, group: Any) -> dict[str, Any]:
     members = sorted(world.pg_group_ranks[group], key=world.pg_group_ranks[group].__getitem__)
     return {
-        "name": world.pg_names[group], "ranks": members, "backend": _backend(world, group),
-        "timeout_s": _timeout_s(group), "what": group.group_desc,
-    }  # fmt: skip
+        "name": world.pg_names[group],
+        "ranks": members,
+        "backend": _backend(world, group),
+        "timeout_s": _timeout_s(group),
+        "what": group.group_desc,
+    }
 
 
 def _backend(world: Any, group: Any) -> str:
