@@ -33,7 +33,7 @@ print(json.dumps([struck, launch(int, gpus=4).result()]))  # all of them have gi
 """
 
 
-@pytest.mark.slow("interrupts at many moments")
+@pytest.mark.thorough
 def test_an_interrupt_at_any_moment_leaves_no_run_behind(start: StartScript) -> None:
     (struck, zero), _ = start(_STRIKES).end(200)
     assert struck > 20

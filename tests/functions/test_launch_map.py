@@ -206,6 +206,7 @@ def test_the_processes_are_gone_with_the_last_item(start: StartScript, until: Un
     until(lambda: all(process_control.is_gone(pid) for pid in pids), "they are gone")
 
 
+@pytest.mark.thorough
 def test_the_gateway_dies_meanwhile(start: StartScript, gateway: GatewayClient, until: Until, tmp_path: Path) -> None:
     text = """
 def work(n):

@@ -26,6 +26,11 @@ def cases(of_all: Sequence[Any], of_soak: Sequence[Any]) -> list[Any]:
     return [*of_all, *(pytest.param(value, marks=ONLY_IN_SOAK) for value in of_soak)]
 
 
+def thorough(*values: Any) -> list[Any]:
+    """Further values of a parameter, for ``make test-all``."""
+    return [pytest.param(value, marks=pytest.mark.thorough) for value in values]
+
+
 class SoakOnly:
     """A plugin that leaves out what only the soak runs."""
 

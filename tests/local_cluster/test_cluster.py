@@ -14,6 +14,7 @@ import msgspec
 import psutil
 import pytest
 from embedded_bed import members, mode, named, quiet
+from soak import thorough
 
 from jupyter_gpu_release.cli.main import main
 from jupyter_gpu_release.client.autostart import Failed, Progress, Ready, StartLine, start_local_cluster
@@ -102,7 +103,7 @@ def test_stop_after_the_daemon_was_killed(
     _assert_gone(connection)
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGINT, *thorough(signal.SIGTERM)])
 def test_an_interrupted_start_leaves_nothing(number: signal.Signals, unready_home: HomePaths, until: Until) -> None:
     process = _cli("start", "--simulated-gpus", "1", home=unready_home)
     cluster: set[str] = set()
@@ -119,6 +120,7 @@ def test_an_interrupted_start_leaves_nothing(number: signal.Signals, unready_hom
     assert not unready_home.connection.exists()
 
 
+@pytest.mark.thorough
 def test_a_killed_starter_is_no_harm_and_when_ray_dies_the_daemon_ends_the_rest(
     own_home: HomePaths, until: Until
 ) -> None:
@@ -139,6 +141,7 @@ def test_a_killed_starter_is_no_harm_and_when_ray_dies_the_daemon_ends_the_rest(
     assert list((own_home.log / "ray-of-the-last-crash").glob("raylet*"))
 
 
+@pytest.mark.thorough
 def test_a_daemon_killed_during_start_is_reported(unready_home: HomePaths) -> None:
     told: list[str] = []
 

@@ -47,7 +47,7 @@ def test_without_a_cluster_it_looks_at_the_server(server: ServerBed) -> None:
     assert not any(where == "gateway" for where, _ in found)
 
 
-@pytest.mark.slow("a cluster and a server of its own")
+@pytest.mark.thorough
 def test_gateway_and_nodes_are_looked_at_from_the_server(cluster: Ready, tmp_path: Path) -> None:
     """Two pages that ask at once are both told."""
     home = str(Path(cluster.connection.token_file).parent)

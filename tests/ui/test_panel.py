@@ -14,6 +14,7 @@ from gpu_api import GpuApi, active, gpu, node, run, status, waiting
 from lab_bed import execute
 from playwright.sync_api import Browser, Locator, Page, expect
 from sidebar_bed import LOOK, Team, open_sidebar, opened, press, row, show_panel, wait_told
+from soak import thorough
 
 _BROWSER = "jupyter-gpu-release:browser-notifications"
 UntilTrue = Callable[[Callable[[], object], str], None]
@@ -316,8 +317,10 @@ def test_keyboard_alone_opens_and_keeps(shown: Page, api: GpuApi) -> None:
     assert api.posts == [("leases/lease-7/extend", {"keep_s": 1800})]
 
 
-@pytest.mark.parametrize("theme", ["JupyterLab Light", "JupyterLab Dark", "JupyterLab Dark High Contrast"])
-@pytest.mark.parametrize("scene", [gpu_scenes.administrators_day, gpu_scenes.no_cluster, gpu_scenes.gateway_down])
+@pytest.mark.parametrize("theme", ["JupyterLab Dark", *thorough("JupyterLab Light", "JupyterLab Dark High Contrast")])
+@pytest.mark.parametrize(
+    "scene", [gpu_scenes.administrators_day, *thorough(gpu_scenes.no_cluster, gpu_scenes.gateway_down)]
+)
 def test_axe_finds_nothing(shown: Page, api: GpuApi, scene: Any, theme: str) -> None:
     scene(api)
     execute(shown, "apputils:change-theme", {"theme": theme})

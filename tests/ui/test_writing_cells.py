@@ -15,6 +15,7 @@ from gpu_api import GpuApi
 from lab_bed import execute
 from playwright.sync_api import Locator, Page, expect
 from sidebar_bed import LOOK, Team, write_notebook
+from soak import thorough
 
 _AXE = Path(__file__).parents[2] / "labextension" / "node_modules" / "axe-core" / "axe.min.js"
 _FORM = "jupyter-gpu-release:run-on-gpu"
@@ -182,7 +183,7 @@ _CHANGE = (
 )
 
 
-@pytest.mark.parametrize("theme", ["JupyterLab Light", "JupyterLab Dark"])
+@pytest.mark.parametrize("theme", ["JupyterLab Light", *thorough("JupyterLab Dark")])
 def test_advice_on_the_notebook_in_front(
     shown: Page, opened_notebook: Callable[..., Locator], api: GpuApi, theme: str
 ) -> None:
@@ -234,8 +235,8 @@ def test_advice_on_the_notebook_in_front(
     expect(advice).to_have_count(0)
 
 
-@pytest.mark.parametrize("theme", ["JupyterLab Light", "JupyterLab Dark"])
-@pytest.mark.parametrize("width_px", [320, 1440])
+@pytest.mark.parametrize("theme", ["JupyterLab Light", *thorough("JupyterLab Dark")])
+@pytest.mark.parametrize("width_px", [320, *thorough(1440)])
 def test_the_form_is_readable_everywhere(
     shown: Page, opened_notebook: Callable[..., Locator], theme: str, width_px: int, tmp_path: Path
 ) -> None:

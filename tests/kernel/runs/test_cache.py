@@ -232,7 +232,7 @@ def test_a_run_that_makes_the_same_just_now_is_named(team: Team):
     assert REUSED in receipt(ok(kernel, f"%%gpu_train --cache\n{body}"))
 
 
-@pytest.mark.slow("large results are written and read")
+@pytest.mark.thorough
 def test_large_results_and_classes_of_the_cell(team: Team):
     """Results through the store, a class that the GPU cell made, a model and its optimiser that belong together."""
     kernel = team.kernel()

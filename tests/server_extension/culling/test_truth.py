@@ -185,7 +185,7 @@ def test_a_restarted_kernel_begins_anew(kernel: ServerKernel, until: Until) -> N
     kernel.wait_ready()
 
 
-@pytest.mark.slow("a server that stands still, and the time until it asks")
+@pytest.mark.thorough
 def test_an_end_that_nobody_heard_is_found(kernel: ServerKernel, until: Until) -> None:
     """IOPub drops what a server does not read in time: here the end of the cell, too."""
     done = kernel.bed.folder / "said-it-all"
