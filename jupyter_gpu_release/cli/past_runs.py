@@ -9,7 +9,8 @@ from pathlib import Path
 import msgspec
 
 from ..errors import NoSuchRunError, StoreError
-from ..presentation.wording import words_of
+from ..presentation.run_row import own_row
+from ..presentation.wording import addressed
 from ..protocol.events import Event
 from ..protocol.lineage import Lineage
 from ..protocol.rest import DOCUMENT_VERSION, RunRow, RunsDocument
@@ -34,8 +35,7 @@ class PastRuns:
         now_s, rows = time.time(), list[RunRow]()
         for name in newest_names(self._store, count):
             try:
-                stored = self._read(name)
-                rows.append(stored.row(now_s, *words_of(stored.view)))
+                rows.append(own_row(self._read(name).view, now_s))
             except (NoSuchRunError, StoreError):
                 continue
         return RunsDocument(DOCUMENT_VERSION, rows)
@@ -43,14 +43,13 @@ class PastRuns:
     def show(self, run: str) -> tuple[RunRow, Lineage]:
         """One run with the part of its lineage that its folder tells; raises :class:`NoSuchRunError`."""
         stored = self._read(self._resolve(run))
-        return stored.row(time.time(), *words_of(stored.view)), stored.lineage()
+        return own_row(stored.view, time.time()), stored.lineage()
 
     def output(self, run: str) -> tuple[RunView, list[Event]]:
         """A run, as its user is told why it ended, and all that it has said; raises :class:`NoSuchRunError`."""
         view = self._read(self._resolve(run)).view
-        reason, _pauses = words_of(view)
         events = list(read_events(RunPaths.of(self._store, view.run).events))
-        return msgspec.structs.replace(view, reason=reason), events
+        return msgspec.structs.replace(view, reason=addressed(view.reason, view.user)), events
 
     def _resolve(self, run: str) -> str:
         if run != _LAST:

@@ -17,7 +17,7 @@ from ..client.rest import GatewayClient
 from ..errors import ClusterError, ConflictError, GatewayUnavailableError, GpuReleaseError, NoSuchNodeError
 from ..presentation.wording import name_of, run_word
 from ..protocol.admin import NodeDrain
-from ..protocol.rest import ActiveRow, StatusDocument
+from ..protocol.rest import RunRow, StatusDocument
 from ..protocol.states import RunState
 from ..units import format_count, format_seconds
 from .existing_ray import ask_ray, environment_for_ray
@@ -46,7 +46,7 @@ def kept_leases(status: StatusDocument) -> list[str]:
     return [f"{format_count(row.gpus, 'GPU')} kept warm after run {row.run} of {row.user}" for row in status.warm]
 
 
-def _line(row: ActiveRow) -> str:
+def _line(row: RunRow) -> str:
     seconds = row.held_s if RunState.of(row.state).holds_gpu else row.queued_s
     detached = ", detached" if row.detached else ""
     name = f": {name_of(row)}" if name_of(row) else ""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..protocol.rest import GpuRow, QueueRow, StatusDocument
+from ..protocol.rest import GpuRow, RunRow, StatusDocument
 from ..units import format_part, format_percent, format_seconds
 from .wording import gpu_state, name_of, person, run_word, start_of_row
 
@@ -57,5 +57,5 @@ def queue_table(status: StatusDocument) -> tuple[tuple[str, ...], Rows]:
     return ("place", "run", "user", "queue", "priority", "GPUs", "why it waits, and when it starts"), rows
 
 
-def _why(row: QueueRow, me: str) -> str:
+def _why(row: RunRow, me: str) -> str:
     return "; ".join(filter(None, (row.reason, start_of_row(row, me))))

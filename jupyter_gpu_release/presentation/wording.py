@@ -18,17 +18,7 @@ from .plain_text import without_backticks
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from ..protocol.rest import (
-        ActiveRow,
-        GpuRow,
-        OutlookDocument,
-        QueueRow,
-        RunError,
-        RunRow,
-        SoonerAsk,
-        StatusDocument,
-        Usage,
-    )
+    from ..protocol.rest import GpuRow, OutlookDocument, RunError, RunRow, SoonerAsk, StatusDocument, Usage
     from ..protocol.runs import Attempt, RunView
 
 RUN_WORDS = {
@@ -145,11 +135,6 @@ def describe_lost(granted_at: float | None, *, is_accepted: bool = True) -> str:
     return "the run keeps its place in the queue" if granted_at is None else "the run goes on if the cluster does"
 
 
-def words_of(view: RunView) -> tuple[str, list[str]]:
-    """Why a run is as it is, and of its attempts before, as its user is told."""
-    return addressed(view.reason, view.user), describe_pauses(view)
-
-
 def describe_pauses(view: RunView) -> list[str]:
     """For each attempt before the last: why it ended, how long the next was waited for, what was done again, and on
     which GPU where that is of another type.
@@ -201,7 +186,7 @@ def error_words(error: RunError) -> str:
     return ": ".join(filter(None, (error.ename, said)))
 
 
-def name_of(row: RunRow | ActiveRow) -> str:
+def name_of(row: RunRow) -> str:
     """The words by which a list names a run: its name, else its title, else its notebook's file."""
     return row.name or row.title or row.notebook.rpartition("/")[2]
 
@@ -261,7 +246,7 @@ def describe_wait(wait: PersistWait) -> str:
     return _with_next_try(wait_words(wait), next_try_of(wait))
 
 
-def wait_of_row(row: RunRow | ActiveRow) -> str:
+def wait_of_row(row: RunRow) -> str:
     """The same from a list, in the reader's zone."""
     return _with_next_try(row.waits_for, row.next_try_at)
 
@@ -350,7 +335,7 @@ def start_of_view(view: RunView, now_s: float) -> str:
     return describe_start(left[0], left[1], left[2], start.after, view.user)
 
 
-def start_of_row(row: QueueRow, me: str) -> str:
+def start_of_row(row: RunRow, me: str) -> str:
     """The sentence for a list of those who wait."""
     return describe_start(row.start_estimate_s, row.start_at_least_s, row.start_at_most_s, row.start_after, me)
 

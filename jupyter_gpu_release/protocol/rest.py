@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import msgspec
 
 from .bounds import Name, Seconds, Word
 from .events import Event
 from .node import ProbeReport
-from .runs import FileInfo, ResourceAsk, RunView, ValueInfo
+from .runs import FileInfo, Outcome, ResourceAsk, Run, RunView, ValueInfo
 
 DOCUMENT_VERSION = 1
 
@@ -76,27 +74,61 @@ class NodesDocument(msgspec.Struct, frozen=True):
     nodes: list[NodeRow]
 
 
-class QueueRow(msgspec.Struct, frozen=True):
-    """A run that waits."""
+class RunError(msgspec.Struct, frozen=True):
+    """The reason why a run did not succeed."""
 
-    run: str
-    user: str
-    queue: str
-    priority: str
-    gpus: int
-    position: int | None
-    reason: str
+    ename: str
+    evalue: str
+    code: str = ""
+    hint: str = msgspec.field(default="", name="mend")
+
+
+class Summary(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The fields of :class:`.Outcome` that lists show; decodes an outcome as well."""
+
+    error: RunError | None = None
+    results: list[ValueInfo] = msgspec.field(default_factory=list)
+    notes: list[str] = msgspec.field(default_factory=list)
+    files: list[FileInfo] = msgspec.field(default_factory=list)
+
+
+def summary_of(outcome: Outcome) -> Summary:
+    """The summary of ``outcome`` that lists show."""
+    error = outcome.error
+    shown = None if error is None else RunError(error.ename, error.evalue, error.code, error.hint)
+    return Summary(shown, outcome.results, outcome.notes, outcome.files)
+
+
+class RunRow(Run, frozen=True, omit_defaults=False):
+    """A run in a list: of those that wait, of those that are not over, of all. Durations are seconds."""
+
+    #: gateways of before do not say it of a run that waits
+    state: str = "queued"
+    #: from its submission to its first grant; with GPUs, in all its attempts
+    queued_s: float = 0.0
+    held_s: float = 0.0
+    #: for so long it waits, or has the GPUs that it has now; of a run that is over: none
+    since_s: float | None = None
+    #: seconds until it starts, probably, at the earliest, at the latest; None: nobody knows
     start_estimate_s: float | None = None
-    #: ``priority`` as a number
-    priority_value: int = 50
-    #: bounds of the estimate; None: nobody knows
     start_at_least_s: float | None = None
     start_at_most_s: float | None = None
     #: user whose run ends right before
     start_after: str = ""
-    #: what people call it, and where it comes from (see :class:`.RunView`)
-    title: str = ""
-    origin: str = ""
+    #: the last line of its output, progress bars folded, while it is not over
+    progress: str = ""
+    #: the kernel that submitted it is not connected now, so nothing there waits for it
+    unattended: bool = False
+    #: why a persisting run's results are not durable yet, in words
+    waits_for: str = ""
+    #: when the next try to write them begins (unix seconds), where one failed
+    next_try_at: float | None = None
+    #: of each attempt before this one: why it ended, what it cost, in words
+    earlier: list[str] = msgspec.field(default_factory=list)
+    results: list[ValueInfo] = msgspec.field(default_factory=list)
+    files: list[FileInfo] = msgspec.field(default_factory=list)
+    error: RunError | None = None
+    notes: list[str] = msgspec.field(default_factory=list)
 
 
 class QueueUser(msgspec.Struct, frozen=True):
@@ -204,38 +236,6 @@ class OutlookDocument(msgspec.Struct, frozen=True):
     sooner: list[SoonerAsk] = msgspec.field(default_factory=list)
 
 
-class ActiveRow(msgspec.Struct, frozen=True):
-    """A run that is not terminal."""
-
-    run: str
-    user: str
-    state: str
-    gpus: int
-    notebook: str
-    queued_s: float
-    held_s: float
-    name: str = ""
-    #: why a persisting run's results are not durable yet, in words
-    waits_for: str = ""
-    queue: str = ""
-    #: Jupyter's id of the kernel that submitted it
-    kernel: str = ""
-    #: the last line of its output, progress bars folded
-    progress: str = ""
-    #: the notebook's own id of the cell
-    cell: str = ""
-    #: it goes on when the kernel that submitted it ends
-    detached: bool = False
-    title: str = ""
-    origin: str = ""
-    #: for so long it waits, or has the GPUs that it has now (``held_s`` counts earlier ones, too)
-    since_s: float | None = None
-    #: when the next try to write its results begins (unix seconds), where one failed
-    next_try_at: float | None = None
-    #: the kernel that submitted it is not connected now, so nothing there waits for it
-    unattended: bool = False
-
-
 class Usage(msgspec.Struct, frozen=True):
     """GPU-seconds: ``held`` by leases, ``used`` of that by the gpus' measured use, ``saved`` by giving them back.
 
@@ -317,8 +317,8 @@ class StatusDocument(msgspec.Struct, frozen=True):
     gateway: GatewayFacts
     gpus: GpuCounts
     nodes: list[NodeRow]
-    queue: list[QueueRow]
-    runs: list[ActiveRow]
+    queue: list[RunRow]
+    runs: list[RunRow]
     user: str = ""
     role: str = ""
     serial: str = ""
@@ -346,125 +346,6 @@ class StatusDocument(msgspec.Struct, frozen=True):
     def warm_of(self, session: str) -> list[WarmRow]:
         """The warm leases that a kernel keeps, by its session with the gateway."""
         return [row for row in self.warm if row.session == session]
-
-
-class RunError(msgspec.Struct, frozen=True):
-    """The reason why a run did not succeed."""
-
-    ename: str
-    evalue: str
-    code: str = ""
-    hint: str = msgspec.field(default="", name="mend")
-
-
-class RunRow(msgspec.Struct, frozen=True):
-    """One run, whatever its state. Times are unix seconds, durations seconds."""
-
-    run: str
-    user: str
-    state: str
-    gpus: int
-    ranks: int
-    name: str
-    notebook: str
-    cell: str
-    queue: str
-    priority: str
-    simulated: bool
-    submitted_at: float
-    granted_at: float | None
-    running_at: float | None
-    gone_at: float | None
-    finished_at: float | None
-    queued_s: float
-    held_s: float
-    release_ms: float | None
-    position: int | None
-    reason: str
-    hosts: list[str]
-    gpu_ids: list[str]
-    gpu_name: str
-    results: list[ValueInfo]
-    files: list[FileInfo]
-    error: RunError | None
-    notes: list[str] = msgspec.field(default_factory=list)
-    #: it goes on when the kernel that submitted it ends
-    detached: bool = False
-    pinned: bool = False
-    #: when and why the results were removed from the store
-    collected_at: float | None = None
-    collected_because: str = ""
-    #: who exported it elsewhere
-    imported_from: str = ""
-    #: why a persisting run's results are not durable yet, in words
-    waits_for: str = ""
-    title: str = ""
-    origin: str = ""
-    #: of each attempt before this one: why it ended, what it cost, in words
-    earlier: list[str] = msgspec.field(default_factory=list)
-    #: for so long it waits, or has the GPUs that it has now; of a run that is over: none
-    since_s: float | None = None
-    #: of an elastic run: as many GPUs as it would have at most; 0: it is none
-    most_gpus: int = 0
-    #: when the next try to write its results begins (unix seconds), where one failed
-    next_try_at: float | None = None
-
-
-def run_row(
-    view: RunView,
-    now_s: float,
-    *,
-    results: Sequence[ValueInfo] = (),
-    files: Sequence[FileInfo] = (),
-    notes: Sequence[str] = (),
-    error: RunError | None = None,
-    waits_for: str = "",
-    next_try_at: float | None = None,
-    earlier: Sequence[str] = (),
-) -> RunRow:
-    """One run for ``runs --json``; in words: why a persisting one is not over, and its earlier attempts."""
-    return RunRow(
-        run=view.run,
-        user=view.user,
-        state=view.state,
-        gpus=view.gpus,
-        ranks=view.ranks,
-        name=view.name,
-        notebook=view.notebook,
-        cell=view.cell,
-        queue=view.queue,
-        priority=view.priority,
-        simulated=view.simulated,
-        submitted_at=view.submitted_at,
-        granted_at=view.granted_at,
-        running_at=view.running_at,
-        gone_at=view.gone_at,
-        finished_at=view.finished_at,
-        queued_s=queued_s(view, now_s),
-        held_s=held_s(view, now_s),
-        release_ms=view.release_ms,
-        position=view.position,
-        reason=view.reason,
-        hosts=view.hosts,
-        gpu_ids=view.gpu_ids,
-        gpu_name=view.gpu_name,
-        results=list(results),
-        files=list(files),
-        notes=list(notes),
-        error=error,
-        detached=view.detached,
-        pinned=view.pinned,
-        collected_at=view.collected_at,
-        collected_because=view.collected_because,
-        imported_from=view.imported_from,
-        waits_for=waits_for,
-        title=view.title,
-        origin=view.origin,
-        earlier=list(earlier),
-        since_s=since_s(view, now_s),
-        most_gpus=view.most_gpus,
-        next_try_at=next_try_at,
-    )
 
 
 def queued_s(view: RunView, now_s: float) -> float:

@@ -366,23 +366,23 @@ class Attempt(msgspec.Struct, frozen=True, omit_defaults=True):
     lost_s: float = 0.0
 
 
-class RunView(msgspec.Struct, frozen=True, omit_defaults=True):
-    """View of a run as a client may see it; the newest one replaces the older ones (``seq`` grows)."""
+class Run(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A run, in the words of all its documents: :class:`RunView` for its kernel, :class:`.RunRow` for lists. Times are
+    unix seconds.
+    """
 
     run: str
     user: str
     state: str
-    seq: Number = 0
     gpus: Count = 1
     ranks: Count = 1
-    session: str = ""
     name: str = ""
     notebook: str = ""
     cell: str = ""
+    queue: str = "default"
     priority: str = "normal"
     #: that word as a number
     priority_value: int = 50
-    queue: str = "default"
     simulated: bool = False
     submitted_at: Finite = 0.0
     granted_at: Finite | None = None
@@ -407,16 +407,25 @@ class RunView(msgspec.Struct, frozen=True, omit_defaults=True):
     collected_because: str = ""
     #: who exported the run elsewhere, for one that was imported
     imported_from: str = ""
-    #: set once the lease is gone (values inline where they are small); only for the owner
-    outcome: Outcome | None = None
-    #: why a persisting run's results are not durable yet
-    waits_for: PersistWait | None = None
     #: Jupyter's id of the kernel that submitted it
     kernel: str = ""
     #: its name, or the first line of its code
     title: str = ""
     #: where that stands: ``digits.ipynb [3]``, ``papermill digits.ipynb [3]``, ``script fit.py``
     origin: str = ""
+    #: of an elastic run (``--min-gpus``): as many GPUs as it would have at most; 0: it is none
+    most_gpus: Count = 0
+
+
+class RunView(Run, frozen=True, omit_defaults=True):
+    """View of a run as a client may see it; the newest one replaces the older ones (``seq`` grows)."""
+
+    seq: Number = 0
+    session: str = ""
+    #: set once the lease is gone (values inline where they are small); only for the owner
+    outcome: Outcome | None = None
+    #: why a persisting run's results are not durable yet
+    waits_for: PersistWait | None = None
     #: its GPUs stayed with the kernel when it ended
     kept: KeptLease | None = None
     #: it began on GPUs that an earlier cell of its kernel had kept
@@ -434,8 +443,6 @@ class RunView(msgspec.Struct, frozen=True, omit_defaults=True):
     vain_starts: Count = 0
     #: when its last save was made (unix seconds)
     saved_at: Finite | None = None
-    #: of an elastic run (``--min-gpus``): as many GPUs as it would have at most; 0: it is none
-    most_gpus: Count = 0
 
     @property
     def attempt(self) -> int:

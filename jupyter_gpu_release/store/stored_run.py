@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import heapq
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,8 +14,7 @@ import msgspec
 
 from ..errors import StoreError
 from ..protocol.lineage import Lineage, Link, RunFacts, UsedInput
-from ..protocol.rest import RunError, RunRow, run_row
-from ..protocol.runs import Outcome, RunView
+from ..protocol.runs import RunView
 from ..protocol.states import RunState, is_run_id
 from .files import open_plain
 from .layout import RunPaths
@@ -64,16 +63,6 @@ class StoredRun:
         if RunState.of(self.view.state).is_terminal:
             return self
         return StoredRun(msgspec.structs.replace(self.view, reason=_SILENT), self.facts, self.seen_s)
-
-    def row(self, now_s: float, reason: str, earlier: Sequence[str]) -> RunRow:
-        """Its row of ``runs``, with its reason and its earlier attempts in words."""
-        outcome = self.view.outcome or Outcome("")
-        error = outcome.error
-        shown = None if error is None else RunError(error.ename, error.evalue, error.code, error.hint)
-        view = msgspec.structs.replace(self.view, reason=reason)
-        return run_row(
-            view, now_s, results=outcome.results, files=outcome.files, notes=outcome.notes, error=shown, earlier=earlier
-        )
 
     def lineage(self) -> Lineage:
         """The part of its lineage that a manifest tells: not what was made from it."""

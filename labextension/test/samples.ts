@@ -1,6 +1,6 @@
 import { IApi } from '../src/model/api';
 import {
-  IActiveRow,
+  IRunRow,
   IGpuRow,
   ICellRun,
   INotebookAdvice,
@@ -10,7 +10,6 @@ import {
   INotifyDocument,
   IReport,
   IRunPage,
-  IRunRow,
   IRunsDocument,
   IServerStatus
 } from '../src/model/types';
@@ -39,6 +38,8 @@ export function run(id: string, more: Partial<IRunRow> = {}): IRunRow {
     name: '',
     notebook: '/home/ada/digits.ipynb',
     cell: 'c1',
+    queue: 'default',
+    priority: 'normal',
     submitted_at: 1000,
     granted_at: 1002,
     running_at: 1003,
@@ -79,14 +80,6 @@ export function page(row: IRunRow, more: Partial<IRunPage> = {}): IRunPage {
   };
 }
 
-export function active(
-  row: IRunRow,
-  more: Partial<IActiveRow> = {}
-): IActiveRow {
-  const { run: id, user, state, gpus, notebook, queued_s, held_s } = row;
-  return { run: id, user, state, gpus, notebook, queued_s, held_s, ...more };
-}
-
 export function kernel(more: Partial<IKernelRow> = {}): IKernelRow {
   return {
     id: 'k1',
@@ -105,7 +98,7 @@ export function kernel(more: Partial<IKernelRow> = {}): IKernelRow {
 export function status(
   gpus: IGpuRow[],
   more: Partial<IServerStatus> = {},
-  runs: IActiveRow[] = []
+  runs: IRunRow[] = []
 ): IServerStatus {
   const free = gpus.filter(({ state }) => state === 'free').length;
   return {

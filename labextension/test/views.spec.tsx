@@ -24,7 +24,7 @@ import { NotifyForm } from '../src/plugins/notify';
 import { INotifyChange } from '../src/model/types';
 import { Usage, usageHeight } from '../src/view/usage';
 import { Age } from '../src/view/widgets';
-import { active, FakeApi, gpu, run, status } from './samples';
+import { FakeApi, gpu, run, status } from './samples';
 
 const trans = nullTranslator.load('');
 const arrangement = {
@@ -94,7 +94,7 @@ describe('Runs', () => {
   const shown = async (row: IRunRow) => {
     const api = new FakeApi();
     api.rows = [row];
-    api.answer = status([], {}, row.finished_at ? [] : [active(row)]);
+    api.answer = status([], {}, row.finished_at ? [] : [row]);
     const parts = await known(api);
     const runner = new ActionRunner(parts.model, api, trans, null, opened);
     render(
@@ -132,16 +132,15 @@ describe('Runs', () => {
 describe('Queue', () => {
   it('position, reason, estimate; Cancel on mine only', async () => {
     const api = new FakeApi();
-    const row = (user: string, position: number) => ({
-      run: `q${position}`,
-      user,
-      queue: 'default',
-      priority: 'normal',
-      gpus: 2,
-      position,
-      reason: 'waits for 2 GPUs',
-      start_estimate_s: 720
-    });
+    const row = (user: string, position: number) =>
+      run(`q${position}`, {
+        user,
+        state: 'queued',
+        gpus: 2,
+        position,
+        reason: 'waits for 2 GPUs',
+        start_estimate_s: 720
+      });
     const document = status([gpu(0)]);
     document.cluster!.queue = [row('bob', 1), row('ada', 2)];
     api.answer = document;
@@ -159,15 +158,15 @@ describe('Queue', () => {
 describe('several queues', () => {
   it('who waits stands below the queue, with what it uses and is due', async () => {
     const api = new FakeApi();
-    const row = (user: string, queue: string, position: number) => ({
-      run: `${user}-${queue}`,
-      user,
-      queue,
-      priority: 'normal',
-      gpus: 2,
-      position,
-      reason: `${position} in ${queue}`
-    });
+    const row = (user: string, queue: string, position: number) =>
+      run(`${user}-${queue}`, {
+        user,
+        queue,
+        state: 'queued',
+        gpus: 2,
+        position,
+        reason: `${position} in ${queue}`
+      });
     const share = (name: string, leaf = true) => ({
       name,
       parent: name === 'vision' ? 'research' : '',

@@ -25,12 +25,10 @@ from jupyter_gpu_release.protocol.lineage import (
     UsedInput,
 )
 from jupyter_gpu_release.protocol.rest import (
-    ActiveRow,
     GatewayFacts,
     GpuCounts,
     GpuRow,
     NodeRow,
-    QueueRow,
     RunError,
     RunRow,
     RunsDocument,
@@ -49,29 +47,14 @@ def run_row(run: str, state: str = "running", **more: object) -> RunRow:
         "user": "ann",
         "state": state,
         "gpus": 2,
-        "ranks": 1,
         "name": "a rather long name of a run",
         "notebook": "work/notebooks/a long name.ipynb",
-        "cell": "",
-        "queue": "default",
-        "priority": "normal",
         "simulated": True,
         "submitted_at": 1.8e9,
         "granted_at": 1.8e9,
-        "running_at": None,
-        "gone_at": None,
-        "finished_at": None,
         "queued_s": 0.01,
         "held_s": 754.0,
         "release_ms": 12.0,
-        "position": None,
-        "reason": "",
-        "hosts": [],
-        "gpu_ids": [],
-        "gpu_name": "",
-        "results": [],
-        "files": [],
-        "error": None,
     }
     return RunRow(**{**facts, **more})  # type: ignore[arg-type]
 
@@ -133,7 +116,7 @@ def test_so_they_do_in_the_status(width: int) -> None:
         user="ann",
         run=running,
     )
-    queued = QueueRow(waiting, "ann", "default", "normal", 4, 1, "4 GPUs are wanted and 2 are free, behind one run")
+    queued = RunRow(waiting, "ann", gpus=4, position=1, reason="4 GPUs are wanted and 2 are free, behind one run")
     document = StatusDocument(
         1,
         False,
@@ -141,7 +124,7 @@ def test_so_they_do_in_the_status(width: int) -> None:
         GpuCounts(4, 2, 2, 0),
         [NodeRow("n", "a-host-of-the-cluster", [gpu])],
         [queued],
-        [ActiveRow(running, "ann", "running", 1, "work/a long name.ipynb", 0.1, 3.0)],
+        [RunRow(running, "ann", "running", notebook="work/a long name.ipynb", queued_s=0.1, held_s=3.0)],
     )
     console, text = shown_at(width)
     print_status(console, document)

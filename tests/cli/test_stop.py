@@ -19,25 +19,14 @@ from jupyter_gpu_release.errors import AuthenticationError, GatewayUnavailableEr
 from jupyter_gpu_release.local_cluster import maintenance
 from jupyter_gpu_release.local_cluster.start import StopReport
 from jupyter_gpu_release.protocol.admin import NodeDrain
-from jupyter_gpu_release.protocol.rest import (
-    ActiveRow,
-    GatewayFacts,
-    GpuCounts,
-    NodeRow,
-    QueueRow,
-    StatusDocument,
-    WarmRow,
-)
+from jupyter_gpu_release.protocol.rest import GatewayFacts, GpuCounts, NodeRow, RunRow, StatusDocument, WarmRow
 
-_RUNS = ActiveRow(
-    "20261127-020000-00000001", "ann", "running", 2, "/n/fit.ipynb", 1.0, 7500.0, name="overnight", detached=True
-)
-_WAITS = ActiveRow("20261127-020000-00000002", "bob", "queued", 1, "/n/eval.ipynb", 60.0, 0.0)
-_QUEUED = QueueRow(_WAITS.run, "bob", "default", "normal", 1, 1, "no GPU is free", None)
+_RUNS = RunRow("20261127-020000-00000001", "ann", "running", gpus=2, held_s=7500.0, name="overnight", detached=True)
+_WAITS = RunRow("20261127-020000-00000002", "bob", notebook="/n/eval.ipynb", queued_s=60.0, reason="no GPU is free")
 _WARM = WarmRow("lease", "20261127-010000-00000003", "eve", 1, 0.0, 60.0)
 _NODE = NodeRow("n1", "host1", [])
 _QUIET = StatusDocument(1, True, GatewayFacts("u", "v"), GpuCounts(4, 0, 4, 0), [_NODE], [], [])
-_BUSY = changed(_QUIET, queue=[_QUEUED], runs=[_WAITS, _RUNS], warm=[_WARM], queue_total=1)
+_BUSY = changed(_QUIET, queue=[_WAITS], runs=[_WAITS, _RUNS], warm=[_WARM], queue_total=1)
 
 
 class _Gateway:

@@ -41,7 +41,7 @@ def events(first: int, last: int) -> Events:
 
 
 def view(seq: int, state: str = "running") -> RunView:
-    return RunView(RUN, "u", state, seq)
+    return RunView(RUN, "u", state, seq=seq)
 
 
 def drain(feed: RunFeed) -> list[object]:

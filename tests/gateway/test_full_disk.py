@@ -39,16 +39,16 @@ def test_the_end_of_a_run_is_committed_when_there_is_room_again(tmp_path: Path) 
 
     async def go(engine: Engine) -> None:
         ledger = LedgerWriter(engine)
-        view, asked = RunView(RUN, "ann", "queued", 1), RunRequest(RUN, "s", ResourceAsk(), b"", code="x" * 100_000)
+        view, asked = RunView(RUN, "ann", "queued", seq=1), RunRequest(RUN, "s", ResourceAsk(), b"", code="x" * 100_000)
         await ledger.write(partial(database.insert_run, view=view, ordinal=1, request=asked))
         with filled(tmp_path):
             large = Outcome("ok", values=Graph(stream=b"v" * 100_000))
-            views = [RunView(RUN, "ann", "succeeded", 9), RunView(RUN, "ann", "running", 5)]
+            views = [RunView(RUN, "ann", "succeeded", seq=9), RunView(RUN, "ann", "running", seq=5)]
             waiting = []
             for newest in views:
                 write = partial(database.update_run, view=newest, outcome=large)
                 waiting.append(ledger.write(write, again=write))
-            other = RunView("20260101-000000-00000002", "ann", "queued", 1)
+            other = RunView("20260101-000000-00000002", "ann", "queued", seq=1)
             with pytest.raises(LedgerError, match="full"):
                 await ledger.write(partial(database.insert_run, view=other, ordinal=2, request=asked))
             assert "full" in ledger.trouble

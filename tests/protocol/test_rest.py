@@ -5,7 +5,8 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from jupyter_gpu_release.protocol.rest import run_row
+from jupyter_gpu_release.presentation.run_row import run_row
+from jupyter_gpu_release.protocol.rest import RunRow
 from jupyter_gpu_release.protocol.runs import Attempt, FileInfo, RunView, ValueInfo
 
 
@@ -31,3 +32,18 @@ def test_a_run_that_stepped_aside_waits_since_then_and_holds_its_gpus_since_it_g
     view: RunView, since_s: float | None
 ) -> None:
     assert run_row(view, 60.0).since_s == since_s
+
+
+def test_rows_of_gateways_of_before_are_read() -> None:
+    """They told of a run that waits, and of one that is not over, in records of their own."""
+    waits = {"run": "r", "user": "ann", "queue": "q", "priority": "normal", "gpus": 2, "position": 1, "reason": "x"}
+    active = {"run": "r", "user": "ann", "state": "running", "gpus": 1, "notebook": "", "queued_s": 0.1, "held_s": 2.0}
+    assert msgspec.convert(waits, RunRow).state == "queued"
+    assert msgspec.convert(active, RunRow).held_s == 2.0
+
+
+def test_a_row_says_all_its_fields_and_a_view_what_it_was_always_told() -> None:
+    """Scripts and kernels of before read them by name."""
+    row = msgspec.json.decode(msgspec.json.encode(run_row(RunView("r", "ann", "queued"), 1.0)))
+    assert set(row) == set(RunRow.__struct_fields__)
+    assert set(msgspec.to_builtins(RunView("r", "ann", "queued"))) == {"run", "user", "state"}

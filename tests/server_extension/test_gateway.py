@@ -22,7 +22,7 @@ from jupyter_gpu_release.client.discovery import Target
 from jupyter_gpu_release.client.home import read_secret
 from jupyter_gpu_release.client.rest import GatewayClient
 from jupyter_gpu_release.client.session import GatewaySession
-from jupyter_gpu_release.protocol.rest import ActiveRow, GatewayFacts, GpuCounts, GpuRow, NodeRow, StatusDocument
+from jupyter_gpu_release.protocol.rest import GatewayFacts, GpuCounts, GpuRow, NodeRow, RunRow, StatusDocument
 from jupyter_gpu_release.server_extension.config import GpuRelease
 from jupyter_gpu_release.server_extension.gateway import GatewayConnection, GatewayListener
 from jupyter_gpu_release.server_extension.runs.stored import is_own
@@ -93,7 +93,7 @@ def _status(cluster: Ready) -> StatusDocument:
         return client.status()
 
 
-def _shown(cluster: Ready, run: str) -> ActiveRow:
+def _shown(cluster: Ready, run: str) -> RunRow:
     return next(row for row in _status(cluster).runs if row.run == run)
 
 
@@ -181,7 +181,7 @@ class _Script(ThreadingHTTPServer):
     def __init__(self, port: int = 0) -> None:
         super().__init__(("127.0.0.1", port or free_port()), _Gateway)
         self.gpus: list[GpuRow] = []
-        self.runs: list[ActiveRow] = []
+        self.runs: list[RunRow] = []
         self.released: list[str] = []
         threading.Thread(target=self.serve_forever, daemon=True).start()
 
@@ -212,7 +212,7 @@ def test_a_gateway_that_is_down_while_the_policy_decides(start_server: StartServ
     )
     waiting, idle = (ServerKernel(bed, gpus, path=f"{name}.ipynb") for name in ("waiting", "idle"))
     try:
-        gateway.runs = [ActiveRow("r1", "ann", "running", 1, "waiting.ipynb", 0.0, 1.0, kernel=waiting.id)]
+        gateway.runs = [RunRow("r1", "ann", "running", notebook="waiting.ipynb", kernel=waiting.id)]
         until(lambda: waiting.row()["why"] == "its run r1 is running", "the run")
         gateway.gpus = [_gpu("warm", "ann", "w1"), _gpu("running", "ann", "r1"), _gpu("warm", "bob", "w2")]
         until(lambda: len(bed.get("status")["cluster"]["nodes"][0]["gpus"]) == 3, "the leases")

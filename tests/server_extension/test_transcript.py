@@ -12,8 +12,8 @@ from typing import Any, cast
 import pytest
 
 from jupyter_gpu_release.errors import ForbiddenError, GatewayUnavailableError, NoSuchRunError, StoreError
+from jupyter_gpu_release.presentation.run_row import run_row
 from jupyter_gpu_release.protocol.events import Event
-from jupyter_gpu_release.protocol.rest import run_row
 from jupyter_gpu_release.protocol.runs import ErrorInfo, Holder, Outcome, RunView, StartEstimate, ValueInfo
 from jupyter_gpu_release.protocol.session import Events, Update
 from jupyter_gpu_release.server_extension.api.views import newest_of_cells

@@ -13,32 +13,25 @@ from sqlalchemy.engine import Engine
 
 from ..._version import __version__
 from ...errors import OptionError
-from ...presentation.wording import describe_pauses, next_try_of, wait_words
+from ...presentation.run_row import run_row
 from ...protocol.config import url_for_others
 from ...protocol.node import GpuInfo
 from ...protocol.rest import (
     DOCUMENT_VERSION,
-    ActiveRow,
     GatewayFacts,
     GpuCounts,
     GpuRow,
     NodeRow,
-    QueueRow,
     QueuesDocument,
     QueueShare,
     QueueUser,
-    RunError,
     RunRow,
     RunsDocument,
     StatusDocument,
     TypeShare,
     WarmRow,
-    held_s,
-    queued_s,
-    run_row,
-    since_s,
+    summary_of,
 )
-from ...protocol.runs import RunView, StartEstimate
 from ...protocol.states import LeaseState
 from ...protocol.wire import without_gc
 from ...scheduling.queues.overview import Claimed, QueueOverview, as_gpus, overview, remarks
@@ -48,7 +41,7 @@ from ...scheduling.workload import GPU
 from ..auth.permissions import Caller, shown_run
 from ..cluster.lease import Lease
 from ..cluster.nodes import Node
-from ..db.rows import Summary, WarmLeaseRow, summary_of
+from ..db.rows import WarmLeaseRow
 from ..db.run_lists import newest_runs, newest_views
 from ..runs.events import progress_of
 from ..runs.record import RunRecord
@@ -94,8 +87,8 @@ async def status_document(service: GatewayService, user: str, gpus_age_s: float 
         ),
         gpus=GpuCounts(total, held, free, external, sum(row.gpus for row in warm)),
         nodes=rows,
-        queue=[_queue_row(record.view, now_s) for record in shown],
-        runs=[_active_row(service, record, now_s) for record in service.runs.live() if id(record) not in left_out],
+        queue=[run_row(record.view, now_s) for record in shown],
+        runs=[_live_row(service, record, now_s) for record in service.runs.live() if id(record) not in left_out],
         serial=serial,
         warm=warm,
         queue_total=len(waiting),
@@ -211,7 +204,7 @@ def queue_share(one: QueueOverview, usable: set[str]) -> QueueShare:
 def record_row(record: RunRecord, caller: Caller, now_s: float) -> RunRow:
     """One run that is in memory, as ``caller`` may see it."""
     summary = None if record.outcome is None else summary_of(record.outcome)
-    return shown_run(caller, _listed_row(record.view, summary, now_s))
+    return shown_run(caller, run_row(record.view, now_s, summary))
 
 
 def runs_document(
@@ -235,37 +228,8 @@ def runs_document(
             if record is not None:
                 rows.append(record_row(record, caller, now_s))
             else:
-                rows.append(shown_run(caller, _listed_row(listed.view, listed.summary, now_s)))
+                rows.append(shown_run(caller, run_row(listed.view, now_s, listed.summary)))
     return msgspec.json.encode(RunsDocument(DOCUMENT_VERSION, rows))
-
-
-def _listed_row(view: RunView, summary: Summary | None, now_s: float) -> RunRow:
-    if summary is None:  # it is not over yet
-        return run_row(
-            view, now_s, waits_for=waits_of(view), next_try_at=_next_try_at(view), earlier=describe_pauses(view)
-        )
-    error = summary.error
-    shown = None if error is None else RunError(error.ename, error.evalue, error.code, error.hint)
-    return run_row(
-        view,
-        now_s,
-        results=summary.results,
-        files=summary.files,
-        notes=summary.notes,
-        error=shown,
-        waits_for=waits_of(view),
-        next_try_at=_next_try_at(view),
-        earlier=describe_pauses(view),
-    )
-
-
-def waits_of(view: RunView) -> str:
-    """The reason why a run's results are not durable yet, in words; empty when they are."""
-    return wait_words(view.waits_for) if view.waits_for is not None else ""
-
-
-def _next_try_at(view: RunView) -> float | None:
-    return next_try_of(view.waits_for) if view.waits_for is not None else None
 
 
 async def _gpus(service: GatewayService, node: Node, most_age_s: float) -> list[GpuInfo]:
@@ -327,49 +291,10 @@ def warm_row(service: GatewayService, lease: Lease, kept: WarmLeaseRow, state: s
     )
 
 
-def _queue_row(view: RunView, now_s: float) -> QueueRow:
-    start = view.start or StartEstimate()
-    estimate_s, at_least_s, at_most_s = (
-        None if at is None else max(0.0, at - now_s) for at in (start.at, start.earliest, start.latest)
-    )
-    return QueueRow(
-        view.run,
-        view.user,
-        view.queue,
-        view.priority,
-        view.gpus,
-        view.position,
-        view.reason,
-        estimate_s,
-        view.priority_value,
-        at_least_s,
-        at_most_s,
-        start.after,
-        title=view.title,
-        origin=view.origin,
-    )
-
-
-def _active_row(service: GatewayService, record: RunRecord, now_s: float) -> ActiveRow:
-    view = record.view
-    return ActiveRow(
-        view.run,
-        view.user,
-        view.state,
-        view.gpus,
-        view.notebook,
-        queued_s(view, now_s),
-        held_s(view, now_s),
-        view.name,
-        waits_of(view),
-        view.queue,
-        view.kernel,
-        progress_of(record.tail),
-        view.cell,
-        view.detached,
-        view.title,
-        view.origin,
-        since_s(view, now_s),
-        _next_try_at(view),
-        not service.sessions.is_live(view.session),
+def _live_row(service: GatewayService, record: RunRecord, now_s: float) -> RunRow:
+    return run_row(
+        record.view,
+        now_s,
+        progress=progress_of(record.tail),
+        unattended=not service.sessions.is_live(record.view.session),
     )

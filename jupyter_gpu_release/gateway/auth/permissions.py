@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import msgspec
 
 from ...presentation.wording import addressed
-from ...protocol.rest import ActiveRow, QueueRow, RunRow, StatusDocument, UsageFacts, WarmRow
+from ...protocol.rest import RunRow, StatusDocument, UsageFacts, WarmRow
 from ...protocol.runs import RunView
 from ...protocol.states import RunState
 
@@ -29,6 +29,7 @@ PUBLIC_RUN = frozenset(
         "ranks",
         "queue",
         "priority",
+        "priority_value",
         "simulated",
         "submitted_at",
         "granted_at",
@@ -43,39 +44,17 @@ PUBLIC_RUN = frozenset(
         "gpu_ids",
         "gpu_name",
         "most_gpus",
-    }
-)
-PUBLIC_ACTIVE = frozenset({"run", "user", "state", "gpus", "queued_s", "held_s", "since_s", "queue"})
-PUBLIC_QUEUED = frozenset(
-    {
-        "run",
-        "user",
-        "queue",
-        "priority",
-        "priority_value",
-        "gpus",
-        "position",
-        "reason",
         "start_estimate_s",
         "start_at_least_s",
         "start_at_most_s",
         "start_after",
     }
 )
+#: of which everybody sees why
+_WAITING = (RunState.SUBMITTED.word, RunState.QUEUED.word)
 PUBLIC_WARM = frozenset(
     {"lease", "run", "user", "gpus", "since", "until", "auto", "hosts", "gpu_ids", "queue", "state"}
 )
-#: in place of fields that have no default of their own
-_EMPTY: dict[str, Any] = {
-    "name": "",
-    "notebook": "",
-    "cell": "",
-    "reason": "",
-    "release_ms": None,
-    "results": [],
-    "files": [],
-    "error": None,
-}
 
 
 class Act(Enum):
@@ -142,7 +121,7 @@ def shown_run(caller: Caller, row: RunRow) -> RunRow:
         reason = addressed(row.reason, caller.user)
         return row if reason is row.reason else msgspec.structs.replace(row, reason=reason)
     shown = _public(row, PUBLIC_RUN)
-    return msgspec.structs.replace(shown, reason=row.reason) if row.state == RunState.QUEUED.word else shown
+    return msgspec.structs.replace(shown, reason=row.reason) if row.state in _WAITING else shown
 
 
 def shown_status(caller: Caller, document: StatusDocument, usage: UsageFacts | None = None) -> StatusDocument:
@@ -152,41 +131,18 @@ def shown_status(caller: Caller, document: StatusDocument, usage: UsageFacts | N
     """
     return msgspec.structs.replace(
         document,
-        queue=[_row(caller, queued, PUBLIC_QUEUED) for queued in document.queue],
-        runs=[_row(caller, active, PUBLIC_ACTIVE) for active in document.runs],
-        warm=[_row(caller, kept, PUBLIC_WARM) for kept in document.warm],
+        queue=[shown_run(caller, row) for row in document.queue],
+        runs=[shown_run(caller, row) for row in document.runs],
+        warm=[row if may(caller, row.user, Act.READ) else _public(row, PUBLIC_WARM) for row in document.warm],
         user=caller.user,
         role=caller.role,
         usage=usage,
     )
 
 
-Row = TypeVar("Row", RunRow, ActiveRow, QueueRow, WarmRow)
-
-
-def _row(caller: Caller, row: Row, public: frozenset[str]) -> Row:
-    return row if may(caller, row.user, Act.READ) else _public(row, public)
+Row = TypeVar("Row", RunRow, WarmRow)
 
 
 def _public(row: Row, public: frozenset[str]) -> Row:
-    return msgspec.structs.replace(row, **_hidden(type(row), public))
-
-
-_hidden_fields: dict[type, dict[str, Any]] = {}
-
-
-def _hidden(kind: type[msgspec.Struct], public: frozenset[str]) -> dict[str, Any]:
-    """Replacements for the fields of ``kind`` that are not public."""
-    found = _hidden_fields.get(kind)
-    if found is None:
-        fields = [entry for entry in msgspec.structs.fields(kind) if entry.name not in public]
-        found = _hidden_fields[kind] = {entry.name: _blank(entry) for entry in fields}
-    return found
-
-
-def _blank(entry: msgspec.structs.FieldInfo) -> Any:
-    if entry.default is not msgspec.NODEFAULT:
-        return entry.default
-    if entry.default_factory is not msgspec.NODEFAULT:
-        return entry.default_factory()
-    return _EMPTY[entry.name]
+    """The row made of what everybody sees, and of nothing else."""
+    return type(row)(**{name: getattr(row, name) for name in public})

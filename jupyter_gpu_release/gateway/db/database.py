@@ -22,12 +22,13 @@ from sqlalchemy.sql.selectable import Select
 
 from ...errors import ClusterError
 from ...protocol.cell import Graph
+from ...protocol.rest import summary_of
 from ...protocol.runs import Outcome, RunRequest, RunView, Save
 from ...protocol.states import RunState
 from ...protocol.wire import decode, encode
 from ...store.files import make_private_folder
 from ...store.layout import values_name
-from .rows import StoredLease, StoredRun, StoredSession, StoredToken, summary_of
+from .rows import StoredLease, StoredRun, StoredSession, StoredToken
 from .schema import READ_WHOLE_BYTES, SCHEMA_VERSION, leases, meta, metadata, runs, saves, sessions, summaries, tokens
 
 #: outcomes up to this are kept as they are: a trivial cell's without the random numbers' states that came back

@@ -1,4 +1,4 @@
-"""Records that the ledger gives and takes: runs, leases, sessions, tokens, what lists show of a run."""
+"""Records that the ledger gives and takes: runs, leases, sessions, tokens."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import msgspec
 
-from ...protocol.runs import FileInfo, Outcome, ResourceAsk, RunRequest, RunView, ValueInfo
+from ...protocol.runs import Outcome, ResourceAsk, RunRequest, RunView
 
 
 @dataclass(frozen=True)
@@ -74,28 +74,3 @@ class WarmSpan:
     gpus: int
     since: float
     until: float | None
-
-
-class ErrorSummary(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The fields of :class:`.ErrorInfo` that lists show."""
-
-    ename: str
-    evalue: str
-    code: str = ""
-    hint: str = msgspec.field(default="", name="mend")
-
-
-class Summary(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The fields of :class:`.Outcome` that lists show; decodes an outcome as well."""
-
-    error: ErrorSummary | None = None
-    results: list[ValueInfo] = msgspec.field(default_factory=list)
-    notes: list[str] = msgspec.field(default_factory=list)
-    files: list[FileInfo] = msgspec.field(default_factory=list)
-
-
-def summary_of(outcome: Outcome) -> Summary:
-    """The summary of ``outcome`` that lists show."""
-    error = outcome.error
-    shown = None if error is None else ErrorSummary(error.ename, error.evalue, error.code, error.hint)
-    return Summary(shown, outcome.results, outcome.notes, outcome.files)

@@ -9,9 +9,9 @@ import msgspec
 from sqlalchemy import bindparam, case, func, select
 from sqlalchemy.engine import Connection
 
+from ...protocol.rest import Summary
 from ...protocol.runs import RunView
 from ...protocol.wire import decode
-from .rows import Summary
 from .schema import READ_WHOLE_BYTES, runs, summaries
 
 _small = case((func.length(runs.c.outcome) <= READ_WHOLE_BYTES, runs.c.outcome), else_=None)

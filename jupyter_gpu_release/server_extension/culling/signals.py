@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from ...host.gpus import Gpu
-from ...protocol.rest import ActiveRow, StatusDocument
+from ...protocol.rest import RunRow, StatusDocument
 from ..monitoring.attribution import GpuHolding
 from .policy import Signal
 
@@ -83,7 +83,7 @@ def run_signal(kernel: str, path: str, status: StatusDocument | None, *, current
     return Signal("run", False, "it has no run under way")
 
 
-def is_of(run: ActiveRow, kernel: str, path: str) -> bool:
+def is_of(run: RunRow, kernel: str, path: str) -> bool:
     """Tell if a run was sent by this kernel. One that does not know its id is matched by its notebook, which it names
     by file or by whole path.
     """

@@ -12,7 +12,7 @@ from typing import BinaryIO
 import msgspec
 
 from ...errors import ForbiddenError, GatewayUnavailableError, NoSuchRunError, StoreError
-from ...presentation.wording import words_of
+from ...presentation.run_row import own_row
 from ...protocol.lineage import Lineage, RunFacts
 from ...protocol.rest import RunRow
 from ...protocol.runs import FileInfo, GpuUse, Outcome
@@ -65,7 +65,7 @@ class RunRecords:
     async def _stored_page(self, line: GatewayConnection, run: str, *, is_gone: bool) -> RunPage:
         stored = await self.threads.run(partial(find_stored, line, run, is_gone=is_gone))
         files = await self._files(line, run, stored.view.state)
-        row = stored.row(time.time(), *words_of(stored.view))
+        row = own_row(stored.view, time.time())
         return _page(line, row, stored.lineage(), stored, files)
 
     async def _told_page(self, line: GatewayConnection, run: str) -> RunPage:

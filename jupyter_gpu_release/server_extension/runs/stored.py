@@ -7,7 +7,7 @@ from pathlib import Path
 
 from ...client.home import HomePaths
 from ...errors import ForbiddenError, NoSuchRunError, StoreError
-from ...presentation.wording import words_of
+from ...presentation.run_row import own_row
 from ...protocol.rest import RunRow
 from ...protocol.states import is_run_id
 from ...store.layout import RunPaths
@@ -57,8 +57,7 @@ def newest_stored(line: GatewayConnection, count: int, *, is_gone: bool = True) 
     now_s, rows = time.time(), []
     for name in newest_names(_store_of(line), count):
         try:
-            stored = find_stored(line, name, is_gone=is_gone)
-            rows.append(stored.row(now_s, *words_of(stored.view)))
+            rows.append(own_row(find_stored(line, name, is_gone=is_gone).view, now_s))
         except (NoSuchRunError, ForbiddenError, StoreError):
             continue
     return rows

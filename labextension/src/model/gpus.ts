@@ -1,11 +1,10 @@
 import {
   GpuState,
-  IActiveRow,
+  IRunRow,
   IGpuRow,
   IKernelRow,
   ILocalGpu,
-  INodeRow,
-  IRunRow
+  INodeRow
 } from './types';
 
 /** One GPU with everything the panel says about it. */
@@ -45,7 +44,7 @@ export interface IHost {
 /** A node of the cluster; kernels of this server that hold its GPUs are found by UUID. */
 export function hostOf(
   node: INodeRow,
-  byRun: Map<string, IActiveRow>,
+  byRun: Map<string, IRunRow>,
   own: Map<string, IRunRow>,
   local: readonly IKernelRow[],
   me: string
@@ -92,7 +91,7 @@ function gpuOf(node: string, host: string, gpu: IGpuRow, me: string): IGpu {
 /** Say which notebook and since when, from the run that holds the GPU. */
 function ofRun(
   gpu: IGpu,
-  byRun: Map<string, IActiveRow>,
+  byRun: Map<string, IRunRow>,
   own: Map<string, IRunRow>
 ): IGpu {
   const live = gpu.run ? byRun.get(gpu.run) : undefined;
@@ -106,7 +105,7 @@ function ofRun(
 }
 
 /** For how long a run has the GPUs that it has now; an older gateway tells of all that it ever had. */
-function sinceOf(run?: IActiveRow | IRunRow): number | undefined {
+function sinceOf(run?: IRunRow): number | undefined {
   return run?.since_s ?? run?.held_s;
 }
 

@@ -1,4 +1,4 @@
-import { holdsGpu, IActiveRow } from './types';
+import { holdsGpu, IRunRow } from './types';
 
 /** Who holds how many GPUs in runs, and for how long the first of them. */
 export interface IHolder {
@@ -8,7 +8,7 @@ export interface IHolder {
 }
 
 /** By how many they hold. */
-export function holdersOf(active: readonly IActiveRow[]): IHolder[] {
+export function holdersOf(active: readonly IRunRow[]): IHolder[] {
   const holders = new Map<string, IHolder>();
   for (const { user, state, gpus, held_s, since_s } of active) {
     if (holdsGpu(state) && gpus > 0) {

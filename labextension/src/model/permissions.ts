@@ -1,4 +1,4 @@
-import { IActiveRow, IKernelRow, IRunRow, isTerminal, waits } from './types';
+import { IRunRow, IKernelRow, isTerminal, waits } from './types';
 import { IGpu } from './gpus';
 import { ISnapshot } from './snapshot';
 
@@ -93,6 +93,6 @@ export function kernelActions(kernel: IKernelRow, who: Who): Action[] {
 }
 
 /** Whether ending this run throws work away, so that the user is asked first. */
-export function losesWork(run: Pick<IActiveRow, 'state'> | undefined): boolean {
+export function losesWork(run: Pick<IRunRow, 'state'> | undefined): boolean {
   return run !== undefined && !waits(run.state);
 }

@@ -1,13 +1,11 @@
 import {
-  IActiveRow,
+  IRunRow,
   IChoices,
   IClusterStart,
   IKernelRow,
   IKernelsDocument,
   IProblem,
-  IQueueRow,
   IQueueShare,
-  IRunRow,
   IServerStatus,
   IUsageFacts,
   isTerminal,
@@ -56,10 +54,10 @@ export interface ISnapshot {
   isClusterKnown: boolean;
   counts: ICounts;
   hosts: IHost[];
-  queue: IQueueRow[];
+  queue: IRunRow[];
   /** the tree of queues, each behind the one above it; only leaves take runs */
   queues: IQueueShare[];
-  active: IActiveRow[];
+  active: IRunRow[];
   runs: IRunRow[];
   kernels: IKernelRow[];
   usage: IUsageFacts | null;
@@ -198,7 +196,7 @@ function countsOf(status: IServerStatus, hosts: IHost[], me: string): ICounts {
 /** Own runs, live ones with their newest state, first those that go on. */
 function freshRuns(
   own: readonly IRunRow[],
-  byRun: Map<string, IActiveRow>
+  byRun: Map<string, IRunRow>
 ): IRunRow[] {
   const rows = own.map(run => {
     const live = byRun.get(run.run);

@@ -44,19 +44,71 @@ export interface INodeRow {
   notes?: string[];
 }
 
-export interface IQueueRow {
+/** A run in a list: of those that wait, of those that are not over, of all. */
+export interface IRunRow {
   run: string;
   user: string;
   /** its name, or the first line of its code */
   title?: string;
   /** where that stands: `digits.ipynb [3]`, `papermill digits.ipynb [3]`, `script fit.py` */
   origin?: string;
+  state: RunState;
+  gpus: number;
+  ranks?: number;
+  name: string;
+  notebook: string;
+  cell: string;
   queue: string;
   priority: string;
-  gpus: number;
+  simulated?: boolean;
+  submitted_at: number;
+  granted_at: number | null;
+  running_at: number | null;
+  gone_at: number | null;
+  finished_at: number | null;
+  queued_s: number;
+  held_s: number;
+  /** for so long it waits, or has the GPUs that it has now; `held_s` counts earlier ones, too */
+  since_s?: number | null;
+  /** of an elastic run: as many GPUs as it would have at most */
+  most_gpus?: number;
+  release_ms: number | null;
   position: number | null;
-  reason: string;
+  /** seconds until it starts, probably */
   start_estimate_s?: number | null;
+  reason: string;
+  hosts?: string[];
+  gpu_name?: string;
+  results: { name: string; type: string; bytes?: number }[];
+  files: { path: string; bytes?: number }[];
+  /** `code`: of our own errors */
+  error: {
+    ename: string;
+    evalue: string;
+    code?: string;
+    mend?: string;
+  } | null;
+  notes?: string[];
+  detached?: boolean;
+  /** last line of the cell's output */
+  progress?: string;
+  /** Jupyter's id of the kernel that submitted it */
+  kernel?: string;
+  /** that kernel is not connected now: started anew, say, under the same id */
+  unattended?: boolean;
+  /** its results are never removed */
+  pinned?: boolean;
+  /** when its results were removed (Unix seconds) */
+  collected_at?: number | null;
+  collected_because?: string;
+  /** why its results are not on the store yet */
+  waits_for?: string;
+  /** when the next try to write them begins (Unix seconds), where one failed */
+  next_try_at?: number | null;
+  /** of each time it was on GPUs before: why that ended, what it cost */
+  earlier?: string[];
+  /** remarks on the use of the GPU */
+  verdict?: string[];
 }
 
 /** A queue; GPUs of those below it count. */
@@ -84,31 +136,6 @@ export interface ITypeShare {
   fair_share: number;
 }
 
-export interface IActiveRow {
-  run: string;
-  user: string;
-  /** its name, or the first line of its code */
-  title?: string;
-  /** where that stands: `digits.ipynb [3]`, `papermill digits.ipynb [3]`, `script fit.py` */
-  origin?: string;
-  state: RunState;
-  gpus: number;
-  notebook: string;
-  queued_s: number;
-  held_s: number;
-  /** for so long it waits, or has the GPUs that it has now; `held_s` counts earlier ones, too */
-  since_s?: number | null;
-  name?: string;
-  cell?: string;
-  /** last line of the cell's output */
-  progress?: string;
-  detached?: boolean;
-  /** Jupyter's id of the kernel that submitted it */
-  kernel?: string;
-  /** that kernel is not connected now: started anew, say, under the same id */
-  unattended?: boolean;
-}
-
 export type RunState =
   | 'submitted'
   | 'queued'
@@ -128,10 +155,10 @@ export interface IClusterStatus {
   gateway: { url: string; version: string; up: boolean };
   gpus: { total: number; held: number; free: number; external: number };
   nodes: INodeRow[];
-  queue: IQueueRow[];
+  queue: IRunRow[];
   /** Runs that wait, those that `queue` leaves out, too. */
   queue_total?: number;
-  runs: IActiveRow[];
+  runs: IRunRow[];
   /** the tree of queues, each behind the one above it */
   queues?: IQueueShare[];
   /** what is odd about them */
@@ -229,62 +256,6 @@ export interface IServerStatus {
   usage?: IUsageFacts | null;
   choices?: IChoices | null;
   start?: IClusterStart | null;
-}
-
-export interface IRunRow {
-  run: string;
-  user: string;
-  /** its name, or the first line of its code */
-  title?: string;
-  /** where that stands: `digits.ipynb [3]`, `papermill digits.ipynb [3]`, `script fit.py` */
-  origin?: string;
-  state: RunState;
-  gpus: number;
-  ranks?: number;
-  name: string;
-  notebook: string;
-  cell: string;
-  queue?: string;
-  simulated?: boolean;
-  submitted_at: number;
-  granted_at: number | null;
-  running_at: number | null;
-  gone_at: number | null;
-  finished_at: number | null;
-  queued_s: number;
-  held_s: number;
-  since_s?: number | null;
-  /** of an elastic run: as many GPUs as it would have at most */
-  most_gpus?: number;
-  release_ms: number | null;
-  position: number | null;
-  reason: string;
-  hosts?: string[];
-  gpu_name?: string;
-  results: { name: string; type: string; bytes?: number }[];
-  files: { path: string; bytes?: number }[];
-  /** `code`: of our own errors */
-  error: {
-    ename: string;
-    evalue: string;
-    code?: string;
-    mend?: string;
-  } | null;
-  notes?: string[];
-  detached?: boolean;
-  /** its results are never removed */
-  pinned?: boolean;
-  /** when its results were removed (Unix seconds) */
-  collected_at?: number | null;
-  collected_because?: string;
-  /** why its results are not on the store yet */
-  waits_for?: string;
-  /** when the next try to write them begins (Unix seconds), where one failed */
-  next_try_at?: number | null;
-  /** of each time it was on GPUs before: why that ended, what it cost */
-  earlier?: string[];
-  /** remarks on the use of the GPU */
-  verdict?: string[];
 }
 
 /** Advice on one code cell of a notebook. */

@@ -2,7 +2,7 @@ import type { TranslationBundle } from '@jupyterlab/translation';
 import * as React from 'react';
 import { matches } from '../model/sorting';
 import { ActionRunner } from '../model/actions';
-import { IQueueRow, IQueueShare } from '../model/types';
+import { IRunRow, IQueueShare } from '../model/types';
 import { holdersOf } from '../model/holders';
 import { formatAge, formatEstimate } from '../format';
 import { GpuModel, IFeedback } from '../model/model';
@@ -15,7 +15,7 @@ import { ITreeItem, Tree } from './list/tree';
 
 interface IWaitItem extends ITreeItem {
   kind: 'wait';
-  row: IQueueRow;
+  row: IRunRow;
   mine: boolean;
   feedback: IFeedback | undefined;
 }
@@ -44,7 +44,7 @@ export function Queue(props: IQueueProps): React.ReactElement {
     () => queueItems(snapshot, feedback, filter),
     [snapshot, feedback, filter]
   );
-  const show = ({ run, user }: IQueueRow) => {
+  const show = ({ run, user }: IRunRow) => {
     if (maySee(snapshot, user)) {
       void runner.run('show', { key: `queue:${run}`, run });
     }
@@ -248,7 +248,7 @@ function queueItems(
       row.run
     ])
   );
-  const places = (among: IQueueRow[], level: 1 | 2): IQueueItem[] =>
+  const places = (among: IRunRow[], level: 1 | 2): IQueueItem[] =>
     among.map((row, index) => {
       const key = `queue:${row.run}`;
       const feedback = feedbacks.get(key);
@@ -297,7 +297,7 @@ function queueItems(
   ];
 }
 
-function spoken(row: IQueueRow, me: string, trans: TranslationBundle): string {
+function spoken(row: IRunRow, me: string, trans: TranslationBundle): string {
   const place = trans.__('place %1', row.position ?? '–');
   const gpus = trans._n('%1 GPU', '%1 GPUs', row.gpus);
   return [
@@ -309,7 +309,7 @@ function spoken(row: IQueueRow, me: string, trans: TranslationBundle): string {
 }
 
 function second(
-  row: IQueueRow,
+  row: IRunRow,
   isGrouped: boolean,
   trans: TranslationBundle
 ): string {

@@ -1,6 +1,6 @@
 import { nullTranslator } from '@jupyterlab/translation';
 import { ActionRunner, runTarget } from '../../src/model/actions';
-import { active, run } from '../samples';
+import { run } from '../samples';
 
 type Parts = ConstructorParameters<typeof ActionRunner>;
 
@@ -10,7 +10,7 @@ describe('attach', () => {
     ['none of a detached run', { detached: true }, undefined],
     ['none of one that was started anew', { unattended: true }, undefined]
   ])('names %s', async (_, more, kernel) => {
-    const row = active(run('r'), { kernel: 'k', ...more });
+    const row = run('r', { kernel: 'k', ...more });
     const model = { snapshot: { active: [row] } } as unknown as Parts[0];
     const attach = jest.fn();
     const navigator = { attach } as unknown as Parts[3];

@@ -3,7 +3,7 @@ import { ApiError } from '../../src/model/api';
 import { IRunRow, IServerStatus } from '../../src/model/types';
 import { GpuModel } from '../../src/model/model';
 import { pauseText } from '../../src/plugins/notifications';
-import { active, FakeApi, gpu, run, status } from '../samples';
+import { FakeApi, gpu, run, status } from '../samples';
 
 const trans = nullTranslator.load('');
 
@@ -97,7 +97,7 @@ describe('GpuModel', () => {
   it('asks for runs only when a run changed', async () => {
     const mine = run('r1');
     api.rows = [mine];
-    api.answer = status([gpu(0)], {}, [active(mine)]);
+    api.answer = status([gpu(0)], {}, [mine]);
     await model.refresh();
     await model.refresh();
     expect(api.calls.filter(call => call === 'runs')).toHaveLength(1);
@@ -117,7 +117,7 @@ describe('GpuModel', () => {
     model.ended.connect((_, { run: row }) => ended.push(row.run));
     const mine = run('r1');
     api.rows = [mine, run('r0', { state: 'failed' })];
-    api.answer = status([gpu(0)], {}, [active(mine)]);
+    api.answer = status([gpu(0)], {}, [mine]);
     await model.refresh();
     api.rows = [{ ...mine, state: 'succeeded' }, api.rows[1]];
     api.answer = status([gpu(0)]);
@@ -140,7 +140,7 @@ describe('GpuModel', () => {
     for (const [state, earlier] of states) {
       const row = { ...mine, state: state as IRunRow['state'], earlier };
       api.rows = [row];
-      api.answer = status([gpu(0)], {}, [active(row)]);
+      api.answer = status([gpu(0)], {}, [row]);
       await model.refresh();
     }
     expect(told).toEqual([
@@ -255,7 +255,7 @@ describe('GpuModel', () => {
     try {
       const mine = run('r1');
       api.rows = [mine];
-      api.answer = status([gpu(0)], {}, [active(mine)]);
+      api.answer = status([gpu(0)], {}, [mine]);
       jest.spyOn(api, 'runs').mockRejectedValueOnce(new ApiError(503, 'gone'));
       model.interval = 300_000;
       model.nudge();

@@ -1,5 +1,5 @@
 import { takeSnapshot } from '../../src/model/snapshot';
-import { active, GIB, gpu, kernel, run, status } from '../samples';
+import { GIB, gpu, kernel, run, status } from '../samples';
 
 const NOW = 10_000;
 
@@ -8,7 +8,7 @@ describe('snapshot', () => {
     const mine = run('r1');
     const gpus = [gpu(0, { state: 'running', user: 'ada', run: 'r1' }), gpu(1)];
     const snapshot = takeSnapshot(
-      status(gpus, {}, [active(mine, { held_s: 75 })]),
+      status(gpus, {}, [{ ...mine, held_s: 75 }]),
       [mine],
       null,
       NOW
@@ -103,7 +103,7 @@ describe('snapshot', () => {
       run('waits', { state: 'queued', submitted_at: 2000 }),
       run('goes', { state: 'queued', submitted_at: 1000 })
     ];
-    const live = [active(runs[2], { state: 'running', held_s: 7 })];
+    const live = [{ ...runs[2], state: 'running', held_s: 7 } as const];
     const snapshot = takeSnapshot(status([], {}, live), runs, null, NOW);
     expect(snapshot.runs.map(row => row.run)).toEqual(['goes', 'waits', 'old']);
     expect(snapshot.runs[0]).toMatchObject({ state: 'running', held_s: 7 });

@@ -38,7 +38,7 @@ def engine(tmp_path: Path) -> Iterator[Engine]:
 
 def submission(number: int, state: str = "queued", **facts: object) -> tuple[RunView, int, RunRequest]:
     run = f"20260101-000000-{number:08x}"
-    view = RunView(run, facts.pop("user", "ann"), state, 1, submitted_at=float(number), **facts)
+    view = RunView(run, facts.pop("user", "ann"), state, seq=1, submitted_at=float(number), **facts)
     return view, number, RunRequest(run, "s", ResourceAsk(), b"payload")
 
 

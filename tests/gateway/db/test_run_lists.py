@@ -43,7 +43,7 @@ def engine(tmp_path: Path) -> Iterator[Engine]:
 
 def add(engine: Engine, number: int, outcome: Outcome | None = None, user: str = "ann") -> str:
     run = f"20260101-000000-{number:08x}"
-    view = RunView(run, user, "queued", 1, submitted_at=float(number))
+    view = RunView(run, user, "queued", seq=1, submitted_at=float(number))
     with engine.begin() as connection:
         database.insert_run(connection, view, number, RunRequest(run, "s", ResourceAsk(), b""))
         if outcome is not None:
@@ -105,7 +105,7 @@ def test_ten_thousand_runs_fit_into_one_list(engine: Engine) -> None:
     with engine.begin() as connection:
         for number in range(10_001):
             run = f"20260101-000000-{number:08x}"
-            view = RunView(run, "ann", "queued", 1, submitted_at=float(number))
+            view = RunView(run, "ann", "queued", seq=1, submitted_at=float(number))
             database.insert_run(connection, view, number, RunRequest(run, "s", ResourceAsk(), b""))
     rows = listed(engine, Caller("ann"), 10_000).runs
     assert len({row.run for row in rows}) == 10_000
@@ -129,7 +129,7 @@ def test_the_next_try_is_told_in_the_readers_zone(engine: Engine, live_in: Calla
     live_in("UTC")
     at_s = float(round(time.time()) + 60)
     wait = PersistWait("/store/values.graph", 1 << 30, "No space left on device", 8 << 20, "disk", 3, at_s)
-    view = RunView("20260101-000000-00000009", "ann", "persisting", 1, submitted_at=9.0, waits_for=wait)
+    view = RunView("20260101-000000-00000009", "ann", "persisting", seq=1, submitted_at=9.0, waits_for=wait)
     with engine.begin() as connection:
         database.insert_run(connection, view, 9, RunRequest(view.run, "s", ResourceAsk(), b""))
     (row,) = listed(engine, Caller("ann")).runs

@@ -9,15 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jupyter_gpu_release.host.gpus import Gpu, GpuProcess
-from jupyter_gpu_release.protocol.rest import (
-    ActiveRow,
-    GatewayFacts,
-    GpuCounts,
-    GpuRow,
-    NodeRow,
-    StatusDocument,
-    WarmRow,
-)
+from jupyter_gpu_release.protocol.rest import GatewayFacts, GpuCounts, GpuRow, NodeRow, RunRow, StatusDocument, WarmRow
 from jupyter_gpu_release.server_extension.culling.idle_tracker import Track
 from jupyter_gpu_release.server_extension.culling.policy import Signal
 from jupyter_gpu_release.server_extension.culling.signals import (
@@ -64,12 +56,12 @@ def test_cpu_between_two_samples() -> None:
     assert cpu((12.0, (1.0, 5.0)), (12.0, (1.0, 5.0))) is None  # the clock stood still
 
 
-def _status(*runs: ActiveRow, gpus: tuple[GpuRow, ...] = ()) -> StatusDocument:
+def _status(*runs: RunRow, gpus: tuple[GpuRow, ...] = ()) -> StatusDocument:
     nodes = [NodeRow("n", "h", list(gpus))]
     return StatusDocument(1, True, GatewayFacts("u", "0"), GpuCounts(1, 1, 0, 0), nodes, [], list(runs))
 
 
-_RUN = ActiveRow("r1", "ann", "running", 1, "lab/a.ipynb", 0.0, 1.0)
+_RUN = RunRow("r1", "ann", "running", notebook="lab/a.ipynb")
 
 
 def test_a_kernel_that_waits_for_a_run_is_at_work() -> None:
