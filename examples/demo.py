@@ -19,7 +19,7 @@ from nbconvert import HTMLExporter
 from jupyter_gpu_release.client.home import Connection, HomePaths
 from jupyter_gpu_release.errors import GpuReleaseError
 from jupyter_gpu_release.local_cluster.processes import cluster_processes
-from jupyter_gpu_release.local_cluster.start import start_embedded, stop_embedded
+from jupyter_gpu_release.local_cluster.start import StartOptions, start_embedded, stop_embedded
 
 HERE = Path(__file__).resolve().parent
 OUT = HERE / "out"
@@ -35,7 +35,7 @@ def main() -> int:
         os.environ.pop(name, None)  # the demo has its own cluster, whatever is configured here
     home = HomePaths.from_environment()
     try:
-        ready = start_embedded(home=home, progress=say)
+        ready = start_embedded(home=home, asked=StartOptions(), progress=say)
         say(f"cluster ready at {ready.connection.url}, {ready.gpus} {_kind(ready.connection)}")
         failed = _run_notebook(say)
     except GpuReleaseError as error:

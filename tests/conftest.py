@@ -26,7 +26,7 @@ from soak import SoakOnly
 from jupyter_gpu_release.client.autostart import Ready
 from jupyter_gpu_release.client.home import HomePaths
 from jupyter_gpu_release.local_cluster.processes import is_alive, marker_of
-from jupyter_gpu_release.local_cluster.start import start_embedded, stop_embedded
+from jupyter_gpu_release.local_cluster.start import StartOptions, start_embedded, stop_embedded
 
 _SESSION_VARIABLE = "JUPYTER_GPU_TEST_SESSION"
 _SESSION = secrets.token_hex(8)
@@ -198,7 +198,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ready]:
     """An embedded cluster with 4 simulated GPUs for the whole session; do not stop or break it."""
     home = HomePaths(tmp_path_factory.mktemp("home"))
     try:
-        yield start_embedded(home=home, simulated=4, progress=print)
+        yield start_embedded(home=home, asked=StartOptions(simulated=4), progress=print)
     finally:
         stop_embedded(home)
 

@@ -7,6 +7,8 @@ import ast
 import json
 import re
 import shlex
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +17,9 @@ from doc_blocks import block
 from traitlets.config import Config
 
 from jupyter_gpu_release.cli.parser import build, parse
+from jupyter_gpu_release.client.config import GpuRelease
 from jupyter_gpu_release.options.definitions import OPTIONS, split_line
 from jupyter_gpu_release.options.run_options import build_options
-from jupyter_gpu_release.server_extension.config import GpuRelease
 from jupyter_gpu_release.server_extension.culling.config import GpuCuller
 
 REPOSITORY = Path(__file__).parents[1]
@@ -113,6 +115,13 @@ def test_every_command_and_setting_of_the_sidebar_is_carried_out_somewhere() -> 
 def test_every_setting_that_is_written_down_exists(path: Path) -> None:
     for name, trait in re.findall(r"c\.(Gpu[A-Z]\w+)\.(\w+)", path.read_text()):
         assert trait in TRAITS[name], f"c.{name}.{trait}"
+
+
+def test_the_page_of_settings_is_what_their_table_says() -> None:
+    made = subprocess.run(
+        [sys.executable, REPOSITORY / "docs" / "_ext" / "settings_page.py"], capture_output=True, text=True, check=True
+    )
+    assert (REPOSITORY / "docs" / "settings.md").read_text() == made.stdout, "stale: `make settings` writes it anew"
 
 
 def test_the_example_of_the_idle_policy_is_accepted() -> None:

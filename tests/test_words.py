@@ -35,6 +35,8 @@ _EXCEPTIONS = {
     ("docs/index.md", "card"),  # sphinx-design's boxes
     ("jupyter_gpu_release/scheduling/queues/queues_file.py", "card"),  # `card_tiers` of the queues file
     ("docs/scheduling.md", "card"),
+    ("jupyter_gpu_release/settings/table.py", "card"),
+    ("docs/settings.md", "card"),
 }
 _CLAUSE = re.compile(r"(What|Which|Who|Whom|Whose|Whoever|Whatever|Whether)\b")
 

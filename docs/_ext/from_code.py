@@ -1,4 +1,4 @@
-"""Pages that the code writes: options, commands, settings, errors; and pages that lie outside of ``docs/``.
+"""Pages that the code writes: options, commands, errors; and pages that lie outside of ``docs/``.
 
 They are made anew by each build, below ``docs/_made`` (not committed).
 """
@@ -11,13 +11,9 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from traitlets.config import Configurable
-
 from jupyter_gpu_release import errors
 from jupyter_gpu_release.cli.parser import command_helps
-from jupyter_gpu_release.client.config import GpuRelease
 from jupyter_gpu_release.options.definitions import OPTIONS
-from jupyter_gpu_release.server_extension.culling.config import GpuCuller
 
 REPOSITORY = Path(__file__).parents[2]
 MADE = REPOSITORY / "docs" / "_made"
@@ -36,21 +32,6 @@ def commands_page() -> str:
     """The help of every command."""
     parts = [f"## jupyter gpu {name}\n\n```text\n{text.strip()}\n```" for name, text in command_helps().items()]
     return _page("# Commands", "What `jupyter gpu COMMAND --help` prints.", *parts)
-
-
-def settings_page() -> str:
-    """Every setting of Jupyter's configuration files."""
-    kernels = _settings(GpuRelease, "For kernels and scripts: `jupyter_gpu_release_config.py`.")
-    return _page("# Settings", kernels, _settings(GpuCuller, "For the Jupyter server: `jupyter_server_config.py`."))
-
-
-def _settings(kind: type[Configurable], text: str) -> str:
-    traits: dict[str, Any] = kind.class_own_traits(config=True)
-    rows = [
-        (f"`c.{kind.__name__}.{name}`", trait.help, f"`{trait.default_value_repr()}`")
-        for name, trait in sorted(traits.items())
-    ]
-    return f"## {kind.__name__}\n\n{text}\n\n{_table(('setting', 'meaning', 'default'), rows)}"
 
 
 def errors_page() -> str:
@@ -80,12 +61,7 @@ def _table(heads: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> str:
     return "\n".join(f"| {' | '.join(line)} |" for line in cells)
 
 
-_PAGES: dict[str, Callable[[], str]] = {
-    "options": options_page,
-    "commands": commands_page,
-    "settings": settings_page,
-    "errors": errors_page,
-}
+_PAGES: dict[str, Callable[[], str]] = {"options": options_page, "commands": commands_page, "errors": errors_page}
 
 
 def make_pages() -> None:

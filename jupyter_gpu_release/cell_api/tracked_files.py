@@ -9,9 +9,10 @@ from typing import TypeVar
 from blake3 import blake3
 
 from ..protocol.lineage import TrackedFile
+from ..settings.built_in import BUILT_IN
 
 #: files below one tracked folder
-MOST_FILES = 10_000
+MOST_FILES: int = BUILT_IN["tracked_files"].default
 _STEP = 8 << 20
 #: a larger file's digest uses two threads
 _LARGE_BYTES = 4 << 20

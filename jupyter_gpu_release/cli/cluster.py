@@ -10,7 +10,6 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING
 
@@ -20,7 +19,6 @@ from .._version import __version__
 from ..client.autostart import Failed, Progress, Ready
 from ..client.home import Connection, HomePaths
 from ..errors import ConflictError, GatewayUnavailableError, GpuReleaseError
-from ..local_cluster.listening import Listening
 from ..local_cluster.start import (
     Say,
     StartOptions,
@@ -133,50 +131,16 @@ def _drain(gateway: GatewayClient) -> StatusDocument:
 
 
 def _start(arguments: argparse.Namespace, home: HomePaths, say: Say) -> Ready:
-    queues = _queues_file(arguments.queues, may_be_elsewhere=bool(arguments.address))
-    listening = Listening.of(
-        arguments.host,
-        arguments.port,
-        arguments.tls_cert,
-        arguments.tls_key,
-        arguments.proxy_url,
-        arguments.allow_plain_text,
-    )
+    asked = StartOptions.read(vars(arguments))
     if arguments.upgrade:
         from ..local_cluster.maintenance import upgrade
 
-        gpus, simulated = arguments.gpus, arguments.simulated_gpus
-        asked = StartOptions(gpus, simulated, arguments.store, listening, queues)
         return upgrade(home=home, asked=asked, progress=say)
     if arguments.address:
         from ..local_cluster.existing_ray import attach
 
-        asked = StartOptions(store=arguments.store, listening=listening, queues=queues)
         return attach(arguments.address, home=home, asked=asked, progress=say)
-    return start_embedded(
-        gpus=arguments.gpus,
-        simulated=arguments.simulated_gpus,
-        store=arguments.store,
-        listening=listening,
-        queues=queues,
-        home=home,
-        progress=say,
-    )
-
-
-def _queues_file(given: str | None, *, may_be_elsewhere: bool) -> str | None:
-    """The file's whole path, once it was read: a mistake in it is said before anything starts.
-
-    ``may_be_elsewhere``: the gateway reads it on another machine; what is not here may be there.
-    """
-    if given is None:
-        return None
-    path = Path(given).expanduser().absolute()
-    if path.exists() or not may_be_elsewhere:
-        from ..simulation.configured import read_queues
-
-        read_queues(path)
-    return str(path)
+    return start_embedded(home=home, asked=asked, progress=say)
 
 
 def _start_for_program(arguments: argparse.Namespace) -> int:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import argparse
 import difflib
-import re
-from collections.abc import Callable, Sequence
+import functools
+from collections.abc import Sequence
 from typing import NoReturn, TypeVar
 
 from .._version import __version__
 from ..errors import OptionError
+from ..settings.setting import Unit
+from ..settings.table import FLAGS
 
 Parser = TypeVar("Parser", bound=argparse.ArgumentParser)
 
@@ -55,8 +57,7 @@ def add_node_commands(parser: Parser) -> dict[str, Parser]:
 
 def _add_create(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--user", required=True, metavar="U", help="whose token it is; runs belong to this name")
-    parser.add_argument("--role", default="user", metavar="ROLE", help="user (own runs) or admin (everything) (user)")
-    parser.add_argument("--expires", default="30d", metavar="TIME", help="such as 12h or 30d, or `never` (30d)")
+    _add_settings("token create", parser)
     parser.add_argument("--label", default="", metavar="L", help="a note for `token list`")
     parser.add_argument("--out", metavar="FILE", help="write the token into this new file (0600), show nothing")
 
@@ -125,7 +126,9 @@ def build() -> tuple[_Parser, dict[str, _Parser]]:
         commands[name] = group.add_parser(name, help=text, description=text, allow_abbrev=False)
         return commands[name]
 
-    _add_start(add("start", "start a cluster on this machine, or put the gateway on an existing Ray cluster"))
+    start = add("start", "start a cluster on this machine, or put the gateway on an existing Ray cluster")
+    _add_settings("start", start)
+    start.add_argument("--progress-json", action="store_true", help=argparse.SUPPRESS)
     stop = add("stop", "end the cluster of this machine and every process that it started")
     how = stop.add_mutually_exclusive_group()
     how.add_argument("--yes", action="store_true", help="do not ask, whatever runs there: for scripts")
@@ -160,32 +163,24 @@ def build() -> tuple[_Parser, dict[str, _Parser]]:
     return parser, commands
 
 
-def _add_start(parser: _Parser) -> None:
-    kind = parser.add_mutually_exclusive_group()
-    kind.add_argument("--gpus", type=_count("--gpus"), metavar="N", help="use N real GPUs (all)")
-    kind.add_argument(
-        "--simulated-gpus",
-        type=_count("--simulated-gpus"),
-        metavar="N",
-        help="N simulated GPUs (4 where there is no real)",
-    )
-    kind.add_argument("--address", type=_address, metavar="HOST:PORT", help="GCS of a Ray cluster that runs already")
-    parser.add_argument("--host", default="127.0.0.1", help="address that the gateway listens on (127.0.0.1)")
-    parser.add_argument("--port", type=_port, default=0, metavar="P", help="port of the gateway (a free one)")
-    parser.add_argument("--tls-cert", metavar="FILE", help="the gateway's certificate (PEM): it speaks TLS")
-    parser.add_argument("--tls-key", metavar="FILE", help="the certificate's key (PEM, without a passphrase, 0600)")
-    parser.add_argument(
-        "--proxy-url", metavar="URL", help="address of a proxy before the gateway, such as https://gpu.example.org/team"
-    )
-    parser.add_argument(
-        "--allow-plain-text", action="store_true", help="no TLS although other machines connect: a network you trust"
-    )
-    parser.add_argument("--store", metavar="PATH", help="root of the run folders (JUPYTER_GPU_STORE, else HOME/store)")
-    parser.add_argument("--queues", metavar="FILE", help="queues, and who may use them; read again when it changes")
-    parser.add_argument(
-        "--upgrade", action="store_true", help="put this version's gateway in the place of the running one; cells go on"
-    )
-    parser.add_argument("--progress-json", action="store_true", help=argparse.SUPPRESS)
+def _add_settings(command: str, parser: argparse.ArgumentParser) -> None:
+    """Add the flags that the table of settings has for a command."""
+    groups: dict[str, argparse._MutuallyExclusiveGroup] = {}
+    for name, setting in FLAGS[command].items():
+        flag = f"--{name.replace('_', '-')}"
+        if setting.group and setting.group not in groups:
+            groups[setting.group] = parser.add_mutually_exclusive_group()
+        target = groups.get(setting.group, parser)
+        if setting.unit is Unit.YES:
+            target.add_argument(flag, action="store_true", help=setting.help)
+            continue
+        target.add_argument(
+            flag,
+            type=functools.partial(setting.read, where=f"{flag} "),
+            default=setting.default,
+            metavar=setting.metavar,
+            help=f"{setting.help} ({setting.default_in_words})",
+        )
 
 
 def _add_json(parser: _Parser) -> None:
@@ -194,7 +189,7 @@ def _add_json(parser: _Parser) -> None:
 
 def _add_runs(parser: _Parser) -> None:
     _add_json(parser)
-    parser.add_argument("--limit", type=_count("--limit"), default=20, metavar="N", help="at most N runs (20)")
+    _add_settings("runs", parser)
     parser.add_argument(
         "action",
         nargs="?",
@@ -221,9 +216,7 @@ def _add_simulate(parser: _Parser) -> None:
     parser.add_argument(
         "--policy", nargs="+", action="extend", default=[], metavar="NAME", help="policies to compare (all)"
     )
-    parser.add_argument(
-        "--restartable", type=float, default=0.0, metavar="PART", help="part of the jobs that may step aside: 0.5"
-    )
+    _add_settings("simulate", parser)
     parser.add_argument("--out", metavar="DIR", help="write tables and charts there (HTML, PNG, JSON)")
     parser.add_argument("--scenario", metavar="FILE", help="JSON: a small cluster and its runs, instead")
 
@@ -256,11 +249,7 @@ def _events(text: str) -> set[str]:
 def _add_gc(parser: _Parser) -> None:
     _add_json(parser)
     parser.add_argument("--dry-run", action="store_true", help="only say what would go, and why")
-    parser.add_argument("--older-than", metavar="TIME", help="results that were not used for so long, such as 30d")
-    parser.add_argument("--keep", type=_count("--keep"), metavar="N", help="all but the newest N runs of a notebook")
-    parser.add_argument(
-        "--quota", metavar="SIZE", help="the least recently used of who has more than SIZE, such as 50GiB"
-    )
+    _add_settings("gc", parser)
 
 
 def _runs_action(word: str) -> str:
@@ -289,25 +278,3 @@ def _refuse_rest(rest: Sequence[str], parser: argparse.ArgumentParser) -> NoRetu
     close = difflib.get_close_matches(word, known, n=1)
     hint = f"did you mean {close[0]}?" if close else f"see `{parser.prog} --help`"
     raise OptionError(f"{word}: no such option of `{parser.prog}`", hint=hint)
-
-
-def _count(option: str) -> Callable[[str], int]:
-    def read(text: str) -> int:
-        if not re.fullmatch(r"[0-9]{1,5}", text) or int(text) < 1:
-            raise OptionError(f"{option} {text}: not a number of at least 1", hint=f"write a whole number: {option} 2")
-        return int(text)
-
-    return read
-
-
-def _port(text: str) -> int:
-    if not re.fullmatch(r"[0-9]{1,5}", text) or int(text) > 65535:
-        raise OptionError(f"--port {text}: not a port", hint="write a number from 1 to 65535, or 0 for a free one")
-    return int(text)
-
-
-def _address(text: str) -> str:
-    host, colon, port = text.rpartition(":")
-    if not colon or not host or "://" in text or not re.fullmatch(r"[0-9]{1,5}", port) or not 0 < int(port) < 65536:
-        raise OptionError(f"--address {text}: not HOST:PORT", hint="write it like 10.0.0.5:6379 (Ray's GCS)")
-    return text

@@ -14,10 +14,11 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from ..errors import OptionError
+from ..local_cluster.preflight import read_queues
 from ..simulation.baselines import BASELINES
 from ..simulation.charts import write_report
 from ..simulation.cluster import ClusterSpec, read_cluster
-from ..simulation.configured import Configured, read_queues
+from ..simulation.configured import Configured
 from ..simulation.ledger import cluster_of, held_over_used, measured, trace_of
 from ..simulation.report import Comparison, PolicyMaker, compare, print_report, with_measured
 from ..simulation.scenario import Scenario, differences, read_scenarios, run_scenario
@@ -117,8 +118,6 @@ def _policies(arguments: argparse.Namespace) -> dict[str, PolicyMaker]:
     if unknown is not None:
         raise OptionError(f"--policy {unknown}: no such policy", hint=f"policies: {', '.join(_POLICIES)}")
     part = arguments.restartable
-    if not 0 <= part <= 1:
-        raise OptionError(f"--restartable {part:g}: no part of the jobs", hint="give a number from 0 to 1, such as 0.5")
     files = {
         str(path): partial(Configured, file=read_queues(Path(path)), restartable=part) for path in arguments.queues
     }

@@ -7,14 +7,15 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from traitlets import Any as AnyTrait
-from traitlets import Bool, Dict, Enum, List, Unicode
+from traitlets import Bool, Dict, Enum, Float, List, Unicode
 from traitlets.config import Config, Configurable
 from traitlets.config.loader import ConfigFileNotFound, JSONFileConfigLoader, PyFileConfigLoader
 
 from ..errors import GpuReleaseError, OptionError
 from ..options.definitions import Written, from_mapping, overlay, parse_settings
 from ..options.run_options import build_options
+from ..settings.setting import trait
+from ..settings.table import RELEASE
 from ..units import parse_bytes
 from .discovery import Target, find_gateway
 
@@ -22,63 +23,25 @@ FILE_NAME = "jupyter_gpu_release_config"
 
 
 class GpuRelease(Configurable):
-    """Settings of ``%%gpu_train`` in this kernel.
+    """Settings of ``%%gpu_train`` in a kernel or script, and of the gateway that a Jupyter server asks.
 
     Read from ``jupyter_gpu_release_config.py`` or ``.json`` in Jupyter's configuration folders
     (``jupyter --paths``), then from IPython's own configuration (``ipython_config.py``,
     ``ipython_kernel_config.py``), the latter winning.
     """
 
-    url = Unicode(
-        "",
-        help="Address of the team's gateway, such as https://gpu.example.org:8265. Empty: this machine's own cluster. "
-        "JUPYTER_GPU_URL wins.",
-    ).tag(config=True)
-    token_file = Unicode(
-        "",
-        help="File (mode 0600) with your token for the gateway. Empty: the one of this machine's own cluster. "
-        "JUPYTER_GPU_TOKEN wins.",
-    ).tag(config=True)
-    ca_file = Unicode(
-        "",
-        help="PEM file with the authorities that may have signed the certificate of the team's gateway, besides those "
-        "that this machine trusts. JUPYTER_GPU_CA_FILE wins.",
-    ).tag(config=True)
-    store = Unicode(
-        "",
-        help="Root of the shared filesystem as this kernel sees it. Empty: the path that the gateway names. "
-        "JUPYTER_GPU_STORE wins.",
-    ).tag(config=True)
-    auto_start = Enum(
-        ["local", "never"],
-        "local",
-        help="What to do when no gateway is configured and none runs on this machine: `local` starts this machine's "
-        "own cluster (it goes on until `jupyter gpu stop`), `never` refuses. A gateway that is configured but down "
-        "is never replaced by the local one.",
-    ).tag(config=True)
-    start_options = List(
-        Unicode(),
-        help="Options of `jupyter gpu start` for that start, such as ['--simulated-gpus', '2']. Empty: all GPUs of "
-        "this machine, or 4 simulated ones where it has none.",
-    ).tag(config=True)
-    defaults = Dict(
-        help="Default options of %%gpu_train, by name: {'gpus': 2, 'memory': '8GiB', 'env': ['A=1', 'B=2']}. "
-        "%gpu_config and the cell's own options win."
-    ).tag(config=True)
-    implicit_send_max = Unicode(
-        "64MiB",
-        help="How much of the notebook goes along with a cell that looks names up by a text which is known only when "
-        "it runs (`eval(text)`, `globals()[name]`), beside the names that it is seen to read.",
-    ).tag(config=True)
-    automatic = Bool(
-        True,
-        help="Whether Jupyter kernels load the magics when they start, without %load_ext. Read from IPython's own "
-        "configuration, and by the Jupyter server for the kernels that it starts; JUPYTER_GPU_AUTOMATIC=0 switches it "
-        "off, too.",
-    ).tag(config=True)
-    user_tokens = AnyTrait(help="For the Jupyter server, which reads the same file.").tag(config=True)
-    poll_interval = AnyTrait(help="For the Jupyter server, which reads the same file.").tag(config=True)
-    max_backoff = AnyTrait(help="For the Jupyter server, which reads the same file.").tag(config=True)
+    url = Unicode(**trait(RELEASE["url"])).tag(config=True)
+    token_file = Unicode(**trait(RELEASE["token_file"])).tag(config=True)
+    ca_file = Unicode(**trait(RELEASE["ca_file"])).tag(config=True)
+    store = Unicode(**trait(RELEASE["store"])).tag(config=True)
+    auto_start = Enum(**trait(RELEASE["auto_start"])).tag(config=True)
+    start_options = List(Unicode(), **trait(RELEASE["start_options"])).tag(config=True)
+    defaults = Dict(**trait(RELEASE["defaults"])).tag(config=True)
+    implicit_send_max = Unicode(**trait(RELEASE["implicit_send_max"])).tag(config=True)
+    automatic = Bool(**trait(RELEASE["automatic"])).tag(config=True)
+    user_tokens = Unicode(**trait(RELEASE["user_tokens"])).tag(config=True)
+    poll_interval = Float(**trait(RELEASE["poll_interval"])).tag(config=True)
+    max_backoff = Float(**trait(RELEASE["max_backoff"])).tag(config=True)
 
 
 def load_settings(shell: Any, folders: Sequence[str | Path] | None = None) -> GpuRelease:

@@ -31,6 +31,7 @@ from ..protocol.rest import (
 )
 from ..protocol.runs import RunView
 from ..protocol.states import RunState
+from ..settings.built_in import BUILT_IN
 from .discovery import Target, not_a_gateway, unreachable
 
 T = TypeVar("T")
@@ -67,7 +68,7 @@ def safe_path(name: str) -> str:
     return "".join(letter for letter in name if letter.isalnum() or letter in "-_.").strip(".") or "-"
 
 
-_MOST_RUNS = 10_000
+_MOST_RUNS: int = BUILT_IN["listed_runs"].default
 
 
 class GatewayClient:

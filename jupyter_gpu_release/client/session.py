@@ -35,6 +35,7 @@ from ..protocol.session import (
     Welcome,
 )
 from ..protocol.wire import encode
+from ..settings.built_in import BUILT_IN
 from . import websocket
 from .discovery import Target, unreachable
 from .feed import ConnectionBack, ConnectionLost, FeedItem, FeedTable, RunFeed
@@ -46,7 +47,7 @@ if TYPE_CHECKING:
 __all__ = ["ConnectionBack", "ConnectionLost", "FeedItem", "GatewaySession", "RunFeed"]
 
 #: no word from the gateway for so long: the connection is taken for dead
-SILENCE_S = 15.0
+SILENCE_S: float = BUILT_IN["silence_s"].default
 _FIRST_DELAY_S, _LONGEST_DELAY_S = 0.05, 1.0
 #: for the new token of a server of a JupyterHub, once the old one has ended: less than the gateway's grace, too
 _RENEWED_WITHIN_S = 25.0

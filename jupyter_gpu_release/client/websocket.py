@@ -20,6 +20,7 @@ import msgspec
 from ..errors import AuthenticationError, ForbiddenError, GatewayUnavailableError, GpuReleaseError, from_code
 from ..protocol.session import ClientMessage, Detach, Events, GatewayMessage, Heartbeat, Signal, Supply, Update
 from ..protocol.wire import decode, encode
+from ..settings.built_in import BUILT_IN
 from .discovery import not_a_gateway, unreachable
 
 if TYPE_CHECKING:
@@ -160,7 +161,7 @@ def send(link: ClientConnection, data: bytes) -> None:
         link.send(data)
 
 
-HEARTBEAT_S = 5.0
+HEARTBEAT_S: float = BUILT_IN["heartbeat_s"].default
 #: whoever waits for a message to be written waits no longer: the connection may be slow, or there may be none
 _WRITTEN_S = 0.005
 #: for the thread that writes, when the session is closed

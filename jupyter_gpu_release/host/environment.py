@@ -14,6 +14,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 
+from ..settings.built_in import BUILT_IN
 from .secrets import looks_secret
 
 #: names and patterns (``MY_*``) of further variables, separated by commas
@@ -242,7 +243,8 @@ _TRAVEL = frozenset({"CUDA_LAUNCH_BLOCKING", "NCCL_DEBUG"})
 #: libraries set them when they are imported, so they say nothing about a cell
 SET_BY_IMPORTS = frozenset({"KMP_DUPLICATE_LIB_OK", "KMP_INIT_AT_FORK"})
 
-MOST_BYTES, MOST_BYTES_IN_ALL = 4 << 10, 64 << 10
+MOST_BYTES: int = BUILT_IN["travelling_variable_bytes"].default
+MOST_BYTES_IN_ALL: int = BUILT_IN["travelling_variables_bytes"].default
 
 
 @dataclass(frozen=True)

@@ -8,11 +8,10 @@ from typing import Any
 
 from ..client.discovery import HUB_SERVICE, Target
 from ..errors import OptionError
-from ..units import parse_seconds
+from ..settings.table import HUB
 
 SERVICE = "gpu-tokens"
-LIFETIME_VARIABLE = "JUPYTER_GPU_HUB_LIFETIME_S"
-_LEAST_S = 10.0
+LIFETIME_VARIABLE = HUB["lifetime"].variable
 
 
 def hand_out_tokens(
@@ -21,8 +20,8 @@ def hand_out_tokens(
     token_file: str,
     *,
     ca_file: str = "",
-    lifetime: str = "12h",
-    url: str = "http://127.0.0.1:8780",
+    lifetime: str = HUB["lifetime"].default,
+    url: str = HUB["url"].default,
     allow_plain_text: bool = False,
 ) -> None:
     """Give every server of this JupyterHub its user's own token for the GPU gateway, and renew it.
@@ -52,7 +51,7 @@ def hand_out_tokens(
     if not allow_plain_text:
         _check_tls("gateway", gateway, "write https://")
         _check_tls("url", url, "name the https:// of a proxy in front of the service")
-    lifetime_s = max(_LEAST_S, parse_seconds(lifetime, option="lifetime"))
+    lifetime_s = HUB["lifetime"].read(lifetime, "lifetime=")
     known = {"JUPYTER_GPU_URL": gateway, **({"JUPYTER_GPU_CA_FILE": ca_file} if ca_file else {})}
     own = {"JUPYTER_GPU_TOKEN_FILE": os.path.abspath(token_file), LIFETIME_VARIABLE: str(lifetime_s)}
     service = {

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from typing import Any
 
-#: 0 switches it off; the Jupyter server sets it for its kernels when ``c.GpuRelease.automatic`` is False
+#: 0 switches it off (``RELEASE["automatic"]`` in the table of settings, which a kernel does not load at its start)
 VARIABLE = "JUPYTER_GPU_AUTOMATIC"
 
 

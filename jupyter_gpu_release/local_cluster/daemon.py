@@ -28,7 +28,7 @@ from ..client.autostart import Failed, Progress, Ready, StartLine
 from ..client.home import Connection
 from ..errors import ClusterError, GpuReleaseError, from_code
 from ..host.process_control import become_subreaper
-from ..protocol.config import Deployed, GatewayConfig, StartedRay
+from ..protocol.config import ClusterSettings, Deployed, GatewayConfig, StartedRay, shared_by
 from ..store.files import write_atomic
 from .launch_spec import LaunchSpec
 from .processes import reap_children, remove_folder, sweep
@@ -132,17 +132,9 @@ class ClusterDaemon:
             plan.paths,
             spool=plan.paths.spool,
             store=plan.store,
-            store_id=plan.store_id,
             runtime=plan.runtime,
             ray_address=address,
-            host=plan.host,
-            port=plan.port,
-            tls_cert=plan.tls_cert,
-            tls_key=plan.tls_key,
-            proxy_url=plan.proxy_url,
-            cluster=plan.cluster,
-            simulated=plan.simulated,
-            queues=plan.queues,
+            **shared_by(ClusterSettings, plan),
         )
 
     def _connection(self, address: str, deployed: Deployed) -> Connection:

@@ -27,11 +27,10 @@ from ..errors import (
     GpuReleaseError,
     OptionError,
 )
-from ..protocol.config import Deployed, GatewayConfig
+from ..protocol.config import Deployed, GatewayConfig, Listening, shared_by
 from ..store.files import write_atomic
 from .daemon import read_deployed
 from .launch_spec import runtime_root
-from .listening import Listening
 from .preflight import begin_store
 from .ray_head import LOOPBACK_ONLY
 from .settings import gateway_config
@@ -71,7 +70,7 @@ def attach(address: str, *, home: HomePaths, asked: StartOptions, progress: Say)
                 return Ready(running, started=found.created, gpus=found.gpus_total, elapsed_s=elapsed_s)
             raise ConflictError(_in_the_way(running), hint="run `jupyter gpu stop` first")
         stop_embedded(home)
-        folder = Path(asked.store or os.environ.get("JUPYTER_GPU_STORE") or home.store).expanduser().absolute()
+        folder = asked.store_folder(home)
         store_id = begin_store(home, folder)
         ensure_token(home, progress)
         config = _config(address, home, folder, asked, store_id)
@@ -155,14 +154,10 @@ def _config(address: str, home: HomePaths, store: Path, asked: StartOptions, sto
         store=str(store),
         runtime=f"{runtime_root()}/jgr-{cluster[:8]}",
         ray_address=address,
-        host=asked.listening.host,
-        port=asked.listening.port,
-        tls_cert=asked.listening.tls_cert,
-        tls_key=asked.listening.tls_key,
-        proxy_url=asked.listening.proxy_url,
         queues=asked.queues or "",
+        **shared_by(Listening, asked),
         store_id=store_id,
-        public_url=_public_url(ray_host, asked.listening),
+        public_url=_public_url(ray_host, asked),
         cluster=cluster,
         embedded=False,
     )

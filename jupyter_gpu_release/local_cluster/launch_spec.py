@@ -12,30 +12,21 @@ from pathlib import Path
 import msgspec
 
 from ..client.home import HomePaths
+from ..protocol.config import ClusterSettings
+from ..settings.table import VARIABLES
 from ..store.files import write_atomic
 from .processes import PLAN_FILE
 
 
-class LaunchSpec(msgspec.Struct, frozen=True, omit_defaults=True):
+class LaunchSpec(ClusterSettings, frozen=True, omit_defaults=True):
     """One embedded cluster: where its files are, how many GPUs it has."""
 
-    cluster: str
     home: str
     #: short local folder (``/tmp/jgr-<8 hex>``, 0700) for sockets and Ray's files
     runtime: str
     store: str
     gpus: int
-    simulated: bool
     cpus: int = 1
-    host: str = "127.0.0.1"
-    port: int = 0
-    #: queues file; empty: one queue for all
-    queues: str = ""
-    tls_cert: str = ""
-    tls_key: str = ""
-    proxy_url: str = ""
-    #: what ``store.json`` in the store says
-    store_id: str = ""
     #: id of its node, which Ray is told
     node: str = ""
     #: the daemon's process, written by itself
@@ -99,5 +90,5 @@ def _read_plan(folder: Path) -> LaunchSpec | None:
 
 def runtime_root() -> str:
     """Parent of the runtime folders: ``JUPYTER_GPU_RUNTIME``, else ``/tmp`` (paths of sockets end at 107 bytes)."""
-    named = os.environ.get("JUPYTER_GPU_RUNTIME", "")
+    named = os.environ.get(VARIABLES["runtime"].variable, "")
     return named or ("/tmp" if Path("/tmp").is_dir() else tempfile.gettempdir())

@@ -15,9 +15,11 @@ import yaml
 from ..client.home import HomePaths, write_secret
 from ..errors import OptionError
 from ..protocol.config import MailRules, NotifyRules
+from ..settings.setting import read_text
+from ..settings.table import VARIABLES
 from ..units import parse_seconds
 
-VARIABLE, PASSWORD = "JUPYTER_GPU_NOTIFY", "JUPYTER_GPU_SMTP_PASSWORD"
+VARIABLE, PASSWORD = VARIABLES["notify"].variable, VARIABLES["smtp_password"].variable
 _HINT = "see `notify:` in the operator guide (`jupyter gpu docs operator-guide`)"
 _HERE = ("localhost", "127.0.0.1", "::1")
 
@@ -31,7 +33,7 @@ def notify_rules(home: HomePaths, environment: Mapping[str, str]) -> NotifyRules
     path = environment.get(VARIABLE, "")
     if not path:
         return NotifyRules()
-    rules = _checked(_read(Path(path).expanduser()), path)
+    rules = _checked(_read(Path(path)), path)
     if rules.mail is None or not rules.mail.user:
         return rules
     mail = msgspec.structs.replace(rules.mail, password_file=_password_file(rules.mail, home, environment))
@@ -39,11 +41,9 @@ def notify_rules(home: HomePaths, environment: Mapping[str, str]) -> NotifyRules
 
 
 def _read(path: Path) -> NotifyRules:
+    text = read_text(path, VARIABLE, _HINT)
     try:
-        document = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "not text in UTF-8"
-        raise OptionError(f"{VARIABLE}: cannot read {path}: {reason}", hint=_HINT) from error
+        document = yaml.safe_load(text)
     except yaml.YAMLError as error:
         raise OptionError(f"{path}: {' '.join(str(error).split())}", hint=_HINT) from error
     written: Any = document.get("notify") if isinstance(document, dict) else None

@@ -9,6 +9,8 @@ import msgspec
 
 from ..client.home import HomePaths
 from ..errors import OptionError, StoreError
+from ..scheduling.queues.queues_file import QueuesFile, parse_queues
+from ..settings.setting import read_text
 from ..store.identity import FILE, check_identity, expect_store
 from ..store.run_folders import make_store, probe_store
 
@@ -69,3 +71,8 @@ def check_host(host: str) -> None:
             probe.bind(address)
     except OSError as error:
         raise OptionError(f"--host {host}: nothing can listen there ({error.strerror})", hint=hint) from error
+
+
+def read_queues(path: Path) -> QueuesFile:
+    """Read a queues file; raises :class:`OptionError` that names the line."""
+    return parse_queues(read_text(path, "--queues", "give a queues file that can be read"), str(path))

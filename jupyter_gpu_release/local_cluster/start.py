@@ -9,10 +9,10 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -28,25 +28,46 @@ from ..errors import (
 )
 from ..host.environment import for_cluster
 from ..host.process_control import CLUSTER_MARKER
-from ..protocol.config import GatewayConfig
+from ..protocol.config import GatewayConfig, Listening, shared_by
+from ..settings.built_in import BUILT_IN
+from ..settings.table import RELEASE
 from ..units import format_count
 from .gpus import read_hardware, usable_gpus
 from .launch_spec import LaunchSpec, make_runtime_folder, read_plans
-from .listening import DEFAULT_HOST, LOCAL, Listening
-from .preflight import begin_store, check_host
+from .listening import check_listening
+from .preflight import begin_store, check_host, read_queues
 from .processes import PLAN_FILE, cluster_processes, daemon_alive, is_alive, keeps_results, remove_folder, sweep
 from .settings import gateway_config
 
 
-@dataclass(frozen=True)
-class StartOptions:
+class StartOptions(Listening, frozen=True, kw_only=True):
     """The options of ``start``; None and the defaults of :class:`.Listening` leave it open."""
 
     gpus: int | None = None
-    simulated: int | None = None
+    simulated: int | None = msgspec.field(default=None, name="simulated_gpus")
     store: str | None = None
-    listening: Listening = LOCAL
     queues: str | None = None
+
+    @classmethod
+    def read(cls, flags: Mapping[str, Any]) -> StartOptions:
+        """Make them of the command line's flags, with whole paths; raises :class:`OptionError` for what cannot be.
+
+        With ``address`` the gateway reads the queues file on another machine: what is not here may be there.
+        """
+        asked = msgspec.convert(flags, cls)
+        for name in ("tls_cert", "tls_key", "queues"):
+            if path := getattr(asked, name):
+                asked = msgspec.structs.replace(asked, **{name: str(Path(path).expanduser().absolute())})
+        asked = msgspec.structs.replace(asked, proxy_url=asked.proxy_url.rstrip("/"))
+        check_listening(asked, allow_plain_text=flags.get("allow_plain_text", False))
+        if asked.queues and (Path(asked.queues).exists() or not flags.get("address")):
+            read_queues(Path(asked.queues))  # a mistake in it is said before anything starts
+        return asked
+
+    def store_folder(self, home: HomePaths) -> Path:
+        """Root of the store: what was asked for, else what the environment names, else one in the home."""
+        named = self.store or os.environ.get(RELEASE["store"].variable) or home.store
+        return Path(named).expanduser().absolute()
 
     def refuse_another(self, running: Connection) -> None:
         """Raise :class:`ConflictError` when the running cluster is not what was asked for in so many words."""
@@ -73,16 +94,15 @@ class StartOptions:
         yield from self._other_place(running, plan)
 
     def _other_place(self, running: Connection, served: LaunchSpec | GatewayConfig) -> Iterator[str]:
-        asked = self.listening
-        if asked.host not in (DEFAULT_HOST, served.host):
+        if self.host not in (Listening().host, served.host):
             yield f"a gateway that listens on {served.host} alone"
-        if asked.port not in (0, served.port):
+        if self.port not in (0, served.port):
             yield f"its gateway at {running.url}"
         if self.queues not in (None, served.queues):
             yield f"the queues file {served.queues}" if served.queues else "no queues file"
-        if asked.tls_cert not in ("", served.tls_cert):
+        if self.tls_cert not in ("", served.tls_cert):
             yield f"the certificate {served.tls_cert}" if served.tls_cert else "a gateway without TLS"
-        if asked.proxy_url not in ("", served.proxy_url):
+        if self.proxy_url not in ("", served.proxy_url):
             yield f"the proxy {served.proxy_url}" if served.proxy_url else "a gateway without --proxy-url"
 
 
@@ -97,7 +117,6 @@ def settings_of(attached: Connection) -> GatewayConfig:
         ) from error
 
 
-DEFAULT_SIMULATED_GPUS = 4
 _STOP_LIMIT_S = 12.0
 _LOCK_LIMIT_S = 180.0
 
@@ -111,28 +130,8 @@ class StopReport(msgspec.Struct, frozen=True):
     processes: int = 0
 
 
-def start_embedded(
-    *,
-    gpus: int | None = None,
-    simulated: int | None = None,
-    store: str | None = None,
-    listening: Listening = LOCAL,
-    queues: str | None = None,
-    home: HomePaths | None = None,
-    progress: Say,
-) -> Ready:
-    """Start the cluster, or find the running one (``started`` false).
-
-    Parameters
-    ----------
-    gpus, simulated
-        Number of real GPUs, or of simulated ones. Neither: all real ones, else 4 simulated.
-    store
-        Root of the store; default ``JUPYTER_GPU_STORE``, else ``<home>/store``.
-    queues
-        Path of the queues file; None: one queue for all.
-    progress
-        Called with each step in words.
+def start_embedded(*, home: HomePaths, asked: StartOptions, progress: Say) -> Ready:
+    """Start the cluster, or find the running one (``started`` false). ``progress`` gets each step in words.
 
     Raises
     ------
@@ -143,9 +142,7 @@ def start_embedded(
     ClusterError, StoreError
         Nothing was started and nothing is left.
     """
-    home = home or HomePaths.from_environment()
     home.create()
-    asked = StartOptions(gpus, simulated, store, listening, queues)
     with start_lock(home, progress) as lock_fd:
         running = running_connection(home)
         if running is not None:
@@ -191,9 +188,9 @@ def readable_connection(home: HomePaths) -> Connection | None:
 
 def _plan(home: HomePaths, asked: StartOptions, progress: Say) -> LaunchSpec:
     gateway_config(home, store="", runtime="", ray_address="")  # a mistake is said before anything starts
-    check_host(asked.listening.host)
+    check_host(asked.host)
     count, is_simulated = choose_gpus(asked.gpus, asked.simulated)
-    folder = Path(asked.store or os.environ.get("JUPYTER_GPU_STORE") or home.store).expanduser().absolute()
+    folder = asked.store_folder(home)
     store_id = begin_store(home, folder)
     ensure_token(home, progress)
     write_secret(home.ray_token, secrets.token_urlsafe(32))
@@ -207,12 +204,8 @@ def _plan(home: HomePaths, asked: StartOptions, progress: Say) -> LaunchSpec:
         gpus=count,
         simulated=is_simulated,
         cpus=len(os.sched_getaffinity(0)),
-        host=asked.listening.host,
-        port=asked.listening.port,
-        tls_cert=asked.listening.tls_cert,
-        tls_key=asked.listening.tls_key,
-        proxy_url=asked.listening.proxy_url,
         queues=asked.queues or "",
+        **shared_by(Listening, asked),
     )
 
 
@@ -223,7 +216,7 @@ def choose_gpus(gpus: int | None, simulated: int | None) -> tuple[int, bool]:
     hardware = read_hardware()
     real = usable_gpus(hardware)
     if gpus is None:
-        return (real, False) if real else (DEFAULT_SIMULATED_GPUS, True)
+        return (real, False) if real else (BUILT_IN["simulated_gpus"].default, True)
     if gpus > real:
         why = f" ({hardware.problem})" if hardware.problem else ""
         raise ImpossibleAskError(

@@ -13,9 +13,11 @@ import yaml
 
 from ..errors import OptionError
 from ..protocol.config import StoreMode, UnixUser
+from ..settings.setting import read_text
+from ..settings.table import VARIABLES
 from ..units import parse_bytes, parse_seconds
 
-MODE, GROUP, USERS = "JUPYTER_GPU_STORE_MODE", "JUPYTER_GPU_STORE_GROUP", "JUPYTER_GPU_UNIX_USERS"
+MODE, GROUP, USERS = (VARIABLES[name].variable for name in ("store_mode", "store_group", "unix_users"))
 _HINT = "see `Several Unix users` in the operator guide (`jupyter gpu docs operator-guide`)"
 #: limits with the names that the system has for them (``man getrlimit``), by what their numbers are
 _SIZES = ("as", "core", "data", "fsize", "memlock", "stack")
@@ -36,10 +38,7 @@ class StoreSettings(TypedDict):
 
 def store_settings(environment: Mapping[str, str]) -> StoreSettings:
     """The settings in these variables; raises :class:`OptionError` for what does not fit together."""
-    try:
-        mode = StoreMode(environment.get(MODE) or "single")
-    except ValueError:
-        raise OptionError(f"{MODE}={environment[MODE]}: no such mode", hint="single, group or owner") from None
+    mode = StoreMode(VARIABLES["store_mode"].given(environment))
     group = environment.get(GROUP, "")
     if mode is StoreMode.GROUP and not group:
         raise OptionError(f"{MODE}=group: which group?", hint=f"name it in {GROUP}")
@@ -61,11 +60,11 @@ def store_settings(environment: Mapping[str, str]) -> StoreSettings:
 def _table(path: str) -> dict[str, Any]:
     if not path:
         return {}
+    text = read_text(Path(path), USERS, _HINT)
     try:
-        document = yaml.safe_load(Path(path).expanduser().read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        reason = error.strerror if isinstance(error, OSError) else " ".join(str(error).split())
-        raise OptionError(f"{USERS}: cannot read {path}: {reason}", hint=_HINT) from error
+        document = yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        raise OptionError(f"{USERS}: cannot read {path}: {' '.join(str(error).split())}", hint=_HINT) from error
     if not isinstance(document, dict):
         raise OptionError(f"{USERS}: {path} is no table of users", hint="one line each, as in `ann: anna`")
     return {str(user): named for user, named in document.items()}

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from ..errors import OptionError
+from ..settings.built_in import BUILT_IN
 from .definitions import OPTIONS, Written
 
 if TYPE_CHECKING:
@@ -129,8 +130,8 @@ def _check_nodes(gpus: int, shape: GangShape) -> None:
         )
 
 
-_LEAST_BYTES = 64 << 20
-_MOST_RETRIES = 100
+_LEAST_BYTES: int = BUILT_IN["least_memory_bytes"].default
+_MOST_RETRIES: int = BUILT_IN["most_retries"].default
 _KEY = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 #: set by the cluster itself in every cell
 _OWN_VARIABLES = frozenset({"CUDA_VISIBLE_DEVICES", "GPU_RUN_DIR", "JUPYTER_GPU_RUN", "JUPYTER_GPU_CLUSTER"})

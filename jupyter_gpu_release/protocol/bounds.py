@@ -9,6 +9,8 @@ from typing import Annotated
 
 from msgspec import Meta
 
+from ..settings.built_in import BUILT_IN
+
 #: what JSON, SQLite and floats hold exactly
 LARGEST_NUMBER = 1 << 53
 _LONGEST_TEXT = 16 << 20
@@ -17,7 +19,7 @@ _LONGEST_S = 1e10
 #: GPUs
 Count = Annotated[int, Meta(ge=0, le=1_000_000)]
 #: each is a bundle that Ray places and a process
-MOST_RANKS = 4096
+MOST_RANKS: int = BUILT_IN["most_ranks"].default
 #: ranks, nodes
 Several = Annotated[int, Meta(ge=1, le=MOST_RANKS)]
 #: helpers of a gang that reserve nothing

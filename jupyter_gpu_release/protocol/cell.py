@@ -7,9 +7,10 @@ from dataclasses import dataclass, field
 import msgspec
 
 from .. import streams
+from ..settings.built_in import BUILT_IN
 
 #: Values of at most this many bytes in all travel inside the messages, larger ones through the store.
-INLINE_LIMIT_BYTES = 1 << 20
+INLINE_LIMIT_BYTES: int = BUILT_IN["inline_bytes"].default
 #: the name under which a run keeps what its function returned
 RESULT = "result"
 #: in a save, what only the run itself needs to go on (:mod:`.node.values.resume_state`); no name of Python's

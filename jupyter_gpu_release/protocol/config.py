@@ -10,9 +10,11 @@ import struct
 import sys
 from collections.abc import Mapping
 from enum import StrEnum
-from typing import Literal
+from typing import Any, Literal, TypeVar
 
 import msgspec
+
+from ..settings.table import CLUSTER, FLAGS, NOTIFY
 
 VARIABLE = "PYTHONHASHSEED"
 #: for clusters, and for kernels of a Jupyter server, of which nobody says otherwise: they agree without a word
@@ -111,8 +113,8 @@ class MailRules(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_
 
     host: str
     sender: str
-    port: int = 587
-    tls: Literal["starttls", "tls", "none"] = "starttls"
+    port: int = NOTIFY["mail.port"].default
+    tls: Literal["starttls", "tls", "none"] = NOTIFY["mail.tls"].default
     #: name to log in with; empty: without a login
     user: str = ""
     #: file with the password (0600)
@@ -139,7 +141,7 @@ class NotifyRules(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknow
     mail: MailRules | None = None
     webhooks: WebhookRules = WebhookRules()
     #: a run that had to wait for less than this many seconds is not told of when it starts
-    waited_s: float = 60.0
+    waited_s: float = NOTIFY["waited"].default
     #: address of a run's page; ``{run}`` stands for its id
     link: str = ""
 
@@ -165,7 +167,42 @@ class UnixUser(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_f
     limits: dict[str, tuple[int, int]] = msgspec.field(default_factory=dict)
 
 
-class GatewayConfig(msgspec.Struct, frozen=True, omit_defaults=True):
+_START = FLAGS["start"]
+
+
+class Listening(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """Address, certificate and proxy of a gateway: flags of ``start``, of which each record has the same."""
+
+    host: str = _START["host"].default
+    port: int = _START["port"].default
+    #: PEM files of certificate (with those that lead to its authority) and key; empty: plain text
+    tls_cert: str = ""
+    tls_key: str = ""
+    #: address of a proxy in front of the gateway; the gateway answers to its name, with its path or without
+    proxy_url: str = ""
+
+
+class ClusterSettings(Listening, frozen=True, omit_defaults=True, kw_only=True):
+    """Settings of one start that its daemon and its gateway have."""
+
+    #: id of this cluster start (``JUPYTER_GPU_CLUSTER`` of its processes)
+    cluster: str = ""
+    simulated: bool = False
+    #: file that the queues are written in, as the gateway sees it; empty: one queue for all
+    queues: str = ""
+    #: what ``store.json`` in the store must say; empty: what the ledger remembers
+    store_id: str = ""
+
+
+Record = TypeVar("Record", bound=Listening)
+
+
+def shared_by(kind: type[Record], record: Record) -> dict[str, Any]:
+    """The fields of ``kind`` in a record of it: what another one of it is made with."""
+    return {name: getattr(record, name) for name in kind.__struct_fields__}
+
+
+class GatewayConfig(ClusterSettings, frozen=True, omit_defaults=True):
     """Everything a gateway needs to know. Holds no secret: tokens stay in their 0600 files."""
 
     #: state folder of the cluster on the head node (``JUPYTER_GPU_HOME``); the ledger lives here
@@ -178,45 +215,24 @@ class GatewayConfig(msgspec.Struct, frozen=True, omit_defaults=True):
     runtime: str
     #: ``host:port`` of Ray's GCS, always explicit
     ray_address: str
-    host: str = "127.0.0.1"
-    port: int = 0
     #: what clients are told to connect to; empty: ``http://host:port`` (``https://`` with a certificate)
     public_url: str = ""
-    #: PEM files of certificate (with those that lead to its authority) and key; empty: plain text
-    tls_cert: str = ""
-    tls_key: str = ""
-    #: address of a proxy in front of the gateway; the gateway answers to its name, with its path or without
-    proxy_url: str = ""
-    #: id of this cluster start (``JUPYTER_GPU_CLUSTER`` of its processes)
-    cluster: str = ""
-    simulated: bool = False
     embedded: bool = True
-    #: libraries that the fork servers import; empty: the default list
+    #: what these mean, and their bounds, is in the table of settings
     preload: list[str] = msgspec.field(default_factory=list)
-    #: seconds that runs of a kernel whose connection closed are kept waiting for it
-    reconnect_grace_s: float = 30.0
-    #: seconds for which a node that does not answer is waited for, before the runs on it are lost
-    node_grace_s: float = 60.0
-    #: seconds for which GPUs may stay with a kernel after a cell (``--keep``) at most; 0: not at all
-    max_keep_s: float = 600.0
-    #: file that the queues are written in, as the gateway sees it; empty: one queue for all
-    queues: str = ""
-    #: names under which clients may reach the gateway besides ``host`` and loopback
+    reconnect_grace_s: float = CLUSTER["reconnect_grace_s"].default
+    node_grace_s: float = CLUSTER["node_grace_s"].default
+    max_keep_s: float = CLUSTER["max_keep_s"].default
     allowed_hosts: list[str] = msgspec.field(default_factory=list)
     #: what the gateway removes from the store by itself
     retention: RetentionPolicy = RetentionPolicy()
     #: how users are told of their detached runs
     notify: NotifyRules = NotifyRules()
-    #: seconds between two collections (only where ``retention`` has limits)
-    gc_interval_s: float = 3600.0
-    #: unknown tokens that an address may show before it has to wait longer and longer
-    free_attempts: int = 20
-    #: requests of one user a second that are answered in the long run (ten times as many at once)
-    user_requests_per_s: float = 200.0
+    gc_interval_s: float = CLUSTER["gc_interval_s"].default
+    free_attempts: int = CLUSTER["free_attempts"].default
+    user_requests_per_s: float = CLUSTER["user_requests_per_s"].default
     #: SQLite file; empty: ``<home>/ledger.sqlite``
     ledger: str = ""
-    #: what ``store.json`` in the store must say; empty: what the ledger remembers
-    store_id: str = ""
     store_mode: StoreMode = StoreMode.SINGLE
     #: group of a store with the mode ``group``: name or number
     store_group: str = ""
@@ -230,17 +246,12 @@ class GatewayConfig(msgspec.Struct, frozen=True, omit_defaults=True):
     agent_entry: str = "jupyter_gpu_release.node.agent.agent:NodeAgent"
     #: entries put on the ``PYTHONPATH`` of the actors (a package that is not installed on the cluster)
     python_path: list[str] = msgspec.field(default_factory=list)
-    #: folder on a local disk of each node for results that cannot be written to the store yet
-    spool: str = ""
-    #: most bytes of results that may wait in a node's memory; 0: a quarter of it
-    persist_memory_bytes: int = 0
-    #: writes of results to the store, bytes a second and run; 0: no limit
-    persist_bytes_per_s: int = 0
-    reconcile_interval_s: float = 3.0
-    #: where Ray ends idle nodes: after so long without a lease a node has no agent, and counts as idle for Ray
-    idle_agent_s: float = 60.0
-    #: how long ``gateway.deploy`` waits for the first node agent
-    ready_timeout_s: float = 90.0
+    spool: str = CLUSTER["spool"].default
+    persist_memory_bytes: int = CLUSTER["persist_memory_bytes"].default
+    persist_bytes_per_s: int = CLUSTER["persist_bytes_per_s"].default
+    reconcile_interval_s: float = CLUSTER["reconcile_interval_s"].default
+    idle_agent_s: float = CLUSTER["idle_agent_s"].default
+    ready_timeout_s: float = CLUSTER["ready_timeout_s"].default
     ray_namespace: str = RAY_NAMESPACE
     gateway_actor: str = GATEWAY_ACTOR
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import msgspec
 
+from ..settings.built_in import BUILT_IN
 from .bounds import (
     Blob,
     Bytes,
@@ -80,7 +81,7 @@ class ResourceAsk(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 #: ``--keep auto`` lasts at most this
-AUTO_KEEP_S = 300.0
+AUTO_KEEP_S: float = BUILT_IN["auto_keep_s"].default
 
 
 class KeptLease(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -253,7 +254,7 @@ class RunRequest(msgspec.Struct, frozen=True, omit_defaults=True):
     timeout_s: Seconds | None = None
     wait_s: Seconds | None = None
     #: seconds between an interrupt and the kill
-    grace_s: Seconds = 4.0
+    grace_s: Seconds = BUILT_IN["interrupt_grace_s"].default
     on_disconnect: Word = "continue"
     #: a rank that stays behind the others for longer than this hangs
     rank_timeout_s: Seconds | None = None

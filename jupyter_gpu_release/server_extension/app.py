@@ -14,14 +14,15 @@ from traitlets import TraitError
 
 from .._version import __version__
 from ..checks.finding import Report
+from ..client.config import FILE_NAME, GpuRelease
 from ..errors import ConflictError, ForbiddenError, NoSuchRunError
 from ..host.gpus import Nvml
 from ..protocol.config import hash_seed_for_kernel
+from ..settings.table import RELEASE
 from . import metrics
 from .api import views
 from .api.handlers import HANDLERS
 from .audit import Act, ActionLog
-from .config import FILE_NAME, NOT_AUTOMATIC, GpuRelease
 from .culling.actions import Actor
 from .culling.config import GpuCuller
 from .culling.monitor import Monitor
@@ -129,13 +130,13 @@ class GpuReleaseExtension(ExtensionApp):
             hint = f"correct c.{kind.__name__} in Jupyter's configuration and start the server again"
             self._wrong.append(Problem(what, f"c.{kind.__name__}: {error}; until then {instead}", hint))
             self.log.critical("GPU %s: c.%s: %s. Until that is corrected %s", what, kind.__name__, error, instead)
-            return kind(log=self.log, **fallback)
+            return kind(**fallback)
 
     def _for_kernels(self, environment: Mapping[str, str]) -> dict[str, str]:
         """Variables for kernels that start now, besides ``environment``."""
         known = self.gateway.status
         seed = hash_seed_for_kernel(environment, known.gateway.hash_seed if known is not None else "")
-        return seed if self._automatic else {**seed, NOT_AUTOMATIC: "0"}
+        return seed if self._automatic else {**seed, RELEASE["automatic"].variable: "0"}
 
     def _on_execute(self, kernel: str) -> None:
         self.monitor.on_execute(kernel)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
 import random
 import ssl
 import time
@@ -20,8 +19,8 @@ from typing import Any, Generic, TypeVar, cast
 import msgspec
 from traitlets.config import LoggingConfigurable
 
-from ..client.config import unless_set
-from ..client.discovery import Target, find_gateway, is_alive
+from ..client.config import GpuRelease, find_target
+from ..client.discovery import Target, is_alive
 from ..client.home import read_secret
 from ..client.rest import AsyncGatewayClient
 from ..client.websocket import follow_run
@@ -29,7 +28,6 @@ from ..errors import AuthenticationError, GatewayUnavailableError, GpuReleaseErr
 from ..protocol.rest import StatusDocument
 from ..protocol.session import Events, Update
 from ..store.layout import own_store
-from .config import GpuRelease
 from .models import Choices, GatewayState, choices_of
 from .monitoring.use_history import UseHistory
 
@@ -216,7 +214,8 @@ class GatewayConnection(LoggingConfigurable):
     def _patience_s(self) -> float:
         """The time for which a change is waited for: figures of what is held move by themselves."""
         moves = self.status is not None and (self.status.gpus.held or self.status.runs or self.status.queue)
-        return self._settings.poll_interval if moves else max(self._settings.poll_interval, _QUIET_S)
+        interval_s: float = self._settings.poll_interval
+        return interval_s if moves else max(interval_s, _QUIET_S)
 
     async def ask_status(self, after: str = "", wait_s: float = 0.0) -> None:
         """One look: the status (``after``: once it is another), or the reason why there is none."""
@@ -271,7 +270,7 @@ class GatewayConnection(LoggingConfigurable):
         if self._error is None:
             if self.status is not None and self.status.serial:
                 return max(0.0, began_s + _LEAST_GAP_S - time.monotonic())
-            return self._settings.poll_interval
+            return float(self._settings.poll_interval)
         # many servers must not come back at the same instant
         return self._backoff_s * random.uniform(0.8, 1.0)
 
@@ -306,7 +305,7 @@ def _outline(status: StatusDocument | None) -> object:
 
 
 def _find(settings: GpuRelease, user_token_file: str) -> Target | None:
-    target = _servers_own(settings)
+    target = find_target(settings)
     if target is not None and not is_alive(target):
         return None  # it was killed, and its connection file left behind
     if target is None or not user_token_file:
@@ -318,12 +317,3 @@ def _find_with_trust(settings: GpuRelease, user_token_file: str) -> tuple[Target
     """The gateway, and what is trusted of it: another object once the certificates' file was replaced."""
     target = _find(settings, user_token_file)
     return target, target.tls() if target is not None else None
-
-
-def _servers_own(settings: GpuRelease) -> Target | None:
-    return find_gateway(
-        url=unless_set("JUPYTER_GPU_URL", settings.url),
-        token_file=None if os.environ.get("JUPYTER_GPU_TOKEN") else settings.token_file or None,
-        store=unless_set("JUPYTER_GPU_STORE", settings.store),
-        ca_file=unless_set("JUPYTER_GPU_CA_FILE", settings.ca_file),
-    )

@@ -9,8 +9,8 @@ import time
 from dataclasses import dataclass
 
 from ..client.autostart import Ready, ended_without_word, read_step, start_command
+from ..client.config import GpuRelease
 from ..errors import ConflictError, GpuReleaseError
-from .config import GpuRelease
 from .gateway import GatewayConnection, GatewayListener
 from .models import ClusterStart
 

@@ -10,8 +10,8 @@ from urllib.parse import quote
 
 from traitlets.config import LoggingConfigurable
 
+from ..client.config import GpuRelease
 from ..errors import ForbiddenError
-from .config import GpuRelease
 from .gateway import GatewayConnection, GatewayListener
 
 #: a line that nobody asked for so long is closed

@@ -5,27 +5,17 @@ from __future__ import annotations
 import zlib
 from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 
 from ..errors import OptionError
 from ..scheduling.decisions import Start, Yield
 from ..scheduling.forecast import LearnedForecast, OrderSettings
-from ..scheduling.queues.queues_file import QueuesFile, parse_queues, priority_value
+from ..scheduling.queues.queues_file import QueuesFile, priority_value
 from ..scheduling.schedule import decide_on
 from ..scheduling.state import ClusterSnapshot, State
 from ..scheduling.workload import GPU, Needs, Node, Rank, Run
 from .cluster import FreeGpus
 from .replay import SimulatedPolicy
 from .trace import Job
-
-
-def read_queues(path: Path) -> QueuesFile:
-    """Read a queues file; raises :class:`OptionError` that names the line."""
-    try:
-        return parse_queues(path.read_text(encoding="utf-8"), str(path))
-    except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "not text in UTF-8"
-        raise OptionError(f"--queues {path}: {reason}", hint="give a queues file that can be read") from error
 
 
 class Configured(SimulatedPolicy):

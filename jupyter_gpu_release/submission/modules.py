@@ -21,9 +21,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from ..serialization.process_state.local_modules import ImportWatch, loaded_below, split_attribute_name
+from ..settings.built_in import BUILT_IN
 
-_MOST_BYTES = 8 << 20
-_MOST_FILES = 2000
+_MOST_BYTES: int = BUILT_IN["shipped_modules_bytes"].default
+_MOST_FILES: int = BUILT_IN["shipped_modules"].default
 #: in a note on modules
 _MOST_NAMED = 4
 _DATA_SUFFIXES = frozenset({".json", ".yaml", ".yml", ".toml", ".txt", ".cfg", ".ini", ".sql", ".pyi"})

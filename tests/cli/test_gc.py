@@ -9,11 +9,12 @@ import pytest
 
 from jupyter_gpu_release.cli.admin import gc
 from jupyter_gpu_release.cli.main import main
+from jupyter_gpu_release.client.home import HomePaths
 from jupyter_gpu_release.client.rest import GatewayClient
 from jupyter_gpu_release.errors import OptionError
-from jupyter_gpu_release.local_cluster.settings import collection_interval_from_environment, retention_from_environment
+from jupyter_gpu_release.local_cluster.settings import gateway_config
 from jupyter_gpu_release.protocol.admin import GcDocument, RemovalRow
-from jupyter_gpu_release.protocol.config import RetentionPolicy
+from jupyter_gpu_release.protocol.config import GatewayConfig, RetentionPolicy
 
 RUN = "20260101-000003-00000003"
 
@@ -75,12 +76,15 @@ def test_without_a_cluster_nothing_is_removed(
     assert "jupyter gpu start" in said
 
 
-def test_the_operators_limits(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert retention_from_environment() == RetentionPolicy()
+def test_the_operators_limits(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    def config() -> GatewayConfig:
+        return gateway_config(HomePaths(tmp_path), store="", runtime="", ray_address="")
+
+    assert config().retention == RetentionPolicy()
     for name, value in (("OLDER_THAN", "30d"), ("KEEP", "20"), ("QUOTA", "50GiB"), ("EVERY", "2h")):
         monkeypatch.setenv(f"JUPYTER_GPU_GC_{name}", value)
-    assert retention_from_environment() == RetentionPolicy(30 * 86400, 20, 50 << 30)
-    assert collection_interval_from_environment() == 7200
+    assert config().retention == RetentionPolicy(30 * 86400, 20, 50 << 30)
+    assert config().gc_interval_s == 7200
     monkeypatch.setenv("JUPYTER_GPU_GC_KEEP", "many")
     with pytest.raises(OptionError, match="JUPYTER_GPU_GC_KEEP=many: not a number of runs"):
-        retention_from_environment()
+        config()

@@ -80,7 +80,7 @@ def test_the_comparison_of_all_policies_fits_80_columns(
     [
         (["simulate"], "nothing to play"),
         (["simulate", "nowhere.csv"], "a trace needs --cluster FILE"),
-        (["simulate", "--from-ledger", "--restartable", "50"], "--restartable 50: no part of the jobs"),
+        (["simulate", "--from-ledger", "--restartable", "50"], "--restartable 50: not a number from 0 to 1"),
         (["simulate", "nowhere.csv", "--cluster", str(TRACES / "philly_400.yaml")], "nowhere.csv: No such file"),
         (["simulate", str(TRACES / "README.md"), "--cluster", "nowhere.yaml"], "--cluster nowhere.yaml: No such file"),
     ],

@@ -22,7 +22,7 @@ from jupyter_gpu_release.client.discovery import find_gateway
 from jupyter_gpu_release.client.home import HomePaths
 from jupyter_gpu_release.client.rest import GatewayClient
 from jupyter_gpu_release.errors import AuthenticationError, ForbiddenError
-from jupyter_gpu_release.local_cluster.start import start_embedded
+from jupyter_gpu_release.local_cluster.start import StartOptions, start_embedded
 
 Until = Callable[[Callable[[], object], str], None]
 Capture = pytest.CaptureFixture[str]
@@ -162,7 +162,7 @@ def test_the_clusters_own_token_is_not_revoked(home: HomePaths, capsys: Capture)
 # -------------------------------------------------------------------------------------------- nowhere else
 @pytest.fixture
 def own_cluster(own_home: HomePaths) -> Ready:
-    return start_embedded(home=own_home, simulated=2, progress=quiet)
+    return start_embedded(home=own_home, asked=StartOptions(simulated=2), progress=quiet)
 
 
 def found_in(secret: str, *roots: Path) -> Iterator[Path]:

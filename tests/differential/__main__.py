@@ -20,7 +20,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parents[1] / "harness"))
 
 from jupyter_gpu_release.client.home import HomePaths
-from jupyter_gpu_release.local_cluster.start import start_embedded, stop_embedded
+from jupyter_gpu_release.local_cluster.start import StartOptions, start_embedded, stop_embedded
 
 from .comparing import Difference, differences, documented_sentences
 from .playing import Play, play
@@ -55,7 +55,7 @@ def cluster() -> Iterator[dict[str, str]]:
         os.environ["PYTHONHASHSEED"] = "0"
         os.environ["JUPYTER_GPU_HOME"] = str(home.root)
         try:
-            start_embedded(home=home, simulated=4, progress=lambda _: None)
+            start_embedded(home=home, asked=StartOptions(simulated=4), progress=lambda _: None)
             yield {"JUPYTER_GPU_HOME": str(home.root)}
         finally:
             stop_embedded(home)

@@ -11,7 +11,7 @@ from kernel_bed import Notebook
 from kernel_pool import KernelPool
 
 from jupyter_gpu_release.client.home import HomePaths
-from jupyter_gpu_release.local_cluster.start import start_embedded, stop_embedded
+from jupyter_gpu_release.local_cluster.start import StartOptions, start_embedded, stop_embedded
 
 
 @pytest.fixture(scope="module")
@@ -23,7 +23,7 @@ def module_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster
         patch.setenv("JUPYTER_GPU_RECONNECT_GRACE_S", "20")
         patch.setenv("JUPYTER_GPU_PRELOAD", "numpy")
         try:
-            cluster = Cluster(start_embedded(home=home, simulated=4, progress=print))
+            cluster = Cluster(start_embedded(home=home, asked=StartOptions(simulated=4), progress=print))
             yield cluster
             cluster.close()
         finally:
@@ -33,7 +33,7 @@ def module_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster
 @pytest.fixture
 def doomed(own_home: HomePaths) -> Cluster:
     """One for a fault that it does not survive."""
-    return Cluster(start_embedded(home=own_home, simulated=2, progress=print))
+    return Cluster(start_embedded(home=own_home, asked=StartOptions(simulated=2), progress=print))
 
 
 @pytest.fixture(scope="module")

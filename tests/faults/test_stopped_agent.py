@@ -9,7 +9,7 @@ from fault_bed import Cluster
 from kernel_bed import Notebook
 
 from jupyter_gpu_release.client.home import HomePaths
-from jupyter_gpu_release.local_cluster.start import start_embedded
+from jupyter_gpu_release.local_cluster.start import StartOptions, start_embedded
 
 #: ``alive``: the processes of earlier attempts that live when this one begins
 _CELL = """%%gpu_train --gpus 2 --retries 1
@@ -35,7 +35,7 @@ def test_an_agent_that_stood_still_ends_the_old_attempt_before_the_next_begins(
     until: Callable[..., None],
 ) -> None:
     monkeypatch.setenv("JUPYTER_GPU_NODE_GRACE", "4s")
-    cluster = Cluster(start_embedded(home=own_home, simulated=2, progress=print))
+    cluster = Cluster(start_embedded(home=own_home, asked=StartOptions(simulated=2), progress=print))
     notebook = open_notebook(cluster)
     cell = notebook.begin(_CELL)
     begun = notebook.folder / "begun"

@@ -19,7 +19,7 @@ from kernel_bed import Notebook
 from jupyter_gpu_release.client.home import HomePaths
 from jupyter_gpu_release.errors import GatewayUnavailableError
 from jupyter_gpu_release.host.process_control import PERSISTER
-from jupyter_gpu_release.local_cluster.start import start_embedded, stop_embedded
+from jupyter_gpu_release.local_cluster.start import StartOptions, start_embedded, stop_embedded
 
 Open = Callable[[Cluster], Notebook]
 Until = Callable[[Callable[[], object], str], None]
@@ -43,7 +43,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HomePaths]:
 @pytest.fixture(scope="module")
 def whole(home: HomePaths) -> Iterator[Cluster]:
     """The cluster until the last test stops it."""
-    cluster = Cluster(start_embedded(home=home, simulated=2, progress=print))
+    cluster = Cluster(start_embedded(home=home, asked=StartOptions(simulated=2), progress=print))
     yield cluster
     cluster.close()
 
@@ -242,7 +242,7 @@ def test_what_a_stopped_cluster_kept_is_written_by_the_next(
     notebook.close()
     (spilled,) = cluster.home.glob(f"spool/*/{run}/store/runs/{run}/values.graph")
     away.rename(cluster.home / "store")
-    again = Cluster(start_embedded(home=home, simulated=2, progress=print))
+    again = Cluster(start_embedded(home=home, asked=StartOptions(simulated=2), progress=print))
     until(lambda: _shown_run(again, run)["state"] == "succeeded", "the run has succeeded")
     assert [row["name"] for row in _shown_run(again, run)["results"] if row["name"] == "table"] == ["table"]
     assert (cluster.home / "store" / "runs" / run / "values.graph").exists()

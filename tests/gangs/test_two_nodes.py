@@ -17,7 +17,7 @@ from second_node import SecondNode
 
 from jupyter_gpu_release.client.home import HomePaths
 from jupyter_gpu_release.host.process_control import kill_each
-from jupyter_gpu_release.local_cluster.start import start_embedded, stop_embedded
+from jupyter_gpu_release.local_cluster.start import StartOptions, start_embedded, stop_embedded
 
 # the cluster of its own: 15 s, minutes on a machine that is busy
 pytestmark = [pytest.mark.timeout(480), pytest.mark.thorough]
@@ -52,7 +52,7 @@ def two_nodes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Cluste
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("JUPYTER_GPU_PRELOAD", "numpy,torch")  # on each of the two nodes
         try:
-            ready = start_embedded(home=home, simulated=_ON_HEAD, progress=print)
+            ready = start_embedded(home=home, asked=StartOptions(simulated=_ON_HEAD), progress=print)
             node = SecondNode(ready, _ON_SECOND)
             node.wait_until_up(_ON_HEAD + _ON_SECOND)
             cluster = Cluster(ready)

@@ -21,7 +21,7 @@ from pathlib import Path
 from kernel_bed import Notebook
 
 from jupyter_gpu_release.client.home import HomePaths
-from jupyter_gpu_release.local_cluster.start import start_embedded, stop_embedded
+from jupyter_gpu_release.local_cluster.start import StartOptions, start_embedded, stop_embedded
 
 _BEFORE = """
 import collections, enum, functools, sys, weakref
@@ -73,7 +73,7 @@ def main(target: Path) -> None:
         folder = Path(name)
         os.environ["JUPYTER_GPU_HOME"] = str(folder / "home")
         home = HomePaths.from_environment()
-        start_embedded(home=home, simulated=1, store=str(folder / "store"), progress=print)
+        start_embedded(home=home, asked=StartOptions(simulated=1, store=str(folder / "store")), progress=print)
         try:
             notebook = Notebook(folder)
             notebook.ok(_BEFORE)

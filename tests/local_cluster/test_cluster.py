@@ -20,16 +20,15 @@ from jupyter_gpu_release.cli.main import main
 from jupyter_gpu_release.client.autostart import Failed, Progress, Ready, StartLine, start_local_cluster
 from jupyter_gpu_release.client.home import Connection, HomePaths, read_secret, write_secret
 from jupyter_gpu_release.errors import ClusterError, ImpossibleAskError, OptionError, StoreError
-from jupyter_gpu_release.local_cluster.listening import Listening
 from jupyter_gpu_release.local_cluster.processes import cluster_processes, is_alive, marker_of
-from jupyter_gpu_release.local_cluster.start import running_connection, start_embedded
+from jupyter_gpu_release.local_cluster.start import StartOptions, running_connection, start_embedded
 
 pytestmark = pytest.mark.timeout(480)  # clusters of their own: 15 s, minutes on a machine that is busy
 Until = Callable[[Callable[[], object], str], None]
 
 
 def _start(home: HomePaths) -> Connection:
-    return start_embedded(home=home, simulated=2, progress=quiet).connection
+    return start_embedded(home=home, asked=StartOptions(simulated=2), progress=quiet).connection
 
 
 def _cli(*words: str, home: HomePaths | None = None) -> subprocess.Popen[str]:
@@ -129,7 +128,7 @@ def test_a_killed_starter_is_no_harm_and_when_ray_dies_the_daemon_ends_the_rest(
     until(lambda: "starting Ray" in _daemon_log(own_home), "the daemon")
     process.kill()
     process.communicate()
-    ready = start_embedded(home=own_home, progress=quiet)
+    ready = start_embedded(home=own_home, asked=StartOptions(), progress=quiet)
     assert not ready.started
     connection = ready.connection
     (raylet,) = named("raylet", (member.pid for member in members(connection)))
@@ -154,7 +153,7 @@ def test_a_daemon_killed_during_start_is_reported(unready_home: HomePaths) -> No
             max(daemons, key=psutil.Process.create_time).kill()  # not that of the session's cluster
 
     with pytest.raises(ClusterError, match="the start was stopped"):
-        start_embedded(home=unready_home, simulated=1, progress=kill_daemon)
+        start_embedded(home=unready_home, asked=StartOptions(simulated=1), progress=kill_daemon)
     assert told
     assert not unready_home.connection.exists()
 
@@ -162,20 +161,20 @@ def test_a_daemon_killed_during_start_is_reported(unready_home: HomePaths) -> No
 def test_more_real_gpus_than_there_are(own_home: HomePaths, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
     with pytest.raises(ImpossibleAskError, match="--gpus 64: this machine has 0 usable NVIDIA GPUs"):
-        start_embedded(home=own_home, gpus=64, progress=quiet)
+        start_embedded(home=own_home, asked=StartOptions(gpus=64), progress=quiet)
 
 
 @pytest.mark.parametrize("host", ["999.1.1.1", "192.0.2.1", "no-such-host.invalid"])
 def test_a_host_that_is_not_this_machine_is_named_at_once(own_home: HomePaths, host: str) -> None:
     with pytest.raises(OptionError, match=f"--host {host}") as caught:
-        start_embedded(simulated=1, listening=Listening(host), home=own_home, progress=quiet)
+        start_embedded(home=own_home, asked=StartOptions(host=host, simulated=1), progress=quiet)
     assert "127.0.0.1" in caught.value.hint
 
 
 def test_a_store_that_cannot_be_made(own_home: HomePaths, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("not a folder")
     with pytest.raises(StoreError, match="file/store"):
-        start_embedded(home=own_home, store=str(tmp_path / "file" / "store"), progress=quiet)
+        start_embedded(home=own_home, asked=StartOptions(store=str(tmp_path / "file" / "store")), progress=quiet)
 
 
 def test_failures_are_one_line_for_programs(own_home: HomePaths) -> None:

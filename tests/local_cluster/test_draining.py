@@ -19,7 +19,7 @@ from jupyter_gpu_release.client.home import HomePaths
 from jupyter_gpu_release.client.rest import GatewayClient
 from jupyter_gpu_release.client.session import GatewaySession
 from jupyter_gpu_release.local_cluster.maintenance import wait_until_drained
-from jupyter_gpu_release.local_cluster.start import start_embedded
+from jupyter_gpu_release.local_cluster.start import StartOptions, start_embedded
 from jupyter_gpu_release.protocol.admin import NodeDrain
 from jupyter_gpu_release.protocol.rest import StatusDocument
 from jupyter_gpu_release.protocol.session import Update
@@ -35,7 +35,7 @@ def _stop(*options: str) -> subprocess.Popen[str]:
 
 
 def test_stop_waits_for_what_runs_and_lets_nothing_begin(own_home: HomePaths, until: Until, tmp_path: Path) -> None:
-    target = target_of(start_embedded(home=own_home, simulated=1, progress=quiet).connection)
+    target = target_of(start_embedded(home=own_home, asked=StartOptions(simulated=1), progress=quiet).connection)
     session = GatewaySession(target, "drained")
     session.connect(60.0)
     runs, waits = (request(_CELL.format(gate=str(tmp_path / "gate")), "drained") for _ in range(2))

@@ -10,7 +10,7 @@ from embedded_bed import members
 from jupyter_gpu_release.client.home import HomePaths
 from jupyter_gpu_release.local_cluster.launch_spec import read_plans
 from jupyter_gpu_release.local_cluster.ray_head import read_import
-from jupyter_gpu_release.local_cluster.start import start_embedded
+from jupyter_gpu_release.local_cluster.start import StartOptions, start_embedded
 from jupyter_gpu_release.protocol.node import early_server_path
 
 pytestmark = pytest.mark.thorough
@@ -18,7 +18,7 @@ pytestmark = pytest.mark.thorough
 
 def test_the_first_fork_server_is_the_daemons_child_and_the_agents_own(own_home: HomePaths) -> None:
     told: list[str] = []
-    connection = start_embedded(home=own_home, simulated=1, progress=told.append).connection
+    connection = start_embedded(home=own_home, asked=StartOptions(simulated=1), progress=told.append).connection
     servers = [
         process
         for process in members(connection)

@@ -21,7 +21,6 @@ from jupyter_gpu_release.client.rest import GatewayClient
 from jupyter_gpu_release.client.session import GatewaySession
 from jupyter_gpu_release.errors import AuthenticationError, ClusterError, ConflictError, OptionError
 from jupyter_gpu_release.local_cluster.existing_ray import _own_addresses, attach
-from jupyter_gpu_release.local_cluster.listening import Listening
 from jupyter_gpu_release.local_cluster.start import StartOptions
 
 # a cluster of its own: 15 s, minutes on a machine that is busy
@@ -170,4 +169,4 @@ def test_a_gateway_that_nobody_could_reach(
     address: str, host: str, port: int, message: str, own_home: HomePaths
 ) -> None:
     with pytest.raises(OptionError, match=message):
-        attach(address, home=own_home, asked=StartOptions(listening=Listening(host, port)), progress=_quiet)
+        attach(address, home=own_home, asked=StartOptions(host=host, port=port), progress=_quiet)

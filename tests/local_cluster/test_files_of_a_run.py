@@ -10,7 +10,7 @@ from file_trace import FileTrace
 from kernel_bed import Notebook
 
 from jupyter_gpu_release.client.home import HomePaths
-from jupyter_gpu_release.local_cluster.start import start_embedded
+from jupyter_gpu_release.local_cluster.start import StartOptions, start_embedded
 
 pytestmark = pytest.mark.thorough
 
@@ -35,7 +35,7 @@ def test_one_cell_passes_few_files(own_home: HomePaths, tmp_path: Path, monkeypa
     trace = FileTrace(tmp_path / "trace")
     search = [str(trace.folder), *filter(None, [os.environ.get("PYTHONPATH")])]
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(search))
-    start_embedded(home=own_home, simulated=1, progress=print)
+    start_embedded(home=own_home, asked=StartOptions(simulated=1), progress=print)
     folder = tmp_path / "notebook"
     folder.mkdir()
     notebook = Notebook(folder)

@@ -9,8 +9,8 @@ import pytest
 
 from jupyter_gpu_release.errors import ForbiddenError, OptionError
 from jupyter_gpu_release.gateway.api.guard import allowed_hosts, check_host
-from jupyter_gpu_release.local_cluster.settings import hosts_from_environment
 from jupyter_gpu_release.protocol.config import GatewayConfig
+from jupyter_gpu_release.settings.table import CLUSTER
 
 
 def _answers(name: str, **settings: object) -> bool:
@@ -32,13 +32,11 @@ def test_a_gateway_that_listens_everywhere_answers_to_its_machine() -> None:
     assert not _answers("192.0.2.77", host="127.0.0.1")
 
 
-def test_other_names_are_those_of_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("JUPYTER_GPU_ALLOWED_HOSTS", "gpu.example.org, 2001:db8::1")
-    named = hosts_from_environment()
+def test_other_names_are_those_of_the_environment() -> None:
+    named = CLUSTER["allowed_hosts"].given({"JUPYTER_GPU_ALLOWED_HOSTS": "gpu.example.org, 2001:db8::1"})
     assert _answers("GPU.example.org", allowed_hosts=named)
     assert _answers("[2001:db8::1]", allowed_hosts=named)
     assert not _answers("example.org", allowed_hosts=named)
     for wrong in ("https://gpu.example.org", "gpu.example.org:443"):
-        monkeypatch.setenv("JUPYTER_GPU_ALLOWED_HOSTS", wrong)
         with pytest.raises(OptionError, match="not the name of a host"):
-            hosts_from_environment()
+            CLUSTER["allowed_hosts"].given({"JUPYTER_GPU_ALLOWED_HOSTS": wrong})

@@ -10,23 +10,23 @@ from certificates import Authority
 from jupyter_gpu_release.cli.main import main
 from jupyter_gpu_release.client.home import HomePaths
 from jupyter_gpu_release.errors import OptionError
-from jupyter_gpu_release.local_cluster.listening import Listening
+from jupyter_gpu_release.local_cluster.start import StartOptions
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "10.1.2.3", "gpu.example.org"])
 def test_plain_text_beyond_this_machine_is_refused(host: str, tmp_path: Path) -> None:
     with pytest.raises(OptionError, match=f"--host {host}: without TLS") as caught:
-        Listening.of(host, 0, None, None, None, plain_text=False)
+        StartOptions.read({"host": host})
     assert "--tls-cert FILE --tls-key FILE" in caught.value.hint
     assert "--allow-plain-text" in caught.value.hint
-    assert Listening.of(host, 0, None, None, None, plain_text=True).host == host
+    assert StartOptions.read({"host": host, "allow_plain_text": True}).host == host
     cert, key = Authority(tmp_path).sign("gateway", "gpu.example.org")
-    assert Listening.of(host, 0, cert, key, None, plain_text=False).tls_cert == cert
+    assert StartOptions.read({"host": host, "tls_cert": cert, "tls_key": key}).tls_cert == cert
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "127.0.0.2", "::1", "localhost"])
 def test_this_machine_alone_needs_no_tls(host: str) -> None:
-    Listening.of(host, 0, None, None, "https://gpu.example.org/team", plain_text=False)
+    StartOptions.read({"host": host, "proxy_url": "https://gpu.example.org/team"})
 
 
 @pytest.mark.parametrize(
@@ -34,13 +34,13 @@ def test_this_machine_alone_needs_no_tls(host: str) -> None:
 )
 def test_a_proxy_is_an_address(url: str) -> None:
     with pytest.raises(OptionError, match="not an address"):
-        Listening.of("127.0.0.1", 0, None, None, url, plain_text=False)
+        StartOptions.read({"proxy_url": url})
 
 
 def test_a_proxy_speaks_tls_too() -> None:
     with pytest.raises(OptionError, match=r"--proxy-url http://gpu\.example\.org: without TLS"):
-        Listening.of("127.0.0.1", 0, None, None, "http://gpu.example.org", plain_text=False)
-    Listening.of("127.0.0.1", 0, None, None, "http://gpu.example.org", plain_text=True)
+        StartOptions.read({"proxy_url": "http://gpu.example.org"})
+    StartOptions.read({"proxy_url": "http://gpu.example.org", "allow_plain_text": True})
 
 
 def test_start_refuses_before_anything_starts(own_home: HomePaths, capsys: pytest.CaptureFixture[str]) -> None:

@@ -23,9 +23,8 @@ from jupyter_gpu_release.client.discovery import Target
 from jupyter_gpu_release.client.home import HomePaths, read_secret
 from jupyter_gpu_release.client.session import GatewaySession
 from jupyter_gpu_release.errors import ConflictError
-from jupyter_gpu_release.local_cluster.listening import Listening
 from jupyter_gpu_release.local_cluster.ray_head import LOOPBACK_ONLY
-from jupyter_gpu_release.local_cluster.start import start_embedded
+from jupyter_gpu_release.local_cluster.start import StartOptions, start_embedded
 
 Until = Callable[[Callable[[], object], str], None]
 
@@ -104,22 +103,22 @@ def test_rays_agents_step_back_and_serve_a_users_own_ray_job(cluster: Ready, hom
 
 
 def test_a_second_start_reuses_it(cluster: Ready, home: HomePaths) -> None:
-    again = start_embedded(home=home, progress=quiet)
+    again = start_embedded(home=home, asked=StartOptions(), progress=quiet)
     assert not again.started
     assert again.connection == cluster.connection
 
 
 def test_a_start_of_another_shape_is_refused(tmp_path: Path, home: HomePaths) -> None:
     with pytest.raises(ConflictError, match="a cluster with the store"):
-        start_embedded(home=home, store=str(tmp_path), progress=quiet)
+        start_embedded(home=home, asked=StartOptions(store=str(tmp_path)), progress=quiet)
     with pytest.raises(ConflictError, match="simulated GPUs runs already"):
-        start_embedded(home=home, gpus=1, progress=quiet)
+        start_embedded(home=home, asked=StartOptions(gpus=1), progress=quiet)
     with pytest.raises(ConflictError, match="4 simulated GPUs runs already"):
-        start_embedded(home=home, simulated=8, progress=quiet)
+        start_embedded(home=home, asked=StartOptions(simulated=8), progress=quiet)
     with pytest.raises(ConflictError, match=r"listens on 127\.0\.0\.1 alone runs already"):
-        start_embedded(home=home, listening=Listening("0.0.0.0"), progress=quiet)
+        start_embedded(home=home, asked=StartOptions(host="0.0.0.0"), progress=quiet)
     with pytest.raises(ConflictError, match="its gateway at http"):
-        start_embedded(home=home, simulated=4, listening=Listening(port=1), progress=quiet)
+        start_embedded(home=home, asked=StartOptions(port=1, simulated=4), progress=quiet)
 
 
 def test_another_process_finds_it_too(cluster: Ready, home: HomePaths) -> None:

@@ -47,7 +47,7 @@ carol: {uid: 1003, gid: 1003, limits: {nproc: 10}}
 @pytest.mark.parametrize(
     ("mode", "table", "mistake"),
     [
-        ("shared", "", "no such mode"),
+        ("shared", "", "not one of single, group, owner"),
         ("group", "", "which group"),
         ("single", "- ann", "no table of users"),
         ("single", "ann: [1]", "ann.*no account"),

@@ -18,12 +18,12 @@ from server_bed import ServerBed
 from server_kernel_bed import ServerKernel, audit, never_for
 
 from jupyter_gpu_release.client.autostart import Ready
+from jupyter_gpu_release.client.config import GpuRelease
 from jupyter_gpu_release.client.discovery import Target
 from jupyter_gpu_release.client.home import read_secret
 from jupyter_gpu_release.client.rest import GatewayClient
 from jupyter_gpu_release.client.session import GatewaySession
 from jupyter_gpu_release.protocol.rest import GatewayFacts, GpuCounts, GpuRow, NodeRow, RunRow, StatusDocument
-from jupyter_gpu_release.server_extension.config import GpuRelease
 from jupyter_gpu_release.server_extension.gateway import GatewayConnection, GatewayListener
 from jupyter_gpu_release.server_extension.runs.stored import is_own
 

@@ -16,11 +16,11 @@ import pytest
 from server_bed import API, ServerBed
 
 from jupyter_gpu_release.client.autostart import Ready
+from jupyter_gpu_release.client.config import GpuRelease
 from jupyter_gpu_release.client.home import Connection, HomePaths
 from jupyter_gpu_release.errors import ConflictError
 from jupyter_gpu_release.local_cluster.start import stop_embedded
 from jupyter_gpu_release.server_extension import local_start
-from jupyter_gpu_release.server_extension.config import GpuRelease
 from jupyter_gpu_release.server_extension.gateway import GatewayConnection, GatewayListener
 from jupyter_gpu_release.server_extension.local_start import LocalStart
 

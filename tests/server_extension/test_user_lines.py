@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
+from jupyter_gpu_release.client.config import GpuRelease
 from jupyter_gpu_release.server_extension import user_tokens
-from jupyter_gpu_release.server_extension.config import GpuRelease
 from jupyter_gpu_release.server_extension.user_tokens import UserConnections
 
 

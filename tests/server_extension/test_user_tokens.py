@@ -12,13 +12,11 @@ from ray_bed import request
 from server_bed import API, ServerBed
 
 from jupyter_gpu_release.client.autostart import Ready
-from jupyter_gpu_release.client.config import GpuRelease as KernelSettings
 from jupyter_gpu_release.client.discovery import Target
 from jupyter_gpu_release.client.home import read_secret
 from jupyter_gpu_release.client.rest import GatewayClient
 from jupyter_gpu_release.client.session import GatewaySession
 from jupyter_gpu_release.protocol.admin import TokenRequest, TokenRevocation
-from jupyter_gpu_release.server_extension.config import GpuRelease as ServerSettings
 from jupyter_gpu_release.server_extension.user_tokens import file_name
 
 Until = Callable[[Callable[[], object], str], None]
@@ -137,11 +135,6 @@ def test_names_of_users_never_become_paths() -> None:
     assert file_name("..") == "%2E."
     assert file_name("a b\0c") == "a%20b%00c"
     assert len({file_name(name) for name in ("a/b", "a%2Fb", "a_b")}) == 3
-
-
-def test_kernel_and_server_know_each_others_settings() -> None:
-    """They read the same file: a setting of one must not make the other complain."""
-    assert set(KernelSettings.class_own_traits(config=True)) == set(ServerSettings.class_own_traits(config=True))
 
 
 def test_everybody_sets_how_they_themselves_are_told(team: Team) -> None:

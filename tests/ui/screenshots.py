@@ -23,7 +23,7 @@ from stories import NO_NOTIFICATIONS, FirstPicture, Tutorial, colleague, tutoria
 
 from jupyter_gpu_release.client.home import HomePaths, read_secret
 from jupyter_gpu_release.client.rest import GatewayClient
-from jupyter_gpu_release.local_cluster.start import start_embedded, stop_embedded
+from jupyter_gpu_release.local_cluster.start import StartOptions, start_embedded, stop_embedded
 from jupyter_gpu_release.protocol.admin import TokenRequest
 
 IMAGES = Path(__file__).parents[2] / "docs" / "images"
@@ -112,7 +112,7 @@ def record_first_picture(browser: Browser, folder: Path, target: Path) -> None:
     """The README's first picture and its animation: one of a team, a cell, the sidebar."""
     home = HomePaths(folder / "cluster")
     try:
-        ready = start_embedded(home=home, simulated=4, progress=lambda words: None)
+        ready = start_embedded(home=home, asked=StartOptions(simulated=4), progress=lambda words: None)
         url = ready.connection.url
         with GatewayClient(url, read_secret(Path(ready.connection.token_file))) as gateway:
             ada, grace = (gateway.create_token(TokenRequest(name, "user", 3600.0)).secret for name in ("ada", "grace"))

@@ -6,9 +6,9 @@ import argparse
 
 from rich.console import Console
 
-from ...errors import GatewayUnavailableError, OptionError
+from ...errors import GatewayUnavailableError
 from ...protocol.admin import GcDocument
-from ...units import format_bytes, format_count, parse_bytes, parse_seconds
+from ...units import format_bytes, format_count
 from ..connect import open_gateway
 from ..runs import print_json
 from ..tables import output_console, write_columns
@@ -19,13 +19,8 @@ _PATIENCE_S = 3600.0
 
 def run(arguments: argparse.Namespace) -> int:
     """Collect through the gateway: it alone knows which runs are pinned, live or held by a kernel."""
-    limits: dict[str, int] = {}
-    if arguments.older_than:
-        limits["older_than_s"] = _age(arguments.older_than)
-    if arguments.keep:
-        limits["keep"] = arguments.keep
-    if arguments.quota:
-        limits["quota_bytes"] = parse_bytes(arguments.quota, option="--quota")
+    asked = {"older_than_s": round(arguments.older_than), "keep": arguments.keep, "quota_bytes": arguments.quota}
+    limits = {name: limit for name, limit in asked.items() if limit}
     try:
         with open_gateway(timeout_s=_PATIENCE_S) as gateway:
             document = gateway.collect(dry_run=arguments.dry_run, **limits)
@@ -39,14 +34,6 @@ def run(arguments: argparse.Namespace) -> int:
     else:
         print_collection(output_console(), document)
     return 0
-
-
-def _age(text: str) -> int:
-    """Age limit for the gateway, where 0 means no limit; to who types it 0 means the opposite."""
-    older_than_s = round(parse_seconds(text, option="--older-than"))
-    if older_than_s < 1:
-        raise OptionError(f"--older-than {text}: must be at least 1s", hint="without it no age is too old")
-    return older_than_s
 
 
 def print_collection(console: Console, document: GcDocument) -> None:

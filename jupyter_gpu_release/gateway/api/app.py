@@ -23,6 +23,7 @@ from starlette.types import ASGIApp, Scope
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from ...errors import ConflictError, ForbiddenError, GpuReleaseError, NoSuchRunError, RequestError
+from ...settings.built_in import BUILT_IN
 from ..auth.permissions import Caller
 from ..service import GatewayService
 from .guard import CALLER, RequestGuard, error_response
@@ -62,9 +63,9 @@ async def until_token_ends(service: GatewayService, caller: Caller, socket: WebS
 
 
 #: bytes of a REST request's body at most (a submission with its inline inputs and shipped modules)
-BODY_LIMIT_BYTES = 32 << 20
+BODY_LIMIT_BYTES: int = BUILT_IN["request_body_bytes"].default
 #: one message from a kernel at most (inputs of ≤ 1 MiB inline, shipped modules, source)
-_FRAME_LIMIT_BYTES = 64 << 20
+_FRAME_LIMIT_BYTES: int = BUILT_IN["message_bytes"].default
 #: an idle connection is closed by the client, never first by us: a request could be on its way just then. uvicorn's own
 #: 5 s are exactly what httpx takes a connection to last; browsers and proxies keep them for a minute
 KEEP_ALIVE_S = 90

@@ -23,6 +23,7 @@ from uvicorn.protocols.utils import ClientDisconnected
 
 from ...errors import ForbiddenError, GpuReleaseError, RequestError, TooManyAttemptsError, TooManyRequestsError
 from ...protocol.config import GatewayConfig
+from ...settings.built_in import BUILT_IN
 from ..auth.permissions import Caller
 from ..auth.rate_limit import TokenRateLimit, UserRateLimit
 from ..auth.tokens import UnknownTokenError
@@ -32,7 +33,7 @@ from ..service import GatewayService
 _BODY_SILENCE_S = 30.0
 _LOOPBACK = ("localhost", "127.0.0.1", "::1")
 #: of one user at the same time: kernels' sessions and followed runs
-_MOST_SOCKETS = 1000
+_MOST_SOCKETS: int = BUILT_IN["user_sockets"].default
 _EVERYWHERE = ("0.0.0.0", "::")
 CALLER = "jupyter_gpu_release.caller"
 #: in a WebSocket's scope: a function from the time at which a message came to the seconds until its turn

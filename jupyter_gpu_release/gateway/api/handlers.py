@@ -32,6 +32,7 @@ from ...protocol.rest import (
 )
 from ...protocol.runs import RunRequest, RunView
 from ...protocol.states import LeaseState, RunState, is_run_id
+from ...settings.built_in import BUILT_IN
 from ..auth.permissions import Act, Caller, shown_status
 from ..cluster.lease import Lease
 from ..db.rows import WarmLeaseRow
@@ -129,7 +130,7 @@ async def note_reuse(service: GatewayService, caller: Caller, request: Request) 
     return record_row(record, caller, time.time())
 
 
-MOST_ROWS = 10_000
+MOST_ROWS: int = BUILT_IN["listed_runs"].default
 #: how old a GPU's figures may be in an answer that tells of a change
 _SHOWN_GPUS_AGE_S = 2.5
 

@@ -17,13 +17,14 @@ from pathlib import Path
 
 import msgspec
 
+from ...settings.built_in import BUILT_IN
 from ...store.files import make_private_folder
 from .permissions import Caller
 
 log = logging.getLogger(__name__)
 #: the same line again within this time is counted, not written
 QUIET_S = 60.0
-_MOST_BYTES = 5 << 20
+_MOST_BYTES: int = BUILT_IN["audit_file_bytes"].default
 _KEPT_FILES = 5
 _LONGEST_TEXT = 200
 _MOST_RECENT = 1000

@@ -22,6 +22,7 @@ from sqlalchemy.engine import Connection
 
 from ...errors import AuthenticationError, ConflictError, NoSuchTokenError, OptionError
 from ...protocol.admin import TokenRequest, TokenRow
+from ...settings.built_in import BUILT_IN
 from ..db import database
 from ..db.rows import StoredToken
 from ..db.tokens import TokenFacts, all_facts, forget_old_tokens, put_facts
@@ -42,7 +43,7 @@ def _new(token: StoredToken) -> str:
 
 _USER = re.compile(r"[\w.@+-]{1,64}")
 _LABEL = re.compile(r"[^\x00-\x1f\x7f]{0,80}")
-_LONGEST_S = 10 * 365 * 86400.0
+_LONGEST_S: float = BUILT_IN["longest_token_s"].default
 #: the time of a token's last use is kept no finer than this
 USE_STEP_S = 300.0
 #: a clock that was set is noticed this soon

@@ -26,6 +26,7 @@ from ...scheduling.queues.queues_file import QueuesFile
 from ...scheduling.reasons import explain
 from ...scheduling.state import ClusterSnapshot
 from ...scheduling.workload import Node, RankState, Run
+from ...settings.built_in import BUILT_IN
 from ..queue_rules import QueueRules
 from ..runs.live_runs import RunTable
 from ..runs.record import RunRecord
@@ -35,7 +36,7 @@ from .run_queue import RunQueue
 from .tasks import BackgroundWork
 
 #: waiting runs that are looked at; who is behind so many others is told no time
-_MOST_WAITING = 60
+_MOST_WAITING: int = BUILT_IN["estimated_runs"].default
 #: after a change, and between two times of working it out at least: also so many times as long as that takes
 _SOON_S, _PAUSE_S, _PAUSES = 0.2, 1.0, 50.0
 #: an estimate is told anew when it has changed by so much

@@ -17,6 +17,7 @@ from ...protocol.config import NotifyRules
 from ...protocol.rest import DOCUMENT_VERSION, NotifyChange, NotifyDelivery, NotifyDocument
 from ...protocol.runs import Outcome, RunView
 from ...protocol.states import RunState
+from ...settings.built_in import BUILT_IN
 from ..db import notifications
 from ..db.notifications import Notice, Preferences
 from ..db.writer import LedgerWriter
@@ -29,8 +30,9 @@ MAIL, WEBHOOK = "mail", "webhook"
 #: before each further try
 _PAUSES_S = (10.0, 60.0, 300.0, 1800.0)
 #: by each way: a mail server that hangs holds up no webhook
-_AT_ONCE, _MOST_WAITING, _MOST_AN_HOUR = 8, 1000, 60
-_HOUR_S, _FORGOTTEN_S = 3600.0, 86400.0
+_AT_ONCE, _MOST_WAITING, _HOUR_S = 8, 1000, 3600.0
+_MOST_AN_HOUR: int = BUILT_IN["messages_an_hour"].default
+_FORGOTTEN_S: float = BUILT_IN["delivery_kept_s"].default
 
 
 class Notifier:

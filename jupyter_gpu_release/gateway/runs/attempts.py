@@ -6,10 +6,11 @@ import msgspec
 
 from ...errors import ClusterError, RunCancelledError, RunLostError, StoreError
 from ...protocol.runs import Attempt, Outcome, RunRequest, RunView, Save
+from ...settings.built_in import BUILT_IN
 from .outcomes import error_info
 
 #: a restartable run that is lost so often without a new save may be the reason
-MOST_LOST = 3
+MOST_LOST: int = BUILT_IN["most_lost"].default
 #: errors of a start that came to nothing
 _UNSTARTED = (ClusterError.code, StoreError.code, RunLostError.code)
 #: a run is not begun again for less than this

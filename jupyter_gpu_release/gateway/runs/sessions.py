@@ -12,6 +12,7 @@ import time
 from typing import Protocol
 
 from ...errors import ForbiddenError
+from ...settings.built_in import BUILT_IN
 from ..db import database, usage
 from ..db.rows import StoredSession
 from ..db.writer import LedgerWriter
@@ -19,7 +20,7 @@ from ..db.writer import LedgerWriter
 #: a heartbeat at most this old is fresh (clients send one every 5 s)
 FRESH_S = 12.0
 #: no heartbeat for so long on an open socket: contact is lost
-SILENCE_S = 15.0
+SILENCE_S: float = BUILT_IN["silence_s"].default
 #: a silent machine's system ends a connection by itself after a quarter of an hour at the earliest
 _TELLS_S = 600.0
 _ENDED_KEPT_S = 3600.0

@@ -48,6 +48,7 @@ from ...protocol.node import (
 )
 from ...protocol.runs import Outcome, PersistWait
 from ...protocol.wire import Packed, decode, pack, unpack
+from ...settings.built_in import BUILT_IN
 from ...store.identity import read_identity
 from ...store.run_folders import probe_store
 from ..gang.layout import NodeLocation
@@ -64,7 +65,7 @@ from .run import AdoptedRun, RunOnNode
 from .store_watch import StoreWatch
 
 #: part of the machine's memory that cells may use, and the least share of it that a run gets by default
-USABLE = 0.9
+USABLE: float = BUILT_IN["memory_share"].default
 LEAST_SHARE = 0.05
 
 

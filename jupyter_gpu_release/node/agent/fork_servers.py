@@ -30,6 +30,7 @@ from ...errors import ClusterError
 from ...host import process_control
 from ...host.environment import for_cells
 from ...protocol.node import AgentConfig, ForkServerConfig
+from ...settings.built_in import BUILT_IN
 from .. import preload
 from ..installed_packages import PackageWatch
 from ..supervisor.pair import Pair, fork_pair
@@ -44,7 +45,7 @@ _PAIR_S = 60.0
 
 #: pairs that stand by: one more than the node has GPUs (that of a run which just ended is replaced in a quiet moment),
 #: at most this
-_MOST_STANDBY = 9
+_MOST_STANDBY: int = BUILT_IN["standby_pairs"].default
 #: so long after the latest order or end the next pair is forked, and so long is the pause between two
 _QUIET_S, _PAUSE_S = 0.06, 0.01
 #: so long after it a pair that stands by is told to warm up. That takes longer than to start a cell cold, so where

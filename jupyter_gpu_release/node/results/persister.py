@@ -33,6 +33,7 @@ from ...host import process_control
 from ...protocol.node import AttemptId
 from ...protocol.runs import Outcome, PersistWait
 from ...protocol.wire import encode
+from ...settings.built_in import BUILT_IN
 from ...store import files
 from ...units import format_bytes
 from ..ipc.frames import RankOrder, SpoolConfig
@@ -45,7 +46,7 @@ _SIGNALS = (SPILL_SIGNAL, _DONE_SIGNAL, signal.SIGTERM)
 _BYTES_A_S = 1 << 30
 _LONGEST_WAIT_S = 0.05
 #: trying has failed for so long: the results go to the node's own disk
-_SPILL_AFTER_S = 5.0
+_SPILL_AFTER_S: float = BUILT_IN["spill_after_s"].default
 #: a try that gets nowhere for so long counts as failed
 _HUNG_S = 60.0
 _LOOK_S = 1.0

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
+from ...settings.built_in import BUILT_IN
 from ..decisions import Start, Yield
 from ..nodes import Group
 from ..placement import choose, find_places, permitted, rooms_for, suiting
@@ -14,7 +15,7 @@ from ..state import Job, State
 from ..workload import RankState, Run
 
 #: runs of this priority and above are never taken
-_NEVER_TAKEN = 100
+_NEVER_TAKEN: int = BUILT_IN["never_preempted_priority"].default
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,14 +12,13 @@ import msgspec
 import yaml
 
 from ...errors import OptionError
+from ...settings.table import POLICY, QUEUE
 from ...units import parse_seconds
 from ..workload import GPU
 from .gpu_types import key as type_key
 from .tree import ACTIONS, DEFAULT_QUEUE, QUEUE_ORDER, RUN_ORDER, SHARED_QUEUE, UNLIMITED, Policy, Queue, QueueTree
 
 PRIORITIES = {"low": 25, "normal": 50, "high": 75}
-#: bounds of numbers that are reckoned with
-_MOST_WEIGHT, _LEAST_HALF_LIFE_S = 1e6, 60.0
 #: anchors can make a short text endless
 _MOST_PARTS, _DEEPEST = 200_000, 10
 
@@ -33,14 +32,14 @@ class QueueSpec(_Spec, frozen=True):
 
     name: str
     parent: str | None = None
-    guaranteed: float | dict[str, float] = 0
+    guaranteed: float | dict[str, float] = QUEUE["guaranteed"].default
     max: float | dict[str, float] | None = None
-    weight: float = 1
-    priority: int = 0
+    weight: float = QUEUE["weight"].default
+    priority: int = QUEUE["priority"].default
     users: list[str] | None = None
-    priority_ceiling: int | str = "high"
-    min_runtime: float | str = 0
-    grace: float | str = 60
+    priority_ceiling: int | str = QUEUE["priority_ceiling"].default
+    min_runtime: float | str = QUEUE["min_runtime"].default
+    grace: float | str = QUEUE["grace"].default
     max_timeout: float | str | None = None
     max_keep: float | str | None = None
     max_gpus_per_user: float | None = None
@@ -52,8 +51,8 @@ class PolicySpec(_Spec, frozen=True):
     actions: tuple[str, ...] | None = None
     queue_order: tuple[str, ...] = QUEUE_ORDER
     run_order: tuple[str, ...] = RUN_ORDER
-    non_restartable_over_guarantee: bool = True
-    usage_half_life: float | str = "7d"
+    non_restartable_over_guarantee: bool = POLICY["non_restartable_over_guarantee"].default
+    usage_half_life: float | str = POLICY["usage_half_life"].default
     max_overtaking: float | str | None = None
     gpu_tiers: dict[str, tuple[str, ...]] = msgspec.field(default_factory=dict, name="card_tiers")
 
@@ -299,8 +298,8 @@ def to_queue(spec: QueueSpec) -> Queue:
     above = [kind for kind, count in guaranteed_of if count > dict(max_of).get(kind, count)]
     if above or (most is not None and guaranteed > most):
         raise OptionError(f"{place}: guaranteed is more than max", hint="raise max, or lower guaranteed")
-    if not abs(spec.weight) <= _MOST_WEIGHT:
-        hint = f"write a number from 0 to {_MOST_WEIGHT:g}"
+    if not QUEUE["weight"].allows(abs(spec.weight)):
+        hint = f"write {QUEUE['weight'].form}"
         raise OptionError(f"{place}: weight: {spec.weight:g} is not a weight", hint=hint)
     per_user = spec.max_gpus_per_user
     longest_s = None if spec.max_timeout is None else seconds(spec.max_timeout, f"{place}: max_timeout")
@@ -337,7 +336,7 @@ def to_policy(spec: PolicySpec) -> Policy:
             raise OptionError(f"{what}: there is no {unknown}", hint=f"{what}: {', '.join(known)}")
     written = spec.max_overtaking
     half_life_s = seconds(spec.usage_half_life, "usage_half_life")
-    if half_life_s < _LEAST_HALF_LIFE_S:
+    if not POLICY["usage_half_life"].allows(half_life_s):
         hint = "write at least 1m; so short a history counts for next to nothing"
         raise OptionError(f"usage_half_life: {spec.usage_half_life} is too short", hint=hint)
     factor = re.fullmatch(r"x([0-9]+(?:\.[0-9]+)?)", written) if isinstance(written, str) else None

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from ...errors import OptionError
+from ...settings.table import QUEUE
 
 #: the one queue that there is without a file
 DEFAULT_QUEUE = "default"
@@ -39,7 +40,7 @@ class Queue:
     #: highest ``--priority``
     priority_ceiling: int = 75
     #: from the notice to step aside to the end
-    grace_s: float = 60.0
+    grace_s: float = QUEUE["grace"].default
     max_timeout_s: float | None = None
     max_keep_s: float | None = None
     #: ``--priority`` counts among the runs of one user only

@@ -11,6 +11,8 @@ from traitlets import Bool, Dict, Enum, Float, Integer, List, TraitError, Unicod
 from traitlets.config import LoggingConfigurable
 
 from ...errors import OptionError
+from ...settings.setting import trait
+from ...settings.table import CULLER
 from ...units import format_seconds
 from ..models import PolicyFacts
 from .overrides import Subject, check_overrides, check_protected, parse_hours, protection, resolve
@@ -26,109 +28,31 @@ class GpuCuller(LoggingConfigurable):
     not known to be idle, is never touched. See docs/idle-policy.md.
     """
 
-    cull_idle_timeout = Integer(
-        3600,
-        min=0,
-        help="Seconds after which a kernel that holds GPU memory and does nothing is acted on (see `action`). "
-        "0: never.",
-    ).tag(config=True)
-    lease_idle_timeout = Integer(
-        300,
-        min=0,
-        help="Seconds after which a warm lease that nothing runs on is acted on (see `lease_action`). 0: never.",
-    ).tag(config=True)
-    cull_interval = Float(
-        10.0, min=0.1, help="Seconds between two passes of the policy. A pass over 200 kernels takes milliseconds."
-    ).tag(config=True)
-    sample_interval = Float(2.0, min=0.1, help="Seconds between two looks at GPUs and processes.").tag(config=True)
-    samples = Integer(
-        3, min=1, help="How many samples in a row must say idle before anything is done. One that does not starts over."
-    ).tag(config=True)
-    action = Enum(
-        ["notify", "release", "suspend", "shutdown"],
-        "notify",
-        help="What is done about a kernel that is idle for too long: `notify` tells its user; `release` asks its GPU "
-        "libraries to let go of memory they do not need; `suspend` moves its GPU memory into the host's (where the "
-        "driver can: see the health answer); `shutdown` ends the kernel, its variables with it.",
-    ).tag(config=True)
-    lease_action = Enum(
-        ["notify", "release"], "release", help="What is done about a warm lease that is idle for too long."
-    ).tag(config=True)
-    warn_before = Integer(
-        300,
-        min=0,
-        help="Seconds between the warning in JupyterLab (with its answer `keep`) and an action that changes something. "
-        "Nothing is done without a warning unless this is 0.",
-    ).tag(config=True)
-    keep_time = Integer(
-        1800, min=1, help="Seconds that the answer `keep` to a warning lasts when it does not say so itself."
-    ).tag(config=True)
-    cull_connected = Bool(
-        True,
-        help="Whether a kernel that is open in a tab may be acted on. A tab left open is the commonest reason for a "
-        "GPU that is held and not used. False: only kernels without tabs.",
-    ).tag(config=True)
-    min_utilization = Float(
-        0.0,
-        min=0.0,
-        max=1.0,
-        help="Tell the user of a run whose GPUs were less busy than this share (0.05 is 5 %) over "
-        "`utilization_window`. It is at work, so telling is all that is done. 0: never.",
-    ).tag(config=True)
-    utilization_window = Integer(1800, min=1, help="Seconds over which `min_utilization` is measured.").tag(config=True)
-    max_busy_time = Integer(
-        0, min=0, help="Tell the user of a kernel that has been busy without a pause for so many seconds. 0: never."
-    ).tag(config=True)
-    idle_gpu = Float(0.03, min=0.0, max=1.0, help="A GPU that is busy for at most this share of the time is idle.").tag(
-        config=True
-    )
-    idle_cpu = Float(0.1, min=0.0, help="A kernel whose processes use at most so many CPU cores together is idle.").tag(
-        config=True
-    )
-    unknown_utilization_is_busy = Bool(
-        True,
-        help="What a GPU that does not tell its utilization (MIG) means: True: its kernels count as busy and are "
-        "never touched. False: messages, CPU and runs decide alone.",
-    ).tag(config=True)
-    protected = List(
-        Unicode(),
-        help="Who is never acted on: patterns such as 'path:production/*', 'user:ann', 'kernelspec:ir', 'queue:exam'.",
-    ).tag(config=True)
-    overrides = List(
-        Dict(),
-        help="Other settings for some: [{'kernelspec': 'ir*', 'cull_idle_timeout': 7200}, {'path': 'exam/*', 'hours': "
-        "'outside', 'action': 'shutdown'}]. Conditions: user, kernelspec, queue, path (patterns), hours ('business' or "
-        "'outside'). All that match apply, the later ones win.",
-    ).tag(config=True)
-    business_hours = Unicode(
-        "mon-fri 08:00-18:00",
-        help="What `hours` in an override means, in this machine's local time: 'mon-fri 08:00-18:00, sat 09:00-12:00'.",
-    ).tag(config=True)
-    dry_run = Bool(False, help="Only say, log and count what would be done.").tag(config=True)
-    save_before_shutdown = Bool(
-        True,
-        help="With the action `shutdown`: first save the kernel's variables to the store "
-        "(`<store>/saved/<kernel>.pkl`, mode 0600; read them with pickle.load). A kernel that cannot be saved "
-        "is not shut down.",
-    ).tag(config=True)
-    move_to_host = List(
-        Unicode(),
-        help="Names of variables (patterns) whose tensors and models `release` may move to the host's memory. Empty: "
-        "only memory that nothing refers to is let go, and variables stay as they are.",
-    ).tag(config=True)
-    users = List(
-        Unicode(),
-        help="Whose leases on the cluster this server looks after. Empty: those of the user whose token it has.",
-    ).tag(config=True)
-    device_files = List(
-        Unicode(),
-        ["/dev/nvidia", "/dev/dxg"],
-        help="Where process ids are not the driver's own (containers), a process counts as the holder of GPU memory "
-        "only if it has a file open whose path begins like one of these.",
-    ).tag(config=True)
-    audit_log = Unicode(
-        "", help="File to which every action is appended as a line of JSON (mode 0600). Empty: the server's log only."
-    ).tag(config=True)
+    cull_idle_timeout = Integer(**trait(CULLER["cull_idle_timeout"])).tag(config=True)
+    lease_idle_timeout = Integer(**trait(CULLER["lease_idle_timeout"])).tag(config=True)
+    cull_interval = Float(**trait(CULLER["cull_interval"])).tag(config=True)
+    sample_interval = Float(**trait(CULLER["sample_interval"])).tag(config=True)
+    samples = Integer(**trait(CULLER["samples"])).tag(config=True)
+    action = Enum(**trait(CULLER["action"])).tag(config=True)
+    lease_action = Enum(**trait(CULLER["lease_action"])).tag(config=True)
+    warn_before = Integer(**trait(CULLER["warn_before"])).tag(config=True)
+    keep_time = Integer(**trait(CULLER["keep_time"])).tag(config=True)
+    cull_connected = Bool(**trait(CULLER["cull_connected"])).tag(config=True)
+    min_utilization = Float(**trait(CULLER["min_utilization"])).tag(config=True)
+    utilization_window = Integer(**trait(CULLER["utilization_window"])).tag(config=True)
+    max_busy_time = Integer(**trait(CULLER["max_busy_time"])).tag(config=True)
+    idle_gpu = Float(**trait(CULLER["idle_gpu"])).tag(config=True)
+    idle_cpu = Float(**trait(CULLER["idle_cpu"])).tag(config=True)
+    unknown_utilization_is_busy = Bool(**trait(CULLER["unknown_utilization_is_busy"])).tag(config=True)
+    protected = List(Unicode(), **trait(CULLER["protected"])).tag(config=True)
+    overrides = List(Dict(), **trait(CULLER["overrides"])).tag(config=True)
+    business_hours = Unicode(**trait(CULLER["business_hours"])).tag(config=True)
+    dry_run = Bool(**trait(CULLER["dry_run"])).tag(config=True)
+    save_before_shutdown = Bool(**trait(CULLER["save_before_shutdown"])).tag(config=True)
+    move_to_host = List(Unicode(), **trait(CULLER["move_to_host"])).tag(config=True)
+    users = List(Unicode(), **trait(CULLER["users"])).tag(config=True)
+    device_files = List(Unicode(), **trait(CULLER["device_files"])).tag(config=True)
+    audit_log = Unicode(**trait(CULLER["audit_log"])).tag(config=True)
 
     @validate("business_hours", "overrides", "protected")
     def _check(self, proposal: Any) -> Any:

@@ -12,12 +12,13 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from ...protocol.config import RetentionPolicy
+from ...settings.built_in import BUILT_IN
 from ...units import format_bytes, format_seconds
 
 #: results are not removed before they have been left alone for so long
-FRESH_S = 3600.0
+FRESH_S: float = BUILT_IN["left_alone_s"].default
 #: results that a later run reused (``--cache``) or was made from are kept for this long after
-REUSED_S = 86400.0
+REUSED_S: float = BUILT_IN["reused_kept_s"].default
 _DAY_S = 86400.0
 
 

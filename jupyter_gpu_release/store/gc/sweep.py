@@ -17,13 +17,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from ...errors import StoreError
+from ...settings.built_in import BUILT_IN
 from ..blobs import BlobStore
 from ..files import make_store_folder, open_new, open_plain
 from ..run_contents import Footprint, graphs_of, measure_graph, run_folders
 from ..run_folders import require_store
 
 #: longer than any save takes; one that takes longer touches its blobs again
-GRACE_S = 3600.0
+GRACE_S: float = BUILT_IN["unreferenced_kept_s"].default
 _SIGNATURE = re.compile(rb"jgr-graph-([0-9]+)\n")
 _NEWEST_GRAPH = 2
 _MOST_NAMED = 20

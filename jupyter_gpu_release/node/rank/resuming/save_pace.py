@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from ....settings.built_in import BUILT_IN
+
 #: a cell that nobody has told how often is saved first after so long, and not more often
-_FIRST_S = 60.0
+_FIRST_S: float = BUILT_IN["first_save_s"].default
 #: and for at most 1 / so much of its time
-_SHARE = 50
+_SHARE: int = BUILT_IN["save_share"].default
 #: a cell that has run for so long is tried: can it be moved at all?
 _TRIAL_S = 1.0
 _NEVER = float("inf")

@@ -1,0 +1,1 @@
+"""Everything that a person may change, in one table: default, unit, bounds and a sentence."""
