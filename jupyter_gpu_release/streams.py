@@ -11,37 +11,37 @@ import types
 from typing import Any, TypeVar
 
 _NAMES = {
-    ".serialization.rebuild": (
-        "make_function set_function make_class set_class referred make_cell set_cell make_weakref "
-        "dead_weakref make_lru_cache make_cached_property standard_stream import_module "
-        "view_bytes fill_container give_replica make_weak_proxy make_random set_random "
-        "fill_cached_function make_shard fill_shard make_mapping_proxy find_attribute"
-    ),
-    ".serialization.device_marks": "place_array place_storage place_torch_device",
+    ".serialization.rebuild": "make_function set_function make_class set_class referred fill_cached_function",
     ".serialization.exceptions": "make_exception set_exception",
     ".serialization.unpickler": "find_global follow_recipe",
-    ".serialization.reducers.array_views": "rebuild_view",
-    ".serialization.reducers.numpy_arrays": "view_as set_attributes rebuild_times make_ufunc",
-    ".serialization.reducers.jax_cupy": "make_jax",
-    ".serialization.reducers.mapped_files": "map_file view_of_map",
-    ".serialization.reducers.pandas_frames": "make_block make_column",
-    ".serialization.reducers.shared_state": "make_sharing fill_shared make_variable set_variable",
-    ".serialization.reducers.xgboost_data": "rebuild_xgboost_data",
-    ".serialization.reducers.tensorflow_values": "rebuild_tensorflow_function usual_strategy",
-    ".serialization.reducers.keras_models": (
+    ".serialization.process_state.library_settings": "PackedSetting",
+    ".serialization.sharing.numbered_parts": "PartOf",
+    ".serialization.sharing.array_memory": "Layout Place",
+    ".adapters.accelerate": "make_sharing fill_shared",
+    ".adapters.cupy": "place_array",
+    ".adapters.jax": "make_jax",
+    ".adapters.keras": (
         "rebuild_keras_model make_keras_object fill_keras_object make_keras_container fill_keras_container "
         "make_keras_graph link_keras_graph"
     ),
-    ".serialization.reducers.torch_distributed": "give_module",
-    ".serialization.reducers.torch_tensors": (
+    ".adapters.numpy.arrays": "view_as set_attributes rebuild_times rebuild_view make_ufunc",
+    ".adapters.numpy.mapped_files": "map_file view_of_map",
+    ".adapters.pandas": "make_block make_column",
+    ".adapters.stdlib.context_variables": "make_variable set_variable",
+    ".adapters.stdlib.environment": "WorkingFolder",
+    ".adapters.stdlib.random_numbers": "make_random set_random",
+    ".adapters.stdlib.values": (
+        "make_cell set_cell make_weakref dead_weakref make_lru_cache make_cached_property standard_stream "
+        "import_module view_bytes fill_container make_weak_proxy make_mapping_proxy find_attribute"
+    ),
+    ".adapters.tensorflow": "rebuild_tensorflow_function usual_strategy",
+    ".adapters.torch.distributed": "give_module give_replica make_shard fill_shard",
+    ".adapters.torch.tensors": (
         "array_over_storage storage_over_array move_unusual rebuild_tensor set_tensor storage_of_file "
         "give_storage make_typed_storage make_generator make_seeded_generator load_script_module share_tensors "
-        "set_optimizer"
+        "set_optimizer place_storage place_torch_device"
     ),
-    ".serialization.process_state.library_settings": "PackedSetting",
-    ".serialization.process_state.environment": "WorkingFolder",
-    ".serialization.sharing.numbered_parts": "PartOf",
-    ".serialization.sharing.array_memory": "Layout Place",
+    ".adapters.xgboost": "rebuild_xgboost_data",
     ".functions.api": "GpuFunction make_gpu_function",
     ".functions.map_worker": "call_items await_items",
     ".protocol.cell": "Frame FailedError FailedFrames LastOutput",

@@ -25,9 +25,9 @@ from collections.abc import Callable
 
 import msgspec
 
+from ..adapters.stdlib import log_settings
 from ..host import process_control
 from ..protocol.node import ForkServerConfig
-from ..serialization.process_state import log_settings
 from . import preload as node_preload
 from .rank.process import run_rank
 from .rank.shell import RankShell, build_shell

@@ -19,6 +19,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
+from ..adapters.registry import loaded_adapters
+from ..adapters.stdlib import cached_functions
+from ..adapters.stdlib.values import kept_alive
 from ..errors import GpuReleaseError, LoadError
 from ..protocol.cell import RESUME
 from ..protocol.wire import without_gc
@@ -28,7 +31,7 @@ from .load_order import EarlyNames, LoadOrder, empty_containers, global_reads
 from .pickler import GraphPickler, WrittenObjects, value_digest
 from .process_state.local_modules import MOST_BYTES as STATE_BYTES
 from .process_state.local_modules import is_attribute_name
-from .rebuild import NamespaceInfo, Rebuilder, kept_alive
+from .rebuild import NamespaceInfo, Rebuilder
 from .sharing.held_elsewhere import held_elsewhere
 from .sharing.references import KnownInputs, Live, Parts, References, Targets
 from .small_values import GraphStream, NotPlainError, PlainValues, certainly_plain, presumed_plain
@@ -481,10 +484,7 @@ def _load(
     if recipes := loaded.facts.pop(_SETS, ()):
         set_order.restore_order(recipes)
     settle_libraries()
-    if rebuilder.caches:
-        from .reducers import cached_functions
-
-        cached_functions.fill_all(rebuilder.caches)
+    cached_functions.fill_all(rebuilder.caches)
     rebuilder.remember_arrivals(lambda value: value_digest(value, realm))
     loaded.codes = rebuilder.codes
     loaded.resume = loaded.values.pop(RESUME, None)
@@ -503,9 +503,8 @@ def _load(
 
 def settle_libraries() -> None:
     """Have what libraries keep by the ids of objects made anew: some have arrived, or were put in place of others."""
-    keras_models = sys.modules.get(f"{__package__}.reducers.keras_models")
-    if keras_models is not None:
-        keras_models.settle()
+    for adapter in loaded_adapters():
+        adapter.settle()
 
 
 def _from(stream: bytes, begin: int) -> io.BytesIO:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import enum
 import itertools
-import os
 import types
 import uuid
 import weakref
@@ -90,16 +89,6 @@ def register_function(ident: str, function: types.FunctionType) -> None:
 def function_with_id(ident: str) -> types.FunctionType | None:
     """The function that has this id here."""
     return _FUNCTIONS_BY_ID.get(ident) if ident else None
-
-
-def is_of_the_user(function: Any) -> bool:
-    """Tell if it is code of the notebook or of a module of its own, and not of a library."""
-    return is_file_of_the_user(getattr(getattr(function, "__code__", None), "co_filename", "<frozen"))
-
-
-def is_file_of_the_user(file: str) -> bool:
-    """Tell if a source file is no library's (of a notebook's cell: what Python calls it)."""
-    return not file.startswith(("<frozen", os.path.dirname(os.__file__))) and "site-packages" not in file
 
 
 class _AttributeState:

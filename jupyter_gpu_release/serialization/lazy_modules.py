@@ -9,7 +9,7 @@ import sys
 import types
 from typing import Any
 
-from . import rebuild
+from ..adapters.stdlib.values import import_module
 
 
 class DeferredModule(types.ModuleType):
@@ -47,7 +47,7 @@ class DeferredModule(types.ModuleType):
     def __graph_reduce__(pickler: Any, module: types.ModuleType) -> Any:
         """Travels by name."""
         pickler.modules.add(module.__name__)
-        return rebuild.import_module, (module.__name__,)
+        return import_module, (module.__name__,)
 
 
 def module_or_deferred(name: str, namespace: dict[str, Any]) -> types.ModuleType:

@@ -18,18 +18,19 @@ from typing import Any
 
 from cloudpickle import cloudpickle
 
+from ..adapters.adapter import REFUSING, Reducer
+from ..adapters.registry import adapters_of, first_answer
+from ..adapters.stdlib.values import reduce_stream
 from . import abstract_classes, exceptions, rebuild
 from .identity import class_attributes, class_id, function_attributes, function_id, member_attributes
 from .load_order import global_reads, reads_while_rebuilt
 from .rebuild import NamespaceInfo
-from .reducers import stdlib, torch_distributed
 from .sharing.references import References
 from .small_values import GraphStream
 
 #: smaller buffers travel inside the stream
 OUT_OF_BAND_BYTES = 512
 
-Reducer = Callable[["GraphPickler", Any], Any]
 _NOT_MINE = NotImplemented
 
 
@@ -80,10 +81,7 @@ class GraphPickler(cloudpickle.Pickler):
         self.holders: dict[tuple[Any, str], Any] = {}
         #: address → array that is written with that memory of its own
         self.arrays: dict[int, Any] = {}
-        self._reducers: dict[type, Reducer | None] = {
-            type(sys.stdout): stdlib.reduce_stream,
-            type(sys.stderr): stdlib.reduce_stream,
-        }
+        self._reducers: dict[type, Reducer | None] = {type(sys.stdout): reduce_stream, type(sys.stderr): reduce_stream}
         self.nested = False
 
     def can_write(self, thing: Any) -> bool:
@@ -309,24 +307,17 @@ def _cached_reducer(kind: type) -> Reducer | None:
 
 def is_refused(value: Any) -> bool:
     """Tell if such things never travel, whatever is in them."""
-    return _cached_reducer(type(value)) in stdlib.REFUSING or torch_distributed.is_flat(value)
+    kind = type(value)
+    return _cached_reducer(kind) in REFUSING or any(adapter.is_refused(value) for adapter in adapters_of(kind))
 
 
 def _find_reducer(kind: type) -> Reducer | None:
     if issubclass(kind, type):
         return GraphPickler._reduce_class
-    found: Reducer | None = stdlib.BY_TYPE.get(kind) or kind.__dict__.get("__graph_reduce__")
+    found: Reducer | None = kind.__dict__.get("__graph_reduce__")
     if found is None and issubclass(kind, BaseException):
         found = exceptions.reducer_for(kind)
-    if found is not None:
-        return found
-    origins = {str(base.__module__).partition(".")[0] for base in kind.__mro__}
-    for library, lookup in stdlib.LIBRARIES.items():
-        if library in origins and library in sys.modules:
-            found = lookup(kind)
-            if found is not None:
-                return found
-    return stdlib.random_reducer(kind) or stdlib.container(kind)
+    return found or first_answer(adapter.reducer_for(kind) for adapter in adapters_of(kind))
 
 
 class WrittenObjects(Mapping[int, tuple[int, Any]]):

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from .. import streams
 from ..errors import LoadError, MissingHereError
-from .rebuild import RECEIVERS, Rebuilder
+from .rebuild import RECEIVERS, NamespaceInfo, Rebuilder
 
 
 class GraphUnpickler(pickle.Unpickler):
@@ -25,7 +25,7 @@ class GraphUnpickler(pickle.Unpickler):
     def find_class(self, module: str, name: str) -> Any:
         """A global of the stream."""
         mine = RECEIVERS.get((module, name))
-        return self._rebuilder.function_named(mine) if mine else super().find_class(module, name)
+        return self._rebuilder.function_named(mine) if mine else self._rebuilder.bound(super().find_class(module, name))
 
     def persistent_load(self, number: int) -> Any:
         """An object that the stream refers to."""
@@ -50,6 +50,12 @@ class MissingGlobal:
 
     def __repr__(self) -> str:
         return f"<{self.module}.{self.name}: not available in this kernel ({self.reason})>"
+
+    @staticmethod
+    def __graph_reduce__(pickler: Any, missing: MissingGlobal) -> Any:
+        """By name, for a receiver that has it."""
+        pickler.modules.add(missing.module)
+        return find_global, (missing.module, missing.name)
 
 
 Recipe = tuple[Any, tuple[Any, ...], dict[str, Any] | None, str]
@@ -97,6 +103,17 @@ class MissingObject:
         what, reason = _what_and_why(self)
         return f"<{what} object that exists on the cluster only ({reason})>"
 
+    @staticmethod
+    def __graph_reduce__(_pickler: Any, missing: MissingObject) -> Any:
+        """By recipe, for a receiver that can follow it."""
+        (maker, *rest), (items, entries) = missing._recipe, missing._items
+        if isinstance(getattr(maker, "__self__", None), Rebuilder | NamespaceInfo):
+            if maker.__name__.startswith("make_"):  # its attributes were set elsewhere
+                raise pickle.PicklingError(f"a {maker.__name__[5:]} that could not be rebuilt here ({missing._reason})")
+            maker = getattr(streams, maker.__name__)
+        recipe = (maker, *rest)
+        return follow_recipe, recipe, missing._state, iter(items) if items else None, iter(entries) if entries else None
+
 
 def _what_and_why(missing: MissingObject) -> tuple[str, str]:
     """The name of the class or function that is not here, and the reason; else of what could not be called."""
@@ -114,23 +131,6 @@ def _lacking(thing: Any) -> MissingGlobal | None:
         return None
     maker, arguments, *_ = thing._recipe
     return next(filter(None, map(_lacking, (maker, *arguments))), None)
-
-
-def reduce_global(pickler: Any, missing: MissingGlobal) -> Any:
-    """By name, for a receiver that has it."""
-    pickler.modules.add(missing.module)
-    return find_global, (missing.module, missing.name)
-
-
-def reduce_object(_pickler: Any, missing: MissingObject) -> Any:
-    """By recipe, for a receiver that can follow it."""
-    (maker, *rest), (items, entries) = missing._recipe, missing._items
-    if isinstance(getattr(maker, "__self__", None), Rebuilder):
-        if maker.__name__.startswith("make_"):  # its attributes were set elsewhere
-            raise pickle.PicklingError(f"a {maker.__name__[5:]} that could not be rebuilt here ({missing._reason})")
-        maker = find_global(*next(place for place, name in RECEIVERS.items() if name == maker.__name__))
-    recipe = (maker, *rest)
-    return follow_recipe, recipe, missing._state, iter(items) if items else None, iter(entries) if entries else None
 
 
 @streams.named
@@ -174,7 +174,7 @@ class TolerantUnpickler(_PythonUnpickler):
         if mine:
             return self._rebuilder.function_named(mine)
         try:
-            return super().find_class(module, name)
+            return self._rebuilder.bound(super().find_class(module, name))
         except Exception as error:  # noqa: BLE001 - importing runs foreign code
             return MissingGlobal(module, name, self._because(error))
 

@@ -11,6 +11,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from ..adapters.stdlib import environment
 from ..analysis.cell_facts import CellFacts, is_machinery
 from ..analysis.dataflow import JOINS_GROUP
 from ..analysis.device_choices import DeviceLedger
@@ -19,7 +20,6 @@ from ..protocol.lineage import UsedInput
 from ..protocol.runs import ValueInfo
 from ..serialization import codec
 from ..serialization.diagnosis import find_trouble
-from ..serialization.process_state import environment
 from ..serialization.process_state.local_modules import is_attribute_name, split_attribute_name
 from ..serialization.rebuild import NamespaceInfo
 from ..store.mapped.mapping import refuse_torn

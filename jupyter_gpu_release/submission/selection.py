@@ -10,12 +10,13 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from ..adapters.registry import loaded_adapters
 from ..analysis.cell_facts import HISTORY, CellFacts, is_latest, is_machinery
 from ..analysis.device_choices import Assignment, DeviceLedger
 from ..analysis.reflection import Reflection, reflection_in_query, reflection_in_text, reflection_of
 from ..errors import CannotSendError, OptionError
 from ..host.secrets import looks_secret
-from ..serialization import codec, device_marks
+from ..serialization import codec
 from ..serialization.load_order import global_reads
 from ..serialization.process_state.local_modules import is_attribute_name, split_attribute_name, state_of
 from ..serialization.sharing.array_memory import in_writing_order
@@ -45,24 +46,8 @@ def is_device_choice(value: Any, *, strictly: bool) -> bool:
 def follow_placement(name: str, value: Any, ledger: DeviceLedger) -> None:
     """``model.to(device)`` ran on the CPU kernel: the GPU cell shall find the model on its device."""
     placed = ledger.placed.get(name)
-    if placed is None or "torch" not in sys.modules:
-        return
-    for tensor in _tensors(value):
-        if tensor.device.type != "cpu":
-            continue
-        if not placed:
-            device_marks.unmark_tensor(tensor)
-        elif not device_marks.tensor_mark(tensor):
-            device_marks.mark_tensor(tensor, "cuda")
-
-
-def _tensors(value: Any) -> list[Any]:
-    torch = sys.modules["torch"]
-    if isinstance(value, torch.Tensor):
-        return [value] if value.layout is torch.strided else []
-    if isinstance(value, torch.nn.Module):
-        return [*value.parameters(), *value.buffers()]
-    return []
+    for adapter in loaded_adapters() if placed is not None else ():
+        adapter.follow_placement(value, "cuda" if placed else "")
 
 
 #: the usual ``c.GpuRelease.implicit_send_max``

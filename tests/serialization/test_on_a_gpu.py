@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 from optional_libraries import torch
 
-from jupyter_gpu_release.serialization import codec, device_marks
+from jupyter_gpu_release.adapters.torch import device_marks
+from jupyter_gpu_release.serialization import codec
 from jupyter_gpu_release.serialization.hashing.fingerprints import FingerprintReader
 from jupyter_gpu_release.serialization.rebuild import NamespaceInfo
 

@@ -10,7 +10,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from jupyter_gpu_release.serialization import codec, device_marks
+from jupyter_gpu_release.adapters import cupy as marks
+from jupyter_gpu_release.adapters.cupy import array_mark, mark_array
+from jupyter_gpu_release.serialization import codec
 from jupyter_gpu_release.serialization.rebuild import NamespaceInfo
 
 
@@ -44,7 +46,7 @@ def test_cupy_arrays_come_home_as_numpy_and_go_back(cupy: Any, shape: tuple[int,
     assert type(home["a"]) is np.ndarray
     assert home["a"] is home["b"][0]
     assert np.array_equal(home["a"], data)
-    assert device_marks.array_mark(home["a"]) == "cupy:1"
+    assert array_mark(home["a"]) == "cupy:1"
     home["a"][...] = 7
     back = carry(home, NamespaceInfo({}, at_home=True), NamespaceInfo({}, at_home=False, has_gpu=True))
     assert type(back["a"]) is cupy.ndarray
@@ -58,17 +60,17 @@ def test_without_a_gpu_they_stay_numpy_and_keep_their_mark(cupy: Any) -> None:
     )
     there = carry(home, NamespaceInfo({}, at_home=True), NamespaceInfo({}, at_home=False))
     assert type(there["a"]) is np.ndarray
-    assert device_marks.array_mark(there["a"]) == "cupy:1"
+    assert array_mark(there["a"]) == "cupy:1"
 
 
 def test_a_mark_goes_with_its_array() -> None:
     array = np.ones(3)
-    device_marks.mark_array(array, "cupy:0")
+    mark_array(array, "cupy:0")
     ident = id(array)
-    assert device_marks.array_mark(array) == "cupy:0"
-    assert device_marks.array_mark(array[:]) is None
+    assert array_mark(array) == "cupy:0"
+    assert array_mark(array[:]) is None
     del array
-    assert ident not in device_marks._ARRAYS
+    assert ident not in marks._ARRAYS
 
 
 def test_jax_arrays() -> None:

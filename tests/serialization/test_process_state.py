@@ -15,6 +15,8 @@ import numpy as np
 import numpy.random
 import pytest
 
+from jupyter_gpu_release.adapters import registry
+from jupyter_gpu_release.adapters.adapter import Adapter, LibrarySettings
 from jupyter_gpu_release.serialization.process_state import library_settings, random_states
 from jupyter_gpu_release.serialization.process_state.local_modules import ImportWatch
 
@@ -48,7 +50,7 @@ def test_forks_without_a_state_do_not_repeat_their_siblings() -> None:
     drawn = []
     for _ in range(2):
         random_states.restore_rng(states)
-        random_states.seed_fresh({})
+        random_states.seed_generators({}, has_gpu=False)
         drawn.append(np.random.rand())
     assert drawn[0] != drawn[1]
     random_states.restore_rng(states)
@@ -85,8 +87,9 @@ def test_settings_of_a_library_that_is_not_loaded_wait_for_its_import(
 ) -> None:
     (tmp_path / "plotted.py").write_text("size = 1\n")
     monkeypatch.syspath_prepend(tmp_path)
-    library = library_settings.Library("plotted", vars, lambda _: {"size": 1}, setattr)
-    monkeypatch.setitem(library_settings._BY_MODULE, "plotted", library)
+    adapter = Adapter()
+    adapter.settings = (LibrarySettings("plotted", vars, lambda _: {"size": 1}, setattr),)
+    monkeypatch.setitem(registry._sources(), "plotted", lambda: adapter)
     finders = [each for each in sys.meta_path if not isinstance(each, ImportWatch)]
     arrived = library_settings.ArrivedSettings()
     arrived.set_arrived({"plotted": {"size": 7}})
@@ -145,8 +148,8 @@ def test_jax_and_keras_settings_travel() -> None:
         "import os; os.environ['KERAS_BACKEND'] = 'jax'\n"
         "import jax, keras, pickle, sys, numpy as np\n"
         "from jupyter_gpu_release.serialization.process_state import library_settings as settings; "
-        "from jupyter_gpu_release.serialization.reducers import jax_cupy as array_reducers\n"
-        "wide = array_reducers.make_jax(np.arange(3.0))\n"
+        "from jupyter_gpu_release.adapters.jax import make_jax\n"
+        "wide = make_jax(np.arange(3.0))\n"
         "assert str(wide.dtype) == 'float64', wide.dtype\n"
         "assert not {'jax', 'keras'} & settings.capture_settings().keys(), settings.capture_settings()\n"
         "wanted = {'jax': {'jax_enable_x64': True}, 'keras': {'dtype_policy': 'mixed_bfloat16'}}\n"
@@ -158,24 +161,6 @@ def test_jax_and_keras_settings_travel() -> None:
     if importlib.util.find_spec("jax") is None or importlib.util.find_spec("keras") is None:
         pytest.skip("could not import 'jax'")
     subprocess.run([sys.executable, "-c", code], check=True, env={**os.environ, "JAX_PLATFORMS": "cpu"})
-
-
-def test_packages_add_libraries(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    facts = tmp_path / "added-1.dist-info"
-    facts.mkdir()
-    (facts / "METADATA").write_text("Name: added\nVersion: 1\n")
-    (facts / "entry_points.txt").write_text("[jupyter_gpu_release.settings]\nadded = added_settings:LIBRARY\n")
-    (tmp_path / "added.py").write_text("level = 2\n")
-    (tmp_path / "added_settings.py").write_text(
-        "from jupyter_gpu_release.serialization.process_state.library_settings import Library\n"
-        "LIBRARY = Library('added', lambda m: {'level': m.level}, lambda _: {'level': 1}, setattr)\n"
-    )
-    monkeypatch.syspath_prepend(tmp_path)
-    importlib.import_module("added")
-    monkeypatch.setattr(library_settings, "_BY_MODULE", dict(library_settings._BY_MODULE))
-    library_settings.add_plug_ins.cache_clear()
-    assert library_settings.capture_settings()["added"] == {"level": 2}
-    library_settings.add_plug_ins.cache_clear()
 
 
 def test_variables_count_in_keys_of_cells_and_logging_does_not(monkeypatch: pytest.MonkeyPatch) -> None:

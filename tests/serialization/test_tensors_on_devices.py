@@ -11,11 +11,12 @@ import pytest
 pytest.importorskip("torch")
 import torch
 
-from jupyter_gpu_release.serialization import codec, device_marks
+from jupyter_gpu_release.adapters.torch import ADAPTER, device_marks
+from jupyter_gpu_release.adapters.torch.tensors import tensor_sums
+from jupyter_gpu_release.serialization import codec
 from jupyter_gpu_release.serialization.pickler import GraphPickler
 from jupyter_gpu_release.serialization.process_state import random_states
 from jupyter_gpu_release.serialization.rebuild import NamespaceInfo
-from jupyter_gpu_release.serialization.reducers.torch_tensors import tensor_sums
 
 
 def trip(values: dict[str, Any], *, has_gpu: bool, at_home: bool = False) -> dict[str, Any]:
@@ -165,12 +166,12 @@ def test_cuda_seed_follows_manual_seed_and_else_the_state(monkeypatch: pytest.Mo
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(11)
         seeds.clear()
-        random_states.seed_devices()
+        ADAPTER.seed_devices()
         torch.rand(1)
-        random_states.seed_devices()
-        random_states.seed_devices()
+        ADAPTER.seed_devices()
+        ADAPTER.seed_devices()
         torch.rand(1)
-        random_states.seed_devices()
+        ADAPTER.seed_devices()
     assert seeds[0] == 11
     assert seeds[1] == seeds[2] != 11
     assert seeds[3] not in seeds[:3]

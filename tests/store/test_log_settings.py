@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from jupyter_gpu_release.serialization.process_state import log_settings
+from jupyter_gpu_release.adapters.stdlib import log_settings
 
 
 def _by_config() -> None:

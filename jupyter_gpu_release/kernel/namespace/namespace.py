@@ -10,6 +10,7 @@ from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
+from ...adapters.stdlib.environment import WorkingFolder
 from ...analysis.cell_facts import CellFacts, is_latest, is_machinery, parse_cell, postpones_annotations
 from ...analysis.dataflow import analyse
 from ...analysis.device_choices import DeviceHistory
@@ -19,7 +20,6 @@ from ...protocol.runs import Outcome, ValueInfo
 from ...serialization import codec
 from ...serialization.hashing.value_hash import GraphKey, graph_key
 from ...serialization.process_state import library_settings, random_states
-from ...serialization.process_state.environment import WorkingFolder
 from ...serialization.process_state.local_modules import is_attribute_name, split_attribute_name
 from ...serialization.rebuild import NamespaceInfo
 from ...serialization.sharing.namespace_update import NamespaceUpdate, stale_sentences

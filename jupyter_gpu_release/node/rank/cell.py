@@ -39,7 +39,7 @@ from ..ipc.plain_values import plain_outcome
 from ..results.persister import fork_persister
 from ..supervisor.written_files import WrittenFiles, written_to
 from ..values.collected import Collected
-from ..values.frameworks import gang_hints
+from ..values.frameworks import error_hints
 from ..values.gather import gather_names
 from ..values.held_names import hold_back
 from ..values.namespace import RankValues
@@ -269,7 +269,7 @@ class Rank:
         self._values.error, self._values.shown = ended.error, self._shell.displayhook.shown
         self._notes += ended.notes
         if error is not None:
-            self._notes += gang_hints(error.evalue, self._order.ranks, self._gpus)
+            self._notes += error_hints(error.evalue, self._order.ranks, self._gpus)
         status = "interrupted" if ended.interrupted else "ok" if error is None else "error"
         if status == "ok" and payload.gather and self._order.role == "rank":
             status, error = self._gather(payload)

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 import psutil
 from traitlets.config import Config
 
+from ...adapters.registry import loaded_adapters
 from ...errors import OptionError
 from ...host import process_control
 from ...protocol.cell import CellPayload, FrontEnd
@@ -42,9 +43,8 @@ def set_thread_count(count: int, *, quickly: bool = False) -> None:
     """
     for name in _THREAD_VARIABLES:
         os.environ.setdefault(name, str(count))
-    torch = sys.modules.get("torch")
-    if torch is not None and hasattr(torch, "set_num_threads"):
-        torch.set_num_threads(count)
+    for adapter in loaded_adapters():
+        adapter.set_thread_count(count)
     if "threadpoolctl" in sys.modules and not quickly:  # what is loaded does not read the environment again
         with contextlib.suppress(Exception):
             sys.modules["threadpoolctl"].threadpool_limits(count)
@@ -244,9 +244,8 @@ def _look_like_a_terminal(shell: InteractiveShell) -> None:
     sys.modules.pop(_MODULE, None)
     shell.config.pop(_APPLICATION, None)
     shell.__dict__.pop("kernel", None)
-    if "pandas" in sys.modules:  # it asked while it was imported
-        with contextlib.suppress(Exception):  # another version's options
-            sys.modules["pandas"].set_option("display.max_columns", 0)
+    for adapter in loaded_adapters():
+        adapter.use_terminal()
 
 
 def use_front_end(shell: InteractiveShell, payload: CellPayload) -> None:

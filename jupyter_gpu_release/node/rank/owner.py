@@ -7,10 +7,10 @@ import os
 import resource
 import signal
 import stat
-import sys
 from collections.abc import Collection, Mapping
 from pathlib import Path
 
+from ...adapters.registry import loaded_adapters
 from ...errors import ClusterError
 from ...host import process_control
 from ...host.privileges import drop_privileges, set_dumpable
@@ -79,7 +79,5 @@ def _set_environment(owner: UnixUser) -> None:
         del os.environ[name]
     home = owner.home if owner.home and os.access(owner.home, os.X_OK) else ""
     os.environ.update(HOME=home or "/", USER=owner.name, LOGNAME=owner.name, SHELL=owner.shell or "/bin/sh")
-    if (matplotlib := sys.modules.get("matplotlib")) is not None:  # it remembers root's folders
-        for known in (matplotlib.get_configdir, matplotlib.get_cachedir):
-            if hasattr(known, "cache_clear"):
-                known.cache_clear()
+    for adapter in loaded_adapters():
+        adapter.forget_user()

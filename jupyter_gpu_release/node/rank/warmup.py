@@ -8,10 +8,9 @@ from __future__ import annotations
 import contextlib
 import functools
 import pickle
-import sys
 import types
-from typing import Any
 
+from ...adapters.registry import loaded_adapters
 from ...protocol.cell import CellPayload
 from ...protocol.runs import Outcome
 from ...protocol.wire import decode, encode
@@ -57,7 +56,8 @@ def _speak() -> None:
 def _travel() -> None:
     home = types.ModuleType("__main__").__dict__
     exec(compile(_SOURCE, "<warmup>", "exec"), home)
-    home |= _samples()
+    for adapter in loaded_adapters():
+        home |= adapter.samples()
     names = [name for name in home if not name.startswith("__")]
     dump = codec.dump({name: home[name] for name in names}, NamespaceInfo(home, at_home=True))
     payload = CellPayload(source="", ambient=_notebooks_state(), reevaluate={"device": "str('cpu')"})
@@ -77,20 +77,3 @@ def _notebooks_state() -> bytes:
     return pickle.dumps(
         {"rng": random_states.capture_rng(), "settings": library_settings.capture_settings()}, protocol=5
     )
-
-
-def _samples() -> dict[str, Any]:
-    samples: dict[str, Any] = {}
-    if "numpy" in sys.modules:
-        numpy = sys.modules["numpy"]
-        samples["array"] = numpy.zeros((16, 16))
-        samples["part"] = samples["array"][1:]
-    if "torch" in sys.modules and hasattr(sys.modules["torch"], "nn"):
-        torch = sys.modules["torch"]
-        samples["tensor"] = torch.empty(256)
-        samples["weight"] = torch.nn.Parameter(torch.empty(2, 2))
-        samples["module"] = torch.nn.ParameterList([samples["weight"]])
-        samples["where"] = torch.device("cpu")
-    if "pandas" in sys.modules:
-        samples["frame"] = sys.modules["pandas"].DataFrame({"a": [1, 2], "b": ["x", "y"]})
-    return samples

@@ -10,6 +10,7 @@ import types
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
+from ...adapters.stdlib import cached_functions
 from ...serialization.pickler import value_digest
 from ...serialization.process_state.local_modules import (
     MOST_BYTES,
@@ -21,7 +22,6 @@ from ...serialization.process_state.local_modules import (
     state_of,
 )
 from ...serialization.rebuild import NamespaceInfo
-from ...serialization.reducers import cached_functions
 from .changes import NameSnapshot
 
 

@@ -13,6 +13,8 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
+from ...adapters.adapter import GroupState
+from ...adapters.registry import adapters_of, loaded_adapters
 from ...analysis.cell_facts import is_latest, is_machinery
 from ...cell_api.ranks import ranks
 from ...errors import LoadError
@@ -36,8 +38,7 @@ from ...serialization.lazy_modules import module_or_deferred
 from ...serialization.load_order import global_reads
 from ...serialization.process_state import random_states
 from ...serialization.process_state.local_modules import is_attribute_name
-from ...serialization.rebuild import GroupState, NamespaceInfo
-from ...serialization.reducers.torch_distributed import holds_shards, unwrap_replica
+from ...serialization.rebuild import NamespaceInfo
 from ...serialization.sharing.array_memory import in_writing_order
 from ...serialization.sharing.namespace_update import NamespaceUpdate
 from ...serialization.sharing.numbered_parts import LargeInput
@@ -178,7 +179,7 @@ class RankValues:
         self._warnings = OnceWarnings(state.get("warned", ()))
         self._warnings.start_recording()
         self._settings.read_settings()
-        frameworks.seed_generators(state.get("rng", {}), has_gpu=self._realm.has_gpu)
+        random_states.seed_generators(state.get("rng", {}), has_gpu=self._realm.has_gpu)
 
     def watch_threads(self) -> None:
         """Note that the cell was given threads: only what it changes of them itself goes home."""
@@ -369,7 +370,7 @@ class RankValues:
             others = self._others(changed, {*names, *anew}) | libraries
             state["names"] = {name: value for name, value in others.items() if self._can_be_saved(name, value, failed)}
             values[RESUME] = state
-        shards = [name for name, value in values.items() if state is not None and holds_shards(value)]
+        shards = [name for name, value in values.items() if state is not None and is_sharded(value)]
         facts = self._facts(names, changed, deleted) | {"devices": home, "shards": shards}
         facts |= self._last_outputs(names, changed, known)
         same = functools.partial(self._known.numbers_of, only_sentinels=bool(self._payload.function))
@@ -741,4 +742,13 @@ def _is_hidden(name: str) -> bool:
 def _type_name(value: Any) -> str:
     """The type of what travels, which of a replica is the module in it."""
     kind = type(value)
-    return kind.__name__ if kind.__module__ == "builtins" else type(unwrap_replica(value)).__name__
+    return kind.__name__ if kind.__module__ == "builtins" else type(_unwrapped(value)).__name__
+
+
+def is_sharded(value: Any) -> bool:
+    """Tell if a value is spread over the ranks of a gang."""
+    return any(adapter.is_sharded(value) for adapter in loaded_adapters())
+
+
+def _unwrapped(value: Any) -> Any:
+    return next((part for each in adapters_of(type(value)) if (part := each.unwrapped(value)) is not value), value)

@@ -9,9 +9,9 @@ import warnings
 from collections.abc import Iterable
 from typing import Any
 
+from ...adapters.stdlib.environment import WorkingFolder
 from ...protocol.cell import CellPayload
 from ...serialization.process_state import library_settings
-from ...serialization.process_state.environment import WorkingFolder
 
 #: of this process while it stood by, and how many modules it had imported then
 _at_rest: tuple[int, library_settings.SettingsBefore] | None = None

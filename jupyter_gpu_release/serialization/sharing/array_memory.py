@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 from ... import streams
-from .. import device_marks
+from ...adapters.torch import device_marks
 
 
 def memory_of(pairs: Iterable[tuple[Any, Any]]) -> dict[Any, Any]:
@@ -30,9 +30,9 @@ def memory_of(pairs: Iterable[tuple[Any, Any]]) -> dict[Any, Any]:
 
 
 def _note_array(found: dict[Any, Any], old: Any, new: Any) -> None:
-    from ..reducers import numpy_arrays
+    from ...adapters.numpy import arrays
 
-    old_root, new_root = (each if each.base is None else numpy_arrays.memory_root(each) for each in (old, new))
+    old_root, new_root = (each if each.base is None else arrays.memory_root(each) for each in (old, new))
     if new_root is None:  # it looks at a foreign buffer itself
         new_root = new
     if old_root is None:
@@ -244,7 +244,7 @@ def _array_at(live: Any, now: Layout, offset: int, strides: tuple[int, ...], pla
 def _tensor_at(live: Any, now: Layout, offset: int, strides: tuple[int, ...], place: Place) -> Any:
     import torch
 
-    from ..reducers.torch_tensors import rebuild_tensor
+    from ...adapters.torch.tensors import rebuild_tensor
 
     if isinstance(live, torch.Tensor):
         storage, mark = live.untyped_storage(), device_marks.tensor_mark(live)
@@ -270,14 +270,14 @@ def _bytes_of(live: Any, *, to_write: bool = False) -> tuple[int, Any]:
     """
     import numpy
 
-    from ..reducers import numpy_arrays
+    from ...adapters.numpy import arrays
 
     root = live
     if not isinstance(live, numpy.ndarray):
         torch = sys.modules["torch"]
         root = torch.empty(0, dtype=torch.uint8).set_(live.untyped_storage()).numpy()
     elif live.base is not None and (not live.flags.forc or (to_write and not live.flags.writeable)):
-        root = numpy_arrays.memory_root(live)
+        root = arrays.memory_root(live)
     if root is None or not root.flags.forc:
         raise NotThereError
     root = numpy.ndarray.view(root, numpy.ndarray)

@@ -13,8 +13,11 @@ import types
 from collections.abc import Iterator
 from typing import Any
 
-from .. import device_marks, set_order
-from ..identity import is_of_the_user
+from ...adapters import cupy
+from ...adapters.stdlib import cached_functions
+from ...adapters.torch import device_marks
+from ...adapters.users_code import is_of_the_user
+from .. import set_order
 from .array_memory import layout_of
 
 #: larger arrays and shared tensors are exchanged instead, so that what came back stays mapped from its file
@@ -56,8 +59,6 @@ def update_in_place(old: Any, new: Any, stale: set[str]) -> bool:
         old.setstate(new.getstate())
         return _update_attributes(old, new, stale)
     if kind is functools._lru_cache_wrapper:
-        from ..reducers import cached_functions
-
         return cached_functions.update(old, new)
     if not is_open(kind):
         return False
@@ -126,7 +127,7 @@ def _update_array(old: Any, new: Any) -> bool:
     is_alike = old.shape == new.shape and old.dtype == new.dtype
     if not is_alike or not old.flags.writeable or old.nbytes > _LARGEST_COPIED_BYTES:
         return False
-    if device_marks.array_mark(old) != device_marks.array_mark(new):
+    if cupy.array_mark(old) != cupy.array_mark(new):
         return False
     old[...] = new
     if not new.flags.writeable:
@@ -189,7 +190,7 @@ def _is_shared(torch: Any, tensor: Any) -> bool:
 # --------------------------------------------------------------------------------------------- objects
 def _update_frame(old: Any, new: Any) -> bool:
     """Frames and series: their manager, of which blocks that look as before keep their memory."""
-    from ..reducers import pandas_frames
+    from ...adapters.pandas import is_plain
 
     if not all("_mgr" in (dict_of(each) or ()) for each in (old, new)):
         return False
@@ -204,7 +205,7 @@ def _update_frame(old: Any, new: Any) -> bool:
     for name in set(vars(new)) - {"_mgr", "_flags", "_item_cache"}:
         object.__setattr__(old, name, vars(new)[name])
     for name in set(vars(old)) - set(vars(new)):
-        if not name.startswith("_") and pandas_frames.is_plain(vars(old)[name]):  # others do not travel
+        if not name.startswith("_") and is_plain(vars(old)[name]):  # others do not travel
             object.__delattr__(old, name)
     with contextlib.suppress(AttributeError):
         old.flags.allows_duplicate_labels = new.flags.allows_duplicate_labels

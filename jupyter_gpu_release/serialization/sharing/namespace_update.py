@@ -9,8 +9,8 @@ import types
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any, Protocol
 
+from ...adapters.stdlib.values import seen_through
 from ..lazy_modules import module_or_deferred
-from ..rebuild import seen_through
 from .array_memory import copy_into_view
 from .in_place import is_alike, memory_of_frame, update_in_place
 from .replace import ReferenceReplacer

@@ -13,7 +13,8 @@ import weakref
 from collections.abc import Iterable
 from typing import Any
 
-from .. import rebuild
+from ...adapters.stdlib import cached_functions
+from ...adapters.stdlib.values import proxied, seen_through
 from .array_memory import memory_of, storage_key
 
 #: how many objects are looked through
@@ -90,7 +91,7 @@ class ReferenceReplacer:
         return made
 
     def _proxy(self, proxy: Any) -> Any:
-        owner = self._replaced.get(id(rebuild.proxied(proxy)))
+        owner = self._replaced.get(id(proxied(proxy)))
         return proxy if owner is None else weakref.proxy(owner[1])
 
     def _remade(self, value: Any) -> Any:
@@ -112,8 +113,8 @@ class ReferenceReplacer:
             owner = None if target is None else self._replaced.get(id(target))
             return value if owner is None else weakref.ref(owner[1])
         if kind is types.MappingProxyType:
-            mapping = self._new(rebuild.seen_through(value))
-            return value if mapping is rebuild.seen_through(value) else types.MappingProxyType(mapping)
+            mapping = self._new(seen_through(value))
+            return value if mapping is seen_through(value) else types.MappingProxyType(mapping)
         if kind is types.MethodType:
             owner = self._new(value.__self__)
             return value if owner is value.__self__ else types.MethodType(value.__func__, owner)
@@ -153,29 +154,27 @@ class ReferenceReplacer:
         return value
 
     def _array_view(self, array: Any) -> Any:
-        from ..reducers import array_views, numpy_arrays
+        from ...adapters.numpy import arrays
 
-        tensor = numpy_arrays.tensor_below(array)
+        tensor = arrays.tensor_below(array)
         if tensor is not None:
             return self._array_over_tensor(array, tensor)
-        root = array if array.base is None else numpy_arrays.memory_root(array)
+        root = array if array.base is None else arrays.memory_root(array)
         new = self._memory.get(id(root)) if root is not None else None
         if new is None or array.dtype.hasobject:
             return array
         offset = array.__array_interface__["data"][0] - root.__array_interface__["data"][0]
-        return array_views.rebuild_view(new, array.dtype, array.shape, array.strides, offset, array.flags.writeable)
+        return arrays.rebuild_view(new, array.dtype, array.shape, array.strides, offset, array.flags.writeable)
 
     def _array_over_tensor(self, array: Any, tensor: Any) -> Any:
-        from ..reducers import torch_tensors
+        from ...adapters.torch import tensors
 
         key = storage_key(tensor)
         new = self._memory.get(key) if key else None
         if new is None:
             return array
         offset = array.__array_interface__["data"][0] - tensor.untyped_storage().data_ptr()
-        return torch_tensors.array_over_storage(
-            new, array.dtype, array.shape, array.strides, offset, array.flags.writeable
-        )
+        return tensors.array_over_storage(new, array.dtype, array.shape, array.strides, offset, array.flags.writeable)
 
     def _tensor_view(self, tensor: Any) -> None:
         """In place: the tensor stays itself."""
@@ -306,8 +305,6 @@ class ReferenceReplacer:
             variable.set(new)
 
     def _cached_function(self, cached: Any) -> None:
-        from ..reducers import cached_functions
-
         size = cached.cache_info().currsize
         if 0 < size <= _LONGEST:
             self._left -= size

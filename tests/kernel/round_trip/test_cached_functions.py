@@ -8,9 +8,9 @@ from typing import Any
 
 from round_trip import Notebook
 
+from jupyter_gpu_release.adapters.stdlib import cached_functions
 from jupyter_gpu_release.serialization.hashing.value_hash import graph_key
 from jupyter_gpu_release.serialization.rebuild import NamespaceInfo
-from jupyter_gpu_release.serialization.reducers import cached_functions
 from tests.cells.functions import IMPORTS
 
 

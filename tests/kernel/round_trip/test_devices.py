@@ -8,7 +8,7 @@ import pytest
 from optional_libraries import torch
 from round_trip import Notebook
 
-from jupyter_gpu_release.serialization import device_marks
+from jupyter_gpu_release.adapters.torch import device_marks
 
 # ----------------------------------------------------------------------------------------- devices
 DEVICE = 'import torch\ndevice = "cuda" if torch.cuda.is_available() else "cpu"\n'

@@ -193,10 +193,10 @@ def test_frames_that_share_memory_go_on_copying_before_they_write(nb: Notebook) 
 
 def test_a_view_that_stands_for_one_on_a_gpu_knows_it(nb: Notebook) -> None:
     nb.cell(
-        "import torch\nfrom jupyter_gpu_release.serialization import device_marks as devices\nx = torch.arange(12.)\ndevices.mark_tensor(x, 'cuda:0')"
+        "import torch\nfrom jupyter_gpu_release.adapters.torch import device_marks as devices\nx = torch.arange(12.)\ndevices.mark_tensor(x, 'cuda:0')"
     )
     nb.ok("v = x[3:]")
-    from jupyter_gpu_release.serialization import device_marks
+    from jupyter_gpu_release.adapters.torch import device_marks
 
     assert device_marks.tensor_mark(nb.ns["v"]) == "cuda:0"
     assert _shares(nb.ns["x"], nb.ns["v"])

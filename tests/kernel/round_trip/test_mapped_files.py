@@ -69,7 +69,7 @@ def test_a_file_that_the_node_does_not_see_is_an_error_before_the_cell_runs(
     nb: Notebook, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     nb.cell(MAKE)
-    from jupyter_gpu_release.serialization.reducers import mapped_files
+    from jupyter_gpu_release.adapters.numpy import mapped_files
 
     facts = mapped_files._facts_of
     elsewhere = lambda root, must_flush: ("/nowhere/data.bin", *facts(root, must_flush=must_flush)[1:])  # noqa: E731

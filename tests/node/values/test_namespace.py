@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 from optional_libraries import torch
 
+from jupyter_gpu_release.adapters.torch import ADAPTER
 from jupyter_gpu_release.errors import LoadError
 from jupyter_gpu_release.node.values import frameworks
 from jupyter_gpu_release.node.values.collected import Collected
@@ -306,7 +307,7 @@ def test_no_verdict_without_a_gpu_and_other_reasons(monkeypatch: pytest.MonkeyPa
 def test_the_frames_of_another_rank_do_not_wait_for_its_gpu(monkeypatch: pytest.MonkeyPatch, busy: bool) -> None:
     """A collective that a dead rank never joins keeps a GPU busy for ever."""
     values, space = rank({}, has_gpu=True)
-    monkeypatch.setattr(frameworks, "loaded_frameworks", lambda: ["torch"])
+    monkeypatch.setattr(frameworks, "loaded_frameworks", lambda: [ADAPTER])
     monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
     monkeypatch.setattr(torch.cuda, "current_stream", lambda _: types.SimpleNamespace(query=lambda: not busy))

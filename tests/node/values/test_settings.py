@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import pickle
 import sys
 import types
@@ -9,6 +10,8 @@ from typing import Any
 
 import pytest
 
+from jupyter_gpu_release.adapters import registry
+from jupyter_gpu_release.adapters.adapter import Adapter, LibrarySettings
 from jupyter_gpu_release.node.values import settings
 from jupyter_gpu_release.protocol.cell import CellPayload
 from jupyter_gpu_release.serialization.process_state import library_settings
@@ -19,17 +22,19 @@ def test_settings_that_arrive_are_no_changes_of_the_cell_and_have_nothing_else_r
 ) -> None:
     read: list[str] = []
 
-    def reader(name: str) -> library_settings.Library:
+    def reader(name: str) -> Adapter:
         def values(module: Any) -> dict[str, Any]:
             read.append(name)
             return {"size": module.size}
 
         monkeypatch.setitem(sys.modules, name, types.ModuleType(name))
         sys.modules[name].size = 1  # type: ignore[attr-defined]
-        return library_settings.Library(name, values, lambda _: {"size": 1}, setattr)
+        adapter = Adapter()
+        adapter.settings = (LibrarySettings(name, values, lambda _: {"size": 1}, setattr),)
+        return adapter
 
     for name in ("set_there", "left_alone"):
-        monkeypatch.setitem(library_settings._BY_MODULE, name, reader(name))
+        monkeypatch.setitem(registry._sources(), name, functools.partial(lambda adapter: adapter, reader(name)))
     monkeypatch.setattr(settings, "_at_rest", None)
     settings.read_settings_ahead()
     read.clear()

@@ -21,13 +21,14 @@ from typing import TYPE_CHECKING, Any, Protocol
 import msgspec
 from blake3 import blake3
 
+from ....adapters.adapter import GroupState
+from ....adapters.registry import loaded_adapters
 from ....protocol.cell import Graph
 from ....protocol.runs import Save
 from ....serialization import codec
 from ....serialization.diagnosis import find_trouble
 from ....serialization.load_order import global_reads
-from ....serialization.rebuild import GroupState, NamespaceInfo
-from ....serialization.reducers import torch_distributed
+from ....serialization.rebuild import NamespaceInfo
 from ....serialization.sharing.replace import ReferenceReplacer
 from ....store.graph_file import write_graph
 from ....store.layout import SAVE_FILE, RunPaths, of_attempt
@@ -174,10 +175,8 @@ class RestartableCell:
         return process_group.restore(made, self._order.rank, self._order.ranks)
 
     def _join_again(self, group: GroupState) -> None:
-        for replica, module, made in group.replicas:
-            torch_distributed.wrap_again(replica, module, made)
-        if group.states:
-            torch_distributed.settle_shards(group)
+        for adapter in loaded_adapters():
+            adapter.join_again(group)
         if group.groups and self._is_resized:
             process_group.resize_samplers()
 
@@ -432,9 +431,8 @@ class RestartableCell:
         if state is None or group is None or not group.replicas:
             return state
         if process_group.is_there():
-            replicas, group.replicas = group.replicas, []
-            for replica, module, made in replicas:
-                torch_distributed.wrap_again(replica, module, made)
+            for adapter in loaded_adapters():
+                adapter.join_again(group)
             return state
         self._say(
             "restore() gives modules without DistributedDataParallel where it is called before init_process_group()"
@@ -661,8 +659,9 @@ class RestartableCell:
         if lost := self._lost_around or _lost_header(loop) or self._begun_file(loop):
             raise ImmovableError(lost)
         self._expect_no_graph(loop)
-        if torch_distributed.has_own_gradients():
-            raise StoreUnfitError("its ranks have gradients that are not put together yet (set_requires_gradient_sync)")
+        for adapter in loaded_adapters():
+            if why := adapter.why_not_now():
+                raise StoreUnfitError(why)
         values = self._gathered(loop, look.lengths() if lengths is None else lengths)
         look.expect_room(values.total_bytes)
         require_file_size([values.stream, *values.buffers])

@@ -6,7 +6,6 @@ import contextlib
 import gc
 import os
 import signal
-import sys
 import threading
 import traceback
 import warnings
@@ -14,6 +13,7 @@ from collections.abc import Callable
 
 import msgspec
 
+from ....adapters.registry import loaded_adapters
 from ....errors import GpuReleaseError
 from ....host import process_control
 from ....protocol.runs import Save
@@ -93,9 +93,8 @@ def _save(rank: int, writes: int, work: Callable[[], SaverReport]) -> None:
         process_control.name_this(_NAME)
         process_control.yield_to_others()
         gc.disable()  # nobody's finalizers run here
-        torch = sys.modules.get("torch")
-        if torch is not None and hasattr(torch, "set_num_threads"):
-            torch.set_num_threads(1)  # its threads are not in the fork
+        for adapter in loaded_adapters():
+            adapter.set_thread_count(1)  # its threads are not in the fork
         report = encode(_reported(work))
         while report:
             report = report[os.write(writes, report) :]

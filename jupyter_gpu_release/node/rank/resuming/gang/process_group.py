@@ -9,8 +9,8 @@ import sys
 from collections.abc import Mapping
 from typing import Any
 
+from .....adapters.torch.distributed import holds_shards
 from .....errors import LoadError
-from .....serialization.reducers.torch_distributed import holds_shards
 from ....values.collected import ImmovableError
 
 _KEY = "jupyter_gpu_release/groups/{}"

@@ -1,6 +1,5 @@
-"""torch: bytes out of band without a copy, views and shared storages kept, ``.grad`` kept, devices remembered.
-
-Loaded only where torch is (``serialization.reducers.stdlib.LIBRARIES``).
+"""Tensors and what goes with them: bytes out of band without a copy, views and shared storages kept, ``.grad`` kept,
+devices remembered.
 """
 
 from __future__ import annotations
@@ -17,8 +16,9 @@ from typing import Any
 import torch
 
 from ... import streams
-from .. import device_marks
-from . import array_views, mapped_files, torch_distributed
+from ..adapter import Realm, Reducer, receiving
+from ..numpy import arrays, mapped_files
+from . import device_marks, distributed
 
 #: a view of at least this much less than its storage takes only itself along, unless the storage travels anyway
 _SMALL_STORAGE_BYTES = 1 << 20
@@ -29,8 +29,8 @@ _FILES = (None, "files")
 _WRAPPED = "_wrapped_by_lr_sched"
 
 
-def reducer_for(kind: type) -> Any:
-    """The reducer for a type, None for torch's own way."""
+def reducer_for(kind: type) -> Reducer | None:
+    """The reducer for a class, None for torch's own way."""
     if issubclass(kind, torch.Tensor):
         return reduce_tensor if _is_plain(kind) else None
     if issubclass(kind, torch.optim.Optimizer):
@@ -48,9 +48,9 @@ def _is_plain(kind: Any) -> bool:
 
 def reduce_tensor(pickler: Any, tensor: Any) -> Any:
     """A strided tensor as a view on its storage; other layouts go torch's own way, from host memory."""
-    sharding = torch_distributed.sharding(pickler)
-    if sharding is None and torch_distributed.is_flat(tensor):
-        return torch_distributed.refuse_flat(pickler, tensor)
+    sharding = distributed.sharding_of(pickler)
+    if sharding is None and distributed.is_flat(tensor):
+        return distributed.refuse_flat(pickler, tensor)
     if sharding is not None and sharding.is_whole(pickler, tensor):
         return sharding.reduce_whole(pickler, tensor)
     if tensor.grad_fn is not None:
@@ -120,7 +120,7 @@ def storage_over_array(array: Any) -> Any:
 def array_over_storage(storage: Any, dtype: Any, shape: Any, strides: Any, offset: int, writeable: bool) -> Any:
     """A numpy array over ``storage``, which is on the CPU."""
     memory = torch.empty(0, dtype=torch.uint8).set_(storage).numpy()
-    return array_views.rebuild_view(memory, dtype, shape, strides, offset, writeable)
+    return arrays.rebuild_view(memory, dtype, shape, strides, offset, writeable)
 
 
 def _kept(pickler: Any, thing: Any) -> Any:
@@ -202,19 +202,38 @@ def _reduce_holder(holder: _StorageHolder) -> Any:
     storage = holder.storage
     size = storage.nbytes()
     if size == 0:
-        return device_marks.place_storage, (holder.mark, b"", 0)
+        return place_storage, (holder.mark, b"", 0)
     if holder.array is not None:
         return storage_over_array, (holder.array,)
     if storage.device.type != "cpu":
         storage = storage.cpu()
     memory: Any = (ctypes.c_char * size).from_address(storage.data_ptr())
     memory.owner = storage  # the memory lives as long as anybody's view of it
-    return device_marks.place_storage, (holder.mark, pickle.PickleBuffer(memory), size)
+    return place_storage, (holder.mark, pickle.PickleBuffer(memory), size)
+
+
+@streams.named
+@receiving
+def place_storage(realm: Realm, device: str, data: Any, size: int) -> Any:
+    """A storage over ``data``; on its device if this is a rank with a GPU, else marked with it."""
+    has_device = realm.has_gpu and not realm.at_home
+    if size == 0:
+        storage = torch.UntypedStorage(0)
+    else:
+        writable = bytearray(data) if isinstance(data, bytes) else data
+        words = torch.frombuffer(writable, dtype=torch.uint8)
+        placed = words.to(device_marks.local_device(device)) if device and has_device else words
+        if placed is words and realm.group is not None and realm.group.owns_memory:
+            placed = words.clone()
+        storage = placed.untyped_storage()
+    if device and not has_device:
+        setattr(storage, device_marks.ATTRIBUTE, device)
+    return storage
 
 
 @streams.named
 def rebuild_tensor(kind: Any, storage: Any, dtype: Any, offset: int, shape: Any, strides: Any, grad: bool) -> Any:
-    """A tensor over ``storage`` (made by ``devices.place_storage``)."""
+    """A tensor over ``storage`` (made by :func:`place_storage`)."""
     tensor = torch.empty(0, dtype=dtype, device=storage.device).set_(storage, offset, shape, strides)
     mark = getattr(storage, device_marks.ATTRIBUTE, "")
     if kind is torch.nn.Parameter:
@@ -273,7 +292,20 @@ def give_storage(storage: Any) -> Any:
 
 def reduce_device(_pickler: Any, device: Any) -> Any:
     """``cuda`` comes home as ``cpu`` and goes back as what it was."""
-    return device_marks.place_torch_device, (device_marks.torch_device_mark(device) or str(device),)
+    return place_torch_device, (device_marks.torch_device_mark(device) or str(device),)
+
+
+@streams.named
+@receiving
+def place_torch_device(realm: Realm, device: str) -> Any:
+    """A device: at home, and where there is no GPU, always the CPU."""
+    if device.partition(":")[0] in ("cpu", "meta"):
+        return torch.device(device)
+    if realm.has_gpu and not realm.at_home:
+        return torch.device(device_marks.local_device(device))
+    stand_in = torch.device("cpu")
+    device_marks.mark_torch_device(stand_in, device)
+    return stand_in
 
 
 def reduce_generator(_pickler: Any, generator: Any) -> Any:
@@ -388,7 +420,7 @@ def tensor_sums(tensor: Any) -> list[int]:
     return sums
 
 
-_BY_TYPE: dict[type, Any] = {
+_BY_TYPE: dict[type, Reducer] = {
     torch.UntypedStorage: reduce_storage,
     torch.storage.TypedStorage: reduce_typed_storage,
     torch.device: reduce_device,

@@ -1,29 +1,31 @@
-"""Reducers for things of the standard library that pickle and cloudpickle refuse, or take along in a surprising way."""
+"""Things of the standard library that pickle and cloudpickle refuse, or take along in a surprising way."""
 
 from __future__ import annotations
 
+import collections
 import contextvars
 import dataclasses
 import functools
+import gc
+import importlib
 import io
 import operator
 import pickle
-import random
 import struct
 import sys
 import types
 import typing
 import weakref
-from collections.abc import Callable
 from typing import Any
 
 from cloudpickle import cloudpickle
 
+from ... import streams
 from ...errors import CannotSendError
 from ...store.mapped.memory import address_of
-from .. import rebuild, unpickler
-from ..identity import is_of_the_user
-from . import shared_state, torch_distributed
+from ..adapter import Reducer, refusing
+from ..users_code import is_of_the_user
+from . import cached_functions, context_variables
 
 
 def reduce_cell(_pickler: Any, cell: types.CellType) -> Any:
@@ -31,8 +33,8 @@ def reduce_cell(_pickler: Any, cell: types.CellType) -> Any:
     try:
         contents = cell.cell_contents
     except ValueError:
-        return rebuild.make_cell, ()
-    return rebuild.make_cell, (), (contents,), None, None, rebuild.set_cell  # pickle skips a state of None
+        return make_cell, ()
+    return make_cell, (), (contents,), None, None, set_cell  # pickle skips a state of None
 
 
 #: arguments of ``types.CodeType`` that stand before the file's name
@@ -51,18 +53,18 @@ def reduce_module(pickler: Any, module: types.ModuleType) -> Any:
     if module.__name__ not in sys.modules:
         return NotImplemented
     pickler.modules.add(module.__name__)
-    return rebuild.import_module, (module.__name__,)
+    return import_module, (module.__name__,)
 
 
 def reduce_weakref(_pickler: Any, reference: weakref.ref[Any]) -> Any:
     """A weak reference to something (else) in the graph."""
     target = reference()
-    return (rebuild.dead_weakref, ()) if target is None else (rebuild.make_weakref, (target,))
+    return (dead_weakref, ()) if target is None else (make_weakref, (target,))
 
 
 def reduce_weak_proxy(_pickler: Any, proxy: Any) -> Any:
     """A weak proxy of something (else) in the graph: pickle would take it for that thing."""
-    return rebuild.make_weak_proxy, (rebuild.proxied(proxy),)
+    return make_weak_proxy, (proxied(proxy),)
 
 
 def reduce_weak_mapping(_pickler: Any, mapping: Any) -> Any:
@@ -75,16 +77,14 @@ def reduce_lru_cache(pickler: Any, function: Any) -> Any:
     is_importable = _is_importable(function)
     if is_importable and not is_of_the_user(function.__wrapped__):
         return NotImplemented
-    from . import cached_functions
-
     state = cached_functions.state_of(pickler, function)
     if is_importable:
         pickler.modules.add(function.__module__)
         arguments = function.__module__, function.__qualname__
-        return rebuild.find_attribute, arguments, state, None, None, rebuild.fill_cached_function
+        return find_attribute, arguments, state, None, None, streams.fill_cached_function
     settings = function.cache_parameters()
     parts = function.__wrapped__, settings["maxsize"], settings["typed"]
-    return rebuild.make_lru_cache, parts, state, None, None, rebuild.fill_cached_function
+    return make_lru_cache, parts, state, None, None, streams.fill_cached_function
 
 
 def _is_importable(function: Any) -> bool:
@@ -99,30 +99,7 @@ def _is_importable(function: Any) -> bool:
 
 def reduce_mapping_proxy(_pickler: Any, proxy: Any) -> Any:
     """A read-only view of the same mapping."""
-    return rebuild.make_mapping_proxy, (rebuild.seen_through(proxy),)
-
-
-def reduce_random(_pickler: Any, generator: random.Random) -> Any:
-    """A generator of a class of the notebook, with its attributes: pickle would call the class, and forget them."""
-    attributes = object.__getstate__(generator)
-    return rebuild.make_random, (type(generator),), (attributes, generator.getstate()), None, None, rebuild.set_random
-
-
-def reduce_system_random(_pickler: Any, generator: Any) -> Any:
-    """It has no state."""
-    return type(generator), ()
-
-
-def random_reducer(kind: type) -> Callable[[Any, Any], Any] | None:
-    """The reducer for a generator of random numbers of the standard library, or of a class made from it."""
-    if not issubclass(kind, random.Random):
-        return None
-    if kind is random.SystemRandom:
-        return reduce_system_random
-    own = any(
-        getattr(kind, name) is not getattr(random.Random, name) for name in ("__reduce__", "getstate", "setstate")
-    )
-    return None if own or kind is random.Random else reduce_random
+    return make_mapping_proxy, (seen_through(proxy),)
 
 
 def reduce_struct(_pickler: Any, layout: struct.Struct) -> Any:
@@ -139,7 +116,7 @@ def reduce_new_type(_pickler: Any, kind: typing.NewType) -> Any:
 
 def reduce_cached_property(_pickler: Any, prop: Any) -> Any:
     """Without its lock."""
-    return rebuild.make_cached_property, (prop.func, prop.attrname)
+    return make_cached_property, (prop.func, prop.attrname)
 
 
 def reduce_dataclass_mark(_pickler: Any, mark: Any) -> Any:
@@ -154,18 +131,18 @@ def reduce_memoryview(pickler: Any, view: memoryview) -> Any:
         pickler.remarks.append("as bytes, without what it looked at")
         return bytes, (view.tobytes(),)
     start = address_of(view) - address_of(whole)
-    return rebuild.view_bytes, (view.obj, start, view.nbytes, view.format, view.shape, view.readonly)
+    return view_bytes, (view.obj, start, view.nbytes, view.format, view.shape, view.readonly)
 
 
 def reduce_stream(_pickler: Any, stream: Any) -> Any:
     """``sys.stdout`` and ``sys.stderr`` are the receiver's own."""
     for name in ("stdout", "stderr"):
         if stream is getattr(sys, name) or stream is getattr(sys, f"__{name}__"):
-            return rebuild.standard_stream, (name,)
+            return standard_stream, (name,)
     return refuse_file(_pickler, stream) if isinstance(stream, io.IOBase) else NotImplemented
 
 
-def container(kind: type) -> Callable[[Any, Any], Any] | None:
+def _container(kind: type) -> Reducer | None:
     """The reducer for a list or dict of the notebook whose class has its own way to put something in."""
     asked = ("__setitem__",) if issubclass(kind, dict) else ("append", "extend") if issubclass(kind, list) else ()
     owners = [next(base for base in kind.__mro__ if name in vars(base)) for name in asked]
@@ -179,9 +156,10 @@ def reduce_container(_pickler: Any, thing: Any) -> Any:
         return reduced
     maker, arguments, state, items, pairs = (*reduced, None)[:5]
     filling = (state, None if items is None else list(items), None if pairs is None else list(pairs))
-    return maker, arguments, filling, None, None, rebuild.fill_container
+    return maker, arguments, filling, None, None, fill_container
 
 
+@refusing
 def refuse_file(_pickler: Any, file: Any) -> Any:
     """Open files stay where they are (cloudpickle would send a copy of what is in them)."""
     if isinstance(file, io.TextIOWrapper) and any(file is s for s in (sys.__stdout__, sys.__stderr__)):
@@ -190,7 +168,7 @@ def refuse_file(_pickler: Any, file: Any) -> Any:
     raise pickle.PicklingError(f"cannot pickle an open file ({name!r})")
 
 
-BY_TYPE: dict[type, Any] = {
+_BY_TYPE: dict[type, Reducer] = {
     types.CellType: reduce_cell,
     types.CodeType: reduce_code,
     types.ModuleType: reduce_module,
@@ -201,7 +179,7 @@ BY_TYPE: dict[type, Any] = {
     weakref.WeakKeyDictionary: reduce_weak_mapping,
     memoryview: reduce_memoryview,
     types.MappingProxyType: reduce_mapping_proxy,
-    contextvars.ContextVar: shared_state.reduce_variable,
+    contextvars.ContextVar: context_variables.reduce_variable,
     functools._lru_cache_wrapper: reduce_lru_cache,
     struct.Struct: reduce_struct,
     typing.NewType: reduce_new_type,
@@ -214,83 +192,10 @@ BY_TYPE: dict[type, Any] = {
     io.BufferedWriter: refuse_file,
     io.BufferedRandom: refuse_file,
     io.FileIO: refuse_file,
-    unpickler.MissingGlobal: unpickler.reduce_global,
-    unpickler.MissingObject: unpickler.reduce_object,
 }
 
 
-def _numpy(kind: type) -> Any:
-    from . import numpy_arrays
-
-    return numpy_arrays.reducer_for(kind)
-
-
-def _torch(kind: type) -> Any:
-    from . import torch_tensors
-
-    return torch_distributed.reducer_for(kind) or torch_tensors.reducer_for(kind)
-
-
-def _pandas(kind: type) -> Any:
-    from . import pandas_frames
-
-    return pandas_frames.reducer_for(kind)
-
-
-def _jax(kind: type) -> Any:
-    from . import jax_cupy
-
-    return jax_cupy.jax_reducer_for(kind)
-
-
-def _xgboost(kind: type) -> Any:
-    from . import xgboost_data
-
-    return xgboost_data.reducer_for(kind)
-
-
-def _tensorflow(kind: type) -> Any:
-    from . import tensorflow_values
-
-    return tensorflow_values.reducer_for(kind)
-
-
-def _keras(kind: type) -> Any:
-    from . import keras_models
-
-    return keras_models.reducer_for(kind)
-
-
-def _cupy(kind: type) -> Any:
-    from . import jax_cupy
-
-    return jax_cupy.cupy_reducer_for(kind)
-
-
-def _matplotlib(kind: type) -> Any:
-    return _reduce_figure if any(base.__name__ == "Figure" for base in kind.__mro__) else None
-
-
-def _reduce_figure(_pickler: Any, figure: Any) -> Any:
-    """A figure is a value: it does not open itself again (and show a second time) where it arrives."""
-    maker, arguments, state, *rest = figure.__reduce_ex__(4)
-    return maker, arguments, {name: part for name, part in state.items() if name != "_restore_to_pylab"}, *rest
-
-
-def _accelerate(kind: type) -> Any:
-    return shared_state.reducer_for(kind)
-
-
-def _tqdm(kind: type) -> Any:
-    return refuse_progress_bar if any(base.__name__ == "tqdm" for base in kind.__mro__) else None
-
-
-def refuse_progress_bar(_pickler: Any, _bar: Any) -> Any:
-    """tqdm's bars hold locks, streams and the cell's display."""
-    raise pickle.PicklingError("a progress bar stays where it runs")
-
-
-def _concurrent(kind: type) -> Any:
+def _future(kind: type) -> Reducer | None:
     if any(
         name in vars(base) for base in kind.__mro__[:-1] for name in ("__reduce__", "__reduce_ex__", "__getstate__")
     ):
@@ -299,27 +204,133 @@ def _concurrent(kind: type) -> Any:
     return refuse_future if is_future else None
 
 
+@refusing
 def refuse_future(_pickler: Any, _future: Any) -> Any:
     """A launched function's run, or something that an executor is at."""
     raise CannotSendError("it is a future and not its result", hint="send its result: .result() waits for it")
 
 
-#: library → the reducer for one of its types; asked only when the library is loaded
-LIBRARIES = {
-    "numpy": _numpy,
-    "torch": _torch,
-    "jaxlib": _jax,
-    "jax": _jax,
-    "cupy": _cupy,
-    "matplotlib": _matplotlib,
-    "pandas": _pandas,
-    "accelerate": _accelerate,
-    "xgboost": _xgboost,
-    "tensorflow": _tensorflow,
-    "keras": _keras,
-    "tqdm": _tqdm,
-    "concurrent": _concurrent,
-}
+def reducer_for(kind: type) -> Reducer | None:
+    """The reducer for a class."""
+    return _BY_TYPE.get(kind) or _future(kind) or _container(kind)
 
-#: reducers that only refuse: what is inside such a thing is of no interest
-REFUSING = torch_distributed.REFUSING | {refuse_file, refuse_progress_bar, refuse_future}
+
+# -------------------------------------------------------------------------------------- put together
+@streams.named
+def make_cell() -> types.CellType:
+    """An empty closure cell."""
+    return types.CellType()
+
+
+@streams.named
+def view_bytes(owner: Any, start: int, length: int, kind: str, shape: tuple[int, ...], readonly: bool) -> memoryview:
+    """A view of ``length`` bytes of what ``owner`` shows of its memory, from byte ``start`` on."""
+    view = memoryview(owner).cast("B")[start : start + length]
+    if kind != "B" or len(shape) != 1:
+        view = view.cast(kind, shape) if len(shape) != 1 else view.cast(kind)  # type: ignore[call-overload]
+    return view.toreadonly() if readonly else view
+
+
+@streams.named
+def fill_container(container: Any, state: tuple[Any, list[Any] | None, list[tuple[Any, Any]] | None]) -> None:
+    """Fill a list or dict whose class does something of its own with what is put into it; it has done so before."""
+    own, items, pairs = state
+    if items is not None:
+        list.extend(container, items)
+    kind: Any = collections.OrderedDict if isinstance(container, collections.OrderedDict) else dict
+    for key, value in pairs or ():
+        kind.__setitem__(container, key, value)
+    if hasattr(container, "__setstate__"):
+        if own is not None:
+            container.__setstate__(own)
+        return
+    attributes, slots = own if isinstance(own, tuple) else (own, None)
+    if attributes:
+        container.__dict__.update(attributes)
+    for name, value in (slots or {}).items():
+        setattr(container, name, value)
+
+
+@streams.named
+def set_cell(cell: types.CellType, state: tuple[Any]) -> None:
+    """Fill a cell (after it is known to the stream, so that closures can refer to themselves)."""
+    (cell.cell_contents,) = state
+
+
+@streams.named
+def make_weakref(target: Any) -> weakref.ref[Any]:
+    """A weak reference. In a rank its target stays alive: who holds it may have stayed in the notebook."""
+    kept_alive.append(target)
+    return weakref.ref(target)
+
+
+#: targets of weak references that have arrived; in the notebook only until all is read
+kept_alive: list[Any] = []
+
+
+class _Gone:
+    __slots__ = ("__weakref__",)
+
+
+@streams.named
+def dead_weakref() -> weakref.ref[Any]:
+    """A weak reference whose target is gone."""
+    return weakref.ref(_Gone())
+
+
+def seen_through(proxy: types.MappingProxyType[Any, Any]) -> Any:
+    """The mapping at which a read-only view looks."""
+    return gc.get_referents(proxy)[0]
+
+
+def proxied(proxy: Any) -> Any:
+    """The object for which a ``weakref.proxy`` stands; None when it is gone."""
+    try:
+        return proxy.__reduce_ex__.__self__
+    except ReferenceError:
+        return None
+
+
+@streams.named
+def make_weak_proxy(target: Any) -> Any:
+    """A weak proxy, in the same way; without a target a proxy of what is gone."""
+    kept_alive.append(target)
+    return weakref.proxy(_Gone() if target is None else target)
+
+
+@streams.named
+def make_lru_cache(function: Any, maxsize: int | None, typed: bool) -> Any:
+    """An ``lru_cache`` around ``function``, empty."""
+    return functools.lru_cache(maxsize=maxsize, typed=typed)(function)
+
+
+@streams.named
+def make_mapping_proxy(mapping: Any) -> types.MappingProxyType[Any, Any]:
+    """A read-only view of a mapping."""
+    return types.MappingProxyType(mapping)
+
+
+@streams.named
+def find_attribute(module: str, name: str) -> Any:
+    """The attribute of a module (``Class.name``: of a class in it)."""
+    return operator.attrgetter(name)(importlib.import_module(module))
+
+
+@streams.named
+def make_cached_property(function: Any, name: str | None) -> functools.cached_property[Any]:
+    """A ``cached_property`` (its lock is new)."""
+    made = functools.cached_property(function)
+    made.attrname = name
+    return made
+
+
+@streams.named
+def standard_stream(name: str) -> Any:
+    """``sys.stdout`` or ``sys.stderr`` of the receiver."""
+    return getattr(sys, name)
+
+
+@streams.named
+def import_module(name: str) -> types.ModuleType:
+    """The module of this name."""
+    return importlib.import_module(name)

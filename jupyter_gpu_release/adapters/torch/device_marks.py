@@ -1,34 +1,17 @@
 """Marks on host objects that stand for things on a GPU: where these lived, and the way back there.
 
 A tensor that comes home is an ordinary CPU tensor that remembers its device. In the next GPU cell it is rebuilt
-there. No framework is imported here; those that are loaded are looked up.
+there.
 """
 
 from __future__ import annotations
 
 import sys
-import weakref
 from typing import Any
 
-from .. import streams
-
 ATTRIBUTE = "_gpu_release_device"
-#: id → (weak reference, mark) of arrays, which take no attributes
-_ARRAYS: dict[int, tuple[weakref.ref[Any], str]] = {}
 #: id → (torch.device that came home as a CPU one, what it was); they are few and must keep their ids
 _TORCH_DEVICES: dict[int, tuple[Any, str]] = {}
-
-
-def mark_array(array: Any, mark: str) -> None:
-    """``array`` stands for one on a device: ``cupy:0``."""
-    ident = id(array)
-    _ARRAYS[ident] = (weakref.ref(array, lambda _: _ARRAYS.pop(ident, None)), mark)
-
-
-def array_mark(array: Any) -> str | None:
-    """The mark of an array, None for an ordinary one."""
-    found = _ARRAYS.get(id(array))
-    return found[1] if found is not None and found[0]() is array else None
 
 
 def mark_tensor(tensor: Any, device: str) -> None:
@@ -73,24 +56,3 @@ def local_device(device: str) -> str:
     if index and int(index) >= torch.cuda.device_count():
         return f"{kind}:0"
     return device
-
-
-@streams.named
-def place_array(mark: str, dtype: Any, shape: Any, data: Any) -> Any:
-    """Receiver's: an array on its device, or a host array that stands for it."""
-    raise TypeError("read it with serialization.codec")
-
-
-@streams.named
-def place_storage(device: str, data: Any, size: int) -> Any:
-    """Receiver's: a torch storage on its device, or a host one that stands for it."""
-    raise TypeError("read it with serialization.codec")
-
-
-@streams.named
-def place_torch_device(device: str) -> Any:
-    """Receiver's: a torch.device."""
-    raise TypeError("read it with serialization.codec")
-
-
-RECEIVERS = {(f.__module__, f.__name__): f.__name__ for f in (place_array, place_storage, place_torch_device)}

@@ -1,4 +1,4 @@
-"""Keras' models, layers, optimisers, metrics: by what is in them, so that what several of them share stays shared.
+"""Keras: models, layers, optimisers, metrics by what is in them, so that what several of them share stays shared.
 
 Keras' own way is an archive, from which each model is made anew: it lacks the totals of metrics and the states of
 dropout layers, and a layer of two models becomes two.
@@ -6,6 +6,7 @@ dropout layers, and a layer of two models becomes two.
 
 from __future__ import annotations
 
+import collections
 import importlib
 import io
 import sys
@@ -14,7 +15,8 @@ import weakref
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from ... import streams
+from .. import streams
+from .adapter import Adapter, LibrarySettings, Reducer, Values
 
 #: compiled for this process: made anew when they are needed
 _COMPILED = ("train_function", "test_function", "predict_function")
@@ -26,8 +28,7 @@ _WRAPPED = ("build", "quantize")
 _LINKS = ("_inbound_nodes", "_outbound_nodes", "operation", "_keras_history")
 
 
-def reducer_for(kind: type) -> Any:
-    """The reducer for a type, None for one that pickle takes along."""
+def _reducer_for(kind: type) -> Reducer | None:
     saveable = _class_of("keras.src.saving.keras_saveable", "KerasSaveable")
     if saveable is not None and issubclass(kind, saveable):
         return reduce_saveable if kind.__reduce__ is saveable.__reduce__ else None
@@ -328,7 +329,7 @@ def rebuild_keras_model(_kind: type, archive: bytes, custom: dict[str, Any], reg
 
 
 _TRACKING = "keras.src.utils.tracking"
-_BY_CLASS: dict[tuple[str, str], Any] = {
+_BY_CLASS: dict[tuple[str, str], Reducer] = {
     ("keras.src.backend.common.keras_tensor", "KerasTensor"): reduce_linked,
     ("keras.src.ops.node", "Node"): reduce_linked,
     ("keras.src.backend.common.variables", "KerasVariable"): reduce_plain,
@@ -339,3 +340,86 @@ _BY_CLASS: dict[tuple[str, str], Any] = {
     (_TRACKING, "TrackedSet"): reduce_tracked,
     ("keras.src.utils.backend_utils", "DynamicBackend"): reduce_backend,
 }
+
+
+# --------------------------------------------------------------------------------------------- settings
+_SETTINGS = {"floatx": "float32", "dtype_policy": "float32", "epsilon": 1e-7, "image_data_format": "channels_last"}
+#: how often Keras has given each name (``dense``, ``dense_1``), by thread
+_NAMES = "object_name_uids"
+
+
+def _settings(keras: Any) -> Values:
+    config = keras.config
+    return {
+        name: config.dtype_policy().name if name == "dtype_policy" else getattr(config, name)() for name in _SETTINGS
+    }
+
+
+def _set(keras: Any, name: str, value: Any) -> None:
+    getattr(keras.config, f"set_{name}")(value)
+
+
+def _names(module: Any) -> Values:
+    return {_NAMES: dict(module.get_global_attribute(_NAMES) or {})}
+
+
+def _set_names(module: Any, name: str, value: Any) -> None:
+    module.set_global_attribute(name, collections.defaultdict(int, value))
+
+
+# --------------------------------------------------------------------------------------- random numbers
+_SEED, _GENERATOR = "global_random_seed", "global_seed_generator"
+
+
+def _tracker() -> Any:
+    """The attributes that Keras has for the whole process, or rather for this thread; None: that part is not loaded."""
+    return _class_of("keras.src.backend.common.global_state", "GLOBAL_STATE_TRACKER")
+
+
+class KerasAdapter(Adapter):
+    """All that Keras keeps."""
+
+    name = "keras"
+
+    settings = (
+        LibrarySettings("keras", _settings, lambda _: _SETTINGS, _set),
+        LibrarySettings(
+            "keras.src.backend.common.global_state", _names, lambda _: {_NAMES: {}}, _set_names, that_count=False
+        ),
+    )
+
+    def reducer_for(self, kind: type) -> Reducer | None:
+        return _reducer_for(kind)
+
+    def settle(self) -> None:
+        settle()
+
+    def random_state(self) -> Any:
+        """The seed that was set, and what ``keras.random`` draws from: its settings and its state."""
+        tracker = _tracker()
+        seed, generator = (getattr(tracker, name, None) for name in (_SEED, _GENERATOR))
+        if seed is None and generator is None:
+            return None
+        drawn = None
+        if generator is not None:
+            numpy = sys.modules["keras"].ops.convert_to_numpy(generator.state.value)
+            drawn = (generator.get_config(), numpy.tolist())
+        return seed, drawn
+
+    def set_random_state(self, state: Any) -> bool:
+        tracker = _tracker()
+        if tracker is None:
+            return False
+        seed, drawn = state
+        generator = None
+        if drawn is not None:
+            settings, numbers = drawn
+            generator = sys.modules["keras"].random.SeedGenerator(**{**settings, "seed": settings["seed"] or 0})
+            generator._initial_seed = settings["seed"]
+            generator.state.assign(numbers)
+        setattr(tracker, _SEED, seed)
+        setattr(tracker, _GENERATOR, generator)
+        return True
+
+
+ADAPTER = KerasAdapter()

@@ -1,6 +1,6 @@
-"""torch.distributed: what lives in a process group, which stays with the ranks. Replicas travel as the module that
+"""``torch.distributed``: what lives in a process group, which stays with the ranks. Replicas travel as the module that
 they wrap; what is spread over the ranks is refused, since one rank has only its part. In the save of a run that goes on
-both travel as they are (see :mod:`.gangs.torch_sharding`).
+both travel as they are (see :mod:`.sharding`).
 
 Types are known by name, so that nothing of ``torch.distributed`` is imported for the question.
 """
@@ -15,7 +15,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from ... import streams
-from .. import rebuild
+from ...errors import LoadError
+from ..adapter import GroupState, Realm, Reducer, receiving, refusing
 
 WITHOUT_WRAPPER = "without DistributedDataParallel around its module (wrap it again in the next gang)"
 #: types of what is spread over the ranks of a gang, or says how
@@ -26,8 +27,8 @@ _FLAT = "_fsdp_flattened"
 _FULL_STATE = "get_model_state_dict(model, options=StateDictOptions(full_state_dict=True))"
 
 
-def reducer_for(kind: type) -> Any:
-    """The reducer for a type of torch's that belongs to a process group, None for others."""
+def reducer_for(kind: type) -> Reducer | None:
+    """The reducer for a class that belongs to a process group, None for others."""
     for base in kind.__mro__:
         if base.__name__ in _BY_NAME and base.__module__.startswith("torch."):
             return _BY_NAME[base.__name__]
@@ -41,7 +42,7 @@ def reduce_replica(pickler: Any, replica: Any) -> Any:
     """
     if (group := pickler.realm.group) is not None:
         try:
-            return rebuild.give_replica, (replica.module, replica_arguments(replica))
+            return give_replica, (replica.module, replica_arguments(replica))
         except pickle.PicklingError:
             if group.is_whole:
                 raise
@@ -99,20 +100,24 @@ def _in(value: Any) -> Iterator[Any]:
         yield from itertools.islice(getattr(value, "__dict__", {}).values(), _MOST_LOOKED_AT)
 
 
-def settle_shards(group: rebuild.GroupState) -> None:
-    """Let FSDP know the modules that were read."""
-    from .gangs import torch_sharding
+def join_again(group: GroupState) -> None:
+    """Wrap replicas again, and let FSDP know the modules that were read."""
+    replicas, group.replicas = group.replicas, []
+    for replica, module, made in replicas:
+        wrap_again(replica, module, made)
+    if group.states:
+        from . import sharding
 
-    torch_sharding.settle(group)
+        sharding.settle(group)
 
 
 def has_own_gradients() -> bool:
     """Tell if FSDP's ranks have gradients that were not put together yet."""
     if "torch.distributed.fsdp" not in sys.modules:
         return False
-    from .gangs import torch_sharding
+    from . import sharding
 
-    return torch_sharding.has_own_gradients()
+    return sharding.has_own_gradients()
 
 
 #: arguments of a replica that are its attributes, too
@@ -137,6 +142,39 @@ def give_module(module: Any) -> Any:
     return module
 
 
+@streams.named
+@receiving
+def give_replica(realm: Realm, module: Any, made: dict[str, Any]) -> Any:
+    """A replica in a rank that goes on; elsewhere the module in it."""
+    if realm.group is None:
+        return module
+    from torch.nn.parallel import DistributedDataParallel
+
+    replica = DistributedDataParallel.__new__(DistributedDataParallel)
+    realm.group.replicas.append((replica, module, made))
+    return replica
+
+
+@streams.named
+@receiving
+def make_shard(realm: Realm, kind: str, *arguments: Any) -> Any:
+    """A part of what is spread over the ranks of a gang, in the gang that goes on; nowhere else."""
+    if realm.group is None:
+        raise LoadError("each rank of its gang has a part of it")
+    from . import sharding
+
+    return sharding.make(realm.group, kind, *arguments)
+
+
+@streams.named
+@receiving
+def fill_shard(realm: Realm, thing: Any, state: dict[str, Any]) -> None:
+    """The rest of it, set once it is known to the stream."""
+    from . import sharding
+
+    sharding.fill(realm.group, thing, state)
+
+
 def unwrap_replica(value: Any) -> Any:
     """The part of ``value`` that travels: the module in a replica, else ``value`` itself."""
     return value.module if reducer_for(type(value)) is reduce_replica else value
@@ -147,36 +185,39 @@ def is_flat(value: Any) -> bool:
     return _FLAT in getattr(value, "__dict__", ())
 
 
-def sharding(pickler: Any) -> Any:
+def sharding_of(pickler: Any) -> Any:
     """Reducers for what is spread over the ranks; None where it does not travel."""
     if pickler.realm.group is None or not pickler.realm.group.is_whole:
         return None
-    from .gangs import torch_sharding
+    from . import sharding
 
-    return torch_sharding
+    return sharding
 
 
+@refusing
 def reduce_sharded(pickler: Any, module: Any) -> Any:
     """FSDP's modules go on with their ranks; elsewhere, with some of their parameters, they would look whole."""
-    found = sharding(pickler)
+    found = sharding_of(pickler)
     return refuse_sharded(pickler, module) if found is None else found.reduce_module(pickler, module)
 
 
+@refusing
 def reduce_shard(pickler: Any, tensor: Any) -> Any:
     """One rank's part of a tensor, as above."""
-    found = sharding(pickler)
+    found = sharding_of(pickler)
     return refuse_shard(pickler, tensor) if found is None else found.reduce_tensor(pickler, tensor)
 
 
 def reduce_member(pickler: Any, thing: Any) -> Any:
     """Groups, meshes of them, and what FSDP keeps beside its modules."""
-    found = sharding(pickler)
+    found = sharding_of(pickler)
     return NotImplemented if found is None else found.reduce_member(pickler, thing)
 
 
+@refusing
 def reduce_first(pickler: Any, module: Any) -> Any:
     """A module of FSDP's first version, as above."""
-    found = sharding(pickler)
+    found = sharding_of(pickler)
     return refuse_sharded(pickler, module) if found is None else found.reduce_first(pickler, module)
 
 
@@ -197,12 +238,13 @@ def refuse_flat(_pickler: Any, _tensor: Any) -> Any:
     raise pickle.PicklingError(f"it is one rank's part of FSDP's parameters; whole is, in all ranks, {_FULL_STATE}")
 
 
+@refusing
 def refuse_loader_iterator(_pickler: Any, _iterator: Any) -> Any:
     """It has worker processes, or a generator."""
     raise pickle.PicklingError("an iterator of a DataLoader stays where it runs (persistent_workers=True keeps one)")
 
 
-_BY_NAME: dict[str, Any] = {
+_BY_NAME: dict[str, Reducer] = {
     "_BaseDataLoaderIter": refuse_loader_iterator,
     "DistributedDataParallel": reduce_replica,
     "FullyShardedDataParallel": reduce_first,
@@ -219,5 +261,3 @@ _BY_NAME: dict[str, Any] = {
     "_FreeEventQueue": reduce_member,
     "_FSDPDeviceHandle": reduce_member,
 }
-#: reducers that only refuse, or do so wherever somebody looks for a reason
-REFUSING = frozenset({reduce_first, reduce_sharded, reduce_shard, refuse_loader_iterator})

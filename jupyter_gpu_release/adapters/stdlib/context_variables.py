@@ -1,10 +1,7 @@
-"""State that is kept elsewhere than in the object that travels.
+"""Context variables, whose value is in the context of the cell.
 
-Objects that share their attributes with all others of their class, which keeps them (accelerate's states): their class
-is a library's, so it does not travel, and what it keeps goes along with them.
-
-Context variables, whose value is in the context of the cell. One of the notebook or of a module beside it carries an
-id, so that it stays itself; one that a library has is found there.
+One of the notebook or of a module beside it carries an id, so that it stays itself; one that a library has is found
+there.
 """
 
 from __future__ import annotations
@@ -17,9 +14,8 @@ import uuid
 from typing import Any
 
 from ... import streams
-from ..identity import is_file_of_the_user
+from ..users_code import is_file_of_the_user
 
-_SHARED = "_shared_state"
 #: variables of the notebook live as long as the process, as Python asks for
 _BY_ID: dict[str, contextvars.ContextVar[Any]] = {}
 _IDS: dict[contextvars.ContextVar[Any], str] = {}
@@ -28,33 +24,6 @@ _PLACES: dict[contextvars.ContextVar[Any], tuple[str, str]] = {}
 _Values = tuple[Any, ...]
 
 
-def reducer_for(kind: type) -> Any:
-    """The reducer for a class that keeps its objects' attributes, None for others."""
-    return reduce_sharing if isinstance(getattr(kind, _SHARED, None), dict) else None
-
-
-def reduce_sharing(_pickler: Any, thing: Any) -> Any:
-    """An object of such a class, with what all of them know."""
-    if vars(thing) is not getattr(type(thing), _SHARED):
-        return NotImplemented
-    return make_sharing, (type(thing),), dict(vars(thing)), None, None, fill_shared
-
-
-@streams.named
-def make_sharing(kind: Any) -> Any:
-    """One more that shares the attributes of its class."""
-    made = kind.__new__(kind)
-    made.__dict__ = getattr(kind, _SHARED)
-    return made
-
-
-@streams.named
-def fill_shared(thing: Any, state: dict[str, Any]) -> None:
-    """All of them know now what those did that were sent; other threads see the old or the new value of each."""
-    vars(thing).update(state)
-
-
-# -------------------------------------------------------------------------------- context variables
 def reduce_variable(pickler: Any, variable: contextvars.ContextVar[Any]) -> Any:
     """The variable, its default and its value in this context."""
     place = _place_of(variable)

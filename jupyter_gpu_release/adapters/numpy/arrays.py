@@ -1,4 +1,4 @@
-"""Numpy arrays and views."""
+"""Arrays and views: those that look at one memory still do so where they arrive."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from typing import Any
 import numpy as np
 
 from ... import streams
-from .. import device_marks
+from .. import cupy
+from ..adapter import Reducer
 from . import mapped_files
-from .array_views import rebuild_view
 
 #: a view of at most this much less than its base takes the base along
 _SMALL_BASE_BYTES = 1 << 16
 
 
-def reducer_for(kind: type) -> Any:
-    """The reducer for a type of numpy, None for numpy's own way."""
+def reducer_for(kind: type) -> Reducer | None:
+    """The reducer for a class, None for numpy's own way."""
     if kind in _KINDS:
         return _KINDS[kind]
     is_array = issubclass(kind, np.ndarray) and not issubclass(kind, np.memmap)
@@ -97,15 +97,9 @@ def reduce_array(pickler: Any, array: Any) -> Any:
 
 
 def _reduce_plain(pickler: Any, array: Any) -> Any:
-    mark = device_marks.array_mark(array)
+    mark = cupy.array_mark(array)
     if mark is not None:
-        flat = np.ascontiguousarray(array)
-        return device_marks.place_array, (
-            mark,
-            array.dtype,
-            array.shape,
-            pickle.PickleBuffer(flat.reshape(-1).view("u1")),
-        )
+        return cupy.reduce_host(np.ascontiguousarray(array).reshape(array.shape), mark)
     if array.dtype.hasobject:
         return NotImplemented
     if array.base is None or pickler.holders.get((id(array.base), "plain")) is array:
@@ -120,9 +114,9 @@ def _reduce_plain(pickler: Any, array: Any) -> Any:
         return referred
     tensor = tensor_below(array)
     if tensor is not None:
-        from . import torch_tensors
+        from ..torch import tensors
 
-        return torch_tensors.reduce_over_tensor(pickler, array, tensor)
+        return tensors.reduce_over_tensor(pickler, array, tensor)
     owner = memory_root(array)
     if owner is None:
         return NotImplemented
@@ -134,6 +128,19 @@ def _reduce_plain(pickler: Any, array: Any) -> Any:
     pickler.note_memory_sent(id(owner))
     offset = array.__array_interface__["data"][0] - root.__array_interface__["data"][0]
     return rebuild_view, (root, array.dtype, array.shape, array.strides, offset, array.flags.writeable)
+
+
+@streams.named
+def rebuild_view(root: Any, dtype: Any, shape: Any, strides: Any, offset: int, writeable: bool) -> Any:
+    """A view on ``root``'s memory."""
+    if root.nbytes == 0:
+        return np.empty(shape, dtype)
+    root = np.ndarray.view(root, np.ndarray)
+    memory = (root if root.flags.c_contiguous else root.T).reshape(-1).view("u1")
+    view: Any = np.ndarray(shape, dtype, buffer=memory, offset=offset, strides=strides)
+    if not writeable:
+        view.flags.writeable = False
+    return view
 
 
 def _reduce_times(array: Any) -> Any:
@@ -208,4 +215,4 @@ def make_ufunc(function: Any, count_in: int, count_out: int, identity: Any) -> A
     return np.frompyfunc(function, count_in, count_out, identity=identity)
 
 
-_KINDS: dict[type, Any] = {np.ufunc: reduce_ufunc, np.ndarray: reduce_array, np.memmap: mapped_files.reduce_mapped}
+_KINDS: dict[type, Reducer] = {np.ufunc: reduce_ufunc, np.ndarray: reduce_array, np.memmap: mapped_files.reduce_mapped}

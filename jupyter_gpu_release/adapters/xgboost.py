@@ -1,22 +1,21 @@
-"""xgboost's data sets, which pickle refuses: as the file that xgboost itself makes of them, in memory.
-
-Loaded only where xgboost is.
-"""
+"""xgboost: data sets, which pickle refuses, as the file that xgboost itself makes of them, in memory."""
 
 from __future__ import annotations
 
 import os
 import pickle
+import sys
 from typing import Any
 
-import xgboost
+from .. import streams
+from .adapter import Adapter, Reducer
 
-from ... import streams
 
+class XgboostAdapter(Adapter):
+    """Data sets."""
 
-def reducer_for(kind: type) -> Any:
-    """The reducer for a type, None for xgboost's own way."""
-    return reduce_data if kind is xgboost.DMatrix else None
+    def reducer_for(self, kind: type) -> Reducer | None:
+        return reduce_data if kind is sys.modules["xgboost"].DMatrix else None
 
 
 def reduce_data(_pickler: Any, data: Any) -> Any:
@@ -37,6 +36,8 @@ def reduce_data(_pickler: Any, data: Any) -> Any:
 @streams.named
 def rebuild_xgboost_data(content: Any, attributes: dict[str, Any]) -> Any:
     """The data set of such a file."""
+    import xgboost
+
     file = os.memfd_create("xgboost")
     try:
         with open(file, "wb", closefd=False) as writer:
@@ -50,3 +51,6 @@ def rebuild_xgboost_data(content: Any, attributes: dict[str, Any]) -> Any:
 
 def _path(file: int) -> str:
     return f"/proc/self/fd/{file}"
+
+
+ADAPTER = XgboostAdapter()

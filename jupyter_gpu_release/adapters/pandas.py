@@ -1,29 +1,17 @@
-"""Reducers for the parts of which frames and series of pandas are made. Loaded only where pandas is."""
+"""pandas: frames and series with the parts of which they are made, and options."""
 
 from __future__ import annotations
 
+import contextlib
 import copyreg
+import functools
+import sys
 from typing import Any
 
-from ... import streams
+from .. import streams
+from .adapter import Adapter, LibrarySettings, Reducer, Values
 
 _LONGEST_ATTRIBUTE = 1000
-
-
-def reducer_for(kind: type) -> Any:
-    """The reducer for a type, None for pandas' own way."""
-    names = {base.__name__ for base in kind.__mro__ if str(base.__module__).startswith("pandas")}
-    if "ArrowExtensionArray" in names:
-        return reduce_arrow_column
-    if "BlockValuesRefs" in names:
-        return reduce_sharing
-    if "Block" in names and hasattr(kind, "refs"):
-        return reduce_block
-    if "SingleBlockManager" in names and hasattr(kind, "from_blocks"):
-        return reduce_column
-    if "NDFrame" in names and kind.__getstate__ is _own_getstate(kind):
-        return reduce_frame
-    return reduce_index if "Index" in names else None
 
 
 def _own_getstate(kind: type) -> Any:
@@ -109,3 +97,50 @@ def reduce_index(pickler: Any, index: Any) -> Any:
         state["data"] = state["data"].copy()
         pickler.keep.append(state["data"])
     return (reduced[0], (*reduced[1][:-1], state), *reduced[2:])
+
+
+# ------------------------------------------------------------------------------------------- options
+def _options(pandas: Any) -> Values:
+    config = pandas._config.config
+    return {
+        key: functools.reduce(dict.__getitem__, key.split("."), config._global_config)
+        for key in config._registered_options
+    }
+
+
+def _usual_options(pandas: Any) -> Values:
+    return {key: option.defval for key, option in pandas._config.config._registered_options.items()}
+
+
+def _set_option(pandas: Any, name: str, value: Any) -> None:
+    pandas.set_option(name, value)
+
+
+class PandasAdapter(Adapter):
+    """Frames, series, indexes."""
+
+    settings = (LibrarySettings("pandas", _options, _usual_options, _set_option),)
+
+    def reducer_for(self, kind: type) -> Reducer | None:
+        names = {base.__name__ for base in kind.__mro__ if str(base.__module__).startswith("pandas")}
+        if "ArrowExtensionArray" in names:
+            return reduce_arrow_column
+        if "BlockValuesRefs" in names:
+            return reduce_sharing
+        if "Block" in names and hasattr(kind, "refs"):
+            return reduce_block
+        if "SingleBlockManager" in names and hasattr(kind, "from_blocks"):
+            return reduce_column
+        if "NDFrame" in names and kind.__getstate__ is _own_getstate(kind):
+            return reduce_frame
+        return reduce_index if "Index" in names else None
+
+    def use_terminal(self) -> None:
+        with contextlib.suppress(Exception):  # another version's options
+            sys.modules["pandas"].set_option("display.max_columns", 0)
+
+    def samples(self) -> dict[str, Any]:
+        return {"frame": sys.modules["pandas"].DataFrame({"a": [1, 2], "b": ["x", "y"]})}
+
+
+ADAPTER = PandasAdapter()

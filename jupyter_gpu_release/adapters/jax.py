@@ -1,0 +1,67 @@
+"""JAX: arrays, as numpy arrays on the way, and settings."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+from .. import streams
+from .adapter import Adapter, LibrarySettings, Reducer, Values
+
+_SETTINGS = {
+    "jax_enable_x64": False,
+    "jax_debug_nans": False,
+    "jax_debug_infs": False,
+    "jax_disable_jit": False,
+    "jax_default_matmul_precision": None,
+    "jax_numpy_dtype_promotion": "standard",
+    "jax_numpy_rank_promotion": "allow",
+    "jax_default_prng_impl": "threefry2x32",
+}
+
+
+def reduce_array(_pickler: Any, array: Any) -> Any:
+    """A whole array; it goes to the receiver's default device, which is the GPU where there is one."""
+    import jax
+    import numpy as np
+
+    if not array.is_fully_addressable or jax.dtypes.issubdtype(array.dtype, jax.dtypes.extended):
+        return NotImplemented
+    return make_jax, (np.asarray(array),)
+
+
+@streams.named
+def make_jax(array: Any) -> Any:
+    """A JAX array on the default device."""
+    import jax
+
+    if jax.dtypes.canonicalize_dtype(array.dtype) == array.dtype:
+        return jax.device_put(array)
+    with jax.enable_x64(True) if hasattr(jax, "enable_x64") else jax.experimental.enable_x64():
+        return jax.device_put(array)  # whatever is set here: it came from where such arrays are made
+
+
+def _settings(jax: Any) -> Values:
+    return {name: jax.config.values[name] for name in _SETTINGS if name in jax.config.values}
+
+
+def _set(jax: Any, name: str, value: Any) -> None:
+    jax.config.update(name, value)
+
+
+class JaxAdapter(Adapter):
+    """Arrays; keys, tracers and the rest go JAX's own way."""
+
+    name = "jax"
+    can_use_gpu = True
+    settings = (LibrarySettings("jax", _settings, lambda _: _SETTINGS, _set),)
+
+    def reducer_for(self, kind: type) -> Reducer | None:
+        return reduce_array if kind.__name__ == "ArrayImpl" else None
+
+    def has_touched_gpu(self) -> bool:
+        bridge = sys.modules.get("jax._src.xla_bridge")
+        return any(name != "cpu" for name in getattr(bridge, "_backends", ()))
+
+
+ADAPTER = JaxAdapter()

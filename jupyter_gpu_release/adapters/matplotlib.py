@@ -1,0 +1,96 @@
+"""matplotlib: figures, its settings, and those of the backend that shows figures in notebooks."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+from .adapter import Adapter, LibrarySettings, Reducer, Values
+from .ipython import current_shell
+
+_RC_NOT = frozenset({"backend", "backend_fallback", "interactive", "toolbar", "datapath", "savefig.directory"})
+#: seaborn gives ``"b"``, ``"g"`` … colours of its own
+_CODE = "colour "
+
+
+def _rc(matplotlib: Any) -> Values:
+    values = {name: value for name, value in dict.items(matplotlib.rcParams) if name not in _RC_NOT}
+    colors = sys.modules.get("matplotlib.colors")
+    codes = colors.colorConverter.colors if colors is not None else {}
+    return {**values, **{f"{_CODE}{name}": value for name, value in dict.items(codes) if len(name) == 1}}
+
+
+def _usual_rc(matplotlib: Any) -> Values:
+    colors = sys.modules.get("matplotlib.colors")
+    codes = colors.BASE_COLORS if colors is not None else {}
+    values = dict(dict.items(matplotlib.rcParamsDefault))  # its own look-up of each name is slow
+    return {**values, **{f"{_CODE}{name}": value for name, value in codes.items()}}
+
+
+def _set_rc(matplotlib: Any, name: str, value: Any) -> None:
+    if name.startswith(_CODE):
+        converter, code = sys.modules["matplotlib.colors"].colorConverter, name.removeprefix(_CODE)
+        converter.colors[code] = value
+        converter.cache.clear()
+    else:
+        matplotlib.rcParams[name] = value
+
+
+# ------------------------------------------------------------------------------ figures in notebooks
+_INLINE = {"figure_formats": {"png"}, "print_figure_kwargs": {"bbox_inches": "tight"}, "rc": {}, "close_figures": True}
+_MIMES = {"image/svg+xml": "svg", "image/jpeg": "jpeg", "application/pdf": "pdf"}
+
+
+def _inline(module: Any) -> Values:
+    if not module.InlineBackend.initialized():
+        return {}
+    backend = module.InlineBackend.instance()
+    values = {name: getattr(backend, name) for name in _INLINE}
+    return {**values, "figure_formats": _formats(backend.shell) or set(values["figure_formats"])}
+
+
+def _formats(shell: Any) -> set[str]:
+    """Formats in which figures are shown: ``set_matplotlib_formats`` changes them without a word to the backend."""
+    figure = getattr(sys.modules.get("matplotlib.figure"), "Figure", None)
+    if shell is None or figure is None:
+        return set()
+    printers = shell.display_formatter.formatters
+    found = {name for mime, name in _MIMES.items() if figure in printers[mime].type_printers}
+    png = printers["image/png"].type_printers.get(figure)
+    return found if png is None else found | {"retina" if "retina" in repr(png) else "png"}
+
+
+def _set_inline(module: Any, name: str, value: Any) -> None:
+    shell = current_shell()
+    backend = module.InlineBackend.instance(parent=shell)
+    if backend.shell is None:
+        backend.shell = shell
+    setattr(backend, name, value)
+    if name == "figure_formats" and "matplotlib.figure" in sys.modules and _formats(shell) != value:
+        backend._update_figure_formatters()
+
+
+def reduce_figure(_pickler: Any, figure: Any) -> Any:
+    """A figure is a value: it does not open itself again (and show a second time) where it arrives."""
+    maker, arguments, state, *rest = figure.__reduce_ex__(4)
+    return maker, arguments, {name: part for name, part in state.items() if name != "_restore_to_pylab"}, *rest
+
+
+class MatplotlibAdapter(Adapter):
+    """Figures and settings."""
+
+    settings = (
+        LibrarySettings("matplotlib", _rc, _usual_rc, _set_rc),
+        LibrarySettings("matplotlib_inline.config", _inline, lambda _: _INLINE, _set_inline),
+    )
+
+    def reducer_for(self, kind: type) -> Reducer | None:
+        return reduce_figure if any(base.__name__ == "Figure" for base in kind.__mro__) else None
+
+    def forget_user(self) -> None:
+        for known in (sys.modules["matplotlib"].get_configdir, sys.modules["matplotlib"].get_cachedir):
+            if hasattr(known, "cache_clear"):
+                known.cache_clear()
+
+
+ADAPTER = MatplotlibAdapter()

@@ -1,0 +1,93 @@
+"""What changes how torch computes, how it prints, how many threads it has."""
+
+from __future__ import annotations
+
+import functools
+import os
+import sys
+from typing import Any
+
+import psutil
+
+from ..adapter import LibrarySettings, Values
+
+
+def _read(torch: Any) -> Values:
+    cudnn = torch.backends.cudnn
+    printed = vars(sys.modules["torch._tensor_str"].PRINT_OPTS)
+    return {
+        "dtype": str(torch.get_default_dtype()).removeprefix("torch."),
+        "matmul": torch.get_float32_matmul_precision(),
+        "deterministic": torch.are_deterministic_algorithms_enabled(),
+        "grad": torch.is_grad_enabled(),
+        "anomaly": torch.is_anomaly_enabled(),
+        "threads": torch.get_num_threads(),
+        **{name: getattr(cudnn, name.partition(".")[2]) for name in _CUDNN},
+        **{f"print.{name}": value for name, value in printed.items()},
+    }
+
+
+_CUDNN = {"cudnn.benchmark": False, "cudnn.deterministic": False, "cudnn.enabled": True}
+_USUAL = {
+    "dtype": "float32",
+    "matmul": "highest",
+    "deterministic": False,
+    "grad": True,
+    "anomaly": False,
+    **_CUDNN,
+    "print.precision": 4,
+    "print.threshold": 1000,
+    "print.edgeitems": 3,
+    "print.linewidth": 80,
+    "print.sci_mode": None,
+}
+
+
+@functools.cache
+def _cores() -> int | None:
+    count: int | None = psutil.cpu_count(logical=False)
+    return count
+
+
+def _usual(torch: Any) -> Values:
+    """The usual number, which depends on the machine: as many threads as it has cores."""
+    now = torch.get_num_threads()
+    told = [os.environ.get(name, "") for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS")]
+    cores = {len(os.sched_getaffinity(0)), _cores(), *(int(text) for text in told if text.isdigit())}
+    return {**_USUAL, "threads": now if now in cores else None}
+
+
+def _write(torch: Any, name: str, value: Any) -> None:
+    kind, _, rest = name.partition(".")
+    if kind == "dtype":
+        torch.set_default_dtype(getattr(torch, value))
+    elif kind == "matmul":
+        torch.set_float32_matmul_precision(value)
+    elif kind == "deterministic":
+        torch.use_deterministic_algorithms(value)
+    elif kind == "grad":
+        torch.set_grad_enabled(value)
+    elif kind == "threads":
+        torch.set_num_threads(value)
+    elif kind == "anomaly":
+        torch.autograd.set_detect_anomaly(value)
+    else:
+        setattr(torch.backends.cudnn if kind == "cudnn" else sys.modules["torch._tensor_str"].PRINT_OPTS, rest, value)
+
+
+_HOOKS = "registered"
+
+
+def _read_hooks(module: Any) -> Values:
+    """The number of hooks that were registered: a module's hooks are told apart by the number that each got."""
+    return {_HOOKS: module.RemovableHandle.next_id}
+
+
+def _write_hooks(module: Any, _name: str, value: Any) -> None:
+    module.RemovableHandle.next_id = max(module.RemovableHandle.next_id, value)
+
+
+ALL = (
+    LibrarySettings("torch", _read, _usual, _write),
+    LibrarySettings("torch.utils.hooks", _read_hooks, lambda _: {_HOOKS: 0}, _write_hooks, that_count=False),
+)

@@ -1,1 +1,0 @@
-"""Reducers of library types."""

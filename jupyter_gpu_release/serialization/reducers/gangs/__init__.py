@@ -1,1 +1,0 @@
-"""Parts of what is spread over the ranks of a gang."""
