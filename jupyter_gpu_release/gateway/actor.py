@@ -30,6 +30,7 @@ from .cluster.agent_client import with_attempts
 from .cluster.lease_workers import warm_worker
 from .cluster.ray_calls import START_S
 from .db import database
+from .db.stores import meant_store
 from .reconcile import node_liveness
 from .reconcile.recovery import compare_with_cluster, read_ledger, restore_sessions
 from .reconcile.scaling import Scaling
@@ -162,6 +163,8 @@ class Gateway(GatewayApi):
     async def _start_up(self) -> None:
         started = time.monotonic()
         await self._service.queue_rules.load()
+        service = self._service
+        service.nodes.store_id = await meant_store(service.engine, service.config, service.store_threads)
         remembered = read_ledger(self._service)
         await self._listen()
         restore_sessions(self._service, remembered)

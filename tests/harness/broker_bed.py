@@ -20,6 +20,7 @@ from jupyter_gpu_release.gateway.actor import Gateway
 from jupyter_gpu_release.gateway.auth.permissions import Caller
 from jupyter_gpu_release.gateway.cluster import placement_groups
 from jupyter_gpu_release.gateway.db import database
+from jupyter_gpu_release.gateway.db.stores import meant_store
 from jupyter_gpu_release.gateway.reconcile import recovery
 from jupyter_gpu_release.gateway.runs.record import RunRecord
 from jupyter_gpu_release.gateway.service import GatewayService
@@ -410,6 +411,7 @@ class BrokerBed:
             **{"cluster": "one", **self.settings},
         )
         service = GatewayService(config)
+        service.nodes.store_id = await meant_store(service.engine, config, service.store_threads)
         remembered = recovery.read_ledger(service)
         recovery.restore_sessions(service, remembered)
         service.nodes.refresh(self.ray.nodes())

@@ -34,6 +34,7 @@ from jupyter_gpu_release.protocol.wire import encode
 
 AGENT_FOLDER = Path(__file__).parent.parent / "gateway"
 GPUS = 4
+_STARTS = 3
 OUR_SETTINGS = {
     "RAY_raylet_report_resources_period_milliseconds": "2",
     "RAY_kill_idle_workers_interval_ms": "0",
@@ -62,7 +63,11 @@ class RayBed:
             "JUPYTER_GPU_CLUSTER": self.marker,
             "PYTHONPATH": f"{AGENT_FOLDER}:{self._stand_in()}",
         }
-        self.address = self._start()
+        self.address = next(filter(None, (self._start() for _ in range(_STARTS))), "")
+        if not self.address:
+            said = (self.folder / "start.log").read_text()
+            shutil.rmtree(self.folder)
+            raise AssertionError(f"Ray did not start: {said}")
         self._inspector = Inspector(self.address, self.environment, self.folder / "inspector.log")
 
     def _stand_in(self) -> Path:
@@ -73,6 +78,7 @@ class RayBed:
         return folder
 
     def _start(self) -> str:
+        """The address, or an empty one: Ray gives a process of its own 15 s to import what it needs."""
         command = [
             sys.executable,
             "-m",
@@ -92,8 +98,11 @@ class RayBed:
             "--disable-usage-stats",
             "--labels=zone=test",
         ]
-        done = subprocess.run(command, env=self.environment, capture_output=True, text=True, timeout=200)
-        assert done.returncode == 0, done.stdout + done.stderr
+        with (self.folder / "start.log").open("a") as log:
+            done = subprocess.run(command, env=self.environment, stdout=log, stderr=log, timeout=200)
+        if done.returncode:
+            self._kill_all()
+            return ""
         return (self.folder / "ray" / "ray_current_cluster").read_text().strip()
 
     def ask(self, *words: str) -> Any:
@@ -118,6 +127,10 @@ class RayBed:
     def stop(self) -> None:
         """Kill what carries our marker and remove the folder."""
         self._inspector.close()
+        self._kill_all()
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    def _kill_all(self) -> None:
         marker = f"JUPYTER_GPU_CLUSTER={self.marker}".encode()
         for _ in range(3):
             ours = [process for process in psutil.process_iter() if marker in _environment(process.pid)]
@@ -126,7 +139,6 @@ class RayBed:
                 for victim in with_children:
                     _kill(victim)
             psutil.wait_procs(ours, timeout=5)
-        shutil.rmtree(self.folder, ignore_errors=True)
 
 
 def _environment(pid: int) -> bytes:

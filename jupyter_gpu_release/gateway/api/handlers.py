@@ -98,15 +98,15 @@ def _warm(service: GatewayService, caller: Caller, name: str) -> tuple[Lease, Wa
 
 
 async def show_lineage(service: GatewayService, caller: Caller, request: Request) -> Lineage:
-    """Runs that this one was made from, and those made from it (``GET /v1/runs/{run}/lineage``); reads the store.
+    """Runs that this one was made from, and those made from it (``GET /v1/runs/{run}/lineage``).
 
     Raises
     ------
-    NoSuchRunError, StoreError
-        There is no run that the caller may see, or the store does not answer.
+    NoSuchRunError
+        There is no run that the caller may see.
     """
     record = service.run_for(caller, request.path_params["run"])
-    return await service.store_threads.run(service.lineage.document_of, caller, record)
+    return await asyncio.to_thread(service.lineage.document_of, caller, record)
 
 
 async def ask_cache(service: GatewayService, caller: Caller, request: Request) -> CacheAnswer:

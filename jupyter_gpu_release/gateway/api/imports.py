@@ -34,7 +34,7 @@ async def import_run(service: GatewayService, caller: Caller, name: str, exporte
         await service.users.make_store(caller.user, service.nodes.store_id)
     store = service.manifests.store_of(caller.user)
     folder = incoming_folder(store, name)
-    view, facts = await service.store_threads.begin(_read, folder, caller, exported_by, at=folder)
+    view, facts = await service.store_threads.run(_read, folder, caller, exported_by, at=folder)
     known = service.runs.find(view.run)
     if known is not None:
         _refuse_other(caller, known, view)

@@ -21,6 +21,7 @@ from ...store.threads import StoreThreads
 from ...store.users.private_stores import acting_for, make_own_folder, own_folder, own_folders
 
 _KEPT_S = 300.0
+_LOOKUPS_AT_ONCE = 4
 _HINT = "the operator gives it one: an account of that name on the gateway's host, or a line in JUPYTER_GPU_UNIX_USERS"
 
 
@@ -32,6 +33,8 @@ class UnixUsers:
         self._table = config.unix_users
         self._limits = config.user_limits
         self._threads = threads
+        #: a store that hangs takes the others
+        self._lookups = StoreThreads(_LOOKUPS_AT_ONCE)
         self._root = Path(config.store)
         self._made: set[int] = set()
         self._found: dict[str, tuple[UnixUser, float]] = {}
@@ -78,7 +81,7 @@ class UnixUsers:
         found, until_s = self._found.get(user, (None, 0.0))
         if found is None or time.monotonic() > until_s:
             try:
-                found = await self._threads.run(self._look_up, user)
+                found = await self._lookups.run(self._look_up, user)
             except ClusterError:
                 if self._mode == StoreMode.OWNER:
                     self._found.pop(user, None)

@@ -105,7 +105,10 @@ def open_ledger(path: Path) -> Engine:
     make_private_folder(path.parent)
     # SQLite gives its side files the mode of the database
     os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
-    engine = create_engine(f"sqlite:///{path}", connect_args={"check_same_thread": False, "timeout": 5.0})
+    # however many threads read just now, the event loop gets a connection: it must never wait for one
+    engine = create_engine(
+        f"sqlite:///{path}", max_overflow=-1, connect_args={"check_same_thread": False, "timeout": 5.0}
+    )
     event.listen(engine, "connect", _set_up_connection)
     try:
         metadata.create_all(engine)

@@ -5,18 +5,20 @@ from __future__ import annotations
 import contextlib
 import logging
 import time
+from functools import partial
 from pathlib import Path
 
 from sqlalchemy import select
 from sqlalchemy.dialects.sqlite import insert as upsert
-from sqlalchemy.engine import Connection
+from sqlalchemy.engine import Engine
 
-from ...errors import StoreError
+from ...errors import StoreError, StoreSilentError
 from ...host.accounts import group_id
 from ...protocol.config import GatewayConfig, StoreMode
 from ...store.files import is_shared
 from ...store.identity import ensure_identity, expect_store
 from ...store.run_folders import make_store, share_store
+from ...store.threads import StoreThreads
 from ...store.users.private_stores import acting_for, open_to_users, separate_users
 from . import database
 from .schema import stores
@@ -28,31 +30,42 @@ _PUT = _insert.on_conflict_do_update(
 )
 
 
-def meant_store(connection: Connection, config: GatewayConfig) -> str:
+async def meant_store(engine: Engine, config: GatewayConfig, threads: StoreThreads) -> str:
     """The id of the store that is meant, expected by this process from now on.
 
     A store that this ledger never saw is made; one from before there were ids gets one. Empty while such a one is away.
+    A store that hangs is looked at by the gateway's next life.
     """
-    store, known = (
-        Path(config.store),
-        connection.execute(select(stores.c.id).where(stores.c.path == config.store)).scalar(),
-    )
+    with engine.connect() as connection:
+        known = connection.execute(select(stores.c.id).where(stores.c.path == config.store)).scalar() or ""
+        is_new = database.read_meta(connection, "store") != config.store
+    ident = config.store_id or known
+    try:
+        ident = await threads.run(partial(_settle, Path(config.store), config, ident, is_new=is_new))
+    except StoreSilentError as error:
+        log.warning("%s: it is taken as it was", error.message)
+    else:
+        with engine.begin() as connection:
+            database.write_meta(connection, "store", config.store)
+            if ident and ident != known:
+                connection.execute(_PUT, {"path": config.store, "id": ident, "since": time.time()})
+    expect_store(Path(config.store), ident)
+    return ident
+
+
+def _settle(store: Path, config: GatewayConfig, ident: str, *, is_new: bool) -> str:
+    """Make the store what its mode says, and return its id; raises :class:`StoreError`."""
     if config.store_mode == StoreMode.OWNER:
         separate_users(store)
-    ident = config.store_id or known or ""
     if not ident:
-        if database.read_meta(connection, "store") != config.store:
+        if is_new:
             with _rights(store):
                 make_store(store)
         with _rights(store):
             ident = _adopted(store)
-    database.write_meta(connection, "store", config.store)
-    if ident and ident != known:
-        connection.execute(_PUT, {"path": config.store, "id": ident, "since": time.time()})
     if (store / "runs").is_dir():  # else it is away
         with _rights(store):
             _settle_mode(store, config)
-    expect_store(store, ident)
     return ident
 
 

@@ -26,7 +26,6 @@ from ..cluster.ray_calls import START_S
 from ..db import database, warm_leases
 from ..db.rows import StoredLease, StoredSession, WarmLeaseRow
 from ..db.run_times import past_runs
-from ..db.stores import meant_store
 from ..db.usage import last_sign_of_life
 from ..dispatch import gangs
 from ..runs.record import Ended, Persisting, Queued, RunRecord, Starting
@@ -76,7 +75,6 @@ def read_ledger(service: GatewayService) -> RecoveredState:
         fresh = database.read_meta(connection, "cluster") != config.cluster
         database.write_meta(connection, "cluster", config.cluster)
         service.drains.read(connection)
-        service.nodes.store_id = meant_store(connection, config)
         stored = database.live_runs(connection)
         sessions = database.open_sessions(connection)
         kept = warm_leases.all_warm_leases(connection)

@@ -72,6 +72,7 @@ class ResultCollector:
 
         Raises :class:`StoreError` when the store cannot be read at all; what goes wrong with one run is a note.
         """
+        await self._threads.run(self._store.exists)  # one that hangs is told before anybody waits for it
         async with self._busy:
             documents = [await self._collect(policy, store, user, dry_run=dry_run) for store in await self._stores()]
             return reduce(_together, documents)

@@ -79,7 +79,7 @@ class LineageService:
                 self._manifests.write_manifest(view, outcome, request, environment)
             if view.state == RunState.SUCCEEDED.word and request.cache_key and before:
                 now, _ = await self._common_environment(request.packages)
-                if now == before and self._manifests.has_values(view.user, view.run, outcome):
+                if now == before and await self._manifests.may_have_values(view.user, view.run, outcome):
                     key = partial(db_lineage.put_key, view=view, request=request, environment=now)
                     await asyncio.wait([self._ledger.write(key)])
         except ClusterError as error:

@@ -134,12 +134,11 @@ def test_each_user_gets_a_store_in_which_nothing_is_roots(root_of: int) -> None:
             unix_users={"ann": UnixUser("ann", ANN, ANN), "bob": UnixUser("bob", BOB, BOB)},
         )
         engine = open_ledger(folder / "ledger.sqlite")
-        with engine.begin() as connection:
-            ident = meant_store(connection, config)
-        engine.dispose()
 
         async def use() -> None:
             threads = StoreThreads(acting=acting)
+            ident = await meant_store(engine, config, threads)
+            engine.dispose()
             users = UnixUsers(config, threads)
             manifests = Manifests(store, threads, users.store_of)
             for user, uid in (("ann", ANN), ("bob", BOB)):

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 
@@ -128,6 +129,14 @@ def test_sessions_leases_and_facts(engine: Engine) -> None:
         for value in ("1", "2"):
             database.write_meta(connection, "x", value)
         assert database.read_meta(connection, "x") == "2"
+
+
+def test_however_many_read_the_next_need_not_wait(engine: Engine) -> None:
+    """It would for 30 s, and that is the gateway's event loop."""
+    with ExitStack() as reading:
+        for _ in range(40):
+            connection = reading.enter_context(engine.connect())
+            assert database.read_meta(connection, "schema_version")
 
 
 def test_a_ledger_of_a_newer_version_is_not_touched(tmp_path: Path) -> None:
@@ -252,6 +261,7 @@ def test_the_gateways_process_ends_with_its_ledgers_thread(tmp_path: Path) -> No
 
 _WRITER = """
 import asyncio, sys
+from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 sys.path[:0] = sys.argv[2:]

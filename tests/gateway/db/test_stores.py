@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -14,6 +15,7 @@ from jupyter_gpu_release.gateway.db.stores import meant_store
 from jupyter_gpu_release.protocol.config import GatewayConfig
 from jupyter_gpu_release.store.identity import expect_store
 from jupyter_gpu_release.store.run_folders import make_store, require_store
+from jupyter_gpu_release.store.threads import StoreThreads
 
 Start = Callable[[], str]
 
@@ -25,8 +27,10 @@ def start(tmp_path: Path) -> Iterator[Start]:
     config = GatewayConfig(str(tmp_path), str(tmp_path / "store"), "", "", "")
 
     def life() -> str:
-        with engine.begin() as connection:
-            return meant_store(connection, config)
+        async def ask() -> str:
+            return await meant_store(engine, config, StoreThreads())
+
+        return asyncio.run(ask())
 
     yield life
     expect_store(tmp_path / "store", "")
