@@ -7,15 +7,16 @@ import time
 from functools import partial
 from pathlib import Path
 
+from jupyter_gpu_release.local_cluster.preflight import read_queues
 from jupyter_gpu_release.simulation.baselines import BASELINES
 from jupyter_gpu_release.simulation.cluster import ClusterSpec, FreeGpus, NodeKind
-from jupyter_gpu_release.simulation.configured import Configured, read_queues
-from jupyter_gpu_release.simulation.fairness import against
+from jupyter_gpu_release.simulation.configured import Configured
 from jupyter_gpu_release.simulation.metrics import figures
 from jupyter_gpu_release.simulation.replay import replay
-from jupyter_gpu_release.simulation.sessions import generate, play, read_stats
 from jupyter_gpu_release.simulation.trace import Job, by_age, read_trace
 
+from .fairness import against
+from .notebook_sessions import generate, play, read_stats
 from .report import Report
 
 _TRACES = Path(__file__).parents[1] / "examples" / "traces"

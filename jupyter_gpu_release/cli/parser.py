@@ -207,7 +207,7 @@ def _add_runs(parser: _Parser) -> None:
 
 def _add_simulate(parser: _Parser) -> None:
     _add_json(parser)
-    parser.add_argument("trace", nargs="?", metavar="TRACE.csv", help="jobs to replay; a .json describes sessions")
+    parser.add_argument("trace", nargs="?", metavar="TRACE.csv", help="jobs to replay")
     parser.add_argument("--from-ledger", action="store_true", help="replay this cluster's own runs (the newest 10,000)")
     parser.add_argument("--cluster", metavar="FILE", help="YAML: the nodes to replay them on")
     parser.add_argument(

@@ -22,7 +22,6 @@ from ..simulation.configured import Configured
 from ..simulation.ledger import cluster_of, held_over_used, measured, trace_of
 from ..simulation.report import Comparison, PolicyMaker, compare, print_report, with_measured
 from ..simulation.scenario import Scenario, differences, read_scenarios, run_scenario
-from ..simulation.sessions import SessionStats, compare_keeps, generate, read_stats
 from ..simulation.trace import Trace, read_trace
 from ..units import format_count
 from .connect import open_gateway
@@ -73,10 +72,8 @@ def _nodes(run: dict[str, Any]) -> str:
 
 
 def _replay(arguments: argparse.Namespace) -> int:
-    """Replay a trace, or the sessions that quantiles (a JSON file) describe."""
+    """Replay a trace."""
     cluster = read_cluster(Path(arguments.cluster)) if arguments.cluster else None
-    if arguments.trace and arguments.trace.endswith(".json"):
-        return _sessions(read_stats(Path(arguments.trace)), cluster, as_json=arguments.json)
     if cluster is None:
         hint = "describe it: `nodes: [{count: 50, gpus: 8}]` in a YAML file"
         raise OptionError("simulate: a trace needs --cluster FILE", hint=hint)
@@ -143,27 +140,6 @@ def _progress() -> Iterator[Progress]:
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
         yield progress
-
-
-def _sessions(stats: SessionStats, cluster: ClusterSpec | None, *, as_json: bool) -> int:
-    sessions = generate(stats, stats.inferred_sessions)
-    found = compare_keeps(sessions, cluster.gpus if cluster else None)
-    if as_json:
-        _print_json({"schema_version": 1, "sessions": len(sessions), "policies": found})
-        return 0
-    heads = ["policy", "held / used", "cells that found it warm", "mean wait (s)", "99 % wait at most (s)"]
-    rows = [
-        [
-            name,
-            f"{of['held_over_used']:.3f}",
-            f"{of['found_warm']:.0%}",
-            f"{of['mean_wait_s']:g}",
-            f"{of['p99_wait_s']:g}",
-        ]
-        for name, of in found.items()
-    ]
-    write_columns(output_console(), heads, rows, {})
-    return 0
 
 
 def _print_json(document: dict[str, Any]) -> None:

@@ -8,9 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from jupyter_gpu_release.errors import OptionError
+from jupyter_gpu_release.local_cluster.preflight import read_queues
 from jupyter_gpu_release.scheduling.queues.queues_file import parse_queues
 from jupyter_gpu_release.simulation.cluster import ClusterSpec, NodeKind
-from jupyter_gpu_release.simulation.configured import Configured, read_queues
+from jupyter_gpu_release.simulation.configured import Configured
 from jupyter_gpu_release.simulation.metrics import figures
 from jupyter_gpu_release.simulation.replay import replay
 from jupyter_gpu_release.simulation.trace import Job, by_age, read_trace
@@ -122,7 +123,7 @@ def test_nobody_is_forgotten_and_nothing_given_twice(rows: list[tuple[int, int, 
 
 
 def test_a_queues_file_that_is_not_there_is_named(tmp_path: Path) -> None:
-    with pytest.raises(OptionError, match=r"--queues .*none\.yaml: No such file"):
+    with pytest.raises(OptionError, match=r"--queues: cannot read .*none\.yaml: No such file"):
         read_queues(tmp_path / "none.yaml")
 
 

@@ -8,9 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from rich.console import Console
 
+from benchmarks.fairness import against
 from jupyter_gpu_release.simulation.baselines import BASELINES
 from jupyter_gpu_release.simulation.cluster import ClusterSpec, NodeKind
-from jupyter_gpu_release.simulation.fairness import against
 from jupyter_gpu_release.simulation.metrics import figures, jain, max_overtaken_s
 from jupyter_gpu_release.simulation.replay import Replayed, replay
 from jupyter_gpu_release.simulation.report import compare, print_report

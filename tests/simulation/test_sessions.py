@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.notebook_sessions import Cell, Session, generate, play, read_stats
 from jupyter_gpu_release.errors import OptionError
-from jupyter_gpu_release.simulation.sessions import Cell, Session, generate, play, read_stats
 
 STATS = Path(__file__).parents[2] / "examples" / "traces" / "adobe_nb_stats.json"
 TWO_CELLS = Session(0, 1, (Cell(60, 120), Cell(60, 0)))

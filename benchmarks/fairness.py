@@ -6,8 +6,8 @@ import statistics
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from .metrics import quantile
-from .replay import Replayed
+from jupyter_gpu_release.simulation.metrics import quantile
+from jupyter_gpu_release.simulation.replay import Replayed
 
 #: sizes with fewer jobs are not judged by their 99th percentile
 _FEW = 50

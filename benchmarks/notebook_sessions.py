@@ -17,11 +17,11 @@ from typing import Any
 
 import msgspec
 
-from ..errors import OptionError
-from .baselines import FirstFit
-from .cluster import ClusterSpec, FreeGpus, NodeKind
-from .replay import SimulatedPolicy
-from .trace import Job
+from jupyter_gpu_release.errors import OptionError
+from jupyter_gpu_release.simulation.baselines import FirstFit
+from jupyter_gpu_release.simulation.cluster import ClusterSpec, FreeGpus, NodeKind
+from jupyter_gpu_release.simulation.replay import SimulatedPolicy
+from jupyter_gpu_release.simulation.trace import Job
 
 _MINUTE_S = 60.0
 #: from a cell's last statement to its lease gone, and from its call to its first statement (as benchmarked)
@@ -272,8 +272,3 @@ class _Play:
         self._free.give_back(state.lease.index)
         self._tally.held_gpu_s += (self._now_s - state.since_s) * state.session.gpus
         state.lease = None
-
-
-def compare_keeps(sessions: Sequence[Session], gpus: int | None) -> dict[str, dict[str, Any]]:
-    """Play the same sessions under each way of holding GPUs."""
-    return {name: play(sessions, keep_s, gpus).document(gpus) for name, keep_s in KEEPS_S.items()}
