@@ -95,6 +95,22 @@ def test_no_option_is_written_down_that_does_not_exist() -> None:
     assert sorted((name, option) for name, option in written if option not in known) == []
 
 
+def test_the_options_that_gpu_config_does_not_take_are_named() -> None:
+    (said,) = re.findall(
+        r"^Every option except (.*?)\.", (REPOSITORY / "docs" / "reference.md").read_text(), re.MULTILINE
+    )
+    assert set(re.findall(r"`(\w+)`", said)) == {option.name for option in OPTIONS.values() if not option.configurable}
+
+
+def test_who_imports_ray_is_named() -> None:
+    contributing = (REPOSITORY / "CONTRIBUTING.md").read_text()
+    (said,) = re.findall(r"^\* Only these import Ray: `gateway` \((.*?)\)", contributing, re.MULTILINE)
+    gateway = REPOSITORY / "jupyter_gpu_release" / "gateway"
+    files = [path for path in gateway.rglob("*.py") if re.search(r"^\s*(import|from) ray\b", path.read_text(), re.M)]
+    found = {path.relative_to(gateway).parts[0].removesuffix(".py") for path in files}
+    assert set(re.findall(r"`(\w+)`", said)) == found
+
+
 def test_every_command_and_setting_of_the_sidebar_is_carried_out_somewhere() -> None:
     """JupyterLab shows an entry of a menu even where nothing stands behind it, and a setting that nobody reads."""
     sidebar = REPOSITORY / "labextension"

@@ -264,7 +264,8 @@ def _check_command(words: Sequence[str], commands: dict[str, _Parser]) -> None:
     command = words[0] if words else ""
     if not command or command.startswith("-") or command in commands:
         return
-    close = difflib.get_close_matches(command, commands, n=1)
+    begun = [name for name in commands if name.startswith(command)]
+    close = begun or difflib.get_close_matches(command, commands, n=1)
     known = ", ".join(name for name in commands if " " not in name)
     hint = f"did you mean `jupyter gpu {close[0]}`?" if close else f"commands: {known}"
     raise OptionError(f"{command}: no such command", hint=hint)

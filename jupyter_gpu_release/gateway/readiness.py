@@ -75,12 +75,12 @@ def check_versions(where: str, theirs: dict[str, str], ours: dict[str, str]) -> 
     if "error" in theirs:
         raise ClusterError(
             f"jupyter_gpu_release cannot be imported on node {where}: {theirs['error']}",
-            hint=f"there: pip install jupyter-gpu-release=={ours['package']}",
+            hint=f"install the package there as here, version {ours['package']}",
         )
     if theirs["package"] != ours["package"]:
         raise ClusterError(
             f"node {where} has jupyter_gpu_release {theirs['package']}, this machine has {ours['package']}",
-            hint=f"there: pip install jupyter-gpu-release=={ours['package']}",
+            hint=f"install the package there as here, version {ours['package']}",
         )
 
 

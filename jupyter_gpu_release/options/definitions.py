@@ -157,6 +157,8 @@ class Line:
 def split_line(line: str) -> Line:
     """Take the options off the front of a magic's line; the rest is left exactly as it was written.
 
+    A comment in its place is left out.
+
     Raises :class:`OptionError` for an option that is unknown, misspelt, given twice or without its value.
     """
     written: Written = {}
@@ -174,6 +176,8 @@ def split_line(line: str) -> Line:
     rest = line[at:].strip()
     if rest == "--" or rest.startswith("-- "):
         rest = rest[2:].lstrip()
+    elif rest.startswith("#"):  # a comment
+        rest = ""
     return Line(written, rest)
 
 

@@ -138,7 +138,7 @@ def describe_run(view: RunView) -> str:
 
 def describe_past(view: RunView) -> str:
     """The heading above the output of a run that has ended."""
-    return "no GPU was taken" if view.granted_at is None else f"ran{_place(view)}"
+    return "it did not start" if view.granted_at is None else f"ran{_place(view)}"
 
 
 def _place(view: RunView) -> str:

@@ -302,9 +302,12 @@ def describe_start(
         if at_most_s is not None:
             return f"starts within {about(at_most_s)}"
         return "" if not at_least_s else f"starts in {about(at_least_s)} at the earliest"
-    if in_s < 1:  # it waits: those before it are due to end
-        return "starts any moment"
     whose = "your own run" if after and after == me else f"{after}'s run"
+    if in_s < 1:  # it waits: those before it are due to end, or have taken longer than was expected
+        most = f"within {about(at_most_s)}" if at_most_s is not None and at_most_s >= 1 else ""
+        if after:
+            return f"starts as soon as {whose} has ended{f', {most}' if most else ''}"
+        return f"starts {most or 'any moment'}"
     then = f", when {whose} has ended" if after else ""
     return f"starts in {about(in_s)}{_bounds(in_s, at_least_s, at_most_s)}{then}"
 

@@ -14,6 +14,7 @@ from jupyter_gpu_release.errors import OptionError
     [
         ("strat", "strat: no such command", "did you mean `jupyter gpu start`?"),
         ("statsu --json", "statsu: no such command", "did you mean `jupyter gpu status`?"),
+        ("stat", "stat: no such command", "did you mean `jupyter gpu status`?"),
         (
             "frobnicate",
             "frobnicate: no such command",

@@ -23,6 +23,8 @@ def test_statement_keeps_its_spelling():
     assert split_line("--gpus 1 print('a  b',  x)").rest == "print('a  b',  x)"
     assert split_line("--gpus 1 -- --x").rest == "--x"
     assert split_line("").rest == ""
+    assert split_line("--gpus 1  # one, for now").rest == ""
+    assert split_line("--name #1 f()").written == {"name": ["#1"]}
 
 
 @pytest.mark.parametrize("names", ["a, b,c", "a ,b , c", "a,b, c"])

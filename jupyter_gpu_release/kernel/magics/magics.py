@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from IPython.core.magic import Magics, line_cell_magic, line_magic, magics_class, no_var_expand
 
-from ...errors import GpuReleaseError
+from ...errors import GpuReleaseError, OptionError
 from ...options.definitions import OPTIONS
 from ...presentation.plain_text import without_backticks
 from ..interrupts import hold_interrupts
@@ -90,6 +90,15 @@ class GpuMagics(Magics):
         from .cell import run_cell
 
         run_cell(self.notebook, line, cell)
+
+    @line_magic("%gpu_train")  # type: ignore[untyped-decorator]
+    @_in_our_words
+    def gpu_train_below(self, line: str) -> None:
+        """Refuse ``%%gpu_train`` below another line: for IPython it is the line magic ``%gpu_train`` then."""
+        raise OptionError(
+            "%%gpu_train is not the first line of its cell: no GPU was taken",
+            hint="put it above comments, imports and all else; or into a cell of its own",
+        )
 
     @line_magic  # type: ignore[untyped-decorator]
     @_in_our_words

@@ -120,6 +120,13 @@ class RankCompiler(CachingCompiler):
         return str(super().get_code_name(raw_code, transformed_code, number))
 
 
+class _Exit(ExitAutocall):
+    """``exit()`` and ``quit()``, which end the cell as ``sys.exit()`` does; the notebook's kernel goes on."""
+
+    def __call__(self, *code: object) -> None:
+        raise SystemExit(*code)
+
+
 class RankShell(InteractiveShell):
     """A shell without terminal, history or prompts; errors become events."""
 
@@ -253,10 +260,6 @@ class RankShell(InteractiveShell):
         if self.outlet is not None:
             self.outlet.add_event("payload", payload)
 
-    def ask_exit(self) -> None:
-        """``exit()`` and ``quit()`` end the cell as ``sys.exit()`` does; the notebook's kernel goes on."""
-        raise SystemExit
-
     def _ends_cell(self, error: BaseException | None) -> bool:
         """Tell if ``error`` is the cell's own; others are only shown: `%run`, a cell that the cell runs, a callback."""
         if self._result is None:
@@ -335,9 +338,10 @@ def build_shell() -> RankShell:
         config=config, displayhook_class=RankDisplayHook, display_pub_class=RankDisplayPublisher
     )
     shell.traceback_lines = []
+    shell.user_ns["exit"] = shell.user_ns["quit"] = _Exit()
     look_like_a_notebook(shell)
     shell.gate = InterruptGate()
-    ours = (InterruptGate.open, _no_input, _no_getpass, RankShell.raw_input, RankShell.ask_exit, ExitAutocall.__call__)
+    ours = (InterruptGate.open, _no_input, _no_getpass, RankShell.raw_input, _Exit.__call__)
     shell.hidden_codes = {function.__code__ for function in ours}
     shell.set_hook("show_in_pager", page.as_hook(shell.show_in_pager), 99)
     shell.Completer.use_jedi = False

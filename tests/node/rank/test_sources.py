@@ -59,17 +59,17 @@ def test_the_cell_is_compiled_under_the_name_that_the_kernel_gave(node: Node) ->
     assert run.text() == "<gpu-cell-2-abc>\nFalse\n"
 
 
-@pytest.mark.parametrize("call", ["sys.exit()", "sys.exit(3)", "exit()", "quit()", "raise SystemExit('why')"])
+@pytest.mark.parametrize("call", ["sys.exit(3)", "exit(0)", "quit(3)", "exit()", "raise SystemExit('why')"])
 def test_leaving_the_cell_is_an_error_at_its_line(node: Node, call: str) -> None:
     run = node.run(f"import sys\n{call}\nprint('not reached')")
     assert run.outcome.status == "error"
     assert run.outcome.error is not None
     assert run.outcome.error.ename == "SystemExit"
-    assert run.outcome.error.evalue == {"sys.exit(3)": "3", "raise SystemExit('why')": "why"}.get(call, "")
+    assert run.outcome.error.evalue == next((word for word in ("3", "0", "why") if word in call), "")
     text = shown(run)
     assert f"----> 3 {call}" in text
     assert "site-packages" not in text
-    assert "ask_exit" not in text
+    assert "__call__" not in text
     assert (run.text(), run.text("stderr")) == ("", "")
 
 
