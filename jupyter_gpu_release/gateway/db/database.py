@@ -28,6 +28,7 @@ from ...protocol.states import RunState
 from ...protocol.wire import decode, encode
 from ...store.files import make_private_folder
 from ...store.layout import values_name
+from .migrations import migrate
 from .rows import StoredLease, StoredRun, StoredSession, StoredToken
 from .schema import READ_WHOLE_BYTES, SCHEMA_VERSION, leases, meta, metadata, runs, saves, sessions, summaries, tokens
 
@@ -52,21 +53,7 @@ class PreparedStatement:
 
 
 _INSERT_RUN = PreparedStatement(insert(runs))
-_UPDATE_COLUMNS = (
-    "state",
-    "seq",
-    "gpus",
-    "ranks",
-    "granted_at",
-    "running_at",
-    "gone_at",
-    "finished_at",
-    "release_ms",
-    "reason",
-    "gpu_name",
-    "view",
-    "outcome",
-)
+_UPDATE_COLUMNS = ("state", "seq", "gpus", "granted_at", "running_at", "gone_at", "finished_at", "view", "outcome")
 _change_run = (
     update(runs)
     .where(runs.c.run == bindparam("key"), runs.c.seq <= bindparam("newest"))
@@ -111,19 +98,24 @@ def open_ledger(path: Path) -> Engine:
     )
     event.listen(engine, "connect", _set_up_connection)
     try:
-        metadata.create_all(engine)
         with engine.begin() as connection:
+            connection.exec_driver_sql(
+                "BEGIN IMMEDIATE"
+            )  # of its own accord the driver begins none before tables change
+            meta.create(connection, checkfirst=True)
+            known = int(read_meta(connection, "schema_version") or SCHEMA_VERSION)
+            if known > SCHEMA_VERSION:
+                raise ClusterError(
+                    f"the ledger {path} has schema_version {known}, this package knows {SCHEMA_VERSION}",
+                    hint="upgrade jupyter_gpu_release, or move the file away",
+                )
+            migrate(connection, known)
+            metadata.create_all(connection)
             for index in runs.indexes:  # older ledgers have not all
                 index.create(connection, checkfirst=True)
-            known = read_meta(connection, "schema_version")
-            write_meta(connection, "schema_version", known or str(SCHEMA_VERSION))
+            write_meta(connection, "schema_version", str(SCHEMA_VERSION))
     except SQLAlchemyError as error:
         raise ClusterError(f"cannot open the ledger {path}: {error}", hint="move it away to start a new one") from error
-    if known is not None and int(known) > SCHEMA_VERSION:
-        raise ClusterError(
-            f"the ledger {path} has schema_version {known}, this package knows {SCHEMA_VERSION}",
-            hint="upgrade jupyter_gpu_release, or move the file away",
-        )
     return engine
 
 
@@ -142,14 +134,7 @@ def insert_run(connection: Connection, view: RunView, ordinal: int, request: Run
         "ordinal": ordinal,
         "user": view.user,
         "gpus": view.gpus,
-        "ranks": view.ranks,
         "session": view.session,
-        "name": view.name,
-        "notebook": view.notebook,
-        "cell": view.cell,
-        "priority": view.priority,
-        "queue": view.queue,
-        "simulated": int(view.simulated),
         "submitted_at": view.submitted_at,
         "request": encode(request),
     }

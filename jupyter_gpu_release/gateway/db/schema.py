@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from sqlalchemy import Column, Float, Index, Integer, LargeBinary, MetaData, String, Table
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 metadata = MetaData()
 
 meta = Table("meta", metadata, Column("key", String, primary_key=True), Column("value", String, nullable=False))
@@ -18,23 +18,13 @@ runs = Table(
     Column("state", String, nullable=False),
     Column("seq", Integer, nullable=False),
     Column("gpus", Integer, nullable=False),
-    Column("ranks", Integer, nullable=False),
     Column("session", String, nullable=False),
-    Column("name", String, nullable=False),
-    Column("notebook", String, nullable=False),
-    Column("cell", String, nullable=False),
-    Column("priority", String, nullable=False),
-    Column("queue", String, nullable=False),
-    Column("simulated", Integer, nullable=False),
     Column("submitted_at", Float, nullable=False),
     Column("granted_at", Float),
     Column("running_at", Float),
     Column("gone_at", Float),
     Column("finished_at", Float),
-    Column("release_ms", Float),
-    Column("reason", String, nullable=False),
-    Column("gpu_name", String, nullable=False),
-    #: the whole view (msgpack), outcome apart
+    #: the whole view (msgpack), outcome apart; the columns above are what statements select and sum by
     Column("view", LargeBinary, nullable=False),
     Column("outcome", LargeBinary),
     #: the whole request; null once the run is terminal

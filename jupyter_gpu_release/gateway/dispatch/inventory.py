@@ -13,6 +13,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
+from ...protocol.runs import RunView
 from ...protocol.states import LeaseState
 from ...scheduling.asks import parts_on, to_run
 from ...scheduling.forecast import LearnedForecast
@@ -25,7 +26,6 @@ from ...scheduling.workload import GPU, Node, Rank, Run
 from ..cluster.lease import FREE_S, Lease, LeaseTable
 from ..cluster.nodes import Node as ClusterNode
 from ..cluster.nodes import NodeTable, away_reason
-from ..db.run_times import PastRun
 from ..runs.attempts import blamed_hosts
 from ..runs.record import RunRecord, Yielding
 
@@ -88,11 +88,11 @@ class Inventory:
 
     # --- told
 
-    def remember(self, past: Iterable[PastRun], live: Iterable[RunRecord] = ()) -> None:
+    def remember(self, past: Iterable[RunView], live: Iterable[RunRecord] = ()) -> None:
         """Learn from runs of the gateway's earlier lives. ``live``: those that wait or run, so that it is known who
         was overtaken.
         """
-        found: list[PastRun | RunRecord] = sorted([*past, *live], key=_submitted_at)
+        found: list[RunView | RunRecord] = sorted([*past, *live], key=_submitted_at)
         for run in found:
             if isinstance(run, RunRecord):
                 self._note_submission(run)
@@ -107,12 +107,13 @@ class Inventory:
             self.forecast.ended(run, time.time())
         self._remembered.clear()
 
-    def _note_past(self, run: PastRun) -> None:
-        task = _task(run.name, run.notebook, run.cell)
+    def _note_past(self, run: RunView) -> None:
+        task, began_s = _task(run.name, run.notebook, run.cell), run.granted_at or 0.0
+        gone_s = run.gone_at or run.finished_at or began_s
         self.forecast.submitted(run.run, run.user, run.gpus, "", run.submitted_at, task)
-        self.forecast.started(run.run, run.granted_at)
-        self.forecast.ended(run.run, run.gone_at)
-        self._count_use(run.queue, run.user, run.gpus, run.granted_at, run.gone_at)
+        self.forecast.started(run.run, began_s)
+        self.forecast.ended(run.run, gone_s)
+        self._count_use(run.queue, run.user, run.gpus, began_s, gone_s)
 
     def add(self, record: RunRecord) -> None:
         """A run waits, or asks for something else than before."""
@@ -458,7 +459,7 @@ class Inventory:
         self._use_told_s = now_s + _USE_TOLD_S
 
 
-def _submitted_at(run: PastRun | RunRecord) -> float:
+def _submitted_at(run: RunView | RunRecord) -> float:
     return run.view.submitted_at if isinstance(run, RunRecord) else run.submitted_at
 
 

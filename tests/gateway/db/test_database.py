@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import shlex
 import signal
+import sqlite3
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -16,7 +18,7 @@ import doc_blocks
 import pytest
 from sqlalchemy import select
 from sqlalchemy.engine import Connection, Engine
-from sqlalchemy.exc import IntegrityError
+from sqlalchemy.exc import IntegrityError, OperationalError
 
 from jupyter_gpu_release.errors import ClusterError
 from jupyter_gpu_release.gateway.db import database
@@ -27,6 +29,7 @@ from jupyter_gpu_release.gateway.service import GatewayService
 from jupyter_gpu_release.protocol.cell import Graph
 from jupyter_gpu_release.protocol.config import GatewayConfig
 from jupyter_gpu_release.protocol.runs import Outcome, ResourceAsk, RunRequest, RunView
+from jupyter_gpu_release.protocol.wire import encode
 from jupyter_gpu_release.store.layout import VALUES_FILE
 
 
@@ -112,6 +115,68 @@ def test_an_older_ledger_gets_the_indexes_that_it_lacks(engine: Engine) -> None:
         names = connection.exec_driver_sql("SELECT name FROM sqlite_master WHERE type = 'index'").scalars().all()
     again.dispose()
     assert "runs_by_end" in names
+
+
+#: the table of runs as version 1 had it
+_VERSION_1 = """
+CREATE TABLE meta ("key" VARCHAR NOT NULL PRIMARY KEY, value VARCHAR NOT NULL);
+INSERT INTO meta VALUES ('schema_version', '1');
+CREATE TABLE runs (run VARCHAR NOT NULL PRIMARY KEY, ordinal INTEGER NOT NULL, user VARCHAR NOT NULL,
+    state VARCHAR NOT NULL, seq INTEGER NOT NULL, gpus INTEGER NOT NULL, ranks INTEGER NOT NULL,
+    session VARCHAR NOT NULL, name VARCHAR NOT NULL, notebook VARCHAR NOT NULL, cell VARCHAR NOT NULL,
+    priority VARCHAR NOT NULL, queue VARCHAR NOT NULL, simulated INTEGER NOT NULL, submitted_at FLOAT NOT NULL,
+    granted_at FLOAT, running_at FLOAT, gone_at FLOAT, finished_at FLOAT, release_ms FLOAT, reason VARCHAR NOT NULL,
+    gpu_name VARCHAR NOT NULL, "view" BLOB NOT NULL, outcome BLOB, request BLOB);
+CREATE INDEX runs_by_age ON runs (submitted_at);
+CREATE INDEX runs_by_state ON runs (state);
+"""
+
+
+def _ledger_of_version_1(path: Path, view: RunView, request: RunRequest) -> None:
+    with contextlib.closing(sqlite3.connect(path)) as old:
+        old.executescript(_VERSION_1)
+        times = [view.submitted_at, view.granted_at, None, None, None]
+        values = [view.run, 7, "ann", view.state, 3, 2, 1, "s", "fit", "a.ipynb", "c", "normal", "default", 0, *times]
+        values += [None, "why", "H100", encode(view), None, encode(request)]
+        old.execute(f"INSERT INTO runs VALUES ({', '.join('?' * len(values))})", values)
+        old.commit()
+
+
+def test_a_ledger_of_version_1_opens_and_takes_runs_without_what_their_views_repeat(tmp_path: Path) -> None:
+    path = tmp_path / "ledger.sqlite"
+    view, _, request = submission(7, "running", gpus=2, name="fit", reason="why", granted_at=8.0)
+    _ledger_of_version_1(path, view, request)
+    for again in (8, 9):  # once more: nothing is left to do
+        engine = open_ledger(path)
+        put(engine, submission(again))
+        with engine.begin() as connection:
+            stored = database.find_run(connection, view.run)
+            indexes = {row[1] for row in connection.exec_driver_sql("PRAGMA index_list(runs)")}
+            assert database.read_meta(connection, "schema_version") == "2"
+        engine.dispose()
+        assert (stored.view, stored.ordinal, stored.request) == (view, 7, request)
+        assert {"runs_by_age", "runs_by_state", "runs_by_end"} <= indexes
+    engine = open_ledger(path)
+    with engine.connect() as connection:
+        assert [run.ordinal for run in database.live_runs(connection)] == [7, 8, 9]
+        assert connection.exec_driver_sql("PRAGMA integrity_check").scalar() == "ok"
+    engine.dispose()
+
+
+def test_a_migration_that_fails_leaves_the_ledger_as_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "ledger.sqlite"
+    view, _, request = submission(7, "running")
+    _ledger_of_version_1(path, view, request)
+
+    def fails(*_: object) -> None:
+        raise OperationalError("the disk is full", None, Exception())
+
+    monkeypatch.setattr(database, "write_meta", fails)
+    with pytest.raises(ClusterError, match="cannot open the ledger"):
+        open_ledger(path)
+    with contextlib.closing(sqlite3.connect(path)) as left:
+        assert left.execute("SELECT value FROM meta").fetchall() == [("1",)]
+        assert left.execute("SELECT name, reason FROM runs").fetchall() == [("fit", "why")]
 
 
 def test_sessions_leases_and_facts(engine: Engine) -> None:

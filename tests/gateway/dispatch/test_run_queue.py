@@ -14,11 +14,10 @@ from msgspec import structs
 from queue_bed import QueueBed
 
 from jupyter_gpu_release.gateway.cluster.lease import Lease
-from jupyter_gpu_release.gateway.db.run_times import PastRun
 from jupyter_gpu_release.gateway.dispatch import inventory
 from jupyter_gpu_release.gateway.runs.record import Running, Starting, Yielding
 from jupyter_gpu_release.protocol.node import NodeInfo
-from jupyter_gpu_release.protocol.runs import StepAside
+from jupyter_gpu_release.protocol.runs import RunView, StepAside
 from jupyter_gpu_release.protocol.states import LeaseState
 from jupyter_gpu_release.scheduling.decisions import Slot
 from jupyter_gpu_release.scheduling.queues.queues_file import QueuesFile
@@ -225,7 +224,9 @@ async def test_who_was_overtaken_is_known_after_a_restart() -> None:
     bed = QueueBed()
     older, newer = bed.run("older"), bed.run("newer", ordinal=60)
     at_s = older.view.submitted_at
-    past = PastRun("between", "bob", "default", 4, "", "", "", at_s + 30.0, at_s + 30.0, at_s + 50.0)
+    past = RunView(
+        "between", "bob", "succeeded", gpus=4, submitted_at=at_s + 30.0, granted_at=at_s + 30.0, gone_at=at_s + 50.0
+    )
     bed.queue.inventory.remember([past], [newer, older])
     forecast = bed.queue.inventory.forecast
     forecast.resize(8)
