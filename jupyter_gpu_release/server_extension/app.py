@@ -21,7 +21,7 @@ from ..protocol.config import hash_seed_for_kernel
 from ..settings.table import RELEASE
 from . import metrics
 from .api import views
-from .api.handlers import HANDLERS
+from .api.routes import HANDLERS
 from .audit import Act, ActionLog
 from .culling.actions import Actor
 from .culling.config import GpuCuller
