@@ -12,24 +12,23 @@ from jupyter_gpu_release.options.run_options import RunOptions, build_options
 from jupyter_gpu_release.protocol import runs
 from jupyter_gpu_release.protocol.runs import ResourceAsk, RunRequest
 
+FLAGS = ("restartable", "pin", "fresh", "estimate", "cache", "in_background", "detach", "is_gang")
+
 
 def read(line: str) -> RunOptions:
     return build_options(split_line(line).written)
 
 
 def test_nothing_given_is_one_gpu():
-    options = read("")
-    assert (options.ask.gpus, options.ask.ranks) == (1, 1)
-    assert options.send is None
-    assert options.out is None
-    assert options.on_disconnect == "continue"
+    assert read("") == RunOptions(ResourceAsk(gpus=1, ranks=1))
 
 
 def test_everything_given():
     options = read(
         "--gpus h100:4 --ranks 2 --min-gpu-memory 40GiB --cpus 2.5 --memory 32GiB --label zone=a --label rack=7 "
         "--in a,b --in c --out d --skip e --timeout 2h --wait 0 --on-disconnect cancel --env A=b=c --export HOME,USER "
-        "--workdir /data --name 'my run' --fresh --estimate"
+        "--workdir /data --name 'my run' --fresh --estimate --queue prod --priority high --retries 3 --restartable "
+        "--pin --cache --detach"
     )
     assert options.ask.gpus == 4
     assert options.ask.gpu_type == "h100"
@@ -42,7 +41,9 @@ def test_everything_given():
     assert (options.timeout_s, options.wait_s) == (7200.0, 0.0)
     assert options.env == {"A": "b=c"}
     assert options.export == ("HOME", "USER")
-    assert (options.workdir, options.name, options.fresh, options.estimate) == ("/data", "my run", True, True)
+    assert (options.workdir, options.name, options.queue, options.priority) == ("/data", "my run", "prod", "high")
+    assert options.retries == 3
+    assert all(getattr(options, flag) for flag in FLAGS)
 
 
 def test_names_to_send_in_addition():
@@ -88,6 +89,7 @@ def test_no_gpu_is_a_cpu_stage():
         ("--gpus 3 --ranks 3 --nodes 2", "or --nodes any"),
         ("--gpus 4 --nodes any", "write --ranks 4 --nodes any"),
         ("--rank-timeout 5m", "write --timeout"),
+        ("--gpus 2 --ranks 2 --rank-timeout 0", "must be more than 0"),
         ("--gpus 2 --ranks 1 --rank-timeout 5m", "for several ranks"),
         ("--gpus h100:2 --gpu-type a100", "name two types"),
         ("--gpus 0 --gpu-type a100", "has no GPU"),
@@ -175,7 +177,30 @@ def test_docstrings_name_each_option():
 def test_a_gang_may_begin_with_fewer_gpus():
     ask = read("--gpus 8 --ranks 4 --min-gpus 2").ask
     assert (ask.min_gpus, ask.nodes, ask.any_nodes) == (2, 1, True)
-    assert written_options(RunRequest("r", "s", ask, b"", is_gang=True)) == {"gpus": "8", "ranks": "4", "min-gpus": "2"}
+
+
+@pytest.mark.parametrize(
+    ("line", "more"),
+    [
+        ("--gpus 1", {}),
+        ("--gpus 8 --ranks 4 --min-gpus 2 --nodes any", {}),
+        ("--gpus 2 --ranks 2 --nodes 2 --ps 1", {}),
+        ("--gpus 2 --ranks 2 --ps 1,evaluator", {}),
+        ("--gpus 1 --gpu-type h100 --cpus 2.5 --memory 32GiB --min-gpu-memory 40GiB --label 'rack=7 zone=a'", {}),
+        (
+            "--gpus 2 --ranks 2 --timeout 30s --wait 1s --rank-timeout 500ms --keep auto --name 'my run' --queue prod",
+            {},
+        ),
+        ("--gpus 1 --priority high --retries 3 --on-disconnect cancel --restartable --pin --fresh --detach", {}),
+        ("--gpus 1 --cache", {"cache_key": "k"}),
+    ],
+)
+def test_a_requests_options_are_written_as_they_were_read(line: str, more: dict[str, str]):
+    options = read(line)
+    same = {name: getattr(options, name) for name in RunRequest.__struct_fields__ if hasattr(options, name)}
+    request = RunRequest("r", "s", payload=b"", **same, **more)
+    again = {name: value.replace(" ", "") for name, value in written_options(request).items()}
+    assert again == {name: "".join(values).replace(" ", "") for name, values in split_line(line).written.items()}
 
 
 @pytest.mark.parametrize(

@@ -93,3 +93,12 @@ def test_a_gang_that_is_about_to_end_does_not_step_aside_to_grow(lasts_s: float 
     decided = found.decide(100.0)
     assert [grow.ranks for grow in decided.grows] == ([((2, "a"), (3, "a"))] if grows else [])
     assert [grant.run for grant in decided.grants] == ([] if grows else ["other"])
+
+
+@pytest.mark.parametrize(("lasts_s", "grows"), [(140.0, False), (None, True)])
+def test_beside_a_reservation_it_grows_only_where_that_pays(lasts_s: float | None, grows: bool) -> None:
+    found = scheduler(Node("a", 4 * GPU), Node("b", 8 * GPU), policy=replace(POLICY, actions=("allocate", "backfill")))
+    found.hold(held(waiting("elastic", 4, least=2, restartable=True, expected_s=lasts_s), Slot("a", 2), wanted=4))
+    found.hold(held(waiting("holds", 8, expected_s=100.0), Slot("b", 8)))
+    found.submit(waiting("head", 8, priority=75), Asker())
+    assert [grow.ranks for grow in found.decide(100.0).grows] == ([((2, "a"), (3, "a"))] if grows else [])

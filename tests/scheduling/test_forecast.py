@@ -26,6 +26,18 @@ def test_a_run_that_is_like_no_other_may_take_as_long_as_its_limit() -> None:
     assert forecast.expected_s(limited, 20.0) == pytest.approx(20.0)
 
 
+def test_runs_of_one_user_and_task_are_a_campaign() -> None:
+    forecast = LearnedForecast(8)
+    names = [
+        forecast.submitted(f"r{at}", *of)
+        for at, of in enumerate(
+            [("ann", 1, "", 0.0, "a"), ("ann", 1, "", 1.0, "a"), ("bob", 1, "", 2.0, "a"), ("ann", 1, "", 3.0, "b")]
+        )
+    ]
+    assert (names[0] == names[1], len(set(names))) == (True, 3)
+    assert [forecast.campaign_of(f"r{at}") for at in range(4)] == names
+
+
 def test_a_run_that_is_put_back_waits_as_before() -> None:
     forecast = LearnedForecast(8)
     one, two = submitted(forecast, "one"), submitted(forecast, "two", 5.0)

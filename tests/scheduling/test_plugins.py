@@ -81,7 +81,7 @@ def test_the_run_that_waited_longer_for_its_work_goes_first() -> None:
 @pytest.mark.parametrize("bound", [{"max_overtaking_s": 90.0}, {"max_overtaking_factor": 0.09}])
 def test_nobody_is_overtaken_beyond_the_bound(bound: dict[str, float]) -> None:
     long = waits("long", submitted_at=-100.0, expected_s=1000.0)
-    short = waits("short", submitted_at=-0.5, expected_s=10.0)
+    short = waits("short", submitted_at=-50.0, expected_s=10.0)
     policy = Policy(actions=("allocate",), **bound)  # type: ignore[arg-type]
     assert started(runs("r", gpus=3), long, short, policy=policy) == ["long"]
 
@@ -143,6 +143,17 @@ def test_what_is_kept_for_somebody_is_not_said_to_be_missing() -> None:
     assert (
         explain(found["small"]) == "2nd in q: what is free is kept for ann's run ahead of it, which would start later"
     )
+
+
+def test_a_gang_that_several_nodes_have_room_for_waits_for_their_gpus() -> None:
+    nodes = (Node("n", 2 * GPU), Node("m", 2 * GPU))
+    gang = Run("gang", "q", (Rank(),) * 4, GPU, 4, user="ann")
+    large = replace(gang, run="large", ranks=(Rank(),) * 5, min_ranks=5)
+    decisions = schedule(ClusterSnapshot(nodes, (Queue("q"),), (runs("r", gpus=2), gang, large)), 0.0)
+    assert [explain(each) for each in decisions if isinstance(each, Wait)] == [
+        "next in q: needs 4 × 1 GPU together, 2 of 4 are free",
+        "others go first until a node that fits is up: asks for 5 GPUs, the cluster has 4",
+    ]
 
 
 def test_a_run_is_left_alone_for_min_runtime() -> None:

@@ -81,6 +81,7 @@ class Case:
     nodes: tuple[Node, ...] = (NODE,)
     free: int = 0
     away: str = ""
+    paused: tuple[str, ...] = ()
 
 
 def coming(gpus: int) -> HeldLease:
@@ -191,6 +192,8 @@ CASES = [
     Case("its node's agent is away", (kept("w1"),), (anns("r1"),), {"r1": None}, away="a"),
     Case("what is coming back is enough", (kept("w1", 2, auto=True), coming(1)), (run("r1", 1),), {"r1": None}),
     Case("a CPU stage takes nothing back", (kept("w1", auto=True),), (run("r1", 0, ask={"cpus": 9.0}),), {"r1": None}),
+    Case("paused, others' are not taken back", (kept("w1", auto=True),), (run("r1"),), {"r1": None}, paused=("r1",)),
+    Case("paused, its own kernel's is not taken", (kept("w1"),), (anns("r1"),), {"r1": None}, paused=("r1",)),
     Case("time over", (kept("w1", until_s=NOW),), (anns("r1"),), {"r1": None}, {"w1"}),
     Case("time over, nobody waits", (kept("w1", until_s=NOW - 1), kept("w2")), (), {}, {"w1"}),
 ]
@@ -201,8 +204,8 @@ def test_what_becomes_of_kept_gpus(case: Case) -> None:
     asked = scheduler(case.queue, case.warm, {"a": case.free}, case.nodes)
     if case.away:
         asked.state.nodes.set_outside(case.away, 0, "its agent is away")
-    decided = asked.decide(NOW)
-    assert decided == asked.decide(NOW), "a decision changes nothing"
+    decided = asked.decide(NOW, case.paused)
+    assert decided == asked.decide(NOW, case.paused), "a decision changes nothing"
     waits = dict.fromkeys(wait.run for wait in decided.waits)
     assert {grant.run: grant.lease for grant in decided.grants} | waits == case.runs
     assert {release.lease for release in decided.releases} == case.released

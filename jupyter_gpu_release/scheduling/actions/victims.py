@@ -210,7 +210,7 @@ def _stay(state: State, job: Job, ranks: list[int]) -> None:
 
 def _resettle(state: State, job: Job, ranks: list[int]) -> None:
     """Place ranks anew: first as many as the run needs together, then one by one."""
-    while ranks and (count := max(1, job.run.min_ranks - job.held)) <= len(ranks):
+    while (count := max(1, job.run.min_ranks - job.held)) <= len(ranks):
         rooms = rooms_for(state, job.run, permitted(state, job.run, count, suiting(state, job.run)), {}, soon=True)
         parts = [] if veto(state, job, count) else choose(state, job, count, rooms)
         if not parts:
