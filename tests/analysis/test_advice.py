@@ -98,6 +98,18 @@ def test_short_work_is_not_worth_it_and_gpu_cells_stay(tmp_path: Path):
     assert advice.worth == ()
 
 
+def test_work_that_cannot_become_a_gpu_cell_says_why(tmp_path: Path):
+    work = "import torch\nloss = torch.nn.Linear(1, 1)(x).sum()\nloss.backward()"
+    cells = [code(f"%%time\n{work}"), code(f"n = input()\n{work}"), code("n = input()"), code("%%time\nn = 1")]
+    found = advise(read_notebook(write(tmp_path / "a.ipynb", *cells))).cells
+    assert [(each.kind, each.reason) for each in found] == [
+        ("plain", "loss.backward(), but it begins with %%time: take that out first"),
+        ("plain", "loss.backward(), but it asks for input: do that in a cell before"),
+        ("plain", ""),
+        ("plain", ""),
+    ]
+
+
 @pytest.mark.parametrize(
     ("source", "work"),
     [

@@ -107,6 +107,7 @@ def test_bound_and_deleted() -> None:
     ("body", "hints", "bound"),
     [
         ("%timeit -n 3 -r 1 f(x)", "f x", ""),
+        ("%%timeit x = f(y)\nw = x + z", "f y", "w"),
         ("%time y = f(x)", "f x", "y"),
         ("%%time\ny = f(x)", "", "y"),
         ("%%capture out --no-stderr\ny = x", "", "out y"),

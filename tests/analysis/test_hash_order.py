@@ -21,6 +21,7 @@ from jupyter_gpu_release.protocol.config import DEFAULT_HASH_SEED, hash_seed_for
         "seen = {w for w in words}\nfirst = seen.pop()",
         "a = ', '.join(tags.union(more))",
         "print(*tags)",
+        "for each in {1, name}: pass",
     ],
 )
 def test_code_that_depends_on_hashes(body: str) -> None:

@@ -17,9 +17,21 @@ from ports import free_port
 from jupyter_gpu_release import checks
 from jupyter_gpu_release._version import __version__
 from jupyter_gpu_release.checks import certificate, frameworks, gateway, home, jupyter_servers, network, nodes, package
-from jupyter_gpu_release.checks.finding import BROKEN, NOTE, OK, Finding, at, note, ok, report_on, worst_first
+from jupyter_gpu_release.checks.finding import (
+    BROKEN,
+    NOTE,
+    OK,
+    Finding,
+    at,
+    broken_by,
+    note,
+    ok,
+    report_on,
+    worst_first,
+)
 from jupyter_gpu_release.client.discovery import Target
 from jupyter_gpu_release.client.home import HomePaths
+from jupyter_gpu_release.errors import GpuReleaseError
 from jupyter_gpu_release.protocol.node import NameLookup, PortTry, ProbeReport
 from jupyter_gpu_release.protocol.rest import NodeCheck, NodeChecks, StatusDocument
 
@@ -144,6 +156,13 @@ def _all_checks() -> set[Callable[..., object]]:
         for name, function in inspect.getmembers(module, inspect.isfunction)
         if name.startswith(("check_", "compare_")) and function.__module__ == module.__name__
     }
+
+
+def test_an_error_is_a_finding_with_a_cure() -> None:
+    error = GpuReleaseError("no gateway")
+    assert "the log" in broken_by("gateway", error).hint
+    assert broken_by("gateway", error, otherwise="start it").hint == "start it"
+    assert broken_by("gateway", GpuReleaseError("no gateway", hint="mend it"), otherwise="start it").hint == "mend it"
 
 
 def test_every_check_says_what_to_do_about_what_it_finds(tmp_path: Path) -> None:

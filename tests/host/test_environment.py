@@ -4,7 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from jupyter_gpu_release.host.environment import MORE, for_cluster
+from jupyter_gpu_release.host.environment import (
+    MORE,
+    MOST_BYTES,
+    MOST_BYTES_IN_ALL,
+    OwnVariables,
+    for_cluster,
+    own_variables,
+)
 
 
 def test_what_programs_need_goes_along() -> None:
@@ -65,3 +72,14 @@ def test_a_proxy_with_a_password_is_a_secret() -> None:
 def test_the_operator_names_more() -> None:
     more = {MORE: " WANDB_*, DATA_ROOT,HF_TOKEN,RAY_ADDRESS ", "WANDB_API_KEY": "w", "DATA_ROOT": "/d", "HF_TOKEN": "h"}
     assert for_cluster(more | {"DATA": "x", "RAY_ADDRESS": "auto"}) == more
+
+
+def test_a_notebooks_own_variables_travel_but_for_secrets_and_large_ones() -> None:
+    before = {"SAME": "1", "CHANGED": "1", "GONE": "1"}
+    now = {"SAME": "1", "CHANGED": "2", "NEW": "", "NCCL_DEBUG": "INFO", "CUDA_VISIBLE_DEVICES": "", "CHOSEN": "1"}
+    now |= {"WANDB_API_KEY": "0123456789abcdef", "DB": "postgres://ann:pass@db/x", "LARGE": "x" * MOST_BYTES}
+    values = {"CHANGED": "2", "GONE": None, "NCCL_DEBUG": "INFO", "NEW": ""}
+    assert own_variables(now, before, but={"CHOSEN"}) == OwnVariables(values, ["DB", "WANDB_API_KEY"], ["LARGE"])
+    fit = MOST_BYTES_IN_ALL // MOST_BYTES
+    many = own_variables({f"V{at:03}": "x" * (MOST_BYTES - 4) for at in range(fit + 1)}, {})
+    assert (len(many.values), many.large) == (fit, [f"V{fit:03}"])

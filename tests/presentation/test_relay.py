@@ -115,7 +115,7 @@ def test_errors_are_kept_for_the_end(relay: Relay, capsys: pytest.CaptureFixture
 def test_says_before_it_shows(capsys: pytest.CaptureFixture[str]):
     said: list[int] = []
     relay = Relay(CellOutput(SimpleNamespace(display_pub=RecordingPublisher())), lambda: said.append(1))
-    relay.show(events(("comm", {"msg_type": "comm_open", "content": {}})))
+    relay.show(events(("comm", {"msg_type": "comm_open", "content": {}}), ("clear_output", {"wait": True, "rank": 1})))
     assert (said, relay.has_shown) == ([], False)
     relay.show(events(text("a")))
     assert (said, relay.has_shown) == ([1], True)

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from msgspec import structs
 
@@ -7,6 +9,7 @@ from jupyter_gpu_release.presentation.run_display import describe_run
 from jupyter_gpu_release.presentation.wording import (
     describe_lost,
     describe_pause,
+    describe_wait,
     format_clock,
     gpu_state,
     kept_words,
@@ -14,7 +17,7 @@ from jupyter_gpu_release.presentation.wording import (
     run_title,
 )
 from jupyter_gpu_release.protocol.rest import GpuRow
-from jupyter_gpu_release.protocol.runs import Attempt, ErrorInfo, GpuUse, KeptLease, Outcome, RunView
+from jupyter_gpu_release.protocol.runs import Attempt, ErrorInfo, GpuUse, KeptLease, Outcome, PersistWait, RunView
 from jupyter_gpu_release.scheduling.warm_leases import is_worth_keeping
 
 
@@ -96,3 +99,26 @@ def test_what_becomes_of_a_run_whose_gateway_is_away() -> None:
     assert describe_lost(None, is_accepted=False) == "the run is submitted when it is back"
     assert describe_lost(None) == "the run keeps its place in the queue"
     assert describe_lost(1.0) == "the run goes on if the cluster does"
+
+
+@pytest.mark.parametrize(
+    ("facts", "words"),
+    [
+        ({}, "writing 1 GiB to /s/v"),
+        (
+            {"reason": "full", "free_bytes": 8 << 20},
+            "1 GiB of results cannot be written to /s/v (full, 8 MiB free); kept in the node's memory, next try at ",
+        ),
+        (
+            {"reason": "disk full", "kept": "disk"},
+            "1 GiB of results cannot be written to /s/v (disk full); kept on the node's own disk, next try at ",
+        ),
+        (
+            {"reason": "a is away", "kept": "gone"},
+            "1 GiB of results for /s/v are kept by a node that is away (a is away)",
+        ),
+    ],
+)
+def test_what_results_wait_for(facts: dict[str, Any], words: str) -> None:
+    said = describe_wait(PersistWait("/s/v", 1 << 30, next_try_at=1000.0, **facts))
+    assert said == words + (format_clock(1000.0) if words.endswith("at ") else "")

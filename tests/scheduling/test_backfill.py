@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -67,6 +69,14 @@ def test_each_pool_of_nodes_has_a_reservation_of_its_own() -> None:
 
 def test_a_run_that_nothing_could_take_holds_up_nobody() -> None:
     assert started(waits("never", 9, 50.0, 10.0), waits("small", 8, 40.0, None)) == {"small"}
+
+
+def test_a_stage_without_gpus_that_waits_keeps_no_gpus_from_others() -> None:
+    node, stage = Node("n", 8 * GPU, cpus=8), replace(waits("stage", 0, 50.0, 10.0), cpus_per_rank=6)
+    running = replace(runs("long", 1, 100.0), cpus_per_rank=4)
+    behind = replace(waits("behind", 0, 40.0, 1.0), cpus_per_rank=1)
+    others = waits("gang", 8, 35.0, 10.0), waits("small", 1, 30.0, 10.0)
+    assert started(running, stage, behind, *others, nodes=(node,)) == {"small"}
 
 
 _jobs = st.lists(st.tuples(st.integers(1, 8), st.integers(1, 20), st.integers(0, 5)), min_size=1, max_size=12)

@@ -53,6 +53,13 @@ def test_short_runs_do_not_starve_one_that_waits_for_all_of_its_gpus() -> None:
     assert found.decide(150.0).grants == [Grant("elastic", (Slot("a", 2),))]
 
 
+def test_a_gang_begins_with_what_there_is_where_its_queue_never_has_all() -> None:
+    found = scheduler(Node("a", 2 * GPU), queues=(Queue("q"), Queue("narrow", max=GPU)))
+    found.hold(held(waiting("short", expected_s=100.0), Slot("a", 1), started_at=50.0))
+    found.submit(waiting("elastic", 2, least=1, expected_s=3600.0, queue="narrow"), Asker())
+    assert found.decide(100.0).grants == [Grant("elastic", (Slot("a", 1),))]
+
+
 @pytest.mark.parametrize("action", ["allocate", "backfill"])
 def test_no_gpu_is_kept_for_a_run_that_will_not_take_it(action: str) -> None:
     """It was lost on the node that has room, so it waits for another one, and others use what is free."""

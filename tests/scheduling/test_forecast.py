@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from jupyter_gpu_release.protocol.runs import ResourceAsk
 from jupyter_gpu_release.scheduling import estimates, forecast
 from jupyter_gpu_release.scheduling.asks import to_run
 from jupyter_gpu_release.scheduling.forecast import LearnedForecast
+from jupyter_gpu_release.scheduling.state import WrittenForecast
 from jupyter_gpu_release.scheduling.workload import GPU, Rank, Run
 
 
@@ -24,6 +27,23 @@ def test_a_run_that_is_like_no_other_may_take_as_long_as_its_limit() -> None:
     forecast.started("first", 0.0)
     forecast.ended("first", 20.0)
     assert forecast.expected_s(limited, 20.0) == pytest.approx(20.0)
+    assert forecast.remaining_s(limited, 0.0, 55.0) == 5.0, "a limit is a limit"
+
+
+def test_the_first_run_of_a_user_and_size_is_expected_to_be_like_all_others() -> None:
+    forecast = LearnedForecast(8)
+    for at in range(20):
+        submitted(forecast, f"r{at}"), forecast.started(f"r{at}", 0.0), forecast.ended(f"r{at}", 20.0)
+    forecast.submitted("new", "bob", 2, "", 20.0)
+    new = Run("new", "q", (Rank(),), 2 * GPU, 1, user="bob", submitted_at=20.0, started_at=20.0)
+    assert forecast.length(new, 20.0).expected_s == pytest.approx(20.0)
+    assert forecast.rest(new, 30.0).late_s == pytest.approx(10.0)
+
+
+def test_the_work_of_a_gang_is_that_of_all_its_ranks() -> None:
+    lone = Run("r", "q", (Rank(),), GPU, 1, expected_s=30.0)
+    ranks = [WrittenForecast().rank(run, 10.0)[0] for run in (lone, replace(lone, ranks=(Rank(),) * 2, min_ranks=2))]
+    assert ranks[0] == 2 * ranks[1]
 
 
 def test_runs_of_one_user_and_task_are_a_campaign() -> None:

@@ -161,6 +161,8 @@ def test_runs_that_cannot_be_taken_back_stay_within_the_guarantee_of_the_type() 
     decided = found.decide(10.0)
     assert len(decided.grants) == 1
     assert isinstance(decided.waits[0].cause, OverGuarantee)
+    found.submit(replace(run("r2", "q", "h100"), submitted_at=3.0), Asker())
+    assert [grant.run for grant in found.decide(10.0).grants] == ["r0", "r2"], "it can be taken back"
 
 
 def test_kept_gpus_of_a_type_are_not_handed_beyond_its_maximum() -> None:

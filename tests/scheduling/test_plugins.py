@@ -165,6 +165,15 @@ def test_a_run_is_left_alone_for_min_runtime() -> None:
     assert [started(run, asks, queues=queues, policy=policy) for run in (young, old)] == [[], ["a"]]
 
 
+def test_what_a_large_run_of_a_queue_cannot_take_back_a_small_one_can() -> None:
+    queues, policy = (Queue("q", weight=0), Queue("p", guaranteed=4 * GPU)), Policy(actions=("reclaim",))
+    holds = runs("holds", gpus=2, restartable=True), runs("stays", gpus=2)
+    asks = waits("large", queue="p", gpus=4, submitted_at=-9.0), waits("small", queue="p", gpus=2)
+    found = decided(*holds, *asks, queues=queues, policy=policy)
+    assert isinstance(found["small"], Start)
+    assert explain(found["small"]) == "starts on n when those who yield have gone (its queue is below its share)"
+
+
 def _order(held_by_ann: int) -> list[str]:
     """Runs of ann (older) and bob that wait for GPUs of which ann has so many of 12."""
     node = Node("n", 12 * GPU)

@@ -53,7 +53,7 @@ def test_places_are_kept_until_those_have_gone_who_step_aside() -> None:
     found = scheduler()
     victim, other = held(waiting("low", priority=25), "a"), held(waiting("other", priority=25), "a")
     found.hold(victim), found.hold(replace(other, run=replace(other.run, restartable=False)))
-    found.submit(waiting("urgent", priority=75), Asker())
+    found.submit(waiting("urgent", priority=75), Asker(wait_s=60.0))
     decided = found.decide(100.0)
     assert [type(wait.cause) for wait in decided.waits] == [Coming]
     assert not decided.promises
@@ -63,6 +63,7 @@ def test_places_are_kept_until_those_have_gone_who_step_aside() -> None:
     found.submit(replace(waiting("later", priority=75), submitted_at=1.0), Asker())
     decided = found.decide(101.0)
     assert decided.promises == [Promise("urgent", (Slot("a", 1),))]
+    assert [[each.run for each in found.decide(at_s).expired] for at_s in (171.0, 173.0)] == [[], ["urgent"]]
     assert not decided.rooms
     assert not decided.grants
     found.drop(victim.lease)

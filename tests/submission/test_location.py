@@ -45,6 +45,15 @@ def test_facts_of_a_kernels_cell():
     assert (place.cell, place.count) == ("vscode-notebook-cell:/a#1", 3)
 
 
+def test_the_number_is_that_of_the_cell_that_asks():
+    """The shell's own count may be the next one's: a cell that another one has run."""
+    shell = kernel_shell("x")
+    shell.compile = SimpleNamespace(_filename_map={"cell 5": 5})
+    names = {"ask": lambda: locate(shell, "x", is_cell=True).count}
+    exec(compile("count = ask()", "cell 5", "exec"), names)
+    assert names["count"] == 5
+
+
 def test_notebook_as_the_clients_tell_it():
     assert find_notebook({}, {"JPY_SESSION_NAME": "/a/b.ipynb"}) == "/a/b.ipynb"
     assert find_notebook({"__vsc_ipynb_file__": "/v.ipynb"}, {"JPY_SESSION_NAME": "/a"}) == "/v.ipynb"
