@@ -28,7 +28,11 @@ def page() -> str:
 
 
 def _section(section: Section) -> str:
-    rows = [_row(section, name, setting) for name, setting in section.settings.items()]
+    rows = [
+        _row(section, name, setting)
+        for name, setting in section.settings.items()
+        if not (setting.is_word or setting.required or name == "json")
+    ]
     heads = (
         ("number", "meaning", "value", "why it is fixed")
         if not section.form and not any(setting.variable for setting in section.settings.values())
@@ -56,6 +60,8 @@ def _written(section: Section, name: str, setting: Setting) -> Iterator[str]:
 def _default(section: Section, setting: Setting) -> str:
     if setting.otherwise:
         return setting.otherwise
+    if setting.default is None or setting.default == "":
+        return "none"
     if section.form.startswith("c.") and setting.unit is Unit.SECONDS:
         return f"`{setting.default:g}` ({setting.in_words(setting.default)})" if setting.default else "`0`"
     in_words = setting.default_in_words

@@ -5,62 +5,13 @@ from __future__ import annotations
 import argparse
 import difflib
 import functools
-from collections.abc import Sequence
-from typing import NoReturn, TypeVar
+from collections.abc import Mapping, Sequence
+from typing import Any, NoReturn
 
 from .._version import __version__
 from ..errors import OptionError
-from ..settings.setting import Unit
-from ..settings.table import FLAGS
-
-Parser = TypeVar("Parser", bound=argparse.ArgumentParser)
-
-
-def add_token_commands(parser: Parser) -> dict[str, Parser]:
-    """Add the three commands to ``token``; returns their parsers by their full names."""
-    group = parser.add_subparsers(dest="action", metavar="create|list|revoke", required=True, parser_class=type(parser))
-    commands: dict[str, Parser] = {}
-    for name, text in (
-        ("create", "make a token; it is shown once, or written into a file"),
-        ("list", "the tokens: whose, since when, until when, last used"),
-        ("revoke", "refuse a token from now on and close what it opened"),
-    ):
-        commands[f"token {name}"] = group.add_parser(name, help=text, description=text, allow_abbrev=False)
-    _add_create(commands["token create"])
-    commands["token list"].add_argument("--json", action="store_true", help="print one JSON document")
-    revoke = commands["token revoke"].add_mutually_exclusive_group(required=True)
-    revoke.add_argument("id", nargs="?", metavar="ID", help="the token's id, as `token list` shows it")
-    revoke.add_argument("--user", metavar="U", help="all tokens of this user")
-    return commands
-
-
-def add_node_commands(parser: Parser) -> dict[str, Parser]:
-    """Add the commands to ``nodes``; returns their parsers by their full names."""
-    parser.add_argument("--json", action="store_true", help="print one JSON document (schema_version 1)")
-    group = parser.add_subparsers(dest="action", metavar="drain|resume", parser_class=type(parser))
-    commands: dict[str, Parser] = {}
-    for name, text in (
-        ("drain", "give a node or a GPU no new runs; those on it go on to their end"),
-        ("resume", "give runs to a node or a GPU again"),
-    ):
-        commands[f"nodes {name}"] = group.add_parser(name, help=text, description=text, allow_abbrev=False)
-        commands[f"nodes {name}"].add_argument(
-            "node",
-            metavar="NODE[:GPU]",
-            help="its host, or the beginning of its id; with the GPU's number that GPU only",
-        )
-    drain = commands["nodes drain"]
-    drain.add_argument("--reason", default="", metavar="TEXT", help="shown to those who wait")
-    drain.add_argument("--wait", action="store_true", help="return when nothing runs there any more")
-    return commands
-
-
-def _add_create(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--user", required=True, metavar="U", help="whose token it is; runs belong to this name")
-    _add_settings("token create", parser)
-    parser.add_argument("--label", default="", metavar="L", help="a note for `token list`")
-    parser.add_argument("--out", metavar="FILE", help="write the token into this new file (0600), show nothing")
-
+from ..settings.flags import COMMANDS
+from ..settings.setting import Setting, Unit
 
 RUNS_ACTIONS = ("show", "pin", "unpin", "export", "import")
 
@@ -83,6 +34,7 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
     _check_command(words, commands)
     arguments, rest = parser.parse_known_args(list(words))
     if arguments.command == "runs":
+        _check_action(arguments.action)
         rest = _fill(arguments, rest)
     if rest:
         command, action = arguments.command or "", getattr(arguments, "action", "")
@@ -119,110 +71,57 @@ def build() -> tuple[_Parser, dict[str, _Parser]]:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--version", action="version", version=f"jupyter_gpu_release {__version__}")
-    group = parser.add_subparsers(dest="command", metavar="COMMAND", parser_class=_Parser)
+    groups = {"": parser.add_subparsers(dest="command", metavar="COMMAND", parser_class=_Parser)}
     commands: dict[str, _Parser] = {}
-
-    def add(name: str, text: str) -> _Parser:
-        commands[name] = group.add_parser(name, help=text, description=text, allow_abbrev=False)
-        return commands[name]
-
-    start = add("start", "start a cluster on this machine, or put the gateway on an existing Ray cluster")
-    _add_settings("start", start)
-    start.add_argument("--progress-json", action="store_true", help=argparse.SUPPRESS)
-    stop = add("stop", "end the cluster of this machine and every process that it started")
-    how = stop.add_mutually_exclusive_group()
-    how.add_argument("--yes", action="store_true", help="do not ask, whatever runs there: for scripts")
-    how.add_argument("--drain", action="store_true", help="first wait until what runs has ended; nothing new begins")
-    _add_json(add("status", "who holds which GPU, who waits and why"))
-    _add_json(add("queues", "the queues: what each is guaranteed, uses and is due, and who waits in it"))
-    _add_runs(add("runs", "the runs so far, newest first; `runs show RUN` for one of them"))
-    add("cancel", "end a run: interrupt it, keep what it made so far, free its GPUs").add_argument(
-        "run", metavar="RUN", help="its id, or `last`: the newest that is not over"
-    )
-    add("preempt", "ask a restartable run to step aside: it is saved, frees its GPUs, and goes on later").add_argument(
-        "run", metavar="RUN", help="its id, or `last`: the newest that is not over"
-    )
-    commands |= add_token_commands(add("token", "tokens of the gateway's users: make, list, revoke (for admins)"))
-    commands |= add_node_commands(add("nodes", "the nodes; take one out for maintenance and in again (for admins)"))
-    _add_notify(add("notify", "how you are told of your detached runs: by mail, Slack or another webhook"))
-    _add_gc(add("gc", "remove old results from the store, and what nothing refers to any more"))
-    add("attach", "show a run's output from its beginning, then live; Ctrl-C leaves it going on").add_argument(
-        "run", metavar="RUN", help="its id, or `last`: the newest"
-    )
-    _add_simulate(add("simulate", "what the scheduler would do with a cluster, queues and runs that are written down"))
-    advise = add(
-        "advise", "say which cells of a notebook are worth a GPU cell, what would travel, what GPU time that saves"
-    )
-    advise.add_argument("notebook", metavar="NOTEBOOK", help="an .ipynb file; where it was run with times, they count")
-    advise.add_argument("--write", metavar="FILE", help="write a copy with the magics above those cells")
-    _add_json(advise)
-    add("docs", "show a page of the documentation; without PAGE, which there are").add_argument(
-        "page", nargs="?", metavar="PAGE", help="such as tutorial, user-guide, writing-a-cell"
-    )
-    _add_json(add("doctor", "check everything and say what to do about what is wrong"))
+    for name, command in COMMANDS.items():
+        above, _, last = name.rpartition(" ")
+        if above not in groups:
+            groups[above] = _actions(above, commands[above])
+        commands[name] = groups[above].add_parser(last, help=command.help, description=command.help, allow_abbrev=False)
+        _add_flags(commands[name], command.flags)
+    commands["start"].add_argument("--progress-json", action="store_true", help=argparse.SUPPRESS)
+    _add_ways(commands["notify"])
     return parser, commands
 
 
-def _add_settings(command: str, parser: argparse.ArgumentParser) -> None:
-    """Add the flags that the table of settings has for a command."""
+def _actions(command: str, parser: _Parser) -> argparse._SubParsersAction[_Parser]:
+    """The commands below one that has some; without flags of its own it wants one of them."""
+    names = [name.rpartition(" ")[2] for name in COMMANDS if name.startswith(f"{command} ")]
+    required = not COMMANDS[command].flags
+    return parser.add_subparsers(dest="action", metavar="|".join(names), required=required, parser_class=_Parser)
+
+
+def _add_flags(parser: _Parser, flags: Mapping[str, Setting]) -> None:
+    """Add the flags and words of a command."""
     groups: dict[str, argparse._MutuallyExclusiveGroup] = {}
-    for name, setting in FLAGS[command].items():
-        flag = f"--{name.replace('_', '-')}"
+    needed = {setting.group for setting in flags.values() if setting.required}
+    for name, setting in flags.items():
         if setting.group and setting.group not in groups:
-            groups[setting.group] = parser.add_mutually_exclusive_group()
-        target = groups.get(setting.group, parser)
-        if setting.unit is Unit.YES:
-            target.add_argument(flag, action="store_true", help=setting.help)
-            continue
-        target.add_argument(
-            flag,
-            type=functools.partial(setting.read, where=f"{flag} "),
-            default=setting.default,
-            metavar=setting.metavar,
-            help=f"{setting.help} ({setting.default_in_words})",
-        )
+            groups[setting.group] = parser.add_mutually_exclusive_group(required=setting.group in needed)
+        groups.get(setting.group, parser).add_argument(_written(name, setting), **_grammar(name, setting))
 
 
-def _add_json(parser: _Parser) -> None:
-    parser.add_argument("--json", action="store_true", help="print one JSON document (schema_version 1)")
+def _written(name: str, setting: Setting) -> str:
+    return name if setting.is_word else f"--{name.replace('_', '-')}"
 
 
-def _add_runs(parser: _Parser) -> None:
-    _add_json(parser)
-    _add_settings("runs", parser)
-    parser.add_argument(
-        "action",
-        nargs="?",
-        type=_runs_action,
-        metavar="ACTION",
-        help="show one run; pin it (its results are never collected), or unpin it; export it to FILE; import FILE",
-    )
-    parser.add_argument("run", nargs="?", metavar="RUN", help="which run: its id, or `last` (import: the file)")
-    parser.add_argument("file", nargs="?", metavar="FILE", help="export to it (RUN.jgr.tar)")
-    parser.add_argument(
-        "--trust", action="store_true", help="import what was not exported here: loading it runs its code"
-    )
-    parser.add_argument("--mine", action="store_true", help="only your own; of others' runs less is shown")
+def _grammar(name: str, setting: Setting) -> dict[str, Any]:
+    """Arguments of ``add_argument``."""
+    if setting.unit is Unit.YES:
+        return {"action": "store_true", "help": setting.help}
+    default = f" ({setting.default_in_words})" if setting.default_in_words else ""
+    where = f"{_written(name, setting)} "
+    found = {"metavar": setting.metavar, "help": setting.help + default, "default": setting.default}
+    found["type"] = functools.partial(setting.read, where=where)
+    if setting.is_word:
+        return found if setting.required else {**found, "nargs": "?"}
+    if setting.many:
+        found |= {"action": setting.many, **({"nargs": "+"} if setting.many == "extend" else {})}
+    return {**found, "required": setting.required and not setting.group}
 
 
-def _add_simulate(parser: _Parser) -> None:
-    _add_json(parser)
-    parser.add_argument("trace", nargs="?", metavar="TRACE.csv", help="jobs to replay")
-    parser.add_argument("--from-ledger", action="store_true", help="replay this cluster's own runs (the newest 10,000)")
-    parser.add_argument("--cluster", metavar="FILE", help="YAML: the nodes to replay them on")
-    parser.add_argument(
-        "--queues", action="append", default=[], metavar="FILE", help="a queues file; each one is a column of its own"
-    )
-    parser.add_argument(
-        "--policy", nargs="+", action="extend", default=[], metavar="NAME", help="policies to compare (all)"
-    )
-    _add_settings("simulate", parser)
-    parser.add_argument("--out", metavar="DIR", help="write tables and charts there (HTML, PNG, JSON)")
-    parser.add_argument("--scenario", metavar="FILE", help="JSON: a small cluster and its runs, instead")
-
-
-def _add_notify(parser: _Parser) -> None:
-    _add_json(parser)
+def _add_ways(parser: _Parser) -> None:
+    """Flags of ``notify``: each way has one that begins it and one that ends it."""
     mail = parser.add_mutually_exclusive_group()
     mail.add_argument("--email", metavar="ADDRESS", help="send mails to this address")
     mail.add_argument("--no-email", dest="email", action="store_const", const="", help="send no mails")
@@ -246,18 +145,11 @@ def _events(text: str) -> set[str]:
     return words
 
 
-def _add_gc(parser: _Parser) -> None:
-    _add_json(parser)
-    parser.add_argument("--dry-run", action="store_true", help="only say what would go, and why")
-    _add_settings("gc", parser)
-
-
-def _runs_action(word: str) -> str:
-    if word not in RUNS_ACTIONS:
+def _check_action(word: str | None) -> None:
+    if word is not None and word not in RUNS_ACTIONS:
         close = difflib.get_close_matches(word, list(RUNS_ACTIONS), n=1)
         example = f"runs {close[0]} RUN" if close else f"runs show {word}"
         raise OptionError(f"runs {word}: no such command", hint=f"did you mean `jupyter gpu {example}`?")
-    return word
 
 
 def _check_command(words: Sequence[str], commands: dict[str, _Parser]) -> None:

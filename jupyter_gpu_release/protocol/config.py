@@ -14,7 +14,8 @@ from typing import Any, Literal, TypeVar
 
 import msgspec
 
-from ..settings.table import CLUSTER, FLAGS, NOTIFY
+from ..settings.flags import COMMANDS
+from ..settings.table import CLUSTER, NOTIFY
 
 VARIABLE = "PYTHONHASHSEED"
 #: for clusters, and for kernels of a Jupyter server, of which nobody says otherwise: they agree without a word
@@ -167,7 +168,7 @@ class UnixUser(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_f
     limits: dict[str, tuple[int, int]] = msgspec.field(default_factory=dict)
 
 
-_START = FLAGS["start"]
+_START = COMMANDS["start"].flags
 
 
 class Listening(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):

@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from enum import StrEnum
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
@@ -51,8 +51,13 @@ class Setting(msgspec.Struct, frozen=True, kw_only=True):
     metavar: str = ""
     #: environment variable
     variable: str = ""
-    #: of flags: those of one group exclude each other
+    #: of flags: those of one group exclude each other; a word has no dashes
     group: str = ""
+    is_word: bool = False
+    #: it, or another one of its group, has to be given
+    required: bool = False
+    #: it may be given several times, or with several values
+    many: Literal["", "append", "extend"] = ""
     #: why nobody can change it; empty: it can be changed
     fixed: str = ""
 
@@ -124,8 +129,8 @@ class Setting(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def default_in_words(self) -> str:
-        """Its default, as people say it."""
-        return self.otherwise or self.in_words(self.default)
+        """Its default, as people say it; empty where there is none."""
+        return self.otherwise or ("" if self.default is None else self.in_words(self.default))
 
 
 def trait(setting: Setting) -> dict[str, Any]:

@@ -8,141 +8,11 @@ from __future__ import annotations
 import msgspec
 
 from .built_in import BUILT_IN
+from .flags import COMMANDS
 from .setting import Setting, Unit
 
 _MINUTE_S, _HOUR_S = 60.0, 3600.0
 _SECONDS, _BYTES, _COUNT, _NUMBER = Unit.SECONDS, Unit.BYTES, Unit.COUNT, Unit.NUMBER
-_PORT = "(?:[1-9][0-9]{0,3}|[1-5][0-9]{4}|6[0-4][0-9]{3}|65[0-4][0-9]{2}|655[0-2][0-9]|6553[0-5])"
-
-#: command → flag's name in the code → flag of ``jupyter gpu COMMAND``
-FLAGS: dict[str, dict[str, Setting]] = {
-    "start": {
-        "gpus": Setting(
-            help="use N real GPUs",
-            default=None,
-            unit=_COUNT,
-            otherwise="all",
-            least=1,
-            noun="a number",
-            example="2",
-            metavar="N",
-            group="cluster",
-        ),
-        "simulated_gpus": Setting(
-            help="N simulated GPUs",
-            default=None,
-            unit=_COUNT,
-            otherwise="4 where there is no real one",
-            least=1,
-            noun="a number",
-            example="2",
-            metavar="N",
-            group="cluster",
-        ),
-        "address": Setting(
-            help="GCS of a Ray cluster that runs already",
-            default=None,
-            otherwise="a cluster of its own",
-            pattern=f"(?!.*://).+:{_PORT}",
-            noun="HOST:PORT",
-            example="10.0.0.5:6379 (Ray's GCS)",
-            metavar="HOST:PORT",
-            group="cluster",
-        ),
-        "host": Setting(help="address that the gateway listens on", default="127.0.0.1", metavar="HOST"),
-        "port": Setting(
-            help="port of the gateway",
-            default=0,
-            unit=_COUNT,
-            otherwise="a free one",
-            most=65535,
-            noun="a port",
-            example="8765 (1 to 65535, or 0 for a free one)",
-            metavar="P",
-        ),
-        "tls_cert": Setting(
-            help="the gateway's certificate (PEM): it speaks TLS", otherwise="plain text", metavar="FILE"
-        ),
-        "tls_key": Setting(
-            help="the certificate's key (PEM, without a passphrase, 0600)", otherwise="none", metavar="FILE"
-        ),
-        "proxy_url": Setting(
-            help="address of a proxy before the gateway, such as https://gpu.example.org/team",
-            otherwise="none",
-            metavar="URL",
-        ),
-        "allow_plain_text": Setting(
-            help="no TLS although other machines connect: a network you trust", default=False, unit=Unit.YES
-        ),
-        "store": Setting(
-            help="root of the run folders",
-            default=None,
-            otherwise="JUPYTER_GPU_STORE, else store below JUPYTER_GPU_HOME",
-            metavar="PATH",
-        ),
-        "queues": Setting(
-            help="queues, and who may use them; read again when it changes",
-            default=None,
-            otherwise="one queue for all",
-            metavar="FILE",
-        ),
-        "upgrade": Setting(
-            help="put this version's gateway in the place of the running one; cells go on", default=False, unit=Unit.YES
-        ),
-    },
-    "gc": {
-        "older_than": Setting(
-            help="results that were not used for so long, such as 30d",
-            default=0.0,
-            unit=_SECONDS,
-            otherwise="no limit",
-            least=1.0,
-            example="30d",
-            metavar="TIME",
-        ),
-        "keep": Setting(
-            help="all but the newest N runs of a notebook",
-            default=0,
-            unit=_COUNT,
-            otherwise="no limit",
-            least=1,
-            noun="a number",
-            example="20",
-            metavar="N",
-        ),
-        "quota": Setting(
-            help="the least recently used of who has more than SIZE, such as 50GiB",
-            default=0,
-            unit=_BYTES,
-            otherwise="no limit",
-            least=1,
-            example="50GiB",
-            metavar="SIZE",
-        ),
-    },
-    "runs": {
-        "limit": Setting(
-            help="at most N runs", default=20, unit=_COUNT, least=1, noun="a number", example="20", metavar="N"
-        )
-    },
-    "token create": {
-        "role": Setting(
-            help="`user` (own runs) or `admin` (everything)", default="user", choices=("user", "admin"), metavar="ROLE"
-        ),
-        "expires": Setting(help="such as 12h or 30d, at most 10 years, or `never`", default="30d", metavar="TIME"),
-    },
-    "simulate": {
-        "restartable": Setting(
-            help="part of the jobs that may step aside: 0.5",
-            default=0.0,
-            unit=_NUMBER,
-            most=1.0,
-            example="0.5",
-            metavar="PART",
-        )
-    },
-}
-
 #: field of :class:`.GatewayConfig` → setting that ``jupyter gpu start`` reads
 CLUSTER: dict[str, Setting] = {
     "preload": Setting(
@@ -713,8 +583,8 @@ class Section(msgspec.Struct, frozen=True):
 
 SECTIONS: tuple[Section, ...] = (
     *(
-        Section(f"jupyter gpu {command}", "Flags of the command line.", "--{}", flags)
-        for command, flags in FLAGS.items()
+        Section(f"jupyter gpu {name}", "Flags of the command line.", "--{}", COMMANDS[name].flags)
+        for name in ("start", "gc", "runs", "token create", "simulate")
     ),
     Section("The cluster", "Environment variables that `jupyter gpu start` reads.", "", CLUSTER),
     Section(
