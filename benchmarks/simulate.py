@@ -58,7 +58,7 @@ def _play(report: Report, name: str, file: str, gpus: int, gang: int, *, quick: 
     report.add(f"{name}_gangs_vs_fifo", [fairness.gangs], "×")
     report.add(f"{name}_p99_vs_fifo", [fairness.worst_p99], "×")
     # half of the last 1,000 runs took at most so many times what was expected of them at their start, or as much less
-    report.add(f"{name}_estimate_off_by", [policies[0].forecast.median_factor()], "×")
+    report.add(f"{name}_estimate_off_by", [policies[0].run_times.median_factor()], "×")
     for policy, replayed in found.items():
         report.add(f"{name}_{policy}_mean_wait", [float(str(figures(replayed)["mean_wait_s"]))], "s")
 

@@ -50,7 +50,7 @@ def load(run: str) -> Results:
     StoreError
         The store cannot be seen, or what lies there is damaged.
     """
-    from .client.load import load_results
+    from .client.loading import load_results
 
     return load_results(run)
 

@@ -1,7 +1,7 @@
 """Every place outside of ranks where bytes of a run become objects, and what has decided that they may.
 
 A pickle runs code where it is loaded. Whose may be loaded is decided by the gateway (``Act.LOAD`` of
-``gateway/auth/permissions.py``: nobody but the owner gets any), and where no gateway is asked by ``client/load.py``.
+``gateway/auth/permissions.py``: nobody but the owner gets any), and where no gateway is asked by ``client/loading.py``.
 A new place belongs in this table, behind one of the two.
 """
 
@@ -19,14 +19,14 @@ _LOADERS = ("node", "serialization")
 _NAMES = {"loads", "Unpickler", "rebuild_error", "unpack_error", "error_of"}
 _PLACES = {
     # what the gateway gave to the run's owner
-    "client/publications.py": ["load"],
+    "client/published.py": ["load"],
     "client/tracebacks.py": ["unpack_error", "rebuild_error"],
     "functions/executor.py": ["load"],
     "kernel/magics/runs.py": ["load", "error_of"],
     "kernel/namespace/namespace.py": ["load"],
     "kernel/namespace/post_mortem.py": ["load", "load", "error_of", "load"],
     # what it gave, or of which it has told
-    "client/load.py": ["load"],
+    "client/loading.py": ["load"],
 }
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from ..client.config import configured_target
 from ..client.discovery import Target
-from ..client.load import store_of
+from ..client.loading import store_of
 from ..errors import ForbiddenError, GatewayUnavailableError, NoSuchRunError, OptionError, StoreError
 from ..protocol.states import RunState, is_run_id
 from ..store.bundle import BundleReader, unpack_bundle, write_bundle

@@ -15,14 +15,14 @@ from ..host.certificates import client_context
 from ..protocol.admin import GcDocument, NodeDrain, TokenIssued, TokenRequest, TokenRevocation, TokensDocument
 from ..protocol.lineage import CacheAnswer, CacheQuestion, CacheUse, Lineage
 from ..protocol.rest import (
+    EstimateDocument,
+    EstimateQuestion,
     EventsPage,
     Health,
     LeaseExtension,
     NodeChecks,
     NotifyChange,
     NotifyDocument,
-    OutlookDocument,
-    OutlookQuestion,
     QueuesDocument,
     RunRow,
     RunsDocument,
@@ -130,13 +130,13 @@ class GatewayClient:
         """The tree of queues: guarantees, use, fair shares, who waits."""
         return self._get("/v1/queues", QueuesDocument)
 
-    def ask_outlook(self, question: OutlookQuestion) -> OutlookDocument:
+    def ask_estimate(self, question: EstimateQuestion) -> EstimateDocument:
         """When a run would start that asks for this; raises what its submission would be refused with."""
-        return self._ask("POST", "/v1/outlook", OutlookDocument, {}, question)
+        return self._ask("POST", "/v1/outlook", EstimateDocument, {}, question)
 
-    def outlook(self, run: str) -> OutlookDocument:
+    def estimate(self, run: str) -> EstimateDocument:
         """When a waiting run will start, and what would start sooner."""
-        return self._get(f"/v1/runs/{safe_path(run)}/outlook", OutlookDocument)
+        return self._get(f"/v1/runs/{safe_path(run)}/outlook", EstimateDocument)
 
     def runs(self, limit: int = 100, *, mine: bool = False, brief: bool = False) -> RunsDocument:
         """The newest runs first, everybody's or the caller's own; ``brief``: without what came out of them."""

@@ -39,8 +39,8 @@ from ..protocol.session import PROTOCOL, Welcome
 from ..protocol.states import RunState, is_run_id
 from ..protocol.wire import decode, encode
 from ..scheduling.asks import to_run
-from ..scheduling.outlook.nearest import possible_ask
 from ..scheduling.queues.admission import Admission, admit, check_moved
+from ..scheduling.start_estimates.nearest import possible_ask
 from ..store.event_log import read_unforged
 from ..store.layout import RunPaths
 from ..store.threads import StoreThreads

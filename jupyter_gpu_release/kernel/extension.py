@@ -58,7 +58,7 @@ def unload(shell: Any) -> None:
 
 
 def _completer(shell: Any, magics: GpuMagics) -> MagicCompleter:
-    from ..client.cluster_facts.facts import ClusterFacts
+    from ..client.cluster_facts import ClusterFacts
     from .completion.completer import MagicCompleter
 
     return MagicCompleter(shell, ClusterFacts(magics.find_target), magics.runs_in_background)

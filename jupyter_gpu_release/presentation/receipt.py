@@ -11,8 +11,8 @@ from typing import Any
 
 from ..protocol.runs import FileInfo, KeptLease, Outcome, RunView, ValueInfo
 from ..units import format_bytes, format_seconds
+from .gpu_use import judge
 from .plain_text import without_backticks
-from .verdict import judge
 from .wording import addressed, clocks_in, describe_pauses, describe_wait, kept_words, run_word
 
 _BOLD_RED, _PLAIN = "\x1b[1;31m", "\x1b[0m"
@@ -136,14 +136,14 @@ def make_receipt(view: RunView, *, came_back: Sequence[ValueInfo] | None = None,
     results = outcome.results if came_back is None else came_back
     parts = [word, _gpus(view), *_times(view), _left(outcome)]
     parts += [_names(results, outcome), _files(outcome.files), f"run {view.run}"]
-    verdicts = judge(view, outcome) if view.gpus and not view.simulated else []
-    quiet = [verdict.text for verdict in verdicts if not verdict.loud]
+    remarks = judge(view, outcome) if view.gpus and not view.simulated else []
+    quiet = [verdict.text for verdict in remarks if not verdict.loud]
     if view.waits_for is not None and view.waits_for.reason:
         quiet.append(f"{run_word('persisting')}: {describe_wait(view.waits_for)}")
     return Receipt(
         sign=sign,
         parts=tuple(part for part in parts if part),
-        warnings=tuple(verdict.text for verdict in verdicts if verdict.loud),
+        warnings=tuple(verdict.text for verdict in remarks if verdict.loud),
         notes=tuple(dict.fromkeys([*quiet, *describe_pauses(view), *outcome.notes, *notes])),
         facts=_facts(view, outcome, results),
     )

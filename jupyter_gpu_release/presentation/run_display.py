@@ -10,7 +10,7 @@ from ..protocol.events import Event
 from ..protocol.runs import RunView
 from .output_sink import OutputSink
 from .receipt import Receipt, name_gpus, name_lease
-from .relay import Relay
+from .run_output import RunOutput
 from .status_line import StatusLine
 from .terminal import OutputCollapser
 from .wording import describe_pause, describe_wait, format_clock, holders_of_view, place_words, run_word, start_of_view
@@ -27,7 +27,7 @@ class RunDisplay:
         self.view = view
         self._mark = live_mark(view.run)
         self.line = StatusLine(output, self._mark)
-        self.relay = Relay(output, self._before_output)
+        self.relay = RunOutput(output, self._before_output)
         self._suffix = suffix
         self._folding = OutputCollapser() if replays else None
         #: the heading stands: the rest is said below the output

@@ -18,7 +18,7 @@ from .plain_text import without_backticks
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from ..protocol.rest import GpuRow, OutlookDocument, RunError, RunRow, SoonerAsk, StatusDocument, Usage
+    from ..protocol.rest import EstimateDocument, GpuRow, RunError, RunRow, SoonerAsk, StatusDocument, Usage
     from ..protocol.runs import Attempt, RunView
 
 RUN_WORDS = {
@@ -343,14 +343,14 @@ def start_of_row(row: RunRow, me: str) -> str:
     return describe_start(row.start_estimate_s, row.start_at_least_s, row.start_at_most_s, row.start_after, me)
 
 
-def describe_outlook(outlook: OutlookDocument, me: str) -> str:
+def describe_estimate(estimate: EstimateDocument, me: str) -> str:
     """When a run would start that is not sent yet, and what would be sooner."""
-    if outlook.starts_in_s is not None and outlook.starts_in_s < 1:
+    if estimate.starts_in_s is not None and estimate.starts_in_s < 1:
         return "it would start at once"
-    when = describe_start(outlook.starts_in_s, outlook.at_least_s, outlook.at_most_s, outlook.after, me)
+    when = describe_start(estimate.starts_in_s, estimate.at_least_s, estimate.at_most_s, estimate.after, me)
     starts = f"it would start{when.removeprefix('starts')}" if when else "nobody knows when it would start"
-    sooner = describe_sooner(outlook.sooner)
-    return f"{outlook.reason}; {starts}{f'; sooner: {sooner}' if sooner else ''}"
+    sooner = describe_sooner(estimate.sooner)
+    return f"{estimate.reason}; {starts}{f'; sooner: {sooner}' if sooner else ''}"
 
 
 def describe_sooner(asks: Iterable[SoonerAsk]) -> str:

@@ -192,7 +192,7 @@ class QueuesDocument(msgspec.Struct, frozen=True):
     notes: list[str] = msgspec.field(default_factory=list)
 
 
-class OutlookQuestion(msgspec.Struct, frozen=True, omit_defaults=True):
+class EstimateQuestion(msgspec.Struct, frozen=True, omit_defaults=True):
     """``POST /v1/outlook``: when would a run start that asks for this."""
 
     ask: ResourceAsk = ResourceAsk()
@@ -217,7 +217,7 @@ class SoonerAsk(msgspec.Struct, frozen=True):
     starts_in_s: float
 
 
-class OutlookDocument(msgspec.Struct, frozen=True):
+class EstimateDocument(msgspec.Struct, frozen=True):
     """The start of a run that waits, or would be sent now. Seconds from now; None: nobody knows.
 
     ``position``: in its queue, 0 when it would start at once. ``reason``: what it waits for, in words.

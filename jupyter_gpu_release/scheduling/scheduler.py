@@ -13,7 +13,7 @@ from .asks import parts_on, slots
 from .decisions import Expire, Grant, Grow, MakeRoom, NoRoom, Promise, Release, Start, Wait, Yield
 from .nodes import Group
 from .schedule import run_actions, waits
-from .state import ClusterSnapshot, Forecast, Job, State
+from .state import ClusterSnapshot, Job, RunTimes, State
 from .warm_leases import Asker, HeldLease, KeepTerms, Recall, Warm, own_lease, recall
 from .workload import GPU, Rank, RankState, Run
 
@@ -43,8 +43,8 @@ class Decisions:
 class Scheduler:
     """Runs that wait and leases that are held; decides who gets what next."""
 
-    def __init__(self, snapshot: ClusterSnapshot, forecast: Forecast | None = None) -> None:
-        self.state = State(snapshot, forecast)
+    def __init__(self, snapshot: ClusterSnapshot, run_times: RunTimes | None = None) -> None:
+        self.state = State(snapshot, run_times)
         self._askers: dict[str, Asker] = {}
         #: those that may not wait for ever
         self._limited: dict[str, float] = {}

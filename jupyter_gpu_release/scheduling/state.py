@@ -40,8 +40,8 @@ class ClusterSnapshot:
     outside: Mapping[str, tuple[int, str]] = field(default_factory=dict)
 
 
-class Forecast(ABC):
-    """Expectations of those who keep an index. Asked by a pass, on its thread; must not block."""
+class RunTimes(ABC):
+    """Expected run times, from those who keep an index. Asked by a pass, on its thread; must not block."""
 
     @abstractmethod
     def rank(self, run: Run, now_s: float) -> tuple[float, ...]:
@@ -56,8 +56,8 @@ class Forecast(ABC):
         """Time until a running run is expected to have ended; None: nobody knows."""
 
 
-class WrittenForecast(Forecast):
-    """Expectations that the runs carry themselves."""
+class StatedRunTimes(RunTimes):
+    """Run times that the runs carry themselves."""
 
     def rank(self, run: Run, now_s: float) -> tuple[float, ...]:
         """Waiting time over expected work."""
@@ -162,9 +162,9 @@ class TypeAccounts:
 class State:
     """Nodes, queues and runs of one pass; every change can be undone."""
 
-    def __init__(self, snapshot: ClusterSnapshot, forecast: Forecast | None = None) -> None:
+    def __init__(self, snapshot: ClusterSnapshot, run_times: RunTimes | None = None) -> None:
         self.policy = snapshot.policy
-        self.forecast = forecast or WrittenForecast()
+        self.run_times = run_times or StatedRunTimes()
         self.tree = QueueTree(snapshot.queues)
         self.nodes = Nodes(snapshot.nodes)
         self.accounts = {name: Account(queue) for name, queue in self.tree.queues.items()}
@@ -355,12 +355,12 @@ class State:
         """Expected end, ordinal and run of what runs or starts in this pass, where that is known; soonest first."""
         found = []
         for job in {entry[1].run.run: entry[1] for entry in self._journal if entry[0] is _PLACED}.values():
-            expected_s = self.forecast.expected_s(job.run, now_s)
+            expected_s = self.run_times.expected_s(job.run, now_s)
             if expected_s is not None and job.run.run not in self.running:
                 found.append((now_s + expected_s, job.ordinal, job))
         for job in self.running.values():
             if job.started_at is not None:
-                remaining_s = self.forecast.remaining_s(job.run, job.started_at, now_s)
+                remaining_s = self.run_times.remaining_s(job.run, job.started_at, now_s)
                 if remaining_s is not None:
                     found.append((now_s + max(0.0, remaining_s), job.ordinal, job))
         return sorted(found)

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from ..errors import OptionError
 from ..scheduling.decisions import Start, Yield
-from ..scheduling.forecast import LearnedForecast, OrderSettings
+from ..scheduling.learned_run_times import LearnedRunTimes, OrderSettings
 from ..scheduling.queues.queues_file import QueuesFile, priority_value
 from ..scheduling.schedule import decide_on
 from ..scheduling.state import ClusterSnapshot, State
@@ -36,18 +36,18 @@ class Configured(SimulatedPolicy):
         self._restartable = restartable
         self.may_stop = restartable > 0
         self._file = file = file or QueuesFile()
-        self.forecast = LearnedForecast(free.total, settings)
+        self.run_times = LearnedRunTimes(free.total, settings)
         nodes = tuple(Node(_name(gpu_type), gpus * GPU, gpu_type) for gpu_type, gpus in free.pools())
         self._types = {_name(gpu_type): gpu_type for gpu_type, _ in free.pools()}
         queues = tuple(file.tree.queues.values())
-        self._state = State(ClusterSnapshot(nodes, queues, (), file.policy), self.forecast)
+        self._state = State(ClusterSnapshot(nodes, queues, (), file.policy), self.run_times)
         self._jobs: dict[str, Job] = {}
         self._waiting = 0
 
     def submit(self, job: Job, now_s: float) -> None:
         """Queue it where the file wants it: in its own queue, else in its user's."""
         queue = self._queue(job)
-        campaign = self.forecast.submitted(str(job.index), job.user, job.gpus, job.gpu_type, now_s, job.task)
+        campaign = self.run_times.submitted(str(job.index), job.user, job.gpus, job.gpu_type, now_s, job.task)
         run = Run(
             run=str(job.index),
             queue=queue,
@@ -81,7 +81,7 @@ class Configured(SimulatedPolicy):
         """Take it out, and learn how long it took."""
         del self._jobs[str(job.index)]
         self._state.end(str(job.index))
-        self.forecast.ended(str(job.index), now_s)
+        self.run_times.ended(str(job.index), now_s)
 
     def start(self, now_s: float, begin: Callable[[Job], bool]) -> None:
         """Carry out passes; another one where an overdue run has started, because the next may be overdue as well, and
@@ -89,7 +89,7 @@ class Configured(SimulatedPolicy):
         """
         again, has_yielded = True, False
         while again and self._waiting and (self.free.total or self.may_stop):
-            overdue, decided = self.forecast.overdue(now_s), decide_on(self._state, now_s)
+            overdue, decided = self.run_times.overdue(now_s), decide_on(self._state, now_s)
             yields = [decision for decision in decided if isinstance(decision, Yield)]
             starts = [decision for decision in decided if isinstance(decision, Start)]
             for each in yields:
@@ -104,7 +104,7 @@ class Configured(SimulatedPolicy):
         run = self._state.jobs[name].run
         self._state.end(name)
         self._state.submit(run)
-        self.forecast.put_back(name)
+        self.run_times.put_back(name)
         self.stop(self._jobs[name].index)
         self._waiting += 1
 
@@ -114,7 +114,7 @@ class Configured(SimulatedPolicy):
             raise RuntimeError(f"job {job.index} does not fit where it was placed")
         self._state.start(start.run, start.ranks, now_s)
         self._waiting -= 1
-        self.forecast.started(start.run, now_s)
+        self.run_times.started(start.run, now_s)
 
 
 def _drawn(index: int) -> float:

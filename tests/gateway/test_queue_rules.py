@@ -11,7 +11,7 @@ from ray_bed import GatewayBed, RayBed, request
 from jupyter_gpu_release.client.rest import GatewayClient
 from jupyter_gpu_release.errors import ImpossibleAskError, OptionError
 from jupyter_gpu_release.protocol.admin import TokenRequest
-from jupyter_gpu_release.protocol.rest import OutlookQuestion, QueuesDocument
+from jupyter_gpu_release.protocol.rest import EstimateQuestion, QueuesDocument
 from jupyter_gpu_release.protocol.runs import ResourceAsk, RunRequest, RunView
 
 FIRST = """\
@@ -109,7 +109,7 @@ def test_who_waits_is_told_when_and_after_whom(
         until(
             lambda: bob.queues().notes == ["the guarantees are 6 GPUs in all, and the cluster has 4 GPUs"], "the file"
         )
-        at_once = bob.ask_outlook(OutlookQuestion(ResourceAsk(gpus=2)))
+        at_once = bob.ask_estimate(EstimateQuestion(ResourceAsk(gpus=2)))
         assert (at_once.queue, at_once.position, at_once.starts_in_s, at_once.sooner) == ("text", 0, 0.0, [])
         held = _submit(ann, request("hold", "", 3, timeout_s=500.0))
         until(lambda: ann.run(held.run).state == "running", "ann's run")
@@ -119,17 +119,17 @@ def test_who_waits_is_told_when_and_after_whom(
         assert row.start_estimate_s is None, "nobody knows how long ann's first run takes"
         assert row.start_at_most_s is not None
         assert 400 < row.start_at_most_s <= 500
-        outlook = bob.outlook(waits.run)
-        assert (outlook.position, outlook.reason) == (1, row.reason)
-        assert [(each.change, each.starts_in_s) for each in outlook.sooner] == [("--gpus 1", 0.0)]
-        asked = bob.ask_outlook(OutlookQuestion(ResourceAsk(gpus=2)))
+        estimate = bob.estimate(waits.run)
+        assert (estimate.position, estimate.reason) == (1, row.reason)
+        assert [(each.change, each.starts_in_s) for each in estimate.sooner] == [("--gpus 1", 0.0)]
+        asked = bob.ask_estimate(EstimateQuestion(ResourceAsk(gpus=2)))
         assert (asked.position, asked.starts_in_s) == (2, None)
         with pytest.raises(ImpossibleAskError, match="the cluster has 4"):
-            bob.ask_outlook(OutlookQuestion(ResourceAsk(gpus=5)))
+            bob.ask_estimate(EstimateQuestion(ResourceAsk(gpus=5)))
         with pytest.raises(OptionError, match="1 GPUs cannot be shared evenly by 2 ranks"):
-            bob.ask_outlook(OutlookQuestion(ResourceAsk(ranks=2)))
+            bob.ask_estimate(EstimateQuestion(ResourceAsk(ranks=2)))
         with pytest.raises(OptionError, match="--queue vision"):
-            bob.ask_outlook(OutlookQuestion(queue="vision"))
+            bob.ask_estimate(EstimateQuestion(queue="vision"))
 
         with_queues.let_go(held.run)
         until(lambda: bob.run(waits.run).state == "running", "bob's run")

@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 
 
-class Relay:
+class RunOutput:
     """Passes bytes on between clients and a target, in order, ``delay_s`` later in each direction.
 
     ``stall_every_s``: all that passes stands still for 0.2 to 1 s again and again, as TCP does when packets are lost.
@@ -137,7 +137,7 @@ class RelayProcess:
 
 def main() -> None:
     """Relay until standard input ends."""
-    relay = Relay(*sys.argv[1:3])
+    relay = RunOutput(*sys.argv[1:3])
     print(relay.port, flush=True)
     for line in sys.stdin:
         name, *value = line.split()

@@ -10,7 +10,7 @@ import pytest
 
 from jupyter_gpu_release.kernel.output.cell_output import CellOutput
 from jupyter_gpu_release.presentation import rank_output
-from jupyter_gpu_release.presentation.relay import Relay
+from jupyter_gpu_release.presentation.run_output import RunOutput
 from jupyter_gpu_release.protocol.events import Event
 
 
@@ -27,8 +27,8 @@ class Publisher:
         raise AssertionError("rank 0 has not cleared anything")
 
 
-def relay_in_a_notebook(publisher: Publisher) -> Relay:
-    return Relay(CellOutput(SimpleNamespace(display_pub=publisher, kernel=object())))
+def relay_in_a_notebook(publisher: Publisher) -> RunOutput:
+    return RunOutput(CellOutput(SimpleNamespace(display_pub=publisher, kernel=object())))
 
 
 def events(*pieces: tuple[str, dict[str, Any]]) -> list[Event]:

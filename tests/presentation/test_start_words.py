@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from jupyter_gpu_release.presentation.run_display import describe_run
-from jupyter_gpu_release.presentation.wording import about, describe_outlook, describe_start
-from jupyter_gpu_release.protocol.rest import OutlookDocument, SoonerAsk
+from jupyter_gpu_release.presentation.wording import about, describe_estimate, describe_start
+from jupyter_gpu_release.protocol.rest import EstimateDocument, SoonerAsk
 from jupyter_gpu_release.protocol.runs import RunView, StartEstimate
 
 
@@ -65,9 +65,9 @@ def test_the_line_below_a_waiting_cell(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_what_an_estimate_says() -> None:
-    at_once = OutlookDocument(1, "research", 50, 0, "", 0.0, 0.0, 0.0)
-    assert describe_outlook(at_once, "bob") == "it would start at once"
-    waits = OutlookDocument(
+    at_once = EstimateDocument(1, "research", 50, 0, "", 0.0, 0.0, 0.0)
+    assert describe_estimate(at_once, "bob") == "it would start at once"
+    waits = EstimateDocument(
         1,
         "research",
         50,
@@ -79,9 +79,9 @@ def test_what_an_estimate_says() -> None:
         "ann",
         [SoonerAsk("--gpus 1", 0.0), SoonerAsk("--gpu-type a100", 70.0)],
     )
-    assert describe_outlook(waits, "bob") == (
+    assert describe_estimate(waits, "bob") == (
         "3rd in research: needs 4 GPUs, 1 of 8 is free; it would start in about 4 min, when ann's run has ended; "
         "sooner: --gpus 1 (now), --gpu-type a100 (in about 1 min)"
     )
-    unknown = OutlookDocument(1, "research", 50, 1, "1st in research: needs 4 GPUs, 1 of 8 is free")
-    assert describe_outlook(unknown, "bob").endswith("; nobody knows when it would start")
+    unknown = EstimateDocument(1, "research", 50, 1, "1st in research: needs 4 GPUs, 1 of 8 is free")
+    assert describe_estimate(unknown, "bob").endswith("; nobody knows when it would start")

@@ -9,12 +9,12 @@ import pytest
 from jupyter_gpu_release.protocol.runs import ResourceAsk
 from jupyter_gpu_release.scheduling.asks import to_run
 from jupyter_gpu_release.scheduling.decisions import Coming, Grant, Grow, Promise, Slot
-from jupyter_gpu_release.scheduling.outlook.expectations import Expectations
-from jupyter_gpu_release.scheduling.outlook.projection import project
 from jupyter_gpu_release.scheduling.queues.queues_file import QueuesFile
 from jupyter_gpu_release.scheduling.queues.tree import Policy, Queue
 from jupyter_gpu_release.scheduling.reasons import explain
 from jupyter_gpu_release.scheduling.scheduler import Scheduler
+from jupyter_gpu_release.scheduling.start_estimates.expected_run_times import ExpectedRunTimes
+from jupyter_gpu_release.scheduling.start_estimates.play_ahead import play_ahead
 from jupyter_gpu_release.scheduling.state import ClusterSnapshot
 from jupyter_gpu_release.scheduling.warm_leases import Asker, HeldLease
 from jupyter_gpu_release.scheduling.workload import GPU, Node, Rank, RankState, Run
@@ -167,7 +167,7 @@ def test_expected_starts_know_who_steps_aside() -> None:
     run = replace(run, started_at=0.0, expected_s=500.0)
     urgent = replace(waiting("urgent", 2, priority=75), expected_s=50.0)
     after = replace(waiting("after", 2, priority=25), submitted_at=60.0, expected_s=10.0)
-    course = project(ClusterSnapshot((A,), (Queue("q"),), (run, urgent, after), POLICY), Expectations(100.0))
+    course = play_ahead(ClusterSnapshot((A,), (Queue("q"),), (run, urgent, after), POLICY), ExpectedRunTimes(100.0))
     assert course["urgent"].at_s == 100.0
     assert course["after"].at_s == 550.0, "the one that stepped aside is older, and goes on first"
 

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from jupyter_gpu_release.scheduling.estimates import Estimates, median_error
-from jupyter_gpu_release.scheduling.forecast import LearnedForecast
+from jupyter_gpu_release.scheduling.learned_run_times import LearnedRunTimes
+from jupyter_gpu_release.scheduling.run_times import RunTimeHistory, median_error
 from jupyter_gpu_release.scheduling.workload import GPU, Rank, Run
 from jupyter_gpu_release.simulation.baselines import Fifo
 from jupyter_gpu_release.simulation.cluster import ClusterSpec, NodeKind
@@ -47,7 +47,7 @@ def test_it_is_far_quicker_than_first_in_first_out_without_starving_gangs() -> N
 
 
 def test_durations_are_learned_from_runs_of_the_same_campaign_first() -> None:
-    estimates = Estimates()
+    estimates = RunTimeHistory()
     long_ago = estimates.submitted("ann", 1, 0)
     for _ in range(20):
         estimates.started(long_ago, 0)
@@ -64,7 +64,7 @@ def test_durations_are_learned_from_runs_of_the_same_campaign_first() -> None:
 
 
 def test_a_run_that_goes_on_and_on_makes_its_like_expected_to() -> None:
-    estimates = Estimates()
+    estimates = RunTimeHistory()
     campaign = estimates.submitted("ann", 1, 0)
     first = estimates.expected_s(campaign, 0)
     estimates.started(campaign, 0)
@@ -72,7 +72,7 @@ def test_a_run_that_goes_on_and_on_makes_its_like_expected_to() -> None:
 
 
 def test_an_estimate_says_how_far_it_may_be_off_and_never_exceeds_the_timeout() -> None:
-    estimates = Estimates()
+    estimates = RunTimeHistory()
     campaign = estimates.submitted("ann", 1, 0)
     for duration_s in range(10, 210, 10):
         estimates.started(campaign, 0)
@@ -90,52 +90,52 @@ def waiting(run: str, gpus: int, submitted_at: float) -> Run:
 
 
 def test_a_gang_that_was_overtaken_for_too_long_goes_before_everybody() -> None:
-    forecast, hour_s = LearnedForecast(gpus=100), 3600.0
-    forecast.submitted("gang", "ann", 50, "", 0)
+    run_times, hour_s = LearnedRunTimes(gpus=100), 3600.0
+    run_times.submitted("gang", "ann", 50, "", 0)
     for hour in range(8):
-        assert forecast.overdue(hour * hour_s) == (frozenset({"gang"}) if hour else frozenset())
-        forecast.submitted(f"small{hour}", "bob", 100, "", hour * hour_s)
-        forecast.started(f"small{hour}", hour * hour_s)
-        forecast.ended(f"small{hour}", (hour + 1) * hour_s)
-    assert forecast.overtaken_s("gang", 8 * hour_s) == pytest.approx(8 * hour_s)
-    forecast.submitted("small", "bob", 1, "", 8 * hour_s)
+        assert run_times.overdue(hour * hour_s) == (frozenset({"gang"}) if hour else frozenset())
+        run_times.submitted(f"small{hour}", "bob", 100, "", hour * hour_s)
+        run_times.started(f"small{hour}", hour * hour_s)
+        run_times.ended(f"small{hour}", (hour + 1) * hour_s)
+    assert run_times.overtaken_s("gang", 8 * hour_s) == pytest.approx(8 * hour_s)
+    run_times.submitted("small", "bob", 1, "", 8 * hour_s)
     gang, small = waiting("gang", 50, 0), waiting("small", 1, 8 * hour_s)
-    assert forecast.rank(gang, 8 * hour_s) == (0, 0)
-    assert forecast.rank(gang, 8 * hour_s) < forecast.rank(small, 8 * hour_s)
+    assert run_times.rank(gang, 8 * hour_s) == (0, 0)
+    assert run_times.rank(gang, 8 * hour_s) < run_times.rank(small, 8 * hour_s)
 
 
 def test_what_is_nearly_a_gang_may_be_overtaken_little_more_than_a_gang() -> None:
     """In a pool of 1,000 GPUs 18 are a gang; all are overtaken by the same for 9 of 60 hours."""
-    forecast, hour_s = LearnedForecast(gpus=1000), 3600.0
+    run_times, hour_s = LearnedRunTimes(gpus=1000), 3600.0
     for gpus in (18, 17, 13, 9, 1):
-        forecast.submitted(f"{gpus}", "ann", gpus, "", 0)
-    forecast.submitted("later", "bob", 1000, "", 0)
-    forecast.started("later", 51 * hour_s)
-    forecast.ended("later", 60 * hour_s)
-    assert forecast.overdue(60 * hour_s) == {"18", "17"}
+        run_times.submitted(f"{gpus}", "ann", gpus, "", 0)
+    run_times.submitted("later", "bob", 1000, "", 0)
+    run_times.started("later", 51 * hour_s)
+    run_times.ended("later", 60 * hour_s)
+    assert run_times.overdue(60 * hour_s) == {"18", "17"}
 
 
 def test_small_work_goes_first_until_large_work_has_waited_longer() -> None:
-    forecast = LearnedForecast(gpus=100)
+    run_times = LearnedRunTimes(gpus=100)
     for number in range(40):
         for user, duration_s in (("ann", 60.0), ("bob", 60_000.0)):
             run = f"{user}{number}"
-            forecast.submitted(run, user, 1, "", 0)
-            forecast.started(run, 0)
-            forecast.ended(run, duration_s)
-    forecast.submitted("long", "bob", 1, "", 100_000)
-    forecast.submitted("short", "ann", 1, "", 200_000)
+            run_times.submitted(run, user, 1, "", 0)
+            run_times.started(run, 0)
+            run_times.ended(run, duration_s)
+    run_times.submitted("long", "bob", 1, "", 100_000)
+    run_times.submitted("short", "ann", 1, "", 200_000)
     long, short = waiting("long", 1, 100_000), waiting("short", 1, 200_000)
-    assert forecast.rank(short, 200_000) < forecast.rank(long, 200_000)
-    forecast.submitted("late", "ann", 1, "", 1e9)
-    assert forecast.rank(long, 1e9) < forecast.rank(waiting("late", 1, 1e9), 1e9)
+    assert run_times.rank(short, 200_000) < run_times.rank(long, 200_000)
+    run_times.submitted("late", "ann", 1, "", 1e9)
+    assert run_times.rank(long, 1e9) < run_times.rank(waiting("late", 1, 1e9), 1e9)
 
 
-def test_a_forecast_knows_how_far_it_was_off() -> None:
-    forecast = LearnedForecast(gpus=4)
+def test_run_times_know_how_far_they_were_off() -> None:
+    run_times = LearnedRunTimes(gpus=4)
     for number in range(3):
-        forecast.submitted(f"run{number}", "ann", 1, "", 0)
-        forecast.started(f"run{number}", 0)
+        run_times.submitted(f"run{number}", "ann", 1, "", 0)
+        run_times.started(f"run{number}", 0)
     for number in range(3):
-        forecast.ended(f"run{number}", 7200)
-    assert forecast.median_factor() == pytest.approx(2), "an hour is expected of the very first run"
+        run_times.ended(f"run{number}", 7200)
+    assert run_times.median_factor() == pytest.approx(2), "an hour is expected of the very first run"

@@ -8,7 +8,7 @@ from typing import Any
 import argcomplete
 from argcomplete.completers import ChoicesCompleter, DirectoriesCompleter, FilesCompleter, SuppressCompleter
 
-from ...client.cluster_facts.facts import ClusterFacts
+from ...client.cluster_facts import ClusterFacts
 from ...client.config import configured_target
 from ..parser import RUNS_ACTIONS, build
 

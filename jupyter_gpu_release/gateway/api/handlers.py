@@ -18,13 +18,13 @@ from ...protocol.admin import GcDocument, NodeDrain
 from ...protocol.config import RetentionPolicy
 from ...protocol.lineage import CacheAnswer, CacheQuestion, CacheUse, Lineage
 from ...protocol.rest import (
+    EstimateDocument,
+    EstimateQuestion,
     Health,
     LeaseExtension,
     NodeChecks,
     NotifyChange,
     NotifyDocument,
-    OutlookDocument,
-    OutlookQuestion,
     QueuesDocument,
     RunRow,
     StatusDocument,
@@ -283,7 +283,7 @@ async def show_queues(service: GatewayService, caller: Caller, request: Request)
     return queues_document(service, caller.user)
 
 
-async def ask_outlook(service: GatewayService, caller: Caller, request: Request) -> OutlookDocument:
+async def ask_estimate(service: GatewayService, caller: Caller, request: Request) -> EstimateDocument:
     """When a run would start that the caller does not send (``POST /v1/outlook``).
 
     Raises
@@ -291,12 +291,12 @@ async def ask_outlook(service: GatewayService, caller: Caller, request: Request)
     OptionError, ImpossibleAskError
         It would be refused.
     """
-    return await service.start_estimates.outlook_of(caller.user, await body_of(request, OutlookQuestion))
+    return await service.start_estimates.estimate_of(caller.user, await body_of(request, EstimateQuestion))
 
 
-async def show_outlook(service: GatewayService, caller: Caller, request: Request) -> OutlookDocument:
+async def show_estimate(service: GatewayService, caller: Caller, request: Request) -> EstimateDocument:
     """When a waiting run will start, and what would start sooner (``GET /v1/runs/{run}/outlook``)."""
-    return await service.start_estimates.outlook_of_run(service.run_for(caller, request.path_params["run"]))
+    return await service.start_estimates.estimate_of_run(service.run_for(caller, request.path_params["run"]))
 
 
 async def drain_node(service: GatewayService, caller: Caller, request: Request) -> StatusDocument:

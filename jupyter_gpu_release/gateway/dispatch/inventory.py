@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from ...protocol.runs import RunView
 from ...protocol.states import LeaseState
 from ...scheduling.asks import parts_on, to_run
-from ...scheduling.forecast import LearnedForecast
+from ...scheduling.learned_run_times import LearnedRunTimes
 from ...scheduling.queues.queues_file import QueuesFile
 from ...scheduling.queues.usage import FadingUse, by_queue
 from ...scheduling.scheduler import Scheduler
@@ -63,7 +63,7 @@ class Inventory:
         self._nodes = nodes
         self._leases = leases
         self._read_queues = read_queues
-        self.forecast = LearnedForecast(1)
+        self.run_times = LearnedRunTimes(1)
         self._file = read_queues()
         self._waiting: dict[str, RunRecord] = {}
         #: of them those that the scheduler was not told of yet, and those that it knows and that wait no longer
@@ -84,7 +84,7 @@ class Inventory:
         self._use = FadingUse(self._file.policy.usage_half_life_s, time.time())
         #: when the scheduler is told again of what was used of late (unix seconds)
         self._use_told_s = 0.0
-        self.scheduler = Scheduler(self._empty(), self.forecast)
+        self.scheduler = Scheduler(self._empty(), self.run_times)
 
     # --- told
 
@@ -104,15 +104,15 @@ class Inventory:
         """All that goes on is in the tables: nothing is expected any more of what was remembered beside that."""
         gone = self._remembered - self._waiting.keys() - {lease.run for lease in self._leases.all()}
         for run in gone:
-            self.forecast.ended(run, time.time())
+            self.run_times.ended(run, time.time())
         self._remembered.clear()
 
     def _note_past(self, run: RunView) -> None:
         task, began_s = _task(run.name, run.notebook, run.cell), run.granted_at or 0.0
         gone_s = run.gone_at or run.finished_at or began_s
-        self.forecast.submitted(run.run, run.user, run.gpus, "", run.submitted_at, task)
-        self.forecast.started(run.run, began_s)
-        self.forecast.ended(run.run, gone_s)
+        self.run_times.submitted(run.run, run.user, run.gpus, "", run.submitted_at, task)
+        self.run_times.started(run.run, began_s)
+        self.run_times.ended(run.run, gone_s)
         self._count_use(run.queue, run.user, run.gpus, began_s, gone_s)
 
     def add(self, record: RunRecord) -> None:
@@ -160,7 +160,7 @@ class Inventory:
                 self.scheduler.remove(run)
         self._compare_leases(offered)
         for run in gone:
-            if run not in self._waiting and not self.forecast.has_started(run):
+            if run not in self._waiting and not self.run_times.has_started(run):
                 self._end_unseen(run)
         fresh, self._fresh = self._fresh, {}
         for run, record in fresh.items():
@@ -170,18 +170,18 @@ class Inventory:
                 log.exception("run %s cannot be scheduled: it fails, and the others go on", run)
                 self._is_suspect, self._faults[run] = True, fault
                 del self._waiting[run]
-                self.forecast.ended(run, time.time())
+                self.run_times.ended(run, time.time())
 
     def _end_unseen(self, run: str) -> None:
         """A run waits no longer, and has no lease: it has begun and ended since the last look, or neither."""
         record = self._find_run(run)
         view = None if record is None else record.view
         if view is not None and view.granted_at is not None and view.gone_at is not None:
-            self.forecast.started(run, view.granted_at)
-            self.forecast.ended(run, view.gone_at)
+            self.run_times.started(run, view.granted_at)
+            self.run_times.ended(run, view.gone_at)
             self._count_use(self._queue(view.queue, view.user), view.user, view.gpus, view.granted_at, view.gone_at)
         else:
-            self.forecast.ended(run, time.time())
+            self.run_times.ended(run, time.time())
 
     def _forget_promises(self) -> None:
         """Nothing is kept for runs that are over."""
@@ -211,7 +211,7 @@ class Inventory:
 
     def _fault_with(self, waiting: Collection[RunRecord], now_s: float, paused: Collection[str]) -> Exception | None:
         try:
-            scheduler = Scheduler(self._empty(), self.forecast)
+            scheduler = Scheduler(self._empty(), self.run_times)
             for known in self._known.values():
                 scheduler.hold(known.held)
             for record in waiting:
@@ -265,9 +265,9 @@ class Inventory:
         file, scheduled = self._read_queues(), self._nodes.scheduled()
         use = self._use.with_half_life(file.policy.usage_half_life_s, time.time())
         promised, moving = dict(self.scheduler.promised), self.scheduler.moving
-        self.scheduler = Scheduler(_without_runs(file, scheduled), self.forecast)
+        self.scheduler = Scheduler(_without_runs(file, scheduled), self.run_times)
         self._file, self._scheduled, self._use, self._use_told_s = file, scheduled, use, 0.0
-        self.forecast.resize(sum(node.gpus for node in self._nodes.alive()))
+        self.run_times.resize(sum(node.gpus for node in self._nodes.alive()))
         self._fresh = dict(self._waiting)
         for name, known in self._known.items():
             run = known.held.run
@@ -397,8 +397,8 @@ class Inventory:
 
     def _submit(self, record: RunRecord) -> None:
         self._note_submission(record)
-        if self.forecast.has_started(record.run):
-            self.forecast.put_back(record.run)
+        if self.run_times.has_started(record.run):
+            self.run_times.put_back(record.run)
         self.scheduler.submit(self._as_run(record), _asker(record))
 
     def _as_run(self, record: RunRecord) -> Run:
@@ -410,7 +410,7 @@ class Inventory:
             user=view.user,
             priority=view.priority_value,
             submitted_at=view.submitted_at,
-            campaign=self.forecast.campaign_of(record.run),
+            campaign=self.run_times.campaign_of(record.run),
             limit_s=request.timeout_s,
             restartable=view.restartable and not view.stays,
         )
@@ -429,13 +429,13 @@ class Inventory:
 
     def _note_submission(self, record: RunRecord) -> None:
         view = record.view
-        if not self.forecast.knows(record.run):
+        if not self.run_times.knows(record.run):
             task = _task(view.name, view.notebook, view.cell)
-            self.forecast.submitted(record.run, view.user, view.gpus, "", view.submitted_at, task)
+            self.run_times.submitted(record.run, view.user, view.gpus, "", view.submitted_at, task)
 
     def _note_start(self, record: RunRecord, run: Run) -> None:
         self._note_submission(record)
-        self.forecast.started(record.run, run.started_at or time.time())
+        self.run_times.started(record.run, run.started_at or time.time())
 
     def _learn(self, known: _Known, *, has_ended: bool) -> None:
         """A run uses its lease no longer: how long it did is what others like it are expected to take.
@@ -446,7 +446,7 @@ class Inventory:
         record = self._find_run(known.user) if known.user else None
         goes_on = record is not None and record.view.notice is not None
         if has_ended and known.user and known.user not in self._waiting and not goes_on:
-            self.forecast.ended(known.user, now_s)
+            self.run_times.ended(known.user, now_s)
         if known.user or not held.is_coming:
             self._count_use(held.run.queue, held.run.user, held.gpus, known.since_s, now_s)
 

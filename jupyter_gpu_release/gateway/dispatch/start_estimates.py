@@ -10,28 +10,28 @@ from dataclasses import dataclass, replace
 
 import msgspec
 
-from ...client.cluster_facts.facts import short_type
+from ...client.cluster_facts import short_type
 from ...errors import ImpossibleAskError, OptionError
-from ...protocol.rest import DOCUMENT_VERSION, OutlookDocument, OutlookQuestion, SoonerAsk
+from ...protocol.rest import DOCUMENT_VERSION, EstimateDocument, EstimateQuestion, SoonerAsk
 from ...protocol.runs import Holder, ResourceAsk, RunRequest, RunView, StartEstimate
 from ...scheduling.asks import reshaped, to_run
 from ...scheduling.decisions import Wait
-from ...scheduling.estimates import Span
-from ...scheduling.outlook.alternatives import other_asks
-from ...scheduling.outlook.expectations import Expectations
-from ...scheduling.outlook.nearest import possible_ask
-from ...scheduling.outlook.outlook import Alternative, Outlook, joining, outlooks, sooner, standing
 from ...scheduling.queues.admission import Admission, admit
 from ...scheduling.queues.queues_file import QueuesFile
 from ...scheduling.reasons import explain
+from ...scheduling.run_times import Span
+from ...scheduling.start_estimates.alternatives import other_asks
+from ...scheduling.start_estimates.estimate import Alternative, Estimate, estimates, joining, sooner, standing
+from ...scheduling.start_estimates.expected_run_times import ExpectedRunTimes
+from ...scheduling.start_estimates.nearest import possible_ask
 from ...scheduling.state import ClusterSnapshot
 from ...scheduling.workload import Node, RankState, Run
 from ...settings.built_in import BUILT_IN
 from ..queue_rules import QueueRules
 from ..runs.live_runs import RunTable
 from ..runs.record import RunRecord
+from .estimate_questions import EstimateQuestions
 from .gangs import check_gang
-from .outlook_questions import OutlookQuestions
 from .run_queue import RunQueue
 from .tasks import BackgroundWork
 
@@ -57,7 +57,7 @@ class StartEstimates:
         self._is_telling = self._is_working = False
         #: something changed meanwhile
         self._is_stale = False
-        self._questions = OutlookQuestions()
+        self._questions = EstimateQuestions()
 
     # --- those that wait
 
@@ -79,8 +79,8 @@ class StartEstimates:
         try:
             records = self._queue.waiting()[:_MOST_WAITING]
             snapshot = self._snapshot({record.run for record in records})
-            expectations = self._expectations(snapshot, now_s)
-            found = await self._questions.in_thread(outlooks, snapshot, expectations)
+            expected = self._expected_run_times(snapshot, now_s)
+            found = await self._questions.in_thread(estimates, snapshot, expected)
         finally:
             self._is_working = False
             took_s = time.monotonic() - began_s
@@ -89,24 +89,24 @@ class StartEstimates:
         if self._is_stale:
             self.note_change()
 
-    def _tell(self, records: list[RunRecord], found: dict[str, Outlook], now_s: float) -> None:
+    def _tell(self, records: list[RunRecord], found: dict[str, Estimate], now_s: float) -> None:
         self._is_telling = True
         holders = _Holders(self._runs.live())
         try:
             for record in records:
-                outlook, held = found.get(record.run), holders.of_what(record.request.ask)
-                start = None if outlook is None else self._estimate(outlook, held, now_s)
+                estimate, held = found.get(record.run), holders.of_what(record.request.ask)
+                start = None if estimate is None else self._estimate(estimate, held, now_s)
                 if record.run in self._queue and _is_news(record.view.start, start, now_s):
                     self._runs.expect_start(record, start)
         finally:
             self._is_telling = False
 
-    def _estimate(self, outlook: Outlook, holders: list[Holder], now_s: float) -> StartEstimate | None:
-        times = (outlook.starts_in_s, outlook.at_least_s, outlook.at_most_s)
+    def _estimate(self, estimate: Estimate, holders: list[Holder], now_s: float) -> StartEstimate | None:
+        times = (estimate.starts_in_s, estimate.at_least_s, estimate.at_most_s)
         if times[0] is None and times[2] is None:
             return StartEstimate(holders=holders) if holders else None
         at, earliest, latest = (None if in_s is None else now_s + in_s for in_s in times)
-        return StartEstimate(at, earliest, latest, self._user_of(outlook.after), holders)
+        return StartEstimate(at, earliest, latest, self._user_of(estimate.after), holders)
 
     def _user_of(self, run: str) -> str:
         record = self._runs.get(run)
@@ -114,7 +114,7 @@ class StartEstimates:
 
     # --- those that are asked about
 
-    async def outlook_of(self, user: str, question: OutlookQuestion) -> OutlookDocument:
+    async def estimate_of(self, user: str, question: EstimateQuestion) -> EstimateDocument:
         """When a run would start that asks for this, and what would start sooner.
 
         Raises :class:`OptionError` and :class:`ImpossibleAskError` as its submission would.
@@ -124,7 +124,7 @@ class StartEstimates:
         key = msgspec.msgpack.encode(question)
         return await self._questions.answer(user, key, lambda: self._look_ahead(user, question, admitted))
 
-    async def _look_ahead(self, user: str, question: OutlookQuestion, admitted: Admission) -> OutlookDocument:
+    async def _look_ahead(self, user: str, question: EstimateQuestion, admitted: Admission) -> EstimateDocument:
         now_s, waiting = time.time(), self._queue.waiting()
         run = to_run(
             _ASKED,
@@ -140,53 +140,53 @@ class StartEstimates:
         snapshot = self._snapshot({record.run for record in waiting[:_MOST_WAITING]})
         ask = possible_ask(question.ask, run, snapshot.nodes, gpu_types(snapshot.nodes))
         run, task = reshaped(run, ask), question.name or f"{question.notebook}#{question.cell}" * bool(question.cell)
-        length, rank = self._queue.inventory.forecast.of_new(run, ask.gpus, ask.gpu_type or "", task, now_s)
+        length, rank = self._queue.inventory.run_times.of_new(run, ask.gpus, ask.gpu_type or "", task, now_s)
         if len(waiting) > _MOST_WAITING:  # the place only: that is as dear as a submission
             placed = [record.run for record in waiting if record.view.queue == run.queue and record.view.position]
             wait = joining(self._queue.inventory.scheduler.state, run, length, rank, placed, now_s)
-            return self._document(admitted, Outlook(run.run, 0.0 if wait is None else None), wait)
+            return self._document(admitted, Estimate(run.run, 0.0 if wait is None else None), wait)
         snapshot = replace(snapshot, runs=(*snapshot.runs, run))
-        expectations = self._expectations(snapshot, now_s)
-        expectations = replace(
-            expectations, lengths={**expectations.lengths, _ASKED: length}, ranks={**expectations.ranks, _ASKED: rank}
+        expected = self._expected_run_times(snapshot, now_s)
+        expected = replace(
+            expected, lengths={**expected.lengths, _ASKED: length}, ranks={**expected.ranks, _ASKED: rank}
         )
-        case = _Case(snapshot, expectations, run, ask, _elsewhere(self._rules.file, run, _request(question)))
+        case = _Case(snapshot, expected, run, ask, _elsewhere(self._rules.file, run, _request(question)))
         return self._document(admitted, *await self._questions.in_thread(case.look))
 
-    async def outlook_of_run(self, record: RunRecord) -> OutlookDocument:
+    async def estimate_of_run(self, record: RunRecord) -> EstimateDocument:
         """The same for a run that waits."""
         key = record.run.encode()
         return await self._questions.answer(record.view.user, key, lambda: self._look_ahead_of(record))
 
-    async def _look_ahead_of(self, record: RunRecord) -> OutlookDocument:
+    async def _look_ahead_of(self, record: RunRecord) -> EstimateDocument:
         view, request, waiting = record.view, record.request, self._queue.waiting()
         snapshot = self._snapshot({each.run for each in waiting[:_MOST_WAITING]})
         run = next((run for run in snapshot.runs if run.run == record.run and not _has_begun(run)), None)
         admitted = Admission(view.queue, view.priority_value, request.timeout_s, request.keep_s)
         if run is None:  # too many are ahead of it, or it has begun
             place = view.position or 0 if record.run in self._queue else 0
-            return OutlookDocument(DOCUMENT_VERSION, view.queue, view.priority_value, place, view.reason)
-        expectations = self._expectations(snapshot, time.time())
+            return EstimateDocument(DOCUMENT_VERSION, view.queue, view.priority_value, place, view.reason)
+        expected = self._expected_run_times(snapshot, time.time())
         elsewhere = _elsewhere(self._rules.file, run, request)
-        case = _Case(snapshot, expectations, run, request.ask, elsewhere, has_all=len(waiting) <= _MOST_WAITING)
+        case = _Case(snapshot, expected, run, request.ask, elsewhere, has_all=len(waiting) <= _MOST_WAITING)
         document = self._document(admitted, *await self._questions.in_thread(case.look))
         if view.position is None:
             return document
         return msgspec.structs.replace(document, position=view.position, reason=view.reason)
 
     def _document(
-        self, admitted: Admission, outlook: Outlook, wait: Wait | None, others: Iterable[Alternative] = ()
-    ) -> OutlookDocument:
-        return OutlookDocument(
+        self, admitted: Admission, estimate: Estimate, wait: Wait | None, others: Iterable[Alternative] = ()
+    ) -> EstimateDocument:
+        return EstimateDocument(
             DOCUMENT_VERSION,
             admitted.queue,
             admitted.priority,
             0 if wait is None else wait.position,
             "" if wait is None else explain(wait),
-            outlook.starts_in_s,
-            outlook.at_least_s,
-            outlook.at_most_s,
-            self._user_of(outlook.after),
+            estimate.starts_in_s,
+            estimate.at_least_s,
+            estimate.at_most_s,
+            self._user_of(estimate.after),
             [SoonerAsk(each.change, each.starts_in_s) for each in others if each.starts_in_s is not None],
         )
 
@@ -197,15 +197,17 @@ class StartEstimates:
         snapshot = self._queue.inventory.snapshot()
         return replace(snapshot, runs=tuple(run for run in snapshot.runs if run.run in waiting or _has_begun(run)))
 
-    def _expectations(self, snapshot: ClusterSnapshot, now_s: float) -> Expectations:
-        forecast, remaining, lengths = self._queue.inventory.forecast, dict[str, Span](), dict[str, Span]()
+    def _expected_run_times(self, snapshot: ClusterSnapshot, now_s: float) -> ExpectedRunTimes:
+        run_times, remaining, lengths = self._queue.inventory.run_times, dict[str, Span](), dict[str, Span]()
         for run in snapshot.runs:
             if not _has_begun(run):
-                lengths[run.run] = forecast.length(run, now_s)
+                lengths[run.run] = run_times.length(run, now_s)
             elif run.started_at is not None:
-                remaining[run.run] = forecast.rest(run, now_s)
-        ranks = {run: forecast.rank(each, now_s) for run, each in ((r.run, r) for r in snapshot.runs) if run in lengths}
-        return Expectations(now_s, remaining, lengths, ranks)
+                remaining[run.run] = run_times.rest(run, now_s)
+        ranks = {
+            run: run_times.rank(each, now_s) for run, each in ((r.run, r) for r in snapshot.runs) if run in lengths
+        }
+        return ExpectedRunTimes(now_s, remaining, lengths, ranks)
 
 
 class _Holders:
@@ -241,7 +243,7 @@ class _Case:
     """All that a thread needs to answer for one run."""
 
     snapshot: ClusterSnapshot
-    expectations: Expectations
+    expected: ExpectedRunTimes
     run: Run
     ask: ResourceAsk
     #: the run as other queues would admit it
@@ -249,16 +251,16 @@ class _Case:
     #: all that wait are in the snapshot, so it can be told what other asks would bring
     has_all: bool = True
 
-    def look(self) -> tuple[Outlook, Wait | None, list[Alternative]]:
-        """Its outlook, its place and reason, and what would start sooner."""
+    def look(self) -> tuple[Estimate, Wait | None, list[Alternative]]:
+        """Its estimate, its place and reason, and what would start sooner."""
         name = self.run.run
-        outlook = outlooks(self.snapshot, self.expectations, (name,)).get(name, Outlook(name))
-        wait = standing(self.snapshot, self.expectations, name)
-        if not self.has_all or (outlook.starts_in_s is not None and outlook.starts_in_s < 1):
-            return outlook, wait, []
+        estimate = estimates(self.snapshot, self.expected, (name,)).get(name, Estimate(name))
+        wait = standing(self.snapshot, self.expected, name)
+        if not self.has_all or (estimate.starts_in_s is not None and estimate.starts_in_s < 1):
+            return estimate, wait, []
         types = gpu_types(self.snapshot.nodes)
         families = other_asks(self.ask, self.run, gpu_types=types, elsewhere=self.elsewhere)
-        return outlook, wait, sooner(self.snapshot, self.expectations, self.run, families)
+        return estimate, wait, sooner(self.snapshot, self.expected, self.run, families)
 
 
 def gpu_types(nodes: Iterable[Node]) -> list[str]:
@@ -266,7 +268,7 @@ def gpu_types(nodes: Iterable[Node]) -> list[str]:
     return sorted({short_type(node.gpu_type) for node in nodes if node.gpu_type})
 
 
-def _request(asked: OutlookQuestion) -> RunRequest:
+def _request(asked: EstimateQuestion) -> RunRequest:
     return RunRequest(
         "",
         "",

@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from ...client.cluster_facts.facts import ClusterFacts, KnownRun
+from ...client.cluster_facts import ClusterFacts, KnownRun
 from ...options.cursor import Cursor
 from ...options.definitions import OPTIONS, Option
 from ...options.run_options import ANY_NODES

@@ -7,7 +7,7 @@ from typing import Any
 
 from IPython.core.completer import CompletionContext, SimpleCompletion, SimpleMatcherResult, provisionalcompleter
 
-from ...client.cluster_facts.facts import ClusterFacts
+from ...client.cluster_facts import ClusterFacts
 from ...options.definitions import OPTIONS, Option
 from ...presentation.plain_text import without_backticks
 from .candidates import Candidate, Candidates, Offer

@@ -104,7 +104,7 @@ def show_queue(notebook: Notebook, line: str) -> None:
     with notebook.rest_client() as gateway:
         document = gateway.status()
         own = [row.run for row in document.queue if row.user == document.user][:_MOST_LOOKED_AT]
-        found = {run: describe_sooner(gateway.outlook(run).sooner) for run in own}
+        found = {run: describe_sooner(gateway.estimate(run).sooner) for run in own}
     for table in queue_tables(document, {run: words for run, words in found.items() if words}):
         display(table)
 

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 from IPython.display import display
 
 from ...errors import GpuReleaseError, ImpossibleAskError, OptionError
-from ...presentation.wording import describe_outlook
+from ...presentation.wording import describe_estimate
 from ...protocol.cell import INLINE_LIMIT_BYTES
-from ...protocol.rest import OutlookDocument, OutlookQuestion, StatusDocument
+from ...protocol.rest import EstimateDocument, EstimateQuestion, StatusDocument
 from ...protocol.runs import ResourceAsk
 from ...submission.capture import CapturedInputs
 from ...units import format_bytes
@@ -36,7 +36,7 @@ def estimate(notebook: Notebook, cell: Cell) -> None:
     """Show the plan of ``cell``: names and sizes, free GPUs, place in the queue."""
     prepared = prepare(notebook, cell)
     display(sent_table(prepared))
-    display(_outlook(notebook, cell, prepared.imports))
+    display(_estimate_of(notebook, cell, prepared.imports))
 
 
 def sent_table(prepared: CapturedInputs) -> Table:
@@ -52,7 +52,7 @@ def sent_table(prepared: CapturedInputs) -> Table:
     return Table(title, ("name", "type", "size"), [*rows, *again, *held])
 
 
-def _outlook(notebook: Notebook, cell: Cell, imports: Sequence[str]) -> Table:
+def _estimate_of(notebook: Notebook, cell: Cell, imports: Sequence[str]) -> Table:
     from ...client.rest import GatewayClient
 
     try:
@@ -62,13 +62,13 @@ def _outlook(notebook: Notebook, cell: Cell, imports: Sequence[str]) -> Table:
     except GpuReleaseError as error:
         return Table(f"When it would start is not known: {error.message}")
     missing = missing_packages(target, imports)
-    return Table(outlook(document, cell.options.ask, answer, missing, imports, notebook.connection.session_id))
+    return Table(start_words(document, cell.options.ask, answer, missing, imports, notebook.connection.session_id))
 
 
-def _answer(gateway: GatewayClient, cell: Cell) -> OutlookDocument | GpuReleaseError:
+def _answer(gateway: GatewayClient, cell: Cell) -> EstimateDocument | GpuReleaseError:
     """When it would start, or why it would be refused."""
     options, place = cell.options, cell.place
-    question = OutlookQuestion(
+    question = EstimateQuestion(
         options.ask,
         options.queue,
         options.priority,
@@ -81,7 +81,7 @@ def _answer(gateway: GatewayClient, cell: Cell) -> OutlookDocument | GpuReleaseE
         options.restartable,
     )
     try:
-        return gateway.ask_outlook(question)
+        return gateway.ask_estimate(question)
     except (OptionError, ImpossibleAskError) as error:
         return error
 
@@ -105,10 +105,10 @@ def missing_packages(target: Target, imports: Sequence[str]) -> list[str] | None
     return done.stdout.decode().split()
 
 
-def outlook(
+def start_words(
     document: StatusDocument,
     ask: ResourceAsk,
-    answer: OutlookDocument | GpuReleaseError,
+    answer: EstimateDocument | GpuReleaseError,
     missing: Sequence[str] | None = (),
     imports: Sequence[str] = (),
     session: str = "",
@@ -123,11 +123,11 @@ def outlook(
     return _when(document, ask, answer, session) + unknown
 
 
-def _when(document: StatusDocument, ask: ResourceAsk, answer: OutlookDocument | GpuReleaseError, session: str) -> str:
+def _when(document: StatusDocument, ask: ResourceAsk, answer: EstimateDocument | GpuReleaseError, session: str) -> str:
     kind = "simulated GPUs" if document.simulated else "GPUs"
     wanted = f"{ask.gpus} of {document.gpus.total} {kind} wanted, {document.gpus.free} free"
     if isinstance(answer, GpuReleaseError):
         return f"{wanted}: it would be refused: {answer.message} ({answer.hint})"
     if any(row.gpus == ask.gpus for row in document.warm_of(session)):
         return f"{wanted}: it would start at once where the cell before it ran, whose GPUs this kernel keeps"
-    return f"{wanted}: {describe_outlook(answer, document.user)}"
+    return f"{wanted}: {describe_estimate(answer, document.user)}"

@@ -15,7 +15,7 @@ from ...client.tracebacks import failure_of, make_interrupt
 from ...errors import ConflictError, GatewayUnavailableError, GpuReleaseError, NoSuchRunError, OptionError
 from ...options.definitions import refuse_words
 from ...presentation.plain_text import traceback_of
-from ...presentation.relay import Relay
+from ...presentation.run_output import RunOutput
 from ...protocol.rest import RunRow, WarmRow
 from ...protocol.runs import Outcome, RunView
 from ...protocol.states import RunState, is_run_id
@@ -140,7 +140,7 @@ def _takes_input(shell: Any) -> bool:
 def _failure_of(notebook: Notebook, run: str, rank: int | None) -> FailedCell:
     """The error of a rank (None: the run's) with its frames; those of the cell itself have the run's names."""
     session = notebook.connection.session(notebook.settings)
-    view = show_recorded(session, run, Relay(SilentOutput(notebook.shell)))
+    view = show_recorded(session, run, RunOutput(SilentOutput(notebook.shell)))
     error = failure_of(view, 0)
     if error is None:
         raise OptionError(f"run {run} did not fail ({view.state})", hint="%gpu_runs lists the runs that did")
@@ -199,11 +199,11 @@ def attach(notebook: Notebook, line: str) -> None:
 def replay(notebook: Notebook, line: str) -> None:
     """``%gpu_logs RUN``: what is recorded up to now, shown again."""
     run = _run_named(notebook, "gpu_logs", line)
-    relay = Relay(CellOutput(notebook.shell))
+    relay = RunOutput(CellOutput(notebook.shell))
     _show_end(relay, show_recorded(notebook.connection.session(notebook.settings), run, relay))
 
 
-def _show_end(relay: Relay, view: RunView) -> None:
+def _show_end(relay: RunOutput, view: RunView) -> None:
     in_gang = any(error.get("rank") for error in relay.errors)
     for error in relay.errors:
         sys.stderr.write(traceback_of(error, in_gang=in_gang))

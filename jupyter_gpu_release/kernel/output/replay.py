@@ -6,7 +6,7 @@ import time
 from typing import TYPE_CHECKING
 
 from ...errors import GatewayUnavailableError, from_code
-from ...presentation.relay import Relay
+from ...presentation.run_output import RunOutput
 from ...presentation.terminal import OutputCollapser
 from ...protocol.runs import RunView
 from ...protocol.session import Accepted, Events, Refused, Update
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 _SILENT_S = 10.0
 
 
-def show_recorded(session: GatewaySession, run: str, relay: Relay) -> RunView:
+def show_recorded(session: GatewaySession, run: str, relay: RunOutput) -> RunView:
     """Show what is recorded up to now, folded; returns the run's view.
 
     Raises what the gateway refuses with, and :class:`GatewayUnavailableError` when it falls silent.

@@ -16,7 +16,7 @@ from ...analysis.dataflow import analyse
 from ...cell_api.tracked_files import FileDigests
 from ...errors import GpuReleaseError
 from ...presentation.receipt import Receipt, list_names
-from ...presentation.relay import Relay
+from ...presentation.run_output import RunOutput
 from ...presentation.status_line import StatusLine
 from ...protocol.lineage import CacheCandidate, CacheQuestion, CacheUse, ObjectNumbering
 from ...protocol.runs import RunView, ValueInfo
@@ -190,7 +190,7 @@ def _show(notebook: KernelContext, session: GatewaySession, view: RunView, bound
     notes = list(view.outcome.notes) if view.outcome is not None else []
     notes += notebook.names.notes
     try:
-        show_recorded(session, view.run, Relay(CellOutput(notebook.shell)))
+        show_recorded(session, view.run, RunOutput(CellOutput(notebook.shell)))
     except GpuReleaseError as error:
         notes.append(f"its output could not be shown again: {error.message}")
     head = f"same code, same inputs: results of run {view.run} reused, no GPU taken"

@@ -9,7 +9,7 @@ from ...analysis import sources as analysis_sources
 from ...functions.executor import FunctionExecutor, Show
 from ...options.definitions import Written
 from ...options.run_options import RunOptions
-from ...presentation.relay import Relay
+from ...presentation.run_output import RunOutput
 from ...protocol.cell import CellSource
 from ...protocol.events import Event
 from ...submission.location import CellLocation, locate
@@ -45,7 +45,7 @@ class NotebookExecutor(FunctionExecutor):
 
     def output_listener(self, *, live: bool) -> Show:
         """Below the cell that launches it."""
-        return Relay(PinnedOutput(self._notebook.shell), folds=False).show if live else _keep_quiet
+        return RunOutput(PinnedOutput(self._notebook.shell), folds=False).show if live else _keep_quiet
 
 
 def _keep_quiet(_events: Sequence[Event]) -> None:

@@ -83,7 +83,7 @@ def _late(state: State, reservations: Sequence[Reservation], job: Job, now_s: fl
 
 def _end_s(state: State, job: Job, now_s: float) -> float:
     """The latest end that is to be expected of a run that starts now."""
-    length = state.forecast.expected_s(job.run, now_s)
+    length = state.run_times.expected_s(job.run, now_s)
     return float("inf") if length is None else now_s + length
 
 

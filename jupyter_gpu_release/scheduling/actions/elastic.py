@@ -19,7 +19,7 @@ def pays_to_grow(state: State, job: Job, now_s: float) -> bool:
     """Tell if a run that goes on with more ranks can end sooner, though it steps aside for that."""
     if job.run.run not in state.running or job.surplus < 0 or job.started_at is None:
         return True
-    rest_s = state.forecast.remaining_s(job.run, job.started_at, now_s)
+    rest_s = state.run_times.remaining_s(job.run, job.started_at, now_s)
     return rest_s is None or rest_s * job.queued / (job.held + job.queued) > MOVE_S
 
 
@@ -35,7 +35,7 @@ def waits_for_all(state: State, job: Job, groups: Sequence[Group], now_s: float)
         return False
     limits = dict.fromkeys(avoided(state, run, groups), 0)
     ranks = sum(rooms_for(state, run, groups, limits, soon=bool(state.nodes.awaiting)).values())
-    lasts_s = state.forecast.expected_s(run, now_s) if run.min_ranks <= ranks < whole else None
+    lasts_s = state.run_times.expected_s(run, now_s) if run.min_ranks <= ranks < whole else None
     if lasts_s is None:
         return False
     later = reserve(state, job, groups, now_s, whole=True)

@@ -33,7 +33,7 @@ def user_share(state: State, now_s: float) -> Key:
 
 def wait_over_expected_work(state: State, now_s: float) -> Key:
     """The run that has waited longer for the work that it is expected to be."""
-    rank, policy = state.forecast.rank, state.policy
+    rank, policy = state.run_times.rank, state.policy
     if policy.max_overtaking_s is None and policy.max_overtaking_factor is None:
         return lambda job: rank(job.run, now_s)
 
@@ -46,7 +46,7 @@ def wait_over_expected_work(state: State, now_s: float) -> Key:
 
 def _patience_s(state: State, job: Job, now_s: float) -> float:
     """Waiting time from which on a run is overtaken no longer."""
-    expected_s = state.forecast.expected_s(job.run, now_s)
+    expected_s = state.run_times.expected_s(job.run, now_s)
     if state.policy.max_overtaking_factor is None or expected_s is None:
         return float("inf") if state.policy.max_overtaking_s is None else state.policy.max_overtaking_s
     return state.policy.max_overtaking_factor * expected_s

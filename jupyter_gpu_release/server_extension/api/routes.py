@@ -98,7 +98,7 @@ async def _file(asked: RouteHandler, run: str, path: str) -> None:
 
 
 async def _cells(asked: RouteHandler) -> CellRuns:
-    """What a page that opens the notebook has to bring up to date."""
+    """The cells that a page which opens the notebook has to bring up to date."""
     notebook = asked.get_query_argument("notebook", "")
     if not notebook:
         raise RequestError("no notebook is named", hint="ask for cells?notebook=PATH")

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from jupyter_gpu_release.cli.authoring.completion import Runs
-from jupyter_gpu_release.client.cluster_facts import facts
+from jupyter_gpu_release.client import cluster_facts
 
 _COMMAND = Path(sys.executable).parent / "jupyter-gpu"
 
@@ -58,7 +58,7 @@ def test_runs_with_what_they_were(monkeypatch: pytest.MonkeyPatch):
         row | {"run": "2", "state": "running", "name": "tuning"},
         row | {"run": "1", "state": "failed", "name": ""},
     ]
-    monkeypatch.setattr(facts, "_ask", lambda find, path: {"runs": rows})
+    monkeypatch.setattr(cluster_facts, "_ask", lambda find, path: {"runs": rows})
     assert list(Runs(live=False)()) == ["last", "2", "1"]
     assert Runs(live=True)()["2"].startswith("tuning · running · 1 GPU · ")
     assert list(Runs(live=True)()) == ["last", "2"]

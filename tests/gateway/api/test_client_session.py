@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 from feeds import Reading
 from ray_bed import GatewayBed, request
-from relay import Relay
+from relay import RunOutput
 
 from jupyter_gpu_release.client.discovery import Target
 from jupyter_gpu_release.client.feed import ConnectionBack, ConnectionLost
@@ -19,14 +19,14 @@ from jupyter_gpu_release.protocol.session import Signal
 
 
 @pytest.fixture
-def relay(gateway: GatewayBed) -> Iterator[Relay]:
-    relay = Relay(gateway.url)
+def relay(gateway: GatewayBed) -> Iterator[RunOutput]:
+    relay = RunOutput(gateway.url)
     yield relay
     relay.close()
 
 
 @pytest.fixture
-def relayed(gateway: GatewayBed, relay: Relay) -> Iterator[GatewaySession]:
+def relayed(gateway: GatewayBed, relay: RunOutput) -> Iterator[GatewaySession]:
     session = GatewaySession(Target(relay.url, gateway.token), "relayed", silence_s=2.0)
     session.connect()
     yield session
@@ -41,7 +41,7 @@ def running(session: GatewaySession, script: str) -> tuple[RunRequest, Reading]:
 
 
 @pytest.mark.thorough
-def test_cut_connections_cost_no_event(gateway: GatewayBed, relay: Relay, relayed: GatewaySession) -> None:
+def test_cut_connections_cost_no_event(gateway: GatewayBed, relay: RunOutput, relayed: GatewaySession) -> None:
     asked = request("trickle 500\nhold\ntrickle 300", "relayed")  # it must not end before the last cut
     reading = Reading(relayed.submit(asked))
     for number in (30, 60, 120, 240, 400):
@@ -54,7 +54,7 @@ def test_cut_connections_cost_no_event(gateway: GatewayBed, relay: Relay, relaye
 
 
 @pytest.mark.slow("it waits for the limit of silence")
-def test_a_silent_gateway_is_noticed(gateway: GatewayBed, relay: Relay, relayed: GatewaySession) -> None:
+def test_a_silent_gateway_is_noticed(gateway: GatewayBed, relay: RunOutput, relayed: GatewaySession) -> None:
     asked = request("print 1\nhold\nprint 1", "relayed")
     reading = Reading(relayed.submit(asked))
     reading.event(1)
@@ -69,7 +69,7 @@ def test_a_silent_gateway_is_noticed(gateway: GatewayBed, relay: Relay, relayed:
 
 
 def test_a_submission_that_was_swallowed_is_sent_again(
-    gateway: GatewayBed, relay: Relay, relayed: GatewaySession
+    gateway: GatewayBed, relay: RunOutput, relayed: GatewaySession
 ) -> None:
     relay.swallow = True
     asked = request("print 1", "relayed")
@@ -82,7 +82,7 @@ def test_a_submission_that_was_swallowed_is_sent_again(
 
 
 def test_an_interrupt_without_a_connection_is_delivered_later(
-    gateway: GatewayBed, relay: Relay, relayed: GatewaySession
+    gateway: GatewayBed, relay: RunOutput, relayed: GatewaySession
 ) -> None:
     asked, reading = running(relayed, "hold")
     relay.swallow = True
@@ -95,7 +95,7 @@ def test_an_interrupt_without_a_connection_is_delivered_later(
 
 
 def test_an_interrupt_that_was_swallowed_is_sent_again_and_counts_once(
-    gateway: GatewayBed, relay: Relay, relayed: GatewaySession
+    gateway: GatewayBed, relay: RunOutput, relayed: GatewaySession
 ) -> None:
     """A second one would kill."""
     asked, reading = running(relayed, "hold")

@@ -18,7 +18,7 @@ from certificates import Authority
 from feeds import Reading
 from ray_bed import GatewayBed, RayBed, request
 
-from jupyter_gpu_release.client.cluster_facts.facts import ClusterFacts
+from jupyter_gpu_release.client.cluster_facts import ClusterFacts
 from jupyter_gpu_release.client.discovery import Target
 from jupyter_gpu_release.client.rest import AsyncGatewayClient, GatewayClient
 from jupyter_gpu_release.client.session import GatewaySession

@@ -34,12 +34,12 @@ async def test_a_gateway_that_restarts_knows_who_waits_since_when_and_what_was_u
         ages = [state.jobs[record.run].run.submitted_at for record in waiting]
         assert ages == [record.view.submitted_at for record in waiting]
         assert state.jobs[held.run].states == [RankState.RUNNING]
-        assert inventory.forecast.has_started(held.run)
-        assert inventory.forecast.median_factor() >= 1.0
+        assert inventory.run_times.has_started(held.run)
+        assert inventory.run_times.median_factor() >= 1.0
         assert state.user_usage["default", "ann"] > 0.0
         again = await bed.submitted(second, 4, notebook="n.ipynb", cell="c")
         run = inventory.in_step().state.jobs[again.run].run
-        assert inventory.forecast.expected_s(run, run.submitted_at) < 600.0  # nobody knew anything before: an hour
+        assert inventory.run_times.expected_s(run, run.submitted_at) < 600.0  # nobody knew anything before: an hour
 
 
 @pytest.mark.asyncio
@@ -57,7 +57,7 @@ async def test_all_that_is_held_or_waits_is_in_the_snapshot(bed: BrokerBed) -> N
         bed.end(service, held)
         await until(lambda: held.state is RunState.SUCCEEDED)
         assert held.run not in service.lifecycle.queue.inventory.in_step().state.jobs
-        assert not service.lifecycle.queue.inventory.forecast.knows(held.run)
+        assert not service.lifecycle.queue.inventory.run_times.knows(held.run)
 
 
 @pytest.mark.asyncio

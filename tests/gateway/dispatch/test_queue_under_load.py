@@ -131,4 +131,4 @@ async def test_whatever_happens_everybody_starts_in_the_end(seed: int) -> None:
     assert play.queue.waiting() == []
     assert not play.leases.all()
     assert set(play.granted) - play.over == set()
-    assert not any(play.queue.inventory.forecast.knows(f"r{number}") for number in range(1, play.sent + 1))
+    assert not any(play.queue.inventory.run_times.knows(f"r{number}") for number in range(1, play.sent + 1))

@@ -191,7 +191,7 @@ async def test_an_estimate_while_a_lease_is_offered_ends_its_run_once() -> None:
     bed.decide()
     found, lease = bed.queue.inventory, bed.leases.of_run("one")
     found.in_step()
-    assert found.forecast.has_started("one")
+    assert found.run_times.has_started("one")
     assert lease is not None
     for _ in range(3):
         found.in_step({lease.name: None})
@@ -199,8 +199,8 @@ async def test_an_estimate_while_a_lease_is_offered_ends_its_run_once() -> None:
     bed.leases.drop_lease(lease)
     bed.decide()
     assert bed.granted == ["one", "two"]
-    assert len(found.forecast._judged) == 1
-    assert not found.forecast.knows("one")
+    assert len(found.run_times._judged) == 1
+    assert not found.run_times.knows("one")
 
 
 @pytest.mark.asyncio
@@ -214,9 +214,9 @@ async def test_a_run_that_came_and_went_between_two_decisions_is_learned_from() 
     record.view = structs.replace(record.view, granted_at=now_s - 5.0, gone_at=now_s)
     bed.leases.drop_lease(lease)
     bed.wait("two", gpus=8)
-    forecast = bed.queue.inventory.in_step() and bed.queue.inventory.forecast
+    run_times = bed.queue.inventory.in_step() and bed.queue.inventory.run_times
     job = bed.queue.inventory.scheduler.state.jobs["two"]
-    assert forecast.length(job.run, now_s).expected_s == pytest.approx(5.0, abs=1.0)
+    assert run_times.length(job.run, now_s).expected_s == pytest.approx(5.0, abs=1.0)
 
 
 @pytest.mark.asyncio
@@ -228,14 +228,14 @@ async def test_who_was_overtaken_is_known_after_a_restart() -> None:
         "between", "bob", "succeeded", gpus=4, submitted_at=at_s + 30.0, granted_at=at_s + 30.0, gone_at=at_s + 50.0
     )
     bed.queue.inventory.remember([past], [newer, older])
-    forecast = bed.queue.inventory.forecast
-    forecast.resize(8)
-    assert forecast.overtaken_s("older", at_s + 100.0) == pytest.approx(20.0 * 4 / 8)
-    assert forecast.overtaken_s("newer", at_s + 100.0) == 0.0
+    run_times = bed.queue.inventory.run_times
+    run_times.resize(8)
+    assert run_times.overtaken_s("older", at_s + 100.0) == pytest.approx(20.0 * 4 / 8)
+    assert run_times.overtaken_s("newer", at_s + 100.0) == 0.0
     bed.queue.add(older)
     bed.queue.open()
-    assert forecast.knows("older")
-    assert not forecast.knows("newer"), "it neither waits nor runs"
+    assert run_times.knows("older")
+    assert not run_times.knows("newer"), "it neither waits nor runs"
 
 
 @pytest.mark.faults_of_ours

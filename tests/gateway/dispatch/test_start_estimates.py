@@ -13,7 +13,7 @@ from broker_bed import BrokerBed, until
 
 from jupyter_gpu_release.errors import ImpossibleAskError, TooManyRequestsError
 from jupyter_gpu_release.gateway.dispatch import start_estimates
-from jupyter_gpu_release.protocol.rest import OutlookQuestion
+from jupyter_gpu_release.protocol.rest import EstimateQuestion
 from jupyter_gpu_release.protocol.runs import ResourceAsk
 from jupyter_gpu_release.scheduling.queues.queues_file import parse_queues
 
@@ -29,8 +29,8 @@ class Held:
     def __init__(self, patch: pytest.MonkeyPatch) -> None:
         self.goes_on = threading.Event()
         self.begun = self.now = self.most = 0
-        self._work, self._lock = start_estimates.outlooks, threading.Lock()
-        patch.setattr(start_estimates, "outlooks", self._held)
+        self._work, self._lock = start_estimates.estimates, threading.Lock()
+        patch.setattr(start_estimates, "estimates", self._held)
 
     def _held(self, *arguments: Any) -> Any:
         with self._lock:
@@ -50,19 +50,19 @@ def held(monkeypatch: pytest.MonkeyPatch) -> Iterator[Held]:
     held.goes_on.set()
 
 
-def _asked(gpus: int) -> OutlookQuestion:
-    return OutlookQuestion(ResourceAsk(gpus=gpus))
+def _asked(gpus: int) -> EstimateQuestion:
+    return EstimateQuestion(ResourceAsk(gpus=gpus))
 
 
 @pytest.mark.asyncio
 async def test_questions_are_answered_one_by_one_and_the_same_one_once(bed: BrokerBed, held: Held) -> None:
     async with bed.life() as service:
-        ask = service.start_estimates.outlook_of
+        ask = service.start_estimates.estimate_of
         same = [asyncio.ensure_future(ask("ann", _asked(1))) for _ in range(20)]
         await until(lambda: held.begun == 1)
         others = [asyncio.ensure_future(ask(user, _asked(2))) for user in ("ann", "bob", "eve")]
         await asyncio.sleep(0)
-        many = [asyncio.ensure_future(ask("ann", OutlookQuestion(name=f"run {number}"))) for number in range(20)]
+        many = [asyncio.ensure_future(ask("ann", EstimateQuestion(name=f"run {number}"))) for number in range(20)]
         await until(lambda: any(answer.done() for answer in many))
         refused = [answer for answer in many if answer.done()]
         assert all(isinstance(answer.exception(), TooManyRequestsError) for answer in refused)
@@ -83,12 +83,12 @@ async def test_where_more_wait_than_are_looked_at_no_time_is_told_but_the_real_p
         await bed.running(service, 4, timeout_s=600.0)
         waiting = [await bed.submitted(service, 4) for _ in range(5)]
         await until(lambda: [record.view.position for record in waiting] == [1, 2, 3, 4, 5])
-        asked = await service.start_estimates.outlook_of("ann", _asked(4))
+        asked = await service.start_estimates.estimate_of("ann", _asked(4))
         assert (asked.position, asked.at_most_s, asked.sooner) == (6, None, [])
         assert asked.reason == "6th in the queue: needs 4 GPUs, 0 of 4 are free"
-        last = await service.start_estimates.outlook_of_run(waiting[-1])
+        last = await service.start_estimates.estimate_of_run(waiting[-1])
         assert (last.position, last.reason, last.at_most_s) == (5, waiting[-1].view.reason, None)
-        first = await service.start_estimates.outlook_of_run(waiting[0])
+        first = await service.start_estimates.estimate_of_run(waiting[0])
         assert (first.position, first.sooner) == (1, [])
         assert first.at_most_s is not None
         assert service.lifecycle.queue.inventory.scheduler.state.jobs.keys().isdisjoint({"asked"})
@@ -105,8 +105,8 @@ async def test_queues_that_would_refuse_the_run_are_not_offered(bed: BrokerBed, 
         service.queue_rules.file = rules
         await bed.running(service, 1)
         waits = await bed.submitted(service, 1, timeout_s=600.0)
-        asked = await service.start_estimates.outlook_of("ann", OutlookQuestion(timeout_s=600.0))
-        waiting = await service.start_estimates.outlook_of_run(waits)
+        asked = await service.start_estimates.estimate_of("ann", EstimateQuestion(timeout_s=600.0))
+        waiting = await service.start_estimates.estimate_of_run(waits)
         assert [each.change for each in asked.sooner] == [each.change for each in waiting.sooner] == ["--queue open"]
 
 
@@ -150,7 +150,7 @@ async def test_an_estimate_knows_that_a_run_may_be_taken_back(bed: BrokerBed) ->
     )
     async with bed.life() as service:
         service.queue_rules.file = rules
-        ask = service.start_estimates.outlook_of
-        assert (await ask("ann", OutlookQuestion(ResourceAsk(2), restartable=True))).starts_in_s == 0.0
+        ask = service.start_estimates.estimate_of
+        assert (await ask("ann", EstimateQuestion(ResourceAsk(2), restartable=True))).starts_in_s == 0.0
         with pytest.raises(ImpossibleAskError, match="cannot be taken back"):
             await ask("ann", _asked(2))

@@ -9,8 +9,8 @@ import pytest
 from jupyter_gpu_release.client.discovery import Target
 from jupyter_gpu_release.client.home import Connection
 from jupyter_gpu_release.errors import GpuReleaseError, ImpossibleAskError
-from jupyter_gpu_release.kernel.magics.estimate import missing_packages, outlook, sent_table
-from jupyter_gpu_release.protocol.rest import GatewayFacts, GpuCounts, OutlookDocument, StatusDocument
+from jupyter_gpu_release.kernel.magics.estimate import missing_packages, sent_table, start_words
+from jupyter_gpu_release.protocol.rest import EstimateDocument, GatewayFacts, GpuCounts, StatusDocument
 from jupyter_gpu_release.protocol.runs import ResourceAsk, ValueInfo
 from jupyter_gpu_release.submission.capture import CapturedInputs
 
@@ -20,9 +20,9 @@ def cluster(*, free: int) -> StatusDocument:
     return StatusDocument(1, True, GatewayFacts("http://x", "0"), counts, [], [], [])
 
 
-def answer(starts_in_s: float | None = 0.0, position: int = 0) -> OutlookDocument:
+def answer(starts_in_s: float | None = 0.0, position: int = 0) -> EstimateDocument:
     reason = "" if not position else f"{position}. in default: needs 2 GPUs, 1 of 4 is free"
-    return OutlookDocument(1, "default", 50, position, reason, starts_in_s, starts_in_s, starts_in_s)
+    return EstimateDocument(1, "default", 50, position, reason, starts_in_s, starts_in_s, starts_in_s)
 
 
 @pytest.mark.parametrize(
@@ -39,8 +39,8 @@ def answer(starts_in_s: float | None = 0.0, position: int = 0) -> OutlookDocumen
         ),
     ],
 )
-def test_outlook(document: StatusDocument, gpus: int, said: OutlookDocument | GpuReleaseError, words: str):
-    assert words in outlook(document, ResourceAsk(gpus=gpus), said)
+def test_start_estimates(document: StatusDocument, gpus: int, said: EstimateDocument | GpuReleaseError, words: str):
+    assert words in start_words(document, ResourceAsk(gpus=gpus), said)
 
 
 @pytest.fixture(scope="module")
@@ -55,7 +55,7 @@ def own_cluster() -> Iterator[Target]:
 def test_packages_that_the_own_cluster_lacks_are_named(own_cluster: Target):
     missing = missing_packages(own_cluster, ["msgspec", "nosuch_zz"])
     assert missing == ["nosuch_zz"]
-    said = outlook(cluster(free=4), ResourceAsk(), answer(), missing, ["msgspec", "nosuch_zz"])
+    said = start_words(cluster(free=4), ResourceAsk(), answer(), missing, ["msgspec", "nosuch_zz"])
     assert said.startswith("it would be refused: the cell imports nosuch_zz,")
     assert missing_packages(own_cluster, ["msgspec"]) == []
 
@@ -69,7 +69,7 @@ def test_what_other_clusters_have_is_not_known():
         assert missing_packages(Target("http://x", "t", connection=connection), imports) is None
     assert missing_packages(Target("http://x", "t", configured=True), imports) is None
     assert missing_packages(Target("http://x", "t", configured=True), []) == []
-    said = outlook(cluster(free=4), ResourceAsk(), answer(), None, imports)
+    said = start_words(cluster(free=4), ResourceAsk(), answer(), None, imports)
     assert "it would start at once (if the nodes have nosuch_zz" in said
 
 

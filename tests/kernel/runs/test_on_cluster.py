@@ -52,9 +52,9 @@ def test_status_and_estimate(notebook: Kernel, until: Any):
     nobody = "4 simulated GPUs, 0 held, 4 free"
     until(lambda: nobody in notebook.run("%gpu_status").plain()[0], "what other tests' kernels held is free")
     notebook.run("big = bytes(3 << 20)")
-    sent, outlook = notebook.run("%%gpu_train --gpus 2 --estimate\nlen(big)").plain()
+    sent, estimate = notebook.run("%%gpu_train --gpus 2 --estimate\nlen(big)").plain()
     assert sent.startswith("To be sent: 3 MiB through the store")
-    assert outlook == "2 of 4 simulated GPUs wanted, 4 free: it would start at once"
+    assert estimate == "2 of 4 simulated GPUs wanted, 4 free: it would start at once"
     refused = notebook.run("%%gpu_train --gpus 2 --queue research --estimate\n1").plain()[-1]
     assert "it would be refused: --queue research: there is no such queue (you may use: default)" in " ".join(
         refused.split()
@@ -98,8 +98,8 @@ def test_gpus_are_kept_for_the_next_cell_and_given_back(notebook: Kernel):
     assert "%gpu_release gives them back" in kept
     assert "2 held (2 of them kept warm)" in notebook.run("%gpu_status").plain()[0]
     assert "warm, " in notebook.run("%gpu_status").plain()[1]
-    outlook = notebook.run("%%gpu_train --gpus 2 --estimate\n1").plain()[-1]
-    assert "it would start at once where the cell before it ran" in " ".join(outlook.split())
+    estimate = notebook.run("%%gpu_train --gpus 2 --estimate\n1").plain()[-1]
+    assert "it would start at once where the cell before it ran" in " ".join(estimate.split())
     assert notebook.run("%gpu_config keep=auto").reply["status"] == "ok"
     failed = notebook.run("%%gpu_train --gpus 2\nagain = os.environ['CUDA_VISIBLE_DEVICES']\n1 / 0", 60)
     assert "2 simulated GPUs, kept by the cell before" in failed.traceback

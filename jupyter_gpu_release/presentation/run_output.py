@@ -20,7 +20,7 @@ _LINE_STARTS = re.compile(r"(?<=[\r\n])(?=[^\r\n])")
 _OF_ITS_OWN = ("clear_output", "comm", "update_display", "payload")
 
 
-class Relay:
+class RunOutput:
     """Shows events in their order. ``before_output`` is called ahead of the first thing shown in each batch.
 
     ``folds``: what ranks above 0 print is folded in a notebook (then somebody calls :meth:`show_held_back` at the end).

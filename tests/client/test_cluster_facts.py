@@ -9,8 +9,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from jupyter_gpu_release.client.cluster_facts import cached, facts
-from jupyter_gpu_release.client.cluster_facts.facts import ClusterFacts, ClusterGpus, KnownQueue, short_type
+from jupyter_gpu_release.client import cluster_facts
+from jupyter_gpu_release.client.cluster_facts import ClusterFacts, ClusterGpus, KnownQueue, short_type
 from jupyter_gpu_release.client.discovery import Target
 from jupyter_gpu_release.errors import GatewayUnavailableError
 from jupyter_gpu_release.protocol.rest import (
@@ -51,7 +51,7 @@ def test_who_types_never_waits_for_a_gateway_that_hangs(until: Callable[..., Non
         assert goes_on.wait(60)
         raise GatewayUnavailableError("gone", hint="")
 
-    monkeypatch.setattr(cached, "FRESH_S", 1e9)
+    monkeypatch.setattr(cluster_facts, "FRESH_S", 1e9)
     facts = ClusterFacts(hang)
     for _ in range(3):
         assert facts.gpus(0.0) == ClusterGpus()
@@ -67,7 +67,7 @@ def test_the_gateways_own_documents_are_understood():
     gpu = GpuRow("0", "u", "NVIDIA H100 80GB HBM3", 80 << 30, 0, None, "free")
     nodes = [NodeRow("a", "a", [gpu, gpu]), NodeRow("b", "b", [gpu], up=False)]
     status = StatusDocument(1, False, GatewayFacts("http://x", "0"), GpuCounts(2, 0, 2, 0), nodes, [], [])
-    assert facts._gpus_of(_as_json(status)) == ClusterGpus(2, {"h100": 2}, (80,), 1)
+    assert cluster_facts._gpus_of(_as_json(status)) == ClusterGpus(2, {"h100": 2}, (80,), 1)
     row = RunRow(
         run="r",
         user="ann",
@@ -97,12 +97,12 @@ def test_the_gateways_own_documents_are_understood():
         files=[],
         error=None,
     )
-    (run,) = facts._runs_of(_as_json(RunsDocument(1, [row])))
+    (run,) = cluster_facts._runs_of(_as_json(RunsDocument(1, [row])))
     assert (run.run, run.is_over, run.failed) == ("r", True, True)
     assert run.about == "b.ipynb · failed · 2 GPUs · 01 Jan"
     stepping = msgspec.structs.replace(row, state="yielding", title="fit(model)")
     named = msgspec.structs.replace(stepping, state="submitted", name="night run")
-    abouts = [run.about for run in facts._runs_of(_as_json(RunsDocument(1, [stepping, named])))]
+    abouts = [run.about for run in cluster_facts._runs_of(_as_json(RunsDocument(1, [stepping, named])))]
     assert abouts == ["fit(model) · stepping aside · 2 GPUs · 01 Jan", "night run · queued · 2 GPUs · 01 Jan"]
     shares = [
         QueueShare(
@@ -122,7 +122,7 @@ def test_the_gateways_own_documents_are_understood():
         )
         for name, usable in (("vision", True), ("text", False))
     ]
-    queues = facts._queues_of(_as_json(QueuesDocument(1, 8, "vision", shares)))
+    queues = cluster_facts._queues_of(_as_json(QueuesDocument(1, 8, "vision", shares)))
     assert queues == (KnownQueue("vision", "2 of 4 GPUs used, 3 waiting (your default)"),)
 
 
@@ -147,7 +147,7 @@ def test_the_token_does_not_follow_a_redirect_to_another_host():
         thread.start()
         target = Target(f"http://127.0.0.1:{server.server_port}", "secret")
         try:
-            assert facts._ask(lambda: target, "/v1/status") == {}
+            assert cluster_facts._ask(lambda: target, "/v1/status") == {}
         finally:
             server.shutdown()
             thread.join(60)

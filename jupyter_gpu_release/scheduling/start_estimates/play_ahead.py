@@ -10,7 +10,7 @@ from ..decisions import Start, Yield
 from ..schedule import decide_on
 from ..state import ClusterSnapshot, State
 from ..workload import Rank, RankState, Run
-from .expectations import Case, Expectations, FrozenForecast
+from .expected_run_times import Case, ExpectedRunTimes, FrozenRunTimes
 
 #: ends that are looked at; what starts later is too far away to be told
 MOST_STEPS = 400
@@ -19,7 +19,7 @@ _MOST_PASSES = 20
 
 
 @dataclass(frozen=True, slots=True)
-class ProjectedStart:
+class ExpectedStart:
     """A start to come; ``after``: the run at whose end it is, empty where it is now."""
 
     run: str
@@ -28,27 +28,27 @@ class ProjectedStart:
     after: str = ""
 
 
-def project(
+def play_ahead(
     snapshot: ClusterSnapshot,
-    expectations: Expectations,
+    expected: ExpectedRunTimes,
     case: Case = Case.EXPECTED,
     wanted: Collection[str] | None = None,
     most_steps: int = MOST_STEPS,
-) -> dict[str, ProjectedStart]:
+) -> dict[str, ExpectedStart]:
     """The starts of waiting runs, as far as it can be told, by run.
 
     ``wanted``: stop when these have started (None: all). Runs that are asked to step aside are taken as gone.
     """
-    return _Projection(snapshot, expectations, case).play(wanted, most_steps)
+    return _Play(snapshot, expected, case).play(wanted, most_steps)
 
 
-class _Projection:
-    def __init__(self, snapshot: ClusterSnapshot, expectations: Expectations, case: Case) -> None:
-        self._expectations, self._case = expectations, case
-        self._now_s = expectations.now_s
+class _Play:
+    def __init__(self, snapshot: ClusterSnapshot, expected: ExpectedRunTimes, case: Case) -> None:
+        self._expected_run_times, self._case = expected, case
+        self._now_s = expected.now_s
         staying = tuple(run for run in snapshot.runs if not _is_leaving(run))
-        self._state = State(replace(snapshot, runs=staying), FrozenForecast(expectations, case))
-        self._found: dict[str, ProjectedStart] = {}
+        self._state = State(replace(snapshot, runs=staying), FrozenRunTimes(expected, case))
+        self._found: dict[str, ExpectedStart] = {}
         self._last_ended = ""
         self._ends: list[tuple[float, int, str]] = []
         #: of those that run; what the heap says beyond that is out of date
@@ -58,14 +58,14 @@ class _Projection:
         for run in staying:
             if run.started_at is not None and any(rank.state is RankState.RUNNING for rank in run.ranks):
                 self._left[run.run] = None
-                self._expect_end(run.run, expectations.remaining_s(run, run.started_at, case))
+                self._expect_end(run.run, expected.remaining_s(run, run.started_at, case))
 
     def _expect_end(self, run: str, in_s: float | None) -> None:
         if in_s is not None and in_s != float("inf"):
             self._end_at[run] = self._now_s + max(0.0, in_s)
             heapq.heappush(self._ends, (self._end_at[run], len(self._ends), run))
 
-    def play(self, wanted: Collection[str] | None, most_steps: int) -> dict[str, ProjectedStart]:
+    def play(self, wanted: Collection[str] | None, most_steps: int) -> dict[str, ExpectedStart]:
         """Go from end to end."""
         for _ in range(most_steps):
             self._start_all()
@@ -113,9 +113,9 @@ class _Projection:
             if first:
                 self._expect_end(start.run, self._left[start.run])
         elif start.run not in self._found:
-            self._found[start.run] = ProjectedStart(start.run, self._now_s, nodes, self._last_ended)
+            self._found[start.run] = ExpectedStart(start.run, self._now_s, nodes, self._last_ended)
             self._left[start.run] = None
-            self._expect_end(start.run, self._expectations.length_s(self._state.jobs[start.run].run, self._case))
+            self._expect_end(start.run, self._expected_run_times.length_s(self._state.jobs[start.run].run, self._case))
 
     def _end_next(self) -> None:
         self._now_s = self._ends[0][0]

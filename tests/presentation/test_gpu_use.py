@@ -3,8 +3,8 @@ from __future__ import annotations
 import msgspec
 import pytest
 
+from jupyter_gpu_release.presentation.gpu_use import judge
 from jupyter_gpu_release.presentation.receipt import make_receipt
-from jupyter_gpu_release.presentation.verdict import judge
 from jupyter_gpu_release.protocol.runs import GpuUse, Outcome, RunView
 
 GIB = 1 << 30

@@ -1,4 +1,4 @@
-"""What the outlook tells is what happens: compared with a cluster that really goes on, decided anew at each end."""
+"""What the estimate tells is what happens: compared with a cluster that really goes on, decided anew at each end."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from jupyter_gpu_release.options.run_options import build_options
 from jupyter_gpu_release.protocol.runs import ResourceAsk
 from jupyter_gpu_release.scheduling.asks import reshaped, to_run
 from jupyter_gpu_release.scheduling.decisions import Start
-from jupyter_gpu_release.scheduling.estimates import Estimates, Span
-from jupyter_gpu_release.scheduling.outlook.alternatives import other_asks
-from jupyter_gpu_release.scheduling.outlook.expectations import Case, Expectations
-from jupyter_gpu_release.scheduling.outlook.nearest import possible_ask
-from jupyter_gpu_release.scheduling.outlook.outlook import Alternative, Outlook, outlooks, sooner, standing
-from jupyter_gpu_release.scheduling.outlook.projection import project
 from jupyter_gpu_release.scheduling.plugins.impossible import impossible
 from jupyter_gpu_release.scheduling.queues.tree import Policy, Queue
 from jupyter_gpu_release.scheduling.reasons import explain
+from jupyter_gpu_release.scheduling.run_times import RunTimeHistory, Span
 from jupyter_gpu_release.scheduling.schedule import schedule
+from jupyter_gpu_release.scheduling.start_estimates.alternatives import other_asks
+from jupyter_gpu_release.scheduling.start_estimates.estimate import Alternative, Estimate, estimates, sooner, standing
+from jupyter_gpu_release.scheduling.start_estimates.expected_run_times import Case, ExpectedRunTimes
+from jupyter_gpu_release.scheduling.start_estimates.nearest import possible_ask
+from jupyter_gpu_release.scheduling.start_estimates.play_ahead import play_ahead
 from jupyter_gpu_release.scheduling.state import ClusterSnapshot
 from jupyter_gpu_release.scheduling.workload import GPU, Node, Rank, RankState, Run
 
@@ -108,7 +108,7 @@ def _clusters(draw: st.DrawFn) -> ClusterSnapshot:
 @settings(max_examples=150, deadline=None)
 @given(_clusters())
 def test_the_projection_is_what_happens(snapshot: ClusterSnapshot) -> None:
-    course = project(snapshot, Expectations(NOW_S))
+    course = play_ahead(snapshot, ExpectedRunTimes(NOW_S))
     assert {run: start.at_s for run, start in course.items()} == _really(snapshot)
 
 
@@ -126,7 +126,7 @@ def test_what_is_said_to_be_sooner_is_and_nothing_is_left_out(
         for change in family
     }
     offered = sooner(
-        snapshot, Expectations(NOW_S), asked, other_asks(ask, asked, elsewhere=[replace(asked, queue="b")])
+        snapshot, ExpectedRunTimes(NOW_S), asked, other_asks(ask, asked, elsewhere=[replace(asked, queue="b")])
     )
     for each in offered:
         assert each.starts_in_s is not None
@@ -142,28 +142,28 @@ def test_an_outlook_says_when_and_after_whom() -> None:
     snapshot = _snapshot(
         _running("ann", "n0", 40.0), _running("bob", "n0", 240.0), _run("eve", 2, submitted_at=NOW_S - 99), _run("dan")
     )
-    assert outlooks(snapshot, Expectations(NOW_S), ("eve",)) == {
-        "eve": Outlook("eve", 240.0, 240.0, 240.0, "bob", ("n0",))
+    assert estimates(snapshot, ExpectedRunTimes(NOW_S), ("eve",)) == {
+        "eve": Estimate("eve", 240.0, 240.0, 240.0, "bob", ("n0",))
     }
     spans = {"ann": Span(10, 40, 400), "bob": Span(100, 240, 300), "dan": Span(30, 60, 90)}
-    found = outlooks(snapshot, Expectations(NOW_S, remaining=spans, lengths={"dan": spans["dan"]}))
-    assert found["eve"] == Outlook("eve", 240.0, 100.0, 400.0, "bob", ("n0",))
+    found = estimates(snapshot, ExpectedRunTimes(NOW_S, remaining=spans, lengths={"dan": spans["dan"]}))
+    assert found["eve"] == Estimate("eve", 240.0, 100.0, 400.0, "bob", ("n0",))
     assert found["dan"].starts_in_s == 40.0, "it slips in before eve's gang"
 
 
 def test_where_nobody_knows_an_end_there_is_no_date() -> None:
     snapshot = _snapshot(_running("ann", "n0", None, 2), _run("eve"))
-    assert outlooks(snapshot, Expectations(NOW_S)) == {"eve": Outlook("eve")}
-    open_ended = Expectations(NOW_S, remaining={"ann": Span(5, 60, None)})
-    assert outlooks(snapshot, open_ended)["eve"] == Outlook("eve", 60.0, 5.0, None, "ann", ("n0",))
-    assert project(snapshot, open_ended, Case.LATE) == {}
+    assert estimates(snapshot, ExpectedRunTimes(NOW_S)) == {"eve": Estimate("eve")}
+    open_ended = ExpectedRunTimes(NOW_S, remaining={"ann": Span(5, 60, None)})
+    assert estimates(snapshot, open_ended)["eve"] == Estimate("eve", 60.0, 5.0, None, "ann", ("n0",))
+    assert play_ahead(snapshot, open_ended, Case.LATE) == {}
 
 
 def test_what_would_start_sooner() -> None:
     def found(snapshot: ClusterSnapshot, ask: ResourceAsk, queue: str = "a") -> list[Alternative]:
         run = replace(to_run("eve", ask, queue=queue, user="eve", submitted_at=NOW_S), expected_s=60.0)
         families = other_asks(ask, run, gpu_types=("h100", "a100"), elsewhere=[replace(run, queue="b")])
-        return sooner(snapshot, Expectations(NOW_S), run, families)
+        return sooner(snapshot, ExpectedRunTimes(NOW_S), run, families)
 
     a100 = Node("old", 1 * GPU, "a100", cpus=8)
     snapshot = _snapshot(_running("ann", "n0", 240.0, 3), gpus=(4,), queues=(Queue("a"), Queue("b")))
@@ -185,7 +185,7 @@ def test_what_would_start_sooner_of_a_gang_that_may_begin_with_fewer() -> None:
     def found(ask: ResourceAsk, free: int) -> list[Alternative]:
         run = replace(to_run("eve", ask, queue="a", user="eve", submitted_at=NOW_S), restartable=True)
         snapshot = _snapshot(_running("ann", "n0", 240.0, 8 - free), gpus=(8,))
-        return sooner(snapshot, Expectations(NOW_S), run, other_asks(ask, run))
+        return sooner(snapshot, ExpectedRunTimes(NOW_S), run, other_asks(ask, run))
 
     assert found(ResourceAsk(gpus=8, ranks=8, may_spread=True), 3) == [
         Alternative("--gpus 2 --ranks 2", 0.0),
@@ -235,14 +235,14 @@ def test_what_is_offered_can_be_written(line: dict[str, str], size: int) -> None
 
 def test_where_a_run_would_stand() -> None:
     snapshot = _snapshot(_running("ann", "n0", 240.0, 2), _run("dan"), _run("eve"))
-    wait = standing(snapshot, Expectations(NOW_S), "eve")
+    wait = standing(snapshot, ExpectedRunTimes(NOW_S), "eve")
     assert wait is not None
     assert explain(wait) == "2nd in a: needs 1 GPU, 0 of 2 are free"
-    assert standing(_snapshot(_run("eve")), Expectations(NOW_S), "eve") is None
+    assert standing(_snapshot(_run("eve")), ExpectedRunTimes(NOW_S), "eve") is None
 
 
 def test_how_long_a_run_goes_on_is_told_by_those_that_lasted_as_long() -> None:
-    estimates = Estimates()
+    estimates = RunTimeHistory()
     campaign = estimates.submitted("ann", (1, ""), 0.0, "train")
     assert estimates.length(campaign, 0.0, 900.0) == Span(0.0, None, 900.0), "the first run: nobody knows"
     assert estimates.rest(campaign, 0.0, 100.0, 900.0) == Span(0.0, None, 800.0)

@@ -1,4 +1,4 @@
-"""``OutlookQuestions``: users' questions about starts, answered in a thread that leaves the gateway its time."""
+"""``EstimateQuestions``: users' questions about starts, answered in a thread that leaves the gateway its time."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import TypeVar
 from weakref import WeakValueDictionary
 
 from ...errors import TooManyRequestsError
-from ...protocol.rest import OutlookDocument
+from ...protocol.rest import EstimateDocument
 
 _T = TypeVar("_T")
 #: questions of one user that may wait for their answers
@@ -22,18 +22,18 @@ _KEPT = 5.0
 _RESTS = 1.0
 
 
-class OutlookQuestions:
+class EstimateQuestions:
     """One question at a time, of each user one in the line, and the same one not anew as long as its answer holds.
 
     Methods are called on the gateway's loop.
     """
 
     def __init__(self) -> None:
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix="outlook")
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="estimate")
         self._line = asyncio.Lock()
         self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self._asked: Counter[str] = Counter()
-        self._answers: dict[tuple[str, bytes], asyncio.Task[OutlookDocument]] = {}
+        self._answers: dict[tuple[str, bytes], asyncio.Task[EstimateDocument]] = {}
         self._rests_until_s = 0.0
 
     async def in_thread(self, work: Callable[..., _T], *arguments: object) -> _T:
@@ -41,8 +41,8 @@ class OutlookQuestions:
         return await asyncio.get_running_loop().run_in_executor(self._thread, lambda: work(*arguments))
 
     async def answer(
-        self, user: str, question: bytes, work: Callable[[], Awaitable[OutlookDocument]]
-    ) -> OutlookDocument:
+        self, user: str, question: bytes, work: Callable[[], Awaitable[EstimateDocument]]
+    ) -> EstimateDocument:
         """Answer a question by ``work`` when it is its turn, or as it was answered a moment ago.
 
         Raises :class:`TooManyRequestsError` when too many others of the same user wait.
@@ -58,8 +58,8 @@ class OutlookQuestions:
         return await asyncio.shield(self._answers[key])  # others may have asked the same
 
     async def _work_out(
-        self, key: tuple[str, bytes], work: Callable[[], Awaitable[OutlookDocument]]
-    ) -> OutlookDocument:
+        self, key: tuple[str, bytes], work: Callable[[], Awaitable[EstimateDocument]]
+    ) -> EstimateDocument:
         user, kept_s = key[0], 0.0
         turn = self._turns.setdefault(user, asyncio.Lock())
         try:

@@ -1,4 +1,4 @@
-"""Outlook of a waiting run: when it starts, at the earliest and at the latest, after whom, and what would be sooner."""
+"""Start estimate of a waiting run: when, at the earliest and at the latest, after whom, and what would be sooner."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from ..decisions import Wait
-from ..estimates import Span
 from ..plugins import run_order
 from ..plugins.vetoes import cause
+from ..run_times import Span
 from ..schedule import run_actions, waits
 from ..state import ClusterSnapshot, State
 from ..workload import RankState, Run
 from .alternatives import Change
-from .expectations import Case, Expectations, FrozenForecast, JoiningForecast
-from .projection import ProjectedStart, project
+from .expected_run_times import Case, ExpectedRunTimes, FrozenRunTimes, JoiningRunTimes
+from .play_ahead import ExpectedStart, play_ahead
 
 #: a change that brings less than this is not worth a word
 _LEAST_GAIN, _LEAST_GAIN_S = 0.1, 5.0
@@ -23,7 +23,7 @@ _MOST_ALTERNATIVES = 3
 
 
 @dataclass(frozen=True, slots=True)
-class Outlook:
+class Estimate:
     """Seconds until the start; None: nobody knows. ``after``: the run at whose end it is expected."""
 
     run: str
@@ -42,34 +42,34 @@ class Alternative:
     starts_in_s: float | None
 
 
-def outlooks(
-    snapshot: ClusterSnapshot, expectations: Expectations, wanted: Collection[str] | None = None
-) -> dict[str, Outlook]:
-    """The outlook of each waiting run (of ``wanted`` only)."""
-    courses = {case: project(snapshot, expectations, case, wanted) for case in Case}
+def estimates(
+    snapshot: ClusterSnapshot, expected: ExpectedRunTimes, wanted: Collection[str] | None = None
+) -> dict[str, Estimate]:
+    """The estimate of each waiting run (of ``wanted`` only)."""
+    courses = {case: play_ahead(snapshot, expected, case, wanted) for case in Case}
     waiting = [run.run for run in snapshot.runs if all(rank.state is RankState.QUEUED for rank in run.ranks)]
     return {
-        run: _outlook(run, [courses[case].get(run) for case in Case], expectations.now_s)
+        run: _estimate_of(run, [courses[case].get(run) for case in Case], expected.now_s)
         for run in waiting
         if wanted is None or run in wanted
     }
 
 
-def _outlook(run: str, starts: Sequence[ProjectedStart | None], now_s: float) -> Outlook:
+def _estimate_of(run: str, starts: Sequence[ExpectedStart | None], now_s: float) -> Estimate:
     early, expected, late = starts
     known = [start.at_s - now_s for start in starts if start is not None]
     at_least_s = None if early is None else min(known)
     at_most_s = None if late is None else max(known)
     if expected is None:
-        return Outlook(run, None, at_least_s, at_most_s)
-    return Outlook(run, expected.at_s - now_s, at_least_s, at_most_s, expected.after, expected.nodes)
+        return Estimate(run, None, at_least_s, at_most_s)
+    return Estimate(run, expected.at_s - now_s, at_least_s, at_most_s, expected.after, expected.nodes)
 
 
-def standing(snapshot: ClusterSnapshot, expectations: Expectations, run: str) -> Wait | None:
+def standing(snapshot: ClusterSnapshot, expected: ExpectedRunTimes, run: str) -> Wait | None:
     """The place and the reason with which a run would wait after a pass now; None: it would start."""
-    state = State(snapshot, FrozenForecast(expectations, Case.EXPECTED))
-    run_actions(state, expectations.now_s)
-    return next((wait for wait in waits(state, expectations.now_s) if wait.run == run), None)
+    state = State(snapshot, FrozenRunTimes(expected, Case.EXPECTED))
+    run_actions(state, expected.now_s)
+    return next((wait for wait in waits(state, expected.now_s) if wait.run == run), None)
 
 
 def joining(
@@ -80,8 +80,8 @@ def joining(
     ``length`` and ``rank`` are expected of it; ``waiting``: runs of its queue by their places. ``state`` is left as it
     was.
     """
-    forecast = state.forecast
-    state.forecast = JoiningForecast(forecast, run.run, length, rank)
+    run_times = state.run_times
+    state.run_times = JoiningRunTimes(run_times, run.run, length, rank)
     state.submit(run)
     try:
         run_actions(state, now_s)
@@ -93,21 +93,21 @@ def joining(
     finally:
         state.undo()
         state.end(run.run)
-        state.forecast = forecast
+        state.run_times = run_times
 
 
 def sooner(
-    snapshot: ClusterSnapshot, expectations: Expectations, run: Run, families: Iterable[Iterable[Change]]
+    snapshot: ClusterSnapshot, expected: ExpectedRunTimes, run: Run, families: Iterable[Iterable[Change]]
 ) -> list[Alternative]:
     """Other asks with which a run would start sooner, the soonest first; of each family the best.
 
     The policy decides on each. A run that waits already would be sent anew, and counts as submitted now.
     """
     others = tuple(other for other in snapshot.runs if other.run != run.run)
-    now_s = expectations.now_s
+    now_s = expected.now_s
 
     def start_in_s(asked: Run) -> float | None:
-        course = project(replace(snapshot, runs=(*others, asked)), expectations, wanted=(run.run,))
+        course = play_ahead(replace(snapshot, runs=(*others, asked)), expected, wanted=(run.run,))
         return course[run.run].at_s - now_s if run.run in course else None
 
     as_it_is_s = start_in_s(run)

@@ -4,16 +4,22 @@ from __future__ import annotations
 
 import json
 import re
+import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from ...protocol.states import RunState
-from .cached import Cached
+from ..errors import GpuReleaseError
+from ..protocol.states import RunState
 
 if TYPE_CHECKING:
-    from ..discovery import Target
+    from .discovery import Target
+
+#: it is read again when it is older
+FRESH_S = 2.0
+#: an older one is not shown any more
+KEPT_S = 30.0
 
 _ANSWER_S = 3.0
 _RUNS = 50
@@ -51,6 +57,44 @@ class KnownRun:
     failed: bool
 
 
+T = TypeVar("T")
+
+
+class Cached(Generic[T]):
+    """A value that a thread reads anew when it is asked for and old."""
+
+    def __init__(self, read: Callable[[], T], nothing: T) -> None:
+        self._read = read
+        self._nothing = nothing
+        self._value, self._read_at = nothing, float("-inf")
+        self._reading: threading.Event | None = None
+        self._lock = threading.Lock()
+
+    def get(self, patience_s: float) -> T:
+        """The value; an older one, or nothing, where none is known within ``patience_s``."""
+        with self._lock:
+            if time.monotonic() - self._read_at < FRESH_S:
+                return self._value
+            done = self._reading
+            if done is None:
+                done = self._reading = threading.Event()
+                threading.Thread(target=self._refresh, args=(done,), name="gpu-facts", daemon=True).start()
+        done.wait(patience_s)
+        with self._lock:
+            return self._value if time.monotonic() - self._read_at < KEPT_S else self._nothing
+
+    def _refresh(self, done: threading.Event) -> None:
+        value = self._nothing
+        try:
+            value = self._read()
+        except (GpuReleaseError, OSError, ValueError, TypeError, LookupError, AttributeError):
+            pass  # no cluster, or something else than one: nothing is known of it
+        finally:
+            with self._lock:
+                self._value, self._read_at, self._reading = value, time.monotonic(), None
+            done.set()
+
+
 class ClusterFacts:
     """The cluster's GPUs and queues, and the user's newest runs. Called on the thread of who types.
 
@@ -86,7 +130,7 @@ def _ask(find: Callable[[], Target | None], path: str) -> Any:
     import urllib.request
     from http.client import HTTPException
 
-    from ..discovery import is_alive
+    from .discovery import is_alive
 
     target = find()
     if target is None or not is_alive(target):
@@ -139,7 +183,7 @@ def _runs_of(document: dict[str, Any]) -> tuple[KnownRun, ...]:
 
 
 def _known(row: dict[str, Any]) -> KnownRun:
-    from ...presentation.wording import run_word  # not while the extension is being loaded
+    from ..presentation.wording import run_word  # not while the extension is being loaded
 
     state, gpus, at_s = row["state"], row["gpus"], row["submitted_at"]
     is_recent = time.time() - at_s < _DAY_S

@@ -97,7 +97,7 @@ class Span:
     late_s: float | None = None
 
 
-class Estimates:
+class RunTimeHistory:
     """Durations by campaign, by user and shape, by shape, and of all."""
 
     def __init__(self) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from jupyter_gpu_release.cell_api.context import ExecutionContext
-from jupyter_gpu_release.client import load as client_load
+from jupyter_gpu_release.client import loading as client_load
 from jupyter_gpu_release.client import results as client_results
 from jupyter_gpu_release.client.discovery import Target
 from jupyter_gpu_release.errors import ForbiddenError, GatewayUnavailableError, StoreError

@@ -16,27 +16,27 @@ _OVERSIZED_BELOW = 0.125
 
 
 @dataclass(frozen=True)
-class Verdict:
+class UseRemark:
     """One remark; ``loud`` ones are warnings."""
 
     text: str
     loud: bool = False
 
 
-def judge(view: RunView, outcome: Outcome) -> list[Verdict]:
+def judge(view: RunView, outcome: Outcome) -> list[UseRemark]:
     """Remarks on the GPU's use, the loud ones first; empty when all is well or nothing is known."""
     use = outcome.gpu_use or GpuUse()
-    verdicts = []
+    remarks = []
     if use.left_bytes:
         left = format_bytes(use.left_bytes)
-        verdicts.append(Verdict(f"{left} of GPU memory did NOT come back after the cell's processes ended", loud=True))
+        remarks.append(UseRemark(f"{left} of GPU memory did NOT come back after the cell's processes ended", loud=True))
     ran_s = _ran_s(view, outcome)
     untouched = _untouched(use, outcome.untouched_reason, ran_s)
     if untouched:
-        verdicts.append(untouched)
+        remarks.append(untouched)
     elif ran_s >= _WORTH_A_REMARK_S:
-        verdicts += [Verdict(text) for text in (_starved(use), _oversized(use)) if text]
-    return verdicts
+        remarks += [UseRemark(text) for text in (_starved(use), _oversized(use)) if text]
+    return remarks
 
 
 def _ran_s(view: RunView, outcome: Outcome) -> float:
@@ -45,14 +45,14 @@ def _ran_s(view: RunView, outcome: Outcome) -> float:
     return max(0.0, ended - begun) if begun is not None and ended is not None else 0.0
 
 
-def _untouched(use: GpuUse, reason: str, ran_s: float) -> Verdict | None:
+def _untouched(use: GpuUse, reason: str, ran_s: float) -> UseRemark | None:
     if use.peak_utilization or use.peak_memory_bytes:
         return None
     seen_idle = use.peak_utilization == 0 and ran_s >= _SURE_AFTER_S
     if not reason and not seen_idle:
         return None
     peak = "peak 0 %" if use.peak_utilization == 0 else "no work on it"
-    return Verdict(f"the GPU was never touched ({peak}{': ' + reason if reason else ''})", loud=True)
+    return UseRemark(f"the GPU was never touched ({peak}{': ' + reason if reason else ''})", loud=True)
 
 
 def _starved(use: GpuUse) -> str:

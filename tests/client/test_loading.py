@@ -10,7 +10,7 @@ from types import SimpleNamespace
 import pytest
 
 from jupyter_gpu_release.cell_api.context import ExecutionContext
-from jupyter_gpu_release.client import load as client_load
+from jupyter_gpu_release.client import loading as client_load
 from jupyter_gpu_release.client.discovery import Target
 from jupyter_gpu_release.client.results import Results
 from jupyter_gpu_release.errors import ForbiddenError, StillTrainingError, StoreError

@@ -9,8 +9,8 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from .estimates import Campaign, Estimates, Span, median_error
-from .state import WrittenForecast
+from .run_times import Campaign, RunTimeHistory, Span, median_error
+from .state import StatedRunTimes
 from .workload import Run
 
 
@@ -99,8 +99,8 @@ class _Sums:
         return self._total - self._before(ordinal + 1)
 
 
-class LearnedForecast(WrittenForecast):
-    """Expectations learned from runs that have ended; told of every submission, start and end.
+class LearnedRunTimes(StatedRunTimes):
+    """Run times learned from runs that have ended; told of every submission, start and end.
 
     Of a run that it was not told of it says what that run carries itself.
     """
@@ -108,7 +108,7 @@ class LearnedForecast(WrittenForecast):
     def __init__(self, gpus: int, settings: OrderSettings | None = None) -> None:
         self._gpus = gpus
         self._settings = settings or OrderSettings()
-        self._estimates = Estimates()
+        self._history = RunTimeHistory()
         self._runs: dict[str, _Known] = {}
         #: waiting runs by size, the oldest first; those that wait no longer are dropped when they come to the front
         self._by_size: dict[int, deque[tuple[int, str]]] = {}
@@ -127,7 +127,7 @@ class LearnedForecast(WrittenForecast):
 
     def submitted(self, run: str, user: str, gpus: int, gpu_type: str, now_s: float, task: str = "") -> str:
         """Note a run, and return the name of its campaign; ``task``: its cell or function."""
-        campaign = self._estimates.submitted(user, (gpus, gpu_type), now_s, task)
+        campaign = self._history.submitted(user, (gpus, gpu_type), now_s, task)
         if self._submitted > _MOST_ENDED + 4 * len(self._runs):
             self._forget_ended()
         self._runs[run] = _Known(self._submitted, now_s, gpus, campaign)
@@ -173,8 +173,8 @@ class LearnedForecast(WrittenForecast):
         if known is None or known.started_s is not None:
             return
         known.started_s = now_s
-        known.expected_s = self._estimates.expected_s(known.campaign, now_s)
-        self._estimates.started(known.campaign, now_s)
+        known.expected_s = self._history.expected_s(known.campaign, now_s)
+        self._history.started(known.campaign, now_s)
         self._held.add(known.ordinal, known.gpus)
         self._held_since.add(known.ordinal, known.gpus * now_s)
         self._overdue = None
@@ -186,7 +186,7 @@ class LearnedForecast(WrittenForecast):
             return
         self._held.add(known.ordinal, -known.gpus)
         self._held_since.add(known.ordinal, -known.gpus * known.started_s)
-        self._estimates.put_back(known.campaign, known.started_s)
+        self._history.put_back(known.campaign, known.started_s)
         known.started_s, self._overdue = None, None
         waiting = self._by_size[known.gpus]
         if (known.ordinal, run) not in waiting:
@@ -203,7 +203,7 @@ class LearnedForecast(WrittenForecast):
         self._held.add(known.ordinal, -known.gpus)
         self._held_since.add(known.ordinal, -known.gpus * known.started_s)
         self._used.add(known.ordinal, work)
-        self._estimates.ended(known.campaign, known.started_s, duration_s)
+        self._history.ended(known.campaign, known.started_s, duration_s)
         self._works.append(work)
         self._judged.append((known.expected_s, duration_s))
         self._since += 1
@@ -231,7 +231,7 @@ class LearnedForecast(WrittenForecast):
         known = self._runs.get(run.run)
         if known is None:
             return super().rank(run, now_s)
-        return self._rank(self._estimates.expected_s(known.campaign, now_s), known.gpus, now_s - known.submit_s)
+        return self._rank(self._history.expected_s(known.campaign, now_s), known.gpus, now_s - known.submit_s)
 
     def _rank(self, expected_s: float, gpus: int, waited_s: float) -> tuple[float, ...]:
         s = self._settings
@@ -247,9 +247,9 @@ class LearnedForecast(WrittenForecast):
         known = self._runs.get(run.run)
         if known is None:
             return super().expected_s(run, now_s)
-        if not self._estimates.are_founded(known.campaign):
+        if not self._history.are_founded(known.campaign):
             return run.limit_s
-        expected_s = self._estimates.expected_s(known.campaign, now_s)
+        expected_s = self._history.expected_s(known.campaign, now_s)
         return expected_s if run.limit_s is None else min(expected_s, run.limit_s)
 
     def remaining_s(self, run: Run, started_at: float, now_s: float) -> float | None:
@@ -257,29 +257,29 @@ class LearnedForecast(WrittenForecast):
         known = self._runs.get(run.run)
         if known is None:
             return super().remaining_s(run, started_at, now_s)
-        left_s = _LONG_SIDE * self._estimates.remaining_s(known.campaign, started_at, now_s)
+        left_s = _LONG_SIDE * self._history.remaining_s(known.campaign, started_at, now_s)
         return left_s if run.limit_s is None else min(left_s, max(0.0, started_at + run.limit_s - now_s))
 
-    # --- asked by an outlook
+    # --- asked by an estimate
 
     def length(self, run: Run, now_s: float) -> Span:
         """How long a waiting run will last once it starts."""
         known = self._runs.get(run.run)
         if known is None:
             return Span(0.0, run.expected_s, run.limit_s if run.expected_s is None else run.expected_s)
-        return self._estimates.length(known.campaign, now_s, run.limit_s)
+        return self._history.length(known.campaign, now_s, run.limit_s)
 
     def of_new(self, run: Run, gpus: int, gpu_type: str, task: str, now_s: float) -> tuple[Span, tuple[float, ...]]:
         """How long a run would last that were submitted now, and its place (as :meth:`rank`)."""
-        campaign = self._estimates.campaign_of(run.user, (gpus, gpu_type), now_s, task)
-        length = self._estimates.length(campaign, now_s, run.limit_s)
-        return length, self._rank(self._estimates.expected_s(campaign, now_s), gpus, 0.0)
+        campaign = self._history.campaign_of(run.user, (gpus, gpu_type), now_s, task)
+        length = self._history.length(campaign, now_s, run.limit_s)
+        return length, self._rank(self._history.expected_s(campaign, now_s), gpus, 0.0)
 
     def rest(self, run: Run, now_s: float) -> Span:
         """How long a running run will go on."""
         started_s, known = run.started_at or now_s, self._runs.get(run.run)
         if known is not None:
-            return self._estimates.rest(known.campaign, started_s, now_s, run.limit_s)
+            return self._history.rest(known.campaign, started_s, now_s, run.limit_s)
         left_s = None if run.expected_s is None else max(0.0, started_s + run.expected_s - now_s)
         return Span(0.0, left_s, left_s)
 
