@@ -21,7 +21,7 @@ from .._version import __version__
 from ..errors import ClusterError, GpuReleaseError, OptionError
 from ..host.certificates import OwnCertificate
 from ..protocol.config import Deployed, GatewayConfig
-from ..protocol.node import GatewayApi, NodeInfo, NodeReport, RunAsks, RunSaved, RunStays, RunUnbegun, RunWaits
+from ..protocol.node import GatewayApi, NodeInfo, NodeReport, RunAsks
 from ..protocol.wire import Packed, decode, unpack
 from ..store.files import make_private_folder
 from .api.app import build_app, open_port, serve
@@ -112,22 +112,13 @@ class Gateway(GatewayApi):
                 log.exception("run %s: a %s of its node could not be taken in", record.run, type(message).__name__)
 
     def _hear(self, record: RunRecord, message: RawMessage) -> None:
-        lifecycle = self._service.lifecycle
         if isinstance(message, RawRunEvents):
             record.tail.add(message.events)
             record.notify()
-        elif isinstance(message, RunWaits):
-            lifecycle.on_waits(record, message.waits_for)
         elif isinstance(message, RunAsks):
             self._service.fetches.on_question(record, message.rank)
-        elif isinstance(message, RunUnbegun):
-            lifecycle.spawn(lifecycle.on_unbegun(record, message.reason))
-        elif isinstance(message, RunSaved):
-            lifecycle.requeue.on_saved(record, message.save)
-        elif isinstance(message, RunStays):
-            lifecycle.preemption_notices.on_stays(record, message)
         else:
-            lifecycle.on_phase(record, message)
+            self._service.lifecycle.hear(record, message)
 
     # ------------------------------------------------------------------------------------------ inside
     def _decoded(self, report: bytes) -> RawReport:
@@ -245,7 +236,6 @@ class Gateway(GatewayApi):
         self._service.audit.write_counts()
         self._warm_workers()
         self._service.lifecycle.queue.serve()
-        await self._service.lifecycle.finished.forget_committed()
         self._collect_when_due()
         self._rounds += 1
         if self._rounds % _SLOW_EVERY == 1:

@@ -32,7 +32,7 @@ from ..errors import (
 from ..presentation.wording import run_origin, run_title
 from ..protocol.config import GatewayConfig, StoreMode
 from ..protocol.events import Event
-from ..protocol.node import AttemptId, GatewayApi
+from ..protocol.node import AttemptId, GatewayApi, NodeRun
 from ..protocol.rest import Health
 from ..protocol.runs import ResourceAsk, RunRequest, RunView
 from ..protocol.session import PROTOCOL, Welcome
@@ -66,7 +66,6 @@ from .db.writer import LedgerError, LedgerWriter
 from .dispatch.fetches import Fetches
 from .dispatch.gangs import check_gang
 from .dispatch.lifecycle import Lifecycle
-from .dispatch.start import LeaseRecorder
 from .dispatch.start_estimates import StartEstimates, gpu_types
 from .dispatch.warm_leases import WarmLeases
 from .notifications.notifier import Notifier
@@ -74,10 +73,11 @@ from .queue_rules import QueueRules
 from .results.gc import ResultCollector
 from .results.holds import ResultHolds
 from .results.lineage import LineageService
+from .runs import machine
 from .runs.events import Batch, NotifyWhen, batch_of, batches_of
 from .runs.live_runs import RunListener, RunTable
 from .runs.manifests import Manifests
-from .runs.record import RunRecord
+from .runs.record import RunRecord, RunSnapshot
 from .runs.sessions import SessionListener, SessionTable
 from .status_feed import GpuReadings, StatusFeed
 
@@ -144,7 +144,6 @@ class GatewayService(RunListener, LeaseListener, NodeListener, SessionListener):
             self.warm,
             self.ray_leases,
             releaser,
-            LeaseRecorder(self.runs, self.nodes, self.ledger),
             self.queue_rules,
             self.ledger,
             self.node_demand.with_answer,
@@ -186,7 +185,7 @@ class GatewayService(RunListener, LeaseListener, NodeListener, SessionListener):
     def on_run_over(self, record: RunRecord) -> None:
         """It is noted where it ran, whether its results may be used again, and whether its nodes are to blame."""
         self.lineage.finished(record)
-        for host, at_s in record.deaths.values():
+        for host, at_s in record.snapshot.deaths.values():
             if why := self.node_deaths.note(host, record.view.user, at_s):
                 self.lifecycle.spawn(self._set_aside(host, why))
 
@@ -197,9 +196,19 @@ class GatewayService(RunListener, LeaseListener, NodeListener, SessionListener):
             await self.drains.drain(host, "the gateway", why)
             self.on_nodes_drained()
 
-    def end_attempts(self, node: str, outdated: Iterable[AttemptId]) -> None:
-        """Have a node end attempts that newer ones have followed: what it says of them changes nothing."""
-        for attempt_id in outdated:
+    def end_unwanted(self, node: str, found: Iterable[NodeRun]) -> list[NodeRun]:
+        """Have a node end what nobody wants of what it has; returns that."""
+        unwanted = machine.unwanted(self._snapshot_of, found, node)
+        self.end_attempts(node, [seen.attempt_id for seen in unwanted])
+        return unwanted
+
+    def _snapshot_of(self, run: str) -> RunSnapshot | None:
+        record = self.runs.find(run)
+        return record.snapshot if record is not None else None
+
+    def end_attempts(self, node: str, over: Iterable[AttemptId]) -> None:
+        """Have a node end attempts that are over: what it says of them changes nothing."""
+        for attempt_id in over:
             log.warning("%s still has attempt %s, which is over: it is ended", node[:8], attempt_id)
             with contextlib.suppress(ClusterError):  # then it is looked for when its agent answers
                 self.nodes.agent(node).abandon(attempt_id)
@@ -253,7 +262,7 @@ class GatewayService(RunListener, LeaseListener, NodeListener, SessionListener):
             except (OptionError, ImpossibleAskError) as error:
                 reason = f"its queue {view.queue} is gone: {error.message} ({error.hint})"
                 self.lifecycle.queue.remove(record)
-                self.lifecycle.spawn(self.lifecycle.cancel(record, reason))
+                self.lifecycle.hear(record, machine.Cancel(reason))
 
     def on_session_ended(self, session: str) -> None:
         """A kernel's runs end with it, but for detached ones, and nothing is kept for it."""
@@ -269,7 +278,7 @@ class GatewayService(RunListener, LeaseListener, NodeListener, SessionListener):
         for record in self.runs_of(session):
             if ends_all or record.request.on_disconnect == "cancel":
                 log.info("run %s: %s", record.run, reason)
-                self.lifecycle.spawn(self.lifecycle.cancel(record, reason))
+                self.lifecycle.hear(record, machine.Cancel(reason))
             # behind the interrupt: a cell that waits for its kernel ends by that, not by an error of its own
             self.fetches.give_up(record)
 

@@ -34,27 +34,8 @@ class RunState(Enum):
         """The state called ``word``; raises KeyError for an unknown word."""
         return _BY_WORD[word]
 
-    def may_become(self, new: RunState) -> bool:
-        """Tell if ``self → new`` is a legal step (a state may always stay what it is)."""
-        return new is self or new in _NEXT[self]
-
 
 _BY_WORD = {state.word: state for state in RunState}
-_S = RunState
-_NEXT: dict[RunState, frozenset[RunState]] = {
-    _S.SUBMITTED: frozenset({_S.QUEUED, _S.CANCELLED, _S.FAILED, _S.LOST}),
-    _S.QUEUED: frozenset({_S.STARTING, _S.CANCELLED, _S.FAILED, _S.LOST}),
-    _S.STARTING: frozenset({_S.RUNNING, _S.RELEASING, _S.QUEUED, _S.FAILED, _S.CANCELLED, _S.LOST}),
-    _S.RUNNING: frozenset({_S.YIELDING, _S.RELEASING, _S.LOST}),
-    _S.YIELDING: frozenset({_S.RUNNING, _S.RELEASING, _S.LOST}),
-    # to the queue: a run that goes on later
-    _S.RELEASING: frozenset({_S.PERSISTING, _S.QUEUED, _S.SUCCEEDED, _S.FAILED, _S.CANCELLED, _S.LOST}),
-    _S.PERSISTING: frozenset({_S.QUEUED, _S.SUCCEEDED, _S.FAILED, _S.CANCELLED, _S.LOST}),
-    _S.SUCCEEDED: frozenset(),
-    _S.FAILED: frozenset(),
-    _S.CANCELLED: frozenset(),
-    _S.LOST: frozenset(),
-}
 
 
 class LeaseState(Enum):

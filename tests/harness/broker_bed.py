@@ -481,7 +481,7 @@ class BrokerBed:
                 agent.phases[name] = phase
                 agent.marks.add(name)
         outcome = Outcome("ok", ended_s=time.time()) if phase in ("released", "final") else None
-        service.lifecycle.on_phase(record, RunPhase(record.attempt_id, phase, time.time(), outcome))
+        service.lifecycle.hear(record, RunPhase(record.attempt_id, phase, time.time(), outcome))
 
     def end(self, service: GatewayService, record: RunRecord) -> None:
         """The cell ends well."""

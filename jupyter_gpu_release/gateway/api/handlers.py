@@ -36,7 +36,7 @@ from ...settings.built_in import BUILT_IN
 from ..auth.permissions import Act, Caller, shown_status
 from ..cluster.lease import Lease
 from ..db.rows import WarmLeaseRow
-from ..reconcile.persisting import give_up
+from ..runs.machine import Cancel, follows
 from ..service import GatewayService
 from .imports import import_run
 from .responses import GPUS_AGE_S, queues_document, record_row, runs_document, status_document, warm_row
@@ -197,11 +197,11 @@ async def cancel_run(service: GatewayService, caller: Caller, request: Request) 
     record = service.run_for(caller, request.path_params["run"], Act.CHANGE)
     kill = flag(request, "kill")
     reason = f"cancelled by {caller.user}"
-    goes_on = record.outcome is not None and service.lifecycle.requeue.goes_on(record, record.outcome)
+    goes_on = record.outcome is not None and follows(record.snapshot, record.outcome)
     if record.state is RunState.PERSISTING and not goes_on:  # asked again: what it saved is not waited for either
-        await give_up(service, record, reason)
+        await service.lifecycle.give_up_results(record, reason)
     else:
-        await service.lifecycle.cancel(record, reason, kill=kill)
+        service.lifecycle.hear(record, Cancel(reason, kill))
     return record_row(record, caller, time.time())
 
 
@@ -216,7 +216,7 @@ async def preempt_run(service: GatewayService, caller: Caller, request: Request)
         It is not restartable, cannot be saved, or does not run.
     """
     record = service.run_for(caller, request.path_params["run"], Act.CHANGE)
-    service.lifecycle.preemption_notices.give_notice(record, "request", f"asked by {caller.user}")
+    service.lifecycle.preempt(record, "request", f"asked by {caller.user}")
     return record_row(record, caller, time.time())
 
 

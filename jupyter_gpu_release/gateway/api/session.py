@@ -33,8 +33,8 @@ from ...protocol.session import (
 )
 from ...protocol.wire import decode, encode
 from ..auth.permissions import Act, Caller
-from ..dispatch.lifecycle import INTERRUPTED
 from ..dispatch.tasks import BackgroundWork
+from ..runs.machine import INTERRUPTED, Cancel
 from ..runs.record import RunRecord
 from ..runs.sessions import Session
 from ..service import GatewayService
@@ -250,12 +250,11 @@ class SessionConnection:
 
     def _signal(self, message: Signal) -> None:
         record = self._service.run_for(self._caller, message.run, Act.CHANGE)
-        if message.id in record.cancellation.signals:
+        if message.id in record.signals:
             return
-        record.cancellation.signals |= {message.id} - {""}
+        record.signals |= {message.id} - {""}
         reason = INTERRUPTED if message.signal == "interrupt" else "killed"
-        # a node that is slow to answer must not keep this session from being heard
-        self._spawn(self._service.lifecycle.cancel(record, reason, kill=message.signal == "kill"))
+        self._service.lifecycle.hear(record, Cancel(reason, message.signal == "kill"))
 
     def _supply(self, message: Supply) -> None:
         record = self._service.run_for(self._caller, message.run, Act.SUPPLY)

@@ -54,6 +54,8 @@ class Lease:
         self.kept: WarmLeaseRow | None = None
         #: Ray makes the group, and answers with the tasks that tell the ids; ``group`` is set a little sooner
         self.making: asyncio.Future[list[Any]] | None = None
+        #: its run's folder and its row in the ledger, which threads write
+        self.written: list[asyncio.Future[Any]] = []
         #: the start of its run, which waits for Ray's word of the ids; None for a lease of an earlier life
         self.granting: asyncio.Task[None] | None = None
 

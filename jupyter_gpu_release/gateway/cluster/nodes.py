@@ -11,6 +11,7 @@ from ...errors import ClusterError
 from ...host.local_calls import LocalConnection
 from ...protocol.node import AGENT_PROTOCOL, NodeInfo
 from ...scheduling import workload as scheduling
+from ...scheduling.decisions import Slot
 from .agent_client import AgentClient, AgentListener
 
 #: Ray's mark of the head node, among its resources
@@ -64,8 +65,6 @@ class Node:
     unwell_gpus: dict[str, str] = field(default_factory=dict)
     #: why it takes no runs for a moment: one of these is about to be set aside
     taking: str = ""
-    #: runs whose users know that it does not answer
-    told: set[str] = field(default_factory=set)
     known_imports: set[str] = field(default_factory=set)
 
     @property
@@ -176,6 +175,10 @@ class NodeTable(AgentListener):
     def find(self, node: str) -> Node | None:
         """A node by its id."""
         return self._nodes.get(node)
+
+    def hosts_of(self, slots: Iterable[Slot]) -> list[str]:
+        """The hosts of these slots' nodes."""
+        return [found.host for slot in slots if (found := self._nodes.get(slot.node)) is not None]
 
     def is_lost(self, node: str) -> bool:
         """Tell if a node has not answered for so long that what is held there is held by nobody."""

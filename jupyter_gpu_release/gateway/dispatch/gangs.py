@@ -9,7 +9,7 @@ import secrets
 
 from ...errors import ClusterError, OptionError
 from ...protocol.node import GangOrder, JoinOrder, Member, StartOrder
-from ...protocol.runs import Outcome, ResourceAsk, RunRequest
+from ...protocol.runs import ResourceAsk, RunRequest
 from ...scheduling.asks import ranks_on
 from ..cluster.agent_client import START_S, AgentCall
 from ..cluster.lease import Lease
@@ -19,9 +19,6 @@ from ..runs.record import RunRecord
 
 log = logging.getLogger(__name__)
 _SECRET_BYTES = 32
-#: names of ends for which no node is to blame: who has not joined a gang (``node/agent/gang_run.py``) may be well
-#: and only slow; a cell that gets no inputs (``node/supervisor/limits.py``) waits for the store, as it would anywhere
-_NO_NODES_FAULT = frozenset({"GangIncomplete", "CellNotBegun"})
 
 
 def check_gang(ask: ResourceAsk) -> None:
@@ -133,24 +130,6 @@ async def grant(nodes: NodeTable, lease: Lease, order: StartOrder) -> None:
     """
     slots = lease.slots if order.gpu_ids is None else ()
     await asyncio.gather(*(nodes.agent(slot.node).grant(order.attempt_id, lease.ids_on(slot.node)) for slot in slots))
-
-
-def failed_host(record: RunRecord, outcome: Outcome, nodes: NodeTable) -> str:
-    """The host of the rank that failed; empty where that cannot be told, or was no node's fault."""
-    error, lease, hosts = outcome.error, record.lease, record.view.hosts
-    if error is not None and error.ename in _NO_NODES_FAULT:
-        return ""
-    if lease is None or len(lease.slots) < 2:
-        return hosts[0] if hosts else ""
-    left = outcome.failed_rank
-    for slot in lease.slots:
-        left -= ranks_on(record.request.ask, slot)
-        if left < 0:
-            break
-    else:  # parameter servers and the evaluator are where the leader is
-        slot = lease.slots[0]
-    node = nodes.find(slot.node)
-    return node.host if node is not None else ""
 
 
 def abandon(nodes: NodeTable, lease: Lease) -> None:

@@ -16,7 +16,7 @@ from ..cluster.lease import Lease, LeaseTable
 from ..cluster.nodes import NodeTable
 from ..queue_rules import QueueRules
 from ..runs.live_runs import RunTable
-from ..runs.record import Queued, RunRecord
+from ..runs.record import RunRecord
 from .inventory import Inventory
 from .tasks import BackgroundWork
 
@@ -327,7 +327,7 @@ class RunQueue:
         view, reason = record.view, explain(self._with_answer(wait))
         if (view.position, view.reason, record.state) != (wait.position, reason, RunState.QUEUED):
             if view.position is None:
-                self._runs.change(record, Queued(), position=wait.position, reason=reason)
+                self._runs.change(record, position=wait.position, reason=reason)
             else:
                 self._runs.move(record, wait.position, reason)
 

@@ -19,47 +19,46 @@ from ..db.writer import LedgerWriter
 from ..runs.events import NotifyWhen
 from ..runs.live_runs import RunTable
 from ..runs.manifests import Manifests
-from ..runs.record import RunRecord, Starting
+from ..runs.record import RunRecord
 from . import gangs
 
 #: how often it is looked whether a run that waits for the store was cancelled
 _LOOKS = 50
 
 
-class LeaseRecorder:
-    """Writes down that runs hold leases."""
+class RunStarter:
+    """Starts runs on leases that are there, or that Ray is about to make."""
 
-    def __init__(self, runs: RunTable, nodes: NodeTable, ledger: LedgerWriter) -> None:
+    def __init__(
+        self,
+        runs: RunTable,
+        nodes: NodeTable,
+        manifests: Manifests,
+        ledger: LedgerWriter,
+        ray_leases: RayLeases,
+        users: UnixUsers | None = None,
+    ) -> None:
         self._runs = runs
+        self._users = users
         self._nodes = nodes
+        self._manifests = manifests
         self._ledger = ledger
+        self._ray_leases = ray_leases
 
-    def write(self, lease: Lease) -> asyncio.Future[None]:
-        """A run is about to hold the lease; the future is done once that is committed."""
+    def prepare(self, record: RunRecord, lease: Lease) -> None:
+        """Begin with what takes long: Ray makes the lease, and threads write it and the run's folder down."""
+        if not lease.gpu_ids:  # first: its thread, which has the longest way, shall not wait for the others
+            self._ray_leases.begin_making(lease, self._nodes.runtime)
         first = self._nodes.find(lease.slots[0].node)
         lease.incarnation = first.info.incarnation if first is not None and first.info is not None else ""
-        return self._ledger.write(partial(database.put_lease, lease=lease.stored()), replaces=lease.name)
+        committed = self._ledger.write(partial(database.put_lease, lease=lease.stored()), replaces=lease.name)
+        lease.written = [self._manifests.create_folder(record.view.user, record.run), committed]
 
-    def to_starting(
-        self, record: RunRecord, lease: Lease, stage: Starting, granted_at: float, *, on_kept: bool = False
-    ) -> None:
-        """The run was granted its lease at ``granted_at`` (seconds since the epoch)."""
-        granted_at = max(granted_at, record.view.submitted_at)
-        hosts = [found.host for slot in lease.slots if (found := self._nodes.find(slot.node)) is not None]
-        self._runs.change(
-            record,
-            stage,
-            told=NotifyWhen.SOON,
-            granted_at=granted_at,
-            position=None,
-            reason="",
-            hosts=hosts,
-            on_kept=on_kept,
-            **record.shape_on(lease),
-            **(self._accelerators(lease) if lease.gpu_ids else {}),
-        )
+    def facts_of(self, lease: Lease) -> dict[str, Any]:
+        """The hosts of a lease and, where they are known, its accelerators, for a run's view."""
+        return {"hosts": self._nodes.hosts_of(lease.slots), **(self._accelerators(lease) if lease.gpu_ids else {})}
 
-    def note_accelerators(self, record: RunRecord, lease: Lease) -> None:
+    def _note_accelerators(self, record: RunRecord, lease: Lease) -> None:
         """Note them in ledger and view; a quick cell may have ended before its gateway knows them."""
         if record.lease is lease:
             self._ledger.write_later(lease.name, partial(database.put_lease, lease=lease.stored()))
@@ -71,30 +70,12 @@ class LeaseRecorder:
         ids = [i for per_slot in lease.gpu_ids for i in per_slot]
         return {"gpu_ids": ids, "gpu_name": next((gpu.name for gpu in gpus if gpu.name), "") if ids else ""}
 
-
-class RunStarter:
-    """Starts runs on leases that are there, or that Ray is about to make."""
-
-    def __init__(
-        self,
-        nodes: NodeTable,
-        manifests: Manifests,
-        holding: LeaseRecorder,
-        ray_leases: RayLeases,
-        users: UnixUsers | None = None,
-    ) -> None:
-        self._users = users
-        self._nodes = nodes
-        self._manifests = manifests
-        self._holding = holding
-        self._ray_leases = ray_leases
-
-    async def _until_written(self, record: RunRecord, written: list[asyncio.Future[Any]]) -> None:
+    async def _until_written(self, record: RunRecord, lease: Lease) -> None:
         """Return when store and ledger know of the run; a store that hangs is not waited for with GPUs held.
 
         Raises :class:`StoreError`, or :class:`RunCancelledError` as soon as the run is cancelled.
         """
-        folder, committed = written[0], [*written[1:], *([record.committed] if record.committed else [])]
+        folder, committed = lease.written[0], [lease.written[1], *([record.committed] if record.committed else [])]
         threads, tries = self._manifests.threads, 1 if self._manifests.threads.has_late_answer else _LOOKS
         while tries and not folder.done() and not record.cancellation.reason:
             await asyncio.wait([folder], timeout=ANSWER_S / _LOOKS)
@@ -109,14 +90,14 @@ class RunStarter:
         if record.cancellation.reason:
             raise RunCancelledError(record.cancellation.reason)
 
-    async def execute_start(self, record: RunRecord, lease: Lease, written: list[asyncio.Future[Any]]) -> None:
+    async def execute_start(self, record: RunRecord, lease: Lease) -> None:
         """The node gets its order while Ray makes the lease; the cell runs when both are there.
 
         Raises :class:`GpuReleaseError` when it came to nothing; then no node goes on with it.
         """
         try:
             try:
-                await self._until_written(record, written)
+                await self._until_written(record, lease)
                 folder = self._manifests.folder(record.view.user, record.run)
                 order = gangs.start_order(record, lease, self._nodes, folder)
                 if self._users is not None:
@@ -127,7 +108,7 @@ class RunStarter:
                 if not lease.gpu_ids:
                     await self._ray_leases.finish(lease)
             if order.gpu_ids is None:
-                self._holding.note_accelerators(record, lease)
+                self._note_accelerators(record, lease)
             await gangs.accepted(ordered)
             await gangs.grant(self._nodes, lease, order)
         except GpuReleaseError:

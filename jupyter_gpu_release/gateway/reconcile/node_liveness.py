@@ -10,13 +10,13 @@ import time
 import msgspec
 
 from ...errors import ClusterError
-from ...protocol.node import NodeInfo, NodeRun
+from ...protocol.node import AttemptId, NodeInfo
 from ...protocol.states import RunState
 from ..cluster.nodes import Node
 from ..dispatch.gangs import tell_leader
-from ..runs.record import Ended, Queued, Running, RunRecord, Starting, Yielding
+from ..runs.machine import Forgotten, Heard, Lost, Silent, is_vacated
+from ..runs.record import RunRecord
 from ..service import GatewayService
-from .persisting import save_inline
 
 log = logging.getLogger(__name__)
 _HELLO_S = 3.0
@@ -90,15 +90,16 @@ async def _take_up(service: GatewayService, node: Node, info: NodeInfo) -> None:
             return
     log.info("node %s (%s) is up, incarnation %s", info.host, info.node[:8], info.incarnation)
     await take_in(service, info)
-    _take_back(service, node)
-    for record in forgotten:
-        if await service.lifecycle.begin_again(record, f"the node agent on {node.host} was restarted"):
-            continue
-        if not await save_inline(service, record, node.node):
-            await service.lifecycle.lose(record, _agent_died(node), died_on=died_on)
+    _tell_heard(service, node)
+    again, lost = (
+        f"the node agent on {node.host} was restarted",
+        f"the node agent on {node.host} died, and the cell with it",
+    )
+    for record, attempt_id in forgotten:
+        service.lifecycle.hear(record, Forgotten(attempt_id, again, lost, died_on, node=node.node))
 
 
-async def _forgotten(service: GatewayService, node: Node, *, restarted: bool) -> list[RunRecord]:
+async def _forgotten(service: GatewayService, node: Node, *, restarted: bool) -> list[tuple[RunRecord, AttemptId]]:
     """Runs that a restarted agent does not know (it may have been given new ones already).
 
     A new one is asked for results only: those of an earlier cluster are in its spool. Raises :class:`ClusterError`
@@ -109,7 +110,7 @@ async def _forgotten(service: GatewayService, node: Node, *, restarted: bool) ->
         accepted = [record for record in accepted if record.state is RunState.PERSISTING]
     found = await service.nodes.agent(node.node).runs() if accepted else []
     known = {run.attempt_id for run in found if run.is_granted}
-    return [record for record in accepted if record.attempt_id not in known]
+    return [(record, record.attempt_id) for record in accepted if record.attempt_id not in known]
 
 
 def _seen_host(node: Node) -> str:
@@ -118,10 +119,6 @@ def _seen_host(node: Node) -> str:
     Where the cluster itself was away (its head was lost, it was stopped), all nodes lose their runs, and none is ill.
     """
     return node.host if node.info is not None else ""
-
-
-def _agent_died(node: Node) -> str:
-    return f"the node agent on {node.host} died, and the cell with it"
 
 
 def _runs_on(service: GatewayService, node: str) -> list[RunRecord]:
@@ -137,17 +134,16 @@ def _runs_on(service: GatewayService, node: str) -> list[RunRecord]:
 
 async def _lose_members(service: GatewayService, node: Node) -> None:
     """Gangs to which a node lent ranks, when it is gone: their leaders hear of it, should they not know."""
-    for record in service.runs.live():
-        lease = record.lease
-        if lease is not None and any(slot.node == node.node for slot in lease.slots[1:]):
+    for record in _with_ranks_on(service, node):
+        if (lease := record.lease) is not None and lease.slots[0].node != node.node:
             await tell_leader(service.nodes, lease, node.node)
 
 
 async def _tell_leaders(service: GatewayService, node: Node) -> None:
     """The leaders of gangs to which the agent's earlier life lent ranks: these may not have reached them yet."""
-    for record in service.runs.live():
+    for record in _with_ranks_on(service, node):
         lease = record.lease
-        lent = record.accepted and lease is not None and any(slot.node == node.node for slot in lease.slots[1:])
+        lent = record.accepted and lease is not None and lease.slots[0].node != node.node
         if lease is not None and lent and not await service.nodes.agent(node.node).has_remote_ranks(lease.attempt_id):
             await tell_leader(service.nodes, lease, node.node)
 
@@ -182,10 +178,10 @@ def _judge_gpus(service: GatewayService, node: Node) -> None:
 
 async def _lose_all(service: GatewayService, node: Node, why: str, runs: list[RunRecord], *, died_on: str = "") -> None:
     """Nothing that was on a node goes on, as far as anybody can tell."""
+    accepted = [(record, Lost(record.attempt_id, why, died_on)) for record in runs if record.accepted]
     await _lose_members(service, node)
-    for record in runs:
-        if record.accepted:
-            await service.lifecycle.lose(record, why, died_on=died_on)
+    for record, lost in accepted:
+        service.lifecycle.hear(record, lost)
 
 
 async def _judge_silence(service: GatewayService, node: Node, now_s: float) -> None:
@@ -194,34 +190,28 @@ async def _judge_silence(service: GatewayService, node: Node, now_s: float) -> N
     if node.silent_since_s is None or node.is_lost:
         return
     if now_s - node.silent_since_s < grace_s:
-        _tell(service, node, f"{node.host} does not answer: the cell is lost if it does not within {grace_s:g} s")
+        text = f"{node.host} does not answer: the cell is lost if it does not within {grace_s:g} s"
+        for record in _with_ranks_on(service, node):
+            service.lifecycle.hear(record, Silent(node.node, text))
         return
     log.error("node %s (%s) has not answered for %g s: it is given up", node.host, node.node[:8], grace_s)
     node.is_lost = True
-    node.told.clear()
     # what only waits for its results to be durable holds no GPU: they may be there yet
     # and nobody is to blame: what hangs, or is cut off, may be the store, the network or this gateway
     held = [record for record in _runs_on(service, node.node) if record.state is not RunState.PERSISTING]
     await _lose_all(service, node, f"the node {node.host} has not answered for {grace_s:g} s", held)
 
 
-def _tell(service: GatewayService, node: Node, text: str) -> None:
-    for record in service.runs.live():
-        lease = record.lease
-        if lease is None or record.run in node.told or not isinstance(record.stage, Starting | Running | Yielding):
-            continue
-        if any(slot.node == node.node for slot in lease.slots):
-            node.told.add(record.run)
-            service.runs.change(record, reason=text)
+def _tell_heard(service: GatewayService, node: Node) -> None:
+    """The node answers: what was told of its silence is true no longer, and it can be told what it has not heard."""
+    for record in _with_ranks_on(service, node):
+        service.lifecycle.hear(record, Heard(node.node))
 
 
-def _take_back(service: GatewayService, node: Node) -> None:
-    """The node answers again: what was told of it is true no longer."""
-    for run in node.told:
-        record = service.runs.get(run)
-        if record is not None and record.state.holds_gpu:
-            service.runs.change(record, reason="")
-    node.told.clear()
+def _with_ranks_on(service: GatewayService, node: Node) -> list[RunRecord]:
+    """Runs whose lease has GPUs of a node."""
+    held = [(record, record.lease) for record in service.runs.live()]
+    return [record for record, lease in held if lease and any(slot.node == node.node for slot in lease.slots)]
 
 
 async def _check_agent(service: GatewayService, node: Node) -> None:
@@ -246,30 +236,13 @@ async def _check_agent(service: GatewayService, node: Node) -> None:
             log.warning("node %s: %s", node.host, info.trouble or "takes runs again")
             service.status_feed.note_change()
         _heard(node, info)
-        _take_back(service, node)
         await service.agents.connect(node)
-        for record in _runs_on(service, node.node):
-            service.lifecycle.signal_again(record)
+        _tell_heard(service, node)
 
 
 async def _is_empty(service: GatewayService, node: Node) -> bool:
-    """Tell if no process of what was given up is left on a node: it is ended, and looked for at the next look."""
-    given_up = [run for run in await service.nodes.agent(node.node).runs() if not _is_kept(service, node, run)]
-    for run in given_up:
-        log.warning("node %s is back, and still has attempt %s, which is over: it is ended", node.host, run.attempt_id)
-        service.nodes.agent(node.node).abandon(run.attempt_id)
-    return not any(run.holds_gpus for run in given_up)
-
-
-def _is_kept(service: GatewayService, node: Node, run: NodeRun) -> bool:
-    """Tell if a node may keep an attempt: its run goes on there, or nothing but results is left of it."""
-    record = service.runs.find(run.attempt_id.run)
-    if not run.holds_gpus:
-        return not service.runs.is_outdated(run.attempt_id)
-    if record is None or record.outcome is not None or isinstance(record.stage, Queued | Ended):
-        return False
-    is_here = record.lease is None or any(slot.node == node.node for slot in record.lease.slots)
-    return is_here and run.attempt_id == record.attempt_id
+    """Tell if no process of what is over is left on a node: it is ended, and looked for at the next look."""
+    return is_vacated(service.end_unwanted(node.node, await service.nodes.agent(node.node).runs()))
 
 
 def await_end(service: GatewayService, node: Node) -> None:

@@ -6,18 +6,19 @@ import asyncio
 import contextlib
 import logging
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
-import msgspec
 from ray.util.placement_group import PlacementGroup
 
 from ...client.home import read_secret
 from ...errors import ClusterError
 from ...host.accounts import own_name
-from ...protocol.node import NodeRun, RunPhase
+from ...protocol.node import NodeRun
+from ...protocol.runs import Outcome, PersistWait
 from ...protocol.wire import decode
+from ...store.layout import RunPaths
 from ..auth import tokens
 from ..auth.tokens import embedded_token
 from ..cluster.lease import Lease, Placement
@@ -27,11 +28,10 @@ from ..db import database, warm_leases
 from ..db.rows import StoredLease, StoredSession, WarmLeaseRow
 from ..db.run_times import past_runs
 from ..db.usage import last_sign_of_life
-from ..dispatch import gangs
-from ..runs.record import Ended, Persisting, Queued, RunRecord, Starting
+from ..runs.machine import Found, is_vacated
+from ..runs.record import Persisting, Queued, RunRecord, Starting
 from ..service import GatewayService
 from . import node_liveness
-from .persisting import await_node
 from .stray_leases import end_strangers
 
 log = logging.getLogger(__name__)
@@ -40,8 +40,6 @@ _AGENT_PATIENCE_S = 10.0
 #: past runs from which it is learned how long others will take, and who used how much of late
 _REMEMBERED = 5000
 _ANOTHER_AGENT = "the node's agent does not know the run any more: it was restarted"
-#: phases of a run in which its cell may still use the GPUs
-_HOLDS_GPUS = ("starting", "running", "ended")
 
 
 @dataclass
@@ -88,7 +86,7 @@ def read_ledger(service: GatewayService) -> RecoveredState:
     warm = [(lease, kept[lease.lease]) for lease in found if lease.lease in kept]
     records = [service.runs.adopt(entry) for entry in stored]
     for record in records:
-        record.save = saves.get(record.run)
+        record.snapshot = replace(record.snapshot, save=saves.get(record.run))
     service.lifecycle.queue.inventory.remember(past, records)
     return RecoveredState(leases, others, warm, records, sessions, fresh, seen_s)
 
@@ -127,39 +125,27 @@ async def compare_with_cluster(service: GatewayService, remembered: RecoveredSta
     await service.agents.ensure_agents()
     groups = await service.ray_leases.groups(START_S)
     told, silent = await _ask_agents(service)
-    on_nodes = {run.attempt_id: (run, node) for run, node in told if run.is_granted}
+    on_nodes = {run.attempt_id: (run, node) for node, runs in told for run in runs if run.is_granted}
     for stored_lease, kept in remembered.kept:
         _adopt_warm(service, stored_lease, kept, groups, remembered)
     for record in remembered.runs:
         stored = remembered.leases.pop(record.run, None)
         known, node = on_nodes.get(record.attempt_id, (None, None))
         lease = _lease_of(service, record, stored, groups)
-        if known is None and isinstance(record.stage, Persisting):
-            await_node(service, record)
-        elif remembered.fresh and _waits_for_any_cluster(record):
-            service.lifecycle.queue.add(record)
-        elif remembered.fresh:
-            record.is_abandoned = not record.view.detached  # kernels' sessions have ended with their cluster
-            await service.lifecycle.lose(record, "the cluster was started anew", at_s=_gone_at(record, remembered))
-        elif known is None and lease is not None and lease.slots[0].node in silent:
-            _await_answer(service, record, lease)
-        elif known is not None and await _is_taken_back(service, record, lease, known):
-            await _without_agent(service, record, lease, unbegun=True, ordered=True)
-        elif known is not None and node is not None:
-            await _go_on(service, record, lease, known, node)
-        else:
-            unbegun = stored is None or await _is_unbegun(service, record, stored, silent)
-            gone_at = _gone_at(record, remembered) if lease is None else None
-            await _without_agent(
-                service,
-                record,
-                lease,
-                unbegun=unbegun,
-                ordered=stored is not None,
-                why=_why_unknown(service, stored),
-                gone_at=gone_at,
-            )
-    _end_others(service, told)
+        found = await _found_of(service, record, stored, lease, known, silent, is_fresh=remembered.fresh)
+        if node is not None and found.known is not None:
+            _catch_up_output(record, found.known)
+            found = replace(found, hosts=found.hosts or [node.host])
+        found = replace(found, gone_at=_gone_at(record, remembered))
+        log.info("run %s: %s", record.run, f"goes on ({found.known.phase})" if found.known else "no node has it")
+        if found.is_silent and lease is not None:
+            first = lease.slots[0].node
+            service.nodes.note_silent(first, "its agent has not answered since the gateway was restarted")
+        service.lifecycle.hear(record, found)
+        record.notify()
+    for node, runs in told:  # a node may have come back while there was no gateway, with what nobody wants
+        if not is_vacated(service.end_unwanted(node.node, runs)):
+            node_liveness.await_end(service, node)
     for stored in [*remembered.leases.values(), *remembered.others]:
         service.ledger.write(partial(database.drop_lease, lease=stored.lease))
     await end_strangers(service)
@@ -171,14 +157,6 @@ def _gone_at(record: RunRecord, remembered: RecoveredState) -> float | None:
     return remembered.gone_at(max(view.submitted_at, view.granted_at or 0.0, view.running_at or 0.0))
 
 
-def _end_others(service: GatewayService, told: list[tuple[NodeRun, Node]]) -> None:
-    """End what nobody wants: a node may have come back with it while there was no gateway."""
-    for run, node in told:
-        if run.holds_gpus and service.runs.is_over(run.attempt_id):
-            service.end_attempts(node.node, [run.attempt_id])
-            node_liveness.await_end(service, node)
-
-
 def _why_unknown(service: GatewayService, stored: StoredLease | None) -> str:
     """Say why no agent has the run that held this lease: another agent, or another Ray, is on its node."""
     node = decode(stored.placement, Placement).slots[0][0] if stored is not None else ""
@@ -188,21 +166,56 @@ def _why_unknown(service: GatewayService, stored: StoredLease | None) -> str:
     return _ANOTHER_AGENT
 
 
-def _waits_for_any_cluster(record: RunRecord) -> bool:
-    """Tell of a run that waits if it may begin, or go on, on another cluster: nothing of it was on the one before."""
-    request = record.request
-    return isinstance(record.stage, Queued) and record.view.detached and bool(request.restartable or request.retries)
+async def _found_of(
+    service: GatewayService,
+    record: RunRecord,
+    stored: StoredLease | None,
+    lease: Lease | None,
+    known: NodeRun | None,
+    silent: set[str],
+    *,
+    is_fresh: bool,
+) -> Found:
+    """Facts of a run of which the ledger remembers the lease ``stored``, and Ray has ``lease``."""
+    hosts = [] if lease is None else service.nodes.hosts_of(lease.slots)
+    ids = [] if lease is None else [i for per_slot in lease.gpu_ids for i in per_slot]
+    found = Found(record.attempt_id, lease, hosts, ids, _why_unknown(service, stored), known)
+    if known is not None:
+        # a gang over nodes that has not begun: nobody knows if all have their orders, so it starts anew
+        may_lack = lease is not None and len(lease.slots) > 1 and known.phase == "starting"
+        first = lease.slots[0].node if lease is not None else ""
+        is_back = may_lack and await _is_unbegun(service, record, first)
+        return replace(found, known=None, is_ordered=True) if is_back else found
+    if isinstance(record.stage, Persisting):
+        return replace(found, waits_for=_wait_for_node(service, record, record.stage.outcome))
+    if is_fresh:
+        return replace(found, is_fresh=True)
+    if lease is not None and lease.slots[0].node in silent:
+        return replace(found, is_silent=True)
+    first = "" if stored is None else decode(stored.placement, Placement).slots[0][0]
+    unbegun = not first or (first not in silent and await _is_unbegun(service, record, first))
+    return replace(found, is_unbegun=unbegun, is_ordered=stored is not None)
 
 
-def _began_s(known: NodeRun) -> float:
-    return (known.outcome.granted_s if known.outcome is not None else None) or known.at_s
+def _wait_for_node(service: GatewayService, record: RunRecord, outcome: Outcome) -> PersistWait:
+    """Its results are with a node that is not there: its agent says whether it still has them when it is."""
+    view = record.view
+    path = str(RunPaths(Path(service.manifests.folder(view.user, record.run)), record.attempt).values)
+    reason = f"waiting for {', '.join(view.hosts) or 'its node'}"
+    return PersistWait(path, sum(value.bytes for value in outcome.results), reason, kept="gone")
 
 
-async def _ask_agents(service: GatewayService) -> tuple[list[tuple[NodeRun, Node]], set[str]]:
-    """Attempts that agents know, with their nodes, and the nodes whose agents did not answer."""
+def _catch_up_output(record: RunRecord, known: NodeRun) -> None:
+    """An adopted run's agent has not counted its events: they are in the log."""
+    record.tail.last = max(record.tail.last, known.last_event)
+    record.tail.known = bool(known.last_event) or known.phase not in ("released", "final")
+
+
+async def _ask_agents(service: GatewayService) -> tuple[list[tuple[Node, list[NodeRun]]], set[str]]:
+    """Nodes with the attempts that their agents know, and the nodes whose agents did not answer."""
     nodes = [node for node in service.nodes.alive() if node.adopted]
     answers = await asyncio.gather(*(_ask_agent(service, node.node) for node in nodes))
-    told = [(run, node) for node, answer in zip(nodes, answers, strict=True) for run in answer or ()]
+    told = [(node, answer) for node, answer in zip(nodes, answers, strict=True) if answer is not None]
     return told, {node.node for node, answer in zip(nodes, answers, strict=True) if answer is None}
 
 
@@ -251,118 +264,16 @@ def _adopt_warm(
     service.ledger.write(partial(database.drop_lease, lease=stored.lease))
 
 
-async def _go_on(service: GatewayService, record: RunRecord, lease: Lease | None, known: NodeRun, node: Node) -> None:
-    """The agent has the run: catch up with its phase. One whose GPUs are nobody's any more is ended."""
-    log.info("run %s goes on (%s)", record.run, known.phase)
-    if isinstance(record.stage, Queued):  # killed between the agent's acceptance and our commit
-        _to_starting(service, record, lease, _began_s(known), [node.host])
-    _hold(service, record, lease)
-    record.accept()
-    record.tail.last = max(record.tail.last, known.last_event)
-    # an adopted run's agent has not counted its events: they are in the log
-    record.tail.known = bool(known.last_event) or known.phase not in ("released", "final")
-    if lease is not None and not record.view.gpu_ids:
-        ids = [i for per_slot in lease.gpu_ids for i in per_slot]
-        record.view = msgspec.structs.replace(record.view, gpu_ids=ids)
-    if known.save is not None:
-        service.lifecycle.requeue.on_saved(record, known.save)
-    service.lifecycle.on_phase(
-        record, RunPhase(known.attempt_id, known.phase, known.at_s, known.outcome), is_news=False
-    )
-    if lease is None and known.phase in _HOLDS_GPUS:
-        log.error("run %s holds no lease, so others could get its GPUs: it is ended", record.run)
-        with contextlib.suppress(ClusterError):
-            service.nodes.agent(node.node).abandon(known.attempt_id)
-        await service.lifecycle.lose(record, "the lease of its GPUs is gone")
-    if known.waits_for is not None:
-        service.lifecycle.on_waits(record, known.waits_for)
-    record.notify()
-
-
-def _hold(service: GatewayService, record: RunRecord, lease: Lease | None) -> None:
-    """The run holds the lease that Ray still has. Of one that was just granted the ledger may say less."""
-    if lease is None:
-        return
-    if isinstance(record.stage, Queued):
-        hosts = [node.host for slot in lease.slots if (node := service.nodes.find(slot.node)) is not None]
-        _to_starting(service, record, lease, time.time(), hosts)
-    elif isinstance(record.stage, Persisting):  # it needs its GPUs no more, and was about to give them back
-        service.lifecycle.spawn(service.lifecycle.free_and_serve(lease))
-    elif isinstance(record.stage, Ended):  # it was cancelled while Ray and the nodes were asked
-        gangs.abandon(service.nodes, lease)
-        service.lifecycle.spawn(service.lifecycle.free_and_serve(lease))
-    else:
-        record.hold_lease(lease)
-        service.lifecycle.preemption_notices.carry_out(record)
-
-
-def _to_starting(
-    service: GatewayService, record: RunRecord, lease: Lease | None, granted_s: float, hosts: list[str]
-) -> None:
-    """The stage that follows a grant is committed a moment later: the gateway's earlier life did not come to it."""
-    granted_s = max(granted_s, record.view.submitted_at)
-    service.runs.change(
-        record, Starting(lease), granted_at=granted_s, position=None, reason="", hosts=hosts, **record.shape_on(lease)
-    )
-
-
-def _await_answer(service: GatewayService, record: RunRecord, lease: Lease) -> None:
-    """Wait for a node that does not answer just now, as at any other time
-    (``gateway/reconcile/node_liveness.py``)."""
-    log.warning("run %s may go on: its node does not answer", record.run)
-    _hold(service, record, lease)
-    record.accept()
-    service.nodes.note_silent(lease.slots[0].node, "its agent has not answered since the gateway was restarted")
-
-
-async def _without_agent(
-    service: GatewayService,
-    record: RunRecord,
-    lease: Lease | None,
-    *,
-    unbegun: bool,
-    ordered: bool,
-    why: str = _ANOTHER_AGENT,
-    gone_at: float | None = None,
-) -> None:
-    """No agent has the run: it waits (again), or it is lost. A cell that may have begun is not begun again.
-
-    ``ordered``: a node may have this attempt's order, and be silent.
-    """
-    lifecycle, is_queued = service.lifecycle, isinstance(record.stage, Queued)
-    # whatever a restartable one did meanwhile, it goes on from its last save
-    goes_on = is_queued and lease is None and record.request.restartable
-    if not goes_on and not (unbegun and (is_queued or isinstance(record.stage, Starting))):
-        _hold(service, record, lease)
-        await lifecycle.lose(record, why, at_s=gone_at)
-    elif ordered or lease is not None or not is_queued:
-        lifecycle.wait_again(record, lease, "the gateway was restarted")
-    else:
-        lifecycle.queue.add(record)
-
-
-async def _is_taken_back(service: GatewayService, record: RunRecord, lease: Lease | None, known: NodeRun) -> bool:
-    """A gang over nodes that has not begun: nobody knows whether all of them got their orders, so it starts anew."""
-    if lease is None or len(lease.slots) < 2 or known.phase != "starting" or not isinstance(record.stage, Starting):
-        return False
-    try:
-        return await service.nodes.agent(lease.slots[0].node).forget_unbegun(record.attempt_id)
-    except ClusterError as error:
-        log.warning("run %s may have begun: %s", record.run, error.message)
-        return False
-
-
-async def _is_unbegun(service: GatewayService, record: RunRecord, stored: StoredLease, silent: set[str]) -> bool:
+async def _is_unbegun(service: GatewayService, record: RunRecord, node: str) -> bool:
     """Tell if its cell has surely not begun: its agent never heard of it, or a later one finds no mark of it.
 
     The ledger may say ``queued`` of a run with a lease: what follows a grant is committed a moment later.
     """
-    first = decode(stored.placement, Placement).slots[0][0]
-    if first in silent or not isinstance(record.stage, Queued | Starting):
+    if not isinstance(record.stage, Queued | Starting):
         return False
     try:
         # one that knows it, but has not begun it, gives it back in the same step
-        agent = service.nodes.agent(first)
+        agent = service.nodes.agent(node)
         return await agent.forget_unbegun(record.attempt_id) or not await agent.has_begun(record.attempt_id)
     except ClusterError as error:
         log.warning("run %s may have begun: %s", record.run, error.message)

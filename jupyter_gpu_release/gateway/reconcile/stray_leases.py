@@ -7,7 +7,6 @@ Each finding is a fault of somebody's, so it is an error in the log.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import time
 from collections.abc import Callable
@@ -18,7 +17,8 @@ from ...protocol.node import NodeRun, RunPhase
 from ...protocol.states import LeaseState
 from ..cluster.lease import Lease
 from ..cluster.nodes import Node
-from ..runs.record import Releasing, Running, RunRecord, Starting, Yielding
+from ..runs.machine import CaughtUp, Lost
+from ..runs.record import RunRecord
 from ..service import GatewayService
 
 log = logging.getLogger(__name__)
@@ -49,7 +49,7 @@ class Reconciliation:
     async def compare_once(self) -> None:
         """One comparison; raises :class:`ClusterError` when Ray does not answer."""
         await end_strangers(self._service)
-        self._mend({**self._leases_of_nobody(), **self._stuck_runs()}, time.monotonic())
+        self._mend(self._leases_of_nobody(), time.monotonic())
         self._looks += 1
         if self._looks % _NODES_EVERY == 0:
             asked = [self._compare(node) for node in self._service.nodes.ready() if node.reachable]
@@ -80,45 +80,10 @@ class Reconciliation:
         record = self._service.runs.get(lease.run)
         if record is None or record.state.is_terminal:
             return False
-        ending = record.stage.ending if isinstance(record.stage, Releasing) else None
-        return record.lease is lease or (ending is not None and not ending.done())
+        return record.lease is lease
 
     def _free(self, lease: Lease) -> None:
         self._service.lifecycle.spawn(self._service.lifecycle.free_and_serve(lease))
-
-    def _stuck_runs(self) -> dict[str, Repair]:
-        live = self._service.runs.live()
-        return {
-            **{
-                f"run {record.run} is over, and nobody ends it: it is ended": partial(self._end, record)
-                for record in live
-                if _has_failed_to_end(record)
-            },
-            **{
-                f"run {record.run} is granted, and nobody starts it: it is lost": partial(
-                    self._lose, record, "its start came to nothing"
-                )
-                for record in live
-                if _has_failed_to_start(record)
-            },
-            **{
-                f"run {record.run} goes on without a lease: it is ended": partial(
-                    self._lose, record, "the lease of its GPUs is gone"
-                )
-                for record in live
-                if _has_no_lease(record)
-            },
-        }
-
-    def _end(self, record: RunRecord) -> None:
-        self._service.lifecycle.end_again(record)
-
-    def _lose(self, record: RunRecord, reason: str, *, died_on: str = "") -> None:
-        for node in self._service.nodes.ready():
-            if node.host in record.view.hosts:
-                with contextlib.suppress(ClusterError):
-                    self._service.nodes.agent(node.node).abandon(record.attempt_id)
-        self._service.lifecycle.spawn(self._service.lifecycle.lose(record, reason, died_on=died_on))
 
     # -------------------------------------------------------------------------------------- the nodes
     async def _compare(self, node: Node) -> set[str]:
@@ -138,13 +103,14 @@ class Reconciliation:
         for record in missing:
             if record.run in self._unknown:
                 log.error("reconciliation: run %s has no process on %s: it is lost", record.run, node.host)
-                self._lose(record, f"the node {node.host} knows nothing of it any more", died_on=node.host)
+                why = f"the node {node.host} knows nothing of it any more"
+                self._service.lifecycle.hear(record, Lost(record.attempt_id, why, node.host, ends=True))
         return {record.run for record in missing}
 
     def _catch_up(self, record: RunRecord, run: NodeRun) -> None:
         """A node that is ahead tells so itself, its events first; what it told an earlier gateway is not told again."""
         before = self._ahead.pop(record.run, "")
-        if run.attempt_id != record.attempt_id or not record.expects(run.phase):
+        if run.attempt_id != record.attempt_id or not record.snapshot.expects(run.phase):
             return
         if before != run.phase:
             self._ahead[record.run] = run.phase
@@ -153,7 +119,7 @@ class Reconciliation:
         record.tail.last = max(record.tail.last, run.last_event)
         record.tail.known = False  # its events are in its log
         message = RunPhase(run.attempt_id, run.phase, run.at_s, run.outcome)
-        self._service.lifecycle.on_phase(record, message, is_news=False)
+        self._service.lifecycle.hear(record, CaughtUp(message))
 
     def _is_at(self, record: RunRecord, node: Node) -> bool:
         """Tell if the node must know the run: it has accepted it, in its agent's present life, and not ended it."""
@@ -169,34 +135,10 @@ class Reconciliation:
 
     async def _end_strays(self, node: Node, found: list[NodeRun]) -> None:
         """End what an agent runs for nobody, and have it forget what is over."""
-        over = []
-        for run in [run for run in found if self._service.runs.is_over(run.attempt_id)]:
-            if run.phase == "final":
-                over.append(run.attempt_id)
-            elif run.holds_gpus or self._service.runs.is_outdated(run.attempt_id):
-                log.error("reconciliation: %s runs %s, which is over: it is ended", node.host, run.attempt_id)
-                self._service.nodes.agent(node.node).abandon(run.attempt_id)
+        is_over = self._service.runs.is_over
+        over = [run.attempt_id for run in found if run.phase == "final" and is_over(run.attempt_id)]
+        self._service.end_unwanted(node.node, [run for run in found if run.attempt_id not in over])
         await self._service.nodes.agent(node.node).forget_runs(over)
-
-
-def _is_done(task: asyncio.Task[None] | None) -> bool:
-    return task is not None and task.done()
-
-
-def _has_failed_to_start(record: RunRecord) -> bool:
-    """It was granted its lease, and nobody is at work on giving its nodes their orders."""
-    stage = record.stage
-    return isinstance(stage, Starting) and not stage.is_accepted and _is_done(stage.order)
-
-
-def _has_failed_to_end(record: RunRecord) -> bool:
-    """Its node has left the GPUs, and nobody is at work on its end."""
-    return isinstance(record.stage, Releasing) and _is_done(record.stage.ending)
-
-
-def _has_no_lease(record: RunRecord) -> bool:
-    """A node has it, and its lease is gone."""
-    return isinstance(record.stage, Starting | Running | Yielding) and record.accepted and record.lease is None
 
 
 async def end_strangers(service: GatewayService) -> None:

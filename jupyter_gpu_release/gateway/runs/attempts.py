@@ -5,14 +5,19 @@ from __future__ import annotations
 import msgspec
 
 from ...errors import ClusterError, RunCancelledError, RunLostError, StoreError
-from ...protocol.runs import Attempt, Outcome, RunRequest, RunView, Save
+from ...protocol.runs import Attempt, Outcome, ResourceAsk, RunRequest, RunView, Save
+from ...scheduling.asks import ranks_on
 from ...settings.built_in import BUILT_IN
+from ..cluster.lease import Lease
 from .outcomes import error_info
 
 #: a restartable run that is lost so often without a new save may be the reason
 MOST_LOST: int = BUILT_IN["most_lost"].default
 #: errors of a start that came to nothing
 _UNSTARTED = (ClusterError.code, StoreError.code, RunLostError.code)
+#: names of ends for which no node is to blame: who has not joined a gang (``node/agent/gang_run.py``) may be well
+#: and only slow; a cell that gets no inputs (``node/supervisor/limits.py``) waits for the store, as it would anywhere
+_NO_NODES_FAULT = frozenset({"GangIncomplete", "CellNotBegun"})
 #: a run is not begun again for less than this
 _LEAST_LEFT_S = 1.0
 
@@ -110,3 +115,15 @@ def time_left_s(request: RunRequest, view: RunView) -> float | None:
 def blamed_hosts(view: RunView) -> frozenset[str]:
     """Hosts on which attempts were lost: others are tried first."""
     return frozenset(host for past in view.attempts if past.status != "preempted" for host in past.hosts)
+
+
+def failed_host(hosts: list[str], ask: ResourceAsk, lease: Lease | None, outcome: Outcome) -> str:
+    """The host of the rank that failed, among those of the lease; empty where that was no node's fault."""
+    if not hosts or (outcome.error is not None and outcome.error.ename in _NO_NODES_FAULT):
+        return ""
+    left = outcome.failed_rank
+    for host, slot in zip(hosts, lease.slots if lease is not None else (), strict=False):
+        left -= ranks_on(ask, slot)
+        if left < 0:
+            return host
+    return hosts[0]  # parameter servers and the evaluator are where the leader is

@@ -17,7 +17,7 @@ from ..db.rows import StoredRun
 from ..db.writer import LedgerWriter, Write
 from .events import NotifyWhen
 from .manifests import Manifests
-from .record import SEQ_STEP, Persisting, Queued, RunRecord, Stage, Starting
+from .record import SEQ_STEP, Persisting, Queued, RunRecord, RunSnapshot, Starting
 
 #: terminal runs kept in memory for late questions; older ones are read from the ledger
 _KEPT_TERMINAL = 20
@@ -111,12 +111,11 @@ class RunTable:
         record = self.find(attempt_id.run)
         return record is None or record.state.is_terminal or self.is_outdated(attempt_id)
 
-    def reload(self, record: RunRecord) -> None:
-        """The cell of a run that has been started once, from the ledger."""
+    def reloaded(self, snapshot: RunSnapshot) -> RunSnapshot:
+        """A run that has been started once, with its cell from the ledger."""
         with self._engine.connect() as connection:
-            stored = database.find_run(connection, record.run)
-        if stored is not None and stored.request is not None:
-            record.load_request(stored.request)
+            stored = database.find_run(connection, snapshot.view.run)
+        return snapshot if stored is None or stored.request is None else snapshot.with_request(stored.request)
 
     def add(self, record: RunRecord) -> None:
         """A new submission in memory; :meth:`record` commits it."""
@@ -158,30 +157,28 @@ class RunTable:
         record.notify_later(record.view.position or 1)
 
     def change(
+        self, record: RunRecord, *, told: NotifyWhen = NotifyWhen.NOW, at_once: bool = False, **facts: Any
+    ) -> asyncio.Future[None] | None:
+        """Give the run a newer view; see :meth:`put`."""
+        return self.put(record, record.snapshot.shown(**facts), told=told, at_once=at_once)
+
+    def put(
         self,
         record: RunRecord,
-        stage: Stage | None = None,
+        snapshot: RunSnapshot,
         *,
         told: NotifyWhen = NotifyWhen.NOW,
         at_once: bool = False,
         also: Write | None = None,
-        **facts: Any,
     ) -> asyncio.Future[None] | None:
-        """Give the run a newer view, tell its followers, and commit it (the future: of a terminal state).
+        """Take over what a run is now, tell its followers, and commit it (the future: of a terminal state).
 
-        ``stage``: it goes there; where it cannot, nothing happens (:meth:`.RunRecord.enter`). ``at_once``: no agent
-        could tell it again after a restart, so it is committed now. ``also``: what is true together with it, committed
-        at once with it.
+        ``at_once``: no agent could tell it again after a restart, so it is committed now. ``also``: what is true
+        together with it, committed at once with it.
         """
-        if stage is not None:
-            if not record.enter(stage):
-                return None
-            facts["state"] = stage.state.word
-            if record.view.start is not None and not isinstance(stage, Queued):
-                facts["start"] = None
-        view = msgspec.structs.replace(record.view, seq=record.view.seq + 1, **facts)
-        outcome = record.outcome
-        record.view = view
+        is_step = snapshot.stage.state is not record.stage.state
+        record.snapshot = snapshot
+        view, outcome = record.view, record.outcome
         if record.state.is_terminal and record.run in self._records:
             self._over[record.run] = record
         self._listener.on_runs_changed()
@@ -189,10 +186,10 @@ class RunTable:
             record.notify()
         else:
             record.notify_soon()
-        done = self._commit(record, view, outcome, also, at_once=at_once, is_step=stage is not None)
-        if stage is not None and not isinstance(stage, Queued):
+        done = self._commit(record, view, outcome, also, at_once=at_once, is_step=is_step)
+        if is_step and not isinstance(snapshot.stage, Queued):
             self._manifests.write_manifest(view, outcome, record.request)
-        if stage is not None:
+        if is_step:
             self._listener.on_run_stage(record)
         if record.state.is_terminal:
             self._listener.on_run_over(record)

@@ -10,7 +10,8 @@ A run is in one *stage*, and each stage carries the facts that exist only while 
                                             └── from Starting, too: its start failed, or the run was lost
 
 ``Queued`` and ``Starting`` may end at once, when the run is cancelled. Of the stages clients see the word alone
-(:class:`.RunState`), in the view. :meth:`RunRecord.enter` is the only way from one to the next.
+(:class:`.RunState`), in the view. What leads from one to the next is decided in ``gateway/runs/machine.py``, on a
+:class:`RunSnapshot`.
 
 Everything here belongs to the gateway's event loop.
 """
@@ -18,10 +19,10 @@ Everything here belongs to the gateway's event loop.
 from __future__ import annotations
 
 import asyncio
-import logging
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar, assert_never
+from typing import Any, ClassVar
 
 import msgspec
 
@@ -32,7 +33,6 @@ from ..cluster.lease import Lease
 from ..db.rows import StoredRun
 from .events import ChangeNotifier, EventTail
 
-log = logging.getLogger(__name__)
 #: views of a run's earlier lives may have been told that were not committed: newer ones must have a higher ``seq``.
 #: At least by this; else by the clock, in microseconds: nothing changes as often
 SEQ_STEP = 1000
@@ -46,17 +46,17 @@ class Queued:
     state: ClassVar[RunState] = RunState.QUEUED
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class Starting:
     """It was granted a lease. Its node gets the order while Ray still makes that lease."""
 
     state: ClassVar[RunState] = RunState.STARTING
-    #: None while it is given back (the start failed), or after a restart, until Ray and the nodes were asked
+    #: None after a restart, until Ray and the nodes were asked
     lease: Lease | None
-    #: gives the nodes their orders; None after a restart
-    order: asyncio.Task[None] | None = None
-    #: the nodes have accepted it
+    #: the nodes have accepted their orders
     is_accepted: bool = False
+    #: why its leader has forgotten it before all nodes had answered
+    forgotten: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,16 +76,19 @@ class Yielding:
     #: None after a restart, until Ray and the nodes were asked
     lease: Lease | None
     notice: StepAside
+    #: its node is being told, or has taken it
+    is_told: bool = False
+    #: its node says that it cannot, and most often why, in another message
+    is_refused: bool = False
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class Releasing:
     """Its last statement is done, or it was given up: the processes end, then the lease does."""
 
     state: ClassVar[RunState] = RunState.RELEASING
-    #: None once :attr:`ending` has taken it
     lease: Lease | None
-    #: None until its node says that all processes are gone
+    #: None until its node says that all processes are gone: from then on the lease is being given back
     outcome: Outcome | None = None
     #: nothing more will be heard of the outcome: results are durable, or there are none
     is_final: bool = False
@@ -93,8 +96,6 @@ class Releasing:
     wait: PersistWait | None = None
     #: when the lease was gone, of a run whose cluster is; None: when it is given back
     gone_at: float | None = None
-    #: gives the lease back, or to the next run, and then shows the outcome
-    ending: asyncio.Task[None] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,9 +143,9 @@ def _restored_stage(stored: StoredRun) -> Stage:
 
 
 # ---------------------------------------------------------------------------------------------- the run
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class Cancellation:
-    """The wishes of users, or of the gateway, that a run end."""
+    """The wishes of users, or of the gateway, that an attempt end."""
 
     #: why, in words; empty: nobody has asked for it
     reason: str = ""
@@ -153,39 +154,126 @@ class Cancellation:
     unsent: str = ""
     #: it was asked for more than an interrupt from its own cell, so its GPUs are not kept for the next one
     is_given_up: bool = False
-    #: ids of the signals that came from its session
-    signals: set[str] = field(default_factory=set)
+
+
+@dataclass(frozen=True)
+class RunSnapshot:
+    """A run at one moment. ``view`` is what clients see, ``stage`` what the gateway knows of it just now."""
+
+    view: RunView
+    #: without its payload once the run has been started
+    request: RunRequest
+    stage: Stage = field(default_factory=Queued)
+    cancellation: Cancellation = field(default_factory=Cancellation)
+    #: its last save, from which it goes on
+    save: Save | None = None
+    #: how often it went back to the queue because its agent died before it began
+    put_back: int = 0
+    #: nobody is there for whom it could go on
+    is_abandoned: bool = False
+    #: a node of its that does not answer, as its user was told
+    silent_node: str = ""
+    #: attempt → the host that is to blame for its loss, and when. Only what this gateway has seen happen: what was
+    #: found lost after it had been away says nothing of a host
+    deaths: Mapping[int, tuple[str, float]] = field(default_factory=dict)
+
+    def shown(self, stage: Stage | None = None, **facts: Any) -> RunSnapshot:
+        """The run with a newer view, and in another stage."""
+        if stage is not None:
+            facts["state"] = stage.state.word
+            if not isinstance(stage, Queued):
+                facts["start"] = None
+        view = msgspec.structs.replace(self.view, seq=self.view.seq + 1, **facts)
+        return replace(self, view=view, stage=self.stage if stage is None else stage)
+
+    def shape_on(self, lease: Lease | None) -> dict[str, Any]:
+        """GPUs and ranks that an elastic run has on a lease; None: those that it asks for. Nothing for any other."""
+        ask = self.request.ask
+        if ask.min_gpus is None:
+            return {}
+        gpus = ask.gpus if lease is None else sum(slot.gpus for slot in lease.slots)
+        return {"gpus": gpus, "ranks": gpus * ask.ranks // ask.gpus}
+
+    def with_request(self, request: RunRequest) -> RunSnapshot:
+        """The run with the request that the ledger has, in which an elastic run is one to its end."""
+        loaded = replace(self, request=request)
+        return loaded.of_fixed_size() if request.ask.min_gpus is not None and not self.view.most_gpus else loaded
+
+    def of_fixed_size(self) -> RunSnapshot:
+        """An elastic run that keeps the size that it has."""
+        ask = msgspec.structs.replace(self.request.ask, gpus=self.view.gpus, ranks=self.view.ranks, min_gpus=None)
+        return replace(self, request=msgspec.structs.replace(self.request, ask=ask))
+
+    @property
+    def attempt_id(self) -> AttemptId:
+        """Its present attempt (of one that waits: the next), as the nodes know it."""
+        return AttemptId(self.view.run, self.view.attempt)
+
+    @property
+    def lease(self) -> Lease | None:
+        """The lease that it holds."""
+        match self.stage:
+            case Starting(lease=lease) | Running(lease=lease) | Yielding(lease=lease) | Releasing(lease=lease):
+                return lease
+            case _:
+                return None
+
+    @property
+    def outcome(self) -> Outcome | None:
+        """How it ended, once that is known; clients see it once the lease is gone."""
+        match self.stage:
+            case Releasing(outcome=outcome) | Persisting(outcome=outcome) | Ended(outcome=outcome):
+                return outcome
+            case _:
+                return None
+
+    @property
+    def accepted(self) -> bool:
+        """Tell if nodes have its order, and it is not over."""
+        if isinstance(self.stage, Starting):
+            return self.stage.is_accepted
+        return not isinstance(self.stage, Queued | Ended)
+
+    @property
+    def may_be_asked(self) -> bool:
+        """Tell if it may be asked to step aside now."""
+        can = self.view.restartable and not self.view.stays and not self.cancellation.reason
+        return can and isinstance(self.stage, Running) and self.stage.lease is not None
+
+    def expects(self, phase: str) -> bool:
+        """Tell if this phase, reported by its node, is news: reports are repeated, and some come late."""
+        match self.stage:
+            case Starting():
+                return phase in ("running", "ended", "released", "final")
+            case Running() | Yielding():
+                return phase in ("ended", "released", "final")
+            case Releasing(outcome=None):
+                return phase in ("released", "final")
+            case Releasing(is_final=False) | Persisting():
+                return phase == "final"
+            case _:
+                return False
 
 
 class RunRecord(ChangeNotifier):
-    """A run in memory. ``view`` is what clients see, ``stage`` what the gateway knows of it just now."""
+    """A run in memory: its :attr:`snapshot`, which changes, with its latest output and those who follow it."""
 
     def __init__(self, view: RunView, ordinal: int, request: RunRequest, stage: Stage | None = None) -> None:
         super().__init__()
-        self.view = view
+        #: :meth:`.Lifecycle.hear` takes it from one to the next, :meth:`.RunTable.put` shows and commits it
+        self.snapshot = RunSnapshot(view, request, Queued() if stage is None else stage)
         self.ordinal = ordinal
-        #: without its payload once the run has been started
-        self.request = request
-        self._stage: Stage = Queued() if stage is None else stage
         self.tail = EventTail(view.run)
-        self.cancellation = Cancellation()
-        #: how often it went back to the queue because its agent died before it began
-        self.put_back = 0
         #: ranks that have asked its kernel for names
         self.asking: set[int] = set()
+        #: ids of the signals that came from its session
+        self.signals: set[str] = set()
         #: done when the ledger has the submission; None for a run that the ledger knew before this gateway did
         self.committed: asyncio.Future[None] | None = None
         #: the ledger knows the run (its insertion is queued at least)
         self.recorded = False
-        #: its last save, from which it goes on
-        self.save: Save | None = None
-        #: nobody is there for whom it could go on
-        self.is_abandoned = False
         #: it could not step aside: the scheduler does not ask it again before this (monotonic seconds)
         self.spared_until_s = float("-inf")
-        #: attempt → the host that is to blame for its loss, and when. Only what this gateway has seen happen: what was
-        #: found lost after it had been away says nothing of a host
-        self.deaths: dict[int, tuple[str, float]] = {}
 
     @property
     def refused_by_ledger(self) -> bool:
@@ -198,86 +286,45 @@ class RunRecord(ChangeNotifier):
             and committed.exception() is not None
         )
 
-    # ---------------------------------------------------------------------------------------- stages
-    @property
-    def stage(self) -> Stage:
-        """The run's stage with its facts; :meth:`enter` changes it."""
-        return self._stage
-
-    def enter(self, stage: Stage) -> bool:
-        """Go to a stage. One that cannot follow is refused: it is logged as our error, and nothing changes.
-
-        :meth:`.RunTable.change` calls this, and shows and commits the stage: nobody else does.
-        """
-        if not self.stage.state.may_become(stage.state):
-            log.error("run %s cannot go from %s to %s: refused", self.run, self.stage.state.word, stage.state.word)
-            return False
-        self._stage = stage
-        return True
-
-    def hold_lease(self, lease: Lease | None) -> None:
-        """Have the lease of the run's earlier life, as Ray and the nodes tell it after a restart."""
-        match self._stage:
-            case Starting() | Releasing():
-                self._stage.lease = lease
-            case Running() | Yielding():
-                self._stage = replace(self._stage, lease=lease)
-            case Queued() | Persisting() | Ended():
-                raise ValueError(f"run {self.run} holds no lease: it is {self.state.word}")
-            case _:
-                assert_never(self._stage)
-
-    def shape_on(self, lease: Lease | None) -> dict[str, Any]:
-        """GPUs and ranks that an elastic run has on a lease; None: those that it asks for. Nothing for any other."""
-        ask = self.request.ask
-        if ask.min_gpus is None:
-            return {}
-        gpus = ask.gpus if lease is None else sum(slot.gpus for slot in lease.slots)
-        return {"gpus": gpus, "ranks": gpus * ask.ranks // ask.gpus}
-
-    def load_request(self, request: RunRequest) -> None:
-        """Take over what the ledger has, in which an elastic run is one to its end."""
-        self.request = request
-        if request.ask.min_gpus is not None and not self.view.most_gpus:
-            self.fix_size()
-
-    def fix_size(self) -> None:
-        """Let an elastic run keep the size that it has."""
-        size = {"gpus": self.view.gpus, "ranks": self.view.ranks, "min_gpus": None}
-        self.request = msgspec.structs.replace(self.request, ask=msgspec.structs.replace(self.request.ask, **size))
-
-    def begin_anew(self) -> None:
-        """Forget what belongs to the attempt that is over."""
-        self.put_back = 0
-        self.asking.clear()
-        self.cancellation = Cancellation(signals=self.cancellation.signals)
-
-    def accept(self) -> None:
-        """Its nodes have the order: the gateway needs the cell no more."""
-        if isinstance(self._stage, Starting):
-            self._stage.is_accepted = True
-        self.request = msgspec.structs.replace(self.request, payload=b"")
-
-    def note_death(self, host: str, at_s: float) -> None:
-        """This attempt died of the infrastructure on ``host``; what is heard of it later is a consequence."""
-        self.deaths.setdefault(self.attempt, (host, at_s))
-
-    def wait_for(self, wait: PersistWait) -> None:
-        """Note why its results are not durable yet."""
-        match self._stage:
-            case Releasing():
-                self._stage.wait = wait
-            case Persisting():
-                self._stage = replace(self._stage, wait=wait)
-            case _:  # its end was not heard yet, or it is over
-                pass
-
     def amend_outcome(self, outcome: Outcome) -> None:
         """Change what is kept of the outcome of a run that is over: results that were removed, or came back."""
-        if isinstance(self._stage, Ended):
-            self._stage = replace(self._stage, outcome=outcome)
+        if isinstance(self.stage, Ended):
+            self.snapshot = replace(self.snapshot, stage=replace(self.stage, outcome=outcome))
 
-    # ------------------------------------------------------------------------- facts of several stages
+    # --------------------------------------------------------------------------------------- its snapshot
+    @property
+    def view(self) -> RunView:
+        """The run as clients see it."""
+        return self.snapshot.view
+
+    @view.setter
+    def view(self, view: RunView) -> None:
+        self.snapshot = replace(self.snapshot, view=view)
+
+    @property
+    def request(self) -> RunRequest:
+        """The request, without its payload once the run has been started."""
+        return self.snapshot.request
+
+    @request.setter
+    def request(self, request: RunRequest) -> None:
+        self.snapshot = replace(self.snapshot, request=request)
+
+    @property
+    def stage(self) -> Stage:
+        """The run's stage with its facts."""
+        return self.snapshot.stage
+
+    @property
+    def cancellation(self) -> Cancellation:
+        """The wishes that it end."""
+        return self.snapshot.cancellation
+
+    @property
+    def save(self) -> Save | None:
+        """Its last save, from which it goes on."""
+        return self.snapshot.save
+
     @property
     def run(self) -> str:
         """The run's id."""
@@ -289,15 +336,9 @@ class RunRecord(ChangeNotifier):
         return RunState.of(self.view.state)
 
     @property
-    def may_be_asked(self) -> bool:
-        """Tell if it may be asked to step aside now."""
-        can = self.view.restartable and not self.view.stays and not self.cancellation.reason
-        return can and isinstance(self._stage, Running) and self._stage.lease is not None
-
-    @property
     def may_be_taken(self) -> bool:
         """Tell if the scheduler may have it step aside now."""
-        return self.may_be_asked and time.monotonic() >= self.spared_until_s
+        return self.snapshot.may_be_asked and time.monotonic() >= self.spared_until_s
 
     @property
     def attempt(self) -> int:
@@ -306,74 +347,23 @@ class RunRecord(ChangeNotifier):
 
     @property
     def attempt_id(self) -> AttemptId:
-        """Its present attempt (of one that waits: the next), as the nodes know it."""
-        return AttemptId(self.run, self.attempt)
+        """Its present attempt, as the nodes know it."""
+        return self.snapshot.attempt_id
 
     @property
     def lease(self) -> Lease | None:
         """The lease that it holds."""
-        match self._stage:
-            case Starting(lease=lease) | Running(lease=lease) | Yielding(lease=lease) | Releasing(lease=lease):
-                return lease
-            case Queued() | Persisting() | Ended():
-                return None
-            case _:
-                assert_never(self._stage)
+        return self.snapshot.lease
 
     @property
     def outcome(self) -> Outcome | None:
-        """How it ended, once that is known; clients see it once the lease is gone."""
-        match self._stage:
-            case Releasing(outcome=outcome) | Persisting(outcome=outcome) | Ended(outcome=outcome):
-                return outcome
-            case Queued() | Starting() | Running() | Yielding():
-                return None
-            case _:
-                assert_never(self._stage)
+        """How it ended, once that is known."""
+        return self.snapshot.outcome
 
     @property
     def accepted(self) -> bool:
         """Tell if nodes have its order, and it is not over."""
-        match self._stage:
-            case Starting(is_accepted=is_accepted):
-                return is_accepted
-            case Running() | Yielding() | Releasing() | Persisting():
-                return True
-            case Queued() | Ended():
-                return False
-            case _:
-                assert_never(self._stage)
-
-    @property
-    def is_ending(self) -> bool:
-        """Tell if its lease is being given back, or is gone for good."""
-        match self._stage:
-            case Releasing(ending=ending):
-                return ending is not None
-            case Persisting() | Ended():
-                return True
-            case Queued() | Starting() | Running() | Yielding():
-                return False
-            case _:
-                assert_never(self._stage)
-
-    def expects(self, phase: str) -> bool:
-        """Tell if this phase, reported by its node, is news: reports are repeated, and some come late."""
-        match self._stage:
-            case Starting():
-                return phase in ("running", "ended", "released", "final")
-            case Running() | Yielding():
-                return phase in ("ended", "released", "final")
-            case Releasing(outcome=None):
-                return phase in ("released", "final")
-            case Releasing(is_final=is_final):
-                return phase == "final" and not is_final
-            case Persisting():
-                return phase == "final"
-            case Queued() | Ended():
-                return False
-            case _:
-                assert_never(self._stage)
+        return self.snapshot.accepted
 
     @classmethod
     def restored(cls, stored: StoredRun) -> RunRecord:
@@ -382,7 +372,7 @@ class RunRecord(ChangeNotifier):
         record = cls(stored.view, stored.ordinal, request, _restored_stage(stored))
         record.recorded = True
         record.tail.known = False
-        record.load_request(request)
+        record.snapshot = record.snapshot.with_request(request)
         if stored.outcome is not None and (stored.view.gone_at or record.state.is_terminal):
             record.view = msgspec.structs.replace(stored.view, outcome=stored.outcome)
         return record

@@ -47,7 +47,7 @@ def _says(service: GatewayService, record: RunRecord, attempt: int, *phases: str
     outcome = Outcome("preempted", values=Graph(b"saved"), ended_s=time.time(), save=save)
     for phase in phases:
         said = outcome if phase != "ended" else None
-        service.lifecycle.on_phase(record, RunPhase(AttemptId(record.run, attempt), phase, time.time(), said))
+        service.lifecycle.hear(record, RunPhase(AttemptId(record.run, attempt), phase, time.time(), said))
 
 
 def _places(record: RunRecord) -> dict[str, int]:

@@ -56,7 +56,7 @@ async def _steps_aside(bed: BrokerBed, service: GatewayService, record: RunRecor
     outcome = Outcome("preempted", values=Graph(b"saved"), ended_s=time.time(), save=save)
     for phase in ("ended", "released", "final"):
         said = outcome if phase != "ended" else None
-        service.lifecycle.on_phase(record, RunPhase(AttemptId(record.run, attempt), phase, time.time(), said))
+        service.lifecycle.hear(record, RunPhase(AttemptId(record.run, attempt), phase, time.time(), said))
     for agent in bed.agents.values():
         agent.stepping_aside.clear()
     await until(lambda: record.attempt == attempt + 1 and record.accepted is goes_on)
@@ -74,7 +74,7 @@ async def test_a_gang_with_sharded_names_keeps_its_size_and_is_taken_as_a_whole(
         blocks = await bed.running(service, 3)
         record = await bed.running(service, ask=_ELASTIC, restartable=True, priority="low")
         why = "`model` is sharded over 2 ranks: it goes on with 2 only"
-        service.lifecycle.preemption_notices.on_stays(record, RunStays(record.attempt_id, why, of_size=True))
+        service.lifecycle.hear(record, RunStays(record.attempt_id, why, of_size=True))
         assert (record.view.stays, record.view.most_gpus) == ("", 0)
         bed.end(service, blocks)
         await until(lambda: len(service.leases.all()) == 1)

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from broker_bed import BrokerBed, until
 
+from jupyter_gpu_release.gateway.runs.machine import Cancel
 from jupyter_gpu_release.protocol.node import RunPhase
 from jupyter_gpu_release.protocol.runs import ErrorInfo, Outcome
 from jupyter_gpu_release.protocol.states import RunState
@@ -24,10 +25,10 @@ async def test_who_cancelled_a_run_is_known_as_soon_as_its_outcome(bed: BrokerBe
     outcome = Outcome("interrupted", error=ErrorInfo("KeyboardInterrupt", ""), ended_s=time.time())
     async with bed.life() as service:
         record = await bed.running(service)
-        await service.lifecycle.cancel(record, "cancelled by bob")
+        service.lifecycle.hear(record, Cancel("cancelled by bob"))
         for phase in ("ended", "released"):
-            service.lifecycle.on_phase(record, RunPhase(record.attempt_id, phase, time.time(), outcome))
+            service.lifecycle.hear(record, RunPhase(record.attempt_id, phase, time.time(), outcome))
         await until(lambda: record.view.outcome is not None)
         assert (record.state, record.view.reason) == (RunState.PERSISTING, "cancelled by bob")
-        service.lifecycle.on_phase(record, RunPhase(record.attempt_id, "final", time.time(), outcome))
+        service.lifecycle.hear(record, RunPhase(record.attempt_id, "final", time.time(), outcome))
         assert (record.view.state, record.view.reason) == ("cancelled", "cancelled by bob")

@@ -15,6 +15,7 @@ from working_agents import WorkingBed
 from jupyter_gpu_release.errors import ConflictError
 from jupyter_gpu_release.gateway.reconcile import node_liveness
 from jupyter_gpu_release.gateway.runs.attempts import MOST_LOST, lost_in_a_row
+from jupyter_gpu_release.gateway.runs.machine import Cancel
 from jupyter_gpu_release.gateway.runs.record import RunRecord
 from jupyter_gpu_release.gateway.service import GatewayService
 from jupyter_gpu_release.protocol.runs import ResourceAsk
@@ -88,13 +89,13 @@ class Chaos:
         record = self.random.choice(self.live())
         self.asked += sum(record.state is RunState.YIELDING for record in self.live()) > 0
         with contextlib.suppress(ConflictError):
-            service.lifecycle.preemption_notices.give_notice(record, "request", "asked by ann")
+            service.lifecycle.preempt(record, "request", "asked by ann")
             self.asked += 1
 
     async def _cancel(self, service: GatewayService) -> None:
         record = self.random.choice(self.live())
         self.cancelled.add(record.run)
-        await service.lifecycle.cancel(record, "cancelled by ann")
+        service.lifecycle.hear(record, Cancel("cancelled by ann"))
 
 
 @pytest.mark.parametrize("seed", range(sized(2, 20)))

@@ -15,12 +15,13 @@ from broker_bed import ANN, BrokerBed, until
 
 from jupyter_gpu_release.gateway.api import handlers
 from jupyter_gpu_release.gateway.reconcile import node_liveness
+from jupyter_gpu_release.gateway.runs.machine import Cancel, Lost
 from jupyter_gpu_release.gateway.runs.record import RunRecord
 from jupyter_gpu_release.gateway.service import GatewayService
 from jupyter_gpu_release.host.local_calls import LocalCallError
 from jupyter_gpu_release.presentation.wording import describe_pause
 from jupyter_gpu_release.protocol.cell import Graph
-from jupyter_gpu_release.protocol.node import AttemptId, RunPhase, RunStays
+from jupyter_gpu_release.protocol.node import AttemptId, RunPhase, RunSaved, RunStays
 from jupyter_gpu_release.protocol.runs import Outcome, ResourceAsk, Save
 from jupyter_gpu_release.protocol.states import RunState
 
@@ -42,21 +43,21 @@ async def _look(service: GatewayService, condition: Callable[[], object]) -> Non
 
 async def _yielding(bed: BrokerBed, service: GatewayService, **facts: object) -> RunRecord:
     record = await bed.running(service, 4, restartable=True, **facts)
-    service.lifecycle.preemption_notices.give_notice(record, "request", "asked by ann")
+    service.lifecycle.preempt(record, "request", "asked by ann")
     await until(lambda: bed.agents["b"].stepping_aside == [record.run])
     assert record.state is RunState.YIELDING
     return record
 
 
 def _reports(service: GatewayService, record: RunRecord, phase: str, outcome: Outcome | None = None) -> None:
-    service.lifecycle.on_phase(record, RunPhase(AttemptId(record.run, 0), phase, time.time(), outcome))
+    service.lifecycle.hear(record, RunPhase(AttemptId(record.run, 0), phase, time.time(), outcome))
 
 
 @pytest.mark.asyncio
 async def test_an_agent_that_dies_while_its_run_steps_aside_costs_what_was_not_saved(bed: BrokerBed) -> None:
     async with bed.life() as service:
         record = await _yielding(bed, service)
-        service.lifecycle.requeue.on_saved(record, SAVE)
+        service.lifecycle.hear(record, RunSaved(record.attempt_id, SAVE))
         bed.next_agent("b")
         await _look(service, lambda: record.attempt == 1)
         (past,) = record.view.attempts
@@ -78,7 +79,7 @@ async def test_a_run_that_is_cancelled_while_it_is_saved_ends_once_it_is(bed: Br
         _reports(service, record, "released", saved)
         await until(lambda: record.state is RunState.PERSISTING)
         assert (record.view.gone_at, record.view.outcome) == (None, None), "it has not ended"
-        await service.lifecycle.cancel(record, "cancelled by ann")
+        service.lifecycle.hear(record, Cancel("cancelled by ann"))
         assert record.state is RunState.PERSISTING
         _reports(service, record, "final", saved)
         view, outcome = record.view, record.outcome
@@ -122,13 +123,13 @@ async def test_a_save_that_is_lost_before_it_is_durable_is_nothing_to_go_on_from
     newer = Save(2, at_s=time.time(), place="epoch 5")
     async with bed.life() as service:
         record = await _yielding(bed, service)
-        service.lifecycle.requeue.on_saved(record, SAVE)
+        service.lifecycle.hear(record, RunSaved(record.attempt_id, SAVE))
         _reports(service, record, "ended")
         stepped = Outcome("preempted", values=Graph(b"", file="values.graph"), ended_s=time.time(), save=newer)
         _reports(service, record, "released", stepped)
         await until(lambda: record.state is RunState.PERSISTING)
-        await service.lifecycle.lose(record, "the node is gone")
-        await until(lambda: record.accepted)
+        service.lifecycle.hear(record, Lost(record.attempt_id, "the node is gone"))
+        await until(lambda: record.attempt == 1 and record.accepted)
         assert bed.agents["b"].orders[str(record.attempt_id)].save == SAVE
         assert [(past.status, past.place) for past in record.view.attempts] == [("lost", "epoch 3")]
 
@@ -142,7 +143,7 @@ async def test_a_run_whose_node_takes_no_notice_is_ended_when_its_grace_is_over(
         record = await bed.running(service, 4, restartable=True)
         agent.faults["step_aside"] = LocalCallError("it is busy")
         monkeypatch.setattr(time, "time", lambda now=time.time: now() - 3600.0)
-        service.lifecycle.preemption_notices.give_notice(record, "request", "asked by ann")
+        service.lifecycle.preempt(record, "request", "asked by ann")
         monkeypatch.undo()
         await until(lambda: agent.killed == [record.run])
 
@@ -156,7 +157,7 @@ async def test_a_run_that_cannot_step_aside_is_not_asked_again_at_once_by_the_sc
         urgent = await bed.submitted(service, 4, priority="high")
         await until(lambda: bed.agents["b"].stepping_aside == [taken.run])
         stays = RunStays(taken.attempt_id, "there is no room on the store", for_now=True)
-        service.lifecycle.preemption_notices.on_stays(taken, stays)
+        service.lifecycle.hear(taken, stays)
         assert "no room on the store" in taken.view.reason
         for _ in range(3):
             service.lifecycle.queue._serve_now()
@@ -177,7 +178,7 @@ async def test_nobody_is_ended_for_a_run_that_was_cancelled_meanwhile(
         taken = await bed.running(service, 4, restartable=True, priority="low")
         urgent = await bed.submitted(service, 4, priority="high")
         await until(lambda: bed.agents["b"].stepping_aside == [taken.run])
-        await service.lifecycle.cancel(urgent, "cancelled by ann")
+        service.lifecycle.hear(urgent, Cancel("cancelled by ann"))
         monkeypatch.setattr(time, "time", lambda now=time.time: now() + 3600.0)
         await until(lambda: taken.state is RunState.RUNNING)
         assert taken.view.notice is None
@@ -204,9 +205,9 @@ async def test_a_run_that_does_not_move_after_all_keeps_no_other_places(
         assert moved.view.notice is not None
         assert moved.view.notice.action == "consolidate"
         assert moved.view.reason == "ann's run fits when it is moved to host-a"
-        service.lifecycle.preemption_notices.on_stays(moved, RunStays(moved.attempt_id, "`sock` is an open socket"))
+        service.lifecycle.hear(moved, RunStays(moved.attempt_id, "`sock` is an open socket"))
         assert service.lifecycle.queue.inventory.scheduler.promised == {}
-        await service.lifecycle.cancel(gang, "cancelled by ann")
+        service.lifecycle.hear(gang, Cancel("cancelled by ann"))
         others = [await bed.running(service, 3) for _ in range(2)]
         assert all(other.lease is not None for other in others)
 
@@ -215,13 +216,13 @@ async def test_a_run_that_does_not_move_after_all_keeps_no_other_places(
 async def test_a_save_that_comes_late_is_not_that_of_the_next_attempt(bed: BrokerBed) -> None:
     async with bed.life() as service:
         record = await _yielding(bed, service)
-        service.lifecycle.requeue.on_saved(record, SAVE)
+        service.lifecycle.hear(record, RunSaved(record.attempt_id, SAVE))
         bed.next_agent("b")
         await _look(service, lambda: record.attempt == 1 and record.accepted)
-        service.lifecycle.requeue.on_saved(record, Save(2, at_s=time.time(), place="epoch 4"))
+        service.lifecycle.hear(record, RunSaved(record.attempt_id, Save(2, at_s=time.time(), place="epoch 4")))
         assert record.save == SAVE
         own = Save(2, attempt=1, at_s=time.time(), place="epoch 5")
-        service.lifecycle.requeue.on_saved(record, own)
+        service.lifecycle.hear(record, RunSaved(record.attempt_id, own))
         assert record.save == own
 
 
@@ -230,7 +231,7 @@ async def test_who_cancels_a_run_again_that_cannot_be_saved_does_not_wait_for_th
     request: Any = SimpleNamespace(query_params={})
     async with bed.life() as service:
         record = await _yielding(bed, service)
-        service.lifecycle.requeue.on_saved(record, SAVE)
+        service.lifecycle.hear(record, RunSaved(record.attempt_id, SAVE))
         _reports(service, record, "ended")
         newer = Save(2, at_s=time.time(), place="epoch 5")
         stepped = Outcome("preempted", values=Graph(b"", file="values.graph"), ended_s=time.time(), save=newer)
@@ -307,5 +308,5 @@ async def test_a_run_that_waits_again_is_not_lost_with_the_node_that_it_was_on(b
         for phase, outcome in (("ended", None), ("released", _saved(record)), ("final", _saved(record))):
             _reports(service, record, phase, outcome)
         await until(lambda: blocks.accepted and record.attempt == 1)
-        await service.lifecycle.lose(record, "the node agent on host-b died, and the cell with it")
+        service.lifecycle.hear(record, Lost(record.attempt_id, "the node agent on host-b died, and the cell with it"))
         assert (record.state, record.run in service.lifecycle.queue) == (RunState.QUEUED, True)

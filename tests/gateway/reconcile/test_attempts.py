@@ -15,6 +15,7 @@ from jupyter_gpu_release.gateway.db import database
 from jupyter_gpu_release.gateway.dispatch import lifecycle
 from jupyter_gpu_release.gateway.reconcile import node_liveness, recovery
 from jupyter_gpu_release.gateway.reconcile.stray_leases import Reconciliation
+from jupyter_gpu_release.gateway.runs.machine import Lost
 from jupyter_gpu_release.gateway.runs.record import RunRecord
 from jupyter_gpu_release.gateway.service import GatewayService
 from jupyter_gpu_release.protocol.events import Event
@@ -147,7 +148,7 @@ async def test_ranks_that_a_silent_node_lends_are_gone_before_it_takes_another_r
         for phase in ("ended", "released", "final"):
             leader.phases[record.run] = phase
             lost = Outcome("ok") if phase != "ended" else None
-            service.lifecycle.on_phase(record, RunPhase(record.attempt_id, phase, 1.0, lost))
+            service.lifecycle.hear(record, RunPhase(record.attempt_id, phase, 1.0, lost))
         await until(lambda: record.state is RunState.SUCCEEDED)
         slow = _Slow(lender, monkeypatch)
         waits = await bed.submitted(service, ask=_GANG)
@@ -258,7 +259,7 @@ async def test_a_new_gateway_knows_which_starts_came_to_nothing(
         bed.ray.is_late = False
         await until(lambda: record.accepted)
         bed.say(first, record, "running")
-        await first.lifecycle.lose(record, "as if its process had been killed")
+        first.lifecycle.hear(record, Lost(record.attempt_id, "as if its process had been killed"))
         await until(lambda: record.accepted and record.attempt == 2)
         bed.say(first, record, "running")
         await bed.in_ledger(first, record)
@@ -307,7 +308,7 @@ async def test_an_attempt_that_its_node_did_not_forget_is_forgotten_later(
         for phase in ("ended", "released", "final"):
             stepped = Outcome("preempted", save=Save(1, 0, 1.0, "round 2")) if phase != "ended" else None
             bed.agents["a"].phases[record.run] = phase
-            service.lifecycle.on_phase(record, RunPhase(record.attempt_id, phase, 1.0, stepped))
+            service.lifecycle.hear(record, RunPhase(record.attempt_id, phase, 1.0, stepped))
         await until(lambda: record.attempt == 1)
         await until(lambda: record.accepted)
         assert bed.agents["a"].phases.keys() == {f"{record.run}.1"}
@@ -323,7 +324,7 @@ async def test_the_comparison_ends_old_attempts_of_runs_that_go_on(
     async with bed.life() as service:
         record = await bed.running(service, 2, restartable=True)
         (old,) = [node for node, agent in bed.agents.items() if record.run in agent.phases]
-        await service.lifecycle.lose(record, "as if its node had been away")
+        service.lifecycle.hear(record, Lost(record.attempt_id, "as if its node had been away"))
         await until(lambda: record.accepted and record.attempt == 1)
         bed.agents[old].phases[record.run] = "running"
         reconciliation = Reconciliation(service)
@@ -363,7 +364,7 @@ async def test_a_restartable_run_goes_on_over_an_upgrade_of_the_gateway(
     bed = _bed(tmp_path, monkeypatch, a=2, b=2)
     async with bed.life() as first:
         record = await bed.running(first, 2, restartable=True)
-        await first.lifecycle.lose(record, "as if its process had been killed")
+        first.lifecycle.hear(record, Lost(record.attempt_id, "as if its process had been killed"))
         await until(lambda: record.accepted and record.attempt == 1)
         bed.say(first, record, "running")
         await bed.in_ledger(first, record)
@@ -386,7 +387,7 @@ async def test_a_restartable_run_goes_on_over_an_upgrade_of_the_gateway(
         )
         await ReportedTo(second).node_report(pack(decode(body, dict[str, object])))
         assert (again.tail.last, again.save.place) == (1, "round 5")
-        second.lifecycle.preemption_notices.give_notice(again, "request", "for maintenance")
+        second.lifecycle.preempt(again, "request", "for maintenance")
         await until(lambda: bed.agents[node].stepping_aside == [f"{record.run}.1"])
         bed.agents[node].phases[f"{record.run}.1"] = "final"
         for phase in ("ended", "final"):

@@ -30,6 +30,7 @@ from jupyter_gpu_release.gateway import service as gateway_service
 from jupyter_gpu_release.gateway.dispatch import lifecycle
 from jupyter_gpu_release.gateway.reconcile import node_liveness, recovery
 from jupyter_gpu_release.gateway.reconcile.stray_leases import Reconciliation
+from jupyter_gpu_release.gateway.runs.machine import Cancel
 from jupyter_gpu_release.gateway.runs.record import Releasing, RunRecord, Starting
 from jupyter_gpu_release.gateway.service import GatewayService
 from jupyter_gpu_release.protocol.node import AttemptId, JoinOrder, StartOrder
@@ -235,7 +236,7 @@ class AttemptsMachine(RuleBasedStateMachine):
         await self._clear()
         await (self._silent_at_work(silence) if silence.since == "work" else self._silent_at_start(silence))
         if silence.meanwhile == "cancel" and (record := self.one(0)) is not None:
-            await self.service.lifecycle.cancel(record, "cancelled by ann")
+            self.service.lifecycle.hear(record, Cancel("cancelled by ann"))
         for _ in _NODES:
             await self._submit("plain", 2)
         await self._settle()
@@ -295,7 +296,7 @@ class AttemptsMachine(RuleBasedStateMachine):
         for node in _NODES:
             await self._come_back(node)
         for record in self.records():
-            await self.service.lifecycle.cancel(record, "cancelled by ann", kill=True)
+            self.service.lifecycle.hear(record, Cancel("cancelled by ann", True))
         for _ in range(4):
             await self._look()
             await self._settle()
@@ -324,7 +325,7 @@ class AttemptsMachine(RuleBasedStateMachine):
     def preempt(self, number: int) -> None:
         async def ask(record: RunRecord) -> None:
             with contextlib.suppress(ConflictError):
-                self.service.lifecycle.preemption_notices.give_notice(record, "request", "asked by ann")
+                self.service.lifecycle.preempt(record, "request", "asked by ann")
             await self._pass(20)
 
         if (record := self.one(number)) is not None:
@@ -333,7 +334,7 @@ class AttemptsMachine(RuleBasedStateMachine):
     @rule(number=st.integers(0, 9), kill=st.booleans())
     def cancel(self, number: int, kill: bool) -> None:
         async def cancel(record: RunRecord) -> None:
-            await self.service.lifecycle.cancel(record, "cancelled by ann", kill=kill)
+            self.service.lifecycle.hear(record, Cancel("cancelled by ann", kill))
             await self._pass(20)
 
         if (record := self.one(number)) is not None:

@@ -12,6 +12,7 @@ from jupyter_gpu_release.gateway.cluster.lease import Placement
 from jupyter_gpu_release.gateway.db.rows import StoredLease, WarmLeaseRow
 from jupyter_gpu_release.gateway.db.usage import SIGN_S, WEEK_S, last_sign_of_life, read_leases, usage_since
 from jupyter_gpu_release.gateway.db.warm_leases import put_warm_lease, warm_spans
+from jupyter_gpu_release.gateway.runs.machine import Cancel
 from jupyter_gpu_release.gateway.runs.record import RunRecord
 from jupyter_gpu_release.gateway.service import GatewayService
 from jupyter_gpu_release.protocol.rest import held_s, queued_s
@@ -93,7 +94,7 @@ async def test_a_weekend_without_a_cluster_is_charged_to_nobody(bed: BrokerBed, 
         assert goes_on.view.attempts[0].gone_at <= stopped_at
         for record in (lost, queued):
             await bed.in_ledger(service, record)
-        service.lifecycle.spawn(service.lifecycle.cancel(goes_on, "over"))
+        service.lifecycle.hear(goes_on, Cancel("over"))
         await until(lambda: goes_on.state.is_terminal or goes_on.lease is not None)
         assert _held_by_ann(service) < _WEEKEND_S / 2
 

@@ -48,7 +48,7 @@ async def _running(bed: BrokerBed, service: GatewayService, ask: ResourceAsk) ->
 def _report_lost(service: GatewayService, record: RunRecord, ename: str, rank: int = 0) -> None:
     outcome = Outcome("lost", error=ErrorInfo(ename, "it is gone", code="lost"), failed_rank=rank)
     for phase in ("released", "final"):
-        service.lifecycle.on_phase(record, RunPhase(record.attempt_id, phase, time.time(), outcome))
+        service.lifecycle.hear(record, RunPhase(record.attempt_id, phase, time.time(), outcome))
 
 
 def _drained(service: GatewayService) -> list[str]:
@@ -79,7 +79,7 @@ async def test_what_was_lost_while_the_gateway_was_away_counts_against_no_node(
             await node_liveness.on_node_up(second, agent.info())
         records = [record for run in runs if (record := second.runs.find(run)) is not None]
         await until(lambda: {record.state for record in records} == {RunState.LOST})
-        assert [record.deaths for record in records] == [{}, {}, {}]
+        assert [record.snapshot.deaths for record in records] == [{}, {}, {}]
         assert _drained(second) == []
 
 
@@ -97,7 +97,7 @@ async def test_a_gang_that_dies_with_one_of_its_nodes_counts_against_that_one(be
         await node_liveness.refresh_nodes(service)
         await until(lambda: {record.state for record in records} == {RunState.LOST})
         await until(lambda: _drained(service) == [f"host-{dead}"])
-        assert {host for record in records for host, _at_s in record.deaths.values()} == {f"host-{dead}"}
+        assert {host for record in records for host, _at_s in record.snapshot.deaths.values()} == {f"host-{dead}"}
 
 
 @pytest.mark.asyncio
@@ -109,7 +109,7 @@ async def test_a_gang_whose_ranks_die_counts_against_the_node_of_the_first(bed: 
         host = f"host-{record.lease.slots[rank].node}"
         _report_lost(service, record, "CellProcessDied", rank)
         await until(lambda: record.state is RunState.LOST)
-        assert [where for where, _at_s in record.deaths.values()] == [host]
+        assert [where for where, _at_s in record.snapshot.deaths.values()] == [host]
 
 
 @pytest.mark.asyncio
@@ -118,7 +118,7 @@ async def test_nodes_that_did_not_join_a_gang_in_time_have_not_died(bed: BrokerB
         record = await bed.running(service, ask=_GANG)
         _report_lost(service, record, "GangIncomplete")
         await until(lambda: record.state is RunState.LOST)
-        assert record.deaths == {}
+        assert record.snapshot.deaths == {}
 
 
 @pytest.mark.asyncio
@@ -129,7 +129,7 @@ async def test_a_store_that_hangs_under_cells_that_load_makes_no_node_ill(bed: B
         for record in records:
             _report_lost(service, record, "CellNotBegun")
         await until(lambda: {record.state for record in records} == {RunState.LOST})
-        assert [record.deaths for record in records] == [{}] * 6
+        assert [record.snapshot.deaths for record in records] == [{}] * 6
         assert _drained(service) == []
 
 
@@ -149,7 +149,7 @@ async def test_of_starts_that_fail_only_those_count_whose_agent_is_dead(
             agent.marks = _Everything()
         record = await bed.submitted(service, ask=ResourceAsk(gpus=1))
         await until(lambda: record.state is RunState.LOST)
-        assert bool(record.deaths) == is_blamed
+        assert bool(record.snapshot.deaths) == is_blamed
 
 
 @pytest.mark.asyncio
@@ -162,7 +162,7 @@ async def test_nodes_that_are_only_silent_are_given_up_and_not_ill(bed: BrokerBe
             agent.silent = True
         while {record.state for record in records} != {RunState.LOST}:
             await node_liveness.refresh_nodes(service)
-        assert [record.deaths for record in records] == [{}] * 6
+        assert [record.snapshot.deaths for record in records] == [{}] * 6
         assert _drained(service) == []
 
 

@@ -10,8 +10,9 @@ import pytest
 from broker_bed import BrokerBed, PretendedAgent, until
 
 from jupyter_gpu_release.gateway.cluster.lease import Lease
+from jupyter_gpu_release.gateway.dispatch import lifecycle
 from jupyter_gpu_release.gateway.reconcile.stray_leases import Reconciliation
-from jupyter_gpu_release.gateway.runs.record import Releasing
+from jupyter_gpu_release.gateway.runs.machine import Lost
 from jupyter_gpu_release.gateway.service import GatewayService
 from jupyter_gpu_release.protocol.node import AttemptId
 from jupyter_gpu_release.protocol.states import LeaseState, RunState
@@ -58,15 +59,18 @@ async def test_a_lease_of_nobody_is_given_back(bed: BrokerBed, caplog: pytest.Lo
 
 @pytest.mark.faults_of_ours
 @pytest.mark.asyncio
-async def test_a_run_whose_end_has_failed_is_ended(bed: BrokerBed, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_run_whose_end_has_failed_is_ended(
+    bed: BrokerBed, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     async with bed.life() as service:
         record = await bed.running(service, 4)
         with monkeypatch.context() as patch:
             patch.setattr(service.lifecycle, "_hand_over", lambda *_: 1 / 0)
+            patch.setattr(lifecycle, "_AGAIN_S", 0.001)
             bed.end(service, record)
-            await until(lambda: isinstance(record.stage, Releasing) and record.stage.ending.done())
-        assert record.state is RunState.RELEASING
-        await _reconcile(service, lambda: record.state is RunState.SUCCEEDED and not service.leases.all())
+            await until(lambda: caplog.text.count("_end_lease has failed: it is tried again") > 1)
+            assert record.state is RunState.RELEASING
+        await until(lambda: record.state is RunState.SUCCEEDED and not service.leases.all())
         assert not bed.ray.groups
 
 
@@ -97,7 +101,7 @@ async def test_a_run_that_its_node_does_not_know_is_lost(bed: BrokerBed) -> None
 async def test_a_process_of_a_run_that_is_over_and_a_group_of_nobody_go(bed: BrokerBed) -> None:
     async with bed.life() as service:
         record = await bed.running(service)
-        await service.lifecycle.lose(record, "as if its node had been away")
+        service.lifecycle.hear(record, Lost(record.attempt_id, "as if its node had been away"))
         stranger = bed.ray._placement_group(
             [{"GPU": 2.0}], name="jgr-test-stranger", bundle_label_selector=[{"ray.io/node-id": "a"}]
         )

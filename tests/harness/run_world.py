@@ -1,0 +1,620 @@
+"""Nodes, Ray, a ledger and a gateway in virtual time, around the pure machine of a run's life.
+
+What the gateway does about an effect takes some moments (:meth:`World.go_on` takes one of them further), and
+nodes may be silent meanwhile: what they were told before arrives when they can be heard again. The ledger has what is
+committed at once; the rest, once it was flushed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from jupyter_gpu_release.errors import ClusterError
+from jupyter_gpu_release.gateway.cluster.lease import Lease
+from jupyter_gpu_release.gateway.db.rows import StoredRun
+from jupyter_gpu_release.gateway.runs import machine
+from jupyter_gpu_release.gateway.runs.machine import step
+from jupyter_gpu_release.gateway.runs.outcomes import lost
+from jupyter_gpu_release.gateway.runs.record import Ended, Queued, RunRecord, RunSnapshot, Starting, Yielding
+from jupyter_gpu_release.protocol.node import AttemptId, NodeRun, RunPhase, RunSaved
+from jupyter_gpu_release.protocol.runs import Outcome, ResourceAsk, RunRequest, RunView, Save, StepAside
+from jupyter_gpu_release.protocol.states import RunState
+from jupyter_gpu_release.scheduling.decisions import Slot
+
+GRACE_S = 60.0
+KINDS: list[dict[str, Any]] = [{}, {"restartable": True}, {"retries": 2}]
+_S = RunState
+#: steps that clients may see
+LEGAL = {
+    _S.QUEUED: {_S.STARTING, _S.CANCELLED, _S.FAILED, _S.LOST},
+    _S.STARTING: {_S.RUNNING, _S.RELEASING, _S.QUEUED},
+    _S.RUNNING: {_S.YIELDING, _S.RELEASING},
+    _S.YIELDING: {_S.RUNNING, _S.RELEASING},
+    _S.RELEASING: {_S.PERSISTING, _S.QUEUED, _S.SUCCEEDED, _S.FAILED, _S.CANCELLED, _S.LOST},
+    _S.PERSISTING: {_S.QUEUED, _S.SUCCEEDED, _S.FAILED, _S.CANCELLED, _S.LOST},
+}
+Task = Generator[None, None, None]
+
+
+@dataclass
+class Process:
+    """An attempt on a node."""
+
+    attempt_id: AttemptId
+    gpus: list[str]
+    save: Save | None
+    phase: str = "starting"
+    outcome: Outcome | None = None
+    is_asked: bool = False
+    signal: str = ""
+    #: it was told to go, and takes its time
+    is_ending: bool = False
+
+    @property
+    def touches(self) -> bool:
+        return self.phase not in ("released", "final")
+
+    def known(self) -> NodeRun:
+        own = self.save if self.save is not None and self.save.attempt == self.attempt_id.attempt else None
+        return NodeRun(self.attempt_id, self.phase, at_s=1.0, outcome=self.outcome, save=own)
+
+
+@dataclass
+class Node:
+    """A node and its agent."""
+
+    name: str
+    silent: bool = False
+    life: int = 0
+    processes: dict[AttemptId, Process] = field(default_factory=dict)
+    marks: set[AttemptId] = field(default_factory=set)
+    outbox: list[Any] = field(default_factory=list)
+    #: what it was told when it could not be heard
+    late: list[tuple[str, Any]] = field(default_factory=list)
+
+    def call(self, name: str, *facts: Any) -> Any:
+        """A call of the gateway; one that is not heard arrives later."""
+        if self.silent:
+            self.late.append((name, facts))
+            raise ClusterError(f"{self.name} does not answer")
+        return getattr(self, name)(*facts)
+
+    def come_back(self) -> None:
+        self.silent, late, self.late = False, self.late, []
+        for name, facts in late:
+            getattr(self, name)(*facts)
+
+    def start(self, attempt_id: AttemptId, gpus: list[str], save: Save | None) -> None:
+        """As the agent: an older attempt is gone first, and a newer one is not followed."""
+        of_run = [known for known in self.processes if known.run == attempt_id.run]
+        if any(attempt_id.is_before(known) for known in of_run) or attempt_id in self.processes:
+            return
+        for older in of_run:
+            del self.processes[older]
+        self.processes[attempt_id] = Process(attempt_id, gpus, save)
+
+    def abandon(self, attempt_id: AttemptId) -> None:
+        if (process := self.processes.get(attempt_id)) is not None:
+            process.is_ending = True
+
+    def forget(self, attempt_id: AttemptId) -> None:
+        if (process := self.processes.get(attempt_id)) is not None and process.phase == "final":
+            del self.processes[attempt_id]
+        self.marks.discard(attempt_id)
+
+    def has_begun(self, attempt_id: AttemptId) -> bool:
+        return attempt_id in self.processes or attempt_id in self.marks
+
+    def forget_unbegun(self, attempt_id: AttemptId) -> bool:
+        process = self.processes.get(attempt_id)
+        if process is None or process.phase != "starting":
+            return False
+        del self.processes[attempt_id]
+        return True
+
+    def signal(self, attempt_id: AttemptId, name: str, reason: str) -> None:
+        if (process := self.processes.get(attempt_id)) is not None:
+            process.signal = "preempted" if reason == "preempted" else "interrupted"
+
+    def step_aside(self, attempt_id: AttemptId) -> bool:
+        process = self.processes.get(attempt_id)
+        if process is None or not process.touches:
+            return False
+        process.is_asked = True
+        return True
+
+    def say(self, process: Process, phase: str) -> None:
+        process.phase = phase
+        self.outbox.append(RunPhase(process.attempt_id, phase, 1.0, process.outcome))
+
+    def work(self, process: Process, *, saves: bool) -> None:
+        """A process comes a step further."""
+        if process.is_ending:
+            del self.processes[process.attempt_id]
+            return
+        match process.phase:
+            case "starting":
+                self.marks.add(process.attempt_id)
+                self.say(process, "running")
+            case "running" if saves and process.save is None:
+                process.save = Save(1 + process.attempt_id.attempt, process.attempt_id.attempt, 1.0, "round 2")
+                self.outbox.append(RunSaved(process.attempt_id, process.save))
+            case "running":
+                status = process.signal or ("preempted" if process.is_asked else "ok")
+                self.say(process, "ended")
+                process.outcome = Outcome(status, started_s=1.0, ended_s=2.0)
+            case "ended":
+                self.say(process, "released")
+            case "released":
+                self.say(process, "final")
+
+    def die(self, process: Process) -> None:
+        """It is killed."""
+        process.outcome = lost("its process was killed")
+        self.say(process, "released")
+        self.say(process, "final")
+
+    def kill_agent(self) -> None:
+        """With all its processes; another one is there."""
+        self.life += 1
+        self.processes.clear()
+        self.outbox.clear()
+        self.late.clear()
+        self.silent = False
+
+
+@dataclass
+class Belief:
+    """A node as the gateway has it. ``life``: None until its agent was heard."""
+
+    life: int | None = None
+    is_up: bool = False
+    is_lost: bool = False
+    silent_since_s: float = 0.0
+
+
+class World:
+    """One cluster, over lives of its gateway. ``number`` of an action chooses among what there is."""
+
+    def __init__(self, gpus: int = 2) -> None:
+        self.now_s = 1000.0
+        self.gpus = gpus
+        self.nodes = {name: Node(name) for name in ("a", "b")}
+        #: Ray's placement groups: node and GPUs by name
+        self.groups: dict[str, tuple[str, list[str]]] = {}
+        self.ledger: dict[str, RunSnapshot] = {}
+        self.later: dict[str, RunSnapshot] = {}
+        self.stored_leases: dict[str, Lease] = {}
+        self.requests: dict[str, RunRequest] = {}
+        self.ends: dict[str, str] = {}
+        #: runs whose cells began, as often as they did
+        self.begun: list[str] = []
+        self._begin_life()
+
+    # -------------------------------------------------------------------------------- the gateway's parts
+    def _begin_life(self) -> None:
+        self.runs: dict[str, RunSnapshot] = {}
+        self.waiting: list[str] = []
+        self.leases: dict[str, Lease] = {}
+        self.beliefs = {name: Belief() for name in self.nodes}
+        self.tasks: list[Task] = []
+        self.unknown: set[AttemptId] = set()
+
+    def hear(self, run: str, event: machine.Event) -> None:
+        before = self.runs[run]
+        after, effects = step(before, event, self.now_s)
+        self._check(before, after)
+        if isinstance(after.stage, Queued) and not after.request.payload:
+            after = after.with_request(self.requests[run])
+        self.runs[run] = after
+        at_once = any(isinstance(effect, machine.Commit) for effect in effects)
+        if after.view is not before.view:
+            self.later[run] = after
+            if at_once or isinstance(after.stage, Starting | Ended):
+                self.flush(run)
+        for effect in effects:
+            self._carry_out(run, effect)
+
+    def _check(self, before: RunSnapshot, after: RunSnapshot) -> None:
+        states = RunState.of(before.view.state), RunState.of(after.view.state)
+        assert states[0] is states[1] or states[1] in LEGAL[states[0]], states
+        assert after.stage.state is states[1], after
+        assert after.view is before.view or after.view.seq > before.view.seq
+        if isinstance(after.stage, Ended):
+            run = after.view.run
+            assert self.ends.setdefault(run, after.view.state) == after.view.state, f"{run} ends twice"
+
+    def flush(self, run: str) -> None:
+        if run in self.later:
+            self.ledger[run] = self.later.pop(run)
+
+    def _carry_out(self, run: str, effect: machine.Effect) -> None:
+        match effect:
+            case machine.Start(lease):
+                self.tasks.append(self._start(run, lease))
+            case machine.EndLease(lease, is_clean):
+                self.tasks.append(self._end_lease(run, lease, is_clean=is_clean))
+            case machine.GiveBack(lease):
+                self.tasks.append(self._free(lease))
+            case machine.Abandon(attempt_id, hosts):
+                self._tell(hosts, "abandon", attempt_id)
+            case machine.GoBack(ended, hosts):
+                self.waiting.insert(0, run)
+                self._tell(hosts, "forget", ended)
+            case machine.WaitAgain(lease):
+                self.tasks.append(self._wait_again(run, lease))
+            case machine.Enqueue():
+                self.waiting.append(run)
+            case machine.Finish(hosts):
+                self.waiting = [other for other in self.waiting if other != run]
+                self._tell(hosts, "forget", self.runs[run].attempt_id)
+            case machine.SendSignal():
+                self.tasks.append(self._signal(run, effect))
+            case machine.WatchNotice(notice):
+                self.tasks.append(self._watch(run, notice))
+            case machine.TellNotice(lease):
+                self.tasks.append(self._tell_notice(run, lease))
+            case machine.Ask(event):
+                self.tasks.append(self._find_out(run, event))
+
+    def _tell(self, hosts: list[str], name: str, attempt_id: AttemptId) -> bool:
+        """Call nodes; False: one does not answer."""
+        is_heard = True
+        for node in hosts:
+            try:
+                self._call(node, name, attempt_id)
+            except ClusterError:
+                is_heard = False
+        return is_heard
+
+    def _call(self, node: str, name: str, *facts: Any) -> Any:
+        """A node that does not answer takes no runs before it was looked at."""
+        try:
+            return self.nodes[node].call(name, *facts)
+        except ClusterError:
+            self._note_silent(node)
+            raise
+
+    def _note_silent(self, node: str) -> None:
+        if (belief := self.beliefs[node]).is_up:
+            belief.is_up, belief.silent_since_s = False, self.now_s
+
+    def _start(self, run: str, lease: Lease) -> Task:
+        (slot,), (ids,) = lease.slots, lease.gpu_ids
+        yield
+        if self.runs[run].cancellation.reason:
+            error: Any = ClusterError("it was cancelled")
+            self.hear(run, machine.StartFailed(lease.attempt_id, error, is_final=True))
+            return
+        try:
+            self._call(slot.node, "start", lease.attempt_id, ids, self.runs[run].save)
+        except ClusterError as error:
+            yield
+            self._tell([slot.node], "abandon", lease.attempt_id)
+            self.hear(run, machine.StartFailed(lease.attempt_id, error))
+            return
+        yield
+        self.hear(run, machine.Accepted(lease.attempt_id))
+
+    def _end_lease(self, run: str, lease: Lease | None, *, is_clean: bool) -> Task:
+        yield
+        at_s = None
+        if lease is not None:
+            node = lease.slots[0].node
+            fits = [other for other in self.waiting if self.runs[other].request.ask.gpus == len(lease.gpu_ids[0])]
+            if is_clean and fits and self.beliefs[node].is_up:
+                self._grant(fits[0], lease.handed_to(self.runs[fits[0]].attempt_id))
+            else:
+                yield
+                self._drop(lease)
+            at_s = self.now_s
+        self.hear(run, machine.LeaseGone(self.runs[run].attempt_id, at_s))
+
+    def _free(self, lease: Lease) -> Task:
+        yield
+        self._drop(lease)
+
+    def _drop(self, lease: Lease) -> None:
+        if self.leases.get(lease.name) is lease:
+            del self.leases[lease.name]
+            self.groups.pop(lease.name, None)
+            self.stored_leases.pop(lease.name, None)
+
+    def _wait_again(self, run: str, lease: Lease | None) -> Task:
+        if lease is not None:
+            self._tell([lease.slots[0].node], "abandon", lease.attempt_id)
+            yield
+            self._drop(lease)
+        yield
+        if isinstance(self.runs[run].stage, Queued):
+            self.waiting.insert(0, run)
+
+    def _signal(self, run: str, signal: machine.SendSignal) -> Task:
+        yield
+        attempt_id = signal.lease.attempt_id
+        try:
+            self._call(signal.lease.slots[0].node, "signal", attempt_id, signal.name, signal.reason)
+        except ClusterError:
+            if signal.reason == machine.INTERRUPTED:
+                self.hear(run, machine.Unheard(attempt_id, signal.name))
+
+    def _watch(self, run: str, notice: StepAside) -> Task:
+        while isinstance(stage := self.runs[run].stage, Yielding) and stage.notice is notice:
+            self.hear(run, machine.NoticeDue(self.runs[run].attempt_id, is_needed=True))
+            yield
+
+    def _tell_notice(self, run: str, lease: Lease) -> Task:
+        yield
+        is_taken = None
+        if not self.nodes[lease.slots[0].node].silent:
+            is_taken = self.nodes[lease.slots[0].node].step_aside(lease.attempt_id)
+        self.hear(run, machine.NoticeHeard(lease.attempt_id, is_taken))
+
+    def _find_out(self, run: str, event: machine.Lost | machine.Forgotten | machine.StartFailed) -> Task:
+        yield
+        if isinstance(event, machine.Lost):
+            self.hear(run, replace(event, has_values=True))
+            return
+        lease, begun = self.runs[run].lease, True
+        if lease is not None and lease.attempt_id == event.attempt_id and not self.nodes[lease.slots[0].node].silent:
+            begun = self.nodes[lease.slots[0].node].has_begun(event.attempt_id)
+        self.hear(run, replace(event, has_begun=begun))
+
+    # --------------------------------------------------------------------------------------- the queue
+    def serve(self) -> None:
+        for run in list(self.waiting):
+            gpus = self.runs[run].request.ask.gpus
+            for node, belief in self.beliefs.items():
+                held = [ids for at, ids in self.groups.values() if at == node]
+                free = sorted({str(gpu) for gpu in range(self.gpus)} - {gpu for ids in held for gpu in ids})
+                if belief.is_up and len(free) >= gpus:
+                    attempt_id = self.runs[run].attempt_id
+                    lease = Lease(f"group-{attempt_id}", attempt_id, (Slot(node, gpus),))
+                    lease.gpu_ids = (tuple(free[:gpus]),)
+                    self.groups[lease.name] = (node, free[:gpus])
+                    self._grant(run, lease)
+                    break
+
+    def _grant(self, run: str, lease: Lease) -> None:
+        self.waiting.remove(run)
+        self.leases[lease.name] = self.stored_leases[lease.name] = lease
+        self.hear(run, machine.Granted(lease, {"hosts": [lease.slots[0].node]}))
+
+    # ------------------------------------------------------------------------- what happens (the actions)
+    def submit(self, number: int) -> None:
+        run, facts = f"r{len(self.requests)}", KINDS[number % len(KINDS)]
+        gpus = 1 + number // len(KINDS) % self.gpus
+        request = self.requests[run] = RunRequest(run, "s", ResourceAsk(gpus=gpus), b"cell", **facts)
+        view = RunView(run, "ann", "queued", gpus=gpus, restartable=request.restartable, session="s")
+        self.runs[run] = self.ledger[run] = RunSnapshot(view, request)
+        self.waiting.append(run)
+        self.serve()
+
+    def go_on(self, number: int) -> None:
+        """What is under way comes a moment further."""
+        self.now_s += 1.0
+        if self.tasks:
+            task = self.tasks[number % len(self.tasks)]
+            if next(task, self) is self:
+                self.tasks.remove(task)
+        self.serve()
+
+    def deliver(self, number: int) -> None:
+        """A node's next message is heard."""
+        node = self._node(number)
+        if node.silent or not node.outbox:
+            return
+        message = node.outbox.pop(0)
+        snapshot = self.runs.get(message.attempt_id.run)
+        if snapshot is None:
+            return
+        if message.attempt_id.is_before(snapshot.attempt_id):
+            node.abandon(message.attempt_id)
+        self.hear(message.attempt_id.run, message)
+
+    def work(self, number: int) -> None:
+        if processes := self._processes():
+            node, process = processes[number % len(processes)]
+            begins = process.phase == "starting" and not process.is_ending
+            node.work(process, saves=number % 2 == 0)
+            if begins:
+                self._begins(process.attempt_id.run)
+
+    def _begins(self, run: str) -> None:
+        """A cell that has begun is begun again only where its user has asked for that."""
+        self.begun.append(run)
+        request = self.requests[run]
+        assert request.restartable or request.retries or self.begun.count(run) == 1, f"{run} is begun again"
+
+    def cancel(self, number: int) -> None:
+        if self.runs:
+            run = list(self.runs)[number % len(self.runs)]
+            self.hear(run, machine.Cancel("cancelled by ann", kill=number % 2 == 0))
+
+    def preempt(self, number: int) -> None:
+        if asked := [run for run, snapshot in self.runs.items() if snapshot.may_be_asked]:
+            notice = StepAside("request", "asked by ann", self.now_s, self.now_s + 10.0)
+            self.hear(asked[number % len(asked)], machine.Preempt(notice))
+
+    def kill_rank(self, number: int) -> None:
+        if alive := [found for found in self._processes() if found[1].touches]:
+            node, process = alive[number % len(alive)]
+            node.die(process)
+
+    def kill_agent(self, number: int) -> None:
+        self._node(number).kill_agent()
+
+    def fall_silent(self, number: int) -> None:
+        self._node(number).silent = True
+
+    def come_back(self, number: int) -> None:
+        self._node(number).come_back()
+
+    def pass_grace(self, number: int) -> None:
+        """A node is silent for longer than its grace."""
+        self._node(number).silent = True
+        self.look(number)
+        self.now_s += GRACE_S
+        self.look(number)
+
+    def commit(self, number: int) -> None:
+        for run in list(self.later):
+            self.flush(run)
+
+    def _node(self, number: int) -> Node:
+        return self.nodes["ab"[number % 2]]
+
+    def _processes(self) -> list[tuple[Node, Process]]:
+        return [(node, process) for node in self.nodes.values() for process in node.processes.values()]
+
+    # --------------------------------------------------------------------------------------- liveness
+    def _led_by(self, node: Node) -> list[tuple[str, RunSnapshot]]:
+        found = [(run, snapshot, snapshot.lease) for run, snapshot in self.runs.items()]
+        return [
+            (run, snapshot)
+            for run, snapshot, lease in found
+            if snapshot.accepted
+            and (lease.slots[0].node == node.name if lease is not None else node.name in snapshot.view.hosts)
+        ]
+
+    def end_unwanted(self, node: Node) -> bool:
+        """Have a node end what nobody wants; False: some of it may still touch a GPU."""
+        seen = [process.known() for process in node.processes.values()]
+        unwanted = machine.unwanted(self.runs.get, seen, node.name)
+        for found in unwanted:
+            node.abandon(found.attempt_id)
+        return machine.is_vacated(unwanted)
+
+    def look(self, number: int) -> None:
+        """The gateway looks at a node, as every few seconds."""
+        node = self._node(number)
+        belief = self.beliefs[node.name]
+        if node.silent:
+            self._judge_silence(node, belief)
+            return
+        if not belief.is_up and not self.end_unwanted(node):
+            return
+        is_restarted, before = belief.life != node.life, self._led_by(node)
+        self.beliefs[node.name] = Belief(node.life, is_up=True)
+        known = {process.attempt_id for process in node.processes.values()}
+        for run, snapshot in before:
+            self.hear(run, machine.Heard(node.name))
+            if snapshot.attempt_id in known or snapshot.outcome is not None:
+                continue
+            if is_restarted:
+                self.hear(run, machine.Forgotten(snapshot.attempt_id, "its agent is new", "its agent died"))
+            elif snapshot.attempt_id in self.unknown:
+                self.hear(run, machine.Lost(snapshot.attempt_id, "its node does not know it", ends=True))
+            self.unknown ^= {snapshot.attempt_id}
+        for run, snapshot in self._persisting_on(node, known) if is_restarted else []:
+            self.hear(run, machine.Forgotten(snapshot.attempt_id, "its agent is new", "its agent died"))
+        self.end_unwanted(node)
+        self.serve()
+
+    def _persisting_on(self, node: Node, known: set[AttemptId]) -> list[tuple[str, RunSnapshot]]:
+        return [
+            (run, snapshot)
+            for run, snapshot in self._led_by(node)
+            if snapshot.outcome is not None and snapshot.attempt_id not in known
+        ]
+
+    def _judge_silence(self, node: Node, belief: Belief) -> None:
+        self._note_silent(node.name)
+        if belief.is_lost:
+            return
+        if self.now_s - belief.silent_since_s < GRACE_S:
+            for run, _ in self._led_by(node):
+                self.hear(run, machine.Silent(node.name, f"{node.name} does not answer"))
+        else:
+            belief.is_lost = True
+            for run, snapshot in self._led_by(node):
+                if RunState.of(snapshot.view.state) is not RunState.PERSISTING:
+                    self.hear(run, machine.Lost(snapshot.attempt_id, f"{node.name} has not answered"))
+
+    # ----------------------------------------------------------------------------------- a new gateway
+    def restart(self, number: int) -> None:
+        """The gateway is killed, and another one finds what there is."""
+        self.later.clear()
+        self._begin_life()
+        live = []
+        for run, stored in self.ledger.items():
+            record = RunRecord.restored(StoredRun(stored.view, 1, stored.outcome, self.requests[run]))
+            self.runs[run] = replace(record.snapshot, save=stored.save)
+            live += [] if isinstance(self.runs[run].stage, Ended) else [run]
+        leases, self.stored_leases = self.stored_leases, {}
+        self.leases = {
+            lease.name: lease
+            for lease in leases.values()
+            if lease.name in self.groups and lease.run in live and lease.attempt_id == self.runs[lease.run].attempt_id
+        }
+        self.stored_leases |= self.leases
+        for name in self.groups.keys() - self.leases.keys():
+            del self.groups[name]
+        for node in self.nodes.values():
+            belief = self.beliefs[node.name]
+            belief.silent_since_s = self.now_s
+            if not node.silent:
+                belief.life, belief.is_up = node.life, True
+        for run in live:
+            self.hear(run, self._found(run, leases))
+        for node in self.nodes.values():
+            if not node.silent and not self.end_unwanted(node):
+                self.beliefs[node.name].is_up = False
+        self.serve()
+
+    def _found(self, run: str, stored: dict[str, Lease]) -> machine.Found:
+        snapshot = self.runs[run]
+        attempt_id = snapshot.attempt_id
+        held = [lease for lease in self.leases.values() if lease.attempt_id == attempt_id]
+        lease = held[0] if held else None
+        ordered = [old.slots[0].node for old in stored.values() if old.attempt_id == attempt_id]
+        facts = [node for node in self.nodes.values() if attempt_id in node.processes and not node.silent]
+        known = facts[0].processes[attempt_id].known() if facts else None
+        hosts = [lease.slots[0].node] if lease is not None else [node.name for node in facts]
+        is_silent = known is None and lease is not None and self.nodes[lease.slots[0].node].silent
+        is_unbegun = not ordered
+        if ordered and known is None and not self.nodes[ordered[0]].silent:
+            node = self.nodes[ordered[0]]
+            is_unbegun = node.forget_unbegun(attempt_id) or not node.has_begun(attempt_id)
+        return machine.Found(
+            attempt_id,
+            lease,
+            hosts,
+            list(lease.gpu_ids[0]) if lease is not None else [],
+            "its agent does not know it",
+            known,
+            is_silent=is_silent,
+            is_unbegun=is_unbegun,
+            is_ordered=bool(ordered),
+        )
+
+    # -------------------------------------------------------------------------------------- invariants
+    def check_gpus(self) -> None:
+        """At each moment each GPU is touched by one attempt at most."""
+        users: dict[tuple[str, str], AttemptId] = {}
+        for node, process in self._processes():
+            for gpu in process.gpus if process.touches else ():
+                other = users.setdefault((node.name, gpu), process.attempt_id)
+                assert other == process.attempt_id, f"GPU {gpu} of {node.name}: {other} and {process.attempt_id}"
+
+    def become_quiet(self) -> None:
+        """All that was begun comes to an end, and nothing is held after it."""
+        for node in self.nodes.values():
+            node.come_back()
+        for turn in range(400):
+            if not (self._left() or self.tasks):
+                break
+            for number in range(2):
+                self.deliver(number)
+                self.work(turn + number)
+                self.look(number)
+            self.go_on(turn)
+            self.check_gpus()
+        assert not self._left()
+
+    def _left(self) -> list[object]:
+        live = [snapshot for snapshot in self.runs.values() if not isinstance(snapshot.stage, Ended)]
+        working = [process for _, process in self._processes() if process.touches]
+        return [*live, *working, *self.leases, *self.groups]
