@@ -15,7 +15,7 @@ from queue_bed import QueueBed
 
 from jupyter_gpu_release.gateway.cluster.lease import Lease
 from jupyter_gpu_release.gateway.dispatch import inventory
-from jupyter_gpu_release.gateway.runs.record import Running, Starting, Yielding
+from jupyter_gpu_release.gateway.runs.record import Running, Yielding
 from jupyter_gpu_release.protocol.node import NodeInfo
 from jupyter_gpu_release.protocol.runs import RunView, StepAside
 from jupyter_gpu_release.protocol.states import LeaseState
@@ -382,15 +382,14 @@ async def test_who_steps_aside_is_asked_once_and_its_place_is_kept_for_the_one_i
     lease = bed.lease("low", (Slot("n", 8),))
     lease.state = LeaseState.BUSY
     low.view = structs.replace(low.view, restartable=True, state="running", priority_value=25, granted_at=1.0)
-    assert low.enter(Starting(lease))
-    assert low.enter(Running(lease))
+    low.snapshot = replace(low.snapshot, stage=Running(lease))
     bed.queue.open()
     urgent = bed.run("urgent", gpus=8)
     urgent.view = structs.replace(urgent.view, priority_value=75)
     bed.queue.add(urgent)
     bed.decide()
     assert bed.asked == [("low", "urgent")]
-    low.enter(Yielding(lease, StepAside("preempt", "", 0.0, 0.0, "urgent", "ann")))
+    low.snapshot = replace(low.snapshot, stage=Yielding(lease, StepAside("preempt", "", 0.0, 0.0, "urgent", "ann")))
     older = bed.run("older", gpus=8, ordinal=-60)
     older.view = structs.replace(older.view, priority_value=75)
     bed.queue.add(older)
