@@ -29,8 +29,9 @@ _ACTIONS = [
 ]
 
 
+@pytest.mark.thorough
 @pytest.mark.soak
-@settings(max_examples=sized(2000, 20_000), deadline=None, database=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=sized(2000, 30_000), deadline=None, database=None, suppress_health_check=list(HealthCheck))
 @given(history=st.binary(min_size=40, max_size=100))
 def test_no_gpu_has_two_attempts_and_each_run_ends_once(history: bytes) -> None:
     world = World()
