@@ -349,7 +349,7 @@ async def test_an_agent_from_before_an_upgrade_gets_no_run_that_could_have_a_sec
         assert "a node agent of this version" in again[0].view.reason
         assert "host-a" not in again[0].view.reason
         bed.end(service, once)
-        await until(lambda: once.state is RunState.SUCCEEDED)
+        await until(lambda: once.state is RunState.SUCCEEDED and once.run not in bed.agents["a"].phases)
         assert [record.lease for record in again] == [None, None]
         bed.agents["a"].protocol = AGENT_PROTOCOL
         bed.next_agent("a")
