@@ -21,7 +21,7 @@ from jupyter_gpu_release.gateway.auth.permissions import Caller
 from jupyter_gpu_release.gateway.cluster import placement_groups
 from jupyter_gpu_release.gateway.db import database
 from jupyter_gpu_release.gateway.db.stores import meant_store
-from jupyter_gpu_release.gateway.reconcile import recovery
+from jupyter_gpu_release.gateway.reconcile import node_liveness, recovery
 from jupyter_gpu_release.gateway.runs.record import RunRecord
 from jupyter_gpu_release.gateway.service import GatewayService
 from jupyter_gpu_release.protocol.cell import CellPayload
@@ -487,6 +487,15 @@ class BrokerBed:
         """The cell ends well."""
         for phase in ("ended", "released", "final"):
             self.say(service, record, phase)
+
+
+async def look_until(service: GatewayService, condition: Callable[[], object]) -> None:
+    """Look at the nodes, as the gateway does every few seconds, until a condition holds."""
+    async with asyncio.timeout(30):
+        while not condition():
+            await node_liveness.refresh_nodes(service)
+            service.lifecycle.queue.serve()
+            await asyncio.sleep(0.01)
 
 
 async def until(condition: Callable[[], object], limit_s: float = 30.0) -> None:

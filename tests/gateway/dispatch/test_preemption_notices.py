@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
-from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import msgspec
 import pytest
-from broker_bed import ANN, BrokerBed, until
+from broker_bed import ANN, BrokerBed, look_until, until
 
 from jupyter_gpu_release.gateway.api import handlers
-from jupyter_gpu_release.gateway.reconcile import node_liveness
 from jupyter_gpu_release.gateway.runs.machine import Cancel, Lost
 from jupyter_gpu_release.gateway.runs.record import RunRecord
 from jupyter_gpu_release.gateway.service import GatewayService
@@ -31,14 +28,6 @@ SAVE = Save(1, at_s=time.time(), place="epoch 3", values=Graph(b"saved"))
 @pytest.fixture
 def bed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> BrokerBed:
     return BrokerBed(tmp_path, monkeypatch, a=1, b=4)
-
-
-async def _look(service: GatewayService, condition: Callable[[], object]) -> None:
-    """As the gateway every few seconds."""
-    async with asyncio.timeout(30):
-        while not condition():
-            await node_liveness.refresh_nodes(service)
-            await asyncio.sleep(0.01)
 
 
 async def _yielding(bed: BrokerBed, service: GatewayService, **facts: object) -> RunRecord:
@@ -59,7 +48,7 @@ async def test_an_agent_that_dies_while_its_run_steps_aside_costs_what_was_not_s
         record = await _yielding(bed, service)
         service.lifecycle.hear(record, RunSaved(record.attempt_id, SAVE))
         bed.next_agent("b")
-        await _look(service, lambda: record.attempt == 1)
+        await look_until(service, lambda: record.attempt == 1)
         (past,) = record.view.attempts
         assert (past.status, past.place, past.was_saved) == ("lost", "epoch 3", True)
         await until(lambda: record.accepted)
@@ -112,7 +101,7 @@ async def test_what_was_lost_begins_again_on_another_node(bed: BrokerBed) -> Non
         record = await bed.running(service, 1, retries=1)
         (slot,) = record.lease.slots if record.lease is not None else ()
         bed.next_agent(slot.node)
-        await _look(service, lambda: record.attempt == 1 and record.accepted)
+        await look_until(service, lambda: record.attempt == 1 and record.accepted)
         (other,) = record.lease.slots if record.lease is not None else ()
         assert {slot.node, other.node} == {"a", "b"}
         assert bed.agents[other.node].orders[str(record.attempt_id)].save is None
@@ -218,7 +207,7 @@ async def test_a_save_that_comes_late_is_not_that_of_the_next_attempt(bed: Broke
         record = await _yielding(bed, service)
         service.lifecycle.hear(record, RunSaved(record.attempt_id, SAVE))
         bed.next_agent("b")
-        await _look(service, lambda: record.attempt == 1 and record.accepted)
+        await look_until(service, lambda: record.attempt == 1 and record.accepted)
         service.lifecycle.hear(record, RunSaved(record.attempt_id, Save(2, at_s=time.time(), place="epoch 4")))
         assert record.save == SAVE
         own = Save(2, attempt=1, at_s=time.time(), place="epoch 5")

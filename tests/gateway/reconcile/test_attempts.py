@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
 import pytest
-from broker_bed import BrokerBed, PretendedAgent, ReportedTo, until
+from broker_bed import BrokerBed, PretendedAgent, ReportedTo, look_until, until
 
 from jupyter_gpu_release.gateway.cluster import agent_client
 from jupyter_gpu_release.gateway.db import database
@@ -49,15 +48,6 @@ def _bed(folder: Path, patch: pytest.MonkeyPatch, **gpus: int) -> BrokerBed:
     return bed
 
 
-async def _look(service: GatewayService, condition: Callable[[], object]) -> None:
-    """As the gateway every few seconds."""
-    async with asyncio.timeout(30):
-        while not condition():
-            await node_liveness.refresh_nodes(service)
-            service.lifecycle.queue.serve()
-            await asyncio.sleep(0.01)
-
-
 class _Slow:
     """An agent that is told to end an attempt, and whose processes take their time."""
 
@@ -73,8 +63,17 @@ async def _given_up(bed: BrokerBed, service: GatewayService, node: str, **facts:
     """A run of two attempts at most, whose node fell silent."""
     record = await bed.running(service, **facts)  # type: ignore[arg-type]
     bed.agents[node].silent = True
-    await _look(service, lambda: record.attempt == 1)
+    await look_until(service, lambda: record.attempt == 1)
     return record
+
+
+async def _ordered(bed: BrokerBed, service: GatewayService, **facts: object) -> tuple[RunRecord, PretendedAgent]:
+    """A run whose order is out, and the agent that has it, while Ray is late with the GPUs."""
+    bed.ray.is_late = True
+    record = await bed.submitted(service, 2, **facts)  # type: ignore[arg-type]
+    await until(lambda: bed.ray.keeps_waiting and any(agent.orders for agent in bed.agents.values()))
+    (agent,) = [agent for agent in bed.agents.values() if agent.orders]
+    return record, agent
 
 
 @pytest.mark.asyncio
@@ -89,13 +88,13 @@ async def test_a_node_takes_nothing_before_the_old_attempt_is_gone(
         agent, slow = bed.agents["a"], _Slow(bed.agents["a"], monkeypatch)
         waits = await bed.submitted(service, 4) if another else record
         agent.silent = False
-        await _look(service, lambda: slow.told)
+        await look_until(service, lambda: slow.told)
         await node_liveness.refresh_nodes(service)
         assert (record.lease, waits.lease, service.leases.all()) == (None, None, [])
         slow.end_now()
         monkeypatch.undo()
         bed.ray.install(monkeypatch)
-        await _look(service, lambda: str(record.attempt_id) in agent.phases or waits.run in agent.phases)
+        await look_until(service, lambda: str(record.attempt_id) in agent.phases or waits.run in agent.phases)
         assert agent.killed == [record.run]
         first, second = (record, waits) if record.lease is not None else (waits, record)
         await until(lambda: first.accepted)
@@ -117,15 +116,15 @@ async def test_two_nodes_never_run_two_attempts_once_both_can_be_heard(
         (old,) = [node for node, agent in bed.agents.items() if record.run in agent.phases]
         zombie, other = bed.agents[old], bed.agents["b" if old == "a" else "a"]
         zombie.silent = True
-        await _look(service, lambda: f"{record.run}.1" in other.phases)
+        await look_until(service, lambda: f"{record.run}.1" in other.phases)
         bed.say(service, record, "running")
         waits, slow = await bed.submitted(service, 2), _Slow(zombie, monkeypatch)
         zombie.silent = False
-        await _look(service, lambda: slow.told)
+        await look_until(service, lambda: slow.told)
         await node_liveness.refresh_nodes(service)
         assert waits.lease is None
         slow.end_now()
-        await _look(service, lambda: waits.lease is not None)
+        await look_until(service, lambda: waits.lease is not None)
         assert (zombie.killed, other.killed, record.state) == ([record.run], [], RunState.RUNNING)
         bed.end(service, record)
         await until(lambda: record.state is RunState.SUCCEEDED)
@@ -143,7 +142,7 @@ async def test_ranks_that_a_silent_node_lends_are_gone_before_it_takes_another_r
         assert record.lease is not None
         leader, lender = (bed.agents[slot.node] for slot in record.lease.slots)
         lender.silent = True
-        await _look(service, lambda: service.nodes.find(lender.node).silent_since_s)
+        await look_until(service, lambda: service.nodes.find(lender.node).silent_since_s)
         monkeypatch.setattr("jupyter_gpu_release.gateway.cluster.agent_client._LEAVE_S", 0.05)
         for phase in ("ended", "released", "final"):
             leader.phases[record.run] = phase
@@ -153,10 +152,10 @@ async def test_ranks_that_a_silent_node_lends_are_gone_before_it_takes_another_r
         slow = _Slow(lender, monkeypatch)
         waits = await bed.submitted(service, ask=_GANG)
         lender.silent = False
-        await _look(service, lambda: slow.told)
+        await look_until(service, lambda: slow.told)
         assert (slow.told[0], waits.lease) == (record.run, None)
         slow.end_now()
-        await _look(service, lambda: waits.lease is not None)
+        await look_until(service, lambda: waits.lease is not None)
 
 
 @pytest.mark.asyncio
@@ -179,7 +178,7 @@ async def test_a_gateway_that_was_away_gives_a_node_no_run_before_the_old_attemp
         slow.end_now()
         monkeypatch.undo()
         bed.ray.install(monkeypatch)
-        await _look(second, lambda: f"{record.run}.1" in agent.phases)
+        await look_until(second, lambda: f"{record.run}.1" in agent.phases)
 
 
 def _old_words(old: AttemptId) -> list[NodeMessage]:
@@ -203,7 +202,7 @@ async def test_what_an_old_attempt_says_changes_nothing_and_is_answered_with_its
         (old,) = [node for node, agent in bed.agents.items() if record.run in agent.phases]
         other = bed.agents["b" if old == "a" else "a"]
         bed.agents[old].silent = True
-        await _look(service, lambda: f"{record.run}.1" in other.phases)
+        await look_until(service, lambda: f"{record.run}.1" in other.phases)
         bed.say(service, record, "running")
         before, seq, bed.agents[old].silent = record.stage, record.view.seq, False
         words = _old_words(AttemptId(record.run, 0))
@@ -224,20 +223,17 @@ async def test_a_start_that_came_to_nothing_is_never_begun_beside_the_next_one(
     bed = _bed(tmp_path, monkeypatch, a=2, b=2)
     bed.settings["node_grace_s"] = 3600.0
     async with bed.life() as service:
-        bed.ray.is_late = True
-        record = await bed.submitted(service, 2)
-        await until(lambda: bed.ray.keeps_waiting and any(agent.orders for agent in bed.agents.values()))
-        (old,) = [agent for agent in bed.agents.values() if agent.orders]
+        record, old = await _ordered(bed, service)
         other = bed.agents["b" if old.node == "a" else "a"]
         old.silent, bed.ray.is_late = True, False
-        await _look(service, lambda: record.accepted)
+        await look_until(service, lambda: record.accepted)
         ((node, late, ids),) = bed.ray.late_grants
         assert (node, late, record.attempt_id) == (old.node, record.run, AttemptId(record.run, 1))
         assert (record.view.attempts, list(other.phases)) == ([], [f"{record.run}.1"])
         waits, old.silent = await bed.submitted(service, 2), False
         if granted == "as soon as it can be heard":
             await old.hear_grant(late, ids)
-        await _look(service, lambda: waits.accepted)
+        await look_until(service, lambda: waits.accepted)
         await old.hear_grant(late, ids)
         assert (list(old.phases), list(other.phases)) == ([waits.run], [f"{record.run}.1"])
         for run in (record, waits):
@@ -253,9 +249,7 @@ async def test_a_new_gateway_knows_which_starts_came_to_nothing(
     """A run that has been put back loses an attempt later, and another gateway begins the third."""
     bed = _bed(tmp_path, monkeypatch, a=2)
     async with bed.life() as first:
-        bed.ray.is_late = True
-        record = await bed.submitted(first, 2, retries=1)
-        await until(lambda: bed.agents["a"].orders and bed.ray.keeps_waiting)
+        record, _ = await _ordered(bed, first, retries=1)
         bed.ray.is_late = False
         await until(lambda: record.accepted)
         bed.say(first, record, "running")
@@ -278,20 +272,17 @@ async def test_an_order_that_the_ledger_has_not_noted_is_of_the_attempt_before(
     monkeypatch.setattr(agent_client, "CALL_S", 0.1)
     bed = _bed(tmp_path, monkeypatch, a=2, b=2)
     async with bed.life() as first:
-        bed.ray.is_late = True
-        record = await bed.submitted(first, 2, restartable=True)
-        await until(lambda: any(agent.orders for agent in bed.agents.values()))
+        record, old = await _ordered(bed, first, restartable=True)
         await bed.in_ledger(first, record)
         view = msgspec.structs.replace(record.view, state=RunState.QUEUED.word, granted_at=None, hosts=[])
         with first.engine.begin() as connection:
             database.update_run(connection, view, None)
-    (old,) = [agent for agent in bed.agents.values() if agent.orders]
     other = bed.agents["b" if old.node == "a" else "a"]
     old.silent, bed.ray.is_late = True, False
     bed.ray.groups.clear()
     async with bed.life() as second:
         again = second.runs.get(record.run)
-        await _look(second, lambda: again.accepted)
+        await look_until(second, lambda: again.accepted)
         assert (list(old.orders), list(other.phases)) == ([record.run], [f"{record.run}.1"])
         bed.end(second, again)
         await until(lambda: again.state is RunState.SUCCEEDED and not bed.ray.groups)
@@ -353,7 +344,7 @@ async def test_an_agent_from_before_an_upgrade_gets_no_run_that_could_have_a_sec
         assert [record.lease for record in again] == [None, None]
         bed.agents["a"].protocol = AGENT_PROTOCOL
         bed.next_agent("a")
-        await _look(service, lambda: all(record.lease for record in again))
+        await look_until(service, lambda: all(record.lease for record in again))
 
 
 @pytest.mark.asyncio

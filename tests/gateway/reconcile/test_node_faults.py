@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -12,7 +11,7 @@ from typing import Any
 import msgspec
 import pytest
 import ray
-from broker_bed import BrokerBed, ReportedTo, until
+from broker_bed import BrokerBed, ReportedTo, look_until, until
 
 from jupyter_gpu_release.gateway.cluster import agent_client
 from jupyter_gpu_release.gateway.db import database
@@ -35,15 +34,6 @@ def bed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> BrokerBed:
     return BrokerBed(tmp_path, monkeypatch, a=1, b=4)
 
 
-async def _look(service: GatewayService, condition: Callable[[], object]) -> None:
-    """As the gateway every few seconds."""
-    async with asyncio.timeout(30):
-        while not condition():
-            await node_liveness.refresh_nodes(service)
-            service.lifecycle.queue.serve()
-            await asyncio.sleep(0.01)
-
-
 @pytest.mark.asyncio
 async def test_a_hiccup_of_the_network_is_told_and_costs_no_run(
     bed: BrokerBed, monkeypatch: pytest.MonkeyPatch
@@ -53,7 +43,7 @@ async def test_a_hiccup_of_the_network_is_told_and_costs_no_run(
     async with bed.life() as service:
         record = await bed.running(service, 4)
         bed.agents["b"].silent = True
-        await _look(service, lambda: record.view.reason)
+        await look_until(service, lambda: record.view.reason)
         assert "host-b does not answer: the cell is lost if it does not within 3600 s" in describe_run(record.view)
         waits = await bed.submitted(service, 2)
         assert (
@@ -65,7 +55,7 @@ async def test_a_hiccup_of_the_network_is_told_and_costs_no_run(
             await node_liveness.refresh_nodes(service)
         assert not service.nodes.find("b").is_lost
         bed.agents["b"].silent = False
-        await _look(service, lambda: not record.view.reason)
+        await look_until(service, lambda: not record.view.reason)
         assert record.state is RunState.RUNNING
         bed.end(service, record)
         await until(lambda: record.state is RunState.SUCCEEDED and waits.lease is not None)
@@ -87,16 +77,16 @@ async def test_a_gateway_that_restarts_in_a_hiccup_waits_for_the_node(
     async with bed.life() as second:
         record = second.runs.get(record.run)
         assert record.state is RunState.RUNNING
-        await _look(second, lambda: "does not answer" in record.view.reason)
+        await look_until(second, lambda: "does not answer" in record.view.reason)
         agent.silent = False
         if is_new:
             bed.next_agent("b")
-            await _look(second, lambda: record.state is RunState.LOST)
+            await look_until(second, lambda: record.state is RunState.LOST)
         else:
-            await _look(second, lambda: not record.view.reason)
+            await look_until(second, lambda: not record.view.reason)
             bed.end(second, record)
             await until(lambda: record.state is RunState.SUCCEEDED)
-        await _look(second, lambda: second.nodes.find("b").reachable and not bed.ray.groups)
+        await look_until(second, lambda: second.nodes.find("b").reachable and not bed.ray.groups)
 
 
 @pytest.mark.asyncio
@@ -147,7 +137,7 @@ async def test_the_leader_of_a_gang_dies(bed: BrokerBed, begun: bool, gateway_to
             leader.marks.add(record.run)  # nobody heard of it yet
         bed.next_agent(leader.node)
         if not gateway_too:
-            await _look(first, lambda: record.state is RunState.LOST or record.snapshot.put_back)
+            await look_until(first, lambda: record.state is RunState.LOST or record.snapshot.put_back)
             await _is_judged(bed, first, record, begun)
     if gateway_too:
         async with bed.life() as second:
@@ -159,7 +149,7 @@ async def _is_judged(bed: BrokerBed, service: GatewayService, record: RunRecord,
         await until(lambda: record.state is RunState.LOST and not bed.ray.groups)
         assert not any(agent.lent for agent in bed.agents.values())
     else:
-        await _look(service, lambda: record.state is RunState.STARTING and record.accepted)
+        await look_until(service, lambda: record.state is RunState.STARTING and record.accepted)
         leader, lender = (bed.agents[slot.node] for slot in record.lease.slots)
         assert (str(record.attempt_id) in leader.phases, lender.lent) == (True, {str(record.attempt_id)})
         assert len(bed.ray.groups) == 1
@@ -200,7 +190,7 @@ async def test_a_leader_hears_that_a_lending_agent_died(bed: BrokerBed) -> None:
         record = await _starting(bed, service)
         leader, lender = (bed.agents[slot.node] for slot in record.lease.slots)
         bed.next_agent(lender.node)
-        await _look(service, lambda: leader.lost_members)
+        await look_until(service, lambda: leader.lost_members)
         assert leader.lost_members == [(record.run, lender.node)]
 
 
@@ -213,7 +203,7 @@ async def test_a_gateway_that_restarts_starts_a_gang_anew_that_has_not_begun(bed
         lender.lent.clear()
     async with bed.life() as second:
         again = second.runs.get(record.run)
-        await _look(second, lambda: again.state is RunState.STARTING and again.accepted)
+        await look_until(second, lambda: again.state is RunState.STARTING and again.accepted)
         begun = str(again.attempt_id)
         assert (begun in leader.phases, lender.lent) == (True, {begun})
 
@@ -226,11 +216,11 @@ async def test_an_interrupt_in_a_hiccup_is_heard_when_that_is_over(
     async with bed.life() as service:
         record = await bed.running(service, 4)
         bed.agents["b"].silent = True
-        await _look(service, lambda: record.view.reason)
+        await look_until(service, lambda: record.view.reason)
         service.lifecycle.hear(record, Cancel("■, twice", True))
         assert bed.agents["b"].killed == []
         bed.agents["b"].silent = False
-        await _look(service, lambda: bed.agents["b"].killed == [record.run])
+        await look_until(service, lambda: bed.agents["b"].killed == [record.run])
 
 
 @pytest.mark.asyncio
@@ -243,14 +233,14 @@ async def test_a_node_that_loses_its_power_is_given_up_after_the_grace_and_ends_
         record, waits = await bed.running(service, 4), await bed.submitted(service, 3)
         behind = await bed.submitted(service, 1, ask=ResourceAsk(gpus=0))
         bed.agents["b"].silent = True
-        await _look(service, lambda: record.state is RunState.LOST)
+        await look_until(service, lambda: record.state is RunState.LOST)
         assert record.view.reason == "the node host-b has not answered for 0.3 s"
         assert service.leases.of_run(record.run) is None
-        await _look(service, lambda: waits.view.reason.startswith("others go first"))
+        await look_until(service, lambda: waits.view.reason.startswith("others go first"))
         assert behind.lease is not None
         bed.agents["b"].silent = False
         assert record.run in bed.agents["b"].phases  # it went on there
-        await _look(service, lambda: waits.lease is not None)
+        await look_until(service, lambda: waits.lease is not None)
         assert bed.agents["b"].killed == [record.run]
 
 
@@ -263,7 +253,7 @@ async def test_a_node_dies_with_a_queue_behind_it(bed: BrokerBed) -> None:
         assert (large.view.position, small.view.position) == (2, 1)  # the less work, the sooner
         bed.ray.dead.add("b")
         bed.agents["b"].silent = True
-        await _look(service, lambda: record.state is RunState.LOST and large.view.reason.startswith("others go"))
+        await look_until(service, lambda: record.state is RunState.LOST and large.view.reason.startswith("others go"))
         bed.end(service, first)
         await until(lambda: small.lease is not None)
         assert small.lease.slots[0].node == "a"
@@ -274,13 +264,13 @@ async def test_a_node_dies_with_a_queue_behind_it(bed: BrokerBed) -> None:
 async def test_a_node_without_the_store_takes_no_runs_and_says_why(bed: BrokerBed) -> None:
     async with bed.life() as service:
         bed.agents["b"].trouble = "the store /team is not there: is it mounted?"
-        await _look(service, lambda: service.problems())
+        await look_until(service, lambda: service.problems())
         assert service.problems() == ["host-b: the store /team is not there: is it mounted?"]
         large, small = await bed.submitted(service, 4), await bed.running(service, 1)
         assert small.lease.slots[0].node == "a"
         assert large.view.reason.endswith("up: host-b: the store /team is not there: is it mounted?")
         bed.agents["b"].trouble = ""
-        await _look(service, lambda: large.lease is not None)
+        await look_until(service, lambda: large.lease is not None)
 
 
 @pytest.mark.asyncio
