@@ -12,7 +12,7 @@ import pytest
 from jupyter_gpu_release.cell_api.context import ExecutionContext
 from jupyter_gpu_release.client import loading as client_load
 from jupyter_gpu_release.client.discovery import Target
-from jupyter_gpu_release.client.results import Results
+from jupyter_gpu_release.client.results import Results, open_stored
 from jupyter_gpu_release.errors import ForbiddenError, StillTrainingError, StoreError
 from jupyter_gpu_release.protocol.cell import Graph
 from jupyter_gpu_release.protocol.runs import Outcome, PersistWait, RunView
@@ -97,3 +97,12 @@ def test_a_run_folder_that_is_not_what_it_says_is_refused(
     for load in load_both():
         with pytest.raises((StoreError, ForbiddenError), match=r"damaged|not that of run|symbolic link|alone"):
             load()
+
+
+@pytest.mark.parametrize(
+    ("named", "hint"), [(None, "was it removed there?"), ("/there", "where this kernel sees /there, the store of")]
+)
+def test_a_run_whose_folder_is_not_there_is_named(tmp_path: Path, named: str | None, hint: str) -> None:
+    with pytest.raises(StoreError, match=f"no folder of run {RUN}") as refused:
+        open_stored(RUN, Graph(file="values.graph", digest="0"), tmp_path, named or str(tmp_path))
+    assert hint in refused.value.hint

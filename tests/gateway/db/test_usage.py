@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from jupyter_gpu_release.gateway.accounting import last_midnights
 from jupyter_gpu_release.gateway.db.database import insert_run, open_ledger, put_session, update_run
 from jupyter_gpu_release.gateway.db.rows import StoredSession, WarmSpan
+from jupyter_gpu_release.gateway.db.run_times import drop_attempt, put_attempt
 from jupyter_gpu_release.gateway.db.usage import (
     SIGN_S,
     LeaseUse,
@@ -26,7 +27,7 @@ from jupyter_gpu_release.gateway.db.usage import (
     usage_since,
 )
 from jupyter_gpu_release.protocol.rest import Usage
-from jupyter_gpu_release.protocol.runs import ResourceAsk, RunRequest, RunView
+from jupyter_gpu_release.protocol.runs import Attempt, ResourceAsk, RunRequest, RunView
 
 NOW = 10_000.0
 
@@ -99,6 +100,11 @@ def test_the_ledger_tells_leases_and_ends(tmp_path: Path) -> None:
         leases, ends = read_leases(link, 0.0)
     assert sorted((lease.gpus, lease.until, lease.mean) for lease in leases if lease.until) == [(2, 300.0, 0.75)]
     assert usage_since(leases, ends, 0.0, 400.0) == {"ann": Usage(400.0, 150.0, 100.0)}
+    with engine.begin() as link:
+        for run, gpus in (("b", 4), ("put back", 3)):
+            put_attempt(link, RunView(run, "ann", "running", gpus=gpus, session="s"), Attempt(110.0, 130.0))
+        drop_attempt(link, "put back", 0)
+        assert [lease.gpus for lease in read_leases(link, 0.0)[0] if lease.until == 130.0] == [4]
 
 
 def test_two_who_share_one_gpu_save_it_for_each_other() -> None:

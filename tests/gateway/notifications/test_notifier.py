@@ -21,7 +21,7 @@ from jupyter_gpu_release.errors import OptionError
 from jupyter_gpu_release.gateway.db import notifications
 from jupyter_gpu_release.gateway.db.database import open_ledger
 from jupyter_gpu_release.gateway.db.writer import LedgerWriter
-from jupyter_gpu_release.gateway.notifications import channels
+from jupyter_gpu_release.gateway.notifications import channels, notifier
 from jupyter_gpu_release.gateway.notifications.addresses import check_email, check_webhook, is_public
 from jupyter_gpu_release.gateway.notifications.notifier import Notifier
 from jupyter_gpu_release.protocol.config import MailRules, NotifyRules, WebhookRules
@@ -205,6 +205,22 @@ def test_a_mail_server_that_hangs_holds_up_no_webhook(engine: Engine) -> None:
 
         _play(engine, rules, play)
     assert len(hook.told) == 1
+
+
+def test_more_than_can_be_sent_are_said_and_not_kept(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(notifier, "_MOST_WAITING", 1)
+    said = []
+    with HookBed() as hook:
+
+        async def play(notifier: Notifier) -> None:
+            await notifier.change("ann", NotifyChange(webhook=hook.url))
+            for run in ("r1", "r2"):
+                notifier.on_stage(msgspec.structs.replace(OVER, run=run), RESULTS)
+            said.extend(notifier.document("ann").deliveries)
+
+        _play(engine, NotifyRules(webhooks=_hooks(hook)), play)
+    assert len(hook.told) == 1
+    assert [(each.run, each.error) for each in said] == [("r2", "too many messages wait to be sent: not sent")]
 
 
 def test_mails_go_to_the_senders_domain_unless_the_operator_names_others() -> None:

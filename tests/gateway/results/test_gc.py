@@ -12,6 +12,7 @@ from store_bed import DAY_S, OLD, StoreBed, blob, collect, gone, is_whole, run_i
 
 from jupyter_gpu_release.errors import ConflictError, StoreError
 from jupyter_gpu_release.gateway.auth.permissions import Caller
+from jupyter_gpu_release.gateway.db import database, retention
 from jupyter_gpu_release.gateway.runs.sessions import Session
 from jupyter_gpu_release.protocol.admin import GcDocument
 from jupyter_gpu_release.protocol.config import RetentionPolicy
@@ -156,13 +157,12 @@ def test_a_blob_that_was_just_put_stays(bed: StoreBed) -> None:
 
 def test_blobs_of_a_run_that_has_been_saving_for_days_stay(bed: StoreBed) -> None:
     bed.add(1, blob("a"), state="persisting", gone_at=time.time() - 3 * DAY_S)
+    bed.add(2, state="persisting", gone_at=time.time())
     bed.paths(1).values.unlink()
     bed.age_blobs(days=2.5)  # put half a day after its save began
 
     async def go() -> tuple[int, int]:
         async with bed.service() as service:
-            from jupyter_gpu_release.gateway.db import database
-
             with service.engine.connect() as connection:
                 for stored in database.live_runs(connection):
                     service.runs.adopt(stored)
@@ -185,6 +185,7 @@ def test_orphans_go_and_strangers_stay(bed: StoreBed) -> None:
         os.utime(path, (old_s, old_s))
     document = collect(bed, RetentionPolicy())
     assert document.orphans == [run_id(7)]
+    assert document.freed_bytes > 0
     assert not bed.paths(7).folder.exists()
     assert bed.paths(8).folder.exists()
     assert bed.paths(9).folder.exists()
@@ -217,6 +218,8 @@ def test_a_removal_that_a_crash_interrupted_is_finished(bed: StoreBed) -> None:
         async with bed.service() as service:
             assert service.runs.find(run).view.collected_because  # marked: nobody looks for it any more
             await service.result_collector.tidy(RetentionPolicy())
+            with service.engine.connect() as connection:
+                assert retention.unfinished_removals(connection) == []
         assert os.listdir(bed.paths(1).folder) == ["manifest.json"]
 
     asyncio.run(go())
