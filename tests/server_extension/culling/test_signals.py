@@ -72,6 +72,8 @@ def test_a_kernel_that_waits_for_a_run_is_at_work() -> None:
     assert run_signal("k1", "lab/a.ipynb", status, current=False).busy is None  # the gateway fell silent
     assert run_signal("k1", "b.ipynb", status, current=False).busy is False
     assert run_signal("k1", "a.ipynb", None, current=False).busy is False
+    of_script = _status(msgspec.structs.replace(_RUN, notebook=""))
+    assert run_signal("k1", "", of_script, current=True).busy is False
 
 
 def test_a_run_that_names_its_kernel_protects_no_namesake() -> None:
