@@ -7,7 +7,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterator
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -121,23 +121,22 @@ class Lifecycle:
             after = self.runs.reloaded(after)
         # what follows is expected within milliseconds
         told = NotifyWhen.SOON if is_step and isinstance(after.stage, Starting | Releasing) else NotifyWhen.NOW
-        writes: list[Write] = [
-            partial(self._write, before.view, effect) for effect in effects if isinstance(effect, machine.Commit)
-        ]
-        also = partial(_all, writes) if writes else None
-        return self.runs.put(record, after, told=told, also=also)
+        commits = [effect for effect in effects if isinstance(effect, machine.Commit)]
+        writes = [write for commit in commits for write in self._writes_of(before.view, commit)]
+        return self.runs.put(record, after, told=told, also=partial(_all, writes) if commits else None)
 
-    def _write(self, before: RunView, commit: machine.Commit, connection: Connection) -> None:
+    def _writes_of(self, view: RunView, commit: machine.Commit) -> Iterator[Write]:
+        """What the ledger's thread does: of a lease that is kept, as it is now."""
         if commit.ended is not None:
-            put_attempt(connection, before, commit.ended)
+            yield partial(put_attempt, view=view, ended=commit.ended)
         if commit.save is not None:
-            put_save(connection, before.run, commit.save)
+            yield partial(put_save, run=view.run, save=commit.save)
         if commit.undone is not None:
-            drop_attempt(connection, before.run, commit.undone)
+            yield partial(drop_attempt, run=view.run, number=commit.undone)
         if commit.is_home:
-            drop_save(connection, before.run)
+            yield partial(drop_save, run=view.run)
         if commit.kept is not None:
-            self.warm.written(commit.kept)(connection)
+            yield self.warm.written(commit.kept)
 
     def _carry_out(self, record: RunRecord, effect: machine.Effect, committed: asyncio.Future[None] | None) -> None:
         match effect:
