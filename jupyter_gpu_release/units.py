@@ -79,9 +79,10 @@ def format_seconds(seconds: float) -> str:
 
 
 def format_gpu_hours(seconds: float) -> str:
-    """GPU-seconds as GPU-hours: ``0 h``, ``0.03 h``, ``2.3 h``, ``20 h``."""
+    """GPU-seconds as GPU-hours: ``0 h``, ``< 0.01 h``, ``0.03 h``, ``2.3 h``, ``20 h``."""
     if seconds > 0 and _rounded(seconds / 360) == 0:
-        return f"0.{max(1, _rounded(seconds / 36)):02d} h"
+        hundredths = _rounded(seconds / 36)
+        return f"0.{hundredths:02d} h" if hundredths else "< 0.01 h"
     return f"{_short(seconds / 3600) if seconds < 36_000 else _rounded(seconds / 3600)} h"
 
 

@@ -86,10 +86,11 @@ export function formatClock(at: number): string {
   return new Date(at * 1000).toLocaleTimeString();
 }
 
-/** GPU-seconds as GPU-hours: `0 h`, `0.03 h`, `2.3 h`, `20 h`. */
+/** GPU-seconds as GPU-hours: `0 h`, `< 0.01 h`, `0.03 h`, `2.3 h`, `20 h`. */
 export function formatGpuHours(seconds: number): string {
   if (seconds > 0 && rounded(seconds / 360) === 0) {
-    return `${(Math.max(1, rounded(seconds / 36)) / 100).toFixed(2)} h`;
+    const hundredths = rounded(seconds / 36);
+    return hundredths ? `${(hundredths / 100).toFixed(2)} h` : '< 0.01 h';
   }
   const hours = seconds / 3600;
   return `${hours < 10 ? short(hours) : rounded(hours)} h`;
