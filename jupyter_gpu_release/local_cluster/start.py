@@ -34,8 +34,7 @@ from ..settings.table import RELEASE
 from ..units import format_count
 from .gpus import read_hardware, usable_gpus
 from .launch_spec import LaunchSpec, make_runtime_folder, read_plans
-from .listening import check_listening
-from .preflight import begin_store, check_host, read_queues
+from .preflight import begin_store, check_host, check_listening, read_queues
 from .processes import PLAN_FILE, cluster_processes, daemon_alive, is_alive, keeps_results, remove_folder, sweep
 from .settings import gateway_config
 

@@ -5,11 +5,9 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from .nodes import Group
-from .plugins.gpu_tiers import gpu_tiers
-from .plugins.impossible import impossible
-from .plugins.node_filters import FILTERS
-from .plugins.pack import pack
-from .plugins.type_limits import over_limit
+from .plugins.limits import over_limit
+from .plugins.node_filters import FILTERS, impossible
+from .plugins.node_scores import gpu_tiers, pack
 from .state import Job, State
 from .workload import Node, RankState, Run
 

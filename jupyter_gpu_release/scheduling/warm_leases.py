@@ -11,7 +11,7 @@ from .asks import is_shaped_like
 from .decisions import Release, Slot
 from .nodes import Group, Nodes
 from .placement import find_places, suits
-from .plugins.type_limits import permits
+from .plugins.limits import permits
 from .plugins.vetoes import veto
 from .state import Job, State
 from .workload import GPU, Run

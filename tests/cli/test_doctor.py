@@ -12,7 +12,7 @@ import pytest
 
 from jupyter_gpu_release.checks.finding import BROKEN, NOTE, OK, Finding
 from jupyter_gpu_release.checks.home import check_home
-from jupyter_gpu_release.cli.admin.doctor_checks import check_leftovers, check_store
+from jupyter_gpu_release.cli.admin.doctor import check_leftovers, check_store
 from jupyter_gpu_release.cli.main import main
 from jupyter_gpu_release.client.home import Connection, HomePaths, write_secret
 from jupyter_gpu_release.errors import StoreError

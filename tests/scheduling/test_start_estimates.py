@@ -14,7 +14,7 @@ from jupyter_gpu_release.options.run_options import build_options
 from jupyter_gpu_release.protocol.runs import ResourceAsk
 from jupyter_gpu_release.scheduling.asks import reshaped, to_run
 from jupyter_gpu_release.scheduling.decisions import Start
-from jupyter_gpu_release.scheduling.plugins.impossible import impossible
+from jupyter_gpu_release.scheduling.plugins.node_filters import impossible
 from jupyter_gpu_release.scheduling.queues.tree import Policy, Queue
 from jupyter_gpu_release.scheduling.reasons import explain
 from jupyter_gpu_release.scheduling.run_times import RunTimeHistory, Span

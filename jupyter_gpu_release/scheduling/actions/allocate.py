@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from ..decisions import OverMax, OverUserMax, Start
 from ..nodes import Group
 from ..placement import Limits, find_places, permitted, suiting
-from ..plugins.type_limits import permits
+from ..plugins.limits import permits
 from ..plugins.vetoes import never, veto
 from ..state import Job, State
 from ..workload import RankState

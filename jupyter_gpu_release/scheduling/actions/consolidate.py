@@ -10,8 +10,7 @@ from ..state import Job, State
 from .allocate import asks_as
 from .elastic import MOVE_S
 from .reservations import reserve
-from .standing import movable, next_ones
-from .victims import Terms, best_unit, make_room
+from .victims import Terms, best_unit, make_room, movable, next_ones
 
 #: the wait that is taken for one whose end nobody knows
 _UNKNOWN_WAIT_S = 3600.0

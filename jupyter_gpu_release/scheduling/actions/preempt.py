@@ -7,8 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from ..decisions import Start, Yield
 from ..state import Job, State
 from .allocate import asks_as
-from .standing import movable, next_ones
-from .victims import best_unit, make_room
+from .victims import best_unit, make_room, movable, next_ones
 
 
 def preempt(state: State, shares: Mapping[str, float], now_s: float) -> Iterator[Start | Yield]:

@@ -10,8 +10,7 @@ from ..placement import suiting
 from ..plugins.queue_order import saturation
 from ..state import Job, State
 from .allocate import asks_as
-from .standing import movable, next_ones
-from .victims import Terms, Unit, best_unit, make_room
+from .victims import Terms, Unit, best_unit, make_room, movable, next_ones
 
 
 def reclaim(state: State, shares: Mapping[str, float], now_s: float) -> Iterator[Start | Yield]:

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from ...settings.built_in import BUILT_IN
 from ..decisions import Start, Yield
 from ..nodes import Group
 from ..placement import choose, find_places, permitted, rooms_for, suiting
-from ..plugins.type_limits import permits
-from ..plugins.vetoes import veto
+from ..plugins.limits import permits
+from ..plugins.vetoes import never, veto
 from ..state import Job, State
 from ..workload import RankState, Run
+from .contest import Contest
 
 #: runs of this priority and above are never taken
 _NEVER_TAKEN: int = BUILT_IN["never_preempted_priority"].default
@@ -246,3 +247,29 @@ def _yields(taken: list[Unit], beneficiary: Run, action: str) -> Iterator[Yield]
         moves = tuple((index, job.places[index]) for index in gone if job.states[index] is RankState.PROMISED)
         if gone:
             yield Yield(name, tuple(gone), beneficiary.run, action, moves, beneficiary.user)
+
+
+def next_ones(
+    state: State, shares: Mapping[str, float], now_s: float, takes_part: Callable[[Job], bool] = lambda job: True
+) -> Contest:
+    """Waiting runs that could start if enough others stepped aside, and that would be next then.
+
+    Where order is kept (``backfill``) those behind a blocked run are not: what is freed would go to that one.
+    """
+    heads = {job.run.run: job for job, _ in state.heads}
+    claimed = {(job.run.gpus_per_rank > 0, group.number) for job, groups in state.heads for group in groups}
+
+    def is_behind(job: Job) -> bool:
+        wants = {(job.run.gpus_per_rank > 0, group.number) for group in suiting(state, job.run)}
+        return job.run.run not in heads and bool(wants & claimed)
+
+    def could(job: Job) -> bool:
+        return takes_part(job) and never(state, job) is None and not is_behind(job)
+
+    only_heads = all(is_behind(job) or job.run.run in heads for job in state.samples())
+    return Contest(state, shares, now_s, could, [job.kind for job in heads.values()] if only_heads else None)
+
+
+def movable(state: State, now_s: float) -> list[Job]:
+    """Runs that may be asked to step aside."""
+    return [job for job in state.takeable.values() if may_be_taken(state, job, now_s)]

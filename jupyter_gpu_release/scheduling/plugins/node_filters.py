@@ -1,8 +1,8 @@
-"""Filters: properties that a node must have for a run, whatever is free on it just now."""
+"""Filters: properties that a node must have for a run, and asks that no set of these nodes could grant."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 
 from ...units import format_bytes
 from ..queues.gpu_types import key
@@ -52,3 +52,75 @@ def attempts(run: Run, node: Node) -> str | None:
 
 
 FILTERS: tuple[Filter, ...] = (gpu_count, gpu_type, gpu_memory, cpu_count, host_memory, labels, attempts)
+
+
+def impossible(run: Run, cluster: Iterable[Node]) -> str | None:
+    """The reason why a run could never be granted, or None when an empty cluster could grant it."""
+    nodes = list(cluster)
+    if not nodes:
+        return "the cluster has no nodes"
+    if run.needs.gpu_type and not run.gpus_per_rank:
+        return f"asks for GPUs of type {run.needs.gpu_type}, but for 0 of them"
+    return _too_many(run, nodes) or _lack(run, nodes)
+
+
+def _too_many(run: Run, nodes: Sequence[Node]) -> str | None:
+    asked, total = run.min_ranks * run.gpus_per_rank, sum(node.gpus for node in nodes)
+    if asked > total:
+        return f"asks for {asked / GPU:g} GPUs, the cluster has {total / GPU:g}"
+    if run.nodes == "any":
+        return None
+    if run.nodes > len(nodes):
+        return f"asks for {run.nodes} nodes, the cluster has {len(nodes)}"
+    largest, share = max(node.gpus for node in nodes), asked // run.nodes
+    if share <= largest:
+        return None
+    spread = "" if run.nodes > 1 else "; --ranks with --nodes any spreads a cell over several"
+    return (
+        f"asks for {share / GPU:g} GPUs on one node, the largest node has {largest / GPU:g}"
+        f" (of {total / GPU:g} in the cluster){spread}"
+    )
+
+
+def _lack(run: Run, nodes: Sequence[Node]) -> str | None:
+    lacks = [[lack for check in FILTERS if (lack := check(run, node))] for node in nodes]
+    fitting = [node for node, lack in zip(nodes, lacks, strict=True) if not lack]
+    if run.nodes == "any":
+        if sum(_ranks_on(run, node) for node in fitting) >= run.min_ranks:
+            return None
+    elif sum(_ranks_on(run, node) >= run.min_ranks // run.nodes for node in fitting) >= run.nodes:
+        return None
+    if fitting and run.nodes == "any":
+        room = sum(_ranks_on(run, node) for node in fitting)
+        return f"asks for {run.min_ranks} ranks, the nodes that offer this have room for {room}"
+    if fitting:
+        wanted = f"{run.nodes} node{'s' * (run.nodes != 1)}"
+        return f"asks for {wanted} that offer this, the cluster has {len(fitting)}"
+    named = list(dict.fromkeys(lack for node_lacks in lacks for lack in node_lacks))
+    nowhere = [lack for lack in named if all(lack in node_lacks for node_lacks in lacks)]
+    return f"asks for {' and '.join(nowhere or named)}; no node of the cluster offers that ({_offers(run, nodes)})"
+
+
+def _ranks_on(run: Run, node: Node) -> int:
+    """Ranks that the node takes, were it empty."""
+    by_gpus = node.gpus // run.gpus_per_rank if run.gpus_per_rank else len(run.ranks)
+    return min(by_gpus, node.cpus // run.cpus_per_rank) if run.cpus_per_rank else by_gpus
+
+
+def _offers(run: Run, nodes: Sequence[Node]) -> str:
+    """List what there is instead, for the properties that were asked for."""
+    needs, parts = run.needs, []
+    if needs.gpu_type:
+        parts.append("GPUs: " + (", ".join(sorted({node.gpu_type for node in nodes if node.gpu_type})) or "unnamed"))
+    if needs.min_gpu_memory_bytes:
+        most_memory = max(node.gpu_memory_bytes for node in nodes)
+        parts.append(f"most GPU memory: {format_bytes(most_memory) if most_memory else 'not known'}")
+    if needs.memory_bytes:
+        parts.append(f"most memory: {format_bytes(max(node.memory_bytes for node in nodes))}")
+    if needs.labels:
+        asked = {name for name, _ in needs.labels}
+        have = sorted({f"{name}={value}" for node in nodes for name, value in node.labels if name in asked})
+        parts.append("labels: " + (", ".join(have) or "none of these"))
+    if needs.cpus or run.cpus_per_rank > 1:
+        parts.append(f"most CPUs: {max(node.cpus for node in nodes)}")
+    return "; ".join(parts)

@@ -9,11 +9,8 @@ from ..nodes import Group
 from ..placement import avoided, find_places, suiting
 from ..state import Job, State
 from ..workload import Run
-from .ceilings import ceilings
-from .guarantee import within_guarantee
-from .impossible import impossible
-from .node_filters import FILTERS
-from .type_limits import over_limit
+from .limits import ceilings, over_limit, within_guarantee
+from .node_filters import FILTERS, impossible
 
 Veto = Callable[[State, Job, int], Cause | None]
 

@@ -10,7 +10,7 @@ from msgspec import structs
 from ...errors import ImpossibleAskError
 from ...protocol.runs import ResourceAsk
 from ..asks import reshaped
-from ..plugins.impossible import impossible
+from ..plugins.node_filters import impossible
 from ..workload import GPU, Node, Run
 from .alternatives import Change, anywhere, begun_with, with_gpus
 

@@ -74,17 +74,17 @@ def test_a_lost_gpu_empties_the_answer_and_heals(ask: Ask) -> None:
 def test_what_is_wrong_with_one_gpu_is_told_of_it_alone(ask: Ask) -> None:
     """And is told no longer when it is over: each reading in a driver's life of its own."""
     code = """
-    from jupyter_gpu_release.host import gpu_trouble
+    from jupyter_gpu_release.host import gpus
     text = state.read_text()
     def told(*lines):
         state.write_text(text + "\\n".join(lines) + "\\n")
-        gpu_trouble._LOOK_S = 0.0
+        gpus._LOOK_S = 0.0
         return [gpu.trouble for gpu in nvml.gpus()]
     well = told()
     answer = [told("lost 1"), told("ecc 1 2"), told("remap 1 1 0"), told("remap 1 0 1"), told("slowed 1 64"),
               told("slowed 1 4"), told("xid 1 31"), told("xid 1 79"), told()]
     names = [gpu.name for gpu in nvml.gpus()]
-    gpu_trouble._XID_LASTS_S = 0.0
+    gpus._XID_LASTS_S = 0.0
     answer = [well, answer, told(), names]
     """
     well, told, after, names = ask(_TWO, code)  # type: ignore[misc]
@@ -146,8 +146,8 @@ def test_a_name_that_no_gpu_bears_is_that_ones_trouble(ask: Ask) -> None:
     text = state.read_text()
     before = [gpu.trouble for gpu in nvml.gpus()]
     state.write_text(text + "ecc 1 1\\n")
-    from jupyter_gpu_release.host import gpu_trouble
-    gpu_trouble._LOOK_S = 0.0
+    from jupyter_gpu_release.host import gpus
+    gpus._LOOK_S = 0.0
     ill = [gpu.trouble for gpu in nvml.gpus()]
     state.write_text(text + "lost 1\\n")
     lost = [(gpu.trouble, gpu.name) for gpu in nvml.gpus()]

@@ -1,10 +1,20 @@
-"""Score: old GPUs for runs of low priority, new ones for those of high priority."""
+"""Scores of nodes: the fuller one first; old GPUs for low priority, new ones for high priority."""
 
 from __future__ import annotations
 
 from ..queues.gpu_types import key
 from ..queues.tree import Policy
+from ..state import State
 from ..workload import Node, Run
+
+
+def pack(state: State, run: Run, node: str) -> tuple[float, float]:
+    """Lower is better: what is left on the node; of equals that where less is to come. CPU stages shun GPUs."""
+    nodes = state.nodes
+    if not run.gpus_per_rank:
+        return nodes.by_name[node].gpus, nodes.free_cpus[node]
+    return nodes.room(node, soon=True), -nodes.free[node]
+
 
 _NORMAL = 50
 
