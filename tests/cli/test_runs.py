@@ -102,6 +102,30 @@ def test_our_marks_of_code_are_not_shown_and_a_users_own_text_is_left_as_it_is()
         assert "device is cuda in GPU cells" in text.getvalue()
 
 
+@pytest.mark.parametrize(
+    ("facts", "lines"),
+    [
+        ({}, {"GPUs": "2 simulated", "free after": "12 ms", "queued, held": "10 ms, 12 min 34 s"}),
+        ({"hosts": ["a", "b"], "simulated": False, "gpu_name": "H100"}, {"GPUs": "2 H100 on a, b"}),
+        ({"imported_from": "the other lab"}, {"kept": "imported", "imported": "exported by the other lab"}),
+        ({"pinned": True}, {"kept": "pinned"}),
+    ],
+)
+def test_a_run_is_told_by_the_facts_that_there_are(facts: dict[str, object], lines: dict[str, str]) -> None:
+    text = io.StringIO()
+    print_run(Console(file=text, width=200), run_row(_OVER, "succeeded", **facts))
+    said = dict(line.split("  ", 1) for line in text.getvalue().splitlines())
+    said = {name: fact.strip() for name, fact in said.items()}
+    assert {name: said[name] for name in lines} == lines
+    assert ("imported" in said, "before" in said) == ("imported" in lines, False)
+
+
+def test_a_list_says_what_runs_wait_for() -> None:
+    text = io.StringIO()
+    print_runs(Console(file=text, width=200), [run_row(_WAITS, "persisting", waits_for="writing 1 GiB to /s")])
+    assert text.getvalue().splitlines()[-1] == f"  · {_WAITS}: writing 1 GiB to /s"
+
+
 @pytest.mark.parametrize("width", [200, 80, 40])
 def test_so_they_do_in_the_status(width: int) -> None:
     running, waiting = new_run_id(), new_run_id()

@@ -130,6 +130,20 @@ def test_runs():
     assert runs_table(document, most=1).title == "the newest 1 runs"
 
 
+@pytest.mark.parametrize(
+    ("facts", "own", "state", "hint"),
+    [
+        ({"state": "running"}, (), "running", ""),
+        ({"state": "running", "detached": True}, (), "running (detached)", "%gpu_attach r1"),
+        ({"state": "succeeded", "detached": True}, (), "succeeded (detached)", ""),
+        ({"state": "running"}, ("r1",), "running (async)", "%gpu_wait r1"),
+    ],
+)
+def test_what_can_be_done_with_a_run_stands_in_its_line(facts, own, state, hint):
+    (line,) = runs_table(RunsDocument(1, [row(run="r1", **facts)]), own=own).rows
+    assert (line[1], line[-1]) == (state, hint)
+
+
 def test_tables_as_text_and_html():
     table = Table("T", ("a", "bb"), [("1", "<x>"), ("22", "y")])
     assert repr(table) == "T\n  a   bb\n  1   <x>\n  22  y"
