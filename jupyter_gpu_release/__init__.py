@@ -1,6 +1,6 @@
 """Notebook cells that take GPUs from the team's Ray cluster and give them back after the last statement.
 
-``%load_ext jupyter_gpu_release`` registers the magics; nothing heavy (no Ray, no torch) is imported here.
+``%load_ext jupyter_gpu_release`` registers the magics; nothing heavy (no Ray, no framework) is imported here.
 """
 
 from __future__ import annotations

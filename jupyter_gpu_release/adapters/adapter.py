@@ -6,9 +6,11 @@ How to write one for a further library: CONTRIBUTING.md, "Adapters of libraries"
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NoReturn, Protocol
+
+from .memory import Layout, Place
 
 #: gets the pickler and an object, and returns what ``__reduce__`` would, or NotImplemented for pickle's own way
 Reducer = Callable[[Any, Any], Any]
@@ -33,6 +35,8 @@ class LibrarySettings:
     goes_along: bool = True
     #: False: of no account for what a cell computes, so that they are no part of a cache key
     that_count: bool = True
+    #: a rank is given its threads right before the cell: these settings change with it
+    follow_threads: bool = False
 
 
 @dataclass
@@ -65,17 +69,26 @@ class Realm(Protocol):
     group: GroupState | None
 
 
+class Reader(Protocol):
+    """Puts one graph together."""
+
+    @property
+    def realm(self) -> Realm:
+        """The process that it is read in."""
+
+
 #: functions in streams → those that are called in their place
 RECEIVING: dict[Any, Callable[..., Any]] = {}
 
 
 def receiving(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Have a function of ``streams`` get the :class:`Realm` that reads the stream before its own arguments."""
+    """Have a function of ``streams`` get the :class:`Reader` of the stream before its own arguments."""
 
     @functools.wraps(function)
     def named(*_arguments: Any) -> NoReturn:
         raise TypeError("this stream is a graph of jupyter_gpu_release: read it with serialization.codec")
 
+    named.__qualname__ = function.__name__
     RECEIVING[named] = function
     return named
 
@@ -105,6 +118,9 @@ class Adapter:
     #: what ``read`` raises leaves them out
     settings: tuple[LibrarySettings, ...] = ()
 
+    #: objects of the library are values: a small one that a cell ends with goes home for ``_``
+    gives_values = False
+
     # ------------------------------------------------------------------------ taken apart and put together
     def reducer_for(self, kind: type) -> Reducer | None:
         """The reducer for a class; None: pickle's own way, or another adapter's.
@@ -131,6 +147,107 @@ class Adapter:
 
     def settle(self) -> None:
         """Mend what the library keeps by the ids of objects. Called when a graph was read, and when it was bound."""
+
+    def most_visited(self) -> int:
+        """The number of objects that have to be looked through where one is put in another's place."""
+        return 0
+
+    def nbytes_of(self, value: Any) -> int | None:
+        """The size of an object in bytes, if it knows it without being written. ``value`` is of the library."""
+
+    def shape_of(self, value: Any) -> tuple[int, ...] | None:
+        """The shape of an object, said where its text would be too long."""
+
+    def words_of(self, value: Any) -> tuple[str, ...] | None:
+        """Words that say all of it, if of equal objects it does not matter which one it is. They go into keys."""
+
+    # ------------------------------------------------------------------------------- compared, updated in place
+    def class_of(self, thing: Any) -> type | None:
+        """The class as which an object counts when it is compared with another; None: its own."""
+
+    def update_in_place(self, old: Any, new: Any) -> bool | None:
+        """Make the notebook's object ``old`` what came back for it, so that whoever holds it sees what the run did.
+
+        Both are of one class. True: done. False: it cannot be; nothing has happened, and ``new`` will stand in its
+        place. None: what can be done with attributes, slots and items is enough.
+        """
+
+    def can_change(self, kind: type) -> bool | None:
+        """Tell if objects of a class can be changed, so that it matters who else holds one. None: if Python can."""
+
+    def has_usual_state(self, method: Any) -> bool:
+        """Tell if a ``__getstate__`` or ``__reduce__`` of the library's gives the attributes as they are."""
+        return False
+
+    def holds_itself(self, kind: type) -> bool:
+        """Tell if what belongs to objects of a class holds them, in ways that only they can mend."""
+        return False
+
+    def named_parts(self, thing: Any) -> dict[str, Any]:
+        """Objects that users know as attributes of a ``thing``, and that are not in its ``__dict__``."""
+        return {}
+
+    def is_opaque(self, kind: type) -> bool:
+        """Tell if what objects of a class consist of is nobody's but theirs, so that nobody looks into them."""
+        return False
+
+    def own_memory(self, thing: Any) -> Iterable[int]:
+        """Ids of objects in it that may change hands at any time, so that nothing follows from who holds them."""
+        return ()
+
+    def hidden_parts(self, thing: Any) -> Iterable[Any]:
+        """Objects to which it refers unseen by the garbage collector, as often as it does."""
+        return ()
+
+    def items_of(self, thing: Any) -> Any:
+        """Objects in it that are no attributes, slots or items of a built-in container, in an iterable with a length.
+
+        None: it has no place for such.
+        """
+
+    def set_items(self, thing: Any, items: dict[int, Any]) -> None:
+        """Put others in the place of those with these numbers in :meth:`items_of`."""
+
+    # --------------------------------------------------------------- memory that several objects look at
+    def layout_of(self, thing: Any) -> Layout | None:
+        """The place of an object's elements in memory at which others may look, too; None: it has no such memory."""
+
+    def kind_of_view(self, view: Any) -> tuple[type | None, bool]:
+        """The class and a flag by which :meth:`view_at` makes such an object again. Asked if it has a layout."""
+        return type(view), False
+
+    def bytes_of(self, thing: Any, *, to_write: bool) -> tuple[int, Any] | None:
+        """Address and bytes (a flat numpy array) of all memory at which a ``thing`` looks that has a layout.
+
+        Raises NotThereError if that cannot be had.
+        """
+
+    def view_at(self, live: Any, place: Place, address: int, strides: tuple[int, ...]) -> Any:
+        """Make a view of this library that looks at ``address`` in the memory of ``live``, an object of any library.
+
+        Raises NotThereError, ValueError, TypeError or RuntimeError if there is no such place.
+        """
+
+    def replaced_memory(self, old: Any, new: Any) -> dict[Any, Any]:
+        """Key of the memory of ``old`` → the memory of ``new``, which stands in its place; empty: it cannot."""
+        return {}
+
+    def over_new_memory(self, thing: Any, replaced: Mapping[Any, Any]) -> Any:
+        """The object over the memory in ``replaced``, if its own was: itself, or another in its place."""
+        return thing
+
+    def reduce_array_over(self, pickler: Any, array: Any, owner: Any) -> Any:
+        """Reduce a numpy array that looks at the memory of ``owner``, an object of the library; None: numpy's way."""
+
+    def array_over_new_memory(self, array: Any, owner: Any, replaced: Mapping[Any, Any]) -> Any:
+        """Such an array over the memory in ``replaced``, or itself; None: numpy's way."""
+
+    def fill_view(self, old: Any, new: Any) -> bool:
+        """Tell if ``old`` is a view of memory that was not sent, and got the values of ``new``."""
+        return False
+
+    def writing_rank(self, value: Any) -> int | None:
+        """0: others may look at its memory, so it is written first; 2: it looks at a part of another's; else None."""
 
     # ------------------------------------------------------------------------------- random numbers
     def random_state(self) -> Any:

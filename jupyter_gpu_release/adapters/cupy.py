@@ -10,7 +10,7 @@ import weakref
 from typing import Any
 
 from .. import streams
-from .adapter import Adapter, Realm, Reducer, receiving
+from .adapter import Adapter, Reader, Reducer, receiving
 
 #: id → (weak reference, mark) of numpy arrays, which take no attributes
 _ARRAYS: dict[int, tuple[weakref.ref[Any], str]] = {}
@@ -44,13 +44,13 @@ def reduce_host(host: Any, mark: str) -> Any:
 
 @streams.named
 @receiving
-def place_array(realm: Realm, mark: str, dtype: Any, shape: Any, data: Any) -> Any:
+def place_array(reader: Reader, mark: str, dtype: Any, shape: Any, data: Any) -> Any:
     """An array on its device, or a host array that stands for it."""
     import numpy as np
 
     writable = bytearray(data) if isinstance(data, bytes) else data
     array = np.frombuffer(writable, dtype="u1").view(dtype).reshape(shape)
-    if realm.has_gpu and not realm.at_home:
+    if reader.realm.has_gpu and not reader.realm.at_home:
         return importlib.import_module("cupy").asarray(array)
     mark_array(array, mark)
     return array

@@ -67,5 +67,8 @@ class IpythonAdapter(Adapter):
         ),
     )
 
+    def holds_itself(self, kind: type) -> bool:
+        return str(kind.__module__).startswith(("IPython", "ipykernel", "ipywidgets"))
+
 
 ADAPTER = IpythonAdapter()

@@ -394,6 +394,10 @@ class KerasAdapter(Adapter):
     def settle(self) -> None:
         settle()
 
+    def most_visited(self) -> int:
+        """A graph of layers of which only a part is replaced cannot be called."""
+        return 1_000_000 if "keras.src.ops.node" in sys.modules else 0
+
     def random_state(self) -> Any:
         """The seed that was set, and what ``keras.random`` draws from: its settings and its state."""
         tracker = _tracker()

@@ -87,6 +87,9 @@ class MatplotlibAdapter(Adapter):
     def reducer_for(self, kind: type) -> Reducer | None:
         return reduce_figure if any(base.__name__ == "Figure" for base in kind.__mro__) else None
 
+    def holds_itself(self, kind: type) -> bool:
+        return str(kind.__module__).startswith("matplotlib")
+
     def forget_user(self) -> None:
         for known in (sys.modules["matplotlib"].get_configdir, sys.modules["matplotlib"].get_cachedir):
             if hasattr(known, "cache_clear"):

@@ -5,13 +5,22 @@ from __future__ import annotations
 import contextlib
 import copyreg
 import functools
+import itertools
 import sys
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from .. import streams
 from .adapter import Adapter, LibrarySettings, Reducer, Values
 
 _LONGEST_ATTRIBUTE = 1000
+#: what their objects consist of is nobody's but theirs
+_OPAQUE = ("pandas._libs", *(f"pandas.core.{part}" for part in ("arrays", "frame", "indexes", "internals", "series")))
+
+
+def _is_own(kind: type) -> bool:
+    """Tell if a class is of pandas itself, not one that somebody has made from it."""
+    return str(kind.__module__).partition(".")[0] == "pandas"
 
 
 def _own_getstate(kind: type) -> Any:
@@ -99,6 +108,43 @@ def reduce_index(pickler: Any, index: Any) -> Any:
     return (reduced[0], (*reduced[1][:-1], state), *reduced[2:])
 
 
+# ------------------------------------------------------------------------------------- updated in place
+def _update(old: Any, new: Any) -> bool:
+    """Frames and series: their manager, of which blocks that look as before keep their memory."""
+    from .numpy.in_place import update_array
+
+    if not all("_mgr" in getattr(each, "__dict__", ()) for each in (old, new)):
+        return False
+    for mine, theirs in zip(old._mgr.blocks, new._mgr.blocks, strict=False):
+        values = mine.values, theirs.values
+        is_alone = mine.refs is not None and not mine.refs.has_reference()
+        if is_alone and all(type(each).__name__ == "ndarray" for each in values) and update_array(*values):
+            theirs.values = mine.values
+            theirs.refs = mine.refs
+            theirs.refs.add_reference(theirs)
+    object.__setattr__(old, "_mgr", new._mgr)
+    for name in set(vars(new)) - {"_mgr", "_flags", "_item_cache"}:
+        object.__setattr__(old, name, vars(new)[name])
+    for name in set(vars(old)) - set(vars(new)):
+        if not name.startswith("_") and is_plain(vars(old)[name]):  # others do not travel
+            object.__delattr__(old, name)
+    with contextlib.suppress(AttributeError):
+        old.flags.allows_duplicate_labels = new.flags.allows_duplicate_labels
+        vars(old).get("_item_cache", {}).clear()
+    return True
+
+
+def _memory_of(thing: Any) -> Iterator[int]:
+    """Ids of the arrays that a frame or series consists of. Others may share them until somebody writes."""
+    blocks = getattr(getattr(thing, "__dict__", {}).get("_mgr"), "blocks", ())
+    attributes = (getattr(each.values, "__dict__", {}).values() for each in blocks)
+    for part in itertools.chain((each.values for each in blocks), *attributes):
+        yield id(part)
+        while isinstance(part, sys.modules["numpy"].ndarray):  # what it is a view of
+            part = part.base
+            yield id(part)
+
+
 # ------------------------------------------------------------------------------------------- options
 def _options(pandas: Any) -> Values:
     config = pandas._config.config
@@ -119,6 +165,8 @@ def _set_option(pandas: Any, name: str, value: Any) -> None:
 class PandasAdapter(Adapter):
     """Frames, series, indexes."""
 
+    gives_values = True
+
     settings = (LibrarySettings("pandas", _options, _usual_options, _set_option),)
 
     def reducer_for(self, kind: type) -> Reducer | None:
@@ -134,6 +182,23 @@ class PandasAdapter(Adapter):
         if "NDFrame" in names and kind.__getstate__ is _own_getstate(kind):
             return reduce_frame
         return reduce_index if "Index" in names else None
+
+    def update_in_place(self, old: Any, new: Any) -> bool | None:
+        return _update(old, new) if _is_own(type(old)) else None
+
+    def can_change(self, kind: type) -> bool | None:
+        """An index does not, and arrays are memory of frames."""
+        pandas = sys.modules["pandas"]
+        return issubclass(kind, (pandas.DataFrame, pandas.Series)) if _is_own(kind) else None
+
+    def own_memory(self, thing: Any) -> Iterable[int]:
+        return _memory_of(thing) if _is_own(type(thing)) else ()
+
+    def is_opaque(self, kind: type) -> bool:
+        return str(kind.__module__).startswith(_OPAQUE)
+
+    def shape_of(self, value: Any) -> tuple[int, ...] | None:
+        return getattr(value, "shape", None) if _is_own(type(value)) else None
 
     def use_terminal(self) -> None:
         with contextlib.suppress(Exception):  # another version's options

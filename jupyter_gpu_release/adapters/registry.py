@@ -4,21 +4,23 @@ from __future__ import annotations
 
 import functools
 import importlib
+import logging
 import sys
-import warnings
 import weakref
 from collections.abc import Callable, Iterable
 from importlib.metadata import EntryPoint, entry_points
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from .adapter import Adapter
 
+#: a warning of Python's would be lost: those are held back while values are written
+_log = logging.getLogger(__name__)
 #: packages add an adapter by an entry point of this group: ``library = "module:ADAPTER"``
 ENTRY_POINTS = "jupyter_gpu_release.adapters"
 #: library (a top-level package) → module here that has its ``ADAPTER``. Those further up are asked first
 _OURS = {
-    "numpy": "numpy",
-    "torch": "torch",
+    "numpy": "numpy.adapter",
+    "torch": "torch.adapter",
     "jaxlib": "jax",
     "jax": "jax",
     "cupy": "cupy",
@@ -36,8 +38,10 @@ _OURS = {
     "__future__": "ipython",
     "ipykernel": "ipython",
     "ipywidgets": "ipython",
+    "polars": "tables",
+    "pyarrow": "tables",
     "random": "stdlib.random_numbers",
-    **dict.fromkeys(("builtins", "decimal", "logging", "os", "sys", "warnings"), "stdlib"),
+    **dict.fromkeys(("builtins", "decimal", "logging", "os", "sys", "warnings"), "stdlib.adapter"),
 }
 
 Answer = TypeVar("Answer")
@@ -62,8 +66,8 @@ def _load_foreign(point: EntryPoint) -> Adapter:
     try:
         adapter: Adapter = point.load()
     except Exception as error:  # noqa: BLE001 - foreign code
-        text = f"the adapter of {point.name} ({point.value}) cannot be loaded: {type(error).__name__}: {error}"
-        warnings.warn(text, stacklevel=2)
+        why = f"{type(error).__name__}: {error}"
+        _log.warning("the adapter of %s (%s) cannot be loaded: %s", point.name, point.value, why)
         return Adapter()
     return adapter
 
@@ -96,6 +100,16 @@ def adapters_of(kind: type) -> tuple[Adapter, ...]:
         return found
 
 
+def is_of_library(kind: type) -> bool:
+    """Tell if another adapter than that of Python itself knows a class."""
+    return len(adapters_of(kind)) > 1
+
+
 def first_answer(answers: Iterable[Answer | None]) -> Answer | None:
     """The first of the adapters' answers that is one."""
     return next((answer for answer in answers if answer is not None), None)
+
+
+def size_of(thing: Any) -> int | None:
+    """The size of an object in bytes, if its library knows it without the object being written."""
+    return first_answer(adapter.nbytes_of(thing) for adapter in adapters_of(type(thing)))

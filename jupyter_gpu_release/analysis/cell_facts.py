@@ -34,7 +34,7 @@ class CellFacts:
     #: attribute chains that start at a name (``concurrent.futures.Future``)
     chains: set[str] = field(default_factory=set)
     asks_input: bool = False
-    #: joins a process group of torch.distributed
+    #: joins a process group of its framework
     joins_group: bool = False
     #: installs packages itself (``%pip install``)
     installs: bool = False

@@ -52,7 +52,7 @@ def register_sources(compiler: Any, sources: Iterable[CellSource]) -> None:
 def tell_inspect(compiler: Any) -> None:
     """Say that the cells belong to ``__main__``: else ``inspect`` asks every loaded module whether a frame is its.
 
-    With torch and pandas loaded that is some 10 ms a frame, so a RecursionError took 10 s to draw. Call it before
+    With large libraries loaded that is some 10 ms a frame, so a RecursionError took 10 s to draw. Call it before
     drawing: what ``inspect`` looks for depends on the working directory.
     """
     for name in _counts(compiler):

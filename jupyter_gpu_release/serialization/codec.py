@@ -19,7 +19,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from ..adapters.registry import loaded_adapters
+from ..adapters.registry import loaded_adapters, size_of
 from ..adapters.stdlib import cached_functions
 from ..adapters.stdlib.values import kept_alive
 from ..errors import GpuReleaseError, LoadError
@@ -392,8 +392,7 @@ class _Writer:
 
 def _size_at_least(value: Any) -> int:
     """Size in bytes of a value that is known to be large without being written; 0 for any other."""
-    library = type(value).__module__.partition(".")[0]
-    return int(value.nbytes) if library in ("numpy", "torch") and hasattr(value, "nbytes") else 0
+    return size_of(value) or 0
 
 
 def _is_importable(module: types.ModuleType) -> bool:

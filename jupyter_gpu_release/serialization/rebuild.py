@@ -3,8 +3,8 @@
 ``__init_subclass__`` and metaclasses that the notebook defines have run when the class was defined; what they did
 (a registry, say) travels as data. They could not run here anyway: the globals they read may not be loaded yet.
 
-The functions marked *receiver's* are only names here: :class:`Rebuilder` answers for them, because the result
-depends on whose namespace it is, on what exists there already, and on whether there is a GPU.
+What depends on whose namespace it is and on what exists there already is a method of :class:`Rebuilder`, which streams
+name as a function.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import Any, NoReturn
 from cloudpickle import cloudpickle
 
 from .. import streams
-from ..adapters.adapter import RECEIVING, GroupState
+from ..adapters.adapter import RECEIVING, GroupState, receiving
 from . import abstract_classes
 from .identity import (
     Origins,
@@ -77,55 +77,9 @@ class NamespaceInfo:
     aliases: dict[str, str] = field(default_factory=dict)
 
 
-def _receivers(*_arguments: Any) -> NoReturn:
-    raise TypeError("this stream is a graph of jupyter_gpu_release: read it with serialization.codec")
-
-
-@streams.named
-def make_function(*arguments: Any) -> NoReturn:
-    """Receiver's."""
-    _receivers(arguments)
-
-
-@streams.named
-def set_function(*arguments: Any) -> NoReturn:
-    """Receiver's."""
-    _receivers(arguments)
-
-
-@streams.named
-def make_class(*arguments: Any) -> NoReturn:
-    """Receiver's."""
-    _receivers(arguments)
-
-
-@streams.named
-def set_class(*arguments: Any) -> NoReturn:
-    """Receiver's."""
-    _receivers(arguments)
-
-
-def known_class(*arguments: Any) -> NoReturn:
+def known_class(*_arguments: Any) -> NoReturn:
     """Only in fingerprints, which nobody loads."""
-    _receivers(arguments)
-
-
-@streams.named
-def referred(*arguments: Any) -> NoReturn:
-    """Receiver's."""
-    _receivers(arguments)
-
-
-@streams.named
-def fill_cached_function(*arguments: Any) -> NoReturn:
-    """Receiver's."""
-    _receivers(arguments)
-
-
-RECEIVERS = {
-    (function.__module__, function.__name__): function.__name__
-    for function in (make_function, set_function, make_class, set_class, referred, fill_cached_function)
-}
+    raise TypeError("a fingerprint is no graph")
 
 
 class Rebuilder:
@@ -142,15 +96,10 @@ class Rebuilder:
         #: cached functions, each with its state
         self.caches: list[tuple[Any, Any]] = []
 
-    def function_named(self, name: str) -> Any:
-        """The meaning that ``rebuild.<name>`` in a stream has here."""
-        return getattr(self, name)
-
     def bound(self, found: Any) -> Any:
-        """A global of the stream; an adapter's function that asks who reads it gets the realm."""
-        if isinstance(found, types.FunctionType) and found in RECEIVING:
-            return types.MethodType(RECEIVING[found], self.realm)
-        return found
+        """A global of the stream; a function that asks who reads it gets this."""
+        is_receiving = isinstance(found, types.FunctionType) and found in RECEIVING
+        return types.MethodType(RECEIVING[found], self) if is_receiving else found
 
     def referred(self, number: int) -> Any:
         """The notebook's own object, or a view on its memory."""
@@ -246,3 +195,11 @@ class Rebuilder:
             set_attribute(cls, name, attributes[name])
         for name in removed:
             drop_attribute(cls, name)
+
+
+make_function = streams.named(receiving(Rebuilder.make_function))
+set_function = streams.named(receiving(Rebuilder.set_function))
+make_class = streams.named(receiving(Rebuilder.make_class))
+set_class = streams.named(receiving(Rebuilder.set_class))
+referred = streams.named(receiving(Rebuilder.referred))
+fill_cached_function = streams.named(receiving(Rebuilder.fill_cached_function))

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from .. import streams
 from ..errors import LoadError, MissingHereError
-from .rebuild import RECEIVERS, NamespaceInfo, Rebuilder
+from .rebuild import Rebuilder
 
 
 class GraphUnpickler(pickle.Unpickler):
@@ -24,8 +24,7 @@ class GraphUnpickler(pickle.Unpickler):
 
     def find_class(self, module: str, name: str) -> Any:
         """A global of the stream."""
-        mine = RECEIVERS.get((module, name))
-        return self._rebuilder.function_named(mine) if mine else self._rebuilder.bound(super().find_class(module, name))
+        return self._rebuilder.bound(super().find_class(module, name))
 
     def persistent_load(self, number: int) -> Any:
         """An object that the stream refers to."""
@@ -107,7 +106,7 @@ class MissingObject:
     def __graph_reduce__(_pickler: Any, missing: MissingObject) -> Any:
         """By recipe, for a receiver that can follow it."""
         (maker, *rest), (items, entries) = missing._recipe, missing._items
-        if isinstance(getattr(maker, "__self__", None), Rebuilder | NamespaceInfo):
+        if isinstance(getattr(maker, "__self__", None), Rebuilder):
             if maker.__name__.startswith("make_"):  # its attributes were set elsewhere
                 raise pickle.PicklingError(f"a {maker.__name__[5:]} that could not be rebuilt here ({missing._reason})")
             maker = getattr(streams, maker.__name__)
@@ -170,9 +169,6 @@ class TolerantUnpickler(_PythonUnpickler):
 
     def find_class(self, module: str, name: str) -> Any:
         """A global of the stream, or its placeholder."""
-        mine = RECEIVERS.get((module, name))
-        if mine:
-            return self._rebuilder.function_named(mine)
         try:
             return self._rebuilder.bound(super().find_class(module, name))
         except Exception as error:  # noqa: BLE001 - importing runs foreign code

@@ -11,7 +11,8 @@ import pytest
 pytest.importorskip("torch")
 import torch
 
-from jupyter_gpu_release.adapters.torch import ADAPTER, device_marks
+from jupyter_gpu_release.adapters.torch import device_marks
+from jupyter_gpu_release.adapters.torch.adapter import ADAPTER
 from jupyter_gpu_release.adapters.torch.tensors import tensor_sums
 from jupyter_gpu_release.serialization import codec
 from jupyter_gpu_release.serialization.pickler import GraphPickler

@@ -128,7 +128,7 @@ def test_nothing_of_torch_is_imported_to_ask() -> None:
     """Kernels and nodes load these modules whether there is a torch or not."""
     ask = (
         "import sys\nfrom jupyter_gpu_release.serialization import codec; "
-        "from jupyter_gpu_release.adapters.torch import ADAPTER\n"
+        "from jupyter_gpu_release.adapters.torch.adapter import ADAPTER\n"
         "codec.dump({'x': {'y': object()}}, codec.NamespaceInfo({}, at_home=True))\n"
         "assert ADAPTER.unwrapped(5) == 5\n"
         "print([name for name in sys.modules if name.split('.')[0] == 'torch'])"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import pickle
-import sys
 from typing import Any
 
 import numpy as np
@@ -12,6 +11,7 @@ import numpy as np
 from ... import streams
 from .. import cupy
 from ..adapter import Reducer
+from ..registry import adapters_of
 from . import mapped_files
 
 #: a view of at most this much less than its base takes the base along
@@ -112,11 +112,10 @@ def _reduce_plain(pickler: Any, array: Any) -> Any:
     referred = pickler.reference_for(array)
     if referred is not None:
         return referred
-    tensor = tensor_below(array)
-    if tensor is not None:
-        from ..torch import tensors
-
-        return tensors.reduce_over_tensor(pickler, array, tensor)
+    foreign = foreign_owner(array)
+    for adapter in adapters_of(type(foreign)):
+        if (reduced := adapter.reduce_array_over(pickler, array, foreign)) is not None:
+            return reduced
     owner = memory_root(array)
     if owner is None:
         return NotImplemented
@@ -191,14 +190,12 @@ def _base_of(array: Any) -> Any:
     return base.base if type(base).__name__ == "DummyArray" else base
 
 
-def tensor_below(array: Any) -> Any:
-    """The tensor at whose memory an array looks (``t.numpy()``); None: at none of a tensor."""
+def foreign_owner(array: Any) -> Any:
+    """The object of another library at whose memory an array looks (``t.numpy()``); None: at none."""
     base = array.base
     while type(base) is np.ndarray:
         base = base.base
-    torch = sys.modules.get("torch")
-    is_tensor = torch is not None and isinstance(base, torch.Tensor) and base.device.type == "cpu"
-    return base if is_tensor else None
+    return base
 
 
 def reduce_ufunc(_pickler: Any, ufunc: Any) -> Any:

@@ -57,7 +57,15 @@ def _set_decimal(decimal: Any, name: str, value: Any) -> None:
 
 ALL = (
     LibrarySettings("sys", _limits, lambda _: {"recursion limit": 1000, "digits": 4300}, _set_limit, that_count=False),
-    LibrarySettings("os", environment.read, environment.initial, environment.write, only_set=True, goes_along=False),
+    LibrarySettings(
+        "os",
+        environment.read,
+        environment.initial,
+        environment.write,
+        only_set=True,
+        goes_along=False,
+        follow_threads=True,
+    ),
     LibrarySettings("logging", log_settings.read, lambda _: {}, log_settings.write, only_set=True, that_count=False),
     LibrarySettings("decimal", _decimal, lambda _: _DECIMAL, _set_decimal),
     LibrarySettings("warnings", _warning_filters, lambda _: {}, _add_filter, that_count=False),

@@ -16,7 +16,7 @@ from typing import Any
 
 from ... import streams
 from ...errors import LoadError
-from ..adapter import GroupState, Realm, Reducer, receiving, refusing
+from ..adapter import GroupState, Reader, Reducer, receiving, refusing
 
 WITHOUT_WRAPPER = "without DistributedDataParallel around its module (wrap it again in the next gang)"
 #: types of what is spread over the ranks of a gang, or says how
@@ -144,35 +144,35 @@ def give_module(module: Any) -> Any:
 
 @streams.named
 @receiving
-def give_replica(realm: Realm, module: Any, made: dict[str, Any]) -> Any:
+def give_replica(reader: Reader, module: Any, made: dict[str, Any]) -> Any:
     """A replica in a rank that goes on; elsewhere the module in it."""
-    if realm.group is None:
+    if reader.realm.group is None:
         return module
     from torch.nn.parallel import DistributedDataParallel
 
     replica = DistributedDataParallel.__new__(DistributedDataParallel)
-    realm.group.replicas.append((replica, module, made))
+    reader.realm.group.replicas.append((replica, module, made))
     return replica
 
 
 @streams.named
 @receiving
-def make_shard(realm: Realm, kind: str, *arguments: Any) -> Any:
+def make_shard(reader: Reader, kind: str, *arguments: Any) -> Any:
     """A part of what is spread over the ranks of a gang, in the gang that goes on; nowhere else."""
-    if realm.group is None:
+    if reader.realm.group is None:
         raise LoadError("each rank of its gang has a part of it")
     from . import sharding
 
-    return sharding.make(realm.group, kind, *arguments)
+    return sharding.make(reader.realm.group, kind, *arguments)
 
 
 @streams.named
 @receiving
-def fill_shard(realm: Realm, thing: Any, state: dict[str, Any]) -> None:
+def fill_shard(reader: Reader, thing: Any, state: dict[str, Any]) -> None:
     """The rest of it, set once it is known to the stream."""
     from . import sharding
 
-    sharding.fill(realm.group, thing, state)
+    sharding.fill(reader.realm.group, thing, state)
 
 
 def unwrap_replica(value: Any) -> Any:

@@ -1,4 +1,4 @@
-"""What changes how torch computes, how it prints, how many threads it has."""
+"""Settings for computing and printing, and the number of threads."""
 
 from __future__ import annotations
 
@@ -88,6 +88,6 @@ def _write_hooks(module: Any, _name: str, value: Any) -> None:
 
 
 ALL = (
-    LibrarySettings("torch", _read, _usual, _write),
+    LibrarySettings("torch", _read, _usual, _write, follow_threads=True),
     LibrarySettings("torch.utils.hooks", _read_hooks, lambda _: {_HOOKS: 0}, _write_hooks, that_count=False),
 )

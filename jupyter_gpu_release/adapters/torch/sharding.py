@@ -18,8 +18,8 @@ from typing import Any
 
 import torch
 
+from ... import streams
 from ...errors import LoadError
-from . import distributed
 
 #: what FSDP makes again when it is needed → what it is before
 _FORGOTTEN: dict[str, dict[str, Any]] = {
@@ -65,7 +65,7 @@ def reduce_tensor(pickler: Any, tensor: Any) -> Any:
         pickler.keep.append(tensor)
     grad = tensor.grad if tensor.is_leaf else None
     made = (type(tensor), tensor._local_tensor, tensor._spec, tensor.requires_grad)
-    return distributed.make_shard, ("tensor", *made), (dict(tensor.__dict__), grad), None, None, distributed.fill_shard
+    return streams.make_shard, ("tensor", *made), (dict(tensor.__dict__), grad), None, None, streams.fill_shard
 
 
 def is_whole(pickler: Any, tensor: Any) -> bool:
@@ -75,7 +75,7 @@ def is_whole(pickler: Any, tensor: Any) -> bool:
 
 def reduce_whole(pickler: Any, tensor: Any) -> Any:
     """The part of it that this rank keeps: so it is what it is between two steps."""
-    return distributed.make_shard, ("part", _parts(pickler.realm.group)[id(tensor)][1])
+    return streams.make_shard, ("part", _parts(pickler.realm.group)[id(tensor)][1])
 
 
 def _parts(group: Any) -> dict[int, tuple[Any, Any]]:
@@ -116,7 +116,7 @@ def reduce_module(_pickler: Any, module: Any) -> Any:
         raise pickle.PicklingError(f"{kind.__name__} is sharded in another way than by fully_shard")
     state = dict(reduced[2])
     marks = [state.pop(name, None) for name in _marks()]
-    return distributed.make_shard, ("module", own), {"state": state, "marks": marks}, None, None, distributed.fill_shard
+    return streams.make_shard, ("module", own), {"state": state, "marks": marks}, None, None, streams.fill_shard
 
 
 def reduce_first(_pickler: Any, module: Any) -> Any:
@@ -128,7 +128,7 @@ def reduce_first(_pickler: Any, module: Any) -> Any:
 def reduce_freed(_pickler: Any, tensor: Any) -> Any:
     """A tensor whose memory was let go until it is needed."""
     layout = (tensor.dtype, str(tensor.device), tuple(tensor.shape), tensor.stride(), tensor.requires_grad)
-    return distributed.make_shard, ("freed", type(tensor), *layout)
+    return streams.make_shard, ("freed", type(tensor), *layout)
 
 
 def _marks() -> tuple[str, str]:
@@ -143,7 +143,7 @@ def _reduce_group(group: Any) -> Any:
     name = sys.modules["torch.distributed"].distributed_c10d._world.pg_names.get(group)
     if name is None:
         raise pickle.PicklingError("a process group that was destroyed")
-    return distributed.make_shard, ("group", name)
+    return streams.make_shard, ("group", name)
 
 
 def _reduce_mesh(mesh: Any) -> Any:
@@ -170,12 +170,12 @@ def _reduce_stream(stream: Any) -> Any:
     """A stream has nothing in it at a safe point."""
     if type(stream).__module__ == "torch.cpu":
         return NotImplemented
-    return distributed.make_shard, ("stream", type(stream), stream.priority)
+    return streams.make_shard, ("stream", type(stream), stream.priority)
 
 
 def _as_is(thing: Any, without: tuple[str, ...] = ()) -> Any:
     state = {name: value for name, value in vars(thing).items() if name not in without}
-    return distributed.make_shard, ("object", type(thing)), state, None, None, distributed.fill_shard
+    return streams.make_shard, ("object", type(thing)), state, None, None, streams.fill_shard
 
 
 _REDUCERS: dict[str, Callable[[Any], Any]] = {

@@ -16,7 +16,7 @@ from typing import Any
 import torch
 
 from ... import streams
-from ..adapter import Realm, Reducer, receiving
+from ..adapter import Reader, Reducer, receiving
 from ..numpy import arrays, mapped_files
 from . import device_marks, distributed
 
@@ -214,8 +214,9 @@ def _reduce_holder(holder: _StorageHolder) -> Any:
 
 @streams.named
 @receiving
-def place_storage(realm: Realm, device: str, data: Any, size: int) -> Any:
+def place_storage(reader: Reader, device: str, data: Any, size: int) -> Any:
     """A storage over ``data``; on its device if this is a rank with a GPU, else marked with it."""
+    realm = reader.realm
     has_device = realm.has_gpu and not realm.at_home
     if size == 0:
         storage = torch.UntypedStorage(0)
@@ -297,11 +298,11 @@ def reduce_device(_pickler: Any, device: Any) -> Any:
 
 @streams.named
 @receiving
-def place_torch_device(realm: Realm, device: str) -> Any:
+def place_torch_device(reader: Reader, device: str) -> Any:
     """A device: at home, and where there is no GPU, always the CPU."""
     if device.partition(":")[0] in ("cpu", "meta"):
         return torch.device(device)
-    if realm.has_gpu and not realm.at_home:
+    if reader.realm.has_gpu and not reader.realm.at_home:
         return torch.device(device_marks.local_device(device))
     stand_in = torch.device("cpu")
     device_marks.mark_torch_device(stand_in, device)

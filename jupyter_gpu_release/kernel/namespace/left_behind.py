@@ -10,13 +10,12 @@ import types
 from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import Any
 
+from ...adapters.registry import adapters_of
 from ...serialization.pickler import GraphPickler
 
 _MOST_INSIDE, _MOST_INSIDE_ALL = 20_000, 200_000
 #: what was written of it
 _OURS = (types.FrameType, GraphPickler, pickle.PickleBuffer)
-#: their objects are held by what belongs to them, in ways that cannot be told from another's
-_HOLD_THEMSELVES = ("matplotlib", "IPython", "ipykernel", "ipywidgets")
 _NOT_INSIDE = (type, types.ModuleType, types.FunctionType, types.FrameType)
 
 
@@ -43,7 +42,7 @@ def left_behind(olds: dict[str, Any], ours: Callable[[Any], Collection[int]]) ->
 def _holders(olds: dict[str, Any], ours: set[int]) -> dict[int, set[int]]:
     """Id of an old object → ids of what refers to it. All that this process has is looked at once, for all of them."""
     found: dict[int, set[int]] = {id(old): set() for old in olds.values()}
-    wanted = {id(old) for old in olds.values() if _top(type(old)) not in _HOLD_THEMSELVES}
+    wanted = {id(old) for old in olds.values() if not _holds_itself(type(old))}
     looked_at = tuple(olds.values())  # from Python 3.13 on the arguments are found, too
     for holder in gc.get_referrers(*looked_at):
         if holder is looked_at or id(holder) in ours or issubclass(type(holder), _OURS):
@@ -53,8 +52,9 @@ def _holders(olds: dict[str, Any], ours: set[int]) -> dict[int, set[int]]:
     return found
 
 
-def _top(kind: type) -> str:
-    return str(kind.__module__).partition(".")[0]
+def _holds_itself(kind: type) -> bool:
+    """Tell if it cannot be told whether another holds such an object, or what belongs to it."""
+    return any(adapter.holds_itself(kind) for adapter in adapters_of(kind))
 
 
 def _inside(old: Any, most: int) -> set[int] | None:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from ...client import results
 from ...protocol.cell import Graph
 from ...protocol.states import is_run_id
+from ...serialization.sharing.array_memory import layout_of
 from ...store.users.ownership import trust
 from ...submission.request import find_store
 
@@ -79,15 +80,8 @@ class UnreadableValues:
 
 def _address_of(value: Any) -> int | None:
     """Address of an array's or tensor's memory; None for anything else."""
-    kind = type(value)
-    try:
-        if kind.__module__ == "numpy" and kind.__name__ in ("ndarray", "memmap"):
-            return int(value.__array_interface__["data"][0])
-        if kind.__module__ == "torch" and kind.__name__ == "Tensor":
-            return int(value.data_ptr())
-    except (RuntimeError, AttributeError, TypeError):  # a meta tensor, say
-        return None
-    return None
+    layout = layout_of(value)
+    return None if layout is None else layout.address
 
 
 def _words(names: list[str], torn: list[Any]) -> str:

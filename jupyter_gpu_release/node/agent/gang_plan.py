@@ -108,7 +108,7 @@ def explain_stolen_port(
     """Say what it means when a process could not listen on a port that was kept for the gang.
 
     ``taken``: those of them at which something listens although all processes of the gang have ended. The error alone
-    does not tell: torch's names the port, TensorFlow's and JAX's do not.
+    does not tell: some frameworks' names the port, others' do not.
     """
     if outcome.error is None:
         return outcome

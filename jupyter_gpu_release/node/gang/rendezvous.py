@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-#: larger objects are a matter for torch.distributed, or for files in ``run_dir``
+#: larger objects are a matter for the framework, or for files in ``run_dir``
 MOST_BYTES = 16 << 20
 
 #: the op that ends what ranks do together at a safe point

@@ -33,7 +33,7 @@ def plain_value(value: Any, depth: int = 0) -> Any:
         return {plain_text(str(key)): plain_value(item, depth + 1) for key, item in value.items()}
     if depth < _DEEPEST and isinstance(value, (list, tuple, set, frozenset)):
         return [plain_value(item, depth + 1) for item in value]
-    scalar = getattr(value, "item", None)  # numpy and torch
+    scalar = getattr(value, "item", None)  # of arrays and tensors
     if callable(scalar) and getattr(value, "ndim", None) == 0:
         return plain_value(scalar(), depth + 1)
     return plain_text(str(value))

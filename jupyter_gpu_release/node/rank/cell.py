@@ -444,7 +444,7 @@ def _share_files(owner: UnixUser, folder: Path) -> None:
 
 
 def _is_good_exit(error: BaseException | None) -> bool:
-    """A program of a gang may end with ``sys.exit(0)``, as under torchrun; a cell is told that it was left."""
+    """A program of a gang may end with ``sys.exit(0)``, as under its own launcher; a cell is told that it was left."""
     return isinstance(error, SystemExit) and not error.code
 
 

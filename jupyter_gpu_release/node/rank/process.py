@@ -159,7 +159,7 @@ def may_hold_gpu() -> bool:
     try:
         if any(path.startswith(_DEVICES) for path in _open_files().values()):
             return True
-        mapped = Path("/proc/self/maps").read_bytes()  # of a fork of torch: 4 ms
+        mapped = Path("/proc/self/maps").read_bytes()  # with large libraries: 4 ms
     except OSError:  # no descriptor is left, say
         return True
     return any(device.encode() in mapped for device in _DEVICES)

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from itertools import accumulate
 from typing import Any
 
+from ...adapters.registry import adapters_of, first_answer, size_of
 from ...protocol.cell import FRAMES_LIMIT_BYTES, MOST_ERRORS, MOST_FRAMES, FailedError, FailedFrames, Frame
 from ...serialization import codec, exceptions
 from ...serialization.rebuild import NamespaceInfo
@@ -153,7 +154,7 @@ def bytes_at_least(value: Any, limit: int, *, but: Callable[[Any], bool] = lambd
             continue
         seen[id(thing)] = thing
         looked_at += 1
-        if kind.__module__.partition(".")[0] in ("numpy", "torch") and isinstance(size := nbytes_of(thing), int):
+        if (size := size_of(thing)) is not None:
             found += size
         elif kind in (str, bytes, bytearray):
             found += len(thing)
@@ -179,7 +180,7 @@ def nbytes_of(thing: Any) -> Any:
 def text_of(value: Any, reason: str) -> str:
     """``repr`` of a huge or odd object may take for ever, or fail: arrays say their shape, others their class."""
     kind = type(value)
-    shape = getattr(value, "shape", None) if kind.__module__.partition(".")[0] in ("numpy", "torch", "pandas") else None
+    shape = first_answer(adapter.shape_of(value) for adapter in adapters_of(kind))
     size = f" of shape {tuple(shape)}" if shape is not None else ""
     if (
         not size

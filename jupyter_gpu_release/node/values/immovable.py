@@ -11,6 +11,8 @@ import threading
 from concurrent.futures import Executor
 from typing import Any
 
+from ...adapters.registry import adapters_of
+
 _KINDS: tuple[tuple[type, str], ...] = (
     (threading.Thread, "a thread"),
     (subprocess.Popen, "a process"),
@@ -35,12 +37,12 @@ _FILE = re.compile(r"(`[^`]*`): cannot pickle (an open file .*)")
 
 
 def has_graph(value: Any) -> bool:
-    """Tell if this is a result of torch that remembers its computation, or a collection that holds one."""
+    """Tell if this is a result that remembers its computation, or a collection that holds one."""
     if isinstance(value, list | tuple | dict):
         return any(
             has_graph(each) for each in itertools.islice(value.values() if isinstance(value, dict) else value, _MOST)
         )
-    return type(value).__module__.partition(".")[0] == "torch" and getattr(value, "grad_fn", None) is not None
+    return any(adapter.remembers_computation(value) for adapter in adapters_of(type(value)))
 
 
 def begun_file(name: str, value: Any, *, is_read: bool) -> str:

@@ -8,6 +8,7 @@ from functools import partial
 from itertools import chain, islice
 from typing import Any
 
+from ...adapters.registry import adapters_of
 from ...protocol.cell import LAST_OUTPUT_LIMIT_BYTES, LastOutput
 from ...serialization import codec
 from ...serialization.rebuild import NamespaceInfo
@@ -25,13 +26,8 @@ _PLAIN = frozenset(
         "enum",
         "fractions",
         "ipaddress",
-        "numpy",
-        "pandas",
         "pathlib",
-        "polars",
-        "pyarrow",
         "time",
-        "torch",
         "types",
         "uuid",
         "zoneinfo",
@@ -76,9 +72,10 @@ def _attribute(names: Mapping[str, Any], value: Any) -> str:
         for key, each in getattr(held, "__dict__", {}).items():
             if each is value and isinstance(key, str):
                 return f"{name}.{key}"
-        is_tensor = type(held).__module__.startswith("torch") and getattr(held, "is_leaf", False)
-        if is_tensor and getattr(held, "grad", None) is value:
-            return f"{name}.grad"
+        for adapter in adapters_of(type(held)):
+            for key, each in adapter.named_parts(held).items():
+                if each is value:
+                    return f"{name}.{key}"
     return ""
 
 
@@ -113,7 +110,7 @@ def _library(value: Any) -> str:
 
 
 def _is_usual(value: Any, at_home: KnownInputs | None, depth: int = 0) -> bool:
-    """Plain values, those of numpy, pandas and torch, arrays of other libraries, and the user's objects of these."""
+    """Plain values, those of libraries, arrays of other libraries, and the user's objects of these."""
     kind = type(value)
     if at_home is not None and at_home.key_of(value) is not None:
         return True
@@ -124,9 +121,15 @@ def _is_usual(value: Any, at_home: KnownInputs | None, depth: int = 0) -> bool:
         parts = chain(value, value.values()) if issubclass(kind, dict) else value
     if kind.__module__ == "__main__" or kind is types.SimpleNamespace:
         parts = chain(parts, getattr(value, "__dict__", {}).values())
-    elif not (_library(value) in _PLAIN or hasattr(kind, "_fields") or _is_small_array(value)):
+    elif not (_is_value(kind) or hasattr(kind, "_fields") or _is_small_array(value)):
         return False
     return all(_is_usual(part, at_home, depth + 1) for part in islice(parts, _MOST_LOOKED_AT))
+
+
+def _is_value(kind: type) -> bool:
+    if kind.__module__.partition(".")[0] in _PLAIN:
+        return True
+    return kind.__module__ != "__main__" and any(adapter.gives_values for adapter in adapters_of(kind))
 
 
 def _is_small_array(value: Any) -> bool:

@@ -10,6 +10,7 @@ import types
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
+from ...adapters.registry import size_of
 from ...adapters.stdlib import cached_functions
 from ...serialization.pickler import value_digest
 from ...serialization.process_state.local_modules import (
@@ -111,8 +112,7 @@ class ModulesOfNotebook:
     @staticmethod
     def is_small(value: Any) -> bool:
         """Tell if changes in it are looked for."""
-        is_array = type(value).__module__.partition(".")[0] in ("numpy", "torch")
-        return not is_array or getattr(value, "nbytes", 0) <= MOST_BYTES
+        return (size_of(value) or 0) <= MOST_BYTES
 
 
 def _is_same(realm: NamespaceInfo, old: Any, new: Any) -> bool:

@@ -619,7 +619,7 @@ class RankValues:
         ]
 
     def _devices_home(self, values: dict[str, Any], notes: list[str]) -> tuple[dict[str, str], dict[str, Any]]:
-        """``device = "cuda"`` comes home as "cpu" (a ``torch.device`` does so by its reducer)."""
+        """``device = "cuda"`` comes home as "cpu" (an object for a device does so by its reducer)."""
         home: dict[str, str] = {}
         for name, value in values.items():
             word = frameworks.is_device_word(name, value)

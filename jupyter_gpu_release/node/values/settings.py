@@ -37,7 +37,8 @@ class CellSettings:
         is_at_rest = not payload.terminal  # whose pandas has another width
         if is_at_rest and _at_rest is not None and not self._is_function:
             self._imported, self._before = _at_rest
-            self._before.read_again("os", *self.state.get("settings", ()))
+            set_here = {"os", *self.state.get("settings", ())}
+            self._before.read_again(lambda settings: settings.module in set_here)
             self._before.waiting = dict(self._arrived.waiting)
         self.read_settings()
         #: where the cell begins; its filesystem is asked before there are GPUs to wait with
@@ -57,7 +58,7 @@ class CellSettings:
     def watch_threads(self) -> None:
         """The cell begins with as many threads, and with their environment variables, as there are now."""
         if self._before is not None:
-            self._before.read_again("os", "torch")
+            self._before.read_again(lambda settings: settings.follow_threads)
 
     def changes(self) -> tuple[library_settings.Settings, list[str]]:
         """Settings that travel home, and the names of those that cannot."""

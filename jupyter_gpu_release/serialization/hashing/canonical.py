@@ -14,6 +14,7 @@ from typing import Any
 
 from blake3 import blake3
 
+from ...adapters.registry import adapters_of, first_answer, is_of_library
 from ..identity import class_id, function_id
 from ..pickler import OUT_OF_BAND_BYTES, GraphPickler
 from ..rebuild import NamespaceInfo
@@ -86,9 +87,11 @@ class Writer:
         handler = self._handlers.get(kind)
         if handler is None:
             handler = self._handlers[kind] = _handler(kind)
-        if handler is not Writer._dtype:
-            self.numbers[id(value)] = len(self.numbers)
-            self.keep.append(value)
+        if is_of_library(kind) and (words := first_answer(each.words_of(value) for each in adapters_of(kind))):
+            self.write_texts(b"d", *words)
+            return
+        self.numbers[id(value)] = len(self.numbers)
+        self.keep.append(value)
         handler(self, value)
 
     def write_sequence(self, tag: bytes, values: Any) -> None:
@@ -219,12 +222,6 @@ class Writer:
         self.write_texts(b"R", module, name)
 
     # ----------------------------------------------------------------------------- everything else
-    def _dtype(self, dtype: Any) -> None:
-        if dtype.metadata or dtype.hasobject:
-            self._reduced(dtype)
-        else:
-            self.write_texts(b"d", dtype.str, repr(dtype), type(dtype).__qualname__, dtype.type.__module__)
-
     def _reduced(self, value: Any) -> None:
         """Take apart what pickle would write, in the order in which pickle itself asks."""
         kind = type(value)
@@ -278,9 +275,4 @@ def _handler(kind: type) -> Handler:
         return Writer._module
     if issubclass(kind, set | frozenset) and kind.__reduce__ in (set.__reduce__, frozenset.__reduce__):
         return Writer._set
-    return Writer._dtype if _is_value(kind) else Writer._reduced
-
-
-def _is_value(kind: type) -> bool:
-    """Descriptions of which there may be one or many: numpy's dtypes."""
-    return any(base.__module__ == "numpy" and base.__name__ == "dtype" for base in kind.__mro__)
+    return Writer._reduced

@@ -46,11 +46,9 @@ class SettingsBefore:
         self._values = {library.module: values for library, values in _loaded()}
         self.waiting = waiting
 
-    def read_again(self, *modules: str) -> None:
-        """Their settings are to be as they are now."""
-        self._values |= {
-            library.module: values for library, values in _loaded(lambda library: library.module in modules)
-        }
+    def read_again(self, which: Callable[[LibrarySettings], bool]) -> None:
+        """These settings are to be as they are now."""
+        self._values |= {library.module: values for library, values in _loaded(which)}
 
     def changes(self) -> tuple[Settings, list[str]]:
         """Settings that travel home, and the names of those that cannot."""

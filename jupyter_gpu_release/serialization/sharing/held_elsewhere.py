@@ -15,7 +15,9 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Set
 from typing import Any
 
-from .in_place import dict_of, is_open, memory_of_frame, module_of
+from ...adapters.adapter import Adapter
+from ...adapters.registry import adapters_of, first_answer, is_of_library
+from .in_place import dict_of, is_open
 
 _OF_C = (random.Random, array.array)
 
@@ -57,7 +59,7 @@ def held_elsewhere(
         for count, thing in zip(_counts(things), things, strict=True)
         if count - ours > 1 and type(thing) in kinds
     }
-    for ident in (*but, *_memory_of_frames(things)):
+    for ident in (*but, *memory_of(things)):
         many.pop(ident, None)
     if not many:
         return []
@@ -73,40 +75,22 @@ def references_of_ours(memo: Mapping[int, tuple[int, Any]]) -> int:
 def _can_change(kind: type) -> bool:
     if issubclass(kind, type):
         return False
-    module = module_of(kind)
-    if issubclass(kind, (*_kinds("numpy", "ndarray"), *_kinds("torch", "Tensor"))) or _is_generator(kind):
-        return True
-    if module.partition(".")[0] == "pandas":  # an index does not, and arrays are memory of frames
-        return issubclass(kind, _frames())
-    return issubclass(kind, _OF_C) or is_open(kind)
+    answer = first_answer(adapter.can_change(kind) for adapter in adapters_of(kind))
+    return issubclass(kind, _OF_C) or is_open(kind) if answer is None else answer
 
 
-def _kinds(library: str, *names: str) -> tuple[type, ...]:
-    """Classes of a library; none if it is not loaded."""
-    module = sys.modules.get(library)
-    return () if module is None else tuple(getattr(module, name) for name in names)
+def _of_libraries(things: list[Any]) -> Iterator[tuple[Adapter, Any]]:
+    asked = {kind: adapters_of(kind)[:-1] for kind in set(map(type, things)) if is_of_library(kind)}
+    return ((adapter, thing) for thing in _of_kinds(things, asked.keys()) for adapter in asked[type(thing)])
 
 
-def _frames() -> tuple[type, ...]:
-    return _kinds("pandas", "DataFrame", "Series")
-
-
-def _memory_of_frames(things: list[Any]) -> Iterator[int]:
-    """The arrays of frames change hands whenever somebody writes to one of them: they are nobody's but theirs."""
-    frames = _frames()
-    kinds = {kind for kind in set(map(type, things)) if issubclass(kind, frames)} if frames else set[type]()
-    return itertools.chain.from_iterable(map(memory_of_frame, _of_kinds(things, kinds)))
+def memory_of(things: list[Any]) -> Iterator[int]:
+    """Ids of the memory of some things (frames) that changes hands whenever somebody writes to one of them."""
+    return itertools.chain.from_iterable(adapter.own_memory(thing) for adapter, thing in _of_libraries(things))
 
 
 def _takes_no_weak_reference(kind: type) -> bool:
-    if kind.__weakrefoffset__ != 0:
-        return False
-    return _is_generator(kind) or (is_open(kind) and not module_of(kind).startswith("pandas."))
-
-
-def _is_generator(kind: type) -> bool:
-    """Of numpy's random numbers; the seed that one began with is part of it."""
-    return module_of(kind).startswith("numpy.random") and kind.__name__ != "SeedSequence"
+    return kind.__weakrefoffset__ == 0 and _can_change(kind)
 
 
 def _held_in(memo: Mapping[int, tuple[int, Any]], things: list[Any]) -> Iterator[Any]:
@@ -115,10 +99,8 @@ def _held_in(memo: Mapping[int, tuple[int, Any]], things: list[Any]) -> Iterator
     attributes = map(dict_of, _of_kinds(things, {kind for kind in kinds if kind.__dictoffset__ and not _is_meta(kind)}))
     beside = [found for found in attributes if found is not None and id(found) not in memo]
     of_classes = [dict(vars(thing)) for thing in _of_kinds(things, set(filter(_is_meta, kinds)))]
-    arrays = _of_kinds(things, {kind for kind in kinds if issubclass(kind, _kinds("numpy", "ndarray"))})
-    of_arrays = (each.flat for each in arrays if each.dtype.hasobject)
-    bases = (each.base for each in arrays)  # which the garbage collector does not ask arrays for
-    return itertools.chain(gc.get_referents(*things, *beside, *of_classes), bases, *of_arrays)
+    hidden = (adapter.hidden_parts(thing) for adapter, thing in _of_libraries(things))
+    return itertools.chain(gc.get_referents(*things, *beside, *of_classes), itertools.chain.from_iterable(hidden))
 
 
 def _of_kinds(things: list[Any], kinds: Set[type]) -> list[Any]:

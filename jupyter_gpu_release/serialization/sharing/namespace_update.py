@@ -12,7 +12,8 @@ from typing import Any, Protocol
 from ...adapters.stdlib.values import seen_through
 from ..lazy_modules import module_or_deferred
 from .array_memory import copy_into_view
-from .in_place import is_alike, memory_of_frame, update_in_place
+from .held_elsewhere import memory_of
+from .in_place import is_alike, update_in_place
 from .replace import ReferenceReplacer
 
 _MOST_STALE = 4
@@ -71,7 +72,7 @@ class NamespaceUpdate:
         replaced = self._pairs
         same = list(self._same())
         olds = [*(self._originals[name] for name in inplace), *(old for old, _ in same)]
-        shared = {ident for old in olds for ident in memory_of_frame(old)}
+        shared = set(memory_of(olds))
         for name in inplace:
             old, new = self._originals[name], values[name]
             if not self._keep(old, new):

@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ... import streams
+from ...adapters.registry import adapters_of, first_answer, is_of_library
 from .array_memory import KnownMemory, Place, layout_of
 
 _CHANGEABLE = (list, dict, set, bytearray, collections.deque)
@@ -34,9 +35,6 @@ _NOT_COUNTED = (
 )
 #: elements of sets that have no number, so that it does not matter in which order they come
 _PLAIN = (str, bytes, int, float, complex, type(None))
-#: their ``__getstate__`` gives all that matters here
-_AS_USUAL = ("torch.nn.modules.module",)
-_OF_ARRAYS = frozenset(("numpy", "torch", "torch.nn.parameter"))
 
 
 @streams.named
@@ -111,11 +109,11 @@ class LargeInput:
 
     @functools.cached_property
     def _memory(self) -> KnownMemory:
-        return KnownMemory((None, thing) for _, thing in self.objects_by_id.values() if _may_have_memory(thing))
+        return KnownMemory((None, thing) for _, thing in self.objects_by_id.values() if is_of_library(type(thing)))
 
     @functools.cached_property
     def _numbered_memory(self) -> KnownMemory:
-        return KnownMemory((self.part_of(thing), thing) for thing in self._things if _may_have_memory(thing))
+        return KnownMemory((self.part_of(thing), thing) for thing in self._things if is_of_library(type(thing)))
 
     def shares_memory_with(self, view: Any) -> bool:
         """Tell if a view looks at memory in it."""
@@ -130,11 +128,7 @@ def is_told_apart(thing: Any) -> bool:
     """Tell if somebody would miss that it is the same object: it can be changed."""
     if issubclass(type(thing), _CHANGEABLE) or type(thing).__dictoffset__ != 0:
         return True
-    return _may_have_memory(thing) and layout_of(thing) is not None
-
-
-def _may_have_memory(thing: Any) -> bool:
-    return type(thing).__module__ in _OF_ARRAYS
+    return is_of_library(type(thing)) and layout_of(thing) is not None
 
 
 class _Nowhere:
@@ -162,9 +156,10 @@ class _Walk(pickle.Pickler):
         if isinstance(thing, dict):
             return [*dict.keys(thing), *dict.values(thing), getattr(thing, "__dict__", None)]
         kind = type(thing)
-        if kind.__module__ == "numpy":
-            is_of_objects = kind.__name__ == "ndarray" and thing.dtype.hasobject and not thing.dtype.fields
-            return list(thing.flat) if is_of_objects else None
+        adapters = adapters_of(kind)
+        if any(adapter.is_opaque(kind) for adapter in adapters):
+            items = first_answer(adapter.items_of(thing) for adapter in adapters)
+            return None if items is None else list(items)
         try:
             slots = self._slots[kind]
         except KeyError:
@@ -183,7 +178,7 @@ def _slots(kind: type) -> list[str] | None:
     usual: Any = object
     for name in ("__reduce_ex__", "__reduce__", "__getstate__"):
         mine = getattr(kind, name)
-        if mine is not getattr(usual, name) and getattr(mine, "__module__", "") not in _AS_USUAL:
+        if mine is not getattr(usual, name) and not any(each.has_usual_state(mine) for each in adapters_of(kind)):
             return None
     return [
         name

@@ -3,31 +3,24 @@
 from __future__ import annotations
 
 import collections
-import contextlib
 import contextvars
 import functools
 import operator
-import sys
 import types
 import weakref
 from collections.abc import Iterable
 from typing import Any
 
+from ...adapters.adapter import Adapter
+from ...adapters.registry import adapters_of, loaded_adapters
 from ...adapters.stdlib import cached_functions
 from ...adapters.stdlib.values import proxied, seen_through
-from .array_memory import memory_of, storage_key
+from .array_memory import memory_of
 
 #: how many objects are looked through
 _MOST_VISITED = 20_000
-_MOST_WITH_GRAPHS = 1_000_000
 _LONGEST = 10_000
 _ATOMS = (str, bytes, int, float, bool, type(None), types.ModuleType, types.CodeType)
-#: what their objects consist of is nobody's but theirs
-_NOT_INSIDE = (
-    "numpy",
-    "pandas._libs",
-    *(f"pandas.core.{part}" for part in ("arrays", "frame", "indexes", "internals", "series")),
-)
 _BY_INDEX = (list, collections.deque)
 
 
@@ -57,8 +50,7 @@ class ReferenceReplacer:
 
     def replace_inside(self, things: Iterable[Any]) -> None:
         """Put new objects into these things and into the objects that stand for what came back."""
-        if "keras.src.ops.node" in sys.modules:  # a graph of layers of which only a part is replaced cannot be called
-            self._left = _MOST_WITH_GRAPHS
+        self._left = max(self._left, *(adapter.most_visited() for adapter in loaded_adapters()))
         self._waiting += [new for _, new in self._replaced.values()]
         for thing in things:
             self._new(thing)
@@ -145,46 +137,9 @@ class ReferenceReplacer:
 
     def _view(self, value: Any) -> Any:
         """A view of an array or tensor whose memory was replaced looks at the new memory."""
-        if self._memory:
-            module = type(value).__module__
-            if module == "numpy" and type(value).__name__ == "ndarray":
-                return self._array_view(value)
-            if module == "torch" and type(value).__name__ == "Tensor":
-                self._tensor_view(value)
+        for adapter in adapters_of(type(value)) if self._memory else ():
+            value = adapter.over_new_memory(value, self._memory)
         return value
-
-    def _array_view(self, array: Any) -> Any:
-        from ...adapters.numpy import arrays
-
-        tensor = arrays.tensor_below(array)
-        if tensor is not None:
-            return self._array_over_tensor(array, tensor)
-        root = array if array.base is None else arrays.memory_root(array)
-        new = self._memory.get(id(root)) if root is not None else None
-        if new is None or array.dtype.hasobject:
-            return array
-        offset = array.__array_interface__["data"][0] - root.__array_interface__["data"][0]
-        return arrays.rebuild_view(new, array.dtype, array.shape, array.strides, offset, array.flags.writeable)
-
-    def _array_over_tensor(self, array: Any, tensor: Any) -> Any:
-        from ...adapters.torch import tensors
-
-        key = storage_key(tensor)
-        new = self._memory.get(key) if key else None
-        if new is None:
-            return array
-        offset = array.__array_interface__["data"][0] - tensor.untyped_storage().data_ptr()
-        return tensors.array_over_storage(new, array.dtype, array.shape, array.strides, offset, array.flags.writeable)
-
-    def _tensor_view(self, tensor: Any) -> None:
-        """In place: the tensor stays itself."""
-        key = storage_key(tensor)
-        new = self._memory.get(key) if key else None
-        if new is not None and tensor.grad_fn is None:
-            torch = sys.modules["torch"]
-            view = torch.empty(0, dtype=tensor.dtype)
-            with contextlib.suppress(RuntimeError):  # an inference tensor, say
-                tensor.data = view.set_(new, tensor.storage_offset(), tensor.shape, tensor.stride())
 
     # ---------------------------------------------------------------------------- what can be changed
     def _inside(self, value: Any) -> None:
@@ -219,15 +174,14 @@ class ReferenceReplacer:
                     if not (name.startswith("__") and name.endswith("__")):
                         self._attribute(value, name, part)
             return
-        if kind.__module__ == "numpy" and str(getattr(value, "dtype", "")) == "object":
-            self._object_array(value)
-        elif not str(kind.__module__).startswith(_NOT_INSIDE):
+        adapters = adapters_of(kind)
+        for adapter in adapters:
+            self._items(adapter, value)
+        if not any(adapter.is_opaque(kind) for adapter in adapters):
             attributes = _attributes(value)
             if attributes:
                 self._waiting.append(attributes)
             self._slots(value)
-            if self._memory and kind.__module__ == "torch.jit._script":
-                self._script_module(value)
 
     def _indexed(self, items: Any) -> None:
         put = collections.deque.__setitem__ if isinstance(items, collections.deque) else list.__setitem__
@@ -238,21 +192,13 @@ class ReferenceReplacer:
             if new is not part:
                 put(items, place, new)
 
-    def _object_array(self, array: Any) -> None:
-        """One of subplots, say."""
-        if array.ndim == 0 or array.size > _LONGEST or not array.flags.writeable:
-            return
-        self._left -= array.size
-        for place, part in enumerate(array.flat):
-            new = self._new(part)
-            if new is not part:
-                array.flat[place] = new
-
-    def _script_module(self, module: Any) -> None:
-        """Its tensors are no attributes: they lie in a C++ object, and may be those of the model that was traced."""
-        if isinstance(module, sys.modules["torch"].nn.Module):
-            for tensor in (*module.parameters(), *module.buffers()):
-                self._tensor_view(tensor)
+    def _items(self, adapter: Adapter, value: Any) -> None:
+        """Such as those of an array of subplots."""
+        items = adapter.items_of(value) or ()
+        if len(items) <= _LONGEST:
+            self._left -= len(items)
+            made = {place: new for place, part in enumerate(items) if (new := self._new(part)) is not part}
+            adapter.set_items(value, made)
 
     def _mapping(self, mapping: Any) -> None:
         for key, part in list(mapping.items()):

@@ -13,7 +13,7 @@ What cannot be read of a file is told once: threads that strike at the same mome
 The handler is Python code, called through ctypes on the thread that read. That is sound because the signal is the
 answer to one instruction of that thread, which touches memory of a file: it holds no lock of the memory allocator.
 A library whose own threads read while its main thread holds the interpreter's lock would wait for ever; those that
-compute in threads (numpy, torch, pyarrow, scikit-learn) give the lock back.
+compute in threads give the lock back.
 """
 
 from __future__ import annotations

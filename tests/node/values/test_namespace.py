@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from optional_libraries import torch
 
-from jupyter_gpu_release.adapters.torch import ADAPTER
+from jupyter_gpu_release.adapters.torch.adapter import ADAPTER
 from jupyter_gpu_release.errors import LoadError
 from jupyter_gpu_release.node.values import frameworks
 from jupyter_gpu_release.node.values.collected import Collected

@@ -18,7 +18,7 @@ def capture() -> dict[str, Any]:
 def restore(states: dict[str, Any]) -> None:
     """Set them; of GPUs that are not here none."""
     random_states.restore_rng(states["here"])
-    devices = states.get("devices", {"torch": states.get("cuda", ())})  # the latter of older versions
+    devices = states.get("devices", {})
     for adapter in loaded_adapters():
         if adapter.name in devices:
             adapter.set_device_random_state(devices[adapter.name])

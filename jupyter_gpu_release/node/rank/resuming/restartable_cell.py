@@ -738,14 +738,14 @@ class RestartableCell:
         )
 
     def _expect_no_graph(self, loop: ResumableLoop | None) -> None:
-        """Raise StoreUnfitError for results of torch that the cell's rest may go back through."""
-        if self._checkpoints.current is not None or "torch" not in sys.modules:
+        """Raise StoreUnfitError for results that the cell's rest may go back through."""
+        if self._checkpoints.current is not None:
             return
         names = self._program.may_go_back(self._statement, None if loop is None else loop.number)
         for name in sorted(names):
             if has_graph(self._namespace.get(name)):
                 raise StoreUnfitError(
-                    f"`{name}` has a graph of torch, which does not travel (keep {name}.detach() or .item())"
+                    f"`{name}` has a graph of its computation, which does not travel (keep {name}.detach() or .item())"
                 )
 
     def _may_read(self, loop: ResumableLoop | None) -> Callable[[str], bool]:

@@ -1,0 +1,68 @@
+"""Arrays and generators of the notebook, brought to what came back for them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy
+
+from .. import cupy
+from ..memory import LARGEST_COPIED_BYTES
+
+
+def update(old: Any, new: Any) -> bool | None:
+    """An array, or a generator; False: another one of numpy's objects; None: of a class of the user's."""
+    if isinstance(old, numpy.ndarray):
+        return update_array(old, new) if type(old) is numpy.ndarray else _update_subclass(old, new)
+    module = str(type(old).__module__)
+    if module.partition(".")[0] != "numpy":
+        return None
+    return module.startswith("numpy.random") and _update_generator(old, new)
+
+
+def update_array(old: Any, new: Any) -> bool:
+    """Its memory."""
+    is_alike = old.shape == new.shape and old.dtype == new.dtype
+    if not is_alike or not old.flags.writeable or old.nbytes > LARGEST_COPIED_BYTES:
+        return False
+    if cupy.array_mark(old) != cupy.array_mark(new):
+        return False
+    old[...] = new
+    if not new.flags.writeable:
+        old.flags.writeable = False
+    return True
+
+
+def _update_subclass(old: Any, new: Any) -> bool:
+    """A masked array, a matrix, …: its memory, and its attributes, of which arrays stay themselves, too."""
+    if isinstance(old, numpy.memmap) or old.dtype.hasobject:
+        return False
+    if not update_array(*(numpy.ndarray.view(each, numpy.ndarray) for each in (old, new))):
+        return False
+    mine, theirs = getattr(old, "__dict__", None), getattr(new, "__dict__", None)
+    if mine is None or theirs is None:
+        return True
+    kept = {
+        name: value
+        for name, value in mine.items()
+        if type(value) is type(theirs.get(name)) is numpy.ndarray and update_array(value, theirs[name])
+    }
+    mine.clear()
+    mine.update(theirs)
+    mine.update(kept)
+    return True
+
+
+def _update_generator(old: Any, new: Any) -> bool:
+    """numpy's generators of random numbers, of which others draw as well; what has spawned others is exchanged."""
+    mine, theirs = (getattr(each, "_bit_generator", each) for each in (old, new))
+    if type(mine) is not type(theirs) or not isinstance(mine, numpy.random.BitGenerator):
+        return False
+    spawned = [getattr(getattr(each, "seed_seq", None), "n_children_spawned", 0) for each in (mine, theirs)]
+    if spawned[0] != spawned[1]:
+        return False
+    if hasattr(old, "set_state"):
+        old.set_state(new.get_state(legacy=False))
+    else:
+        mine.state = theirs.state
+    return True
