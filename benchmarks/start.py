@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import time
 from typing import Any
 
@@ -37,6 +38,7 @@ def run(*, quick: bool) -> Report:
         report.add("kept_first_statement", _ours(notebook, "--gpus 1 --keep 60s", count))
         notebook.run("%gpu_release")
         report.add("gang4_first_statement", _gang(notebook, 2 if quick else 20))
+        report.add("held_before_first_statement", _held(notebook, cluster, count))
         report.add("trivial_cell", [notebook.reply_ms("%%gpu_train\nx = 1") for _ in range(count)])
         report.add("trivial_cell_plain", [notebook.reply_ms("x = 1") for _ in range(count)])
         _cuda(notebook, cluster, report)
@@ -75,6 +77,27 @@ def _ours(notebook: Kernel, options: str, count: int) -> list[float]:
         found.append((notebook.value("t_first") - notebook.value("t_call")) * 1000)
         time.sleep(0.25)
     return found
+
+
+#: what notebooks import and no node has imported by itself: as far as it is installed
+_LIBRARIES = ("jax.numpy", "pytorch_lightning", "plotly.express", "transformers")
+
+
+def _held(notebook: Kernel, cluster: Bed, count: int) -> list[float]:
+    """Milliseconds from the grant to the first statement of a cell whose notebook has imported much, from the second
+    such cell on.
+    """
+    there = [name for name in _LIBRARIES if importlib.util.find_spec(name.partition(".")[0])]
+    imports = "\n".join(f"import {name}" for name in there)
+    notebook.run(imports, limit_s=600)
+    used = ", ".join(name.partition(".")[0] for name in there)
+    found = []
+    for _ in range(count + 1):
+        notebook.run(f"%%gpu_train\nimport sys\nused = [len(vars(each)) for each in ({used},)]", limit_s=600)
+        (run,) = cluster.manifests(1)
+        found.append((run["outcome"]["started_s"] - run["granted_at"]) * 1000)
+        time.sleep(0.25)
+    return found[1:]
 
 
 def _attached(report: Report, count: int) -> float:

@@ -107,6 +107,10 @@ def print_status(console: Console, status: StatusDocument) -> None:
     for node in status.nodes:
         for remark in node.notes:
             console.print(f"  · {node.host}: {remark}", markup=False)
+        for each in node.prepared:
+            libraries = ", ".join(each.libraries)
+            text = f"  · {node.host}: prepared for cells: {libraries} ({format_bytes(each.bytes)} of memory)"
+            console.print(text, markup=False)
     for note in status.queue_notes:
         console.print(f"  · queues: {note}", markup=False)
     for line in _account(status):

@@ -41,6 +41,7 @@ from ..protocol.wire import decode, encode
 from ..scheduling.asks import to_run
 from ..scheduling.queues.admission import Admission, admit, check_moved
 from ..scheduling.start_estimates.nearest import possible_ask
+from ..settings.built_in import BUILT_IN
 from ..store.event_log import read_unforged
 from ..store.layout import RunPaths
 from ..store.threads import StoreThreads
@@ -57,8 +58,9 @@ from .cluster.gpu_health import GpuHealth, NodeDeaths
 from .cluster.lease import Lease, LeaseListener, LeaseTable
 from .cluster.node_checks import NodeChecker
 from .cluster.node_demand import NodeDemand
-from .cluster.nodes import NodeListener, NodeTable
+from .cluster.nodes import Node, NodeListener, NodeTable
 from .cluster.placement_groups import LeaseReleaser, RayLeases
+from .cluster.preparing import Preparing
 from .cluster.ray_calls import RayCalls
 from .cluster.withheld_gpus import WithheldGpus
 from .db.database import open_ledger
@@ -77,13 +79,16 @@ from .runs import machine
 from .runs.events import Batch, NotifyWhen, batch_of, batches_of
 from .runs.live_runs import RunListener, RunTable
 from .runs.manifests import Manifests
-from .runs.record import RunRecord, RunSnapshot
+from .runs.record import Queued, RunRecord, RunSnapshot
 from .runs.sessions import SessionListener, SessionTable
 from .status_feed import GpuReadings, StatusFeed
 
 log = logging.getLogger(__name__)
 #: how long a first submission waits for a node agent that is still starting
 _AGENT_WAIT_S = 20.0
+#: how long a run waits for its libraries to be imported, and for how long without a word
+_PREPARE_S: float = BUILT_IN["prepare_s"].default
+_QUIET_S = 0.3
 #: events read from a log in one go
 _EVENTS_AT_ONCE = 5000
 
@@ -130,6 +135,7 @@ class GatewayService(RunListener, LeaseListener, NodeListener, SessionListener):
         self.gpu_health = GpuHealth(minds_memory=not config.embedded)
         self.node_deaths = NodeDeaths()
         self.node_demand = NodeDemand(calls, self.nodes)
+        self.preparing = Preparing(self.nodes)
         # runs on it
         releaser = LeaseReleaser(self.leases, self.nodes, self.ray_leases, self.ledger)
         self.warm = WarmLeases(self.leases, self.nodes, self.ledger, self.sessions, releaser, self, config.max_keep_s)
@@ -178,7 +184,9 @@ class GatewayService(RunListener, LeaseListener, NodeListener, SessionListener):
         self.start_estimates.note_change()
 
     def on_run_stage(self, record: RunRecord) -> None:
-        """Its user may want to hear of it, being elsewhere."""
+        """Its user may want to hear of it, being elsewhere; what its cell had to import is being prepared."""
+        if record.outcome is not None and record.outcome.imported:
+            self.preparing.note_imports(record.view.user)
         if record.view.detached:
             self.notifier.on_stage(record.view, record.outcome)
 
@@ -268,6 +276,7 @@ class GatewayService(RunListener, LeaseListener, NodeListener, SessionListener):
         """A kernel's runs end with it, but for detached ones, and nothing is kept for it."""
         self._leave_alone(session, "the notebook's kernel ended", ends_all=True)
         self.warm.end_of(session)
+        self.lifecycle.spawn(self.preparing.end_session(session))
 
     def on_session_lost(self, session: str) -> None:
         """Runs go on, unless the user has asked for another thing; nobody answers them any more."""
@@ -302,12 +311,31 @@ class GatewayService(RunListener, LeaseListener, NodeListener, SessionListener):
         record = RunRecord(self._first_view(caller, request, admitted), self.runs.next_ordinal(), request)
         self.runs.add(record)
         self.runs.record(record)  # committed in a thread; no cell starts before it
-        queue = self.lifecycle.queue
-        queue.add(record)
-        queue.serve()
+        lacking = [] if request.fresh else self.preparing.lacking(caller.user, request.prepare)
+        if lacking:
+            self.lifecycle.spawn(self._queue_when_prepared(record, lacking))
+        else:
+            self._queue(record)
         for source in {used.run for used in request.used if is_run_id(used.run)}:
             self.holds.note_reuse(source)
         return record
+
+    async def _queue_when_prepared(self, record: RunRecord, lacking: list[Node]) -> None:
+        """Nobody waits for GPUs that this one would hold while its libraries are imported."""
+        view, request = record.view, record.request
+        preparing = asyncio.ensure_future(self.preparing.prepare(lacking, view.user, view.session, request.prepare))
+        limit_s = min(_PREPARE_S, request.wait_s if request.wait_s is not None else _PREPARE_S)
+        done, _ = await asyncio.wait([preparing], timeout=min(_QUIET_S, limit_s))
+        if not done and isinstance(record.stage, Queued):
+            libraries = ", ".join(dict.fromkeys(name.partition(".")[0] for name in request.prepare)) or "libraries"
+            self.runs.change(record, reason=f"no GPU is held yet: the node imports what the cell needs ({libraries})")
+            await asyncio.wait([preparing], timeout=limit_s)
+        if isinstance(record.stage, Queued):
+            self._queue(record)
+
+    def _queue(self, record: RunRecord) -> None:
+        self.lifecycle.queue.add(record)
+        self.lifecycle.queue.serve()
 
     def _known(self, caller: Caller, request: RunRequest, *, in_memory: bool = False) -> RunRecord | None:
         """``in_memory``: the ledger was asked a moment ago, and what came since is not evicted yet."""

@@ -177,6 +177,11 @@ def own_bytes(pid: int) -> int:
     return _sum_of_fields(f"/proc/{pid}/smaps_rollup", (b"Pss_Anon:", b"Pss_Shmem:"))
 
 
+def private_bytes(pid: int) -> int:
+    """Memory of ``pid`` that it shares with nobody, as far as it is none of files; costs milliseconds."""
+    return _sum_of_fields(f"/proc/{pid}/smaps_rollup", (b"Private_Dirty:", b"Private_Hugetlb:"))
+
+
 def _sum_of_fields(path: str, fields: tuple[bytes, ...]) -> int:
     """Bytes in all of the ``fields`` (KiB there) of a file of /proc; 0 when the process is gone."""
     with contextlib.suppress(OSError), open(path, "rb") as lines:

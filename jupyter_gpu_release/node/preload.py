@@ -13,7 +13,7 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 # torch._dynamo: the first optimiser that a cell makes imports it (1.3 s here)
@@ -41,10 +41,12 @@ _HUGE = 2 << 20
 _MADV_COLLAPSE = 25
 
 
-def import_libraries(names: list[str], begin: Callable[[str], None] = lambda _: None) -> dict[str, str]:
+def import_libraries(
+    names: Iterable[str], begin: Callable[[str], None] = lambda _: None, done: Callable[[str], None] = lambda _: None
+) -> dict[str, str]:
     """Import what is installed of ``names``; returns top-level name → why it could not be imported.
 
-    ``begin`` is told of each: one that ends the process leaves no other trace.
+    ``begin`` is told of each: one that ends the process leaves no other trace. ``done``: of what was imported.
     """
     failed: dict[str, str] = {}
     for name in names:
@@ -55,6 +57,8 @@ def import_libraries(names: list[str], begin: Callable[[str], None] = lambda _: 
             importlib.import_module(name)
         except Exception as error:  # noqa: BLE001 - any library may fail in any way at import
             failed[name] = f"{type(error).__name__}: {error}"
+        else:
+            done(name)
     return failed
 
 

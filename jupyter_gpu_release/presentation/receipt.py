@@ -20,6 +20,8 @@ _CODE = re.compile(r"`([^`\n]+)`")
 _SHOWN_NAMES = 8
 _SHOWN_FILES = 6
 _SMALL_BYTES = 1024
+#: a rank is ready sooner, unless it has to import or to load much
+_EARLY_S = 0.5
 _COLOURS = {
     "✓": "var(--jp-success-color1, #388e3c)",
     "✗": "var(--jp-error-color1, #d32f2f)",
@@ -181,7 +183,7 @@ def _times(view: RunView) -> list[str]:
         parts.append(_queued(view, queued_s))
         held = held_s(view)
         if held is not None:
-            parts.append(f"held {format_seconds(held)}")
+            parts.append(f"held {format_seconds(held)}{_not_its_own(view)}")
     elif view.finished_at is not None:
         parts.append(_queued(view, max(0.0, view.finished_at - view.submitted_at)))
     if view.kept is not None:
@@ -190,6 +192,14 @@ def _times(view: RunView) -> list[str]:
         free = "free" if view.gpus else "cores free"
         parts.append(f"{free} {format_seconds(max(0.0, view.release_ms) / 1000)} after the last statement")
     return parts
+
+
+def _not_its_own(view: RunView) -> str:
+    """The part of the time held that the cell's statements had nothing of, where that is worth a word."""
+    if view.granted_at is None or view.running_at is None:
+        return ""
+    early_s = view.running_at - view.granted_at
+    return f" ({format_seconds(early_s)} before its first statement)" if early_s >= _EARLY_S else ""
 
 
 def _queued(view: RunView, queued_s: float) -> str:

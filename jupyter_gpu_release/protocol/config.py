@@ -224,6 +224,7 @@ class GatewayConfig(ClusterSettings, frozen=True, omit_defaults=True):
     reconnect_grace_s: float = CLUSTER["reconnect_grace_s"].default
     node_grace_s: float = CLUSTER["node_grace_s"].default
     max_keep_s: float = CLUSTER["max_keep_s"].default
+    max_prepared: int = CLUSTER["max_prepared"].default
     allowed_hosts: list[str] = msgspec.field(default_factory=list)
     #: what the gateway removes from the store by itself
     retention: RetentionPolicy = RetentionPolicy()

@@ -11,6 +11,7 @@ from abc import ABC, abstractmethod
 
 import msgspec
 
+from ..settings.table import CLUSTER
 from .config import DEFAULT_HASH_SEED, UnixUser
 from .events import Event
 from .lineage import Environment
@@ -65,6 +66,8 @@ class AgentConfig(msgspec.Struct, frozen=True, omit_defaults=True):
     hash_seed: str = DEFAULT_HASH_SEED
     #: cells run as their owners, who have stores of their own
     as_owners: bool = False
+    #: fork servers that are kept with more libraries than the usual ones; 0: none
+    max_prepared: int = CLUSTER["max_prepared"].default
 
 
 def grant_socket(runtime: str, node: str) -> str:
@@ -91,13 +94,32 @@ class ForkServerConfig(msgspec.Struct, frozen=True, omit_defaults=True):
     exclude: list[str] = msgspec.field(default_factory=list)
     #: earlier fork servers did not survive these
     fatal: list[str] = msgspec.field(default_factory=list)
-    #: descriptors that its agent has made
+    #: descriptors that its agent has made: where pairs are asked for, and the line to it
     listen_fd: int = -1
-    status_fd: int = -1
+    line_fd: int = -1
     #: there is no agent yet: it makes its sockets at this path (:func:`early_server_path`) and is the agent's who comes
     early: str = ""
     #: its cells become their owners
     as_owners: bool = False
+
+
+class PrepareOrder(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Have these modules imported in a fork of a fork server. Gateway to agent, and agent to fork server.
+
+    ``user`` and ``session``: for whose cells; what the user's cells were seen to import comes with it. The server goes
+    when no session is left that asked for it.
+    """
+
+    names: list[str]
+    user: str = ""
+    session: str = ""
+
+
+class PreparedInfo(msgspec.Struct, frozen=True):
+    """A prepared fork server: the libraries that it has beyond those that every cell finds, and their memory."""
+
+    libraries: list[str]
+    bytes: int
 
 
 def calls_socket(runtime: str, node: str) -> str:
@@ -150,6 +172,8 @@ class JoinOrder(msgspec.Struct, frozen=True, omit_defaults=True):
     gpu_ids: list[str] | None = None
     fresh: bool = False
     attempt: int = 0
+    #: modules that its cell may import
+    needs: list[str] = msgspec.field(default_factory=list)
 
     @property
     def attempt_id(self) -> AttemptId:
@@ -189,6 +213,10 @@ class StartOrder(msgspec.Struct, frozen=True, omit_defaults=True):
     owner: UnixUser | None = None
     #: its cell runs as that user
     as_owner: bool = False
+    #: modules that its cell may import, and for whose session
+    needs: list[str] = msgspec.field(default_factory=list)
+    user: str = ""
+    session: str = ""
 
     @property
     def attempt_id(self) -> AttemptId:
@@ -235,6 +263,10 @@ class NodeInfo(msgspec.Struct, frozen=True, omit_defaults=True):
     now_s: float = 0.0
     #: see :data:`AGENT_PROTOCOL`; 0: the agent is from before `start --upgrade`, and knows runs without attempts
     protocol: int = 0
+    #: prepared fork servers, how many are kept at most (0: it prepares nothing), and how many have gone so far
+    prepared: list[PreparedInfo] = msgspec.field(default_factory=list)
+    max_prepared: int = 0
+    prepared_gone: int = 0
 
 
 class PortTry(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -591,6 +623,24 @@ class NodeAgentApi(ABC):
 
         Called by
             a submission, before it is queued.
+        """
+
+    @abstractmethod
+    async def prepare(self, order: Packed[PrepareOrder]) -> None:
+        """Have modules imported before a cell that needs them has its GPUs; what cannot be is imported by that cell.
+
+        Called by
+            a submission, before it is queued; only of agents that keep prepared servers (``NodeInfo.max_prepared``).
+        Waits
+            for the imports, two minutes at most.
+        """
+
+    @abstractmethod
+    async def end_session(self, session: str) -> None:
+        """A kernel has ended: let go of what was prepared for it alone.
+
+        Called by
+            the end of a session, of the same agents.
         """
 
     @abstractmethod

@@ -6,7 +6,7 @@ import msgspec
 
 from .bounds import Name, Seconds, Word
 from .events import Event
-from .node import ProbeReport
+from .node import PreparedInfo, ProbeReport
 from .runs import FileInfo, Outcome, ResourceAsk, Run, RunView, ValueInfo
 
 DOCUMENT_VERSION = 1
@@ -65,6 +65,8 @@ class NodeRow(msgspec.Struct, frozen=True):
     #: why it takes no new runs although it is up, in words; empty: it does
     drained: str = ""
     notes: list[str] = msgspec.field(default_factory=list)
+    #: fork servers that have further libraries for users' cells, and their memory
+    prepared: list[PreparedInfo] = msgspec.field(default_factory=list)
 
 
 class NodesDocument(msgspec.Struct, frozen=True):

@@ -138,6 +138,17 @@ class GpuUse(msgspec.Struct, frozen=True, omit_defaults=True):
     since: float = 0.0
 
 
+class ImportedModule(msgspec.Struct, frozen=True, array_like=True):
+    """A module of an installed library that a rank imported while it held its GPUs, and how long that took.
+
+    What others imported in turn is theirs. ``early``: before the first statement.
+    """
+
+    name: str
+    seconds: float
+    early: bool = False
+
+
 class RankPart(msgspec.Struct, frozen=True, omit_defaults=True):
     """The part of a save that is one rank's, where a gang has several. Rank 0's are the save's values.
 
@@ -229,6 +240,8 @@ class Outcome(msgspec.Struct, frozen=True, omit_defaults=True):
     frames: dict[int, Graph] = msgspec.field(default_factory=dict)
     #: of an attempt that stepped aside
     save: Save | None = None
+    #: what rank 0 had to import with its GPUs in hand
+    imported: list[ImportedModule] = msgspec.field(default_factory=list)
 
 
 # ---------------------------------------------------------------------------------------------- the run
@@ -287,6 +300,8 @@ class RunRequest(msgspec.Struct, frozen=True, omit_defaults=True):
     restartable: bool = False
     #: it runs again so many times when the infrastructure failed
     retries: Few = 0
+    #: modules that the cell may import, to be imported before it has its GPUs
+    prepare: Names = msgspec.field(default_factory=list)
 
 
 class PersistWait(msgspec.Struct, frozen=True, omit_defaults=True):

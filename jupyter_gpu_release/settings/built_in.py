@@ -124,6 +124,24 @@ BUILT_IN: dict[str, Setting] = {
         unit=_COUNT,
         fixed="more have never been taken at once, and each takes memory",
     ),
+    "prepared_pairs": Setting(
+        help="The same of each fork server that was prepared for further libraries.",
+        default=3,
+        unit=_COUNT,
+        fixed="one user's cells come one after the other",
+    ),
+    "prepared_unused_s": Setting(
+        help="Time after its last use when a prepared fork server goes that no kernel's session holds any more.",
+        default=600.0,
+        unit=_SECONDS,
+        fixed="it goes sooner where memory is short, or others are prepared",
+    ),
+    "prepare_s": Setting(
+        help="Longest time for which a run waits for its libraries to be imported, before it waits for GPUs.",
+        default=150.0,
+        unit=_SECONDS,
+        fixed="then its cell imports them itself",
+    ),
     "estimated_runs": Setting(
         help="Waiting runs that are told when they start. Who is behind so many is told a place.",
         default=60,

@@ -25,6 +25,15 @@ CLUSTER: dict[str, Setting] = {
         example="torch,numpy,pandas",
         variable="JUPYTER_GPU_PRELOAD",
     ),
+    "max_prepared": Setting(
+        help="Fork servers that a node keeps with what users' cells import beyond the usual libraries. `0`: none.",
+        default=4,
+        unit=_COUNT,
+        most=64,
+        noun="a number",
+        example="4",
+        variable="JUPYTER_GPU_MAX_PREPARED",
+    ),
     "reconnect_grace_s": Setting(
         help="Grace of a kernel: its runs wait for so long after its connection was closed. Then they end.",
         default=30.0,

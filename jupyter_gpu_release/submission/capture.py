@@ -92,6 +92,8 @@ class CapturedInputs:
     warnings: list[str] = field(default_factory=list)
     #: names held back because they look like secrets
     held_back: list[str] = field(default_factory=list)
+    #: for RunRequest.prepare: modules that can be imported before the cell has its GPUs
+    prepare: list[str] = field(default_factory=list)
     #: whether the body calls input() or getpass()
     asks_input: bool = False
     #: whether it, or a function that goes along, joins a process group
@@ -260,6 +262,7 @@ class InputCapture:
             spans=dump.spans,
             imports=self._modules.required(facts.imports | (dump.modules - dump.modules_of_rest), local, added),
             packages=self._modules.required(facts.imports | facts.modules | known, local, added),
+            prepare=self._modules.foreign(facts.modules | known, local),
             unshipped=bool(local) and not shipped,
             used=used_inputs(sent, dump, self.lineage, selection.sent),
             sent=sent,

@@ -29,6 +29,8 @@ _MOST_FILES: int = BUILT_IN["shipped_modules"].default
 _MOST_NAMED = 4
 _DATA_SUFFIXES = frozenset({".json", ".yaml", ".yml", ".toml", ".txt", ".cfg", ".ini", ".sql", ".pyi"})
 _MOST_DATA_BYTES = 256 << 10
+#: modules to be imported ahead
+_MOST_PREPARED = 200
 _NOT_SHIPPED = frozenset({"__pycache__", "node_modules", "venv", "site-packages"})
 #: folders of installed packages, also where they are not this interpreter's (``PYTHONPATH``, ``pip install --target``)
 _SITE = frozenset({"site-packages", "dist-packages"})
@@ -131,6 +133,11 @@ class LocalModules:
         tops -= local | _OURS | sys.stdlib_module_names | set(sys.builtin_module_names)
         sites = [folder for folder in added if _is_site(folder)]
         return sorted(top for top in tops if not sites or PathFinder.find_spec(top, sites) is None)
+
+    def foreign(self, names: Iterable[str], local: Collection[str]) -> list[str]:
+        """Those of these modules, full names, that are neither the notebook's own nor Python's."""
+        own = {*local, *_OURS, *sys.stdlib_module_names}
+        return sorted(name for name in names if name.partition(".")[0] not in own)[:_MOST_PREPARED]
 
     # ---------------------------------------------------------------------------------- inside
     def _is_installed(self, folder: str) -> bool:

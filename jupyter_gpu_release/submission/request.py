@@ -22,6 +22,7 @@ from ..protocol.cell import INLINE_LIMIT_BYTES, CellPayload, CellSource, Graph
 from ..protocol.runs import RunRequest
 from ..protocol.states import new_run_id
 from ..protocol.wire import encode
+from ..store.files import UNLIMITED, Pace
 from ..store.users import told_results
 from .capture import CapturedInputs
 from .lineage import with_large_digests
@@ -168,18 +169,25 @@ def _refuse_other(store: Path, of_cluster: Path) -> None:
 
 
 def make_submission(
-    cell: Cell, prepared: CapturedInputs, session: str, find: Callable[[], Path], sources: Sequence[CellSource] = ()
+    cell: Cell,
+    prepared: CapturedInputs,
+    session: str,
+    find: Callable[[], Path],
+    sources: Sequence[CellSource] = (),
+    pace: Pace = UNLIMITED,
 ) -> Submission:
-    """Write large inputs to the store that ``find`` finds and build the request.
+    """Write large inputs to the store that ``find`` finds, at this ``pace``, and build the request.
 
     Nothing is left on the store when that fails.
     """
     run = new_run_id()
-    inputs, paths = _place_inputs(prepared, find, run)
+    inputs, paths = _place_inputs(prepared, find, run, pace)
     return Submission(_request(cell, prepared, session, run, inputs, sources), prepared, paths)
 
 
-def _place_inputs(prepared: CapturedInputs, find: Callable[[], Path], run: str) -> tuple[Graph, RunPaths | None]:
+def _place_inputs(
+    prepared: CapturedInputs, find: Callable[[], Path], run: str, pace: Pace
+) -> tuple[Graph, RunPaths | None]:
     if prepared.total_bytes <= INLINE_LIMIT_BYTES:
         return Graph(stream=prepared.stream, buffers=[bytes(buffer) for buffer in prepared.buffers]), None
     from ..store.graph_file import blobs_of_buffers, write_graph
@@ -195,7 +203,7 @@ def _place_inputs(prepared: CapturedInputs, find: Callable[[], Path], run: str) 
     paths = create_run_folder(store, run)
     try:
         # the run's last manifest lies beside it and makes its name durable, too; a queued run without inputs says so
-        digest = write_graph(paths.inputs, prepared.stream, prepared.buffers, name_durable=False)
+        digest = write_graph(paths.inputs, prepared.stream, prepared.buffers, name_durable=False, pace=pace)
         prepared.used = with_large_digests(prepared.used, prepared, blobs_of_buffers(paths.inputs))
     except BaseException:
         shutil.rmtree(paths.folder, ignore_errors=True)
@@ -234,6 +242,7 @@ def _request(
         pin=options.pin,
         used=prepared.used,
         packages=prepared.packages,
+        prepare=prepared.prepare,
         retries=options.retries,
         restartable=options.restartable,
         versions={"python": platform.python_version(), "jupyter_gpu_release": __version__},

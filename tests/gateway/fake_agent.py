@@ -36,6 +36,7 @@ from jupyter_gpu_release.protocol.node import (
     NodeAgentApi,
     NodeInfo,
     NodeRun,
+    PrepareOrder,
     ProbeOrder,
     ProbeReport,
     RunAsks,
@@ -271,6 +272,12 @@ class StandInAgent(NodeAgentApi):
 
     async def hello(self) -> Packed[NodeInfo]:
         return pack(self._info())
+
+    async def prepare(self, order: Packed[PrepareOrder]) -> None:
+        """Everything is there."""
+
+    async def end_session(self, session: str) -> None:
+        """Nothing was prepared."""
 
     async def environment(self, imports: list[str]) -> Packed[Environment]:
         return pack(Environment("3"))

@@ -120,7 +120,7 @@ class AgentBed:
         if self.kind == "real":
             process_control.end_marked(process_control.CLUSTER_MARKER, self.config.cluster, wait_s=60.0)
             for server in servers:
-                assert server is None or server._popen.wait(60) is not None
+                assert server is None or server.process.wait(60) is not None
             for reader in (self.agent._grant_listener._sock, self.agent._lease_worker._listener):
                 asyncio.get_running_loop().remove_reader(reader)
                 reader.close()

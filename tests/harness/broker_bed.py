@@ -34,6 +34,7 @@ from jupyter_gpu_release.protocol.node import (
     NodeAgentApi,
     NodeInfo,
     NodeRun,
+    PrepareOrder,
     RunPhase,
     StartOrder,
 )
@@ -191,6 +192,11 @@ class PretendedAgent:
         self.silent = False
         self.faults: dict[str, Exception] = {}
         self.trouble = ""
+        #: it prepares libraries: what it was asked for, and whether it has imported that
+        self.max_prepared = self.prepared_gone = 0
+        self.prepares: list[PrepareOrder] = []
+        self.ended_sessions: list[str] = []
+        self.has_imported = asyncio.Event()
         self._tasks: set[asyncio.Future[Any]] = set()
 
     def __getattr__(self, name: str) -> Any:
@@ -239,7 +245,16 @@ class PretendedAgent:
             simulated=True,
             trouble=self.trouble,
             protocol=self.protocol,
+            max_prepared=self.max_prepared,
+            prepared_gone=self.prepared_gone,
         )
+
+    async def do_prepare(self, order: bytes) -> None:
+        self.prepares.append(decode(order, PrepareOrder))
+        await self.has_imported.wait()
+
+    async def do_end_session(self, session: str) -> None:
+        self.ended_sessions.append(session)
 
     async def do_hello(self) -> bytes:
         return encode(self.info())

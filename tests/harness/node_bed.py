@@ -128,7 +128,7 @@ class Node:
         process_control.end_marked(process_control.CLUSTER_MARKER, self.marker, wait_s=60.0)
         for server in (*self.servers._retired, self.servers._current):
             # one that is ending already is not among those that were waited for
-            assert server is None or server._popen.wait(60) is not None
+            assert server is None or server.process.wait(60) is not None
         for mover in (mover for keeping in self._keepings for mover in keeping._movers.values()):
             assert mover.wait(60) is not None  # it outlives its agent, but not the cluster
         shutil.rmtree(self.runtime, ignore_errors=True)

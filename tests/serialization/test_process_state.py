@@ -8,6 +8,7 @@ import os
 import random
 import subprocess
 import sys
+import warnings
 from importlib.machinery import SourceFileLoader
 from pathlib import Path
 
@@ -99,6 +100,28 @@ def test_settings_of_a_library_that_is_not_loaded_wait_for_its_import(
     assert (type(plotted.__loader__), plotted.__spec__.loader) == (SourceFileLoader, plotted.__loader__)
     assert sys.meta_path == finders
     assert arrived.waiting == {}
+
+
+def test_a_filter_for_warnings_of_a_library_waits_for_it_instead_of_importing_it(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """As after `import pytorch_lightning`: each cell would import it, GPU in hand."""
+    (tmp_path / "careful.py").write_text("class Careful(UserWarning):\n    pass\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", importlib.import_module("careful").Careful)
+        captured = {"warnings": library_settings.capture_settings()["warnings"]}
+    del sys.modules["careful"]
+    with warnings.catch_warnings():
+        arrived = library_settings.ArrivedSettings()
+        arrived.set_arrived(captured)
+        assert "careful" not in sys.modules
+        assert arrived.all_settings()["warnings"].keys() >= captured["warnings"].keys(), "it travels on"
+        before = library_settings.SettingsBefore(arrived.waiting | arrived.late)
+        careful = importlib.import_module("careful")
+        assert warnings.filters[0][:3] == ("ignore", None, careful.Careful)
+        assert "warnings" not in before.changes()[0], "nobody has changed it"
+        assert not arrived.late
 
 
 def test_levels_of_a_librarys_loggers_hold_although_it_sets_them_when_it_is_imported(

@@ -243,7 +243,10 @@ def _node_row(service: GatewayService, node: Node, gpus: list[GpuInfo]) -> NodeR
     notes = node.info.notes if node.info is not None else ["its agent has not introduced itself yet"]
     trouble = [f"takes no runs: {node.problem}"] if node.problem else []
     is_up = node.info is not None and not node.is_lost
-    return NodeRow(node.node, node.host, rows, up=is_up, drained=node.drained, notes=[*trouble, *notes])
+    prepared = node.info.prepared if node.info is not None else []
+    return NodeRow(
+        node.node, node.host, rows, up=is_up, drained=node.drained, notes=[*trouble, *notes], prepared=prepared
+    )
 
 
 def _gpu_row(gpu: GpuInfo, lease: Lease | None, service: GatewayService, node: Node) -> GpuRow:

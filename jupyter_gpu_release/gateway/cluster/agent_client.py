@@ -23,12 +23,14 @@ from ...protocol.node import (
     NodeAgentApi,
     NodeInfo,
     NodeRun,
+    PrepareOrder,
     ProbeOrder,
     ProbeReport,
     StartOrder,
 )
 from ...protocol.runs import Outcome
 from ...protocol.wire import Packed, decode, encode, pack, unpack
+from ...settings.built_in import BUILT_IN
 from .ray_calls import awaited, last_line
 
 _Asked = ParamSpec("_Asked")
@@ -45,6 +47,8 @@ _GPUS_S, _IMPORTS_S = 2.0, 5.0
 _ALIVE_S = 3.0
 #: for what is read from disks
 _READ_S, _PROBE_S = 30.0, 20.0
+#: for imports, one library after another
+_PREPARE_S: float = BUILT_IN["prepare_s"].default
 
 
 class AgentDiedError(ClusterError):
@@ -265,6 +269,14 @@ class AgentClient:
     async def missing_imports(self, names: list[str]) -> list[str]:
         """The top-level packages of ``names`` that are not installed there."""
         return await self._send(NodeAgentApi.missing_imports, names).answer(_IMPORTS_S)
+
+    async def prepare(self, order: PrepareOrder) -> None:
+        """Have it import what cells need; returns when that is done, as far as it can be."""
+        await self._send(NodeAgentApi.prepare, pack(order)).answer(_PREPARE_S)
+
+    async def end_session(self, session: str) -> None:
+        """Tell it that a kernel has ended."""
+        await self._send(NodeAgentApi.end_session, session).answer()
 
     async def environment(self, imports: list[str]) -> Environment:
         """The packages that these top-level imports mean there."""

@@ -117,6 +117,7 @@ class AgentFactory:
             persist_bytes_per_s=config.persist_bytes_per_s,
             store_id=self._nodes.store_id,
             hash_seed=config.hash_seed,
+            max_prepared=config.max_prepared,
             as_owners=config.store_mode == StoreMode.OWNER,
         )
 

@@ -90,6 +90,9 @@ def start_order(record: RunRecord, lease: Lease, nodes: NodeTable, folder: str) 
         save=record.save,
         after_event=record.tail.last if record.attempt else 0,
         is_unbegun=not record.view.attempts,
+        needs=request.prepare,
+        user=record.view.user,
+        session=record.view.session,
     )
 
 
@@ -112,6 +115,7 @@ async def start(nodes: NodeTable, lease: Lease, order: StartOrder) -> list[Agent
                 ids,
                 order.fresh,
                 order.attempt,
+                order.needs,
             )
             joins.append(nodes.agent(slot.node).start_remote_ranks(join))
     return [nodes.agent(leader.node).start(order), *joins]

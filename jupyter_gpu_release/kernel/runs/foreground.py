@@ -13,8 +13,10 @@ from ...client.tracebacks import make_interrupt, syntax_error
 from ...errors import GpuReleaseError, OptionError
 from ...options.run_options import RunOptions
 from ...presentation.wording import describe_wait
+from ...protocol.cell import INLINE_LIMIT_BYTES
 from ...protocol.events import Event
 from ...protocol.runs import RunView
+from ...store.files import UNLIMITED, Pace
 from ...submission.capture import CapturedInputs
 from ...submission.placeholders import NeedsRunError
 from ...submission.request import Cell, Submission, choice_of, exported_variables, make_submission
@@ -28,6 +30,7 @@ from .follow import RunFollower
 from .hash_order import note_on_hashes
 from .held_back import HeldBack
 from .result_binder import ResultBinder
+from .sending import send_inputs
 
 _ALONE = (
     "this cell calls init_process_group(), and runs as one process with {gpus} GPUs: --ranks {gpus} runs it as {gpus} "
@@ -111,7 +114,7 @@ def train(notebook: CellContext, cell: Cell) -> None:
     if key is not None and reuse(notebook, session, cell, key):
         return
     with Interrupts() as interrupts:
-        submission = _write_inputs(notebook, cell, prepared, session)
+        submission = _write_inputs(notebook, cell, prepared, session, interrupts)
         if key is not None:
             submission = with_key(submission, key)
         if cell.options.in_background:
@@ -126,10 +129,19 @@ def train(notebook: CellContext, cell: Cell) -> None:
         raise error
 
 
-def _write_inputs(notebook: CellContext, cell: Cell, prepared: CapturedInputs, session: GatewaySession) -> Submission:
+def _write_inputs(
+    notebook: CellContext, cell: Cell, prepared: CapturedInputs, session: GatewaySession, interrupts: Interrupts
+) -> Submission:
     compiler = notebook.shell.compile
     known = sources.sources_in(compiler, prepared.stream)
-    submission = make_submission(cell, prepared, session.session_id, lambda: store_of(session), known)
+
+    def send(pace: Pace) -> Submission:
+        return make_submission(cell, prepared, session.session_id, lambda: store_of(session), known, pace)
+
+    if prepared.total_bytes <= INLINE_LIMIT_BYTES:
+        submission = send(UNLIMITED)
+    else:
+        submission = send_inputs(send, prepared.total_bytes, CellOutput(notebook.shell), interrupts)
     sources.register_sources(compiler, [cell.source])  # functions that the cell defines come home with its file name
     return submission
 

@@ -38,6 +38,7 @@ from ...protocol.node import (
     NodeAgentApi,
     NodeInfo,
     NodeRun,
+    PrepareOrder,
     ProbeOrder,
     ProbeReport,
     RunUnbegun,
@@ -53,7 +54,7 @@ from ...store.identity import read_identity
 from ...store.run_folders import probe_store
 from ..gang.layout import NodeLocation
 from ..results.pending_results import PendingResults
-from .early_server import EarlyServer
+from .fork_server import EarlyServer
 from .fork_servers import ForkServers
 from .gpu_ids import gpu_ids, visible_to
 from .gpu_use import UseMeter
@@ -222,6 +223,7 @@ class NodeAgent(NodeAgentApi):
         self._grant_listener = GrantListener(self._config.runtime, self._node, self._on_told)
         self._lease_worker = LeaseWorker(self._config.runtime, self._node)
         self._spawn(self._reporter.send_forever())
+        self._spawn(self._servers.prepared.watch_forever())
         self._spawn(self._warm_up())
 
     # ------------------------------------------------------------------------- Ray's methods
@@ -401,6 +403,14 @@ class NodeAgent(NodeAgentApi):
         """Return the top-level packages of ``names`` that are not installed here."""
         return missing_packages(names)
 
+    async def prepare(self, order: Packed[PrepareOrder]) -> None:
+        """Have modules imported for cells that are to come."""
+        await self._servers.prepared.prepare(unpack(order, PrepareOrder))
+
+    async def end_session(self, session: str) -> None:
+        """A kernel has ended."""
+        self._servers.prepared.end_session(session)
+
     async def environment(self, imports: list[str]) -> Packed[Environment]:
         """The packages that these imports mean here, with those that they require."""
         return pack(await asyncio.to_thread(self._packages.environment, imports))
@@ -532,6 +542,9 @@ class NodeAgent(NodeAgentApi):
             has_lease_worker=self._lease_worker.has_worker,
             trouble=self._store.trouble or self._servers.trouble,
             protocol=AGENT_PROTOCOL,
+            prepared=self._servers.prepared.info,
+            max_prepared=self._config.max_prepared,
+            prepared_gone=self._servers.prepared.gone,
         )
 
     def _notes(self) -> list[str]:

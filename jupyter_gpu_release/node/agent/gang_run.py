@@ -23,7 +23,8 @@ from ..gang.safe_point import SAVE, YIELD, SafePointAgreement
 from ..ipc.frames import Command, FrameReader, Go, Kind, Output, RankOrder, SpoolConfig, Stay, died_outcome, pack_frame
 from ..supervisor.pair import Pair
 from . import gang_plan
-from .fork_servers import ForkServer, ForkServers
+from .fork_server import ForkServer
+from .fork_servers import ForkServers
 
 
 class _Answered(msgspec.Struct):
@@ -140,7 +141,10 @@ class GangRun:
 
         Raises :class:`UnbegunError`.
         """
-        server = await servers.ready_server(fresh=self._order.fresh)
+        order = self._order
+        server = await servers.ready_server(
+            fresh=order.fresh, needs=order.needs, user=order.user, is_gang=self._is_gang
+        )
         mine = [spec for spec in self._specs if spec.node == 0]
         with HeldPorts(self._address, len(mine) + 1 if self._is_gang else 0) as ports:
             try:

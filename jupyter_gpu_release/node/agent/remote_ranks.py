@@ -24,7 +24,8 @@ from ...protocol.wire import decode, encode
 from ..gang.layout import HeldPorts, RemoteRankHello
 from ..ipc.frames import HEAD_BYTES, Kind, KindsSeen
 from ..supervisor.pair import Pair
-from .fork_servers import ForkServer, ForkServers
+from .fork_server import ForkServer
+from .fork_servers import ForkServers
 from .gpu_use import UseMeter
 
 if TYPE_CHECKING:
@@ -150,7 +151,7 @@ class RankForwarder:
 
     async def _lend(self) -> None:
         for tries_left in reversed(range(_FORK_TRIES)):
-            server = await self._servers.ready_server(fresh=self._order.fresh)
+            server = await self._servers.ready_server(fresh=self._order.fresh, needs=self._order.needs, is_gang=True)
             try:
                 gpu_ids = await asyncio.wait_for(asyncio.shield(self._granted), _GRANT_S)
                 if gpu_ids is not None:

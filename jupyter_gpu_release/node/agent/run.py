@@ -268,6 +268,9 @@ class RunOnNode:
             outcome = msgspec.structs.replace(outcome, gpu_use=use)
         if outcome.released_s is None:
             outcome = msgspec.structs.replace(outcome, released_s=time.time())
+        if outcome.imported:
+            learned = self._servers.prepared.learn(self.order.user, self.order.session, outcome.imported)
+            outcome = msgspec.structs.replace(outcome, notes=[*outcome.notes, *learned])
         if self._recorder.problem:
             outcome = msgspec.structs.replace(outcome, notes=[*outcome.notes, self._recorder.problem])
         self.outcome = outcome

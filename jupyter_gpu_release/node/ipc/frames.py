@@ -60,7 +60,7 @@ HEAD_BYTES = _HEAD.size
 class Kind(IntEnum):
     """Kinds of frames, by what they say."""
 
-    WARM_UP = 18  #: agent → supervisor → rank: there is time before an order: touch the pages that a cell writes to
+    WARM_UP = 18  #: agent → supervisor → rank: list[str]; there is time before an order: import these, touch the pages
     ORDER = 1  #: agent → supervisor → rank: RankOrder
     GO = 2  #: agent → supervisor → rank: Go; the cell may run
     SIGNAL = 3  #: agent → supervisor: Command

@@ -159,7 +159,7 @@ class AgentLine:
         """Number of bytes that the agent has not taken yet."""
         return len(self._outgoing)
 
-    def await_order(self, wake: int, is_alive: Callable[[], bool], on_warm_up: Callable[[], None]) -> bytes | None:
+    def await_order(self, wake: int, is_alive: Callable[[], bool], on_warm_up: Callable[[bytes], None]) -> bytes | None:
         """Wait for an order, however long; None when none will come, or nobody is alive to carry it out.
 
         ``wake`` can be read when that may have changed. ``on_warm_up`` is called when the agent has a quiet moment.
@@ -173,7 +173,7 @@ class AgentLine:
                 return None
             for number, (kind, body) in enumerate(said):
                 if kind is Kind.WARM_UP:
-                    on_warm_up()
+                    on_warm_up(body)
                 elif kind is Kind.ORDER:
                     self._early = said[number + 1 :]
                     return body

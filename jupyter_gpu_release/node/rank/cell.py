@@ -47,6 +47,7 @@ from ..values.settings import CellSettings
 from . import environment
 from .environment import use_front_end
 from .fetching import Fetcher
+from .import_log import ImportLog
 from .items import ItemExchange
 from .loop import CellLoop
 from .output import OutputSender
@@ -83,6 +84,7 @@ class Rank:
         #: graph of the attempt before
         self._saved: tuple[bytes, Sequence[Any]] | None = None
         self._restartable: RestartableCell | None = None
+        self._imports = ImportLog()
 
     def run_order(self) -> None:
         """Load, run the cell, hand over what it made; every way ends in an OUTCOME frame."""
@@ -101,6 +103,7 @@ class Rank:
 
     def _prepare(self) -> CellPayload:
         self._order.keep.expect_store()
+        self._imports.start_watching()
         if (owner := self._order.owner) is not None:
             _share_files(owner, Path(self._order.folder))
         payload = decode(self._order.payload, CellPayload)
@@ -248,11 +251,12 @@ class Rank:
         if self._order.mark and not self._order.as_owner:
             with contextlib.suppress(OSError):  # no disk, no agent's folder: then it would be run again
                 os.close(os.open(self._order.mark, os.O_CREAT | os.O_WRONLY | os.O_CLOEXEC, 0o600))
-        self._started = time.time()
+        self._started, self._imports.has_begun = time.time(), True
         self._outlet.send_frame(Kind.RUNNING, encode(self._started), wait=False)
         if self._order.as_owner:  # the supervisor has left the mark
             self._outlet.sync()
         ended = self._loop.run(payload)
+        self._imports.stop_watching()
         if not self._outlet.is_own_process:
             _end_fork(ended.error)
         self._values.stop_fetching()
@@ -378,6 +382,7 @@ class Rank:
         self._tell_files()
         return {
             "tracked": tracked_files.HERE.tracked_files(),
+            "imported": self._imports.imported if not self._order.rank else [],
             "untouched_reason": self._values.untouched_reason() or "",
         }
 

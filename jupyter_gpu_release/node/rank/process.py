@@ -25,6 +25,7 @@ from ..ipc.frames import Kind, RankOrder
 from ..ipc.lines import RankLines
 from ..ipc.stack_dump import dump_on_signal
 from ..ipc.text_journal import TextJournal
+from ..preload import import_libraries
 from ..supervisor import exit_reason
 from ..values.settings import read_settings_ahead
 from .cell import Rank, flush_open_files
@@ -78,7 +79,7 @@ def _end_unheard() -> None:
 
 
 def _carry_out_order(outlet: OutputSender, lines: RankLines, shell: RankShell, loop: CellLoop) -> None:
-    if (order := _await_order(outlet, lines.sock)) is None:
+    if (order := _await_order(outlet, lines.sock, shell)) is None:
         return
     if order.as_owner and not _becomes_owner(order, outlet, lines, loop):
         return
@@ -90,8 +91,8 @@ def _carry_out_order(outlet: OutputSender, lines: RankLines, shell: RankShell, l
     _leave(outlet, order, has_handlers=atexit._ncallbacks() > handlers)
 
 
-def _await_order(outlet: OutputSender, sock: socket.socket) -> RankOrder | None:
-    """Wait for the order, however long, and in a quiet moment touch the pages that moving values will write to."""
+def _await_order(outlet: OutputSender, sock: socket.socket, shell: RankShell) -> RankOrder | None:
+    """Wait for the order, however long; in a quiet moment import, and touch the pages that moving values write to."""
     while True:
         outlet.send_frame(Kind.MARK, encode(process_control.anonymous_bytes(os.getpid())))
         if (frame := frames.receive_frame(sock)) is None:
@@ -99,6 +100,8 @@ def _await_order(outlet: OutputSender, sock: socket.socket) -> RankOrder | None:
         if frame[0] is Kind.ORDER:
             return decode(frame[1], RankOrder)
         if not select.select([sock], [], [], 0)[0]:  # else the order is here already
+            with shell.builtin_trap:
+                import_libraries(decode(frame[1], list[str]))
             warm_up()
             read_settings_ahead()
 

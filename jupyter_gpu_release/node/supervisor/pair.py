@@ -13,7 +13,7 @@ import os
 import signal
 import socket
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import msgspec
 
@@ -69,10 +69,13 @@ class Pair:
         """Tell if it may take an order."""
         return not self.reader.at_eof()
 
-    def warm_up(self) -> None:
-        """Let it do before its order what would else come after it; not while somebody wants the cores."""
+    def warm_up(self, imports: Sequence[str] = ()) -> None:
+        """Let it do before its order what would else come after it; not while somebody wants the cores.
+
+        ``imports``: modules that only a process which is not forked any more can import.
+        """
         self.is_warm = True
-        self.writer.write(pack_frame(Kind.WARM_UP))
+        self.writer.write(pack_frame(Kind.WARM_UP, encode(list(imports))))
 
     def close(self) -> None:
         """Nothing more is said to it: the supervisor ends its rank, then itself."""

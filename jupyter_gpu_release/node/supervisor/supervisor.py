@@ -426,7 +426,7 @@ def _pass_on_order(agent: AgentLine, rank_line: RankLine, wake: int, rank: int) 
     """Wait for an order and hand it to the rank; None when there will be none, or no rank to take it."""
     try:
         body = agent.await_order(
-            wake, lambda: os.waitpid(rank, os.WNOHANG) == (0, 0), lambda: rank_line.send_frame(Kind.WARM_UP, b"")
+            wake, lambda: os.waitpid(rank, os.WNOHANG) == (0, 0), lambda body: rank_line.send_frame(Kind.WARM_UP, body)
         )
         if body is None:
             return None

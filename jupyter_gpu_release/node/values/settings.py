@@ -39,7 +39,7 @@ class CellSettings:
             self._imported, self._before = _at_rest
             set_here = {"os", *self.state.get("settings", ())}
             self._before.read_again(lambda settings: settings.module in set_here)
-            self._before.waiting = dict(self._arrived.waiting)
+            self._before.waiting = self._arrived.waiting | self._arrived.late
         self.read_settings()
         #: where the cell begins; its filesystem is asked before there are GPUs to wait with
         self._folder = None if self._is_function else WorkingFolder.current()
@@ -48,7 +48,7 @@ class CellSettings:
         """The cell begins with settings as they are now; cheap, unless something was imported meanwhile."""
         if self._is_function or self._imported == len(sys.modules):
             return
-        self._before = library_settings.SettingsBefore(dict(self._arrived.waiting))
+        self._before = library_settings.SettingsBefore(self._arrived.waiting | self._arrived.late)
         self._imported = len(sys.modules)
 
     def set_saved(self, facts: dict[str, Any]) -> None:

@@ -6,6 +6,7 @@ Of a library that is not loaded where its settings arrive they wait for its impo
 from __future__ import annotations
 
 import contextlib
+import io
 import pickle
 import re
 import sys
@@ -65,9 +66,8 @@ class SettingsBefore:
     def _before(self, library: LibrarySettings) -> Mapping[str, Any]:
         known = self._values.get(library.module)
         if known or (known is not None and library.only_set):
-            return known
-        waited = {name: _unpack(value) for name, value in self.waiting.get(library.module, {}).items()}
-        return {**_usual(library), **waited}
+            return {**known, **_unpacked(self.waiting.get(library.module, {}))}
+        return {**_usual(library), **_unpacked(self.waiting.get(library.module, {}))}
 
 
 class ArrivedSettings:
@@ -77,6 +77,8 @@ class ArrivedSettings:
         self.waiting: Settings = {}
         #: package → levels of its loggers, which it sets itself when it is imported
         self._again: Settings = {}
+        #: module → settings of other libraries that are made of its classes
+        self._made_of: dict[str, Settings] = {}
         self._imports = ImportWatch(self.waits_for, self._on_imports, at_once=True)
 
     def set_arrived(self, settings: Settings) -> None:
@@ -89,7 +91,19 @@ class ArrivedSettings:
     def all_settings(self) -> Settings:
         """Those of this process and those that wait."""
         self._settle()
-        return {**self.waiting, **capture_settings()}
+        found = capture_settings()
+        for library, values in self.late.items():
+            found[library] = values | found.get(library, {})
+        return {**self.waiting, **found}
+
+    @property
+    def late(self) -> Settings:
+        """Settings of loaded libraries that wait for a class of another."""
+        late: Settings = {}
+        for settings in self._made_of.values():
+            for library, values in settings.items():
+                late.setdefault(library, {}).update(values)
+        return late
 
     def _settle(self) -> None:
         for name, value in self.waiting.get("logging", {}).items():
@@ -108,11 +122,11 @@ class ArrivedSettings:
 
     @property
     def _is_waiting(self) -> bool:
-        return bool(self.waiting or self._again)
+        return bool(self.waiting or self._again or self._made_of)
 
     def waits_for(self, module: str) -> bool:
         """Tell if something is to be set when this one is imported."""
-        return module in self.waiting or module in self._again
+        return module in self.waiting or module in self._again or module in self._made_of
 
     def _on_imports(self, modules: Iterable[str]) -> None:
         for module in modules:
@@ -120,8 +134,10 @@ class ArrivedSettings:
 
     def on_import(self, module: str) -> None:
         """Called when a library for which settings wait has been imported."""
-        _write(module, self.waiting.pop(module, {}))
-        _write("logging", self._again.pop(module, {}))
+        own, again = self.waiting.pop(module, {}), self._again.pop(module, {})
+        for library, values in [(module, own), ("logging", again), *self._made_of.pop(module, {}).items()]:
+            for lacking, late in _write(library, values).items():
+                self._made_of.setdefault(lacking, {}).setdefault(library, {}).update(late)
         self._watch()
 
 
@@ -222,13 +238,50 @@ def _by_value(value: Any) -> bytes:
         return b""
 
 
+class _NotLoadedError(Exception):
+    """A setting is made of a class whose library this process has not imported, and need not import for its sake."""
+
+    def __init__(self, module: str) -> None:
+        super().__init__(module)
+        self.module = module
+
+
+class _Unpickler(pickle.Unpickler):
+    """Imports nothing that takes long: what is not loaded can be of no account yet (a filter of its warnings, say)."""
+
+    def find_class(self, module_name: str, global_name: str, /) -> Any:
+        top = module_name.partition(".")[0]
+        if module_name not in sys.modules and top not in sys.stdlib_module_names and top not in _OURS:
+            raise _NotLoadedError(module_name)
+        return super().find_class(module_name, global_name)
+
+
+#: what this package needs itself
+_OURS = frozenset({"cloudpickle", "jupyter_gpu_release"})
+
+
 def _unpack(value: Any) -> Any:
-    return pickle.loads(value.data) if isinstance(value, PackedSetting) else value
+    return _Unpickler(io.BytesIO(value.data)).load() if isinstance(value, PackedSetting) else value
 
 
-def _write(module: str, values: Values) -> None:
+def _unpacked(values: Values) -> Values:
+    found: Values = {}
+    for name, value in values.items():
+        with contextlib.suppress(Exception):  # as for those that are written
+            found[name] = _unpack(value)
+    return found
+
+
+def _write(module: str, values: Values) -> dict[str, Values]:
+    """Set what can be set; returns what waits for the import of a module, by that."""
+    late: dict[str, Values] = {}
     adapter = adapter_of(_top(module))
     for library in [each for each in adapter.settings if each.module == module] if adapter is not None else ():
         for name, value in values.items():
-            with contextlib.suppress(Exception):  # a setting that this version does not know, a class that is not here
+            try:
                 library.write(sys.modules[module], name, _unpack(value))
+            except _NotLoadedError as error:
+                late.setdefault(error.module, {})[name] = value
+            except Exception:  # noqa: BLE001 - a setting that this version does not know, a class that is not here
+                continue
+    return late

@@ -218,7 +218,7 @@ class _NoServer:
         self.asked, self._error = threading.Event(), error
         self.answer = asyncio.Event()
 
-    async def ready_server(self, *, fresh: bool) -> None:
+    async def ready_server(self, **_: object) -> None:
         self.asked.set()
         await self.answer.wait()
         raise self._error

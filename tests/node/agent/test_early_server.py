@@ -18,7 +18,7 @@ import pytest
 from jupyter_gpu_release.host.environment import for_cells
 from jupyter_gpu_release.host.process_control import CLUSTER_MARKER, NODE_MARKER
 from jupyter_gpu_release.local_cluster.launch_spec import runtime_root
-from jupyter_gpu_release.node.agent.early_server import EarlyServer
+from jupyter_gpu_release.node.agent.fork_server import EarlyServer
 from jupyter_gpu_release.node.agent.fork_servers import ForkServers
 from jupyter_gpu_release.protocol.node import AgentConfig, ForkServerConfig, early_server_path
 
@@ -119,7 +119,7 @@ def test_one_that_is_not_as_our_own_is_ended_and_replaced(
         assert server.pid != process.pid
         servers.kill_all()
         await _cancel_others()
-        server._popen.wait()  # type: ignore[union-attr]
+        server.process.wait()  # type: ignore[union-attr]
 
     asyncio.run(use())
     assert process.wait(60) == -9

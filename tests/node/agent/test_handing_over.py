@@ -12,7 +12,7 @@ import pytest
 from node_bed import Node
 
 from jupyter_gpu_release.host import process_control
-from jupyter_gpu_release.node.agent import fork_servers
+from jupyter_gpu_release.node.agent import fork_server
 from jupyter_gpu_release.node.supervisor import limits
 from jupyter_gpu_release.protocol.cell import Graph
 from jupyter_gpu_release.serialization import codec
@@ -58,7 +58,7 @@ def test_an_order_does_not_wait_until_a_rank_has_warmed_up(
     node: Node, until: UntilTrue, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     server = node.call(node.servers.start_server())
-    monkeypatch.setattr(fork_servers, "_WARM_QUIET_S", 3600.0)
+    monkeypatch.setattr(fork_server, "_WARM_QUIET_S", 3600.0)
     while node.run(_IS_WARM).text() == "True\n":
         pass
     until(lambda: len(server._spares) == node.servers._standby, "ranks that stand by, none of them warm")

@@ -19,7 +19,7 @@ from jupyter_gpu_release.host import process_control
 from jupyter_gpu_release.host.gpu_reader import GpuReader
 from jupyter_gpu_release.host.gpus import Nvml
 from jupyter_gpu_release.node.agent import remote_ranks
-from jupyter_gpu_release.node.agent.fork_servers import ForkServer
+from jupyter_gpu_release.node.agent.fork_server import ForkServer
 from jupyter_gpu_release.node.agent.gpu_use import UseMeter
 from jupyter_gpu_release.node.agent.remote_ranks import RankForwarders, RemoteRankListener
 from jupyter_gpu_release.node.supervisor.pair import Pair

@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator
 import pytest
 from node_bed import Node
 
-from jupyter_gpu_release.node.agent import fork_servers
-from jupyter_gpu_release.node.agent.fork_servers import ForkServer
+from jupyter_gpu_release.node.agent import fork_server
+from jupyter_gpu_release.node.agent.fork_server import ForkServer
 
 UntilTrue = Callable[[Callable[[], object], str], None]
 #: said by the rank itself
@@ -40,7 +40,7 @@ def test_who_stands_by_in_a_quiet_moment_is_warm(node: Node, server: ForkServer,
 def test_nobody_is_warmed_while_cells_follow_each_other(
     node: Node, server: ForkServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(fork_servers, "_WARM_QUIET_S", 3600.0)
+    monkeypatch.setattr(fork_server, "_WARM_QUIET_S", 3600.0)
     said = [_is_warm(node) for _ in range(node.servers._standby + 2)]
     assert said[-1] == "False\n"
     assert said == sorted(said, reverse=True)  # those that were warm go first
