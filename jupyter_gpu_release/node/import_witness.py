@@ -78,7 +78,7 @@ class ImportWitness:
             self._asked.append(found[1])
 
     def note_import(self, name: str) -> None:
-        """What was asked for since the last call was asked for by this one."""
+        """Blame this one for all that was asked for since the last call."""
         devices, threads = _devices_now(), _threads_now()
         if threads > self._threads:
             threads = _threads_after_a_fork()
@@ -111,7 +111,7 @@ def _threads_now() -> int:
 
 
 def _threads_after_a_fork() -> int:
-    """Who minds forks has ended its threads before one."""
+    """Count threads once those are ended whose library minds forks."""
     child = os.fork()
     if not child:
         os._exit(0)

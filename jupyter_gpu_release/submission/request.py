@@ -186,7 +186,7 @@ def make_submission(
 
 
 def _place_inputs(
-    prepared: CapturedInputs, find: Callable[[], Path], run: str, pace: Pace
+    prepared: CapturedInputs, find: Callable[[], Path], run: str, pace: Pace = UNLIMITED
 ) -> tuple[Graph, RunPaths | None]:
     if prepared.total_bytes <= INLINE_LIMIT_BYTES:
         return Graph(stream=prepared.stream, buffers=[bytes(buffer) for buffer in prepared.buffers]), None

@@ -1,4 +1,4 @@
-"""What a library asks for while it is imported is seen, in whatever way it asks."""
+"""Libraries that ask for something while they are imported are seen, in whatever way they ask."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ class _Known:
 
 
 class Preparing:
-    """What nodes have prepared, as far as this gateway knows; at worst a cell imports what it takes for prepared."""
+    """Knows roughly what nodes have prepared: at worst a cell imports what was taken for prepared."""
 
     def __init__(self, nodes: NodeTable) -> None:
         self._nodes = nodes

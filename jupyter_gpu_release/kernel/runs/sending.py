@@ -80,6 +80,6 @@ def _is_over(done: Future[Submission], limit_s: float) -> bool:
 
 
 def _words(written: int, total: int) -> str:
-    """What is on the store already is not written again, so the whole need not be reached."""
+    """Words for the line; the whole need not be reached, as nothing is written that is on the store already."""
     share = min(100, 100 * written // max(1, total))
     return f"sending the inputs to the store · {format_bytes(written)} of {format_bytes(total)} written ({share} %)"

@@ -71,7 +71,7 @@ class Prepared:
 
     @property
     def info(self) -> PreparedInfo:
-        """What it has, and what that costs."""
+        """Its libraries, and their memory."""
         libraries = sorted({name.partition(".")[0] for name in self.names})
         return PreparedInfo(libraries, self.bytes)
 

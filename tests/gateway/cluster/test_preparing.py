@@ -8,6 +8,7 @@ import pytest
 from broker_bed import ANN, BrokerBed, until
 
 from jupyter_gpu_release.gateway import service as gateway_service
+from jupyter_gpu_release.gateway.runs.machine import Cancel
 from jupyter_gpu_release.gateway.runs.record import RunRecord
 from jupyter_gpu_release.gateway.service import GatewayService
 from jupyter_gpu_release.protocol.cell import CellPayload
@@ -64,7 +65,7 @@ async def test_what_a_node_has_is_not_asked_again_until_it_lost_or_learned_somet
         assert len(agent.prepares) == 1
         imported = [ImportedModule("found_only_there", 1.0, True)]
         outcome = Outcome("ok", ended_s=1.0, imported=imported)
-        service.lifecycle.on_phase(first, RunPhase(first.attempt_id, "released", 1.0, outcome))
+        service.lifecycle.hear(first, RunPhase(first.attempt_id, "released", 1.0, outcome))
         await bed.submitted(service)
         await until(lambda: agent.prepares[1:])
         assert agent.prepares[1:] == [PrepareOrder([], "ann", "s")], "it has learned of another module"
@@ -87,7 +88,7 @@ async def test_a_run_that_is_cancelled_meanwhile_is_not_queued(bed: BrokerBed) -
     async with bed.life() as service:
         record = await _submitted(service, prepare=_NEEDS)
         await until(lambda: bed.agents["a"].prepares)
-        await service.lifecycle.cancel(record, "interrupted")
+        service.lifecycle.hear(record, Cancel("interrupted"))
         assert record.state is RunState.CANCELLED
         bed.agents["a"].has_imported.set()
         assert (await bed.running(service)).state is RunState.RUNNING

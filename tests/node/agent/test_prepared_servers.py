@@ -1,4 +1,4 @@
-"""What a user's cells import is imported before they have their GPUs, and is let go of again."""
+"""A user's cells find imported what they import, before they have their GPUs; and it is let go of again."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def _prepare(node: Node, *names: str, user: str = "ann", session: str = "") -> N
 
 
 def _finds(node: Node, *names: str, **order: object) -> dict[str, bool]:
-    """Which of the modules a cell finds imported."""
+    """Modules → whether a cell finds them imported."""
     run = node.run(f"import json, sys\nprint(json.dumps({{n: n in sys.modules for n in {names!r}}}))", **order)
     assert run.outcome.error is None, run.outcome
     found: dict[str, bool] = json.loads(run.text())
