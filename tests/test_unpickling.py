@@ -15,7 +15,7 @@ import jupyter_gpu_release
 
 _PACKAGE = Path(jupyter_gpu_release.__file__).parent
 #: ranks are processes of the owner of what they load; the others are the loading itself
-_LOADERS = ("node", "serialization")
+_LOADERS = ("node", "serialization", "adapters")
 _NAMES = {"loads", "Unpickler", "rebuild_error", "unpack_error", "error_of"}
 _PLACES = {
     # what the gateway gave to the run's owner

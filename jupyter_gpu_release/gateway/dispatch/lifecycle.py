@@ -126,7 +126,7 @@ class Lifecycle:
         return self.runs.put(record, after, told=told, also=partial(_all, writes) if commits else None)
 
     def _writes_of(self, view: RunView, commit: machine.Commit) -> Iterator[Write]:
-        """What the ledger's thread does: of a lease that is kept, as it is now."""
+        """Writes for the thread of the ledger; of a lease that is kept, as it is now."""
         if commit.ended is not None:
             yield partial(put_attempt, view=view, ended=commit.ended)
         if commit.save is not None:
