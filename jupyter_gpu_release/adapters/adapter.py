@@ -346,6 +346,17 @@ class Adapter:
         """The reason why no save can be made at this moment; empty: one can."""
         return ""
 
+    def has_rows(self, kind: type) -> bool:
+        """Tell if a loop over such an object goes over its rows by their index, and to begin one changes nothing."""
+        return False
+
+    def gives_the_same(self, kind: type) -> bool:
+        """Tell if what such an object gives a loop depends on it and on random states alone.
+
+        A restartable cell then evaluates the loop's header again, and skips what was used.
+        """
+        return False
+
     def remembers_computation(self, value: Any) -> bool:
         """Tell if an object of the library is a result from which the cell may go back through its computation."""
         return False

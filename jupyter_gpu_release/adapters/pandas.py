@@ -169,6 +169,9 @@ class PandasAdapter(Adapter):
 
     settings = (LibrarySettings("pandas", _options, _usual_options, _set_option),)
 
+    def gives_the_same(self, kind: type) -> bool:
+        return True
+
     def reducer_for(self, kind: type) -> Reducer | None:
         names = {base.__name__ for base in kind.__mro__ if str(base.__module__).startswith("pandas")}
         if "ArrowExtensionArray" in names:

@@ -1,9 +1,13 @@
-"""Loops that a restartable cell shall leave and enter again, and cannot: found before it runs."""
+"""Loops that a restartable cell cannot leave and enter again: found before it runs."""
 
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+import inspect
+import io
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 _NAME = "resumable"
 #: what these give is gone once it was read
@@ -13,6 +17,71 @@ _OUTSIDE = {
     "popen": "what a program prints is read once: read it into a list before the loop",
     "iter": "what a function returned is not returned again: collect it in a list before the loop",
 }
+#: calls that wait for others, or read what is read once
+_WAITS = frozenset(("accept", "acquire", "fetchone", "input", "poll", "select", "sleep", "wait"))
+_READS = re.compile("read|readlines?|recv|recv_bytes")
+#: they wait if they are called without a value
+_WAITS_ALONE = frozenset(("get", "join"))
+_GENERATOR, _FILE = "a generator", "an open file"
+
+
+def branches(node: ast.stmt) -> list[list[ast.stmt]]:
+    """Statements inside of one of a cell's top level from which the cell may go on."""
+    if isinstance(node, ast.If):
+        return [node.body, node.orelse]
+    return [node.body] if isinstance(node, ast.With | ast.AsyncWith | ast.Try) else []
+
+
+def waiting_call(test: ast.expr) -> str:
+    """The part of a ``while`` loop's test that waits or reads; empty: there is none."""
+    for node in ast.walk(test):
+        name = _called(node) if isinstance(node, ast.Call) else ""
+        is_alone = name in _WAITS_ALONE and not getattr(node, "args", ())
+        if isinstance(node, ast.Await) or name in _WAITS or is_alone or _READS.fullmatch(name):
+            return ast.unparse(node)
+    return ""
+
+
+def plain_loops(body: Sequence[ast.stmt], names: Mapping[str, Any]) -> dict[int, str]:
+    """Loops between whose rounds a restartable cell cannot be left: line → reason. ``names``: the notebook's."""
+    found: dict[int, str] = {}
+    for node in body:
+        if reason := _why_plain(node, names):
+            found[node.lineno] = reason
+        for branch in branches(node):
+            found |= plain_loops(branch, names)
+    return found
+
+
+def _why_plain(node: ast.stmt, names: Mapping[str, Any]) -> str:
+    if isinstance(node, ast.AsyncFor):
+        return "`async for`"
+    if isinstance(node, ast.While):
+        call = waiting_call(node.test)
+        return f"its test waits: `{call}`" if call else ""
+    if isinstance(node, ast.For) and _resumable_in(node.iter, {_NAME}) is None:
+        return next(filter(None, (_read_once(each, names) for each in _gone_over(node.iter))), "")
+    return ""
+
+
+def _read_once(header: ast.expr, names: Mapping[str, Any]) -> str:
+    """A word for what can be read only once; empty: that is not known."""
+    if isinstance(header, ast.GeneratorExp):
+        return _GENERATOR
+    if isinstance(header, ast.Call):
+        if _called(header) in ("open", "popen"):
+            return _FILE
+        is_name = isinstance(header.func, ast.Name)
+        return _GENERATOR if is_name and inspect.isgeneratorfunction(names.get(_called(header))) else ""
+    value = names.get(header.id) if isinstance(header, ast.Name) else None
+    return word_of(value) if inspect.isgenerator(value) or isinstance(value, io.IOBase) else ""
+
+
+def word_of(items: Any) -> str:
+    """A word for what a loop goes over."""
+    if inspect.isgenerator(items):
+        return _GENERATOR
+    return _FILE if isinstance(items, io.IOBase) else f"`{type(items).__name__}`"
 
 
 def resumable_problems(tree: ast.Module) -> list[str]:

@@ -1,4 +1,4 @@
-"""``checkpoint`` and ``restore``: how functions and scripts step aside and go on."""
+"""``checkpoint`` and ``restore``: how functions and scripts are preempted and resumed."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from .resumable import save_interval_s
 
 
 def checkpoint(state: Any, every: str | float | None = None) -> None:
-    """Let a restartable run step aside here; when it goes on, :func:`restore` returns ``state``.
+    """Let a restartable run be preempted here; when it is resumed, :func:`restore` returns ``state``.
 
     For functions, for scripts, and for cells whose loop is inside a function::
 
@@ -25,7 +25,7 @@ def checkpoint(state: Any, every: str | float | None = None) -> None:
         gpu_release.launch(train, data, restartable=True)
 
     Call it as often as you like, and at the end of each round rather than in its middle: it takes microseconds, unless
-    the run is asked to step aside, or is to be saved.
+    the run is preempted, or is to be saved.
     In a run that is not restartable, in the kernel and in a plain script it does nothing.
 
     Parameters
@@ -34,7 +34,7 @@ def checkpoint(state: Any, every: str | float | None = None) -> None:
         What the code needs to go on from here. It is copied when it is saved, so it may change afterwards.
     every : float or str, optional
         Seconds between two saves without notice, or as options are written: ``"10m"``. ``0``: only when the run is
-        asked to step aside. Not given: it saves by itself, for at most 2 % of the time.
+        preempted. Not given: it saves by itself, for at most 2 % of the time.
 
     Raises
     ------

@@ -21,7 +21,7 @@ def _not_resumable(_every_s: float | None, _caller: FrameType) -> None:
 
 
 def _not_saved(_state: Any, _every_s: float | None) -> None:
-    """Outside of a restartable run nobody asks code to step aside."""
+    """Outside of a restartable run nobody preempts code."""
 
 
 @dataclass(frozen=True)

@@ -14,10 +14,12 @@ _Item = TypeVar("_Item")
 
 
 def resumable(iterable: Iterable[_Item], every: str | float | None = None) -> Iterable[_Item]:
-    """Let a restartable cell step aside between two rounds of this loop, and go on with the next one later.
+    """Let a restartable cell be preempted between two rounds of this loop, and be resumed with the next one.
 
-    ``for epoch in gpu_release.resumable(range(100)):`` at the top level of the cell, or there inside ``with`` or
-    ``if``. Everywhere else (in functions, in other cells, in the kernel) it is ``iterable`` and nothing more.
+    Loops over ``range``, lists and the like need it not. It is for those that are evaluated again, such as
+    ``for batch in gpu_release.resumable(batches(data)):``, at the top level of the cell, or there inside ``with``,
+    ``if`` or ``try``. Everywhere else (in functions, in other cells, in the kernel) it is ``iterable`` and nothing
+    more.
 
     Parameters
     ----------
@@ -25,7 +27,7 @@ def resumable(iterable: Iterable[_Item], every: str | float | None = None) -> It
         What the loop goes over; may stand inside ``enumerate``, ``zip`` or ``tqdm``.
     every : float or str, optional
         Seconds between two saves without notice, or as options are written: ``"10m"``. ``0``: only when the cell is
-        asked to step aside. Not given: the cell saves by itself, for at most 2 % of its time.
+        preempted. Not given: the cell saves by itself, for at most 2 % of its time.
 
     Returns
     -------

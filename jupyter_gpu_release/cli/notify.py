@@ -46,7 +46,7 @@ def _webhook() -> str:
 def _lines(document: NotifyDocument) -> list[str]:
     ways = [f"mail to {document.email}"] * bool(document.email)
     ways += [f"a webhook on {document.webhook}"] * bool(document.webhook)
-    events = ["start after waiting"] * document.starts + ["step aside"] * document.pauses + ["end"] * document.ends
+    events = ["start after waiting"] * document.starts + ["preemption"] * document.pauses + ["end"] * document.ends
     told = f"{document.user} is not told of detached runs."
     if ways and events:
         named = " or ".join(filter(None, [", ".join(events[:-1]), events[-1]]))

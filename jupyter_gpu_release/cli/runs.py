@@ -126,7 +126,7 @@ def preempt(arguments: argparse.Namespace) -> int:
     with _gateway() as gateway:
         run = gateway.newest(live=True).run if arguments.run == _LAST else arguments.run
         after = gateway.preempt(run)
-    sys.stdout.write(f"{after.run} is asked to step aside: it is saved at its next safe point, and goes on later.\n")
+    sys.stdout.write(f"{after.run} is being preempted: it is saved at its next safe point, and resumed later.\n")
     return 0
 
 

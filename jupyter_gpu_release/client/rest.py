@@ -170,7 +170,7 @@ class GatewayClient:
         return self._ask("POST", f"/v1/runs/{safe_path(run)}/cancel", RunRow, parameters)
 
     def preempt(self, run: str) -> RunRow:
-        """Ask a restartable run to step aside; it is saved, and goes on later."""
+        """Preempt a restartable run; it is saved, and resumed later."""
         return self._ask("POST", f"/v1/runs/{safe_path(run)}/preempt", RunRow, {})
 
     def release_lease(self, lease: str) -> WarmRow:

@@ -222,7 +222,7 @@ class FunctionExecutor(ABC):
         """Find and write what the call needs; raises what cannot be sent, by name."""
         if options.restartable and options.is_gang:
             raise OptionError(
-                "restartable with ranks: a function can step aside in one process only, at its checkpoint()",
+                "restartable with ranks: a function can be preempted in one process only, at its checkpoint()",
                 hint="leave restartable out; retries=2 runs it again when a node dies",
             )
         exported_variables(options.export)

@@ -307,7 +307,8 @@ class GatewayService(RunListener, LeaseListener, NodeListener, SessionListener):
         if known is not None:
             return known
         admitted = admit(self.queue_rules.file, caller.user, request)  # the queues may be others by now
-        request = msgspec.structs.replace(request, ask=ask, timeout_s=admitted.timeout_s, keep_s=admitted.keep_s)
+        terms = {"timeout_s": admitted.timeout_s, "keep_s": admitted.keep_s, "restartable": admitted.restartable}
+        request = msgspec.structs.replace(request, ask=ask, **terms)
         record = RunRecord(self._first_view(caller, request, admitted), self.runs.next_ordinal(), request)
         self.runs.add(record)
         self.runs.record(record)  # committed in a thread; no cell starts before it
@@ -395,7 +396,7 @@ class GatewayService(RunListener, LeaseListener, NodeListener, SessionListener):
             kernel=request.kernel,
             title=run_title(request.name, request.code),
             origin=run_origin(request.program, request.notebook, request.number),
-            restartable=request.restartable,
+            restartable=admitted.restartable,
             most_gpus=ask.gpus if ask.min_gpus is not None else 0,
         )
 

@@ -41,7 +41,7 @@ def find_cursor(head: str) -> Cursor:
         if option is None:
             continue
         given.append(option.name)
-        if not option.is_flag:
+        if match[2] or not option.is_flag:
             end = _end_of_value(option, head, at)
             if end is None:
                 return _in_value(option, head[at:].lstrip(), tuple(given))

@@ -26,6 +26,8 @@ class Option:
     configurable: bool = True
     #: values that Tab offers: all that there are, or usual ones
     values: tuple[str, ...] = ()
+    #: of a flag: `=off` takes it back where the queue or the notebook's settings give it
+    can_be_off: bool = False
 
     @property
     def is_flag(self) -> bool:
@@ -100,7 +102,12 @@ OPTIONS: dict[str, Option] = {
             "when contact with this living kernel is lost (continue)",
             values=("continue", "cancel"),
         ),
-        Option("restartable", "", "may be asked to step aside for others: it is saved, and goes on later"),
+        Option(
+            "restartable",
+            "",
+            "may be preempted for others: it is saved, and resumed later; `=off`: it may not, whatever its queue says",
+            can_be_off=True,
+        ),
         Option(
             "retries",
             "N",
@@ -167,11 +174,12 @@ def split_line(line: str) -> Line:
         option = find_option(match[1])
         at = match.end()
         value = ""
-        if option.is_flag:
-            if match[2]:
-                raise OptionError(f"--{option.name} takes no value", hint=f"write --{option.name} alone")
-        else:
+        if option.is_flag and match[2] and not option.can_be_off:
+            raise OptionError(f"--{option.name} takes no value", hint=f"write --{option.name} alone")
+        if match[2] or not option.is_flag:
             value, at = _take_value(option, line, at)
+        if option.is_flag and value:
+            is_on(option, value)
         add_value(written, option, value)
     rest = line[at:].strip()
     if rest == "--" or rest.startswith("-- "):
@@ -286,15 +294,13 @@ def from_mapping(defaults: Mapping[str, object]) -> Written:
         option = _configurable(name)
         values: Iterable[object] = value if isinstance(value, list | tuple) else [value]
         for each in values:
-            if option.is_flag:
-                if _is_true(option, str(each)):
-                    add_value(written, option, "")
-            else:
-                add_value(written, option, str(each))
+            if not option.is_flag or option.can_be_off or is_on(option, str(each)):
+                add_value(written, option, str(each) if option.can_be_off or not option.is_flag else "")
     return written
 
 
-def _is_true(option: Option, text: str) -> bool:
+def is_on(option: Option, text: str) -> bool:
+    """Read the value of a flag; raises :class:`OptionError`."""
     word = text.strip().lower()
     if word in ("", "1", "true", "yes", "on"):
         return True

@@ -24,7 +24,7 @@ def written_options(request: RunRequest) -> Options:
     words["on-disconnect"] = _unless(request.on_disconnect, "continue")
     found |= {name: value for name, value in words.items() if value}
     flags = {"cache": bool(request.cache_key), "detach": request.detach, "fresh": request.fresh, "pin": request.pin}
-    flags["restartable"] = request.restartable
+    flags["restartable"] = bool(request.restartable)
     return found | {name: "" for name, is_set in flags.items() if is_set}
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from ..errors import OptionError
 from ..settings.built_in import BUILT_IN
-from .definitions import OPTIONS, Written
+from .definitions import OPTIONS, Written, is_on
 
 if TYPE_CHECKING:
     from ..protocol.runs import ResourceAsk
@@ -171,8 +171,8 @@ class RunOptions:
         ``--on-disconnect``: ``continue`` or ``cancel`` when contact with this kernel is lost.
     retries : int, default 0
         ``--retries``: it runs again so often when the infrastructure failed, not the code.
-    restartable : bool, default False
-        ``--restartable``: it may be asked to step aside, and goes on later.
+    restartable : bool, optional
+        ``--restartable``: it may be preempted, and is resumed later (None: as its queue says).
     env : dict of str to str, default {}
         ``--env``: environment variables of the cell.
     export : tuple of str, default ()
@@ -213,7 +213,7 @@ class RunOptions:
     wait_s: float | None = None
     on_disconnect: str = "continue"
     retries: int = 0
-    restartable: bool = False
+    restartable: bool | None = None
     env: dict[str, str] = field(default_factory=dict)
     export: tuple[str, ...] = ()
     workdir: str | None = None
@@ -255,7 +255,8 @@ def build_options(written: Written) -> RunOptions:
             "--rank-timeout is for several ranks: it ends a gang in which one stays behind",
             hint="write --timeout for a limit of the cell, or --ranks for a gang",
         )
-    if "restartable" in written and (ask.ps or ask.evaluator):
+    restartable = _flag(written, "restartable")
+    if restartable and (ask.ps or ask.evaluator):
         raise OptionError(
             f"--restartable with {'--ps' if ask.ps else '--evaluator'}: what serves the ranks cannot be saved",
             hint="leave --restartable out; --retries 2 runs it again when a node dies",
@@ -276,20 +277,25 @@ def build_options(written: Written) -> RunOptions:
         wait_s=_seconds(written, "wait", may_be_zero=True),
         on_disconnect=_one_of(written, "on-disconnect"),
         retries=_retries(written),
-        restartable="restartable" in written,
+        restartable=restartable,
         env=_env(written),
         export=_keys(written, "export"),
         workdir=_text(written, "workdir"),
         name=_text(written, "name") or "",
-        fresh="fresh" in written,
-        pin="pin" in written,
-        estimate="estimate" in written,
-        cache="cache" in written,
-        in_background="async" in written or "detach" in written,
-        detach="detach" in written,
+        fresh=bool(_flag(written, "fresh")),
+        pin=bool(_flag(written, "pin")),
+        estimate=bool(_flag(written, "estimate")),
+        cache=bool(_flag(written, "cache")),
+        in_background=bool(_flag(written, "async") or _flag(written, "detach")),
+        detach=bool(_flag(written, "detach")),
         keep_s=keep_s,
         keep_auto=keep_auto,
     )
+
+
+def _flag(written: Written, name: str) -> bool | None:
+    """Tell if it is set, or taken back; None: nothing is said of it."""
+    return is_on(OPTIONS[name], written[name][0]) if name in written else None
 
 
 def _check_gather(gather: tuple[str, ...], out: tuple[str, ...] | None, skip: tuple[str, ...]) -> None:

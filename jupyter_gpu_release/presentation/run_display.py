@@ -127,13 +127,14 @@ def describe_run(view: RunView) -> str:
         later = "".join(f" · {text}" for text in (holders_of_view(view, now_s), start_of_view(view, now_s)) if text)
         paused = f"{describe_pause(view.attempts[-1], view.user)} · " if view.attempts else ""
         return f"{paused}{word} for {lease}{place}{reason}{later}"
-    if view.state == "persisting":  # it has not ended, but steps aside
+    if view.state == "persisting":  # it has not ended, but is preempted
         why = "being saved …" if view.waits_for is None else describe_wait(view.waits_for)
         return f"{word} · {lease} free again · {why}"
     if view.state == "starting":
         return f"{word} · {name_gpus(view)}{reason}"
-    stays = f" · cannot step aside: {view.stays}" if view.stays else ""
-    return f"{word}{_place(view)}{reason}{stays}"
+    stays = f" · cannot be preempted: {view.stays}" if view.stays else ""
+    may_be = " · restartable" if view.restartable and not stays else ""
+    return f"{word}{_place(view)}{may_be}{reason}{stays}"
 
 
 def describe_past(view: RunView) -> str:

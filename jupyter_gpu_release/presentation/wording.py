@@ -26,7 +26,7 @@ RUN_WORDS = {
     "queued": "queued",
     "starting": "starting",
     "running": "running",
-    "yielding": "stepping aside",
+    "yielding": "being preempted",
     "releasing": "releasing",
     "persisting": "persisting",
     "succeeded": "succeeded",
@@ -119,12 +119,12 @@ def usage_words(usage: Usage) -> str:
 
 
 def describe_pause(past: Attempt, me: str) -> str:
-    """Why a run goes on later: ``stepped aside for ann at epoch 37``, ``node gpu3 is gone: again from epoch 37``."""
+    """Why a run goes on later: ``preempted for ann at epoch 37``, ``node gpu3 is gone: again from epoch 37``."""
     if past.status == "preempted" and past.was_saved and not past.lost_s:
         whose = "another run of yours" if past.user == me else past.user
         why = f" ({addressed(past.reason, me)})" if past.reason and not past.user else ""
-        return f"stepped aside{f' for {whose}' if whose else ''} at {past.place}{why}"
-    why = "it did not step aside in time" if past.status == "preempted" else past.reason or "it was lost"
+        return f"preempted{f' for {whose}' if whose else ''} at {past.place}{why}"
+    why = "it did not stop in time" if past.status == "preempted" else past.reason or "it was lost"
     return f"{why}: again from {past.place or 'the beginning'}"
 
 

@@ -203,6 +203,8 @@ class StartOrder(msgspec.Struct, frozen=True, omit_defaults=True):
     #: 0 is the first; the node ends the processes of earlier ones before it takes the order
     attempt: int = 0
     restartable: bool = False
+    #: seconds from the notice to the end, if it is preempted
+    preempt_grace_s: float = 60.0
     #: state to go on from; None: from the beginning
     save: Save | None = None
     #: number of the last event of earlier attempts

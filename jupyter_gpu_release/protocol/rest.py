@@ -208,8 +208,8 @@ class EstimateQuestion(msgspec.Struct, frozen=True, omit_defaults=True):
     name: Name = ""
     notebook: Name = ""
     cell: Name = ""
-    #: it may be asked to step aside
-    restartable: bool = False
+    #: it may be preempted; None: as its queue says
+    restartable: bool | None = None
 
 
 class SoonerAsk(msgspec.Struct, frozen=True):

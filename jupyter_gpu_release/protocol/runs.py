@@ -296,8 +296,8 @@ class RunRequest(msgspec.Struct, frozen=True, omit_defaults=True):
     number: Number = 0
     #: the program that runs the cell where no front end does: papermill, nbclient, script, terminal …
     program: Word = ""
-    #: it may be asked to step aside, and goes on later
-    restartable: bool = False
+    #: it may be preempted, and is resumed later; None: as its queue says
+    restartable: bool | None = None
     #: it runs again so many times when the infrastructure failed
     retries: Few = 0
     #: modules that the cell may import, to be imported before it has its GPUs

@@ -24,7 +24,7 @@ from .workload import GPU
 
 
 def explain(decision: Decision) -> str:
-    """One sentence for whoever waits, starts or steps aside."""
+    """One sentence for whoever waits, starts or is preempted."""
     if isinstance(decision, Wait):
         return _why_it_waits(decision)
     if isinstance(decision, Yield):
@@ -61,7 +61,7 @@ def _why_it_yields(decision: Yield) -> str:
         "consolidate": f"{whose} fits when it is moved",
     }[decision.action]
     to = ", ".join(dict.fromkeys(node for _, node in decision.moves))
-    return f"{'moves to ' + to if to else 'steps aside'}: {why}"
+    return f"{'moves to ' + to if to else 'is preempted'}: {why}"
 
 
 def because(cause: Cause) -> str:

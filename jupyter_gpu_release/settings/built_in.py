@@ -107,7 +107,7 @@ BUILT_IN: dict[str, Setting] = {
         fixed="`--simulated-gpus N` says another number",
     ),
     "never_preempted_priority": Setting(
-        help="Runs of this `--priority` and above are never asked to step aside.",
+        help="Runs of this `--priority` and above are never preempted.",
         default=100,
         unit=_COUNT,
         fixed="a queue's `priority_ceiling` says who may use it",

@@ -142,9 +142,7 @@ COMMANDS: dict[str, Command] = {
         },
     ),
     "cancel": Command("end a run: interrupt it, keep what it made so far, free its GPUs", {"run": _LIVE}),
-    "preempt": Command(
-        "ask a restartable run to step aside: it is saved, frees its GPUs, and goes on later", {"run": _LIVE}
-    ),
+    "preempt": Command("preempt a restartable run: it is saved, frees its GPUs, and is resumed later", {"run": _LIVE}),
     "token": Command("tokens of the gateway's users: make, list, revoke (for admins)"),
     "token create": Command(
         "make a token; it is shown once, or written into a file",
@@ -235,7 +233,7 @@ COMMANDS: dict[str, Command] = {
             ),
             "policy": Setting(help="policies to compare", default=[], otherwise="all", metavar="NAME", many="extend"),
             "restartable": Setting(
-                help="part of the jobs that may step aside: 0.5",
+                help="part of the jobs that may be preempted: 0.5",
                 default=0.0,
                 unit=_NUMBER,
                 most=1.0,

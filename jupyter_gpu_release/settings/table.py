@@ -474,11 +474,16 @@ QUEUE: dict[str, Setting] = {
     "priority_ceiling": Setting(
         help="Highest `--priority` of its runs: `low` (25), `normal` (50), `high` (75) or a number.", default="high"
     ),
-    "min_runtime": Setting(
-        help="Time after its start in which no run of it is asked to step aside.", default=0.0, unit=_SECONDS
-    ),
+    "min_runtime": Setting(help="Time after its start in which no run of it is preempted.", default=0.0, unit=_SECONDS),
     "grace": Setting(
-        help="Grace for stepping aside: a run that has not been saved by then is ended.", default=60.0, unit=_SECONDS
+        help="Time from the notice that a run is preempted to its end; it is saved until then.",
+        default=60.0,
+        unit=_SECONDS,
+    ),
+    "restartable": Setting(
+        help="`default`: its cells are restartable where they can be, unless they say `--restartable=off`.",
+        default="asked",
+        choices=("asked", "default"),
     ),
     "max_timeout": Setting(help="Longest `--timeout` of its runs.", default=None, unit=_SECONDS, otherwise="no limit"),
     "max_keep": Setting(help="Longest `--keep` of its cells.", default=None, unit=_SECONDS, otherwise="the cluster's"),
@@ -503,7 +508,7 @@ POLICY: dict[str, Setting] = {
         unit=Unit.LIST,
     ),
     "non_restartable_over_guarantee": Setting(
-        help="Whether runs that cannot step aside may use more than their queue's guarantee.",
+        help="Whether runs that cannot be preempted may use more than their queue's guarantee.",
         default=True,
         unit=Unit.YES,
     ),

@@ -21,8 +21,8 @@ from .trace import Job
 class Configured(SimulatedPolicy):
     """Queues, shares, priorities and backfill as configured. GPUs of one type are one pool.
 
-    ``restartable``: part of the jobs, drawn by their number, that step aside where a queue reclaims its share or a run
-    of higher priority needs their GPUs; the others keep theirs to the end.
+    ``restartable``: part of the jobs, drawn by their number, that are preempted where a queue reclaims its share or a
+    run of higher priority needs their GPUs; the others keep theirs to the end.
     """
 
     def __init__(
@@ -85,7 +85,7 @@ class Configured(SimulatedPolicy):
 
     def start(self, now_s: float, begin: Callable[[Job], bool]) -> None:
         """Carry out passes; another one where an overdue run has started, because the next may be overdue as well, and
-        one for those that stepped aside.
+        one for those that were preempted.
         """
         again, has_yielded = True, False
         while again and self._waiting and (self.free.total or self.may_stop):
@@ -93,13 +93,13 @@ class Configured(SimulatedPolicy):
             yields = [decision for decision in decided if isinstance(decision, Yield)]
             starts = [decision for decision in decided if isinstance(decision, Start)]
             for each in yields:
-                self._step_aside(each.run)
+                self._preempt(each.run)
             for start in starts:
                 self._carry_out(start, now_s, begin)
             again = any(start.run in overdue for start in starts) or (bool(yields) and not has_yielded)
             has_yielded |= bool(yields)
 
-    def _step_aside(self, name: str) -> None:
+    def _preempt(self, name: str) -> None:
         """Have a run wait again in its old place: in virtual time its GPUs are free at once."""
         run = self._state.jobs[name].run
         self._state.end(name)

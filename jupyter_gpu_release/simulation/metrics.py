@@ -34,7 +34,7 @@ def figures(replayed: Replayed) -> dict[str, object]:
         "jain": round(jain(shares), 4),
         "max_min_share": round(min(shares) / max(shares), 4),
         "max_overtaken_s": round(max_overtaken_s(replayed), 3),
-        "stepped_aside": sum(len(attempts) - 1 for attempts in replayed.attempts.values()),
+        "preempted": sum(len(attempts) - 1 for attempts in replayed.attempts.values()),
         "work_lost": round(replayed.work_lost(), 6),
         "held_over_used": 1.0,  # a job of a trace holds its GPUs from its start to its end
     }

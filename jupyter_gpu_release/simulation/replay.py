@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from .cluster import ClusterSpec, FreeGpus
 from .trace import Job
 
-#: a job that steps aside goes on from its last save: they are so far apart, and going on takes so long
+#: a job that is preempted goes on from its last save: they are so far apart, and going on takes so long
 SAVED_EVERY_S, GOES_ON_IN_S = 60.0, 30.0
 
 
@@ -20,7 +20,7 @@ class SimulatedPolicy(ABC):
     def __init__(self, free: FreeGpus) -> None:
         #: GPUs that are free now; the replay keeps it true
         self.free = free
-        #: it may have running jobs step aside, so it is asked while no GPU is free, too
+        #: it may preempt running jobs, so it is asked while no GPU is free, too
         self.may_stop = False
         #: takes a running job's GPUs back; it may be begun again
         self.stop: Callable[[int], object] = self.free.give_back
@@ -44,7 +44,7 @@ class SimulatedPolicy(ABC):
 class Replayed:
     """First starts of all jobs; ``jobs`` are by age, ``starts_s`` in the same order.
 
-    ``attempts``: beginnings and ends of those that stepped aside, by index.
+    ``attempts``: beginnings and ends of those that were preempted, by index.
     """
 
     jobs: Sequence[Job]

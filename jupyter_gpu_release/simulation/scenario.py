@@ -187,7 +187,7 @@ def _settled(rank: Rank) -> Rank:
 _MOST_TELLING = (RankState.RUNNING, RankState.GRANTED, RankState.PROMISED, RankState.YIELDING, RankState.QUEUED)
 _STANDS = {
     RankState.RUNNING: "goes on running",
-    RankState.YIELDING: "was asked to step aside",
+    RankState.YIELDING: "is being preempted",
     RankState.QUEUED: "waits",
     RankState.GRANTED: "starts",
     RankState.PROMISED: "starts soon",

@@ -27,7 +27,7 @@ SCHEMA_VERSION = 1
 #: what came out of a run
 VALUES_FILE = "values.graph"
 EVENTS_FILE = "events.log"
-#: what a restartable run has saved without being asked to step aside
+#: what a restartable run has saved without notice
 SAVE_FILE = "save-{number}.graph"
 
 

@@ -62,6 +62,7 @@ class CapturedInputs:
     """A cell ready to be sent. Keep it until its values are applied: it holds the originals of the inputs."""
 
     #: for CellPayload
+    plain_loops: list[int] = field(default_factory=list)
     out: list[str] | None = None
     skip: list[str] = field(default_factory=list)
     reevaluate: dict[str, str] = field(default_factory=dict)

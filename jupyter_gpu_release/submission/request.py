@@ -244,7 +244,8 @@ def _request(
         packages=prepared.packages,
         prepare=prepared.prepare,
         retries=options.retries,
-        restartable=options.restartable,
+        # a function has no safe points but those of its code, which has to say that it has some
+        restartable=bool(options.restartable) if cell.function else options.restartable,
         versions={"python": platform.python_version(), "jupyter_gpu_release": __version__},
     )
 
@@ -276,6 +277,7 @@ def _payload(cell: Cell, prepared: CapturedInputs, inputs: Graph, sources: Seque
         front_end=find_front_end(place.request),
         ambient=prepared.ambient,
         function=cell.function,
+        plain_loops=prepared.plain_loops,
         told=told_results.results_for_cell(),
     )
 

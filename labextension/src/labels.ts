@@ -65,7 +65,7 @@ export function runLabel(trans: TranslationBundle, state: RunState): string {
     case 'running':
       return trans.__('Running');
     case 'yielding':
-      return trans.__('Stepping aside');
+      return trans.__('Being preempted');
     case 'releasing':
       return trans.__('Releasing');
     case 'persisting':
@@ -118,7 +118,7 @@ export function runHint(trans: TranslationBundle, state: RunState): string {
     case 'running':
       return trans.__('Running: the cell computes');
     case 'yielding':
-      return trans.__('Stepping aside: it is saved, and goes on later');
+      return trans.__('Being preempted: it is saved, and resumed later');
     case 'releasing':
       return trans.__('Releasing: the cell is over, its GPUs are given back');
     case 'persisting':

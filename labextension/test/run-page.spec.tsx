@@ -72,7 +72,7 @@ describe('its times', () => {
 
 describe('what is beside its output', () => {
   it('says why it was off its GPUs, and quotes options as a cell takes them', () => {
-    const why = ['stepped aside for bob at epoch 37, waited 2 s'];
+    const why = ['preempted for bob at epoch 37, waited 2 s'];
     const shown = page(run('r', { earlier: why }), {
       options: { name: 'fit it', gpus: '2', restartable: '' }
     });

@@ -77,7 +77,7 @@ def test_a_run_that_was_cut_off_holds_nothing_while_no_cluster_runs(
     assert row["finished_at"] < began + 86400
 
 
-def test_a_run_that_stepped_aside_says_so_and_ones_own_act_is_called_ones_own(home: Path, capsys: Capture) -> None:
+def test_a_run_that_was_preempted_says_so_and_ones_own_act_is_called_ones_own(home: Path, capsys: Capture) -> None:
     aside = Attempt(1.8e9, 1.8e9 + 10, user="bob", place="epoch 37", was_saved=True)
     ended = RunView(
         "20260101-000004-00000004",
@@ -95,7 +95,7 @@ def test_a_run_that_stepped_aside_says_so_and_ones_own_act_is_called_ones_own(ho
     assert main(["runs", "show", "last"]) == 0
     shown = capsys.readouterr().out
     assert re.search(r"^state +cancelled by you *$", shown, re.MULTILINE)
-    assert "stepped aside for bob at epoch 37, waited 2 s" in shown
+    assert "preempted for bob at epoch 37, waited 2 s" in shown
     assert main(["attach", "last"]) == 1
     assert f"[{ended.run} cancelled by you, held" in capsys.readouterr().err
     assert make_receipt(ended).text.startswith("■ cancelled by you ·")

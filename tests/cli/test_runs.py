@@ -287,7 +287,7 @@ def test_the_last_to_cancel_is_one_that_is_not_over(gateway: Recorded, capsys: p
 def test_a_run_is_asked_to_step_aside(gateway: Recorded, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["preempt", "last"]) == 0
     assert gateway.preempted == [_RUNS]
-    assert f"{_RUNS} is asked to step aside" in capsys.readouterr().out
+    assert f"{_RUNS} is being preempted" in capsys.readouterr().out
 
 
 def test_a_waiting_run_is_taken_out_of_the_queue(gateway: Recorded, capsys: pytest.CaptureFixture[str]) -> None:

@@ -39,7 +39,7 @@ def test_policies_are_compared_in_one_document(trace: list[str], capsys: pytest.
         "utilization",
         "jain",
         "max_overtaken_s",
-        "stepped_aside",
+        "preempted",
         "work_lost",
         "held_over_used",
     }

@@ -103,7 +103,7 @@ def test_the_gateways_own_documents_are_understood():
     stepping = msgspec.structs.replace(row, state="yielding", title="fit(model)")
     named = msgspec.structs.replace(stepping, state="submitted", name="night run")
     abouts = [run.about for run in cluster_facts._runs_of(_as_json(RunsDocument(1, [stepping, named])))]
-    assert abouts == ["fit(model) · stepping aside · 2 GPUs · 01 Jan", "night run · queued · 2 GPUs · 01 Jan"]
+    assert abouts == ["fit(model) · being preempted · 2 GPUs · 01 Jan", "night run · queued · 2 GPUs · 01 Jan"]
     shares = [
         QueueShare(
             name,

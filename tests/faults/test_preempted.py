@@ -1,4 +1,4 @@
-"""Restartable cells of real kernels that step aside, or lose their node, at the worst moments."""
+"""Restartable cells of real kernels that are preempted, or lose their node, at the worst moments."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def test_who_goes_first_takes_the_gpus_of_one_whose_inputs_are_still_copied(
     module_cluster.assert_nothing_is_held()
 
 
-def test_a_detached_run_goes_on_though_its_kernel_ended_while_it_had_stepped_aside(
+def test_a_detached_run_goes_on_though_its_kernel_ended_while_it_had_preempted(
     module_cluster: Cluster, open_notebook: Open, until: Until
 ) -> None:
     low, high = open_notebook(module_cluster), open_notebook(module_cluster)
@@ -104,7 +104,7 @@ def test_a_detached_run_goes_on_though_its_kernel_ended_while_it_had_stepped_asi
         until(lambda: _state(module_cluster, run) == "running", "it goes on")
     (high.folder / "end").touch()
     shown = high.ok(f"%gpu_attach {run}")
-    assert "stepped aside" in shown.receipt
+    assert "preempted" in shown.receipt
     rounds = _rounds(module_cluster, run)
     assert high.value("seen") == rounds == list(range(len(rounds)))
     module_cluster.assert_nothing_is_held()

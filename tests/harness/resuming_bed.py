@@ -1,4 +1,4 @@
-"""Runs that step aside in chosen rounds and go on in another process."""
+"""Runs that are preempted in chosen rounds and resumed in another process."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def pause(n, folder={folder!r}):
     path = f"{{folder}}/{{n}}"
     if os.path.exists(path):
         os.unlink(path)
-        while builtins.__gpu_release_loops__._notice._page[0] not in (1, 2):
+        while builtins.__gpu_release_loops__._notice._page[1] not in (1, 2):
             time.sleep(0.001)
 """
 

@@ -6,7 +6,7 @@ from typing import get_args, get_type_hints
 import pytest
 
 from jupyter_gpu_release.errors import OptionError
-from jupyter_gpu_release.options.definitions import OPTIONS, split_line
+from jupyter_gpu_release.options.definitions import OPTIONS, overlay, parse_settings, split_line
 from jupyter_gpu_release.options.request_options import written_options
 from jupyter_gpu_release.options.run_options import RunOptions, build_options
 from jupyter_gpu_release.protocol import runs
@@ -217,3 +217,20 @@ def test_what_cannot_begin_with_fewer_gpus(line: str, words: str, hint: str):
     with pytest.raises(OptionError, match=words) as raised:
         read(line)
     assert hint in raised.value.hint
+
+
+@pytest.mark.parametrize(
+    ("line", "restartable"),
+    [("", None), ("--restartable", True), ("--restartable=on", True), ("--restartable=off --ps 1 --ranks 2", False)],
+)
+def test_a_cell_says_that_it_is_restartable_or_not_or_nothing(line: str, restartable: bool | None) -> None:
+    assert build_options(split_line(f"--gpus 2 {line}").written).restartable is restartable
+
+
+def test_a_cell_takes_back_what_the_notebook_has_set() -> None:
+    notebook = parse_settings("restartable=on fresh=off")
+    assert build_options(notebook).restartable
+    assert not build_options(notebook).fresh
+    assert build_options(overlay(notebook, split_line("--restartable=off").written)).restartable is False
+    with pytest.raises(OptionError, match="not true or false"):
+        build_options(parse_settings("restartable=perhaps"))

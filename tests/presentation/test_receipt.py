@@ -165,7 +165,7 @@ def test_in_plain_text_no_backtick_stands_for_code() -> None:
     assert bundle_of("until `jupyter gpu stop`", "")["text/plain"] == "until jupyter gpu stop"
 
 
-def test_a_run_that_stepped_aside_or_was_lost_says_how_often_and_what_that_cost() -> None:
+def test_a_run_that_was_preempted_or_was_lost_says_how_often_and_what_that_cost() -> None:
     past = [
         Attempt(100.0, 160.0, 101.0, user="bob", place="epoch 37", was_saved=True, gpu_name="H100"),
         Attempt(
@@ -184,7 +184,7 @@ def test_a_run_that_stepped_aside_or_was_lost_says_how_often_and_what_that_cost(
     receipt = make_receipt(seen)
     assert "queued 2 s · held 2 min 41 s" in receipt.text
     assert receipt.notes == (
-        "stepped aside for bob at epoch 37, waited 20 min, went on with A100",
+        "preempted for bob at epoch 37, waited 20 min, went on with A100",
         "the node gpu3 is gone: again from epoch 40, waited 1 s, 9 s of work done again",
         "the node gpu4 is gone: again from the beginning, waited 8 s",
     )

@@ -83,16 +83,16 @@ def test_where_a_run_comes_from() -> None:
 def test_a_run_that_goes_on_says_why_it_waits_again_and_what_it_does_meanwhile() -> None:
     aside = Attempt(1.0, 2.0, user="bob", place="epoch 37", was_saved=True)
     view = RunView("r", "ann", "queued", position=1, reason="next in the queue", attempts=[aside])
-    assert describe_run(view).startswith("stepped aside for bob at epoch 37 · queued for 1 GPU · place 1 · next in")
+    assert describe_run(view).startswith("preempted for bob at epoch 37 · queued for 1 GPU · place 1 · next in")
     own = structs.replace(aside, user="ann")
-    assert describe_pause(own, "ann") == "stepped aside for another run of yours at epoch 37"
-    assert describe_pause(structs.replace(aside, user=""), "ann") == "stepped aside at epoch 37"
+    assert describe_pause(own, "ann") == "preempted for another run of yours at epoch 37"
+    assert describe_pause(structs.replace(aside, user=""), "ann") == "preempted at epoch 37"
     late = structs.replace(aside, lost_s=3.0)
-    assert describe_pause(late, "ann") == "it did not step aside in time: again from epoch 37"
+    assert describe_pause(late, "ann") == "it did not stop in time: again from epoch 37"
     saving = RunView("r", "ann", "persisting", attempts=[aside])
     assert describe_run(saving) == "persisting · 1 GPU free again · being saved …"
     yielding = RunView("r", "ann", "yielding", hosts=["gpu1"], reason="bob's run goes first")
-    assert describe_run(yielding) == "stepping aside on gpu1 · 1 GPU · bob's run goes first"
+    assert describe_run(yielding) == "being preempted on gpu1 · 1 GPU · bob's run goes first"
 
 
 def test_what_becomes_of_a_run_whose_gateway_is_away() -> None:

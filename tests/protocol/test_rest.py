@@ -28,7 +28,7 @@ _PAST = [Attempt(granted_at=12.0, gone_at=40.0)]
         (RunView("r", "ada", "succeeded", submitted_at=10.0, granted_at=12.0, gone_at=30.0, finished_at=31.0), None),
     ],
 )
-def test_a_run_that_stepped_aside_waits_since_then_and_holds_its_gpus_since_it_goes_on(
+def test_a_run_that_was_preempted_waits_since_then_and_holds_its_gpus_since_it_goes_on(
     view: RunView, since_s: float | None
 ) -> None:
     assert run_row(view, 60.0).since_s == since_s

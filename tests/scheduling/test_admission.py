@@ -153,3 +153,17 @@ def test_it_says_what_is_odd_about_the_file() -> None:
         "f",
     )
     assert remarks(small, 8 * GPU) == ["queue a is guaranteed 2 GPUs, and the queues in it 3 GPUs"]
+
+
+@pytest.mark.parametrize("asked", [None, True, False])
+@pytest.mark.parametrize("given", ["asked", "default"])
+def test_a_queue_may_make_all_cells_restartable_that_can_be(given: str, asked: bool | None) -> None:
+    file = parse_queues(f"schema_version: 1\nqueues: [{{name: a, restartable: {given}}}]", "f")
+    assert admit(file, "ann", _asked(restartable=asked)).restartable is (given == "default" if asked is None else asked)
+    serving = msgspec.structs.replace(_asked(2, restartable=asked), ask=ResourceAsk(gpus=2, ranks=2, ps=1))
+    assert admit(file, "ann", serving).restartable is bool(asked)
+
+
+def test_another_word_than_asked_or_default_is_refused_with_its_line() -> None:
+    with pytest.raises(OptionError, match=r"line 2: queues\[0\].restartable"):
+        parse_queues("schema_version: 1\nqueues: [{name: a, restartable: always}]", "f")

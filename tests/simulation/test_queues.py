@@ -65,7 +65,7 @@ def test_a_restartable_job_steps_aside_for_a_queue_below_its_share_and_goes_on_f
     assert again == [[(0, 100), (150, 1120)]] * 2, "60 of 100 s were saved, and going on takes 30 s"
     assert moved.waits_s() == [0, 0, 120, 120, 0, 0]
     assert moved.work_lost() == pytest.approx(2 * 70 / 4100)
-    assert figures(moved)["stepped_aside"] == 2
+    assert figures(moved)["preempted"] == 2
 
 
 def test_the_example_has_a_queue_for_each_virtual_cluster_of_its_trace() -> None:

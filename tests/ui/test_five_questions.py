@@ -50,9 +50,9 @@ def _queued(api: GpuApi) -> Document:
     return mine
 
 
-def _stepped_aside(api: GpuApi) -> Document:
+def _preempted(api: GpuApi) -> Document:
     """It had GPUs, and waits to go on."""
-    earlier = ["stepped aside for grace at epoch 37"]
+    earlier = ["preempted for grace at epoch 37"]
     mine = run(0, "queued", title="fit(model)", gpus=4, earlier=earlier, queued_s=0.1, since_s=245.0, position=1)
     reason = "next in the queue: needs 4 GPUs, 1 of 4 is free"
     place = waiting(1, "ada", run=mine["run"], gpus=4, reason=reason, start_estimate_s=240.0)
@@ -125,9 +125,9 @@ STATES = [
         "Queued",
     ),
     State(
-        "it has stepped aside",
-        _stepped_aside,
-        "Queued, stepped aside for grace at epoch 37",
+        "it was preempted",
+        _preempted,
+        "Queued, preempted for grace at epoch 37",
         "epoch 36",
         "Held by grace: 3 GPUs",
         r"starts in about 4 min · next in the queue",
@@ -184,7 +184,7 @@ def test_each_question_has_its_answer_at_most_one_click_away(shown: Page, api: G
     expect(_shown(panel, state.turn)).to_be_visible()  # when is it my turn?
     if state.scene is not _stopped:  # what did it cost? in sum …
         expect(panel.get_by_role("row", name=re.compile("^Held")).first).to_contain_text("1 h")
-    if state.scene is _stepped_aside:
+    if state.scene is _preempted:
         expect(own).to_contain_text("4 min")  # not since it was sent
     own.click()  # where is its output? … and this run
     tab = shown.locator(".jp-GpuRelease-page:visible")

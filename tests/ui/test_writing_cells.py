@@ -73,7 +73,7 @@ def test_the_form_says_what_is_wrong_and_what_is_sent(shown: Page, opened_notebo
     expect(form.get_by_text("for several processes only")).to_be_visible()
     form.get_by_label("Processes").fill("4")
     fewest.fill("2")
-    form.get_by_label("If others need GPUs").select_option("it may step aside")
+    form.get_by_label("If others need GPUs").select_option("it may be preempted")
     form.get_by_label("Tries again").fill("1")
     form.get_by_label("While it runs").select_option("detach")
     form.get_by_label("Time limit").fill("2h")

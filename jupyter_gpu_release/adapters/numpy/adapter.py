@@ -29,6 +29,9 @@ class NumpyAdapter(Adapter):
         """A module here that needs numpy."""
         return importlib.import_module(f".{part}", __package__)
 
+    def has_rows(self, kind: type) -> bool:
+        return kind.__name__ == "ndarray"
+
     def reducer_for(self, kind: type) -> Reducer | None:
         from . import arrays
 

@@ -38,6 +38,12 @@ class TorchAdapter(Adapter):
     def reducer_for(self, kind: type) -> Reducer | None:
         return distributed.reducer_for(kind) or self._of("tensors").reducer_for(kind)
 
+    def has_rows(self, kind: type) -> bool:
+        return kind.__name__ == "Tensor"
+
+    def gives_the_same(self, kind: type) -> bool:
+        return any(base.__module__.startswith("torch.utils.data.") for base in kind.__mro__)
+
     def is_refused(self, value: Any) -> bool:
         return distributed.is_flat(value)
 

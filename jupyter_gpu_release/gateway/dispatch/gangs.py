@@ -68,7 +68,7 @@ def gang_order(request: RunRequest, lease: Lease, nodes: NodeTable) -> GangOrder
     )
 
 
-def start_order(record: RunRecord, lease: Lease, nodes: NodeTable, folder: str) -> StartOrder:
+def start_order(record: RunRecord, lease: Lease, nodes: NodeTable, folder: str, preempt_grace_s: float) -> StartOrder:
     """The order for the first node of a granted run."""
     request, first = record.request, lease.slots[0]
     return StartOrder(
@@ -85,7 +85,8 @@ def start_order(record: RunRecord, lease: Lease, nodes: NodeTable, folder: str) 
         grace_s=request.grace_s,
         fresh=request.fresh,
         gang=gang_order(request, lease, nodes),
-        restartable=request.restartable,
+        restartable=bool(request.restartable),
+        preempt_grace_s=preempt_grace_s,
         attempt=record.attempt,
         save=record.save,
         after_event=record.tail.last if record.attempt else 0,

@@ -97,7 +97,7 @@ class Lifecycle:
         self._ray_leases = ray_leases
         self._manifests = manifests
         self.spawn = BackgroundWork().spawn
-        self._starter = RunStarter(runs, nodes, manifests, ledger, ray_leases, users)
+        self._starter = RunStarter(runs, nodes, manifests, ledger, ray_leases, rules, users)
 
     def hear(self, record: RunRecord, event: Event) -> None:
         """Something has happened to a run."""

@@ -16,6 +16,7 @@ from ..cluster.nodes import NodeTable
 from ..cluster.placement_groups import RayLeases
 from ..db import database
 from ..db.writer import LedgerWriter
+from ..queue_rules import QueueRules
 from ..runs.events import NotifyWhen
 from ..runs.live_runs import RunTable
 from ..runs.manifests import Manifests
@@ -36,10 +37,12 @@ class RunStarter:
         manifests: Manifests,
         ledger: LedgerWriter,
         ray_leases: RayLeases,
+        rules: QueueRules,
         users: UnixUsers | None = None,
     ) -> None:
         self._runs = runs
         self._users = users
+        self._rules = rules
         self._nodes = nodes
         self._manifests = manifests
         self._ledger = ledger
@@ -99,7 +102,8 @@ class RunStarter:
             try:
                 await self._until_written(record, lease)
                 folder = self._manifests.folder(record.view.user, record.run)
-                order = gangs.start_order(record, lease, self._nodes, folder)
+                grace_s = self._rules.file.tree.queues[record.view.queue].grace_s
+                order = gangs.start_order(record, lease, self._nodes, folder, grace_s)
                 if self._users is not None:
                     owner, as_owner = await self._users.find(record.view.user), self._users.are_owners
                     order = msgspec.structs.replace(order, owner=owner, as_owner=as_owner)

@@ -135,7 +135,7 @@ class StartEstimates:
             submitted_at=now_s,
             campaign=_ASKED,
             limit_s=admitted.timeout_s,
-            restartable=question.restartable,
+            restartable=admitted.restartable,
         )
         snapshot = self._snapshot({record.run for record in waiting[:_MOST_WAITING]})
         ask = possible_ask(question.ask, run, snapshot.nodes, gpu_types(snapshot.nodes))
@@ -162,7 +162,7 @@ class StartEstimates:
         view, request, waiting = record.view, record.request, self._queue.waiting()
         snapshot = self._snapshot({each.run for each in waiting[:_MOST_WAITING]})
         run = next((run for run in snapshot.runs if run.run == record.run and not _has_begun(run)), None)
-        admitted = Admission(view.queue, view.priority_value, request.timeout_s, request.keep_s)
+        admitted = Admission(view.queue, view.priority_value, request.timeout_s, request.keep_s, view.restartable)
         if run is None:  # too many are ahead of it, or it has begun
             place = view.position or 0 if record.run in self._queue else 0
             return EstimateDocument(DOCUMENT_VERSION, view.queue, view.priority_value, place, view.reason)
@@ -290,7 +290,8 @@ def _elsewhere(file: QueuesFile, run: Run, request: RunRequest) -> list[Run]:
         if queue != run.queue:
             with suppress(OptionError, ImpossibleAskError):
                 terms = admit(file, run.user, msgspec.structs.replace(request, queue=queue))
-                found.append(replace(run, queue=queue, priority=terms.priority, limit_s=terms.timeout_s))
+                moved = replace(run, queue=queue, priority=terms.priority, limit_s=terms.timeout_s)
+                found.append(replace(moved, restartable=terms.restartable))
     return found
 
 

@@ -28,7 +28,7 @@ def goes_on(request: RunRequest, view: RunView, outcome: Outcome, cancelled: str
         return False
     if outcome.status == "preempted":
         return True
-    return _is_lost(outcome) and lost_in_a_row(view) < max(request.retries, MOST_LOST * request.restartable)
+    return _is_lost(outcome) and lost_in_a_row(view) < max(request.retries, MOST_LOST * bool(request.restartable))
 
 
 def _is_lost(outcome: Outcome) -> bool:

@@ -58,13 +58,15 @@ def prepare(notebook: CellContext, cell: Cell) -> CapturedInputs:
     """
     exported_variables(cell.options.export)
     try:
-        if cell.options.restartable:
-            _require_resumable(notebook, cell)
+        plain = _plain_loops(notebook, cell) if cell.options.restartable else {}
         prepared = _collect(notebook, cell)
     except SyntaxError as error:
         sources.register_sources(notebook.shell.compile, [cell.source])
         error.filename = cell.source.filename
         raise syntax_error(error, notebook.shell) from None
+    prepared.plain_loops = list(plain)
+    for line, why in plain.items():
+        prepared.warnings.append(f"--restartable: it can be preempted only after the loop in line {line}: {why}")
     for warning in prepared.warnings:
         sys.stderr.write(f"{warning}\n")
     if prepared.asks_input:
@@ -74,14 +76,15 @@ def prepare(notebook: CellContext, cell: Cell) -> CapturedInputs:
     return prepared
 
 
-def _require_resumable(notebook: CellContext, cell: Cell) -> None:
-    """Raise :class:`OptionError` for loops that the cell could not enter again."""
+def _plain_loops(notebook: CellContext, cell: Cell) -> dict[int, str]:
+    """Loops between whose rounds the cell cannot be left, with reasons; OptionError for what is to be and cannot."""
     from ...analysis.cell_facts import parse_cell
-    from ...analysis.resumable_loops import resumable_problems
+    from ...analysis.resumable_loops import plain_loops, resumable_problems
 
     tree = parse_cell(cell.body, notebook.shell.transform_cell, line_offset=cell.place.line_offset)
     if problems := resumable_problems(tree):
         raise OptionError(f"--restartable: {problems[0]}", hint="or leave --restartable out")
+    return plain_loops(tree.body, notebook.shell.user_ns)
 
 
 def _is_alone(options: RunOptions) -> bool:

@@ -64,6 +64,7 @@ def rank_order(
         attempt=order.attempt,
         is_unbegun=order.is_unbegun,
         restartable=order.restartable,
+        preempt_grace_s=order.preempt_grace_s,
         is_elastic=order.gang.is_elastic,
         save=order.save,
         owner=order.owner,

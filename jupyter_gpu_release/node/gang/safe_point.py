@@ -1,4 +1,4 @@
-"""Agreement on the safe point at which all ranks of a gang step aside, or are saved. Pure.
+"""Agreement on the safe point at which all ranks of a gang are preempted, or saved. Pure.
 
 All hold at their next safe point, and say behind which one they are: the furthest of them may be in a collective that
 the others must come to. So all go on until they are behind it as well, and stop at the next one.
@@ -21,11 +21,11 @@ class SafePointAgreement:
 
     @property
     def is_open(self) -> bool:
-        """Tell if the ranks were asked to step aside, and have not all said where they are."""
+        """Tell if the ranks are to be preempted, and have not all said where they are."""
         return bool(self._word) and len(self._places) < self._ranks
 
     def ask(self, word: str) -> Command | None:
-        """Begin one; to step aside waits for a save that is under way, which is not asked for twice."""
+        """Begin one; a preemption waits for a save that is under way, which is not asked for twice."""
         if self._word:
             self._next = YIELD if YIELD in (word, self._next) and self._word != YIELD else ""
             return None

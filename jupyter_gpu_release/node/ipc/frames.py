@@ -81,7 +81,7 @@ class Kind(IntEnum):
     SAVED = 17  #: rank → supervisor → agent: Save; it goes on, and may be begun again from there
     HELD = 10  #: supervisor → agent: int; the rank of a gang waits at its next safe point, or is past this one
     SAVE_DUE = 12  #: rank → supervisor → agent: it is time for a save of the gang
-    STAY = 16  #: rank → supervisor → agent: Stay; it was asked to step aside, and goes on
+    STAY = 16  #: rank → supervisor → agent: Stay; it was to be preempted, and goes on
 
 
 class Output(msgspec.Struct, frozen=True, array_like=True):
@@ -95,7 +95,7 @@ class Output(msgspec.Struct, frozen=True, array_like=True):
 class Command(msgspec.Struct, frozen=True, omit_defaults=True):
     """``interrupt`` or ``kill`` (also the second interrupt), and the outcome's status when the run ends because of it.
 
-    ``yield``: step aside at the next safe point. Of a gang: ``hold`` (wait there, and say where you are), then
+    ``yield``: save, and end, at the next safe point. Of a gang: ``hold`` (wait there, and say where you are), then
     ``yield`` or ``save`` at the first safe point behind ``place``, or ``go on``.
 
     ``end``: interrupt, unless that was done already. ``stack``: show where the rank stands, then kill it.
@@ -110,8 +110,8 @@ class Command(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Stay(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Reason why a rank does not step aside, in words; ``for_now``: it may be able to later; ``of_size``: it does step
-    aside, and goes on with as many ranks only.
+    """Reason why a rank cannot be preempted, in words; ``for_now``: it may be able to later; ``of_size``: it can be,
+    and goes on with as many ranks only.
     """
 
     reason: str
@@ -161,6 +161,8 @@ class RankOrder(msgspec.Struct, frozen=True, omit_defaults=True):
     #: earlier attempts, if any, came to nothing before the cell began
     is_unbegun: bool = False
     restartable: bool = False
+    #: seconds from the notice to the end, if it is preempted
+    preempt_grace_s: float = 60.0
     #: its gang may have another size the next time
     is_elastic: bool = False
     #: state to go on from

@@ -1,6 +1,7 @@
 """A word from the supervisor that the rank looks at between two rounds: a page of memory that both have.
 
-A frame would need a thread of the rank's to read it, or a call of the system in each round.
+Its first byte says that there is something to look at: an undisturbed cell reads no more of it in a round. A frame
+would need a thread of the rank's to read it, or a call of the system in each round.
 
 Ranks of a gang stop at the same safe point. A rank that has come to one may not wait for the others to answer: they
 may be in a collective, and wait for it. So each writes down where it is, and its supervisor reads that. Told to hold,
@@ -14,10 +15,11 @@ import mmap
 import struct
 import time
 from enum import IntEnum
+from typing import Protocol
 
 _PLACE = struct.Struct("<q")
 #: places in the page
-_WORD, _HOLDS, _COMES_TO, _IS_BEHIND, _STOP = 0, 1, 8, 16, 24
+_LOOK, _WORD, _HOLDS, _COMES_TO, _IS_BEHIND, _STOP = 0, 1, 2, 8, 16, 24
 _LOOK_S = 0.0005
 #: a rank is between its two notes for microseconds; one that was stopped there counts as behind the second
 _LONGEST_BETWEEN_S = 0.1
@@ -27,11 +29,18 @@ class Word(IntEnum):
     """A word to the rank."""
 
     NOTHING = 0
-    #: step aside (of a gang: behind the place)
-    YIELD = 1
+    #: save, and end (of a gang: behind the place)
+    PREEMPT = 1
     HOLD = 2
     #: save, and go on, behind the place
     SAVE = 3
+
+
+class Flag(Protocol):
+    """Numbers that others may change."""
+
+    def __getitem__(self, index: int, /) -> int:
+        """The number there."""
 
 
 class Notice:
@@ -44,8 +53,21 @@ class Notice:
 
     # ------------------------------------------------------------------------------ the rank's side
     @property
+    def page(self) -> Flag:
+        """Its first number is not 0 when the rank is to look up at its next safe point."""
+        return self._page
+
+    def look_up(self) -> None:
+        """Have the rank do so."""
+        self._page[_LOOK] = 1
+
+    def look_down(self) -> None:
+        """It does, before it reads the word."""
+        self._page[_LOOK] = 0
+
+    @property
     def is_given(self) -> bool:
-        """Tell if the rank is asked to step aside."""
+        """Tell if the rank is to be preempted."""
         return self._page[_WORD] != 0
 
     def take_back(self) -> None:
@@ -53,7 +75,7 @@ class Notice:
         self._page[_WORD] = 0
 
     def ask_at(self, place: int) -> Word:
-        """Tell what a rank of a gang is asked at this safe point: ``YIELD``, ``SAVE``, or ``NOTHING``: then it is
+        """Tell what a rank of a gang is asked at this safe point: ``PREEMPT``, ``SAVE``, or ``NOTHING``: then it is
         behind it. Waits while the others are asked where they are.
         """
         page = self._page
@@ -77,10 +99,11 @@ class Notice:
         _PLACE.pack_into(self._page, _IS_BEHIND, place)
 
     # ------------------------------------------------------------------------ the supervisor's side
-    def give(self, word: Word = Word.YIELD, place: int = 0) -> None:
+    def give(self, word: Word = Word.PREEMPT, place: int = 0) -> None:
         """Ask the rank to do this at its next safe point behind ``place``."""
         _PLACE.pack_into(self._page, _STOP, place)
         self._page[_WORD] = word
+        self.look_up()
 
     def place_of_rank(self) -> int:
         """The safe point that a rank is behind which was asked to hold: at the next one it waits."""

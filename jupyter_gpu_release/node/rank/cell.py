@@ -56,9 +56,9 @@ from .shell import RankShell, use_inline_figures
 from .spawned import serve_names
 
 if TYPE_CHECKING:
-    from .resuming.gang.gang_save import GangSave
+    from .resuming.gang_save import GangSave
+    from .resuming.preempted import TakenSave
     from .resuming.restartable_cell import RestartableCell
-    from .resuming.stepped_aside import TakenSave
 
 
 class Rank:
@@ -187,9 +187,9 @@ class Rank:
         if names is not None:
             names.hold_names(payload.held)
         if self._order.restartable:
-            self._get_restartable()
+            self._get_restartable(payload)
 
-    def _get_restartable(self) -> None:
+    def _get_restartable(self, payload: CellPayload) -> None:
         """Only such cells know of resuming; what an earlier attempt has saved is bound."""
         from .resuming.restartable_cell import RestartableCell
 
@@ -202,6 +202,7 @@ class Rank:
             say=lambda text: self._outlet.add_event("note", {"text": text}),
             stay=lambda stay: self._outlet.send_frame(Kind.STAY, encode(stay), wait=False),
             saved=lambda save: self._outlet.send_frame(Kind.SAVED, encode(save), wait=False),
+            named=payload.plain_loops,
             gang=self._gang_save() if self._order.ranks > 1 else None,
             ask_for_save=lambda: self._outlet.send_frame(Kind.SAVE_DUE, b"", wait=False),
         )
@@ -211,10 +212,11 @@ class Rank:
             self._saved = None
         if self._order.attempt and not self._order.is_unbegun:
             cell.set_files_back()
+        self._shell.hidden_codes |= cell.hidden_codes
         self._restartable = self._shell.restartable = cell
 
     def _gang_save(self) -> GangSave:
-        from .resuming.gang.gang_save import GangSave
+        from .resuming.gang_save import GangSave
 
         return GangSave(self._order.rank, self._channel, Path(self._order.folder), self._address)
 
@@ -265,7 +267,7 @@ class Rank:
         if self._restartable is not None:
             self._restartable.end_saver()
             if self._restartable.taken is not None:
-                self._step_aside(self._restartable.taken)
+                self._end_preempted(self._restartable.taken)
                 return
         ended_s = time.time() if ended.error is None else self._shell.failed_at_s or time.time()
         error = None if ended.error is None else self._describe(ended.error, ended.interrupted)
@@ -279,7 +281,7 @@ class Rank:
             status, error = self._gather(payload)
         self._hand_over(status, error, ended_s)
 
-    def _step_aside(self, taken: TakenSave) -> None:
+    def _end_preempted(self, taken: TakenSave) -> None:
         """Hand over the save as if it were the results: a run that goes on no more has it as such."""
         ended_s = time.time()
         self._outlet.send_frame(Kind.ENDED, encode(ended_s))

@@ -10,7 +10,7 @@ from typing import Any
 
 from ...analysis import sources
 from ...protocol.cell import CellPayload
-from .resuming.stepped_aside import SteppedAside
+from .resuming.preempted import Preempted
 from .shell import RankShell
 
 #: how long tasks that the cell started and did not await may go on
@@ -108,7 +108,7 @@ class CellLoop:
             payload.source, store_history=False, transformed_cell=shifted, preprocessing_exc_tuple=failed_early
         )
         raised: BaseException | None = result.error_before_exec or result.error_in_exec
-        if isinstance(raised, SteppedAside):  # its figures go on, too
+        if isinstance(raised, Preempted):  # its figures go on, too
             return raised
         shell.events.trigger("post_execute")
         shell.events.trigger("post_run_cell", result)

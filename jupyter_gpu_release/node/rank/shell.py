@@ -30,7 +30,7 @@ from ...serialization import exceptions
 from .environment import look_like_a_notebook
 from .interrupts import InterruptGate
 from .output import OutputSender
-from .resuming.stepped_aside import StatementRunner, SteppedAside
+from .resuming.preempted import Preempted, StatementRunner
 
 if TYPE_CHECKING:
     import ast
@@ -144,10 +144,10 @@ class RankShell(InteractiveShell):
     _is_early = True
     #: the error of a last value that cannot be shown: it fails the cell, as in ipykernel
     unshown: BaseException | None = None
-    #: functions whose frames do not end the user's traceback: it ends at the line that called them
+    #: functions whose frames are left out of the user's traceback
     hidden_codes: set[CodeType]
     gate: InterruptGate
-    #: runs the statements of a cell that may step aside
+    #: runs the statements of a cell that may be preempted
     restartable: StatementRunner | None = None
     #: file name of a statement that is ours: the call of a launched function
     hidden_file = ""
@@ -159,8 +159,7 @@ class RankShell(InteractiveShell):
             if link.tb_frame.f_code not in self.hidden_codes:
                 shown = link
             link = link.tb_next
-        if shown is not None:
-            shown.tb_next = None
+            shown.tb_next = link
         self._leave_out_call(trace)
         if isinstance(value, GpuReleaseError | TimeoutError):  # a barrier's, or another's: then no frame is ours
             drop_own_causes(value)
@@ -205,7 +204,7 @@ class RankShell(InteractiveShell):
 
         failed = await cell.run_statements(nodes, interactivity, run_nodes)
         if cell.taken is not None:
-            kwargs["result"].error_in_exec = SteppedAside()
+            kwargs["result"].error_in_exec = Preempted()
         return failed
 
     def begin_cell(self) -> None:
@@ -217,7 +216,7 @@ class RankShell(InteractiveShell):
         """Formatting takes long for deep recursion: the cell's statements have ended before it."""
         given = args[0] if args else kwargs.get("exc_tuple")
         error = (given or sys.exc_info())[1]
-        if isinstance(error, SteppedAside):
+        if isinstance(error, Preempted):
             return
         if self._ends_cell(error):
             self.failed_at_s = time.time()

@@ -47,7 +47,7 @@ _BACKLOG_BYTES = 8 << 20
 _MOST_READS = 32
 
 #: signals that the rank itself looks at, at its safe points
-_WORDS = {"yield": Word.YIELD, "hold": Word.HOLD, "save": Word.SAVE, "go on": Word.NOTHING}
+_WORDS = {"yield": Word.PREEMPT, "hold": Word.HOLD, "save": Word.SAVE, "go on": Word.NOTHING}
 
 
 class Supervisor:

@@ -1,4 +1,4 @@
-"""Preempt: within a queue, a run of higher priority has those of lower priority step aside."""
+"""Preempt: within a queue, a run of higher priority preempts those of lower priority."""
 
 from __future__ import annotations
 

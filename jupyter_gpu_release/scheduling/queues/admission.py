@@ -26,12 +26,14 @@ class Admission:
     priority: int
     timeout_s: float | None
     keep_s: float
+    restartable: bool = False
 
 
 def admit(file: QueuesFile, user: str, request: RunRequest) -> Admission:
     """Find the terms of a new run.
 
-    Without ``--timeout`` it may run as long as its queue allows, and ``--keep auto`` is cut to that as well.
+    Without ``--timeout`` it may run as long as its queue allows, and ``--keep auto`` is cut to that as well. It is
+    restartable if it asks for that, or its queue says so and it can be.
 
     Raises
     ------
@@ -45,6 +47,9 @@ def admit(file: QueuesFile, user: str, request: RunRequest) -> Admission:
     queue = file.queue_for(user, request.queue or None)
     priority = file.priority_for(queue, request.priority)
     above = [file.tree.queues[name] for name in file.tree.paths[queue]]
+    can_be = not request.ask.ps and not request.ask.evaluator
+    if request.restartable is None:
+        request = replace(request, restartable=can_be and file.tree.queues[queue].is_restartable)
     _check_gpus(file, user, queue, above, request)
     longest_s = min((each.max_timeout_s for each in above if each.max_timeout_s is not None), default=None)
     _check_time("--timeout", request.timeout_s, longest_s, queue)
@@ -53,7 +58,7 @@ def admit(file: QueuesFile, user: str, request: RunRequest) -> Admission:
         _check_time("--keep", request.keep_s, most_s, queue)
     timeout_s = longest_s if request.timeout_s is None else request.timeout_s
     keep_s = request.keep_s if most_s is None else min(request.keep_s, most_s)
-    return Admission(queue, priority, timeout_s, keep_s)
+    return Admission(queue, priority, timeout_s, keep_s, bool(request.restartable))
 
 
 def check_moved(file: QueuesFile, user: str, request: RunRequest, queue: str) -> None:

@@ -6,7 +6,7 @@ import difflib
 import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 import yaml
@@ -40,6 +40,7 @@ class QueueSpec(_Spec, frozen=True):
     priority_ceiling: int | str = QUEUE["priority_ceiling"].default
     min_runtime: float | str = QUEUE["min_runtime"].default
     grace: float | str = QUEUE["grace"].default
+    restartable: Literal["asked", "default"] = QUEUE["restartable"].default
     max_timeout: float | str | None = None
     max_keep: float | str | None = None
     max_gpus_per_user: float | None = None
@@ -318,6 +319,7 @@ def to_queue(spec: QueueSpec) -> Queue:
         priority_ceiling=priority_value(spec.priority_ceiling, f"{place}: priority_ceiling"),
         min_runtime_s=seconds(spec.min_runtime, f"{place}: min_runtime"),
         grace_s=seconds(spec.grace, f"{place}: grace"),
+        is_restartable=spec.restartable == "default",
         max_timeout_s=longest_s,
         max_keep_s=None if spec.max_keep is None else seconds(spec.max_keep, f"{place}: max_keep"),
         max_gpus_per_user=None if per_user is None else thousandths(per_user, f"{place}: max_gpus_per_user"),

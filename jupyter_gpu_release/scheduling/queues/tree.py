@@ -39,8 +39,10 @@ class Queue:
     users: tuple[str, ...] | None = None
     #: highest ``--priority``
     priority_ceiling: int = 75
-    #: from the notice to step aside to the end
+    #: from the notice to the end, for a run that is preempted
     grace_s: float = QUEUE["grace"].default
+    #: cells are restartable unless they say that they are not
+    is_restartable: bool = False
     max_timeout_s: float | None = None
     max_keep_s: float | None = None
     #: ``--priority`` counts among the runs of one user only

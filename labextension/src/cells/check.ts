@@ -74,7 +74,7 @@ export function problemsOf(
   }
   if (options.restartable && rest.some(word => /^--ps(=|$)/.test(word))) {
     found.restartable = trans.__(
-      'Parameter servers (--ps) cannot be saved: they cannot step aside.'
+      'Parameter servers (--ps) cannot be saved: they cannot be preempted.'
     );
   }
   for (const name of FORM_OPTIONS) {

@@ -212,9 +212,9 @@ export function MagicForm(props: IFormProps): React.ReactElement {
           'restartable',
           trans.__('If others need GPUs'),
           select('restartable', trans.__('it keeps its own'), ['yes'], {
-            yes: trans.__('it may step aside')
+            yes: trans.__('it may be preempted')
           }),
-          trans.__('stepping aside: it is saved, and goes on later')
+          trans.__('preempted: it is saved, and resumed later')
         )}
       {offers('retries') &&
         field(

@@ -79,7 +79,7 @@ export class GpuModel extends VDomModel {
     return this._started;
   }
 
-  /** Emitted once each time that one of my runs steps aside, or starts again after a fault, while this page looks on. */
+  /** Emitted once each time that one of my runs is preempted, or starts again after a fault, while this page looks on. */
   get paused(): ISignal<this, IRunRow> {
     return this._paused;
   }

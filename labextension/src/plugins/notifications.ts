@@ -157,7 +157,7 @@ function tellEnd(gpus: IGpus, run: IRunRow): void {
   });
 }
 
-/** What is said of a run that stepped aside, or that was lost and goes on. */
+/** What is said of a run that was preempted, or that was lost and goes on. */
 export function pauseText(trans: TranslationBundle, run: IRunRow): string {
   const why = run.earlier?.[run.earlier.length - 1] ?? '';
   return holdsGpu(run.state)

@@ -107,7 +107,7 @@ export function NotifyForm(props: INotifyFormProps): React.ReactElement {
         />
         <Check
           id="jp-gpu-notify-pauses"
-          label={trans.__('steps aside for another, or is lost and goes on')}
+          label={trans.__('is preempted for another, or is lost and goes on')}
           isSet={change.pauses ?? document.pauses}
           onSet={pauses => set({ pauses })}
         />

@@ -127,14 +127,14 @@ describe('GpuModel', () => {
     expect(ended).toEqual(['r1']);
   });
 
-  it('tells each time that a run of mine has stepped aside', async () => {
+  it('tells each time that a run of mine was preempted', async () => {
     const told: string[] = [];
     model.paused.connect((_, row) => told.push(pauseText(trans, row)));
     const mine = run('r1', { title: 'fit()' });
     const states: [string, string[]][] = [
       ['running', []],
-      ['queued', ['stepped aside for bob at epoch 37']],
-      ['running', ['stepped aside for bob at epoch 37, waited 2 s']],
+      ['queued', ['preempted for bob at epoch 37']],
+      ['running', ['preempted for bob at epoch 37, waited 2 s']],
       ['queued', ['…', 'the node gpu3 is gone: again from epoch 40']]
     ];
     for (const [state, earlier] of states) {
@@ -144,7 +144,7 @@ describe('GpuModel', () => {
       await model.refresh();
     }
     expect(told).toEqual([
-      'fit(): stepped aside for bob at epoch 37. It goes on later.',
+      'fit(): preempted for bob at epoch 37. It goes on later.',
       'fit(): the node gpu3 is gone: again from epoch 40. It goes on later.'
     ]);
   });

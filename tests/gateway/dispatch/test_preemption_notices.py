@@ -279,7 +279,7 @@ async def test_scattered_runs_are_moved_together_for_a_gang_and_go_on(
         assert [(slot.node, slot.gpus) for slot in gang.lease.slots] == [("b", 4)]
         assert places == {"a"}
         assert [describe_pause(record.view.attempts[0], "bob") for record in moved] == [
-            "stepped aside for ann at epoch 5"
+            "preempted for ann at epoch 5"
         ] * 2
 
 

@@ -156,7 +156,7 @@ def test_a_run_that_cannot_be_saved_stays_and_says_why(bed: GatewayBed, session:
         client.preempt(asked.run)
     stays = reading._view(lambda view: view.state == "running" and view.stays)
     assert stays.stays == "cannot be moved: `sock` is an open socket"
-    assert describe_run(stays).endswith("cannot step aside: cannot be moved: `sock` is an open socket")
+    assert describe_run(stays).endswith("cannot be preempted: cannot be moved: `sock` is an open socket")
     with bed.rest() as client, pytest.raises(ConflictError, match="open socket"):
         client.preempt(asked.run)
     bed.let_go(asked.run)

@@ -161,12 +161,12 @@ def test_a_run_that_steps_aside_is_told_of_each_time_and_so_is_its_next_start(en
         assert not _play(engine, NotifyRules(_mail(mail)), silent).pauses
     assert len(mail.mails) == 3
     assert set(told) == {"fit the model was stopped, and goes on later", "fit the model goes on"}
-    assert f"{RUN}: stepped aside for bob at epoch 37." in texts
+    assert f"{RUN}: preempted for bob at epoch 37." in texts
     assert "gone: again from the beginning." in texts
     assert "2 GPUs again after 3 min 20 s of waiting" in told["fit the model goes on"]
 
 
-def test_the_end_counts_all_parts_of_a_run_that_stepped_aside(engine: Engine) -> None:
+def test_the_end_counts_all_parts_of_a_run_that_preempted(engine: Engine) -> None:
     aside = [Attempt(1090.0, 1200.0, user="bob"), Attempt(1400.0, 1500.0, user="bob")]
     over = msgspec.structs.replace(OVER, attempts=aside, granted_at=1600.0, gone_at=1700.0, finished_at=1700.0)
 

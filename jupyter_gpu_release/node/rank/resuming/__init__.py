@@ -1,1 +1,1 @@
-"""Cells that step aside and go on: their statements, their loops, what is saved of them."""
+"""Cells that are preempted and resumed: their statements, their loops, what is saved of them."""

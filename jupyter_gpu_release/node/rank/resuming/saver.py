@@ -21,7 +21,7 @@ from ....protocol.wire import decode, encode
 from ....serialization.exceptions import error_text
 from ...ipc.frames import Stay
 from ...values.collected import ImmovableError
-from .store_look import StoreUnfitError
+from .run_files import StoreUnfitError
 
 _NAME = "jgr-saver"
 

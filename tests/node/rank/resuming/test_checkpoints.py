@@ -1,4 +1,4 @@
-"""Functions, scripts and cells that step aside at ``checkpoint(state)``, and go on with what ``restore()`` gives."""
+"""Functions, scripts and cells, preempted at ``checkpoint(state)``, and resumed with what ``restore()`` gives."""
 
 from __future__ import annotations
 
@@ -147,7 +147,7 @@ def test_each_restore_has_the_checkpoints_that_follow_it(node: Node, until: Unti
 
 
 def test_between_statements_what_nobody_has_restored_yet_is_kept(node: Node, until: Until) -> None:
-    """It steps aside at a checkpoint, and right after it has begun again, before it asks for its state."""
+    """It is preempted at a checkpoint, and right after it has begun again, before it asks for its state."""
     source = (
         "attempt = len(list(gpu_release.run_dir.glob('attempt-*')))\n"
         "(gpu_release.run_dir / f'attempt-{attempt}').touch()\n"

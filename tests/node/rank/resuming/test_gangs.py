@@ -1,4 +1,4 @@
-"""Gangs that step aside together, and go on in other processes: as if nobody had asked."""
+"""Gangs that are preempted together, and resumed in other processes: as if nobody had asked."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ Until = Callable[..., Any]
 #: the cell itself breaks what saves it, until the file ``mended`` is there
 _BROKEN = """
 from pathlib import Path
-from jupyter_gpu_release.node.rank.resuming import random_state, restartable_cell
+from jupyter_gpu_release.node.rank.resuming import random_state, restartable_cell, saves
 
 def fail(*_arguments, **_options):
     raise RuntimeError("a defect of ours")
@@ -39,9 +39,7 @@ def _notes(attempts: Attempts) -> list[str]:
     return [event.data["text"] for event in attempts.events if event.kind == "note"]
 
 
-@pytest.mark.parametrize(
-    "place", ["restartable_cell.next_number", "random_state.capture", "restartable_cell.StoreLook"]
-)
+@pytest.mark.parametrize("place", ["saves.next_number", "random_state.capture", "restartable_cell.FilesSnapshot"])
 def test_a_notice_whose_save_fails_is_refused_and_the_next_one_is_followed(
     node: Node, until: Until, place: str
 ) -> None:
@@ -65,7 +63,7 @@ def test_a_notice_whose_save_fails_is_refused_and_the_next_one_is_followed(
     assert seen == list(range(len(seen)))
 
 
-@pytest.mark.parametrize("place", ["restartable_cell.next_number", "random_state.capture", "restartable_cell.Saver"])
+@pytest.mark.parametrize("place", ["saves.next_number", "random_state.capture", "restartable_cell.Saver"])
 def test_a_save_without_notice_that_fails_is_a_line_and_is_tried_again(node: Node, until: Until, place: str) -> None:
     attempts = Attempts(node, _BROKEN.format(place=place, every=0.01), [])
     until(lambda: _notes(attempts), "it says that it was not saved")
@@ -99,13 +97,13 @@ def test_a_saver_that_is_killed_is_a_line(node: Node, until: Until) -> None:
     assert attempts.text == ""
 
 
-@pytest.mark.parametrize("place", ["restartable_cell.codec.dump", "restartable_cell.can_be_saved"])
+@pytest.mark.parametrize("place", ["headers.codec.dump", "restartable_cell.can_be_saved"])
 def test_a_loop_that_cannot_be_looked_at_runs_and_is_not_moved(node: Node, until: Until, place: str) -> None:
     source = (
-        "from jupyter_gpu_release.node.rank.resuming import restartable_cell\n"
+        "from jupyter_gpu_release.node.rank.resuming import headers, restartable_cell\n"
         "def fail(*_arguments, **_options):\n    raise RuntimeError('a defect of ours')\n"
         f"own = {place}\n{place} = fail\nseen = []\n"
-        f"for n in gpu_release.resumable(map(abs, range(6))):\n    {place} = own\n    pause(n)\n"
+        f"for n in gpu_release.resumable(n for n in range(6)):\n    {place} = own\n    pause(n)\n"
         "    seen.append(n)\n"
     )
     attempts = Attempts(node, source, [2])
@@ -158,7 +156,7 @@ def test_a_limit_on_files_that_forbids_the_save_keeps_the_cell_where_it_is(node:
 
 def test_a_gang_of_which_one_rank_fails_to_bring_its_part_goes_on_as_a_whole(node: Node, until: Until) -> None:
     source = (
-        "from jupyter_gpu_release import ranks\nfrom jupyter_gpu_release.node.rank.resuming.gang import gang_save\n"
+        "from jupyter_gpu_release import ranks\nfrom jupyter_gpu_release.node.rank.resuming import gang_save\n"
         "def fail(*_arguments):\n    raise RuntimeError('a defect of ours')\n"
         "if ranks.rank:\n    gang_save.offer_part = fail\n"
         "for n in gpu_release.resumable(range(4)):\n    ranks.barrier()\n    pause(f'{ranks.rank}-{n}')\n"

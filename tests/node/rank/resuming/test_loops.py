@@ -1,4 +1,4 @@
-"""Loops over every kind of iterable: after stepping aside they go on as an undisturbed loop would."""
+"""Loops over every kind of iterable: resumed, they go on as an undisturbed loop would."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Recipes of docs/checkpoint-recipes.md: training that steps aside in its middle ends as one that nobody disturbed."""
+"""Recipes of docs/checkpoint-recipes.md: training that is preempted in its middle ends as one that nobody disturbed."""
 
 from __future__ import annotations
 

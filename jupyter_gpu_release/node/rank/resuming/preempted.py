@@ -1,4 +1,4 @@
-"""End of an attempt of a cell that goes on later."""
+"""The end of an attempt of a cell that is resumed later."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from ...values.collected import Collected
 
 
-class SteppedAside(BaseException):
+class Preempted(BaseException):
     """Raised in the cell at a safe point, once it is saved."""
 
 
@@ -29,9 +29,9 @@ RunNodes = Callable[[list[ast.stmt], str], Awaitable[bool]]
 
 
 class StatementRunner(Protocol):
-    """Runs a cell's statements in the shell's place. ``taken``: the save with which it has stepped aside."""
+    """Runs a cell's statements in the shell's place. ``taken``: the save with which it was preempted."""
 
     taken: Any
 
     async def run_statements(self, nodes: list[ast.stmt], interactivity: str, run: RunNodes) -> bool:
-        """Run them all; True: one failed, or the cell has stepped aside."""
+        """Run them all; True: one failed, or the cell was preempted."""

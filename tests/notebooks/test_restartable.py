@@ -1,4 +1,4 @@
-"""Restartable cells in real kernels on a real cluster: they step aside, and go on in the same round of their loop."""
+"""Restartable cells in real kernels on a real cluster: preempted, and resumed in the same round of their loop."""
 
 from __future__ import annotations
 
@@ -35,39 +35,37 @@ def _line(shown: Shown) -> str:
     return str(texts[-1]) if texts else ""
 
 
-def _stepped_aside(low: Notebook, high: Notebook, folder: Path) -> tuple[str, str]:
-    """Begin the loop, have it step aside for the urgent cell, which then runs; returns both cells."""
+def _preempted(low: Notebook, high: Notebook, folder: Path) -> tuple[str, str]:
+    """Begin the loop, have it preempted for the urgent cell, which then runs; returns both cells."""
     low.ok("history = []\nmine = history")
     loop = low.begin(LOOP)
     low.until(lambda shown: shown.lines()[-1:] == ["epoch 2"])
     urgent = high.begin(URGENT)
-    low.until(lambda shown: _line(shown).startswith("stepping aside"))
+    low.until(lambda shown: _line(shown).startswith("being preempted"))
     (folder / "end-of-2").touch()
-    waits = low.until(lambda shown: _line(shown).startswith("stepped aside"))
-    assert re.match(r"stepped aside for another run of yours at epoch 3 · queued for 4 ", _line(waits))
+    waits = low.until(lambda shown: _line(shown).startswith("preempted"))
+    assert re.match(r"preempted for another run of yours at epoch 3 · queued for 4 ", _line(waits))
     high.until(lambda shown: "running on" in _line(shown))
     return loop, urgent
 
 
 def test_a_cell_steps_aside_and_goes_on_where_it_was(open_notebook: Open, tmp_path: Path) -> None:
     low, high = open_notebook(), open_notebook()
-    loop, urgent = _stepped_aside(low, high, tmp_path)
+    loop, urgent = _preempted(low, high, tmp_path)
     (tmp_path / "end-of-urgent").touch()
     assert high.end(urgent).status == "ok"
     shown = low.end(loop)
     assert shown.status == "ok", shown.traceback
     assert shown.lines() == [f"epoch {number}" for number in range(5)]
     assert low.value("[history, mine is history, last, epoch]") == [[0, 1, 2, 3, 4], True, 4, 4]
-    assert "· stepped aside for another run of yours at epoch 3, waited " in shown.receipt
+    assert "· preempted for another run of yours at epoch 3, waited " in shown.receipt
     (run,) = re.findall(r"run (2\d+-\d+-\w+)", shown.receipt)
     assert low.ok(f"%gpu_logs {run}").lines() == shown.lines()
 
 
-def test_an_interrupt_while_it_has_stepped_aside_brings_home_what_was_saved(
-    open_notebook: Open, tmp_path: Path
-) -> None:
+def test_an_interrupt_while_it_was_preempted_brings_home_what_was_saved(open_notebook: Open, tmp_path: Path) -> None:
     low, high = open_notebook(), open_notebook()
-    loop, urgent = _stepped_aside(low, high, tmp_path)
+    loop, urgent = _preempted(low, high, tmp_path)
     low.interrupt()
     shown = low.end(loop)
     assert shown.status == "error"

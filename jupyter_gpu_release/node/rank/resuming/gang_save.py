@@ -1,4 +1,4 @@
-"""Saves of a gang: all ranks meet at the same safe point, and step aside together or not at all.
+"""Saves of a gang: all ranks meet at the same safe point, and are preempted together or not at all.
 
 Rank 0 takes the others' parts from memory to memory, so that what is written is one graph, by one process, once the
 GPUs are free. What a rank has as rank 0 has it (replicas of a model) is not even sent.
@@ -15,19 +15,19 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from .....errors import RankError
-from .....protocol.cell import RESUME
-from .....protocol.runs import RankPart
-from .....protocol.wire import decode, encode
-from .....store.digests import digest_of
-from ....gang.channel import RankChannel
-from ....gang.rendezvous import SETTLE
-from ....ipc.frames import Stay
-from ....values.collected import ImmovableError
-from ....values.gather import Part, offer_part, open_part
-from ..saver import stay_of
-from ..stepped_aside import TakenSave
-from ..store_look import StoreUnfitError
+from ....errors import RankError
+from ....protocol.cell import RESUME
+from ....protocol.runs import RankPart
+from ....protocol.wire import decode, encode
+from ....store.digests import digest_of
+from ...gang.channel import RankChannel
+from ...gang.rendezvous import SETTLE
+from ...ipc.frames import Stay
+from ...values.collected import ImmovableError
+from ...values.gather import Part, offer_part, open_part
+from .preempted import TakenSave
+from .run_files import StoreUnfitError
+from .saver import stay_of
 
 _MEETING = "save"
 #: buffers below this are sent without a question
@@ -68,7 +68,7 @@ class GangSave:
         self._folder = folder
         self._address = address
 
-    def step_aside(self, take: Callable[[], TakenSave], expect_room: Callable[[int], None]) -> TakenSave:
+    def save_all(self, take: Callable[[], TakenSave], expect_room: Callable[[int], None]) -> TakenSave:
         """Save all ranks, each by its ``take`` (rank 0 when the others have stopped), or none.
 
         Raises ImmovableError or StoreUnfitError, in all ranks, for what one of them cannot.

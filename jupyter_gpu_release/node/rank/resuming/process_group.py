@@ -9,9 +9,9 @@ import sys
 from collections.abc import Mapping
 from typing import Any
 
-from .....adapters.torch.distributed import holds_shards
-from .....errors import LoadError
-from ....values.collected import ImmovableError
+from ....adapters.torch.distributed import holds_shards
+from ....errors import LoadError
+from ...values.collected import ImmovableError
 
 _KEY = "jupyter_gpu_release/groups/{}"
 

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from jupyter_gpu_release.node.rank.resuming.iterators import can_be_saved, next_number, pack, unpack
+from jupyter_gpu_release.node.rank.resuming.places import Places, can_be_saved, next_number
 
 Make = Callable[[], Iterable[Any]]
 
@@ -84,8 +84,7 @@ def _after(iterable: Iterable[Any], rounds: int) -> Iterator[Any]:
 
 
 def _saved(iterator: Iterator[Any]) -> Iterator[Any]:
-    packed = pickle.loads(pickle.dumps(pack(iterator, 0, lambda _: [], [])))
-    return unpack(packed, lambda _name, _value: None, [])
+    return Places().return_to(pickle.loads(pickle.dumps(Places().place(iterator))))
 
 
 @pytest.mark.parametrize("rounds", [0, 1, 4, 7])
@@ -129,8 +128,27 @@ def test_a_strict_zip_stays_strict() -> None:
 def test_a_list_stays_one_with_the_cells_own_and_grows() -> None:
     names = {"items": [1, 2]}
     iterator = _after(names["items"], 1)
-    names, packed = pickle.loads(pickle.dumps((names, pack(iterator, 0, lambda _: [], []))))
-    again = unpack(packed, lambda _name, _value: None, [])
+    names, place = pickle.loads(pickle.dumps((names, Places().place(iterator))))
+    again = Places().return_to(place)
     names["items"].append(3)
     assert list(again) == [2, 3]
     assert list(copy.copy(iterator)) == [2]
+
+
+@pytest.mark.parametrize("of", [lambda d: d, dict.values, dict.items, set])
+def test_what_changes_its_size_ends_the_loop_as_it_would_have(of: Callable[[Any], Any]) -> None:
+    items = of(dict(_DICT))
+    changes = items if isinstance(items, set) else None
+    iterator = _after(items, 3)
+    place = Places().place(iterator)
+    again = Places().return_to(place)
+    assert next(again) == next(iterator)
+    if changes is not None:
+        changes.add("more")
+    else:
+        place[1][0]["more"] = 1
+    for each in (iterator, again):
+        with pytest.raises(RuntimeError, match="changed size during iteration"):
+            next(each)
+    with pytest.raises(RuntimeError, match="changed size during iteration"):
+        Places().place(iterator)

@@ -1,4 +1,4 @@
-"""Who steps aside for whom, as the gateway asks: as a whole or not at all, places kept, the least work lost."""
+"""Who is preempted for whom, as the gateway asks: as a whole or not at all, places kept, the least work lost."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_of_equal_runs_the_one_steps_aside_that_loses_least_work() -> None:
     (room,) = found.decide(100.0).rooms
     assert (room.run, room.placement, room.action) == ("urgent", (Slot("a", 1),), "preempt")
     assert [each.run for each in room.yields] == ["little lost"]
-    assert explain(room.yields[0]) == "steps aside: ann's run has the higher priority in this queue"
+    assert explain(room.yields[0]) == "is preempted: ann's run has the higher priority in this queue"
 
 
 def test_places_are_kept_until_those_have_gone_who_step_aside() -> None:
@@ -169,7 +169,7 @@ def test_expected_starts_know_who_steps_aside() -> None:
     after = replace(waiting("after", 2, priority=25), submitted_at=60.0, expected_s=10.0)
     course = play_ahead(ClusterSnapshot((A,), (Queue("q"),), (run, urgent, after), POLICY), ExpectedRunTimes(100.0))
     assert course["urgent"].at_s == 100.0
-    assert course["after"].at_s == 550.0, "the one that stepped aside is older, and goes on first"
+    assert course["after"].at_s == 550.0, "the one that was preempted is older, and goes on first"
 
 
 def test_room_is_made_as_a_whole() -> None:
@@ -189,7 +189,7 @@ def test_a_node_where_a_run_was_lost_is_taken_where_no_other_is_large_enough(gpu
 
 
 def test_of_those_that_were_looked_at_the_most_deserving_is_spared() -> None:
-    """One of the small ones may stay, once the large one steps aside."""
+    """One of the small ones may stay, once the large one is preempted."""
     found = scheduler(nodes=(Node("a", 4 * GPU),))
     for name, gpus, priority in (("least", 1, 10), ("more", 1, 20), ("large", 2, 30)):
         found.hold(held(waiting(name, gpus, priority=priority), "a", gpus=gpus))

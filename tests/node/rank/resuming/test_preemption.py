@@ -1,4 +1,4 @@
-"""Cells that are asked to step aside at any moment, and go on in another process: as if nobody had asked."""
+"""Cells that are preempted at any moment, and resumed in another process: as if nobody had asked."""
 
 from __future__ import annotations
 

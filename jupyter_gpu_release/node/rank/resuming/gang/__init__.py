@@ -1,1 +1,0 @@
-"""Gangs that step aside: their common save, their process group."""

@@ -1,0 +1,95 @@
+"""A loop of a restartable cell: its rounds, its place, and the header that gave what it goes over."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from ...ipc.notice import Flag
+from .places import NamesOf, Place, Places
+
+#: how things were before a header was evaluated: names that it reads, and random states
+FirstLook = dict[str, Any]
+
+
+@dataclass
+class Header:
+    """A header of a loop that is being evaluated. ``first``: how things were before; None: nobody has looked."""
+
+    number: int
+    first: FirstLook | None = None
+    #: ``resumable`` was called in it
+    is_marked: bool = False
+    every_s: float | None = None
+
+
+class Loop:
+    """``number``: which of the cell's loops it is. ``iterator``: None of a ``while`` loop, whose place is its test.
+
+    ``before_round`` is called before a round if ``look[0]`` is not 0.
+    """
+
+    def __init__(
+        self,
+        number: int,
+        iterator: Iterator[Any] | None,
+        before_round: Callable[[Loop], None],
+        look: Flag,
+        places: Places | None = None,
+    ) -> None:
+        self.number = number
+        self.iterator = iterator
+        #: the cell's code has said that it may be left
+        self.is_marked = False
+        #: rounds that have begun; of a ``while`` loop known in a gang only
+        self.rounds = 0
+        #: those of earlier attempts
+        self.rounds_before = 0
+        #: of how many; None: not known
+        self.total: int | None = None
+        #: seconds between saves without notice, as :func:`.resumable` was told
+        self.every_s: float | None = None
+        #: its header is evaluated again, from there; None: the place of the iterator itself is saved
+        self.header: FirstLook | None = None
+        #: digests of large arrays that its header reads
+        self.large: list[bytes] = []
+        self._before_round = before_round
+        self._look = look
+        self.places = places or Places()
+        if places is None and iterator is not None:
+            self.places.begin(iterator)
+
+    def items(self) -> Iterator[Any]:
+        """The items. Its frame is left out of the user's tracebacks."""
+        assert self.iterator is not None
+        look, rounds = self._look, self.rounds
+        first = rounds + 1
+        self._before_round(self)
+        for item in self.iterator:
+            self.rounds = rounds = rounds + 1
+            if rounds == first:
+                self.places.end()  # bars have begun
+            yield item
+            if look[0]:
+                self._before_round(self)
+
+    def place(self, names_of: NamesOf) -> Place:
+        """Where its iterator is."""
+        self.places.names_of, self.places.rounds = names_of, self.rounds - self.rounds_before
+        return self.places.place(self.iterator)
+
+    def skip_rounds(self, count: int) -> None:
+        """Go on to where an earlier attempt was, without the loop's body."""
+        assert self.iterator is not None
+        for _ in range(count):
+            next(self.iterator, None)
+        self.rounds = self.rounds_before = count
+
+
+def length_of(items: Iterable[Any]) -> int | None:
+    """The number of items; None: it is not known."""
+    with contextlib.suppress(Exception):  # a length of the user's own
+        return len(items)  # type: ignore[arg-type]
+    return None
