@@ -142,6 +142,12 @@ class SimulatedAgent(NodeAgentApi):
     async def missing_imports(self, names: list[str]) -> list[str]:
         return []
 
+    async def prepare(self, order: Any) -> None:
+        """It imports nothing."""
+
+    async def end_session(self, session: str) -> None:
+        """It keeps nothing for a kernel."""
+
     async def has_begun(self, attempt_id: Any) -> bool:
         return unpack(attempt_id, AttemptId) in self._runs
 

@@ -184,9 +184,7 @@ class GatewayService(RunListener, LeaseListener, NodeListener, SessionListener):
         self.start_estimates.note_change()
 
     def on_run_stage(self, record: RunRecord) -> None:
-        """Its user may want to hear of it, being elsewhere; what its cell had to import is being prepared."""
-        if record.outcome is not None and record.outcome.imported:
-            self.preparing.note_imports(record.view.user)
+        """Its user may want to hear of it, being elsewhere."""
         if record.view.detached:
             self.notifier.on_stage(record.view, record.outcome)
 

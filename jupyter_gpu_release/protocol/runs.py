@@ -167,6 +167,10 @@ class RankPart(msgspec.Struct, frozen=True, omit_defaults=True):
     own: list[str] = msgspec.field(default_factory=list)
 
 
+#: how ranks number the loops of a cell and say their places; another one makes a save no place to go on from
+SAVE_FORMAT = 2
+
+
 class Save(msgspec.Struct, frozen=True, omit_defaults=True):
     """State from which a run goes on: what a salvage would bring home, and its place. Files are named relative to the
     run's folder.
@@ -192,6 +196,8 @@ class Save(msgspec.Struct, frozen=True, omit_defaults=True):
         that outcome's.
     parts : list of RankPart
         Of a gang: those of rank 1, 2 ….
+    format : int
+        The ``SAVE_FORMAT`` of the package that made it.
     """
 
     number: int
@@ -206,6 +212,12 @@ class Save(msgspec.Struct, frozen=True, omit_defaults=True):
     rounds: int | None = None
     ran_s: float = 0.0
     parts: list[RankPart] = msgspec.field(default_factory=list)
+    format: int = 1
+
+    @property
+    def is_of_this_format(self) -> bool:
+        """Tell if this package can go on from it. Its values come home in any case."""
+        return self.format == SAVE_FORMAT
 
 
 class Outcome(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -76,7 +76,8 @@ class Setting(msgspec.Struct, frozen=True, kw_only=True):
     def _checked(self, text: str, where: str) -> Any:
         value = self._value(text)
         if value is None or not self.allows(value):
-            raise OptionError(f"{where}{text}: not {self.form}", hint=f"write {where}{self.example}")
+            example = self.example or next(iter(self.choices), "")
+            raise OptionError(f"{where}{text}: not {self.form}", hint=f"write {where}{example}" if example else "")
         return value
 
     def _value(self, text: str) -> Any:

@@ -1,4 +1,4 @@
-"""``make test`` and ``make test-all``: the suite as several sessions, four at a time, as long as each other.
+"""``make test`` and ``make test-all``: the suite as several sessions, three at a time, as long as each other.
 
 Folders that use one cluster share a session; a group of folders that would be the last to end is split, by the seconds
 that its modules took before (``tests/durations.json``). pytest-xdist is not used: its workers take any test, and here a
@@ -37,8 +37,8 @@ from costs import Durations
 from outcomes import OPTION, Outcomes
 
 TESTS = Path(__file__).parents[1]
-#: twice the CPUs of CI: a session waits for something a third to half of its time
-AT_ONCE = 4
+#: one more than CPUs: a session waits for something a third of its time
+AT_ONCE = 3
 #: more tests than this that fail, and pass alone, fail the run; of more failures than that none is run once more
 UNSTEADY_AT_MOST, AGAIN_AT_MOST = 3, 12
 _METERED = [sys.executable, str(Path(__file__).with_name("metered.py"))]

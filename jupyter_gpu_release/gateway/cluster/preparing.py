@@ -31,12 +31,10 @@ class Preparing:
     def __init__(self, nodes: NodeTable) -> None:
         self._nodes = nodes
         self._known: dict[str, _Known] = {}
-        #: users of whom the nodes have learned since they were asked last
-        self._learned: set[str] = set()
 
     def lacking(self, user: str, needs: Sequence[str]) -> list[Node]:
         """The nodes that may have to import something for a cell of ``user`` that needs these modules."""
-        if not needs and user not in self._learned:
+        if not needs:
             return []
         return [node for node in self._able() if self._lacks(self._modules_of(node).get(user), needs)]
 
@@ -46,7 +44,6 @@ class Preparing:
 
     async def prepare(self, nodes: Sequence[Node], user: str, session: str, needs: Sequence[str]) -> None:
         """Return when they have imported what they can; one that does not answer is not waited for."""
-        self._learned.discard(user)
         await asyncio.gather(*(self._prepare_on(node, PrepareOrder(list(needs), user, session)) for node in nodes))
 
     async def _prepare_on(self, node: Node, order: PrepareOrder) -> None:
@@ -56,12 +53,6 @@ class Preparing:
         except ClusterError as error:
             log.warning("%s: nothing is prepared there: %s", node.host, error.message)
         known.setdefault(order.user, set()).update(order.names)
-
-    def note_imports(self, user: str) -> None:
-        """A cell of ``user`` had to import something itself: the nodes prepare it, and are asked when they have."""
-        self._learned.add(user)
-        for known in self._known.values():
-            known.modules.pop(user, None)
 
     async def end_session(self, session: str) -> None:
         """A kernel has ended: what was prepared for it alone goes."""

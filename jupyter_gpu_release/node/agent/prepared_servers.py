@@ -35,7 +35,7 @@ log = logging.getLogger(__name__)
 #: pairs that stand by at each
 STANDBY: int = BUILT_IN["prepared_pairs"].default
 #: of one that is forked from one that is forked from one …, each of which stays
-_MOST_DEPTH = 3
+_MOST_DEPTH = 8
 #: modules of one user that are remembered
 _MOST_LEARNED = 200
 #: so long after its last use one goes that no session holds, and one whose session's end nobody may have heard of
@@ -48,6 +48,8 @@ _FORK_S = 30.0
 _FREE_SHARE = 0.1
 #: imports that took less in all are not worth a word
 _SAID_S = 0.1
+#: nor imports ahead that nobody has asked for
+_WORTH_S = 0.05
 _MOST_NAMED = 4
 
 
@@ -120,15 +122,28 @@ class PreparedServers:
         """Return when a cell of this user that needs these modules finds them imported, as far as that can be."""
         if not self._most:
             return
+        base = await self._base()
+        needs = [name for name in dict.fromkeys(order.names) if self._is_worth_it(name, base)]
+        found = self._find(needs) if needs else None
+        if found is None and (needs or not order.names):
+            found = await self._prepare_more(order, needs)
+        if needs and found is not None:
+            found.used_s = time.monotonic()
+            found.sessions |= {order.session} - {""}
+
+    async def _prepare_more(self, order: PrepareOrder, needs: list[str]) -> Prepared | None:
+        """What was learned of the user comes along. ``needs``: none when it is only for that, and nobody waits."""
         async with self._one_at_a_time:  # who asks for the same finds it there
             base = await self._base()
-            needs = self._wanted(order.names, order.user, base)
-            if not needs:
-                return
-            found = self._find(needs) or await self._make(base, dict.fromkeys(needs))
+            wanted = self._wanted(order.names, order.user, base)
+            if not wanted:
+                return None
+            found = self._find(needs or wanted)
+            if found is None:
+                found = await self._make(base, dict.fromkeys(wanted))
             if found is not None:
-                found.used_s = time.monotonic()
                 found.sessions |= {order.session} - {""}
+            return found
 
     def _wanted(self, needs: Iterable[str], user: str, base: ForkServer) -> list[str]:
         asked = dict.fromkeys([*needs, *self._learned.get(user, ())])
@@ -245,7 +260,7 @@ class PreparedServers:
             known[each.name] = None
         for name in list(known)[:-_MOST_LEARNED]:
             del known[name]
-        if self._most:
+        if self._most and sum(each.seconds for each in found) >= _WORTH_S:
             task = asyncio.create_task(self._prepare_later(PrepareOrder([], user, session)))
             self._later.add(task)
             task.add_done_callback(self._later.discard)

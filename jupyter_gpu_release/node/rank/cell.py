@@ -129,7 +129,7 @@ class Rank:
             self._notes += environment.set_cell_environment(self._order, payload)
             self._shell.execution_count = payload.count
             self._inputs = read_graph(payload.inputs, Path(self._order.folder))
-            if (save := self._order.save) is not None and save.values is not None:
+            if (save := self._order.save) is not None and save.values is not None and save.is_of_this_format:
                 self._saved = self._read_save(save, save.values)
             self._settings = CellSettings(payload)
             serve_names(lambda: self._values.realm)

@@ -198,7 +198,8 @@ class ReferenceReplacer:
         if len(items) <= _LONGEST:
             self._left -= len(items)
             made = {place: new for place, part in enumerate(items) if (new := self._new(part)) is not part}
-            adapter.set_items(value, made)
+            if made:
+                adapter.set_items(value, made)
 
     def _mapping(self, mapping: Any) -> None:
         for key, part in list(mapping.items()):

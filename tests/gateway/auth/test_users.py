@@ -132,8 +132,11 @@ OURS = {"python": "3.11.7", "ray": "2.60.0", "package": "0.1.0"}
     [
         ({"ray": "2.59.0"}, ["Ray 2.59.0", "Ray 2.60.0"]),
         ({"python": "3.12.1"}, ["Python 3.12.1", "Python 3.11.7"]),
-        ({"error": "No module named 'jupyter_gpu_release'"}, ["cannot be imported", "pip install"]),
-        ({"package": "0.2.0"}, ["0.2.0", "0.1.0", "pip install"]),
+        (
+            {"error": "No module named 'jupyter_gpu_release'"},
+            ["cannot be imported", "install the package there as here"],
+        ),
+        ({"package": "0.2.0"}, ["0.2.0", "0.1.0", "install the package there as here"]),
     ],
     ids=str,
 )

@@ -90,10 +90,13 @@ def test_a_cell_finds_what_it_needs_and_the_others_are_as_ever(place: Node, prep
     assert _finds(place, "of_anybody", needs=["of_anybody"], user="bob") == {"of_anybody": True}
 
 
-def test_what_a_cell_had_to_import_is_prepared_for_the_next_one(place: Node, prepared: PreparedServers) -> None:
+def test_what_a_cell_had_to_import_is_prepared_for_the_next_one(
+    place: Node, prepared: PreparedServers, until: UntilTrue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(prepared_servers, "_WORTH_S", 0.0)
     run = place.run(f"import {_REAL}, wave", user="ann", session="s1")
     assert [(each.name, each.early) for each in run.outcome.imported] == [(_REAL, False)]
-    _prepare(place)  # as the submission of the next one does: what was begun is waited for
+    until(lambda: prepared.info, "the server that is prepared for it")
     assert _finds(place, _REAL, user="ann") == {_REAL: True}
     assert _finds(place, _REAL, user="bob") == {_REAL: False}
     assert not place.run(f"import {_REAL}", user="ann").outcome.imported

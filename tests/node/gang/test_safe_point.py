@@ -40,9 +40,9 @@ def test_a_rank_that_is_told_to_hold_does_not_pass_its_next_safe_point() -> None
     rank = threading.Thread(target=lambda: answers.extend(notice.ask_at(place) for place in (2, 3)))
     rank.start()
     assert notice.place_of_rank() == 1
-    notice.give(Word.YIELD, 2)
+    notice.give(Word.PREEMPT, 2)
     rank.join()
-    assert answers == [Word.NOTHING, Word.YIELD]
+    assert answers == [Word.NOTHING, Word.PREEMPT]
 
 
 def test_what_a_rank_has_answered_it_is_not_asked_again() -> None:
@@ -51,5 +51,5 @@ def test_what_a_rank_has_answered_it_is_not_asked_again() -> None:
     assert notice.ask_at(1) is Word.SAVE
     notice.go_behind(1)
     assert notice.ask_at(2) is Word.NOTHING
-    notice.give(Word.YIELD, 2)
-    assert [notice.ask_at(place) for place in (2, 3)] == [Word.NOTHING, Word.YIELD]
+    notice.give(Word.PREEMPT, 2)
+    assert [notice.ask_at(place) for place in (2, 3)] == [Word.NOTHING, Word.PREEMPT]

@@ -134,7 +134,10 @@ class RestartableCell:
         save = self._order.save
         if not self._order.rank:  # the files are those of all ranks
             set_back(self._files, self._left_files)
-            self._say("again from the beginning" if save is None else f"again from {save.place}")
+            is_ours = save is None or save.is_of_this_format
+            self._say("again from the beginning" if save is None or not is_ours else f"again from {save.place}")
+            if not is_ours:
+                self._say("what it had saved is of another version of jupyter_gpu_release")
             if save is not None and self._is_resized:
                 self._say(_resized(save, self._order.ranks))
         if self._gang is not None:

@@ -18,7 +18,7 @@ import msgspec
 from ....adapters.adapter import GroupState
 from ....adapters.registry import loaded_adapters
 from ....protocol.cell import Graph
-from ....protocol.runs import Save
+from ....protocol.runs import SAVE_FORMAT, Save
 from ....serialization.diagnosis import find_trouble
 from ....serialization.rebuild import NamespaceInfo
 from ....store.graph_file import write_graph
@@ -136,6 +136,7 @@ class Saves:
             round=loop.rounds + 1 if loop is not None and is_counted else None,
             rounds=None if loop is None else loop.total,
             ran_s=time.monotonic() - self._began_s,
+            format=SAVE_FORMAT,
         )
         return TakenSave(save, values)
 
