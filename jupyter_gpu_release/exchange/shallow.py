@@ -44,7 +44,7 @@ class _Float(bytes):
 
 
 class _Tag(str):
-    """What the next tokens are."""
+    """The next tokens."""
 
     __slots__ = ()
 

@@ -22,6 +22,7 @@ _VARIES = (
     (re.compile(r"run \d{8}-\d{6}-[0-9a-f]{8}"), "run ID"),
     (re.compile(rf"\b{re.escape(platform.node())}\b"), "HOST"),
     (re.compile(r"\d+(?:\.\d+)? (?:ms|s|min|h|B|KiB|MiB|GiB)\b(?: \d+ (?:min|s)\b)?"), "…"),
+    (re.compile(r" \(… before its first statement\)"), ""),  # from half a second on: on a busy machine
     (re.compile(r"\d+(?:\.\d+)?"), "N"),
 )
 #: places of the sidebar that do not depend on whose runs there are

@@ -132,7 +132,7 @@ class PreparedServers:
             found.sessions |= {order.session} - {""}
 
     async def _prepare_more(self, order: PrepareOrder, needs: list[str]) -> Prepared | None:
-        """What was learned of the user comes along. ``needs``: none when it is only for that, and nobody waits."""
+        """Prepare ``needs``, and what was learned of the user; without needs only that, and nobody waits for it."""
         async with self._one_at_a_time:  # who asks for the same finds it there
             base = await self._base()
             wanted = self._wanted(order.names, order.user, base)

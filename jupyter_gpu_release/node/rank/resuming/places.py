@@ -211,7 +211,7 @@ class _OfSet(Adapter):
 
 
 class SetRest(Iterator[Any]):
-    """What was left of a set when it was saved, in its order; ends with an error as the set's own iterator does."""
+    """The rest of a set as it was saved, in its order; ends with an error as the set's own iterator does."""
 
     def __init__(self, items: Sized, left: list[Any]) -> None:
         self._items = items
@@ -299,7 +299,7 @@ def _parts(iterator: Any) -> list[Any]:
 
 
 def _referent(iterator: Any, kind: Any) -> Any:
-    """What an iterator goes over; None: it is at its end."""
+    """The thing that an iterator goes over; None: it is at its end."""
     return next((found for found in gc.get_referents(iterator) if isinstance(found, kind)), None)
 
 
