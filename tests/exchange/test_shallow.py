@@ -58,7 +58,7 @@ class Heaps:
         self.things = list(things)
 
     def read(self, value: Any) -> Heap:
-        """What ``value`` is now."""
+        """The shallow state of ``value`` now."""
         buffers: list[Any] = []
         file = io.BytesIO()
         pickler = GraphPickler(file, NamespaceInfo({}, at_home=False), buffers, compact=True)

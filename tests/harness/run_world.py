@@ -409,7 +409,7 @@ class World:
         self.serve()
 
     def go_on(self, number: int) -> None:
-        """What is under way comes a moment further."""
+        """Let the work under way come a moment further."""
         self.now_s += 1.0
         if self.tasks:
             task = self.tasks[number % len(self.tasks)]
@@ -418,7 +418,7 @@ class World:
         self.serve()
 
     def settle(self, number: int) -> None:
-        """What is under way, and was said, comes to something."""
+        """Let the work under way that was told come to something."""
         for _ in range(4):
             for turn in range(len(self.tasks)):
                 self.go_on(number + turn)

@@ -1,4 +1,4 @@
-"""Who is preempted for whom, as the gateway asks: as a whole or not at all, places kept, the least work lost."""
+"""Preemption, as the gateway asks for it: as a whole or not at all, places kept, the least work lost."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the estimate tells is what happens: compared with a cluster that really goes on, decided anew at each end."""
+"""An estimate comes true: compared with a cluster that really goes on, decided anew at each end."""
 
 from __future__ import annotations
 

@@ -138,7 +138,7 @@ class RestartableCell:
             self._say("again from the beginning" if save is None or not is_ours else f"again from {save.place}")
             if not is_ours:
                 self._say("what it had saved is of another version of jupyter_gpu_release")
-            if save is not None and self._is_resized:
+            elif save is not None and self._is_resized:
                 self._say(_resized(save, self._order.ranks))
         if self._gang is not None:
             self._gang.meet()

@@ -6,6 +6,7 @@ import random
 from collections.abc import Callable
 from typing import Any
 
+import msgspec
 import pytest
 from node_bed import Node
 from resuming_bed import Attempts, save_of
@@ -45,6 +46,18 @@ def test_a_loop_goes_on_in_another_process_with_the_round_that_was_next(node: No
     notes = [event.data["text"] for event in attempts.events if event.kind == "note"]
     assert notes == ["again from epoch 3", "again from epoch 6"]
     assert attempts.events[-1].data["data"]["text/plain"] == "7"
+
+
+def test_a_save_of_another_version_is_no_place_to_go_on_from(node: Node, until: Until) -> None:
+    attempts = Attempts(node, _LOOP, [2])
+    until(lambda: attempts.stops_left() == 0, "the cell pauses")
+    attempts.ask()
+    assert attempts.run.wait().status == "preempted"
+    attempts.begin(msgspec.structs.replace(save_of(attempts.run.outcome), format=1))
+    assert attempts.run.wait().status == "ok"
+    assert [epoch for epoch, _pid in attempts.names()["seen"]] == list(range(8))
+    notes = [event.data["text"] for event in attempts.events if event.kind == "note"]
+    assert notes == ["again from the beginning", "what it had saved is of another version of jupyter_gpu_release"]
 
 
 def test_a_cell_that_is_asked_again_while_it_is_being_started_keeps_its_place(node: Node, until: Until) -> None:
