@@ -33,7 +33,7 @@ def _note(frame, event, _argument):
     if not path.startswith(_package) or not code.co_flags & 1 or key in _known or _is_import(frame.f_back):
         return
     _known.add(key)
-    with open(_here + "/seen", "a") as file:
+    with open(f"{{_here}}/seen/{{key[1]}}", "a") as file:  # one for each process: lines never mix
         file.write(f"{{sys.argv[0] or 'python'}}\\t{{key[1]}}\\t{{path}}\\t{{code.co_qualname}}\\n")
 
 
@@ -57,22 +57,24 @@ class FileTrace:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        folder.mkdir()
         self._flag, self._seen = folder / "flag", folder / "seen"
+        self._seen.mkdir(parents=True)
         self._flag.write_bytes(b"\0")
         self._turn = 0
         (folder / "sitecustomize.py").write_text(_SITECUSTOMIZE.format(package=f"{_PACKAGE}/"))
 
     def begin(self) -> None:
         """Note what is called from now on."""
-        self._seen.unlink(missing_ok=True)
+        for file in self._seen.iterdir():
+            file.unlink()
         self._turn += 1
         self._set(self._turn)
 
     def end(self) -> dict[str, set[str]]:
         """File → programs that called a function of it, since :meth:`begin`."""
         self._set(0)
-        calls = [line.split("\t") for line in self._seen.read_text().splitlines()]
+        lines = [line for file in self._seen.iterdir() for line in file.read_text().splitlines(keepends=True)]
+        calls = [line.split("\t") for line in lines if line.endswith("\n")]  # one may just be written
         # a pair that warms up meanwhile and gets no cell is for a later one
         others = {pid for _, pid, path, _ in calls if path.endswith(_WARMUP)}
         others -= {pid for _, pid, path, _ in calls if path.endswith(_CELL)}

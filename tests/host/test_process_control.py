@@ -6,6 +6,9 @@ import os
 import subprocess
 import sys
 
+import psutil
+import pytest
+
 from jupyter_gpu_release.host import process_control
 from jupyter_gpu_release.host.process_control import RUN_MARKER
 
@@ -13,12 +16,14 @@ from jupyter_gpu_release.host.process_control import RUN_MARKER
 _HOLDS = "held = bytearray(b'1') * (1 << 30); print(flush=True); import time; time.sleep(1000)"
 
 
-def _looks_at_the_end() -> int:
+def _looks_at_the_end(monkeypatch: pytest.MonkeyPatch) -> int:
     """How often the process is found from its kill on; then it has ended."""
     environment = {**os.environ, RUN_MARKER: "20260101-000000-00000001"}
     with subprocess.Popen([sys.executable, "-c", _HOLDS], env=environment, stdout=subprocess.PIPE) as process:
         assert process.stdout is not None
         process.stdout.readline()
+        # a look at all processes of a busy machine may take longer than the end of this one
+        monkeypatch.setattr(psutil, "pids", lambda: [process.pid])
         looks = 0
         process.kill()
         while process.pid in process_control.left_by(os.getpid(), "no memory's name", environment[RUN_MARKER]):
@@ -27,6 +32,6 @@ def _looks_at_the_end() -> int:
     return looks
 
 
-def test_a_process_whose_memory_is_let_go_is_left_until_it_has_ended() -> None:
+def test_a_process_whose_memory_is_let_go_is_left_until_it_has_ended(monkeypatch: pytest.MonkeyPatch) -> None:
     """It has no environment and no memory map any more, by which it was known."""
-    assert any(_looks_at_the_end() for _ in range(10))  # one look may take longer than its end
+    assert any(_looks_at_the_end(monkeypatch) for _ in range(10))

@@ -37,24 +37,26 @@ def test_what_is_written_is_read_with_its_unit(setting: Setting, text: str, valu
 
 
 @pytest.mark.parametrize(
-    ("setting", "text", "form"),
+    ("setting", "text", "form", "hint"),
     [
-        (CLUSTER["node_grace_s"], "soon", "a duration"),
-        (CLUSTER["gc_interval_s"], "9s", "a duration of at least 10 s"),
-        (CLUSTER["persist_memory_bytes"], "lots", "a size"),
-        (CLUSTER["user_requests_per_s"], "0.5", "a number of at least 1"),
-        (CLUSTER["user_requests_per_s"], "nan", "a number of at least 1"),
-        (CLUSTER["preload"], "torch,not a module", "the name of a module"),
-        (CLUSTER["spool"], "var/tmp", "an absolute path"),
-        (RETENTION["keep"], "-1", "a number of runs"),
-        (COMMANDS["start"].flags["port"], "65536", "a port from 0 to 65535"),
-        (COMMANDS["token create"].flags["role"], "root", "one of user, admin"),
+        (CLUSTER["node_grace_s"], "soon", "a duration", "60s"),
+        (CLUSTER["gc_interval_s"], "9s", "a duration of at least 10 s", "1h"),
+        (CLUSTER["persist_memory_bytes"], "lots", "a size", "8GiB"),
+        (CLUSTER["user_requests_per_s"], "0.5", "a number of at least 1", "200"),
+        (CLUSTER["user_requests_per_s"], "nan", "a number of at least 1", "200"),
+        (CLUSTER["preload"], "torch,not a module", "the name of a module", "torch,numpy,pandas"),
+        (CLUSTER["spool"], "var/tmp", "an absolute path", "/var/tmp/spool"),
+        (RETENTION["keep"], "-1", "a number of runs", "20, or 0 for no limit"),
+        (COMMANDS["start"].flags["port"], "65536", "a port from 0 to 65535", "8765 (1 to 65535, or 0 for a free one)"),
+        (COMMANDS["token create"].flags["role"], "root", "one of user, admin", "user"),
     ],
 )
-def test_what_cannot_be_is_refused_with_thing_reason_and_hint(setting: Setting, text: str, form: str) -> None:
+def test_what_cannot_be_is_refused_with_thing_reason_and_hint(
+    setting: Setting, text: str, form: str, hint: str
+) -> None:
     with pytest.raises(OptionError, match=f"^X=.*: not {re.escape(form)}") as refused:
         setting.read(text, "X=")
-    assert refused.value.hint == f"write X={setting.example}"
+    assert refused.value.hint == f"write X={hint}"
 
 
 def test_without_a_variable_the_default_holds() -> None:
