@@ -125,8 +125,9 @@ class Adapter:
     def reducer_for(self, kind: type) -> Reducer | None:
         """The reducer for a class; None: pickle's own way, or another adapter's.
 
-        Asked once for each class that is of this library or made from one of its classes. The reducer is called for
-        each object, with the pickler, which offers:
+        Asked once for each class that is of this library or made from one of its classes. The objects of a metaclass of
+        the library are classes of the notebook. Its reducer may return None: then they travel as all classes do. The
+        reducer is called for each object, with the pickler, which offers:
 
         * ``realm``: the sender (:class:`Realm`); ``compact``: only to compare, nobody reads it
         * ``keep``: a list for objects that must live until the dump ends

@@ -38,6 +38,7 @@ _OURS = {
     "__future__": "ipython",
     "ipykernel": "ipython",
     "ipywidgets": "ipython",
+    "pydantic": "pydantic",
     "polars": "tables",
     "pyarrow": "tables",
     "random": "stdlib.random_numbers",

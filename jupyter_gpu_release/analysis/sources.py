@@ -77,6 +77,13 @@ def sources_in(compiler: Any, stream: bytes) -> list[CellSource]:
     return found
 
 
+def executed_cells(compiler: Any) -> list[tuple[str, str]]:
+    """File name and text of the cells that were executed, the newest first."""
+    counts = {name: count for name, count in _counts(compiler).items() if isinstance(count, int) and count != OF_FILE}
+    entries = [(name, linecache.cache.get(name)) for name in sorted(counts, key=lambda name: -counts[name])]
+    return [(name, "".join(entry[2])) for name, entry in entries if entry is not None and len(entry) == 4]
+
+
 def _counts(compiler: Any) -> dict[str, int]:
     counts: dict[str, int] = getattr(compiler, "_filename_map", {})
     return counts

@@ -6,6 +6,7 @@ Uses internals of cloudpickle (pinned in pyproject, held by tests): its class tr
 from __future__ import annotations
 
 import copy
+import enum
 import functools
 import hashlib
 import io
@@ -21,7 +22,7 @@ from cloudpickle import cloudpickle
 from ..adapters.adapter import REFUSING, Reducer
 from ..adapters.registry import adapters_of, first_answer
 from ..adapters.stdlib.values import reduce_stream
-from . import abstract_classes, exceptions, rebuild
+from . import abstract_classes, class_statements, exceptions, instances, rebuild
 from .identity import class_attributes, class_id, function_attributes, function_id, member_attributes
 from .load_order import global_reads, reads_while_rebuilt
 from .rebuild import NamespaceInfo
@@ -32,6 +33,7 @@ from .small_values import GraphStream
 OUT_OF_BAND_BYTES = 512
 
 _NOT_MINE = NotImplemented
+_METHODS = (types.FunctionType, staticmethod, classmethod, property)
 
 
 class GraphPickler(cloudpickle.Pickler):
@@ -209,6 +211,9 @@ class GraphPickler(cloudpickle.Pickler):
             return _NOT_MINE
         if len(reduced) == 2:  # NoneType and the like
             return reduced
+        of_library = first_answer(adapter.reducer_for(type(cls)) for adapter in adapters_of(type(cls)))
+        if of_library is not None and (made := of_library(self, cls)) is not None:
+            return made
         changed, removed = self._changes(cls, class_attributes)
         if self.compact and cls in self.realm.origins:
             now = class_attributes(cls)
@@ -217,8 +222,12 @@ class GraphPickler(cloudpickle.Pickler):
         maker, arguments, (attributes, _slots), *_ = reduced
         self.definitions.append(cls)
         kind = "enum" if maker is cloudpickle._make_skeleton_enum else "class"
+        attributes |= _same_as_inherited(cls, attributes)
         if kind == "class":
             arguments = _class_arguments(cls, arguments, attributes)
+            if (statement := self._statement(cls)) is not None:
+                arguments = None, cls.__name__, (), {}, arguments[4], statement
+                attributes = class_statements.own_attributes(cls, self.realm.namespace, self.can_write)
         else:
             arguments = _enum_arguments(cls, arguments, attributes)
             attributes |= member_attributes(cls)
@@ -228,6 +237,19 @@ class GraphPickler(cloudpickle.Pickler):
             changed += [abstract_classes.OWN, abstract_classes.WITH]
         state = (attributes, [name for name in changed if name in attributes], removed)
         return rebuild.make_class, (kind, *arguments), state, None, None, rebuild.set_class
+
+    def _statement(self, cls: type) -> types.CodeType | None:
+        """The statement by which the receiver makes the class, where attributes are not all of it."""
+        if not class_statements.is_completed_by_library(cls):
+            return None
+        space = self.realm.namespace
+        code = class_statements.statement_of(cls, self.realm.cells, space)
+        if code is None or class_statements.lacks_names(code, space):
+            return None
+        names = class_statements.names_read(code, space)
+        self.reads |= names
+        self.reads_at_load |= names
+        return code
 
     def _changes(self, thing: Any, attributes: Callable[[Any], dict[str, Any]]) -> tuple[list[str], list[str]]:
         """Changes that the cell made to a class or function that came from outside."""
@@ -246,6 +268,24 @@ def _keep_in(buffers: list[Any], buffer: Any) -> bool:
         return True
     buffers.append(raw)
     return False
+
+
+def _same_as_inherited(cls: type, attributes: dict[str, Any]) -> dict[str, Any]:
+    """Attributes that cloudpickle leaves out, as a base has the very same: else another base may come first."""
+    bases = cls.__mro__[1:]
+    return {
+        name: value
+        for name, value in vars(cls).items()
+        if name not in attributes
+        and _is_of_body(name, value, is_enum=issubclass(cls, enum.Enum))
+        and any(name in vars(base) and vars(base)[name] is value for base in bases)
+    }
+
+
+def _is_of_body(name: str, value: Any, *, is_enum: bool) -> bool:
+    """Tell if the user has written it, and not the metaclass."""
+    is_special = name.startswith("_") and name.endswith("_")
+    return not is_special or (not is_enum and (type(value) in _METHODS or name in ("__slots__", "__hash__")))
 
 
 def _class_arguments(cls: type, arguments: tuple[Any, ...], attributes: dict[str, Any]) -> tuple[Any, ...]:
@@ -317,7 +357,8 @@ def _find_reducer(kind: type) -> Reducer | None:
     found: Reducer | None = kind.__dict__.get("__graph_reduce__")
     if found is None and issubclass(kind, BaseException):
         found = exceptions.reducer_for(kind)
-    return found or first_answer(adapter.reducer_for(kind) for adapter in adapters_of(kind))
+    found = found or first_answer(adapter.reducer_for(kind) for adapter in adapters_of(kind))
+    return found or instances.reducer_for(kind)
 
 
 class WrittenObjects(Mapping[int, tuple[int, Any]]):

@@ -1,7 +1,8 @@
 """Functions that streams call on load; Realm, Rebuilder, class skeletons.
 
 ``__init_subclass__`` and metaclasses that the notebook defines have run when the class was defined; what they did
-(a registry, say) travels as data. They could not run here anyway: the globals they read may not be loaded yet.
+(a registry, say) travels as data. They could not run here anyway: the globals they read may not be loaded yet. A class
+that a library completes is made by its own statement instead (:mod:`.class_statements`).
 
 What depends on whose namespace it is and on what exists there already is a method of :class:`Rebuilder`, which streams
 name as a function.
@@ -12,7 +13,7 @@ from __future__ import annotations
 import contextlib
 import importlib
 import types
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
@@ -20,7 +21,7 @@ from cloudpickle import cloudpickle
 
 from .. import streams
 from ..adapters.adapter import RECEIVING, GroupState, receiving
-from . import abstract_classes
+from . import abstract_classes, class_statements
 from .identity import (
     Origins,
     class_attributes,
@@ -75,6 +76,8 @@ class NamespaceInfo:
     group: GroupState | None = None
     #: id of a class or function in the graph that is read → its id here (results of a run of another kernel)
     aliases: dict[str, str] = field(default_factory=dict)
+    #: file name and text of the cells that were executed here, the newest first
+    cells: Callable[[], Iterable[tuple[str, str]]] = tuple
 
 
 def known_class(*_arguments: Any) -> NoReturn:
@@ -90,6 +93,8 @@ class Rebuilder:
         #: what the stream refers to by number
         self.targets: Any = ()
         self._fresh: set[int] = set()
+        #: those of them that their statement has made
+        self._whole: set[int] = set()
         self._made: list[tuple[Any, Callable[[Any], dict[str, Any]]]] = []
         #: code of functions that are bound to the receiver's namespace
         self.codes: list[types.CodeType] = []
@@ -162,15 +167,21 @@ class Rebuilder:
 
     # --------------------------------------------------------------------------------- classes
     def make_class(self, kind: str, *arguments: Any) -> type:
-        """The class that has this id here, or a new one (an empty skeleton; an enum with its members)."""
+        """The class that has this id here, or a new one (empty; an enum with its members; by its statement, whole)."""
         known = class_with_id(self.realm.aliases.get(arguments[-2], arguments[-2]))
         if known is not None:
             return known
         if kind == "enum":
             made: type = cloudpickle._make_skeleton_enum(*arguments)
         else:
-            meta, name, bases, kwargs, ident, _extra = arguments
-            made = register_class(ident, make_skeleton(meta, name, bases, kwargs))
+            meta, name, bases, kwargs, ident, statement = arguments
+            if statement is None:
+                made = make_skeleton(meta, name, bases, kwargs)
+            else:
+                made = class_statements.run_statement(statement, name, self.realm.namespace)
+                class_statements.remember_statement(made, statement)
+                self._whole.add(id(made))
+            register_class(ident, made)
         self._note_fresh(made, class_attributes)
         return made
 
@@ -178,6 +189,9 @@ class Rebuilder:
         """Fresh: all attributes. Known here: only what the cell changed, so nothing stale overwrites it."""
         attributes, changed, removed = state
         owners = attributes.pop(abstract_classes.WITH, [])
+        if id(cls) in self._whole:
+            class_statements.set_own_attributes(cls, attributes)
+            return
         if self._is_fresh(cls):
             of_members = take_member_attributes(attributes)
             cloudpickle._class_setstate(cls, (attributes, {}))

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from . import dropped, frames, functions, of_libraries, shown
+from . import classes, dropped, frames, functions, of_libraries, shown
 
 
 @dataclass(frozen=True)
@@ -34,6 +34,7 @@ def _named(kind: str, imports: str, rows: Mapping[str, tuple[str, str, str]]) ->
 CELLS: dict[str, Cell] = {
     **_named("frames", frames.IMPORTS, frames.ROWS),
     **_named("cached functions, enums, generators", functions.IMPORTS, functions.ROWS),
+    **_named("classes", classes.IMPORTS, classes.ROWS),
     **_named("taken out of an input", dropped.IMPORTS, dropped.PARTS),
     **_named("a name bound anew", dropped.IMPORTS, dropped.NAMES),
     **_named("of libraries", of_libraries.IMPORTS, of_libraries.ROWS),

@@ -170,8 +170,8 @@ class Notebook:
         """The answer to what ``cell`` asks is the same after a GPU cell as after a plain one."""
         skip_without(cell.setup)
         plain: dict[str, Any] = {"__name__": "__main__"}
-        exec(cell.setup, plain)
-        exec(cell.body, plain)
+        for source in (cell.setup, cell.body):
+            exec(compile(source, "<plain cell>", "exec", dont_inherit=True), plain)
         (self.ok if is_gpu_setup else self.cell)(cell.setup)
         self.ok(cell.body)
         assert repr(self.cell(cell.asked)) == repr(eval(cell.asked, plain))

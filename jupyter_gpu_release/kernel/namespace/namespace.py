@@ -14,6 +14,7 @@ from ...adapters.stdlib.environment import WorkingFolder
 from ...analysis.cell_facts import CellFacts, is_latest, is_machinery, parse_cell, postpones_annotations
 from ...analysis.dataflow import analyse
 from ...analysis.device_choices import DeviceHistory
+from ...analysis.sources import executed_cells
 from ...client.results import say_lacking
 from ...protocol.cell import FailedFrames, LastOutput
 from ...protocol.runs import Outcome, ValueInfo
@@ -47,7 +48,7 @@ class Namespace:
 
     def __init__(self, shell: Any, awaits: Awaits = placeholder) -> None:
         self._shell = shell
-        self._realm = NamespaceInfo(shell.user_ns, at_home=True)
+        self._realm = NamespaceInfo(shell.user_ns, at_home=True, cells=lambda: executed_cells(shell.compile))
         #: what was chosen as device, and what is on it
         self.devices = DeviceHistory(shell.user_ns, lambda: shell.user_ns.get("In") or [])
         #: what was set in libraries

@@ -61,6 +61,12 @@ _UNDERSCORES = ("_", "__", "___")
 _DIAGNOSIS_S = 0.02
 
 
+def _cells_of(payload: CellPayload) -> list[tuple[str, str]]:
+    """File name and text of this cell and of those whose functions came with it."""
+    own = payload.filename, "\n" * payload.line_offset + payload.source
+    return [own, *((source.filename, source.text) for source in payload.sources)]
+
+
 class RankValues:
     """``load`` before the cell, ``collect`` after it, however it ended."""
 
@@ -77,7 +83,7 @@ class RankValues:
         self._namespace = namespace
         self._payload = payload
         self._graph = (stream, buffers)
-        self._realm = NamespaceInfo(namespace, at_home=False, has_gpu=has_gpu)
+        self._realm = NamespaceInfo(namespace, at_home=False, has_gpu=has_gpu, cells=lambda: _cells_of(payload))
         self._maps = {id(found): found for found in map(_map_of, buffers) if found is not None}
         self._before: dict[str, NameSnapshot] = {}
         self._known = ObjectIds({})

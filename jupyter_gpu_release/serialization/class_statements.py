@@ -1,0 +1,176 @@
+"""Classes that a library completes when they are made: they are made by their own statement.
+
+A metaclass or ``__init_subclass__`` of a library (Equinox, msgspec, SQLAlchemy, ctypes …) may keep more of a class than
+attributes say: a registry, a layout in C. Only the ``class`` statement of the notebook makes such a class again.
+"""
+
+from __future__ import annotations
+import __future__
+
+import ast
+import builtins
+import dis
+import inspect
+import types
+import weakref
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+from .load_order import global_reads, reads_while_rebuilt
+
+#: file name and text of executed cells, the newest first
+Cells = Callable[[], Iterable[tuple[str, str]]]
+#: what these do, attributes say
+_OF_PYTHON = ("builtins", "abc", "enum", "typing", "typing_extensions", "collections.abc", "dataclasses")
+_NOTEBOOK = "__main__"
+_ANNOTATIONS = __future__.annotations.compiler_flag
+_INLINE = ("<listcomp>", "<setcomp>", "<dictcomp>", "<genexpr>")
+
+_found: weakref.WeakKeyDictionary[type, types.CodeType | None] = weakref.WeakKeyDictionary()
+
+
+def is_completed_by_library(cls: type) -> bool:
+    """Tell if code of a library runs when the class is made."""
+    makers = [part.__module__ for part in type(cls).mro(type(cls))]
+    hooks = [base.__module__ for base in cls.__mro__[1:] if "__init_subclass__" in vars(base)]
+    return any(module not in (*_OF_PYTHON, _NOTEBOOK) for module in (*makers, *hooks))
+
+
+def statement_of(cls: type, cells: Cells, namespace: dict[str, Any]) -> types.CodeType | None:
+    """The compiled statement that made the class, if it stands by itself in a cell."""
+    if cls not in _found:
+        _found[cls] = _find(cls, cells, namespace)
+    return _found[cls]
+
+
+def remember_statement(cls: type, code: types.CodeType) -> None:
+    """``cls`` was made by this statement."""
+    _found[cls] = code
+
+
+def run_statement(code: types.CodeType, name: str, namespace: dict[str, Any]) -> Any:
+    """Make the class; the namespace itself stays as it is."""
+    made: dict[str, Any] = {}
+    exec(code, namespace, made)
+    return made[name]
+
+
+def _find(cls: type, cells: Cells, namespace: dict[str, Any]) -> types.CodeType | None:
+    if cls.__module__ != _NOTEBOOK or cls.__qualname__ != cls.__name__:
+        return None
+    texts = dict(cells())
+    own = {
+        value.__code__.co_filename for value in vars(cls).values() if type(value) is types.FunctionType
+    } & texts.keys()
+    if not own and dict.get(namespace, cls.__name__) is not cls:
+        return None
+    for filename, text in texts.items():
+        node = _last_statement(text, cls.__name__) if not own or filename in own else None
+        if node is not None:
+            flags = _ANNOTATIONS if _has_texts(cls) else 0
+            code: types.CodeType = compile(ast.Module([node], []), filename, "exec", flags, dont_inherit=True)
+            return code
+    return None
+
+
+def _last_statement(text: str, name: str) -> ast.ClassDef | None:
+    if f"class {name}" not in text:
+        return None
+    try:
+        tree = ast.parse(text)
+    except (SyntaxError, ValueError):  # a magic of IPython in it
+        return None
+    found = [node for node in _statements(tree) if isinstance(node, ast.ClassDef) and node.name == name]
+    return found[-1] if found else None
+
+
+def _statements(node: ast.AST) -> Iterator[ast.AST]:
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, ast.stmt):
+            yield child
+            if not isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+                yield from _statements(child)
+
+
+def _has_texts(cls: type) -> bool:
+    found = list(vars(cls).get("__annotations__", {}).values())
+    return bool(found) and all(type(each) is str for each in found)
+
+
+def names_read(code: types.CodeType, namespace: dict[str, Any]) -> dict[str, None]:
+    """Names of the namespace that the statement reads, and that functions and classes of the notebook read in it."""
+    found: dict[str, None] = {}
+    waiting = list(_read_by(code))
+    while waiting:
+        name = waiting.pop()
+        if name in found or name not in namespace:
+            continue
+        found[name] = None
+        value = dict.get(namespace, name)
+        if type(value) is types.FunctionType and value.__globals__ is namespace:
+            waiting += global_reads(value.__code__)
+        elif isinstance(value, type) and value.__module__ == _NOTEBOOK:
+            waiting += reads_while_rebuilt(value, namespace)
+    return found
+
+
+def lacks_names(code: types.CodeType, namespace: dict[str, Any]) -> bool:
+    """Tell if the statement could not run here any more: a name that it reads is gone."""
+    own = {step.argval for each in _codes(code) for step in dis.get_instructions(each) if step.opname == "STORE_NAME"}
+    return any(
+        name not in namespace and not hasattr(builtins, name) and name not in own and not name.startswith("__")
+        for name in _read_by(code)
+    )
+
+
+def _codes(code: types.CodeType) -> Iterator[types.CodeType]:
+    """The statement's code and that of class bodies in it, which run with it."""
+    yield code
+    for each in code.co_consts:
+        if isinstance(each, types.CodeType) and (not each.co_flags & inspect.CO_NEWLOCALS or each.co_name in _INLINE):
+            yield from _codes(each)
+
+
+def _read_by(code: types.CodeType) -> Iterator[str]:
+    for each in _codes(code):
+        for step in dis.get_instructions(each):
+            if step.opname in ("LOAD_NAME", "LOAD_GLOBAL", "LOAD_CLASSDEREF", "LOAD_FROM_DICT_OR_GLOBALS"):
+                yield str(step.argval)
+
+
+_CONTAINERS = (list, dict, set, tuple, frozenset)
+_DATA = (str, int, float, complex, bool, bytes, type(None), *_CONTAINERS)
+
+
+def own_attributes(cls: type, namespace: dict[str, Any], can_send: Callable[[Any], bool]) -> dict[str, Any]:
+    """Attributes that are the notebook's own: its functions, and plain values of which the library need not know."""
+    return {name: value for name, value in vars(cls).items() if _is_own(name, value, namespace, can_send)}
+
+
+def _is_own(name: str, value: Any, namespace: dict[str, Any], can_send: Callable[[Any], bool]) -> bool:
+    if isinstance(value, staticmethod | classmethod):
+        value = value.__func__
+    if type(value) is property:
+        parts = [part for part in (value.fget, value.fset, value.fdel) if part is not None]
+        return all(_is_own("", part, namespace, can_send) for part in parts)
+    if type(value) is types.FunctionType:
+        return value.__globals__ is namespace
+    if name.startswith("__") and name.endswith("__"):
+        return False
+    return type(value) in _DATA and (type(value) not in _CONTAINERS or can_send(value))
+
+
+def set_own_attributes(cls: type, attributes: dict[str, Any]) -> None:
+    """What the notebook has set since; not what the statement has made just so."""
+    for name, value in attributes.items():
+        if name not in vars(cls) or not _is_same(vars(cls)[name], value):
+            setattr(cls, name, value)
+
+
+def _is_same(one: Any, other: Any) -> bool:
+    if type(one) is not type(other) or type(one) not in _DATA:
+        return False
+    try:
+        return bool(one == other)
+    except Exception:  # noqa: BLE001 - comparisons of what is in it
+        return False

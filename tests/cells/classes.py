@@ -1,0 +1,90 @@
+# ruff: noqa: E501 - a cell is one string
+"""Classes whose making matters, and objects whose own methods run before they are whole."""
+
+from __future__ import annotations
+
+IMPORTS = "import collections, ctypes, dataclasses, datetime, enum\n"
+ROWS = {
+    "attributes that are the parent's very own": (
+        "class Base:\n    rate = 1\n    def step(self): return 'base'\nclass Fast(Base):\n    rate = 2\n    def step(self): return 'fast'\n"
+        "class Plain(Base):\n    rate = Base.rate\n    step = Base.step\nclass Both(Plain, Fast): pass\nb = Both()",
+        "seen = Both.rate, b.step(), 'rate' in vars(Plain)\nBase.rate = 5; Base.step = lambda self: 'other'",
+        "seen, Both.rate, Plain.rate, Base.rate, b.step(), Base().step()",
+    ),
+    "slots that are the parent's very own": (
+        "class A: __slots__ = ()\nclass B(A): __slots__ = ()\nb = B()",
+        "has = hasattr(B(), '__dict__')",
+        "has, hasattr(b, '__dict__')",
+    ),
+    "a hash of the name, and sets that hold each other": (
+        "class Node:\n    def __init__(self, name): self.name, self.friends, self.weights = name, set(), {}\n    def __hash__(self): return hash(self.name)\n"
+        "    def __eq__(self, other): return self.name == other.name\n    def meet(self, other):\n        self.friends.add(other); other.friends.add(self); self.weights[other] = 1\n"
+        "a, b = Node('a'), Node('b'); a.meet(b); a.meet(a)",
+        "c = Node('c'); b.meet(c); seen = a in a.friends, b in a.friends, a.weights[b]",
+        "seen, sorted(n.name for n in b.friends), a in b.friends, c in b.friends, b.weights[c], list(vars(a))",
+    ),
+    "a hash of several parts, in a set of one's own": (
+        "class Owner:\n    def __init__(self, *names):\n        self.names = names; self.parts = {self: 1}\n    def __hash__(self): return hash(self.names)\nowner = Owner('a', 'b')",
+        "owner.parts[owner] += 1",
+        "owner.parts[owner], len(owner.parts), owner in owner.parts",
+    ),
+    "arguments of __new__": (
+        "class Length(float):\n    def __new__(cls, value, unit):\n        made = super().__new__(cls, value)\n        made.unit = unit\n        return made\n"
+        "class Span(collections.namedtuple('Span', 'start stop')):\n    def __new__(cls, text): return super().__new__(cls, *map(int, text.split('-')))\n"
+        "class Day(datetime.date):\n    def __new__(cls, text): return super().__new__(cls, *map(int, text.split('/')))\n"
+        "class Pair(tuple):\n    def __new__(cls, a, b): return super().__new__(cls, (a, b))\n"
+        "class Word(str):\n    def __new__(cls, value, *, lang):\n        made = super().__new__(cls, value)\n        made.lang = lang\n        return made\n"
+        "class Point:\n    def __new__(cls, x):\n        made = super().__new__(cls)\n        made.x = x\n        return made\n"
+        "things = [Length(2.5, 'm'), Span('3-7'), Day('2024/2/29'), Pair(1, 2), Word('haus', lang='de')]; p = Point(3)",
+        "more = [Length(things[0] + 1, 'cm'), Span('1-2'), Day('2020/1/1'), Pair(3, 4), Word('x', lang='y')]; q = Point(p.x + 1)",
+        "things, more, more[0].unit, things[0].unit, things[4].lang, more[4].lang, [type(m) is type(t) for m, t in zip(more, things)], q.x",
+    ),
+    "arguments of __init__ of a set and a defaultdict": (
+        "class Bag(set):\n    def __init__(self, name, *items): super().__init__(items); self.name = name\n"
+        "class Table(collections.defaultdict):\n    def __init__(self, a, b): super().__init__(list); self.a = a + b\nbag, table = Bag('n', 1, 2), Table(1, 2); table[1].append(2)",
+        "bag.add(3); table[5].append(bag); other = Bag('m')",
+        "sorted(bag), bag.name, table[5][0] is bag, table[1], table.a, table[9], other.name, type(other) is Bag",
+    ),
+    "attributes that are passed on": (
+        "class Proxy:\n    def __init__(self, target): self._target = target\n    def __getattr__(self, name): return getattr(self._target, name)\n"
+        "class Strict:\n    __slots__ = ('a', 'late')\n    def __init__(self): object.__setattr__(self, 'a', [1])\n    def __setattr__(self, name, value): raise AttributeError(name)\np, s = Proxy([3, 1, 2]), Strict()",
+        "p.sort(); s.a.append(2); q = Proxy({1: 2})",
+        "p._target, s.a, list(q.keys()), hasattr(s, 'late'), p.count(1)",
+    ),
+    "metaclasses and descriptors of the notebook": (
+        "class Once(type):\n    made = {}\n    def __call__(cls, *args):\n        if cls not in Once.made: Once.made[cls] = super().__call__(*args)\n        return Once.made[cls]\n"
+        "class Settings(metaclass=Once):\n    def __init__(self): self.n = 0\nclass Upper:\n    def __set_name__(self, owner, name): self.key = '_' + name\n"
+        "    def __get__(self, obj, kind=None): return self if obj is None else getattr(obj, self.key).upper()\n    def __set__(self, obj, value): setattr(obj, self.key, value)\n"
+        "class Person:\n    name = Upper()\n    def __init__(self, name): self.name = name\nsettings, p = Settings(), Person('ann')",
+        "same = Settings() is settings; Settings().n += 1; p.name = 'bob'; q = Person('eve')",
+        "same, settings.n, Settings() is settings, len(Once.made), p.name, q.name, type(q) is Person, Person.name.key",
+    ),
+    "structures of ctypes": (
+        "class Point(ctypes.Structure):\n    _fields_ = [('x', ctypes.c_int), ('y', ctypes.c_double)]\n    def total(self): return self.x + self.y\np = Point(1, 2.5)\nPoint.note = 'set later'",
+        "q = Point(p.x + 1, 3.0); t = p.total(), ctypes.sizeof(Point), Point.note",
+        "q.x, q.y, t, type(q) is Point, p.total()",
+    ),
+    "structures of msgspec": (
+        "import msgspec\nN = 4\nclass P(msgspec.Struct, frozen=True, kw_only=True):\n    x: int\n    tags: list[str] = []\n    n: int = N\np = P(x=1)",
+        "class Q(P, frozen=True):\n    y: float = 2.0\nq = Q(x=3); back = msgspec.json.decode(msgspec.json.encode(p), type=P)",
+        "p, q, back == p, type(back) is P, isinstance(q, P), msgspec.json.encode(q), Q(x=5), q.tags is p.tags",
+    ),
+    "tables of SQLAlchemy": (
+        "import sqlalchemy as sa\nfrom sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column\n"
+        "class Model(DeclarativeBase): pass\nclass User(Model):\n    __tablename__ = 'users'\n    id: Mapped[int] = mapped_column(primary_key=True)\n    name: Mapped[str]\n    def shout(self): return self.name.upper()\nu = User(id=7, name='eve')",
+        "engine = sa.create_engine('sqlite://'); Model.metadata.create_all(engine)\nwith Session(engine) as session:\n    session.add(User(id=1, name='ann')); session.commit()\n    rows = [(r.id, r.name, r.shout()) for r in session.scalars(sa.select(User))]\ndel engine, session",
+        "rows, u.name, type(u) is User, User.__tablename__, sorted(Model.metadata.tables)",
+    ),
+    "models of pydantic": (
+        "import typing, pydantic\nT = typing.TypeVar('T')\nclass Box(pydantic.BaseModel, typing.Generic[T]):\n    item: T\n    n: int = pydantic.Field(3, ge=0)\n"
+        "    @pydantic.field_validator('n')\n    @classmethod\n    def even(cls, v):\n        return v * 2\nbox = Box[int](item=1)",
+        "other = Box[int](item=2, n=4); texts = Box[str](item='x')",
+        "box, other, type(other) is type(box), type(other) is Box[int], type(texts) is Box[str], Box[int](item=1).n, isinstance(texts, Box)",
+    ),
+    "a library's own transformers": (
+        "from sklearn.base import BaseEstimator, TransformerMixin\nclass Scale(TransformerMixin, BaseEstimator):\n    def __init__(self, by=2): self.by = by\n"
+        "    def fit(self, X, y=None): return self\n    def transform(self, X): return [x * self.by for x in X]\ns = Scale(3)\nScale.limit = 9",
+        "s.set_params(by=Scale.limit); made = s.fit_transform([1, 2]); t = Scale()",
+        "made, s, t, type(t) is Scale, t.transform([1])",
+    ),
+}
