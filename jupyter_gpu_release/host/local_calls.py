@@ -94,7 +94,7 @@ class LocalConnection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Listen to the same user only, whoever may open the folder of the socket."""
         self._transport = cast("asyncio.Transport", transport)
-        if _user_of(transport.get_extra_info("socket")) != os.geteuid():
+        if peer_user(transport.get_extra_info("socket")) != os.geteuid():
             self._transport.abort()
         else:
             self._on_open(self)
@@ -161,6 +161,7 @@ def answering_for(target: object, contract: type) -> Answering:
     return answer
 
 
-def _user_of(sock: socket.socket) -> int:
+def peer_user(sock: socket.socket) -> int:
+    """The user at the other end of a Unix socket, as the kernel knows it."""
     _pid, user, _group = _CREDENTIALS.unpack(sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size))
     return int(user)

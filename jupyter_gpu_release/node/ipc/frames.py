@@ -21,7 +21,7 @@ class SpoolConfig(msgspec.Struct, frozen=True, omit_defaults=True):
 
     #: the host's folder in the spool
     spool: str
-    #: the agent's datagram socket; with its folder gone the cluster has ended
+    #: the agent's datagram socket for writers of its own user; with its folder gone the cluster has ended
     notify: str
     node: str = ""
     bytes_per_s: int = 0
@@ -33,9 +33,9 @@ class SpoolConfig(msgspec.Struct, frozen=True, omit_defaults=True):
     gid: int = 0
 
     @property
-    def address(self) -> str:
-        """The socket to send to: users other than the agent's cannot enter its folder."""
-        return f"\0{self.notify}" if self.uid else self.notify
+    def socket(self) -> Path:
+        """The agent's datagram socket for this writer: none but its user, and root, can enter the folder."""
+        return Path(self.spool, "agent.sock") if self.uid else Path(self.notify)
 
     @property
     def has_cluster(self) -> bool:

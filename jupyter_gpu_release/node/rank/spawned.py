@@ -9,16 +9,18 @@ from __future__ import annotations
 import importlib
 import os
 import secrets
+import socket
 import sys
 import threading
 import time
 from collections.abc import Callable, Collection
 from multiprocessing import AuthenticationError, current_process, process, spawn
-from multiprocessing.connection import Client, Listener
+from multiprocessing.connection import Client, Connection, Listener, answer_challenge, deliver_challenge
 from typing import Any
 
 from ...analysis.cell_facts import is_machinery
 from ...errors import CannotSendError, GpuReleaseError
+from ...host.local_calls import peer_user
 from ...serialization import codec, rebuild
 from ...serialization.diagnosis import find_trouble
 
@@ -46,7 +48,7 @@ class _NameServer:
         """Stands in for multiprocessing's function of this name: besides, where to ask for names."""
         if not self._address:  # abstract: the system takes it back, whatever dies
             self._address = f"\0jgr-names-{secrets.token_hex(8)}"
-            listener = Listener(self._address, "AF_UNIX", backlog=64, authkey=current_process().authkey)
+            listener = Listener(self._address, "AF_UNIX", backlog=64)
             threading.Thread(target=self._answer_forever, args=(listener,), name="jgr-names", daemon=True).start()
         return {**_prepare(name), "names": _NamesAt(self._address)}
 
@@ -54,12 +56,22 @@ class _NameServer:
         while True:
             try:
                 with listener.accept() as line:
+                    _refuse_strangers(line)
                     name, there = line.recv()
                     line.send(_answer(name, there, self._realm()))
             except (EOFError, ConnectionError, AuthenticationError):  # a process that ended while it asked
                 continue
             except Exception:  # noqa: BLE001 - without this thread a Pool would start workers for ever
                 time.sleep(_PAUSE_S)  # too many files are open, say
+
+
+def _refuse_strangers(line: Connection) -> None:
+    """Raise :class:`AuthenticationError` before anything is read of another user, who may be silent for ever."""
+    with socket.socket(fileno=os.dup(line.fileno())) as looked_at:
+        if peer_user(looked_at) != os.geteuid():
+            raise AuthenticationError("another user")
+    deliver_challenge(line, current_process().authkey)
+    answer_challenge(line, current_process().authkey)
 
 
 class _NamesAt:

@@ -12,7 +12,6 @@ import logging
 import os
 import signal
 import socket
-import struct
 import subprocess
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -34,7 +33,16 @@ from ...units import format_bytes
 from ..ipc.frames import SpoolConfig
 from .mover import start_mover
 from .persister import SPILL_SIGNAL
-from .spool import BackOff, SpoolEntry, SpoolRecord, default_spool, spool_entries, wait_after_failure, write_values
+from .spool import (
+    BackOff,
+    SpoolEntry,
+    SpoolRecord,
+    default_spool,
+    short_address,
+    spool_entries,
+    wait_after_failure,
+    write_values,
+)
 
 _MOST_NAMED = 8
 
@@ -86,6 +94,12 @@ def _separate(store: Path, spool: Path) -> None:
     open_to_users(spool)
 
 
+def _bind(line: socket.socket, path: Path) -> None:
+    with short_address(path) as address:
+        path.unlink(missing_ok=True)
+        line.bind(address)
+
+
 def describe_results(outcome: Outcome) -> str:
     """``model, history and 3 more; 1.2 GiB``."""
     names = [value.name for value in outcome.results]
@@ -114,8 +128,8 @@ _SMALL_S = 2.0
 _MEMORY_SHARE = 0.25
 _DATAGRAM = 1 << 20
 _READ_AT_ONCE = 64
-#: process, user and group of who sent a datagram
-_CREDENTIALS = struct.Struct("3i")
+#: after so many at once: whoever sends without end gets no more of the agent's time
+_PAUSE_S = 0.1
 
 
 class PendingResult:
@@ -161,7 +175,9 @@ class PendingResults:
         self._movers: dict[str, subprocess.Popen[bytes]] = {}
         self._starting: dict[str, asyncio.Future[subprocess.Popen[bytes]]] = {}
         self._ticking: asyncio.Task[None] | None = None
-        self._hear()
+        #: user (0: of this process) → by which theirs are heard
+        self._lines: dict[int, socket.socket] = {}
+        self._hear(0)
 
     def order_for(self, order: StartOrder) -> SpoolConfig:
         """Where the run's results wait; raises :class:`StoreError` where its owner has no folder, and can get none."""
@@ -171,6 +187,7 @@ class PendingResults:
         from ...store.users.private_stores import make_own_folder
 
         make_own_folder(self._root, owner.uid, owner.gid)
+        self._hear(owner.uid)
         return self._config_of(owner.uid, owner.gid)
 
     def _config_of(self, uid: int, gid: int) -> SpoolConfig:
@@ -318,9 +335,10 @@ class PendingResults:
         """Let go of socket and watches; what is kept stays in the spool and with its persisters."""
         for kept in self._kept.values():
             self._unwatch(kept)
-        if self._sock.fileno() >= 0:
-            asyncio.get_event_loop().remove_reader(self._sock)
-            self._sock.close()
+        for line in self._lines.values():
+            asyncio.get_event_loop().remove_reader(line)
+            line.close()
+        self._lines.clear()
         if self._ticking is not None:
             self._ticking.cancel()
 
@@ -382,39 +400,50 @@ class PendingResults:
         )
 
     def _keep(self, kept: PendingResult) -> PendingResult:
+        self._hear(kept.entry.uid)
         self._kept[kept.waiting.attempt_id] = kept
         if self._ticking is None or self._ticking.done():
             self._ticking = asyncio.get_event_loop().create_task(self._tick())
         return kept
 
-    def _hear(self) -> None:
-        path = Path(self.order.notify)
-        path.unlink(missing_ok=True)
-        self._sock = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK)
-        if self._as_owners:  # users cannot enter the folder; whoever sends is asked for
-            self._sock.bind(f"\0{path}")
-            self._sock.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
-        else:
-            self._sock.bind(str(path))
-            path.chmod(0o600)
-        asyncio.get_event_loop().add_reader(self._sock, self._receive)
+    def _hear(self, uid: int) -> None:
+        """Hear what persisters and movers of a user (0: of this process) say, by a socket that nobody else reaches."""
+        if uid in self._lines:
+            return
+        path = (self._config_of(uid, 0) if uid else self.order).socket
+        line = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK)
+        bind = partial(_bind, line, path)
+        try:
+            (self.acting(path, bind) if self.acting is not None else bind)()
+        except (OSError, StoreError) as error:  # the local disk is full: records are read at each tick
+            log.warning("the words of persisters are not heard: %s", error)
+            line.close()
+            return
+        self._lines[uid] = line
+        self._listen(uid)
 
-    def _receive(self) -> None:
-        """Read what has come, not for ever: as owners run cells, anybody on this machine can send."""
+    def _listen(self, uid: int) -> None:
+        line = self._lines.get(uid)
+        if line is not None:
+            asyncio.get_event_loop().add_reader(line, self._receive, uid)
+
+    def _receive(self, uid: int) -> None:
+        """Read what has come, and pause where more has come than persisters and movers say."""
+        line = self._lines.get(uid)
+        if line is None:
+            return
         for _ in range(_READ_AT_ONCE):
             try:
-                data, ancillary, _flags, _address = self._sock.recvmsg(_DATAGRAM, socket.CMSG_SPACE(_CREDENTIALS.size))
+                data = line.recv(_DATAGRAM)
             except BlockingIOError:
                 return
             with contextlib.suppress(msgspec.MsgspecError):
                 told = decode(data, SpoolRecord)
-                if not self._as_owners or self._may_speak(told.attempt_id, ancillary):
+                kept = self._kept.get(told.attempt_id)
+                if kept is not None and kept.entry.uid == uid:
                     self._take_in(told)
-
-    def _may_speak(self, attempt_id: AttemptId, ancillary: list[tuple[int, int, bytes]]) -> bool:
-        kept = self._kept.get(attempt_id)
-        senders = [_CREDENTIALS.unpack(data[: _CREDENTIALS.size])[1] for _level, _kind, data in ancillary]
-        return kept is not None and len(senders) == 1 and senders[0] in (0, kept.entry.uid)
+        if asyncio.get_event_loop().remove_reader(line):
+            asyncio.get_event_loop().call_later(_PAUSE_S, self._listen, uid)
 
     def _take_in(self, waiting: SpoolRecord) -> None:
         """Take in what a persister or the mover says of its run."""
@@ -467,16 +496,14 @@ class PendingResults:
     def _on_end(self, kept: PendingResult) -> None:
         """A persister is gone: what it said last, or left in its record, tells whether it was done."""
         self._unwatch(kept)
-        self._receive()
+        self._receive(kept.entry.uid)
         if kept.waiting.state == "memory":
             self._take_in(kept.entry.read_record() or kept.waiting)
         if kept.waiting.state == "memory":
             kept.settle(Settlement("lost", reason="the process that kept them was killed"))
 
     def _ensure_mover(self, entry: SpoolEntry) -> None:
-        order = (
-            self._config_of(entry.uid, entry.uid and os.stat(entry.folder.parent).st_gid) if entry.uid else self.order
-        )
+        order = self._config_of(entry.uid, os.stat(entry.folder.parent).st_gid) if entry.uid else self.order
         mover = self._movers.get(order.spool)
         if order.spool not in self._starting and (mover is None or mover.poll() is not None):
             started = self._starting[order.spool] = self.threads.begin(start_mover, order, self._markers)

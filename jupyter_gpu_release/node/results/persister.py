@@ -37,7 +37,7 @@ from ...settings.built_in import BUILT_IN
 from ...store import files
 from ...units import format_bytes
 from ..ipc.frames import RankOrder, SpoolConfig
-from .spool import BackOff, SpoolEntry, SpoolRecord, wait_after_failure, write_values
+from .spool import BackOff, SpoolEntry, SpoolRecord, short_address, wait_after_failure, write_values
 
 #: sent by the agent: the node's budget of memory is used up, or the cluster ends
 SPILL_SIGNAL = signal.SIGUSR1
@@ -281,6 +281,6 @@ def notify_agent(order: SpoolConfig, waiting: SpoolRecord) -> None:
     """Tell the agent, if there is one; it reads the record where it was not told."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK) as sock:
         for told in (waiting, msgspec.structs.replace(waiting, outcome=None)):  # an outcome may be too long
-            with contextlib.suppress(OSError):
-                sock.sendto(encode(told), order.address)
+            with contextlib.suppress(OSError), short_address(order.socket) as address:
+                sock.sendto(encode(told), address)
                 return

@@ -14,7 +14,7 @@ import fcntl
 import os
 import shutil
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +37,16 @@ _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 1.0, 30.0
 def default_spool() -> str:
     """Spool for nodes whose operator named none: a folder that survives restarts of cluster and machine."""
     return f"/var/tmp/jupyter-gpu-{os.getuid()}"
+
+
+@contextlib.contextmanager
+def short_address(path: Path) -> Iterator[str]:
+    """A socket's address by a path that may be longer than 107 bytes; raises OSError."""
+    folder = os.open(path.parent, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        yield f"/proc/self/fd/{folder}/{path.name}"
+    finally:
+        os.close(folder)
 
 
 class SpoolRecord(msgspec.Struct, frozen=True, omit_defaults=True):

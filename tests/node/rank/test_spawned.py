@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import os
+import socket
+import threading
 from multiprocessing import current_process
 from multiprocessing.connection import Client
 
 import pytest
 from node_bed import Node
+from unix_users import ANN, as_user, needs_root
 
 from jupyter_gpu_release.node.rank.spawned import _NameServer
 from jupyter_gpu_release.serialization.rebuild import NamespaceInfo
@@ -43,6 +47,33 @@ def test_a_pool_of_spawned_processes_finds_the_cells_names(node: Node, method: s
     assert "`unsendable`" in run.outcome.error.evalue
 
 
+@needs_root
+@pytest.mark.timeout(30)
+def test_another_user_who_is_silent_keeps_nobody_from_an_answer() -> None:
+    server = _NameServer(lambda: NamespaceInfo({}, at_home=True))
+    server.preparation_data("worker")
+    said, says = os.pipe()
+
+    def connect() -> None:
+        with socket.socket(socket.AF_UNIX) as line:
+            line.connect(server._address)
+            os.write(says, b"!")
+            while line.recv(4096):  # silent until it is turned away
+                pass
+
+    stranger = threading.Thread(target=as_user, args=(ANN, connect))
+    stranger.start()
+    assert os.read(said, 1) == b"!"
+    assert _ask(server) == ("none", None)
+    stranger.join()
+
+
+def _ask(server: _NameServer) -> object:
+    with Client(server._address, "AF_UNIX", authkey=current_process().authkey) as line:
+        line.send(("name", []))
+        return line.recv()
+
+
 def test_a_question_that_fails_is_not_the_last_one_that_is_answered() -> None:
     asked = list[int]()
 
@@ -55,11 +86,6 @@ def test_a_question_that_fails_is_not_the_last_one_that_is_answered() -> None:
     server = _NameServer(realm)
     server.preparation_data("worker")
 
-    def ask() -> object:
-        with Client(server._address, "AF_UNIX", authkey=current_process().authkey) as line:
-            line.send(("name", []))
-            return line.recv()
-
     with pytest.raises(EOFError):
-        ask()
-    assert ask() == ("none", None)
+        _ask(server)
+    assert _ask(server) == ("none", None)

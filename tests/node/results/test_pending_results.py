@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import os
 import shutil
 import signal
+import socket
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import psutil
@@ -38,16 +39,41 @@ def test_large_results_are_durable_before_the_run_is_final(own_node: Node) -> No
     own_node.loop.call_soon_threadsafe(own_node.keeping.forget_attempt, run.order.attempt_id)
 
 
+class _Endless(socket.socket):
+    """Has always another message, and counts those that were read."""
+
+    reads = 0
+    message = b""
+
+    def recv(self, size: int, flags: int = 0) -> bytes:
+        self.reads += 1
+        return self.message
+
+
 @pytest.mark.timeout(30)
 @pytest.mark.parametrize("data", [encode(SpoolRecord("20260101-000000-00000001", "", "", 0)), b"?"])
-def test_who_sends_without_end_does_not_keep_the_agent_from_its_work(
-    own_node: Node, monkeypatch: pytest.MonkeyPatch, data: bytes
-) -> None:
-    """A record of no run here, or no message at all: where owners run cells anybody may send."""
-    endless = SimpleNamespace(recvmsg=lambda *sizes: (data, [], 0, None))
-    with monkeypatch.context() as patch:
-        patch.setattr(own_node.keeping, "_sock", endless)
-        own_node.keeping._receive()
+def test_who_sends_without_end_gets_little_of_the_agents_time(own_node: Node, until: Until, data: bytes) -> None:
+    """A record of no run here, or no message at all: where owners run cells each of them may send."""
+    keeping, (ours, theirs) = own_node.keeping, socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
+    with theirs, _Endless(fileno=ours.detach()) as line:
+        line.message = data
+        theirs.send(b"never read")
+
+        async def is_read_without_a_pause() -> bool:
+            keeping._lines[1] = line
+            keeping._listen(1)
+            while not line.reads:
+                await asyncio.sleep(0)
+            return asyncio.get_running_loop().remove_reader(line)
+
+        assert not own_node.call(is_read_without_a_pause())
+        at_once = line.reads
+        until(lambda: line.reads > at_once, "it is read again")
+
+        async def stop() -> None:
+            asyncio.get_running_loop().remove_reader(keeping._lines.pop(1))
+
+        own_node.call(stop())
 
 
 def test_a_persister_is_known_from_its_first_moment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
