@@ -212,7 +212,7 @@ def notebook(flag: Path, go: Path) -> nbformat.NotebookNode:
     return nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(cell) for cell in cells])
 
 
-@pytest.mark.slow("a cluster, a kernel and all that they leave")
+@pytest.mark.thorough
 @pytest.mark.timeout(480)  # a cluster of its own: 15 s, minutes on a machine that is busy
 def test_after_real_work_the_token_is_nowhere_but_in_the_kernel(
     own_cluster: Ready,

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from functions_bed import StartScript
+from soak import thorough
 
 from jupyter_gpu_release.client.rest import GatewayClient
 from jupyter_gpu_release.host import process_control
@@ -81,7 +82,7 @@ print(json.dumps([[v if isinstance(v, int) else type(v).__name__ for v in found]
     assert "lock" in unsendable
 
 
-@pytest.mark.parametrize("processes", [1, 2])
+@pytest.mark.parametrize("processes", [1, *thorough(2)])
 def test_a_worker_that_dies_loses_the_item_under_way_and_no_other(
     start: StartScript, gateway: GatewayClient, until: Until, tmp_path: Path, processes: int
 ) -> None:
@@ -183,6 +184,7 @@ print(json.dumps([said(work, [1, lock]), said(work, [1], unknown=2), said(work, 
     assert empty == [[], True, 0, "<map of work: 0 of 0 done>"]
 
 
+@pytest.mark.thorough
 def test_more_processes_than_items_and_than_gpus(start: StartScript, gateway: GatewayClient, until: Until) -> None:
     """Workers that never got their turn leave the queue when nothing is left for them."""
     text = """

@@ -273,6 +273,7 @@ print(json.dumps([run.result(), run.logs(), train(3, "/")]))
 """
 
 
+@pytest.mark.thorough
 def test_a_restartable_function_steps_aside_and_its_future_has_the_whole_result(
     start: StartScript, gateway: GatewayClient, until: Any, tmp_path: Path
 ) -> None:

@@ -96,6 +96,7 @@ def test_papermill_passes_parameters_into_gpu_cells(tmp_path: Path) -> None:
     assert "42\n" in texts
 
 
+@pytest.mark.thorough
 def test_jupyter_execute_writes_outputs_and_receipts_into_the_file(tmp_path: Path) -> None:
     path = tmp_path / "figure.ipynb"
     figure = GPU + "import matplotlib.pyplot as plt\nheights = [1, 3, 2]\nplt.bar(range(3), heights)\nplt.show()"
@@ -123,6 +124,7 @@ def test_a_client_that_does_not_stop_on_error_goes_on(notebook: Notebook) -> Non
     assert notebook.value("z") == 5
 
 
+@pytest.mark.thorough
 def test_plain_ipython_in_a_terminal(tmp_path: Path) -> None:
     script = tmp_path / "cells.ipy"
     script.write_text(

@@ -189,7 +189,7 @@ def test_what_changed_while_the_page_was_hidden_is_seen_on_return(shown: Page, a
     expect(row(shown, "GPUs", "grace")).to_be_visible()
 
 
-@pytest.mark.slow("a browser")
+@pytest.mark.thorough
 def test_a_cull_warning_is_answered(shown: Page, api: GpuApi) -> None:
     gpu_scenes.busy_day(api)
     execute(shown, LOOK)

@@ -218,6 +218,7 @@ def test_failed_runs_are_not_reused_and_what_has_no_key_runs(team: Team):
             assert REUSED not in text
 
 
+@pytest.mark.thorough
 def test_a_run_that_makes_the_same_just_now_is_named(team: Team):
     kernel = team.kernel()
     body = "import os, time\nwhile not os.path.exists('go'):\n    time.sleep(0.01)\nmade = 1"

@@ -17,6 +17,7 @@ import msgspec
 import psutil
 import pytest
 from node_bed import Node, is_running
+from soak import thorough
 
 from jupyter_gpu_release.errors import ClusterError
 from jupyter_gpu_release.host import process_control
@@ -51,7 +52,7 @@ class _Slow:
 
 
 @pytest.mark.slow("a fork server is started again")
-@pytest.mark.parametrize("victim", ["rank", "supervisor", "fork server"])
+@pytest.mark.parametrize("victim", ["rank", *thorough("supervisor", "fork server")])
 def test_a_cell_whose_processes_are_killed_before_it_begins_begins_anew(
     node: Node, until: UntilTrue, tmp_path: Path, victim: str
 ) -> None:

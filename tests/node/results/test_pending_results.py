@@ -17,6 +17,7 @@ import psutil
 import pytest
 from disks import tmpfs
 from node_bed import Node
+from soak import thorough
 from vanishing_store import LARGE, SMALL, assert_whole, begin, failures_of, persister_of, waits_of
 
 from jupyter_gpu_release.host import process_control
@@ -269,7 +270,7 @@ def test_results_can_be_given_up(own_node: Node, until: Until) -> None:
     assert not (Path(own_node.keeping.order.spool) / run.order.run).exists()
 
 
-@pytest.mark.parametrize("victim", ["supervisor", "fork server"])
+@pytest.mark.parametrize("victim", ["supervisor", *thorough("fork server")])
 def test_results_survive_those_that_made_them(own_node: Node, until: Until, victim: str) -> None:
     run, away = begin(own_node, LARGE, until)
     pid = persister_of(own_node, until)
@@ -290,6 +291,7 @@ def test_results_survive_those_that_made_them(own_node: Node, until: Until, vict
     assert_whole(own_node, run.order.run, run.outcome.values)
 
 
+@pytest.mark.thorough
 def test_a_disk_that_is_full_then_read_only_is_said_and_written_when_it_is_neither(own_node: Node) -> None:
     name = (own_node.store / "store.json").read_bytes()
     with tmpfs(own_node.store, "8m"):
