@@ -82,6 +82,8 @@ class CellPayload(msgspec.Struct, frozen=True, omit_defaults=True):
     workdir_stamp: tuple[int, int] = (0, 0)
     #: whether ``--workdir`` was given (then it must exist on the node)
     workdir_asked: bool = False
+    #: whether the kernel's folder was deleted: then the cell has none, either
+    workdir_deleted: bool = False
     #: entries that the notebook added to ``sys.path``
     sys_path: list[str] = msgspec.field(default_factory=list)
     #: relative path → source of local modules, for nodes that do not see ``workdir``

@@ -39,6 +39,8 @@ class Workdir:
     path: str = ""
     stamp: tuple[int, int] = (0, 0)
     asked: bool = False
+    #: the kernel's own folder was deleted: relative paths mean nothing here
+    deleted: bool = False
 
 
 def locate(shell: Any, body: str, *, is_cell: bool) -> CellLocation:
@@ -85,12 +87,11 @@ def find_kernel(config: Mapping[str, Any], environment: Mapping[str, str] | None
 
 def find_workdir(asked: str | None) -> Workdir:
     """The kernel's own folder (``%cd`` counts), or the one that ``--workdir`` names."""
+    path = Path(asked or ".").expanduser()
     try:
-        path = Path.cwd()
+        path = path if path.is_absolute() else Path.cwd() / path
     except FileNotFoundError:
-        path = Path.home()
-    if asked is not None:
-        path = path / Path(asked).expanduser()
+        return Workdir(deleted=True)
     try:
         found = path.stat()
     except OSError:

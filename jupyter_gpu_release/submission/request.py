@@ -269,6 +269,7 @@ def _payload(cell: Cell, prepared: CapturedInputs, inputs: Graph, sources: Seque
         workdir=workdir.path,
         workdir_stamp=workdir.stamp,
         workdir_asked=workdir.asked,
+        workdir_deleted=workdir.deleted,
         sys_path=prepared.sys_path,
         modules=prepared.modules,
         env={**prepared.env, **exported_variables(options.export), **options.env},

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import pytest
 
 from jupyter_gpu_release.submission.launcher import Launcher, find_launcher, launcher_of
-from jupyter_gpu_release.submission.location import find_kernel, find_notebook, find_workdir, locate
+from jupyter_gpu_release.submission.location import Workdir, find_kernel, find_notebook, find_workdir, locate
 
 
 def plain_shell(raw: str) -> SimpleNamespace:
@@ -69,6 +69,16 @@ def test_workdir(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     assert find_workdir("sub").path == str(tmp_path / "sub")
     missing = find_workdir("/nowhere/at/all")
     assert (missing.path, missing.stamp, missing.asked) == ("/nowhere/at/all", (0, 0), True)
+
+
+def test_a_folder_that_was_deleted_is_no_other_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    monkeypatch.chdir(gone)
+    gone.rmdir()
+    assert find_workdir(None) == Workdir(deleted=True)
+    assert find_workdir("sub") == Workdir(deleted=True)
+    assert find_workdir(str(tmp_path)).path == str(tmp_path)
 
 
 def test_the_kernels_id_is_told_by_the_server_or_by_its_connection_file() -> None:

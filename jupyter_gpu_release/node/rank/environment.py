@@ -11,6 +11,7 @@ import math
 import os
 import socket
 import sys
+import tempfile
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
@@ -86,7 +87,10 @@ def set_cell_environment(order: RankOrder, payload: CellPayload) -> list[str]:
     os.environ.update(payload.env)
     notes: list[str] = []
     extra = [entry for entry in payload.sys_path if Path(entry).is_dir()]
-    if has_notebook_folder(payload):
+    if payload.workdir_deleted:
+        _leave_all_folders()
+        notes.append("the notebook's folder was deleted: relative paths lead nowhere, as in a plain cell")
+    elif has_notebook_folder(payload):
         _change_folder(payload.workdir)
     elif payload.workdir_asked:
         raise OptionError(
@@ -100,6 +104,13 @@ def set_cell_environment(order: RankOrder, payload: CellPayload) -> list[str]:
     sys.path[:0] = ["", *extra]
     sys.argv = [""]
     return notes
+
+
+def _leave_all_folders() -> None:
+    """Be in a folder that is deleted, too."""
+    folder = tempfile.mkdtemp(prefix="jgr-deleted-")
+    os.chdir(folder)
+    os.rmdir(folder)
 
 
 def _change_folder(path: str) -> None:

@@ -6,6 +6,7 @@ Without an answer a ``Pool`` would start workers for ever, since each dies over 
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import os
 import secrets
@@ -32,7 +33,8 @@ _prepare = spawn.get_preparation_data
 def serve_names(realm: Callable[[], rebuild.NamespaceInfo]) -> None:
     """Let processes that this one spawns from now on find the names of ``realm``; once in a process."""
     # what "" in `sys.path` becomes there; it was the fork server's folder
-    process.ORIGINAL_DIR = os.getcwd()  # type: ignore[attr-defined]
+    with contextlib.suppress(FileNotFoundError):  # deleted
+        process.ORIGINAL_DIR = os.getcwd()  # type: ignore[attr-defined]
     current_process().authkey = secrets.token_bytes(32)  # all that the fork server forks would share its own
     spawn.get_preparation_data = _NameServer(realm).preparation_data
 

@@ -77,7 +77,11 @@ class WrittenPaths(msgspec.Struct, frozen=True):
 
 def written_to(opened: Iterable[str], since_s: float, run_dir: Path) -> WrittenPaths:
     """Path as the rank knows it."""
-    return WrittenPaths([os.fsencode(path) for path in opened], since_s, os.fsencode(run_dir), os.getcwdb())
+    try:
+        here = os.getcwdb()
+    except FileNotFoundError:  # deleted
+        here = os.fsencode(run_dir)
+    return WrittenPaths([os.fsencode(path) for path in opened], since_s, os.fsencode(run_dir), here)
 
 
 class FileListing:
@@ -138,4 +142,5 @@ class WrittenFiles:
         path, mode, flags = arguments
         writes = any(c in mode for c in "wax+") if isinstance(mode, str) else bool(flags & (os.O_WRONLY | os.O_RDWR))
         if writes and isinstance(path, (str, os.PathLike)):
-            self.paths[os.path.abspath(path)] = None
+            with contextlib.suppress(FileNotFoundError):  # the working folder is deleted: nothing will be written
+                self.paths[os.path.abspath(path)] = None

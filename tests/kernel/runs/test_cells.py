@@ -201,6 +201,19 @@ def test_environment_workdir_and_facts_travel(kernel: Kernel, gateway: FakeGatew
     assert run.payload.count == before + 1
 
 
+def test_a_cell_of_a_notebook_whose_folder_was_deleted_is_sent_without_one(
+    kernel: Kernel, gateway: FakeGateway, tmp_path: Path
+) -> None:
+    before = Path(str(kernel.run("import os; print(os.getcwd())").text()).strip())
+    kernel.run(f"os.makedirs({str(tmp_path / 'gone')!r}); os.chdir({str(tmp_path / 'gone')!r}); os.rmdir(os.getcwd())")
+    try:
+        kernel.run("%%gpu_train\n1")
+        payload = gateway.runs[0].payload
+        assert (payload.workdir, payload.workdir_deleted) == ("", True)
+    finally:
+        kernel.run(f"os.chdir({str(before)!r})")
+
+
 def test_a_hundred_thousand_lines_in_order(kernel: Kernel, gateway: FakeGateway):
     @gateway.script("many")
     def play(run: FakeRun) -> None:

@@ -266,6 +266,23 @@ def test_written_files_are_listed_and_buffers_flushed(node: Node) -> None:
     assert sizes == {"left.txt": 10, "open.txt": 5, "run_dir/model.bin": 5}
 
 
+def test_a_cell_of_a_notebook_whose_folder_was_deleted_has_no_folder_either(node: Node, tmp_path: Path) -> None:
+    """As in a plain cell, and whatever the cell does about it is its own business."""
+    run = node.run("open('left.txt', 'w')", workdir="", workdir_deleted=True)
+    assert run.outcome.error is not None
+    assert run.outcome.error.ename == "FileNotFoundError"
+    assert not run.outcome.files
+    went = f"import os\nos.chdir({str(tmp_path)!r})\nopen('left.txt', 'w').write('x')"
+    run = node.run(went, workdir="", workdir_deleted=True)
+    assert [file.path for file in run.outcome.files] == ["left.txt"]
+    assert any("folder was deleted" in note for note in run.outcome.notes)
+
+
+def test_a_cell_may_delete_its_folder(node: Node, tmp_path: Path) -> None:
+    run = node.run(f"import os\nos.chdir({str(tmp_path)!r})\nos.rmdir({str(tmp_path)!r})\nx = 1")
+    assert (run.outcome.error, [value.name for value in run.outcome.results]) == (None, ["x"])
+
+
 @pytest.mark.parametrize("name", ["../../stolen.py", "/tmp/jgr-stolen.py", "way/../../../stolen.py"])
 def test_a_module_that_would_lie_outside_of_the_runs_folder_is_written_nowhere(node: Node, name: str) -> None:
     run = node.run("began = True", workdir="/no/such/folder", modules={name: b"stolen = 1"})
