@@ -40,7 +40,7 @@ _NAMES = {
     ".adapters.torch.tensors": (
         "array_over_storage storage_over_array move_unusual rebuild_tensor set_tensor storage_of_file "
         "give_storage make_typed_storage make_generator make_seeded_generator load_script_module share_tensors "
-        "set_optimizer place_storage place_torch_device"
+        "set_optimizer place_storage place_torch_device turned_tensor"
     ),
     ".adapters.xgboost": "rebuild_xgboost_data",
     ".functions.api": "GpuFunction make_gpu_function",

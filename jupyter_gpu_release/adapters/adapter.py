@@ -184,6 +184,10 @@ class Adapter:
         """Tell if what belongs to objects of a class holds them, in ways that only they can mend."""
         return False
 
+    def stands_alone(self, thing: Any) -> bool:
+        """Tell if what holds a ``thing`` can travel without it, since the one of before is put there."""
+        return not self.holds_itself(type(thing))
+
     def named_parts(self, thing: Any) -> dict[str, Any]:
         """Objects that users know as attributes of a ``thing``, and that are not in its ``__dict__``."""
         return {}

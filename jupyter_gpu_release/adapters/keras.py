@@ -388,6 +388,9 @@ class KerasAdapter(Adapter):
         ),
     )
 
+    def stands_alone(self, thing: Any) -> bool:
+        return False
+
     def reducer_for(self, kind: type) -> Reducer | None:
         return _reducer_for(kind)
 

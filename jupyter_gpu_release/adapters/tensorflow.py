@@ -34,6 +34,9 @@ class TensorflowAdapter(Adapter):
         context._rng.setstate(drawn)
         return True
 
+    def stands_alone(self, thing: Any) -> bool:
+        return False
+
     def reducer_for(self, kind: type) -> Reducer | None:
         module = sys.modules.get("tensorflow.python.eager.polymorphic_function.polymorphic_function")
         if module is not None and kind is module.Function:

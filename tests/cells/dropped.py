@@ -94,3 +94,23 @@ NAMES = {
     ),
     "not changed": ("x = [1]; y = x", "z = len(x); x = []", "x, y, z"),
 }
+
+_FILE = """
+import os, tempfile
+class File:
+    def __init__(self): self.path = tempfile.mkstemp()[1]; self.n, self.log = 0, []
+    def __del__(self): os.path.exists(self.path) and os.remove(self.path)
+class Slotted(File): __slots__ = ('slot',)
+class Lines(list):
+    def __init__(self): self.path = tempfile.mkstemp()[1]
+    __del__ = File.__del__
+"""
+#: objects that let something go when they end
+ENDS = {
+    "changed": (_FILE + "f = File(); box = [f]", "f.n += 1", "f.n, box[0] is f, os.path.exists(f.path)"),
+    "what it holds changed": (_FILE + "f = File(); box = [f]", "f.log.append(1)", "f.log, os.path.exists(f.path)"),
+    "in what changed": (_FILE + "f = File(); box = [f]", "box.append(1)", "box[0] is f, os.path.exists(f.path)"),
+    "with slots": (_FILE + "f = Slotted(); f.slot = 0", "f.slot = 1", "f.slot, os.path.exists(f.path)"),
+    "a list": (_FILE + "f = Lines()", "f.append(1)", "list(f), os.path.exists(f.path)"),
+    "deleted": (_FILE + "f = File(); path = f.path", "del f", "os.path.exists(path)"),
+}

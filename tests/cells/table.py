@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from . import classes, dropped, frames, functions, of_libraries, shown
+from . import classes, dropped, frames, functions, of_libraries, shown, views
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,9 @@ CELLS: dict[str, Cell] = {
     **_named("cached functions, enums, generators", functions.IMPORTS, functions.ROWS),
     **_named("classes", classes.IMPORTS, classes.ROWS),
     **_named("taken out of an input", dropped.IMPORTS, dropped.PARTS),
+    **_named("objects that end", dropped.IMPORTS, dropped.ENDS),
     **_named("a name bound anew", dropped.IMPORTS, dropped.NAMES),
+    **_named("views", views.IMPORTS, views.ROWS),
     **_named("of libraries", of_libraries.IMPORTS, of_libraries.ROWS),
     **{f"shown: {name}": Cell("", body, is_of_kernel=True) for name, body in shown.ERRORS.items()},
     **{f"shown: {name}": Cell(setup, body, is_of_kernel=True) for name, (setup, body) in shown.OUTPUTS.items()},

@@ -60,6 +60,13 @@ class TorchAdapter(Adapter):
     def can_change(self, kind: type) -> bool | None:
         return issubclass(kind, getattr(sys.modules["torch"], "Tensor", ())) or None
 
+    def stands_alone(self, thing: Any) -> bool:
+        """A view of memory that is not dense could not be found in it."""
+        if not _is_tensor(thing):
+            return True
+        layout = self.layout_of(thing)
+        return layout is not None and layout.is_dense
+
     def has_usual_state(self, method: Any) -> bool:
         return getattr(method, "__module__", "") == "torch.nn.modules.module"
 

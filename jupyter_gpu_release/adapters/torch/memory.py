@@ -81,7 +81,8 @@ def look_at_new_memory(tensor: Any, memory: Mapping[Any, Any]) -> None:
     if new is not None and tensor.grad_fn is None:
         view = torch.empty(0, dtype=tensor.dtype)
         with contextlib.suppress(RuntimeError):  # an inference tensor, say
-            tensor.data = view.set_(new, tensor.storage_offset(), tensor.shape, tensor.stride())
+            view = view.set_(new, tensor.storage_offset(), tensor.shape, tensor.stride())
+            tensor.data = tensors.turned(view, tensor.is_conj(), tensor.is_neg())
 
 
 def array_over_new_memory(array: Any, tensor: Any, memory: Mapping[Any, Any]) -> Any:
@@ -113,6 +114,8 @@ def is_partial_view(tensor: Any) -> bool:
 
 def update(old: Any, new: Any) -> bool:
     """Bring a tensor of the notebook to what came back for it."""
+    if old.is_conj() or old.is_neg():
+        return _update_turned(old, new)
     now, then = layout_of(old), layout_of(new)
     if now is None or then is None or old.dtype != new.dtype or old.grad_fn is not None or old.is_inference():
         return False
@@ -135,6 +138,16 @@ def update(old: Any, new: Any) -> bool:
         device_marks.mark_tensor(old, mark)
     elif device_marks.tensor_mark(old):
         device_marks.unmark_tensor(old)
+    return True
+
+
+def _update_turned(old: Any, new: Any) -> bool:
+    """A view that shows its memory conjugated, or with the other sign: the memory gets the values."""
+    mine, theirs = ((each.is_conj(), each.is_neg(), each.shape, each.dtype) for each in (old, new))
+    if mine != theirs or old.grad_fn is not None or old.is_inference() or old.nbytes > LARGEST_COPIED_BYTES:
+        return False
+    with torch.no_grad():
+        old.detach().copy_(new.detach())
     return True
 
 

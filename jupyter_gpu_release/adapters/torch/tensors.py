@@ -59,7 +59,7 @@ def reduce_tensor(pickler: Any, tensor: Any) -> Any:
     if tensor.layout is not torch.strided or tensor.is_quantized or tensor.device.type == "meta":
         return _reduce_unusual(pickler, tensor)
     if tensor.is_conj() or tensor.is_neg():
-        tensor = _kept(pickler, tensor.resolve_conj().resolve_neg())
+        return _reduce_turned(pickler, tensor)
     if pickler.compact and tensor.device.type != "cpu":
         return _digest_reduce(pickler, tensor)
     attributes = device_marks.without_mark(tensor.__dict__) if tensor.__dict__ else None
@@ -84,6 +84,34 @@ def reduce_tensor(pickler: Any, tensor: Any) -> Any:
     holder = _StorageHolder.of(pickler, storage, mark)
     arguments = (type(tensor), holder, tensor.dtype, offset, tuple(tensor.shape), tuple(strides), tensor.requires_grad)
     return (rebuild_tensor, arguments, *state)
+
+
+def _reduce_turned(pickler: Any, tensor: Any) -> Any:
+    """A view that shows its memory conjugated, or with the other sign (``z.conj()``, ``z.conj().imag``)."""
+    turns = tensor.is_conj(), tensor.is_neg()
+    plain = _kept(pickler, turned(tensor.detach(), *turns))
+    attributes = device_marks.without_mark(tensor.__dict__) if tensor.__dict__ else None
+    grad = tensor.grad if tensor.is_leaf else None
+    state = ((attributes, grad), None, None, set_tensor) if attributes or grad is not None else ()
+    return (turned_tensor, (plain, *turns, tensor.requires_grad), *state)
+
+
+def turned(tensor: Any, conjugate: bool, negative: bool) -> Any:
+    """A view of the same memory that shows it otherwise; twice is once too often."""
+    seen = tensor.conj() if conjugate else tensor
+    return torch._neg_view(seen) if negative else seen
+
+
+@streams.named
+def turned_tensor(plain: Any, conjugate: bool, negative: bool, grad: bool) -> Any:
+    """A view of a tensor that shows its memory conjugated, or with the other sign."""
+    made = turned(plain, conjugate, negative)
+    mark = device_marks.tensor_mark(plain)
+    if grad:
+        made.requires_grad_()
+    if mark:
+        device_marks.mark_tensor(made, mark)
+    return made
 
 
 def _hooks(pickler: Any, tensor: Any) -> list[Any]:

@@ -7,7 +7,7 @@ import pickle
 import sys
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
-from functools import cached_property
+from functools import partial
 from typing import Any
 
 from ...adapters.stdlib.environment import WorkingFolder
@@ -23,7 +23,7 @@ from ...serialization.hashing.value_hash import GraphKey, graph_key
 from ...serialization.process_state import library_settings, random_states
 from ...serialization.process_state.local_modules import is_attribute_name, split_attribute_name
 from ...serialization.rebuild import NamespaceInfo
-from ...serialization.sharing.namespace_update import NamespaceUpdate, stale_sentences
+from ...serialization.sharing.namespace_update import NamespaceUpdate, outlived_sentences, stale_sentences
 from ...serialization.sharing.originals import Originals
 from ...serialization.sharing.references import Key
 from ...submission.capture import CapturedInputs, InputCapture
@@ -184,6 +184,7 @@ class Namespace:
             self._notes += changed_sentences(changed, run) if changed else []
             self._notes += stayed + _left_behind(arrival, sent)
             self._notes += old_parts_left(self._old_parts) + stale_sentences(arrival.stale)
+            self._notes += outlived_sentences(arrival.outlived)
             self._notes += [f"results hold copies of parts of `{name}`" for name in sorted(loaded.copied)]
         lacking = loaded.lacking(namespace) if prepared is None else []  # else the code is of this notebook
         if lacking:
@@ -209,10 +210,7 @@ class Namespace:
         else:
             loaded.values |= loaded.state
             originals = {**prepared.unsent, **prepared.held, **prepared.originals}
-            memo = prepared.memo
-            if untouched:
-                memo = {ident: each for ident, each in memo.items() if ident not in untouched}
-            arrival = NamespaceUpdate(namespace, loaded, originals, memo)
+            arrival = NamespaceUpdate(namespace, loaded, originals, prepared.memo, stay=untouched)
         hook, hidden = self._shell.displayhook, self._shell.user_ns_hidden
         latest = [name for name in _LATEST if name in hidden and namespace.get(name) is hidden[name]]
         old_parts = None if prepared is None else OldParts(prepared, loaded.facts.get("inplace", ()), sent.caches)
@@ -278,11 +276,9 @@ class SentObjects:
     def __init__(self, prepared: CapturedInputs | None, *, in_turn: bool) -> None:
         self._prepared = prepared
         names = {} if prepared is None else prepared.originals
-        self._objects = Originals(names, lambda: self._by_number, in_turn=in_turn)
-
-    @cached_property
-    def _by_number(self) -> dict[int, Any]:
-        return {} if self._prepared is None else dict(self._prepared.memo.values())
+        memo = {} if prepared is None else prepared.memo
+        # no function of its own: it would keep what was sent alive until the garbage is collected
+        self._objects = Originals(names, partial(_by_number, memo), in_turn=in_turn)
 
     def find(self, key: Key) -> Any:
         """The notebook's object; raises ``KeyError``."""
@@ -292,13 +288,17 @@ class SentObjects:
         """Ids of what holds an object here."""
         if self._prepared is None:
             return []
-        found = [self._prepared.originals, self._prepared.unsent, self.__dict__.get("_by_number")]
+        found = [self._prepared.originals, self._prepared.unsent, self._objects.numbered]
         return [*map(id, [*found, *self._prepared.buffers, *self.caches])]
 
     @property
     def caches(self) -> list[list[Any]]:
         """Lists of parts, made to find them again."""
         return self._objects.caches
+
+
+def _by_number(memo: Mapping[int, tuple[int, Any]]) -> dict[int, Any]:
+    return dict(memo.values())
 
 
 def _left_behind(arrival: NamespaceUpdate, sent: SentObjects) -> list[str]:

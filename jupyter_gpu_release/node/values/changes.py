@@ -17,6 +17,8 @@ from array import array
 from collections.abc import Callable, Iterable, Iterator, Mapping, Set
 from typing import Any
 
+from ...exchange.numbering import Numbering
+from ...serialization.sharing.held_elsewhere import told_apart
 from ...serialization.sharing.references import Key
 
 _ATOMS = (str, bytes, int, float, complex, bool, type(None), range)
@@ -120,9 +122,13 @@ class ObjectIds:
                 if getter is not None:
                     (self._sentinels if type(thing) is object else self._objects).append((first + number, getter))
 
+    def getters(self) -> dict[int, Callable[[], Any]]:
+        """Number → what finds that object as long as it is there; of all that something here holds."""
+        return dict([*self._objects, *self._sentinels])
+
     def finder(self) -> Callable[[int], Any]:
         """Finds an object by its number, as long as it is there: None when it is not (known)."""
-        getters = dict([*self._objects, *self._sentinels])
+        getters = self.getters()
         return lambda number: getters[number]() if number in getters else None
 
     @property
@@ -212,6 +218,18 @@ def _is_plain(part: Any) -> bool:
     if issubclass(type(part), types.FunctionType):
         return not (part.__closure__ or part.__defaults__ or part.__kwdefaults__ or vars(part))
     return issubclass(type(part), (type, enum.Enum)) or is_immutable(part)
+
+
+def numbering_of(memo: Mapping[int, Any], objects: ObjectIds) -> Numbering:
+    """The numbering of what arrived."""
+    getters: dict[int, Callable[[], Any]] = {}
+
+    def find(number: int) -> Any:
+        if not getters:
+            getters.update(objects.getters())
+        return getters[number]()
+
+    return Numbering(told_apart(memo), find)
 
 
 class NameSnapshot:

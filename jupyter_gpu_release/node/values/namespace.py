@@ -18,6 +18,7 @@ from ...adapters.registry import adapters_of, loaded_adapters
 from ...analysis.cell_facts import is_latest, is_machinery
 from ...cell_api.ranks import ranks
 from ...errors import LoadError
+from ...exchange.numbering import Numbering
 from ...protocol.cell import (
     FRAMES_LIMIT_BYTES,
     OTHERS_LIMIT_BYTES,
@@ -33,7 +34,7 @@ from ...serialization import codec
 from ...serialization.codec import suppressed_warnings
 from ...serialization.diagnosis import find_trouble
 from ...serialization.exceptions import has_group
-from ...serialization.hashing.fingerprints import Fingerprint, FingerprintReader
+from ...serialization.hashing.fingerprints import Compared, Fingerprint, FingerprintReader
 from ...serialization.lazy_modules import module_or_deferred
 from ...serialization.load_order import global_reads
 from ...serialization.process_state import random_states
@@ -47,10 +48,11 @@ from ...serialization.sharing.references import HeldParts, Key, KnownInputs, Liv
 from ...store.mapped.mapping import GraphMap
 from ...units import format_bytes
 from . import frameworks
-from .changes import ArrivedNumbers, NameSnapshot, ObjectIds, drop_temporaries, is_immutable
+from .changes import ArrivedNumbers, NameSnapshot, ObjectIds, drop_temporaries, is_immutable, numbering_of
 from .collected import Collected, ImmovableError
 from .failed_frames import collect_frames
 from .held_names import HeldNames
+from .inputs_after import InputsAfter
 from .last_output import last_output
 from .local_modules import ModulesOfNotebook
 from .settings import CellSettings, OnceWarnings
@@ -92,6 +94,8 @@ class RankValues:
         #: number → those of them that no input leads to: what a class holds, memory that is seen through another object
         self._apart: dict[int, Fingerprint | None] = {}
         self._numbers = ArrivedNumbers({})
+        #: which objects are the notebook's; None: there are too many to compare them one by one
+        self._numbering: Numbering | None = None
         self._inputs: dict[str, Fingerprint | None] = {}
         #: names that the cell has asked for → their numbers
         self._fetched: dict[str, ArrivedNumbers] = {}
@@ -178,6 +182,8 @@ class RankValues:
         self._known = ObjectIds(loaded.memo, self._held_elsewhere)
         if not self._payload.function:
             self._numbers = ArrivedNumbers(loaded.memo)
+            if len(stream) <= codec.LONGEST_COUNTED_BYTES:
+                self._numbering = numbering_of(loaded.memo, self._known)
         return list(loaded.values), loaded.memo
 
     def _load_ambient(self) -> None:
@@ -316,7 +322,8 @@ class RankValues:
 
     def _reader(self, name: str = "") -> FingerprintReader:
         numbers = self._fetched.get(name, self._numbers)
-        return FingerprintReader(self._realm, self._maps.values(), large=not numbers.are_known)
+        numbering = None if name in self._fetched else self._numbering
+        return FingerprintReader(self._realm, self._maps.values(), large=not numbers.are_known, numbering=numbering)
 
     # ----------------------------------------------------------------------------------- after
     def collect(self) -> Collected:
@@ -363,7 +370,8 @@ class RankValues:
         # the notebook's own modules are looked at as a whole
         libraries = {name: value for name, value in set_in_libraries.items() if name not in self._namespace}
         with without_gc(), suppressed_warnings():
-            changed, known = self._look_at_inputs(self._fetched if state is not None else ())
+            after = self._look_at_inputs(self._fetched if state is not None else ())
+        changed, known = after.changed, after.known
         names = [name for name in self._returned(changed) if name not in anew]
         notes = self._what_was_fetched()
         if has_group(self.error):
@@ -386,9 +394,10 @@ class RankValues:
             troubles.update(self._troubles(values | libraries, failed))
             lost = {name: troubles.get(name, "it cannot be pickled") for name in failed if name not in changed}
             lost = {name: why for name, why in lost.items() if not is_attribute_name(name)}
-            numbers, things = same(is_written)
-            parts = self._parts_taken_out(is_written, known, notes)
-            return {**facts, "same": ([*numbers, *parts], [*things, *parts.values()]), "lost": lost}
+            pairs = dict(zip(*same(is_written), strict=True)) | after.parts_written(is_written)
+            pairs |= self._parts_taken_out(is_written, after, notes)
+            as_before = after.as_before(pairs, self._reader())
+            return {**facts, "same": ([*pairs], [*pairs.values()]), "as_before": as_before, "lost": lost}
 
         # before the values, whose packages may ask for it when they are imported (KERAS_BACKEND)
         first = self._changed_settings(notes, state)
@@ -547,7 +556,7 @@ class RankValues:
         return found
 
     def _parts_taken_out(
-        self, is_written: Callable[[Any], bool], known: KnownInputs | None, notes: list[str]
+        self, is_written: Callable[[Any], bool], after: InputsAfter, notes: list[str]
     ) -> dict[int, Any]:
         """Parts of changed inputs that nothing there leads to any more, but something else in the notebook, by number.
 
@@ -555,7 +564,7 @@ class RankValues:
         """
         if self._payload.function or self._payload.out is not None:
             return {}
-        reader = self._reader()
+        reader, known = self._reader(), after.known
         parts = {
             number: thing
             for number, thing in self._known.held_elsewhere.items()
@@ -563,6 +572,8 @@ class RankValues:
             and (known is None or known.key_of(thing) is None)
             and not reader.is_same(self._apart.get(number), thing)
         }
+        for same in after.as_before(parts, reader, deep=True):
+            del parts[same]
         if not parts:
             return {}
         tried = codec.dump({str(number): thing for number, thing in parts.items()}, self._realm)
@@ -571,9 +582,10 @@ class RankValues:
             notes += [note] if note not in notes else []
         return parts
 
-    def _look_at_inputs(self, but: Collection[str]) -> tuple[set[str], KnownInputs | None]:
-        """Names of inputs that were changed in place, and the objects that were not; of inputs ``but`` these."""
-        common, changed = self._reader(), set()
+    def _look_at_inputs(self, but: Collection[str]) -> InputsAfter:
+        """What the cell did to the inputs; of inputs ``but`` these."""
+        common, changed = self._reader(), set[str]()
+        compared: dict[str, Compared] = {}
         keys: dict[int, Key] = {}
         things: list[Any] = []
         held: list[HeldParts] = []
@@ -587,21 +599,39 @@ class RankValues:
                 continue
             reader = self._reader(name) if name in self._fetched else common
             if before is None or not reader.is_same(before, value):
-                changed |= {name} if value is now else set()
+                if (found := reader.compare(before, value)) is not None:
+                    compared[name] = found
+                else:
+                    changed |= {name} if value is now else set()
                 continue
             numbers = self._fetched.get(name, self._numbers)
             if numbers.are_known:
-                places, found = reader.still_in_place(before, value)
+                places, met = reader.still_in_place(before, value)
                 keys.update(numbers.keys_of(places))
             else:
-                idents, found = reader.parts_in_place(before, value)
+                idents, met = reader.parts_in_place(before, value)
                 held.append(HeldParts(name, idents))
                 large += [] if self._payload.function else [reader.as_large(name, value)]
             keys.setdefault(id(value), name)
-            things += [*found, value]
+            things += [*met, value]
+        earlier = [before for name, before in self._inputs.items() if before is not None and name not in self._fetched]
+        after = InputsAfter.of(compared, earlier, common)
+        for name in compared:
+            value = self._namespace.get(name, self)
+            if not self._before[name].holds(value):
+                continue
+            if after.is_changed(name):
+                changed.add(name)
+            else:
+                keys.setdefault(id(value), name)
+                things.append(value)
+        keys.update((id(thing), number) for number, thing in after.whole.items())
+        things += after.whole.values()
         if large and not self._may_refer(changed):
             large = []
-        return changed, KnownInputs(keys, things, held, large) if keys else None
+        after.changed = changed
+        after.known = KnownInputs(keys, things, held, large) if keys else None
+        return after
 
     def _may_refer(self, changed: set[str]) -> bool:
         """Tell if something goes home that can hold an input."""

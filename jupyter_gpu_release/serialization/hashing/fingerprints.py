@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-import gc
+import contextlib
 import hashlib
 import io
 from array import array
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
+from ...exchange.numbering import Numbering
+from ...exchange.shallow import Heap, TooLargeError, read_heap
 from ...store.mapped.mapping import GraphMap
 from ...store.mapped.memory import address_of
 from ..pickler import GraphPickler
 from ..rebuild import NamespaceInfo
-from ..sharing.held_elsewhere import held_elsewhere
 from ..sharing.numbered_parts import LargeInput
 from ..sharing.references import parts_of
 
@@ -35,13 +36,42 @@ class Fingerprint(NamedTuple):
     idents: array[int]
 
 
+class Compared(NamedTuple):
+    """What a value was and is; ``things``: the notebook's objects in it, by their numbers."""
+
+    before: Heap
+    after: Heap
+    things: dict[int, Any]
+
+
+class _Bytes:
+    """Stands for a buffer in a state: ``was`` before, ``view`` now."""
+
+    def __init__(self, reader: FingerprintReader, was: _Buffer | None, view: memoryview | None) -> None:
+        self._reader = reader
+        self.was = was
+        self.view = view
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, _Bytes):
+            return NotImplemented
+        was, view = self.was or other.was, other.view if self.view is None else self.view
+        return was is not None and view is not None and self._reader._is_same_buffer(was, view)
+
+    __hash__ = None  # type: ignore[assignment]
+
+
 class FingerprintReader:
     """Takes fingerprints of several values at one moment; memory that they share is read once.
 
-    Memory that lies in a mapped graph file is not read at all: the file is its pristine copy.
+    Memory that lies in a mapped graph file is not read at all: the file is its pristine copy. ``numbering``: which
+    objects are the notebook's; with it a fingerprint can be compared object by object.
     """
 
-    def __init__(self, realm: NamespaceInfo, maps: Iterable[GraphMap], *, large: bool) -> None:
+    def __init__(
+        self, realm: NamespaceInfo, maps: Iterable[GraphMap], *, large: bool, numbering: Numbering | None = None
+    ) -> None:
+        self._numbering = numbering
         self._realm = realm
         self._large = large
         self._maps = list(maps)
@@ -67,7 +97,7 @@ class FingerprintReader:
             return False
         if not all(self._is_same_buffer(old, view) for old, view in zip(before.buffers, views, strict=True)):
             return False
-        return self._large or not self._has_shared_new_parts(before.idents, value)
+        return self._large or self._is_in_place(before.idents, value)
 
     def parts_in_place(self, before: Fingerprint, value: Any) -> tuple[Sequence[int], list[Any]]:
         """Ids of what a large ``value`` holds, 0 for what was not in this place before; and all that it holds."""
@@ -99,35 +129,54 @@ class FingerprintReader:
         return set(self._places(self._keep))
 
     # ---------------------------------------------------------------------------------- inside
-    def _has_shared_new_parts(self, idents: array[int], value: Any) -> bool:
-        """Tell if something took the place of its equal in a value, and others hold it, too: they may change it next.
-
-        (``box["log"] = log = []``.) Much that a pickler writes is made for it, and may have any address. So what looks
-        like a new part is taken apart once more while that is alive: only what comes again is part of the value.
-        """
-        if not self._shared_new_parts(idents, self._places(self._keep)):
-            return False
-        first = self._keep
-        if self._dump(value) is None:
+    def _is_in_place(self, idents: array[int], value: Any) -> bool:
+        """Tell if the notebook's objects are where they were in a value. What taking apart makes has any address."""
+        numbering = self._numbering
+        if numbering is None:
             return True
-        lasting = self._places(first).items() & self._places(self._keep).items()
-        del first  # what it has made holds parts, which would look as if others held them
-        return self._shared_new_parts(idents, dict(lasting))
+        now = self._idents(value)
+        return now == idents or all(
+            is_now == was or numbering.at(was) is None for was, is_now in zip(idents, now, strict=True)
+        )
 
-    def _shared_new_parts(self, idents: array[int], places: Mapping[int, int]) -> bool:
-        """``places``: those of the parts, by id."""
+    def compare(self, before: Fingerprint | None, value: Any) -> Compared | None:
+        """What ``value`` was and is, object by object; None: that cannot be told.
+
+        It is taken apart twice while both results live: what differs in its address was made for the moment.
+        """
+        was = None if before is None else self.read_then(before)
+        found = None if was is None else self.read_now(value)
+        return None if was is None or found is None else Compared(was, *found)
+
+    def read_then(self, before: Fingerprint) -> Heap | None:
+        """What a value was."""
+        if self._numbering is None:
+            return None
+        at, buffers = self._numbering.at, [_Bytes(self, buffer, None) for buffer in before.buffers]
+        with contextlib.suppress(TooLargeError):
+            return read_heap(before.stream, buffers, lambda place: at(before.idents[place]))
+        return None
+
+    def read_now(self, value: Any) -> tuple[Heap, dict[int, Any]] | None:
+        """What ``value`` is, and the notebook's objects in it by their numbers; None: that cannot be told."""
+        if self._numbering is None or (first := self._dump(value)) is None:
+            return None
+        made = self._keep
+        second = self._dump(value)
+        if second is None or first[0] != second[0]:  # taking it apart does something
+            return None
         memo = self._keep.memo.copy()
-        made = {ident for ident, place in places.items() if place >= len(idents) or idents[place] != ident}
-        new, found = set[int](), places.keys() - made if made else set[int]()
-        while found:
-            found = made.intersection(map(id, gc.get_referents(*(memo[ident][1] for ident in found)))) - new
-            new |= found
-        return bool(new and held_elsewhere(memo, but=memo.keys() - new, own=self._held_here(), every_kind=True))
-
-    def _held_here(self) -> Iterator[Any]:
-        yield from self._keep.held_beside_memo()
-        counted = set(map(id, self._keep.buffers))
-        yield from (view.obj for view, _ in self._digests.values() if id(view) not in counted)
+        things = {
+            place: memo[ident][1] for ident, place in self._places(made).items() & self._places(self._keep).items()
+        }
+        numbers = {
+            place: number for place, thing in things.items() if (number := self._numbering.of(thing)) is not None
+        }
+        try:
+            heap = read_heap(second[0], [_Bytes(self, None, view) for view in second[1]], numbers.get)
+        except TooLargeError:
+            return None
+        return heap, {number: things[place] for place, number in numbers.items()}
 
     @staticmethod
     def _places(pickler: GraphPickler) -> dict[int, int]:
@@ -152,8 +201,8 @@ class FingerprintReader:
         except Exception:  # noqa: BLE001 - reducers are foreign code
             return None
         raw = file.getvalue()
-        # equal streams, not equal digests, decide for short ones: nothing to explain then
-        return (raw if len(raw) <= 64 else hashlib.sha1(raw, usedforsecurity=False).digest()), buffers
+        is_kept = self._numbering is not None or len(raw) <= 64
+        return (raw if is_kept else hashlib.sha1(raw, usedforsecurity=False).digest()), buffers
 
     def _buffer(self, view: memoryview) -> _Buffer:
         address = address_of(view)

@@ -72,6 +72,17 @@ def references_of_ours(memo: Mapping[int, tuple[int, Any]]) -> int:
     return min(_counts([thing for _, thing in memo.values()]), default=0)
 
 
+def told_apart(memo: Mapping[int, Any]) -> Iterator[tuple[int, Any]]:
+    """Of objects by their numbers those that can be changed, so that somebody sees if they stay themselves."""
+    kinds = {kind for kind in set(map(type, memo.values())) if _is_told(kind)}
+    inside = set(memory_of(list(memo.values())))
+    return ((number, thing) for number, thing in memo.items() if type(thing) in kinds and id(thing) not in inside)
+
+
+def _is_told(kind: type) -> bool:
+    return kind is object or issubclass(kind, type) or _can_change(kind)
+
+
 def _can_change(kind: type) -> bool:
     if issubclass(kind, type):
         return False

@@ -8,6 +8,7 @@ import contextlib
 import functools
 import random
 import types
+import weakref
 from collections.abc import Iterator
 from typing import Any
 
@@ -49,6 +50,11 @@ def update_in_place(old: Any, new: Any, stale: set[str]) -> bool:
     return _update_object(old, new, stale)
 
 
+def stands_alone(thing: Any) -> bool:
+    """Tell if what holds it can go home without it, since the notebook's own is put there."""
+    return all(adapter.stands_alone(thing) for adapter in adapters_of(type(thing)))
+
+
 def is_alike(old: Any, new: Any) -> bool:
     """Tell if they are of one class, or count as such."""
     return type(old) is type(new) or _class_of(old) is _class_of(new)
@@ -67,9 +73,10 @@ def module_of(kind: type) -> str:
 def is_open(kind: type) -> bool:
     """Tell if all that its objects are is in attributes, slots and items.
 
-    What ends with its object (``__del__`` frees a handle of a C library) cannot be handed to another one.
+    What ends with its object (``__del__`` frees a handle of a C library) cannot be handed to another one, unless the
+    class is the user's: then :func:`end_quietly` keeps the other one from ending it.
     """
-    if hasattr(kind, "__del__"):
+    if hasattr(kind, "__del__") and not is_of_the_user(kind.__del__):
         return False
     base: Any = kind
     while base.__flags__ & _HEAP_TYPE:
@@ -77,6 +84,37 @@ def is_open(kind: type) -> bool:
             return False
         base = base.__base__
     return base in _PLAIN_BASES and kind is not object
+
+
+class _Husk:
+    """What is left of an object that handed over all that it was."""
+
+
+def end_quietly(thing: Any, heir: Any) -> None:
+    """Keep the ``__del__`` of an object from running while ``heir`` has what it would let go."""
+    end = getattr(type(thing), "__del__", None)
+    if end is None or not is_of_the_user(end):
+        return
+    try:
+        thing.__class__ = _Husk
+    except TypeError:  # it has slots, or is a list or dict
+        outlive(thing, heir)
+
+
+def outlive(thing: Any, other: Any) -> bool:
+    """Keep an object alive as long as another one, if its class is the user's and has a ``__del__``: then True."""
+    end = getattr(type(thing), "__del__", None)
+    if end is None or not is_of_the_user(end):
+        return False
+    try:
+        weakref.finalize(other, _let_go, thing).atexit = False
+    except TypeError:  # the other one takes no weak reference
+        return False
+    return True
+
+
+def _let_go(_thing: Any) -> None:
+    """Called when the other one has gone; holds an object until then."""
 
 
 def _size_in_python(kind: Any) -> int:

@@ -13,7 +13,7 @@ from ...adapters.stdlib.values import seen_through
 from ..lazy_modules import module_or_deferred
 from .array_memory import copy_into_view
 from .held_elsewhere import memory_of
-from .in_place import is_alike, update_in_place
+from .in_place import end_quietly, is_alike, outlive, update_in_place
 from .replace import ReferenceReplacer
 
 _MOST_STALE = 4
@@ -30,21 +30,36 @@ class Arrived(Protocol):
 
 
 class NamespaceUpdate:
-    """``originals``: name → object that was sent for it; ``memo``: id → (number, object) of all that was sent."""
+    """``originals``: name → object that was sent for it; ``memo``: id → (number, object) of all that was sent.
+
+    ``stay``: ids of objects that stay as they are, whatever came for them.
+    """
 
     def __init__(
-        self, namespace: dict[str, Any], loaded: Arrived, originals: dict[str, Any], memo: Mapping[int, tuple[int, Any]]
+        self,
+        namespace: dict[str, Any],
+        loaded: Arrived,
+        originals: dict[str, Any],
+        memo: Mapping[int, tuple[int, Any]],
+        *,
+        stay: Collection[int] = (),
     ) -> None:
+        self._stays = stay
         self._memo = memo
         self._namespace = namespace
         self._loaded = loaded
         self._originals = originals
+        #: classes of replaced objects that live as long as those in their place
+        self.outlived: set[str] = set()
+        self._as_before = frozenset(loaded.facts.get("as_before", ()))
         #: id of an object that shall be nowhere any more → (it, what stands in its place)
         self._pairs: dict[int, tuple[Any, Any]] = {}
         #: names whose object is another one now → the old one
         self.olds: dict[str, Any] = {}
         #: attributes that did not travel, so that they are what they were before the cell
         self.stale: set[str] = set()
+        #: whether something of the notebook is nowhere any more
+        self._has_replaced = False
         #: whether something of the notebook stands in the place of something that arrived
         self._home = False
 
@@ -73,19 +88,46 @@ class NamespaceUpdate:
         same = list(self._same())
         olds = [*(self._originals[name] for name in inplace), *(old for old, _ in same)]
         shared = set(memory_of(olds))
-        for name in inplace:
-            old, new = self._originals[name], values[name]
+        named = [(name, self._originals[name], values[name]) for name in inplace]
+        parts = [(None, old, thing) for old, thing in same if id(old) not in shared]
+        left: list[tuple[str | None, Any, Any]] = []
+        for name, old, new in [*named, *parts]:
+            if id(old) in self._stays:
+                self._stay(old, new)
+            elif self._is_as_before(old, new):
+                left.append((name, old, new))
+            else:
+                self._keep_or_replace(name, old, new)
+        for name, old, new in left:
+            if self._has_replaced:  # what they hold is another object now
+                self._keep_or_replace(name, old, new)
+            else:
+                self._stay(old, new)
+        return replaced
+
+    def _keep_or_replace(self, name: str | None, old: Any, new: Any) -> None:
+        replaced = self._pairs
+        if name is not None:
             if not self._keep(old, new):
                 replaced[id(old)] = (old, new)
                 self.olds[name] = old
-        for old, thing in same:
-            if id(old) in shared:
-                continue
-            if type(old) is object:  # it cannot have changed, and modules may know it, too
-                self._stay(old, thing)
-            elif id(thing) not in replaced and id(old) not in replaced and not self._keep(old, thing):
-                replaced.setdefault(id(old), (old, thing))
-        return replaced
+                self._note_replaced(old, new)
+        elif type(old) is object:  # it cannot have changed, and modules may know it, too
+            self._stay(old, new)
+        elif id(new) not in replaced and id(old) not in replaced and not self._keep(old, new):
+            replaced.setdefault(id(old), (old, new))
+            self._note_replaced(old, new)
+
+    def _note_replaced(self, old: Any, new: Any) -> None:
+        self._has_replaced = True
+        if outlive(old, new):  # its ``__del__`` would let go what the new one has
+            self.outlived.add(type(old).__name__)
+
+    def _is_as_before(self, old: Any, new: Any) -> bool:
+        """Tell if the run left an object alone, whatever has become of what it holds."""
+        number, _ = self._memo.get(id(old), (None, None))
+        has_own = isinstance(old, types.FunctionType | types.MappingProxyType)
+        return number in self._as_before and not has_own and is_alike(old, new)
 
     def _same(self) -> Iterator[tuple[Any, Any]]:
         """Objects that were sent, with what came back for them."""
@@ -130,6 +172,7 @@ class NamespaceUpdate:
         return self._pairs.get(id(value), (value, value))[1]
 
     def _stay(self, old: Any, new: Any) -> None:
+        end_quietly(new, old)
         self._pairs[id(new)] = (new, old)
         self._home = True
 
@@ -164,6 +207,12 @@ class NamespaceUpdate:
 def stale_sentences(stale: Collection[str]) -> list[str]:
     """Sentences for the receipt."""
     return [f"`{name}` does not travel: it is what it was before the cell" for name in sorted(stale)[:_MOST_STALE]]
+
+
+def outlived_sentences(classes: Collection[str]) -> list[str]:
+    """Sentences for the receipt."""
+    why = "the old one lives as long, since its `__del__` would let go what both have"
+    return [f"an object of `{name}` is another one now; {why}" for name in sorted(classes)]
 
 
 _EMPTY = object()

@@ -19,6 +19,8 @@ class Originals:
     ) -> None:
         self._names = names
         self._by_number = by_number
+        #: number → object, once somebody has asked for one
+        self.numbered: Mapping[int, Any] | None = None
         self._in_turn = in_turn
         self._parts: dict[str, list[Any]] = {}
         self._inside: dict[str, list[Any]] = {}
@@ -26,7 +28,9 @@ class Originals:
     def find(self, key: Key) -> Any:
         """The object; raises ``KeyError``."""
         if isinstance(key, int):
-            return self._by_number()[key]
+            if self.numbered is None:
+                self.numbered = self._by_number()
+            return self.numbered[key]
         if isinstance(key, str):
             return self._names[key]
         if not self._in_turn:

@@ -443,8 +443,3 @@ def test_an_equal_part_in_the_place_of_another_is_the_new_one(nb: Notebook, case
     nb.ok(body)
     nb.cell(later)
     assert repr(nb.cell(asked)) == repr(eval(asked, plain))
-
-
-def test_an_input_with_an_equal_part_that_nobody_else_holds_stays_away(nb: Notebook) -> None:
-    nb.cell("import pandas as pd\no = {'log': [], 'f': pd.DataFrame({'a': [1.], 'k': ['x']})}")
-    assert not nb.ok("o['log'] = []\nn = len(o['f'])").results.keys() - {"n"}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import random
 import sys
 import types
@@ -14,6 +15,8 @@ import pandas as pd
 import pytest
 from soak import sized
 
+from jupyter_gpu_release.exchange.numbering import Numbering
+from jupyter_gpu_release.exchange.verdicts import compare
 from jupyter_gpu_release.node.values.namespace import RankValues
 from jupyter_gpu_release.protocol.cell import CellPayload
 from jupyter_gpu_release.serialization import codec
@@ -77,30 +80,35 @@ class Stateful:
         return {"a": [1], "b": [[2]]}
 
 
+def reader_of(*things: Any) -> FingerprintReader:
+    """A reader for which these have arrived from the notebook."""
+    arrived = dict(enumerate(things))
+    realm = NamespaceInfo({}, at_home=False)
+    return FingerprintReader(realm, [], large=False, numbering=Numbering(arrived.items(), arrived.__getitem__))
+
+
 @pytest.mark.parametrize("make", [lambda n: torch.randn(100 + n), lambda n: Stateful(), lambda n: {"x": Stateful()}])
 def test_what_taking_apart_makes_for_the_moment_is_no_part(make: Any) -> None:
-    realm = NamespaceInfo({}, at_home=False)
     values = [make(number) for number in range(300)]
-    before = [FingerprintReader(realm, [], large=False).read_fingerprint(value) for value in values]
-    reader = FingerprintReader(realm, [], large=False)
+    before = [reader_of(*values).read_fingerprint(value) for value in values]
+    reader = reader_of(*values)
     assert [reader.is_same(*each) for each in zip(before, values, strict=True)] == [True] * 300
 
 
-def test_a_part_that_took_the_place_of_its_equal_counts_if_others_hold_it() -> None:
-    realm = NamespaceInfo({}, at_home=False)
-    value = {"log": [1], "state": Stateful(), "array": np.arange(4)}
-    before = FingerprintReader(realm, [], large=False).read_fingerprint(value)
-    held = [value["log"], value["array"]]
-    reader = FingerprintReader(realm, [], large=False)
+def test_a_part_that_took_the_place_of_its_equal_counts() -> None:
+    value: dict[str, Any] = {"log": [1], "state": Stateful(), "array": np.arange(4)}
+    arrived = value, value["log"], value["array"]
+    reader = reader_of(*arrived)
+    before = reader.read_fingerprint(value)
+    assert before is not None
     assert reader.is_same(before, value)
-    value["log"], held[0] = [1], value["log"]
-    assert reader.is_same(before, value)
-    mine = value["log"] = [1]
-    assert not reader.is_same(before, value)
-    value["log"], mine = held[0], value["array"].copy()
-    value["array"] = mine
-    assert not reader.is_same(before, value)
-    del mine
+    for name in ("log", "array"):
+        value[name] = copy.copy(value[name])
+        assert not reader.is_same(before, value)
+        compared = reader.compare(before, value)
+        assert compared is not None
+        assert compare([compared.before], [compared.after]).changed == {0}
+        value[name] = arrived[1 if name == "log" else 2]
     assert reader.is_same(before, value)
 
 

@@ -1,0 +1,59 @@
+"""Cells over views that are not plain strides: what the memory's other names show afterwards."""
+
+from __future__ import annotations
+
+IMPORTS = "import numpy as np, torch\n"
+
+_COMPLEX = "z = torch.tensor([1 + 2j, 3 + 4j]); "
+_FIELDS = "s = np.zeros(3, [('a', 'f8'), ('b', 'i4')]); "
+_MASKED = "m = np.ma.masked_array([1., 2., 3.], [False, True, False]); "
+_BYTES = "b = bytearray(range(8)); v = memoryview(b); "
+
+#: name → (cell before, GPU cell, what is asked then)
+ROWS: dict[str, tuple[str, str, str]] = {
+    "conjugate, changed": (_COMPLEX + "c = z.conj()", "c += 1j", "z, c, c.is_conj()"),
+    "conjugate, both": (_COMPLEX + "c = z.conj()", "c += 1; z *= 2j", "z, c"),
+    "conjugate, its memory changed": (_COMPLEX + "c = z.conj()", "z += 1j", "z, c"),
+    "conjugate, looked at": (_COMPLEX + "c = z.conj()", "n = c.sum().item()", "n, z.add_(1j), c"),
+    "conjugate in a list": (_COMPLEX + "box = [z.conj(), z]", "box[0] += 1j", "z, box"),
+    "conjugate, transposed": (_COMPLEX + "h = z.reshape(1, 2).mH", "h += 2j", "z, h"),
+    "negative": (_COMPLEX + "n = z.conj().imag", "n += 1", "z, n, n.is_neg()"),
+    "negative, its memory changed": (_COMPLEX + "n = z.conj().imag", "z += 1j", "z, n"),
+    "made in the cell": (_COMPLEX, "c = z.conj(); n = c.imag", "z.add_(1j), c, n"),
+    "real part": (_COMPLEX + "r = z.real", "r += 1", "z, r"),
+    "imaginary part and all": (_COMPLEX + "i = z.imag", "i += 1; z += 1", "z, i"),
+    "real part of an array": ("z = np.array([1 + 2j, 3 + 4j]); r = z.real", "r += 1", "z, r"),
+    "both parts of an array": ("z = np.array([1 + 2j, 3]); r, i = z.real, z.imag", "i += 1; r[0] = 7", "z, r, i"),
+    "parts made in the cell": ("z = np.array([1 + 2j, 3])", "r, i = z.real, z.imag", "r.__iadd__(1), i, z"),
+    "overlapping windows": (
+        "x = np.arange(6.); w = np.lib.stride_tricks.as_strided(x, (4, 3), (8, 8))",
+        "w[0, 2] = 9",
+        "x, w",
+    ),
+    "overlapping windows of a tensor": (
+        "x = torch.arange(6.); w = x.as_strided((4, 3), (1, 1))",
+        "w[0, 2] = 9",
+        "x, w",
+    ),
+    "overlapping windows, both": ("x = torch.arange(6.); w = x.unfold(0, 3, 1)", "x += 1; w[1, 1] = 7", "x, w"),
+    "overlapping halves": ("x = np.arange(6.); a, b = x[:4], x[2:]", "a += 1; b *= 2", "x, a, b"),
+    "overlapping halves of a tensor": ("x = torch.arange(6.); a, b = x[:4], x[2:]", "a += 1; b *= 2", "x, a, b"),
+    "one of overlapping halves": ("x = np.arange(6.); a, b = x[:4], x[2:]", "a += 1", "x, a, b"),
+    "backwards": ("x = np.arange(6.); r = x[::-1]", "r[0] = 9; r += 1", "x, r"),
+    "of another type": ("x = np.arange(3.); u = x.view('u1')", "u[7] = 64", "x, u"),
+    "of another type, of a tensor": ("x = torch.arange(3.); u = x.view(torch.int32)", "u[0] = 7", "x, u"),
+    "field": (_FIELDS + "a = s['a']", "a += 1", "s, a"),
+    "field and all": (_FIELDS + "a = s['a']", "s['b'] = 2; a[0] = 5", "s, a"),
+    "two fields": (_FIELDS + "a = s[['a', 'b']]", "a['b'] = 3", "s, a"),
+    "field, its memory changed": (_FIELDS + "a = s['a']", "s['a'][1] = 4", "s, a"),
+    "record": (_FIELDS + "r = s.view(np.recarray)", "r.a += 1", "s, r"),
+    "values of a masked array": (_MASKED + "d = m.data", "d[0] = 9", "m, d"),
+    "mask of a masked array": (_MASKED + "k = m.mask", "m[0] = np.ma.masked", "m, k, m.data"),
+    "masked array, changed": (_MASKED + "d = m.data", "m += 1", "m, d"),
+    "view of a masked array": (_MASKED + "n = m[:2]", "n[0] = 9", "m, n"),
+    "masked array over an array": ("x = np.arange(3.); m = np.ma.masked_array(x, [0, 0, 1])", "m[0] = 9", "x, m"),
+    "cast of bytes": (_BYTES + "c = v.cast('i')", "c[0] = 7", "b, list(v), list(c)"),
+    "cast, its bytes changed": (_BYTES + "c = v.cast('i')", "b[0] = 7", "b, list(v), list(c)"),
+    "part of bytes": (_BYTES + "p = v[2:5]", "p[0] = 7; b[3] = 9", "b, list(v), list(p)"),
+    "view of an array's memory": ("x = np.arange(4.); v = memoryview(x)", "v[0] = 9.0", "x, list(v)"),
+}
