@@ -65,8 +65,11 @@ class InputsAfter:
             if number in apart and not isinstance(thing, type) and is_written(thing)
         }
 
-    def as_before(self, pairs: Mapping[int, Any], reader: FingerprintReader, *, deep: bool = False) -> list[int]:
-        """Numbers of those among ``pairs`` whose own state is what it was; ``deep``: and all that they lead to."""
+    def as_before(self, pairs: dict[int, Any], reader: FingerprintReader, *, deep: bool = False) -> list[int]:
+        """Numbers of those among ``pairs`` whose own state is what it was; ``deep``: and all that they lead to.
+
+        Adds to ``pairs`` what they lead to and is otherwise now.
+        """
         verdicts = self.verdicts
         found = [number for number in pairs if number in verdicts.kept and number not in verdicts.changed]
         if deep:
@@ -74,6 +77,14 @@ class InputsAfter:
         others = {number: thing for number, thing in pairs.items() if number not in verdicts.kept}
         if not others or len(others) > _MOST_JUDGED or (now := reader.read_now([*others.values()])) is None:
             return found
-        judged = compare(filter(None, map(reader.read_then, self.before)), [now[0]])
-        left = judged.apart if deep else judged.changed
-        return [*found, *(number for number in others if number in judged.kept - left)]
+        heap, things = now
+        judged = compare(filter(None, map(reader.read_then, self.before)), [heap])
+        if deep:
+            return [*found, *(others.keys() & judged.kept - judged.apart)]
+        within = {
+            number: thing
+            for number, thing in things.items()
+            if number in judged.apart and number not in pairs and not isinstance(thing, type)
+        }
+        pairs.update(within)
+        return [*found, *((others.keys() | within.keys()) & judged.kept - judged.changed)]
