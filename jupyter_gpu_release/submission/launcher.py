@@ -22,6 +22,9 @@ _PROGRAMS = {
     "spyder": "Spyder",
 }
 
+#: programs of these at which somebody types
+CONSOLES = ("terminal", "qtconsole", "Spyder")
+
 
 @dataclass(frozen=True)
 class Launcher:

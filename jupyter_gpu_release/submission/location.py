@@ -14,7 +14,7 @@ from typing import Any
 
 from ..host.environment import FRONT_END
 from ..protocol.cell import FrontEnd
-from .launcher import Launcher, find_launcher
+from .launcher import CONSOLES, Launcher, find_launcher
 
 
 @dataclass(frozen=True)
@@ -74,6 +74,20 @@ def find_notebook(names: Mapping[str, Any], environment: Mapping[str, str] | Non
     if isinstance(code_editor, str) and code_editor:
         return code_editor
     return (os.environ if environment is None else environment).get("JPY_SESSION_NAME", "")
+
+
+def shows_late_output(shell: Any) -> bool:
+    """Tell if what a cell says after it has returned is shown in it.
+
+    Jupyter's servers keep it, whatever page is open. VS Code and programs that execute notebooks drop it.
+    """
+    if getattr(shell, "kernel", None) is None:
+        return True
+    return "__vsc_ipynb_file__" not in shell.user_ns and bool(find_notebook(shell.user_ns) or _is_console())
+
+
+def _is_console() -> bool:
+    return _launcher().program in CONSOLES
 
 
 def find_kernel(config: Mapping[str, Any], environment: Mapping[str, str] | None = None) -> str:

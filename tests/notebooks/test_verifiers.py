@@ -97,6 +97,26 @@ def test_papermill_passes_parameters_into_gpu_cells(tmp_path: Path) -> None:
 
 
 @pytest.mark.thorough
+def test_what_waits_for_a_run_beside_the_cells_has_its_output_where_a_late_one_is_lost(tmp_path: Path) -> None:
+    """nbclient drops what a cell says after it has returned."""
+    cells = _notebook(
+        "%load_ext jupyter_gpu_release",
+        GPU.strip() + " --async\nprint('trained')\nx = 1",
+        GPU.strip() + " --async\nprint('begun')\n1 / 0",
+        "%gpu_wait",
+        "%gpu_wait",
+        "print('x is', x)",
+    )
+    where = {"metadata": {"path": str(tmp_path)}}
+    done = NotebookClient(cells, timeout=120, allow_errors=True, resources=where).execute()
+    waited, again, last = (json.dumps(cell.outputs) for cell in done.cells[3:])
+    for shown in ("trained", "back: x", "begun", "ZeroDivisionError"):
+        assert waited.count(shown), (shown, waited)
+    assert json.loads(again) == []
+    assert "x is 1" in last
+
+
+@pytest.mark.thorough
 def test_jupyter_execute_writes_outputs_and_receipts_into_the_file(tmp_path: Path) -> None:
     path = tmp_path / "figure.ipynb"
     figure = GPU + "import matplotlib.pyplot as plt\nheights = [1, 3, 2]\nplt.bar(range(3), heights)\nplt.show()"

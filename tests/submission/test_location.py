@@ -5,6 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from jupyter_gpu_release.submission import location
 from jupyter_gpu_release.submission.launcher import Launcher, find_launcher, launcher_of
 from jupyter_gpu_release.submission.location import Workdir, find_kernel, find_notebook, find_workdir, locate
 
@@ -58,6 +59,24 @@ def test_notebook_as_the_clients_tell_it():
     assert find_notebook({}, {"JPY_SESSION_NAME": "/a/b.ipynb"}) == "/a/b.ipynb"
     assert find_notebook({"__vsc_ipynb_file__": "/v.ipynb"}, {"JPY_SESSION_NAME": "/a"}) == "/v.ipynb"
     assert find_notebook({}, {}) == ""
+
+
+@pytest.mark.parametrize(
+    ("names", "session", "program", "shows"),
+    [
+        ({}, "a.ipynb", "nbclient", True),  # a Jupyter server's kernel
+        ({"__vsc_ipynb_file__": "/v.ipynb"}, "a.ipynb", "nbclient", False),
+        ({}, "", "papermill", False),
+        ({}, "", "terminal", True),
+    ],
+)
+def test_who_shows_what_a_cell_says_after_it_has_returned(
+    monkeypatch: pytest.MonkeyPatch, names: dict[str, str], session: str, program: str, shows: bool
+) -> None:
+    monkeypatch.setenv("JPY_SESSION_NAME", session)
+    monkeypatch.setattr(location, "_launcher", lambda: Launcher(program))
+    assert location.shows_late_output(SimpleNamespace(user_ns=names, kernel=object())) == shows
+    assert location.shows_late_output(SimpleNamespace(user_ns=names))
 
 
 def test_workdir(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

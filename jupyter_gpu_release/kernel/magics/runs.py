@@ -20,7 +20,7 @@ from ...protocol.rest import RunRow, WarmRow
 from ...protocol.runs import Outcome, RunView
 from ...protocol.states import RunState, is_run_id
 from ...serialization import codec
-from ...submission.location import find_notebook
+from ...submission.location import find_notebook, shows_late_output
 from ...units import format_seconds
 from ..interrupts import Interrupts
 from ..namespace.post_mortem import FailedCell, attach_frames, begin_post_mortem, error_of, frames_of, rebuild
@@ -28,11 +28,13 @@ from ..namespace.values import open_values
 from ..output.cell_output import CellOutput, SilentOutput
 from ..output.replay import show_recorded
 from ..runs.follow import FollowMode, RunFollower
-from ..runs.result_binder import BoundRun, ResultBinder
+from ..runs.result_binder import ResultBinder
 from .tables import runs_table
 
 if TYPE_CHECKING:
+    from ...client.session import GatewaySession
     from ..notebook import Notebook
+    from ..runs.background import BackgroundRun
 
 
 def attach_to(notebook: Notebook, run: str) -> None:
@@ -41,8 +43,26 @@ def attach_to(notebook: Notebook, run: str) -> None:
     An interrupt ends the following, never the run.
     """
     own = notebook.background.find(run)
-    session = notebook.connection.session(notebook.settings)
+    if own is not None and not own.is_bound:
+        _show_here(notebook, own)
+        if own.failure is not None:
+            own.is_reported = True
+            raise own.failure
+        return
+    session, following, view = _follow_here(notebook, run, is_own=own is not None)
+    if session.welcome is not None and view.user != session.welcome.user:
+        following.display.close_line(f"run {run} is {view.state}; its results belong to {view.user}")
+        raise NoSuchRunError(f"run {run} belongs to {view.user}: its names stay there")
+    returned = ResultBinder(notebook, session, in_turn=False).bind_run(view)
+    following.display.end(returned.receipt, failed=returned.failure is not None)
+    if returned.failure is not None:
+        raise returned.failure
+
+
+def _follow_here(notebook: Notebook, run: str, *, is_own: bool) -> tuple[GatewaySession, RunFollower, RunView]:
+    """Show a run's output in the cell that runs now until its names can be used."""
     with Interrupts() as interrupts:
+        session = notebook.connection.session(notebook.settings)
         feed = session.follow(run, adopt=True)
         manner = FollowMode(leaves=True, replays=True, suffix=f" · run {run}")
         on_events = partial(notebook.published.note_published, session, run)
@@ -52,26 +72,21 @@ def attach_to(notebook: Notebook, run: str) -> None:
         except GpuReleaseError as error:
             following.display.close_line(error.message)
             raise
-        if not is_usable(view):
-            text = _left(view, is_own=own is not None)
-            following.display.close_line(text)
-            raise make_interrupt(text)
-        if own is not None and not own.is_bound:  # its names are bound by the one that awaits them
-            own.is_done.wait()
-            notebook.background.bind_done()
-            if own.returned is not None:
-                own.is_reported = True
-                return _show(own.returned, following, view)
-        if session.welcome is not None and view.user != session.welcome.user:
-            following.display.close_line(f"run {run} is {view.state}; its results belong to {view.user}")
-            raise NoSuchRunError(f"run {run} belongs to {view.user}: its names stay there")
-        return _show(ResultBinder(notebook, session, in_turn=False).bind_run(view), following, view)
+    if not is_usable(view):
+        text = _left(view, is_own=is_own)
+        following.display.close_line(text)
+        raise make_interrupt(text)
+    return session, following, view
 
 
-def _show(returned: BoundRun, following: RunFollower, view: RunView) -> None:
-    following.display.end(returned.receipt, failed=returned.failure is not None)
-    if returned.failure is not None:
-        raise returned.failure
+def _show_here(notebook: Notebook, own: BackgroundRun) -> None:
+    """Show output and receipt of a run beside the cells in the cell that runs now; its names are bound as ever."""
+    _, following, _ = _follow_here(notebook, own.run, is_own=True)
+    own.is_done.wait()
+    notebook.background.bind_done()
+    own.is_shown = True
+    if own.returned is not None:
+        following.display.end(own.returned.receipt, failed=own.failure is not None)
 
 
 def _left(view: RunView, *, is_own: bool) -> str:
@@ -173,7 +188,11 @@ def wait(notebook: Notebook, line: str) -> None:
     word = line.strip()
     if word and word != "last" and not is_run_id(word):
         raise OptionError(f"%gpu_wait: {word!r} is not a run", hint="write %gpu_wait for all, or %gpu_wait RUN")
-    notebook.background.wait(_newest_beside(notebook) if word == "last" else word)
+    run = _newest_beside(notebook) if word == "last" else word
+    if not shows_late_output(notebook.shell):
+        for each in notebook.background.unshown(run):
+            _show_here(notebook, each)
+    notebook.background.wait(run)
 
 
 def detach(notebook: Notebook, line: str) -> None:

@@ -55,6 +55,8 @@ class BackgroundRun:
         self.returned: BoundRun | None = None
         #: its failure was raised by a cell
         self.is_reported = False
+        #: another cell than its own has shown its output and receipt
+        self.is_shown = False
         self._meanwhile: InputsMeanwhile | None = InputsMeanwhile(submission.prepared, notebook.names.realm)
         awaited = AwaitedRun(lambda: following.view)
         self.pending = PendingNames(notebook.shell.user_ns, submission.prepared.binds, awaited)
@@ -232,6 +234,11 @@ class BackgroundRuns:
     def under_way(self) -> list[BackgroundRun]:
         """Runs whose names are not bound yet, oldest first."""
         return [run for run in self._runs.values() if not run.is_bound]
+
+    def unshown(self, run: str) -> list[BackgroundRun]:
+        """This run, or (empty) all, oldest first: whose output no other cell than their own has shown."""
+        wanted = [self._known(run)] if run else list(self._runs.values())
+        return [each for each in wanted if not each.is_shown]
 
     # ------------------------------------------------------------------------------------------ wait
     def wait(self, run: str) -> None:
