@@ -194,7 +194,7 @@ class DeviceLedger:
             return
         texts = [part.value for part in call.args if isinstance(part, ast.Constant) and isinstance(part.value, str)]
         if call.func.attr in ("run_cell_magic", "run_line_magic") and len(texts) > 1:
-            if texts[0] in ("gpu_train", "time", "capture"):
+            if texts[0] in ("gpu_train", "gpu_setup", "time", "capture"):
                 around = self._in_gpu_cell
                 self._in_gpu_cell = around or texts[0] == "gpu_train"
                 self.add(texts[-1])

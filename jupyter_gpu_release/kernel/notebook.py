@@ -16,6 +16,7 @@ from .namespace.namespace import Namespace
 from .namespace.published import PublishedValues
 from .namespace.values import UnreadableValues
 from .runs.background import BackgroundRuns
+from .setup_cells import SetupCells
 
 if TYPE_CHECKING:
     from ..client.rest import GatewayClient
@@ -34,6 +35,7 @@ class Notebook:
         #: the latest of which there are frames
         self.last_failure: FailedCell | None = None
         self.background = BackgroundRuns(self)
+        self.setup_cells = SetupCells(shell)
         self.short_cells = ShortCells()
         self.detached = DetachedResults(shell)
         self.unreadable_values = UnreadableValues(
@@ -50,7 +52,7 @@ class Notebook:
     @cached_property
     def names(self) -> Namespace:
         """The notebook's names."""
-        return Namespace(self.shell, self.background.awaited)
+        return Namespace(self.shell, self.background.awaited, self.setup_cells.setup)
 
     @property
     def file_defaults(self) -> Written:

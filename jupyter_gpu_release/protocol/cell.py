@@ -40,6 +40,18 @@ class CellSource(msgspec.Struct, frozen=True, omit_defaults=True):
     text: str
 
 
+class SetupCell(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A cell under ``%%gpu_setup``, as Python. ``modules``: those that it imports."""
+
+    source: str
+    filename: str = ""
+    count: int = 0
+    line_offset: int = 1
+    modules: list[str] = msgspec.field(default_factory=list)
+    #: it may look for a GPU, so it runs once there is one
+    is_late: bool = False
+
+
 class FrontEnd(msgspec.Struct, frozen=True, omit_defaults=True):
     """Facts that libraries ask of the process that a cell comes from, to know how to draw."""
 
@@ -65,6 +77,9 @@ class CellPayload(msgspec.Struct, frozen=True, omit_defaults=True):
     #: text of other cells whose functions and classes are sent
     sources: list[CellSource] = msgspec.field(default_factory=list)
     inputs: Graph = Graph()
+    #: the notebook's setup, which runs before the inputs are there, and what it reads
+    setup: list[SetupCell] = msgspec.field(default_factory=list)
+    setup_inputs: Graph = Graph()
     #: ``--out``: return exactly these; None: found automatically
     out: list[str] | None = None
     #: names never returned (``--skip``)

@@ -161,7 +161,7 @@ def _is_own(name: str, value: Any, namespace: dict[str, Any], can_send: Callable
 
 
 def set_own_attributes(cls: type, attributes: dict[str, Any]) -> None:
-    """What the notebook has set since; not what the statement has made just so."""
+    """Set what the notebook has changed since, and leave what the statement has made just so."""
     for name, value in attributes.items():
         if name not in vars(cls) or not _is_same(vars(cls)[name], value):
             setattr(cls, name, value)

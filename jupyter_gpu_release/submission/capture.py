@@ -16,6 +16,7 @@ from ..analysis.cell_facts import CellFacts, is_machinery
 from ..analysis.dataflow import JOINS_GROUP
 from ..analysis.device_choices import DeviceLedger
 from ..errors import CannotSendError, OptionError
+from ..protocol.cell import INLINE_LIMIT_BYTES, Graph, SetupCell
 from ..protocol.lineage import UsedInput
 from ..protocol.runs import ValueInfo
 from ..serialization import codec
@@ -23,9 +24,11 @@ from ..serialization.diagnosis import find_trouble
 from ..serialization.process_state.local_modules import is_attribute_name, split_attribute_name
 from ..serialization.rebuild import NamespaceInfo
 from ..store.mapped.mapping import refuse_torn
+from ..units import format_bytes
 from .lineage import ResultLineage, used_inputs
 from .modules import AwayModules, LocalModules, imported_in, loaded_submodules
 from .selection import Awaits, NameChoice, Selection, placeholder
+from .setup import Setup
 
 
 def check_gather(names: Iterable[str], facts: CellFacts, sent: Collection[str], codes: Iterable[CodeType]) -> None:
@@ -106,6 +109,10 @@ class CapturedInputs:
     #: name -> object that is fetched if the cell asks for it, and how large it is at least
     held: dict[str, Any] = field(default_factory=dict)
     held_bytes: dict[str, int] = field(default_factory=dict)
+    #: the notebook's setup, and what it reads
+    setup: list[SetupCell] = field(default_factory=list)
+    setup_inputs: Graph = field(default_factory=Graph)
+    setup_originals: dict[str, Any] = field(default_factory=dict)
     #: names that the cell is going to bind
     binds: list[str] = field(default_factory=list)
     #: id -> (number in the stream, object) of everything that was sent
@@ -135,6 +142,8 @@ class InputCapture:
         What was set in libraries, by the name under which it travels.
     awaits
         (name, value) → the placeholder, where a run in the background is still making the value.
+    setup
+        The notebook's setup, if there is one.
     """
 
     def __init__(
@@ -143,6 +152,7 @@ class InputCapture:
         realm: NamespaceInfo,
         patched: Callable[[], dict[str, Any]] = dict,
         awaits: Awaits = placeholder,
+        setup: Callable[[], Setup | None] = lambda: None,
     ) -> None:
         self._names = names
         self._realm = realm
@@ -157,6 +167,7 @@ class InputCapture:
         #: environment variables that were held back, and this was said
         self._said: set[str] = set()
         self._patched = patched
+        self._setup = setup
 
     def collect(
         self,
@@ -175,6 +186,24 @@ class InputCapture:
         Raises OptionError (a name of ``--in`` that does not exist), CannotSendError (a value that cannot be pickled:
         name, path, reason, way out), StoreError (a value of which part was lost with its file).
         """
+        setup = self._setup()
+        read_by_setup = self._captured(setup.facts, NameChoice(), ledger) if setup is not None else None
+        prepared = self._captured(facts, choice, ledger, more, labels)
+        prepared.ambient = ambient
+        self._add_environment(prepared, choice)
+        prepared.call_by(labels or {})
+        if setup is not None and read_by_setup is not None:
+            _add_setup(prepared, setup, read_by_setup)
+        return prepared
+
+    def _captured(
+        self,
+        facts: CellFacts,
+        choice: NameChoice,
+        ledger: DeviceLedger,
+        more: Mapping[str, Any] | None = None,
+        labels: Mapping[str, str] | None = None,
+    ) -> CapturedInputs:
         shared = _shared(self._names)  # before anything of ours holds them
         selection = Selection(self._names, facts, choice, ledger, self._awaits)
         first = selection.first()
@@ -194,11 +223,7 @@ class InputCapture:
         if dump.buffers:
             refuse_torn(dump.buffers)
         check_gather(choice.gather, facts, selection.sent, dump.codes)
-        prepared = self._prepared(facts, choice, selection, dump)
-        prepared.ambient = ambient
-        self._add_environment(prepared, choice)
-        prepared.call_by(labels or {})
-        return prepared
+        return self._prepared(facts, choice, selection, dump)
 
     def _add_environment(self, prepared: CapturedInputs, choice: NameChoice) -> None:
         own = environment.set_since_start(but=choice.environment)
@@ -282,6 +307,24 @@ class InputCapture:
             },
             memo=dump.memo,
         )
+
+
+def _add_setup(prepared: CapturedInputs, setup: Setup, own: CapturedInputs) -> None:
+    """Have the setup go along: its cells, what they read, and the modules that they import."""
+    if own.total_bytes > INLINE_LIMIT_BYTES:
+        largest = max(own.sent, key=lambda info: info.bytes)
+        raise OptionError(
+            f"%%gpu_setup reads {format_bytes(own.total_bytes)} of the notebook, most of it `{largest.name}`",
+            hint="what is large goes into the GPU cell itself; %gpu_setup --clear forgets the setup",
+        )
+    prepared.setup = setup.cells
+    prepared.setup_inputs = Graph(stream=own.stream, buffers=[bytes(buffer) for buffer in own.buffers])
+    prepared.setup_originals = own.originals
+    prepared.modules = {**own.modules, **prepared.modules}
+    for name in ("sys_path", "imports", "packages", "prepare", "warnings"):
+        value = getattr(prepared, name)
+        value += [each for each in getattr(own, name) if each not in value]
+    prepared.unshipped |= own.unshipped
 
 
 def _shared(namespace: Mapping[str, Any]) -> set[int]:

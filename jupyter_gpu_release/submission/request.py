@@ -260,6 +260,8 @@ def _payload(cell: Cell, prepared: CapturedInputs, inputs: Graph, sources: Seque
         filename=cell.source.filename,
         sources=list(sources),
         inputs=inputs,
+        setup=prepared.setup,
+        setup_inputs=prepared.setup_inputs,
         out=prepared.out,
         skip=prepared.skip,
         gather=list(options.gather),

@@ -54,9 +54,9 @@ def test_loading_is_light(loaded: dict[str, object]):
 
 def test_every_magic_is_there(loaded: dict[str, object]):
     lines = {"gpu_train", "gpu_status", "gpu_queue", "gpu_runs", "gpu_cancel", "gpu_logs", "gpu_config"}
-    lines |= {"gpu_wait", "gpu_attach", "gpu_debug", "gpu_detach", "gpu_release", "gpu_doctor"}
+    lines |= {"gpu_wait", "gpu_attach", "gpu_debug", "gpu_detach", "gpu_release", "gpu_doctor", "gpu_setup"}
     assert lines <= set(loaded["line"])
-    assert {"gpu_train"} <= set(loaded["cell"])
+    assert {"gpu_train", "gpu_setup"} <= set(loaded["cell"])
 
 
 def test_loading_twice_and_unloading(home: dict[str, str]):

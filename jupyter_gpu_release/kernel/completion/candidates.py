@@ -66,6 +66,9 @@ class Candidates:
         words = re.split(r"\s+", line.head.lstrip())
         if line.magic == "gpu_debug" and len(words) == _RUN_AND_RANK:
             return _fitting(words[1], [Candidate("--rank", "another rank's error than the first")])
+        if line.magic == "gpu_setup" and not line.is_cell and len(words) == 1:
+            kept = [Candidate("--list", "the cells that ranks run first"), Candidate("--clear", "forget them")]
+            return _fitting(words[0], kept)
         if line.magic not in _TAKE_A_RUN or len(words) > 1:
             return Offer(words[-1])
         return _fitting(words[0], self._runs(line.magic))

@@ -100,6 +100,20 @@ class GpuMagics(Magics):
             hint="put it above comments, imports and all else; or into a cell of its own",
         )
 
+    @no_var_expand  # type: ignore[untyped-decorator]
+    @line_cell_magic  # type: ignore[untyped-decorator]
+    @_in_our_words
+    def gpu_setup(self, line: str, cell: str | None = None) -> None:
+        """Run a cell here and, from now on, first in each rank of this notebook: ``%%gpu_setup`` above the cell.
+
+        For what other cells need and no name says: ``tqdm.pandas()``, accessors and converters that are registered,
+        patches of libraries. It runs once per attempt, before the GPUs are taken. What it prints is shown here only.
+        ``%gpu_setup --list`` shows the setup cells, ``%gpu_setup --clear`` forgets them.
+        """
+        from .setup import run_setup
+
+        run_setup(self.notebook, line, cell)
+
     @line_magic  # type: ignore[untyped-decorator]
     @_in_our_words
     def gpu_status(self, line: str) -> None:

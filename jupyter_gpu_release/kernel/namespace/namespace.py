@@ -30,6 +30,7 @@ from ...submission.capture import CapturedInputs, InputCapture
 from ...submission.library_patches import LibraryPatches
 from ...submission.placeholders import Pending, Unreturned
 from ...submission.selection import Awaits, NameChoice, placeholder
+from ...submission.setup import Setup
 from .left_behind import left_behind, left_behind_sentences
 from .meanwhile import InputsMeanwhile, changed_sentences
 from .old_parts import OldParts, old_parts_left
@@ -43,10 +44,12 @@ _LATEST = ("_", "__", "___")
 class Namespace:
     """The notebook's names; one per kernel (works with ipykernel and plain IPython).
 
-    ``awaits``: as :class:`.InputCapture` has it.
+    ``awaits``, ``setup``: as :class:`.InputCapture` has them.
     """
 
-    def __init__(self, shell: Any, awaits: Awaits = placeholder) -> None:
+    def __init__(
+        self, shell: Any, awaits: Awaits = placeholder, setup: Callable[[], Setup | None] = lambda: None
+    ) -> None:
         self._shell = shell
         self._realm = NamespaceInfo(shell.user_ns, at_home=True, cells=lambda: executed_cells(shell.compile))
         #: what was chosen as device, and what is on it
@@ -54,7 +57,7 @@ class Namespace:
         #: what was set in libraries
         self._patches = LibraryPatches(shell.user_ns, lambda: shell.user_ns.get("In") or [])
         #: takes what is to be sent
-        self.input_capture = InputCapture(shell.user_ns, self._realm, self._patches.found, awaits)
+        self.input_capture = InputCapture(shell.user_ns, self._realm, self._patches.found, awaits, setup)
         #: random states of libraries that only GPU cells have loaded
         self._rng_elsewhere: random_states.Rng = {}
         #: settings that cells changed of libraries that this kernel has not loaded yet

@@ -93,6 +93,7 @@ def cache_key(notebook: KernelContext, cell: Cell, prepared: CapturedInputs) -> 
         raise NoKeyError(reason)
     try:
         graph = notebook.names.graph_key(prepared.originals)
+        read_by_setup = notebook.names.graph_key(prepared.setup_originals)
         settings = notebook.names.settings_key()
     except UnkeyableError as error:
         raise NoKeyError(f"an input has no stable digest: {error}") from error
@@ -101,6 +102,7 @@ def cache_key(notebook: KernelContext, cell: Cell, prepared: CapturedInputs) -> 
         platform.python_version(),
         normalised_code(tree),
         graph.digest,
+        [[cell.source for cell in prepared.setup], read_by_setup.digest] if prepared.setup else [],
         settings,
         sorted((path, digest_of_bytes(source)) for path, source in prepared.modules.items()),
         prepared.sys_path,

@@ -15,6 +15,7 @@ from ...submission.capture import CapturedInputs
 from ..namespace.meanwhile import InputsMeanwhile
 from ..namespace.post_mortem import FailedCell, attach_frames, frames_of, rebuild
 from ..namespace.values import open_values
+from .missed import missed_sentence
 
 if TYPE_CHECKING:
     from ...client.session import GatewaySession
@@ -73,7 +74,7 @@ class ResultBinder:
 
     def bind_run(self, view: RunView, interrupts: int = 0) -> BoundRun:
         """Bind the names and say how it went; never raises what the run raised."""
-        notes = [*self._unsent(view), *self._prepared.notes] if self._prepared is not None else []
+        notes = [*self._unsent(view), *self._missed(view), *self._prepared.notes] if self._prepared is not None else []
         came_back: Sequence[ValueInfo] = ()
         trouble: GpuReleaseError | None = None
         names = self._notebook.names
@@ -119,6 +120,15 @@ class ResultBinder:
         if name not in mine or name in self._prepared.originals or name in self._prepared.binds:
             return []
         return [f"`{name}` is in the notebook and was not sent: --in +{name}"]
+
+    def _missed(self, view: RunView) -> list[str]:
+        """The statement of the notebook that made here what the cell misses in its rank."""
+        error = view.outcome.error if view.outcome is not None else None
+        if error is None or error.code:
+            return []
+        mine = self._notebook.shell.user_ns
+        sentence = missed_sentence(error, mine.get("In") or [], mine)
+        return [sentence] if sentence else []
 
     def _hint(self, view: RunView) -> str:
         """Explain an error that has to do with how names travel."""

@@ -52,6 +52,7 @@ from .items import ItemExchange
 from .loop import CellLoop
 from .output import OutputSender
 from .publish import Publisher
+from .setup import RankSetup
 from .shell import RankShell, use_inline_figures
 from .spawned import serve_names
 
@@ -119,6 +120,7 @@ class Rank:
         environment.set_rank_variables(go, payload)
         if self._order.ranks > 1 or self._order.role != "rank":
             set_rank_context(make_rank_context(self._order, go, self._channel, lambda: self._values.realm))
+        self._setup.run_the_rest()
         self._load(payload, has_gpu=bool(go.gpu_ids) and not self._order.simulated)
         return payload
 
@@ -131,6 +133,8 @@ class Rank:
             self._inputs = read_graph(payload.inputs, Path(self._order.folder))
             if (save := self._order.save) is not None and save.values is not None and save.is_of_this_format:
                 self._saved = self._read_save(save, save.values)
+            self._setup = RankSetup(self._shell, payload)
+            self._setup.run_before_grant()
             self._settings = CellSettings(payload)
             serve_names(lambda: self._values.realm)
         except Exception as error:  # noqa: BLE001 - raised by the caller
@@ -159,7 +163,13 @@ class Rank:
         stream, buffers = self._inputs
         names = hold_back(self._shell, self._fetcher(payload).fetch) if payload.held else None
         self._values = RankValues(
-            self._shell.user_ns, payload, stream, buffers, has_gpu=has_gpu, settings=self._settings
+            self._shell.user_ns,
+            payload,
+            stream,
+            buffers,
+            has_gpu=has_gpu,
+            settings=self._settings,
+            origins=self._setup.origins,
         )
         with self._shell.builtin_trap:  # libraries that are imported now look for IPython among the builtins
             self._notes += self._values.load(keep=self._saved is not None)

@@ -35,6 +35,7 @@ from ...serialization.codec import suppressed_warnings
 from ...serialization.diagnosis import find_trouble
 from ...serialization.exceptions import has_group
 from ...serialization.hashing.fingerprints import Compared, Fingerprint, FingerprintReader
+from ...serialization.identity import Origins
 from ...serialization.lazy_modules import module_or_deferred
 from ...serialization.load_order import global_reads
 from ...serialization.process_state import random_states
@@ -81,11 +82,14 @@ class RankValues:
         *,
         has_gpu: bool,
         settings: CellSettings | None = None,
+        origins: Origins | None = None,
     ) -> None:
         self._namespace = namespace
         self._payload = payload
         self._graph = (stream, buffers)
         self._realm = NamespaceInfo(namespace, at_home=False, has_gpu=has_gpu, cells=lambda: _cells_of(payload))
+        if origins is not None:  # of what came before the graph
+            self._realm.origins = origins
         self._maps = {id(found): found for found in map(_map_of, buffers) if found is not None}
         self._before: dict[str, NameSnapshot] = {}
         self._known = ObjectIds({})

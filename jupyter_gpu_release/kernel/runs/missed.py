@@ -1,0 +1,109 @@
+"""The statement of the notebook that made what a GPU cell misses: it told a library something here, not in the rank."""
+
+from __future__ import annotations
+
+import ast
+import re
+import types
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+from ...analysis.scopes import dotted_name
+from ...protocol.runs import ErrorInfo
+
+_QUOTED = re.compile(r"['\"`‘]([^'\"`‘’]{1,80})['\"`’]")
+#: names of functions that tell a library something for later
+_TELLS = re.compile(r"regist|^(?:set|add|enable|use|install)(?:_|$)")
+_MOST_LETTERS = 70
+
+Mentions = Callable[[ast.expr, str], bool]
+
+
+def missed_sentence(error: ErrorInfo, cells: Sequence[str], names: Mapping[str, Any]) -> str:
+    """Say which statement it is, and in which cell; empty: none is known. ``cells``: the notebook's, the run's last."""
+    words = list(dict.fromkeys(_QUOTED.findall(error.evalue)))
+    if error.ename == AttributeError.__name__:
+        words, tells = words[-1:], _makes_attribute(names)
+    else:
+        words, tells = [*words, *_texts_in(cells[-1] if cells else "")], _registers
+    for number in range(len(cells) - 1, 0, -1):
+        for call, text in reversed(list(_calls(cells[number]))) if any(map(cells[number].__contains__, "(@")) else ():
+            if any(tells(call, word) for word in words):
+                return f"`{text}` ran in cell {number} of the notebook, not here: put it under `%%gpu_setup`"
+    return ""
+
+
+def _calls(source: str) -> Iterator[tuple[ast.expr, str]]:
+    """Calls for their effect, and decorators, with the text that names them."""
+    try:
+        tree = ast.parse(source)
+    except (SyntaxError, ValueError):
+        return
+    for node in tree.body:
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Call):
+            if not dotted_name(node.value.func).startswith("get_ipython"):
+                yield node.value, _text(node.value)
+        elif isinstance(node, ast.FunctionDef | ast.ClassDef):
+            for decorator in node.decorator_list:
+                yield decorator, f"@{_text(decorator)}"
+
+
+def _text(node: ast.expr) -> str:
+    text = ast.unparse(node)
+    return text if len(text) <= _MOST_LETTERS else f"{text[:_MOST_LETTERS]} …"
+
+
+def _registers(call: ast.expr, word: str) -> bool:
+    name = dotted_name(call.func) if isinstance(call, ast.Call) else ""
+    return _TELLS.search(name.rpartition(".")[2]) is not None and _mentions(call, word)
+
+
+def _mentions(call: ast.expr, word: str) -> bool:
+    return any(
+        (isinstance(node, ast.Constant) and node.value == word) or (isinstance(node, ast.Name) and node.id == word)
+        for node in ast.walk(call)
+    )
+
+
+def _makes_attribute(names: Mapping[str, Any]) -> Mentions:
+    def makes(call: ast.expr, word: str) -> bool:
+        return _mentions(call, word) or word in _words_of(_function(call, names))
+
+    return makes
+
+
+def _function(call: ast.expr, names: Mapping[str, Any]) -> Any:
+    """The function of a module or class that is called."""
+    root, *path = dotted_name(call.func if isinstance(call, ast.Call) else call).split(".")
+    found = names.get(root)
+    for part in path:
+        if not isinstance(found, types.ModuleType | type):
+            return None
+        found = getattr(found, part, None)
+    return getattr(found, "__func__", found)
+
+
+def _words_of(function: Any) -> set[str]:
+    code = getattr(function, "__code__", None)
+    return set(_words_of_code(code)) if isinstance(code, types.CodeType) else set()
+
+
+def _words_of_code(code: types.CodeType) -> Iterator[str]:
+    yield from code.co_names
+    for constant in code.co_consts:
+        if isinstance(constant, str):
+            yield constant
+        elif isinstance(constant, types.CodeType):
+            yield from _words_of_code(constant)
+
+
+def _texts_in(source: str) -> Iterable[str]:
+    """Texts that the GPU cell itself names; as IPython keeps it, the cell is a text."""
+    try:
+        tree = ast.parse(source)
+    except (SyntaxError, ValueError):
+        return []
+    texts = [node.value for node in ast.walk(tree) if isinstance(node, ast.Constant) and isinstance(node.value, str)]
+    if "run_cell_magic" in source and texts:
+        return _texts_in(texts[-1])
+    return texts

@@ -1,0 +1,49 @@
+"""The statement of the notebook that made what a cell misses, found without a cluster."""
+
+from __future__ import annotations
+
+import csv
+import types
+
+import pytest
+
+from jupyter_gpu_release.kernel.runs.missed import missed_sentence
+from jupyter_gpu_release.protocol.runs import ErrorInfo
+
+
+class Library:
+    """Adds an attribute to a class, as ``tqdm.pandas()`` does."""
+
+    @classmethod
+    def switch_on(cls) -> None:
+        """It is the code that counts."""
+        cls.fast_sum = 1  # type: ignore[attr-defined]
+
+
+NAMES = {"csv": csv, "lib": types.ModuleType("lib"), "Library": Library, "df": object()}
+NO_ATTRIBUTE = ErrorInfo("AttributeError", "'Series' object has no attribute 'fast_sum'")
+
+
+def _gpu(body: str) -> str:
+    return f"get_ipython().run_cell_magic('gpu_train', '', {body!r})\n"
+
+
+@pytest.mark.parametrize(
+    ("error", "cells", "said"),
+    [
+        (NO_ATTRIBUTE, ["x = 1\nLibrary.switch_on()"], "`Library.switch_on()` ran in cell 1"),
+        (
+            ErrorInfo("AttributeError", "'DataFrame' object has no attribute 'geo'"),
+            ["x = 1", "@lib.register('geo')\nclass Geo: pass"],
+            "`@lib.register('geo')` ran in cell 2",
+        ),
+        (ErrorInfo("Error", "unknown dialect"), ["csv.register_dialect('bars', delimiter='|')"], "ran in cell 1"),
+        (NO_ATTRIBUTE, ["df.fill('other')", "def f(x): return Library.switch_on()"], ""),
+        (NO_ATTRIBUTE, ["get_ipython().run_cell_magic('gpu_setup', '', 'Library.switch_on()')"], ""),
+        (ErrorInfo("KeyError", "'bars'"), ["df.plot('bars')", "not python ("], ""),
+    ],
+)
+def test_only_a_statement_that_made_it_is_named(error: ErrorInfo, cells: list[str], said: str) -> None:
+    found = missed_sentence(error, ["", *cells, _gpu("list(csv.reader(text, 'bars'))")], NAMES)
+    assert said in found
+    assert bool(found) == bool(said)

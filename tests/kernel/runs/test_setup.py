@@ -1,0 +1,73 @@
+# ruff: noqa: E501 - a cell is one string
+"""``%%gpu_setup`` through a real kernel, gateway and rank, and what a failed cell says of statements that ran here only."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from jupyter_gpu_release.client.autostart import Ready
+
+if TYPE_CHECKING:
+    from kernel_outputs import Kernel
+
+MakeKernel = Callable[[dict[str, str]], "Kernel"]
+ACCESSOR = """
+@pd.api.extensions.register_dataframe_accessor("geo")
+class Geo:
+    def __init__(self, frame): self._frame = frame
+    @property
+    def total(self): return float(self._frame.lat.sum()) * FACTOR
+"""
+
+
+@pytest.fixture
+def kernel(make_kernel: MakeKernel, home: dict[str, str], cluster: Ready) -> Kernel:
+    made = make_kernel({**home, "JUPYTER_GPU_HOME": str(Path(cluster.connection.token_file).parent)})
+    made.run("%load_ext jupyter_gpu_release")
+    return made
+
+
+def test_a_setup_runs_here_and_first_in_each_rank(kernel: Kernel) -> None:
+    kernel.run("import pandas as pd\nFACTOR = 2\nruns = 0", 60)
+    cell = kernel.run(
+        f"%%gpu_setup\nfrom tqdm import tqdm\ntqdm.pandas(disable=True)\n{ACCESSOR}\nruns += 1\nprint('said')\nruns", 60
+    )
+    assert cell.reply["status"] == "ok", cell.traceback
+    assert (cell.text("stdout"), kernel.value("runs")) == ("said\n", "1")
+    kernel.run("df = pd.DataFrame({'lat': [1.0, 3.0]})")
+    cell = kernel.run("%%gpu_train\ndf['b'] = df.lat.progress_apply(lambda x: x * 10)\nprint(df.geo.total, runs)", 60)
+    assert cell.reply["status"] == "ok", cell.traceback
+    assert cell.text("stdout") == "8.0 1\n"
+    assert kernel.value("(df.b.tolist(), runs, df.geo.total)") == "([10.0, 30.0], 1, 8.0)"
+    listed = kernel.run("%gpu_setup --list").plain()[0]
+    assert "from tqdm import tqdm" in listed
+    assert "before the grant" in listed
+    assert "1 setup cell forgotten" in kernel.run("%gpu_setup --clear").plain()[0]
+    cell = kernel.run("%%gpu_train\ndf.lat.progress_apply(abs)", 60)
+    assert cell.reply["ename"] == "AttributeError"
+
+
+def test_a_setup_that_fails_there_says_where_and_what_helps(kernel: Kernel) -> None:
+    assert kernel.run("%%gpu_setup\n1 / 0").reply["ename"] == "ZeroDivisionError"
+    assert "No setup cells" in kernel.run("%gpu_setup").plain()[0]
+    kernel.run("%%gpu_setup\nimport os\nif 'GPU_RUN_DIR' in os.environ:\n    raise ValueError('not there')")
+    cell = kernel.run("%%gpu_train\nx = 1", 60)
+    assert cell.reply["ename"] == "RunFailedError"
+    assert "line 4) failed in the rank: ValueError: not there" in cell.reply["evalue"]
+    assert "%gpu_setup --clear" in cell.reply["evalue"]
+    assert kernel.run("%%gpu_setup --clear\nx").reply["ename"] == "OptionError"
+    assert kernel.run("%gpu_setup --cleer").reply["ename"] == "OptionError"
+
+
+def test_a_cell_that_misses_what_a_statement_of_the_notebook_made_names_it(kernel: Kernel) -> None:
+    kernel.run("import pandas as pd\nfrom tqdm import tqdm\ns = pd.Series([1, 2])", 60)
+    kernel.run("tqdm.pandas(disable=True)")
+    number = kernel.value("len(In) - 2")
+    cell = kernel.run("%%gpu_train\ns.progress_apply(abs)", 60)
+    said = f"tqdm.pandas(disable=True) ran in cell {number} of the notebook, not here: put it under %%gpu_setup"
+    assert cell.reply["ename"] == "AttributeError"
+    assert said in str(cell.reply["traceback"])
