@@ -19,15 +19,18 @@ class CellOutput(OutputSink):
     def __init__(self, shell: Any) -> None:
         self._shell = shell
         self._latest = "stdout"
+        #: text was written, by us or before, that the kernel has perhaps not sent: it sends its streams at its leisure
+        self._is_unsent = True
         #: when the page was last told that the kernel is busy; None: it knows by itself
         self._told_busy_s: float | None = None
         self.is_in_notebook = getattr(shell, "kernel", None) is not None
 
     def write(self, name: str, text: str) -> None:
         """Append text to ``stdout`` or ``stderr``."""
-        if name != self._latest:  # a kernel sends its streams at its leisure, each by itself
-            (sys.stdout if name == "stderr" else sys.stderr).flush()
+        if name != self._latest:
+            self._flush()
             self._latest = name
+        self._is_unsent = True
         (sys.stderr if name == "stderr" else sys.stdout).write(text)
 
     def publish(
@@ -46,6 +49,7 @@ class CellOutput(OutputSink):
         if kernel is None:
             return
         content = data.get("content") or {}
+        self._flush()  # what is printed in `with out:` stays between the two messages of `out`
         widget_models.note(kernel, data["msg_type"], content, data.get("buffers") or [])
         self._told_busy_s = self._told_busy_s or time.monotonic()
         kernel.session.send(
@@ -77,8 +81,7 @@ class CellOutput(OutputSink):
         if kernel is None:
             self.write("stderr", "\n".join([*lines, ""]))
             return
-        sys.stdout.flush()
-        sys.stderr.flush()
+        self._flush()
         content = {"ename": ename, "evalue": evalue, "traceback": lines}
         kernel.session.send(kernel.iopub_socket, "error", content, parent=self._parent(kernel), ident=b"error")
 
@@ -90,6 +93,12 @@ class CellOutput(OutputSink):
             self.write("stdout", f"{payload['data'].get('text/plain', '')}\n")
         elif payload.get("source") == "set_next_input":
             self._shell.set_next_input(payload["text"], payload["replace"])
+
+    def _flush(self) -> None:
+        if self._is_unsent:
+            sys.stdout.flush()
+            sys.stderr.flush()
+            self._is_unsent = False
 
     def _parent(self, kernel: Any) -> Any:
         return kernel.get_parent()

@@ -214,6 +214,25 @@ def test_a_cell_of_a_notebook_whose_folder_was_deleted_is_sent_without_one(
         kernel.run(f"os.chdir({str(before)!r})")
 
 
+def test_what_is_printed_between_two_messages_of_a_widget_stays_between_them(
+    kernel: Kernel, gateway: FakeGateway
+) -> None:
+    """`with out:` is these two: a client that collects the output goes by their order."""
+
+    @gateway.script("widget")
+    def play(run: FakeRun) -> None:
+        run.start()
+        begin, end = (
+            ("comm", {"msg_type": "comm_msg", "content": {"comm_id": "c", "data": {"state": {"msg_id": each}}}})
+            for each in ("begin", "")
+        )
+        run.emit(begin, ("stream", {"name": "stdout", "text": "inside\n"}), end)
+        run.end()
+
+    kinds = kernel.run("%%gpu_train --name widget\npass").kinds
+    assert [kind for kind in kinds if kind in ("comm_msg", "stream")] == ["comm_msg", "stream", "comm_msg"]
+
+
 def test_a_hundred_thousand_lines_in_order(kernel: Kernel, gateway: FakeGateway):
     @gateway.script("many")
     def play(run: FakeRun) -> None:
