@@ -368,8 +368,13 @@ class GatewayService(RunListener, LeaseListener, NodeListener, SessionListener):
         try:
             await asyncio.wait_for(self.agent_up.wait(), _AGENT_WAIT_S)
         except TimeoutError:
-            why = "; ".join(self.problems()) or "none has answered yet"
-            raise ClusterError(f"no node agent is up: {why}", hint="`jupyter gpu doctor`") from None
+            raise ClusterError(self.why_no_agent(), hint="`jupyter gpu doctor`") from None
+
+    def why_no_agent(self) -> str:
+        """The reason why no run can be taken in; empty: one can be."""
+        if self.agent_up.is_set():
+            return ""
+        return f"no node agent is up: {'; '.join(self.problems()) or 'none has answered yet'}"
 
     def _first_view(self, caller: Caller, request: RunRequest, admitted: Admission) -> RunView:
         ask = request.ask

@@ -8,14 +8,21 @@ import logging
 import math
 import time
 from collections import deque
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 from functools import partial
-from typing import Any, TypeVar
 
 import msgspec
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
-from ...errors import ForbiddenError, GpuReleaseError, ProtocolError, RequestError, TooManyRequestsError
+from ...errors import (
+    ForbiddenError,
+    GpuReleaseError,
+    ProtocolError,
+    RequestError,
+    RunCancelledError,
+    TooManyRequestsError,
+)
+from ...protocol.runs import RunRequest
 from ...protocol.session import (
     PROTOCOL,
     Accepted,
@@ -43,7 +50,6 @@ from .http_connection import AT_ONCE
 from .route import MALFORMED
 
 log = logging.getLogger(__name__)
-_Result = TypeVar("_Result")
 _HELLO_S = 10.0
 #: answers that wait for a client that does not read; beyond it is cut off and must come back
 _MOST_ANSWERS = 1000
@@ -78,6 +84,8 @@ class SessionConnection:
         self._said_bye = self._is_detached = False
         self._spawn = BackgroundWork().spawn
         self._fault: GpuReleaseError | None = None
+        #: the submission that is being taken in, and its run
+        self._submitting: tuple[str, asyncio.Task[RunRecord]] | None = None
 
     async def serve(self) -> None:
         """Serve one connection, from the accepted upgrade to its end; never raises."""
@@ -187,17 +195,28 @@ class SessionConnection:
             self._answer(encode(Heartbeat()))  # echoes none of the client's, so it acknowledges nothing
 
     def _echo(self, data: bytes) -> bytes | None:
-        """Echo a heartbeat, unless they come in crowds; whatever else came is for the reader."""
+        """Echo a heartbeat, unless they come in crowds; whatever else came is for the reader.
+
+        It hears of an interrupt only once the submission before is taken in, which may wait for a node: no longer then.
+        """
         now_s = time.monotonic()
-        if now_s - self._echoed_s < _BEAT_S:
+        if now_s - self._echoed_s < _BEAT_S and self._submitting is None:
             return None
         with contextlib.suppress(*MALFORMED):
             message = decode(data, ClientMessage)
+            if isinstance(message, Signal):
+                self._stop_waiting(message.run)
+            if now_s - self._echoed_s < _BEAT_S:
+                return None
             if isinstance(message, Heartbeat) and self._session is not None:
                 self._service.sessions.on_message(self._session)
                 self._echoed_s = now_s
                 return encode(message)
         return None
+
+    def _stop_waiting(self, run: str) -> None:
+        if self._submitting is not None and self._submitting[0] == run and self._service.why_no_agent():
+            self._submitting[1].cancel()
 
     async def _handle(self, message: ClientMessage) -> None:
         if isinstance(message, Heartbeat):
@@ -221,17 +240,21 @@ class SessionConnection:
     async def _submit(self, message: Submit) -> None:
         assert self._session is not None
         request = msgspec.structs.replace(message.request, session=self._session.session)
-        record = await self._with_signs(self._service.submit(self._caller, request))
+        record = await self._taken_in(request)
         self._spawn(self._accept(record))  # many in a row are committed together
 
-    async def _with_signs(self, work: Coroutine[Any, Any, _Result]) -> _Result:
-        """Give signs of life during work that takes long (no node has answered yet): it must not look like silence."""
-        task = asyncio.ensure_future(work)
+    async def _taken_in(self, request: RunRequest) -> RunRecord:
+        """Give signs of life while that takes long (no node has answered yet): it must not look like silence."""
+        task = asyncio.ensure_future(self._service.submit(self._caller, request))
+        self._submitting = request.run, task
         try:
             while not (await asyncio.wait([task], timeout=_SIGN_S))[0]:
                 self._give_sign()
+            if task.cancelled():
+                raise RunCancelledError(f"interrupted before it was queued: {self._service.why_no_agent()}")
             return task.result()
         finally:
+            self._submitting = None
             task.cancel()
 
     async def _accept(self, record: RunRecord) -> None:

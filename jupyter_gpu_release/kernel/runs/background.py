@@ -183,7 +183,7 @@ class BackgroundRuns:
             if not following.is_accepted:
                 submission.withdraw()
             following.display.close_line(error.message)
-            raise
+            raise following.failure(error) from None
         except BaseException:  # nobody would look after the run any more
             session.signal(request.run, "kill")
             raise

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from ...client.results import is_usable
-from ...errors import GatewayUnavailableError, RunLostError, from_code
+from ...client.tracebacks import make_interrupt
+from ...errors import GatewayUnavailableError, GpuReleaseError, RunCancelledError, RunLostError, from_code
 from ...presentation.run_display import RunDisplay
 from ...presentation.wording import describe_lost
 from ...protocol.events import Event
@@ -106,6 +107,11 @@ class RunFollower:
         except BaseException:
             self._session.drop_feed(self._feed)
             raise
+
+    def failure(self, error: GpuReleaseError) -> BaseException:
+        """The error of the cell: an interrupt, where the user has ended the wait for a node."""
+        is_own = isinstance(error, RunCancelledError) and self._interrupts.count and not self._is_accepted
+        return make_interrupt(error.message) if is_own else error
 
     def _step(self) -> None:
         item = self._feed.next_item(TICK_S)

@@ -177,7 +177,7 @@ class _Run:
             if not following.is_accepted:
                 self._submission.withdraw()
             following.display.close_line(error.message)
-            return error
+            return following.failure(error)
         except BaseException:  # ours or the display's fault: nobody would look after the run any more
             self._session.signal(feed.run, "kill")
             raise

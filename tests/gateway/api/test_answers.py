@@ -16,6 +16,7 @@ from jupyter_gpu_release.gateway import service as service_module
 from jupyter_gpu_release.gateway.api import session as session_module
 from jupyter_gpu_release.gateway.api.app import _http_endpoint
 from jupyter_gpu_release.gateway.api.guard import CALLER
+from jupyter_gpu_release.gateway.api.http_connection import AT_ONCE
 from jupyter_gpu_release.gateway.api.route_table import ROUTES
 from jupyter_gpu_release.gateway.api.session import SessionConnection
 from jupyter_gpu_release.protocol.runs import ResourceAsk, RunRequest
@@ -26,6 +27,7 @@ from jupyter_gpu_release.protocol.session import (
     Heartbeat,
     Hello,
     Refused,
+    Signal,
     Submit,
     Welcome,
 )
@@ -82,6 +84,31 @@ class _Socket:
 
     async def send_bytes(self, data: bytes) -> None:
         self.heard.append(decode(data, GatewayMessage))
+
+
+@pytest.mark.asyncio
+async def test_the_wait_for_a_node_can_be_interrupted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The interrupt of another run ends nobody's wait."""
+    asked, other = RunRequest(new_run_id(), "s", ResourceAsk(), b""), new_run_id()
+    socket = _Socket(Hello(PROTOCOL, "s"), Submit(asked))
+    async with BrokerBed(tmp_path, monkeypatch, a=1).life() as service:
+        service.agent_up.clear()
+        connection = SessionConnection(service, cast(WebSocket, socket), ANN, lambda now_s: 0.0)
+        serving = asyncio.create_task(connection.serve())
+        await until(lambda: connection._submitting is not None)
+        waiting = connection._submitting
+        at_once = socket.scope[AT_ONCE]
+        assert at_once(encode(Signal(other, "interrupt", "1"))) is None
+        await asyncio.sleep(0)
+        assert connection._submitting is waiting
+        assert at_once(encode(Signal(asked.run, "interrupt", "2"))) is None
+        await until(lambda: any(isinstance(message, Refused) for message in socket.heard))
+        assert service.runs.find(asked.run) is None
+        serving.cancel()
+    refused = socket.heard[-1]
+    assert isinstance(refused, Refused)
+    assert (refused.run, refused.code) == (asked.run, "cancelled")
+    assert refused.message == "interrupted before it was queued: no node agent is up: none has answered yet"
 
 
 @pytest.mark.asyncio

@@ -1,11 +1,18 @@
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
 
+from jupyter_gpu_release.client.feed import RunFeed
 from jupyter_gpu_release.client.results import is_usable
+from jupyter_gpu_release.errors import RunCancelledError
+from jupyter_gpu_release.kernel.output.cell_output import SilentOutput
+from jupyter_gpu_release.kernel.runs.follow import RunFollower
 from jupyter_gpu_release.presentation.run_display import describe_run
 from jupyter_gpu_release.protocol.cell import Graph
 from jupyter_gpu_release.protocol.runs import Outcome, RunView
+from jupyter_gpu_release.protocol.session import Refused
 
 
 def view(state: str, **facts: object) -> RunView:
@@ -31,6 +38,20 @@ INLINE, FILE = Outcome("ok", values=Graph(stream=b"x")), Outcome("ok", values=Gr
 )
 def test_a_cell_returns_when_its_names_are_usable_and_its_lease_is_gone(seen: RunView, usable: bool):
     assert is_usable(seen) is usable
+
+
+@pytest.mark.parametrize(("interrupts", "kind"), [(0, RunCancelledError), (1, KeyboardInterrupt)])
+def test_an_interrupt_that_ended_the_wait_for_a_node_is_the_cells_end(interrupts: int, kind: type[BaseException]):
+    feed = RunFeed("r", None, 0, lambda run, after: None)
+    feed.put_item(Refused("r", RunCancelledError.code, "interrupted before it was queued: no node agent is up", ""))
+    session = SimpleNamespace(welcome=None, drop_feed=lambda feed: None, signal=lambda run, signal: None)
+    output = SilentOutput(SimpleNamespace())
+    following = RunFollower(output, session, feed, SimpleNamespace(count=interrupts))  # type: ignore[arg-type]
+    with pytest.raises(RunCancelledError) as refused:
+        following.until_accepted()
+    failure = following.failure(refused.value)
+    assert type(failure) is kind
+    assert "no node agent is up" in str(failure)
 
 
 @pytest.mark.parametrize(
