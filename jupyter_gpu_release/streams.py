@@ -31,9 +31,10 @@ _NAMES = {
     ".adapters.stdlib.context_variables": "make_variable set_variable",
     ".adapters.stdlib.environment": "WorkingFolder",
     ".adapters.stdlib.random_numbers": "make_random set_random",
+    ".adapters.singletons": "find_attribute",
     ".adapters.stdlib.values": (
         "make_cell set_cell make_weakref dead_weakref make_lru_cache make_cached_property standard_stream "
-        "import_module view_bytes fill_container make_weak_proxy make_mapping_proxy find_attribute"
+        "import_module view_bytes fill_container make_weak_proxy make_mapping_proxy"
     ),
     ".adapters.tensorflow": "rebuild_tensorflow_function usual_strategy",
     ".adapters.torch.distributed": "give_module give_replica make_shard fill_shard",

@@ -20,6 +20,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ..adapters.registry import loaded_adapters, size_of
+from ..adapters.singletons import has_nans
 from ..adapters.stdlib import cached_functions
 from ..adapters.stdlib.values import kept_alive
 from ..errors import GpuReleaseError, LoadError
@@ -140,9 +141,10 @@ def dump(
     order = LoadOrder()
     plain = presumed_plain(values)
     with without_gc(), suppressed_warnings():
+        with_nans = False  # asks for each object, so only where there are some
         writers = []  # of memory that one of them has made, no other gets the address
         for _ in range(_MOST_RESTARTS):
-            writer = _Writer(realm, more, failed, whole, known, first=order.first)
+            writer = _Writer(realm, more, failed, whole, known, first=order.first, with_nans=with_nans)
             writers.append(writer)
             try:
                 written = writer.write(values, facts, plain)
@@ -153,10 +155,12 @@ def dump(
                 failed[torn.name] = torn.error
                 continue
             is_in_order = not order.learn_needs(writer.needs, written.sizes)
-            if is_in_order and not writer.torn:
+            is_whole = with_nans or not has_nans(written.stream)
+            if is_in_order and not writer.torn and is_whole:
                 return written
+            with_nans = not is_whole or with_nans
             whole |= writer.torn  # a view was written before what it looks at
-        last = _Writer(realm, more, failed, whole, known, first=order.first, careful=True)
+        last = _Writer(realm, more, failed, whole, known, first=order.first, careful=True, with_nans=with_nans)
         return last.write(values, facts, PlainValues())
 
 
@@ -193,6 +197,7 @@ class _TornError(Exception):
 class _Writer:
     """``failed``: names to leave out. ``whole``: memory that is known to travel. ``first``: names to begin with.
     ``careful``: remembers the memo before each name, so that a failure can be taken back (slow for many objects).
+    ``with_nans``: as the pickler has it.
     """
 
     def __init__(
@@ -205,6 +210,7 @@ class _Writer:
         *,
         first: Sequence[str] = (),
         careful: bool = False,
+        with_nans: bool = False,
     ) -> None:
         #: name → names that rebuilding it reads
         self.needs: dict[str, list[str]] = {}
@@ -213,7 +219,10 @@ class _Writer:
         self._dump = Dump(failed=failed)
         self._realm = realm
         self._references = None if known is None else References(known)
-        self._pickler = GraphPickler(self._file, realm, self._dump.buffers, references=self._references)
+        self._pickler = GraphPickler(
+            self._file, realm, self._dump.buffers, references=self._references, with_nans=with_nans
+        )
+        self._with_nans = with_nans
         self._pickler.whole |= whole
         self._more = more
         self._careful = careful
@@ -292,7 +301,7 @@ class _Writer:
         """Write the things that are referred to, for receivers that do not have them."""
         if self._references is None or not self._references.with_copies:
             things = []
-        pickler = GraphPickler(file, self._realm, self._dump.buffers)
+        pickler = GraphPickler(file, self._realm, self._dump.buffers, with_nans=self._with_nans)
         pickler.dump(things)
         self._dump.keep += [*pickler.keep, *pickler.holders.values()]
 

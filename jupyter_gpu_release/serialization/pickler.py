@@ -21,6 +21,7 @@ from cloudpickle import cloudpickle
 
 from ..adapters.adapter import REFUSING, Reducer
 from ..adapters.registry import adapters_of, first_answer
+from ..adapters.singletons import key_of_nan
 from ..adapters.stdlib.values import reduce_stream
 from . import abstract_classes, class_statements, exceptions, instances, rebuild
 from .identity import class_attributes, class_id, function_attributes, function_id, member_attributes
@@ -40,7 +41,7 @@ class GraphPickler(cloudpickle.Pickler):
     """Writes several values with one memo, so that what they share stays shared.
 
     ``compact``: a fingerprint for comparing, not for loading: a class that arrived from outside is only its id and
-    what changed of it, and a tensor on a device is only a digest made there.
+    what changed of it, and a tensor on a device is only a digest made there. ``with_nans``: each NaN stays itself.
     """
 
     def __init__(
@@ -51,11 +52,15 @@ class GraphPickler(cloudpickle.Pickler):
         *,
         compact: bool = False,
         references: References | None = None,
+        with_nans: bool = False,
     ) -> None:
         #: to what the receiver has already
         self.references = references
-        if references is not None:
-            self.persistent_id = references.persistent_id()
+        number = None if references is None else references.persistent_id()
+        if with_nans:
+            self.persistent_id = _also_nans(number)
+        elif number is not None:
+            self.persistent_id = number
         # no method of its own, which would keep what it has written alive until the garbage is collected
         super().__init__(file, protocol=5, buffer_callback=functools.partial(_keep_in, buffers))
         self.realm = realm
@@ -260,6 +265,17 @@ class GraphPickler(cloudpickle.Pickler):
     def digest_of(self, value: Any) -> bytes | None:
         """Digest of one attribute's value, for comparing within this process."""
         return value_digest(value, self.realm)
+
+
+def _also_nans(number: Callable[[Any], int | None] | None) -> Callable[[Any], int | str | None]:
+    """Pickle asks this for each object, so it does little."""
+
+    def persistent_id(thing: Any) -> int | str | None:
+        if type(thing) is float and thing != thing:
+            return key_of_nan(thing)
+        return None if number is None else number(thing)
+
+    return persistent_id
 
 
 def _keep_in(buffers: list[Any], buffer: Any) -> bool:

@@ -21,6 +21,7 @@ from cloudpickle import cloudpickle
 
 from .. import streams
 from ..adapters.adapter import RECEIVING, GroupState, receiving
+from ..adapters.singletons import nan_of
 from . import abstract_classes, class_statements
 from .identity import (
     Origins,
@@ -106,9 +107,9 @@ class Rebuilder:
         is_receiving = isinstance(found, types.FunctionType) and found in RECEIVING
         return types.MethodType(RECEIVING[found], self) if is_receiving else found
 
-    def referred(self, number: int) -> Any:
-        """The notebook's own object, or a view on its memory."""
-        return self.targets[number]
+    def referred(self, number: int | str) -> Any:
+        """The notebook's own object, or a view on its memory; a NaN by its key."""
+        return nan_of(number) if isinstance(number, str) else self.targets[number]
 
     def fill_cached_function(self, cached: Any, state: Any) -> None:
         """Later: the arguments that it remembers may have no hash before all is read."""

@@ -26,7 +26,7 @@ class GraphUnpickler(pickle.Unpickler):
         """A global of the stream."""
         return self._rebuilder.bound(super().find_class(module, name))
 
-    def persistent_load(self, number: int) -> Any:
+    def persistent_load(self, number: int | str) -> Any:
         """An object that the stream refers to."""
         return self._rebuilder.referred(number)
 
@@ -174,7 +174,7 @@ class TolerantUnpickler(_PythonUnpickler):
         except Exception as error:  # noqa: BLE001 - importing runs foreign code
             return MissingGlobal(module, name, self._because(error))
 
-    def persistent_load(self, number: int) -> Any:
+    def persistent_load(self, number: int | str) -> Any:
         """An object that the stream refers to."""
         return self._rebuilder.referred(number)
 

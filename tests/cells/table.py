@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from . import classes, dropped, frames, functions, of_libraries, shown, views
+from . import classes, dropped, frames, functions, of_libraries, shown, singletons, views
 
 
 @dataclass(frozen=True)
@@ -38,6 +38,7 @@ CELLS: dict[str, Cell] = {
     **_named("taken out of an input", dropped.IMPORTS, dropped.PARTS),
     **_named("objects that end", dropped.IMPORTS, dropped.ENDS),
     **_named("a name bound anew", dropped.IMPORTS, dropped.NAMES),
+    **_named("singletons", singletons.IMPORTS, singletons.ROWS),
     **_named("views", views.IMPORTS, views.ROWS),
     **_named("of libraries", of_libraries.IMPORTS, of_libraries.ROWS),
     **{f"shown: {name}": Cell("", body, is_of_kernel=True) for name, body in shown.ERRORS.items()},

@@ -11,11 +11,26 @@ from typing import Any
 
 from ..adapter import Adapter, Reducer
 from ..memory import Layout, Place
+from ..singletons import by_name
 from . import settings
 
 
 def _arrays() -> Any:
     return sys.modules["numpy"].ndarray
+
+
+def _is_generator(kind: type) -> bool:
+    random = sys.modules.get("numpy.random")
+    return random is not None and issubclass(kind, random.RandomState | random.BitGenerator)
+
+
+def _reduce_generator(pickler: Any, generator: Any) -> Any:
+    """The one behind ``np.random.rand()`` is the receiver's own: its state travels with that of all libraries."""
+    usual = sys.modules["numpy.random.mtrand"]._rand
+    if generator is usual:
+        return by_name(pickler, "numpy.random.mtrand", "_rand")
+    is_part = generator is usual._bit_generator
+    return by_name(pickler, "numpy.random.mtrand", "_rand._bit_generator") if is_part else NotImplemented
 
 
 class NumpyAdapter(Adapter):
@@ -35,7 +50,7 @@ class NumpyAdapter(Adapter):
     def reducer_for(self, kind: type) -> Reducer | None:
         from . import arrays
 
-        return arrays.reducer_for(kind)
+        return _reduce_generator if _is_generator(kind) else arrays.reducer_for(kind)
 
     # ------------------------------------------------------------------------------- memory and identity
     def update_in_place(self, old: Any, new: Any) -> bool | None:

@@ -7,6 +7,12 @@ from typing import Any
 
 from ... import streams
 from ..adapter import Adapter, Reducer
+from ..singletons import by_name
+
+
+def reduce_usual(pickler: Any, generator: random.Random) -> Any:
+    """The one behind ``random.random()`` is the receiver's own: its state travels with that of all libraries."""
+    return by_name(pickler, "random", "_inst") if generator is vars(random)["_inst"] else NotImplemented
 
 
 def reduce_random(_pickler: Any, generator: random.Random) -> Any:
@@ -47,10 +53,12 @@ class RandomAdapter(Adapter):
             return None
         if kind is random.SystemRandom:
             return reduce_system_random
+        if kind is random.Random:
+            return reduce_usual
         own = any(
             getattr(kind, name) is not getattr(random.Random, name) for name in ("__reduce__", "getstate", "setstate")
         )
-        return None if own or kind is random.Random else reduce_random
+        return None if own else reduce_random
 
     def random_state(self) -> Any:
         return random.getstate()

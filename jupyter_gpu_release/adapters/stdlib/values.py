@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import collections
 import contextvars
-import dataclasses
 import functools
 import gc
 import importlib
@@ -23,6 +22,7 @@ from cloudpickle import cloudpickle
 from ... import streams
 from ...errors import CannotSendError
 from ...store.mapped.memory import address_of
+from .. import singletons
 from ..adapter import Reducer, refusing
 from ..users_code import is_of_the_user
 from . import cached_functions, context_variables
@@ -81,7 +81,7 @@ def reduce_lru_cache(pickler: Any, function: Any) -> Any:
     if is_importable:
         pickler.modules.add(function.__module__)
         arguments = function.__module__, function.__qualname__
-        return find_attribute, arguments, state, None, None, streams.fill_cached_function
+        return singletons.find_attribute, arguments, state, None, None, streams.fill_cached_function
     settings = function.cache_parameters()
     parts = function.__wrapped__, settings["maxsize"], settings["typed"]
     return make_lru_cache, parts, state, None, None, streams.fill_cached_function
@@ -117,11 +117,6 @@ def reduce_new_type(_pickler: Any, kind: typing.NewType) -> Any:
 def reduce_cached_property(_pickler: Any, prop: Any) -> Any:
     """Without its lock."""
     return make_cached_property, (prop.func, prop.attrname)
-
-
-def reduce_dataclass_mark(_pickler: Any, mark: Any) -> Any:
-    """By name: a copy of ``MISSING`` would be taken for a field's default."""
-    return next((name for name, value in vars(dataclasses).items() if value is mark), NotImplemented)
 
 
 def reduce_memoryview(pickler: Any, view: memoryview) -> Any:
@@ -184,9 +179,6 @@ _BY_TYPE: dict[type, Reducer] = {
     struct.Struct: reduce_struct,
     typing.NewType: reduce_new_type,
     functools.cached_property: reduce_cached_property,
-    type(dataclasses.MISSING): reduce_dataclass_mark,
-    type(dataclasses.KW_ONLY): reduce_dataclass_mark,
-    type(vars(dataclasses)["_HAS_DEFAULT_FACTORY"]): reduce_dataclass_mark,
     io.TextIOWrapper: refuse_file,
     io.BufferedReader: refuse_file,
     io.BufferedWriter: refuse_file,
@@ -212,7 +204,7 @@ def refuse_future(_pickler: Any, _future: Any) -> Any:
 
 def reducer_for(kind: type) -> Reducer | None:
     """The reducer for a class."""
-    return _BY_TYPE.get(kind) or _future(kind) or _container(kind)
+    return _BY_TYPE.get(kind) or _future(kind) or _container(kind) or singletons.reducer_for(kind)
 
 
 # -------------------------------------------------------------------------------------- put together
@@ -308,12 +300,6 @@ def make_lru_cache(function: Any, maxsize: int | None, typed: bool) -> Any:
 def make_mapping_proxy(mapping: Any) -> types.MappingProxyType[Any, Any]:
     """A read-only view of a mapping."""
     return types.MappingProxyType(mapping)
-
-
-@streams.named
-def find_attribute(module: str, name: str) -> Any:
-    """The attribute of a module (``Class.name``: of a class in it)."""
-    return operator.attrgetter(name)(importlib.import_module(module))
 
 
 @streams.named

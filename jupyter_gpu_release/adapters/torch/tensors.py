@@ -18,6 +18,7 @@ import torch
 from ... import streams
 from ..adapter import Reader, Reducer, receiving
 from ..numpy import arrays, mapped_files
+from ..singletons import by_name
 from . import device_marks, distributed
 
 #: a view of at least this much less than its storage takes only itself along, unless the storage travels anyway
@@ -337,8 +338,13 @@ def place_torch_device(reader: Reader, device: str) -> Any:
     return stand_in
 
 
-def reduce_generator(_pickler: Any, generator: Any) -> Any:
-    """A random generator with its state; one of a GPU comes home as a CPU one with the same seed."""
+def reduce_generator(pickler: Any, generator: Any) -> Any:
+    """A random generator with its state; one of a GPU comes home as a CPU one with the same seed.
+
+    The one behind ``torch.rand()`` is the receiver's own: its state travels with that of all libraries.
+    """
+    if generator is torch.default_generator:
+        return by_name(pickler, "torch", "default_generator")
     if generator.device.type != "cpu":
         return make_seeded_generator, (generator.initial_seed(),)
     return make_generator, (generator.get_state(),)
