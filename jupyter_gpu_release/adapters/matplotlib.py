@@ -36,6 +36,25 @@ def _set_rc(matplotlib: Any, name: str, value: Any) -> None:
         matplotlib.rcParams[name] = value
 
 
+def _colormaps(cm: Any) -> Values:
+    """Colour maps that are registered beside matplotlib's; of seaborn's, which its import brings, the one in use."""
+    registry = cm._colormaps
+    seaborns = vars(sys.modules["seaborn.cm"]) if "seaborn.cm" in sys.modules else {}
+    used = dict.get(sys.modules["matplotlib"].rcParams, "image.cmap")
+    names = [name for name in registry if name not in registry._builtin_cmaps]
+    return {name: registry[name] for name in names if name not in seaborns or name == used}
+
+
+def _set_colormap(cm: Any, name: str, value: Any) -> None:
+    cm._colormaps.register(value, name=name, force=True)
+
+
+def _interactive(pyplot: Any) -> Values:
+    """Of the inline back end: ``plt.ioff()``. Another one means another front end."""
+    is_inline = "inline" in str(dict.get(pyplot.matplotlib.rcParams, "backend"))
+    return {"interactive": pyplot.matplotlib.is_interactive()} if is_inline else {}
+
+
 # ------------------------------------------------------------------------------ figures in notebooks
 _INLINE = {"figure_formats": {"png"}, "print_figure_kwargs": {"bbox_inches": "tight"}, "rc": {}, "close_figures": True}
 _MIMES = {"image/svg+xml": "svg", "image/jpeg": "jpeg", "application/pdf": "pdf"}
@@ -80,7 +99,14 @@ class MatplotlibAdapter(Adapter):
     """Figures and settings."""
 
     settings = (
+        LibrarySettings("matplotlib.cm", _colormaps, lambda _: {}, _set_colormap),
         LibrarySettings("matplotlib", _rc, _usual_rc, _set_rc),
+        LibrarySettings(
+            "matplotlib.pyplot",
+            _interactive,
+            lambda _: {"interactive": True},
+            lambda pyplot, _, value: pyplot.matplotlib.interactive(value),
+        ),
         LibrarySettings("matplotlib_inline.config", _inline, lambda _: _INLINE, _set_inline),
     )
 

@@ -17,6 +17,8 @@ from .adapter import Adapter
 _log = logging.getLogger(__name__)
 #: packages add an adapter by an entry point of this group: ``library = "module:ADAPTER"``
 ENTRY_POINTS = "jupyter_gpu_release.adapters"
+#: modules of Python that have settings
+_PYTHONS = ("builtins", "csv", "decimal", "locale", "logging", "os", "socket", "sys", "time", "warnings")
 #: library (a top-level package) → module here that has its ``ADAPTER``. Those further up are asked first
 _OURS = {
     "numpy": "numpy.adapter",
@@ -42,7 +44,7 @@ _OURS = {
     "polars": "tables",
     "pyarrow": "tables",
     "random": "stdlib.random_numbers",
-    **dict.fromkeys(("builtins", "decimal", "logging", "os", "sys", "warnings"), "stdlib.adapter"),
+    **dict.fromkeys(_PYTHONS, "stdlib.adapter"),
 }
 
 Answer = TypeVar("Answer")

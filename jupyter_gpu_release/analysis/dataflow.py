@@ -102,7 +102,7 @@ def look_at_call(flow: NameFlow, call: ast.Call) -> None:
     """Draw conclusions from one call."""
     name = dotted_name(call.func)
     facts = flow.facts
-    if name in analysis_reflection.CALLS:
+    if name in analysis_reflection.CALLS or analysis_reflection.frame_texts(call):
         facts.reflects = True
     if name.rpartition(".")[2] == JOINS_GROUP:
         facts.joins_group = True

@@ -27,6 +27,12 @@ _WRITERS = frozenset({"update", "__setitem__"})
 _OF_HERE = frozenset({"locals", "vars", "dir"})
 _RUNS_TEXT = frozenset({"eval", "exec"})
 _QUERY_NAME = re.compile(r"@([A-Za-z_]\w*)")
+#: ``y ~ np.log(x)``: patsy and its like look names up in the frame of the caller
+_FORMULA = re.compile(r"(?:^|[\w)\]])\s*~\s*[\w(]")
+#: tables of SQL that are names of Python (DuckDB, polars)
+_SQL = re.compile(r"\bselect\b", re.IGNORECASE)
+_TABLE = re.compile(r"\b(?:from|join)\s+([A-Za-z_]\w*)", re.IGNORECASE)
+_WORD = re.compile(r"[A-Za-z_]\w*")
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
 
 
@@ -74,6 +80,26 @@ def reflection_in_text(text: str) -> Reflection:
 def reflection_in_query(text: str) -> Reflection:
     """The text of a query: names outside of the table are marked in it."""
     return Reflection(names=set(_QUERY_NAME.findall(text)))
+
+
+def names_in_frame_text(text: str) -> set[str]:
+    """Names that a library looks up where it is called: of a formula all words, of SQL the tables."""
+    if _FORMULA.search(text):
+        return set(_WORD.findall(text))
+    return set(_TABLE.findall(text)) if _SQL.search(text) else set()
+
+
+def frame_texts(call: ast.Call) -> set[str]:
+    """Such names in the texts that a call is given; of ``evaluate`` (numexpr) those of the expression."""
+    found: set[str] = set()
+    for given in (*call.args, *(keyword.value for keyword in call.keywords)):
+        for part in ast.walk(given):
+            if isinstance(part, ast.Constant) and isinstance(part.value, str):
+                found |= names_in_frame_text(part.value)
+    match call:
+        case ast.Call(func=ast.Attribute(attr="evaluate"), args=[ast.Constant(value=str(text)), *_]):
+            found |= set(_WORD.findall(text))
+    return found
 
 
 class _ReflectionVisitor(ast.NodeVisitor):
@@ -176,6 +202,7 @@ class _ReflectionVisitor(ast.NodeVisitor):
 
     # ------------------------------------------------------------------------------- calls
     def _call(self, call: ast.Call) -> None:
+        self.found.names |= frame_texts(call)
         match call:
             case ast.Call(func=ast.Name(id=name), args=[text, *spaces]) if name in _RUNS_TEXT:
                 if not spaces or self._is_namespace(spaces[0]):  # else it finds names elsewhere
@@ -216,11 +243,17 @@ def reflection_of(function: types.FunctionType) -> Reflection:
     """Look through the function, those in it included; cheap for all that do nothing of the kind."""
     code = function.__code__
     words = WORDS & _words(code)
-    if not words:
-        return Reflection()
     if code not in _known:
-        _known[code] = _from_source(code) or _from_code(code, words)
+        found = _from_source(code) or _from_code(code, words) if words else Reflection()
+        found.names |= names_in_texts_of(code)
+        _known[code] = found
     return _known[code]
+
+
+def names_in_texts_of(code: types.CodeType) -> set[str]:
+    """Names in formulas and in SQL that a function has."""
+    texts = (constant for each in _codes(code) for constant in each.co_consts if isinstance(constant, str))
+    return {name for text in texts for name in names_in_frame_text(text)}
 
 
 def _words(code: types.CodeType) -> set[str]:

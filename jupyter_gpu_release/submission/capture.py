@@ -25,6 +25,7 @@ from ..serialization.process_state.local_modules import is_attribute_name, split
 from ..serialization.rebuild import NamespaceInfo
 from ..store.mapped.mapping import refuse_torn
 from ..units import format_bytes
+from .effect_imports import effect_cell
 from .lineage import ResultLineage, used_inputs
 from .modules import AwayModules, LocalModules, imported_in, loaded_submodules
 from .selection import Awaits, NameChoice, Selection, placeholder
@@ -109,6 +110,8 @@ class CapturedInputs:
     #: name -> object that is fetched if the cell asks for it, and how large it is at least
     held: dict[str, Any] = field(default_factory=dict)
     held_bytes: dict[str, int] = field(default_factory=dict)
+    #: modules that the notebook has imported for their effect, and that may matter for this cell
+    effects: list[str] = field(default_factory=list)
     #: the notebook's setup, and what it reads
     setup: list[SetupCell] = field(default_factory=list)
     setup_inputs: Graph = field(default_factory=Graph)
@@ -144,6 +147,8 @@ class InputCapture:
         (name, value) → the placeholder, where a run in the background is still making the value.
     setup
         The notebook's setup, if there is one.
+    effects
+        Modules that the notebook has imported for their effect.
     """
 
     def __init__(
@@ -153,6 +158,7 @@ class InputCapture:
         patched: Callable[[], dict[str, Any]] = dict,
         awaits: Awaits = placeholder,
         setup: Callable[[], Setup | None] = lambda: None,
+        effects: Callable[[], list[str]] = list,
     ) -> None:
         self._names = names
         self._realm = realm
@@ -168,6 +174,7 @@ class InputCapture:
         self._said: set[str] = set()
         self._patched = patched
         self._setup = setup
+        self._effects = effects
 
     def collect(
         self,
@@ -194,6 +201,7 @@ class InputCapture:
         prepared.call_by(labels or {})
         if setup is not None and read_by_setup is not None:
             _add_setup(prepared, setup, read_by_setup)
+        prepared.setup = [*map(effect_cell, prepared.effects), *prepared.setup]
         return prepared
 
     def _captured(
@@ -273,7 +281,8 @@ class InputCapture:
     def _prepared(self, facts: CellFacts, choice: NameChoice, selection: Selection, dump: codec.Dump) -> CapturedInputs:
         added = self._modules.added_paths()
         known = dump.modules | imported_in(dump.codes)
-        shipped, local, notes = self._modules.ship(facts.modules | known, added)
+        effects = self._effects_on(facts.modules | known, added)
+        shipped, local, notes = self._modules.ship({*facts.modules, *known, *effects}, added)
         sent = _sent(selection, dump)
         notes += dump.notes("was sent")
         return CapturedInputs(
@@ -288,7 +297,8 @@ class InputCapture:
             spans=dump.spans,
             imports=self._modules.required(facts.imports | (dump.modules - dump.modules_of_rest), local, added),
             packages=self._modules.required(facts.imports | facts.modules | known, local, added),
-            prepare=self._modules.foreign(facts.modules | known, local),
+            prepare=self._modules.foreign({*facts.modules, *known, *effects}, local),
+            effects=effects,
             unshipped=bool(local) and not shipped,
             used=used_inputs(sent, dump, self.lineage, selection.sent),
             sent=sent,
@@ -307,6 +317,13 @@ class InputCapture:
             },
             memo=dump.memo,
         )
+
+    def _effects_on(self, needed: Collection[str], added: Iterable[str]) -> list[str]:
+        """Imports for their effect: of modules of the notebook's own, and of packages that the cell needs anyway."""
+        effects = self._effects()
+        tops = {name.partition(".")[0] for name in needed}
+        _, local, _ = self._modules.ship(effects, added) if effects else ({}, set(), [])
+        return [name for name in effects if name not in needed and name.partition(".")[0] in tops | local]
 
 
 def _add_setup(prepared: CapturedInputs, setup: Setup, own: CapturedInputs) -> None:

@@ -32,6 +32,11 @@ def set_since_start(*, but: Collection[str] = frozenset()) -> OwnVariables:
     return own_variables(os.environ, _INITIAL, but=but)
 
 
+def is_set_since_start(name: str) -> bool:
+    """Tell if this process has set, changed or deleted a variable."""
+    return os.environ.get(name) != _INITIAL.get(name)
+
+
 def initial(_module: Any) -> dict[str, Any]:
     """The variables that it began with and that may travel, as :func:`read` has them."""
     return {f"{_VARIABLE}{name}": value for name, value in _INITIAL.items() if may_travel(name)}

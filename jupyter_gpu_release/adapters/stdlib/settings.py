@@ -1,7 +1,8 @@
-"""Filters of warnings, limits of the interpreter, the context of :mod:`decimal`."""
+"""Settings of Python itself: filters of warnings, limits, decimal, dialects of csv, locale, time zone, timeouts."""
 
 from __future__ import annotations
 
+import os
 import sys
 import warnings
 from typing import Any
@@ -55,6 +56,61 @@ def _set_decimal(decimal: Any, name: str, value: Any) -> None:
         setattr(context, name, value)
 
 
+# ------------------------------------------------------------------------------ csv, locale, time zone
+_DIALECT = "dialect "
+_DIALECT_PARTS = (
+    "delimiter",
+    "doublequote",
+    "escapechar",
+    "lineterminator",
+    "quotechar",
+    "quoting",
+    "skipinitialspace",
+    "strict",
+)
+_USUAL_CSV: Values = {
+    "field size limit": 131072,
+    f"{_DIALECT}excel": [",", True, None, "\r\n", '"', 0, False, False],
+    f"{_DIALECT}excel-tab": ["\t", True, None, "\r\n", '"', 0, False, False],
+    f"{_DIALECT}unix": [",", True, None, "\n", '"', 1, False, False],
+}
+_CATEGORIES = ("LC_COLLATE", "LC_MONETARY", "LC_NUMERIC", "LC_TIME")
+
+
+def _csv(csv: Any) -> Values:
+    dialects = {name: csv.get_dialect(name) for name in csv.list_dialects()}
+    found = {f"{_DIALECT}{name}": [getattr(one, part) for part in _DIALECT_PARTS] for name, one in dialects.items()}
+    return {"field size limit": csv.field_size_limit(), **found}
+
+
+def _set_csv(csv: Any, name: str, value: Any) -> None:
+    if name.startswith(_DIALECT):
+        csv.register_dialect(name.removeprefix(_DIALECT), **dict(zip(_DIALECT_PARTS, value, strict=True)))
+    else:
+        csv.field_size_limit(value)
+
+
+def _locale(locale: Any) -> Values:
+    return {name: locale.setlocale(getattr(locale, name)) for name in _CATEGORIES}
+
+
+def _zone(time: Any) -> Values:
+    return {"zone": [os.environ.get("TZ"), *time.tzname, time.timezone]}
+
+
+def _usual_zone(time: Any) -> Values:
+    """Without a ``TZ`` of one's own the zone is the machine's."""
+    return {} if environment.is_set_since_start("TZ") else _zone(time)
+
+
+def _set_zone(time: Any, _name: str, value: Any) -> None:
+    """A variable that does not hold yet (no ``tzset``) is seen by the zone, which is the same as before."""
+    variable, *zone = value
+    if [*time.tzname, time.timezone] != zone:
+        environment.write(None, "TZ", variable)
+        time.tzset()
+
+
 ALL = (
     LibrarySettings("sys", _limits, lambda _: {"recursion limit": 1000, "digits": 4300}, _set_limit, that_count=False),
     LibrarySettings(
@@ -68,5 +124,20 @@ ALL = (
     ),
     LibrarySettings("logging", log_settings.read, lambda _: {}, log_settings.write, only_set=True, that_count=False),
     LibrarySettings("decimal", _decimal, lambda _: _DECIMAL, _set_decimal),
+    LibrarySettings("csv", _csv, lambda _: _USUAL_CSV, _set_csv),
+    LibrarySettings(
+        "locale",
+        _locale,
+        lambda _: dict.fromkeys(_CATEGORIES, "C"),
+        lambda locale, name, value: locale.setlocale(getattr(locale, name), value),
+    ),
+    LibrarySettings("time", _zone, _usual_zone, _set_zone),
+    LibrarySettings(
+        "socket",
+        lambda socket: {"timeout": socket.getdefaulttimeout()},
+        lambda _: {"timeout": None},
+        lambda socket, _, value: socket.setdefaulttimeout(value),
+        that_count=False,
+    ),
     LibrarySettings("warnings", _warning_filters, lambda _: {}, _add_filter, that_count=False),
 )

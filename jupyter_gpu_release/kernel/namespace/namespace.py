@@ -27,6 +27,7 @@ from ...serialization.sharing.namespace_update import NamespaceUpdate, outlived_
 from ...serialization.sharing.originals import Originals
 from ...serialization.sharing.references import Key
 from ...submission.capture import CapturedInputs, InputCapture
+from ...submission.effect_imports import EffectImports
 from ...submission.library_patches import LibraryPatches
 from ...submission.placeholders import Pending, Unreturned
 from ...submission.selection import Awaits, NameChoice, placeholder
@@ -56,8 +57,11 @@ class Namespace:
         self.devices = DeviceHistory(shell.user_ns, lambda: shell.user_ns.get("In") or [])
         #: what was set in libraries
         self._patches = LibraryPatches(shell.user_ns, lambda: shell.user_ns.get("In") or [])
+        effects = EffectImports(lambda: shell.user_ns.get("In") or [])
         #: takes what is to be sent
-        self.input_capture = InputCapture(shell.user_ns, self._realm, self._patches.found, awaits, setup)
+        self.input_capture = InputCapture(
+            shell.user_ns, self._realm, self._patches.found, awaits, setup, effects.modules
+        )
         #: random states of libraries that only GPU cells have loaded
         self._rng_elsewhere: random_states.Rng = {}
         #: settings that cells changed of libraries that this kernel has not loaded yet

@@ -30,9 +30,9 @@ class RankSetup:
     def __init__(self, shell: RankShell, payload: CellPayload) -> None:
         self._shell = shell
         self._inputs = payload.setup_inputs
-        self._waiting = list(payload.setup)
+        self._waiting = [cell for cell in payload.setup if not _is_done(cell)]
         self.origins = Origins()
-        self._has_inputs = False
+        self._has_inputs = not payload.setup_inputs.stream
 
     def run_before_grant(self) -> None:
         """Run what needs no GPU: up to a cell that may look for one, or whose libraries could."""
@@ -83,6 +83,11 @@ class RankSetup:
         names.update(loaded.values)
         for name, module in loaded.modules.items():
             names[name] = importlib.import_module(module)
+
+
+def _is_done(cell: SetupCell) -> bool:
+    """Tell if it is an import for its effect, of what this process has imported."""
+    return not cell.count and all(module in sys.modules for module in cell.modules)
 
 
 def _needs_gpu(cell: SetupCell) -> bool:

@@ -20,7 +20,8 @@ _at_rest: tuple[int, library_settings.SettingsBefore] | None = None
 def read_settings_ahead() -> None:
     """Read all settings before there is an order: nobody waits for it then."""
     global _at_rest
-    _at_rest = (len(sys.modules), library_settings.SettingsBefore({}))
+    before = library_settings.SettingsBefore({})  # which may import adapters
+    _at_rest = (len(sys.modules), before)
 
 
 class CellSettings:

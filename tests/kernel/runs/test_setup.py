@@ -63,6 +63,22 @@ def test_a_setup_that_fails_there_says_where_and_what_helps(kernel: Kernel) -> N
     assert kernel.run("%gpu_setup --cleer").reply["ename"] == "OptionError"
 
 
+def test_imports_for_their_effect_are_made_in_the_rank(kernel: Kernel) -> None:
+    (kernel.folder / "switch_on.py").write_text(
+        "import fractions\nfractions.Fraction.as_percent = lambda self: f'{float(self):.0%}'\n"
+    )
+    kernel.run(
+        "from sklearn.experimental import enable_iterative_imputer\nimport switch_on\nfrom fractions import Fraction\nhalf = Fraction(1, 2)",
+        60,
+    )
+    cell = kernel.run(
+        "%%gpu_train\nfrom sklearn.impute import IterativeImputer\nprint(half.as_percent(), IterativeImputer(max_iter=3).max_iter)",
+        60,
+    )
+    assert cell.reply["status"] == "ok", cell.traceback
+    assert cell.text("stdout") == "50% 3\n"
+
+
 def test_a_cell_that_misses_what_a_statement_of_the_notebook_made_names_it(kernel: Kernel) -> None:
     kernel.run("import pandas as pd\nfrom tqdm import tqdm\ns = pd.Series([1, 2])", 60)
     kernel.run("tqdm.pandas(disable=True)")

@@ -1,0 +1,89 @@
+# ruff: noqa: E501 - a cell is one string
+"""State of the process, and names that libraries look up in the frame of their caller: there and back."""
+
+from __future__ import annotations
+
+import csv
+import locale
+import os
+import socket
+import time
+from collections.abc import Iterator
+
+import pytest
+from round_trip import Notebook
+
+
+@pytest.fixture
+def own_process_state(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """This process is the notebook, too."""
+    monkeypatch.delenv("TZ", raising=False)
+    limit, was = csv.field_size_limit(), locale.setlocale(locale.LC_NUMERIC)
+    yield
+    csv.field_size_limit(limit)
+    for name in {*csv.list_dialects()} - {"excel", "excel-tab", "unix"}:
+        csv.unregister_dialect(name)
+    locale.setlocale(locale.LC_NUMERIC, was)
+    socket.setdefaulttimeout(None)
+    os.environ.pop("TZ", None)
+    time.tzset()
+
+
+@pytest.mark.usefixtures("own_process_state")
+def test_csv_locale_zone_and_timeout_are_as_in_a_plain_cell(nb: Notebook) -> None:
+    nb.cell(
+        "import csv, io, locale, os, socket, time\nos.environ['TZ'] = 'Asia/Tokyo'; time.tzset()\n"
+        "csv.field_size_limit(10**9); csv.register_dialect('bars', delimiter='|')\n"
+        "locale.setlocale(locale.LC_NUMERIC, 'C.UTF-8'); socket.setdefaulttimeout(7)"
+    )
+    asked = "(time.strftime('%H %Z', time.localtime(0)), csv.field_size_limit(), list(csv.reader(['a|b'], 'bars')), locale.setlocale(locale.LC_NUMERIC), socket.getdefaulttimeout())"
+    nb.ok(f"seen = {asked}")
+    assert nb.ns["seen"] == nb.cell(asked) == ("09 JST", 10**9, [["a", "b"]], "C.UTF-8", 7.0)
+    nb.ok(
+        "os.environ['TZ'] = 'America/New_York'; time.tzset(); csv.field_size_limit(77)\n"
+        "csv.register_dialect('dots', delimiter='.'); locale.setlocale(locale.LC_NUMERIC, 'C'); socket.setdefaulttimeout(None)"
+    )
+    assert nb.cell(asked) == ("19 EST", 77, [["a", "b"]], "C", None)
+    assert nb.cell("list(csv.reader(['a.b'], 'dots'))") == [["a", "b"]]
+
+
+def test_colour_maps_that_are_registered_travel(nb: Notebook) -> None:
+    nb.cell(
+        "import matplotlib\nfrom matplotlib.colors import ListedColormap\n"
+        "matplotlib.colormaps.register(ListedColormap(['red', 'blue'], name='mine'), force=True)"
+    )
+    nb.ok(
+        "import matplotlib.pyplot as plt\nfrom matplotlib.colors import ListedColormap\nseen = plt.get_cmap('mine').N\n"
+        "matplotlib.colormaps.register(ListedColormap(['red', 'blue', 'green'], name='theirs'), force=True)"
+    )
+    assert nb.ns["seen"] == 2
+    assert nb.cell("matplotlib.colormaps['theirs'].N") == 3
+
+
+_FORMULAS = "import numpy as np, pandas as pd\nimport statsmodels.formula.api as smf\nshift, levels, unused = 1.0, ['b', 'a'], [1]\ndef bend(v): return np.log(v + shift)\ndf = pd.DataFrame({'x': np.arange(1.0, 21), 'g': list('ab') * 10})\ndf['y'] = 3 * np.log1p(df.x)\n"
+
+
+def test_names_in_formulas_are_found_where_the_formula_is(nb: Notebook) -> None:
+    nb.cell(_FORMULAS)
+    trip = nb.ok("r = smf.ols('y ~ np.log(x)', data=df).fit().params.round(1).tolist()")
+    assert len(nb.ns["r"]) == 2
+    assert "unused" not in {info.name for info in trip.prepared.sent}
+    nb.ok("fit = smf.ols('y ~ bend(x) + C(g, levels=levels)', data=df).fit()\nr = fit.params.round(1).tolist()")
+    assert nb.ns["r"] == [0.0, 0.0, 3.0]
+    nb.cell("def fitted(): return smf.ols('y ~ bend(x)', data=df).fit().params.round(1).tolist()")
+    nb.ok("r = fitted()")
+    assert nb.ns["r"] == [0.0, 3.0]
+
+
+@pytest.mark.parametrize(
+    ("body", "sent"),
+    [
+        ("r = db.sql('SELECT a FROM table JOIN other USING (a)')", {"db", "table", "other"}),
+        ("r = db.evaluate('2 * a + b')", {"db", "a", "b"}),
+        ("r = open('~/data.csv'), 'from table'", set()),
+        ("r = db.ols(formula='~ a')", {"db", "a"}),
+    ],
+)
+def test_names_in_texts_for_the_callers_frame(nb: Notebook, body: str, sent: set[str]) -> None:
+    nb.cell("db, table, other, a, b = 'db', [1], [2], 3, 4")
+    assert {info.name for info in nb.collect(body).sent} == sent
