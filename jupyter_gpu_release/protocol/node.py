@@ -513,10 +513,11 @@ class NodeAgentApi(ABC):
 
     @abstractmethod
     async def end_remote_ranks(self, attempt_id: Packed[AttemptId]) -> None:
-        """End the ranks that are lent to a gang, which is over, or whose leader is.
+        """End the ranks of an attempt that is over, lent or led. (An agent of an earlier version ends what it lends.)
 
         Called by
-            the end of a gang's lease, before its GPUs are anybody else's.
+            the end of a lease, before its GPUs are anybody else's: at nodes that lend ranks, and at the leader when it
+            has not said itself that it is over.
         Waits
             until none of these ranks is left.
         """

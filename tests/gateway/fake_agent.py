@@ -344,7 +344,7 @@ class StandInAgent(NodeAgentApi):
         return unpack(attempt_id, AttemptId) in self._lent
 
     async def end_remote_ranks(self, attempt_id: Packed[AttemptId]) -> None:
-        self._lent.discard(unpack(attempt_id, AttemptId))
+        await self._end_attempt(unpack(attempt_id, AttemptId))
 
     async def lose_member(self, attempt_id: Packed[AttemptId], node: str) -> None:
         """No rank of a gang does anything elsewhere."""

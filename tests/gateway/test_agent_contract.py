@@ -254,6 +254,16 @@ async def test_only_what_is_final_is_forgotten(open_bed: Callable[[], Any]) -> N
 
 
 @pytest.mark.asyncio
+async def test_when_it_has_ended_the_ranks_of_an_attempt_none_is_left(open_bed: Callable[[], Any]) -> None:
+    async with open_bed() as bed:
+        await bed.running(0)
+        ranks = [pid for pid in bed.processes() if _sleeps(pid)]
+        await bed.of("end_remote_ranks", 0)
+        assert await bed.known() == {}
+        assert all(process_control.is_gone(pid) for pid in ranks)
+
+
+@pytest.mark.asyncio
 async def test_what_is_abandoned_ends(open_bed: Callable[[], Any]) -> None:
     async with open_bed() as bed:
         await bed.running(0)

@@ -326,7 +326,8 @@ class PretendedAgent:
         return name_of(attempt_id) in self.lent
 
     async def do_end_remote_ranks(self, attempt_id: bytes) -> None:
-        self.lent.discard(name_of(attempt_id))
+        self.end_attempt(name_of(attempt_id))
+        await self.until_gone(name_of(attempt_id))
 
     async def do_lose_member(self, attempt_id: bytes, node: str) -> None:
         self.lost_members.append((name_of(attempt_id), node))

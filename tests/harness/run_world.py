@@ -7,6 +7,7 @@ committed at once; the rest, once it was flushed.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Generator
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -18,13 +19,15 @@ from jupyter_gpu_release.gateway.runs import machine
 from jupyter_gpu_release.gateway.runs.machine import step
 from jupyter_gpu_release.gateway.runs.outcomes import lost
 from jupyter_gpu_release.gateway.runs.record import Ended, Queued, RunRecord, RunSnapshot, Yielding
-from jupyter_gpu_release.protocol.node import AttemptId, NodeRun, RunPhase, RunSaved
+from jupyter_gpu_release.protocol.node import AttemptId, NodeRun, RunPhase, RunSaved, RunUnbegun
 from jupyter_gpu_release.protocol.runs import Outcome, ResourceAsk, RunRequest, RunView, Save, StepAside
 from jupyter_gpu_release.protocol.states import RunState
 from jupyter_gpu_release.scheduling.decisions import Slot
 
 GRACE_S = 60.0
 KINDS: list[dict[str, Any]] = [{}, {"restartable": True}, {"retries": 2}]
+#: a gang of two ranks, each on a node
+_GANG = ResourceAsk(gpus=2, ranks=2, nodes=2)
 _S = RunState
 #: steps that clients may see
 LEGAL = {
@@ -40,17 +43,26 @@ Task = Generator[None, None, None]
 
 @dataclass
 class Process:
-    """An attempt on a node."""
+    """An attempt on a node. It is ``ordered`` as long as its GPUs are not known."""
 
     attempt_id: AttemptId
     gpus: list[str]
-    save: Save | None
-    phase: str = "starting"
+    save: Save | None = None
+    phase: str = "ordered"
     outcome: Outcome | None = None
     is_asked: bool = False
     signal: str = ""
     #: it was told to go, and takes its time
     is_ending: bool = False
+    #: it is a rank of a gang that the other node leads
+    is_lent: bool = False
+
+    def __post_init__(self) -> None:
+        self.grant(self.gpus)
+
+    def grant(self, gpus: list[str]) -> None:
+        if gpus and self.phase == "ordered":
+            self.gpus, self.phase = gpus, "running" if self.is_lent else "starting"
 
     @property
     def is_deaf(self) -> bool:
@@ -59,11 +71,11 @@ class Process:
 
     @property
     def touches(self) -> bool:
-        return self.phase not in ("released", "final")
+        return self.phase not in ("ordered", "released", "final")
 
     def known(self) -> NodeRun:
         own = self.save if self.save is not None and self.save.attempt == self.attempt_id.attempt else None
-        return NodeRun(self.attempt_id, self.phase, at_s=1.0, outcome=self.outcome, save=own)
+        return NodeRun(self.attempt_id, self.phase, at_s=1.0, outcome=self.outcome, save=own, is_lent=self.is_lent)
 
 
 @dataclass
@@ -73,6 +85,9 @@ class Node:
     name: str
     silent: bool = False
     life: int = 0
+    #: it says no to the next order; its next answer is lost
+    refuses: bool = False
+    is_mute: bool = False
     processes: dict[AttemptId, Process] = field(default_factory=dict)
     marks: set[AttemptId] = field(default_factory=set)
     outbox: list[Any] = field(default_factory=list)
@@ -89,23 +104,39 @@ class Node:
     def come_back(self) -> None:
         self.silent, late, self.late = False, self.late, []
         for name, facts in late:
-            getattr(self, name)(*facts)
+            with contextlib.suppress(ClusterError):  # nobody waits for its answer any more
+                getattr(self, name)(*facts)
 
     def hello(self) -> None:
-        """It answers."""
+        """It answers, as a rule."""
+        if self.is_mute:
+            self.is_mute = False
+            raise ClusterError(f"{self.name} did not answer within 30 s")
 
-    def start(self, attempt_id: AttemptId, gpus: list[str], save: Save | None) -> None:
+    def start(self, attempt_id: AttemptId, gpus: list[str], save: Save | None, is_lent: bool = False) -> None:
         """As the agent: an older attempt is gone first, and a newer one is not followed."""
+        if self.refuses:
+            self.refuses = False
+            raise ClusterError(f"{self.name} has no room in its memory")
         of_run = [known for known in self.processes if known.run == attempt_id.run]
         if any(attempt_id.is_before(known) for known in of_run) or attempt_id in self.processes:
             return
         for older in of_run:
             del self.processes[older]
-        self.processes[attempt_id] = Process(attempt_id, gpus, save)
+        self.processes[attempt_id] = Process(attempt_id, gpus, save, is_lent=is_lent)
+
+    def grant(self, attempt_id: AttemptId, gpus: list[str]) -> None:
+        if attempt_id in self.processes:
+            self.processes[attempt_id].grant(gpus)
 
     def abandon(self, attempt_id: AttemptId) -> None:
-        if (process := self.processes.get(attempt_id)) is not None:
+        process = self.processes.get(attempt_id)
+        if process is not None and not self.forget_unbegun(attempt_id):
             process.is_ending = True
+
+    def end_ranks(self, attempt_id: AttemptId) -> None:
+        """It is over: it answers when no rank of it is left."""
+        self.processes.pop(attempt_id, None)
 
     def forget(self, attempt_id: AttemptId) -> None:
         if (process := self.processes.get(attempt_id)) is not None and process.phase == "final":
@@ -113,11 +144,15 @@ class Node:
         self.marks.discard(attempt_id)
 
     def has_begun(self, attempt_id: AttemptId) -> bool:
-        return attempt_id in self.processes or attempt_id in self.marks
+        return attempt_id in self.led() or attempt_id in self.marks
+
+    def led(self) -> dict[AttemptId, Process]:
+        """Attempts that it leads, and whose GPUs it knows."""
+        return {found: process for found, process in self.processes.items() if process.known().is_granted}
 
     def forget_unbegun(self, attempt_id: AttemptId) -> bool:
         process = self.processes.get(attempt_id)
-        if process is None or process.phase != "starting":
+        if process is None or process.phase not in ("ordered", "starting"):
             return False
         del self.processes[attempt_id]
         return True
@@ -142,7 +177,7 @@ class Node:
         if process.is_ending:
             del self.processes[process.attempt_id]
             return
-        match process.phase:
+        match "" if process.is_lent else process.phase:
             case "starting":
                 self.marks.add(process.attempt_id)
                 self.say(process, "running")
@@ -160,6 +195,11 @@ class Node:
             case "released":
                 self.say(process, "final")
 
+    def give_up(self, process: Process) -> None:
+        """Ranks of its gang do not come, so it has not begun."""
+        del self.processes[process.attempt_id]
+        self.outbox.append(RunUnbegun(process.attempt_id, "a rank was lost"))
+
     def die(self, process: Process) -> None:
         """It is killed."""
         process.outcome = lost("its process was killed")
@@ -172,7 +212,7 @@ class Node:
         self.processes.clear()
         self.outbox.clear()
         self.late.clear()
-        self.silent = False
+        self.silent = self.refuses = self.is_mute = False
 
 
 @dataclass
@@ -185,6 +225,14 @@ class Belief:
     silent_since_s: float = 0.0
 
 
+class _CancelledError(ClusterError):
+    """Somebody has cancelled the run while it was started."""
+
+
+def _hosts(lease: Lease) -> list[str]:
+    return [slot.node for slot in lease.slots]
+
+
 class World:
     """One cluster, over lives of its gateway. ``number`` of an action chooses among what there is."""
 
@@ -192,8 +240,11 @@ class World:
         self.now_s = 1000.0
         self.gpus = gpus
         self.nodes = {name: Node(name) for name in ("a", "b")}
-        #: Ray's placement groups: node and GPUs by name
-        self.groups: dict[str, tuple[str, list[str]]] = {}
+        #: Ray's placement groups: for each node its GPUs, by name
+        self.groups: dict[str, dict[str, list[str]]] = {}
+        #: how many it was asked for, and how many of the next ones it does not make
+        self.made = 0
+        self.refusals = 0
         self.ledger: dict[str, RunSnapshot] = {}
         self.later: dict[str, RunSnapshot] = {}
         self.stored_leases: dict[str, Lease] = {}
@@ -281,42 +332,62 @@ class World:
 
     def _call(self, node: str, name: str, *facts: Any) -> Any:
         """A node that does not answer takes no runs before it was looked at."""
-        try:
-            return self.nodes[node].call(name, *facts)
-        except ClusterError:
+        if self.nodes[node].silent:
             self._note_silent(node)
-            raise
+        return self.nodes[node].call(name, *facts)
 
     def _note_silent(self, node: str) -> None:
         if (belief := self.beliefs[node]).is_up:
             belief.is_up, belief.silent_since_s = False, self.now_s
 
     def _start(self, run: str, lease: Lease) -> Task:
-        (slot,), (ids,) = lease.slots, lease.gpu_ids
+        attempt_id, hosts = lease.attempt_id, _hosts(lease)
         yield
-        if self.runs[run].cancellation.reason:
-            error: Any = ClusterError("it was cancelled")
-            self.hear(run, machine.StartFailed(lease.attempt_id, error, is_final=True))
-            return
         try:
-            self._call(slot.node, "start", lease.attempt_id, ids, self.runs[run].save)
+            if self.runs[run].cancellation.reason:
+                raise _CancelledError("it was cancelled")
+            for node in hosts:
+                facts = attempt_id, lease.ids_on(node), self.runs[run].save
+                self._call(node, "start", *facts, node != hosts[0])
             yield
-            self._call(slot.node, "hello")  # or its answer is lost
+            self._make(lease)
+            yield
+            for node in hosts:
+                self._call(node, "grant", attempt_id, lease.ids_on(node))
+                self._call(node, "hello")  # or its answer is lost
         except ClusterError as error:
+            with contextlib.suppress(ClusterError):
+                self._make(lease)
             yield
-            self._tell([slot.node], "abandon", lease.attempt_id)
-            self.hear(run, machine.StartFailed(lease.attempt_id, error))
+            self._tell(hosts, "abandon", attempt_id)
+            self.hear(run, machine.StartFailed(attempt_id, error, is_final=isinstance(error, _CancelledError)))
             return
-        self.hear(run, machine.Accepted(lease.attempt_id))
+        self.hear(run, machine.Accepted(attempt_id))
+
+    def _make(self, lease: Lease) -> None:
+        """Ray makes the group, and a task in it tells the nodes at once; or it does not."""
+        if lease.gpu_ids:
+            return
+        if self.refusals or lease.name not in self.groups:
+            self.refusals = max(0, self.refusals - 1)
+            self.groups.pop(lease.name, None)
+            raise ClusterError("Ray has not made the lease")
+        self._note_ids(lease)
+        for node in _hosts(lease):
+            with contextlib.suppress(ClusterError):
+                self.nodes[node].call("grant", lease.attempt_id, lease.ids_on(node))
+
+    def _note_ids(self, lease: Lease) -> None:
+        lease.gpu_ids = tuple(tuple(self.groups[lease.name][node]) for node in _hosts(lease))
 
     def _end_lease(self, run: str, lease: Lease | None, *, is_clean: bool) -> Task:
         yield
         at_s = None
         if lease is not None:
-            node = lease.slots[0].node
-            fits = [other for other in self.waiting if self.runs[other].request.ask.gpus == len(lease.gpu_ids[0])]
-            if is_clean and fits and self.beliefs[node].is_up:
-                self._grant(fits[0], lease.handed_to(self.runs[fits[0]].attempt_id))
+            is_heard = self._tell(_hosts(lease)[1 if is_clean else 0 :], "end_ranks", lease.attempt_id)
+            next_run = self._fitting(lease) if is_clean and is_heard else None
+            if next_run is not None:
+                self._grant(next_run, lease.handed_to(self.runs[next_run].attempt_id))
             elif self.now_s % 5:
                 yield
                 self._drop(lease)
@@ -327,6 +398,14 @@ class World:
                 return
             at_s = self.now_s
         self.hear(run, machine.LeaseGone(self.runs[run].attempt_id, at_s))
+
+    def _fitting(self, lease: Lease) -> str | None:
+        """A run that waits for exactly these slots."""
+        if not (lease.gpu_ids and all(self.beliefs[node].is_up for node in _hosts(lease))):
+            return None
+        shape = len(lease.slots), sum(slot.gpus for slot in lease.slots)
+        asks = [(run, self.requests[run].ask) for run in self.waiting]
+        return next((run for run, ask in asks if (ask.nodes, ask.gpus) == shape), None)
 
     def _free(self, lease: Lease) -> Task:
         yield
@@ -340,7 +419,8 @@ class World:
 
     def _wait_again(self, run: str, lease: Lease | None) -> Task:
         if lease is not None:
-            self._tell([lease.slots[0].node], "abandon", lease.attempt_id)
+            self._tell(_hosts(lease), "abandon", lease.attempt_id)
+            self._tell(_hosts(lease)[1:], "end_ranks", lease.attempt_id)
             yield
             self._drop(lease)
         yield
@@ -381,29 +461,33 @@ class World:
     # --------------------------------------------------------------------------------------- the queue
     def serve(self) -> None:
         for run in list(self.waiting):
-            gpus = self.runs[run].request.ask.gpus
-            for node, belief in self.beliefs.items():
-                held = [ids for at, ids in self.groups.values() if at == node]
-                free = sorted({str(gpu) for gpu in range(self.gpus)} - {gpu for ids in held for gpu in ids})
-                if belief.is_up and len(free) >= gpus:
-                    attempt_id = self.runs[run].attempt_id
-                    lease = Lease(f"group-{attempt_id}", attempt_id, (Slot(node, gpus),))
-                    lease.gpu_ids = (tuple(free[:gpus]),)
-                    self.groups[lease.name] = (node, free[:gpus])
-                    self._grant(run, lease)
-                    break
+            ask = self.requests[run].ask
+            each = ask.gpus // ask.nodes
+            free = {node: self._free_on(node) for node, belief in self.beliefs.items() if belief.is_up}
+            fits = [node for node, ids in free.items() if len(ids) >= each][: ask.nodes]
+            if len(fits) == ask.nodes:
+                hosts = fits[::-1] if self.now_s % 2 else fits
+                attempt_id = self.runs[run].attempt_id
+                self.made += 1  # the group of an earlier attempt may be another run's by now
+                lease = Lease(f"group-{self.made}", attempt_id, tuple(Slot(node, each) for node in hosts))
+                self.groups[lease.name] = {node: free[node][:each] for node in hosts}
+                self._grant(run, lease)
+
+    def _free_on(self, node: str) -> list[str]:
+        held = {gpu for group in self.groups.values() for gpu in group.get(node, ())}
+        return sorted({str(gpu) for gpu in range(self.gpus)} - held)
 
     def _grant(self, run: str, lease: Lease) -> None:
         self.waiting.remove(run)
         self.leases[lease.name] = self.stored_leases[lease.name] = lease
-        self.hear(run, machine.Granted(lease, {"hosts": [lease.slots[0].node]}))
+        self.hear(run, machine.Granted(lease, {"hosts": _hosts(lease)}))
 
     # ------------------------------------------------------------------------- what happens (the actions)
     def submit(self, number: int) -> None:
         run, facts = f"r{len(self.requests)}", KINDS[number % len(KINDS)]
-        gpus = 1 + number // len(KINDS) % self.gpus
-        request = self.requests[run] = RunRequest(run, "s", ResourceAsk(gpus=gpus), b"cell", **facts)
-        view = RunView(run, "ann", "queued", gpus=gpus, restartable=request.restartable, session="s")
+        asks = [*(ResourceAsk(gpus=1 + gpus) for gpus in range(self.gpus)), _GANG]
+        request = self.requests[run] = RunRequest(run, "s", asks[number // len(KINDS) % len(asks)], b"cell", **facts)
+        view = RunView(run, "ann", "queued", gpus=request.ask.gpus, restartable=request.restartable, session="s")
         self.runs[run] = self.ledger[run] = RunSnapshot(view, request)
         self.waiting.append(run)
         self.serve()
@@ -442,9 +526,19 @@ class World:
         if processes := self._processes():
             node, process = processes[number % len(processes)]
             begins = process.phase == "starting" and not process.is_ending
+            if begins and not self._is_whole(process.attempt_id):
+                if number % 4 == 0:
+                    node.give_up(process)
+                return
             node.work(process, saves=number % 2 == 0)
             if begins:
                 self._begins(process.attempt_id.run)
+
+    def _is_whole(self, attempt_id: AttemptId) -> bool:
+        """Tell if a gang has its ranks on all nodes, and not before does one begin."""
+        there = [node.processes[attempt_id] for node in self.nodes.values() if attempt_id in node.processes]
+        ready = [process for process in there if process.gpus and not process.is_ending]
+        return len(ready) == self.requests[attempt_id.run].ask.nodes
 
     def _begins(self, run: str) -> None:
         """A cell that has begun is begun again only where its user has asked for that."""
@@ -465,20 +559,31 @@ class World:
             self.hear(asked[number % len(asked)], machine.Preempt(notice))
 
     def kill_rank(self, number: int) -> None:
-        if alive := [found for found in self._processes() if found[1].touches]:
+        if alive := [found for found in self._processes() if found[1].touches and not found[1].is_lent]:
             node, process = alive[number % len(alive)]
             node.die(process)
 
     def kill_agent(self, number: int) -> None:
         self._node(number).kill_agent()
 
+    def refuse(self, number: int) -> None:
+        """The next start is in vain: a node refuses its order, or answers too late, or Ray does not make its lease."""
+        match number % 6:
+            case 0 | 1:
+                self._node(number).refuses = True
+            case 2 | 3:
+                self._node(number).is_mute = True
+            case _:
+                self.refusals = 1
+
     def begin_and_die(self, number: int) -> None:
         """A cell has just begun when its agent is killed: nobody was told."""
         if starting := [found for found in self._processes() if found[1].phase == "starting"]:
             node, process = starting[number % len(starting)]
-            if not process.is_ending:
-                self._begins(process.attempt_id.run)
-            node.work(process, saves=False)
+            if process.is_ending or self._is_whole(process.attempt_id):
+                if not process.is_ending:
+                    self._begins(process.attempt_id.run)
+                node.work(process, saves=False)
             node.kill_agent()
             self.look("ab".index(node.name))
 
@@ -534,10 +639,10 @@ class World:
             return
         is_restarted, before = belief.life != node.life, self._led_by(node)
         self.beliefs[node.name] = Belief(node.life, is_up=True)
-        known = {process.attempt_id for process in node.processes.values()}
+        known = node.led()
         for run, snapshot in before:
             self.hear(run, machine.Heard(node.name))
-            process = node.processes.get(snapshot.attempt_id)
+            process = known.get(snapshot.attempt_id)
             if process is not None and not node.outbox and snapshot.expects(process.phase):
                 # what it told an earlier gateway it does not tell again
                 self.hear(run, machine.CaughtUp(RunPhase(snapshot.attempt_id, process.phase, 1.0, process.outcome)))
@@ -553,7 +658,7 @@ class World:
         self.end_unwanted(node)
         self.serve()
 
-    def _persisting_on(self, node: Node, known: set[AttemptId]) -> list[tuple[str, RunSnapshot]]:
+    def _persisting_on(self, node: Node, known: dict[AttemptId, Process]) -> list[tuple[str, RunSnapshot]]:
         return [
             (run, snapshot)
             for run, snapshot in self._led_by(node)
@@ -592,6 +697,8 @@ class World:
             if lease.name in self.groups and lease.run in live and lease.attempt_id == self.runs[lease.run].attempt_id
         }
         self.stored_leases |= self.leases
+        for lease in self.leases.values():
+            self._note_ids(lease)
         for name in self.groups.keys() - self.leases.keys():
             del self.groups[name]
         for node in self.nodes.values():
@@ -612,9 +719,11 @@ class World:
         held = [lease for lease in self.leases.values() if lease.attempt_id == attempt_id]
         lease = held[0] if held else None
         ordered = [old.slots[0].node for old in stored.values() if old.attempt_id == attempt_id]
-        facts = [node for node in self.nodes.values() if attempt_id in node.processes and not node.silent]
+        facts = [node for node in self.nodes.values() if attempt_id in node.led() and not node.silent]
         known = facts[0].processes[attempt_id].known() if facts else None
-        hosts = [lease.slots[0].node] if lease is not None else [node.name for node in facts]
+        if lease is not None and len(lease.slots) > 1 and known is not None and facts[0].forget_unbegun(attempt_id):
+            known = None  # nobody knows if all nodes have their orders
+        hosts = _hosts(lease) if lease is not None else [node.name for node in facts]
         is_silent = known is None and lease is not None and self.nodes[lease.slots[0].node].silent
         is_unbegun = not ordered
         if ordered and known is None and not self.nodes[ordered[0]].silent:
@@ -624,7 +733,7 @@ class World:
             attempt_id,
             lease,
             hosts,
-            list(lease.gpu_ids[0]) if lease is not None else [],
+            [gpu for ids in lease.gpu_ids for gpu in ids] if lease is not None else [],
             "its agent does not know it",
             known,
             is_silent=is_silent,
@@ -643,6 +752,7 @@ class World:
 
     def become_quiet(self) -> None:
         """All that was begun comes to an end, and nothing is held after it."""
+        self.refusals = 0
         for node in self.nodes.values():
             node.come_back()
         for turn in range(400):

@@ -24,7 +24,7 @@ from jupyter_gpu_release.protocol.node import (
     RunStays,
     StartOrder,
 )
-from jupyter_gpu_release.protocol.runs import ErrorInfo, Outcome, Save
+from jupyter_gpu_release.protocol.runs import Outcome, Save
 from jupyter_gpu_release.protocol.wire import decode, encode, pack
 
 
@@ -70,7 +70,6 @@ class WorkingAgent(PretendedAgent):
         super().__init__(node)
         self.bed = bed
         self.works: dict[str, WorkingRun] = {}
-        self.unsaid: list[NodeMessage] = []
 
     async def do_start(self, order: bytes) -> None:
         await super().do_start(order)
@@ -88,27 +87,10 @@ class WorkingAgent(PretendedAgent):
         name = str(order.attempt_id)
         if name in self.works:
             return
-        self.check_alone(order)
-        self.works[name] = WorkingRun(self, order)
-
-    def check_alone(self, order: StartOrder) -> None:
-        """All agents can be heard here, so nothing of a run is anywhere when it begins."""
+        # all agents can be heard here, so nothing of a run is anywhere when it begins
         others = [work.agent.node for work in self.bed.at_work.values() if work.order.run == order.run]
         assert not others, f"{order.attempt_id} is begun while its run is at work on {others}"
-
-    def tell(self, message: NodeMessage) -> None:
-        """Report something; an agent that stands still does so when it goes on."""
-        if self.silent:
-            self.unsaid.append(message)
-        else:
-            self.bed.tell(self.node, message)
-
-    def come_back(self) -> None:
-        """Go on after a silence, and say what was not said."""
-        self.silent = False
-        unsaid, self.unsaid = self.unsaid, []
-        for message in unsaid:
-            self.bed.tell(self.node, message)
+        self.works[name] = WorkingRun(self, order)
 
     def known(self) -> set[AttemptId]:
         return super().known() | {AttemptId.named(name) for name in self.works}
@@ -144,7 +126,7 @@ class WorkingRun:
         self.agent = agent
         self.order = order
         self.signalled = ""
-        self._bed, self._asked, self._is_done, self._phase = agent.bed, False, False, "starting"
+        self._bed, self._asked, self._phase = agent.bed, False, "starting"
         self._outcome: Outcome | None = None
         self._save = order.save
         self._began_s = time.time()
@@ -156,22 +138,10 @@ class WorkingRun:
     def ask(self) -> bool:
         """Hear a notice; one of five runs cannot be saved just now."""
         if self._bed.random.random() < 0.2:
-            self.agent.tell(RunStays(self.order.attempt_id, "the store is full", for_now=True))
+            self._bed.tell(self.agent.node, RunStays(self.order.attempt_id, "the store is full", for_now=True))
             return False
         self._asked = True
         return True
-
-    def die(self) -> None:
-        """Its process is killed, and the agent tells of that."""
-        self._task.cancel()
-        self._bed.at_work.pop(self.name, None)
-        self._outcome = Outcome("lost", error=ErrorInfo("CellProcessDied", "it was killed", code="lost"))
-        for phase in ("released", "final"):
-            self._say(phase)
-
-    def finish(self) -> None:
-        """Its cell comes to its end after the round that it is in."""
-        self._is_done = True
 
     def end(self) -> None:
         """It is gone, without a word."""
@@ -200,12 +170,12 @@ class WorkingRun:
         del rounds[first:]  # files are set back to the save
         await self._pause()
         self._say("running")
-        while len(rounds) < self._bed.wanted and not (self.signalled or self._asked or self._is_done):
+        while len(rounds) < self._bed.wanted and not (self.signalled or self._asked):
             rounds.append(len(rounds))
             await self._pause()
             if self._bed.random.random() < 0.1:
                 self._save = self._saved(len(rounds))
-                self.agent.tell(RunSaved(self.order.attempt_id, self._save))
+                self._bed.tell(self.agent.node, RunSaved(self.order.attempt_id, self._save))
         self._say("ended")
         await self._pause()
         self._outcome = self._ended(len(rounds))
@@ -237,4 +207,4 @@ class WorkingRun:
     def _say(self, phase: str) -> None:
         self._phase = self.agent.phases[self.name] = phase
         self.agent.marks.add(self.name)
-        self.agent.tell(RunPhase(self.order.attempt_id, phase, time.time(), self._outcome))
+        self._bed.tell(self.agent.node, RunPhase(self.order.attempt_id, phase, time.time(), self._outcome))

@@ -209,8 +209,8 @@ class AgentClient:
         """Tell if it lends ranks to this gang."""
         return await self._send(NodeAgentApi.has_remote_ranks, self._named(attempt_id)).answer()
 
-    async def end_remote_ranks(self, attempt_id: AttemptId) -> None:
-        """Have it end the ranks that it lends to a gang; returns when none is left."""
+    async def end_ranks(self, attempt_id: AttemptId) -> None:
+        """Have it end all that it has of an attempt, lent or led; returns when none of its processes is left."""
         await self._send(NodeAgentApi.end_remote_ranks, self._named(attempt_id)).answer(_LEAVE_S)
 
     async def lose_member(self, attempt_id: AttemptId, node: str) -> None:

@@ -144,24 +144,27 @@ def abandon(nodes: NodeTable, lease: Lease) -> None:
             nodes.agent(slot.node).abandon(lease.attempt_id)
 
 
-async def members_left(nodes: NodeTable, lease: Lease) -> frozenset[str]:
-    """Return when the ranks that were lent have ended; tells which nodes do not answer.
+async def ranks_left(nodes: NodeTable, lease: Lease, *, leader_has: bool) -> frozenset[str]:
+    """Return when the ranks have ended, those of the leader unless it said that they have; tells which nodes do not
+    answer.
 
     Such a node takes no runs until its agent does, so nobody need wait for Ray to see that it is gone (15 s).
     """
 
     async def leave(node: str) -> bool:
+        if (found := nodes.find(node)) is None or not found.reachable:
+            return False
         try:
-            await nodes.agent(node).end_remote_ranks(lease.attempt_id)
+            await nodes.agent(node).end_ranks(lease.attempt_id)
         except ClusterError as error:
             log.warning("run %s: %s", lease.run, error.message)
             nodes.note_silent(node, error.message)
             return False
         return True
 
-    others = [slot.node for slot in lease.slots[1:]]
-    answers = await asyncio.gather(*map(leave, others))
-    return frozenset(node for node, answered in zip(others, answers, strict=True) if not answered)
+    asked = [slot.node for slot in (lease.slots[1:] if leader_has else lease.slots)]
+    answers = await asyncio.gather(*map(leave, asked))
+    return frozenset(node for node, answered in zip(asked, answers, strict=True) if not answered)
 
 
 async def tell_leader(nodes: NodeTable, lease: Lease, gone: str) -> None:

@@ -328,7 +328,7 @@ class Lifecycle:
         """No node goes on with it, nor has heard of its accelerators, before it is granted others."""
         if lease is not None:
             gangs.abandon(self.nodes, lease)
-            await self.releaser.free(lease, await gangs.members_left(self.nodes, lease))
+            await self.releaser.free(lease, await gangs.ranks_left(self.nodes, lease, leader_has=True))
         await (self._manifests.threads.wait_until_answered() if until_store else asyncio.sleep(_AGAIN_S))
         self.queue.resume(record)
 
@@ -370,7 +370,7 @@ class Lifecycle:
             return
         if keeps:
             await self.warm.until_granted(record)
-        silent = await gangs.members_left(self.nodes, lease)
+        silent = await gangs.ranks_left(self.nodes, lease, leader_has=effect.is_clean)
         may_stay = effect.is_clean and not silent
         kept = self.warm.keep_lease(record, lease, self.queue.leaves) if keeps and may_stay else None
         handed = not kept and may_stay and await self._hand_over(lease)

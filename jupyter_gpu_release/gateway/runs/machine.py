@@ -275,7 +275,10 @@ class Start:
 
 @dataclass(frozen=True, slots=True)
 class EndLease:
-    """Its GPUs are kept, handed over as they are (if ``is_clean``), or given back; :class:`LeaseGone` follows."""
+    """Its GPUs are kept, handed over as they are, or given back; :class:`LeaseGone` follows.
+
+    ``is_clean``: its node has said that none of its processes is left. Of any other nobody knows: they are ended first.
+    """
 
     lease: Lease | None
     is_clean: bool
@@ -575,7 +578,7 @@ class _Step:
         if failed.is_final:
             self.release(unstarted(error), is_final=True)
         elif isinstance(run.stage, Starting) and run.cancellation.reason:
-            self.release(unstarted(RunCancelledError(run.cancellation.reason)), is_final=True, is_clean=False)
+            self.release(unstarted(RunCancelledError(run.cancellation.reason)), is_final=True)
         elif isinstance(run.stage, Starting) and failed.has_begun is None:
             self.do(Ask(failed))
         elif isinstance(run.stage, Starting) and not failed.has_begun:
@@ -643,7 +646,7 @@ class _Step:
             case Persisting(outcome=outcome), _:
                 self.finish(merged(outcome, told.outcome))
             case _:
-                self.release(merged(self.run.outcome, told.outcome), is_final=told.phase == "final")
+                self.release(merged(self.run.outcome, told.outcome), is_final=told.phase == "final", is_clean=True)
 
     def is_newer(self, save: Save) -> bool:
         """Tell if a save is one to go on from. Of an attempt that another one follows already it comes too late."""
@@ -722,7 +725,7 @@ class _Step:
         *,
         is_final: bool = False,
         gone_at: float | None = None,
-        is_clean: bool = True,
+        is_clean: bool = False,
     ) -> None:
         """Its last statement is done, or it was given up. Its lease ends once its outcome is known."""
         run, stage = self.run, self.run.stage

@@ -339,8 +339,8 @@ class NodeAgent(NodeAgentApi):
         return unpack(attempt_id, AttemptId) in self._forwarders.by_attempt
 
     async def end_remote_ranks(self, attempt_id: Packed[AttemptId]) -> None:
-        """The gang is over (or its leader is): returns when none of the ranks that were lent is left."""
-        await self._forwarders.end_ranks(unpack(attempt_id, AttemptId))
+        """The attempt is over: returns when none of its processes is left here."""
+        await self._end_attempt(unpack(attempt_id, AttemptId))
 
     async def lose_member(self, attempt_id: Packed[AttemptId], node: str) -> None:
         """A node that lends ranks to a gang led here is gone."""

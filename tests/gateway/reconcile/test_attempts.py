@@ -7,6 +7,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
+import ray
 from broker_bed import BrokerBed, PretendedAgent, ReportedTo, look_until, until
 
 from jupyter_gpu_release.gateway.cluster import agent_client
@@ -27,6 +28,7 @@ from jupyter_gpu_release.protocol.node import (
     RunPhase,
     RunSaved,
     RunUnbegun,
+    StartOrder,
 )
 from jupyter_gpu_release.protocol.runs import Outcome, ResourceAsk, Save
 from jupyter_gpu_release.protocol.states import RunState
@@ -240,6 +242,34 @@ async def test_a_start_that_came_to_nothing_is_never_begun_beside_the_next_one(
             bed.end(service, run)
         await until(lambda: {record.state, waits.state} == {RunState.SUCCEEDED} and not bed.ray.groups)
         assert (record.view.attempts, other.killed) == ([], [])
+
+
+@pytest.mark.asyncio
+async def test_gpus_of_a_start_that_was_answered_too_late_are_free_when_its_processes_are_gone(
+    hurry: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(agent_client, "_LEAVE_S", 60.0)
+    bed, start, gone = _bed(tmp_path, monkeypatch, a=2), PretendedAgent.do_start, asyncio.Event()
+
+    async def start_too_late(agent: PretendedAgent, order: bytes) -> None:
+        await start(agent, order)
+        await agent.hear_grant(str(decode(order, StartOrder).attempt_id), ["0", "1"])
+        raise ray.exceptions.RayTaskError("start", "too late", OSError("too late"))
+
+    async with bed.life() as service:
+        agent, slow = bed.agents["a"], _Slow(bed.agents["a"], monkeypatch)
+        monkeypatch.setattr(agent, "until_gone", lambda _: gone.wait())
+        monkeypatch.setattr(PretendedAgent, "do_start", start_too_late)
+        record = await bed.submitted(service, 2)
+        waits = await bed.submitted(service, 2)
+        await until(lambda: slow.told == [record.run] * 2)  # it was abandoned, and its end is waited for
+        assert (record.state, waits.lease, list(agent.phases)) == (RunState.RELEASING, None, [record.run])
+        monkeypatch.setattr(PretendedAgent, "do_start", start)
+        slow.end_now()
+        gone.set()
+        await look_until(service, lambda: waits.accepted)
+        bed.end(service, waits)
+        await until(lambda: (record.state, waits.state) == (RunState.LOST, RunState.SUCCEEDED) and not bed.ray.groups)
 
 
 @pytest.mark.asyncio

@@ -22,6 +22,7 @@ _ACTIONS = [
     World.preempt,
     World.kill_rank,
     World.kill_agent,
+    *[World.refuse] * 2,
     *[World.begin_and_die] * 2,
     World.fall_silent,
     World.commit,
