@@ -54,14 +54,18 @@ _BY = {
 
 
 def _why_it_yields(decision: Yield) -> str:
+    to = ", ".join(dict.fromkeys(node for _, node in decision.moves))
+    return f"{'moves to ' + to if to else 'is preempted'}: {why_preempted(decision)}"
+
+
+def why_preempted(decision: Yield) -> str:
+    """The cause, without what follows from it."""
     whose = f"{decision.user}'s run" if decision.user else decision.beneficiary
-    why = {
+    return {
         "reclaim": f"{whose} takes back what its queue is due",
         "preempt": f"{whose} has the higher priority in this queue",
         "consolidate": f"{whose} fits when it is moved",
     }[decision.action]
-    to = ", ".join(dict.fromkeys(node for _, node in decision.moves))
-    return f"{'moves to ' + to if to else 'is preempted'}: {why}"
 
 
 def because(cause: Cause) -> str:

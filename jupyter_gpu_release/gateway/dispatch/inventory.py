@@ -156,7 +156,7 @@ class Inventory:
         self._forget_promises()
         gone, self._gone = self._gone, set()
         for run in gone:
-            with self._guarded(f"run {run}, which waits no longer"):
+            with self.guarded(f"the scheduler could not be told of run {run}, which waits no longer"):
                 self.scheduler.remove(run)
         self._compare_leases(offered)
         for run in gone:
@@ -224,12 +224,13 @@ class Inventory:
         return None
 
     @contextmanager
-    def _guarded(self, what: str) -> Iterator[None]:
+    def guarded(self, what: str) -> Iterator[None]:
+        """Log a fault of ours as ``what``; all is told to a new scheduler then, and the others go on."""
         try:
             yield
         except Exception:
-            log.exception("the scheduler could not be told of %s: all is told to a new one", what)
-            self._is_suspect = True
+            log.exception(what)
+            self.distrust()
 
     def snapshot(self) -> ClusterSnapshot:
         """All that the scheduler knows: nodes, what others use there, runs that wait or hold a lease, use of late."""
@@ -287,10 +288,10 @@ class Inventory:
     def _compare_leases(self, offered: Collection[str]) -> None:
         leases = {lease.name: lease for lease in self._leases.all()}
         for name in [name for name, known in self._known.items() if leases.get(name) is not known.lease]:
-            with self._guarded(f"the end of lease {name}"):
+            with self.guarded(f"the scheduler could not be told of the end of lease {name}"):
                 self._releasing.pop(name, None)
                 self._learn(self._known.pop(name), has_ended=True)
-            with self._guarded(f"lease {name}, which is gone"):
+            with self.guarded(f"the scheduler could not be told of lease {name}, which is gone"):
                 self.scheduler.drop(name)
         for name, lease in leases.items():
             record = self._find_run(lease.run)

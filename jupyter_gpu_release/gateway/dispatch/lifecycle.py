@@ -18,7 +18,7 @@ from ...errors import ClusterError, GpuReleaseError, RunFailedError, StoreSilent
 from ...protocol.node import AttemptId
 from ...protocol.runs import Outcome, RunView, StepAside
 from ...scheduling.decisions import Grant, Grow, MakeRoom, Wait, Yield
-from ...scheduling.reasons import explain
+from ...scheduling.reasons import why_preempted
 from ..auth.unix_users import UnixUsers
 from ..cluster.agent_client import AgentDiedError
 from ..cluster.agents import forget_runs
@@ -231,7 +231,7 @@ class Lifecycle:
         if len(records) < len(room.yields):
             return False
         for record, asked in zip(records, room.yields, strict=True):
-            reason = explain(asked).partition(": ")[2] + self._to_hosts(asked)
+            reason = why_preempted(asked) + self._to_hosts(asked)
             self.preempt(record, asked.action, reason, run=asked.beneficiary, user=asked.user)
         return True
 

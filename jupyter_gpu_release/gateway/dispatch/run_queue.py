@@ -241,27 +241,18 @@ class RunQueue:
         """Have others step aside for a run, and keep their places for it."""
         if room.run not in self._waiting:
             return
-        try:
-            is_made = self._on_make_room(room)
-        except Exception:  # those who were asked step aside, and who is next gets the GPUs
-            log.exception("others could not be asked to step aside for run %s", room.run)
-            self.inventory.distrust()
-            return
-        if is_made:
-            self.inventory.scheduler.make_room(room)
-            self.serve_soon()
+        # after a fault those who were asked are preempted, and who is next gets the GPUs
+        with self.inventory.guarded(f"others could not be preempted for run {room.run}"):
+            if self._on_make_room(room):
+                self.inventory.scheduler.make_room(room)
+                self.serve_soon()
 
     def _grow(self, grow: Grow) -> None:
         """Have an elastic run step aside to go on with more GPUs, and keep these for it."""
-        try:
-            is_asked = self._on_grow(grow)
-        except Exception:  # it goes on as it is
-            log.exception("run %s could not be asked to grow", grow.run)
-            self.inventory.distrust()
-            return
-        if is_asked:
-            self.inventory.scheduler.grow(grow)
-            self.serve_soon()
+        with self.inventory.guarded(f"run {grow.run} could not be preempted to grow"):
+            if self._on_grow(grow):
+                self.inventory.scheduler.grow(grow)
+                self.serve_soon()
 
     def take_back(self, *runs: str) -> None:
         """Keep no places for these runs any more: somebody does not step aside after all."""
