@@ -152,7 +152,7 @@ class NodeListener(Protocol):
 
 
 class NodeTable(AgentListener):
-    """All nodes that were ever alive in this gateway's life, by Ray's node id."""
+    """The nodes that were alive in this gateway's life and that Ray remembers, by Ray's node id."""
 
     def __init__(self, runtime: str, listener: NodeListener) -> None:
         self._listener = listener
@@ -190,8 +190,10 @@ class NodeTable(AgentListener):
         return {node.node: node.gpus for node in self.alive()}
 
     def refresh(self, entries: list[dict[str, Any]]) -> list[Node]:
-        """Take in ``ray.nodes()``; returns the nodes that died since."""
-        died = []
+        """Take in ``ray.nodes()``; returns the nodes that died since. Those that Ray has forgotten are forgotten."""
+        died, listed = [], {entry["NodeID"] for entry in entries}
+        for name in [name for name, node in self._nodes.items() if not node.alive and name not in listed]:
+            del self._nodes[name]
         for entry in entries:
             known = self._nodes.get(entry["NodeID"])
             if known is None and entry["Alive"]:

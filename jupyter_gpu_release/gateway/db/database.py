@@ -246,9 +246,10 @@ def open_sessions(connection: Connection) -> list[StoredSession]:
     return [StoredSession(row.session, row.user, row.state, row.since) for row in found]
 
 
-def drop_sessions(connection: Connection, before_s: float) -> None:
-    """Forget sessions that ended before ``before_s``."""
-    connection.execute(delete(sessions).where(sessions.c.state == "ended", sessions.c.since < before_s))
+def drop_sessions(connection: Connection, before: Mapping[str, float]) -> None:
+    """Forget sessions that have been in a state since before the time that ``before`` has for it."""
+    for state, before_s in before.items():
+        connection.execute(delete(sessions).where(sessions.c.state == state, sessions.c.since < before_s))
 
 
 def put_token(connection: Connection, token: StoredToken) -> None:

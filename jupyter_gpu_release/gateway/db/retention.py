@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-from sqlalchemy import bindparam, delete, select, update
+from sqlalchemy import bindparam, delete, select
 from sqlalchemy.dialects.sqlite import insert as upsert
 from sqlalchemy.engine import Connection
 
 from ...protocol.runs import RunView
 from ...protocol.wire import decode
-from .schema import holds, removals, runs, uses
+from .schema import cache_keys, cache_uses, holds, removals, runs, uses
+
+#: so many runs are asked for in one statement
+_AT_ONCE = 500
 
 _insert_use = upsert(uses)
 _LOADED = _insert_use.on_conflict_do_update(index_elements=["run"], set_={"loaded_at": _insert_use.excluded.loaded_at})
@@ -19,7 +22,8 @@ _REUSED = _insert_use.on_conflict_do_update(index_elements=["run"], set_={"reuse
 _HOLD = upsert(holds).on_conflict_do_nothing()
 _UNHOLD = delete(holds).where(holds.c.session == bindparam("key"))
 _REMOVE = upsert(removals).on_conflict_do_nothing()
-_REMOVED = update(removals).where(removals.c.run == bindparam("key")).values(done=1)
+#: what is of no use without the results; facts and links stay, so that lineage keeps answering
+_REMOVED = [delete(table).where(table.c.run == bindparam("key")) for table in (removals, uses, cache_keys, cache_uses)]
 
 
 @dataclass(frozen=True)
@@ -62,9 +66,14 @@ def _execute(connection: Connection, statement: object, **values: object) -> Non
     connection.execute(statement, values)  # type: ignore[call-overload]
 
 
-def all_views(connection: Connection) -> Iterable[RunView]:
-    """Every run of the ledger, without its outcome."""
-    return (decode(view, RunView) for (view,) in connection.execute(select(runs.c.view)))
+def views_of(connection: Connection, names: Sequence[str]) -> dict[str, RunView]:
+    """Those of these runs that the ledger knows, without their outcomes; it may know of many more."""
+    found = {}
+    for begin in range(0, len(names), _AT_ONCE):
+        some = runs.c.run.in_(names[begin : begin + _AT_ONCE])
+        for run, view in connection.execute(select(runs.c.run, runs.c.view).where(some)):
+            found[run] = decode(view, RunView)
+    return found
 
 
 def all_uses(connection: Connection) -> dict[str, LastUse]:
@@ -78,8 +87,9 @@ def begin_removal(connection: Connection, run: str, reason: str, size: int, at_s
 
 
 def end_removal(connection: Connection, run: str) -> None:
-    """Nothing is left of the results of ``run``."""
-    _execute(connection, _REMOVED, key=run)
+    """Nothing is left of the results of ``run``: what only they gave a meaning goes, too."""
+    for statement in _REMOVED:
+        _execute(connection, statement, key=run)
 
 
 def forget_removal(connection: Connection, run: str) -> None:

@@ -8,7 +8,7 @@ from sqlalchemy.engine import Connection
 
 from ...protocol.runs import Attempt, RunView
 from ...protocol.wire import decode
-from .schema import attempts, runs
+from .schema import COUNTED_S, attempts, runs
 
 _PUT_ATTEMPT = upsert(attempts).on_conflict_do_nothing()
 _DROP_ATTEMPT = delete(attempts).where(attempts.c.run == bindparam("key"), attempts.c.number == bindparam("of"))
@@ -26,7 +26,10 @@ def past_runs(connection: Connection, count: int) -> list[RunView]:
 
 
 def put_attempt(connection: Connection, view: RunView, ended: Attempt) -> None:
-    """Record an attempt that is over; ``view``: the run while it was its present one."""
+    """Record an attempt that is over; ``view``: the run while it was its present one.
+
+    Those that no sum of GPU-hours counts any more go: a run's own are in its view.
+    """
     values = {
         "run": view.run,
         "number": len(view.attempts),
@@ -38,6 +41,7 @@ def put_attempt(connection: Connection, view: RunView, ended: Attempt) -> None:
         "until": ended.gone_at,
     }
     connection.execute(_PUT_ATTEMPT, values)
+    connection.execute(delete(attempts).where(attempts.c.until < ended.gone_at - COUNTED_S))
 
 
 def drop_attempt(connection: Connection, run: str, number: int) -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from sqlalchemy import Column, Float, Index, Integer, LargeBinary, MetaData, String, Table
 
 SCHEMA_VERSION = 2
+#: sums of GPU-hours reach a week back, and look at who held what a week before
+COUNTED_S = 14 * 86400.0
 metadata = MetaData()
 
 meta = Table("meta", metadata, Column("key", String, primary_key=True), Column("value", String, nullable=False))

@@ -22,7 +22,7 @@ from sqlalchemy.engine import Connection
 from ...protocol.rest import Usage
 from .database import read_meta, write_meta
 from .rows import WarmSpan
-from .schema import attempts, gpu_use, runs, session_ends, sessions
+from .schema import COUNTED_S, attempts, gpu_use, runs, session_ends, sessions
 from .schema import capacity as capacity_table
 
 WEEK_S = 7 * 86400.0
@@ -58,7 +58,7 @@ def put_use(connection: Connection, run: str, mean: float) -> None:
 def put_session_end(connection: Connection, session: str, ended_at: float) -> None:
     """Note when a kernel ended; older ends are forgotten once nothing counts them."""
     connection.execute(_PUT_END, {"session": session, "ended_at": ended_at})
-    connection.execute(session_ends.delete().where(session_ends.c.ended_at < ended_at - 2 * WEEK_S))
+    connection.execute(session_ends.delete().where(session_ends.c.ended_at < ended_at - COUNTED_S))
 
 
 def put_capacity(connection: Connection, since: float, gpus: int) -> None:
@@ -66,7 +66,7 @@ def put_capacity(connection: Connection, since: float, gpus: int) -> None:
     known = read_capacity(connection, since)
     if not known or known[-1][1] != gpus:
         connection.execute(upsert(capacity_table).on_conflict_do_nothing(), {"since": since, "gpus": gpus})
-    first = read_capacity(connection, since - 2 * WEEK_S)
+    first = read_capacity(connection, since - COUNTED_S)
     connection.execute(capacity_table.delete().where(capacity_table.c.since < first[0][0]))
 
 

@@ -9,7 +9,7 @@ from sqlalchemy.engine import Connection
 from ...protocol.wire import decode, encode
 from .database import put_lease
 from .rows import StoredLease, WarmLeaseRow, WarmSpan
-from .schema import warm_leases, warm_times
+from .schema import COUNTED_S, warm_leases, warm_times
 
 _insert = upsert(warm_leases)
 _PUT = _insert.on_conflict_do_update(index_elements=["lease"], set_={"kept": _insert.excluded.kept})
@@ -34,6 +34,7 @@ def end_warm_lease(
     connection.execute(_DROP, {"key": lease})
     facts = {"user": kept.user, "session": kept.session, "run": run, "gpus": gpus, "since": kept.since_s}
     connection.execute(insert(warm_times), facts | {"until": at_s, "ended_by": why})
+    connection.execute(delete(warm_times).where(warm_times.c.until < at_s - COUNTED_S))
 
 
 def warm_spans(connection: Connection, since_s: float) -> list[WarmSpan]:

@@ -116,11 +116,11 @@ class ResultCollector:
     # ------------------------------------------------------------------------------------- look
     def _survey(self, work: _Collection, held: set[str]) -> list[StoredResults]:
         """Read what the ledger knows and what the store holds."""
-        with self._engine.connect() as connection:
-            views = {view.run: view for view in retention.all_views(connection)}
-            uses = retention.all_uses(connection)
         with acting_for(work.store) if self._list_stores is not None else contextlib.nullcontext():
             work.footprints = [measure_folder(folder) for folder in run_folders(work.store)]
+        with self._engine.connect() as connection:
+            views = retention.views_of(connection, [found.folder.name for found in work.footprints])
+            uses = retention.all_uses(connection)
         work.unknown = [found for found in work.footprints if found.folder.name not in views]
         open_sessions = self._keeping.open_sessions()
         rows = []

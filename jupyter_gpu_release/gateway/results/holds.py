@@ -12,9 +12,6 @@ from ..db import retention
 from ..db.writer import LedgerWriter
 from ..runs.sessions import SessionTable
 
-#: a kernel that was not heard of for so long holds nothing any more
-_LOST_S = 7 * 86400.0
-
 
 class ResultHolds:
     """Holds and uses, in memory and in the ledger."""
@@ -43,7 +40,7 @@ class ResultHolds:
 
     def open_sessions(self) -> set[str]:
         """Sessions of kernels that are there, or may come back."""
-        return self._sessions.open_ids(time.time() - _LOST_S)
+        return self._sessions.open_ids()
 
     def held(self) -> set[str]:
         """Runs that sessions hold which have not ended; forgets the others."""

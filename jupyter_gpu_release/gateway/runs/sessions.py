@@ -24,6 +24,8 @@ SILENCE_S: float = BUILT_IN["silence_s"].default
 #: a silent machine's system ends a connection by itself after a quarter of an hour at the earliest
 _TELLS_S = 600.0
 _ENDED_KEPT_S = 3600.0
+#: a client that was not heard of for so long is forgotten, with what it held
+LOST_KEPT_S = 7 * 86400.0
 
 
 def judge_closing(heartbeat_age_s: float, *, said_bye: bool, is_direct: bool) -> str:
@@ -83,7 +85,11 @@ class SessionTable:
         """Sessions of the gateway's earlier life: those that were there get the grace to come back."""
         for entry in stored:
             session = self._sessions[entry.session] = Session(entry.session, entry.user)
-            self._set(session, "lost" if entry.state == "lost" else "grace")
+            if entry.state == "lost":  # a restart of ours is no sign of life
+                session.state, session.since_s = entry.state, entry.since
+                self._begin_grace(session)
+            else:
+                self._set(session, "grace")
 
     async def attach(self, name: str, user: str, wire: SessionSocket) -> Session:
         """A client says hello; its earlier connection, if there still is one, is closed."""
@@ -99,13 +105,9 @@ class SessionTable:
             await earlier.close("replaced by a newer connection of the same session")
         return session
 
-    def open_ids(self, lost_since_s: float) -> set[str]:
-        """Sessions that have not ended, but for those whose client has been silent since before ``lost_since_s``."""
-        return {
-            name
-            for name, session in self._sessions.items()
-            if session.state != "ended" and (session.state != "lost" or session.since_s > lost_since_s)
-        }
+    def open_ids(self) -> set[str]:
+        """Sessions that have not ended, and whose client was heard of in the last days."""
+        return {name for name, session in self._sessions.items() if session.state != "ended"}
 
     def belongs_to(self, name: str, user: str) -> bool:
         """Tell if there is such a session, and it is this user's."""
@@ -153,7 +155,7 @@ class SessionTable:
             if not wire.is_direct or age_s > _TELLS_S:
                 session.wire = None
                 await wire.close("silent")
-        self._forget_ended()
+        self._forget_gone()
 
     # ------------------------------------------------------------------------------------- inside
     def _set(self, session: Session, state: str) -> None:
@@ -167,8 +169,10 @@ class SessionTable:
             self._ledger.write(lambda link: usage.put_session_end(link, stored.session, stored.since))
             self._listener.on_session_ended(session.session)
         elif state in ("grace", "lost"):
-            loop = asyncio.get_running_loop()
-            session.timer = loop.call_later(self._grace_s, self._grace_over, session)
+            self._begin_grace(session)
+
+    def _begin_grace(self, session: Session) -> None:
+        session.timer = asyncio.get_running_loop().call_later(self._grace_s, self._grace_over, session)
 
     def _grace_over(self, session: Session) -> None:
         session.timer = None
@@ -177,9 +181,10 @@ class SessionTable:
         elif session.state == "lost":
             self._listener.on_session_lost(session.session)
 
-    def _forget_ended(self) -> None:
-        old = time.time() - _ENDED_KEPT_S
+    def _forget_gone(self) -> None:
+        now_s = time.time()
+        before = {"ended": now_s - _ENDED_KEPT_S, "lost": now_s - LOST_KEPT_S}
         for session in list(self._sessions.values()):
-            if session.state == "ended" and session.since_s < old:
+            if session.timer is None and session.since_s < before.get(session.state, 0.0):
                 del self._sessions[session.session]
-        self._ledger.write(lambda link: database.drop_sessions(link, old))
+        self._ledger.write(lambda link: database.drop_sessions(link, before))

@@ -133,6 +133,18 @@ async def test_an_agent_that_cannot_be_reached_takes_no_runs_and_a_dead_one_is_m
             nodes.agent("n")
 
 
+def test_a_node_that_ray_has_forgotten_is_forgotten() -> None:
+    nodes = NodeTable("", _Nobody())
+    entries = [{"NodeID": n, "NodeManagerHostname": "host", "Alive": True, "Resources": {}} for n in "ab"]
+    nodes.refresh(entries)
+    entries[0]["Alive"] = False
+    assert [node.node for node in nodes.refresh(entries)] == ["a"]
+    assert nodes.find("a") is not None  # what ran there is being looked after
+    assert nodes.refresh(entries[1:]) == []
+    assert nodes.find("a") is None
+    assert [node.node for node in nodes.alive()] == ["b"]
+
+
 @pytest.mark.asyncio
 async def test_a_call_to_an_earlier_life_says_nothing_of_the_agent_that_is_there_now() -> None:
     nodes = NodeTable("", _Nobody())

@@ -9,11 +9,14 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
+from sqlalchemy import select
 
 from jupyter_gpu_release.gateway.accounting import last_midnights
 from jupyter_gpu_release.gateway.db.database import insert_run, open_ledger, put_session, update_run
-from jupyter_gpu_release.gateway.db.rows import StoredSession, WarmSpan
+from jupyter_gpu_release.gateway.db.rows import StoredSession, WarmLeaseRow, WarmSpan
 from jupyter_gpu_release.gateway.db.run_times import drop_attempt, put_attempt
+from jupyter_gpu_release.gateway.db.schema import COUNTED_S, attempts, warm_times
 from jupyter_gpu_release.gateway.db.usage import (
     SIGN_S,
     LeaseUse,
@@ -26,6 +29,7 @@ from jupyter_gpu_release.gateway.db.usage import (
     read_leases,
     usage_since,
 )
+from jupyter_gpu_release.gateway.db.warm_leases import end_warm_lease
 from jupyter_gpu_release.protocol.rest import Usage
 from jupyter_gpu_release.protocol.runs import Attempt, ResourceAsk, RunRequest, RunView
 
@@ -224,4 +228,16 @@ def test_the_ledger_knows_how_many_gpus_there_were_when(tmp_path: Path) -> None:
         assert read_capacity(connection, 0.0) == [(100.0, 4), (200.0, 0), (400.0, 8)]
         put_capacity(connection, 400.0 + 3 * 7 * 86400, 2)
         assert read_capacity(connection, 0.0) == [(400.0, 8), (400.0 + 3 * 7 * 86400, 2)]
+    engine.dispose()
+
+
+def test_times_that_no_sum_counts_any_more_are_forgotten(tmp_path: Path) -> None:
+    engine = open_ledger(tmp_path / "ledger.sqlite")
+    view, kept = RunView("r", "ann", "running", gpus=1, session="s"), WarmLeaseRow("ann", "s", 0.0, 1.0)
+    with engine.begin() as link:
+        for ended_at in (100.0, 100.0 + COUNTED_S, 101.0 + COUNTED_S):
+            put_attempt(link, replace(view, run=str(ended_at)), Attempt(ended_at - 50, ended_at))
+            end_warm_lease(link, str(ended_at), "r", 1, kept, ended_at, "its time was over")
+        for table in (attempts, warm_times):
+            assert list(link.execute(select(table.c.until)).scalars()) == [100.0 + COUNTED_S, 101.0 + COUNTED_S]
     engine.dispose()

@@ -8,14 +8,17 @@ import time
 from pathlib import Path
 
 import pytest
+from sqlalchemy import select
 from store_bed import DAY_S, OLD, StoreBed, blob, collect, gone, is_whole, run_id
 
 from jupyter_gpu_release.errors import ConflictError, StoreError
 from jupyter_gpu_release.gateway.auth.permissions import Caller
-from jupyter_gpu_release.gateway.db import database, retention
+from jupyter_gpu_release.gateway.db import database, lineage, retention, schema
 from jupyter_gpu_release.gateway.runs.sessions import Session
 from jupyter_gpu_release.protocol.admin import GcDocument
 from jupyter_gpu_release.protocol.config import RetentionPolicy
+from jupyter_gpu_release.protocol.lineage import CacheUse
+from jupyter_gpu_release.protocol.runs import ResourceAsk, RunRequest, RunView
 from jupyter_gpu_release.store.graph_file import open_graph
 from jupyter_gpu_release.store.run_folders import read_manifest
 
@@ -39,6 +42,23 @@ def test_old_results_go_and_what_only_they_used(bed: StoreBed) -> None:
     assert is_whole(bed, 2)
     assert young not in gone(document)
     assert gone(collect(bed)) == []
+
+
+def test_what_the_ledger_knows_of_results_goes_with_them(bed: StoreBed) -> None:
+    old, young = bed.add(1), bed.add(2, age_days=2)
+    engine = database.open_ledger(bed.folder / "ledger.sqlite")
+    tables = (schema.removals, schema.uses, schema.cache_keys, schema.cache_uses)
+    with engine.begin() as link:
+        for run in (old, young):
+            retention.put_load(link, run, 1.0)
+            asked = RunRequest(run, "s", ResourceAsk(), b"", cache_key="k")
+            lineage.put_key(link, RunView(run, "ann", "succeeded"), asked, "packages")
+            lineage.put_use(link, run, CacheUse())
+    collect(bed)
+    with engine.connect() as link:
+        left = [[row.run for row in link.execute(select(table.c.run))] for table in tables]
+    engine.dispose()
+    assert left == [[], [young], [young], [young]]
 
 
 def test_the_run_says_so_afterwards(bed: StoreBed) -> None:

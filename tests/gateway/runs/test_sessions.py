@@ -6,19 +6,24 @@ import asyncio
 import os
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from feeds import Reading
 from ray_bed import GatewayBed, request
+from sqlalchemy.engine import Connection, Engine
 from websockets.sync.client import ClientConnection, connect
 
 from jupyter_gpu_release.client.feed import ConnectionLost
 from jupyter_gpu_release.client.session import GatewaySession
-from jupyter_gpu_release.gateway.runs.sessions import FRESH_S, SessionTable, judge_closing
+from jupyter_gpu_release.gateway.db import database
+from jupyter_gpu_release.gateway.db.database import open_ledger
+from jupyter_gpu_release.gateway.db.rows import StoredSession
+from jupyter_gpu_release.gateway.runs.sessions import FRESH_S, LOST_KEPT_S, SessionTable, judge_closing
 from jupyter_gpu_release.protocol.session import PROTOCOL, Accepted, GatewayMessage, Heartbeat, Hello, Submit, Update
 from jupyter_gpu_release.protocol.wire import decode, encode
 
@@ -63,6 +68,33 @@ async def test_a_kernel_that_is_killed_when_its_heartbeat_is_old_is_ended(is_dir
     assert session.state == ("grace" if is_direct else "lost")
     await asyncio.sleep(0.05)
     assert ended == (["k"] if is_direct else [])
+
+
+@pytest.mark.asyncio
+async def test_a_client_that_stays_away_is_forgotten_however_often_the_gateway_restarts(tmp_path: Path) -> None:
+    """What it held is held from when it was last heard of, not from the restart; its end is in no doubt after that."""
+    engine = open_ledger(tmp_path / "ledger.sqlite")
+    ledger: Any = SimpleNamespace(write=lambda work: _commit(engine, work))
+    listener: Any = SimpleNamespace(on_session_lost=lambda _: None, on_session_ended=lambda _: None)
+    lately, long_ago = time.time() - 60, time.time() - LOST_KEPT_S - 60
+    for name, state, since_s in (("a", "lost", lately), ("b", "lost", long_ago), ("c", "ended", long_ago)):
+        stored = StoredSession(name, "ann", state, since_s)
+        ledger.write(lambda link, stored=stored: database.put_session(link, stored))
+    with engine.connect() as connection:
+        table = SessionTable(ledger, 0.0, listener)
+        table.restore(database.open_sessions(connection))
+    assert table.open_ids() == {"a", "b"}
+    await asyncio.sleep(0.01)  # the grace is over
+    await table.check_silence()
+    assert table.open_ids() == {"a"}
+    with engine.connect() as connection:
+        assert database.open_sessions(connection) == [StoredSession("a", "ann", "lost", lately)]
+    engine.dispose()
+
+
+def _commit(engine: Engine, work: Callable[[Connection], None]) -> None:
+    with engine.begin() as connection:
+        work(connection)
 
 
 def test_a_kernel_that_says_bye_ends_its_runs_now(gateway: GatewayBed, until) -> None:
