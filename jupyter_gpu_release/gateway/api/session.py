@@ -40,7 +40,7 @@ from ...protocol.session import (
 )
 from ...protocol.wire import decode, encode
 from ..auth.permissions import Act, Caller
-from ..dispatch.tasks import BackgroundWork
+from ..background import BackgroundWork
 from ..runs.machine import INTERRUPTED, Cancel
 from ..runs.record import RunRecord
 from ..runs.sessions import Session

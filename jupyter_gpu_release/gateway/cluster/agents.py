@@ -18,6 +18,7 @@ from ...host.local_calls import LocalConnection, answering_for
 from ...protocol.config import GatewayConfig, StoreMode
 from ...protocol.node import AgentConfig, AttemptId, GatewayApi, calls_socket
 from ...protocol.wire import encode
+from ..background import BackgroundWork
 from .nodes import Node, NodeTable
 from .ray_calls import RayCalls
 
@@ -39,7 +40,7 @@ class AgentFactory:
         self._calls = calls
         self._nodes = nodes
         self._api = api
-        self._connecting: set[asyncio.Task[None]] = set()
+        self._spawn = BackgroundWork().spawn
 
     async def ensure_agents(self) -> None:
         """Have an agent on each alive node; one that cannot be made is the node's problem, in words.
@@ -76,9 +77,7 @@ class AgentFactory:
             )
 
     def _connect_again(self, node: Node) -> None:
-        task = asyncio.get_running_loop().create_task(self.connect(node))
-        self._connecting.add(task)
-        task.add_done_callback(self._connecting.discard)
+        self._spawn(self.connect(node))
 
     def _find_or_create(self, node: Node) -> Any:
         """Find the agent or create it, in a thread."""

@@ -19,6 +19,7 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from ...protocol.node import AttemptId, GrantNotice, grant_socket, lease_worker_socket
 from ...protocol.wire import encode
+from ..background import BackgroundWork
 from .ray_calls import FAULTS
 
 #: while Ray asks the worker whether it can end (a millisecond of 200) it starts another one for a lease, and gives it
@@ -90,9 +91,7 @@ async def nudge_workers(nodes: list[str], answers: asyncio.Future[Any]) -> None:
         if (await asyncio.wait({answers}, timeout=pause_s))[0]:
             return
         for node in nodes:
-            task = asyncio.get_running_loop().create_task(warm_worker(node))
-            _nudging.add(task)
-            task.add_done_callback(_nudging.discard)
+            _nudging.spawn(warm_worker(node))
 
 
-_nudging: set[asyncio.Task[None]] = set()
+_nudging = BackgroundWork()

@@ -11,14 +11,13 @@ import asyncio
 import logging
 import secrets
 import time
-from collections.abc import Coroutine
-from typing import Any
 
 import ray
 from ray.util.placement_group import PlacementGroup, placement_group, remove_placement_group
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
 from ...errors import ClusterError
+from ..background import BackgroundWork
 from .lease import LeaseListener, LeaseTable
 from .lease_workers import accelerator_ids
 from .nodes import Node, NodeTable
@@ -49,7 +48,7 @@ class WithheldGpus:
         self._busy: set[str] = set()
         #: no try there before this (monotonic seconds), unless one of these leases ends, which may have had the GPU
         self._rests: dict[str, tuple[float, set[str]]] = {}
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._spawn = BackgroundWork().spawn
         self._is_adopted = False
         #: there is something to do, or may be soon: else nobody need call :meth:`look`
         self.is_wanted = False
@@ -191,11 +190,6 @@ class WithheldGpus:
         except (TimeoutError, ray.exceptions.RayError) as error:
             raise ClusterError("Ray does not grant it") from error
         return str(index)
-
-    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
-        task = asyncio.get_running_loop().create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
 
 
 def _make(node: str) -> PlacementGroup:

@@ -15,11 +15,11 @@ from ...protocol.fetch import Answer
 from ...protocol.lineage import UsedInput
 from ...protocol.session import Supply
 from ...protocol.wire import encode
+from ..background import BackgroundWork
 from ..cluster.nodes import NodeTable
 from ..db import lineage
 from ..db.writer import LedgerWriter
 from ..runs.record import RunRecord
-from .tasks import BackgroundWork
 
 log = logging.getLogger(__name__)
 _MOST_INPUTS = 100_000

@@ -20,6 +20,7 @@ from ...protocol.runs import Outcome, RunView, StepAside
 from ...scheduling.decisions import Grant, Grow, MakeRoom, Wait, Yield
 from ...scheduling.reasons import why_preempted
 from ..auth.unix_users import UnixUsers
+from ..background import BackgroundWork
 from ..cluster.agent_client import AgentDiedError
 from ..cluster.agents import forget_runs
 from ..cluster.lease import FREE_S, Lease, LeaseTable
@@ -39,7 +40,6 @@ from ..runs.record import Queued, Releasing, RunRecord, RunSnapshot, Starting, Y
 from . import gangs
 from .run_queue import RunQueue
 from .start import RunStarter
-from .tasks import BackgroundWork
 from .warm_leases import WarmLeases
 
 log = logging.getLogger(__name__)

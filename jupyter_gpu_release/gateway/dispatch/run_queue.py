@@ -12,13 +12,13 @@ from ...protocol.states import RunState
 from ...scheduling.decisions import LACKS_NODE, Grant, Grow, MakeRoom, Promise, Slot, Wait
 from ...scheduling.reasons import explain
 from ...scheduling.scheduler import Decisions
+from ..background import BackgroundWork
 from ..cluster.lease import Lease, LeaseTable
 from ..cluster.nodes import NodeTable
 from ..queue_rules import QueueRules
 from ..runs.live_runs import RunTable
 from ..runs.record import RunRecord
 from .inventory import Inventory
-from .tasks import BackgroundWork
 
 log = logging.getLogger(__name__)
 _SOON_S = 0.05

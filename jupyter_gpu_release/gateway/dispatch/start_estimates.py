@@ -27,13 +27,13 @@ from ...scheduling.start_estimates.nearest import possible_ask
 from ...scheduling.state import ClusterSnapshot
 from ...scheduling.workload import Node, RankState, Run
 from ...settings.built_in import BUILT_IN
+from ..background import BackgroundWork
 from ..queue_rules import QueueRules
 from ..runs.live_runs import RunTable
 from ..runs.record import RunRecord
 from .estimate_questions import EstimateQuestions
 from .gangs import check_gang
 from .run_queue import RunQueue
-from .tasks import BackgroundWork
 
 #: waiting runs that are looked at; who is behind so many others is told no time
 _MOST_WAITING: int = BUILT_IN["estimated_runs"].default

@@ -15,6 +15,7 @@ from ...protocol.node import AttemptId
 from ...protocol.runs import KeptLease
 from ...protocol.states import LeaseState
 from ...scheduling.warm_leases import is_worth_keeping
+from ..background import BackgroundWork
 from ..cluster.lease import Lease, LeaseListener, LeaseTable
 from ..cluster.nodes import NodeTable
 from ..cluster.placement_groups import LeaseReleaser
@@ -23,7 +24,6 @@ from ..db.warm_leases import end_warm_lease, put_warm_lease
 from ..db.writer import LedgerWriter, Write
 from ..runs.record import RunRecord
 from ..runs.sessions import SessionTable
-from .tasks import BackgroundWork
 
 log = logging.getLogger(__name__)
 

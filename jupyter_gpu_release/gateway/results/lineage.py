@@ -30,6 +30,7 @@ from ...protocol.runs import RunRequest, RunView
 from ...protocol.states import RunState
 from ...protocol.wire import encode
 from ..auth.permissions import Act, Caller, may
+from ..background import BackgroundWork
 from ..cluster.nodes import Node, NodeTable
 from ..db import lineage as db_lineage
 from ..db.writer import LedgerWriter
@@ -51,7 +52,7 @@ class LineageService:
         self._ledger = ledger
         self._nodes = nodes
         self._manifests = manifests
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._noting = BackgroundWork()
         #: (node's agent, packages) → (when asked, answer)
         self._known: dict[tuple[str, tuple[str, ...]], tuple[float, Environment]] = {}
         #: run with a cache key → the nodes' packages when it was submitted
@@ -64,9 +65,7 @@ class LineageService:
 
     def finished(self, record: RunRecord) -> None:
         """The run is over: note where it was; if it went well it may be used again."""
-        task = asyncio.get_running_loop().create_task(self._note_end(record))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        self._noting.spawn(self._note_end(record))
 
     async def _note_end(self, record: RunRecord) -> None:
         view, request, outcome = record.view, record.request, record.outcome
@@ -125,8 +124,8 @@ class LineageService:
             if time.monotonic() > deadline:
                 return
             await asyncio.sleep(_LOOK_S)
-        if self._tasks:
-            await asyncio.wait(list(self._tasks), timeout=max(0.0, deadline - time.monotonic()))
+        if self._noting.tasks:
+            await asyncio.wait(list(self._noting.tasks), timeout=max(0.0, deadline - time.monotonic()))
 
     def _find(self, user: str, key: str, environment: str) -> list[CacheCandidate]:
         with self._engine.connect() as connection:
