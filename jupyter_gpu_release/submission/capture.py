@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import os
 import sys
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -11,7 +12,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from ..adapters.stdlib import environment
+from ..adapters.stdlib import environment, log_settings
 from ..analysis.cell_facts import CellFacts, is_machinery
 from ..analysis.dataflow import JOINS_GROUP
 from ..analysis.device_choices import DeviceLedger
@@ -170,7 +171,7 @@ class InputCapture:
         self.local_modules: list[str] = []
         #: what cells set in modules that only they have imported
         self.away = AwayModules(self._modules.version)
-        #: environment variables that were held back, and this was said
+        #: environment variables that were held back, and log files, of which this was said
         self._said: set[str] = set()
         self._patched = patched
         self._setup = setup
@@ -198,6 +199,7 @@ class InputCapture:
         prepared = self._captured(facts, choice, ledger, more, labels)
         prepared.ambient = ambient
         self._add_environment(prepared, choice)
+        self._say_log_files(prepared)
         prepared.call_by(labels or {})
         if setup is not None and read_by_setup is not None:
             _add_setup(prepared, setup, read_by_setup)
@@ -243,6 +245,15 @@ class InputCapture:
                     way = choice.ways.variable.format(name=name)
                     prepared.warnings.append(f"environment variable {name} {why} and is held back: {way}")
         self._said |= {*own.secret, *own.large}
+
+    def _say_log_files(self, prepared: CapturedInputs) -> None:
+        """Say once of each log file of the notebook that no cell writes to it."""
+        for path in log_settings.log_files():
+            if path not in self._said:
+                self._said.add(path)
+                prepared.notes.append(
+                    f"what GPU cells log is not in the notebook's log file `{os.path.basename(path)}`"
+                )
 
     def _state(self, selection: Selection, needed: set[str]) -> tuple[dict[str, Any], dict[str, list[str]]]:
         here = self._modules.local(needed, self._modules.added_paths())

@@ -81,6 +81,12 @@ def write(_module: Any, name: str, value: Any) -> None:
         _set(logger, *(value or _usual(logger)))
 
 
+def log_files() -> list[str]:
+    """Files to which handlers of this process write."""
+    handlers = [handler for logger in _loggers() for handler in logger.handlers]
+    return [handler.baseFilename for handler in handlers if isinstance(handler, logging.FileHandler)]
+
+
 def package_of(name: str) -> str:
     """The package that may set this logger up, by its name; empty: none does."""
     logger = name.removeprefix(_LOGGER) if name.startswith(_LOGGER) else "root"

@@ -9,6 +9,7 @@ import os
 import socket
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from round_trip import Notebook
@@ -87,3 +88,15 @@ def test_names_in_formulas_are_found_where_the_formula_is(nb: Notebook) -> None:
 def test_names_in_texts_for_the_callers_frame(nb: Notebook, body: str, sent: set[str]) -> None:
     nb.cell("db, table, other, a, b = 'db', [1], [2], 3, 4")
     assert {info.name for info in nb.collect(body).sent} == sent
+
+
+def test_a_log_file_of_the_notebook_is_said_once(nb: Notebook, tmp_path: Path) -> None:
+    nb.cell(
+        f"import logging\nhandler = logging.FileHandler({str(tmp_path / 'train.log')!r})\nlogging.root.addHandler(handler)"
+    )
+    try:
+        said = "what GPU cells log is not in the notebook's log file `train.log`"
+        assert said in nb.ok("x = 1").prepared.notes
+        assert said not in nb.ok("x = 1").prepared.notes
+    finally:
+        nb.cell("logging.root.removeHandler(handler); handler.close()")
