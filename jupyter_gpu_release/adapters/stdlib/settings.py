@@ -74,7 +74,6 @@ _USUAL_CSV: Values = {
     f"{_DIALECT}excel-tab": ["\t", True, None, "\r\n", '"', 0, False, False],
     f"{_DIALECT}unix": [",", True, None, "\n", '"', 1, False, False],
 }
-_CATEGORIES = ("LC_COLLATE", "LC_MONETARY", "LC_NUMERIC", "LC_TIME")
 
 
 def _csv(csv: Any) -> Values:
@@ -91,7 +90,14 @@ def _set_csv(csv: Any, name: str, value: Any) -> None:
 
 
 def _locale(locale: Any) -> Values:
-    return {name: locale.setlocale(getattr(locale, name)) for name in _CATEGORIES}
+    return {"locale": locale.setlocale(locale.LC_ALL)}
+
+
+def _usual_locale(locale: Any) -> Values:
+    """Python itself sets ``LC_CTYPE`` alone when it starts."""
+    values = _locale(locale)
+    _ctype, *others = values["locale"].split(";")
+    return values if others and all(other.endswith("=C") for other in others) else {}
 
 
 def _zone(time: Any) -> Values:
@@ -125,12 +131,7 @@ ALL = (
     LibrarySettings("logging", log_settings.read, lambda _: {}, log_settings.write, only_set=True, that_count=False),
     LibrarySettings("decimal", _decimal, lambda _: _DECIMAL, _set_decimal),
     LibrarySettings("csv", _csv, lambda _: _USUAL_CSV, _set_csv),
-    LibrarySettings(
-        "locale",
-        _locale,
-        lambda _: dict.fromkeys(_CATEGORIES, "C"),
-        lambda locale, name, value: locale.setlocale(getattr(locale, name), value),
-    ),
+    LibrarySettings("locale", _locale, _usual_locale, lambda locale, _, value: locale.setlocale(locale.LC_ALL, value)),
     LibrarySettings("time", _zone, _usual_zone, _set_zone),
     LibrarySettings(
         "socket",
