@@ -587,7 +587,7 @@ class RankValues:
         return parts
 
     def _look_at_inputs(self, but: Collection[str]) -> InputsAfter:
-        """What the cell did to the inputs; of inputs ``but`` these."""
+        """Changes that the cell made to the inputs, but for these."""
         common, changed = self._reader(), set[str]()
         compared: dict[str, Compared] = {}
         keys: dict[int, Key] = {}

@@ -37,7 +37,7 @@ class Fingerprint(NamedTuple):
 
 
 class Compared(NamedTuple):
-    """What a value was and is; ``things``: the notebook's objects in it, by their numbers."""
+    """The state of a value before and now; ``things``: the notebook's objects in it, by their numbers."""
 
     before: Heap
     after: Heap
@@ -140,7 +140,7 @@ class FingerprintReader:
         )
 
     def compare(self, before: Fingerprint | None, value: Any) -> Compared | None:
-        """What ``value`` was and is, object by object; None: that cannot be told.
+        """The state of ``value`` before and now, object by object; None: that cannot be told.
 
         It is taken apart twice while both results live: what differs in its address was made for the moment.
         """
@@ -149,7 +149,7 @@ class FingerprintReader:
         return None if was is None or found is None else Compared(was, *found)
 
     def read_then(self, before: Fingerprint) -> Heap | None:
-        """What a value was."""
+        """The state of a value before."""
         if self._numbering is None:
             return None
         at, buffers = self._numbering.at, [_Bytes(self, buffer, None) for buffer in before.buffers]
@@ -158,7 +158,7 @@ class FingerprintReader:
         return None
 
     def read_now(self, value: Any) -> tuple[Heap, dict[int, Any]] | None:
-        """What ``value`` is, and the notebook's objects in it by their numbers; None: that cannot be told."""
+        """The state of ``value``, and the notebook's objects in it by their numbers; None: that cannot be told."""
         if self._numbering is None or (first := self._dump(value)) is None:
             return None
         made = self._keep

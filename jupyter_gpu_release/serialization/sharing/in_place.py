@@ -87,7 +87,7 @@ def is_open(kind: type) -> bool:
 
 
 class _Husk:
-    """What is left of an object that handed over all that it was."""
+    """The rest of an object that handed over all that it was."""
 
 
 def end_quietly(thing: Any, heir: Any) -> None:
