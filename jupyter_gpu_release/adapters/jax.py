@@ -27,18 +27,22 @@ def reduce_array(_pickler: Any, array: Any) -> Any:
 
     if not array.is_fully_addressable or jax.dtypes.issubdtype(array.dtype, jax.dtypes.extended):
         return NotImplemented
-    return make_jax, (np.asarray(array),)
+    return make_jax, (np.asarray(array),) if not array.aval.weak_type else (np.asarray(array), True)
 
 
 @streams.named
-def make_jax(array: Any) -> Any:
-    """A JAX array on the default device."""
+def make_jax(array: Any, is_weak: bool = False) -> Any:
+    """A JAX array on the default device; ``is_weak``: it takes the type of what it is computed with."""
     import jax
 
     if jax.dtypes.canonicalize_dtype(array.dtype) == array.dtype:
-        return jax.device_put(array)
-    with jax.enable_x64(True) if hasattr(jax, "enable_x64") else jax.experimental.enable_x64():
-        return jax.device_put(array)  # whatever is set here: it came from where such arrays are made
+        made = jax.device_put(array)
+    else:
+        with jax.enable_x64(True) if hasattr(jax, "enable_x64") else jax.experimental.enable_x64():
+            made = jax.device_put(array)  # whatever is set here: it came from where such arrays are made
+    if is_weak:
+        made.aval = made.aval.update(weak_type=True)
+    return made
 
 
 def _settings(jax: Any) -> Values:

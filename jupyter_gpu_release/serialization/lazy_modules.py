@@ -4,9 +4,11 @@ rank what the cell may not need.
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import sys
 import types
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from ..adapters.stdlib.values import import_module
@@ -20,9 +22,11 @@ class DeferredModule(types.ModuleType):
     def __init__(self, name: str, namespace: dict[str, Any]) -> None:
         super().__init__(name)
         self.__dict__["_namespace"] = namespace
+        self.__dict__["_also"] = []
 
     def _now(self) -> types.ModuleType:
         module = importlib.import_module(self.__name__)
+        import_here(self.__dict__["_also"])
         namespace = self.__dict__["_namespace"]
         # of a namespace that holds names back only those that are here
         for name in [name for name, value in dict.items(namespace) if value is self]:
@@ -48,6 +52,23 @@ class DeferredModule(types.ModuleType):
         """Travels by name."""
         pickler.modules.add(module.__name__)
         return import_module, (module.__name__,)
+
+
+def import_submodules(names: Iterable[str], namespace: Mapping[str, Any]) -> None:
+    """Have attributes of packages that these names hold here, too, as ``import package.part`` of a cell had them."""
+    for name in names:
+        package = namespace.get(name.partition(".")[0])
+        if isinstance(package, DeferredModule):
+            package.__dict__["_also"].append(name)
+        elif isinstance(package, types.ModuleType):
+            import_here([name])
+
+
+def import_here(names: Iterable[str]) -> None:
+    """Import what this process has of these modules."""
+    for name in names:
+        with contextlib.suppress(ImportError):
+            importlib.import_module(name)
 
 
 def module_or_deferred(name: str, namespace: dict[str, Any]) -> types.ModuleType:

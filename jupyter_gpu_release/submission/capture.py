@@ -119,6 +119,8 @@ class CapturedInputs:
     setup_originals: dict[str, Any] = field(default_factory=dict)
     #: names that the cell is going to bind
     binds: list[str] = field(default_factory=list)
+    #: modules that it imports as attributes of packages (``import package.part``)
+    submodules: list[str] = field(default_factory=list)
     #: id -> (number in the stream, object) of everything that was sent
     memo: Mapping[int, tuple[int, Any]] = field(default_factory=dict)
 

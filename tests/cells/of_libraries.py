@@ -8,6 +8,7 @@ IMPORTS = (
     "from torch.nn.utils import parametrizations, parametrize\n"
 )
 ROWS = {
+    "a module below a package that has a name": ("import xml", "import xml.dom.minidom", "xml.dom.minidom.__name__"),
     "numpy's generators that something else holds": (
         "from sklearn.model_selection import KFold\nrs = np.random.RandomState(0)\nfolds = KFold(3, shuffle=True, random_state=rs)\n"
         "g = np.random.default_rng(3); bits = g.bit_generator; same = [g]; first = g.spawn(1)",

@@ -80,3 +80,11 @@ def test_jax_arrays() -> None:
     assert isinstance(back["a"], jax.Array)
     assert jax.numpy.array_equal(back["a"], values["a"])
     assert jax.random.bits(back["k"]) == jax.random.bits(values["k"])
+
+
+def test_weak_types_of_jax() -> None:
+    jnp = pytest.importorskip("jax").numpy
+    values = {"weak": jnp.asarray(2.0), "row": jnp.asarray(2.0) + jnp.asarray(3), "not": jnp.ones(2)}
+    back = carry(values, NamespaceInfo({}, at_home=True), NamespaceInfo({}, at_home=False))
+    assert {name: each.weak_type for name, each in back.items()} == {"weak": True, "row": True, "not": False}
+    assert (back["weak"] * jnp.ones(2, jnp.bfloat16)).dtype == jnp.bfloat16

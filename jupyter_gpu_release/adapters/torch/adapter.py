@@ -200,7 +200,7 @@ class TorchAdapter(Adapter):
 
     def step_after_devices(self) -> None:
         if devices.has_touched_gpu():
-            sys.modules["torch"].rand(1)
+            sys.modules["torch"].rand(1, device="cpu")
 
     def device_random_state(self) -> Any:
         if not devices.has_touched_gpu():

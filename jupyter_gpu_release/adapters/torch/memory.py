@@ -38,7 +38,7 @@ def layout_of(tensor: Any) -> Layout | None:
 
 def bytes_of(tensor: Any) -> tuple[int, Any]:
     """Address and bytes (as an array) of a CPU tensor's memory."""
-    memory = torch.empty(0, dtype=torch.uint8).set_(tensor.untyped_storage()).numpy()
+    memory = torch.empty(0, dtype=torch.uint8, device="cpu").set_(tensor.untyped_storage()).numpy()
     return tensor.untyped_storage().data_ptr(), memory
 
 
@@ -79,7 +79,7 @@ def look_at_new_memory(tensor: Any, memory: Mapping[Any, Any]) -> None:
     """Have a tensor look at the memory that stands in the place of its own; it stays itself."""
     new = memory.get(_storage_key(tensor))
     if new is not None and tensor.grad_fn is None:
-        view = torch.empty(0, dtype=tensor.dtype)
+        view = torch.empty(0, dtype=tensor.dtype, device=tensor.device)
         with contextlib.suppress(RuntimeError):  # an inference tensor, say
             view = view.set_(new, tensor.storage_offset(), tensor.shape, tensor.stride())
             tensor.data = tensors.turned(view, tensor.is_conj(), tensor.is_neg())

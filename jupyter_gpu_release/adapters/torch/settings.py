@@ -17,6 +17,7 @@ def _read(torch: Any) -> Values:
     printed = vars(sys.modules["torch._tensor_str"].PRINT_OPTS)
     return {
         "dtype": str(torch.get_default_dtype()).removeprefix("torch."),
+        "device": _device(torch),
         "matmul": torch.get_float32_matmul_precision(),
         "deterministic": torch.are_deterministic_algorithms_enabled(),
         "grad": torch.is_grad_enabled(),
@@ -27,9 +28,37 @@ def _read(torch: Any) -> Values:
     }
 
 
+#: a default device that this process has not, as it arrived, and what was set here then
+_elsewhere: tuple[str, Any] | None = None
+
+
+def _device_context(torch: Any) -> Any:
+    """What ``set_default_device`` makes anew at each call. (``get_default_device`` may wake the GPU.)"""
+    return getattr(torch._GLOBAL_DEVICE_CONTEXT, "device_context", None)
+
+
+def _device(torch: Any) -> str:
+    global _elsewhere
+    context = _device_context(torch)
+    if _elsewhere is not None and _elsewhere[1] is context:
+        return _elsewhere[0]
+    _elsewhere = None  # somebody has set another one here since
+    return "cpu" if context is None else str(context.device)
+
+
+def _set_device(torch: Any, device: str) -> None:
+    """In a process without a GPU it stays as it is, and the next GPU cell gets it."""
+    global _elsewhere
+    is_away = device.startswith("cuda") and not torch.cuda.is_available()
+    _elsewhere = (device, _device_context(torch)) if is_away else None
+    if not is_away:
+        torch.set_default_device(None if device == "cpu" else device)
+
+
 _CUDNN = {"cudnn.benchmark": False, "cudnn.deterministic": False, "cudnn.enabled": True}
 _USUAL = {
     "dtype": "float32",
+    "device": "cpu",
     "matmul": "highest",
     "deterministic": False,
     "grad": True,
@@ -61,6 +90,8 @@ def _write(torch: Any, name: str, value: Any) -> None:
     kind, _, rest = name.partition(".")
     if kind == "dtype":
         torch.set_default_dtype(getattr(torch, value))
+    elif kind == "device":
+        _set_device(torch, value)
     elif kind == "matmul":
         torch.set_float32_matmul_precision(value)
     elif kind == "deterministic":

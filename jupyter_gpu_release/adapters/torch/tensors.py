@@ -148,7 +148,7 @@ def storage_over_array(array: Any) -> Any:
 @streams.named
 def array_over_storage(storage: Any, dtype: Any, shape: Any, strides: Any, offset: int, writeable: bool) -> Any:
     """A numpy array over ``storage``, which is on the CPU."""
-    memory = torch.empty(0, dtype=torch.uint8).set_(storage).numpy()
+    memory = torch.empty(0, dtype=torch.uint8, device="cpu").set_(storage).numpy()
     return arrays.rebuild_view(memory, dtype, shape, strides, offset, writeable)
 
 

@@ -20,6 +20,7 @@ from ...protocol.cell import FailedFrames, LastOutput
 from ...protocol.runs import Outcome, ValueInfo
 from ...serialization import codec
 from ...serialization.hashing.value_hash import GraphKey, graph_key
+from ...serialization.lazy_modules import import_submodules
 from ...serialization.process_state import library_settings, random_states
 from ...serialization.process_state.local_modules import is_attribute_name, split_attribute_name
 from ...serialization.rebuild import NamespaceInfo
@@ -111,6 +112,7 @@ class Namespace:
                 f"{', '.join(away)}: set in this cell only, what is set in a library stays in its process"
             )
         prepared.binds = _bound_by(tree, facts, choice)
+        prepared.submodules = _submodules_in(tree)
         return prepared
 
     def _ambient(self) -> bytes:
@@ -229,6 +231,7 @@ class Namespace:
                 hidden[name] = namespace[name]
                 setattr(hook, name, namespace[name])
         if prepared is not None:
+            import_submodules(prepared.submodules, namespace)
             self._put_into_modules(loaded)
         self.values_of_last = {name: arrival.standing_for(value) for name, value in self.values_of_last.items()}
         self.values_of_last |= {name: namespace[name] for name in loaded.modules if name in namespace}
@@ -325,6 +328,11 @@ def _bound_by(tree: ast.Module, facts: CellFacts, choice: NameChoice) -> list[st
     imported = {(alias.asname or alias.name).partition(".")[0] for node in imports for alias in node.names}
     own = {name for name in names if not is_machinery(name) and not is_latest(name)}
     return sorted(own - imported - set(choice.skip))
+
+
+def _submodules_in(tree: ast.Module) -> list[str]:
+    aliases = [alias for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names]
+    return [alias.name for alias in aliases if alias.asname is None and "." in alias.name]
 
 
 def _infos(results: Iterable[ValueInfo], names: Iterable[str]) -> list[ValueInfo]:

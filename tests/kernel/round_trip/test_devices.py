@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 import pytest
 from optional_libraries import torch
@@ -46,6 +48,32 @@ def test_ways_to_choose_a_device(nb: Notebook, source: str) -> None:
     nb.cell(source)
     nb.ok("d = device", hardware=GPU_HERE)
     assert nb.ns["d"] == "cuda"
+
+
+@pytest.fixture
+def _device_of_before() -> Iterator[None]:
+    yield
+    torch.set_default_device("cpu")
+    torch.set_default_device(None)
+
+
+@pytest.mark.usefixtures("_device_of_before")
+def test_the_default_device_goes_there_and_back(nb: Notebook) -> None:
+    nb.cell("import torch; torch.set_default_device('meta')")
+    nb.ok("found = torch.ones(1).device.type, torch.get_default_device().type; torch.set_default_device(None)")
+    assert nb.cell("found, torch.ones(1).device.type") == (("meta", "meta"), "cpu")
+
+
+@pytest.mark.usefixtures("_device_of_before")
+def test_a_gpu_as_default_device_waits_for_the_next_gpu_cell(nb: Notebook) -> None:
+    nb.cell("import torch; w = torch.ones(3); v = w[1:]; n = w.numpy(); g = torch.Generator()")
+    nb.ok("w += 1; torch.set_default_device('cuda')", hardware=GPU_HERE)
+    assert nb.cell("torch.zeros(1).device.type, w.tolist(), v.tolist()") == ("cpu", [2.0] * 3, [2.0] * 2)
+    nb.ok("found = str(torch._GLOBAL_DEVICE_CONTEXT.device_context.device); v *= 2; g.seed()", hardware=GPU_HERE)
+    assert nb.cell("found, w.tolist(), n.tolist()") == ("cuda", [2.0, 4.0, 4.0], [2.0, 4.0, 4.0])
+    nb.cell("torch.set_default_device('cpu')")
+    nb.ok("found = torch.zeros(1).device.type", hardware=GPU_HERE)
+    assert nb.ns["found"] == "cpu"
 
 
 def test_a_number_of_devices_that_a_gpu_cell_counted_stays_what_it_was(nb: Notebook) -> None:

@@ -251,3 +251,12 @@ def test_what_cannot_come_back_from_a_module_that_only_the_cell_imports_is_said(
     nb.cell("import beside")
     assert (sys.modules["beside"].rate, sys.modules["beside"].lock) == (2, None)
     assert not [each for each in sys.meta_path if _is_of_modules(each)]
+
+
+def test_what_a_cell_imports_below_a_package_that_has_a_name(nb: Notebook) -> None:
+    for name in [name for name in sys.modules if name.startswith(("wsgiref", "xmlrpc"))]:
+        del sys.modules[name]
+    nb.cell("import wsgiref")
+    nb.ok("import wsgiref.headers\nimport xmlrpc.client\nn = len(wsgiref.headers.Headers([]))")
+    assert "xmlrpc.client" not in sys.modules
+    assert nb.cell("n, wsgiref.headers.__name__, xmlrpc.client.__name__") == (0, "wsgiref.headers", "xmlrpc.client")
