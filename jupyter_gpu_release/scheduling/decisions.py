@@ -19,7 +19,7 @@ class Start:
 
 @dataclass(frozen=True, slots=True)
 class Yield:
-    """Ask these ranks to step aside for another run; ``moves``: where they go on (index, node)."""
+    """Preempt these ranks for another run; ``moves``: where they go on (index, node)."""
 
     run: str
     ranks: tuple[int, ...]
@@ -175,7 +175,7 @@ class Promise:
 
 @dataclass(frozen=True, slots=True)
 class MakeRoom:
-    """Ask all of these to step aside, so that a run can start on just these ranks (index, node); or none of them."""
+    """Preempt all of these, so that a run can start on just these ranks (index, node); or none of them."""
 
     run: str
     ranks: tuple[tuple[int, str], ...]

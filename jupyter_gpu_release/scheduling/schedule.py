@@ -28,7 +28,7 @@ _TAKING = frozenset({"consolidate", "reclaim", "preempt"})
 
 
 def schedule(snapshot: ClusterSnapshot, now_s: float) -> list[Decision]:
-    """Decide who starts, who steps aside and who waits, and why."""
+    """Decide who starts, who is preempted and who waits, and why."""
     state = State(snapshot)
     decided = run_actions(state, now_s)
     return [*decided, *waits(state, now_s)]

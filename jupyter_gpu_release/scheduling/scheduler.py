@@ -17,7 +17,7 @@ from .state import ClusterSnapshot, Job, RunTimes, State
 from .warm_leases import Asker, HeldLease, KeepTerms, Recall, Warm, own_lease, recall
 from .workload import GPU, Rank, RankState, Run
 
-#: actions that ask others to step aside
+#: actions that preempt others
 _MAKE_ROOM = frozenset({"consolidate", "reclaim", "preempt"})
 #: GPUs that are being given back are waited for by runs that may not wait, at most so long
 _GIVING_BACK_S = 2.0
@@ -30,7 +30,7 @@ class Decisions:
     releases: list[Release] = field(default_factory=list)
     grants: list[Grant] = field(default_factory=list)
     promises: list[Promise] = field(default_factory=list)
-    #: who is to step aside for whom; carried out as a whole or not at all, and told by :meth:`Scheduler.promise`
+    #: who is preempted for whom; carried out as a whole or not at all, and told by :meth:`Scheduler.promise`
     rooms: list[MakeRoom] = field(default_factory=list)
     #: further ranks for elastic runs
     grows: list[Grow] = field(default_factory=list)
@@ -107,7 +107,7 @@ class Scheduler:
             self._leave(lease)
 
     def make_room(self, room: MakeRoom) -> None:
-        """All were asked who are to step aside: what the run is to have is kept for it, and for those who leave only
+        """All were asked who are to be preempted: what the run is to have is kept for it, and for those who leave only
         some ranks, or go on elsewhere, what they go on with.
         """
         self.promise(room.run, room.ranks)
@@ -119,7 +119,7 @@ class Scheduler:
                 self.promise(asked.run, (stays | dict(asked.moves)).items())
 
     def grow(self, grow: Grow) -> None:
-        """An elastic run was asked to step aside: what it has and what it is to get are kept for it."""
+        """An elastic run was preempted: what it has and what it is to get are kept for it."""
         self.promise(grow.run, (self._places_of(grow.run) | dict(grow.ranks)).items())
 
     def _places_of(self, run: str) -> dict[int, str]:
@@ -141,7 +141,7 @@ class Scheduler:
             self._take_for(*self._moving[run], 1)
 
     def unpromise(self, run: str) -> None:
-        """Keep no places for a run any more: whoever was to step aside for it does not, or it is over."""
+        """Keep no places for a run any more: whoever was to be preempted for it is not, or it is over."""
         self._vacate(run)
         if self._promised.pop(run, None) is not None:
             self.state.promises.pop(run, None)
@@ -266,7 +266,7 @@ class Scheduler:
     def _note_room(
         self, found: Decisions, start: Start, yields: Sequence[Yield], paused: Collection[str], now_s: float
     ) -> None:
-        """Nobody steps aside for a run that could not start then, or that holds a lease already."""
+        """Nobody is preempted for a run that could not start then, or that holds a lease already."""
         run = start.run
         if run in self._askers and run not in paused and not self._is_over(run, now_s):
             placement = slots(self.state.jobs[run].run, start.ranks)
@@ -283,7 +283,7 @@ class Scheduler:
         found.grows.append(Grow(self._held[lease].run.run, lease, ranks, placement))
 
     def _kept_promises(self, found: Decisions, paused: Collection[str]) -> list[Job]:
-        """Runs whose places are kept until those have gone who step aside for them."""
+        """Runs whose places are kept until those have gone who are preempted for them."""
         jobs = [self.state.jobs[run] for run in self.state.promises if run not in paused]
         waiting = [job for job in jobs if RankState.PROMISED in job.states]
         for job in waiting:
@@ -371,7 +371,7 @@ class Scheduler:
                 found.expired.append(Expire(run, self._expired(run)))
 
     def _respite_s(self, run: str, soon: Collection[str]) -> float:
-        """Time beyond ``--wait`` for a run that will start in a moment, or when others have stepped aside for it."""
+        """Time beyond ``--wait`` for a run that will start in a moment, or when others were preempted for it."""
         if run not in soon:
             return 0.0
         graces = (queue.grace_s for queue in self.state.tree.queues.values()) if run in self.state.promises else ()

@@ -279,7 +279,7 @@ class State:
             self.partial.pop(run, None)
 
     def promise(self, run: str, ranks: Iterable[tuple[int, str]]) -> None:
-        """Keep places (index, node) for a run that others step aside for; it starts when they have gone."""
+        """Keep places (index, node) for a run that others are preempted for; it starts when they have gone."""
         promised = dict(ranks)
         if promised:
             self.promises[run] = promised
@@ -398,12 +398,12 @@ class State:
         self._hold(job, node, 1)
 
     def evict(self, job: Job, rank: int) -> None:
-        """Let a running rank step aside: its GPUs are coming."""
+        """Let a running rank be preempted: its GPUs are coming."""
         self._journal.append((_EVICTED, job, rank, job.states[rank], job.places[rank]))
         self._yield(job, rank, 1)
 
     def spare(self, job: Job, rank: int) -> None:
-        """Let a rank that was to step aside stay where it is."""
+        """Let a rank that was to be preempted stay where it is."""
         self._journal.append((_SPARED, job, rank, job.states[rank], job.places[rank]))
         self._yield(job, rank, -1)
 

@@ -19,7 +19,7 @@ class RankState(StrEnum):
     #: starts when those who yield have gone
     PROMISED = "promised"
     RUNNING = "running"
-    #: asked to step aside; holds its GPUs until it has
+    #: preempted; holds its GPUs until it has stopped
     YIELDING = "yielding"
 
 

@@ -187,7 +187,7 @@ class PretendedAgent:
         self.orders: dict[str, StartOrder] = {}
         #: orders whose GPUs are known
         self.granted: set[str] = set()
-        #: runs that were asked to step aside
+        #: runs that were preempted
         self.stepping_aside: list[str] = []
         self.silent = False
         self.faults: dict[str, Exception] = {}

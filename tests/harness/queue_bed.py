@@ -26,7 +26,7 @@ class QueueBed:
         self.granted: list[str] = []
         self.handed: list[tuple[str, str]] = []
         self.expired: list[str] = []
-        #: runs that were asked to step aside, and for whom
+        #: runs that were preempted, and for whom
         self.asked: list[tuple[str, str]] = []
         #: runs that the queue failed at
         self.failed: list[str] = []

@@ -1,4 +1,4 @@
-"""Pretended agents whose runs do rounds, step aside between two of them, and die with their agent."""
+"""Pretended agents whose runs do rounds, are preempted between two of them, and die with their agent."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Elastic gangs and others that move: what stays theirs while they step aside, what they cost, who goes first."""
+"""Elastic gangs and others that move: what stays theirs while they are preempted, what they cost, who goes first."""
 
 from __future__ import annotations
 

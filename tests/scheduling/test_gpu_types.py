@@ -48,7 +48,7 @@ def run(name: str, queue: str, kind: str = "", gpus: int = 1, *, on: str = "", r
 
 
 def settled(snapshot: ClusterSnapshot) -> ClusterSnapshot:
-    """One pass carried out: what starts runs, what steps aside waits."""
+    """One pass carried out: what starts runs, what is preempted waits."""
     ranks = {each.run: list(each.ranks) for each in snapshot.runs}
     for decision in schedule(snapshot, 0.0):
         if isinstance(decision, Start):

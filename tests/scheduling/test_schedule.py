@@ -133,7 +133,7 @@ def _next_round(snapshot: ClusterSnapshot, decisions: list[Decision]) -> Cluster
 @settings(max_examples=60, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
 @given(snapshots())
 def test_passes_come_to_rest(snapshot: ClusterSnapshot) -> None:
-    """Nobody is asked to step aside for ever in turn; promises are kept in the next pass."""
+    """Nobody is preempted for ever in turn; promises are kept in the next pass."""
     for _ in range(12):
         decisions = [decision for decision in schedule(snapshot, 0.0) if not isinstance(decision, Wait)]
         if not decisions:

@@ -469,14 +469,14 @@ def _without_runs(file: QueuesFile, nodes: tuple[Node, ...]) -> ClusterSnapshot:
 
 
 def _risks_of(record: RunRecord | None) -> tuple[object, ...]:
-    """Facts about a run that decide if it may be asked to step aside, and what that would cost."""
+    """Facts about a run that decide if it may be preempted, and what that would cost."""
     if record is None or not record.view.restartable:
         return ()
     return record.may_be_taken, record.view.saved_at, _wanted_ranks(record)
 
 
 def _wanted_ranks(record: RunRecord | None) -> int:
-    """Ranks that an elastic run would have at most; 0: it stays as it is. Growing costs it a step aside, so it does not
+    """Ranks that an elastic run would have at most; 0: it stays as it is. Growing costs it a preemption, so it does not
     as soon as it has begun.
     """
     if record is None or record.request.ask.min_gpus is None or not record.may_be_taken:

@@ -47,9 +47,9 @@ log = logging.getLogger(__name__)
 
 #: pause before a run that Ray did not grant is tried again, and what has failed through a fault of ours
 _AGAIN_S = 0.5
-#: between two looks at a run that was asked to step aside
+#: between two looks at a run that was preempted
 _LOOK_S = 1.0
-#: a run that cannot step aside just now is not asked by the scheduler for so long
+#: a run that cannot be preempted just now is not asked by the scheduler for so long
 _SPARED_S = 60.0
 #: an agent that died is there again within this, or its node is in trouble
 _AGENT_BACK_S = 60.0
@@ -226,7 +226,7 @@ class Lifecycle:
         self._start_on(successor, self.leases.add(lease.handed_to(successor.attempt_id)))
 
     def _on_make_room(self, room: MakeRoom) -> bool:
-        """Ask all runs that shall step aside for another; False: one of them cannot be asked, so nobody is."""
+        """Preempt all these runs for another; False: one of them cannot be preempted, so none is."""
         records = [record for asked in room.yields if (record := self.runs.get(asked.run)) and record.may_be_taken]
         if len(records) < len(room.yields):
             return False
@@ -241,7 +241,7 @@ class Lifecycle:
         return f" to {', '.join(node.host for node in found if node is not None)}" if any(found) else ""
 
     def _on_grow(self, grow: Grow) -> bool:
-        """Ask an elastic run to step aside, since it can go on with more GPUs. False: it cannot be asked now."""
+        """Preempt an elastic run, since it can go on with more GPUs. False: it cannot be preempted now."""
         record = self.runs.get(grow.run)
         if record is None or not record.may_be_taken:
             return False
@@ -250,7 +250,7 @@ class Lifecycle:
         return True
 
     def preempt(self, record: RunRecord, action: str, reason: str, *, run: str = "", user: str = "") -> None:
-        """Ask a run to step aside; nothing happens to one that was asked already.
+        """Preempt a run; nothing happens to one that is being preempted.
 
         Raises :class:`ConflictError` for a run that cannot be asked.
         """
@@ -343,7 +343,7 @@ class Lifecycle:
                 self.hear(record, machine.Unheard(attempt_id, signal.name))
 
     async def _watch(self, record: RunRecord, notice: StepAside) -> None:
-        """Look at a run until it has stepped aside, or need not any more."""
+        """Look at a run until it has stopped, or need not any more."""
         while isinstance(record.stage, Yielding) and record.stage.notice is notice:
             # one that a user has asked frees its GPUs for anybody
             waits = self.runs.get(notice.run) if notice.run else None

@@ -33,7 +33,7 @@ _TOLD_ALWAYS, _TOLD_PAUSE_S, _TOLD_PAUSES = 32, 0.25, 20.0
 
 class RunQueue:
     """Runs that wait, by id. The callbacks carry out what was decided: a run is granted slots, its time is over, a warm
-    lease is given up, a lease that was offered goes to a run as it is, others are asked to step aside for one, an
+    lease is given up, a lease that was offered goes to a run as it is, others are preempted for one, an
     elastic run is asked to grow; or end a run at which the queue itself failed.
     """
 
@@ -238,7 +238,7 @@ class RunQueue:
             self._on_fault(record, fault)
 
     def _make_room(self, room: MakeRoom) -> None:
-        """Have others step aside for a run, and keep their places for it."""
+        """Preempt others for a run, and keep their places for it."""
         if room.run not in self._waiting:
             return
         # after a fault those who were asked are preempted, and who is next gets the GPUs
@@ -248,14 +248,14 @@ class RunQueue:
                 self.serve_soon()
 
     def _grow(self, grow: Grow) -> None:
-        """Have an elastic run step aside to go on with more GPUs, and keep these for it."""
+        """Preempt an elastic run to go on with more GPUs, and keep these for it."""
         with self.inventory.guarded(f"run {grow.run} could not be preempted to grow"):
             if self._on_grow(grow):
                 self.inventory.scheduler.grow(grow)
                 self.serve_soon()
 
     def take_back(self, *runs: str) -> None:
-        """Keep no places for these runs any more: somebody does not step aside after all."""
+        """Keep no places for these runs any more: somebody is not preempted after all."""
         for run in runs:
             self.inventory.scheduler.unpromise(run)
         self.serve_soon()

@@ -40,7 +40,7 @@ def _is_lost(outcome: Outcome) -> bool:
 
 
 def lost_in_a_row(view: RunView) -> int:
-    """How many attempts were lost since the run last stepped aside or was saved."""
+    """How many attempts were lost since the run was last preempted or saved."""
     count = 0
     for attempt in reversed(view.attempts):
         if attempt.status == "preempted" or attempt.was_saved:
@@ -50,7 +50,7 @@ def lost_in_a_row(view: RunView) -> int:
 
 
 def save_of(outcome: Outcome) -> Save | None:
-    """The save of an attempt that stepped aside: its values are those that would have come home."""
+    """The save of an attempt that was preempted: its values are those that would have come home."""
     if outcome.save is None:
         return None
     return msgspec.structs.replace(
@@ -83,7 +83,7 @@ def ended_attempt(view: RunView, outcome: Outcome, gone_at: float, save: Save | 
 
 
 def ended_by_cancel(outcome: Outcome, cancelled: str) -> Outcome:
-    """The outcome of an attempt that stepped aside, and whose run was cancelled since: what was saved comes home."""
+    """The outcome of an attempt that was preempted, and whose run was cancelled since: what was saved comes home."""
     if outcome.status != "preempted":
         return outcome
     error = outcome.error or error_info(RunCancelledError(cancelled or "it stepped aside and was ended"))

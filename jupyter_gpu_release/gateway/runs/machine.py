@@ -58,7 +58,7 @@ class Cancel:
 
 @dataclass(frozen=True, slots=True)
 class Preempt:
-    """It is asked to step aside."""
+    """It is preempted."""
 
     notice: StepAside
 
@@ -110,7 +110,7 @@ class LeaseGone:
 
 @dataclass(frozen=True, slots=True)
 class NoticeDue:
-    """A look at a run that was asked to step aside. ``is_needed``: somebody still waits for its GPUs."""
+    """A look at a run that was preempted. ``is_needed``: somebody still waits for its GPUs."""
 
     attempt_id: AttemptId
     is_needed: bool
@@ -118,7 +118,7 @@ class NoticeDue:
 
 @dataclass(frozen=True, slots=True)
 class NoticeHeard:
-    """Its node has taken the notice, or says that the run cannot step aside. None: the node did not answer."""
+    """Its node has taken the notice, or says that the run cannot be preempted. None: the node did not answer."""
 
     attempt_id: AttemptId
     is_taken: bool | None
@@ -340,21 +340,21 @@ class SendSignal:
 
 @dataclass(frozen=True, slots=True)
 class WatchNotice:
-    """It is looked at each second, as long as it is asked to step aside."""
+    """It is looked at each second, as long as it is preempted."""
 
     notice: StepAside
 
 
 @dataclass(frozen=True, slots=True)
 class TellNotice:
-    """Its node hears that it shall step aside; :class:`NoticeHeard` follows."""
+    """Its node hears that it is preempted; :class:`NoticeHeard` follows."""
 
     lease: Lease
 
 
 @dataclass(frozen=True, slots=True)
 class Stays:
-    """It does not step aside, and the places that were kept by that are nobody's. ``spares``: nor is it asked soon."""
+    """It is not preempted, and the places that were kept by that are nobody's. ``spares``: nor is it asked soon."""
 
     notice: StepAside | None
     spares: bool = True
@@ -435,7 +435,7 @@ def is_vacated(unwanted: Iterable[NodeRun]) -> bool:
 
 
 def why_not_preempted(run: RunSnapshot) -> ConflictError | None:
-    """The error for a run that cannot be asked to step aside now; None: it can, or was asked already."""
+    """The error for a run that cannot be preempted now; None: it can, or is already."""
     view = run.view
     if not view.restartable:
         return ConflictError(
@@ -513,7 +513,7 @@ class _Step:
                 self.forget(Forgotten(run.attempt_id, reason, reason))
             case RunUnbegun(reason=reason), Starting() as stage:  # all nodes have not answered yet
                 self.note(replace(stage, forgotten=reason))
-            # ---------------------------------------------------------------------------- stepping aside
+            # ---------------------------------------------------------------------------- preemption
             case Preempt(notice), Running(lease) if run.may_be_asked:
                 self.show(Yielding(lease, notice), notice=notice, reason=notice.reason)
                 self.do(Commit(), WatchNotice(notice))
@@ -541,7 +541,7 @@ class _Step:
             case Cancel(reason), Releasing(outcome=Outcome() as outcome) | Persisting(outcome=outcome) if follows(
                 run, outcome
             ):
-                self.wish(reason=reason)  # it has stepped aside: what is saved comes home
+                self.wish(reason=reason)  # it was preempted: what is saved comes home
             case GiveUp(reason), Persisting():
                 self.wish(reason=reason)
             case Unkept(), Persisting():
@@ -671,7 +671,7 @@ class _Step:
         if host:
             self.run = replace(self.run, deaths={self.run.view.attempt: (host, at_s), **self.run.deaths})
 
-    # --------------------------------------------------------------------------------- stepping aside
+    # --------------------------------------------------------------------------------- preemption
     def look_at_notice(self, stage: Yielding, *, is_needed: bool) -> None:
         """Its grace is over: it goes on from its last save. Nobody needs its GPUs any more: it goes on as it is.
 

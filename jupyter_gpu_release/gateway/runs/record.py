@@ -70,7 +70,7 @@ class Running:
 
 @dataclass(frozen=True, slots=True)
 class Yielding:
-    """It was asked to step aside: it runs on to its next safe point, and is ended at the notice's deadline."""
+    """It was preempted: it runs on to its next safe point, and is ended at the notice's deadline."""
 
     state: ClassVar[RunState] = RunState.YIELDING
     #: None after a restart, until Ray and the nodes were asked
@@ -236,7 +236,7 @@ class RunSnapshot:
 
     @property
     def may_be_asked(self) -> bool:
-        """Tell if it may be asked to step aside now."""
+        """Tell if it may be preempted now."""
         can = self.view.restartable and not self.view.stays and not self.cancellation.reason
         return can and isinstance(self.stage, Running) and self.stage.lease is not None
 
@@ -272,7 +272,7 @@ class RunRecord(ChangeNotifier):
         self.committed: asyncio.Future[None] | None = None
         #: the ledger knows the run (its insertion is queued at least)
         self.recorded = False
-        #: it could not step aside: the scheduler does not ask it again before this (monotonic seconds)
+        #: it could not be preempted: the scheduler does not ask it again before this (monotonic seconds)
         self.spared_until_s = float("-inf")
 
     @property
@@ -337,7 +337,7 @@ class RunRecord(ChangeNotifier):
 
     @property
     def may_be_taken(self) -> bool:
-        """Tell if the scheduler may have it step aside now."""
+        """Tell if the scheduler may preempt it now."""
         return self.snapshot.may_be_asked and time.monotonic() >= self.spared_until_s
 
     @property

@@ -56,7 +56,7 @@ def allocate(state: State, shares: Mapping[str, float], now_s: float) -> Iterato
 
 
 def _keep_promises(state: State) -> Iterator[Start]:
-    """Start first what others have stepped aside for, on the nodes that it was promised."""
+    """Start first what others were preempted for, on the nodes that it was promised."""
     for name, ranks in state.promises.items():
         job = state.jobs[name]
         if len(ranks) < job.step_size or veto(state, job, len(ranks)):
@@ -66,7 +66,7 @@ def _keep_promises(state: State) -> Iterator[Start]:
         if _take(state, job, ranks, soon=False):
             yield Start(name, tuple(ranks.items()))
         elif state.nodes.awaiting:
-            # those who step aside are not gone yet; it was told so already
+            # those who are preempted are not gone yet; it was told so already
             _take(state, job, ranks, soon=True)
 
 

@@ -145,7 +145,7 @@ class Contest:
     def again(self, *, grow: bool = False) -> None:
         """Let the next run compete that is like the one of the last :meth:`pop`; ``grow``: that one, too.
 
-        Called when something was started: without ``grow`` others may have stepped aside for it.
+        Called when something was started: without ``grow`` others may have been preempted for it.
         """
         entry = self._last
         assert entry is not None, "something was popped"

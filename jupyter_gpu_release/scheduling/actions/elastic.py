@@ -11,12 +11,12 @@ from ..plugins.vetoes import veto
 from ..state import Job, State
 from .reservations import reserve
 
-#: time that a run loses by stepping aside and going on
+#: time that a run loses by being preempted and going on
 MOVE_S = 30.0
 
 
 def pays_to_grow(state: State, job: Job, now_s: float) -> bool:
-    """Tell if a run that goes on with more ranks can end sooner, though it steps aside for that."""
+    """Tell if a run that goes on with more ranks can end sooner, though it is preempted for that."""
     if job.run.run not in state.running or job.surplus < 0 or job.started_at is None:
         return True
     rest_s = state.run_times.remaining_s(job.run, job.started_at, now_s)

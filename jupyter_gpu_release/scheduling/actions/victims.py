@@ -1,4 +1,4 @@
-"""Search for runs that step aside so that another can start: as few as possible, and moved where they fit elsewhere."""
+"""Search for runs to preempt so that another can start: as few as possible, and moved where they fit elsewhere."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def may_be_taken(state: State, job: Job, now_s: float) -> bool:
 
 
 def unit(job: Job) -> Unit:
-    """The next part of a run that would step aside."""
+    """The next part of a run that would be preempted."""
     running = [index for index, state in enumerate(job.states) if state is RankState.RUNNING]
     return Unit(job, (running[-1],) if job.surplus > 0 else tuple(running))
 
@@ -230,7 +230,7 @@ def _finish(state: State, job: Job, taken: list[Unit], mark: int, action: str, t
     _move(state, taken)
     yields = list(_yields(taken, job.run, action))
     if not yields:
-        # it fits as it is: whatever keeps it from starting, others stepping aside is no help
+        # it fits as it is: whatever keeps it from starting, to preempt others is no help
         state.undo(mark)
         return []
     return [*yields, Start(start.run, start.ranks, promised=True, action=action)]
@@ -252,7 +252,7 @@ def _yields(taken: list[Unit], beneficiary: Run, action: str) -> Iterator[Yield]
 def next_ones(
     state: State, shares: Mapping[str, float], now_s: float, takes_part: Callable[[Job], bool] = lambda job: True
 ) -> Contest:
-    """Waiting runs that could start if enough others stepped aside, and that would be next then.
+    """Waiting runs that could start if enough others were preempted, and that would be next then.
 
     Where order is kept (``backfill``) those behind a blocked run are not: what is freed would go to that one.
     """
@@ -271,5 +271,5 @@ def next_ones(
 
 
 def movable(state: State, now_s: float) -> list[Job]:
-    """Runs that may be asked to step aside."""
+    """Runs that may be preempted."""
     return [job for job in state.takeable.values() if may_be_taken(state, job, now_s)]

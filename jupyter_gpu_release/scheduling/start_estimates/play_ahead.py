@@ -14,7 +14,7 @@ from .expected_run_times import Case, ExpectedRunTimes, FrozenRunTimes
 
 #: ends that are looked at; what starts later is too far away to be told
 MOST_STEPS = 400
-#: passes at one moment: where some step aside, more may start
+#: passes at one moment: where some are preempted, more may start
 _MOST_PASSES = 20
 
 
@@ -37,7 +37,7 @@ def play_ahead(
 ) -> dict[str, ExpectedStart]:
     """The starts of waiting runs, as far as it can be told, by run.
 
-    ``wanted``: stop when these have started (None: all). Runs that are asked to step aside are taken as gone.
+    ``wanted``: stop when these have started (None: all). Runs that are preempted are taken as gone.
     """
     return _Play(snapshot, expected, case).play(wanted, most_steps)
 
@@ -53,7 +53,7 @@ class _Play:
         self._ends: list[tuple[float, int, str]] = []
         #: of those that run; what the heap says beyond that is out of date
         self._end_at: dict[str, float] = {}
-        #: of those that have begun and step aside: seconds that they still have to run
+        #: of those that have begun and are preempted: seconds that they still have to run
         self._left: dict[str, float | None] = {}
         for run in staying:
             if run.started_at is not None and any(rank.state is RankState.RUNNING for rank in run.ranks):

@@ -115,7 +115,7 @@ async def test_a_gang_that_gives_some_back_keeps_the_rest(tmp_path: Path, monkey
 async def test_a_gang_that_grows_goes_on_with_what_it_was_asked_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Nobody who comes while it steps aside gets what it had or is to get."""
+    """Nobody who comes while it is preempted gets what it had or is to get."""
     bed = BrokerBed(tmp_path, monkeypatch, a=4)
     async with bed.life() as service:
         blocks = await bed.running(service, 1)

@@ -1,4 +1,4 @@
-"""Runs are asked to step aside, cancelled and lost at random, over lives of the gateway: each ends once."""
+"""Runs are preempted, cancelled and lost at random, over lives of the gateway: each ends once."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Chaos:
         self.asked = 0
 
     async def life(self, service: GatewayService, asked: int) -> None:
-        """Until so many more were asked to step aside, by somebody or by the scheduler."""
+        """Until so many more were preempted, by somebody or by the scheduler."""
         until = self.asked + asked
         self.runs = {run: found for run in self.runs if (found := service.runs.find(run)) is not None}
         self.bed.listen(service)

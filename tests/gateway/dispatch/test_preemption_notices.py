@@ -1,4 +1,4 @@
-"""Runs that step aside while something else happens to them."""
+"""Runs that are preempted while something else happens to them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Runs that step aside or are lost, and go on later: the same run, at its old age, from its last save."""
+"""Runs that are preempted or lost, and go on later: the same run, at its old age, from its last save."""
 
 from __future__ import annotations
 
