@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import functools
 import logging
+import os
 import sys
 import weakref
 from collections.abc import Iterator, Mapping
@@ -84,7 +85,8 @@ def write(_module: Any, name: str, value: Any) -> None:
 def log_files() -> list[str]:
     """Files to which handlers of this process write."""
     handlers = [handler for logger in _loggers() for handler in logger.handlers]
-    return [handler.baseFilename for handler in handlers if isinstance(handler, logging.FileHandler)]
+    files = [handler.baseFilename for handler in handlers if isinstance(handler, logging.FileHandler)]
+    return [file for file in files if file != os.devnull]
 
 
 def package_of(name: str) -> str:
