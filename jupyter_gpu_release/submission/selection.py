@@ -199,7 +199,7 @@ class Selection:
         self._reflect(asked, set(function.__code__.co_varnames) | set(function.__code__.co_freevars))
         names = [*self._classes()] if asked.all_classes else []
         found: dict[str, Any] = {}
-        for name in [*names, *sorted(self._reflection.names - before)]:
+        for name in [*names, *sorted(self._reflection.names - before | asked.names)]:
             found |= self._with_device_choice(name)
         return found
 
