@@ -29,7 +29,7 @@ $(STAMP): pyproject.toml constraints-dev.txt
 	$(BIN)/python -m pip install --quiet --upgrade 'pip>=25.1'
 	@mkdir -p jupyter_gpu_release/labextension
 	@rm -rf $(INSTALLED) jupyter_gpu_release/labextension/install.json # pip would write through the link into the sources
-	SKIP_JUPYTER_BUILDER=1 $(BIN)/python -m pip install --quiet --constraint constraints-dev.txt --editable '.[examples]' --group dev
+	SKIP_JUPYTER_BUILDER=1 $(BIN)/python -m pip install --quiet --constraint constraints-dev.txt --editable '.[cluster,examples]' --group dev
 	@touch $@
 
 bundle: $(STAMP) $(BUNDLE) link-bundle ## build the JupyterLab sidebar
@@ -77,7 +77,7 @@ $(LIGHT_STAMP): pyproject.toml
 	@test -x $(LIGHT)/bin/python || { python=$$($(PYTHON) tests/harness/find_python.py $(PYTHON_VERSION)) && $$python -m venv $(LIGHT); }
 	$(LIGHT)/bin/python -m pip install --quiet --upgrade 'pip>=25.1'
 	@mkdir -p jupyter_gpu_release/labextension
-	SKIP_JUPYTER_BUILDER=1 $(LIGHT)/bin/python -m pip install --quiet --editable . --group test-light
+	SKIP_JUPYTER_BUILDER=1 $(LIGHT)/bin/python -m pip install --quiet --editable '.[cluster]' --group test-light
 	@touch $@
 
 .PHONY: test-python

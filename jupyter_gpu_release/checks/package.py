@@ -1,4 +1,7 @@
-"""This package in this process: a long-lived one may have loaded an older version than is installed by now."""
+"""This package in this process, and what is installed beside it for a cluster.
+
+A long-lived process may have loaded an older version than is installed by now.
+"""
 
 from __future__ import annotations
 
@@ -7,8 +10,11 @@ import sys
 from collections.abc import Iterator
 from importlib import metadata
 
+from packaging.requirements import Requirement
+
 from .._version import __version__
-from .finding import Finding, note, ok
+from ..errors import ClusterError
+from .finding import Finding, broken, note, ok
 
 DISTRIBUTION = "jupyter-gpu-release"
 
@@ -29,3 +35,45 @@ def compare_installed(installed: str, anew: str) -> Finding:
         return ok("package", f"jupyter_gpu_release {__version__}")
     said = f"jupyter_gpu_release {__version__} is loaded, and {installed} is installed by now"
     return note("package", said, anew)
+
+
+def check_ray() -> Finding:
+    """Ray, which a cluster needs and a notebook does not."""
+    wanted = next((each.specifier for each in _needed_by("cluster") if each.name == "ray"), None)
+    try:
+        version = metadata.version("ray")
+    except metadata.PackageNotFoundError:
+        said = "Ray is not installed here: fine for notebooks of a cluster elsewhere"
+        return note("ray", said, f"to start a cluster here: {_installing('cluster')}")
+    if wanted is not None and not wanted.contains(version, prereleases=True):
+        return broken("ray", f"Ray {version}, this package needs {wanted}", f"pip install 'ray{wanted}'")
+    return ok("ray", f"Ray {version}")
+
+
+def require_extra(extra: str, purpose: str) -> None:
+    """Raise :class:`ClusterError` if something is not installed that ``jupyter-gpu-release[extra]`` asks for."""
+    if missing := [each.name for each in _needed_by(extra) if not _is_installed(each.name)]:
+        raise ClusterError(
+            f"{purpose} needs {', '.join(missing)}, not installed in {sys.prefix}", hint=_installing(extra)
+        )
+
+
+def _installing(extra: str) -> str:
+    return f"{sys.executable} -m pip install '{DISTRIBUTION}[{extra}]'"
+
+
+def _needed_by(extra: str) -> list[Requirement]:
+    """The requirements of an extra; none where the package lies on a path without being installed."""
+    try:
+        found = map(Requirement, metadata.requires(DISTRIBUTION) or [])
+    except metadata.PackageNotFoundError:
+        return []
+    return [each for each in found if each.marker is not None and each.marker.evaluate({"extra": extra})]
+
+
+def _is_installed(name: str) -> bool:
+    try:
+        metadata.version(name)
+    except metadata.PackageNotFoundError:
+        return False
+    return True

@@ -6,6 +6,7 @@ import os
 import sys
 from typing import Any
 
+from ..checks.package import require_extra
 from ..client.discovery import HUB_SERVICE, Target
 from ..errors import OptionError
 from ..settings.table import HUB
@@ -47,7 +48,10 @@ def hand_out_tokens(
     ------
     OptionError
         Tokens would travel in plain text, and nobody has said that they may.
+    ClusterError
+        Packages that the service needs are not installed in the Hub's environment.
     """
+    require_extra("hub", "the service for tokens")
     if not allow_plain_text:
         _check_tls("gateway", gateway, "write https://")
         _check_tls("url", url, "name the https:// of a proxy in front of the service")

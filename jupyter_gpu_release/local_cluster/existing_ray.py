@@ -15,6 +15,7 @@ import msgspec
 import psutil
 
 from .._version import __version__
+from ..checks.package import require_extra
 from ..client.autostart import Ready
 from ..client.discovery import target_of
 from ..client.home import Connection, HomePaths
@@ -69,6 +70,7 @@ def attach(address: str, *, home: HomePaths, asked: StartOptions, progress: Say)
                 elapsed_s = round(time.monotonic() - began, 3)
                 return Ready(running, started=found.created, gpus=found.gpus_total, elapsed_s=elapsed_s)
             raise ConflictError(_in_the_way(running), hint="run `jupyter gpu stop` first")
+        require_extra("cluster", "a gateway on a Ray cluster")
         stop_embedded(home)
         folder = asked.store_folder(home)
         store_id = begin_store(home, folder)

@@ -16,6 +16,7 @@ from typing import Any
 
 import msgspec
 
+from ..checks.package import require_extra
 from ..client.autostart import Failed, Progress, Ready, StartLine
 from ..client.home import Connection, HomePaths, read_secret, write_secret
 from ..errors import (
@@ -139,7 +140,7 @@ def start_embedded(*, home: HomePaths, asked: StartOptions, progress: Say) -> Re
     ConflictError
         A cluster of another shape runs already.
     ClusterError, StoreError
-        Nothing was started and nothing is left.
+        Packages of a cluster are not installed here. Nothing was started and nothing is left.
     """
     home.create()
     with start_lock(home, progress) as lock_fd:
@@ -147,6 +148,7 @@ def start_embedded(*, home: HomePaths, asked: StartOptions, progress: Say) -> Re
         if running is not None:
             asked.refuse_another(running)
             return Ready(running, started=False)
+        require_extra("cluster", "a cluster on this machine")
         _clear_dead(home, progress)
         plan = _plan(home, asked, progress)
         return _launch(plan, lock_fd, progress)

@@ -48,6 +48,16 @@ def python(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return python
 
 
+@pytest.fixture(scope="module")
+def light(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A new environment with the wheel and what pip installs with it, and nothing else."""
+    folder = tmp_path_factory.mktemp("light") / "env"
+    venv.create(folder, symlinks=True)
+    python = folder / "bin" / "python"
+    subprocess.run([*_PIP, "--python", python, "install", "--quiet", wheel], check=True, timeout=400)
+    return python
+
+
 def _contents(wheel: Path) -> Iterator[str]:
     """Paths in the wheel as they lie after the installation, below site-packages or the environment's root."""
     for name in zipfile.ZipFile(wheel).namelist():
@@ -103,18 +113,23 @@ def test_the_documentation_comes_with_the_wheel(python: Path, tmp_path: Path) ->
     assert "did you mean `jupyter gpu docs tutorial`?" in docs(shipped, "tutoral")
 
 
+def _notebook(python: Path, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Notebook:
+    """One whose kernel is of that environment, and loads nothing by itself."""
+    spec = folder / "share" / "kernels" / "from-wheel" / "kernel.json"
+    spec.parent.mkdir(parents=True)
+    argv = [str(python), "-m", "ipykernel_launcher", "-f", "{connection_file}"]
+    spec.write_text(json.dumps({"argv": argv, "display_name": "from the wheel", "language": "python"}))
+    monkeypatch.setenv("JUPYTER_PATH", str(folder / "share"))
+    monkeypatch.setenv("IPYTHONDIR", str(folder / "ipython"))
+    return Notebook(folder, load=False, kernel="from-wheel")
+
+
 def test_a_cell_runs_from_the_wheel_without_load_ext(
     python: Path, own_home: HomePaths, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     start = [python.with_name("jupyter-gpu"), "start", "--simulated-gpus", "1"]
     subprocess.run(start, cwd=tmp_path, check=True, timeout=300)
-    spec = tmp_path / "share" / "kernels" / "from-wheel" / "kernel.json"
-    spec.parent.mkdir(parents=True)
-    argv = [str(python), "-m", "ipykernel_launcher", "-f", "{connection_file}"]
-    spec.write_text(json.dumps({"argv": argv, "display_name": "from the wheel", "language": "python"}))
-    monkeypatch.setenv("JUPYTER_PATH", str(tmp_path / "share"))
-    monkeypatch.setenv("IPYTHONDIR", str(tmp_path / "ipython"))
-    notebook = Notebook(tmp_path, load=False, kernel="from-wheel")
+    notebook = _notebook(python, tmp_path, monkeypatch)
     try:
         notebook.ok("%%gpu_train\nimport os, jupyter_gpu_release\nthere = jupyter_gpu_release.__file__, os.getpid()")
         notebook.ok("import jupyter_gpu_release, os; here = jupyter_gpu_release.__file__, os.getpid()")
@@ -126,4 +141,58 @@ def test_a_cell_runs_from_the_wheel_without_load_ext(
     assert there[1] != here[1]
     assert own_home.connection.exists()
     subprocess.run([python.with_name("jupyter-gpu"), "stop", "--yes"], cwd=tmp_path, check=True, timeout=120)
+    assert not own_home.connection.exists()
+
+
+_SIZES = """
+import importlib.metadata as m, json, re
+from pathlib import Path
+from packaging.requirements import Requirement
+
+def with_all(name, found):
+    name = re.sub("[-_.]+", "-", name).lower()
+    if name not in found:
+        found[name] = m.distribution(name)
+        for need in map(Requirement, found[name].requires or ()):
+            if need.marker is None or need.marker.evaluate({"extra": ""}):
+                with_all(need.name, found)
+    return found
+
+jupyter = {}
+for name in ("jupyter-server", "ipykernel"):
+    with_all(name, jupyter)
+ours = with_all("jupyter-gpu-release", {})
+files = {n: [Path(f.locate()) for f in d.files] for n, d in ours.items() if n not in jupyter}
+sizes = {n: sum(f.stat().st_size for f in each if f.exists() and f.suffix != ".pyc") for n, each in files.items()}
+print(json.dumps(sizes))
+"""
+
+
+def test_for_a_notebook_alone_little_is_installed(light: Path, tmp_path: Path) -> None:
+    sizes = json.loads(subprocess.check_output([light, "-c", _SIZES], cwd=tmp_path, timeout=120))
+    assert not {"ray", "sqlalchemy", "starlette", "uvicorn"} & sizes.keys()
+    assert {"jupyter-gpu-release", "msgspec", "httpx"} <= sizes.keys()
+    assert sum(sizes.values()) <= 25_000_000, sizes
+
+
+def test_a_notebook_alone_runs_cells_on_a_cluster_and_says_what_would_start_one(
+    light: Path, own_home: HomePaths, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    notebook = _notebook(light, tmp_path, monkeypatch)
+    try:
+        said = notebook.run("%%gpu_train\nx = 1").traceback
+        assert "a cluster on this machine needs ray, sqlalchemy, starlette, uvicorn, not installed in " in said
+        assert f"{light} -m pip install 'jupyter-gpu-release[cluster]'" in said
+        start = [sys.executable, "-m", "jupyter_gpu_release.cli", "start", "--simulated-gpus", "1"]
+        subprocess.run(start, cwd=tmp_path, check=True, timeout=300)
+        notebook.ok("%%gpu_train\nimport sys, os\nx, where = [1, 2], sys.prefix")
+        notebook.ok("import sys; x.append(3); here = sys.prefix")
+        assert notebook.value("x") == [1, 2, 3]
+        assert notebook.value("here") == str(light.parents[1])
+        assert notebook.value("where") == sys.prefix
+    finally:
+        notebook.close()
+    assert own_home.connection.exists()
+    stop = [light.with_name("jupyter-gpu"), "stop", "--yes"]
+    subprocess.run(stop, cwd=tmp_path, check=True, timeout=120)
     assert not own_home.connection.exists()

@@ -6,19 +6,16 @@ import argparse
 import os
 from collections.abc import Iterator
 from functools import partial
-from importlib import metadata
 from pathlib import Path
 
 from jupyter_core.paths import jupyter_runtime_dir
-from packaging.requirements import Requirement
-from packaging.specifiers import SpecifierSet
 
 from ...checks.finding import Finding, broken, broken_by, note, ok, report_on
 from ...checks.frameworks import Driver, compare_cuda, dotted, installed_frameworks
 from ...checks.gateway import PATIENCE_S, STORE_S, check_cluster, check_used_store, check_within
 from ...checks.home import check_home, check_to_come, check_token_file
 from ...checks.jupyter_servers import check_jupyter_servers
-from ...checks.package import DISTRIBUTION, check_package
+from ...checks.package import check_package, check_ray
 from ...client.config import configured_target
 from ...client.discovery import Target
 from ...client.home import HomePaths
@@ -36,27 +33,7 @@ from ..tables import output_console, print_findings
 def check_versions() -> Iterator[Finding]:
     """Python, this package, Ray."""
     yield from check_package("call this command again")
-    yield _check_ray()
-
-
-def _check_ray() -> Finding:
-    try:
-        version = metadata.version("ray")
-    except metadata.PackageNotFoundError:
-        return broken("ray", "Ray is not installed here", f"pip install {DISTRIBUTION}")
-    wanted = _wanted("ray")
-    if not wanted.contains(version, prereleases=True):
-        return broken("ray", f"Ray {version}, this package needs {wanted}", f"pip install 'ray{wanted}'")
-    return ok("ray", f"Ray {version}")
-
-
-def _wanted(name: str) -> SpecifierSet:
-    """The range that this package asks for, such as ``<2.61,>=2.60``."""
-    try:
-        requirements = map(Requirement, metadata.requires(DISTRIBUTION) or [])
-    except metadata.PackageNotFoundError:
-        return SpecifierSet()
-    return next((found.specifier for found in requirements if found.name == name), SpecifierSet())
+    yield check_ray()
 
 
 def check_store(home: HomePaths, folder: Path, *, is_used: bool = False) -> Finding:
