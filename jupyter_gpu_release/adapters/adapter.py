@@ -312,6 +312,10 @@ class Adapter:
         """Sentences that explain the library's words in a cell's error, if ``ranks`` and ``gpus`` are the reason."""
         return []
 
+    def lacks_gpu(self, error: str) -> bool:
+        """Tell if an error has the library's words for a process that sees no GPU."""
+        return False
+
     def follow_placement(self, value: Any, device: str) -> None:
         """The notebook has moved ``value`` to a device that it does not have: it shall be there in GPU cells.
 

@@ -65,6 +65,9 @@ class CupyAdapter(Adapter):
     def reducer_for(self, kind: type) -> Reducer | None:
         return reduce_array if kind.__name__ == "ndarray" else None
 
+    def lacks_gpu(self, error: str) -> bool:
+        return "cudaErrorNoDevice" in error or "cudaErrorInsufficientDriver" in error
+
     def has_touched_gpu(self) -> bool:
         with contextlib.suppress(Exception):  # without a driver it cannot be asked
             return bool(sys.modules["cupy"].get_default_memory_pool().total_bytes())

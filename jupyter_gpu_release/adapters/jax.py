@@ -60,6 +60,9 @@ class JaxAdapter(Adapter):
     can_use_gpu = True
     settings = (LibrarySettings("jax", _settings, lambda _: _SETTINGS, _set),)
 
+    def lacks_gpu(self, error: str) -> bool:
+        return "no platforms that are instances of" in error
+
     def reducer_for(self, kind: type) -> Reducer | None:
         return reduce_array if kind.__name__ == "ArrayImpl" else None
 

@@ -12,6 +12,7 @@ from ..client.tracebacks import end_tracebacks_at_users_line, show_whole_traceba
 from .completion.hooks import CompletionHooks
 from .interrupts import LateInterrupts
 from .magics.magics import GpuMagics, with_body
+from .no_gpu_here import NoGpuHere
 from .output.figures import forget_figures, show_figures
 
 if TYPE_CHECKING:
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 _loaded: dict[int, GpuMagics] = {}
 _late: dict[int, LateInterrupts] = {}
 _completion: dict[int, CompletionHooks] = {}
+_no_gpu: dict[int, NoGpuHere] = {}
 
 
 def load(shell: Any) -> None:
@@ -33,6 +35,7 @@ def load(shell: Any) -> None:
     end_tracebacks_at_users_line(shell)
     show_figures(shell)
     _late[id(shell)] = LateInterrupts(shell)
+    _no_gpu[id(shell)] = NoGpuHere(shell)
     _completion[id(shell)] = CompletionHooks(shell, lambda: _completer(shell, magics))
     set_context(context_of(magics))
 
@@ -52,6 +55,7 @@ def unload(shell: Any) -> None:
     forget_figures(shell)
     _late.pop(id(shell)).end()
     _completion.pop(id(shell)).end()
+    _no_gpu.pop(id(shell)).end()
     magics.close()
     show_whole_tracebacks()
     set_context(None)

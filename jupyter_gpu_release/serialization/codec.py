@@ -577,7 +577,10 @@ def _load_error(name: str, error: Exception, *, at_home: bool = False) -> LoadEr
     elif isinstance(error, ModuleNotFoundError):
         reason = f"it needs the module {error.name}, which the cluster lacks"
         hint = f"install it on the nodes, or hold the name back with --skip {name}"
-    else:
+    elif isinstance(error, ImportError | AttributeError):
         reason = f"{type(error).__name__}: {error}"
         hint = f"compare the package versions of kernel and cluster (jupyter gpu doctor), or use --skip {name}"
+    else:
+        reason = f"what its class gives to pickle does not make it again: {type(error).__name__}: {error}"
+        hint = f"hold it back with --skip {name} and make it in the cell, or give its class a `__reduce__`"
     return LoadError(f"`{name}` cannot be rebuilt on the node: {reason}", hint=hint)

@@ -142,6 +142,9 @@ class TorchAdapter(Adapter):
         way = f"--gpus {wanted} --ranks {wanted} runs it as {wanted}, with RANK, WORLD_SIZE and MASTER_ADDR set"
         return [f"{text}: {way}" + (" (--ranks 1 sets them for one)" if gpus < 2 else "")]
 
+    def lacks_gpu(self, error: str) -> bool:
+        return any(words in error for words in devices.NO_GPU)
+
     def follow_placement(self, value: Any, device: str) -> None:
         devices.follow_placement(value, device)
 

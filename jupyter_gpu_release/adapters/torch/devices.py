@@ -7,6 +7,14 @@ from typing import Any
 
 from . import device_marks
 
+#: in torch's errors where a process sees no GPU
+NO_GPU = (
+    "Torch not compiled with CUDA enabled",
+    "Found no NVIDIA driver",
+    "No CUDA GPUs are available",
+    "object on a CUDA device but torch.cuda.is_available() is False",
+)
+
 
 def has_touched_gpu() -> bool:
     """Tell if torch has opened a GPU in this process."""

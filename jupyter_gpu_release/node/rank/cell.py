@@ -39,7 +39,7 @@ from ..ipc.plain_values import plain_outcome
 from ..results.persister import fork_persister
 from ..supervisor.written_files import WrittenFiles, written_to
 from ..values.collected import Collected
-from ..values.frameworks import error_hints
+from ..values.frameworks import error_hints, lacks_gpu
 from ..values.gather import gather_names
 from ..values.held_names import hold_back
 from ..values.namespace import RankValues
@@ -60,6 +60,10 @@ if TYPE_CHECKING:
     from .resuming.gang_save import GangSave
     from .resuming.preempted import TakenSave
     from .resuming.restartable_cell import RestartableCell
+
+#: exit status of a shell
+_COMMAND_NOT_FOUND = 127
+_SIMULATED = "the GPUs are simulated: CUDA finds none, and what asks `torch.cuda.is_available()` takes the CPU"
 
 
 class Rank:
@@ -286,10 +290,17 @@ class Rank:
         self._notes += ended.notes
         if error is not None:
             self._notes += error_hints(error.evalue, self._order.ranks, self._gpus)
+        if self._order.simulated and self._looked_in_vain(payload, error):
+            self._notes.append(_SIMULATED)
         status = "interrupted" if ended.interrupted else "ok" if error is None else "error"
         if status == "ok" and payload.gather and self._order.role == "rank":
             status, error = self._gather(payload)
         self._hand_over(status, error, ended_s)
+
+    def _looked_in_vain(self, payload: CellPayload, error: Any) -> bool:
+        """Tell if the cell asked for a GPU that is only simulated."""
+        asked = "nvidia-smi" in payload.source and self._shell.user_ns.get("_exit_code") == _COMMAND_NOT_FOUND
+        return asked or (error is not None and lacks_gpu(error.evalue))
 
     def _end_preempted(self, taken: TakenSave) -> None:
         """Hand over the save as if it were the results: a run that goes on no more has it as such."""

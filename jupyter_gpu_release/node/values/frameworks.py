@@ -22,6 +22,11 @@ def error_hints(error: str, ranks: int, gpus: int) -> list[str]:
     return [hint for framework in loaded_frameworks() for hint in framework.hints(error, ranks, gpus)]
 
 
+def lacks_gpu(error: str) -> bool:
+    """Tell if an error says, in a framework's words, that this process sees no GPU."""
+    return any(framework.lacks_gpu(error) for framework in loaded_frameworks())
+
+
 def has_touched_gpu() -> bool:
     """Tell if a framework has opened the GPU in this process."""
     return any(framework.has_touched_gpu() for framework in loaded_frameworks())

@@ -1,0 +1,43 @@
+"""A line below a plain cell that asked this kernel for a GPU: the kernel has none, and the cluster has."""
+
+from __future__ import annotations
+
+import re
+import sys
+from typing import Any
+
+_OURS = re.compile(r"\s*%%gpu_")
+#: exit status of a shell
+_NOT_FOUND = 127
+_TOOL = re.compile(r"^\s*!\s*nvidia-smi\b", re.MULTILINE)
+_OF_CELL = "This kernel has no GPU: with `%%gpu_train` as its first line the cell runs on one of the cluster's."
+_OF_TOOL = "This kernel has no GPU: `%gpu_status` shows those of the cluster, and who holds them."
+
+
+class NoGpuHere:
+    """Looks at each cell that ended; costs nothing unless it failed or called ``nvidia-smi``."""
+
+    def __init__(self, shell: Any) -> None:
+        self._shell = shell
+        shell.events.register("post_run_cell", self._after)
+
+    def end(self) -> None:
+        """Take part no more."""
+        self._shell.events.unregister("post_run_cell", self._after)
+
+    def _after(self, result: Any) -> None:
+        cell = getattr(getattr(result, "info", None), "raw_cell", None) or ""
+        if _OURS.match(cell):
+            return
+        if _TOOL.search(cell) and self._shell.user_ns.get("_exit_code") == _NOT_FOUND:
+            sys.stderr.write(f"{_OF_TOOL}\n")
+        elif result.error_in_exec is not None and _says_so(result.error_in_exec):
+            sys.stderr.write(f"{_OF_CELL}\n")
+
+
+def _says_so(error: BaseException) -> bool:
+    """Tell if the error is a library's, for want of a GPU; nothing is imported before a cell fails."""
+    from ..adapters.registry import loaded_adapters
+
+    text = error.args[0] if error.args and type(error.args[0]) is str else ""  # its `__str__` may be the user's
+    return any(adapter.lacks_gpu(text) for adapter in loaded_adapters() if adapter.can_use_gpu)
