@@ -68,7 +68,7 @@ def syntax_error(error: SyntaxError, shell: Any) -> BaseException:
 
 
 def remote_error(info: ErrorInfo, *below: str, to_catch: bool = False) -> BaseException:
-    """The exception to raise here for what the cell raised there; ``below`` are lines under its traceback.
+    """The exception to raise here for what the cell raised there; ``below`` are lines under its frames.
 
     ``to_catch``: its class counts more than how IPython would show it.
     """
@@ -80,9 +80,14 @@ def remote_error(info: ErrorInfo, *below: str, to_catch: bool = False) -> BaseEx
     avoided = (SystemExit,) if to_catch else _SHOWN_SPECIALLY
     try:
         error = _rebuilt(exceptions.unpack_error(info.pickled), info.ename, info.evalue, avoided)
-        return with_traceback_lines(error, [*lines, *below])
+        return with_traceback_lines(error, _closing(lines, below))
     except Exception:  # noqa: BLE001 - foreign code: a class can be odd in any way it likes
-        return with_traceback_lines(_named(info.ename)(info.evalue), [*lines, *below])
+        return with_traceback_lines(_named(info.ename)(info.evalue), _closing(lines, below))
+
+
+def _closing(lines: Sequence[str], before: Sequence[str]) -> list[str]:
+    """The exception itself stays the last line, as in a plain cell: programs that run notebooks show that one."""
+    return [*lines[:-1], *before, *([""] if before else []), *lines[-1:]]
 
 
 def _rebuilt(found: Raised, name: str, text: str, avoided: tuple[type[BaseException], ...] = ()) -> BaseException:
@@ -130,7 +135,7 @@ def make_interrupt(text: str = "", lines: Sequence[str] = ()) -> KeyboardInterru
 
 
 def failure_of(view: RunView, interrupts: int, below: str = "", *, to_catch: bool = False) -> BaseException | None:
-    """The exception for a run that did not go well (None: it did); ``below`` is shown under its traceback.
+    """The exception for a run that did not go well (None: it did); ``below`` is shown under its frames.
 
     ``to_catch``: see :func:`remote_error`.
     """
@@ -147,7 +152,7 @@ def failure_of(view: RunView, interrupts: int, below: str = "", *, to_catch: boo
 
         ran = format_seconds((outcome.ended_s or 0) - (outcome.started_s or 0))
         error = RunFailedError(f"stopped after {ran} at its --timeout", hint="give it a longer --timeout, or none")
-        return with_traceback_lines(error, [*outcome.error.traceback, str(error), *under])
+        return with_traceback_lines(error, [*outcome.error.traceback, *under, str(error)])
     return remote_error(outcome.error, *under, to_catch=to_catch)
 
 
@@ -161,7 +166,7 @@ def _interrupted(view: RunView, outcome: Outcome, interrupts: int, under: Sequen
     assert outcome.error is not None
     lines = outcome.error.traceback or [f"\x1b[31mKeyboardInterrupt\x1b[39m: {outcome.error.evalue or 'interrupted'}"]
     if interrupts:
-        return with_traceback_lines(KeyboardInterrupt(outcome.error.evalue), [*lines, *under])
+        return with_traceback_lines(KeyboardInterrupt(outcome.error.evalue), _closing(lines, under))
     if outcome.error.code and outcome.error.ename == KeyboardInterrupt.__name__:  # killed, or not begun yet
         return without_traceback(RunCancelledError(outcome.error.evalue), *under)
     if outcome.error.code:

@@ -67,7 +67,7 @@ def test_the_users_exception_stays_itself():
     error = remote_error(info(KeyError("k")), "below")
     assert isinstance(error, KeyError)
     assert error.args == ("k",)
-    assert rendered(error) == ["line 1", "line 2", "below"]
+    assert rendered(error) == ["line 1", "below", "", "line 2"]
 
 
 @pytest.mark.parametrize(

@@ -78,7 +78,8 @@ def test_errors_in_a_terminal(gateway: FakeGateway, environment: dict[str, str])
         run.fail(ErrorInfo("ValueError", "no", ["Cell In[2], line 2", "ValueError: no"]))
 
     out, err = run(["%%gpu_train --name fail\n1", "%%gpu_train --gpu 1\n1", "%%gpu_train\nx = = 1"], environment)
-    assert "Cell In[2], line 2\nValueError: no\n✗ failed: ValueError · 1 simulated GPU" in out + err
+    assert "Cell In[2], line 2\n✗ failed: ValueError · 1 simulated GPU" in out + err
+    assert "\n\nValueError: no\n" in out + err  # the exception is the last, as in a plain cell
     assert "did you mean --gpus?" in out + err
     assert [line for line in out.splitlines() if line.startswith(("OK", "FAILED"))] == [
         "FAILED ValueError",
