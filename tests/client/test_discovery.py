@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import os
+from dataclasses import replace
 from pathlib import Path
 
+import msgspec
+import psutil
 import pytest
 
-from jupyter_gpu_release.client.discovery import Target, find_gateway
+from jupyter_gpu_release.client.discovery import Target, find_gateway, is_alive
 from jupyter_gpu_release.client.home import Connection, HomePaths, read_secret, write_secret
 from jupyter_gpu_release.errors import AuthenticationError, GatewayUnavailableError
 
@@ -36,6 +40,17 @@ def test_the_own_cluster(home: HomePaths, own_cluster: Connection) -> None:
     found = find(home)
     assert found == Target("http://127.0.0.1:9", "own-token", False, "/own/store", True, True, own_cluster)
     assert found.is_loopback
+
+
+@pytest.mark.parametrize(("apart_s", "alive"), [(0.0, True), (1.0, True), (-1.0, True), (60.0, False), (-60.0, False)])
+def test_another_process_with_the_number_of_its_daemon_is_not_the_own_cluster(
+    own_cluster: Connection, apart_s: float, alive: bool
+) -> None:
+    created = psutil.Process().create_time() + apart_s
+    known = msgspec.structs.replace(own_cluster, daemon_pid=os.getpid(), daemon_created=created)
+    target = Target("http://127.0.0.1:9", "own-token", connection=known)
+    assert is_alive(target) is alive
+    assert is_alive(replace(target, configured=True))
 
 
 def test_the_environment_comes_before_the_own_cluster(home: HomePaths, own_cluster: Connection) -> None:

@@ -51,6 +51,7 @@ def _begin(notebook: Notebook) -> str:
     return cell
 
 
+@pytest.mark.slow("a cluster of its own is killed")
 def test_the_raylet_alone_is_killed(doomed: Cluster, open_notebook: Open, until: Until) -> None:
     notebook = open_notebook(doomed)
     notebook.ok("import time\nfrom jupyter_gpu_release import launch\nlaunched = launch(time.sleep, 1000)")

@@ -18,6 +18,7 @@ Until = Callable[[Callable[[], object], str], None]
 _HEAD = "from jupyter_gpu_release import launch_map\n"
 
 
+@pytest.mark.slow("scripts as users start them, several processes")
 def test_results_come_in_order_from_a_few_processes(start: StartScript, gateway: GatewayClient, until: Until) -> None:
     """Whoever is free takes the next item; what is large comes through the store; all GPUs are free at the end."""
     text = """

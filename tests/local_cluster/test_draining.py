@@ -34,6 +34,7 @@ def _stop(*options: str) -> subprocess.Popen[str]:
     return subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=pipe, stderr=pipe, text=True)
 
 
+@pytest.mark.slow("a cluster of its own")
 def test_stop_waits_for_what_runs_and_lets_nothing_begin(own_home: HomePaths, until: Until, tmp_path: Path) -> None:
     target = target_of(start_embedded(home=own_home, asked=StartOptions(simulated=1), progress=quiet).connection)
     session = GatewaySession(target, "drained")

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
 from background_bed import ASYNC, HELD, go, run_of
 from kernel_bed import Notebook
 
@@ -20,6 +21,7 @@ Open = Callable[[], Notebook]
 DETACH = "%%gpu_train --detach\n"
 
 
+@pytest.mark.slow("two kernels after each other")
 def test_a_detached_run_outlives_its_kernel_and_comes_back(open_notebook: Open) -> None:
     first = open_notebook()
     run = run_of(first.ok(DETACH + "print('before', flush=True)\n" + HELD + "print('after')\nmodel = [1, 2]"))

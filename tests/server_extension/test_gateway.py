@@ -51,6 +51,7 @@ def on_cluster(cluster: Ready, tmp_path_factory: pytest.TempPathFactory) -> Iter
     bed.stop()
 
 
+@pytest.mark.slow("the first of a module starts a server and a cluster")
 def test_the_own_cluster_is_found_and_shown(on_cluster: ServerBed, until: Until) -> None:
     until(lambda: on_cluster.get("status")["cluster"], "the gateway's status")
     status = on_cluster.get("status")

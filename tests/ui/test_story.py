@@ -56,6 +56,7 @@ def _free(page: Page) -> Locator:
     return page.locator(".jp-GpuRelease-tile").first
 
 
+@pytest.mark.slow("a browser, JupyterLab and a cluster")
 def test_a_run_from_the_queue_to_its_receipt(page: Page, team: Team, tmp_path: Path) -> None:
     """Grace has all GPUs; ada waits, is started, goes on, ends."""
     hers, mine = tmp_path / "hers", tmp_path / "mine"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any, cast
 
 import pytest
@@ -9,6 +10,7 @@ import pytest
 from jupyter_gpu_release.errors import NoSuchNodeError
 from jupyter_gpu_release.gateway.cluster.drains import DrainTable
 from jupyter_gpu_release.gateway.cluster.nodes import Node, NodeTable
+from jupyter_gpu_release.gateway.db import database
 from jupyter_gpu_release.gateway.db.writer import LedgerError, LedgerWriter
 from jupyter_gpu_release.protocol.node import GpuInfo, NodeInfo
 
@@ -28,9 +30,13 @@ class Nodes:
 class Ledger:
     refuses = False
 
+    def __init__(self) -> None:
+        self.written: list[Any] = []
+
     async def write(self, change: Any) -> None:
         if self.refuses:
             raise LedgerError("the disk is full")
+        self.written.append(change)
 
 
 def _table() -> tuple[DrainTable, Nodes, Ledger]:
@@ -47,6 +53,21 @@ async def test_a_drained_node_that_is_away_can_be_resumed() -> None:
     assert nodes.drained == {}
     with pytest.raises(NoSuchNodeError):
         await table.resume("gpu3")
+
+
+@pytest.mark.asyncio
+async def test_the_next_gateway_gives_no_runs_to_what_was_drained(tmp_path: Path) -> None:
+    table, _, ledger = _table()
+    await table.drain("gpu3", "ada", "repair")
+    engine = database.open_ledger(tmp_path / "ledger.db")
+    with engine.begin() as connection:
+        ledger.written[-1](connection)
+    later, nodes, _ = _table()
+    with engine.begin() as connection:
+        later.read(connection)
+    assert list(nodes.drained) == ["gpu3"]
+    assert "drained by ada: repair" in nodes.drained["gpu3"]
+    engine.dispose()
 
 
 @pytest.mark.asyncio

@@ -139,6 +139,7 @@ def test_a_library_that_ends_the_process_is_left_out(tmp_path: Path, monkeypatch
         other.close()
 
 
+@pytest.mark.slow("a fork server is started again")
 def test_a_fault_of_ours_ends_the_run_and_lets_go(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(*_: object) -> None:
         raise RuntimeError("a driver in trouble")
