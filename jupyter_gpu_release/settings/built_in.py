@@ -32,6 +32,12 @@ BUILT_IN: dict[str, Setting] = {
     "most_retries": Setting(
         help="Most `--retries`.", default=100, unit=_COUNT, fixed="a run that is lost so often is the reason"
     ),
+    "gang_join_s": Setting(
+        help="Longest wait of a gang for its nodes; then it is lost, and may be run again.",
+        default=120.0,
+        unit=_SECONDS,
+        fixed="GPUs are held meanwhile: a node that died is noticed sooner, one that still loads libraries is not lost",
+    ),
     "most_ranks": Setting(
         help="Most ranks of a run.", default=4096, unit=_COUNT, fixed="each is a bundle that Ray places, and a process"
     ),

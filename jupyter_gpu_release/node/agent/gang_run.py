@@ -16,6 +16,7 @@ from ...protocol.fetch import FETCH, NEXT
 from ...protocol.node import StartOrder
 from ...protocol.runs import Outcome, Save
 from ...protocol.wire import decode, encode
+from ...settings.built_in import BUILT_IN
 from ..gang.hangs import Progress, find_hang
 from ..gang.layout import RANK, GangLayout, HeldPorts, NodeLocation, RankSpec, RemoteRankHello, gang_environment
 from ..gang.rendezvous import SETTLE, CollectiveCall, CollectiveReplies, Rendezvous
@@ -61,7 +62,7 @@ class RankConnection:
 
 
 #: nodes that have not lent their ranks after this will not
-_JOIN_S = 30.0
+_JOIN_S: float = BUILT_IN["gang_join_s"].default
 #: ranks that have nothing to hand over get so long to end by themselves
 _OTHERS_GRACE_S = 1.0
 #: with parameter servers, the chief's end is the end: workers that only serve are dismissed after this
