@@ -50,9 +50,10 @@ def _set_colormap(cm: Any, name: str, value: Any) -> None:
 
 
 def _interactive(pyplot: Any) -> Values:
-    """Of the inline back end: ``plt.ioff()``. Another one means another front end."""
+    """Of the inline back end: ``plt.ioff()``. Another one means another front end; it is set up by the first figure."""
     is_inline = "inline" in str(dict.get(pyplot.matplotlib.rcParams, "backend"))
-    return {"interactive": pyplot.matplotlib.is_interactive()} if is_inline else {}
+    is_set_up = getattr(pyplot, "_backend_mod", None) is not None
+    return {"interactive": pyplot.matplotlib.is_interactive()} if is_inline and is_set_up else {}
 
 
 # ------------------------------------------------------------------------------ figures in notebooks

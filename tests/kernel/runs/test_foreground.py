@@ -48,7 +48,7 @@ def test_which_exception_the_cell_raises(outcome: Outcome | None, interrupts: in
 def test_words_below_the_traceback():
     timeout = Outcome("timeout", error=THERE, started_s=0, ended_s=9)
     assert shown(failure_of(ended(timeout), 0, "the receipt")) == (
-        "there\nstopped after 9 s at its --timeout\n  → give it a longer --timeout, or none\nthe receipt"
+        "there\nthe receipt\nstopped after 9 s at its --timeout\n  → give it a longer --timeout, or none"
     )
     assert "was killed; its names are gone" in shown(failure_of(ended(Outcome("interrupted", error=KILLED)), 2))
 
