@@ -39,9 +39,16 @@ def default_spool() -> str:
     return f"/var/tmp/jupyter-gpu-{os.getuid()}"
 
 
+#: bytes in the address of a Unix socket, without the zero at its end
+_LONGEST_ADDRESS = 107
+
+
 @contextlib.contextmanager
 def short_address(path: Path) -> Iterator[str]:
-    """A socket's address by a path that may be longer than 107 bytes; raises OSError."""
+    """A socket's address by a path that may be longer than the system takes; raises OSError."""
+    if len(os.fsencode(path)) <= _LONGEST_ADDRESS:
+        yield str(path)
+        return
     folder = os.open(path.parent, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         yield f"/proc/self/fd/{folder}/{path.name}"

@@ -119,7 +119,7 @@ def test_a_run_that_had_not_begun_when_its_agent_died_begins_after_all(
     gateway.kill_agent()
     ends = [one.end(), two.end()]
     assert [end.state for end in ends] == ["succeeded"] * 2
-    assert ends[0].finished_at <= ends[1].running_at  # it kept its place
+    assert ends[0].gone_at <= ends[1].running_at  # it kept its place
 
 
 def test_an_agent_and_the_gateway_killed_together(gateway: GatewayBed, open_session) -> None:
