@@ -22,11 +22,8 @@ DISTRIBUTION = "jupyter-gpu-release"
 def check_package(anew: str) -> Iterator[Finding]:
     """Python and this package. ``anew``: how this process is started again."""
     yield ok("python", f"Python {platform.python_version()}, {sys.executable}")
-    try:
-        installed = metadata.version(DISTRIBUTION)
-    except metadata.PackageNotFoundError:  # from a path, without an installation
-        installed = __version__
-    yield compare_installed(installed, anew)
+    # none: from a path, without an installation
+    yield compare_installed(installed_version(DISTRIBUTION) or __version__, anew)
 
 
 def compare_installed(installed: str, anew: str) -> Finding:
@@ -37,12 +34,10 @@ def compare_installed(installed: str, anew: str) -> Finding:
     return note("package", said, anew)
 
 
-def check_ray() -> Finding:
-    """Ray, which a cluster needs and a notebook does not."""
+def compare_ray(version: str) -> Finding:
+    """Ray, which a cluster needs and a notebook does not; an empty ``version``: it is not installed."""
     wanted = next((each.specifier for each in _needed_by("cluster") if each.name == "ray"), None)
-    try:
-        version = metadata.version("ray")
-    except metadata.PackageNotFoundError:
+    if not version:
         said = "Ray is not installed here: fine for notebooks of a cluster elsewhere"
         return note("ray", said, f"to start a cluster here: {_installing('cluster')}")
     if wanted is not None and not wanted.contains(version, prereleases=True):
@@ -52,7 +47,7 @@ def check_ray() -> Finding:
 
 def require_extra(extra: str, purpose: str) -> None:
     """Raise :class:`ClusterError` if something is not installed that ``jupyter-gpu-release[extra]`` asks for."""
-    if missing := [each.name for each in _needed_by(extra) if not _is_installed(each.name)]:
+    if missing := [each.name for each in _needed_by(extra) if not installed_version(each.name)]:
         raise ClusterError(
             f"{purpose} needs {', '.join(missing)}, not installed in {sys.prefix}", hint=_installing(extra)
         )
@@ -71,9 +66,9 @@ def _needed_by(extra: str) -> list[Requirement]:
     return [each for each in found if each.marker is not None and each.marker.evaluate({"extra": extra})]
 
 
-def _is_installed(name: str) -> bool:
+def installed_version(name: str) -> str:
+    """The version of a distribution; empty: it is not installed."""
     try:
-        metadata.version(name)
+        return metadata.version(name)
     except metadata.PackageNotFoundError:
-        return False
-    return True
+        return ""

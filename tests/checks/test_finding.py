@@ -136,6 +136,7 @@ def _bad_cases(folder: Path) -> dict[Callable[..., object], Iterable[Finding] | 
         nodes.check_stores: nodes.check_stores(_NODES, "0123"),
         nodes.check_pythons: nodes.check_pythons(_NODES, "3.11.2"),
         package.check_package: [*package.check_package("again"), package.compare_installed("0.0.1", "again")],
+        package.compare_ray: [package.compare_ray(""), package.compare_ray("1.0")],
         package.compare_installed: package.compare_installed("0.0.1", "restart this kernel"),
     }
 

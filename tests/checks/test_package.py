@@ -45,12 +45,10 @@ def test_what_an_extra_lacks_is_named_with_the_line_that_installs_it(installed: 
     package.require_extra("cluster", "a cluster here")
 
 
-def test_ray_is_needed_only_where_a_cluster_is_started(installed: dict[str, str]) -> None:
-    assert package.check_ray().level == NOTE
-    installed["ray"] = "2.60.1"
-    assert package.check_ray().level == OK
-    installed["ray"] = "2.61.0"
-    assert package.check_ray().level == BROKEN
+@pytest.mark.usefixtures("installed")
+@pytest.mark.parametrize(("version", "level"), [("", NOTE), ("2.60.1", OK), ("2.61.0", BROKEN)])
+def test_ray_is_needed_only_where_a_cluster_is_started(version: str, level: str) -> None:
+    assert package.compare_ray(version).level == level
 
 
 def test_a_package_that_is_not_installed_asks_for_nothing(monkeypatch: pytest.MonkeyPatch) -> None:

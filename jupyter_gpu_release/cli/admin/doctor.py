@@ -15,7 +15,7 @@ from ...checks.frameworks import Driver, compare_cuda, dotted, installed_framewo
 from ...checks.gateway import PATIENCE_S, STORE_S, check_cluster, check_used_store, check_within
 from ...checks.home import check_home, check_to_come, check_token_file
 from ...checks.jupyter_servers import check_jupyter_servers
-from ...checks.package import check_package, check_ray
+from ...checks.package import check_package, compare_ray, installed_version
 from ...client.config import configured_target
 from ...client.discovery import Target
 from ...client.home import HomePaths
@@ -33,7 +33,7 @@ from ..tables import output_console, print_findings
 def check_versions() -> Iterator[Finding]:
     """Python, this package, Ray."""
     yield from check_package("call this command again")
-    yield check_ray()
+    yield compare_ray(installed_version("ray"))
 
 
 def check_store(home: HomePaths, folder: Path, *, is_used: bool = False) -> Finding:

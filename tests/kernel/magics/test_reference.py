@@ -32,7 +32,7 @@ def test_the_help_is_plain_text():
 
 
 def test_no_option_is_invented():
-    known = {f"--{name}" for name in OPTIONS} | {"--paths", "--simulated-gpus", "--rank"}
+    known = {f"--{name}" for name in OPTIONS} | {"--paths", "--simulated-gpus", "--rank", "--list", "--clear"}
     assert set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", REFERENCE.replace(COMMANDS, ""))) <= known
 
 
