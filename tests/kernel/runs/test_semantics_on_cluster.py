@@ -8,7 +8,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -96,8 +96,18 @@ def test_local_modules_and_figures(kernel: Kernel):
     kernel.run("import matplotlib.pyplot as plt\nplt.rcParams['figure.figsize'] = [2, 1]", 60)
     cell = gpu(kernel, "fig, ax = plt.subplots()\nsize = fig.get_size_inches().tolist()")
     assert kernel.value("size") == "[2.0, 1.0]"
-    assert [m for m in cell if m["msg_type"] == "display_data" and "image/png" in m["content"]["data"]]
+    assert _pictures(cell)
     assert kernel.value("plt.get_fignums()") == "[]"
+    kernel.run("plt.plot([1, 2])", 60)
+    assert _pictures(gpu(kernel, "plt.plot([1, 2])"))
+    kernel.run("plt.ioff()", 60)
+    assert not _pictures(gpu(kernel, "quiet, ax = plt.subplots()"))
+    assert _pictures(gpu(kernel, "plt.ion()\nplt.plot([1, 2])"))
+    assert kernel.value("plt.isinteractive()") == "True"
+
+
+def _pictures(cell: Any) -> list[Any]:
+    return [m for m in cell if m["msg_type"] == "display_data" and "image/png" in m["content"]["data"]]
 
 
 def test_a_large_result(kernel: Kernel):
