@@ -20,6 +20,7 @@ from .setup_cells import SetupCells
 
 if TYPE_CHECKING:
     from ..client.rest import GatewayClient
+    from ..submission.setup import Setup
     from .namespace.post_mortem import FailedCell
     from .runs.functions import NotebookExecutor
 
@@ -35,7 +36,6 @@ class Notebook:
         #: the latest of which there are frames
         self.last_failure: FailedCell | None = None
         self.background = BackgroundRuns(self)
-        self.setup_cells = SetupCells(shell)
         self.short_cells = ShortCells()
         self.detached = DetachedResults(shell)
         self.unreadable_values = UnreadableValues(
@@ -52,7 +52,15 @@ class Notebook:
     @cached_property
     def names(self) -> Namespace:
         """The notebook's names."""
-        return Namespace(self.shell, self.background.awaited, self.setup_cells.setup)
+        return Namespace(self.shell, self.background.awaited, self._setup)
+
+    @cached_property
+    def setup_cells(self) -> SetupCells:
+        """The cells under ``%%gpu_setup``; most notebooks have none."""
+        return SetupCells(self.shell)
+
+    def _setup(self) -> Setup | None:
+        return self.setup_cells.setup() if "setup_cells" in vars(self) else None
 
     @property
     def file_defaults(self) -> Written:

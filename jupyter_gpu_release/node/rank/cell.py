@@ -90,6 +90,8 @@ class Rank:
         self._saved: tuple[bytes, Sequence[Any]] | None = None
         self._restartable: RestartableCell | None = None
         self._imports = ImportLog()
+        #: the notebook's, if it has one
+        self._setup: RankSetup | None = None
 
     def run_order(self) -> None:
         """Load, run the cell, hand over what it made; every way ends in an OUTCOME frame."""
@@ -124,7 +126,8 @@ class Rank:
         environment.set_rank_variables(go, payload)
         if self._order.ranks > 1 or self._order.role != "rank":
             set_rank_context(make_rank_context(self._order, go, self._channel, lambda: self._values.realm))
-        self._setup.run_the_rest()
+        if self._setup is not None:
+            self._setup.run_the_rest()
         self._load(payload, has_gpu=bool(go.gpu_ids) and not self._order.simulated)
         return payload
 
@@ -137,8 +140,9 @@ class Rank:
             self._inputs = read_graph(payload.inputs, Path(self._order.folder))
             if (save := self._order.save) is not None and save.values is not None and save.is_of_this_format:
                 self._saved = self._read_save(save, save.values)
-            self._setup = RankSetup(self._shell, payload)
-            self._setup.run_before_grant()
+            if payload.setup:
+                self._setup = RankSetup(self._shell, payload)
+                self._setup.run_before_grant()
             self._settings = CellSettings(payload)
             serve_names(lambda: self._values.realm)
         except Exception as error:  # noqa: BLE001 - raised by the caller
@@ -173,7 +177,7 @@ class Rank:
             buffers,
             has_gpu=has_gpu,
             settings=self._settings,
-            origins=self._setup.origins,
+            origins=None if self._setup is None else self._setup.origins,
         )
         with self._shell.builtin_trap:  # libraries that are imported now look for IPython among the builtins
             self._notes += self._values.load(keep=self._saved is not None)
