@@ -26,8 +26,8 @@ _ATOMS = (type(None), bool, int, float, complex, type(Ellipsis), range, slice)
 _ITERATORS = {type(iter(each)) for each in ([], (), "", "ä", range(0))}
 #: what a class of a library leaves out of its own pickles (sklearn's Bunch)
 _NOT_PICKLED = {"_deprecated_key_to_warnings"}
-#: they know the whole kernel
-_WIDGETS = {"asyncio", "ipywidgets", "ipykernel", "traitlets", "comm", "IPython"}
+#: they know the whole kernel, or all of their library's machinery
+_WIDGETS = {"asyncio", "sqlalchemy", "ipywidgets", "ipykernel", "traitlets", "comm", "IPython"}
 #: ours, on a tensor that is on a GPU again in the next GPU cell
 _MARK = "_gpu_release_device"
 _ROWS_AT_MOST = 20_000

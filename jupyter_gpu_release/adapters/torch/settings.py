@@ -33,7 +33,7 @@ _elsewhere: tuple[str, Any] | None = None
 
 
 def _device_context(torch: Any) -> Any:
-    """What ``set_default_device`` makes anew at each call. (``get_default_device`` may wake the GPU.)"""
+    """The object that ``set_default_device`` makes anew at each call. (``get_default_device`` may wake the GPU.)"""
     return getattr(torch._GLOBAL_DEVICE_CONTEXT, "device_context", None)
 
 
