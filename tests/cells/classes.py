@@ -72,7 +72,7 @@ ROWS = {
     "tables of SQLAlchemy": (
         "import sqlalchemy as sa\nfrom sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column\n"
         "class Model(DeclarativeBase): pass\nclass User(Model):\n    __tablename__ = 'users'\n    id: Mapped[int] = mapped_column(primary_key=True)\n    name: Mapped[str]\n    def shout(self): return self.name.upper()\nu = User(id=7, name='eve')",
-        "engine = sa.create_engine('sqlite://'); Model.metadata.create_all(engine)\nwith Session(engine) as session:\n    session.add(User(id=1, name='ann')); session.commit()\n    rows = [(r.id, r.name, r.shout()) for r in session.scalars(sa.select(User))]\ndel engine, session",
+        "engine = sa.create_engine('sqlite://'); Model.metadata.create_all(engine)\nwith Session(engine) as session:\n    session.add(User(id=1, name='ann')); session.commit()\n    rows = [(r.id, r.name, r.shout()) for r in session.scalars(sa.select(User))]\nengine.dispose(); del engine, session",
         "rows, u.name, type(u) is User, User.__tablename__, sorted(Model.metadata.tables)",
     ),
     "models of pydantic": (

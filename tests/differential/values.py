@@ -226,7 +226,9 @@ class Walk:
     def _numpy(self, place: str, value: Any, kind: type) -> Iterator[Row]:
         import numpy as np
 
-        if isinstance(value, np.ndarray):
+        if value is np.random.mtrand._rand:  # its state is no name's, and imports may draw from it
+            yield place, "numpy's own generator"
+        elif isinstance(value, np.ndarray):
             shared = self._shared(place, *np.lib.array_utils.byte_bounds(value))
             flags = "" if value.flags.writeable else ", read-only"
             yield place, f"{class_name(kind)} {value.dtype} {value.shape}{flags}{shared}"

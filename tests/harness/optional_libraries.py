@@ -26,6 +26,7 @@ LARGE = (
     "xgboost",
     "lightgbm",
     "polars",
+    "pydantic",
     "statsmodels",
 )
 _MISSING = [name for name in LARGE if importlib.util.find_spec(name) is None]

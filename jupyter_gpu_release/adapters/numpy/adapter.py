@@ -59,8 +59,7 @@ class NumpyAdapter(Adapter):
         return in_place.update(old, new)
 
     def can_change(self, kind: type) -> bool | None:
-        """The seed that a generator began with is part of it."""
-        is_generator = str(kind.__module__).startswith("numpy.random") and kind.__name__ != "SeedSequence"
+        is_generator = str(kind.__module__).startswith("numpy.random")
         return True if is_generator or issubclass(kind, _arrays()) else None
 
     def hidden_parts(self, thing: Any) -> Iterable[Any]:

@@ -53,8 +53,20 @@ def _update_subclass(old: Any, new: Any) -> bool:
     return True
 
 
+def _update_seed(old: Any, new: Any) -> bool:
+    """A seed counts those that it has spawned, and nothing else of it changes."""
+    alike = all(getattr(old, name) == getattr(new, name) for name in ("spawn_key", "pool_size"))
+    more = new.n_children_spawned - old.n_children_spawned
+    if not alike or more < 0 or not numpy.array_equal(old.entropy, new.entropy):
+        return False
+    old.spawn(more)
+    return True
+
+
 def _update_generator(old: Any, new: Any) -> bool:
     """numpy's generators of random numbers, of which others draw as well; what has spawned others is exchanged."""
+    if isinstance(old, numpy.random.SeedSequence):
+        return _update_seed(old, new)
     mine, theirs = (getattr(each, "_bit_generator", each) for each in (old, new))
     if type(mine) is not type(theirs) or not isinstance(mine, numpy.random.BitGenerator):
         return False
