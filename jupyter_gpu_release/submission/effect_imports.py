@@ -10,6 +10,7 @@ import sys
 from collections.abc import Callable, Sequence
 
 from ..protocol.cell import SetupCell
+from .library_patches import UnreadCells
 
 #: Python's own modules have no effect that counts, and are many
 _PYTHONS = sys.stdlib_module_names
@@ -19,20 +20,15 @@ class EffectImports:
     """Reads the history of ``cells`` once, as it grows."""
 
     def __init__(self, cells: Callable[[], Sequence[str]]) -> None:
-        self._cells = cells
-        self._read = 0
+        self._cells = UnreadCells(cells)
         #: module → name that its import bound, in the order of the imports
         self._bound: dict[str, str] = {}
         self._used: set[str] = set()
 
     def modules(self) -> list[str]:
         """Full names of the modules, in the order in which they were imported."""
-        cells = self._cells()
-        if len(cells) < self._read:  # the history was reset
-            self._read = 0
-        for source in cells[self._read :]:
+        for source in self._cells.take():
             self._look_at(source)
-        self._read = len(cells)
         return [
             module
             for module, name in self._bound.items()

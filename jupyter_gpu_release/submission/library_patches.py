@@ -83,23 +83,33 @@ def values_at(chains: Iterable[str], names: dict[str, Any]) -> dict[str, Any]:
     return dict(place for place in (_place(chain, names) for chain in chains) if place is not None)
 
 
+class UnreadCells:
+    """The notebook's history, each cell once."""
+
+    def __init__(self, cells: Callable[[], Sequence[str]]) -> None:
+        self._cells = cells
+        self._read = 0
+
+    def take(self) -> Sequence[str]:
+        """The cells since the last call."""
+        cells = self._cells()
+        new = cells[self._read :] if len(cells) >= self._read else cells  # the history was reset
+        self._read = len(cells)
+        return new
+
+
 class LibraryPatches:
     """Reads the history of ``cells`` once, as it grows; ``names`` are what they have bound."""
 
     def __init__(self, names: dict[str, Any], cells: Callable[[], Sequence[str]]) -> None:
         self._names = names
-        self._cells = cells
-        self._read = 0
+        self._cells = UnreadCells(cells)
         self._chains: dict[str, None] = {}
 
     def found(self) -> dict[str, Any]:
         """The values that are there now, by the names under which they travel."""
-        cells = self._cells()
-        if len(cells) < self._read:  # the history was reset
-            self._read = 0
-        for source in cells[self._read :]:
+        for source in self._cells.take():
             self._look_at(source)
-        self._read = len(cells)
         return values_at(self._chains, self._names)
 
     def stay_away(self, tree: ast.AST, local: Iterable[str]) -> list[str]:

@@ -55,7 +55,7 @@ class Heap:
         return list(found.values())
 
     def picture(self) -> str:
-        """What it is; the same for heaps that nobody can tell apart."""
+        """Its content; the same for heaps that nobody can tell apart."""
         parts = self.parts()
         number = {id(thing): place for place, thing in enumerate(parts)}
 

@@ -72,7 +72,7 @@ async def test_a_kernel_that_is_killed_when_its_heartbeat_is_old_is_ended(is_dir
 
 @pytest.mark.asyncio
 async def test_a_client_that_stays_away_is_forgotten_however_often_the_gateway_restarts(tmp_path: Path) -> None:
-    """What it held is held from when it was last heard of, not from the restart; its end is in no doubt after that."""
+    """Its results are held from when it was last heard of, not from the restart; its end is in no doubt after that."""
     engine = open_ledger(tmp_path / "ledger.sqlite")
     ledger: Any = SimpleNamespace(write=lambda work: _commit(engine, work))
     listener: Any = SimpleNamespace(on_session_lost=lambda _: None, on_session_ended=lambda _: None)
