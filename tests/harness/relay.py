@@ -48,6 +48,11 @@ class RunOutput:
             with suppress(OSError):
                 one.shutdown(socket.SHUT_RDWR)
 
+    def pass_on(self) -> None:
+        """Swallow no longer. A client that came meanwhile comes again, and does not wait for its answer to time out."""
+        self.swallow = False
+        self.cut()
+
     def close(self) -> None:
         self._server.shutdown(socket.SHUT_RDWR)
         self._server.close()

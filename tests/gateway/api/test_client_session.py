@@ -61,7 +61,7 @@ def test_a_silent_gateway_is_noticed(gateway: GatewayBed, relay: RunOutput, rela
     relay.swallow = True
     lost = reading.until(lambda item: isinstance(item, ConnectionLost))
     assert "silent" in lost.error.message or "does not answer" in lost.error.message
-    relay.swallow = False
+    relay.pass_on()
     reading.until(lambda item: isinstance(item, ConnectionBack))
     gateway.let_go(asked.run)
     assert reading.end().state == "succeeded"
@@ -75,7 +75,7 @@ def test_a_submission_that_was_swallowed_is_sent_again(
     asked = request("print 1", "relayed")
     reading = Reading(relayed.submit(asked))
     reading.until(lambda item: isinstance(item, ConnectionLost))
-    relay.swallow = False
+    relay.pass_on()
     assert reading.end().state == "succeeded"
     with gateway.rest() as client:
         assert [row.run for row in client.runs().runs].count(asked.run) == 1
@@ -88,7 +88,7 @@ def test_an_interrupt_without_a_connection_is_delivered_later(
     relay.swallow = True
     reading.until(lambda item: isinstance(item, ConnectionLost))
     relayed.signal(asked.run)
-    relay.swallow = False
+    relay.pass_on()
     end = reading.end()
     assert end.state == "cancelled"
     assert end.outcome.notes == ["signal interrupt"]
@@ -102,7 +102,7 @@ def test_an_interrupt_that_was_swallowed_is_sent_again_and_counts_once(
     relay.swallow = True
     relayed.signal(asked.run)  # nobody knows yet that the connection is gone
     reading.until(lambda item: isinstance(item, ConnectionLost))
-    relay.swallow = False
+    relay.pass_on()
     end = reading.end()
     assert (end.state, end.outcome.notes) == ("cancelled", ["signal interrupt"])
 

@@ -193,14 +193,12 @@ def test_what_was_not_unpacked_by_us(here: StoreBed, there: StoreBed) -> None:
 
 # ------------------------------------------------------------------------------------ the command line
 @pytest.fixture
-def gateways(ray_bed: RayBed, here: StoreBed, there: StoreBed) -> Iterator[tuple[GatewayBed, GatewayBed]]:
-    made = [GatewayBed(ray_bed, bed.folder, ledger=str(bed.folder / "ledger.sqlite")) for bed in (here, there)]
-    for gateway in made:
-        Path(gateway.config.store).mkdir(exist_ok=True)
-        assert gateway.deploy().ok
-    yield made[0], made[1]
-    for gateway in made:
-        gateway.end()
+def exporting(ray_bed: RayBed, here: StoreBed) -> Iterator[GatewayBed]:
+    made = GatewayBed(ray_bed, here.folder, ledger=str(here.folder / "ledger.sqlite"))
+    Path(made.config.store).mkdir(exist_ok=True)
+    assert made.deploy().ok
+    yield made
+    made.end()
 
 
 def use(gateway: GatewayBed, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -210,7 +208,8 @@ def use(gateway: GatewayBed, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.thorough
 def test_from_the_command_line(
-    gateways: tuple[GatewayBed, GatewayBed],
+    exporting: GatewayBed,
+    gateway: GatewayBed,
     here: StoreBed,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -220,7 +219,7 @@ def test_from_the_command_line(
 
     mine = here.add(2, blob("m"), user=own_name())
     monkeypatch.chdir(tmp_path)
-    use(gateways[0], monkeypatch)
+    use(exporting, monkeypatch)
     assert main(["runs", "export", run_id(1)]) == 1
     assert "belongs to ann: its values are the owner's" in capsys.readouterr().err
     assert main(["runs", "export", mine]) == 0
@@ -230,7 +229,7 @@ def test_from_the_command_line(
     assert main(["runs", "import", f"{mine}.jgr.tar"]) == 0  # it is here, and that is said
     assert f"{mine} is here" in capsys.readouterr().out
 
-    use(gateways[1], monkeypatch)
+    use(gateway, monkeypatch)
     assert main(["runs", "import", f"{mine}.jgr.tar"]) == 2
     refusal = capsys.readouterr().err
     assert "was not exported here by you" in refusal
@@ -242,19 +241,15 @@ def test_from_the_command_line(
     assert "imported" in line
     assert main(["runs", "show", mine]) == 0
     assert f"exported by {own_name()}@" in capsys.readouterr().out
-    with gateways[1].rest() as client:
+    with gateway.rest() as client:
         assert client.view(mine).outcome.values.digest
-    assert [os.listdir(Path(gateway.config.store) / "incoming") for gateway in gateways] == [[], []]
+    assert [os.listdir(Path(bed.config.store) / "incoming") for bed in (exporting, gateway)] == [[], []]
 
 
-@pytest.mark.slow("a file for each way to be none")
 def test_files_that_are_none(
-    gateways: tuple[GatewayBed, GatewayBed],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    gateway: GatewayBed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    use(gateways[1], monkeypatch)
+    use(gateway, monkeypatch)
     assert main(["runs", "import", str(tmp_path / "missing.tar")]) == 2
     assert "missing.tar: No such file" in capsys.readouterr().err
     (tmp_path / "x.tar").write_bytes(b"x" * 2000)

@@ -21,9 +21,10 @@ pytestmark = pytest.mark.thorough
 HOST = os.uname().nodename
 
 
-@pytest.fixture
-def drained(ray_bed: RayBed, tmp_path: Path) -> Iterator[GatewayBed]:
-    bed = GatewayBed(ray_bed, tmp_path)
+@pytest.fixture(scope="module")
+def drained(ray_bed: RayBed, tmp_path_factory: pytest.TempPathFactory) -> Iterator[GatewayBed]:
+    """A gateway whose node each test leaves as it was, but for what is known of who died there."""
+    bed = GatewayBed(ray_bed, tmp_path_factory.mktemp("drained"))
     answer = bed.deploy()
     assert answer.ok, answer
     yield bed

@@ -18,13 +18,17 @@ from jupyter_gpu_release.client.session import GatewaySession
 
 
 def test_a_killed_gateway_costs_no_run_and_no_event(gateway: GatewayBed, open_session) -> None:
+    """One that goes on, one that ends while the gateway is down, one that is submitted then."""
     session = open_session("survivor")
-    script = "trickle 300\nhold\ntrickle 300\nvalues 100"
-    asked = request(script, "survivor", gpus=2)
-    reading = Reading(session.submit(asked))
+    asked = request("trickle 300\nhold\ntrickle 300\nvalues 100", "survivor", gpus=2)
+    ending, late = request("hold\nprint 5\nvalues 7", "survivor"), request("print 2", "survivor")
+    reading, ends = Reading(session.submit(asked)), Reading(session.submit(ending))
     reading.event(50)
+    ends.state("running")
     gateway.kill_gateway()
+    gateway.let_go(ending.run)
     reading.until(lambda item: isinstance(item, ConnectionLost))
+    submitted = Reading(session.submit(late))
     gateway.let_go(asked.run)
     reading.until(lambda item: isinstance(item, ConnectionBack))
     end = reading.end()
@@ -33,26 +37,19 @@ def test_a_killed_gateway_costs_no_run_and_no_event(gateway: GatewayBed, open_se
     assert reading.numbers() == list(range(1, 601))
     seqs = [view.seq for view in reading.views()]
     assert seqs == sorted(set(seqs))
+    end = ends.end()
+    assert end.state == "succeeded"
+    assert ends.numbers() == [1, 2, 3, 4, 5]
+    assert len(end.outcome.values.stream) == 7
+    assert submitted.end().state == "succeeded"
+    assert submitted.numbers() == [1, 2]
+    with gateway.rest() as client:
+        assert [row.run for row in client.runs().runs].count(late.run) == 1
 
 
-def test_the_queue_keeps_its_order_over_a_killed_gateway(gateway: GatewayBed, open_session) -> None:
-    session = open_session("queue")
-    holder = request("hold", "queue", gpus=4)
-    one = Reading(session.submit(holder))
-    one.state("running")
-    waiting = [Reading(session.submit(request("print 1", "queue", gpus=4))) for _ in range(3)]
-    for place, reading in enumerate(waiting, start=1):
-        reading.position(place)
-    gateway.kill_gateway()
-    one.until(lambda item: isinstance(item, ConnectionBack))
-    gateway.let_go(holder.run)
-    ends = [one.end(), *(reading.end() for reading in waiting)]
-    assert [end.state for end in ends] == ["succeeded"] * 4
-    granted = [end.granted_at for end in ends]
-    assert granted == sorted(granted)
-
-
-def test_a_group_that_was_handed_over_is_found_again(gateway: GatewayBed, open_session, until) -> None:
+def test_a_group_that_was_handed_over_is_found_again_and_the_queue_keeps_its_order(
+    gateway: GatewayBed, open_session, until
+) -> None:
     """The second run holds the group that is named after the first."""
     session = open_session("handed")
     first, second = request("hold", "handed", gpus=4), request("hold\nprint 3", "handed", gpus=4)
@@ -61,6 +58,9 @@ def test_a_group_that_was_handed_over_is_found_again(gateway: GatewayBed, open_s
     gateway.let_go(first.run)
     assert one.end().state == "succeeded"
     two.state("running")
+    waiting = [Reading(session.submit(request("print 1", "handed", gpus=4))) for _ in range(3)]
+    for place, reading in enumerate(waiting, start=1):
+        reading.position(place)
     assert gateway.bed.ask("groups") == [gateway.group_of(first.run)]
     gateway.kill_gateway()
     two.until(lambda item: isinstance(item, ConnectionBack))
@@ -69,80 +69,32 @@ def test_a_group_that_was_handed_over_is_found_again(gateway: GatewayBed, open_s
         assert client.status().gpus.held == 4
     assert gateway.bed.ask("groups") == [gateway.group_of(first.run)]
     gateway.let_go(second.run)
-    assert two.end().state == "succeeded"
+    ends = [two.end(), *(reading.end() for reading in waiting)]
+    assert [end.state for end in ends] == ["succeeded"] * 4
+    granted = [end.granted_at for end in ends]
+    assert granted == sorted(granted)
 
 
-def test_a_run_that_ends_while_the_gateway_is_down(gateway: GatewayBed, open_session) -> None:
-    session = open_session("meanwhile")
-    asked = request("hold\nprint 5\nvalues 7", "meanwhile")
-    reading = Reading(session.submit(asked))
-    reading.state("running")
-    gateway.kill_gateway()
-    gateway.let_go(asked.run)
-    end = reading.end()
-    assert end.state == "succeeded"
-    assert reading.numbers() == [1, 2, 3, 4, 5]
-    assert len(end.outcome.values.stream) == 7
-
-
-def test_a_submission_during_the_gateways_absence_is_made_once(gateway: GatewayBed, open_session) -> None:
-    session = open_session("absence")
-    gateway.kill_gateway()
-    asked = request("print 2", "absence")
-    reading = Reading(session.submit(asked))
-    assert reading.end().state == "succeeded"
-    assert reading.numbers() == [1, 2]
-    with gateway.rest() as client:
-        assert [row.run for row in client.runs().runs].count(asked.run) == 1
-
-
-def test_a_killed_agent_loses_its_runs_and_frees_their_gpus(gateway: GatewayBed, open_session) -> None:
-    session = open_session("agent")
-    asked = request("print 3\nhold", "agent", gpus=3)
-    reading = Reading(session.submit(asked))
+@pytest.mark.parametrize("killed", ["agent", "agent and gateway"])
+def test_a_killed_agent_loses_what_has_begun_and_the_others_begin_after_all(
+    gateway: GatewayBed, open_session, until, killed: str
+) -> None:
+    session = open_session(killed)
+    begun, first = request("print 3\nhold", killed, gpus=3), request("mute\nprint 1", killed)
+    second = request("print 1", killed, gpus=4)
+    reading, one, two = (Reading(session.submit(asked)) for asked in (begun, first, second))
     reading.event(3)
+    until(lambda: (gateway.run_folder(first.run) / "mute").exists(), "it is with its node")
     gateway.kill_agent()
+    if killed == "agent and gateway":
+        gateway.kill_gateway()
     end = reading.end()
     assert end.state == "lost"
     assert end.gone_at is not None
     assert end.outcome.error.code == "lost"
-    assert Reading(session.submit(request("print 1", "agent", gpus=4))).end().state == "succeeded"
-
-
-def test_a_run_that_had_not_begun_when_its_agent_died_begins_after_all(
-    gateway: GatewayBed, open_session, until
-) -> None:
-    session = open_session("unbegun")
-    first, second = request("mute\nprint 1", "unbegun", gpus=4), request("print 1", "unbegun", gpus=4)
-    one, two = (Reading(session.submit(asked)) for asked in (first, second))
-    until(lambda: (gateway.run_folder(first.run) / "mute").exists(), "it is with its node")
-    gateway.kill_agent()
     ends = [one.end(), two.end()]
     assert [end.state for end in ends] == ["succeeded"] * 2
     assert ends[0].gone_at <= ends[1].running_at  # it kept its place
-
-
-def test_an_agent_and_the_gateway_killed_together(gateway: GatewayBed, open_session) -> None:
-    session = open_session("double")
-    asked = request("hold", "double", gpus=3)
-    reading = Reading(session.submit(asked))
-    reading.state("running")
-    gateway.kill_agent()
-    gateway.kill_gateway()
-    assert reading.end().state == "lost"
-    assert Reading(session.submit(request("print 1", "double", gpus=4))).end().state == "succeeded"
-
-
-def test_a_run_that_had_not_begun_when_agent_and_gateway_died_begins_after_all(
-    gateway: GatewayBed, open_session, until
-) -> None:
-    session = open_session("unbegun double")
-    asked = request("mute\nprint 1", "unbegun double", gpus=4)
-    reading = Reading(session.submit(asked))
-    until(lambda: (gateway.run_folder(asked.run) / "mute").exists(), "it is with its node")
-    gateway.kill_agent()
-    gateway.kill_gateway()
-    assert reading.end().state == "succeeded"
 
 
 def test_a_placement_group_of_nobody_is_removed(gateway: GatewayBed, until) -> None:

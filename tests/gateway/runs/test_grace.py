@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
 import time
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 
 import pytest
 from feeds import Reading
-from ray_bed import GatewayBed, RayBed, request, start_kernel, vanish
+from ray_bed import GPUS, GatewayBed, RayBed, request, start_kernel, vanish
 
 from jupyter_gpu_release.client.session import GatewaySession
-from jupyter_gpu_release.errors import GatewayUnavailableError
 from jupyter_gpu_release.protocol.session import Update
 
 OpenSession = Callable[..., GatewaySession]
@@ -31,79 +30,70 @@ def shared_gateway(ray_bed: RayBed, tmp_path_factory: pytest.TempPathFactory) ->
     gateway.end()
 
 
-def _outlives_the_grace(gateway: GatewayBed, run: str, until: UntilTrue) -> None:
-    """It still runs when the grace of its kernel would be over; then it may end."""
-    with gateway.rest() as client:
-        grace_is_over = time.monotonic() + gateway.config.reconnect_grace_s * 1.5
-        until(lambda: time.monotonic() > grace_is_over, "the grace's end")
-        assert client.run(run).state == "running"
-    gateway.let_go(run)
+def _wait_for_the_end_of_the_grace(gateway: GatewayBed, until: UntilTrue) -> None:
+    grace_is_over = time.monotonic() + gateway.config.reconnect_grace_s * 1.5
+    until(lambda: time.monotonic() > grace_is_over, "the grace's end")
 
 
-# ----------------------------------------------------------------------------------------- it is over
-@pytest.mark.slow("it waits for the grace")
-def test_a_killed_kernel_ends_its_run_after_the_grace(gateway: GatewayBed, until: UntilTrue) -> None:
-    asked = request("hold", "killed-kernel")
-    kernel = start_kernel(gateway, asked)
-    killed_at = time.time()
-    kernel.send_signal(signal.SIGKILL)
-    kernel.wait()
-    with gateway.rest() as client:
-        until(
-            lambda: [row.unattended for row in client.status().runs if row.run == asked.run] == [True], "nobody waits"
-        )
-        until(lambda: client.run(asked.run).state == "cancelled", "the run's end")
-        row = client.run(asked.run)
-    kernel.stdout.close()
-    assert row.finished_at - killed_at >= gateway.config.reconnect_grace_s * 0.9
-    assert row.reason == "the notebook's kernel ended"
-
-
-def test_a_forked_child_does_not_keep_the_connection_open(gateway: GatewayBed, until: UntilTrue) -> None:
-    """The kernel is killed while a child that it forked lives on: its socket must be seen to close."""
-    asked = request("hold", "forking")
-    kernel = start_kernel(gateway, asked, and_then="child = os.fork()\nos.write(1, b'%d\\n' % child)")
-    told = {kernel.stdout.readline().strip() for _ in range(2)}
-    (child,) = (int(word) for word in told - {b"0"})
+def _kill(kernel: subprocess.Popen[bytes]) -> None:
     kernel.kill()
     kernel.wait()
-    with gateway.rest() as client:
-        until(lambda: client.run(asked.run).state == "cancelled", "the run's end")
-        assert client.run(asked.run).reason == "the notebook's kernel ended"
-    os.kill(child, 0)  # it lived all the time
-    os.kill(child, signal.SIGKILL)
+    assert kernel.stdout is not None
     kernel.stdout.close()
 
 
-@pytest.mark.thorough
-def test_a_kernel_that_dies_with_the_gateway_ends_its_run(gateway: GatewayBed, until: UntilTrue) -> None:
-    session = GatewaySession(gateway.target, "both")
-    session.connect(60.0)
-    asked = request("hold", "both")
-    Reading(session.submit(asked)).state("running")
-    gateway.kill_gateway()
-    vanish(session)
+@pytest.mark.slow("it waits for the grace")
+def test_killed_kernels_end_their_runs_after_the_grace(gateway: GatewayBed, until: UntilTrue) -> None:
+    """One has forked a child that lives on: its socket must be seen to close all the same."""
+    asked, forked = request("hold", "killed-kernel"), request("hold", "forking")
+    kernel = start_kernel(gateway, asked)
+    forking = start_kernel(gateway, forked, and_then="child = os.fork()\nos.write(1, b'%d\\n' % child)")
+    assert forking.stdout is not None
+    told = {forking.stdout.readline().strip() for _ in range(2)}
+    (child,) = (int(word) for word in told - {b"0"})
+    killed_at = time.time()
+    for each in (kernel, forking):
+        _kill(each)
     with gateway.rest() as client:
-
-        def is_cancelled() -> bool:
-            with suppress(GatewayUnavailableError):
-                return client.run(asked.run).state == "cancelled"
-            return False
-
-        until(is_cancelled, "the run's end")
+        until(lambda: [row.unattended for row in client.status().runs] == [True, True], "nobody waits")
+        for run in (asked.run, forked.run):
+            until(lambda run=run: client.run(run).state == "cancelled", "the run's end")
+            row = client.run(run)
+            assert row.finished_at - killed_at >= gateway.config.reconnect_grace_s * 0.9
+            assert row.reason == "the notebook's kernel ended"
+    os.kill(child, 0)  # it lived all the time
+    os.kill(child, signal.SIGKILL)
 
 
 @pytest.mark.thorough
-def test_a_killed_gateway_whose_kernel_dies_too_keeps_nothing(gateway: GatewayBed, until: UntilTrue) -> None:
-    session = GatewaySession(gateway.target, "both-die")
-    session.connect(60.0)
-    asked = request("print 1", "both-die", gpus=2, keep_s=60.0)
-    assert Reading(session.submit(asked)).end().kept is not None
-    gateway.kill_gateway()
-    vanish(session)
-    until(lambda: gateway.bed.ask("groups") == [], "the end of the placement group")
-    # the second where the grace was over before Ray and the agents had answered
-    assert "its kernel ended" in gateway.log() or "belongs to no live run" in gateway.log()
+def test_what_becomes_of_runs_whose_kernels_die_with_the_gateway(gateway: GatewayBed, until: UntilTrue) -> None:
+    """One that runs ends, GPUs that were kept are given back, and one that was detached goes on."""
+    running, kept = request("hold", "runs"), request("print 1", "keeps", gpus=2, keep_s=60.0)
+    detached = request("hold\nvalues 100", "detached")
+    sessions = {asked.run: GatewaySession(gateway.target, asked.session) for asked in (running, kept, detached)}
+    for session in sessions.values():
+        session.connect(60.0)
+    readings = {asked.run: Reading(sessions[asked.run].submit(asked)) for asked in (running, kept, detached)}
+    readings[running.run].state("running")
+    assert readings[kept.run].end().kept is not None
+    readings[detached.run].state("running")
+    sessions[detached.run].detach(detached.run)
+    readings[detached.run].until(lambda item: isinstance(item, Update) and item.view.detached)
+    Reading(sessions[detached.run].follow(_NOBODY)).refused()  # one after the other: it is in the ledger by now
+    old = gateway.kill_gateway()
+    sessions[detached.run].close()
+    for asked in (running, kept):
+        vanish(sessions[asked.run])
+    until(lambda: gateway.life() not in (None, old), "the gateway's second life")
+    with gateway.rest() as client:
+        until(lambda: client.run(running.run).state == "cancelled", "the run's end")
+        until(lambda: client.status().gpus.free == GPUS - 1, "the kept GPUs")
+        until(lambda: gateway.bed.ask("groups") == [gateway.group_of(detached.run)], "the end of the placement groups")
+        _wait_for_the_end_of_the_grace(gateway, until)
+        assert client.view(detached.run).detached
+        gateway.let_go(detached.run)
+        until(lambda: client.run(detached.run).state == "succeeded", "its own end")
+        assert client.view(detached.run).outcome.values.stream == b"v" * 100
 
 
 @pytest.mark.thorough
@@ -125,82 +115,39 @@ def test_a_silent_client_is_contact_lost(gateway: GatewayBed, until: UntilTrue) 
         gateway.let_go(kept.run)
         until(lambda: client.run(kept.run).state == "succeeded", "the other one's end")
     for kernel in kernels:
-        kernel.kill()
-        kernel.wait()
-        kernel.stdout.close()
-
-
-# ------------------------------------------------------------------------------------------ it goes on
-@pytest.mark.thorough
-def test_a_kernel_that_is_back_within_the_grace_keeps_its_run(
-    gateway: GatewayBed, open_session: OpenSession, until: UntilTrue
-) -> None:
-    asked = request("print 3\nhold\nprint 2", "returning")
-    kernel = start_kernel(gateway, asked)
-    kernel.kill()
-    kernel.wait()
-    kernel.stdout.close()
-    session = open_session("returning")
-    reading = Reading(session.follow(asked.run, after=2))
-    reading.event(3)
-    _outlives_the_grace(gateway, asked.run, until)
-    assert reading.end().state == "succeeded"
-    assert reading.numbers() == [3, 4, 5]
+        _kill(kernel)
 
 
 @pytest.mark.thorough
-def test_a_run_is_taken_over_from_a_kernel_that_is_gone(
+def test_runs_go_on_whose_kernel_is_back_within_the_grace_or_whom_another_took_over(
     gateway: GatewayBed, open_session: OpenSession, until: UntilTrue
 ) -> None:
-    asked = request("print 2\nhold\nprint 1", "killed")
-    kernel = start_kernel(gateway, asked)
+    asked, taken = request("print 3\nhold\nprint 2", "returning"), request("print 2\nhold\nprint 1", "killed")
+    first = start_kernel(gateway, taken)
     heir = open_session("heir")
-    Reading(heir.follow(asked.run, adopt=True)).event(1)
-    assert _whose(gateway, asked.run) == "killed"  # its own kernel lives
-    kernel.kill()
-    kernel.wait()
-    kernel.stdout.close()
+    Reading(heir.follow(taken.run, adopt=True)).event(1)
+    assert _whose(gateway, taken.run) == "killed"  # its own kernel lives
+    _kill(first)
 
     def is_taken_over() -> bool:
-        feed = heir.follow(asked.run, adopt=True)
+        feed = heir.follow(taken.run, adopt=True)
         heir.drop_feed(feed)
-        return _whose(gateway, asked.run) == "heir"
+        return _whose(gateway, taken.run) == "heir"
 
     until(is_taken_over, "the heir")
-    reading = Reading(heir.follow(asked.run))
-    _outlives_the_grace(gateway, asked.run, until)
-    assert reading.end().state == "succeeded"
-    assert reading.numbers() == [1, 2, 3]
+    _kill(start_kernel(gateway, asked))
+    reading = Reading(open_session("returning").follow(asked.run, after=2))
+    reading.event(3)
+    _wait_for_the_end_of_the_grace(gateway, until)
+    with gateway.rest() as client:
+        assert [client.run(each.run).state for each in (asked, taken)] == ["running"] * 2
+    readings = {asked.run: (reading, [3, 4, 5]), taken.run: (Reading(heir.follow(taken.run)), [1, 2, 3])}
+    for run, (each, numbers) in readings.items():
+        gateway.let_go(run)
+        assert each.end().state == "succeeded"
+        assert each.numbers() == numbers
 
 
 def _whose(gateway: GatewayBed, run: str) -> str:
     with gateway.rest() as client:
         return client.view(run).session
-
-
-@pytest.mark.thorough
-def test_a_detached_run_outlives_its_kernel_and_the_gateway(gateway: GatewayBed, until: UntilTrue) -> None:
-    asked = request("hold\nvalues 100", "outlived")
-    session = GatewaySession(gateway.target, "outlived")
-    session.connect(60.0)
-    reading = Reading(session.submit(asked))
-    reading.state("running")
-    session.detach(asked.run)
-    reading.until(lambda item: isinstance(item, Update) and item.view.detached)
-    Reading(session.follow(_NOBODY)).refused()  # one after the other: it is in the ledger by now
-    old = gateway.kill_gateway()
-    session.close()
-    with gateway.rest() as client:
-
-        def is_back() -> bool:
-            with suppress(GatewayUnavailableError):
-                return client.health().pid != old
-            return False
-
-        until(is_back, "the gateway's second life")
-        grace_is_over = time.monotonic() + gateway.config.reconnect_grace_s * 1.5
-        until(lambda: time.monotonic() > grace_is_over, "the grace's end")
-        assert client.view(asked.run).detached
-        gateway.let_go(asked.run)
-        until(lambda: client.run(asked.run).state == "succeeded", "its own end")
-        assert client.view(asked.run).outcome.values.stream == b"v" * 100
