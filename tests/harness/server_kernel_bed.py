@@ -104,10 +104,13 @@ def audit(bed: ServerBed) -> list[dict[str, Any]]:
     return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
 
 
-def nothing_before(deadline_s: float, bed: ServerBed, words: set[str]) -> None:
-    """None of these actions may come earlier than that (monotonic). A look that took longer tells nothing."""
+def nothing_before(deadline_s: float, bed: ServerBed, words: set[str], *subjects: str) -> None:
+    """None of these actions may come (to ``subjects``, or any) earlier than that (monotonic).
+
+    A look that took longer tells nothing.
+    """
     while True:
-        done = [entry for entry in audit(bed) if entry.get("action") in words]
+        done = _done(bed, words, subjects)
         if time.monotonic() >= deadline_s:
             return
         assert not done, done
@@ -118,7 +121,11 @@ def never_for(seconds: float, bed: ServerBed, words: set[str], *subjects: str) -
     """Look at the audit log for some limits' length: none of these actions may come (to ``subjects``, or any)."""
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
-        found = [entry for entry in audit(bed) if not subjects or entry.get("subject") in subjects]
-        done = [entry for entry in found if entry.get("action") in words]
+        done = _done(bed, words, subjects)
         assert not done, done
         time.sleep(0.1)
+
+
+def _done(bed: ServerBed, words: set[str], subjects: tuple[str, ...]) -> list[dict[str, Any]]:
+    found = [entry for entry in audit(bed) if not subjects or entry.get("subject") in subjects]
+    return [entry for entry in found if entry.get("action") in words]

@@ -11,6 +11,8 @@ import pytest
 from nvml_bed import FakeGpus, build_library
 from server_bed import ServerBed
 
+from jupyter_gpu_release.client.autostart import Ready
+
 #: limits of seconds instead of hours
 FAST: dict[str, Any] = {
     "cull_idle_timeout": 3,
@@ -22,10 +24,28 @@ FAST: dict[str, Any] = {
 StartServer = Callable[..., tuple[ServerBed, FakeGpus]]
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerBed]:
-    """A server on a machine without GPU, driver and cluster, and without the button that starts one."""
+    """One for all: a server on a machine without GPU, driver and cluster, and without the button that starts one."""
     bed = ServerBed(tmp_path_factory.mktemp("server"), {"GpuRelease": {"auto_start": "never"}})
+    yield bed
+    bed.stop()
+
+
+@pytest.fixture(scope="session")
+def on_cluster(cluster: Ready, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerBed]:
+    """One for all beside the cluster. It looks so rarely that every change that is seen was told by the gateway."""
+    home = str(Path(cluster.connection.token_file).parent)
+    folder = tmp_path_factory.mktemp("on-cluster")
+    policy = {
+        "lease_idle_timeout": 30,
+        "warn_before": 29,
+        "cull_interval": 0.2,
+        "sample_interval": 0.2,
+        "samples": 1,
+        "audit_log": str(folder / "audit.jsonl"),
+    }
+    bed = ServerBed(folder, {"GpuRelease": {"poll_interval": 3600}, "GpuCuller": policy}, {"JUPYTER_GPU_HOME": home})
     yield bed
     bed.stop()
 

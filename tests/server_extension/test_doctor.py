@@ -10,13 +10,14 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from server_bed import ServerBed
 
 from jupyter_gpu_release._version import __version__
 from jupyter_gpu_release.checks.finding import BROKEN, NOTE, OK, Finding
 from jupyter_gpu_release.checks.jupyter_servers import check_jupyter_servers
-from jupyter_gpu_release.client.autostart import Ready
+from jupyter_gpu_release.client.config import GpuRelease
 from jupyter_gpu_release.server_extension.audit import SCHEMAS
 from jupyter_gpu_release.server_extension.doctor import (
     ServerFacts,
@@ -24,7 +25,9 @@ from jupyter_gpu_release.server_extension.doctor import (
     check_extension,
     check_kernels,
     check_sidebar,
+    examine,
 )
+from jupyter_gpu_release.server_extension.gateway import GatewayConnection, GatewayListener
 from jupyter_gpu_release.server_extension.models import Problem
 
 
@@ -48,19 +51,14 @@ def test_without_a_cluster_it_looks_at_the_server(server: ServerBed) -> None:
 
 
 @pytest.mark.thorough
-def test_gateway_and_nodes_are_looked_at_from_the_server(cluster: Ready, tmp_path: Path) -> None:
+def test_gateway_and_nodes_are_looked_at_from_the_server(on_cluster: ServerBed) -> None:
     """Two pages that ask at once are both told."""
-    home = str(Path(cluster.connection.token_file).parent)
-    bed = ServerBed(tmp_path, environment={"JUPYTER_GPU_HOME": home})
     told: list[dict[str, Any]] = []
-    try:
-        pages = [threading.Thread(target=lambda: told.append(bed.get("doctor"))) for _ in range(2)]
-        for page in pages:
-            page.start()
-        for page in pages:
-            page.join()
-    finally:
-        bed.stop()
+    pages = [threading.Thread(target=lambda: told.append(on_cluster.get("doctor"))) for _ in range(2)]
+    for page in pages:
+        page.start()
+    for page in pages:
+        page.join()
     assert len(told) == 2
     found = _levels(told[0])
     assert found["gateway", "gateway"] == found["server", "clocks"] == {OK}
@@ -68,13 +66,14 @@ def test_gateway_and_nodes_are_looked_at_from_the_server(cluster: Ready, tmp_pat
     assert (os.uname().nodename, "nodes") in found
 
 
-def test_a_gateway_that_does_not_answer_is_broken(tmp_path: Path) -> None:
-    settings = {"JUPYTER_GPU_URL": "http://127.0.0.1:9", "JUPYTER_GPU_TOKEN": "secret-word"}
-    bed = ServerBed(tmp_path, environment=settings)
+@pytest.mark.asyncio
+async def test_a_gateway_that_does_not_answer_is_broken(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("JUPYTER_GPU_TOKEN", "secret-word")
+    line = GatewayConnection(GpuRelease(url="http://127.0.0.1:9"), GatewayListener())
     try:
-        document = bed.get("doctor")
+        document = msgspec.to_builtins(await examine(ServerFacts(2, [], [], SCHEMAS, {}), lambda: line))
     finally:
-        bed.stop()
+        await line.close()
     found = _levels(document)
     assert found["gateway", "gateway"] == found["server", "network"] == {BROKEN}
     assert not document["ok"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any, cast
@@ -31,24 +31,6 @@ from .conftest import StartServer
 
 Until = Callable[[Callable[[], object], str], None]
 _TOKEN = "the-gateway-token-that-stays-here"
-
-
-@pytest.fixture(scope="module")
-def on_cluster(cluster: Ready, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerBed]:
-    home = str(Path(cluster.connection.token_file).parent)
-    # so rarely that every change that is seen was told by the gateway
-    folder = tmp_path_factory.mktemp("on-cluster")
-    policy = {
-        "lease_idle_timeout": 30,
-        "warn_before": 29,
-        "cull_interval": 0.2,
-        "sample_interval": 0.2,
-        "samples": 1,
-        "audit_log": str(folder / "audit.jsonl"),
-    }
-    bed = ServerBed(folder, {"GpuRelease": {"poll_interval": 3600}, "GpuCuller": policy}, {"JUPYTER_GPU_HOME": home})
-    yield bed
-    bed.stop()
 
 
 @pytest.mark.slow("the first of a module starts a server and a cluster")
@@ -306,13 +288,15 @@ async def test_certificates_that_were_renewed_are_trusted_without_a_restart(
     await line.close()
 
 
-def test_a_wrong_token_is_said_so(tmp_path: Path, until: Until) -> None:
+@pytest.mark.asyncio
+async def test_a_wrong_token_is_said_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("JUPYTER_GPU_TOKEN", "wrong")
     gateway = _Script()
-    named = {"JUPYTER_GPU_URL": f"http://127.0.0.1:{gateway.port}", "JUPYTER_GPU_TOKEN": "wrong"}
-    bed = ServerBed(tmp_path, environment=named)
+    line = GatewayConnection(GpuRelease(url=f"http://127.0.0.1:{gateway.port}"), GatewayListener())
     try:
-        until(lambda: bed.get("status")["gateway"]["state"] == "refused", "the refusal")
-        assert "unknown token" in bed.get("status")["gateway"]["message"]
+        await line.ask_status()
+        assert line.state().state == "refused"
+        assert "unknown token" in line.state().message
     finally:
+        await line.close()
         gateway.end()
-        bed.stop()

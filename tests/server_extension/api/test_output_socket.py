@@ -31,7 +31,7 @@ def _told(server: ServerBed, run: str) -> list[dict[str, Any]]:
 @pytest.mark.slow("the first of a module starts a server")
 def test_only_of_a_run_that_nobody_knows_it_is_said_that_it_is_gone(server: ServerBed, store: Path) -> None:
     """What may pass ends the socket, and takes nothing out of the document; a fault of ours is in the log."""
-    run = "20261123-010203-abcdef01"
+    run = "20261122-000000-abcdef00"
     (gone,) = _told(server, run)
     assert "not known here" in gone["gone"]
     paths = RunPaths.of(store, run)
