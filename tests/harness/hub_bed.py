@@ -185,9 +185,10 @@ class HubBed:
         return self._log.read_text(errors="replace")
 
     def server(self, user: str, name: str = "") -> Server:
-        """Start a server of a user, who is made if need be."""
+        """A user's server, started if it does not run yet; the user is made if need be."""
         self.http.post(f"/hub/api/users/{user}")
-        return Server(self, user, name).start()
+        server = Server(self, user, name)
+        return server if server.is_ready() else server.start()
 
     @contextlib.contextmanager
     def culler(self, timeout_s: int) -> Iterator[None]:
