@@ -168,7 +168,7 @@ class RankPart(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 #: how ranks number the loops of a cell and say their places; another one makes a save no place to go on from
-SAVE_FORMAT = 2
+SAVE_FORMAT = 3
 
 
 class Save(msgspec.Struct, frozen=True, omit_defaults=True):

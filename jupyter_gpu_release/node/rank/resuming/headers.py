@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable
 from typing import Any
-
-from blake3 import blake3
 
 from ....serialization import codec
 from ....serialization.load_order import global_reads
@@ -14,8 +11,7 @@ from ....serialization.rebuild import NamespaceInfo
 from ....serialization.sharing.replace import ReferenceReplacer
 from . import random_state
 from .cell_program import LoopNode
-from .loops import FirstLook
-from .places import is_made_again, is_without_effect
+from .places import FirstLook, is_made_again, is_without_effect
 
 #: what a loop's header reads is copied up to this
 _COPIED_BYTES = 1 << 20
@@ -30,17 +26,17 @@ class Headers:
         #: generators of random numbers that the header draws from once more, and their states now
         self._lent: list[tuple[Any, Any]] = []
 
-    def can_be_again(self, node: LoopNode) -> bool:
-        """Tell if it is evaluated again: its code says so (``resumable``), or it reads what gives the same again."""
-        names = self._read_by(node)
-        if any(_is_resumable(name, names.get(name)) for name in node.called):
-            return True
-        is_known = "DataLoader" in node.called or any(map(is_made_again, names.values()))
-        return is_known and all(map(is_without_effect, names.values()))
+    def look(self, node: LoopNode) -> FirstLook | None:
+        """How things are before it is evaluated; None: it is not evaluated again.
 
-    def look(self, node: LoopNode) -> FirstLook:
-        """How things are before it is evaluated."""
-        names = self._read_by(node)
+        It is if its code says so (``resumable``), or if it reads what gives the same again.
+        """
+        names = {name: self._namespace[name] for name in node.header_names if name in self._namespace}
+        is_known = "DataLoader" in node.called or any(map(is_made_again, names.values()))
+        if not any(_is_resumable(name, names.get(name)) for name in node.called) and not (
+            is_known and all(map(is_without_effect, names.values()))
+        ):
+            return None
         dump, own = self._with_reads(names), names.keys() - node.bound_around  # those are bound anew
         lost = [f"`{name}` of the loop's header: {error}" for name, error in dump.failed.items() if name in own]
         generators = [found for found in dump.memo.values() if random_state.is_generator(found[1])]
@@ -51,9 +47,6 @@ class Headers:
             "lost": lost,
             "generators": generators,
         }
-
-    def _read_by(self, node: LoopNode) -> dict[str, Any]:
-        return {name: self._namespace[name] for name in node.header_names if name in self._namespace}
 
     def _with_reads(self, names: dict[str, Any]) -> codec.Dump:
         """These names, and those that their functions read."""
@@ -91,11 +84,6 @@ class Headers:
         for generator, state in self._lent:
             random_state.set_state(generator, state)
         self._lent.clear()
-
-
-def large_digests(buffers: Iterable[Any]) -> list[bytes]:
-    """Digests of those of which there is only a view."""
-    return [blake3(buffer, max_threads=2).digest() for buffer in buffers if not isinstance(buffer, bytes)]
 
 
 def _kept(buffer: memoryview) -> Any:

@@ -1,4 +1,4 @@
-"""A loop of a restartable cell: its rounds, its place, and the header that gave what it goes over."""
+"""A loop of a restartable cell: its rounds, its place, and the header that is evaluated to give what it goes over."""
 
 from __future__ import annotations
 
@@ -8,10 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ...ipc.notice import Flag
-from .places import NamesOf, Place, Places
-
-#: how things were before a header was evaluated: names that it reads, and random states
-FirstLook = dict[str, Any]
+from .places import FirstLook, NamesOf, Place, Places
 
 
 @dataclass
@@ -51,10 +48,6 @@ class Loop:
         self.total: int | None = None
         #: seconds between saves without notice, as :func:`.resumable` was told
         self.every_s: float | None = None
-        #: its header is evaluated again, from there; None: the place of the iterator itself is saved
-        self.header: FirstLook | None = None
-        #: digests of large arrays that its header reads
-        self.large: list[bytes] = []
         self._before_round = before_round
         self._look = look
         self.places = places or Places()
@@ -79,13 +72,6 @@ class Loop:
         """Where its iterator is."""
         self.places.names_of, self.places.rounds = names_of, self.rounds - self.rounds_before
         return self.places.place(self.iterator)
-
-    def skip_rounds(self, count: int) -> None:
-        """Go on to where an earlier attempt was, without the loop's body."""
-        assert self.iterator is not None
-        for _ in range(count):
-            next(self.iterator, None)
-        self.rounds = self.rounds_before = count
 
 
 def length_of(items: Iterable[Any]) -> int | None:

@@ -1,7 +1,7 @@
 """Places of iterators: an adapter finds the place of each kind, and returns to it.
 
-What they go over stays one object with the cell's names. Iterators that no adapter takes are made again by the loop's
-header.
+What they go over stays one object with the cell's names. What no adapter takes is made again by the loop's header: then
+its place is how things were before that was evaluated.
 """
 
 from __future__ import annotations
@@ -15,10 +15,14 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sized
 from typing import Any
 
+from blake3 import blake3
+
 from ....adapters.registry import adapters_of
 
 #: a place: the adapter's name, and what it needs to return
 Place = tuple[str, Any]
+#: how things were before a loop's header was evaluated: names that it reads, and random states
+FirstLook = dict[str, Any]
 #: a bar → names to which it is bound
 NamesOf = Callable[[Any], list[str]]
 #: iterables whose iterators pickle takes as they are, with what they go over
@@ -75,14 +79,20 @@ class Places:
     ) -> None:
         self.names_of = names_of
         self.bind = bind
-        #: rounds of this attempt
+        #: rounds of this attempt, or those of earlier ones when it returns
         self.rounds = 0
+        #: the loop's header gave it when that was evaluated again
+        self.evaluated: Iterator[Any] = iter(())
+        #: the loop's header is evaluated again, from there; None: the place is the iterator's own
+        self.first: FirstLook | None = None
+        #: digests of large arrays that the header reads
+        self._large: list[bytes] = []
         #: bars that have not begun, and what they went over
         self.exchanged: list[tuple[Any, Any]] = []
 
     def place(self, iterator: Any) -> Place:
         """Describe where it is, for a pickle."""
-        adapter = _adapter_of(iterator)
+        adapter = _adapter_of(iterator) if self.first is None else _HEADER
         assert adapter is not None
         return (adapter.name, adapter.place(iterator, self))
 
@@ -90,6 +100,20 @@ class Places:
         """Make an iterator that goes on from there; bars go on with as many rounds as they had."""
         name, facts = place
         return _BY_NAME[name].return_to(facts, self)
+
+    def look_from(self, first: FirstLook) -> None:
+        """Have the loop's header evaluated again from there."""
+        self.first, self._large = first, _large_digests(first)
+
+    def lost(self) -> str:
+        """The reason why the loop's header cannot be evaluated again; empty: it can, or need not."""
+        if self.first is None:
+            return ""
+        if self._large != _large_digests(self.first):
+            return "an array that the loop's header reads has changed, and it is too large to be kept as it was"
+        if not self.first:  # `resumable` was called by another name
+            return "the loop's header does not call resumable() by its name"
+        return next(iter(self.first["lost"]), "")
 
     def begin(self, iterator: Any) -> None:
         """Let bars that have not begun go over iterators, so that their places can be found; undone by :meth:`end`."""
@@ -102,6 +126,17 @@ class Places:
         while self.exchanged:
             bar, items = self.exchanged.pop()
             bar.iterable = items
+
+
+def is_evaluated(place: Place | None) -> bool:
+    """Tell if the loop's header is evaluated to return there; None: of a ``while`` loop."""
+    return place is None or place[0] == _HEADER.name
+
+
+def _large_digests(first: FirstLook) -> list[bytes]:
+    """Digests of what it has only a view of."""
+    views = (buffer for buffer in first.get("buffers", ()) if not isinstance(buffer, bytes))
+    return [blake3(view, max_threads=2).digest() for view in views]
 
 
 def is_container(items: Any) -> bool:
@@ -285,8 +320,24 @@ class _Zip(Adapter):
         return zip(*map(places.return_to, parts), strict=is_strict)
 
 
+class _Header(Adapter):
+    """Iterator of an evaluated header: that is evaluated again, and gives the rounds of earlier attempts once more."""
+
+    name = "header"
+
+    def place(self, _iterator: Any, places: Places) -> Any:
+        return places.first
+
+    def return_to(self, facts: Any, places: Places) -> Iterator[Any]:
+        for _ in range(places.rounds):
+            next(places.evaluated, None)
+        places.look_from(facts)
+        return places.evaluated
+
+
+_HEADER = _Header()
 _ADAPTERS = (Adapter(), _OfDict(), _OfSet(), _Bar(), _Enumerate(), _Zip(), _Own())
-_BY_NAME = {adapter.name: adapter for adapter in reversed(_ADAPTERS)}
+_BY_NAME = {adapter.name: adapter for adapter in reversed((*_ADAPTERS, _HEADER))}
 
 
 def _adapter_of(iterator: Any) -> Adapter | None:

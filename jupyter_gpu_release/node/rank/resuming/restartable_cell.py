@@ -25,9 +25,9 @@ from ...ipc.notice import Flag, Notice, Word
 from ...values import frameworks
 from . import figures, process_group, random_state
 from .cell_program import LOOK, LOOPS, CellProgram, LoopNode
-from .headers import Headers, large_digests
-from .loops import FirstLook, Header, Loop, length_of
-from .places import Places, SetRest, can_be_saved, is_container
+from .headers import Headers
+from .loops import Header, Loop, length_of
+from .places import FirstLook, Places, SetRest, can_be_saved, is_container, is_evaluated
 from .preempted import Preempted, RunNodes, TakenSave
 from .pulse import Pulse
 from .run_files import FilesSnapshot, set_back
@@ -182,7 +182,8 @@ class RestartableCell:
             return first, nodes[first:]
         self._saves.set_states(left["around"] or left)
         self._notice.look_up()  # at the first test of a `while` loop
-        return first, self._saves.program.statements_from(first, left["loop"], anew="iterator" not in left)
+        is_anew = is_evaluated(left["iterator"])
+        return first, self._saves.program.statements_from(first, left["loop"], anew=is_anew)
 
     def _note_around(self, number: int) -> None:
         """Remember how things are outside of the ``with`` statements that are entered now."""
@@ -205,8 +206,7 @@ class RestartableCell:
         node = self._saves.program.loops[number]
         header = self._header = Header(number)
         if self._left is not None:
-            header.first = self._left["header"]
-            self._names_now = self._headers.begin_again(self._left["header"])
+            self._names_now = self._headers.begin_again(self._left["iterator"][1])
         elif not node.is_plain:
             header.first = self._first_look(node)
         return header
@@ -214,12 +214,12 @@ class RestartableCell:
     def __call__(self, header: Header, items: Any) -> Iterator[Any]:
         """Called by the cell with what the header gave; returns what the loop goes over."""
         self._header = None
+        if self._left is not None:
+            return self.again(header.number, items)
         node = self._saves.program.loops[header.number]
-        if self._left is None and node.is_plain:
+        if node.is_plain:
             header.first = self._first_look(node, items)
         iterator = iter(items)
-        if self._left is not None:
-            return self._loop_again(self._left, header, items, iterator)
         try:
             return self._loop_over(node, header, items, iterator)
         except Exception as error:  # noqa: BLE001 - a defect of ours is never the cell's
@@ -230,33 +230,24 @@ class RestartableCell:
         lost = header.first is None or header.first["lost"]
         if lost and not (is_kept or header.is_marked):
             return self._plain(node, iterator, lost[0] if lost is not True else word_of(iterator))
-        return self._enter(self._made_loop(header, items, iterator, is_kept=is_kept)).items()
-
-    def _loop_again(self, left: dict[str, Any], header: Header, items: Any, iterator: Any) -> Iterator[Any]:
-        loop = self._made_loop(header, items, iterator, is_kept=False)
-        loop.skip_rounds(left["rounds"])
-        self._namespace.update(self._names_now)
-        self._arrive(left)
-        return self._enter(loop).items()
-
-    def _made_loop(self, header: Header, items: Any, iterator: Any, *, is_kept: bool) -> Loop:
         loop = Loop(header.number, iterator, self._at_safe_point, self._look)
         loop.is_marked, loop.every_s = header.is_marked, header.every_s
         if header.is_marked or type(items).__module__ != "__main__":
             loop.total = length_of(items)
         if not is_kept:
-            loop.header = header.first or {}
-            loop.large = large_digests(loop.header.get("buffers", ()))
-        return loop
+            loop.places.look_from(header.first or {})
+        return self._enter(loop).items()
 
-    def again(self, number: int) -> Iterator[Any]:
-        """Called by the cell in place of the header of a loop whose iterator's place was saved."""
+    def again(self, number: int, evaluated: Iterable[Any] = ()) -> Iterator[Any]:
+        """Called by the cell in place of a loop's header. ``evaluated``: what that gave, if it is evaluated again."""
         left = self._left
         assert left is not None
         places = Places(bind=self._namespace.__setitem__)
+        places.rounds, places.evaluated = left["rounds"], iter(evaluated)
         loop = Loop(number, places.return_to(left["iterator"]), self._at_safe_point, self._look, places)
         loop.is_marked, loop.every_s, loop.total = left["is_marked"], left["every_s"], left["total"]
         loop.rounds = loop.rounds_before = left["rounds"]
+        self._namespace.update(self._names_now)
         self._arrive(left)
         return self._enter(loop).items()
 
@@ -334,8 +325,7 @@ class RestartableCell:
     def _first_look(self, node: LoopNode, items: Any = None) -> FirstLook | None:
         """``items``: what the header gave, where to evaluate it has changed nothing."""
         try:
-            is_needed = not is_container(items) and self._headers.can_be_again(node)
-            return self._headers.look(node) if is_needed else None
+            return None if is_container(items) else self._headers.look(node)
         except Exception as error:  # noqa: BLE001 - the loop runs all the same, and cannot be moved
             return {"lost": [stay_of(error).reason]}
 

@@ -31,7 +31,6 @@ from ...values.immovable import begun_file, has_graph, in_words
 from . import figures, process_group, random_state
 from .cell_program import CellProgram, LoopNode
 from .checkpoints import Checkpoints
-from .headers import large_digests
 from .loops import Loop
 from .open_files import WrittenFiles
 from .places import bars_of, next_number
@@ -162,7 +161,7 @@ class Saves:
             node = None if loop is None else self.program.loops[loop.number]
             if lost := self.lost_around or self._begun_file(node):
                 raise ImmovableError(lost)
-            if loop is not None and (lost := _lost_header(loop)):
+            if loop is not None and (lost := loop.places.lost()):
                 raise (ImmovableError if loop.is_marked else StoreUnfitError)(lost)
             self._expect_no_graph(loop)
         for adapter in loaded_adapters():
@@ -224,7 +223,7 @@ class Saves:
         """Names that the cell binds before it goes on in the loop."""
         if loop is None:
             return set()
-        bars = bars_of(loop.iterator) if loop.header is None else ()
+        bars = bars_of(loop.iterator) if loop.places.first is None else ()
         names = {name for bar in bars for name in self._names_of(bar)}
         return {*self.program.loops[loop.number].bound_around, *names}
 
@@ -258,10 +257,8 @@ class Saves:
         if loop is None:
             return state
         facts = {"rounds": loop.rounds, "total": loop.total, "every_s": loop.every_s, "is_marked": loop.is_marked}
-        state |= {**facts, "header": loop.header}
-        if loop.header is None and loop.iterator is not None:
-            state["iterator"] = loop.place(self._names_of)
-        return state
+        place = None if loop.iterator is None else loop.place(self._names_of)
+        return {**state, **facts, "iterator": place}
 
 
 def expect_nothing_running() -> None:
@@ -276,14 +273,3 @@ def expect_nothing_running() -> None:
         target = getattr(thread, "_target", None) or type(thread)
         if thread is not threading.main_thread() and getattr(target, "__module__", "") == "__main__":
             raise ImmovableError(f"the thread {thread.name} still runs")
-
-
-def _lost_header(loop: Loop) -> str:
-    """The reason why a loop's header cannot be evaluated again; empty: it can, or need not."""
-    if loop.header is None:
-        return ""
-    if loop.large != large_digests(loop.header.get("buffers", ())):
-        return "an array that the loop's header reads has changed, and it is too large to be kept as it was"
-    if not loop.header:  # `resumable` was called by another name
-        return "the loop's header does not call resumable() by its name"
-    return loop.header["lost"][0] if loop.header["lost"] else ""

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from jupyter_gpu_release.node.rank.resuming.places import Places, can_be_saved, next_number
+from jupyter_gpu_release.node.rank.resuming.places import Places, can_be_saved, is_evaluated, next_number
 
 Make = Callable[[], Iterable[Any]]
 
@@ -152,3 +152,28 @@ def test_what_changes_its_size_ends_the_loop_as_it_would_have(of: Callable[[Any]
             next(each)
     with pytest.raises(RuntimeError, match="changed size during iteration"):
         Places().place(iterator)
+
+
+def test_a_place_of_a_header_is_how_things_were_before_and_the_rounds_of_earlier_attempts_are_left_out() -> None:
+    read = np.arange(3, dtype="u1")
+    places = Places()
+    places.look_from({"lost": [], "buffers": [b"small", read]})
+    place = places.place(iter("abcd"))
+    assert is_evaluated(place)
+    assert not is_evaluated(Places().place(iter("abcd")))
+    again = Places()
+    again.rounds, again.evaluated = 2, iter("abcd")
+    assert list(again.return_to(place)) == ["c", "d"]
+    assert again.place(iter("")) == place, "it may be preempted again"
+    assert again.lost() == ""
+    read[0] = 7
+    assert "an array that the loop's header reads has changed" in again.lost()
+
+
+def test_a_header_that_cannot_be_evaluated_again_says_why() -> None:
+    places = Places()
+    assert places.lost() == ""
+    places.look_from({"lost": ["`lock` of the loop's header: …"]})
+    assert places.lost() == "`lock` of the loop's header: …"
+    places.look_from({})
+    assert places.lost() == "the loop's header does not call resumable() by its name"
