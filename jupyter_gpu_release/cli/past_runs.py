@@ -6,11 +6,8 @@ import sys
 import time
 from pathlib import Path
 
-import msgspec
-
 from ..errors import NoSuchRunError, StoreError
-from ..presentation.run_row import own_row
-from ..presentation.wording import addressed
+from ..presentation.run_row import own_row, own_view
 from ..protocol.events import Event
 from ..protocol.lineage import Lineage
 from ..protocol.rest import DOCUMENT_VERSION, RunRow, RunsDocument
@@ -49,7 +46,7 @@ class PastRuns:
         """A run, as its user is told why it ended, and all that it has said; raises :class:`NoSuchRunError`."""
         view = self._read(self._resolve(run)).view
         events = list(read_events(RunPaths.of(self._store, view.run).events))
-        return msgspec.structs.replace(view, reason=addressed(view.reason, view.user)), events
+        return own_view(view), events
 
     def _resolve(self, run: str) -> str:
         if run != _LAST:

@@ -18,7 +18,7 @@ from ..client.session import GatewaySession
 from ..errors import GatewayUnavailableError, NoSuchRunError, OptionError, from_code
 from ..presentation.plain_text import is_stderr, text_of
 from ..presentation.terminal import OutputCollapser
-from ..presentation.wording import addressed, describe_lost, place_words, run_word, state_words
+from ..presentation.wording import describe_lost, place_words, run_word, state_words
 from ..protocol.events import Event
 from ..protocol.rest import DOCUMENT_VERSION, GatewayFacts, GpuCounts, StatusDocument
 from ..protocol.runs import RunView
@@ -203,8 +203,8 @@ def attach(arguments: argparse.Namespace) -> int:
         run = resolve(gateway, arguments.run)
     session = GatewaySession(target, f"terminal-{secrets.token_hex(6)}")
     try:
-        me = session.connect(10.0).user
-        return _follow(session.follow(run), target, me)
+        session.connect(10.0)
+        return _follow(session.follow(run), target)
     except KeyboardInterrupt:
         sys.stderr.write(f"\n{run} goes on; `jupyter gpu attach {run}` shows it again\n")
         return _EXIT_INTERRUPTED
@@ -219,8 +219,8 @@ def _replay(view: RunView, events: list[Event]) -> int:
     return _end(view)
 
 
-def _follow(feed: RunFeed, target: Target, me: str) -> int:
-    """Show a run until it ends; ``me``: who reads it."""
+def _follow(feed: RunFeed, target: Target) -> int:
+    """Show a run until it ends."""
     folding: OutputCollapser | None = OutputCollapser()
     said = ""
     granted_at: float | None = None
@@ -238,7 +238,7 @@ def _follow(feed: RunFeed, target: Target, me: str) -> int:
             if folding is not None:  # what was recorded comes before the first view
                 _print(folding.rest())
                 folding = None
-            view = msgspec.structs.replace(item.view, reason=addressed(item.view.reason, me))
+            view = item.view
             if RunState.of(view.state).is_terminal:
                 return _end(view)
             said, granted_at = _say_waiting(view, said), view.granted_at
@@ -266,5 +266,5 @@ def _end(view: RunView) -> int:
     held = ""
     if view.granted_at is not None and view.gone_at is not None:
         held = f", held {format_seconds(max(0.0, view.gone_at - view.granted_at))}"
-    sys.stderr.write(f"[{view.run} {state_words(view.state, view.reason)}{held}]\n")
+    sys.stderr.write(f"[{view.run} {state_words(view)}{held}]\n")
     return 0 if RunState.of(view.state) is RunState.SUCCEEDED else 1

@@ -202,7 +202,7 @@ def print_run(console: Console, run: RunRow) -> None:
     table = Table.grid(padding=(0, 2))
     facts = {
         "run": run.run,
-        "state": state_words(run.state, run.reason),
+        "state": state_words(run),
         "kept": _kept(run),
         "collected": "" if run.collected_at is None else f"{format_moment(run.collected_at)}: {run.collected_because}",
         "imported": run.imported_from and f"exported by {run.imported_from}",

@@ -156,12 +156,6 @@ def failure_of(view: RunView, interrupts: int, below: str = "", *, to_catch: boo
     return remote_error(outcome.error, *under, to_catch=to_catch)
 
 
-def _reason(view: RunView) -> str:
-    from ..presentation.wording import addressed  # not while the extension is being loaded
-
-    return addressed(view.reason, view.user)
-
-
 def _interrupted(view: RunView, outcome: Outcome, interrupts: int, under: Sequence[str]) -> BaseException:
     assert outcome.error is not None
     lines = outcome.error.traceback or [f"\x1b[31mKeyboardInterrupt\x1b[39m: {outcome.error.evalue or 'interrupted'}"]
@@ -172,15 +166,15 @@ def _interrupted(view: RunView, outcome: Outcome, interrupts: int, under: Sequen
     if outcome.error.code:
         return remote_error(outcome.error, *under)
     error = RunCancelledError(
-        _reason(view) or "the run was cancelled, by %gpu_cancel, another program or the end of its kernel"
+        view.reason or "the run was cancelled, by %gpu_cancel, another program or the end of its kernel"
     )
     return with_traceback_lines(error, [*lines, f"\x1b[31mRunCancelledError\x1b[39m: {error.message}", *under])
 
 
 def _failure_without_error(view: RunView, interrupts: int, under: Sequence[str]) -> BaseException:
     if interrupts:
-        text = _reason(view) or "interrupted"
+        text = view.reason or "interrupted"
         return make_interrupt(text, [f"\x1b[31mKeyboardInterrupt\x1b[39m: {text}", *under])
-    reason = _reason(view) or f"the run is {view.state}"
+    reason = view.reason or f"the run is {view.state}"
     kinds = {"cancelled": RunCancelledError, "lost": RunLostError}
     return without_traceback(kinds.get(view.state, RunFailedError)(reason), *under)

@@ -15,6 +15,7 @@ from typing import Any, cast
 import msgspec
 
 from ..protocol.wire import decode, encode
+from .background import BackgroundWork
 
 #: carries out a call of the other side: method, arguments, named arguments
 Answering = Callable[[str, list[Any], dict[str, Any]], Coroutine[Any, Any, Any]]
@@ -64,7 +65,7 @@ class LocalConnection(asyncio.Protocol):
         self._received = bytearray()
         self._waiting: dict[int, asyncio.Future[Any]] = {}
         self._calls = 0
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._spawn = BackgroundWork().spawn
 
     @property
     def is_open(self) -> bool:
@@ -128,9 +129,7 @@ class LocalConnection(asyncio.Protocol):
 
     def _take(self, frame: _Call | _Answer) -> None:
         if isinstance(frame, _Call):
-            task = asyncio.get_running_loop().create_task(self._answer(frame))
-            self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
+            self._spawn(self._answer(frame))
             return
         answer = self._waiting.get(frame.number)
         if answer is None or answer.done():  # nobody waits any more

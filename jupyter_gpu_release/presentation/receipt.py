@@ -13,7 +13,7 @@ from ..protocol.runs import FileInfo, KeptLease, Outcome, RunView, ValueInfo
 from ..units import format_bytes, format_seconds
 from .gpu_use import judge
 from .plain_text import without_backticks
-from .wording import addressed, clocks_in, describe_pauses, describe_wait, kept_words, run_word
+from .wording import describe_pauses, describe_wait, format_clock, kept_words, moments_of, run_word
 
 _BOLD_RED, _PLAIN = "\x1b[1;31m", "\x1b[0m"
 _CODE = re.compile(r"`([^`\n]+)`")
@@ -39,8 +39,6 @@ _HEADS = {
 _TAKES_NAMES_ALONG = ("died", "memory", "lost")
 _GONE = "its names are gone"
 _BEFORE_GRANT = {"interrupted": "cancelled while queued", "timeout": "failed: gave up waiting"}
-#: what a cancelled run's reason begins with when somebody said so
-_BY = "cancelled by "
 #: the queue where there is one for all, and the priority of who asks for none
 _ONE_QUEUE, _USUAL_PRIORITY = "default", "normal"
 _STATES = {"succeeded": "ok", "failed": "error", "cancelled": "interrupted", "lost": "lost"}
@@ -55,6 +53,8 @@ class Receipt:
     warnings: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     facts: dict[str, Any] = field(default_factory=dict)
+    #: moments (unix seconds) that the words tell as times
+    moments: tuple[float, ...] = ()
 
     @property
     def text(self) -> str:
@@ -78,12 +78,12 @@ class Receipt:
     def html(self) -> str:
         """The same for notebooks, in the colours of the reader's theme; no scripts."""
         colour = _COLOURS[self.sign]
-        first = " · ".join(to_html(part) for part in self.parts)
+        first = " · ".join(to_html(part, self.moments) for part in self.parts)
         rows = [f'<span style="color:{colour};font-weight:600">{self.sign}</span> {first}']
         for warning in self.warnings:
             style = f"color:{_COLOURS['✗']};font-weight:600"
-            rows.append(f'<span style="{style}">⚠ {to_html(warning)}</span>')
-        rows += [f'<span style="opacity:.75">· {to_html(note)}</span>' for note in self.notes]
+            rows.append(f'<span style="{style}">⚠ {to_html(warning, self.moments)}</span>')
+        rows += [f'<span style="opacity:.75">· {to_html(note, self.moments)}</span>' for note in self.notes]
         return boxed_html("<br>".join(rows), colour)
 
     def bundle(self) -> dict[str, str]:
@@ -95,13 +95,13 @@ class Receipt:
         return {"jupyter_gpu_release": self.facts}
 
 
-def to_html(text: str) -> str:
-    """The text for a page: what stands between backticks as code, times so that JupyterLab shows them in its zone.
+def to_html(text: str, moments: tuple[float, ...] = ()) -> str:
+    """The text for a page: code for what stands in backticks, ``moments`` so that JupyterLab shows them in its zone.
 
     The moment is in a class as well: a page that is not trusted keeps no other attribute.
     """
     page = _CODE.sub(r"<code>\1</code>", html.escape(text))
-    for clock, at_s in clocks_in(text):
+    for clock, at_s in {format_clock(at_s): at_s for at_s in moments}.items():
         moment = datetime.fromtimestamp(at_s, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
         page = page.replace(
             clock, f'<time class="jgr-clock jgr-at-{round(at_s)}" datetime="{moment}">{clock}</time>', 1
@@ -133,8 +133,8 @@ def make_receipt(view: RunView, *, came_back: Sequence[ValueInfo] | None = None,
         word = _BEFORE_GRANT.get(outcome.status, word)
     if outcome.status == "error" and outcome.error is not None:
         word = f"failed: {outcome.error.ename}"
-    if view.reason.startswith(_BY) and outcome.status in ("interrupted", "died"):
-        sign, word = "■", addressed(view.reason, view.user) + (" while queued" if view.granted_at is None else "")
+    if view.cause is not None and outcome.status in ("interrupted", "died"):  # somebody has cancelled it
+        sign, word = "■", view.reason + (" while queued" if view.granted_at is None else "")
     results = outcome.results if came_back is None else came_back
     parts = [word, _gpus(view), *_times(view), _left(outcome)]
     parts += [_names(results, outcome), _files(outcome.files), f"run {view.run}"]
@@ -148,6 +148,7 @@ def make_receipt(view: RunView, *, came_back: Sequence[ValueInfo] | None = None,
         warnings=tuple(verdict.text for verdict in remarks if verdict.loud),
         notes=tuple(dict.fromkeys([*quiet, *describe_pauses(view), *outcome.notes, *notes])),
         facts=_facts(view, outcome, results),
+        moments=moments_of(view),
     )
 
 

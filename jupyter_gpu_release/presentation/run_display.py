@@ -13,7 +13,16 @@ from .receipt import Receipt, name_gpus, name_lease
 from .run_output import RunOutput
 from .status_line import StatusLine
 from .terminal import OutputCollapser
-from .wording import describe_pause, describe_wait, format_clock, holders_of_view, place_words, run_word, start_of_view
+from .wording import (
+    describe_pause,
+    describe_wait,
+    format_clock,
+    holders_of_view,
+    moments_of,
+    place_words,
+    run_word,
+    start_of_view,
+)
 
 
 class RunDisplay:
@@ -61,7 +70,7 @@ class RunDisplay:
         """Have the line say where the run stands."""
         if self.view.gone_at is not None:
             self.end_output()
-        self.line.show_text(self.words())
+        self.line.show_text(self.words(), moments_of(self.view))
 
     def end_output(self, metadata: dict[str, Any] | None = None, *, failed: bool = False) -> None:
         """The run has ended: a line above output (or a traceback) stays as its heading, the rest is said below."""
@@ -90,14 +99,14 @@ class RunDisplay:
         """End the status line with what went wrong, where one stands."""
         self.line.step_aside()
         if self.line.is_shown:
-            self.line.finish_plain(f"✗ {text}")
+            self.line.finish_plain(f"✗ {text}", moments=moments_of(self.view))
 
     def _before_output(self) -> None:
         """The line stands above the cell's output, so it must be there first."""
         if self.relay.cleared or self._is_settled:
             return
         if self.line.is_in_notebook and not self.line.is_shown:
-            self.line.show_text(self.words())
+            self.line.show_text(self.words(), moments_of(self.view))
         self.line.step_aside()
 
 

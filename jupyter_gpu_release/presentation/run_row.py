@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import msgspec
+
 from ..protocol.rest import RunRow, Summary, held_s, queued_s, since_s, summary_of
 from ..protocol.runs import Run, RunView, StartEstimate
-from .wording import addressed, describe_pauses, next_try_of, wait_words
+from .wording import describe_pauses, next_try_of, reason_for, wait_words
+
+
+def own_view(view: RunView) -> RunView:
+    """A run that the store tells of, as its user is told it."""
+    return msgspec.structs.replace(view, reason=reason_for(view, view.user))
 
 
 def own_row(view: RunView, now_s: float) -> RunRow:
     """The row of a run whose outcome is known, as its user is told it."""
     came_out = None if view.outcome is None else summary_of(view.outcome)
-    return run_row(view, now_s, came_out, reason=addressed(view.reason, view.user))
+    return run_row(view, now_s, came_out, me=view.user)
 
 
 def run_row(
@@ -18,16 +25,16 @@ def run_row(
     now_s: float,
     came_out: Summary | None = None,
     *,
-    reason: str | None = None,
+    me: str = "",
     progress: str = "",
     unattended: bool = False,
 ) -> RunRow:
-    """The row of one run. ``came_out``: of one that is over; ``reason``: the view's, as the reader is told it."""
+    """The row of one run, as it is told to ``me``. ``came_out``: of one that is over."""
     wait, start, ended = view.waits_for, view.start or StartEstimate(), came_out or Summary()
     told = {name: getattr(view, name) for name in Run.__struct_fields__}
     starts_in = [None if at is None else max(0.0, at - now_s) for at in (start.at, start.earliest, start.latest)]
     return RunRow(
-        **told if reason is None else told | {"reason": reason},
+        **told | {"reason": reason_for(view, me)},
         queued_s=queued_s(view, now_s),
         held_s=held_s(view, now_s),
         since_s=since_s(view, now_s),

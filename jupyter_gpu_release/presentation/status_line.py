@@ -28,12 +28,12 @@ class StatusLine:
         """Tell if a display stands in the notebook that :meth:`finish` would replace."""
         return self.is_in_notebook and bool(self._text)
 
-    def show_text(self, text: str) -> None:
-        """Show ``text`` in place of what the line said before."""
+    def show_text(self, text: str, moments: tuple[float, ...] = ()) -> None:
+        """Show ``text``, which tells ``moments`` as times, in place of what the line said before."""
         if text == self._text:
             return
         if self.is_in_notebook:
-            bundle = bundle_of(text, boxed_html(to_html(text)))
+            bundle = bundle_of(text, boxed_html(to_html(text, moments)))
             self._publish(bundle, self._mark, update=bool(self._text))
         else:
             self._say_in_terminal(without_backticks(text))
@@ -63,9 +63,9 @@ class StatusLine:
         else:
             self.step_aside()
 
-    def finish_plain(self, text: str, metadata: dict[str, Any] | None = None) -> None:
+    def finish_plain(self, text: str, metadata: dict[str, Any] | None = None, moments: tuple[float, ...] = ()) -> None:
         """End with a plain ``text`` in place of a receipt."""
-        self.finish(bundle_of(text, boxed_html(to_html(text))), metadata or {})
+        self.finish(bundle_of(text, boxed_html(to_html(text, moments))), metadata or {})
 
     def _publish(self, bundle: dict[str, str], metadata: dict[str, Any], *, update: bool) -> None:
         transient = {"display_id": self._display_id}

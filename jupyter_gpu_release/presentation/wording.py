@@ -6,11 +6,11 @@ themselves (``protocol/states.py``).
 
 from __future__ import annotations
 
-import re
 import time
+from collections import defaultdict
 from typing import TYPE_CHECKING
 
-from ..protocol.runs import KeptLease, PersistWait
+from ..protocol.runs import KeptLease, PersistWait, Reason
 from ..protocol.states import RunState
 from ..units import format_bytes, format_count, format_gpu_hours, format_seconds
 from .plain_text import without_backticks
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from ..protocol.rest import EstimateDocument, GpuRow, RunError, RunRow, SoonerAsk, StatusDocument, Usage
-    from ..protocol.runs import Attempt, RunView
+    from ..protocol.runs import Attempt, Run, RunView
 
 RUN_WORDS = {
     "submitted": "queued",
@@ -44,15 +44,29 @@ GPU_WORDS = {
 }
 
 
+#: reasons that name somebody. ``who``: ``you`` or a name; ``whose``: that one's run
+_REASONS = {
+    "cancelled": "cancelled by {who}",
+    "asked": "asked by {who}",
+    "behind": "{place}: what is free is kept for {whose} ahead of it, which would start later",
+    "reclaim": "{whose} takes back what its queue is due",
+    "preempt": "{whose} has the higher priority in this queue",
+    "consolidate": "{whose} fits when it is moved",
+}
+#: what follows where there is such a fact
+_FURTHER = {"hosts": " to {hosts}", "results": " before its results ({results}) were durable: they are given up"}
+
+
 def run_word(state: str) -> str:
     """The word for a run's state; a state of a newer gateway is its own word."""
     return RUN_WORDS.get(state, state)
 
 
-def state_words(state: str, reason: str) -> str:
-    """``lost: its node died``; a reason that begins with the state's word stands alone: ``cancelled by you``."""
-    word = run_word(state)
-    return reason if reason.startswith(f"{word} ") else ": ".join(filter(None, (word, reason)))
+def state_words(run: Run) -> str:
+    """``lost: its node died``; a reason that names the state stands alone: ``cancelled by you``."""
+    if run.cause is not None and run.cause.code == run.state:
+        return run.reason
+    return ": ".join(filter(None, (run_word(run.state), run.reason)))
 
 
 def gpu_word(state: str) -> str:
@@ -70,12 +84,19 @@ def person(user: str, me: str) -> str:
     return "you" if user and user == me else user
 
 
-def addressed(text: str, me: str) -> str:
+def reason_words(reason: str | Reason, me: str = "") -> str:
     """A reason as it is told to ``me``: what they did themselves is ``by you``, their run another one of theirs."""
-    if not me or me not in text:
-        return text
-    text = re.sub(rf"\bby {re.escape(me)}(?![\w@.-])", "by you", text)
-    return re.sub(rf"(?<![\w@.-]){re.escape(me)}'s run\b", "another run of yours", text)
+    if isinstance(reason, str):
+        return reason
+    user = reason.facts.get("user", "")
+    whose = "another run of yours" if user and user == me else f"{user}'s run" if user else reason.facts.get("run", "")
+    words = _REASONS[reason.code] + "".join(more for fact, more in _FURTHER.items() if fact in reason.facts)
+    return words.format_map(defaultdict(str, reason.facts, who=person(user, me), whose=whose))
+
+
+def reason_for(run: Run, me: str) -> str:
+    """Its reason as it is told to ``me``. Reasons of a newer version are as that has worded them."""
+    return run.reason if run.cause is None or run.cause.code not in _REASONS else reason_words(run.cause, me)
 
 
 def kept_words(kept: KeptLease) -> str:
@@ -122,7 +143,7 @@ def describe_pause(past: Attempt, me: str) -> str:
     """Why a run goes on later: ``preempted for ann at epoch 37``, ``node gpu3 is gone: again from epoch 37``."""
     if past.status == "preempted" and past.was_saved and not past.lost_s:
         whose = "another run of yours" if past.user == me else past.user
-        why = f" ({addressed(past.reason, me)})" if past.reason and not past.user else ""
+        why = f" ({past.reason})" if past.reason and not past.user else ""
         return f"preempted{f' for {whose}' if whose else ''} at {past.place}{why}"
     why = "it did not stop in time" if past.status == "preempted" else past.reason or "it was lost"
     return f"{why}: again from {past.place or 'the beginning'}"
@@ -201,31 +222,16 @@ _HALF_A_DAY_S = 12 * 3600
 
 
 def format_clock(at_s: float) -> str:
-    """``14:03:10 CET``, in local time, which is said: the reader's may be another. With the day where it is not near.
-
-    :func:`clocks_in` finds it again, so that a browser can show it in its own zone.
-    """
+    """``14:03:10 CET``, in local time, which is said: the reader's may be another. With the day if it is not near."""
     day = "" if abs(at_s - time.time()) < _HALF_A_DAY_S else "%Y-%m-%d "
     return time.strftime(f"{day}%H:%M:%S %Z", time.localtime(at_s))
 
 
-def clocks_in(text: str) -> list[tuple[str, float]]:
-    """The times in a text that :func:`format_clock` wrote in this process, and the moments (unix seconds) they mean."""
-    zones = "|".join(map(re.escape, time.tzname))
-    found = re.findall(rf"((?:(\d{{4}}-\d\d-\d\d) )?(\d\d:\d\d:\d\d) ({zones}))(?!\w)", text)
-    return [(whole, _moment(day, clock, zone)) for whole, day, clock, zone in found]
-
-
-def _moment(day: str, clock: str, zone: str) -> float:
-    """Without a day it is the one that is nearest to now."""
-    now_s = time.time()
-    days = [day] if day else [time.strftime("%Y-%m-%d", time.localtime(now_s + off)) for off in (-86400, 0, 86400)]
-    moments = []
-    for each in days:
-        parts = list(time.strptime(f"{each} {clock}", "%Y-%m-%d %H:%M:%S"))
-        parts[8] = time.tzname.index(zone)  # whether it is summer time
-        moments.append(time.mktime(time.struct_time(parts)))
-    return min(moments, key=lambda moment: abs(moment - now_s))
+def moments_of(view: RunView) -> tuple[float, ...]:
+    """The moments (unix seconds) that a run's line and receipt tell as times."""
+    until = None if view.kept is None else view.kept.until
+    next_try = None if view.waits_for is None else next_try_of(view.waits_for)
+    return tuple(at_s for at_s in (until, next_try) if at_s is not None)
 
 
 _KEPT = {

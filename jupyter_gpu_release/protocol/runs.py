@@ -356,13 +356,23 @@ class StartEstimate(msgspec.Struct, frozen=True, omit_defaults=True):
     holders: list[Holder] = msgspec.field(default_factory=list)
 
 
+class Reason(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A reason in which somebody is named: :func:`.reason_words` puts it in words for a reader.
+
+    ``code``: ``cancelled``, ``asked``, ``behind`` …; ``facts``: the ``user``, and what else the sentence names.
+    """
+
+    code: str
+    facts: dict[str, str] = msgspec.field(default_factory=dict)
+
+
 class StepAside(msgspec.Struct, frozen=True, omit_defaults=True):
     """Notice to a run that it shall step aside. ``action``: ``reclaim``, ``preempt``, ``consolidate``, ``grow``, or
     ``request`` where somebody asked for it; ``deadline``: then it is ended (unix seconds).
     """
 
     action: str
-    #: why, in words
+    #: why, in words for the run's owner
     reason: str
     at: float
     deadline: float
@@ -423,6 +433,8 @@ class Run(msgspec.Struct, frozen=True, omit_defaults=True):
     position: Number | None = None
     #: why it waits, or how it ended, in words
     reason: str = ""
+    #: the same for a reader who may be named in it; None: nobody is
+    cause: Reason | None = None
     hosts: list[str] = msgspec.field(default_factory=list)
     gpu_ids: list[str] = msgspec.field(default_factory=list)
     gpu_name: str = ""

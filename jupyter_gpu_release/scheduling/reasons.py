@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
+from ..protocol.runs import Reason
 from .decisions import (
     Away,
     Cause,
@@ -23,26 +26,28 @@ from .queues.tree import DEFAULT_QUEUE, UNLIMITED
 from .workload import GPU
 
 
-def explain(decision: Decision) -> str:
-    """One sentence for whoever waits, starts or is preempted."""
+def explain(decision: Decision) -> str | Reason:
+    """One sentence for a run that waits, starts or is preempted."""
     if isinstance(decision, Wait):
         return _why_it_waits(decision)
     if isinstance(decision, Yield):
-        return _why_it_yields(decision)
+        return why_preempted(decision, [node for _, node in decision.moves])
     where = ", ".join(dict.fromkeys(node for _, node in decision.ranks))
     if decision.promised:
         return f"starts on {where} when those who yield have gone{_BY.get(decision.action, '')}"
     return f"starts on {where}"
 
 
-def _why_it_waits(wait: Wait) -> str:
+def _why_it_waits(wait: Wait) -> str | Reason:
     if isinstance(wait.cause, NeverFits) or (
         isinstance(wait.cause, NodeWanted) and isinstance(wait.cause.lacks, NeverFits)
     ):
         return because(wait.cause)
     queue = "the queue" if wait.queue == DEFAULT_QUEUE else wait.queue
-    place = "next" if wait.position == 1 else ordinal(wait.position)
-    return f"{place} in {queue}: {because(wait.cause)}"
+    place = f"{'next' if wait.position == 1 else ordinal(wait.position)} in {queue}"
+    if isinstance(wait.cause, NotYet) and wait.cause.ahead:
+        return Reason("behind", {"place": place, "user": wait.cause.user, "run": wait.cause.ahead})
+    return f"{place}: {because(wait.cause)}"
 
 
 _BY = {
@@ -53,19 +58,10 @@ _BY = {
 }
 
 
-def _why_it_yields(decision: Yield) -> str:
-    to = ", ".join(dict.fromkeys(node for _, node in decision.moves))
-    return f"{'moves to ' + to if to else 'is preempted'}: {why_preempted(decision)}"
-
-
-def why_preempted(decision: Yield) -> str:
-    """The cause, without what follows from it."""
-    whose = f"{decision.user}'s run" if decision.user else decision.beneficiary
-    return {
-        "reclaim": f"{whose} takes back what its queue is due",
-        "preempt": f"{whose} has the higher priority in this queue",
-        "consolidate": f"{whose} fits when it is moved",
-    }[decision.action]
+def why_preempted(decision: Yield, hosts: Iterable[str]) -> Reason:
+    """The cause; ``hosts``: nodes that the run is moved to, as people call them."""
+    facts = {"user": decision.user, "run": decision.beneficiary, "hosts": ", ".join(dict.fromkeys(hosts))}
+    return Reason(decision.action, {name: fact for name, fact in facts.items() if fact})
 
 
 def because(cause: Cause) -> str:
@@ -89,7 +85,7 @@ def because(cause: Cause) -> str:
         case NeverFits():
             return f"others go first until a node that fits is up: {cause.lack}"
         case NotYet():
-            return _not_yet(cause)
+            return "others go first"
         case ForAll():
             are = "is" if cause.free == GPU else "are"
             return f"waits for all {gpus(cause.gpus)}: with the {cause.free / GPU:g} that {are} free it would end later"
@@ -104,13 +100,6 @@ def _node_wanted(cause: NodeWanted) -> str:
         "asked": f"{lacks}; Ray is asked for a node",
         "refused": f"{lacks}; Ray's autoscaler can start no node that fits, or no more of them",
     }[cause.answer]
-
-
-def _not_yet(cause: NotYet) -> str:
-    if not cause.ahead:
-        return "others go first"
-    whose = f"{cause.user}'s run ahead of it" if cause.user else cause.ahead
-    return f"what is free is kept for {whose}, which would start later"
 
 
 def _no_room(cause: NoRoom) -> str:

@@ -10,6 +10,7 @@ from typing import Any, Literal
 import msgspec
 
 from ..errors import OptionError
+from ..presentation.wording import reason_words
 from ..scheduling.decisions import Start, Yield
 from ..scheduling.queues.queues_file import (
     PolicySpec,
@@ -142,7 +143,7 @@ class _Runs:
         ranks = {run.run: list(run.ranks) for run in self._snapshot.runs}
         self._reasons = {}
         for decision in schedule(self._snapshot, 0.0):
-            self._reasons.setdefault(decision.run, explain(decision))
+            self._reasons.setdefault(decision.run, reason_words(explain(decision)))
             if isinstance(decision, Start):
                 state = RankState.PROMISED if decision.promised else RankState.GRANTED
                 for index, node in decision.ranks:

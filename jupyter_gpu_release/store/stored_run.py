@@ -54,7 +54,12 @@ class StoredRun:
         reason = "its cluster ended before its results were written" if has_ended else "its cluster ended before it"
         at_s = max(self.seen_s, view.submitted_at, view.granted_at or 0.0)  # not now: nobody has held its GPUs since
         ended = msgspec.structs.replace(
-            view, state=RunState.LOST.word, reason=reason, outcome=None, finished_at=view.finished_at or at_s
+            view,
+            state=RunState.LOST.word,
+            reason=reason,
+            cause=None,
+            outcome=None,
+            finished_at=view.finished_at or at_s,
         )
         return StoredRun(ended, self.facts, self.seen_s)
 
@@ -62,7 +67,7 @@ class StoredRun:
         """The same while its gateway does not answer: what had not ended may have gone on."""
         if RunState.of(self.view.state).is_terminal:
             return self
-        return StoredRun(msgspec.structs.replace(self.view, reason=_SILENT), self.facts, self.seen_s)
+        return StoredRun(msgspec.structs.replace(self.view, reason=_SILENT, cause=None), self.facts, self.seen_s)
 
     def lineage(self) -> Lineage:
         """The part of its lineage that a manifest tells: not what was made from it."""

@@ -81,7 +81,7 @@ export function runLabel(trans: TranslationBundle, state: RunState): string {
   }
 }
 
-/** State and reason in one, where the reason begins with the state: `Cancelled by you`. As `state_words` in wording.py. */
+/** State and reason in one, where the reason names the state: `Cancelled by you`. As `state_words` in wording.py. */
 export function stateText(trans: TranslationBundle, run: IRunRow): string {
   return namesState(run)
     ? run.reason[0].toUpperCase() + run.reason.slice(1)
@@ -95,8 +95,8 @@ export function whyText(trans: TranslationBundle, run: IRunRow): string {
   return (namesState(run) ? '' : why) || held;
 }
 
-function namesState({ reason, state }: IRunRow): boolean {
-  return reason.startsWith(`${state} `);
+function namesState({ cause, state }: IRunRow): boolean {
+  return cause?.code === state;
 }
 
 /** Why results are not on the store yet; the time of the next try in the browser's zone. */

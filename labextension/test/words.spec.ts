@@ -52,6 +52,7 @@ describe('words', () => {
     const own = run('r', {
       state: 'cancelled',
       reason: 'cancelled by you',
+      cause: { code: 'cancelled' },
       error
     });
     expect(stateText(trans, own)).toBe('Cancelled by you');

@@ -14,8 +14,9 @@ from jupyter_gpu_release.cli.main import main
 from jupyter_gpu_release.client.tracebacks import failure_of
 from jupyter_gpu_release.errors import RunCancelledError
 from jupyter_gpu_release.presentation.receipt import make_receipt
+from jupyter_gpu_release.presentation.run_row import own_view
 from jupyter_gpu_release.protocol.events import Event
-from jupyter_gpu_release.protocol.runs import Attempt, ErrorInfo, Outcome, RunView, ValueInfo
+from jupyter_gpu_release.protocol.runs import Attempt, ErrorInfo, Outcome, Reason, RunView, ValueInfo
 from jupyter_gpu_release.store.event_log import EventWriter
 from jupyter_gpu_release.store.run_folders import create_run_folder, make_store
 
@@ -84,6 +85,7 @@ def test_a_run_that_was_preempted_says_so_and_ones_own_act_is_called_ones_own(ho
         "ann",
         "cancelled",
         reason="cancelled by ann",
+        cause=Reason("cancelled", {"user": "ann"}),
         submitted_at=1.8e9,
         granted_at=1.8e9 + 12,
         gone_at=1.8e9 + 60,
@@ -98,8 +100,9 @@ def test_a_run_that_was_preempted_says_so_and_ones_own_act_is_called_ones_own(ho
     assert "preempted for bob at epoch 37, waited 2 s" in shown
     assert main(["attach", "last"]) == 1
     assert f"[{ended.run} cancelled by you, held" in capsys.readouterr().err
-    assert make_receipt(ended).text.startswith("■ cancelled by you ·")
-    failure = failure_of(ended, 0, "")
+    told = own_view(ended)
+    assert make_receipt(told).text.startswith("■ cancelled by you ·")
+    failure = failure_of(told, 0, "")
     assert isinstance(failure, RunCancelledError)
     assert failure.message == "cancelled by you"
 

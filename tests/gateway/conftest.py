@@ -20,6 +20,8 @@ from jupyter_gpu_release.gateway.db.database import open_ledger, put_token
 from jupyter_gpu_release.gateway.db.rows import StoredToken
 from jupyter_gpu_release.protocol.admin import TokenRequest, TokenRevocation
 
+_OF_OURS = ("jupyter_gpu_release.gateway.dispatch", "jupyter_gpu_release.host.background")
+
 
 @pytest.fixture(autouse=True)
 def no_fault_of_ours(request: pytest.FixtureRequest, caplog: pytest.LogCaptureFixture) -> Iterator[None]:
@@ -28,7 +30,7 @@ def no_fault_of_ours(request: pytest.FixtureRequest, caplog: pytest.LogCaptureFi
     faults = [
         logging.Formatter().format(record)
         for record in caplog.get_records("call")
-        if record.exc_info and record.name.startswith("jupyter_gpu_release.gateway.dispatch")
+        if record.exc_info and record.name.startswith(_OF_OURS)
     ]
     assert bool(faults) == (request.node.get_closest_marker("faults_of_ours") is not None), "\n".join(faults)
 

@@ -556,7 +556,7 @@ class World:
     def preempt(self, number: int) -> None:
         if asked := [run for run, snapshot in self.runs.items() if snapshot.may_be_asked]:
             notice = StepAside("request", "asked by ann", self.now_s, self.now_s + 10.0)
-            self.hear(asked[number % len(asked)], machine.Preempt(notice))
+            self.hear(asked[number % len(asked)], machine.Preempt(notice, notice.reason))
 
     def kill_rank(self, number: int) -> None:
         if alive := [found for found in self._processes() if found[1].touches and not found[1].is_lent]:

@@ -10,7 +10,7 @@ import pytest
 
 from jupyter_gpu_release.presentation.receipt import to_html
 from jupyter_gpu_release.presentation.run_display import describe_run
-from jupyter_gpu_release.presentation.wording import clocks_in, format_clock
+from jupyter_gpu_release.presentation.wording import format_clock
 from jupyter_gpu_release.protocol.runs import Holder, RunView, StartEstimate
 
 #: 2026-03-29 00:59:50 UTC: ten seconds before Berlin's clocks go forward
@@ -30,10 +30,8 @@ def zone(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Ite
 def test_a_clock_that_was_written_is_the_moment_that_was_meant(zone: str, off_s: int) -> None:
     at_s = float(round(time.time()) + off_s)
     text = f"kept until {format_clock(at_s)}: `%gpu_release` gives it back"
-    ((written, found_s),) = clocks_in(text)
-    assert found_s == at_s
-    assert bool(re.match(r"\d{4}-", written)) == (abs(off_s) > 43000), "the day is said where it is not near"
-    page = to_html(text)
+    assert bool(re.search(r"\d{4}-\d\d-", text)) == (abs(off_s) > 43000), "the day is said where it is not near"
+    page = to_html(text, (at_s,))
     assert f'class="jgr-clock jgr-at-{round(at_s)}"' in page
     assert time.strftime('datetime="%Y-%m-%dT%H:%M:%SZ"', time.gmtime(at_s)) in page
     assert re.sub(r"<[^>]*>", "", page) == text.replace("`", "")
@@ -45,7 +43,6 @@ def test_clocks_go_forward(monkeypatch: pytest.MonkeyPatch) -> None:
     try:
         written = [format_clock(_BEFORE_SUMMER), format_clock(_BEFORE_SUMMER + 20)]
         assert written == ["2026-03-29 01:59:50 CET", "2026-03-29 03:00:10 CEST"]
-        assert [at for _, at in clocks_in(" … ".join(written))] == [_BEFORE_SUMMER, _BEFORE_SUMMER + 20]
     finally:
         monkeypatch.undo()
         time.tzset()

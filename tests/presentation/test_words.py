@@ -7,7 +7,16 @@ from pathlib import Path
 from typing import Any
 
 from jupyter_gpu_release import units
-from jupyter_gpu_release.presentation.wording import GPU_WORDS, RUN_WORDS, about, addressed, person, state_words
+from jupyter_gpu_release.presentation.wording import (
+    GPU_WORDS,
+    RUN_WORDS,
+    about,
+    person,
+    reason_for,
+    reason_words,
+    state_words,
+)
+from jupyter_gpu_release.protocol.runs import Reason, RunView
 from jupyter_gpu_release.protocol.states import RunState
 
 WORDS: dict[str, Any] = json.loads((Path(__file__).parent / "words.json").read_text())
@@ -34,16 +43,29 @@ def test_numbers_are_rounded_as_in_the_sidebar() -> None:
 
 
 def test_a_state_and_its_reason_are_one_sentence() -> None:
-    assert state_words("cancelled", "cancelled by you") == "cancelled by you"
-    assert state_words("lost", "its node died") == "lost: its node died"
-    assert state_words("submitted", "") == "queued"
+    own = RunView("r", "ann", "cancelled", reason="cancelled by you", cause=Reason("cancelled", {"user": "ann"}))
+    assert state_words(own) == "cancelled by you"
+    assert state_words(RunView("r", "ann", "lost", reason="its node died")) == "lost: its node died"
+    assert state_words(RunView("r", "ann", "submitted")) == "queued"
 
 
 def test_your_own_act_is_yours() -> None:
-    assert addressed("cancelled by ann", "ann") == "cancelled by you"
-    assert addressed("cancelled by ann@x.org", "ann") == "cancelled by ann@x.org"
-    assert addressed("cancelled by anna", "ann") == "cancelled by anna"
-    assert addressed("ann's run fits when it is moved", "ann") == "another run of yours fits when it is moved"
-    assert addressed("mary.ann's run goes first", "ann") == "mary.ann's run goes first"
-    assert addressed("cancelled by ann before its results were durable", "ann").startswith("cancelled by you before")
-    assert addressed("nearby ann", "ann") == "nearby ann"
+    cancelled = Reason("cancelled", {"user": "ann"})
+    assert [reason_words(cancelled, me) for me in ("ann", "bob", "")] == ["cancelled by you", *["cancelled by ann"] * 2]
+    dropped = Reason("cancelled", {"user": "ann", "results": "loss; 8 B"})
+    words = "cancelled by you before its results (loss; 8 B) were durable: they are given up"
+    assert reason_words(dropped, "ann") == words
+    moved = Reason("consolidate", {"user": "ann", "run": "r", "hosts": "gpu1"})
+    assert reason_words(moved, "ann") == "another run of yours fits when it is moved to gpu1"
+    assert reason_words(moved, "bob") == "ann's run fits when it is moved to gpu1"
+    nobodys = Reason("preempt", {"run": "r"})
+    assert reason_words(nobodys, "") == "r has the higher priority in this queue"
+    assert reason_words("nearby ann", "ann") == "nearby ann"
+
+
+def test_a_reason_of_another_version_is_as_that_has_worded_it() -> None:
+    newer = RunView("r", "ann", "queued", reason="held by ann", cause=Reason("held", {"user": "ann"}))
+    assert reason_for(newer, "ann") == "held by ann"
+    assert reason_for(RunView("r", "ann", "cancelled", reason="cancelled by ann"), "ann") == "cancelled by ann"
+    damaged = RunView("r", "ann", "cancelled", reason="", cause=Reason("behind"))
+    assert reason_for(damaged, "ann").endswith("which would start later")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import replace
 
+from explained import explain
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -13,7 +14,6 @@ from jupyter_gpu_release.scheduling.asks import to_run
 from jupyter_gpu_release.scheduling.decisions import Grant, OverGuarantee, OverMax, Slot, Start, Yield
 from jupyter_gpu_release.scheduling.queues.queues_file import parse_queues
 from jupyter_gpu_release.scheduling.queues.tree import Policy, Queue
-from jupyter_gpu_release.scheduling.reasons import explain
 from jupyter_gpu_release.scheduling.schedule import schedule
 from jupyter_gpu_release.scheduling.scheduler import Scheduler
 from jupyter_gpu_release.scheduling.state import ClusterSnapshot

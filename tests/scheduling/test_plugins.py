@@ -6,12 +6,13 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from explained import explain
 
 from jupyter_gpu_release.scheduling.decisions import OverGuarantee, OverMax, OverUserMax, Start, Wait
 from jupyter_gpu_release.scheduling.plugins import run_order
 from jupyter_gpu_release.scheduling.plugins.node_filters import FILTERS
 from jupyter_gpu_release.scheduling.queues.tree import Policy, Queue
-from jupyter_gpu_release.scheduling.reasons import because, explain
+from jupyter_gpu_release.scheduling.reasons import because
 from jupyter_gpu_release.scheduling.schedule import schedule
 from jupyter_gpu_release.scheduling.state import ClusterSnapshot, State
 from jupyter_gpu_release.scheduling.workload import GPU, Needs, Node, Rank, RankState, Run

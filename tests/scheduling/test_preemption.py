@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from explained import explain
 
 from jupyter_gpu_release.protocol.runs import ResourceAsk
 from jupyter_gpu_release.scheduling.asks import to_run
 from jupyter_gpu_release.scheduling.decisions import Coming, Grant, Grow, Promise, Slot
 from jupyter_gpu_release.scheduling.queues.queues_file import QueuesFile
 from jupyter_gpu_release.scheduling.queues.tree import Policy, Queue
-from jupyter_gpu_release.scheduling.reasons import explain
 from jupyter_gpu_release.scheduling.scheduler import Scheduler
 from jupyter_gpu_release.scheduling.start_estimates.expected_run_times import ExpectedRunTimes
 from jupyter_gpu_release.scheduling.start_estimates.play_ahead import play_ahead
@@ -45,7 +45,7 @@ def test_of_equal_runs_the_one_steps_aside_that_loses_least_work() -> None:
     (room,) = found.decide(100.0).rooms
     assert (room.run, room.placement, room.action) == ("urgent", (Slot("a", 1),), "preempt")
     assert [each.run for each in room.yields] == ["little lost"]
-    assert explain(room.yields[0]) == "is preempted: ann's run has the higher priority in this queue"
+    assert explain(room.yields[0]) == "ann's run has the higher priority in this queue"
 
 
 def test_places_are_kept_until_those_have_gone_who_step_aside() -> None:

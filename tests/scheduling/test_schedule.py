@@ -6,6 +6,7 @@ from collections import Counter
 from dataclasses import replace
 
 import pytest
+from explained import explain
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -22,7 +23,6 @@ from jupyter_gpu_release.scheduling.decisions import (
 )
 from jupyter_gpu_release.scheduling.placement import find_places
 from jupyter_gpu_release.scheduling.queues.tree import Policy, Queue
-from jupyter_gpu_release.scheduling.reasons import explain
 from jupyter_gpu_release.scheduling.schedule import decide_on, run_actions, schedule, waits
 from jupyter_gpu_release.scheduling.state import ClusterSnapshot, State
 from jupyter_gpu_release.scheduling.workload import GPU, Node, Rank, RankState, Run

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pytest
+from explained import explain
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -14,7 +15,6 @@ from jupyter_gpu_release.scheduling.asks import ranks_on, to_run
 from jupyter_gpu_release.scheduling.decisions import Expire, Grant, NeverFits, Promise, Slot
 from jupyter_gpu_release.scheduling.placement import suits
 from jupyter_gpu_release.scheduling.queues.tree import Policy, Queue
-from jupyter_gpu_release.scheduling.reasons import explain
 from jupyter_gpu_release.scheduling.scheduler import Decisions, Scheduler
 from jupyter_gpu_release.scheduling.state import ClusterSnapshot
 from jupyter_gpu_release.scheduling.warm_leases import Asker, HeldLease

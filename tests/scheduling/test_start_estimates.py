@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+from explained import explain
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -16,7 +17,6 @@ from jupyter_gpu_release.scheduling.asks import reshaped, to_run
 from jupyter_gpu_release.scheduling.decisions import Start
 from jupyter_gpu_release.scheduling.plugins.node_filters import impossible
 from jupyter_gpu_release.scheduling.queues.tree import Policy, Queue
-from jupyter_gpu_release.scheduling.reasons import explain
 from jupyter_gpu_release.scheduling.run_times import RunTimeHistory, Span
 from jupyter_gpu_release.scheduling.schedule import schedule
 from jupyter_gpu_release.scheduling.start_estimates.alternatives import other_asks

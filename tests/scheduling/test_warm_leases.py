@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pytest
+from explained import explain
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -14,7 +15,6 @@ from jupyter_gpu_release.protocol.runs import ResourceAsk
 from jupyter_gpu_release.scheduling.asks import to_run
 from jupyter_gpu_release.scheduling.decisions import Slot
 from jupyter_gpu_release.scheduling.queues.tree import Policy, Queue
-from jupyter_gpu_release.scheduling.reasons import explain
 from jupyter_gpu_release.scheduling.scheduler import Decisions, Scheduler
 from jupyter_gpu_release.scheduling.state import ClusterSnapshot
 from jupyter_gpu_release.scheduling.warm_leases import Asker, HeldLease, KeepTerms

@@ -30,7 +30,7 @@ from ...protocol.rest import (
     StatusDocument,
     WarmRow,
 )
-from ...protocol.runs import RunRequest, RunView
+from ...protocol.runs import Reason, RunRequest, RunView
 from ...protocol.states import LeaseState, RunState, is_run_id
 from ...settings.built_in import BUILT_IN
 from ..auth.permissions import Act, Caller, shown_status
@@ -196,7 +196,7 @@ async def cancel_run(service: GatewayService, caller: Caller, request: Request) 
     """
     record = service.run_for(caller, request.path_params["run"], Act.CHANGE)
     kill = flag(request, "kill")
-    reason = f"cancelled by {caller.user}"
+    reason = Reason("cancelled", {"user": caller.user})
     goes_on = record.outcome is not None and follows(record.snapshot, record.outcome)
     if record.state is RunState.PERSISTING and not goes_on:  # asked again: what it saved is not waited for either
         await service.lifecycle.give_up_results(record, reason)
@@ -216,7 +216,7 @@ async def preempt_run(service: GatewayService, caller: Caller, request: Request)
         It is not restartable, cannot be saved, or does not run.
     """
     record = service.run_for(caller, request.path_params["run"], Act.CHANGE)
-    service.lifecycle.preempt(record, "request", f"asked by {caller.user}")
+    service.lifecycle.preempt(record, "request", Reason("asked", {"user": caller.user}))
     return record_row(record, caller, time.time())
 
 

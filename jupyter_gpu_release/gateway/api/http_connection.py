@@ -105,16 +105,13 @@ class TlsListener:
     def _begin_handshake(self, connection: socket.socket) -> None:
         task = self._loop.create_task(self._shake_hands(connection))
         self._handshakes[task] = connection
-        task.add_done_callback(self._on_done)
+        task.add_done_callback(lambda done: self._handshakes.pop(done, None))
         if len(self._handshakes) > self._most:
             self._end_handshake(next(iter(self._handshakes)))
 
     def _end_handshake(self, task: asyncio.Task[None]) -> None:
         task.cancel()
         self._handshakes.pop(task).close()  # also of one that had not begun
-
-    def _on_done(self, task: asyncio.Task[None]) -> None:
-        self._handshakes.pop(task, None)
 
     async def _shake_hands(self, connection: socket.socket) -> None:
         with contextlib.suppress(OSError):  # of which ssl.SSLError is one: it spoke no TLS, or trusts us not

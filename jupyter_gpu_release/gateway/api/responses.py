@@ -87,8 +87,8 @@ async def status_document(service: GatewayService, user: str, gpus_age_s: float 
         ),
         gpus=GpuCounts(total, held, free, external, sum(row.gpus for row in warm)),
         nodes=rows,
-        queue=[run_row(record.view, now_s) for record in shown],
-        runs=[_live_row(service, record, now_s) for record in service.runs.live() if id(record) not in left_out],
+        queue=[run_row(record.view, now_s, me=user) for record in shown],
+        runs=[_live_row(service, record, now_s, user) for record in service.runs.live() if id(record) not in left_out],
         serial=serial,
         warm=warm,
         queue_total=len(waiting),
@@ -204,7 +204,7 @@ def queue_share(one: QueueOverview, usable: set[str]) -> QueueShare:
 def record_row(record: RunRecord, caller: Caller, now_s: float) -> RunRow:
     """One run that is in memory, as ``caller`` may see it."""
     summary = None if record.outcome is None else summary_of(record.outcome)
-    return shown_run(caller, run_row(record.view, now_s, summary))
+    return shown_run(caller, run_row(record.view, now_s, summary, me=caller.user))
 
 
 def runs_document(
@@ -228,7 +228,7 @@ def runs_document(
             if record is not None:
                 rows.append(record_row(record, caller, now_s))
             else:
-                rows.append(shown_run(caller, run_row(listed.view, now_s, listed.summary)))
+                rows.append(shown_run(caller, run_row(listed.view, now_s, listed.summary, me=caller.user)))
     return msgspec.json.encode(RunsDocument(DOCUMENT_VERSION, rows))
 
 
@@ -294,10 +294,11 @@ def warm_row(service: GatewayService, lease: Lease, kept: WarmLeaseRow, state: s
     )
 
 
-def _live_row(service: GatewayService, record: RunRecord, now_s: float) -> RunRow:
+def _live_row(service: GatewayService, record: RunRecord, now_s: float, user: str) -> RunRow:
     return run_row(
         record.view,
         now_s,
+        me=user,
         progress=progress_of(record.tail),
         unattended=not service.sessions.is_live(record.view.session),
     )

@@ -22,6 +22,7 @@ from ...errors import (
     RunCancelledError,
     TooManyRequestsError,
 )
+from ...host.background import BackgroundWork
 from ...protocol.runs import RunRequest
 from ...protocol.session import (
     PROTOCOL,
@@ -40,7 +41,6 @@ from ...protocol.session import (
 )
 from ...protocol.wire import decode, encode
 from ..auth.permissions import Act, Caller
-from ..background import BackgroundWork
 from ..runs.machine import INTERRUPTED, Cancel
 from ..runs.record import RunRecord
 from ..runs.sessions import Session

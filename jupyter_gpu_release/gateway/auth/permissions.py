@@ -12,7 +12,7 @@ from typing import TypeVar
 
 import msgspec
 
-from ...presentation.wording import addressed
+from ...presentation.wording import reason_for
 from ...protocol.rest import RunRow, StatusDocument, UsageFacts, WarmRow
 from ...protocol.runs import RunView
 from ...protocol.states import RunState
@@ -104,12 +104,8 @@ def may(caller: Caller, owner: str, act: Act) -> bool:
 
 def shown_view(caller: Caller, view: RunView) -> RunView:
     """A run's view as ``caller``, who may read it, sees it: values and errors travel to the owner only."""
-    reason = addressed(view.reason, caller.user)
-    if reason is not view.reason:
-        view = msgspec.structs.replace(view, reason=reason)
-    if view.outcome is None or may(caller, view.user, Act.LOAD):
-        return view
-    return msgspec.structs.replace(view, outcome=None)
+    outcome = view.outcome if may(caller, view.user, Act.LOAD) else None
+    return msgspec.structs.replace(view, outcome=outcome, reason=reason_for(view, caller.user))
 
 
 def shown_run(caller: Caller, row: RunRow) -> RunRow:
@@ -118,8 +114,7 @@ def shown_run(caller: Caller, row: RunRow) -> RunRow:
     Others learn why a run waits, but not how it ended.
     """
     if may(caller, row.user, Act.READ):
-        reason = addressed(row.reason, caller.user)
-        return row if reason is row.reason else msgspec.structs.replace(row, reason=reason)
+        return row
     shown = _public(row, PUBLIC_RUN)
     return msgspec.structs.replace(shown, reason=row.reason) if row.state in _WAITING else shown
 

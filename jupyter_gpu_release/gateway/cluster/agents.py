@@ -14,11 +14,11 @@ import ray
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from ...errors import ClusterError
+from ...host.background import BackgroundWork
 from ...host.local_calls import LocalConnection, answering_for
 from ...protocol.config import GatewayConfig, StoreMode
 from ...protocol.node import AgentConfig, AttemptId, GatewayApi, calls_socket
 from ...protocol.wire import encode
-from ..background import BackgroundWork
 from .nodes import Node, NodeTable
 from .ray_calls import RayCalls
 

@@ -17,9 +17,9 @@ from typing import Any
 import ray
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
+from ...host.background import BackgroundWork
 from ...protocol.node import AttemptId, GrantNotice, grant_socket, lease_worker_socket
 from ...protocol.wire import encode
-from ..background import BackgroundWork
 from .ray_calls import FAULTS
 
 #: while Ray asks the worker whether it can end (a millisecond of 200) it starts another one for a lease, and gives it

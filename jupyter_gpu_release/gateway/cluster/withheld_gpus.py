@@ -17,7 +17,7 @@ from ray.util.placement_group import PlacementGroup, placement_group, remove_pla
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
 from ...errors import ClusterError
-from ..background import BackgroundWork
+from ...host.background import BackgroundWork
 from .lease import LeaseListener, LeaseTable
 from .lease_workers import accelerator_ids
 from .nodes import Node, NodeTable

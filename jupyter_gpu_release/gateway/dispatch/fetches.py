@@ -11,11 +11,11 @@ from functools import partial
 import msgspec
 
 from ...errors import ClusterError
+from ...host.background import BackgroundWork
 from ...protocol.fetch import Answer
 from ...protocol.lineage import UsedInput
 from ...protocol.session import Supply
 from ...protocol.wire import encode
-from ..background import BackgroundWork
 from ..cluster.nodes import NodeTable
 from ..db import lineage
 from ..db.writer import LedgerWriter

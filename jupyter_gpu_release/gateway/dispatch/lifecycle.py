@@ -7,20 +7,20 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
-from typing import Any
 
 from sqlalchemy.engine import Connection
 
 from ...errors import ClusterError, GpuReleaseError, RunFailedError, StoreSilentError
+from ...host.background import BackgroundWork
+from ...presentation.wording import reason_words
 from ...protocol.node import AttemptId
-from ...protocol.runs import Outcome, RunView, StepAside
-from ...scheduling.decisions import Grant, Grow, MakeRoom, Wait, Yield
+from ...protocol.runs import Outcome, Reason, RunView, StepAside
+from ...scheduling.decisions import Grant, Grow, MakeRoom, Wait
 from ...scheduling.reasons import why_preempted
 from ..auth.unix_users import UnixUsers
-from ..background import BackgroundWork
 from ..cluster.agent_client import AgentDiedError
 from ..cluster.agents import forget_runs
 from ..cluster.lease import FREE_S, Lease, LeaseTable
@@ -45,7 +45,7 @@ from .warm_leases import WarmLeases
 log = logging.getLogger(__name__)
 
 
-#: pause before a run that Ray did not grant is tried again, and what has failed through a fault of ours
+#: pause before a run that Ray did not grant is tried again
 _AGAIN_S = 0.5
 #: between two looks at a run that was preempted
 _LOOK_S = 1.0
@@ -96,7 +96,9 @@ class Lifecycle:
         self._rules = rules
         self._ray_leases = ray_leases
         self._manifests = manifests
-        self.spawn = BackgroundWork().spawn
+        background = BackgroundWork()
+        #: what a run cannot do without is done until it is done
+        self.spawn, self._until_done = background.spawn, background.until_done
         self._starter = RunStarter(runs, nodes, manifests, ledger, ray_leases, rules, users)
 
     def hear(self, record: RunRecord, event: Event) -> None:
@@ -184,19 +186,6 @@ class Lifecycle:
             case machine.KeepResults():
                 self.spawn(self._keep_results(record, effect))
 
-    def _until_done(self, work: Callable[..., Coroutine[Any, Any, None]], *of_what: Any) -> None:
-        """Do what a run cannot do without: after a fault of ours it is tried again."""
-
-        async def try_again() -> None:
-            while True:
-                try:
-                    return await work(*of_what)
-                except Exception:
-                    log.exception("%s has failed: it is tried again", work.__name__)
-                await asyncio.sleep(_AGAIN_S)
-
-        self.spawn(try_again())
-
     # ---------------------------------------------------------------------------------- the queue's decisions
     def _on_grant(self, record: RunRecord, grant: Grant) -> None:
         if grant.lease:
@@ -231,14 +220,9 @@ class Lifecycle:
         if len(records) < len(room.yields):
             return False
         for record, asked in zip(records, room.yields, strict=True):
-            reason = why_preempted(asked) + self._to_hosts(asked)
-            self.preempt(record, asked.action, reason, run=asked.beneficiary, user=asked.user)
+            hosts = [node.host for _, name in asked.moves if (node := self.nodes.find(name)) is not None]
+            self.preempt(record, asked.action, why_preempted(asked, hosts), run=asked.beneficiary, user=asked.user)
         return True
-
-    def _to_hosts(self, asked: Yield) -> str:
-        """The nodes that a run is moved to, as people call them."""
-        found = [self.nodes.find(node) for node in dict.fromkeys(node for _, node in asked.moves)]
-        return f" to {', '.join(node.host for node in found if node is not None)}" if any(found) else ""
 
     def _on_grow(self, grow: Grow) -> bool:
         """Preempt an elastic run, since it can go on with more GPUs. False: it cannot be preempted now."""
@@ -249,16 +233,16 @@ class Lifecycle:
         self.preempt(record, "grow", f"to go on with {gpus} GPUs")
         return True
 
-    def preempt(self, record: RunRecord, action: str, reason: str, *, run: str = "", user: str = "") -> None:
+    def preempt(self, record: RunRecord, action: str, reason: str | Reason, *, run: str = "", user: str = "") -> None:
         """Preempt a run; nothing happens to one that is being preempted.
 
         Raises :class:`ConflictError` for a run that cannot be asked.
         """
         if (error := machine.why_not_preempted(record.snapshot)) is not None:
             raise error
-        now_s = time.time()
+        now_s, words = time.time(), reason_words(reason, record.view.user)
         grace_s = self._rules.file.tree.queues[record.view.queue].grace_s
-        self.hear(record, machine.Preempt(StepAside(action, reason, now_s, now_s + grace_s, run, user)))
+        self.hear(record, machine.Preempt(StepAside(action, words, now_s, now_s + grace_s, run, user), reason))
 
     # ------------------------------------------------------------------------------------ start, and again
     async def _start(self, record: RunRecord, lease: Lease) -> None:
@@ -404,15 +388,15 @@ class Lifecycle:
         await self.releaser.free(lease)
         self.queue.serve()
 
-    async def give_up_results(self, record: RunRecord, reason: str) -> None:
+    async def give_up_results(self, record: RunRecord, reason: Reason) -> None:
         """End the wait for a persisting run's results: they are dropped.
 
         Raises :class:`ClusterError` when the node that keeps them does not answer.
         """
         before, nodes = record.cancellation.reason, [n for n in self.nodes.ready() if n.host in record.view.hosts]
         self.hear(record, machine.GiveUp(given_up(record.outcome or Outcome(status="ok"), reason)))
-        agents = [self.nodes.agent(node.node) for node in nodes]
-        dropped = await asyncio.gather(*(agent.give_up_results(record.attempt_id, reason) for agent in agents))
+        agents, words = [self.nodes.agent(node.node) for node in nodes], reason_words(reason)
+        dropped = await asyncio.gather(*(agent.give_up_results(record.attempt_id, words) for agent in agents))
         if not nodes:  # what a node that is away keeps, it drops when it comes back
             self.hear(record, machine.Unkept())
         elif not any(dropped):  # they are durable by now

@@ -8,11 +8,11 @@ import time
 from collections.abc import Callable
 from functools import partial
 
+from ...host.background import BackgroundWork
 from ...protocol.states import RunState
 from ...scheduling.decisions import LACKS_NODE, Grant, Grow, MakeRoom, Promise, Slot, Wait
 from ...scheduling.reasons import explain
 from ...scheduling.scheduler import Decisions
-from ..background import BackgroundWork
 from ..cluster.lease import Lease, LeaseTable
 from ..cluster.nodes import NodeTable
 from ..queue_rules import QueueRules
@@ -316,7 +316,7 @@ class RunQueue:
         lacks = isinstance(wait.cause, LACKS_NODE)
         (self._lacking.add if lacks else self._lacking.discard)(record.run)
         view, reason = record.view, explain(self._with_answer(wait))
-        if (view.position, view.reason, record.state) != (wait.position, reason, RunState.QUEUED):
+        if (view.position, view.cause or view.reason, record.state) != (wait.position, reason, RunState.QUEUED):
             if view.position is None:
                 self._runs.change(record, position=wait.position, reason=reason)
             else:

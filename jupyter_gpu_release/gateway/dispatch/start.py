@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from ...errors import GpuReleaseError, RunCancelledError
+from ...errors import GpuReleaseError
 from ...store.threads import ANSWER_S
 from ..auth.unix_users import UnixUsers
 from ..cluster.lease import Lease
@@ -85,13 +85,13 @@ class RunStarter:
             tries -= 1
         if record.cancellation.reason:
             threads.forget(folder)
-            raise RunCancelledError(record.cancellation.reason)
+            raise record.cancellation.error()
         if not folder.done():
             await threads.wait_for_answer(folder, 0.0)
         for done in (folder, *committed):
             await done
         if record.cancellation.reason:
-            raise RunCancelledError(record.cancellation.reason)
+            raise record.cancellation.error()
 
     async def execute_start(self, record: RunRecord, lease: Lease) -> None:
         """The node gets its order while Ray makes the lease; the cell runs when both are there.

@@ -12,6 +12,8 @@ import msgspec
 
 from ...client.cluster_facts import short_type
 from ...errors import ImpossibleAskError, OptionError
+from ...host.background import BackgroundWork
+from ...presentation.wording import reason_words
 from ...protocol.rest import DOCUMENT_VERSION, EstimateDocument, EstimateQuestion, SoonerAsk
 from ...protocol.runs import Holder, ResourceAsk, RunRequest, RunView, StartEstimate
 from ...scheduling.asks import reshaped, to_run
@@ -27,7 +29,6 @@ from ...scheduling.start_estimates.nearest import possible_ask
 from ...scheduling.state import ClusterSnapshot
 from ...scheduling.workload import Node, RankState, Run
 from ...settings.built_in import BUILT_IN
-from ..background import BackgroundWork
 from ..queue_rules import QueueRules
 from ..runs.live_runs import RunTable
 from ..runs.record import RunRecord
@@ -182,7 +183,7 @@ class StartEstimates:
             admitted.queue,
             admitted.priority,
             0 if wait is None else wait.position,
-            "" if wait is None else explain(wait),
+            "" if wait is None else reason_words(explain(wait)),
             estimate.starts_in_s,
             estimate.at_least_s,
             estimate.at_most_s,

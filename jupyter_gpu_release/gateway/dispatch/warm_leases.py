@@ -11,11 +11,11 @@ from functools import partial
 import msgspec
 
 from ...errors import ConflictError
+from ...host.background import BackgroundWork
 from ...protocol.node import AttemptId
 from ...protocol.runs import KeptLease
 from ...protocol.states import LeaseState
 from ...scheduling.warm_leases import is_worth_keeping
-from ..background import BackgroundWork
 from ..cluster.lease import Lease, LeaseListener, LeaseTable
 from ..cluster.nodes import NodeTable
 from ..cluster.placement_groups import LeaseReleaser

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from ...presentation.wording import addressed, describe_pause
+from ...presentation.wording import describe_pause, reason_for
 from ...protocol.rest import held_s
 from ...protocol.runs import Outcome, RunView
 from ...protocol.states import RunState
@@ -90,7 +90,7 @@ def _times(view: RunView) -> list[str]:
 
 def _why(view: RunView, outcome: Outcome | None) -> list[str]:
     """The kind of error alone: its message may hold data."""
-    reason = addressed(view.reason, view.user)
+    reason = reason_for(view, view.user)
     if outcome is not None and outcome.error is not None and not outcome.error.code:
         return [f"The error: {outcome.error.ename}."]
     return [f"The reason: {reason}."] if reason and view.state != RunState.SUCCEEDED.word else []

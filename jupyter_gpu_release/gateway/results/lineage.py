@@ -13,6 +13,7 @@ from blake3 import blake3
 from sqlalchemy.engine import Engine
 
 from ...errors import ClusterError
+from ...host.background import BackgroundWork
 from ...protocol.lineage import (
     MOST_DEPTH,
     MOST_RUNS,
@@ -30,7 +31,6 @@ from ...protocol.runs import RunRequest, RunView
 from ...protocol.states import RunState
 from ...protocol.wire import encode
 from ..auth.permissions import Act, Caller, may
-from ..background import BackgroundWork
 from ..cluster.nodes import Node, NodeTable
 from ..db import lineage as db_lineage
 from ..db.writer import LedgerWriter

@@ -5,7 +5,8 @@ from __future__ import annotations
 import msgspec
 
 from ...errors import ClusterError, RunCancelledError, RunLostError, StoreError
-from ...protocol.runs import Attempt, Outcome, ResourceAsk, RunRequest, RunView, Save
+from ...presentation.wording import reason_words
+from ...protocol.runs import Attempt, Outcome, Reason, ResourceAsk, RunRequest, RunView, Save
 from ...scheduling.asks import ranks_on
 from ...settings.built_in import BUILT_IN
 from ..cluster.lease import Lease
@@ -22,7 +23,7 @@ _NO_NODES_FAULT = frozenset({"GangIncomplete", "CellNotBegun"})
 _LEAST_LEFT_S = 1.0
 
 
-def goes_on(request: RunRequest, view: RunView, outcome: Outcome, cancelled: str) -> bool:
+def goes_on(request: RunRequest, view: RunView, outcome: Outcome, cancelled: str | Reason) -> bool:
     """Tell if another attempt follows one that ended so. ``cancelled``: why somebody wants the run ended."""
     if cancelled:
         return False
@@ -82,11 +83,11 @@ def ended_attempt(view: RunView, outcome: Outcome, gone_at: float, save: Save | 
     )
 
 
-def ended_by_cancel(outcome: Outcome, cancelled: str) -> Outcome:
+def ended_by_cancel(outcome: Outcome, cancelled: str | Reason) -> Outcome:
     """The outcome of an attempt that was preempted, and whose run was cancelled since: what was saved comes home."""
     if outcome.status != "preempted":
         return outcome
-    error = outcome.error or error_info(RunCancelledError(cancelled or "it stepped aside and was ended"))
+    error = outcome.error or error_info(RunCancelledError(reason_words(cancelled) or "it stepped aside and was ended"))
     return msgspec.structs.replace(outcome, status="interrupted", error=error, save=None)
 
 

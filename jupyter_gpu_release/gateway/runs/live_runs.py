@@ -11,7 +11,7 @@ import msgspec
 from sqlalchemy.engine import Connection, Engine
 
 from ...protocol.node import AttemptId
-from ...protocol.runs import Outcome, RunRequest, RunView, StartEstimate
+from ...protocol.runs import Outcome, Reason, RunRequest, RunView, StartEstimate
 from ..db import database, lineage, usage
 from ..db.rows import StoredRun
 from ..db.writer import LedgerWriter, Write
@@ -141,12 +141,11 @@ class RunTable:
         self._over.pop(record.run, None)
         self._listener.on_runs_changed()
 
-    def move(self, record: RunRecord, position: int, reason: str) -> None:
+    def move(self, record: RunRecord, position: int, reason: str | Reason) -> None:
         """A waiting run's new place. Each grant moves up all that wait, so followers hear of it a few times a second at
         most, the less often the further behind, and it is not committed: after a restart places are worked out anew.
         """
-        view = record.view
-        record.view = msgspec.structs.replace(view, seq=view.seq + 1, position=position, reason=reason)
+        record.snapshot = record.snapshot.shown(position=position, reason=reason)
         self._listener.on_runs_changed()
         record.notify_later(position)
 

@@ -14,9 +14,9 @@ from typing import Any
 
 import msgspec
 
-from ...errors import ConflictError, GpuReleaseError, RunCancelledError
+from ...errors import ConflictError, GpuReleaseError
 from ...protocol.node import AttemptId, NodeRun, RunPhase, RunSaved, RunStays, RunUnbegun, RunWaits
-from ...protocol.runs import Attempt, KeptLease, Outcome, PersistWait, Save, StepAside
+from ...protocol.runs import Attempt, KeptLease, Outcome, PersistWait, Reason, Save, StepAside
 from ..cluster.lease import Lease
 from .attempts import brought_home, ended_attempt, ended_by_cancel, failed_host, goes_on, save_of
 from .outcomes import final_reason, final_state, gone_facts, is_lost, lost, lost_results, merged, unstarted
@@ -52,7 +52,7 @@ class Unstarted:
 class Cancel:
     """Somebody wants it ended: at once while it waits, else by an interrupt. The second one (or ``kill``) kills."""
 
-    reason: str
+    reason: str | Reason
     kill: bool = False
 
 
@@ -61,6 +61,7 @@ class Preempt:
     """It is preempted."""
 
     notice: StepAside
+    reason: str | Reason
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,7 +183,7 @@ class Heard:
 class GiveUp:
     """Its results are not waited for any more, as soon as its nodes have dropped them."""
 
-    reason: str
+    reason: str | Reason
 
 
 @dataclass(frozen=True, slots=True)
@@ -514,8 +515,8 @@ class _Step:
             case RunUnbegun(reason=reason), Starting() as stage:  # all nodes have not answered yet
                 self.note(replace(stage, forgotten=reason))
             # ---------------------------------------------------------------------------- preemption
-            case Preempt(notice), Running(lease) if run.may_be_asked:
-                self.show(Yielding(lease, notice), notice=notice, reason=notice.reason)
+            case Preempt(notice, why), Running(lease) if run.may_be_asked:
+                self.show(Yielding(lease, notice), notice=notice, reason=why)
                 self.do(Commit(), WatchNotice(notice))
             case NoticeDue(is_needed=is_needed), Yielding() as stage:
                 self.look_at_notice(stage, is_needed=is_needed)
@@ -533,19 +534,19 @@ class _Step:
             # ---------------------------------------------------------------------------------- its end
             case LeaseGone() as gone, Releasing(outcome=Outcome() as outcome) as stage:
                 self.lease_gone(gone, stage, outcome)
-            case Cancel(reason), Queued():
-                self.wish(reason=reason)
-                self.finish(unstarted(RunCancelledError(reason)))
+            case Cancel(why), Queued():
+                self.wish(reason=why)
+                self.finish(unstarted(self.run.cancellation.error()))
             case Cancel() as cancel, Starting() | Running() | Yielding() | Releasing(outcome=None):
                 self.cancel(cancel)
-            case Cancel(reason), Releasing(outcome=Outcome() as outcome) | Persisting(outcome=outcome) if follows(
+            case Cancel(why), Releasing(outcome=Outcome() as outcome) | Persisting(outcome=outcome) if follows(
                 run, outcome
             ):
-                self.wish(reason=reason)  # it was preempted: what is saved comes home
-            case GiveUp(reason), Persisting():
-                self.wish(reason=reason)
+                self.wish(reason=why)  # it was preempted: what is saved comes home
+            case GiveUp(why), Persisting():
+                self.wish(reason=why)
             case Unkept(), Persisting():
-                self.finish(unstarted(RunCancelledError(run.cancellation.reason)))
+                self.finish(unstarted(run.cancellation.error()))
             # -------------------------------------------------------------------------- nodes and agents
             case Forgotten() as forgotten, _ if run.accepted:
                 self.forget(forgotten)
@@ -578,7 +579,7 @@ class _Step:
         if failed.is_final:
             self.release(unstarted(error), is_final=True)
         elif isinstance(run.stage, Starting) and run.cancellation.reason:
-            self.release(unstarted(RunCancelledError(run.cancellation.reason)), is_final=True)
+            self.release(unstarted(run.cancellation.error()), is_final=True)
         elif isinstance(run.stage, Starting) and failed.has_begun is None:
             self.do(Ask(failed))
         elif isinstance(run.stage, Starting) and not failed.has_begun:

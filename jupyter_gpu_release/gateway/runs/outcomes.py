@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from ...errors import GpuReleaseError, RunCancelledError, RunFailedError, RunLostError
-from ...protocol.runs import ErrorInfo, Outcome
+from ...protocol.runs import ErrorInfo, Outcome, Reason
 from ...protocol.states import RunState
 from ...units import format_bytes
 
@@ -21,14 +21,14 @@ _STATE_OF_STATUS = {
 }
 
 
-def final_state(outcome: Outcome, cancelled: str) -> RunState:
+def final_state(outcome: Outcome, cancelled: str | Reason) -> RunState:
     """The terminal state for an outcome; a process that died because it was cancelled is cancelled."""
     if cancelled and outcome.status == "died":
         return RunState.CANCELLED
     return _STATE_OF_STATUS.get(outcome.status, RunState.FAILED)
 
 
-def final_reason(outcome: Outcome, cancelled: str) -> str:
+def final_reason(outcome: Outcome, cancelled: str | Reason) -> str | Reason:
     """One line on how the run ended; empty for success."""
     if outcome.status == "ok":
         return ""
@@ -78,9 +78,9 @@ def lost_results(run: str, outcome: Outcome, reason: str) -> Outcome:
     return msgspec.structs.replace(outcome, status="lost", error=lost(text).error)
 
 
-def given_up(outcome: Outcome, reason: str) -> str:
+def given_up(outcome: Outcome, reason: Reason) -> Reason:
     """The reason why a persisting run ended, when somebody gave its results up."""
-    return f"{reason} before its results ({_named(outcome)}) were durable: they are given up"
+    return Reason(reason.code, reason.facts | {"results": _named(outcome)})
 
 
 def _named(outcome: Outcome) -> str:

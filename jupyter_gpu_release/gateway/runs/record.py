@@ -26,8 +26,10 @@ from typing import Any, ClassVar
 
 import msgspec
 
+from ...errors import RunCancelledError
+from ...presentation.wording import reason_words
 from ...protocol.node import AttemptId
-from ...protocol.runs import Outcome, PersistWait, ResourceAsk, RunRequest, RunView, Save, StepAside
+from ...protocol.runs import Outcome, PersistWait, Reason, ResourceAsk, RunRequest, RunView, Save, StepAside
 from ...protocol.states import RunState
 from ..cluster.lease import Lease
 from ..db.rows import StoredRun
@@ -147,13 +149,17 @@ def _restored_stage(stored: StoredRun) -> Stage:
 class Cancellation:
     """The wishes of users, or of the gateway, that an attempt end."""
 
-    #: why, in words; empty: nobody has asked for it
-    reason: str = ""
+    #: why; empty: nobody has asked for it
+    reason: str | Reason = ""
     interrupts: int = 0
     #: ``interrupt`` or ``kill`` that its node has not been told yet
     unsent: str = ""
     #: it was asked for more than an interrupt from its own cell, so its GPUs are not kept for the next one
     is_given_up: bool = False
+
+    def error(self) -> RunCancelledError:
+        """The error of a run that ends by it before its cell has begun."""
+        return RunCancelledError(reason_words(self.reason))
 
 
 @dataclass(frozen=True)
@@ -183,6 +189,8 @@ class RunSnapshot:
             facts["state"] = stage.state.word
             if not isinstance(stage, Queued):
                 facts["start"] = None
+        if (reason := facts.get("reason")) is not None:
+            facts |= {"reason": reason_words(reason), "cause": None if isinstance(reason, str) else reason}
         view = msgspec.structs.replace(self.view, seq=self.view.seq + 1, **facts)
         return replace(self, view=view, stage=self.stage if stage is None else stage)
 

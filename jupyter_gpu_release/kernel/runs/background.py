@@ -189,7 +189,7 @@ class BackgroundRuns:
             raise
         run = BackgroundRun(self._notebook, session, submission, following)
         self._runs[run.run] = run
-        following.display.line.show_text(following.display.words())
+        following.display.say_state()
         self._between.begin()
         run.follow(self._between.nudge)
         return run

@@ -23,6 +23,7 @@ import ray
 from ..._version import __version__
 from ...errors import ClusterError, GpuReleaseError, StoreError
 from ...host import process_control
+from ...host.background import BackgroundWork
 from ...host.gpu_reader import GpuReader
 from ...host.gpus import Nvml
 from ...host.process_control import machine_bytes
@@ -208,7 +209,7 @@ class NodeAgent(NodeAgentApi):
         self._ungranted: dict[AttemptId, RunOnNode] = {}
         #: attempts that are being ended
         self._ending: set[AttemptId] = set()
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._spawn = BackgroundWork().spawn
         self._reporter = Reporter(self._config, self._node, self._incarnation)
         self._store = StoreWatch(self._config.store, self._pending.acting)
         self._packages = Packages()
@@ -562,8 +563,3 @@ class NodeAgent(NodeAgentApi):
         for run in self._runs.values():
             run.signal_ranks("kill", "lost")
         end_node_processes(self._node, self._servers, self._pending)
-
-    def _spawn(self, work: object) -> None:
-        task: asyncio.Task[None] = asyncio.get_event_loop().create_task(work)  # type: ignore[arg-type]
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)

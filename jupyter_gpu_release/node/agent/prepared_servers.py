@@ -23,6 +23,7 @@ from pathlib import Path
 import psutil
 
 from ...errors import ClusterError
+from ...host.background import BackgroundWork
 from ...host.process_control import ForeignProcess
 from ...protocol.node import PreparedInfo, PrepareOrder
 from ...protocol.runs import ImportedModule
@@ -105,7 +106,7 @@ class PreparedServers:
         #: module → why it is not imported ahead, in words (empty: it cannot be imported at all)
         self._unfit: dict[str, str] = {}
         self._one_at_a_time = asyncio.Lock()
-        self._later: set[asyncio.Task[None]] = set()
+        self._later = BackgroundWork()
         #: counts those that went: who knows of one then asks again
         self.gone = 0
 
@@ -261,9 +262,7 @@ class PreparedServers:
         for name in list(known)[:-_MOST_LEARNED]:
             del known[name]
         if self._most and sum(each.seconds for each in found) >= _WORTH_S:
-            task = asyncio.create_task(self._prepare_later(PrepareOrder([], user, session)))
-            self._later.add(task)
-            task.add_done_callback(self._later.discard)
+            self._later.spawn(self._prepare_later(PrepareOrder([], user, session)))
         return self._say(found)
 
     async def _prepare_later(self, order: PrepareOrder) -> None:
@@ -301,7 +300,7 @@ class PreparedServers:
 
     def kill_all(self) -> None:
         """End them now, with their ranks."""
-        for task in self._later:
+        for task in self._later.tasks:
             task.cancel()
         for server in [*self._leaving, *(each.server for each in self._all)]:
             server.kill()

@@ -8,6 +8,7 @@ from contextlib import aclosing, suppress
 from functools import partial
 
 from ...errors import ForbiddenError, GatewayUnavailableError, NoSuchRunError, StoreError
+from ...presentation.run_row import own_view
 from ...protocol.runs import RunView
 from ...protocol.session import Events
 from ...store.event_log import read_piece
@@ -132,5 +133,5 @@ async def _from_store(
         if changes := transcript.take_changes():
             yield _message(gateway, transcript, stored.view, changes)
             await asyncio.sleep(_GAP_S)
-    transcript.show_view(stored.view)
+    transcript.show_view(own_view(stored.view))
     yield _message(gateway, transcript)

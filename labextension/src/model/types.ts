@@ -77,6 +77,8 @@ export interface IRunRow {
   /** seconds until it starts, probably */
   start_estimate_s?: number | null;
   reason: string;
+  /** of a reason that names somebody, for programs */
+  cause?: { code: string } | null;
   hosts?: string[];
   gpu_name?: string;
   results: { name: string; type: string; bytes?: number }[];

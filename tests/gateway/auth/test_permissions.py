@@ -10,7 +10,7 @@ from jupyter_gpu_release.gateway.api.route_table import ROUTES
 from jupyter_gpu_release.gateway.auth import permissions
 from jupyter_gpu_release.gateway.auth.permissions import Act, Caller, may, shown_run, shown_status, shown_view
 from jupyter_gpu_release.protocol.rest import GatewayFacts, GpuCounts, RunError, RunRow, StatusDocument, WarmRow
-from jupyter_gpu_release.protocol.runs import FileInfo, Outcome, RunView, ValueInfo
+from jupyter_gpu_release.protocol.runs import FileInfo, Outcome, Reason, RunView, ValueInfo
 
 OWNER, ADMIN, OTHER = Caller("ann"), Caller("root", "admin"), Caller("bob")
 
@@ -114,6 +114,13 @@ def test_values_travel_to_the_owner_only() -> None:
     assert shown_view(OWNER, view).outcome is not None
     assert shown_view(ADMIN, view).outcome is None
     assert shown_view(OTHER, view).outcome is None
+
+
+def test_somebody_who_is_named_in_a_reason_is_you() -> None:
+    cause = Reason("cancelled", {"user": ADMIN.user})
+    view = RunView("r", "ann", "cancelled", reason=f"cancelled by {ADMIN.user}", cause=cause)
+    assert shown_view(ADMIN, view).reason == "cancelled by you"
+    assert shown_view(OWNER, view).reason == f"cancelled by {ADMIN.user}"
 
 
 #: what users without the admin's role may call (each handler decides about the run in question). A new route is the

@@ -118,7 +118,7 @@ async def test_an_elastic_gang_begins_with_fewer_ranks_grows_and_gives_some_back
         assert (record.view.gpus, record.view.ranks, _ranks(bed, record)) == (2, 2, 2)
         assert [past.reason for past in record.view.attempts] == [
             "to go on with 4 GPUs",
-            "ann's run has the higher priority in this queue",
+            "another run of yours has the higher priority in this queue",
         ]
         bed.end(service, record)
         await until(lambda: record.state is RunState.SUCCEEDED)

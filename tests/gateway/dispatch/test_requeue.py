@@ -173,8 +173,8 @@ def test_a_run_that_cannot_be_saved_stays_and_says_why(bed: GatewayBed, session:
 @pytest.mark.parametrize(
     ("action", "queue", "words"),
     [
-        ("preempt", "calm", "root's run has the higher priority in this queue"),
-        ("reclaim", "due", "root's run takes back what its queue is due"),
+        ("preempt", "calm", "another run of yours has the higher priority in this queue"),
+        ("reclaim", "due", "another run of yours takes back what its queue is due"),
     ],
 )
 def test_the_policy_has_runs_step_aside_for_the_one_that_goes_first(

@@ -10,10 +10,10 @@ import pytest
 from broker_bed import BrokerBed, PretendedAgent, until
 
 from jupyter_gpu_release.gateway.cluster.lease import Lease
-from jupyter_gpu_release.gateway.dispatch import lifecycle
 from jupyter_gpu_release.gateway.reconcile.stray_leases import Reconciliation
 from jupyter_gpu_release.gateway.runs.machine import Lost
 from jupyter_gpu_release.gateway.service import GatewayService
+from jupyter_gpu_release.host import background
 from jupyter_gpu_release.protocol.node import AttemptId
 from jupyter_gpu_release.protocol.states import LeaseState, RunState
 from jupyter_gpu_release.protocol.wire import encode
@@ -66,9 +66,9 @@ async def test_a_run_whose_end_has_failed_is_ended(
         record = await bed.running(service, 4)
         with monkeypatch.context() as patch:
             patch.setattr(service.lifecycle, "_hand_over", lambda *_: 1 / 0)
-            patch.setattr(lifecycle, "_AGAIN_S", 0.001)
+            patch.setattr(background, "_AGAIN_S", 0.001)
             bed.end(service, record)
-            await until(lambda: caplog.text.count("_end_lease has failed: it is tried again") > 1)
+            await until(lambda: caplog.text.count("a background task failed") > 1)
             assert record.state is RunState.RELEASING
         await until(lambda: record.state is RunState.SUCCEEDED and not service.leases.all())
         assert not bed.ray.groups
