@@ -82,7 +82,7 @@ $(LIGHT_STAMP): pyproject.toml
 
 .PHONY: test-python
 test-python: $(LIGHT_STAMP) ## tests that need no large library, on Python 3.13 (PYTHON_VERSION=3.12)
-	JUPYTER_GPU_TEST_LIGHT=1 $(LIGHT)/bin/python -m pytest $(LIGHT_TESTS)
+	JUPYTER_GPU_TEST_LIGHT=1 $(LIGHT)/bin/python -m pytest -m "not thorough" $(LIGHT_TESTS)
 
 test-all: $(STAMP) bundle $(HUB_PROXY) $(COLLABORATION) $(LIGHT_STAMP) ## all tests, as CI (aim: 35 minutes on 2 cores)
 	@$(BIN)/python tests/harness/side_by_side.py --all

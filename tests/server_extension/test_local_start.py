@@ -30,7 +30,8 @@ Until = Callable[[Callable[[], object], str], None]
 
 
 def test_a_button_starts_a_cluster_and_one_that_was_killed_is_as_none(tmp_path: Path, until: Until) -> None:
-    bed = ServerBed(tmp_path, {"GpuRelease": {"start_options": ["--simulated-gpus", "2"], "poll_interval": 0.3}})
+    settings = {"start_options": ["--simulated-gpus", "2"], "poll_interval": 0.3}
+    bed = ServerBed(tmp_path, {"GpuRelease": settings}, {"JUPYTER_GPU_PRELOAD": "numpy"})
     home = HomePaths(Path(bed.environment["JUPYTER_GPU_HOME"]))
     try:
         assert bed.get("status")["start"]["state"] == "possible"
@@ -57,6 +58,7 @@ def test_a_button_starts_a_cluster_and_one_that_was_killed_is_as_none(tmp_path: 
 def _start(monkeypatch: pytest.MonkeyPatch, folder: Path, **settings: Any) -> tuple[LocalStart, list[str]]:
     """A start in a home of its own, and the steps that it tells."""
     monkeypatch.setenv("JUPYTER_GPU_HOME", str(folder))
+    monkeypatch.setenv("JUPYTER_GPU_PRELOAD", "numpy")
     monkeypatch.delenv("JUPYTER_GPU_URL", raising=False)
     steps: list[str] = []
 

@@ -220,23 +220,6 @@ def test_a_person_may_release_at_any_time_but_not_below_a_running_cell(open_kern
     assert kernel.bed.post("kernels/0f0f/release").status_code == 404
 
 
-@pytest.mark.thorough
-def test_jupyters_own_culling_spares_what_is_at_work_here(start_server: StartServer, until: Until) -> None:
-    """Its clock does not run while a GPU of the kernel is busy in the background, and runs as soon as it is not."""
-    other = {"MappingKernelManager": {"cull_idle_timeout": 3600, "cull_interval": 1, "cull_connected": True}}
-    kernel = ServerKernel(*start_server(other, cull_idle_timeout=0))
-    pid = kernel.holds(share=80)
-    until(lambda: "80% busy" in kernel.row()["why"], "the busy GPU")
-    kernel.bed.set(MappingKernelManager={"cull_idle_timeout": 6})  # a kernel may take longer to get here
-    began_s = time.monotonic()
-    until(lambda: time.monotonic() - began_s > 9 or not kernel.alive, "more than the limit of Jupyter's own culling")
-    assert kernel.alive
-    assert kernel.gpus is not None
-    kernel.gpus.hold(pid, 1000, 0)
-    until(lambda: not kernel.alive, "Jupyter's own culling of what is idle")
-    kernel.close()
-
-
 def test_events_reach_a_front_end(open_kernel: Open, until: Until) -> None:
     from websockets.sync.client import connect
 
@@ -253,16 +236,21 @@ def test_events_reach_a_front_end(open_kernel: Open, until: Until) -> None:
 
 
 @pytest.mark.thorough
-def test_two_servers_on_one_gpu_mind_their_own_kernels(start_server: StartServer, until: Until) -> None:
+def test_two_servers_on_one_gpu_mind_their_own_kernels(
+    open_kernel: Open, start_server: StartServer, until: Until
+) -> None:
     """Both see both processes; each acts on its own, the other's is unattributed."""
-    first, second = (ServerKernel(*start_server(action="release")) for _ in range(2))
-    pids = [kernel.holds() for kernel in (first, second)]
-    assert first.gpus is not None
-    for gpus in (first.gpus, second.gpus):
-        gpus.show(*(f"process 0 {pid} 1000 0" for pid in pids), used=2000)
+    first, second = open_kernel("release"), ServerKernel(*start_server(action="release"))
+    pids = [kernel.opens() for kernel in (first, second)]
+    for kernel in (first, second):
+        assert kernel.gpus is not None
+        kernel.gpus.show(*(f"process 0 {pid} 1000 0" for pid in pids), used=2000)
     for kernel in (first, second):
         assert _wait(until, kernel, "release")["subject"] == kernel.id
-        assert {entry["subject"] for entry in audit(kernel.bed)} == {kernel.id}
+        other = second if kernel is first else first
+        assert other.id not in [entry["subject"] for entry in audit(kernel.bed)]
         until(lambda bed=kernel.bed: bed.get("status")["gpus"][0]["unattributed_bytes"] == 1000, "the other's memory")
         assert kernel.alive
-        kernel.close()
+    second.close()
+    assert first.gpus is not None
+    first.gpus.let_go()
