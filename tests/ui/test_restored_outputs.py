@@ -111,11 +111,9 @@ def test_a_page_that_was_closed_before_anything_was_saved(page: Page, team: Team
         open_sidebar(first, team.lab)
         _begun(first, path)
     mark.unlink()
-    with opened(browser) as second:
-        open_sidebar(second, team.lab)
-        output = open_notebook(second, path).locator(".jp-OutputArea")
-        expect(output).to_contain_text("free")
-        assert _text(_saved(second, team.lab, path)).strip() == _WHOLE
+    output = open_notebook(page, path).locator(".jp-OutputArea")
+    expect(output).to_contain_text("free")
+    assert _text(_saved(page, team.lab, path)).strip() == _WHOLE
 
 
 def test_a_restarted_kernel_leaves_no_cell_that_says_running(page: Page, team: Team, tmp_path: Path) -> None:
