@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import secrets
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -10,6 +12,7 @@ from typing import Any
 import msgspec
 from node_bed import Node, Run
 
+import jupyter_gpu_release
 from jupyter_gpu_release.protocol.cell import Graph
 from jupyter_gpu_release.protocol.events import Event
 from jupyter_gpu_release.protocol.node import RunSaved, RunStays, StartOrder
@@ -117,6 +120,14 @@ class Attempts:
     def names(self) -> dict[str, Any]:
         """What came home."""
         return names_of(self.run.outcome, self.folder)
+
+
+def played_plain(source: str) -> tuple[dict[str, Any], str]:
+    """The names that a cell leaves when nobody disturbs it, and what it prints; here, as in a notebook."""
+    names = {"__name__": "__main__", "gpu_release": jupyter_gpu_release, "pause": lambda n: None}
+    with contextlib.redirect_stdout(io.StringIO()) as printed:
+        exec(compile(source, "<plain cell>", "exec", dont_inherit=True), names)
+    return names, printed.getvalue()
 
 
 def saves_of(attempts: Attempts) -> list[Save]:

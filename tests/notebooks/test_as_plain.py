@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -19,6 +19,12 @@ def fresh(tmp_path: Path) -> Iterator[Notebook]:
     notebook = Notebook(tmp_path)
     yield notebook
     notebook.close()
+
+
+@pytest.fixture
+def used(open_notebook: Callable[[], Notebook]) -> Notebook:
+    """One that another test has used: names and settings of the test's own go."""
+    return open_notebook()
 
 
 @pytest.fixture(scope="module")
@@ -76,50 +82,50 @@ def test_the_last_expression_of_a_gpu_cell_is_in_the_notebook(notebook: Notebook
     assert notebook.ok("%%gpu_train --gpus 0\nprint(_, 3)").text().endswith(" 3\n")
 
 
-def test_the_last_output_may_be_of_the_users_own_classes(fresh: Notebook) -> None:
-    fresh.ok(
+def test_the_last_output_may_be_of_the_users_own_classes(used: Notebook) -> None:
+    used.ok(
         "import dataclasses, functools, pathlib, types\n@dataclasses.dataclass\nclass Point:\n    x: object\n"
         "seen = [1]\n@functools.lru_cache\ndef ways(n): return n"
     )
-    fresh.ok(
+    used.ok(
         "%%gpu_train --gpus 0\n[Point(Point(seen)), ways.cache_info(), pathlib.Path('a'), types.SimpleNamespace(b=2)]"
     )
-    assert fresh.value("[_[0].x.x is seen, type(_[0]) is Point, _[1].misses, str(_[2]), _[3].b]") == [
+    assert used.value("[_[0].x.x is seen, type(_[0]) is Point, _[1].misses, str(_[2]), _[3].b]") == [
         True,
         True,
         0,
         "a",
         2,
     ]
-    fresh.ok("%%gpu_train --gpus 0\nimport matplotlib.pyplot as plt\nPoint(plt.plot([1]))")
-    assert "give it a name" in fresh.value("repr(_)")
-    fresh.ok("%%gpu_train --gpus 0\npoint = Point([2])\npoint.x")
-    assert fresh.value("_ is point.x") is True
-    fresh.ok("%%gpu_train --gpus 0\n(n for n in seen)")
-    assert "cannot pickle" in fresh.value("repr(_)")
+    used.ok("%%gpu_train --gpus 0\nimport matplotlib.pyplot as plt\nPoint(plt.plot([1]))")
+    assert "give it a name" in used.value("repr(_)")
+    used.ok("%%gpu_train --gpus 0\npoint = Point([2])\npoint.x")
+    assert used.value("_ is point.x") is True
+    used.ok("%%gpu_train --gpus 0\n(n for n in seen)")
+    assert "cannot pickle" in used.value("repr(_)")
 
 
-def test_what_the_last_output_holds_are_the_objects_of_the_notebook(fresh: Notebook) -> None:
-    fresh.ok("import numpy as np\nclass Card: pass\nhand = [Card(), Card()]\ntheta, big = np.ones(3), np.ones(1 << 18)")
-    fresh.ok(
+def test_what_the_last_output_holds_are_the_objects_of_the_notebook(used: Notebook) -> None:
+    used.ok("import numpy as np\nclass Card: pass\nhand = [Card(), Card()]\ntheta, big = np.ones(3), np.ones(1 << 18)")
+    used.ok(
         "%%gpu_train --gpus 0\ntheta[:] = 0\nfresh = {'a': 1}\nfor card in hand: pass\ntheta, card, big, big[:2], fresh"
     )
     held = "[_[0] is theta, _[1] is card is hand[1], _[2] is big, np.shares_memory(_[3], big), _[4] is fresh]"
-    assert fresh.value(held) == [True] * 5
-    fresh.ok("%%gpu_train --gpus 0 --skip other\nother = theta\ntheta = np.zeros(2)\n[theta, other]")
-    assert fresh.value("[_[0] is theta, len(_[1])]") == [True, 3]
+    assert used.value(held) == [True] * 5
+    used.ok("%%gpu_train --gpus 0 --skip other\nother = theta\ntheta = np.zeros(2)\n[theta, other]")
+    assert used.value("[_[0] is theta, len(_[1])]") == [True, 3]
 
 
-def test_tools_that_name_caches_after_a_cells_file_find_them_again_from_any_cell(fresh: Notebook) -> None:
+def test_tools_that_name_caches_after_a_cells_file_find_them_again_from_any_cell(used: Notebook) -> None:
     body = (
         "from joblib import Memory\ndef slow(x):\n    print('worked')\n    return x + 1\n"
         "kept = Memory('cache', verbose=0).cache(slow)\nkept(3)"
     )
-    assert fresh.ok(body).text() == "worked\n"
+    assert used.ok(body).text() == "worked\n"
     for _ in range(2):
-        cell = fresh.ok(f"%%gpu_train --gpus 0\n{body}")
+        cell = used.ok(f"%%gpu_train --gpus 0\n{body}")
         assert "worked" not in cell.text()
-    failed = re.sub(r"\x1b\[[\d;]*m", "", fresh.run("%%gpu_train --gpus 0\n1 / 0").traceback)
+    failed = re.sub(r"\x1b\[[\d;]*m", "", used.run("%%gpu_train --gpus 0\n1 / 0").traceback)
     assert re.search(r"Cell In\[\d+\], line 2", failed), failed
     assert "ipykernel_" not in failed
 
@@ -138,13 +144,13 @@ def test_an_underscore_of_the_user_stays_the_users(fresh: Notebook) -> None:
         assert fresh.value("[_, Out[max(Out)]]") == [9, "later"]
 
 
-def test_backward_on_a_detached_result_says_what_to_do(fresh: Notebook) -> None:
-    fresh.ok("%%gpu_train --gpus 0\nimport torch\nw = torch.ones(2, requires_grad=True)\nloss = (w ** 2).sum()")
+def test_backward_on_a_detached_result_says_what_to_do(used: Notebook) -> None:
+    used.ok("%%gpu_train --gpus 0\nimport torch\nw = torch.ones(2, requires_grad=True)\nloss = (w ** 2).sum()")
     sentence = "`loss` came back from a GPU cell without the graph that computed it: call backward() in the cell"
-    for cell in run_both(fresh, "loss.backward()"):
+    for cell in run_both(used, "loss.backward()"):
         assert cell.reply["ename"] == "RuntimeError"
         assert sentence in cell.traceback
-    assert sentence not in fresh.run("raise RuntimeError('other')").traceback
+    assert sentence not in used.run("raise RuntimeError('other')").traceback
 
 
 def test_a_warning_for_once_is_shown_by_the_first_gpu_cell_only(fresh: Notebook) -> None:
@@ -165,13 +171,11 @@ def test_a_future_import_of_a_gpu_cell_ends_where_it_does_in_a_plain_one(fresh: 
     assert [cell.status for cell in run_both(fresh, ask)] == ["error", "error"]
 
 
-def test_a_log_file_of_a_gpu_cell_is_named_in_the_receipt(fresh: Notebook) -> None:
-    cell = fresh.ok(
-        "%%gpu_train --gpus 0\nimport logging\nlogging.basicConfig(filename='cell.log')\nlogging.error('x')"
-    )
-    assert f"FileHandler ({fresh.folder / 'cell.log'}) of root: set in the cell only" in cell.receipt
-    assert (fresh.folder / "cell.log").read_text() == "ERROR:root:x\n"
-    assert fresh.ok("len(logging.root.handlers)").displays() == ["0"]
+def test_a_log_file_of_a_gpu_cell_is_named_in_the_receipt(used: Notebook) -> None:
+    cell = used.ok("%%gpu_train --gpus 0\nimport logging\nlogging.basicConfig(filename='cell.log')\nlogging.error('x')")
+    assert f"FileHandler ({used.folder / 'cell.log'}) of root: set in the cell only" in cell.receipt
+    assert (used.folder / "cell.log").read_text() == "ERROR:root:x\n"
+    assert used.ok("len(logging.root.handlers)").displays() == ["0"]
 
 
 def test_environment_variables_that_are_given_win_and_are_the_cells_alone(fresh: Notebook) -> None:

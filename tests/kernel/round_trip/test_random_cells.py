@@ -15,7 +15,7 @@ from soak import sized
 
 pytestmark = pytest.mark.thorough
 
-_SEEDS = sized(10, 2000)
+_SEEDS = sized(4, 2000)
 
 
 @pytest.mark.soak

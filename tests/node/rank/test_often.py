@@ -110,7 +110,7 @@ def _all(node: Node, source: str, rounds: int, after: object) -> list[Run]:
 
 @pytest.mark.parametrize("name", _CELLS)
 def test_a_cell_ends_well_each_time(node: Node, name: str) -> None:
-    for run in _all(node, _CELLS[name], sized(12, 400), None):
+    for run in _all(node, _CELLS[name], sized(4, 400), None):
         assert run.outcome.status == "ok", (run.outcome.error, run.text("stderr"))
         assert "value" in [value.name for value in run.outcome.results]
 
@@ -122,5 +122,5 @@ def test_a_cell_that_is_interrupted_somewhere_is_interrupted_or_well(node: Node,
         time.sleep(random.random() * random.choice([0.01, 0.05, 0.2]))
         run.signal("interrupt")
 
-    for run in _all(node, _CELLS[name], sized(12, 400), interrupt):
+    for run in _all(node, _CELLS[name], sized(4, 400), interrupt):
         assert run.outcome.status in ("ok", "interrupted"), (run.outcome.error, run.text("stderr"))
