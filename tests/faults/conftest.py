@@ -14,16 +14,17 @@ from jupyter_gpu_release.client.home import HomePaths
 from jupyter_gpu_release.local_cluster.start import StartOptions, start_embedded, stop_embedded
 
 
-@pytest.fixture(scope="module")
-def module_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    """One for a module whose faults it survives."""
+@pytest.fixture(scope="session")
+def shared_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    """One for all modules whose faults it survives."""
     home = HomePaths(tmp_path_factory.mktemp("home"))
     with pytest.MonkeyPatch.context() as patch:
-        # two kernels are killed, the others must come back in time after the gateway was
+        # kernels are killed, others must come back in time after the gateway was
         patch.setenv("JUPYTER_GPU_RECONNECT_GRACE_S", "20")
         patch.setenv("JUPYTER_GPU_PRELOAD", "numpy")
         try:
             cluster = Cluster(start_embedded(home=home, asked=StartOptions(simulated=4), progress=print))
+            cluster.placement_groups()  # what looks at them outlives the modules, too
             yield cluster
             cluster.close()
         finally:

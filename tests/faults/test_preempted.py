@@ -65,64 +65,64 @@ def _state(cluster: Cluster, run: str) -> str:
 
 
 def test_who_goes_first_takes_the_gpus_of_one_whose_inputs_are_still_copied(
-    module_cluster: Cluster, open_notebook: Open, until: Until
+    shared_cluster: Cluster, open_notebook: Open, until: Until
 ) -> None:
-    low, high = open_notebook(module_cluster), open_notebook(module_cluster)
+    low, high = open_notebook(shared_cluster), open_notebook(shared_cluster)
     low.ok(_SLOW)
     cell = low.begin(_LOOP.format(options="", every=0) + "slow\n")
     until((low.folder / "reading").exists, "its inputs are read")
-    run = module_cluster.last_run()["run"]
+    run = shared_cluster.last_run()["run"]
     urgent = high.begin(_URGENT)
-    until(lambda: module_cluster.last_run()["state"] == "queued", "the urgent one waits")
+    until(lambda: shared_cluster.last_run()["state"] == "queued", "the urgent one waits")
     (low.folder / "go").touch()
     high.until(lambda shown: "running on" in str(shown.displays()[-1:]))
-    assert _state(module_cluster, run) == "queued"
+    assert _state(shared_cluster, run) == "queued"
     for name in ("urgent-end", "end"):
         (low.folder / name).touch()
     assert low.end(cell).status == high.end(urgent).status == "ok"
-    rounds = _rounds(module_cluster, run)
+    rounds = _rounds(shared_cluster, run)
     assert low.value("seen") == rounds == list(range(len(rounds)))
-    module_cluster.assert_nothing_is_held()
+    shared_cluster.assert_nothing_is_held()
 
 
 def test_a_detached_run_goes_on_though_its_kernel_ended_while_it_had_preempted(
-    module_cluster: Cluster, open_notebook: Open, until: Until
+    shared_cluster: Cluster, open_notebook: Open, until: Until
 ) -> None:
-    low, high = open_notebook(module_cluster), open_notebook(module_cluster)
+    low, high = open_notebook(shared_cluster), open_notebook(shared_cluster)
     low.ok("seen = []")
     low.ok(_LOOP.format(options=" --detach", every=0))
-    run = module_cluster.last_run()["run"]
+    run = shared_cluster.last_run()["run"]
     for end in ("urgent-end", "end"):  # twice in a row
         urgent = high.begin(_URGENT)
         high.until(lambda shown: "running on" in str(shown.displays()[-1:]))
-        assert _state(module_cluster, run) == "queued"
+        assert _state(shared_cluster, run) == "queued"
         if end == "urgent-end":
             low.kill()
         (high.folder / "urgent-end").touch()
         assert high.end(urgent).status == "ok"
         (high.folder / "urgent-end").unlink()
-        until(lambda: _state(module_cluster, run) == "running", "it goes on")
+        until(lambda: _state(shared_cluster, run) == "running", "it goes on")
     (high.folder / "end").touch()
     shown = high.ok(f"%gpu_attach {run}")
     assert "preempted" in shown.receipt
-    rounds = _rounds(module_cluster, run)
+    rounds = _rounds(shared_cluster, run)
     assert high.value("seen") == rounds == list(range(len(rounds)))
-    module_cluster.assert_nothing_is_held()
+    shared_cluster.assert_nothing_is_held()
 
 
 def test_a_node_that_is_killed_between_two_saves_costs_what_came_after_the_last(
-    module_cluster: Cluster, open_notebook: Open, until: Until
+    shared_cluster: Cluster, open_notebook: Open, until: Until
 ) -> None:
-    notebook = open_notebook(module_cluster)
+    notebook = open_notebook(shared_cluster)
     notebook.ok("seen, jobs = [], [[], []]\nwaiting = list(jobs)")
     source = _LOOP.format(options="", every="'200ms'")
     cell = notebook.begin(
         source.replace("    seen.append(n)\n", "    seen.append(n)\n    waiting and waiting.pop().append(n)\n")
     )
-    until(lambda: list(_folder(module_cluster).glob("save-2.graph")), "saves")
-    run = module_cluster.last_run()["run"]
+    until(lambda: list(_folder(shared_cluster).glob("save-2.graph")), "saves")
+    run = shared_cluster.last_run()["run"]
     rank = psutil.Process(int((notebook.folder / "begun").read_text().split()[1]))
-    module_cluster.kill("ray::NodeAgent")
+    shared_cluster.kill("ray::NodeAgent")
     with contextlib.suppress(psutil.NoSuchProcess):
         rank.kill()
     wait_dead([rank])
@@ -134,11 +134,11 @@ def test_a_node_that_is_killed_between_two_saves_costs_what_came_after_the_last(
     shown = notebook.end(cell)
     assert shown.status == "ok", shown.traceback
     assert any(f"again from n {again}" in str(text) for text in shown.displays())
-    rounds = _rounds(module_cluster, run)
+    rounds = _rounds(shared_cluster, run)
     assert notebook.value("seen") == rounds == list(range(len(rounds)))
     assert notebook.value("jobs") == [[1], [0]], "taken out of an input before it was killed"
     assert re.search(r"lost|died|vanished", shown.receipt), shown.receipt
-    module_cluster.assert_nothing_is_held()
+    shared_cluster.assert_nothing_is_held()
 
 
 def _folder(cluster: Cluster) -> Path:

@@ -91,9 +91,9 @@ class Load:
 
 @pytest.mark.parametrize("kills", [False, True])
 def test_every_run_ends_once_and_no_round_is_done_twice(
-    module_cluster: Cluster, tmp_path: Path, until: Callable[..., None], kills: bool
+    shared_cluster: Cluster, tmp_path: Path, until: Callable[..., None], kills: bool
 ) -> None:
-    target, asked, wanted = target_of(module_cluster.connection), 0, sized(6, 200)
+    target, asked, wanted = target_of(shared_cluster.connection), 0, sized(6, 200)
     session = GatewaySession(target, "soak")
     session.connect(60.0)
     try:
@@ -104,9 +104,9 @@ def test_every_run_ends_once_and_no_round_is_done_twice(
                 until(lambda client=client: load.preempt_one(client), "a run that may be asked")
             asked += 1
             if kills and asked % max(1, wanted // 10 if wanted > 20 else wanted // 2) == 0:
-                module_cluster.kill(victims[asked % 2])
+                shared_cluster.kill(victims[asked % 2])
         went_on = load.end()
         assert went_on >= wanted // 2
-        module_cluster.assert_nothing_is_held()
+        shared_cluster.assert_nothing_is_held()
     finally:
         session.close()

@@ -68,59 +68,54 @@ def _begin(notebook: Notebook) -> tuple[str, list[int]]:
         ("import os, signal\nos.kill(os.getpid(), signal.SIGKILL)", "SIGKILL"),
     ],
 )
-def test_the_cells_process_dies(module_cluster: Cluster, open_notebook: Open, death: str, words: str) -> None:
-    notebook = open_notebook(module_cluster)
+def test_the_cells_process_dies(shared_cluster: Cluster, open_notebook: Open, death: str, words: str) -> None:
+    notebook = open_notebook(shared_cluster)
     notebook.ok("precious = [1, 2]")
     shown = notebook.run(KEEPS + "print(len(precious), flush=True)\n" + death)  # after such an end it does not
     assert shown.status == "error"
     assert words in shown.traceback
     assert "2\n" in shown.text()
     assert notebook.value("precious") == [1, 2]
-    module_cluster.assert_nothing_is_held()
+    shared_cluster.assert_nothing_is_held()
 
 
-def test_a_greedy_cell_is_ended_alone(module_cluster: Cluster, open_notebook: Open) -> None:
-    notebook = open_notebook(module_cluster)
+def test_a_greedy_cell_is_ended_alone(shared_cluster: Cluster, open_notebook: Open) -> None:
+    notebook = open_notebook(shared_cluster)
     shown = notebook.run("%%gpu_train --memory 200MiB\nimport time\nhoard = bytearray(1 << 30)\ntime.sleep(1000)")
     assert shown.status == "error"
     assert "--memory" in shown.traceback
     assert notebook.ok(GPU + "1 + 1").status == "ok"
-    module_cluster.assert_nothing_is_held()
+    shared_cluster.assert_nothing_is_held()
 
 
-@pytest.mark.slow("one kill of each process")
-def test_the_kernel_is_killed(module_cluster: Cluster, open_notebook: Open, until: Until) -> None:
-    notebook = open_notebook(module_cluster)
-    _cell, pids = _begin(notebook)
-    assert module_cluster.status()["gpus"]["held"] == 2
-    notebook.kill()
-    until(lambda: module_cluster.last_run()["state"] == "cancelled", "the run's end")
-    module_cluster.assert_nothing_is_held(*pids)
-
-
-@pytest.mark.thorough
-def test_the_kernel_is_killed_while_its_cell_waits_for_a_name(
-    module_cluster: Cluster, open_notebook: Open, until: Until
-) -> None:
-    notebook = open_notebook(module_cluster)
-    notebook.ok(
+@pytest.mark.slow("it waits for the grace")
+def test_kernels_are_killed(shared_cluster: Cluster, open_notebook: Open, until: Until) -> None:
+    """One whose cell runs, one whose cell waits for a name of the notebook, one that keeps a GPU."""
+    runs, asks, keeps = (open_notebook(shared_cluster) for _ in range(3))
+    keeps.ok("%%gpu_train --keep 10m\n1")
+    asks.ok(
         "%config GpuRelease.implicit_send_max = '1MiB'\nimport numpy as np, time\n"
         "class Slow:\n    def __reduce__(self):\n        open('asked', 'w').close()\n        time.sleep(1000)\n"
         "slow = np.empty(200_000, object)\nslow[:] = None\nslow[0] = Slow()"
     )
-    notebook.begin(GPU + "eval('sl' + 'ow')")
-    until((notebook.folder / "asked").exists, "the question")
-    assert module_cluster.status()["gpus"]["held"] == 2
-    notebook.kill()
-    until(lambda: module_cluster.last_run()["state"] == "cancelled", "the run's end")
-    module_cluster.assert_nothing_is_held()
+    asks.begin("%%gpu_train\neval('sl' + 'ow')")
+    until((asks.folder / "asked").exists, "the question")
+    _cell, pids = _begin(runs)
+    status = shared_cluster.status()
+    assert (status["gpus"]["held"], len(status["warm"]), len(status["runs"])) == (4, 1, 2)
+    for notebook in (runs, asks, keeps):
+        notebook.kill()
+    until(lambda: not shared_cluster.status()["runs"], "their ends")
+    for row in status["runs"]:
+        assert shared_cluster._document(f"/v1/runs/{row['run']}")["state"] == "cancelled"
+    shared_cluster.assert_nothing_is_held(*pids)
 
 
 @pytest.mark.thorough
-def test_the_gateway_is_killed_and_the_cell_goes_on(module_cluster: Cluster, open_notebook: Open) -> None:
-    notebook = open_notebook(module_cluster)
+def test_the_gateway_is_killed_and_the_cell_goes_on(shared_cluster: Cluster, open_notebook: Open) -> None:
+    notebook = open_notebook(shared_cluster)
     cell, pids = _begin(notebook)
-    module_cluster.kill("ray::Gateway")
+    shared_cluster.kill("ray::Gateway")
     before = len(_ticks(notebook.until(lambda shown: True)))
     notebook.until(lambda shown: len(_ticks(shown)) > before + 20)
     (notebook.folder / "stop").touch()
@@ -129,23 +124,23 @@ def test_the_gateway_is_killed_and_the_cell_goes_on(module_cluster: Cluster, ope
     ticks = _ticks(shown)
     assert ticks == list(range(1, len(ticks) + 1))  # no event lost, none doubled
     assert notebook.value("[kept, n]") == ["yes", len(ticks)]
-    module_cluster.assert_nothing_is_held(*pids)
+    shared_cluster.assert_nothing_is_held(*pids)
 
 
 @pytest.mark.thorough
 def test_the_connection_between_gateway_and_agent_breaks_and_is_made_again(
-    module_cluster: Cluster, open_notebook: Open
+    shared_cluster: Cluster, open_notebook: Open
 ) -> None:
     """An agent hangs up on its gateway when a newer one connects: here that is the test, and then the gateway again."""
-    notebook = open_notebook(module_cluster)
+    notebook = open_notebook(shared_cluster)
     cell, pids = _begin(notebook)
-    (path,) = Path(module_cluster.connection.runtime).glob("calls-*.sock")
+    (path,) = Path(shared_cluster.connection.runtime).glob("calls-*.sock")
     with socket.socket(socket.AF_UNIX) as newer:
         newer.settimeout(60)
         newer.connect(str(path))
         while newer.recv(1 << 16):
             continue
-    assert module_cluster.status()["gpus"]["held"] == 2
+    assert shared_cluster.status()["gpus"]["held"] == 2
     seen = len(_ticks(notebook.until(lambda shown: True)))
     notebook.until(lambda shown: len(_ticks(shown)) > seen + 5)
     (notebook.folder / "stop").touch()
@@ -154,7 +149,7 @@ def test_the_connection_between_gateway_and_agent_breaks_and_is_made_again(
     ticks = _ticks(shown)
     assert ticks == list(range(1, len(ticks) + 1))
     assert notebook.ok(GPU + "1 + 1").status == "ok"
-    module_cluster.assert_nothing_is_held(*pids)
+    shared_cluster.assert_nothing_is_held(*pids)
 
 
 _LAUNCHES = """
@@ -175,10 +170,10 @@ while (gang.status, waits.status) != ("running", "queued"):
 
 
 @pytest.mark.thorough
-def test_the_gateway_is_killed_and_launched_functions_go_on(module_cluster: Cluster, open_notebook: Open) -> None:
-    notebook = open_notebook(module_cluster)
+def test_the_gateway_is_killed_and_launched_functions_go_on(shared_cluster: Cluster, open_notebook: Open) -> None:
+    notebook = open_notebook(shared_cluster)
     notebook.ok(_LAUNCHES)
-    module_cluster.kill("ray::Gateway")
+    shared_cluster.kill("ray::Gateway")
     cell = notebook.begin(
         "late = launch(work, 3)\nwhile (gang.status, waits.status) != ('running', 'queued'):\n    time.sleep(0.02)\n"
         "print('so they are', flush=True)\nfound = await asyncio.gather(gang, waits, late)"
@@ -188,38 +183,38 @@ def test_the_gateway_is_killed_and_launched_functions_go_on(module_cluster: Clus
     assert notebook.end(cell).status == "ok"
     assert notebook.value("found") == [[[1, rank] for rank in range(4)], [2, 0], [3, 0]]
     assert notebook.value("[run.status for run in (gang, waits, late)]") == ["succeeded"] * 3
-    module_cluster.assert_nothing_is_held()
+    shared_cluster.assert_nothing_is_held()
 
 
 @pytest.mark.slow("one kill of each process")
 def test_the_gateway_is_killed_and_goes_on_keeping_gpus(
-    module_cluster: Cluster, open_notebook: Open, until: Until
+    shared_cluster: Cluster, open_notebook: Open, until: Until
 ) -> None:
-    notebook = open_notebook(module_cluster)
+    notebook = open_notebook(shared_cluster)
     here = KEEPS + "import os\nprint(os.environ['CUDA_VISIBLE_DEVICES'])"
     first = notebook.ok(here)
-    [kept] = module_cluster.status()["warm"]
-    groups = module_cluster.placement_groups()
-    module_cluster.kill("ray::Gateway")
-    until(lambda: _kept(module_cluster) == [kept], "the gateway's second life, with the same end time")
+    [kept] = shared_cluster.status()["warm"]
+    groups = shared_cluster.placement_groups()
+    shared_cluster.kill("ray::Gateway")
+    until(lambda: _kept(shared_cluster) == [kept], "the gateway's second life, with the same end time")
     second = notebook.ok(here)
     assert second.text() == first.text()
     assert "kept by the cell before" in second.receipt
-    [anew] = module_cluster.status()["warm"]
+    [anew] = shared_cluster.status()["warm"]
     assert (anew["gpu_ids"], anew["lease"] != kept["lease"]) == (kept["gpu_ids"], True)
-    assert module_cluster.placement_groups() == groups
-    notebook.kill()  # nobody comes back to them
-    module_cluster.assert_nothing_is_held()
+    assert shared_cluster.placement_groups() == groups
+    assert "2" in notebook.ok("%gpu_release").text()
+    shared_cluster.assert_nothing_is_held()
 
 
-def test_the_node_agent_is_killed(module_cluster: Cluster, open_notebook: Open) -> None:
-    notebook = open_notebook(module_cluster)
+def test_the_node_agent_is_killed(shared_cluster: Cluster, open_notebook: Open) -> None:
+    notebook = open_notebook(shared_cluster)
     cell, pids = _begin(notebook)
-    module_cluster.kill("ray::NodeAgent")
+    shared_cluster.kill("ray::NodeAgent")
     shown = notebook.end(cell)
     assert shown.status == "error"
     assert "lost" in shown.traceback.lower() or "agent" in shown.traceback
-    module_cluster.assert_nothing_is_held(*pids)
+    shared_cluster.assert_nothing_is_held(*pids)
     assert "'again'" in notebook.ok(GPU + "'again'").displays()
 
 
@@ -240,45 +235,45 @@ slow = Slow({folder!r})
 
 @pytest.mark.thorough
 def test_a_cell_that_had_not_begun_when_its_agent_was_killed_begins_after_all(
-    module_cluster: Cluster, open_notebook: Open, tmp_path: Path, until: Until
+    shared_cluster: Cluster, open_notebook: Open, tmp_path: Path, until: Until
 ) -> None:
     """It is loaded for good the second time only."""
     tries = tmp_path / "tries"
     tries.mkdir()
-    notebook = open_notebook(module_cluster)
+    notebook = open_notebook(shared_cluster)
     notebook.ok(_SLOW.format(folder=str(tries)))
     cell = notebook.begin(GPU + "folder = slow.folder\nprint('begun')")
     until(lambda: list(tries.iterdir()), "a rank that loads")
-    module_cluster.kill("ray::NodeAgent")
+    shared_cluster.kill("ray::NodeAgent")
     shown = notebook.end(cell)
     assert shown.status == "ok", shown.traceback
     assert shown.lines().count("begun") == 1
     assert notebook.value("folder") == str(tries)
-    module_cluster.assert_nothing_is_held()
+    shared_cluster.assert_nothing_is_held()
 
 
-def test_the_fork_server_is_killed(module_cluster: Cluster, open_notebook: Open) -> None:
-    notebook = open_notebook(module_cluster)
+def test_the_fork_server_is_killed(shared_cluster: Cluster, open_notebook: Open) -> None:
+    notebook = open_notebook(shared_cluster)
     cell, pids = _begin(notebook)
-    module_cluster.kill("node.fork_server")
+    shared_cluster.kill("node.fork_server")
     assert notebook.end(cell).status == "error"
-    module_cluster.assert_nothing_is_held(*pids)
+    shared_cluster.assert_nothing_is_held(*pids)
     assert "'again'" in notebook.ok(GPU + "'again'").displays()
 
 
-def test_an_interrupt_while_running_brings_the_names_back(module_cluster: Cluster, open_notebook: Open) -> None:
-    notebook = open_notebook(module_cluster)
+def test_an_interrupt_while_running_brings_the_names_back(shared_cluster: Cluster, open_notebook: Open) -> None:
+    notebook = open_notebook(shared_cluster)
     cell, pids = _begin(notebook)
     notebook.interrupt()
     shown = notebook.end(cell)
     assert shown.reply["ename"] == "KeyboardInterrupt"
     assert notebook.value("kept") == "yes"
     assert notebook.value("n") > 3
-    module_cluster.assert_nothing_is_held(*pids)
+    shared_cluster.assert_nothing_is_held(*pids)
 
 
-def test_two_interrupts_end_a_deaf_cell(module_cluster: Cluster, open_notebook: Open) -> None:
-    notebook = open_notebook(module_cluster)
+def test_two_interrupts_end_a_deaf_cell(shared_cluster: Cluster, open_notebook: Open) -> None:
+    notebook = open_notebook(shared_cluster)
     cell = notebook.begin(
         GPU + "import os, signal, time\nsignal.signal(signal.SIGINT, lambda *_: print('heard', flush=True))\n"
         "print('pids', os.getpid(), flush=True)\ntime.sleep(1000)"
@@ -288,27 +283,27 @@ def test_two_interrupts_end_a_deaf_cell(module_cluster: Cluster, open_notebook: 
     notebook.until(lambda shown: "heard" in shown.lines())  # two that come at once are one
     notebook.interrupt()
     assert notebook.end(cell).status == "error"
-    module_cluster.assert_nothing_is_held(*pids)
+    shared_cluster.assert_nothing_is_held(*pids)
 
 
-def test_an_interrupt_while_queued_takes_nothing(module_cluster: Cluster, open_notebook: Open, until: Until) -> None:
-    holder, waiter = open_notebook(module_cluster), open_notebook(module_cluster)
+def test_an_interrupt_while_queued_takes_nothing(shared_cluster: Cluster, open_notebook: Open, until: Until) -> None:
+    holder, waiter = open_notebook(shared_cluster), open_notebook(shared_cluster)
     cell, pids = _begin(holder)
     waiting = waiter.begin("%%gpu_train --gpus 4\nnever = 1")
-    until(lambda: module_cluster.status()["queue"], "the run in the queue")
-    assert module_cluster.status()["queue"][0]["position"] == 1
+    until(lambda: shared_cluster.status()["queue"], "the run in the queue")
+    assert shared_cluster.status()["queue"][0]["position"] == 1
     waiter.interrupt()
     assert waiter.end(waiting).status == "error"
-    assert module_cluster.status()["queue"] == []
+    assert shared_cluster.status()["queue"] == []
     (holder.folder / "stop").touch()
     assert holder.end(cell).status == "ok"
     (holder.folder / "stop").unlink()
-    module_cluster.assert_nothing_is_held(*pids)
+    shared_cluster.assert_nothing_is_held(*pids)
 
 
 @pytest.mark.thorough
-def test_interrupts_during_submission_and_transfer_leave_nothing(module_cluster: Cluster, open_notebook: Open) -> None:
-    notebook = open_notebook(module_cluster)
+def test_interrupts_during_submission_and_transfer_leave_nothing(shared_cluster: Cluster, open_notebook: Open) -> None:
+    notebook = open_notebook(shared_cluster)
     notebook.ok("import numpy as np\nbig = np.zeros(1 << 25)\nimport os, time")
     # ipykernel drops a request that is interrupted before its code begins or after that has ended
     code = (
@@ -324,12 +319,12 @@ def test_interrupts_during_submission_and_transfer_leave_nothing(module_cluster:
         shown = notebook.end(cell)
         assert shown.status in ("ok", "error")
         assert shown.reply.get("ename", "KeyboardInterrupt") in ("KeyboardInterrupt", "RunCancelledError")
-    module_cluster.assert_nothing_is_held()
+    shared_cluster.assert_nothing_is_held()
     assert "0.0" in notebook.ok("%%gpu_train\nfloat(big.sum())").displays()
 
 
-def test_a_grandchild_of_a_cell_that_ended_holds_nothing(module_cluster: Cluster, open_notebook: Open) -> None:
-    notebook = open_notebook(module_cluster)
+def test_a_grandchild_of_a_cell_that_ended_holds_nothing(shared_cluster: Cluster, open_notebook: Open) -> None:
+    notebook = open_notebook(shared_cluster)
     shown = notebook.ok(
         GPU + "import os, time\nsaid, says = os.pipe()\n"
         "if os.fork() == 0:\n"
@@ -345,4 +340,4 @@ def test_a_grandchild_of_a_cell_that_ended_holds_nothing(module_cluster: Cluster
     assert pids
     with pytest.raises(ProcessLookupError):
         os.kill(pids[0], signal.SIGTERM)
-    module_cluster.assert_nothing_is_held(*pids)
+    shared_cluster.assert_nothing_is_held(*pids)
