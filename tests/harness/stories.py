@@ -284,6 +284,13 @@ class FirstPicture:
         take(self._page, "first-cell", target)
         return words_of(self._page)
 
+    def play(self) -> Words:
+        """The same without a camera."""
+        self.prepare()
+        self.train()
+        self.look()
+        return words_of(self._page)
+
     def prepare(self) -> None:
         """The notebook with what the cell reads, its GPU cell in sight."""
         write_notebook(self._root / "digits.ipynb", _BEFORE_TRAINING, self._training, _AFTER_TRAINING)

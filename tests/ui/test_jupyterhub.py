@@ -196,7 +196,8 @@ def test_the_idle_culler_leaves_a_server_alone_while_its_run_goes_on(
         for name, server in working.items():
             assert server.is_ready()
             assert _run(gateway, name).state == RunState.RUNNING.word
-        (tmp_path / "gate").touch()
-        until(lambda: not any(server.is_ready() for server in working.values()), "the others' end, once they are idle")
+    (tmp_path / "gate").touch()
     for name in working:
         until(lambda name=name: _run(gateway, name).state == RunState.SUCCEEDED.word, "its end")
+    with hub.culler(2):
+        until(lambda: not any(server.is_ready() for server in working.values()), "the others' end, now they are idle")
