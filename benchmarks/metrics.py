@@ -113,7 +113,7 @@ METRICS = {
 
 
 #: not measured with ``--quick``: they need clusters, pages or competitors of their own
-_NOT_QUICK = {"ray_train_first_statement", "first_cell_ever", "lab_start"} | {
+_NOT_QUICK = {"ray_train_first_statement", "first_cell_ever", "lab_start", "lease_gone_throttled_1gib"} | {
     metric for metric in METRICS["sidebar"] if metric.startswith(("crowd_held_", "crowd_free_", "crowd_update_"))
 }
 

@@ -67,7 +67,7 @@ def test_a_part_that_a_benchmark_does_not_have_is_refused_with_those_that_it_has
 def test_a_benchmark_that_is_ended_ends_its_cluster(tmp_path: Path, until: Callable[..., None]) -> None:
     """``timeout`` and ``pkill`` send more than one signal, and to all of its processes."""
     command = [sys.executable, "-m", "benchmarks", "stream", "--quick"]
-    environment = {**os.environ, "TMPDIR": str(tmp_path)}
+    environment = {**os.environ, "TMPDIR": str(tmp_path), "JUPYTER_GPU_PRELOAD": "numpy"}
     with open(tmp_path / "said", "w") as said:
         benchmark = subprocess.Popen(
             command, cwd=ROOT, env=environment, start_new_session=True, stdout=said, stderr=subprocess.STDOUT

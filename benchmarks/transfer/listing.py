@@ -38,39 +38,40 @@ def add_listing(report: Report, *, quick: bool) -> None:
     """Add ``list_10000_runs`` (the whole command in this process), ``list_10000_runs_request`` (its request), and
     ``list_10000_runs_request_whole`` (with all that came out of them, as ``--json`` and programs ask) (ms).
     """
-    with tempfile.TemporaryDirectory(prefix="jgr-bench-") as folder, gateway_with_runs(Path(folder)) as client:
+    count = 1000 if quick else RUNS
+    with tempfile.TemporaryDirectory(prefix="jgr-bench-") as folder, _gateway(Path(folder), count) as client:
         request, whole, command = [], [], []
         for _ in range(3 if quick else 10):
             began = time.perf_counter()
-            assert len(client.runs(RUNS, brief=True).runs) == RUNS
+            assert len(client.runs(count, brief=True).runs) == count
             request.append((time.perf_counter() - began) * 1000)
             began = time.perf_counter()
-            assert len(client.runs(RUNS).runs) == RUNS
+            assert len(client.runs(count).runs) == count
             whole.append((time.perf_counter() - began) * 1000)
-            command.append(_command_ms(client))
+            command.append(_command_ms(client, count))
         report.add("list_10000_runs_request", request)
         report.add("list_10000_runs_request_whole", whole)
         report.add("list_10000_runs", command)
 
 
-def _command_ms(client: GatewayClient) -> float:
+def _command_ms(client: GatewayClient, count: int) -> float:
     """``jupyter gpu runs --limit 10000``, drawn as a table; without the interpreter's start."""
     runs._gateway = lambda: GatewayClient(client.url, _TOKEN)
     began = time.perf_counter()
     with redirect_stdout(io.StringIO()) as drawn:
-        runs.runs(parse(["runs", "--limit", str(RUNS)]))
+        runs.runs(parse(["runs", "--limit", str(count)]))
     took = (time.perf_counter() - began) * 1000
-    assert drawn.getvalue().count("\n") >= RUNS
+    assert drawn.getvalue().count("\n") >= count
     return took
 
 
 @contextmanager
-def gateway_with_runs(folder: Path) -> Iterator[GatewayClient]:
-    """A gateway's service with its HTTP side (no Ray) on a ledger with 10,000 runs that are over."""
+def _gateway(folder: Path, count: int) -> Iterator[GatewayClient]:
+    """A gateway's service with its HTTP side (no Ray) on a ledger with so many runs that are over."""
     token_file = folder / "token"
     token_file.write_text(_TOKEN)
     config = GatewayConfig(str(folder), str(folder / "store"), str(token_file), str(folder), "")
-    fill(folder / "ledger.sqlite", own_name())
+    _fill(folder / "ledger.sqlite", own_name(), count)
     listener = socket.create_server(("127.0.0.1", 0))
     listener.setblocking(False)
     loop = asyncio.new_event_loop()
@@ -100,11 +101,11 @@ def gateway_with_runs(folder: Path) -> Iterator[GatewayClient]:
         loop.close()
 
 
-def fill(path: Path, user: str) -> None:
-    """Record 10,000 runs as a gateway does: results, errors, every tenth with 100 KiB of inline values."""
+def _fill(path: Path, user: str, count: int) -> None:
+    """Record runs as a gateway does: results, errors, every tenth with 100 KiB of inline values."""
     engine = database.open_ledger(path)
     with engine.begin() as connection:
-        for number in range(RUNS):
+        for number in range(count):
             run = f"20260101-000000-{number:08x}"
             at_s = 1.7e9 + number
             view = RunView(

@@ -17,7 +17,7 @@ _CELL = "%%gpu_train --gpus 1\nimport numpy as np\ntable = np.full(1 << 27, 0.5)
 _LIMIT_S = 120.0
 
 
-def lease_gone_throttled(report: Report, *, quick: bool) -> None:
+def lease_gone_throttled(report: Report) -> None:
     """Add ``lease_gone_throttled_1gib``: from the results in host memory to the lease's end.
 
     Starts a cluster of its own, whose writes of results are limited (``JUPYTER_GPU_PERSIST_RATE``). The results
@@ -28,7 +28,7 @@ def lease_gone_throttled(report: Report, *, quick: bool) -> None:
     try:
         with bed(own=True) as cluster, kernel(cluster.work) as notebook:
             notebook.run("%%gpu_train --gpus 1\nimport numpy as np")
-            found = [_gone_ms(cluster, notebook) for _ in range(1 if quick else 5)]
+            found = [_gone_ms(cluster, notebook) for _ in range(5)]
     finally:
         del os.environ["JUPYTER_GPU_PERSIST_RATE"]
     report.add("lease_gone_throttled_1gib", found)
