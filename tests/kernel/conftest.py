@@ -58,13 +58,24 @@ def kernels() -> Iterator[KernelPool[Kernel]]:
 
 
 @pytest.fixture
-def kernel(kernels: KernelPool[Kernel], environment: dict[str, str], tmp_path: Path) -> Iterator[Kernel]:
-    """A kernel with the extension loaded."""
-    folder = tmp_path / "notebooks"
-    folder.mkdir()
-    taken = kernels.take(environment, folder)
-    yield taken
-    kernels.give_back(taken)
+def take_kernel(kernels: KernelPool[Kernel], tmp_path: Path) -> Iterator[Callable[[dict[str, str]], Kernel]]:
+    """Kernels with an environment of the test's own and the extension loaded."""
+    folder, taken = tmp_path / "notebooks", list[Kernel]()
+    folder.mkdir(exist_ok=True)
+
+    def take(environment: dict[str, str]) -> Kernel:
+        taken.append(kernels.take(environment, folder))
+        return taken[-1]
+
+    yield take
+    for kernel in taken:
+        kernels.give_back(kernel)
+
+
+@pytest.fixture
+def kernel(take_kernel: Callable[[dict[str, str]], Kernel], environment: dict[str, str]) -> Kernel:
+    """A kernel that is to use the fake gateway."""
+    return take_kernel(environment)
 
 
 @pytest.fixture
@@ -93,7 +104,7 @@ del connection, follow
 
 @pytest.fixture
 def make_kernel(tmp_path: Path) -> Iterator[Callable[[dict[str, str]], Kernel]]:
-    """Kernels with environments of the test's own."""
+    """New kernels, for what a process does once; without the extension."""
     made: list[Kernel] = []
 
     def make(environment: dict[str, str]) -> Kernel:

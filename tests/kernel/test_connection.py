@@ -64,9 +64,8 @@ def test_a_lost_connection_is_said(kernel: Kernel, gateway: FakeGateway):
     assert kernel.finish(message).reply["status"] == "ok"
 
 
-def test_a_configured_gateway_that_is_down_is_not_replaced(make_kernel: MakeKernel, home: dict[str, str]):
-    kernel = make_kernel({**home, "JUPYTER_GPU_URL": "http://127.0.0.1:9", "JUPYTER_GPU_TOKEN": "x"})
-    kernel.run("%load_ext jupyter_gpu_release")
+def test_a_configured_gateway_that_is_down_is_not_replaced(take_kernel: MakeKernel, home: dict[str, str]):
+    kernel = take_kernel({**home, "JUPYTER_GPU_URL": "http://127.0.0.1:9", "JUPYTER_GPU_TOKEN": "x"})
     outputs = kernel.run("%%gpu_train\nx = 1", timeout_s=60)
     assert outputs.error["ename"] == "GatewayUnavailableError"
     assert "http://127.0.0.1:9 does not answer: Connection refused" in outputs.traceback
@@ -99,17 +98,15 @@ def test_the_wait_for_a_gateway_can_be_interrupted(make_kernel: MakeKernel, home
     assert kernel.value("1 + 1") == "2"
 
 
-def test_a_name_that_does_not_exist_is_said_at_once(make_kernel: MakeKernel, home: dict[str, str]):
-    kernel = make_kernel({**home, "JUPYTER_GPU_URL": "http://no-such-host.invalid:8765", "JUPYTER_GPU_TOKEN": "x"})
-    kernel.run("%load_ext jupyter_gpu_release")
+def test_a_name_that_does_not_exist_is_said_at_once(take_kernel: MakeKernel, home: dict[str, str]):
+    kernel = take_kernel({**home, "JUPYTER_GPU_URL": "http://no-such-host.invalid:8765", "JUPYTER_GPU_TOKEN": "x"})
     outputs = kernel.run("%gpu_train 1")
     assert outputs.error["ename"] == "GatewayUnavailableError"
     assert "its name is not resolved" in outputs.traceback
 
 
-def test_a_token_is_asked_for(make_kernel: MakeKernel, home: dict[str, str]):
-    kernel = make_kernel({**home, "JUPYTER_GPU_URL": "http://127.0.0.1:9"})
-    kernel.run("%load_ext jupyter_gpu_release")
+def test_a_token_is_asked_for(take_kernel: MakeKernel, home: dict[str, str]):
+    kernel = take_kernel({**home, "JUPYTER_GPU_URL": "http://127.0.0.1:9"})
     outputs = kernel.run("%gpu_train 1")
     assert outputs.error["ename"] == "AuthenticationError"
     assert "JUPYTER_GPU_TOKEN" in outputs.traceback
@@ -124,12 +121,11 @@ def test_a_gateway_that_refuses_says_why(kernel: Kernel, gateway: FakeGateway):
     assert kernel.run("%gpu_train 1").reply["status"] == "ok"
 
 
-def test_nothing_is_started_where_that_is_forbidden(make_kernel: MakeKernel, home: dict[str, str]):
+def test_nothing_is_started_where_that_is_forbidden(take_kernel: MakeKernel, home: dict[str, str]):
     folder = Path(home["JUPYTER_CONFIG_DIR"])
     folder.mkdir(parents=True)
     (folder / "jupyter_gpu_release_config.py").write_text("c.GpuRelease.auto_start = 'never'\n")
-    kernel = make_kernel(home)
-    kernel.run("%load_ext jupyter_gpu_release")
+    kernel = take_kernel(home)
     outputs = kernel.run("%gpu_train 1")
     assert outputs.error["ename"] == "GatewayUnavailableError"
     assert "auto_start is 'never'" in outputs.traceback

@@ -27,15 +27,14 @@ _FINDINGS = [
 
 def _doctor(kernel: Kernel) -> tuple[str, str]:
     """Its table, as text and as HTML."""
-    kernel.run("%load_ext jupyter_gpu_release")
     outputs = kernel.run("%gpu_doctor", 120)
     assert outputs.reply["status"] == "ok", outputs.traceback
     shown = [m["content"]["data"] for m in outputs if m["msg_type"] in ("display_data", "update_display_data")]
     return str(shown[-1]["text/plain"]), str(shown[-1]["text/html"])
 
 
-def test_without_a_cluster_it_says_how_to_get_one(make_kernel: MakeKernel, home: dict[str, str]):
-    kernel = make_kernel(home)
+def test_without_a_cluster_it_says_how_to_get_one(take_kernel: MakeKernel, home: dict[str, str]):
+    kernel = take_kernel(home)
     text, html = _doctor(kernel)
     assert "0 broken, 1 worth knowing" in text
     assert "none is running here and no gateway is configured" in " ".join(text.split())
@@ -44,8 +43,8 @@ def test_without_a_cluster_it_says_how_to_get_one(make_kernel: MakeKernel, home:
     assert not Path(home["JUPYTER_GPU_HOME"]).exists()
 
 
-def test_kernel_gateway_and_node_of_a_cluster(make_kernel: MakeKernel, home: dict[str, str], cluster: Ready):
-    kernel = make_kernel({**home, "JUPYTER_GPU_HOME": str(Path(cluster.connection.token_file).parent)})
+def test_kernel_gateway_and_node_of_a_cluster(take_kernel: MakeKernel, home: dict[str, str], cluster: Ready):
+    kernel = take_kernel({**home, "JUPYTER_GPU_HOME": str(Path(cluster.connection.token_file).parent)})
     text, html = _doctor(kernel)
     rows = html.split("<tr>")[2:]
     places = {(row.split(">")[3].split("<")[0], row.split(">")[5].split("<")[0]) for row in rows}
@@ -67,11 +66,10 @@ def test_a_node_tells_its_store_and_frameworks_and_tries_no_port_of_its_own(clus
     assert node.probe.ports == node.probe.names == []
 
 
-def test_a_gateway_that_says_nothing_is_left_at_an_interrupt(make_kernel: MakeKernel, home: dict[str, str]):
+def test_a_gateway_that_says_nothing_is_left_at_an_interrupt(take_kernel: MakeKernel, home: dict[str, str]):
     with socket.create_server(("127.0.0.1", 0)) as listener:
         url = f"http://127.0.0.1:{listener.getsockname()[1]}"
-        kernel = make_kernel({**home, "JUPYTER_GPU_URL": url, "JUPYTER_GPU_TOKEN": "secret"})
-        kernel.run("%load_ext jupyter_gpu_release")
+        kernel = take_kernel({**home, "JUPYTER_GPU_URL": url, "JUPYTER_GPU_TOKEN": "secret"})
         message = kernel.start("%gpu_doctor")
         line, _ = listener.accept()  # it has asked
         kernel.manager.interrupt_kernel()
@@ -82,8 +80,8 @@ def test_a_gateway_that_says_nothing_is_left_at_an_interrupt(make_kernel: MakeKe
     assert "not done" in shown[-1]
 
 
-def test_a_gateway_that_is_down_is_broken_and_says_why(make_kernel: MakeKernel, home: dict[str, str]):
-    kernel = make_kernel({**home, "JUPYTER_GPU_URL": "http://127.0.0.1:9", "JUPYTER_GPU_TOKEN": "secret-word"})
+def test_a_gateway_that_is_down_is_broken_and_says_why(take_kernel: MakeKernel, home: dict[str, str]):
+    kernel = take_kernel({**home, "JUPYTER_GPU_URL": "http://127.0.0.1:9", "JUPYTER_GPU_TOKEN": "secret-word"})
     text, html = _doctor(kernel)
     assert text.startswith("2 broken")
     assert "✗" in text.splitlines()[2], "what is broken comes first"
@@ -92,8 +90,8 @@ def test_a_gateway_that_is_down_is_broken_and_says_why(make_kernel: MakeKernel, 
     assert "secret-word" not in html
 
 
-def test_settings_that_are_wrong_are_a_finding(make_kernel: MakeKernel, home: dict[str, str]):
-    kernel = make_kernel({**home, "JUPYTER_GPU_URL": "gpu.example.org", "JUPYTER_GPU_TOKEN": "secret"})
+def test_settings_that_are_wrong_are_a_finding(take_kernel: MakeKernel, home: dict[str, str]):
+    kernel = take_kernel({**home, "JUPYTER_GPU_URL": "gpu.example.org", "JUPYTER_GPU_TOKEN": "secret"})
     text, html = _doctor(kernel)
     assert text.startswith("1 broken")
     assert "write it like http://host:8765" in html

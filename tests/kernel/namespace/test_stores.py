@@ -27,15 +27,10 @@ def shown(outputs: Any) -> str:
 
 
 @pytest.fixture
-def kernel_with(make_kernel: MakeKernel, environment: dict[str, str]) -> Callable[[Path], Kernel]:
+def kernel_with(take_kernel: MakeKernel, environment: dict[str, str]) -> Callable[[Path], Kernel]:
     """A kernel whose JUPYTER_GPU_STORE is the path given."""
 
-    def make(store: Path) -> Kernel:
-        kernel = make_kernel({**environment, "JUPYTER_GPU_STORE": str(store)})
-        kernel.run("%load_ext jupyter_gpu_release")
-        return kernel
-
-    return make
+    return lambda store: take_kernel({**environment, "JUPYTER_GPU_STORE": str(store)})
 
 
 def test_results_that_cannot_be_had_are_no_success(

@@ -13,25 +13,29 @@ from jupyter_gpu_release.client.autostart import Ready
 from jupyter_gpu_release.client.rest import GatewayClient
 
 Until = Callable[[Callable[[], object], str], None]
+MakeKernel = Callable[[dict[str, str]], Kernel]
 REUSED = "same code, same inputs: results of run"
 
 
 class Team:
     """Kernels in one folder on one cluster, and what the gateway knows of their runs."""
 
-    def __init__(self, cluster: Ready, folder: Path, environment: dict[str, str], until: Until) -> None:
-        self.folder = folder
+    def __init__(
+        self, cluster: Ready, environment: dict[str, str], take: MakeKernel, make: MakeKernel, until: Until
+    ) -> None:
         token_file = Path(cluster.connection.token_file)
         self._environment = {**environment, "JUPYTER_GPU_HOME": str(token_file.parent)}
+        self._take, self._make = take, make
         self.gateway = GatewayClient(cluster.connection.url, token_file.read_text().strip())
-        self._kernels: list[Kernel] = []
         self.until = until
 
-    def kernel(self, seed: str = "random") -> Kernel:
-        """A new kernel with the extension loaded."""
-        self._kernels.append(Kernel({**self._environment, "PYTHONHASHSEED": seed}, self.folder))
-        ok(self._kernels[-1], "%load_ext jupyter_gpu_release")
-        return self._kernels[-1]
+    def kernel(self, seed: str = "") -> Kernel:
+        """A kernel with the extension loaded; with a ``seed`` it is new."""
+        if not seed:
+            return self._take(self._environment)
+        made = self._make({**self._environment, "PYTHONHASHSEED": seed})
+        ok(made, "%load_ext jupyter_gpu_release")
+        return made
 
     def runs(self) -> list[str]:
         """All runs, newest first."""
@@ -47,19 +51,14 @@ class Team:
         self.until(lambda: self.gateway.lineage(run).is_reusable, f"run {run} has its key")
         return run
 
-    def close(self) -> None:
-        self.gateway.close()
-        for kernel in self._kernels:
-            kernel.close()
-
 
 @pytest.fixture
-def team(cluster: Ready, home: dict[str, str], tmp_path: Path, until: Until) -> Iterator[Team]:
-    folder = tmp_path / "notebooks"
-    folder.mkdir()
-    made = Team(cluster, folder, home, until)
+def team(
+    cluster: Ready, home: dict[str, str], take_kernel: MakeKernel, make_kernel: MakeKernel, until: Until
+) -> Iterator[Team]:
+    made = Team(cluster, home, take_kernel, make_kernel, until)
     yield made
-    made.close()
+    made.gateway.close()
 
 
 def ok(kernel: Kernel, code: str) -> Outputs:
@@ -156,9 +155,9 @@ def test_what_differs_runs_again(team: Team):
 
 
 def test_a_local_module_that_was_edited_runs_again(team: Team):
-    module = team.folder / "recipe.py"
-    module.write_text("def bake(): return 1\n")
     kernel = team.kernel()
+    module = kernel.folder / "recipe.py"
+    module.write_text("def bake(): return 1\n")
     cell = "%%gpu_train --cache\nimport recipe\nbread = recipe.bake()"
     ok(kernel, cell)
     team.newest()
@@ -169,11 +168,11 @@ def test_a_local_module_that_was_edited_runs_again(team: Team):
 
 
 def test_a_tracked_file_that_changed_runs_again(team: Team):
-    data, more = team.folder / "data.txt", team.folder / "more"
+    kernel = team.kernel()
+    data, more = kernel.folder / "data.txt", kernel.folder / "more"
     data.write_text("3")
     more.mkdir()
     (more / "a").write_text("1")
-    kernel = team.kernel()
     ok(kernel, "from jupyter_gpu_release import track")
     cell = "%%gpu_train --cache\nimport os\nvalue = int(open(track('data.txt')).read())"
     cell += "\nn = len(os.listdir(track('more')))"
@@ -227,7 +226,7 @@ def test_a_run_that_makes_the_same_just_now_is_named(team: Team):
     (first,) = team.under_way()
     second = kernel.start(f"%%gpu_train --cache\n{body}")
     team.until(lambda: len(team.under_way()) == 2, "both run")
-    (team.folder / "go").touch()
+    (kernel.folder / "go").touch()
     assert f"run {first} makes the same and is not over: %gpu_attach {first}" in receipt(kernel.finish(second, 60))
     team.newest()
     assert REUSED in receipt(ok(kernel, f"%%gpu_train --cache\n{body}"))

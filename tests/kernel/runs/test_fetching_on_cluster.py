@@ -38,9 +38,9 @@ slow[0], never[0] = Slow(), Never()
 
 
 @pytest.fixture
-def kernel(make_kernel: MakeKernel, home: dict[str, str], cluster: Ready) -> Kernel:
-    made = make_kernel({**home, "JUPYTER_GPU_HOME": str(Path(cluster.connection.token_file).parent)})
-    made.run("%load_ext jupyter_gpu_release\n%config GpuRelease.implicit_send_max = '1MiB'")
+def kernel(take_kernel: MakeKernel, home: dict[str, str], cluster: Ready) -> Kernel:
+    made = take_kernel({**home, "JUPYTER_GPU_HOME": str(Path(cluster.connection.token_file).parent)})
+    made.run("%config GpuRelease.implicit_send_max = '1MiB'")
     return made
 
 

@@ -23,11 +23,8 @@ def on_cluster(home: dict[str, str], cluster: Ready) -> dict[str, str]:
 
 
 @pytest.fixture
-def notebook(make_kernel: MakeKernel, on_cluster: dict[str, str]) -> Kernel:
-    """A kernel with the extension loaded."""
-    kernel = make_kernel(on_cluster)
-    kernel.run("%load_ext jupyter_gpu_release")
-    return kernel
+def notebook(take_kernel: MakeKernel, on_cluster: dict[str, str]) -> Kernel:
+    return take_kernel(on_cluster)
 
 
 def test_a_run_is_listed_and_its_output_shown_again(notebook: Kernel):
@@ -63,12 +60,11 @@ def test_status_and_estimate(notebook: Kernel, until: Any):
     assert "0 held" in notebook.run("%gpu_status").plain()[0]
 
 
-def test_cancelled_from_another_notebook(notebook: Kernel, make_kernel: MakeKernel, on_cluster: dict[str, str]):
+def test_cancelled_from_another_notebook(notebook: Kernel, take_kernel: MakeKernel, on_cluster: dict[str, str]):
     message = notebook.start("%%gpu_train\nprint('begun', flush=True)\nimport time\ntime.sleep(600)")
     while notebook.client.get_iopub_msg(timeout=60)["msg_type"] != "stream":
         pass
-    other = make_kernel(on_cluster)
-    other.run("%load_ext jupyter_gpu_release")
+    other = take_kernel(on_cluster)
     assert "ending" in other.run("%gpu_cancel last").text()
     outputs = notebook.finish(message)
     assert outputs.error["ename"] == "RunCancelledError"
