@@ -50,6 +50,11 @@ def test_oversized_is_quiet():
     assert found == [("0.8 of 80 GiB used: a smaller GPU would do", False)]
 
 
+def test_at_the_limits_nothing_is_said():
+    assert remarks(peak_utilization=0.6, mean_utilization=0.3) == []
+    assert remarks(peak_utilization=1.0, mean_utilization=0.9, peak_memory_bytes=GIB, total_memory_bytes=8 * GIB) == []
+
+
 @pytest.mark.parametrize("ran_s", [0.5, 9.0])
 def test_short_cells_are_left_alone(ran_s: float):
     assert remarks(ran_s=ran_s, peak_utilization=0.6, mean_utilization=0.12) == []

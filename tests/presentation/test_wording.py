@@ -3,7 +3,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from msgspec import structs
+from msgspec import convert, structs, to_builtins
 
 from jupyter_gpu_release.presentation.run_display import describe_run
 from jupyter_gpu_release.presentation.wording import (
@@ -11,12 +11,14 @@ from jupyter_gpu_release.presentation.wording import (
     describe_pause,
     describe_wait,
     format_clock,
+    format_drained,
     gpu_state,
+    held_by,
     kept_words,
     run_origin,
     run_title,
 )
-from jupyter_gpu_release.protocol.rest import GpuRow
+from jupyter_gpu_release.protocol.rest import GpuRow, StatusDocument
 from jupyter_gpu_release.protocol.runs import Attempt, ErrorInfo, GpuUse, KeptLease, Outcome, PersistWait, RunView
 from jupyter_gpu_release.scheduling.warm_leases import is_worth_keeping
 
@@ -74,6 +76,8 @@ def test_a_run_is_called_by_its_name_or_its_first_line(name: str, code: str, tit
 
 
 def test_where_a_run_comes_from() -> None:
+    assert run_origin("script", "/home/ada/fit.py", 0) == "script fit.py"
+    assert run_origin("papermill", "/home/ada/digits.ipynb", 0) == "papermill digits.ipynb"
     assert run_origin("", "/home/ada/digits.ipynb", 3) == "digits.ipynb [3]"
     assert run_origin("papermill", "/home/ada/digits.ipynb", 3) == "papermill digits.ipynb [3]"
     assert run_origin("script", "/home/ada/fit.py", 1) == "script fit.py"
@@ -93,6 +97,23 @@ def test_a_run_that_goes_on_says_why_it_waits_again_and_what_it_does_meanwhile()
     assert describe_run(saving) == "persisting · 1 GPU free again · being saved …"
     yielding = RunView("r", "ann", "yielding", hosts=["gpu1"], reason="bob's run goes first")
     assert describe_run(yielding) == "being preempted on gpu1 · 1 GPU · bob's run goes first"
+
+
+def _status(*users: str, drained: int = 0) -> StatusDocument:
+    gpus = [GpuRow(str(n), "", "", 0, 0, None, "drained" if n < drained else "free") for n in range(4)]
+    row = {"run": "r", "state": "running", "gpus": 2, "held_s": 60.0}
+    runs = [{**row, "user": user, "held_s": 60.0 * n} for n, user in enumerate(users, start=1)]
+    runs += [{**row, "user": "eve", "state": "queued"}, {**row, "user": "eve", "gpus": 0}]
+    document = {"gateway": {"url": "", "version": ""}, "gpus": {"total": 4, "held": 0, "free": 0, "external": 0}}
+    document |= {"schema_version": 1, "simulated": False, "user": "ann", "queue": [], "runs": runs}
+    document |= {"nodes": [{"id": "n", "host": "h", "gpus": to_builtins(gpus)}]}
+    return convert(document, StatusDocument, strict=False)
+
+
+def test_the_status_says_what_is_drained_and_who_holds_most() -> None:
+    assert (format_drained(_status()), format_drained(_status(drained=3))) == ("", ", 3 drained")
+    assert held_by(_status("bob", "ann", "ann")) == ["you hold 4 GPUs for 3 min", "bob holds 2 GPUs for 1 min"]
+    assert held_by(_status()) == []
 
 
 def test_what_becomes_of_a_run_whose_gateway_is_away() -> None:

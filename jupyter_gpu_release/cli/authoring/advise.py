@@ -35,7 +35,10 @@ def run(arguments: argparse.Namespace) -> int:
 def _write(advice: Advice, target: Path) -> None:
     """Never over a file that is there: the notebook with its outputs may be the only one."""
     if not advice.worth:
-        raise OptionError(f"{advice.notebook.path}: no cell is worth a GPU cell, so nothing is written", hint="")
+        raise OptionError(
+            f"{advice.notebook.path}: no cell is worth a GPU cell, so nothing is written",
+            hint="write %%gpu_train above a cell to make it one",
+        )
     content = advice.rewritten().encode()
     aside = target.with_name(f".{target.name}.{os.getpid()}.tmp")
     try:

@@ -204,7 +204,9 @@ def _unpack_modules(payload: CellPayload, paths: RunPaths) -> list[str]:
     for name, source in payload.modules.items():
         target = (paths.code / name).resolve()
         if not target.is_relative_to(paths.code.resolve()):
-            raise OptionError(f"module path {name!r} leads out of the run folder")
+            raise OptionError(
+                f"module path {name!r} leads out of the run folder", hint="import it from a folder on `sys.path`"
+            )
         make_store_folder(target.parent)
         write_atomic(target, [source], durable=False)
     return [str(paths.code)]

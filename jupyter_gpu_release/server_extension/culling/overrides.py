@@ -110,7 +110,9 @@ def _applied(policy: Policy, entry: Mapping[str, Any]) -> Policy:
         try:
             changes[field] = Action.of(value) if kind is Action else kind(value)
         except (KeyError, TypeError, ValueError) as error:
-            raise OptionError(f"override: {name}={value!r} is no value for it") from error
+            raise OptionError(
+                f"override: {name}={value!r} is no value for it", hint=f"write it as c.GpuCuller.{name}"
+            ) from error
     return replace(policy, **changes)
 
 
