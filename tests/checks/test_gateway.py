@@ -8,10 +8,12 @@ from pathlib import Path
 
 import pytest
 
+from jupyter_gpu_release._version import __version__
 from jupyter_gpu_release.checks import gateway
 from jupyter_gpu_release.checks.finding import BROKEN, NOTE, OK
 from jupyter_gpu_release.checks.gateway import check_cluster, check_same_store, check_used_store, check_version
 from jupyter_gpu_release.client.discovery import Target
+from jupyter_gpu_release.client.home import Connection
 from jupyter_gpu_release.protocol.session import PROTOCOL
 from jupyter_gpu_release.store.run_folders import make_store
 
@@ -30,6 +32,9 @@ def test_another_store_at_the_same_path_is_found_and_not_written_to(tmp_path: Pa
 
 def test_versions_that_understand_each_other_are_no_fault() -> None:
     assert check_version("99.0", PROTOCOL).level == NOTE
+    own = Connection("http://127.0.0.1:1", "token", "/store", ray_version="2.60")
+    assert check_version(__version__, PROTOCOL, own).finding == f"gateway and client {__version__}, Ray 2.60"
+    assert check_version(__version__, PROTOCOL).finding == f"gateway and client {__version__}"
     refused = check_version("99.0", PROTOCOL + 5)
     assert (refused.level, "install the same version" in refused.hint) == (BROKEN, True)
 

@@ -128,3 +128,23 @@ def test_names_that_stand_for_other_addresses_are_noted() -> None:
     (fine,) = check_names(NodeChecks(1, "/store", nodes[1:2]))
     assert fine.level == OK
     assert not list(check_names(NodeChecks(1, "/store", [NodeCheck("alone", probe=ProbeReport())])))
+
+
+def test_a_port_that_does_not_answer_is_said_with_the_reason() -> None:
+    hosts = [f"n{number}" for number in range(6)]
+
+    def tried(answer: str, reason: str = "") -> NodeChecks:
+        port = PortTry("far", "10.0.0.9", 7, "Ray", answer, reason)
+        return NodeChecks(1, "/store", [NodeCheck(host, probe=ProbeReport(ports=[port])) for host in hosts])
+
+    words = {
+        "refused": ("refused, nothing listens there", "`ss -ltn`"),
+        "silent": ("no answer within 3 s", "allow all TCP ports"),
+        "unreachable": ("not reached: no route", "ip route get 10.0.0.9"),
+    }
+    for answer, (said, mend) in words.items():
+        (found,) = check_ports(tried(answer, "no route"))
+        assert found.finding.startswith("far (10.0.0.9), port 7 (Ray), from n0, n1, n2, n3 and 2 more: ")
+        assert (said in found.finding, mend in found.hint, found.where) == (True, True, "far")
+    hosts = hosts[:4]
+    assert "from n0, n1, n2, n3: " in next(iter(check_ports(tried("silent")))).finding

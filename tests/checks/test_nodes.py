@@ -2,11 +2,21 @@
 
 from __future__ import annotations
 
+from msgspec import convert
+
+from jupyter_gpu_release._version import __version__
 from jupyter_gpu_release.checks.certificate import check_end
 from jupyter_gpu_release.checks.finding import BROKEN, NOTE, OK
-from jupyter_gpu_release.checks.nodes import check_clocks, check_drivers, check_frameworks, check_pythons, check_stores
+from jupyter_gpu_release.checks.nodes import (
+    check_clocks,
+    check_drivers,
+    check_frameworks,
+    check_nodes,
+    check_pythons,
+    check_stores,
+)
 from jupyter_gpu_release.protocol.node import ProbeReport
-from jupyter_gpu_release.protocol.rest import NodeCheck, NodeChecks
+from jupyter_gpu_release.protocol.rest import NodeCheck, NodeChecks, StatusDocument
 
 
 def test_clocks_drivers_and_certificates_of_others() -> None:
@@ -62,3 +72,42 @@ def test_a_node_that_sees_another_store_is_broken() -> None:
     assert "another store (store.json says 4567) at /store" in other.finding
     assert "a folder without store.json" in none.finding
     assert not list(check_stores(checks, "")), "an older gateway does not tell"
+
+
+def test_each_node_is_named_with_what_it_lacks() -> None:
+    gpus = [
+        {"index": "0", "state": "drained", "drained": "GPU 0 is drained by ann"},
+        {"index": "1", "state": "drained", "drained": "its driver reported Xid 79"},
+        {"index": "2", "state": "free"},
+    ]
+    gpu = {"uuid": "", "name": "", "memory_bytes": 0, "used_bytes": 0, "utilization": None}
+    rows = [
+        {"id": "a", "host": "a", "gpus": [{**gpu, **each} for each in gpus], "notes": ["torch is not preloaded"]},
+        {"id": "b", "host": "b", "gpus": [], "drained": "b is drained by ann"},
+    ]
+    counts = {"total": 3, "held": 0, "free": 1, "external": 0}
+    document = {"schema_version": 1, "simulated": False, "gateway": {"url": "", "version": ""}, "gpus": counts}
+    status = convert({**document, "nodes": rows, "queue": [], "runs": []}, StatusDocument, strict=False)
+    nodes = [
+        NodeCheck("a", version=__version__, python="3.11.2"),
+        NodeCheck("b", version="0.1", store_problem="it is full\n  → make room"),
+        NodeCheck("c", store_problem="it is not there"),
+        NodeCheck("d", agent_problem="its agent does not answer"),
+    ]
+    found = list(check_nodes(status, NodeChecks(1, "/store", nodes)))
+    assert [(one.check, one.level, one.where, one.finding, one.hint) for one in found if one.level != OK] == [
+        ("gpus", NOTE, "a", "GPU 0 is drained by ann", "jupyter gpu nodes resume a:0"),
+        ("gpus", NOTE, "a", "its driver reported Xid 79", "once it is well it comes back by itself"),
+        ("nodes", NOTE, "b", "b is drained by ann", "jupyter gpu nodes resume b"),
+        ("nodes", NOTE, "a", "a: torch is not preloaded", found[5].hint),
+        ("versions", NOTE, "b", f"b has version 0.1, this is {__version__}", found[7].hint),
+        ("store", BROKEN, "b", "b: it is full", "make room"),
+        ("nodes", NOTE, "c", "c: its agent has not introduced itself yet", found[9].hint),
+        ("store", BROKEN, "c", "c: it is not there", "make the store writable there, under the same path"),
+        ("nodes", BROKEN, "d", "d: its agent does not answer", "Ray restarts the agent; see Ray's logs there"),
+    ]
+    assert [one.finding for one in found if one.level == OK] == [
+        f"a: 3 GPUs, Python 3.11.2, package {__version__}",
+        "/store can be written and read from a",
+        "b: 0 GPUs, Python , package 0.1",
+    ]
