@@ -16,8 +16,8 @@ from dataclasses import dataclass, field
 
 #: calls and attributes that make a closer look worth while
 CALLS = frozenset({"globals", "locals", "vars", "dir", "eval", "exec"})
-ATTRIBUTES = frozenset(
-    {"user_ns", "user_global_ns", "f_globals", "modules", "__subclasses__", "query", "eval", "ev", "ex", "__main__"}
+ATTRIBUTES = frozenset({"user_ns", "user_global_ns", "f_globals", "modules", "import_module", "__main__"}) | frozenset(
+    {"__subclasses__", "query", "eval", "ev", "ex"}
 )
 #: the same in a function's compiled code
 WORDS = CALLS | ATTRIBUTES

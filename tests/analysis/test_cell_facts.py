@@ -31,6 +31,7 @@ def names(found: set[str]) -> set[str]:
         ("x: int = y", "y", ""),
         ("x: kind", "kind", ""),
         ("a.b = c[d]", "a c d", ""),
+        ("a.b: kind", "a kind", ""),
         ("for i in rows: total += i", "rows total", ""),
         ("for i in rows:\n    t = i\nprint(t)", "rows", "t"),
         ("while go: x = 1\nx", "go", "x"),
@@ -101,6 +102,7 @@ def test_bound_and_deleted() -> None:
     )
     assert facts.bound >= {"c", "d", "x", "y", "z", "f", "g", "i"}
     assert facts.deleted == {"x", "old"}
+    assert facts_of("try:\n    f()\nexcept E as e:\n    pass").deleted == {"e"}
 
 
 @pytest.mark.parametrize(
@@ -205,6 +207,8 @@ def test_joining_a_process_group_is_seen() -> None:
         ("f(**locals())", "", True),
         ("import sys\nsys.modules['__main__'].a\ngetattr(sys.modules[__name__], 'b')", "a b", False),
         ("import __main__\n__main__.a", "a", False),
+        ("import importlib\nimportlib.import_module('__main__').a", "a", False),
+        ("vars(sys.modules['__main__'])['a']\nsetattr(sys.modules[__name__], 'b', 1)", "a", False),
         ("get_ipython().user_ns['a']", "a", False),
         ("get_ipython().user_ns", "", False),
         ("exec(f'x{i} = 1')", "", True),

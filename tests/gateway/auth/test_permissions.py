@@ -109,6 +109,17 @@ def test_the_status_of_others() -> None:
     assert (seen.runs[0].held_s, seen.runs[0].progress, seen.runs[0].kernel, seen.runs[0].reason) == (2.0, "", "", "")
 
 
+def test_of_warm_gpus_others_see_whose_they_are_and_until_when() -> None:
+    facts = {field.name: f"secret {field.name}" for field in msgspec.structs.fields(WarmRow)} | {"user": "ann"}
+    document = StatusDocument(
+        1, False, GatewayFacts("u", "v"), GpuCounts(1, 1, 0, 0), [], [], [], warm=[WarmRow(**facts)]
+    )
+    assert shown_status(OWNER, document).warm == shown_status(ADMIN, document).warm == document.warm
+    (seen,) = shown_status(OTHER, document).warm
+    kept = {name for name, value in facts.items() if getattr(seen, name) == value}
+    assert kept == permissions.PUBLIC_WARM
+
+
 def test_values_travel_to_the_owner_only() -> None:
     view = RunView("r", "ann", "succeeded", outcome=Outcome("ok"))
     assert shown_view(OWNER, view).outcome is not None

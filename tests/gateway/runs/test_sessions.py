@@ -20,6 +20,7 @@ from websockets.sync.client import ClientConnection, connect
 
 from jupyter_gpu_release.client.feed import ConnectionLost
 from jupyter_gpu_release.client.session import GatewaySession
+from jupyter_gpu_release.errors import ForbiddenError
 from jupyter_gpu_release.gateway.db import database
 from jupyter_gpu_release.gateway.db.database import open_ledger
 from jupyter_gpu_release.gateway.db.rows import StoredSession
@@ -44,6 +45,20 @@ class _Wire:
 
     async def close(self, reason: str) -> None:
         self.closed = reason
+
+
+@pytest.mark.asyncio
+async def test_a_session_is_its_users_and_its_newest_connections() -> None:
+    nothing: Any = SimpleNamespace(write=lambda *_: None)
+    table = SessionTable(nothing, 0.01, nothing)
+    first, second, foreign = (_Wire(is_direct=True) for _ in range(3))
+    session = await table.attach("k", "ann", first)
+    with pytest.raises(ForbiddenError, match="belongs to another user"):
+        await table.attach("k", "eve", foreign)
+    assert (session.user, session.wire, first.closed) == ("ann", first, "")
+    assert await table.attach("k", "ann", second) is session
+    assert (session.wire, first.closed.startswith("replaced"), second.closed) == (second, True, "")
+    assert table.open_ids() == {"k"}
 
 
 @pytest.mark.asyncio
