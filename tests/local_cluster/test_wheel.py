@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import runpy
 import subprocess
@@ -113,34 +114,44 @@ def test_the_documentation_comes_with_the_wheel(python: Path, tmp_path: Path) ->
     assert "did you mean `jupyter gpu docs tutorial`?" in docs(shipped, "tutoral")
 
 
-def _notebook(python: Path, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Notebook:
+@contextlib.contextmanager
+def _notebook(python: Path, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Notebook]:
     """One whose kernel is of that environment, and loads nothing by itself."""
     spec = folder / "share" / "kernels" / "from-wheel" / "kernel.json"
-    spec.parent.mkdir(parents=True)
+    spec.parent.mkdir(parents=True, exist_ok=True)
     argv = [str(python), "-m", "ipykernel_launcher", "-f", "{connection_file}"]
     spec.write_text(json.dumps({"argv": argv, "display_name": "from the wheel", "language": "python"}))
     monkeypatch.setenv("JUPYTER_PATH", str(folder / "share"))
     monkeypatch.setenv("IPYTHONDIR", str(folder / "ipython"))
-    return Notebook(folder, load=False, kernel="from-wheel")
+    notebook = Notebook(folder, load=False, kernel="from-wheel")
+    yield notebook
+    notebook.close()
 
 
-def test_a_cell_runs_from_the_wheel_without_load_ext(
-    python: Path, own_home: HomePaths, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_cells_run_from_the_wheel_without_load_ext(
+    python: Path, light: Path, own_home: HomePaths, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    start = [python.with_name("jupyter-gpu"), "start", "--simulated-gpus", "1"]
-    subprocess.run(start, cwd=tmp_path, check=True, timeout=300)
-    notebook = _notebook(python, tmp_path, monkeypatch)
-    try:
+    """In a kernel that could start a cluster, and in one that could not: what is missing is said, and it uses one."""
+    with _notebook(light, tmp_path, monkeypatch) as notebook:
+        said = notebook.run("%%gpu_train\nx = 1").traceback
+        assert "a cluster on this machine needs ray, sqlalchemy, starlette, uvicorn, not installed in " in said
+        assert f"{light} -m pip install 'jupyter-gpu-release[cluster]'" in said
+        start = [python.with_name("jupyter-gpu"), "start", "--simulated-gpus", "1"]
+        subprocess.run(start, cwd=tmp_path, check=True, timeout=300)
+        notebook.ok("%%gpu_train\nimport sys, os\nx, where = [1, 2], sys.prefix")
+        notebook.ok("import sys; x.append(3); here = sys.prefix")
+        assert notebook.value("x") == [1, 2, 3]
+        assert notebook.value("here") == str(light.parents[1])
+        assert notebook.value("where") == str(python.parents[1])
+    with _notebook(python, tmp_path, monkeypatch) as notebook:
         notebook.ok("%%gpu_train\nimport os, jupyter_gpu_release\nthere = jupyter_gpu_release.__file__, os.getpid()")
         notebook.ok("import jupyter_gpu_release, os; here = jupyter_gpu_release.__file__, os.getpid()")
         there, here = notebook.value("there"), notebook.value("here")
-    finally:
-        notebook.close()
     assert there[0] == here[0]
     assert Path(here[0]).is_relative_to(python.parents[1])
     assert there[1] != here[1]
     assert own_home.connection.exists()
-    subprocess.run([python.with_name("jupyter-gpu"), "stop", "--yes"], cwd=tmp_path, check=True, timeout=120)
+    subprocess.run([light.with_name("jupyter-gpu"), "stop", "--yes"], cwd=tmp_path, check=True, timeout=120)
     assert not own_home.connection.exists()
 
 
@@ -173,26 +184,3 @@ def test_for_a_notebook_alone_little_is_installed(light: Path, tmp_path: Path) -
     assert not {"ray", "sqlalchemy", "starlette", "uvicorn"} & sizes.keys()
     assert {"jupyter-gpu-release", "msgspec", "httpx"} <= sizes.keys()
     assert sum(sizes.values()) <= 25_000_000, sizes
-
-
-def test_a_notebook_alone_runs_cells_on_a_cluster_and_says_what_would_start_one(
-    light: Path, own_home: HomePaths, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    notebook = _notebook(light, tmp_path, monkeypatch)
-    try:
-        said = notebook.run("%%gpu_train\nx = 1").traceback
-        assert "a cluster on this machine needs ray, sqlalchemy, starlette, uvicorn, not installed in " in said
-        assert f"{light} -m pip install 'jupyter-gpu-release[cluster]'" in said
-        start = [sys.executable, "-m", "jupyter_gpu_release.cli", "start", "--simulated-gpus", "1"]
-        subprocess.run(start, cwd=tmp_path, check=True, timeout=300)
-        notebook.ok("%%gpu_train\nimport sys, os\nx, where = [1, 2], sys.prefix")
-        notebook.ok("import sys; x.append(3); here = sys.prefix")
-        assert notebook.value("x") == [1, 2, 3]
-        assert notebook.value("here") == str(light.parents[1])
-        assert notebook.value("where") == sys.prefix
-    finally:
-        notebook.close()
-    assert own_home.connection.exists()
-    stop = [light.with_name("jupyter-gpu"), "stop", "--yes"]
-    subprocess.run(stop, cwd=tmp_path, check=True, timeout=120)
-    assert not own_home.connection.exists()
