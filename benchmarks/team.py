@@ -57,7 +57,7 @@ def run(*, quick: bool) -> Report:
     report = Report("team")
     with bed("--simulated-gpus", str(GPUS)) as cluster:
         _add_starts(report, cluster, 3 if quick else 40)
-        _add_rate(report, cluster, 3.0 if quick else 60.0)
+        _add_rate(report, cluster, 1.0 if quick else 60.0)
         if not quick:
             _add_owner_mode(report, cluster, 100)
     _add_idle_kernels(report, 20 if quick else KERNELS, 3.0 if quick else 60.0)

@@ -35,11 +35,11 @@ print(json.dumps([run.result() for run in runs]))
 
 def add_rows(report: Report, cluster: Bed, *, quick: bool) -> None:
     """``launch_busy`` and its variants, and ``actor_busy``, in percent; the ratio is ours ÷ theirs."""
-    count, rounds = (12, 1) if quick else (50, 9)
+    count, rounds = (4, 1) if quick else (50, 9)
     _launched(cluster, count)  # Ray starts the workers that make leases: as many as there are GPUs, on two cores
     ours = report.add("launch_busy", [_busy(_launched(cluster, count)) for _ in range(rounds)], unit="%")
     report.add("launch_busy_own_process", [_busy(_launched(cluster, count, FUNCTION_S, "own"))], unit="%")
-    report.add("launch_busy_1s_own_process", [_busy(_launched(cluster, 8 if quick else 24, 1.0, "own"))], unit="%")
+    report.add("launch_busy_1s_own_process", [_busy(_launched(cluster, 4 if quick else 24, 1.0, "own"))], unit="%")
     theirs = report.add("actor_busy", [_busy(_actors(cluster, count))], unit="%")
     report.ratios["launch_busy_over_actor"] = ours / theirs
 
