@@ -118,7 +118,7 @@ def bed() -> Iterator[Bed]:
 
 # ------------------------------------------------------------------------------------------------------ send
 def test_the_calls_options_and_arguments_are_sent(bed: Bed) -> None:
-    run = launch(indent, "a", prefix="b", gpus=2, name="mine", kwargs={}, stream=True)
+    run = launch(indent, "a", kwargs={"prefix": "b"}, gpus=2, name="mine", stream=True)
     [request] = bed.requests
     payload = decode(request.payload, CellPayload)
     assert (request.run, run.name, run.status, request.ask.gpus, request.session) == (run.id, "mine", "queued", 2, "s")
@@ -179,6 +179,8 @@ def test_restartable_is_for_one_process(bed: Bed) -> None:
     with pytest.raises(OptionError, match="restartable with ranks"):
         launch(len, "a", gpus=2, ranks=2, restartable=True)
     assert bed.requests == []
+    launch(len, "a", restartable=True)
+    assert bed.requests[0].restartable is True
 
 
 # ------------------------------------------------------------------------------------------------ hear of it
@@ -210,13 +212,14 @@ def test_a_run_that_the_gateway_has_forgotten_is_lost() -> None:
     assert error.hint == "look"
 
 
-def test_output_that_cannot_be_shown_does_not_end_the_session() -> None:
+def test_output_that_cannot_be_shown_does_not_end_the_session(caplog: pytest.LogCaptureFixture) -> None:
     def fails(_events: Sequence[Event]) -> None:
         raise ValueError("I/O operation on closed file")
 
     run, hear, _ = _handler(fails)
     hear(Events("r", [Event(1, 0.0, "stream", {"text": "x"})]))
     assert not run.done()
+    assert "output of run r could not be shown" in caplog.text
 
 
 # ------------------------------------------------------------------------------------------------- come back
@@ -329,6 +332,23 @@ def test_an_interrupt_while_one_waits_for_a_map_ends_it(
     until(mapped.done, "all items are over")
     assert {item.status for item in mapped} == {"cancelled"}
     until(lambda: bed.signals == [(bed.requests[0].run, "interrupt")], "the worker is told")
+
+
+def test_the_workers_loop_awaits_what_is_to_be_awaited(bed: Bed) -> None:
+    async def later(item: int, factor: int) -> int:
+        return item * factor
+
+    call = MapCall(later, [[1, 2]], {"factor": 3})
+    assert call.statement.startswith("result = await ")
+    assert list(call.values.values()) == [await_items, later, [1, 2], {"factor": 3}]
+    plain = MapCall(abs, [[1]], {})
+    assert (plain.statement.startswith("result = __gpu"), plain.values["__gpu_function__"]) == (True, call_items)
+    with pytest.raises(WrongCallError, match="missing a required argument: 'factor'"):
+        launch_map(later, [1])
+    launch_map(pow, [1], kwargs={"exp": 2}, processes=1)
+    payload = decode(bed.requests[0].payload, CellPayload)
+    sent = codec.load(payload.inputs.stream, payload.inputs.buffers, NamespaceInfo({}, at_home=True)).values
+    assert sent["__gpu_keywords__"] == {"exp": 2}
 
 
 class Exchange:

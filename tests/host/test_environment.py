@@ -9,8 +9,11 @@ from jupyter_gpu_release.host.environment import (
     MOST_BYTES,
     MOST_BYTES_IN_ALL,
     OwnVariables,
+    for_cells,
     for_cluster,
+    may_travel,
     own_variables,
+    stays_here,
 )
 
 
@@ -83,3 +86,26 @@ def test_a_notebooks_own_variables_travel_but_for_secrets_and_large_ones() -> No
     fit = MOST_BYTES_IN_ALL // MOST_BYTES
     many = own_variables({f"V{at:03}": "x" * (MOST_BYTES - 4) for at in range(fit + 1)}, {})
     assert (len(many.values), many.large) == (fit, [f"V{fit:03}"])
+
+
+def test_cells_have_the_machines_cores_and_the_clusters_marks() -> None:
+    of_agent = {"PATH": "/bin", "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": "", "AWS_SECRET": "x", "HF_HOME": "/hf"}
+    assert for_cells(of_agent, {"JUPYTER_GPU_CLUSTER": "c"}, "7") == {
+        "PATH": "/bin",
+        "HF_HOME": "/hf",
+        "JUPYTER_GPU_CLUSTER": "c",
+        "PYTHONFAULTHANDLER": "1",
+        "PYTHONHASHSEED": "7",
+    }
+
+
+def test_what_belongs_to_a_machine_a_process_or_a_rank_does_not_travel() -> None:
+    stay = ("PATH", "LD_PRELOAD", "HOME", "CUDA_VISIBLE_DEVICES", "NCCL_SOCKET_IFNAME", "RANK", "MASTER_ADDR", "TERM")
+    assert not [name for name in stay if may_travel(name)]
+    assert [
+        name for name in ("NCCL_DEBUG", "CUDA_LAUNCH_BLOCKING", "MY_OWN", "WANDB_PROJECT") if not may_travel(name)
+    ] == []
+    assert stays_here("A", "x" * MOST_BYTES)
+    assert stays_here("DB_PASSWORD", "s3cret")
+    assert stays_here("A", "http://ann:pw@host/x")
+    assert not stays_here("A", "x" * (MOST_BYTES - 1))

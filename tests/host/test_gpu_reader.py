@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from jupyter_gpu_release.host.gpu_reader import GpuReader
+from jupyter_gpu_release.host.gpu_reader import SILENT_S, GpuReader
 from jupyter_gpu_release.protocol.node import GpuInfo
 
 
@@ -49,3 +49,12 @@ def test_a_failure_of_any_kind_is_one_questions_answer() -> None:
     assert reader.ask_users(["0"]).result(60) == {7}
     (well,) = reader.ask().result(60)
     assert (well.name, well.trouble, reader.problem, reader.silent_s) == ("H100", "", "", 0.0)
+
+
+def test_a_driver_that_owes_an_answer_for_long_is_in_trouble(monkeypatch: pytest.MonkeyPatch) -> None:
+    nvml: Any = _Nvml()
+    reader = GpuReader(nvml)
+    monkeypatch.setattr(GpuReader, "silent_s", SILENT_S - 1)
+    assert reader.current() == reader.last
+    monkeypatch.setattr(GpuReader, "silent_s", SILENT_S)
+    assert [(gpu.index, gpu.trouble) for gpu in reader.current()] == [("0", "its driver does not answer")]
