@@ -15,7 +15,7 @@ from ports import free_port
 from ray_bed import GPUS, RayBed, request
 
 from jupyter_gpu_release.cli.main import main
-from jupyter_gpu_release.client.discovery import find_gateway
+from jupyter_gpu_release.client.discovery import Target, find_gateway
 from jupyter_gpu_release.client.home import HomePaths
 from jupyter_gpu_release.client.rest import GatewayClient
 from jupyter_gpu_release.client.session import GatewaySession
@@ -92,6 +92,7 @@ def test_there_and_off_again(
     assert own_home.read_connection() == connection
     with GatewayClient.for_target(target) as gateway:
         assert gateway.status().gpus.total == GPUS
+    worker = _kept_worker(with_token, target, until)
     other = {"--port": "1", "--host": "127.0.0.2", "--store": str(tmp_path / "other")}
     for option, value in other.items():
         more = ["--port", "9"] if option == "--host" else []
@@ -101,8 +102,9 @@ def test_there_and_off_again(
         assert "`jupyter gpu stop`, then start it anew" in said
     with pytest.raises(ConflictError, match="is in use already"):
         attach("127.0.0.1:1", home=own_home, asked=StartOptions(), progress=_quiet)
-    assert main(["stop"]) == 0
+    assert main(["stop", "--yes"]) == 0
     assert "the cluster itself runs on" in capsys.readouterr().out
+    until(lambda: not with_token.lease_workers() and not psutil.pid_exists(worker), "Ray to end this worker, too")
     assert own_home.read_connection() is None
     assert not Path(connection.runtime).exists()
     assert with_token.ask("end", "jupyter_gpu_release") == []  # no actor of ours to end
@@ -112,27 +114,20 @@ def test_there_and_off_again(
     assert capsys.readouterr().out == "No cluster was running.\n"
 
 
-def test_a_worker_of_ray_stays_for_leases_and_ends_with_the_gateway(
-    with_token: RayBed, own_home: HomePaths, tmp_path: Path, until: Until
-) -> None:
-    """Ray ends idle workers there after 0.2 s, and a lease waited up to ten seconds for a new one."""
-    assert main(["start", "--address", with_token.address, "--store", str(tmp_path / "shared")]) == 0
-    target = find_gateway()
-    assert target is not None
+def _kept_worker(ray: RayBed, target: Target, until: Until) -> int:
+    """The worker that stays for leases. Ray ends idle ones after 0.2 s, and a lease waited long for a new one."""
     session = GatewaySession(target, "leases")
-
     try:
         session.connect(60)
-        until(with_token.lease_workers, "a worker that stays")
-        (kept,) = with_token.lease_workers()
+        until(ray.lease_workers, "a worker that stays")
+        (kept,) = ray.lease_workers()
         for _ in range(4):
             cell = request("import time; time.sleep(0.5)", "leases")  # longer than Ray lets workers be idle
             assert Reading(session.submit(cell)).end().state == "succeeded"
-            assert with_token.lease_workers() == {kept}
+            assert ray.lease_workers() == {kept}
     finally:
         session.close()
-        assert main(["stop", "--yes"]) == 0
-    until(lambda: not with_token.lease_workers() and not psutil.pid_exists(kept), "Ray to end this worker, too")
+    return kept
 
 
 def test_without_ray_s_token_it_is_refused_and_said(
