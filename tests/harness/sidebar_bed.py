@@ -11,12 +11,14 @@ from pathlib import Path
 
 from lab_bed import Lab, execute, open_lab
 from nvml_bed import FakeGpus
-from playwright.sync_api import Browser, Locator, Page
+from playwright.sync_api import Browser, Error, Locator, Page, ViewportSize
 from playwright.sync_api import TimeoutError as TooLate
 
 from jupyter_gpu_release.client.rest import GatewayClient
 
 LOOK = "jupyter-gpu-release:refresh"
+VIEWPORT: ViewportSize = {"width": 1100, "height": 900}
+LIGHT = "JupyterLab Light"
 #: a kernel that idles on a GPU is warned at once, and nothing is taken for ten minutes
 CONFIG = """
 c.GpuCuller.device_files = [{device!r}]
@@ -55,15 +57,39 @@ class Team:
 @contextmanager
 def opened(browser: Browser) -> Iterator[Page]:
     """A page of its own (cookies, storage); errors of our code fail the tests that use it."""
-    context = browser.new_context(viewport={"width": 1100, "height": 900})
+    context = browser.new_context(viewport=VIEWPORT)
     context.add_init_script(_KEEP_TOASTS)
     page = context.new_page()
     page.set_default_timeout(60_000)
+    with without_errors(page):
+        yield page
+        context.close()
+
+
+@contextmanager
+def without_errors(page: Page) -> Iterator[None]:
+    """Errors of our code fail the block."""
     errors: list[str] = []
-    page.on("pageerror", lambda error: errors.append(str(error)))
-    yield page
-    context.close()
+
+    def note(error: Error) -> None:
+        errors.append(str(error))
+
+    page.on("pageerror", note)
+    yield
+    page.remove_listener("pageerror", note)
     assert not [error for error in errors if "gpu" in error.lower()]
+
+
+def begin_anew(page: Page) -> None:
+    """JupyterLab with nothing open but the sidebar, as light and as wide as at first."""
+    page.set_viewport_size(VIEWPORT)
+    page.evaluate("() => window.toasts.clear()")
+    page.evaluate("() => [...window.jupyterapp.shell.widgets('main')].forEach(widget => widget.dispose())")
+    if page.evaluate("() => document.body.dataset.jpThemeName") != LIGHT:
+        execute(page, "apputils:change-theme", {"theme": LIGHT})
+        page.wait_for_function("theme => document.body.dataset.jpThemeName === theme", arg=LIGHT)
+        page.wait_for_selector("#jupyterlab-splash", state="detached")
+    show_panel(page, 320)
 
 
 def open_sidebar(page: Page, lab: Lab) -> None:

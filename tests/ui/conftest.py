@@ -16,7 +16,7 @@ from gpu_api import GpuApi
 from lab_bed import chromium, execute, launch, running_lab
 from nvml_bed import FakeGpus, build_library
 from playwright.sync_api import Browser, Error, Page, expect, sync_playwright
-from sidebar_bed import CONFIG, LOOK, Team, open_sidebar, opened, row
+from sidebar_bed import CONFIG, LOOK, Team, begin_anew, open_sidebar, opened, row, without_errors
 
 from jupyter_gpu_release.client.autostart import Ready
 from jupyter_gpu_release.client.home import read_secret
@@ -88,13 +88,21 @@ def page(browser: Browser, team: Team) -> Iterator[Page]:
         yield page
 
 
-@pytest.fixture(scope="module")
-def played(browser: Browser, team: Team) -> Iterator[GpuApi]:
-    """The same with the extension's routes and events played."""
+@pytest.fixture(scope="session")
+def played_of_all(browser: Browser, team: Team) -> Iterator[GpuApi]:
+    """Another page, with the extension's routes and events played. Each costs five seconds of CPU."""
     with opened(browser) as page:
         api = GpuApi(page)
         open_sidebar(page, team.lab)
         yield api
+
+
+@pytest.fixture(scope="module")
+def played(played_of_all: GpuApi) -> Iterator[GpuApi]:
+    """It with nothing open but the sidebar."""
+    with without_errors(played_of_all.page):
+        begin_anew(played_of_all.page)
+        yield played_of_all
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""Each thing that we show, in both themes, on a telephone's width and a desk's: axe finds nothing, nothing is cut off.
+"""Each thing that we show, light on a telephone's width, dark on a desk's: axe finds nothing, nothing is cut off.
 
 The form, the advice and the page of a run have the same test beside their own: they need more than a played answer.
 """
@@ -17,8 +17,9 @@ import gpu_scenes
 import pytest
 from gpu_api import Document, GpuApi, active, run
 from lab_bed import execute
-from playwright.sync_api import Browser, Page, expect
-from sidebar_bed import LOOK, Team, open_notebook, open_sidebar, opened, row, write_notebook
+from playwright.sync_api import Page, expect
+from sidebar_bed import LOOK, Team, open_notebook, row, write_notebook
+from soak import ONLY_IN_SOAK
 
 pytestmark = pytest.mark.thorough
 
@@ -275,20 +276,17 @@ SCENES = [
 
 
 @pytest.fixture(scope="module")
-def stage(browser: Browser, team: Team) -> Iterator[Stage]:
+def stage(played: GpuApi, team: Team) -> Stage:
     """A page with the sidebar and a notebook, for all scenes."""
     gpus = "%%gpu_train --gpus 2 --name fit\nmodel = fit(train)"
     write_notebook(team.lab.root / _NOTEBOOK, "train = load()", gpus, gpus, "%%gpu_train --gpus 0\nclean(train)")
-    with opened(browser) as page:
-        api = GpuApi(page)
-        open_sidebar(page, team.lab)
-        open_notebook(page, _NOTEBOOK)
-        page.add_script_tag(path=str(_AXE))
-        yield Stage(page, api, team.lab.root)
+    open_notebook(played.page, _NOTEBOOK)
+    played.page.add_script_tag(path=str(_AXE))
+    return Stage(played.page, played, team.lab.root)
 
 
 @pytest.fixture
-def played(stage: Stage) -> Iterator[Stage]:
+def cleared(stage: Stage) -> Iterator[Stage]:
     """The stage with nothing of the scene before."""
     yield stage
     _close_all(stage.page)
@@ -363,16 +361,23 @@ _VIOLATIONS = """include => axe.run({include, exclude: 'jp-button'}).then(({viol
   ({id, nodes}) => [id, nodes.map(({html, failureSummary}) => [html.slice(0, 200), failureSummary])]))"""
 
 
-@pytest.mark.parametrize(
-    ("scene", "width_px"),
-    [(scene, width_px) for width_px in _WIDTHS_PX for scene in SCENES if width_px in scene.widths_px],
-    ids=lambda value: getattr(value, "name", value),
-)
-@pytest.mark.parametrize("theme", _THEMES, ids=["light", "dark"])
-def test_a_scene_can_be_read(played: Stage, theme: str, width_px: int, scene: Scene) -> None:
-    page = played.page
+def _looks() -> list[Any]:
+    """Each scene in each theme at each width. A width has one theme, but for the soak."""
+    return [
+        pytest.param(theme, width_px, scene, id=f"{theme.split()[-1].lower()}-{scene.name}-{width_px}", marks=marks)
+        for its_width_px, its_theme in zip(_WIDTHS_PX, _THEMES, strict=True)
+        for width_px in _WIDTHS_PX
+        for theme, marks in [(its_theme, [] if width_px == its_width_px else [ONLY_IN_SOAK])]
+        for scene in SCENES
+        if width_px in scene.widths_px
+    ]
+
+
+@pytest.mark.parametrize(("theme", "width_px", "scene"), _looks())
+def test_a_scene_can_be_read(cleared: Stage, theme: str, width_px: int, scene: Scene) -> None:
+    page = cleared.page
     _dress(page, theme, width_px, panel=scene.panel)
-    scene.play(played)
+    scene.play(cleared)
     if folder := os.environ.get("JUPYTER_GPU_PICTURES"):
         page.screenshot(path=Path(folder) / f"{scene.name}-{width_px}-{theme.split()[-1].lower()}.png")
     assert page.evaluate(_CUT_OFF, scene.parts) == []

@@ -15,7 +15,6 @@ from gpu_api import GpuApi
 from lab_bed import execute
 from playwright.sync_api import Locator, Page, expect
 from sidebar_bed import LOOK, Team, write_notebook
-from soak import thorough
 
 _AXE = Path(__file__).parents[2] / "labextension" / "node_modules" / "axe-core" / "axe.min.js"
 _FORM = "jupyter-gpu-release:run-on-gpu"
@@ -172,6 +171,15 @@ def test_tab_and_shift_tab_in_the_browser(shown: Page, opened_notebook: Callable
     shown.keyboard.press("Escape")
 
 
+#: each width and each theme once
+_LOOKS = ((320, "JupyterLab Light"), (1440, "JupyterLab Dark"))
+
+
+def _wear(page: Page, theme: str) -> None:
+    execute(page, "apputils:change-theme", {"theme": theme})
+    page.wait_for_function("theme => document.body.dataset.jpThemeName === theme", arg=theme)
+
+
 _FIT = "import torch\nmodel = torch.nn.Linear(2, 1)\nX = torch.ones(3, 2)"
 _WORK = "for step in range(3):\n    loss = model(X).sum()\n    loss.backward()"
 _SOURCES = (
@@ -183,13 +191,8 @@ _CHANGE = (
 )
 
 
-@pytest.mark.parametrize("theme", ["JupyterLab Light", *thorough("JupyterLab Dark")])
-def test_advice_on_the_notebook_in_front(
-    shown: Page, opened_notebook: Callable[..., Locator], api: GpuApi, theme: str
-) -> None:
+def test_advice_on_the_notebook_in_front(shown: Page, opened_notebook: Callable[..., Locator], api: GpuApi) -> None:
     """The server reads what is on the page, unsaved; a cell becomes a GPU cell in one step, which can be undone."""
-    execute(shown, "apputils:change-theme", {"theme": theme})
-    shown.wait_for_function("theme => document.body.dataset.jpThemeName === theme", arg=theme)
     api.passes.add("advice")
     notebook = opened_notebook(_FIT, _WORK, "print(loss)", "1 + 1")
     notebook.locator(".jp-CodeCell .cm-content").last.click()
@@ -205,7 +208,8 @@ def test_advice_on_the_notebook_in_front(
     expect(panel.get_by_role("status").filter(has_text="worth a GPU cell")).to_contain_text("2 of 4 cells are")
     if not shown.evaluate("() => 'axe' in window"):
         shown.add_script_tag(path=str(_AXE))
-    for width_px in (320, 1440):
+    for width_px, theme in _LOOKS:
+        _wear(shown, theme)
         shown.set_viewport_size({"width": width_px, "height": 900})
         execute(shown, "jupyter-gpu-release:open")
         if folder := os.environ.get("JUPYTER_GPU_PICTURES"):
@@ -235,14 +239,12 @@ def test_advice_on_the_notebook_in_front(
     expect(advice).to_have_count(0)
 
 
-@pytest.mark.parametrize("theme", ["JupyterLab Light", *thorough("JupyterLab Dark")])
-@pytest.mark.parametrize("width_px", [320, *thorough(1440)])
+@pytest.mark.parametrize(("width_px", "theme"), [_LOOKS[0], pytest.param(*_LOOKS[1], marks=pytest.mark.thorough)])
 def test_the_form_is_readable_everywhere(
-    shown: Page, opened_notebook: Callable[..., Locator], theme: str, width_px: int, tmp_path: Path
+    shown: Page, opened_notebook: Callable[..., Locator], theme: str, width_px: int
 ) -> None:
     """Nothing is cut off, and axe finds nothing of ours."""
-    execute(shown, "apputils:change-theme", {"theme": theme})
-    shown.wait_for_function("theme => document.body.dataset.jpThemeName === theme", arg=theme)
+    _wear(shown, theme)
     opened_notebook("%%gpu_train --gpus 2\nx = 1")
     execute(shown, _FORM)
     form = shown.get_by_role("dialog")
