@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -82,7 +83,7 @@ def test_a_run_has_a_page(
     expect(second.locator(".jp-GpuRelease-page:visible").get_by_role("region", name="Output")).to_contain_text(
         "last line", timeout=_STARTED_MS
     )
-    assert "gpu-run" not in second.url
+    expect(second).not_to_have_url(re.compile("gpu-run"))
     second.goto(team.lab.page_url("notebooks/paged.ipynb"))  # Notebook 7
     execute(second, "jupyter-gpu-release:open")
     with second.expect_popup() as popup:

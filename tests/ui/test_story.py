@@ -237,33 +237,23 @@ def _kernels(page: Page, team: Team) -> str:
 
 
 @pytest.mark.thorough
-def test_notebook_7_shows_the_panel(page: Page, team: Team) -> None:
-    browser = page.context.browser
-    assert browser is not None
-    write_notebook(team.lab.root / "seven.ipynb", "1 + 1")
-    with opened(browser) as seven:
-        seven.goto(team.lab.page_url("notebooks/seven.ipynb"))
-        seven.wait_for_selector(".jp-Notebook .jp-CodeCell", timeout=_STARTED_MS)
-        seven.get_by_role("menuitem", name="View").click()
-        seven.get_by_role("menuitem", name="Show GPUs").click()
-        expect(_free(seven)).to_have_text("4free")
-        expect(seven.get_by_role("tree", name="GPUs").get_by_role("treeitem")).to_have_count(5)
-
-
-@pytest.mark.thorough
-def test_notebook_7_helps_with_writing_a_cell(page: Page, team: Team) -> None:
+def test_notebook_7_shows_the_panel_and_helps_with_writing_a_cell(page: Page, team: Team) -> None:
     """Tab, the mark, the toggle and the form, as in JupyterLab."""
     browser = page.context.browser
     assert browser is not None
-    write_notebook(team.lab.root / "seven-writes.ipynb", "x = 1", "")
+    write_notebook(team.lab.root / "seven.ipynb", "x = 1", "")
     with opened(browser) as seven:
-        seven.goto(team.lab.page_url("notebooks/seven-writes.ipynb"))
+        seven.goto(team.lab.page_url("notebooks/seven.ipynb"))
         cells = seven.locator(".jp-Notebook .jp-CodeCell")
         expect(cells).to_have_count(2, timeout=_STARTED_MS)
         seven.wait_for_function(
             "() => window.jupyterapp.shell.currentWidget?.sessionContext?.session?.kernel?.status === 'idle'",
             timeout=_STARTED_MS,
         )
+        seven.get_by_role("menuitem", name="View").click()
+        seven.get_by_role("menuitem", name="Show GPUs").click()
+        expect(_free(seven)).to_have_text("4free")
+        expect(seven.get_by_role("tree", name="GPUs").get_by_role("treeitem")).to_have_count(5)
         cells.last.locator(".cm-content").click()
         seven.keyboard.type("%%gpu_train --gp")
         seven.keyboard.press("Tab")

@@ -53,7 +53,9 @@ def _open(page: Page, path: str) -> Locator:
     return page.locator(".jp-NotebookPanel:not(.lm-mod-hidden) .jp-CodeCell").nth(1)
 
 
-def test_widgets_move_survive_a_reload_and_the_kernel_is_busy(page: Page, team: Team, tmp_path: Path) -> None:
+def test_widgets_move_and_survive_a_reload_in_a_cell_and_in_the_background(
+    page: Page, team: Team, tmp_path: Path
+) -> None:
     mark = tmp_path / "goes-on"
     write_notebook(team.lab.root / "widgets.ipynb", _LOAD, _CODE.format(mark=str(mark), options=""))
     cell = _open(page, "widgets.ipynb")
@@ -71,8 +73,24 @@ def test_widgets_move_survive_a_reload_and_the_kernel_is_busy(page: Page, team: 
     page.wait_for_function(f"{_KERNEL} === 'idle'", timeout=_STARTED_MS)
     page.evaluate("() => window.jupyterapp.shell.currentWidget.context.save()")
 
-    page.reload()
-    page.wait_for_selector("#jupyterlab-splash", state="detached")
+    held = "widgets-held.ipynb"  # whose run goes on in the background
+    write_notebook(team.lab.root / held, _LOAD, _CODE.format(mark=str(mark), options="--async"))
+    _begun(page, held)
+    page.evaluate("() => window.jupyterapp.shell.currentWidget.context.save()")
+    reload_lab(page)
+    output = open_notebook(page, held).locator(".jp-OutputArea")
+    expect(output.locator(".widget-html b")).to_have_text("waits", timeout=_STARTED_MS)
+    mark.unlink()
+    expect(output.locator(".widget-html b")).to_have_text("last")
+    expect(output.locator(".widget-hbox")).to_contain_text("7/7")
+    expect(output).to_contain_text("free", timeout=_STARTED_MS)
+    expect(output.locator(".widget-hbox")).to_contain_text("7/7")
+    displays = _displays(page, team.lab, held)
+    assert [_VIEW in data for data in displays] == [True, True]
+    label, bar = ("".join(data["text/plain"]) for data in displays)  # for what knows nothing of widgets
+    assert label == "last"
+    assert "| 7/7" in bar
+
     output = _open(page, "widgets.ipynb").locator(".jp-OutputArea")
     expect(output.locator(".widget-html b")).to_have_text("last", timeout=_STARTED_MS)
     expect(output).to_contain_text("7/7")
@@ -123,26 +141,6 @@ def test_widgets_are_text_once_their_kernel_was_restarted(page: Page, team: Team
     expect(output).to_contain_text("free", timeout=_STARTED_MS)
     _expect_text(output, "last", "100% |██████████| 7/7")
     assert [list(data) for data in _displays(page, team.lab, path)] == [["text/plain"]] * 2
-
-
-def test_widgets_that_the_kernel_still_holds_stay_live(page: Page, team: Team, tmp_path: Path) -> None:
-    mark, path = tmp_path / "goes-on", "widgets-held.ipynb"
-    write_notebook(team.lab.root / path, _LOAD, _CODE.format(mark=str(mark), options="--async"))
-    _begun(page, path)
-    page.evaluate("() => window.jupyterapp.shell.currentWidget.context.save()")
-    reload_lab(page)
-    output = open_notebook(page, path).locator(".jp-OutputArea")
-    expect(output.locator(".widget-html b")).to_have_text("waits", timeout=_STARTED_MS)
-    mark.unlink()
-    expect(output.locator(".widget-html b")).to_have_text("last")
-    expect(output.locator(".widget-hbox")).to_contain_text("7/7")
-    expect(output).to_contain_text("free", timeout=_STARTED_MS)
-    expect(output.locator(".widget-hbox")).to_contain_text("7/7")
-    displays = _displays(page, team.lab, path)
-    assert [_VIEW in data for data in displays] == [True, True]
-    label, bar = ("".join(data["text/plain"]) for data in displays)  # for what knows nothing of widgets
-    assert label == "last"
-    assert "| 7/7" in bar
 
 
 @ONLY_IN_SOAK
