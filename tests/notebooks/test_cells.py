@@ -1,4 +1,8 @@
-"""The table of cells, in a kernel that has a cluster: both show the same and end alike."""
+"""The table of cells, in a kernel that has a cluster: both show the same and end alike.
+
+``make test-all`` plays half of those that need a front end; others are tried in one process, every fourth as part of
+a notebook (``tests/differential/test_cells.py``).
+"""
 
 from __future__ import annotations
 
@@ -32,11 +36,12 @@ def fresh(tmp_path: Path) -> Iterator[Notebook]:
     started.close()
 
 
-_OTHERS = [name for name, cell in CELLS.items() if not cell.is_setting]
+_HERE = [name for name, cell in CELLS.items() if cell.is_of_kernel and not cell.is_setting]
+_ANYWHERE = [name for name, cell in CELLS.items() if not cell.is_of_kernel]
 _SETTINGS = [name for name, cell in CELLS.items() if cell.is_setting]
 
 
-@pytest.mark.parametrize("name", cases(_OTHERS[::2], _OTHERS[1::2]))
+@pytest.mark.parametrize("name", cases(_HERE[::2], [*_HERE[1::2], *_ANYWHERE]))
 def test_a_gpu_cell_shows_and_does_what_a_plain_one_does(notebook: Notebook, name: str) -> None:
     cell = CELLS[name]
     plain, gpu = (_after_setup(notebook, cell, first) for first in ("", _GPU))
