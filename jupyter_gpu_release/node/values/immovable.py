@@ -12,6 +12,7 @@ from concurrent.futures import Executor
 from typing import Any
 
 from ...adapters.registry import adapters_of
+from ...serialization.diagnosis import UnpicklablePart
 
 _KINDS: tuple[tuple[type, str], ...] = (
     (threading.Thread, "a thread"),
@@ -32,8 +33,7 @@ _NAMES = {
 }
 #: looked at in a collection
 _MOST = 1000
-_OBJECT = re.compile(r"(`[^`]*`): cannot pickle '([\w.]+)' object")
-_FILE = re.compile(r"(`[^`]*`): cannot pickle (an open file .*)")
+_PICKLES_WORDS = re.compile(r"cannot pickle (?:'([\w.]+)' object|(an open file .*))")
 
 
 def has_graph(value: Any) -> bool:
@@ -63,12 +63,11 @@ def begun_file(name: str, value: Any, *, is_read: bool) -> str:
     return ""
 
 
-def in_words(name: str, value: Any, trouble: str) -> str:
+def in_words(name: str, value: Any, trouble: UnpicklablePart) -> str:
     """``trouble``, which keeps ``name`` with its ``value`` where it is, as its user would say it."""
     for kind, words in _KINDS:
         if isinstance(value, kind):
             return f"`{name}` is {words}"
-    if (found := _FILE.fullmatch(trouble)) is not None:
-        return f"{found[1]} is {found[2]}"
-    found = _OBJECT.fullmatch(trouble)
-    return f"{found[1]} is {_NAMES[found[2]]}" if found is not None and found[2] in _NAMES else trouble
+    found = _PICKLES_WORDS.fullmatch(trouble.reason)
+    what = "" if found is None else found[2] or _NAMES.get(found[1], "")
+    return f"`{trouble.path}` is {what}" if what else str(trouble)

@@ -32,7 +32,7 @@ from ...protocol.runs import ValueInfo
 from ...protocol.wire import without_gc
 from ...serialization import codec
 from ...serialization.codec import suppressed_warnings
-from ...serialization.diagnosis import find_trouble
+from ...serialization.diagnosis import UnpicklablePart, find_trouble
 from ...serialization.exceptions import has_group
 from ...serialization.hashing.fingerprints import Compared, Fingerprint, FingerprintReader
 from ...serialization.identity import Origins
@@ -392,11 +392,11 @@ class RankValues:
         facts = self._facts(names, changed, deleted) | {"devices": home, "shards": shards}
         facts |= self._last_outputs(names, changed, known)
         same = functools.partial(self._known.numbers_of, only_sentinels=bool(self._payload.function))
-        troubles: dict[str, str] = {}
+        troubles: dict[str, UnpicklablePart] = {}
 
         def further(_codes: Any, is_written: Any) -> dict[str, Any]:
             troubles.update(self._troubles(values | libraries, failed))
-            lost = {name: troubles.get(name, "it cannot be pickled") for name in failed if name not in changed}
+            lost = {name: str(troubles.get(name, "it cannot be pickled")) for name in failed if name not in changed}
             lost = {name: why for name, why in lost.items() if not is_attribute_name(name)}
             pairs = dict(zip(*same(is_written), strict=True)) | after.parts_written(is_written)
             pairs |= self._parts_taken_out(is_written, after, notes)
@@ -445,7 +445,7 @@ class RankValues:
         self,
         dump: codec.Dump,
         failed: Collection[str],
-        troubles: dict[str, str],
+        troubles: dict[str, UnpicklablePart],
         may_read: Callable[[str], bool],
         libraries: Mapping[str, Any],
     ) -> None:
@@ -461,14 +461,10 @@ class RankValues:
         if needed:
             from .immovable import in_words
 
-            said = [
-                in_words(
-                    name.replace(":", "."),
-                    libraries.get(name, self._namespace.get(name)),
-                    troubles.get(name, f"`{name}`"),
-                )
-                for name in needed[:_MOST_NAMED]
-            ]
+            said = []
+            for name in needed[:_MOST_NAMED]:
+                what, value = name.replace(":", "."), libraries.get(name, self._namespace.get(name))
+                said.append(in_words(what, value, troubles.get(name, UnpicklablePart(what, "cannot be pickled"))))
             raise ImmovableError("; ".join(said))
 
     def _others(self, changed: set[str], but: Collection[str]) -> dict[str, Any]:
@@ -670,23 +666,16 @@ class RankValues:
                 notes.append(f"`{name}` is {value} in GPU cells and cpu in the notebook")
         return home, values
 
-    def _troubles(self, values: dict[str, Any], failed: dict[str, Exception]) -> dict[str, str]:
+    def _troubles(self, values: dict[str, Any], failed: dict[str, Exception]) -> dict[str, UnpicklablePart]:
         """Reasons why the first few of these cannot return."""
         found, deadline = {}, time.monotonic() + _DIAGNOSIS_S
         for name in list(failed)[:_MOST_NAMED]:
             left_s = max(0.0, deadline - time.monotonic())
-            found[name] = str(
-                find_trouble(
-                    name.replace(":", "."),
-                    values.get(name, self._namespace.get(name)),
-                    self._realm,
-                    failed[name],
-                    longest_s=left_s,
-                )
-            )
+            value, what = values.get(name, self._namespace.get(name)), name.replace(":", ".")
+            found[name] = find_trouble(what, value, self._realm, failed[name], longest_s=left_s)
         return found
 
-    def _left_out(self, failed: dict[str, Exception], troubles: dict[str, str]) -> list[str]:
+    def _left_out(self, failed: dict[str, Exception], troubles: dict[str, UnpicklablePart]) -> list[str]:
         notes = [f"{trouble} (not returned)" for trouble in troubles.values()]
         if len(failed) > _MOST_NAMED:
             notes.append(f"{len(failed) - _MOST_NAMED} more names could not be returned")

@@ -210,7 +210,7 @@ class Saves:
         except Exception as error:
             if (current := self.checkpoints.current) is not None:
                 trouble = find_trouble("state", current["state"], self._values.realm, error)
-                raise ImmovableError(in_words("state", current["state"], str(trouble))) from error
+                raise ImmovableError(in_words("state", current["state"], trouble)) from error
             raise ImmovableError(f"{type(error).__name__}: {error}") from error
 
     def _set_in_libraries(self) -> dict[str, Any]:
