@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from .._version import __version__
-from ..protocol.rest import GpuRow, NodeCheck, NodeChecks, NodeRow, StatusDocument
+from ..protocol.rest import NodeCheck, NodeChecks, StatusDocument
 from ..units import format_seconds
 from .finding import Finding, broken, note, ok
 from .frameworks import Driver, compare_cuda, cuda_version
@@ -13,6 +13,7 @@ from .frameworks import Driver, compare_cuda, cuda_version
 #: tokens expire and times are shown by these clocks; what is further apart confuses people, and then programs
 _CLOCK_NOTED_S, _CLOCK_BROKEN_S = 2.0, 60.0
 _UPGRADE = "its agent is made anew as soon as nothing runs there; else install the same version on both sides"
+_COMES_BACK = "once it is well it comes back by itself"
 _REMARK = "the log of the node's agent says more; a library may leave the preload list (JUPYTER_GPU_PRELOAD)"
 
 
@@ -22,7 +23,8 @@ def check_nodes(status: StatusDocument, checks: NodeChecks) -> Iterator[Finding]
         if row.drained:
             yield note("nodes", row.drained, f"jupyter gpu nodes resume {row.host}", where=row.host)
         for gpu in (gpu for gpu in row.gpus if gpu.drained):
-            yield note("gpus", gpu.drained, _mend_of_gpu(row, gpu), where=row.host)
+            mend = _COMES_BACK if gpu.unwell else f"jupyter gpu nodes resume {row.host}:{gpu.index}"
+            yield note("gpus", gpu.drained, mend, where=row.host)
     remarks = {node.host: (len(node.gpus), node.notes) for node in status.nodes}
     for node in checks.nodes:
         if node.agent_problem:
@@ -45,12 +47,6 @@ def _check_agent(node: NodeCheck, gpus: int) -> Iterator[Finding]:
     if node.version != __version__:
         found = f"{node.host} has version {node.version}, this is {__version__}"
         yield note("versions", found, _UPGRADE, where=node.host)
-
-
-def _mend_of_gpu(node: NodeRow, gpu: GpuRow) -> str:
-    if " is drained by " in gpu.drained:
-        return f"jupyter gpu nodes resume {node.host}:{gpu.index}"
-    return "once it is well it comes back by itself"
 
 
 def _check_store(node: NodeCheck, store: str) -> Finding:

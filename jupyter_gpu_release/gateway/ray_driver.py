@@ -88,7 +88,7 @@ def join_cluster(config: GatewayConfig) -> None:
                 hint="install the cluster's Ray and Python versions here, or ours there",
             ) from error
         # Ray says the same for a wrong token and for a port that is no GCS; its reason is on stderr only
-        raise ClusterError(
+        raise AuthenticationError(
             f"something listens at {config.ray_address}, but it does not let us in as Ray: {last_line(error)}",
             hint="check the token (RAY_AUTH_TOKEN_PATH names its file), and that this is the GCS address (host:port)",
         ) from error

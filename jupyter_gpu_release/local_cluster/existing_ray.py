@@ -104,12 +104,7 @@ def _deploy(home: HomePaths, config: GatewayConfig, progress: Say) -> Deployed:
     try:
         return ask_ray(home, config, "deploy")
     except GpuReleaseError as error:
-        if error.message.startswith("cannot connect"):
-            raise ClusterError(
-                f"{error.message}, though something listens there",
-                hint="is it Ray's GCS? Does it want a token: RAY_AUTH_MODE=token RAY_AUTH_TOKEN_PATH=its token file",
-            ) from error
-        if isinstance(error, AuthenticationError) or "does not let us in" in error.message:
+        if isinstance(error, AuthenticationError):
             raise  # nothing was made
         # what was made before it failed is taken away
         progress("it failed: taking away what is there already")

@@ -36,8 +36,6 @@ _HEADS = {
     "memory": ("✗", "failed: ended for its memory"),
     "lost": ("✗", "lost"),
 }
-_TAKES_NAMES_ALONG = ("died", "memory", "lost")
-_GONE = "its names are gone"
 _BEFORE_GRANT = {"interrupted": "cancelled while queued", "timeout": "failed: gave up waiting"}
 #: the queue where there is one for all, and the priority of who asks for none
 _ONE_QUEUE, _USUAL_PRIORITY = "default", "normal"
@@ -236,8 +234,7 @@ def _left(outcome: Outcome) -> str:
 
 def _names(results: Sequence[ValueInfo], outcome: Outcome) -> str:
     if not results:
-        said = outcome.error is not None and _GONE in outcome.error.evalue  # the traceback stands right above
-        return _GONE if outcome.status in _TAKES_NAMES_ALONG and not said else ""
+        return "its names are gone" if outcome.status == "lost" else ""  # else the error says so
     return f"back: {list_names(results)}"
 
 

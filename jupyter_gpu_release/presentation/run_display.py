@@ -91,13 +91,13 @@ class RunDisplay:
             self.relay.show_other_errors(outcome.error.ename, outcome.error.evalue)
         self.end_output(receipt.metadata() if failed else None, failed=failed)
         if failed:
-            self.line.step_aside()
+            self.line.clear_line()
         else:
             self.line.finish(receipt.bundle(), receipt.metadata())
 
     def close_line(self, text: str) -> None:
         """End the status line with what went wrong, where one stands."""
-        self.line.step_aside()
+        self.line.clear_line()
         if self.line.is_shown:
             self.line.finish_plain(f"✗ {text}", moments=moments_of(self.view))
 
@@ -107,7 +107,7 @@ class RunDisplay:
             return
         if self.line.is_in_notebook and not self.line.is_shown:
             self.line.show_text(self.words(), moments_of(self.view))
-        self.line.step_aside()
+        self.line.clear_line()
 
 
 def live_mark(run: str) -> dict[str, Any]:

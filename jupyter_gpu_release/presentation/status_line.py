@@ -39,7 +39,7 @@ class StatusLine:
             self._say_in_terminal(without_backticks(text))
         self._text = text
 
-    def step_aside(self) -> None:
+    def clear_line(self) -> None:
         """Leave the terminal's line to the cell's own output (nothing to do in a notebook)."""
         if self._is_open:
             sys.stderr.write("\r\x1b[2K")
@@ -52,7 +52,7 @@ class StatusLine:
 
     def finish(self, bundle: dict[str, str], metadata: dict[str, Any]) -> None:
         """Replace the line by the receipt, or show it below when no line stands."""
-        self.step_aside()
+        self.clear_line()
         self._publish(bundle, metadata, update=self.is_shown)
         self._text = ""
 
@@ -61,7 +61,7 @@ class StatusLine:
         if self.is_shown:
             self.finish_plain(text)
         else:
-            self.step_aside()
+            self.clear_line()
 
     def finish_plain(self, text: str, metadata: dict[str, Any] | None = None, moments: tuple[float, ...] = ()) -> None:
         """End with a plain ``text`` in place of a receipt."""

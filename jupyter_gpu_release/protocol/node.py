@@ -366,7 +366,7 @@ class RunSaved(msgspec.Struct, frozen=True, tag="saved"):
 
 
 class RunStays(msgspec.Struct, frozen=True, omit_defaults=True, tag="stays"):
-    """A run will not step aside, and why: it cannot be saved (just now: ``for_now``), or has no safe point left.
+    """A run will not be preempted, and why: it cannot be saved (just now: ``for_now``), or has no safe point left.
 
     ``of_size``: it will, and goes on with as many ranks as it has only.
     """
@@ -547,7 +547,7 @@ class NodeAgentApi(ABC):
         is the gateway's to say: it kills the run when its grace is over.
 
         Called by
-            whoever has a run step aside; again by a gateway that was restarted meanwhile.
+            whoever has a run preempted; again by a gateway that was restarted meanwhile.
         """
 
     @abstractmethod

@@ -53,6 +53,8 @@ class GpuRow(msgspec.Struct, frozen=True):
     warm_until: float | None = None
     #: why it gets no new runs although its node does, in words; empty: it does
     drained: str = ""
+    #: it gets none since it does not work, and nobody has drained it
+    unwell: bool = False
 
 
 class NodeRow(msgspec.Struct, frozen=True):
@@ -446,7 +448,7 @@ class NotifyChange(msgspec.Struct, frozen=True, omit_defaults=True):
     starts: bool | None = None
     #: when one has ended
     ends: bool | None = None
-    #: when one has stepped aside, or was lost, and goes on later
+    #: when one was preempted or lost, and goes on later
     pauses: bool | None = None
 
     def __repr__(self) -> str:

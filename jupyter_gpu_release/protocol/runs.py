@@ -1,4 +1,4 @@
-"""RunRequest, RunView, Outcome, ErrorInfo, ResourceAsk, PersistWait, KeptLease; Save, StepAside and Attempt of a run
+"""RunRequest, RunView, Outcome, ErrorInfo, ResourceAsk, PersistWait, KeptLease; Save, Preemption and Attempt of a run
 that goes on.
 
 What they are wrapped in is in :mod:`.protocol.session` (kernel and gateway) and :mod:`.protocol.node` (gateway and node
@@ -222,7 +222,7 @@ class Save(msgspec.Struct, frozen=True, omit_defaults=True):
 
 class Outcome(msgspec.Struct, frozen=True, omit_defaults=True):
     """The end of a run. ``status``: ``ok``, ``error``, ``interrupted``, ``timeout``, ``died``, ``memory``,
-    ``hung``, ``lost``; ``preempted``: of an attempt that stepped aside, with its ``save``."""
+    ``hung``, ``lost``; ``preempted``: of an attempt that was preempted, with its ``save``."""
 
     status: str
     error: ErrorInfo | None = None
@@ -250,7 +250,7 @@ class Outcome(msgspec.Struct, frozen=True, omit_defaults=True):
     failed_rank: int = 0
     #: of other ranks than the first that failed: a graph with the fact ``failed``, as rank 0's values have it
     frames: dict[int, Graph] = msgspec.field(default_factory=dict)
-    #: of an attempt that stepped aside
+    #: of an attempt that was preempted
     save: Save | None = None
     #: what rank 0 had to import with its GPUs in hand
     imported: list[ImportedModule] = msgspec.field(default_factory=list)
@@ -366,8 +366,8 @@ class Reason(msgspec.Struct, frozen=True, omit_defaults=True):
     facts: dict[str, str] = msgspec.field(default_factory=dict)
 
 
-class StepAside(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Notice to a run that it shall step aside. ``action``: ``reclaim``, ``preempt``, ``consolidate``, ``grow``, or
+class Preemption(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Notice to a run that it is preempted. ``action``: ``reclaim``, ``preempt``, ``consolidate``, ``grow``, or
     ``request`` where somebody asked for it; ``deadline``: then it is ended (unix seconds).
     """
 
@@ -393,7 +393,7 @@ class Attempt(msgspec.Struct, frozen=True, omit_defaults=True):
     status: str = "preempted"
     #: why, in words
     reason: str = ""
-    #: for whose run it stepped aside, and since when it was to
+    #: for whose run it was preempted, and when it was asked
     user: str = ""
     noticed_at: float | None = None
     #: where the run goes on, in words; empty: at the beginning
@@ -472,11 +472,11 @@ class RunView(Run, frozen=True, omit_defaults=True):
     on_kept: bool = False
     #: while it waits
     start: StartEstimate | None = None
-    #: it may be asked to step aside; why not after all, where that was found out
+    #: it may be preempted; why not after all, where that was found out
     restartable: bool = False
     stays: str = ""
-    #: it was asked to step aside, and has not gone back to the queue yet
-    notice: StepAside | None = None
+    #: it is being preempted, and has not gone back to the queue yet
+    notice: Preemption | None = None
     #: what it did before, on other GPUs: it goes on where that ended
     attempts: list[Attempt] = msgspec.field(default_factory=list)
     #: starts that came to nothing before its cell began: for nodes each was an attempt, for users none

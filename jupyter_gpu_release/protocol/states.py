@@ -15,7 +15,7 @@ class RunState(Enum):
     QUEUED = ("queued", False, False)
     STARTING = ("starting", True, False)
     RUNNING = ("running", True, False)
-    #: asked to step aside
+    #: being preempted
     YIELDING = ("yielding", True, False)
     RELEASING = ("releasing", True, False)
     PERSISTING = ("persisting", False, False)

@@ -8,7 +8,7 @@ from typing import Literal
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """Start these ranks (index, node); ``promised``: when those who yield have gone."""
+    """Start these ranks (index, node); ``promised``: when preempted runs have gone."""
 
     run: str
     ranks: tuple[tuple[int, str], ...]

@@ -30,7 +30,7 @@ class Nodes:
         self.place = {name: place for place, name in enumerate(self.names)}
         self.free = {name: node.gpus for name, node in self.by_name.items()}
         self.free_cpus = {name: node.cpus for name, node in self.by_name.items()}
-        #: GPUs that those who yield give back
+        #: GPUs that preempted runs give back
         self.coming = dict.fromkeys(self.names, 0)
         #: nodes where some are coming
         self.awaiting: set[str] = set()
@@ -87,7 +87,7 @@ class Nodes:
             buckets.setdefault(was - gpus, set()).add(place)
 
     def expect(self, name: str, gpus: int) -> None:
-        """Expect GPUs back on a node from somebody who yields; a negative number takes that back."""
+        """Expect GPUs back on a node from a preempted run; a negative number takes that back."""
         self.coming[name] += gpus
         if self.coming[name]:
             self.awaiting.add(name)
@@ -115,7 +115,7 @@ class Nodes:
             self.away.pop(name, None)
 
     def room(self, name: str, *, soon: bool) -> int:
-        """Thousandths that are free on a node; ``soon``: once those who yield have gone."""
+        """Thousandths that are free on a node; ``soon``: once preempted runs have gone."""
         return self.free[name] + self.coming[name] if soon else self.free[name]
 
     def __iter__(self) -> Iterator[Node]:

@@ -51,7 +51,7 @@ def one_type(state: State, job: Job) -> str | None:
 def find_places(
     state: State, job: Job, *, soon: bool, groups: Sequence[Group] | None = None, limits: Limits | None = None
 ) -> list[str] | None:
-    """Nodes for the ranks of the run's next step; ``soon``: counting what those who yield give back."""
+    """Nodes for the ranks of the run's next step; ``soon``: counting what preempted runs give back."""
     groups, count = suiting(state, job.run) if groups is None else groups, job.step_size
     if state.by_type:
         groups = permitted(state, job.run, count, groups)

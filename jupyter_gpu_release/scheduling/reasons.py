@@ -34,7 +34,7 @@ def explain(decision: Decision) -> str | Reason:
         return why_preempted(decision, [node for _, node in decision.moves])
     where = ", ".join(dict.fromkeys(node for _, node in decision.ranks))
     if decision.promised:
-        return f"starts on {where} when those who yield have gone{_BY.get(decision.action, '')}"
+        return f"starts on {where} when the preempted runs have gone{_BY.get(decision.action, '')}"
     return f"starts on {where}"
 
 

@@ -16,7 +16,7 @@ class RankState(StrEnum):
     QUEUED = "queued"
     #: starts now
     GRANTED = "granted"
-    #: starts when those who yield have gone
+    #: starts when preempted runs have gone
     PROMISED = "promised"
     RUNNING = "running"
     #: preempted; holds its GPUs until it has stopped

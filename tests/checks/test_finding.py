@@ -95,6 +95,7 @@ _STATUS = msgspec.convert(
                         "utilization": None,
                         "state": "drained",
                         "drained": "GPU 1 has lost its link",
+                        "unwell": True,
                     },
                 ],
             }

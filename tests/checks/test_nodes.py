@@ -77,7 +77,7 @@ def test_a_node_that_sees_another_store_is_broken() -> None:
 def test_each_node_is_named_with_what_it_lacks() -> None:
     gpus = [
         {"index": "0", "state": "drained", "drained": "GPU 0 is drained by ann"},
-        {"index": "1", "state": "drained", "drained": "its driver reported Xid 79"},
+        {"index": "1", "state": "drained", "drained": "its driver reported Xid 79", "unwell": True},
         {"index": "2", "state": "free"},
     ]
     gpu = {"uuid": "", "name": "", "memory_bytes": 0, "used_bytes": 0, "utilization": None}

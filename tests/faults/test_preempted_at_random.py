@@ -1,4 +1,4 @@
-"""Restartable cells that are asked to step aside at any moment, under load, while gateway and agent are killed."""
+"""Restartable cells that are preempted at any moment, under load, while gateway and agent are killed."""
 
 from __future__ import annotations
 

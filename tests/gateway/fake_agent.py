@@ -64,7 +64,7 @@ class Run:
         earlier = read_events(paths.events, order.after_event) if order.attempt else ()
         self.count = max([order.after_event, *(event.n for event in earlier)])
         self.signalled = ""
-        #: it was asked to step aside, and will
+        #: it is being preempted
         self.yields = False
         self.is_ended = False
         self._save = order.save

@@ -72,7 +72,7 @@ class Attempts:
         return bool(self.node.call(self._ask()))
 
     async def _ask(self) -> bool:
-        return self.run.on_node.ask_to_step_aside()
+        return self.run.on_node.preempt()
 
     def comes_to(self, until: Callable[..., Any], condition: Callable[[], object], words: str) -> None:
         """Wait for something that the attempt does; one that ends before it says how."""

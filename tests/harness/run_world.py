@@ -20,7 +20,7 @@ from jupyter_gpu_release.gateway.runs.machine import step
 from jupyter_gpu_release.gateway.runs.outcomes import lost
 from jupyter_gpu_release.gateway.runs.record import Ended, Queued, RunRecord, RunSnapshot, Yielding
 from jupyter_gpu_release.protocol.node import AttemptId, NodeRun, RunPhase, RunSaved, RunUnbegun
-from jupyter_gpu_release.protocol.runs import Outcome, ResourceAsk, RunRequest, RunView, Save, StepAside
+from jupyter_gpu_release.protocol.runs import Outcome, Preemption, ResourceAsk, RunRequest, RunView, Save
 from jupyter_gpu_release.protocol.states import RunState
 from jupyter_gpu_release.scheduling.decisions import Slot
 
@@ -436,7 +436,7 @@ class World:
             if signal.reason == machine.INTERRUPTED:
                 self.hear(run, machine.Unheard(attempt_id, signal.name))
 
-    def _watch(self, run: str, notice: StepAside) -> Task:
+    def _watch(self, run: str, notice: Preemption) -> Task:
         while isinstance(stage := self.runs[run].stage, Yielding) and stage.notice is notice:
             self.hear(run, machine.NoticeDue(self.runs[run].attempt_id, is_needed=True))
             yield
@@ -555,7 +555,7 @@ class World:
 
     def preempt(self, number: int) -> None:
         if asked := [run for run, snapshot in self.runs.items() if snapshot.may_be_asked]:
-            notice = StepAside("request", "asked by ann", self.now_s, self.now_s + 10.0)
+            notice = Preemption("request", "asked by ann", self.now_s, self.now_s + 10.0)
             self.hear(asked[number % len(asked)], machine.Preempt(notice, notice.reason))
 
     def kill_rank(self, number: int) -> None:

@@ -92,7 +92,7 @@ def test_other_ends():
     ):
         receipt = make_receipt(view(Outcome(status=status), state="failed"))
         assert receipt.text.startswith(head)
-        assert ("its names are gone" in receipt.text) == (status in ("died", "memory", "lost"))
+        assert ("its names are gone" in receipt.text) == (status == "lost")
 
 
 def test_cancelled_in_the_queue_took_nothing():

@@ -172,7 +172,7 @@ def test_what_a_large_run_of_a_queue_cannot_take_back_a_small_one_can() -> None:
     asks = waits("large", queue="p", gpus=4, submitted_at=-9.0), waits("small", queue="p", gpus=2)
     found = decided(*holds, *asks, queues=queues, policy=policy)
     assert isinstance(found["small"], Start)
-    assert explain(found["small"]) == "starts on n when those who yield have gone (its queue is below its share)"
+    assert explain(found["small"]) == "starts on n when the preempted runs have gone (its queue is below its share)"
 
 
 def _order(held_by_ann: int) -> list[str]:

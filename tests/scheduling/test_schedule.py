@@ -97,7 +97,7 @@ def runs_of(draw: st.DrawFn, index: int, leaves: list[str], free: dict[str, int]
 
 
 def after(snapshot: ClusterSnapshot, decisions: list[Decision], *, settled: bool) -> ClusterSnapshot:
-    """The cluster with the decisions carried out; ``settled``: those who yield have gone."""
+    """The cluster with the decisions carried out; ``settled``: preempted runs have gone."""
     runs = {run.run: list(run.ranks) for run in snapshot.runs}
     for decision in decisions:
         if isinstance(decision, Start):
@@ -118,7 +118,7 @@ def after(snapshot: ClusterSnapshot, decisions: list[Decision], *, settled: bool
 
 
 def _next_round(snapshot: ClusterSnapshot, decisions: list[Decision]) -> ClusterSnapshot:
-    """The cluster when those who yield have gone and wait, and what was promised waits for the next pass."""
+    """The cluster when preempted runs have gone and wait, and what was promised waits for the next pass."""
     then = {run.run: list(run.ranks) for run in after(snapshot, decisions, settled=True).runs}
     for decision in decisions:
         if isinstance(decision, Start) and decision.promised:
@@ -194,7 +194,7 @@ def test_ceilings_hold_and_only_restartable_runs_are_taken(snapshot: ClusterSnap
 @given(snapshots())
 def test_a_pass_leaves_nothing_startable_behind(snapshot: ClusterSnapshot) -> None:
     state = State(snapshot)
-    # those who yield still count until they have gone
+    # preempted runs still count until they have gone
     is_open = any(isinstance(decision, Yield) for decision in run_actions(state, 0.0)) or state.heads
     for wait in waits(state, 0.0):
         fits = find_places(state, state.jobs[wait.run], soon=False) is not None

@@ -206,7 +206,7 @@ async def cancel_run(service: GatewayService, caller: Caller, request: Request) 
 
 
 async def preempt_run(service: GatewayService, caller: Caller, request: Request) -> RunRow:
-    """Ask a run to step aside for others (``POST /v1/runs/{run}/preempt``): it is saved and goes on later.
+    """Preempt a run for others (``POST /v1/runs/{run}/preempt``): it is saved and goes on later.
 
     Raises
     ------

@@ -269,6 +269,7 @@ def _gpu_row(gpu: GpuInfo, lease: Lease | None, service: GatewayService, node: N
         lease=lease.run if lease is not None else None,
         warm_until=kept.until_s if kept is not None else None,
         drained=aside,
+        unwell=gpu.index in node.unwell_gpus and gpu.index not in node.drained_gpus,
     )
 
 

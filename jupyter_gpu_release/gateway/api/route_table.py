@@ -111,7 +111,7 @@ ROUTES: tuple[Route, ...] = (
         "POST",
         "/v1/runs/{run}/preempt",
         preempt_run,
-        "Ask a restartable run to step aside: it is saved, and goes on later",
+        "Preempt a restartable run: it is saved, and goes on later",
         RunRow,
     ),
     Route("POST", "/v1/runs/{run}/pin", pin_run, "Keep a run's results for good", RunRow),

@@ -276,8 +276,9 @@ class SessionConnection:
         if message.id in record.signals:
             return
         record.signals |= {message.id} - {""}
-        reason = INTERRUPTED if message.signal == "interrupt" else "killed"
-        self._service.lifecycle.hear(record, Cancel(reason, message.signal == "kill"))
+        kill = message.signal == "kill"
+        reason = "killed" if kill else INTERRUPTED
+        self._service.lifecycle.hear(record, Cancel(reason, kill, gives_up=False))
 
     def _supply(self, message: Supply) -> None:
         record = self._service.run_for(self._caller, message.run, Act.SUPPLY)

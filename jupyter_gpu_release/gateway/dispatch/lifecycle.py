@@ -17,7 +17,7 @@ from ...errors import ClusterError, GpuReleaseError, RunFailedError, StoreSilent
 from ...host.background import BackgroundWork
 from ...presentation.wording import reason_words
 from ...protocol.node import AttemptId
-from ...protocol.runs import Outcome, Reason, RunView, StepAside
+from ...protocol.runs import Outcome, Preemption, Reason, RunView
 from ...scheduling.decisions import Grant, Grow, MakeRoom, Wait
 from ...scheduling.reasons import why_preempted
 from ..auth.unix_users import UnixUsers
@@ -242,7 +242,7 @@ class Lifecycle:
             raise error
         now_s, words = time.time(), reason_words(reason, record.view.user)
         grace_s = self._rules.file.tree.queues[record.view.queue].grace_s
-        self.hear(record, machine.Preempt(StepAside(action, words, now_s, now_s + grace_s, run, user), reason))
+        self.hear(record, machine.Preempt(Preemption(action, words, now_s, now_s + grace_s, run, user), reason))
 
     # ------------------------------------------------------------------------------------ start, and again
     async def _start(self, record: RunRecord, lease: Lease) -> None:
@@ -326,7 +326,7 @@ class Lifecycle:
             if signal.reason == machine.INTERRUPTED:
                 self.hear(record, machine.Unheard(attempt_id, signal.name))
 
-    async def _watch(self, record: RunRecord, notice: StepAside) -> None:
+    async def _watch(self, record: RunRecord, notice: Preemption) -> None:
         """Look at a run until it has stopped, or need not any more."""
         while isinstance(record.stage, Yielding) and record.stage.notice is notice:
             # one that a user has asked frees its GPUs for anybody

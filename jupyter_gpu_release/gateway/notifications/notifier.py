@@ -70,7 +70,7 @@ class Notifier:
         if wishes is None or not view.detached:
             return
         state = RunState.of(view.state)
-        began = state is RunState.RUNNING and not (view.stays or view.reason)  # it may have declined to step aside
+        began = state is RunState.RUNNING and not (view.stays or view.reason)  # it could not be preempted
         if wishes.starts and began and waited_long(view, self._rules.waited_s):
             self._tell(wishes, view, START, None)
         elif wishes.pauses and state is RunState.QUEUED and view.attempts:

@@ -87,7 +87,7 @@ def ended_by_cancel(outcome: Outcome, cancelled: str | Reason) -> Outcome:
     """The outcome of an attempt that was preempted, and whose run was cancelled since: what was saved comes home."""
     if outcome.status != "preempted":
         return outcome
-    error = outcome.error or error_info(RunCancelledError(reason_words(cancelled) or "it stepped aside and was ended"))
+    error = outcome.error or error_info(RunCancelledError(reason_words(cancelled) or "it was preempted and then ended"))
     return msgspec.structs.replace(outcome, status="interrupted", error=error, save=None)
 
 

@@ -16,7 +16,7 @@ import msgspec
 
 from ...errors import ConflictError, GpuReleaseError
 from ...protocol.node import AttemptId, NodeRun, RunPhase, RunSaved, RunStays, RunUnbegun, RunWaits
-from ...protocol.runs import Attempt, KeptLease, Outcome, PersistWait, Reason, Save, StepAside
+from ...protocol.runs import Attempt, KeptLease, Outcome, PersistWait, Preemption, Reason, Save
 from ..cluster.lease import Lease
 from .attempts import brought_home, ended_attempt, ended_by_cancel, failed_host, goes_on, save_of
 from .outcomes import final_reason, final_state, gone_facts, is_lost, lost, lost_results, merged, unstarted
@@ -50,17 +50,21 @@ class Unstarted:
 
 @dataclass(frozen=True, slots=True)
 class Cancel:
-    """Somebody wants it ended: at once while it waits, else by an interrupt. The second one (or ``kill``) kills."""
+    """Somebody wants it ended: at once while it waits, else by an interrupt. The second one (or ``kill``) kills.
+
+    ``gives_up``: its notebook does not go on from here, so its GPUs are not kept for that.
+    """
 
     reason: str | Reason
     kill: bool = False
+    gives_up: bool = True
 
 
 @dataclass(frozen=True, slots=True)
 class Preempt:
     """It is preempted."""
 
-    notice: StepAside
+    notice: Preemption
     reason: str | Reason
 
 
@@ -343,7 +347,7 @@ class SendSignal:
 class WatchNotice:
     """It is looked at each second, as long as it is preempted."""
 
-    notice: StepAside
+    notice: Preemption
 
 
 @dataclass(frozen=True, slots=True)
@@ -357,7 +361,7 @@ class TellNotice:
 class Stays:
     """It is not preempted, and the places that were kept by that are nobody's. ``spares``: nor is it asked soon."""
 
-    notice: StepAside | None
+    notice: Preemption | None
     spares: bool = True
 
 
@@ -440,10 +444,10 @@ def why_not_preempted(run: RunSnapshot) -> ConflictError | None:
     view = run.view
     if not view.restartable:
         return ConflictError(
-            f"run {view.run} cannot step aside: it is not restartable", hint="give its cell --restartable"
+            f"run {view.run} cannot be preempted: it is not restartable", hint="give its cell --restartable"
         )
     if view.stays:
-        return ConflictError(f"run {view.run} cannot step aside: {view.stays}", hint="wait for its end, or end it")
+        return ConflictError(f"run {view.run} cannot be preempted: {view.stays}", hint="wait for its end, or end it")
     if run.may_be_asked or isinstance(run.stage, Yielding):
         return None
     return ConflictError(f"run {view.run} does not run now ({view.state})", hint="`jupyter gpu status` shows it")
@@ -695,7 +699,7 @@ class _Step:
 
     def stay(self, stage: Yielding, stays: RunStays) -> None:
         """It goes on, and its user is told why."""
-        reason, facts = f"it was asked to step aside, and cannot now: {stays.reason}", dict[str, Any]()
+        reason, facts = f"it was to be preempted, and cannot be now: {stays.reason}", dict[str, Any]()
         if not stays.for_now:
             reason, facts = "", {"stays": stays.reason}
         self.show(Running(stage.lease), notice=None, reason=reason, **facts)
@@ -709,7 +713,7 @@ class _Step:
             reason=wish.reason or cancel.reason,
             interrupts=interrupts,
             unsent="kill" if cancel.kill or interrupts > 1 else "interrupt",
-            is_given_up=wish.is_given_up or cancel.kill or cancel.reason != INTERRUPTED,
+            is_given_up=wish.is_given_up or cancel.kill or cancel.gives_up,
         )
         self.signal()
 

@@ -29,7 +29,7 @@ import msgspec
 from ...errors import RunCancelledError
 from ...presentation.wording import reason_words
 from ...protocol.node import AttemptId
-from ...protocol.runs import Outcome, PersistWait, Reason, ResourceAsk, RunRequest, RunView, Save, StepAside
+from ...protocol.runs import Outcome, PersistWait, Preemption, Reason, ResourceAsk, RunRequest, RunView, Save
 from ...protocol.states import RunState
 from ..cluster.lease import Lease
 from ..db.rows import StoredRun
@@ -77,7 +77,7 @@ class Yielding:
     state: ClassVar[RunState] = RunState.YIELDING
     #: None after a restart, until Ray and the nodes were asked
     lease: Lease | None
-    notice: StepAside
+    notice: Preemption
     #: its node is being told, or has taken it
     is_told: bool = False
     #: its node says that it cannot, and most often why, in another message

@@ -363,7 +363,7 @@ class NodeAgent(NodeAgentApi):
     async def step_aside(self, attempt_id: Packed[AttemptId]) -> bool:
         """Have a restartable run stop at its next safe point; False: it cannot (any more)."""
         found = self._gang_of(unpack(attempt_id, AttemptId))
-        return found is not None and found.ask_to_step_aside()
+        return found is not None and found.preempt()
 
     async def answer_rank(self, attempt_id: Packed[AttemptId], rank: int, body: bytes) -> None:
         """The kernel's :class:`.Answer` to a rank that has asked; unknown attempts are ignored."""

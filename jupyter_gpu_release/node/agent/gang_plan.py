@@ -15,7 +15,7 @@ from ..gang.layout import EVALUATOR, RANK, SERVER, RankSpec
 from ..ipc.frames import RankOrder, SpoolConfig
 from ..supervisor import limits
 
-#: stepped aside, as the rest of the gang
+#: preempted, as the rest of the gang
 PREEMPTED = "preempted"
 #: ended because the rest of the gang was done
 DISMISSED = "dismissed"

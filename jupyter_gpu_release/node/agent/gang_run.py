@@ -100,7 +100,7 @@ class GangListener(Protocol):
         """They go on, and may be begun again from there."""
 
     def on_stay(self, stay: Stay) -> None:
-        """They were asked to step aside, and go on."""
+        """They were to be preempted, and go on."""
 
     def on_unreported(self, rank: int) -> Outcome:
         """A supervisor on this node ended without a report, and nothing is left of its rank: say what that means."""
@@ -271,7 +271,7 @@ class GangRun:
         if self._signalled is not None:
             self._tell_all(self._signalled)
         if self._is_to_yield:
-            self.ask_to_step_aside()
+            self.preempt()
 
     # --------------------------------------------------------------------------------------- run
     async def _until_ended(self) -> Outcome:
@@ -437,7 +437,7 @@ class GangRun:
                     self._lines[rank].send_frame(Kind.SIGNAL, encode(Command("stack", "hung", hang.why)))
                 return
 
-    def ask_to_step_aside(self) -> None:
+    def preempt(self) -> None:
         """Have all stop at their next safe point (remembered while they are being started)."""
         self._is_to_yield = True
         if self._is_going:

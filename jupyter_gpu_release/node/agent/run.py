@@ -77,7 +77,7 @@ class RunOnNode:
         self.unbegun = ""
         #: the latest of this attempt
         self._save: Save | None = None
-        #: why it can never step aside
+        #: why it can never be preempted
         self.stays = ""
         #: the gateway has taken it back before it began: it is forgotten here, and tells nothing any more
         self._is_withdrawn = False
@@ -128,11 +128,11 @@ class RunOnNode:
         """``interrupt`` or ``kill`` all ranks (remembered when they are still being started)."""
         self.gang.signal_ranks(Command(name, status))
 
-    def ask_to_step_aside(self) -> bool:
+    def preempt(self) -> bool:
         """Have a restartable run stop at its next safe point; False: it cannot, or has ended."""
         if not self.order.restartable or self.stays or self.phase not in ("starting", "running"):
             return False
-        self.gang.ask_to_step_aside()
+        self.gang.preempt()
         return True
 
     async def run_to_end(self) -> None:

@@ -115,7 +115,7 @@ def start_step(
     limits: Limits | None = None,
     action: str = "allocate",
 ) -> Start | None:
-    """Start the next ranks of a run, now or when those who yield have gone; all for which there is room of one that
+    """Start the next ranks of a run, now or when preempted runs have gone; all for which there is room of one that
     cannot grow later.
     """
     if job.run.is_elastic and not job.run.restartable and not job.held:

@@ -84,12 +84,12 @@ class _Play:
                 break
             for each in decided:
                 if isinstance(each, Yield):
-                    self._step_aside(each)
+                    self._preempt(each)
             for each in decided:
                 if isinstance(each, Start):
                     self._start(each)
 
-    def _step_aside(self, decision: Yield) -> None:
+    def _preempt(self, decision: Yield) -> None:
         """These ranks go back to the queue at once, and the run has as long to go on as before."""
         name, job = decision.run, self._state.jobs[decision.run]
         ranks = tuple(

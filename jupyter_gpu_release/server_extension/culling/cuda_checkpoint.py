@@ -96,16 +96,13 @@ class CheckpointBindings(Suspender):
         """As :class:`Suspender` says."""
         try:
             driver = importlib.import_module("cuda.bindings.driver")
+            (status,) = driver.cuInit(0)
         except ImportError:
             return "the package cuda-bindings is not installed"
-        except Exception as error:  # noqa: BLE001 (a damaged driver library may fail in any way while it is loaded)
-            return f"cuda-bindings cannot be loaded: {error}"
+        except (OSError, RuntimeError) as error:  # no driver's library, or a damaged one
+            return f"the driver does not start: {error}"
         if not hasattr(driver, "cuCheckpointProcessCheckpoint"):
             return "this cuda-bindings is older than the checkpoint calls (12.8)"
-        try:
-            (status,) = driver.cuInit(0)
-        except Exception as error:  # noqa: BLE001 (as above)
-            return f"the driver does not start: {error}"
         if int(status) != 0:
             return f"the driver does not start (cuInit: {status})"
         self._driver = driver

@@ -94,7 +94,7 @@ def _device_bytes() -> int:
             total += sum(torch.cuda.memory_reserved(index) for index in range(torch.cuda.device_count()))
         if cupy is not None:
             total += cupy.get_default_memory_pool().total_bytes()
-    except Exception:  # noqa: BLE001 (a figure, no more)
+    except (AttributeError, RuntimeError):  # a figure, no more; a library may be half imported
         return 0
     return int(total)
 
@@ -124,7 +124,7 @@ _LIBRARIES = {"torch": _free_torch, "jax": _free_jax, "cupy": _free_cupy}
 def _tried(name: str, free: object, notes: list) -> bool:  # type: ignore[type-arg]
     try:
         free()  # type: ignore[operator]
-    except Exception as error:  # noqa: BLE001 (the next library may do better)
+    except (AttributeError, RuntimeError) as error:  # the next library may do better
         notes.append(f"{name}: {error}")
         return False
     return True

@@ -86,7 +86,7 @@ async def test_a_run_that_is_cancelled_meanwhile_is_not_queued(bed: BrokerBed) -
     async with bed.life() as service:
         record = await _submitted(service, prepare=_NEEDS)
         await until(lambda: bed.agents["a"].prepares)
-        service.lifecycle.hear(record, Cancel("interrupted"))
+        service.lifecycle.hear(record, Cancel("interrupted", gives_up=False))
         assert record.state is RunState.CANCELLED
         bed.agents["a"].has_imported.set()
         assert (await bed.running(service)).state is RunState.RUNNING

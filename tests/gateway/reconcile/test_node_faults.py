@@ -227,7 +227,7 @@ async def test_an_interrupt_in_a_hiccup_is_heard_when_that_is_over(
 async def test_a_node_that_loses_its_power_is_given_up_after_the_grace_and_ends_its_ranks_before_it_is_back(
     bed: BrokerBed,
 ) -> None:
-    """Ray takes it for alive all the while. Who waits for it steps aside."""
+    """Ray takes it for alive all the while. Others go before what waits for it."""
     bed.settings["node_grace_s"] = 0.3
     async with bed.life() as service:
         record, waits = await bed.running(service, 4), await bed.submitted(service, 3)
@@ -312,7 +312,7 @@ async def test_a_start_that_fails_is_cancelled_while_its_node_begins_it_after_al
         bed.agents["b"].faults["has_begun"] = ray.exceptions.GetTimeoutError("slow")
         record = await bed.submitted(service, 4)
         await asyncio.wait_for(failed.wait(), 30)
-        service.lifecycle.hear(record, Cancel("interrupted"))
+        service.lifecycle.hear(record, Cancel("interrupted", gives_up=False))
         await until(lambda: record.state is RunState.CANCELLED and not service.leases.all() and not bed.ray.groups)
 
 
@@ -327,7 +327,7 @@ async def test_a_run_is_cancelled_while_its_gateway_recovers(bed: BrokerBed, mon
     ask = recovery._ask_agents
 
     async def meanwhile(service: GatewayService) -> Any:
-        service.lifecycle.hear(service.runs.get(run), Cancel("interrupted"))
+        service.lifecycle.hear(service.runs.get(run), Cancel("interrupted", gives_up=False))
         return await ask(service)
 
     monkeypatch.setattr(recovery, "_ask_agents", meanwhile)

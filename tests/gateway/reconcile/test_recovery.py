@@ -153,7 +153,7 @@ def test_deploying_to_nobody(broken: GatewayBed) -> None:
 def test_deploying_with_a_wrong_ray_token(broken: GatewayBed, tmp_path: Path) -> None:
     write_secret(tmp_path / "wrong", "0" * 64)
     answer = broken.deploy(RAY_AUTH_TOKEN_PATH=str(tmp_path / "wrong"), RAY_NUM_REDIS_GET_RETRIES="2")
-    assert (answer.ok, answer.code) == (False, "cluster")
+    assert (answer.ok, answer.code) == (False, "unauthenticated")
     assert "does not let us in" in answer.message
     assert "RAY_AUTH_TOKEN_PATH" in answer.hint
 

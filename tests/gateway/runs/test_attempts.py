@@ -12,11 +12,11 @@ from jupyter_gpu_release.protocol.cell import Graph
 from jupyter_gpu_release.protocol.runs import (
     Attempt,
     Outcome,
+    Preemption,
     ResourceAsk,
     RunRequest,
     RunView,
     Save,
-    StepAside,
     ValueInfo,
 )
 
@@ -62,7 +62,7 @@ def test_only_what_the_infrastructure_has_ended_goes_on(
 
 
 def test_an_attempt_says_where_the_run_goes_on_and_what_is_done_again() -> None:
-    notice = StepAside("preempt", "bob's run goes first", 33.0, 93.0, "other", "bob")
+    notice = Preemption("preempt", "bob's run goes first", 33.0, 93.0, "other", "bob")
     saved = Outcome("preempted", values=SAVE.values, results=SAVE.results, ended_s=40.0, save=SAVE)
     save = save_of(msgspec.structs.replace(saved, save=msgspec.structs.replace(SAVE, values=None, results=[])))
     assert save == SAVE
