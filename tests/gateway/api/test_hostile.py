@@ -441,7 +441,7 @@ def _seed() -> int:
 def test_nothing_that_is_sent_is_the_gateways_failure(team: Team, unharmed: Callable[[], Context[None]]) -> None:
     seed = _seed()
     _drive([Sender(team, seed, 30)])  # what is made at its first use is no leak
-    senders = [Sender(team, seed + number, sized(300, 60_000) // _THREADS) for number in range(_THREADS)]
+    senders = [Sender(team, seed + number, sized(600, 60_000) // _THREADS) for number in range(_THREADS)]
     with unharmed():
         silent = [RawSocket(team, "bob", "/v1/session") for _ in range(3)]
         _drive(senders)
@@ -466,7 +466,7 @@ def test_who_breaks_the_websocket_protocol_harms_only_himself(
     team: Team, unharmed: Callable[[], Context[None]]
 ) -> None:
     seed = _seed()
-    breakers = [Breaker(team, seed + number, sized(120, 24_000) // _THREADS) for number in range(_THREADS)]
+    breakers = [Breaker(team, seed + number, sized(240, 24_000) // _THREADS) for number in range(_THREADS)]
     with unharmed():
         _drive(breakers)
     sent = sum((breaker.sent for breaker in breakers), Counter())
