@@ -1,4 +1,4 @@
-"""What the operator's documents show in blocks is run: each block is claimed by a test."""
+"""What README and operator's documents show in blocks is run: each block is claimed by a test."""
 
 from __future__ import annotations
 
@@ -24,7 +24,9 @@ def _claimed() -> Iterator[Block]:
                 yield from found if isinstance(found, list) else [found]
 
 
-@pytest.mark.parametrize("document", ["operator-guide.md", "scheduling.md", "idle-policy.md", "troubleshooting.md"])
+@pytest.mark.parametrize(
+    "document", ["../README.md", "operator-guide.md", "scheduling.md", "idle-policy.md", "troubleshooting.md"]
+)
 def test_every_block_is_run_by_a_test(document: str) -> None:
     left = [str(one) for one in blocks_of(document) if one not in set(_claimed())]
     assert not left, "no test runs these (tests/harness/doc_blocks.py):\n" + "\n".join(left)

@@ -1,14 +1,15 @@
-"""A picture ``…-light.png`` is shown in the light theme, ``…-dark.png`` beside it in the dark one."""
+"""A picture ``…-light.png`` is shown in the light theme, ``…-dark.png`` beside it in the dark one. A width may follow."""
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
 from docutils import nodes  # type: ignore[import-untyped]
 from sphinx.transforms import SphinxTransform
 
-_LIGHT, _DARK = "-light.png", "-dark.png"
+_LIGHT = re.compile(r"-light((?:-\d+)?\.png)$")
 
 
 class BothThemes(SphinxTransform):
@@ -20,8 +21,8 @@ class BothThemes(SphinxTransform):
         """Called for each page."""
         page = Path(self.env.doc2path(self.env.docname)).parent
         for light in list(self.document.findall(nodes.image)):
-            dark_uri = light["uri"].removesuffix(_LIGHT) + _DARK
-            if not light["uri"].endswith(_LIGHT) or not (page / dark_uri).exists():
+            dark_uri = _LIGHT.sub(r"-dark\1", light["uri"])
+            if dark_uri == light["uri"] or not (page / dark_uri).exists():
                 continue
             dark = light.deepcopy()
             dark["uri"] = dark_uri

@@ -14,6 +14,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
+from doc_blocks import blocks_in
 from lab_bed import Lab, execute, running_lab
 from playwright.sync_api import Locator, Page, expect
 from recording import Recording, take
@@ -24,45 +25,15 @@ from jupyter_gpu_release.client.home import HomePaths
 from jupyter_gpu_release.local_cluster.start import stop_embedded
 
 REPOSITORY = Path(__file__).parents[2]
-TUTORIAL, README = REPOSITORY / "docs" / "tutorial.md", REPOSITORY / "README.md"
+README, TUTORIAL, USER_GUIDE = (REPOSITORY / name for name in ("README.md", "docs/tutorial.md", "docs/user-guide.md"))
 #: a cluster that starts and libraries that are imported for the first time, on a machine with other work to do
 _LONG_MS = 180_000
 Camera = Callable[[str], None]
 #: settings of the sidebar: no message in the corner, which would hide a picture's text
 NO_NOTIFICATIONS = {"notifyAfterS": 3600}
 
-_BEFORE_TRAINING = """\
-import matplotlib.pyplot as plt
-import torch
-from sklearn.datasets import load_digits
-from sklearn.model_selection import train_test_split
-from torch import nn
-from tqdm import tqdm
-
-digits = load_digits()
-X_train, X_test, y_train, y_test = train_test_split(
-    torch.tensor(digits.data / 16, dtype=torch.float32), torch.tensor(digits.target), random_state=0)
-torch.manual_seed(0)
-model = nn.Sequential(nn.Linear(64, 128), nn.ReLU(), nn.Linear(128, 10))
-optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
-history = []
-
-def train_one_epoch(model, optimizer, X, y):
-    device = next(model.parameters()).device
-    total = 0.0
-    for batch in torch.randperm(len(X)).split(128):
-        loss = nn.functional.cross_entropy(model(X[batch].to(device)), y[batch].to(device))
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-        total += loss.item() * len(batch)
-    return total / len(X)"""
-_AFTER_TRAINING = """\
-predicted = model(X_test).argmax(1)
-right = (predicted == y_test).float().mean()
-plt.figure(figsize=(6, 1.8))
-plt.plot(history)
-plt.title(f"{right:.1%} of the test digits are right", fontsize=10);"""
+#: the cells of the README's example
+_BEFORE_TRAINING, _TRAINING, _AFTER_TRAINING = (one.text.rstrip("\n") for one in blocks_in("../README.md", "python"))
 #: of another user, on another computer: asks for all GPUs when the first file is there, holds them until the second is
 _COLLEAGUE = """\
 import sys, time
@@ -264,12 +235,11 @@ def colleague(folder: Path, environment: Mapping[str, str]) -> Iterator[Path]:
 
 
 class FirstPicture:
-    """The cell of the README beside the sidebar: a colleague waits while it trains, and then has the GPUs."""
+    """The cells of the README beside the sidebar: a colleague waits while it trains, and then has the GPUs."""
 
     def __init__(self, page: Page, lab: Lab, asks: Path) -> None:
         """``asks``: see `colleague`."""
         self._page, self._root, self._asks = page, lab.root, asks
-        self._training = code_blocks(README)[0]
         self._cells = page.locator(".jp-NotebookPanel:not(.lm-mod-hidden) .jp-Cell")
 
     def film(self, target: Path) -> Words:
@@ -293,7 +263,7 @@ class FirstPicture:
 
     def prepare(self) -> None:
         """The notebook with what the cell reads, its GPU cell in sight."""
-        write_notebook(self._root / "digits.ipynb", _BEFORE_TRAINING, self._training, _AFTER_TRAINING)
+        write_notebook(self._root / "digits.ipynb", _BEFORE_TRAINING, _TRAINING, _AFTER_TRAINING)
         _open(self._page, "digits.ipynb")
         self._select(0)
         execute(self._page, "notebook:run-cell-and-select-next")

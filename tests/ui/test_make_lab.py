@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
 import signal
 import subprocess
 import time
@@ -14,6 +15,7 @@ from pathlib import Path
 
 import httpx
 import pytest
+from doc_blocks import block
 from fresh_clone import copy_repository, make_environment
 from playwright.sync_api import Browser, expect
 from ports import free_port
@@ -21,6 +23,7 @@ from sidebar_bed import opened
 
 _LONG_MS, _UP_WITHIN_S = 180_000, 120.0
 pytestmark = [pytest.mark.timeout(600), pytest.mark.thorough]
+_DEMO, _LAB = (shlex.split(line, comments=True) for line in block("../README.md", "## Try it", "make").commands())
 
 
 @dataclass(frozen=True)
@@ -68,7 +71,7 @@ def clone(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Clone]:
 
 
 def test_the_demo_leaves_nothing_in_the_folder_that_make_lab_opens(clone: Clone) -> None:
-    said = clone.run("make", "demo")
+    said = clone.run(*_DEMO)
     assert "nothing left: no process, no folder" in said
     assert re.search(r"^✓ .* after the last statement", said, re.MULTILINE)
     out = clone.folder / "examples" / "out"
@@ -82,7 +85,7 @@ def test_make_lab_shows_one_notebook_beside_the_sidebar(clone: Clone, browser: B
     log = clone.folder.parent / "make-lab.log"
     with log.open("wb") as written:
         lab = subprocess.Popen(
-            ["make", "lab"], cwd=clone.folder, env=environment, stdout=written, stderr=written, start_new_session=True
+            _LAB, cwd=clone.folder, env=environment, stdout=written, stderr=written, start_new_session=True
         )
     try:
         url, token = _printed_address(lab, log)
