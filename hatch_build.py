@@ -29,7 +29,7 @@ class IndexMetadata(MetadataHookInterface):
         metadata["readme"] = {"content-type": "text/markdown", "text": long_description(text, address)}
         if address:
             pages = {"Documentation": "docs/index.md", "Changelog": "CHANGELOG.md"}
-            metadata["urls"] = {"Repository": address} | {
+            metadata["urls"] = {"Repository": address, "Issues": f"{address}/issues"} | {
                 name: f"{address}/blob/HEAD/{page}" for name, page in pages.items()
             }
 

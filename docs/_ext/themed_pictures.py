@@ -1,4 +1,4 @@
-"""A picture ``…-light.png`` is shown in the light theme, ``…-dark.png`` beside it in the dark one. A width may follow."""
+"""Shows a picture ``…-light.png`` in the light theme, and ``…-dark.png`` in the dark one; a width may follow."""
 
 from __future__ import annotations
 

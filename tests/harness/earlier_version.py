@@ -59,7 +59,7 @@ def _copy_of_this_tree(sources: Path) -> None:
     for name in ("install.json", "jupyter-config", "docs"):
         whole = REPOSITORY / name
         shutil.copytree(whole, sources / name) if whole.is_dir() else shutil.copy(whole, sources / name)
-    for name in ("pyproject.toml", "hatch_build.py", "README.md", "LICENSE"):
+    for name in ("pyproject.toml", "hatch_build.py", "README.md", "LICENSE", "NOTICE"):
         shutil.copy(REPOSITORY / name, sources / name)
 
 

@@ -1,4 +1,4 @@
-"""The wheel: what is in it, and a GPU cell in an environment that has nothing else of this package."""
+"""Sdist and wheel: what is in them, and a GPU cell in environments that have nothing else of this package."""
 
 from __future__ import annotations
 
@@ -8,14 +8,18 @@ import runpy
 import subprocess
 import sys
 import sysconfig
+import tarfile
 import venv
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from doc_blocks import block, shell
 from kernel_bed import Notebook
+from soak import ONLY_IN_SOAK
 
+from jupyter_gpu_release._version import __version__
 from jupyter_gpu_release.client.home import HomePaths
 
 pytestmark = pytest.mark.thorough
@@ -26,13 +30,19 @@ _PIP = [sys.executable, "-m", "pip", "--disable-pip-version-check"]
 
 
 @pytest.fixture(scope="module")
-def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Built as the operator guide says, from the sidebar that `make bundle` has built."""
+def dist(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """As `make dist` makes it, from the sidebar that `make bundle` has built: the sdist, and from that the wheel."""
     if not BUNDLE.exists():
         pytest.skip("the sidebar is not built: run make bundle")
     folder = tmp_path_factory.mktemp("dist")
-    subprocess.run([*_PIP, "wheel", "--quiet", "--no-deps", "-w", folder, REPOSITORY], check=True, timeout=400)
-    (built,) = folder.glob("*.whl")
+    subprocess.run([sys.executable, "-m", "build", "--outdir", folder, REPOSITORY], check=True, timeout=400)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def wheel(dist: Path) -> Path:
+    """The wheel that was built."""
+    (built,) = dist.glob("*.whl")
     return built
 
 
@@ -73,6 +83,7 @@ def test_the_wheel_has_all_that_is_needed_and_nothing_else(wheel: Path) -> None:
     assert {
         "etc/ipython/startup/50-jupyter-gpu-release.py",
         "etc/jupyter/jupyter_server_config.d/jupyter_gpu_release.json",
+        "jupyter_gpu_release/py.typed",
         "jupyter_gpu_release/server_extension/api/openapi.json",
         f"{extension}/install.json",
         f"{extension}/package.json",
@@ -92,6 +103,8 @@ def test_an_index_accepts_the_wheel_and_no_link_of_its_page_leads_nowhere(wheel:
     fields, _, page = archive.read(name).decode().partition("\n\n")
     assert "# jupyter_gpu_release" in page
     assert "Classifier: Framework :: Jupyter :: JupyterLab :: Extensions :: Prebuilt" in fields
+    assert f"Version: {__version__}\n" in f"{fields}\n"
+    assert "License-File: NOTICE" in fields
     assert "](" not in page
     assert "docs/images" not in page
     describe = runpy.run_path(str(REPOSITORY / "hatch_build.py"))["long_description"]
@@ -152,6 +165,35 @@ def test_cells_run_from_the_wheel_without_load_ext(
     assert there[1] != here[1]
     assert own_home.connection.exists()
     subprocess.run([light.with_name("jupyter-gpu"), "stop", "--yes"], cwd=tmp_path, check=True, timeout=120)
+    assert not own_home.connection.exists()
+
+
+@ONLY_IN_SOAK
+@pytest.mark.timeout(1200)
+@pytest.mark.parametrize("kind", ["sdist", "wheel"])
+def test_a_cell_runs_where_nothing_was_installed_before(
+    kind: str, dist: Path, own_home: HomePaths, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of the unpacked sdist by the line of the README. Ray and all else is installed, too: minutes."""
+    environment = tmp_path / "env"
+    venv.create(environment, with_pip=True)
+    if kind == "sdist":
+        (packed,) = dist.glob("*.tar.gz")
+        with tarfile.open(packed) as archive:
+            archive.extractall(tmp_path, filter="data")
+        where, line = tmp_path / packed.name.removesuffix(".tar.gz"), block("../README.md", "## Try it", "pip").text
+    else:
+        (packed,) = dist.glob("*.whl")
+        where, line = tmp_path, f"pip install '{packed}[cluster]'"
+    installed = shell(line, where, 900, PATH=f"{environment / 'bin'}:/usr/bin:/bin")
+    assert installed.returncode == 0, installed.stderr
+    command = environment / "bin" / "jupyter-gpu"
+    subprocess.run([command, "start", "--simulated-gpus", "1"], cwd=tmp_path, check=True, timeout=300)
+    with _notebook(environment / "bin" / "python", tmp_path, monkeypatch) as notebook:
+        notebook.ok("x = [1]")
+        notebook.ok("%%gpu_train\nimport sys\nx.append(sys.prefix)")
+        assert notebook.value("x") == [1, str(environment)]
+    subprocess.run([command, "stop", "--yes"], cwd=tmp_path, check=True, timeout=120)
     assert not own_home.connection.exists()
 
 
