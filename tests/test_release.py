@@ -47,30 +47,31 @@ def original(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ("docs/compatibility.md", r"`track`", "`trace`", "docs/compatibility.md: track: it is either there or"),
         ("README.md", r"\Z", 151 * "\n", "lines; at most 150"),
         ("README.md", r"\Z", "It is not on PyPI yet.\n", "it says that it is on no index"),
-        ("README.md", r"\Z", '<a><img alt="" src="docs/a.png"><source srcset="b.png"></a>\n', None),
         (
             "hatch_build.py",
             r"return _SOURCE.*",
             "return _LINK.sub(link, readme)",
             "docs/images/first-cell-dark.png: an",
         ),
-        (".github/workflows/ci.yaml", r"\.ci/run", "pip install x", "`pip install x`: call a target of the Makefile"),
+        (
+            ".github/workflows/ci.yaml",
+            r"run: \.ci/run",
+            "run: pip install x",
+            "`pip install x`: call a target of the Makefile",
+        ),
         (".github/workflows/ci.yaml", r"docs, ", "dox, ", "`make dox`: the Makefile has no such target"),
-        (".readthedocs.yaml", r"make docs", "make site", "`make site`: the Makefile has no such target"),
+        (".readthedocs.yaml", r"- make docs", "- make site", "`make site`: the Makefile has no such target"),
     ],
 )
 def test_what_is_missing_is_said(
-    original: Path, tmp_path: Path, file: str, pattern: str, instead: str, said: str | None
+    original: Path, tmp_path: Path, file: str, pattern: str, instead: str, said: str
 ) -> None:
     root = tmp_path / "repository"
     shutil.copytree(original, root)
     changed, count = re.subn(pattern, lambda _: instead, (root / file).read_text(), count=1)
     assert count == 1
     (root / file).write_text(changed)
-    if said is None:
-        assert faults(root) == []
-    else:
-        assert any(said in fault for fault in faults(root)), faults(root)
+    assert any(said in fault for fault in faults(root)), faults(root)
 
 
 @pytest.mark.parametrize("file", ["SECURITY.md", "jupyter_gpu_release/py.typed", ".github/ISSUE_TEMPLATE/bug.md"])
