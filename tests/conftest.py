@@ -98,7 +98,7 @@ class Recorder:
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """``--outcomes FILE``: for ``tests/harness/side_by_side.py``, which runs once more what failed."""
+    """``--outcomes FILE``: for ``tests/harness/side_by_side.py``."""
     parser.addoption(OPTION, type=Path, help="write what passed and what failed into this file")
 
 

@@ -24,7 +24,7 @@ class Outcomes:
     """What tests came to.
 
     Attributes:
-        failed: What to run again → why it failed. A module that left something behind is run again whole.
+        failed: Test, or module that left something behind → why it failed.
         seconds: Test → seconds with its set-up and teardown. A module's fixtures count for its first and last test.
         cpu_s: Module → CPU seconds of all processes of its session while it ran.
         may_be_slow: The tests with a marker for that; ``thorough``: those of ``make test-all`` alone.

@@ -7,10 +7,8 @@ meets one, and a worker that is killed takes its word about what it left with it
 
 What a session said is printed whole when it has ended, and why it failed once more at the very end: a log that was
 cut still shows it. Sessions share nothing: each has its own runtime folder, cluster and check for what is left behind
-(``tests/conftest.py``). A test that failed runs once more when all have ended, alone: if it passes, the closing lines
-call it unsteady, and say how it failed. Until then its session is not shown, and then only if something else failed: no
-line of an unsteady test looks like a failure's. Then come what each suite cost and the slowest tests. The last line is
-that of all: ``2500 passed, 0 failed``.
+(``tests/conftest.py``). No test gets a second try. Then come what each suite cost and the slowest tests. The last line
+is that of all: ``2500 passed, 0 failed``.
 """
 
 from __future__ import annotations
@@ -24,10 +22,9 @@ import signal
 import subprocess
 import sys
 import tempfile
-import textwrap
 import time
 from collections import deque
-from collections.abc import Collection, Generator, Iterable, Iterator
+from collections.abc import Generator, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO
@@ -39,8 +36,6 @@ from outcomes import OPTION, Outcomes
 TESTS = Path(__file__).parents[1]
 #: one more than CPUs: a session waits for something a third of its time
 AT_ONCE = 3
-#: more tests than this that fail, and pass alone, fail the run; of more failures than that none is run once more
-UNSTEADY_AT_MOST, AGAIN_AT_MOST = 3, 12
 _METERED = [sys.executable, str(Path(__file__).with_name("metered.py"))]
 _PYTEST = [sys.executable, "-m", "pytest"]
 #: `make test` leaves them out
@@ -64,14 +59,14 @@ _COMMANDS = {
     "the sidebar's units": (["make", "--no-print-directory", "test-js"], {_TEST, _TEST_ALL}),
 }
 _LOOK_S = 0.2
-#: where pytest begins to name what failed; so many lines before it are the end of the last traceback
-_SUMMARY, _BEFORE = "short test summary info", 40
+#: so many lines of a failed test, or session, are shown again at the end
+_BEFORE = 40
 _PLACE = re.compile(r"tests/\S+\.py:\d+: in ")
 
 
 @dataclass(frozen=True)
 class Job:
-    """One session; ``is_pytest``: it says which of its tests failed, and they are run once more."""
+    """One session; ``is_pytest``: it says what its tests came to."""
 
     name: str
     command: list[str]
@@ -123,70 +118,42 @@ class Running:
         self.output.close()
         self.outcomes = self._read_outcomes()
 
-    def show(self, unsteady: Collection[str] = ()) -> None:
-        """All that it said; where it names an ``unsteady`` test as failed it is called that."""
-        lines = [_marked(line, unsteady) for line in self.said.splitlines()]
-        _say(f"\n##### {self.report()}\n" + "".join(f"\n{line}" for line in lines))
-
-    def why(self, unsteady: Collection[str]) -> str:
-        """Why it failed, in short."""
-        return why_failed([_marked(line, unsteady) for line in self.said.splitlines()])
-
-    @property
-    def is_undecided(self) -> bool:
-        """Nothing but tests failed: whether they are unsteady is found out when all sessions have ended."""
-        return self.process.returncode == _TESTS_FAILED and bool(self.outcomes.failed) and self.job.is_pytest
+    def show(self) -> None:
+        """All that it said."""
+        _say(f"\n##### {self.report()}\n\n{self.said.rstrip()}")
 
     def _read_outcomes(self) -> Outcomes:
         """One that crashed, or failed without a failed test, failed as a whole."""
         status = self.process.returncode
         found = Outcomes.read(self._outcomes) or Outcomes(passed=0 if self.job.is_pytest else int(status == 0))
         if status == 0 and self.job.is_pytest and not self._outcomes.exists():
-            found.failed[self.job.name] = "it ended well, and without a word about its tests"
+            found.failed[self.job.name] = f"it ended well, and without a word about its tests\n{self.said}"
         if status != 0 and (status != _TESTS_FAILED or not found.failed):
-            found.failed[self.job.name] = f"exit status {status}"
+            found.failed[self.job.name] = f"{self.said.rstrip()}\nexit status {status}"
         return found
 
 
-def _marked(line: str, unsteady: Collection[str]) -> str:
-    """What is left behind is pytest's error of a module's last test, and ours of the module."""
-    word, _, rest = line.partition(" ")
-    test = rest.partition(" - ")[0]
-    if (word in ("FAILED", "ERROR") and test in unsteady) or (word == "ERROR" and test.partition("::")[0] in unsteady):
-        return f"UNSTEADY {rest}"
-    return line
-
-
-def why_failed(lines: list[str]) -> str:
-    """Where tests failed, the end of the last traceback, each failed test. Without a summary: the last lines."""
-    at = max((n for n, line in enumerate(lines) if _SUMMARY in line), default=len(lines))
-    failed = [line for line in lines[at:] if line.startswith(("FAILED", "ERROR"))]
-    places = [line for line in lines[:at] if _PLACE.match(line)]  # what a browser showed is longer than the lines kept
-    return "\n".join([*places[-_BEFORE:], *lines[max(0, at - _BEFORE) : at], *failed])
+def why_failed(words: str) -> str:
+    """Where it failed, and the last lines that it said."""
+    lines = words.splitlines()
+    places = [line for line in lines[:-_BEFORE] if _PLACE.match(line)]  # what a browser showed is longer than that
+    return "\n".join([*places[-_BEFORE:], *lines[-_BEFORE:]])
 
 
 def run(jobs: Iterable[Job], at_once: int = AT_ONCE, *, record: bool = False) -> int:
-    """Run all of them, whatever fails, and each failed test once more, alone; 0 when what failed was unsteady.
-
-    Told to end, they end (and clean up) first.
-    """
+    """Run all of them, whatever fails; 0 when nothing did. Told to end, they end (and clean up) first."""
     ended: list[Running] = []
-    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
-        try:
-            with contextlib.closing(_sessions(deque(jobs), at_once, Path(folder))) as sessions:
-                for each in sessions:
-                    ended.append(each)
-                    _say_end(each)
-            whole = Outcomes.sum(each.outcomes for each in ended)
-            unsteady = _once_more(whole, Path(folder))
-        except (SystemExit, KeyboardInterrupt):
-            for each in ended:
-                if each.is_undecided:
-                    each.show()
-            raise
+    with (
+        tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder,
+        contextlib.closing(_sessions(deque(jobs), at_once, Path(folder))) as sessions,
+    ):
+        for each in sessions:
+            ended.append(each)
+            each.show()
+    whole = Outcomes.sum(each.outcomes for each in ended)
     if record and not whole.failed:
         _record(ended, whole)
-    return _close(ended, whole, unsteady)
+    return _close(ended, whole)
 
 
 def _record(ended: Iterable[Running], whole: Outcomes) -> None:
@@ -194,42 +161,15 @@ def _record(ended: Iterable[Running], whole: Outcomes) -> None:
     costs.recorded(whole, {each.job.name: each.took_s for each in ended if not each.job.is_pytest}).write()
 
 
-def _say_end(each: Running) -> None:
-    """A session whose tests failed is shown when it is known whether they are unsteady."""
-    if each.is_undecided:
-        tests = ", ".join(each.outcomes.failed)
-        _say(f"##### {each.job.name}: ended in {each.took_s:.0f} s; once more, when all have ended: {tests}")
-    else:
-        each.show()
-
-
-def _close(ended: list[Running], whole: Outcomes, unsteady: dict[str, str]) -> int:
+def _close(ended: list[Running], whole: Outcomes) -> int:
     """The closing lines; returns the exit status."""
-    failed, reports = list[Running](), list[str]()
-    for each in ended:
-        if each.is_undecided and each.outcomes.failed.keys() <= unsteady.keys():
-            reports.append(f"{each.job.name}: passed in {each.took_s:.0f} s, but for unsteady tests")
-            continue
-        reports.append(each.report())
-        if each.process.returncode != 0:
-            failed.append(each)
-    for each in failed:
-        if each.is_undecided:
-            each.show(unsteady)
-    _say("\n" + "\n".join(f"##### why {each.report()}\n{each.why(unsteady)}\n" for each in failed))
+    _say("\n" + "\n".join(f"##### why {test} failed\n{why_failed(why)}\n" for test, why in whole.failed.items()))
     _say(costs.closing(whole, _lines_of_jobs(ended)) + "\n")
-    _say("\n".join(f"##### {report}" for report in reports))
-    for test, why in unsteady.items():
-        _say(f"##### UNSTEADY {test}: it passed when it ran once more, alone. Why it did not at first:")
-        _say(textwrap.indent(why, "    ") + "\n")
-        whole.passed, _ = whole.passed + 1, whole.failed.pop(test)
+    _say("\n".join(f"##### {each.report()}" for each in ended))
     for test in whole.failed:
         _say(f"##### FAILED {test}")
-    if too_many := len(unsteady) > UNSTEADY_AT_MOST:
-        names = "".join(f"\n    {test}" for test in unsteady)  # again: a log that was cut shows them
-        _say(f"##### {len(unsteady)} tests are unsteady, more than {UNSTEADY_AT_MOST}: this fails the run{names}")
     _say(str(whole))
-    return int(bool(whole.failed) or too_many)
+    return int(bool(whole.failed))
 
 
 def _lines_of_jobs(ended: Iterable[Running]) -> list[str]:
@@ -257,23 +197,6 @@ def _sessions(waiting: deque[Job], at_once: int, folder: Path) -> Generator[Runn
         for each in running:
             each.end()
             each.show()
-
-
-def _once_more(whole: Outcomes, folder: Path) -> dict[str, str]:
-    """Those that pass alone → why they failed first. Of many failures none is looked at again: they are no accident."""
-    tests = {test: why for test, why in whole.failed.items() if (TESTS.parent / test.partition("::")[0]).is_file()}
-    if len(tests) > AGAIN_AT_MOST:
-        return {}
-    unsteady = {}
-    for test, why in tests.items():
-        job = Job(f"once more: {test}", [*_PYTEST, test], is_pytest=True)
-        for again in _sessions(deque([job]), 1, folder):
-            if again.outcomes.passed and not again.outcomes.failed:
-                _say(f"##### {again.report()}")
-                unsteady[test] = why
-            else:
-                again.show()
-    return unsteady
 
 
 def _ended(running: list[Running]) -> Iterator[Running]:
