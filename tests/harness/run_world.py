@@ -1,15 +1,17 @@
 """Nodes, Ray, a ledger and a gateway in virtual time, around the pure machine of a run's life.
 
 What the gateway does about an effect takes some moments (:meth:`World.go_on` takes one of them further), and
-nodes may be silent meanwhile: what they were told before arrives when they can be heard again. The ledger has what is
-committed at once; the rest, once it was flushed.
+nodes may be silent meanwhile: what they were told before arrives when they can be heard again. The ledger gets runs and
+leases in the order in which they are written, those that may wait the last. A gateway that dies loses what is not
+committed.
 """
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 from jupyter_gpu_release.errors import ClusterError
@@ -18,7 +20,7 @@ from jupyter_gpu_release.gateway.db.rows import StoredRun
 from jupyter_gpu_release.gateway.runs import machine
 from jupyter_gpu_release.gateway.runs.machine import step
 from jupyter_gpu_release.gateway.runs.outcomes import lost
-from jupyter_gpu_release.gateway.runs.record import Ended, Queued, RunRecord, RunSnapshot, Yielding
+from jupyter_gpu_release.gateway.runs.record import Ended, Queued, Releasing, RunRecord, RunSnapshot, Yielding
 from jupyter_gpu_release.protocol.node import AttemptId, NodeRun, RunPhase, RunSaved, RunUnbegun
 from jupyter_gpu_release.protocol.runs import Outcome, Preemption, ResourceAsk, RunRequest, RunView, Save
 from jupyter_gpu_release.protocol.states import RunState
@@ -246,7 +248,6 @@ class World:
         self.made = 0
         self.refusals = 0
         self.ledger: dict[str, RunSnapshot] = {}
-        self.later: dict[str, RunSnapshot] = {}
         self.stored_leases: dict[str, Lease] = {}
         self.requests: dict[str, RunRequest] = {}
         self.ends: dict[str, str] = {}
@@ -262,6 +263,11 @@ class World:
         self.beliefs = {name: Belief() for name in self.nodes}
         self.tasks: list[Task] = []
         self.unknown: set[AttemptId] = set()
+        #: writes that are not committed yet, and how many were
+        self.writes: list[Callable[[], object]] = []
+        self.committed = self.lease_written = 0
+        #: those that may wait, by the run or the lease
+        self.later: dict[str, Callable[[], object]] = {}
 
     def hear(self, run: str, event: machine.Event) -> None:
         before = self.runs[run]
@@ -272,9 +278,7 @@ class World:
         self.runs[run] = after
         at_once = any(isinstance(effect, machine.Commit) for effect in effects)
         if after.view is not before.view:
-            self.later[run] = after
-            if at_once:
-                self.flush(run)
+            self.write(run, partial(self._record, after), may_wait=not at_once)
         for effect in effects:
             self._carry_out(run, effect)
 
@@ -283,18 +287,37 @@ class World:
         assert is_caught_up or states[0] is states[1] or states[1] in LEGAL[states[0]], states
         assert after.stage.state is states[1], after
         assert after.view is before.view or after.view.seq > before.view.seq
-        if isinstance(after.stage, Ended):
-            run = after.view.run
-            assert self.ends.setdefault(run, after.view.state) == after.view.state, f"{run} ends twice"
 
-    def flush(self, run: str) -> None:
-        if run in self.later:
-            self.ledger[run] = self.later.pop(run)
+    def _record(self, after: RunSnapshot) -> None:
+        """The ledger has it. What ended there has ended."""
+        run, state = after.view.run, after.view.state
+        self.ledger[run] = after
+        assert run not in self.ends or self.ends[run] == state, f"{run} ends twice"
+        if isinstance(after.stage, Ended):
+            self.ends[run] = state
+
+    def write(self, key: str, write: Callable[[], object], *, may_wait: bool = False) -> None:
+        if may_wait:
+            self.later[key] = write
+        else:
+            self.later.pop(key, None)
+            self.writes.append(write)
+
+    def until_committed(self, count: int) -> None:
+        """Let the ledger commit until it has so many of this gateway's writes."""
+        while self.committed < count:
+            self.writes.pop(0)()
+            self.committed += 1
+
+    @property
+    def written(self) -> int:
+        """How many there will be once all of them are committed that do not wait."""
+        return self.committed + len(self.writes)
 
     def _carry_out(self, run: str, effect: machine.Effect) -> None:
         match effect:
             case machine.Start(lease):
-                self.tasks.append(self._start(run, lease))
+                self.tasks.append(self._start(run, lease, self.lease_written))
             case machine.EndLease(lease, is_clean):
                 self.tasks.append(self._end_lease(run, lease, is_clean=is_clean))
             case machine.GiveBack(lease):
@@ -303,14 +326,14 @@ class World:
                 self._tell(hosts, "abandon", attempt_id)
             case machine.GoBack(ended, hosts):
                 self.waiting.insert(0, run)
-                self._tell(hosts, "forget", ended)
+                self.tasks.append(self._forget(ended, hosts, self.written))
             case machine.WaitAgain(lease):
                 self.tasks.append(self._wait_again(run, lease))
             case machine.Enqueue():
                 self.waiting.append(run)
             case machine.Finish(hosts):
                 self.waiting = [other for other in self.waiting if other != run]
-                self._tell(hosts, "forget", self.runs[run].attempt_id)
+                self.tasks.append(self._forget(self.runs[run].attempt_id, hosts, self.written))
             case machine.SendSignal():
                 self.tasks.append(self._signal(run, effect))
             case machine.WatchNotice(notice):
@@ -340,9 +363,16 @@ class World:
         if (belief := self.beliefs[node]).is_up:
             belief.is_up, belief.silent_since_s = False, self.now_s
 
-    def _start(self, run: str, lease: Lease) -> Task:
+    def _forget(self, attempt_id: AttemptId, hosts: list[str], written: int) -> Task:
+        """What nodes know of it goes once the ledger has it."""
+        yield
+        self.until_committed(written)
+        self._tell(hosts, "forget", attempt_id)
+
+    def _start(self, run: str, lease: Lease, written: int) -> Task:
         attempt_id, hosts = lease.attempt_id, _hosts(lease)
         yield
+        self.until_committed(written)
         try:
             if self.runs[run].cancellation.reason:
                 raise _CancelledError("it was cancelled")
@@ -415,7 +445,7 @@ class World:
         if self.leases.get(lease.name) is lease:
             del self.leases[lease.name]
             self.groups.pop(lease.name, None)
-            self.stored_leases.pop(lease.name, None)
+            self.write(lease.name, partial(self.stored_leases.pop, lease.name, None), may_wait=True)
 
     def _wait_again(self, run: str, lease: Lease | None) -> Task:
         if lease is not None:
@@ -479,7 +509,9 @@ class World:
 
     def _grant(self, run: str, lease: Lease) -> None:
         self.waiting.remove(run)
-        self.leases[lease.name] = self.stored_leases[lease.name] = lease
+        self.leases[lease.name] = lease
+        self.write(lease.name, partial(self.stored_leases.__setitem__, lease.name, lease))
+        self.lease_written = self.written
         self.hear(run, machine.Granted(lease, {"hosts": _hosts(lease)}))
 
     # ------------------------------------------------------------------------- what happens (the actions)
@@ -601,8 +633,13 @@ class World:
         self.look(number)
 
     def commit(self, number: int) -> None:
-        for run in list(self.later):
-            self.flush(run)
+        """Commit some of what is written, or all of it."""
+        if number % 2:
+            self.until_committed(self.committed + min(len(self.writes), 1 + number // 2 % 4))
+            return
+        self.writes += self.later.values()
+        self.later.clear()
+        self.until_committed(self.written)
 
     def _node(self, number: int) -> Node:
         return self.nodes["ab"[number % 2]]
@@ -646,24 +683,15 @@ class World:
             if process is not None and not node.outbox and snapshot.expects(process.phase):
                 # what it told an earlier gateway it does not tell again
                 self.hear(run, machine.CaughtUp(RunPhase(snapshot.attempt_id, process.phase, 1.0, process.outcome)))
-            if snapshot.attempt_id in known or snapshot.outcome is not None:
+            if snapshot.attempt_id in known or (isinstance(self.runs[run].stage, Releasing) and snapshot.outcome):
                 continue
             if is_restarted:
                 self.hear(run, machine.Forgotten(snapshot.attempt_id, "its agent is new", "its agent died"))
             elif snapshot.attempt_id in self.unknown:
                 self.hear(run, machine.Lost(snapshot.attempt_id, "its node does not know it", ends=True))
             self.unknown ^= {snapshot.attempt_id}
-        for run, snapshot in self._persisting_on(node, known) if is_restarted else []:
-            self.hear(run, machine.Forgotten(snapshot.attempt_id, "its agent is new", "its agent died"))
         self.end_unwanted(node)
         self.serve()
-
-    def _persisting_on(self, node: Node, known: dict[AttemptId, Process]) -> list[tuple[str, RunSnapshot]]:
-        return [
-            (run, snapshot)
-            for run, snapshot in self._led_by(node)
-            if snapshot.outcome is not None and snapshot.attempt_id not in known
-        ]
 
     def _judge_silence(self, node: Node, belief: Belief) -> None:
         self._note_silent(node.name)
@@ -681,7 +709,6 @@ class World:
     # ----------------------------------------------------------------------------------- a new gateway
     def restart(self, number: int) -> None:
         """The gateway is killed, and another one finds what there is."""
-        self.later.clear()
         self._begin_life()
         if self.groups and number % 4 == 0:  # Ray has lost one
             del self.groups[sorted(self.groups)[number % len(self.groups)]]
@@ -690,13 +717,12 @@ class World:
             record = RunRecord.restored(StoredRun(stored.view, 1, stored.outcome, self.requests[run]))
             self.runs[run] = replace(record.snapshot, save=stored.save)
             live += [] if isinstance(self.runs[run].stage, Ended) else [run]
-        leases, self.stored_leases = self.stored_leases, {}
-        self.leases = {
-            lease.name: lease
-            for lease in leases.values()
-            if lease.name in self.groups and lease.run in live and lease.attempt_id == self.runs[lease.run].attempt_id
+        leases = {
+            name: lease
+            for name, lease in self.stored_leases.items()
+            if lease.run in live and lease.attempt_id == self.runs[lease.run].attempt_id
         }
-        self.stored_leases |= self.leases
+        self.leases = {name: lease for name, lease in leases.items() if name in self.groups}
         for lease in self.leases.values():
             self._note_ids(lease)
         for name in self.groups.keys() - self.leases.keys():
@@ -708,6 +734,8 @@ class World:
                 belief.life, belief.is_up = node.life, True
         for run in live:
             self.hear(run, self._found(run, leases))
+        for name in self.stored_leases.keys() - leases.keys():
+            self.write(name, partial(self.stored_leases.pop, name, None))
         for node in self.nodes.values():
             if not node.silent and not self.end_unwanted(node):
                 self.beliefs[node.name].is_up = False
@@ -725,7 +753,7 @@ class World:
             known = None  # nobody knows if all nodes have their orders
         hosts = _hosts(lease) if lease is not None else [node.name for node in facts]
         is_silent = known is None and lease is not None and self.nodes[lease.slots[0].node].silent
-        is_unbegun = not ordered
+        is_unbegun = not ordered and isinstance(snapshot.stage, Queued)
         if ordered and known is None and not self.nodes[ordered[0]].silent:
             node = self.nodes[ordered[0]]
             is_unbegun = node.forget_unbegun(attempt_id) or not node.has_begun(attempt_id)

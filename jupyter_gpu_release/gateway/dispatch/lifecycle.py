@@ -157,7 +157,7 @@ class Lifecycle:
                     if node.host in hosts and node.agent is not None:
                         self.nodes.agent(node.node).abandon(attempt_id)
             case machine.GoBack():
-                self._go_back(record, effect)
+                self._go_back(record, effect, committed)
             case machine.WaitAgain(lease, until_store):
                 self.queue.put_back(record)
                 if lease is not None:
@@ -291,17 +291,17 @@ class Lifecycle:
             await asyncio.sleep(_AGAIN_S)
         return True
 
-    def _go_back(self, record: RunRecord, effect: machine.GoBack) -> None:
+    def _go_back(self, record: RunRecord, effect: machine.GoBack, committed: asyncio.Future[None] | None) -> None:
         log.info("run %s goes on later, after its attempt %d", record.run, effect.ended.attempt)
         record.asking.clear()
         # asked for whoever waits: at its age it would be next at once
         self.queue.put_back(record, after_others=effect.after_others)
-        self.spawn(self._forget(effect.ended, effect.hosts))
+        self.spawn(self._forget(effect.ended, effect.hosts, committed))
         self.queue.resume(record)
 
-    async def _forget(self, ended: AttemptId, hosts: list[str], committed: asyncio.Future[None] | None = None) -> None:
-        """Its nodes forget an attempt that is over. One that does not hear it does when it is compared with the ledger,
-        or is given the next one.
+    async def _forget(self, ended: AttemptId, hosts: list[str], committed: asyncio.Future[None] | None) -> None:
+        """Its nodes forget an attempt that is over, once the ledger has its end: until then only they know of it. One
+        that does not hear it does when it is compared with the ledger, or is given the next one.
         """
         if committed is not None:
             await committed

@@ -192,9 +192,11 @@ async def _found_of(
         return replace(found, is_fresh=True)
     if lease is not None and lease.slots[0].node in silent:
         return replace(found, is_silent=True)
-    first = "" if stored is None else decode(stored.placement, Placement).slots[0][0]
-    unbegun = not first or (first not in silent and await _is_unbegun(service, record, first))
-    return replace(found, is_unbegun=unbegun, is_ordered=stored is not None)
+    if stored is None:  # of what has left the queue, its lease is gone: it may have begun
+        return replace(found, is_unbegun=isinstance(record.stage, Queued))
+    first = decode(stored.placement, Placement).slots[0][0]
+    unbegun = first not in silent and await _is_unbegun(service, record, first)
+    return replace(found, is_unbegun=unbegun, is_ordered=True)
 
 
 def _wait_for_node(service: GatewayService, record: RunRecord, outcome: Outcome) -> PersistWait:

@@ -14,7 +14,7 @@ from functools import partial
 
 from ...errors import ClusterError
 from ...protocol.node import NodeRun, RunPhase
-from ...protocol.states import LeaseState
+from ...protocol.states import LeaseState, RunState
 from ..cluster.lease import Lease
 from ..cluster.nodes import Node
 from ..runs.machine import CaughtUp, Lost
@@ -122,8 +122,10 @@ class Reconciliation:
         self._service.lifecycle.hear(record, CaughtUp(message))
 
     def _is_at(self, record: RunRecord, node: Node) -> bool:
-        """Tell if the node must know the run: it has accepted it, in its agent's present life, and not ended it."""
+        """Tell if the node must know the run: it has accepted it in its agent's present life, or keeps its results."""
         lease = record.lease
+        if record.state is RunState.PERSISTING:
+            return node.host in record.view.hosts[:1]
         return (
             lease is not None
             and lease.slots[0].node == node.node

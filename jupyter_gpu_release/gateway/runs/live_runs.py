@@ -12,12 +12,13 @@ from sqlalchemy.engine import Connection, Engine
 
 from ...protocol.node import AttemptId
 from ...protocol.runs import Outcome, Reason, RunRequest, RunView, StartEstimate
+from ...protocol.states import RunState
 from ..db import database, lineage, usage
 from ..db.rows import StoredRun
 from ..db.writer import LedgerWriter, Write
 from .events import NotifyWhen
 from .manifests import Manifests
-from .record import SEQ_STEP, Persisting, Queued, RunRecord, RunSnapshot, Starting
+from .record import SEQ_STEP, Persisting, Queued, RunRecord, RunSnapshot
 
 #: terminal runs kept in memory for late questions; older ones are read from the ledger
 _KEPT_TERMINAL = 20
@@ -107,9 +108,12 @@ class RunTable:
         return attempt_id.attempt < self.attempt_of(attempt_id.run)
 
     def is_over(self, attempt_id: AttemptId) -> bool:
-        """Tell if nobody wants an attempt: its run is over, or not known, or has a newer one."""
-        record = self.find(attempt_id.run)
-        return record is None or record.state.is_terminal or self.is_outdated(attempt_id)
+        """Tell if nobody wants an attempt, as the ledger has it: its run is over, or not known, or has a newer one."""
+        with self._engine.connect() as connection:
+            stored = database.find_run(connection, attempt_id.run)
+        if stored is None or RunState.of(stored.view.state).is_terminal:
+            return True
+        return attempt_id.attempt < stored.view.attempt
 
     def reloaded(self, snapshot: RunSnapshot) -> RunSnapshot:
         """A run that has been started once, with its cell from the ledger."""
@@ -205,7 +209,7 @@ class RunTable:
         at_once: bool,
         is_step: bool,
     ) -> asyncio.Future[None] | None:
-        """Ends, grants and results on their way are committed at once: the next cluster goes on with those, too.
+        """Ends and results on their way are committed at once: the next cluster goes on with those, too.
 
         What agents can tell again after a restart may wait. A new state that the disk refuses is committed when it can
         be: a run that has ended would be lost with the next restart.
@@ -218,7 +222,7 @@ class RunTable:
             return self._ledger.write(_both(write, also), replaces=view.run, again=again)
         values = outcome.values if outcome is not None and isinstance(record.stage, Persisting) else None
         is_kept = values is not None and bool(values.file)
-        if at_once or is_kept or record.state.is_terminal or isinstance(record.stage, Starting):
+        if at_once or is_kept or record.state.is_terminal:
             return self._ledger.write(write, replaces=view.run, again=again)
         self._ledger.write_later(view.run, write)
         return None

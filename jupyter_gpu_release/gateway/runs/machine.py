@@ -468,6 +468,11 @@ class _Step:
         self.effects += effects
 
     def show(self, stage: Stage | None = None, **facts: Any) -> None:
+        """Change its view. A run that leaves the queue is committed at once, before its lease changes in the ledger:
+        the next gateway has a run begin that the ledger calls queued, without a lease.
+        """
+        if isinstance(self.run.stage, Queued) and not isinstance(stage, Queued | None):
+            self.do(Commit())
         self.run = self.run.shown(stage, **facts)
 
     def note(self, stage: Stage) -> None:

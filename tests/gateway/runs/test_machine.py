@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -29,15 +31,43 @@ _ACTIONS = [
     World.restart,
 ]
 
+#: histories that a search has found once
+_FOUND = {
+    "the gateway dies twice before its ledger has caught up": (
+        "submit 0, cancel 0, look 0, settle 0, work 0, restart 0, pass_grace 0, restart 0, settle 0"
+    ),
+    "an ended run's lease is another's by now, and nothing of its start is committed": (
+        "look 1, go_on 0, submit 0, settle 0, work 0, work 1, work 1, work 1, settle 0, submit 0, settle 0, "
+        "fall_silent 1, restart 0, begin_and_die 0, settle 0"
+    ),
+    "an ended run's lease is another's by now, and its agent dies with the gateway": (
+        "look 1, submit 0, settle 0, work 1, work 1, work 1, settle 0, submit 0, settle 0, "
+        "kill_agent 1, restart 0, settle 0"
+    ),
+    "a node has ended what an earlier gateway did not want, and the next one waits for its results": (
+        "restart 0, settle 0, work 0, work 0, work 0, work 0, submit 0, settle 0, begin_and_die 0"
+    ),
+}
+
+
+@pytest.mark.parametrize("history", _FOUND.values(), ids=_FOUND)
+def test_what_was_found_once(history: str) -> None:
+    _live([(getattr(World, name), int(number)) for name, number in (step.split() for step in history.split(", "))])
+
 
 @pytest.mark.thorough
 @pytest.mark.soak
 @settings(max_examples=sized(2000, 30_000), deadline=None, database=None, suppress_health_check=list(HealthCheck))
 @given(history=st.binary(min_size=40, max_size=100))
 def test_no_gpu_has_two_attempts_and_each_run_ends_once(history: bytes) -> None:
+    pairs = zip(history[::2], history[1::2], strict=False)
+    _live([(_ACTIONS[action % len(_ACTIONS)], number) for action, number in pairs])
+
+
+def _live(history: list[tuple[Callable[[World, int], None], int]]) -> None:
     world = World()
     world.submit(1)
-    for action, number in zip(history[::2], history[1::2], strict=False):
-        _ACTIONS[action % len(_ACTIONS)](world, number)
+    for act, number in history:
+        act(world, number)
         world.check_gpus()
     world.become_quiet()
