@@ -137,7 +137,7 @@ dist: $(STAMP) bundle ## sdist and wheel for an index: dist/ (REPOSITORY=https:/
 # the last line installs sdist and wheel with all that they need: minutes, and some 500 MB
 .PHONY: release-check
 release-check: $(STAMP) dist ## what a release still lacks; sdist and wheel, tried in new environments
-	$(BIN)/python tests/harness/release_check.py
+	@JUPYTER_GPU_REPOSITORY="$(REPOSITORY)" $(BIN)/python tests/harness/release_check.py
 	JUPYTER_GPU_SOAK=1 $(BIN)/python -m pytest -o timeout=1200 tests/local_cluster/test_wheel.py
 
 bench: $(STAMP) ## all benchmarks, as in docs; one JSON object each

@@ -45,6 +45,20 @@ def test_every_link_leads_somewhere(path: Path) -> None:
         assert not anchor or anchor[1:] in _headings(target), f"{file}{anchor}: no such heading"
 
 
+def test_pictures_are_files_that_every_reader_can_show() -> None:
+    assert [path.name for path in DOCUMENTS if "{raw}" in path.read_text()] == []
+
+
+def test_the_figures_of_the_readme_stand_in_the_pages_that_it_names() -> None:
+    text = (REPOSITORY / "README.md").read_text()
+    rows = [row for row in re.findall(r"^\|.*\|$", text, re.MULTILINE) if "**" in row]
+    assert len(rows) == 5
+    for row in rows:
+        page = (REPOSITORY / re.findall(r"\]\(([^)#]+)", row)[0]).read_text()
+        for figure in re.findall(r"\*\*([^*]+)\*\*", row):
+            assert re.search(rf"(?<![\d.]){re.escape(figure)}(?!\d)", page), f"no {figure} in {row}"
+
+
 @pytest.mark.parametrize("name", ["user-guide.md", "operator-guide.md", "idle-policy.md"])
 def test_the_contents_name_every_section(name: str) -> None:
     path = REPOSITORY / "docs" / name

@@ -43,7 +43,7 @@ class Block:
 
 @cache
 def blocks_of(document: str) -> tuple[Block, ...]:
-    """All blocks of a document below ``docs/``, but for directives (``{raw}``) of the site."""
+    """All blocks of a document below ``docs/``, but for directives (``{toctree}``) of the site."""
     found, heading, opened, inside = list[Block](), "", (0, ""), list[str]()
     for number, line in enumerate((DOCS / document).read_text().splitlines(), 1):
         fence = _FENCE.match(line)

@@ -6,6 +6,7 @@ Each check says what it looked at. A fault is one line: the file, what is wrong,
 from __future__ import annotations
 
 import json
+import os
 import re
 import runpy
 import sys
@@ -195,6 +196,8 @@ def main() -> int:
         print(f"{'✗' if lacking else '✓'} {check.__doc__}", *(f"  {fault}" for fault in lacking), sep="\n")
     if "- unreleased" in (REPOSITORY / "CHANGELOG.md").read_text():
         print(f"· {version_of(REPOSITORY)} has no date in CHANGELOG.md yet: write it on the day of the release.")
+    if not os.environ.get("JUPYTER_GPU_REPOSITORY"):
+        print("· No address: an index will show no links. `make release-check REPOSITORY=https://…` names it.")
     return 1 if found else 0
 
 
