@@ -18,7 +18,7 @@ _log = logging.getLogger(__name__)
 #: packages add an adapter by an entry point of this group: ``library = "module:ADAPTER"``
 ENTRY_POINTS = "jupyter_gpu_release.adapters"
 #: modules of Python that have settings
-_PYTHONS = ("builtins", "csv", "decimal", "locale", "logging", "os", "socket", "sys", "time", "warnings")
+_PYTHONS = ("builtins", "csv", "decimal", "gc", "locale", "logging", "os", "posix", "socket", "sys", "time", "warnings")
 #: library (a top-level package) → module here that has its ``ADAPTER``. Those further up are asked first
 _OURS = {
     "numpy": "numpy.adapter",

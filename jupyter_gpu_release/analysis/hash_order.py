@@ -1,4 +1,4 @@
-"""Finds code that depends on the hashes of texts: it calls ``hash()`` or goes through a set in the set's own order."""
+"""Finds code that depends on its process: on the hashes of texts (``hash()``, a set's own order), or on ``id()``."""
 
 from __future__ import annotations
 
@@ -13,6 +13,8 @@ _METHODS = frozenset({"union", "intersection", "difference", "symmetric_differen
 _OPERATORS = (ast.BitOr, ast.BitAnd, ast.BitXor, ast.Sub)
 #: what keeps the order of what it goes through (``sorted``, ``len``, ``sum`` and the like do not tell it)
 _WALKS = frozenset({"list", "tuple", "enumerate", "iter", "zip", "map", "filter", "fromkeys", "join", "Series"})
+
+_BY_KEY = frozenset({"get", "setdefault", "pop", "add", "discard", "remove", "append", "index"})
 
 
 def depends_on_hashes(tree: ast.AST, is_set: Callable[[str], bool]) -> str:
@@ -34,6 +36,33 @@ def depends_on_hashes(tree: ast.AST, is_set: Callable[[str], bool]) -> str:
         if any(_is_set(walked, known) for walked in _walked(node)):
             return "the order of a set"
     return ""
+
+
+def finds_by_id(tree: ast.AST) -> bool:
+    """Tell if the code finds something again by its ``id()``: as a key, or as a member of a container."""
+    return any(_is_id(key) for node in ast.walk(tree) for key in _keys(node))
+
+
+def _keys(node: ast.AST) -> list[ast.expr | None]:
+    match node:
+        case ast.Subscript(slice=key) | ast.DictComp(key=key) | ast.SetComp(elt=key):
+            return [key]
+        case ast.Compare(left=key, ops=[ast.In() | ast.NotIn()]):
+            return [key]
+        case ast.Dict(keys=keys) | ast.Set(elts=keys):
+            return [*keys]
+        case ast.Call(func=ast.Attribute(attr=method), args=[key, *_]) if method in _BY_KEY:
+            return [key]
+    return []
+
+
+def _is_id(node: ast.expr | None) -> bool:
+    match node:
+        case ast.Call(func=ast.Name(id="id")):
+            return True
+        case ast.Tuple(elts=parts):
+            return any(map(_is_id, parts))
+    return False
 
 
 def walked_names(tree: ast.AST) -> set[str]:

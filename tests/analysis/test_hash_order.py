@@ -6,7 +6,7 @@ import ast
 
 import pytest
 
-from jupyter_gpu_release.analysis.hash_order import SUSPECT, depends_on_hashes
+from jupyter_gpu_release.analysis.hash_order import SUSPECT, depends_on_hashes, finds_by_id
 from jupyter_gpu_release.protocol.config import DEFAULT_HASH_SEED, hash_seed_for_kernel, hash_seed_in
 
 
@@ -48,3 +48,19 @@ def test_kernels_get_the_clusters_seed_unless_they_have_one() -> None:
     assert hash_seed_for_kernel({}, "7") == {"PYTHONHASHSEED": "7"}
     assert hash_seed_for_kernel({"PYTHONHASHSEED": "0"}, "7") == {}
     assert [hash_seed_in({"PYTHONHASHSEED": seed}) for seed in ("3", "random", "")] == ["3", "", ""]
+
+
+@pytest.mark.parametrize(
+    ("body", "finds"),
+    [
+        ("fits[id(model)]", True),
+        ("id(model) in fits", True),
+        ("seen.add(id(model))", True),
+        ("{(id(m), 'a'): m for m in models}", True),
+        ("known = {id(model)}", True),
+        ("print(id(model), id(a) == id(b))", False),
+        ("fits[model.id(3)]", False),
+    ],
+)
+def test_code_that_finds_something_by_its_id(body: str, finds: bool) -> None:
+    assert finds_by_id(ast.parse(body)) == finds

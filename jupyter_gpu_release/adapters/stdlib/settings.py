@@ -1,10 +1,12 @@
-"""Settings of Python itself: filters of warnings, limits, decimal, dialects of csv, locale, time zone, timeouts."""
+"""Settings of Python itself: warnings, limits, decimal, csv, locale, time zone, timeouts, umask, the collector."""
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 import warnings
+from pathlib import Path
 from typing import Any
 
 from ..adapter import LibrarySettings, Values
@@ -117,6 +119,31 @@ def _set_zone(time: Any, _name: str, value: Any) -> None:
         time.tzset()
 
 
+# --------------------------------------------------------------------------------- umask, garbage collector
+def _umask(_module: Any = None) -> Values:
+    """To ask the system call is to set it, for all threads: Linux tells it here, too."""
+    try:
+        _, _, rest = Path("/proc/self/status").read_text().partition("Umask:")
+    except OSError:  # not on Linux
+        return {}
+    return {"umask": rest.split(None, 1)[0]}
+
+
+def _collector(_module: Any = gc) -> Values:
+    return {"is on": gc.isenabled(), "thresholds": list(gc.get_threshold())}
+
+
+def _set_collector(_module: Any, name: str, value: Any) -> None:
+    if name == "thresholds":
+        gc.set_threshold(*value)
+    else:
+        (gc.enable if value else gc.disable)()
+
+
+#: as this process began
+_UMASK, _COLLECTOR = _umask(), {"is on": True, "thresholds": list(gc.get_threshold())}
+
+
 ALL = (
     LibrarySettings("sys", _limits, lambda _: {"recursion limit": 1000, "digits": 4300}, _set_limit, that_count=False),
     LibrarySettings(
@@ -140,5 +167,7 @@ ALL = (
         lambda socket, _, value: socket.setdefaulttimeout(value),
         that_count=False,
     ),
+    LibrarySettings("posix", _umask, lambda _: _UMASK, lambda _, __, value: os.umask(int(value, 8)), that_count=False),
+    LibrarySettings("gc", _collector, lambda _: _COLLECTOR, _set_collector, that_count=False),
     LibrarySettings("warnings", _warning_filters, lambda _: {}, _add_filter, that_count=False),
 )

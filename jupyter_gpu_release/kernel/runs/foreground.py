@@ -27,7 +27,7 @@ from ..namespace.values import store_of
 from ..output.cell_output import CellOutput
 from .cache import key_of, reuse, with_key
 from .follow import RunFollower
-from .hash_order import note_on_hashes
+from .hash_order import note_on_hashes, note_on_ids
 from .held_back import HeldBack
 from .result_binder import ResultBinder
 from .sending import send_inputs
@@ -113,6 +113,7 @@ def train(notebook: CellContext, cell: Cell) -> None:
     session = notebook.connection.open(notebook.settings)
     welcome = session.welcome
     prepared.notes += note_on_hashes(cell.body, prepared.originals, welcome.hash_seed if welcome is not None else "")
+    prepared.notes += note_on_ids(cell.body, prepared.originals)
     key = key_of(notebook, cell, prepared) if cell.options.cache else None
     if key is not None and reuse(notebook, session, cell, key):
         return

@@ -1,4 +1,4 @@
-"""A word on cells whose outcome depends on this kernel's hashes, where the cluster's are others."""
+"""A word on cells whose outcome depends on this kernel's hashes or identities, where the cluster's are others."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ import types
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from ...analysis.hash_order import SUSPECT, depends_on_hashes, walked_names
+from ...analysis.hash_order import SUSPECT, depends_on_hashes, finds_by_id, walked_names
 from ...protocol.config import VARIABLE, is_seed_of_this_process
 from ...serialization.set_order import MOST, is_kept_by_pickle
 
-_SUSPECTS = frozenset({"hash", "set", "frozenset"})
+_SUSPECTS = frozenset({"hash", "set", "frozenset", "id"})
 _MOST_LOOKED_AT = 1000
 
 
@@ -32,6 +32,14 @@ def note_on_hashes(source: str, sent: Mapping[str, Any], cluster_seed: str) -> l
     return []
 
 
+def note_on_ids(source: str, sent: Mapping[str, Any]) -> list[str]:
+    """The sentence for the receipt of a cell that finds something again by its ``id()``."""
+    texts = [source, *_sources(sent.values())]
+    if not any("id(" in text and finds_by_id(tree) for text in texts if (tree := _parsed(text)) is not None):
+        return []
+    return ["`id()` gives other numbers in each process: what the notebook keeps by them, a GPU cell does not find"]
+
+
 def _note_on_order(source: str, sent: Mapping[str, Any]) -> list[str]:
     """The hashes are the same: a word on sets that still do not keep their order on the way."""
     sets = {
@@ -39,10 +47,8 @@ def _note_on_order(source: str, sent: Mapping[str, Any]) -> list[str]:
     }
     if not sets:
         return []
-    try:
-        walked = sets & walked_names(ast.parse(textwrap.dedent(source)))
-    except (SyntaxError, ValueError):  # magics
-        return []
+    tree = _parsed(source)
+    walked = sets & walked_names(tree) if tree is not None else set()
     return [
         f"`{name}` has its elements in another order in the cell: a frozenset, and a set of more than {MOST:,}, "
         "travels without it"
@@ -54,11 +60,15 @@ def _note_on_order(source: str, sent: Mapping[str, Any]) -> list[str]:
 def _look(text: str, sets: set[str]) -> str:
     if not sets and SUSPECT.search(text) is None:
         return ""
+    tree = _parsed(text)
+    return "" if tree is None else depends_on_hashes(tree, sets.__contains__)
+
+
+def _parsed(text: str) -> ast.AST | None:
     try:
-        tree = ast.parse(textwrap.dedent(text))
+        return ast.parse(textwrap.dedent(text))
     except (SyntaxError, ValueError):  # magics; a lambda in the middle of a line
-        return ""
-    return depends_on_hashes(tree, sets.__contains__)
+        return None
 
 
 def _sources(values: Iterable[Any]) -> Iterator[str]:

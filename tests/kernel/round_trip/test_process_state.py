@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import csv
+import gc
 import locale
 import os
 import socket
@@ -20,7 +21,12 @@ def own_process_state(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """This process is the notebook, too."""
     monkeypatch.delenv("TZ", raising=False)
     limit, was = csv.field_size_limit(), locale.setlocale(locale.LC_NUMERIC)
+    thresholds, umask = gc.get_threshold(), os.umask(0o022)
+    os.umask(umask)
     yield
+    os.umask(umask)
+    gc.set_threshold(*thresholds)
+    gc.enable()
     csv.field_size_limit(limit)
     for name in {*csv.list_dialects()} - {"excel", "excel-tab", "unix"}:
         csv.unregister_dialect(name)
@@ -46,6 +52,16 @@ def test_csv_locale_zone_and_timeout_are_as_in_a_plain_cell(nb: Notebook) -> Non
     )
     assert nb.cell(asked) == ("19 EST", 77, [["a", "b"]], "C", None)
     assert nb.cell("list(csv.reader(['a.b'], 'dots'))") == [["a", "b"]]
+
+
+@pytest.mark.usefixtures("own_process_state")
+def test_umask_and_collector_are_as_in_a_plain_cell(nb: Notebook, tmp_path: Path) -> None:
+    nb.cell("import gc, os\nos.umask(0o077); gc.disable(); gc.set_threshold(500, 5, 5)")
+    asked = "gc.isenabled(), gc.get_threshold(), oct(os.stat(path).st_mode & 0o777)"
+    nb.ok(f"path = {str(tmp_path / 'own')!r}\nopen(path, 'w').close()\nseen = {asked}")
+    assert nb.ns["seen"] == (False, (500, 5, 5), "0o600")
+    nb.ok("os.umask(0o027); gc.enable(); gc.set_threshold(600)")
+    assert nb.cell("gc.isenabled(), gc.get_threshold(), oct(os.umask(0o027))") == (True, (600, 5, 5), "0o27")
 
 
 def test_colour_maps_that_are_registered_travel(nb: Notebook) -> None:

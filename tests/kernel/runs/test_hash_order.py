@@ -9,7 +9,7 @@ import sys
 import pytest
 
 from jupyter_gpu_release.kernel.runs import hash_order
-from jupyter_gpu_release.kernel.runs.hash_order import note_on_hashes
+from jupyter_gpu_release.kernel.runs.hash_order import note_on_hashes, note_on_ids
 from jupyter_gpu_release.protocol.config import VARIABLE
 from jupyter_gpu_release.serialization.set_order import MOST, is_kept_by_pickle
 
@@ -43,3 +43,17 @@ def test_a_seed_that_is_set_while_the_kernel_runs_misleads_nobody(seed: str, not
     environment = {**os.environ, VARIABLE: seed}
     ran = subprocess.run([sys.executable, "-c", _ASKS], env=environment, capture_output=True, text=True, check=True)
     assert ran.stdout.split() == notes.split()
+
+
+def _of_model(model: object, fits: dict[int, str]) -> str:
+    return fits[id(model)]
+
+
+@pytest.mark.parametrize(
+    ("source", "sent", "is_said"),
+    [("fits[id(model)]", {}, True), ("of_model(m, {})", {"of_model": _of_model}, True), ("%time id(model)", {}, False)],
+)
+def test_a_cell_that_finds_something_by_its_id_says_so(source: str, sent: dict[str, object], is_said: bool) -> None:
+    assert ["`id()` gives other numbers in each process" in note for note in note_on_ids(source, sent)] == [
+        True
+    ] * is_said
