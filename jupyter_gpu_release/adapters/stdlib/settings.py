@@ -129,6 +129,10 @@ def _umask(_module: Any = None) -> Values:
     return {"umask": rest.split(None, 1)[0]}
 
 
+def _set_umask(_module: Any, _name: str, value: str) -> None:
+    os.umask(int(value, 8))
+
+
 def _collector(_module: Any = gc) -> Values:
     return {"is on": gc.isenabled(), "thresholds": list(gc.get_threshold())}
 
@@ -167,7 +171,7 @@ ALL = (
         lambda socket, _, value: socket.setdefaulttimeout(value),
         that_count=False,
     ),
-    LibrarySettings("posix", _umask, lambda _: _UMASK, lambda _, __, value: os.umask(int(value, 8)), that_count=False),
+    LibrarySettings("posix", _umask, lambda _: _UMASK, _set_umask, that_count=False),
     LibrarySettings("gc", _collector, lambda _: _COLLECTOR, _set_collector, that_count=False),
     LibrarySettings("warnings", _warning_filters, lambda _: {}, _add_filter, that_count=False),
 )
