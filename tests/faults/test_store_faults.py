@@ -213,9 +213,9 @@ def test_nobody_is_taken_while_the_store_is_full(cluster: Cluster, open_notebook
         notebook.until(lambda shown: "running on" in shown.displays()[-1] if shown.displays() else False)
         run = cluster.last_run()["run"]
         urgent = other.begin("%%gpu_train --gpus 2 --priority high\n1")
-        shown = notebook.until(lambda shown: any("cannot now" in text for text in shown.displays()))
-        said = next(text for text in shown.displays() if "cannot now" in text)
-        assert re.search(r"cannot now: it cannot be saved: the store has \S+ MiB free, and \S+ MiB are needed", said)
+        shown = notebook.until(lambda shown: any("cannot be now" in text for text in shown.displays()))
+        said = next(text for text in shown.displays() if "cannot be now" in text)
+        assert re.search(r"cannot be now: it cannot be saved: the store has \S+ MiB free, and \S+ MiB are needed", said)
         assert _shown_run(cluster, run)["state"] == "running"
         assert cluster.last_run()["state"] == "queued"
         assert cluster.status()["gpus"]["held"] == 2

@@ -22,7 +22,7 @@ from ports import free_port
 from sidebar_bed import opened
 
 _LONG_MS, _UP_WITHIN_S = 180_000, 120.0
-pytestmark = [pytest.mark.timeout(600), pytest.mark.thorough]
+pytestmark = [pytest.mark.timeout(1200), pytest.mark.thorough]
 _DEMO, _LAB = (shlex.split(line, comments=True) for line in block("../README.md", "## Try it", "make").commands())
 
 
@@ -40,11 +40,15 @@ class Clone:
 
     def run(self, *command: str) -> str:
         """Run a command in it, to its end; returns what it said."""
-        done = subprocess.run(
-            command, cwd=self.folder, env=self.environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
-        )
-        assert done.returncode == 0, done.stdout
-        return done.stdout
+        log = self.folder.parent / "said.log"
+        try:
+            with log.open("wb") as written:
+                done = subprocess.run(command, cwd=self.folder, env=self.environment, stdout=written, stderr=written)
+        finally:
+            said = log.read_text()
+            print(said)
+        assert done.returncode == 0
+        return said
 
     def gpu(self, *words: str) -> str:
         """``.venv/bin/jupyter gpu …``, as the tutorial has it."""
