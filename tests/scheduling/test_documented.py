@@ -133,4 +133,4 @@ def test_a_drawn_action_does_what_is_drawn(action: str) -> None:
     assert {name: run["state"] for name, run in runs.items()} == states
     picture = (_DOCS / "images" / f"action-{action}.svg").read_text()
     assert all(f">{name.rstrip('12')}<" in picture for name in states if name != "eve")
-    assert f":file: images/action-{action}.svg" in _TEXT
+    assert f"(images/action-{action}.svg)" in _TEXT
