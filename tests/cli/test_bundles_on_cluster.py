@@ -43,6 +43,7 @@ def _late_manifest(paths: RunPaths) -> Iterator[None]:
         later.join()
 
 
+@pytest.mark.slow("the first of a session starts its cluster")
 @pytest.mark.parametrize("cell", [_CELL, "x = 1"], ids=["large values", "small values"])
 def test_a_real_run(
     cluster: Ready,

@@ -36,6 +36,7 @@ def session(cluster: Ready) -> Iterator[GatewaySession]:
     made.close()
 
 
+@pytest.mark.slow("the first of a session starts its cluster")
 def test_a_run_that_is_over_plays_back_and_its_state_is_the_exit_status(
     session: GatewaySession, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import pytest
 from doc_blocks import blocks_in
 from kernel_bed import Notebook
 
 
+@pytest.mark.thorough
 def test_the_example_can_be_pasted(notebook: Notebook) -> None:
     before, training, after = (one.text for one in blocks_in("../README.md", "python"))
     notebook.ok("%matplotlib inline")  # a new kernel begins so; the pool's environments do not

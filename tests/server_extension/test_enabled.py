@@ -38,6 +38,7 @@ def _install(folder: Path) -> Path:
     return folder / "etc" / "jupyter"
 
 
+@pytest.mark.slow("two servers are started")
 def test_what_is_installed_enables_the_extension_in_a_plain_server(tmp_path: Path) -> None:
     found = _install(tmp_path / "prefix")
     _put_startup(tmp_path / "server")

@@ -224,6 +224,7 @@ def test_an_agent_that_is_gone_takes_one_run_with_it_at_most(gateway: GatewayBed
     until(lambda: status(gateway).gpus.free == 4, "all GPUs are free")
 
 
+@pytest.mark.slow("the first of a module starts its gateway")
 def test_who_may_release_and_extend(team: Team) -> None:
     session = GatewaySession(team.bed.target, "s-kept")
     session.connect()

@@ -63,6 +63,7 @@ def test_a_setup_that_fails_there_says_where_and_what_helps(kernel: Kernel) -> N
     assert kernel.run("%gpu_setup --cleer").reply["ename"] == "OptionError"
 
 
+@pytest.mark.slow("scikit-learn is imported in kernel and rank")
 def test_imports_for_their_effect_are_made_in_the_rank(kernel: Kernel) -> None:
     (kernel.folder / "switch_on.py").write_text(
         "import fractions\nfractions.Fraction.as_percent = lambda self: f'{float(self):.0%}'\n"

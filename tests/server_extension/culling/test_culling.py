@@ -120,6 +120,7 @@ def test_keep_answers_the_warning(open_kernel: Open, until: Until) -> None:
     assert _actions(kernel).count("keep") == 1
 
 
+@pytest.mark.slow("nothing may happen for seconds")
 def test_a_silent_long_cell_is_never_touched(open_kernel: Open, until: Until) -> None:
     kernel = open_kernel("silent")
     pid = kernel.opens()

@@ -78,6 +78,7 @@ def bed_and_gpus(
     return start_shared(None, paths, action="shutdown", device_files=["/"], **short)
 
 
+@pytest.mark.slow("a server with two kernels")
 def test_what_provisioners_for_other_machines_say_of_processes_is_not_believed(
     bed_and_gpus: tuple[ServerBed, FakeGpus], stranger: int, until: Until
 ) -> None:
