@@ -199,13 +199,13 @@ def test_a_rank_killed_before_it_begins_ends_the_gang(node: Node, tmp_path: Path
 
 
 def _ranks_in(folder: Path) -> list[int]:
-    """Ranks that have entered the folder of their cell."""
-    found = []
+    """Ranks that have entered the folder of their cell; not what they start themselves."""
+    found = {}
     for pid in process_control.descendants_of(os.getpid()):
-        with contextlib.suppress(OSError):
+        with contextlib.suppress(OSError, psutil.NoSuchProcess):
             if Path(f"/proc/{pid}/cwd").readlink() == folder:
-                found.append(pid)
-    return found
+                found[pid] = psutil.Process(pid).ppid()
+    return [pid for pid, parent in found.items() if parent not in found]
 
 
 def test_a_rank_killed_after_its_last_word_spoils_nothing(node: Node) -> None:
