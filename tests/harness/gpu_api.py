@@ -199,7 +199,8 @@ class GpuApi:
             route.fulfill(status=200 if page else 404, json=page or {"message": "there is no such run"})
             return
         documents = {"status": self.status, "runs": runs, "kernels": local, "cells": {"cells": []}, **self.documents}
-        route.fulfill(json=documents[path])
+        found = documents.get(path)  # the test before may have asked
+        route.fulfill(status=404 if found is None else 200, json=found or {"message": "there is no such route"})
 
     def _tell(self, socket: WebSocketRoute) -> None:
         run = socket.url.split("/runs/")[1].split("/")[0]
