@@ -1,4 +1,4 @@
-"""What README and operator's documents show in blocks is run: each block is claimed by a test."""
+"""Blocks of README and of the operator's documents are run: each is claimed by a test."""
 
 from __future__ import annotations
 

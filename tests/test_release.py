@@ -1,4 +1,4 @@
-"""What a release needs is there, and each thing that is missing is said in one line."""
+"""Files that a release needs are there, and each that is missing is said in one line."""
 
 from __future__ import annotations
 

@@ -364,7 +364,7 @@ class World:
             belief.is_up, belief.silent_since_s = False, self.now_s
 
     def _forget(self, attempt_id: AttemptId, hosts: list[str], written: int) -> Task:
-        """What nodes know of it goes once the ledger has it."""
+        """Nodes forget it once the ledger has it."""
         yield
         self.until_committed(written)
         self._tell(hosts, "forget", attempt_id)

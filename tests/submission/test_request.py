@@ -1,4 +1,4 @@
-"""What a cell says reaches its request: every option, all that was collected, where it stands."""
+"""All that a cell says reaches its request: every option, all that was collected, where it stands."""
 
 from __future__ import annotations
 

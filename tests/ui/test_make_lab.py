@@ -84,7 +84,7 @@ def test_the_demo_leaves_nothing_in_the_folder_that_make_lab_opens(clone: Clone)
 
 
 def test_make_lab_shows_one_notebook_beside_the_sidebar(clone: Clone, browser: Browser) -> None:
-    """What its first GPU cell does is in the tutorial's test (``test_shown.py``)."""
+    """Its first GPU cell is tried in the tutorial's test (``test_shown.py``)."""
     environment = {**clone.environment, "JUPYTER_PORT": str(free_port())}
     log = clone.folder.parent / "make-lab.log"
     with log.open("wb") as written:
