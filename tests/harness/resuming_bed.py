@@ -130,6 +130,28 @@ def played_plain(source: str) -> tuple[dict[str, Any], str]:
     return names, printed.getvalue()
 
 
+def loop_over(header: str, before: str, after: str) -> str:
+    """A cell with a loop that draws a random number in each round, and pauses."""
+    return (
+        f"import random\n{before}\nrandom.seed(7)\nseen, n = [], 0\nfor item in {header}:\n    n += 1\n    pause(n)\n"
+        "    seen.append((repr(item), random.random()))\nelse:\n    seen.append('else')\n"
+        + after
+        + "last = random.random()\n"
+    )
+
+
+def resumed_as_plain(node: Node, source: str, until: Callable[..., Any]) -> Attempts:
+    """The attempts of a cell that is left in rounds 2 and 5 and ends as an undisturbed one does."""
+    attempts = Attempts(node, source, [2, 5])
+    assert attempts.to_end(until).status == "ok", attempts.run.outcome
+    assert len(attempts.runs) == 3
+    plain, _ = played_plain(source)
+    assert {name: attempts.names()[name] for name in ("seen", "last")} == {
+        name: plain[name] for name in ("seen", "last")
+    }
+    return attempts
+
+
 def saves_of(attempts: Attempts) -> list[Save]:
     """Saves without notice that the latest attempt has told of."""
     return [message.save for message in attempts.run.messages if isinstance(message, RunSaved)]

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from node_bed import Node
-from resuming_bed import Attempts, played_plain
+from resuming_bed import Attempts, loop_over, resumed_as_plain
 
 Until = Callable[..., Any]
 
@@ -64,24 +64,14 @@ for name in ("g", "rng", "r", "loader", "items"):
         seen.append(thing.random())
     elif thing is not None:
         seen.append(repr(list(thing)))
-last = random.random()
 """
 
 
 @pytest.mark.parametrize("case", _HEADERS)
 def test_a_loop_goes_on_with_the_item_that_was_next(node: Node, until: Until, case: str) -> None:
     before, header = _HEADERS[case]
-    source = (
-        f"from jupyter_gpu_release import resumable\nimport random\n{before}\n"
-        f"random.seed(7)\nseen, n = [], 0\nfor item in {header}:\n    n += 1\n    pause(n)\n"
-        "    seen.append((repr(item), random.random()))\nelse:\n    seen.append('else')\n" + _AFTER
-    )
-    attempts = Attempts(node, source, [2, 5])
-    assert attempts.to_end(until).status == "ok", attempts.run.outcome
-    assert len(attempts.runs) == 3
-    plain, _ = played_plain(source)
-    assert attempts.names()["seen"] == plain["seen"]
-    assert attempts.names()["last"] == plain["last"]
+    before = f"from jupyter_gpu_release import resumable\n{before}"
+    resumed_as_plain(node, loop_over(header, before, _AFTER), until)
 
 
 _BAR = """

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from node_bed import Node
-from resuming_bed import Attempts, played_plain
+from resuming_bed import Attempts, loop_over, played_plain, resumed_as_plain
 from soak import thorough
 
 Until = Callable[..., Any]
@@ -59,7 +59,6 @@ if "g" in globals():
     seen.append(torch.rand(2, generator=g).tolist())
 if "loader" in globals():
     seen.append(repr(list(loader)))
-last = random.random()
 """
 
 
@@ -70,16 +69,7 @@ _LATER = ("loader with workers", "tqdm of a tensor", "trange", "items of a dict"
 @pytest.mark.parametrize("case", [*(each for each in _HEADERS if each not in _LATER), *thorough(*_LATER)])
 def test_a_loop_goes_on_with_the_item_that_was_next(node: Node, until: Until, case: str) -> None:
     before, header = _HEADERS[case]
-    source = (
-        f"import random\n{before}\nrandom.seed(7)\nseen, n = [], 0\nfor item in {header}:\n    n += 1\n    pause(n)\n"
-        "    seen.append((repr(item), random.random()))\nelse:\n    seen.append('else')\n" + _AFTER
-    )
-    attempts = Attempts(node, source, [2, 5])
-    assert attempts.to_end(until).status == "ok", attempts.run.outcome
-    assert len(attempts.runs) == 3
-    plain, _ = played_plain(source)
-    assert attempts.names()["seen"] == plain["seen"]
-    assert attempts.names()["last"] == plain["last"]
+    attempts = resumed_as_plain(node, loop_over(header, before, _AFTER), until)
     notes = [event.data["text"] for event in attempts.events if event.kind == "note"]
     assert [note.partition(" from ")[0] for note in notes] == ["again", "again"]
 
