@@ -76,10 +76,8 @@ def test_the_agents_first_fork_server_is_the_one_that_is_there(
     resource.setrlimit(resource.RLIMIT_NOFILE, (before[1] // 2, before[1]))  # Ray sets limits of its workers
     try:
         asyncio.run(_use(config, early))
-        assert resource.prlimit(process.pid, resource.RLIMIT_NOFILE) == (before[1] // 2, before[1])
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, before)
-    early._line.close()  # the agent is gone, however it ended
     process.wait(60)
     until(lambda: early.poll() == 0, "its end is seen")
 
@@ -94,10 +92,11 @@ async def _use(config: AgentConfig, early: EarlyServer) -> None:
     pair.close()
     assert await servers.ready_server(fresh=False) is server
     assert {path.suffix for path in Path(config.runtime).glob("early-*")} == {".sock", ".news"}
-    server.remove_files()
-    assert not list(Path(config.runtime).glob("early-*"))
+    assert resource.prlimit(early.pid, resource.RLIMIT_NOFILE) == resource.getrlimit(resource.RLIMIT_NOFILE)
     assert early.poll() is None
     await _cancel_others()
+    server.remove_files()  # with the line to it: the agent is gone, however it ended
+    assert not list(Path(config.runtime).glob("early-*"))
 
 
 async def _cancel_others() -> None:
