@@ -96,7 +96,6 @@ test-ui: bundle test-js $(HUB_PROXY) $(COLLABORATION) ## the sidebar: unit tests
 
 .PHONY: test-js
 test-js: $(BUNDLE)
-	$(JLPM) lint
 	$(JLPM) test
 
 screenshots: bundle ## pictures and film of README and tutorial, light and dark
@@ -107,12 +106,13 @@ lab: $(STAMP) bundle ## JupyterLab on the example notebook
 	@test -e examples/out/lab/my-digits.ipynb || cp examples/digits.ipynb examples/out/lab/my-digits.ipynb
 	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/jupyter lab $(ROOT) --notebook-dir examples/out/lab examples/out/lab/my-digits.ipynb
 
-lint: $(STAMP) ## ruff, format check, mypy strict, import contract
+lint: $(STAMP) $(NODE_SETUP) ## ruff, format check, mypy strict, import contract; TypeScript
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/mypy docs/_ext
 	$(BIN)/lint-imports --no-cache
+	$(JLPM) lint
 
 statements: $(STAMP) ## count the statements of package, tests and benchmarks
 	@$(BIN)/python tests/harness/statements.py

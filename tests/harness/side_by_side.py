@@ -93,7 +93,7 @@ class Running:
         # a folder of its own: sessions that tidy pytest's common one get into each other's way
         options = [OPTION, str(self._outcomes), f"--basetemp={own}"] if self.job.is_pytest else []
         words = [*_METERED, *self.job.command, *options]
-        self.process = subprocess.Popen(words, stdout=self.output, stderr=subprocess.STDOUT)
+        self.process = subprocess.Popen(words, stdout=self.output, stderr=subprocess.STDOUT, env=_environment())
 
     def has_ended(self) -> bool:
         """Ask, and keep what it cost: all its processes, since it waited for them."""
@@ -131,6 +131,11 @@ class Running:
         if status != 0 and (status != _TESTS_FAILED or not found.failed):
             found.failed[self.job.name] = f"{self.said.rstrip()}\nexit status {status}"
         return found
+
+
+def _environment() -> dict[str, str]:
+    """Ours, but that modules are compiled once: containers forbid it, and hundreds of processes would each do it."""
+    return {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
 
 
 def why_failed(words: str) -> str:

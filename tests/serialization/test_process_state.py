@@ -166,6 +166,7 @@ def test_what_computes_otherwise_travels(monkeypatch: pytest.MonkeyPatch) -> Non
     sys.setrecursionlimit(limit)
 
 
+@pytest.mark.thorough
 def test_jax_and_keras_settings_travel() -> None:
     code = (
         "import os; os.environ['KERAS_BACKEND'] = 'jax'\n"

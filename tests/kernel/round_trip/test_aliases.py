@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from optional_libraries import torch
 from round_trip import Notebook
+from soak import thorough
 
 from jupyter_gpu_release.kernel.namespace import left_behind, old_parts
 
@@ -200,7 +201,7 @@ def test_a_memoryview_that_a_cell_makes_looks_at_the_notebooks_memory(nb: Notebo
     assert nb.ok("gaps = view[::2]").notes == ["`gaps` came back as bytes, without what it looked at"]
 
 
-@pytest.mark.parametrize("count", [20_000, 60_000])
+@pytest.mark.parametrize("count", [20_000, *thorough(60_000)])
 def test_parts_of_large_inputs_that_stay_the_old_ones_are_said(nb: Notebook, count: int) -> None:
     nb.cell(
         f"class Account:\n    def __init__(self, n): self.n = n\nbank = {{'all': [Account(n) for n in range({count})], 'few': [Account(0)], 'plain': [1]}}\n"
