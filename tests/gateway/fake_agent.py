@@ -5,7 +5,7 @@ report each), ``hold`` (until the file ``go`` is in the run folder, or a signal)
 ``values N`` (N bytes inline), ``ask N`` (as rank N, for a name of the kernel; until the file ``answer-N`` is there),
 ``rounds N`` (each until the file ``round-K`` is there: on notice it is saved and ends, and goes on with the next),
 ``deaf`` (until the file ``hears`` is there), ``save`` (without notice), ``stays`` (it cannot be saved from now on),
-``die N`` (the node's fault, the first N times), ``fail``, ``late`` (final only once the file ``durable`` is there),
+``fail``, ``late`` (final only once the file ``durable`` is there),
 ``mute`` (first word: does not begin the first time).
 """
 
@@ -21,7 +21,7 @@ import msgspec
 import ray
 
 from jupyter_gpu_release._version import __version__
-from jupyter_gpu_release.errors import ClusterError, RunLostError
+from jupyter_gpu_release.errors import ClusterError
 from jupyter_gpu_release.node.agent.recorder import Reporter
 from jupyter_gpu_release.protocol.cell import CellPayload, Graph
 from jupyter_gpu_release.protocol.events import Event
@@ -88,13 +88,13 @@ class Run:
         self._mark.touch()
         self._report("running")
         for line in source.splitlines():
-            if (self.signalled and not line.startswith("stubborn")) or self._is_saved or self._is_lost():
+            if (self.signalled and not line.startswith("stubborn")) or self._is_saved:
                 break
             if line.startswith("#"):
                 continue
             word, _, number = line.partition(" ")
             await getattr(self, f"_do_{word}")(int(number or 0))
-        status = "interrupted" if self.signalled else "lost" if self._is_lost() else "error" if self._error else "ok"
+        status = "interrupted" if self.signalled else "error" if self._error else "ok"
         status = "preempted" if self._is_saved or self.is_ended else status
         ended_s = time.time()
         self._report("ended")
@@ -167,13 +167,6 @@ class Run:
 
     async def _do_stays(self, _: int) -> None:
         self._stays = True
-
-    async def _do_die(self, times: int) -> None:
-        if self.order.attempt < max(1, times):
-            self._error = ErrorInfo("RunLostError", "its process vanished", code=RunLostError.code)
-
-    def _is_lost(self) -> bool:
-        return self._error is not None and bool(self._error.code)
 
     def step_aside(self) -> bool:
         if not self.order.restartable or self._stays:
@@ -263,12 +256,7 @@ class StandInAgent(NodeAgentApi):
         )
 
     def _gpus(self) -> list[GpuInfo]:
-        """``gpu-trouble`` in the runtime folder: lines of a GPU's index and what is wrong with it."""
-        file = Path(self._config.runtime) / "gpu-trouble"
-        ill = dict(line.split(" ", 1) for line in file.read_text().splitlines()) if file.exists() else {}
-        return [
-            GpuInfo(str(i), "Simulated H100", f"GPU-{i}", 80 << 30, 0, 0.0, True, ill.get(str(i), "")) for i in range(4)
-        ]
+        return [GpuInfo(str(i), "Simulated H100", f"GPU-{i}", 80 << 30, 0, 0.0, True) for i in range(4)]
 
     async def hello(self) -> Packed[NodeInfo]:
         return pack(self._info())

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
-from pathlib import Path
 
 import pytest
 from feeds import Reading
 from ray_bed import GPUS, GatewayBed, RayBed, request
 
 from jupyter_gpu_release.cli.main import main
-from jupyter_gpu_release.client.discovery import Target
 from jupyter_gpu_release.client.session import GatewaySession
 from jupyter_gpu_release.errors import ConflictError, NoSuchNodeError
-from jupyter_gpu_release.protocol.admin import NodeDrain, TokenRequest
+from jupyter_gpu_release.protocol.admin import NodeDrain
 
 pytestmark = pytest.mark.thorough
 
@@ -152,58 +150,3 @@ def test_a_single_gpu_is_taken_out_once_it_is_free(
         drained.let_go(name)
     assert back.end().state == "succeeded"
     session.close()
-
-
-def test_a_gpu_that_is_not_well_is_set_aside_and_comes_back(drained: GatewayBed, until: Callable[..., None]) -> None:
-    def gpus() -> dict[str, tuple[str, str]]:
-        with drained.rest() as gateway:
-            return {gpu.index: (gpu.state, gpu.drained) for node in gateway.status().nodes for gpu in node.gpus}
-
-    trouble = Path(drained.config.runtime) / "gpu-trouble"
-    trouble.write_text("2 its driver reported Xid 79\n")
-    until(lambda: gpus()["2"] == ("drained", f"GPU 2 of {HOST} is set aside: its driver reported Xid 79"), "its reason")
-
-    def counts() -> tuple[int, int]:
-        with drained.rest() as gateway:
-            return gateway.status().gpus.free, gateway.status().gpus.external
-
-    until(lambda: counts() == (GPUS - 1, 0), "it to be nobody's")
-    session = GatewaySession(drained.target, "unwell")
-    session.connect(60.0)
-    runs = [request("print 1\nhold", "unwell") for _ in range(GPUS)]
-    readings = [Reading(session.submit(run)) for run in runs]
-    for reading in readings[:-1]:
-        reading.state("running")
-    with drained.rest() as gateway:
-        until(lambda: gateway.run(runs[-1].run).state == "queued" and gateway.status().queue, "one to wait")
-    trouble.unlink()
-    readings[-1].state("running")
-    assert gpus()["2"] == ("running", "")
-    for run in runs:
-        drained.let_go(run.run)
-    assert {reading.end().state for reading in readings} == {"succeeded"}
-    session.close()
-
-
-def test_a_node_on_which_runs_of_three_users_died_is_set_aside(drained: GatewayBed, until: Callable[..., None]) -> None:
-    """They die with the agent: the next one gets nothing until an admin says so."""
-    with drained.rest() as gateway:
-        users = ["ann", "bob", "eve"]
-        tokens = [gateway.create_token(TokenRequest(user, "user", 3600.0)).secret for user in users]
-        sessions = [GatewaySession(Target(drained.url, token), f"of-{n}") for n, token in enumerate(tokens)]
-        readings = []
-        for session in sessions:
-            session.connect(60.0)
-            readings.append(Reading(session.submit(request("print 1\nhold", session.session_id))))
-            readings[-1].state("running")
-        drained.kill_agent()
-        assert {reading.end().state for reading in readings} == {"lost"}
-        until(lambda: "ann, bob and eve" in gateway.status().nodes[0].drained, "the node to be taken out")
-        assert "is drained by the gateway: runs of" in gateway.status().nodes[0].drained
-        asked = request("print 1", "of-2")
-        waiting = Reading(sessions[-1].submit(asked))
-        until(lambda: any("not by their code" in row.reason for row in gateway.status().queue), "its reason")
-        gateway.resume_node(NodeDrain(HOST))
-        assert waiting.end().state == "succeeded"
-    for session in sessions:
-        session.close()

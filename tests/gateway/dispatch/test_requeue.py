@@ -22,7 +22,6 @@ schema_version: 1
 queues:
   - {name: calm, grace: 1h}
   - {name: hasty, grace: 1ms}
-  - {name: due, guaranteed: 4}
 policy: {run_order: [priority, age]}
 default_queue: calm
 """
@@ -123,31 +122,6 @@ def test_a_run_that_is_cancelled_while_it_has_stepped_aside_brings_its_last_save
     assert theirs.end().state == "succeeded"
 
 
-def test_a_run_whose_grace_is_over_starts_over_where_it_has_no_save(bed: GatewayBed, session: GatewaySession) -> None:
-    asked = request("print 1\nstubborn", "session", restartable=True, queue="hasty")
-    reading = Reading(session.submit(asked))
-    reading.event(1)
-    _preempt(bed, asked.run)
-    again = _again(reading)
-    assert [(past.status, past.place, past.lost_s > 0) for past in again.attempts] == [("preempted", "", True)]
-    with bed.rest() as client:
-        client.cancel(asked.run, kill=True)
-    assert reading.end().state == "cancelled"
-    assert reading.numbers() == [1, 2]
-
-
-def test_what_the_infrastructure_failed_runs_again_as_often_as_was_asked(
-    bed: GatewayBed, session: GatewaySession
-) -> None:
-    lost = Reading(session.submit(request("die 2", "session", retries=1))).end()
-    assert (lost.state, [past.status for past in lost.attempts]) == ("lost", ["lost"])
-    again = Reading(session.submit(request("print 1\ndie 2\nvalues 3", "session", retries=2)))
-    end = again.end()
-    assert (end.state, [past.reason for past in end.attempts]) == ("succeeded", ["its process vanished"] * 2)
-    assert again.numbers() == [1, 2, 3]
-    assert Reading(session.submit(request("fail", "session", retries=2))).end().attempts == []
-
-
 def test_a_run_that_cannot_be_saved_stays_and_says_why(bed: GatewayBed, session: GatewaySession) -> None:
     asked = request("stays\nprint 1\nhold", "session", restartable=True)
     reading = Reading(session.submit(asked))
@@ -168,37 +142,6 @@ def test_a_run_that_cannot_be_saved_stays_and_says_why(bed: GatewayBed, session:
         client.preempt(plain.run)
     bed.let_go(plain.run)
     assert reading.end().state == "succeeded"
-
-
-@pytest.mark.parametrize(
-    ("action", "queue", "words"),
-    [
-        ("preempt", "calm", "another run of yours has the higher priority in this queue"),
-        ("reclaim", "due", "another run of yours takes back what its queue is due"),
-    ],
-)
-def test_the_policy_has_runs_step_aside_for_the_one_that_goes_first(
-    bed: GatewayBed, session: GatewaySession, action: str, queue: str, words: str
-) -> None:
-    """Who could start on these GPUs, too, and has waited for longer, does not slip in."""
-    taken = request("rounds 1\nvalues 2", "session", gpus=GPUS, restartable=True, priority="low")
-    fixed = request("hold", "session", gpus=GPUS, priority="low")
-    urgent = request("hold", "session", gpus=GPUS, priority="high", queue=queue)
-    reading = Reading(session.submit(taken))
-    reading.event(1)
-    third = Reading(session.submit(fixed))
-    third.position(1)
-    first = Reading(session.submit(urgent))
-    notice = reading.state("yielding").notice
-    assert (notice.action, notice.run, notice.reason) == (action, urgent.run, words)
-    assert first.state("running").reason == ""
-    waits = reading._view(lambda view: view.state == "queued" and view.position)
-    assert [past.place for past in waits.attempts] == ["round 2"]
-    bed.let_go(urgent.run)
-    third.state("running")
-    bed.let_go(fixed.run)
-    assert [each.end().state for each in (first, reading, third)] == ["succeeded"] * 3
-    assert first.views()[-1].granted_at < reading.views()[-1].granted_at < third.views()[-1].granted_at
 
 
 @pytest.mark.parametrize("when", ["yielding", "queued"])

@@ -161,19 +161,6 @@ def test_auto_is_kept_whoever_waits_once_its_user_has_asked_for_more_time(
     other.close()
 
 
-def test_auto_is_not_kept_while_somebody_waits(gateway: GatewayBed, open_session: Open) -> None:
-    session, other = open_session("busy"), bobs_session(gateway)
-    asked = request("hold", "busy", 3, keep_s=300.0, keep_auto=True)
-    one = Reading(session.submit(asked))
-    one.state("running")
-    two = Reading(other.submit(request("print 1", "bobs", 2)))
-    two.position(1)
-    gateway.let_go(asked.run)
-    assert one.end().kept is None
-    assert two.end().state == "succeeded"
-    other.close()
-
-
 def test_a_killed_gateway_goes_on_keeping_until_the_same_time(gateway: GatewayBed, open_session: Open, until) -> None:
     session = open_session("restart")
     asked = request("print 1", "restart", 2, keep_s=300.0)

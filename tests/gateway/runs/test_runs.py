@@ -83,18 +83,6 @@ def test_runs_that_are_alike_start_by_age_and_hear_why_they_wait(gateway: Gatewa
     assert ends[0].gone_at <= ends[1].granted_at <= ends[1].gone_at <= ends[2].granted_at
 
 
-def test_who_needs_less_than_the_run_ahead_does_not_wait_for_it(gateway: GatewayBed, open_session) -> None:
-    session = open_session()
-    first = request("hold", "session", gpus=3)
-    holder = Reading(session.submit(first))
-    holder.state("running")
-    large = Reading(session.submit(request("print 1", "session", gpus=4)))
-    large.position(1)
-    assert Reading(session.submit(request("print 1", "session", gpus=1))).end().state == "succeeded"
-    gateway.let_go(first.run)
-    assert [reading.end().state for reading in (holder, large)] == ["succeeded"] * 2
-
-
 def test_gpus_go_to_the_next_run_of_the_same_shape_with_their_group(gateway: GatewayBed, open_session) -> None:
     session = open_session()
     first, second = request("hold", "session", gpus=4), request("hold", "session", gpus=4)
