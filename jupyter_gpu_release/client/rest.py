@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import re
 import ssl
+from collections.abc import Callable
+from dataclasses import dataclass
 from types import TracebackType
-from typing import Any, TypeVar
+from typing import Any, Concatenate, ParamSpec, TypeVar, cast
 
 import httpx
 import msgspec
@@ -34,6 +36,7 @@ from ..protocol.states import RunState
 from ..settings.built_in import BUILT_IN
 from .discovery import Target, not_a_gateway, unreachable
 
+P = ParamSpec("P")
 T = TypeVar("T")
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
@@ -71,48 +74,38 @@ def safe_path(name: str) -> str:
 _MOST_RUNS: int = BUILT_IN["listed_runs"].default
 
 
-class GatewayClient:
-    """Each method is one request. Raises :class:`GatewayUnavailableError` when nobody answers, else what the gateway
-    refuses with (:class:`AuthenticationError`, :class:`NoSuchRunError` …).
+@dataclass(frozen=True)
+class _Request:
+    """One request; ``patience_s``: how much longer than usual its answer may take."""
+
+    method: str
+    path: str
+    kind: Any
+    parameters: dict[str, Any]
+    body: msgspec.Struct | None = None
+    patience_s: float = 0.0
+
+    def arguments(self, timeout_s: float) -> dict[str, Any]:
+        """Arguments of httpx's ``request``; ``timeout_s``: for each step of a usual one."""
+        return {
+            "method": self.method,
+            "url": self.path,
+            "params": self.parameters,
+            "content": None if self.body is None else msgspec.json.encode(self.body),
+            "timeout": httpx.Timeout(timeout_s, read=timeout_s + self.patience_s),
+        }
+
+
+class GatewayRequests:
+    """The requests to a gateway, a method each. :class:`GatewayClient` makes them, and :class:`AsyncGatewayClient`.
+
+    Raises :class:`GatewayUnavailableError` when nobody answers, else what the gateway refuses with
+    (:class:`AuthenticationError`, :class:`NoSuchRunError` …).
     """
 
-    def __init__(
-        self,
-        url: str,
-        token: str,
-        *,
-        timeout_s: float = 10.0,
-        configured: bool = False,
-        tls: ssl.SSLContext | None = None,
-    ) -> None:
-        """``tls``: whom to trust; None: whom this machine trusts."""
-        self.url = url.rstrip("/")
-        self._configured = configured
-        loopback = (httpx.URL(self.url).host or "") in LOOPBACK
-        self._client = httpx.Client(
-            base_url=self.url,
-            headers={"Authorization": f"Bearer {token}"},
-            timeout=timeout_s,
-            trust_env=not loopback,
-            verify=tls or (client_context() if self.url.startswith("https:") else False),
-        )
-
-    @classmethod
-    def for_target(cls, target: Target, *, timeout_s: float = 10.0) -> GatewayClient:
-        """A client for a gateway that :func:`find_gateway` found."""
-        return cls(target.url, target.token, timeout_s=timeout_s, configured=target.configured, tls=target.tls())
-
-    def __enter__(self) -> GatewayClient:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self.close()
-
-    def close(self) -> None:
-        """Close the connection."""
-        self._client.close()
+    def _send(self, request: _Request) -> Any:
+        """Make the request; returns its answer, read."""
+        raise NotImplementedError
 
     def health(self) -> Health:
         """Tell if the gateway can take runs now."""
@@ -154,16 +147,6 @@ class GatewayClient:
         """
         return self._get(f"/v1/runs/{safe_path(run)}/outcome", RunView, **({"session": session} if session else {}))
 
-    def newest(self, *, live: bool = False) -> RunRow:
-        """The caller's newest run, which ``last`` means; ``live``: the newest that is not over. Raises without one."""
-        runs = self.runs(_MOST_RUNS if live else 1, mine=True, brief=live).runs
-        found = next((run for run in runs if not (live and RunState.of(run.state).is_terminal)), None)
-        if found is None and runs:
-            raise NoSuchRunError("no run is under way: all are over", hint="`jupyter gpu runs` (%gpu_runs) lists them")
-        if found is None:
-            raise NoSuchRunError("there is no run yet", hint="run a %%gpu_train cell first")
-        return found
-
     def cancel(self, run: str, *, kill: bool = False) -> RunRow:
         """End a run: an interrupt first, the second time (or with ``kill``) a kill."""
         parameters = {"kill": "true"} if kill else {}
@@ -176,6 +159,10 @@ class GatewayClient:
     def release_lease(self, lease: str) -> WarmRow:
         """Give back GPUs that are kept warm after run ``lease``; returns when they are free."""
         return self._ask("POST", f"/v1/leases/{safe_path(lease)}/release", WarmRow, {})
+
+    def extend_lease(self, lease: str, keep_s: float) -> WarmRow:
+        """Keep GPUs warm for ``keep_s`` seconds from now, as far as the gateway allows."""
+        return self._ask("POST", f"/v1/leases/{safe_path(lease)}/extend", WarmRow, {}, LeaseExtension(keep_s))
 
     def pin(self, run: str, *, pinned: bool = True) -> RunRow:
         """Keep a run's results for good, or no longer."""
@@ -221,9 +208,9 @@ class GatewayClient:
         """Change how this user is told of detached runs."""
         return self._ask("POST", "/v1/notify", NotifyDocument, {}, change)
 
-    def test_notify(self) -> NotifyDocument:
-        """Have a message sent by each way now; returned when that was tried."""
-        return self._ask("POST", "/v1/notify/test", NotifyDocument, {})
+    def test_notify(self, patience_s: float = 0.0) -> NotifyDocument:
+        """Have a message sent by each way now; mail servers may take ``patience_s`` seconds more than other answers."""
+        return self._ask("POST", "/v1/notify/test", NotifyDocument, {}, patience_s=patience_s)
 
     def lineage(self, run: str) -> Lineage:
         """The lineage of a run: what it was made from, and what was made from it."""
@@ -245,18 +232,86 @@ class GatewayClient:
         return self._ask("GET", path, kind, parameters)
 
     def _ask(
-        self, method: str, path: str, kind: type[T], parameters: dict[str, Any], body: msgspec.Struct | None = None
+        self,
+        method: str,
+        path: str,
+        kind: type[T],
+        parameters: dict[str, Any],
+        body: msgspec.Struct | None = None,
+        patience_s: float = 0.0,
     ) -> T:
-        content = None if body is None else msgspec.json.encode(body)
+        answer: T = self._send(_Request(method, path, kind, parameters, body, patience_s))
+        return answer
+
+
+class GatewayClient(GatewayRequests):
+    """Makes each request when its method is called, and waits for the answer."""
+
+    def __init__(
+        self,
+        url: str,
+        token: str,
+        *,
+        timeout_s: float = 10.0,
+        configured: bool = False,
+        tls: ssl.SSLContext | None = None,
+    ) -> None:
+        """``tls``: whom to trust; None: whom this machine trusts."""
+        self.url = url.rstrip("/")
+        self._configured = configured
+        self._timeout_s = timeout_s
+        loopback = (httpx.URL(self.url).host or "") in LOOPBACK
+        self._client = httpx.Client(
+            base_url=self.url,
+            headers={"Authorization": f"Bearer {token}"},
+            trust_env=not loopback,
+            verify=tls or (client_context() if self.url.startswith("https:") else False),
+        )
+
+    @classmethod
+    def for_target(cls, target: Target, *, timeout_s: float = 10.0) -> GatewayClient:
+        """A client for a gateway that :func:`find_gateway` found."""
+        return cls(target.url, target.token, timeout_s=timeout_s, configured=target.configured, tls=target.tls())
+
+    def __enter__(self) -> GatewayClient:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._client.close()
+
+    def newest(self, *, live: bool = False) -> RunRow:
+        """The caller's newest run, which ``last`` means; ``live``: the newest that is not over. Raises without one."""
+        runs = self.runs(_MOST_RUNS if live else 1, mine=True, brief=live).runs
+        found = next((run for run in runs if not (live and RunState.of(run.state).is_terminal)), None)
+        if found is None and runs:
+            raise NoSuchRunError("no run is under way: all are over", hint="`jupyter gpu runs` (%gpu_runs) lists them")
+        if found is None:
+            raise NoSuchRunError("there is no run yet", hint="run a %%gpu_train cell first")
+        return found
+
+    def _send(self, request: _Request) -> Any:
         try:
-            response = self._client.request(method, path, params=parameters, content=content)
+            response = self._client.request(**request.arguments(self._timeout_s))
         except httpx.HTTPError as error:
             raise unreachable(self.url, error, configured=self._configured) from error
-        return read_answer(self.url, path, response, kind, configured=self._configured)
+        return read_answer(self.url, request.path, response, request.kind, configured=self._configured)
+
+
+class _Noted(GatewayRequests):
+    """Returns the request itself, in place of its answer."""
+
+    def _send(self, request: _Request) -> _Request:
+        return request
 
 
 class AsyncGatewayClient:
-    """Each coroutine is one request. Raises as :class:`.GatewayClient` does; never starts a cluster."""
+    """Makes requests on an event loop; never starts a cluster."""
 
     def __init__(self, target: Target, *, timeout_s: float = 10.0) -> None:
         self.target = target
@@ -267,7 +322,6 @@ class AsyncGatewayClient:
         self._client = httpx.AsyncClient(
             base_url=target.url.rstrip("/"),
             headers={"Authorization": f"Bearer {target.token}"},
-            timeout=timeout_s,
             trust_env=not loopback,
             verify=self.tls or False,  # without TLS there is nothing to verify
         )
@@ -276,93 +330,30 @@ class AsyncGatewayClient:
         """Close the connections."""
         await self._client.aclose()
 
-    async def health(self) -> Health:
-        """Tell if the gateway can take runs now."""
-        return await self._ask("GET", "/v1/health", Health)
-
-    async def status(self) -> StatusDocument:
-        """The cluster's status: who holds what, who waits and why."""
-        return await self._ask("GET", "/v1/status", StatusDocument)
-
-    async def create_token(self, asked: TokenRequest) -> TokenIssued:
-        """A new token with its secret; for admins."""
-        return await self._ask("POST", "/v1/tokens", TokenIssued, body=asked)
+    async def ask(
+        self, request: Callable[Concatenate[GatewayRequests, P], T], *arguments: P.args, **named: P.kwargs
+    ) -> T:
+        """Make a request: ``await client.ask(GatewayRequests.cancel, run)``."""
+        asked = cast(_Request, request(_Noted(), *arguments, **named))
+        answer: T = self._read(asked, await self._send(asked))
+        return answer
 
     async def next_status(self, after: str, wait_s: float) -> tuple[StatusDocument, float]:
         """The status once its ``serial`` is another than ``after``, at the latest after ``wait_s`` seconds.
 
         Also the seconds that the gateway waited. A gateway that does not know of serials answers at once.
         """
-        path, parameters = "/v1/status", {"after": after, "wait_ms": round(wait_s * 1000)}
-        response = await self._send("GET", path, parameters=parameters, patience_s=wait_s)
-        status = read_answer(self.target.url, path, response, StatusDocument, configured=self.target.configured)
-        return status, _waited_s(response.headers.get("Server-Timing", ""))
+        parameters = {"after": after, "wait_ms": round(wait_s * 1000)}
+        asked = _Request("GET", "/v1/status", StatusDocument, parameters, patience_s=wait_s)
+        response = await self._send(asked)
+        return self._read(asked, response), _waited_s(response.headers.get("Server-Timing", ""))
 
-    async def runs(self, limit: int = 100, *, mine: bool = False, brief: bool = False) -> RunsDocument:
-        """The newest runs first, the caller's own (``mine``) or all; ``brief``: without what came out of them."""
-        parameters = {"limit": limit} | ({"mine": "true"} if mine else {}) | ({"brief": "true"} if brief else {})
-        return await self._ask("GET", "/v1/runs", RunsDocument, parameters=parameters)
+    def _read(self, asked: _Request, response: httpx.Response) -> Any:
+        return read_answer(self.target.url, asked.path, response, asked.kind, configured=self.target.configured)
 
-    async def cancel(self, run: str, *, kill: bool = False) -> RunRow:
-        """End a run: an interrupt first, the second time (or with ``kill``) a kill."""
-        parameters = {"kill": "true"} if kill else {}
-        return await self._ask("POST", f"/v1/runs/{safe_path(run)}/cancel", RunRow, parameters=parameters)
-
-    async def run(self, run: str) -> RunRow:
-        """One run."""
-        return await self._ask("GET", f"/v1/runs/{safe_path(run)}", RunRow)
-
-    async def lineage(self, run: str) -> Lineage:
-        """The lineage of a run: what it was made from, and what was made from it."""
-        return await self._ask("GET", f"/v1/runs/{safe_path(run)}/lineage", Lineage)
-
-    async def pin(self, run: str, *, pinned: bool = True) -> RunRow:
-        """Keep a run's results for good, or no longer."""
-        return await self._ask("POST", f"/v1/runs/{safe_path(run)}/{'pin' if pinned else 'unpin'}", RunRow)
-
-    async def notify(self) -> NotifyDocument:
-        """How this user is told of detached runs."""
-        return await self._ask("GET", "/v1/notify", NotifyDocument)
-
-    async def change_notify(self, change: NotifyChange) -> NotifyDocument:
-        """Change how this user is told of detached runs."""
-        return await self._ask("POST", "/v1/notify", NotifyDocument, body=change)
-
-    async def test_notify(self, patience_s: float) -> NotifyDocument:
-        """Have a message sent by each way now; mail servers may take ``patience_s`` seconds."""
-        path = "/v1/notify/test"
-        response = await self._send("POST", path, patience_s=patience_s)
-        return read_answer(self.target.url, path, response, NotifyDocument, configured=self.target.configured)
-
-    async def release_lease(self, lease: str) -> WarmRow:
-        """End a warm lease."""
-        return await self._ask("POST", f"/v1/leases/{safe_path(lease)}/release", WarmRow)
-
-    async def extend_lease(self, lease: str, keep_s: float) -> WarmRow:
-        """Keep a warm lease for ``keep_s`` seconds from now, as far as the gateway allows."""
-        body = LeaseExtension(keep_s)
-        return await self._ask("POST", f"/v1/leases/{safe_path(lease)}/extend", WarmRow, body=body)
-
-    async def _ask(
-        self, method: str, path: str, kind: type[T], *, parameters: dict[str, Any] | None = None, body: Any = None
-    ) -> T:
-        response = await self._send(method, path, parameters=parameters, body=body)
-        return read_answer(self.target.url, path, response, kind, configured=self.target.configured)
-
-    async def _send(
-        self,
-        method: str,
-        path: str,
-        *,
-        parameters: dict[str, Any] | None = None,
-        body: Any = None,
-        patience_s: float = 0.0,
-    ) -> httpx.Response:
-        """``patience_s``: how much longer than usual the answer may take."""
-        content = None if body is None else msgspec.json.encode(body)
-        timeout = httpx.Timeout(self._timeout_s, read=self._timeout_s + patience_s)
+    async def _send(self, asked: _Request) -> httpx.Response:
         try:
-            return await self._client.request(method, path, params=parameters, content=content, timeout=timeout)
+            return await self._client.request(**asked.arguments(self._timeout_s))
         except httpx.HTTPError as error:
             raise unreachable(self.target.url, error, configured=self.target.configured) from error
 

@@ -24,7 +24,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from ..client.discovery import Target, find_gateway
-from ..client.rest import AsyncGatewayClient
+from ..client.rest import AsyncGatewayClient, GatewayRequests
 from ..errors import AuthenticationError, ForbiddenError, GatewayUnavailableError, GpuReleaseError, TooManyRequestsError
 from ..protocol.admin import TokenRequest
 from .config import LIFETIME_VARIABLE, SERVICE
@@ -96,7 +96,7 @@ class TokenService:
         self._count(holder.name)
         gateway = AsyncGatewayClient(settings.gateway, timeout_s=_TIMEOUT_S)
         try:
-            issued = await gateway.create_token(asked)
+            issued = await gateway.ask(GatewayRequests.create_token, asked)
         finally:
             await gateway.close()
         _log.info("token %s of %s, for %s", issued.token.id, holder.name, asked.label)

@@ -11,10 +11,10 @@ import contextlib
 import random
 import ssl
 import time
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Generic, TypeVar, cast
+from typing import Any, Concatenate, Generic, ParamSpec, TypeVar, cast
 
 import msgspec
 from traitlets.config import LoggingConfigurable
@@ -22,7 +22,7 @@ from traitlets.config import LoggingConfigurable
 from ..client.config import GpuRelease, find_target
 from ..client.discovery import Target, is_alive
 from ..client.home import read_secret
-from ..client.rest import AsyncGatewayClient
+from ..client.rest import AsyncGatewayClient, GatewayRequests
 from ..client.websocket import follow_run
 from ..errors import AuthenticationError, GatewayUnavailableError, GpuReleaseError
 from ..protocol.rest import StatusDocument
@@ -54,6 +54,7 @@ def encoded_json(document: V) -> V:
     return cast(V, msgspec.Raw(msgspec.json.encode(cast(Any, document))))
 
 
+P = ParamSpec("P")
 T = TypeVar("T")
 _FIRST_BACKOFF_S = 1.0
 _NO_GATEWAY = "no GPU cluster is configured and none runs on this machine"
@@ -127,13 +128,15 @@ class GatewayConnection(LoggingConfigurable):
         next_s = max(0.0, self._next_s - now_s)
         return GatewayState(word, url, error.message, error.hint, None, age_s, next_s)
 
-    async def ask(self, question: Callable[[AsyncGatewayClient], Awaitable[T]]) -> T:
+    async def ask(
+        self, request: Callable[Concatenate[GatewayRequests, P], T], *arguments: P.args, **named: P.kwargs
+    ) -> T:
         """Ask for somebody who waits. Raises :class:`GpuReleaseError` with the reason when there is no answer."""
         client = await self._connected()
         if client is None:
             raise GatewayUnavailableError(_NO_GATEWAY, hint=_NO_GATEWAY_MEND)
         try:
-            return await question(client)
+            return await client.ask(request, *arguments, **named)
         except GatewayUnavailableError:
             self._hurry.set()
             raise
@@ -175,7 +178,7 @@ class GatewayConnection(LoggingConfigurable):
     async def learn_store(self) -> None:
         """Ask the gateway for the store's root where no setting names it; raises as :meth:`ask`."""
         if not self.store:
-            self._named_store = (await self.ask(lambda client: client.health())).store
+            self._named_store = (await self.ask(GatewayRequests.health)).store
 
     async def run(self) -> None:
         """Look at the gateway until cancelled."""
@@ -228,7 +231,7 @@ class GatewayConnection(LoggingConfigurable):
                 status, waited_s = await client.next_status(after, wait_s)
                 self._show(status)
             else:
-                self._show(await client.status())
+                self._show(await client.ask(GatewayRequests.status))
             self._told_by = client
             self.remembered = self.status
         except GpuReleaseError as error:

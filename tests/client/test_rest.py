@@ -13,7 +13,7 @@ import pytest
 
 from jupyter_gpu_release.client import rest
 from jupyter_gpu_release.client.discovery import Target
-from jupyter_gpu_release.client.rest import AsyncGatewayClient, GatewayClient, safe_path
+from jupyter_gpu_release.client.rest import AsyncGatewayClient, GatewayClient, GatewayRequests, safe_path
 from jupyter_gpu_release.errors import (
     AuthenticationError,
     GatewayUnavailableError,
@@ -63,12 +63,9 @@ CALLS: dict[str, tuple[Callable[[Any], Any], str]] = {
     "cached": (lambda c: c.cached(CacheQuestion("k", [])), "POST /v1/cache"),
     "reused": (lambda c: c.reused(RUN, CacheUse()), f"POST /v1/runs/{RUN}/reused"),
     "document": (lambda c: c.document("/openapi.json"), "GET /openapi.json"),
-    "test_notify": (lambda c: c.test_notify(), "POST /v1/notify/test"),
-    "next_status": (lambda c: c.next_status("7", 2.5), "GET /v1/status?after=7&wait_ms=2500"),
     "extend_lease": (lambda c: c.extend_lease(RUN, 60.0), f'POST /v1/leases/{RUN}/extend {{"keep_s":60.0}}'),
-    "patient test_notify": (lambda c: c.test_notify(9.0), "POST /v1/notify/test"),
+    "test_notify": (lambda c: c.test_notify(9.0), "POST /v1/notify/test"),
 }
-_ASYNC_ONLY = {"next_status", "extend_lease", "patient test_notify"}
 
 
 class Wire:
@@ -119,7 +116,7 @@ def _is_route(request: httpx.Request) -> bool:
     return False
 
 
-@pytest.mark.parametrize("name", [name for name in CALLS if name not in _ASYNC_ONLY])
+@pytest.mark.parametrize("name", CALLS)
 def test_each_call_is_a_request_to_a_route(name: str) -> None:
     call, expected = CALLS[name]
     wire = Wire(_refused(400, "bad_option"))
@@ -130,14 +127,18 @@ def test_each_call_is_a_request_to_a_route(name: str) -> None:
     assert _line(request, expected) == expected
     assert _is_route(request)
     assert request.headers["Authorization"] == "Bearer secret"
-    assert request.extensions["timeout"]["read"] == 10.0
+    assert request.extensions["timeout"]["read"] == (19.0 if name == "test_notify" else 10.0)
 
 
-@pytest.mark.parametrize("name", [name for name in CALLS if hasattr(AsyncGatewayClient, name) or name in _ASYNC_ONLY])
-def test_the_client_of_the_server_asks_the_same(name: str) -> None:
-    if name == "test_notify":  # it has to say for how long
-        name = "patient test_notify"
-    call, expected = CALLS[name]
+@pytest.mark.parametrize(
+    ("call", "line", "read_s"),
+    [
+        (lambda c: c.ask(GatewayRequests.cancel, RUN, kill=True), f"POST /v1/runs/{RUN}/cancel?kill=true", 10.0),
+        (lambda c: c.ask(GatewayRequests.test_notify, 9.0), "POST /v1/notify/test", 19.0),
+        (lambda c: c.next_status("7", 2.5), "GET /v1/status?after=7&wait_ms=2500", 12.5),
+    ],
+)
+def test_the_client_of_the_server_asks_the_same(call: Callable[[Any], Any], line: str, read_s: float) -> None:
     wire = Wire(_refused(404, "no_such_run"))
 
     async def ask() -> None:
@@ -150,9 +151,9 @@ def test_the_client_of_the_server_asks_the_same(name: str) -> None:
     with pytest.raises(NoSuchRunError):
         asyncio.run(ask())
     (request,) = wire.asked
-    assert _line(request, expected) == expected
+    assert _line(request, line) == line
     assert request.headers["Authorization"] == "Bearer secret"
-    assert request.extensions["timeout"]["read"] == {"next_status": 12.5, "patient test_notify": 19.0}.get(name, 10.0)
+    assert request.extensions["timeout"]["read"] == read_s
 
 
 @pytest.mark.parametrize(
@@ -178,7 +179,7 @@ def test_what_is_no_answer_is_said_in_words(
     async def ask() -> None:
         client = Wire(answer).async_client()
         try:
-            await client.health()
+            await client.ask(GatewayRequests.health)
         finally:
             await client.close()
 

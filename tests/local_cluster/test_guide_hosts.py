@@ -91,12 +91,12 @@ def notebook(hosts: GuideHosts, known: dict[str, str]) -> Iterator[RemoteNoteboo
 _LOOK = """
 import asyncio, sys
 from jupyter_gpu_release.client.discovery import find_gateway
-from jupyter_gpu_release.client.rest import AsyncGatewayClient
+from jupyter_gpu_release.client.rest import AsyncGatewayClient, GatewayRequests
 from jupyter_gpu_release.client.websocket import follow_run
 
 async def look():
     client = AsyncGatewayClient(find_gateway())
-    print((await client.status()).user)
+    print((await client.ask(GatewayRequests.status)).user)
     await client.close()
     async for message in follow_run(find_gateway(), sys.argv[1], 0, 60.0):
         for event in getattr(message, "events", []):

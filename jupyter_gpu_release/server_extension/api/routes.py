@@ -12,7 +12,7 @@ from urllib.parse import quote
 import msgspec
 
 from ...checks.finding import Report
-from ...client.rest import AsyncGatewayClient
+from ...client.rest import GatewayRequests
 from ...errors import GatewayUnavailableError, RequestError
 from ...protocol.rest import NotifyChange, NotifyDocument, RunRow, RunsDocument, WarmRow
 from ..audit import Act
@@ -43,13 +43,11 @@ _LONGEST_S = 86400.0
 _LONGEST_TEST_S = 50.0
 
 
-def _told(
-    question: Callable[..., Awaitable[Any]], act: Act | None = None, subject: str = ""
-) -> Callable[..., Awaitable[Any]]:
+def _told(request: Callable[..., Any], act: Act | None = None, subject: str = "") -> Callable[..., Awaitable[Any]]:
     """The gateway's answer to who asks; ``act`` on ``subject`` (with the path's part in it) is recorded."""
 
     async def answer(asked: RouteHandler, *told: Any) -> Any:
-        document = await asked.gateway.ask(lambda client: question(client, *told))
+        document = await asked.gateway.ask(request, *told)
         if act is not None:
             asked.app.note_action(act, subject.format(*told), asked.username)
         return document
@@ -72,7 +70,7 @@ async def _runs(asked: RouteHandler) -> RunsDocument:
     is_gone = not line.is_there()
     if not is_gone:
         with suppress(GatewayUnavailableError):
-            return await line.ask(lambda client: client.runs(int(text), mine=mine))
+            return await line.ask(GatewayRequests.runs, int(text), mine=mine)
     # no cluster is no fault: its runs are on the store
     return RunsDocument(DOCUMENT_VERSION, await asked.app.records.newest_stored(line, int(text), is_gone=is_gone))
 
@@ -105,7 +103,7 @@ async def _cells(asked: RouteHandler) -> CellRuns:
     root = str(getattr(asked.contents_manager, "root_dir", ""))
     line = asked.gateway
     if line.is_there():
-        runs = (await line.ask(lambda client: client.runs(_MOST_RUNS, mine=True, brief=True))).runs
+        runs = (await line.ask(GatewayRequests.runs, _MOST_RUNS, mine=True, brief=True)).runs
     else:  # its runs are on the store
         stored = await asked.app.records.newest_stored(line, _MOST_STORED, is_gone=True)
         runs = [row for row in stored if row.user == line.user or not line.user]
@@ -129,7 +127,7 @@ class ExtendRequest(msgspec.Struct, frozen=True):
 async def _extend(asked: RouteHandler, wanted: ExtendRequest, lease: str) -> WarmRow:
     """For at most a day. Raises :class:`RequestError` for another time."""
     _check_span(wanted.keep_s)
-    answer = await asked.gateway.ask(lambda client: client.extend_lease(lease, wanted.keep_s))
+    answer = await asked.gateway.ask(GatewayRequests.extend_lease, lease, wanted.keep_s)
     asked.app.keep_lease(lease, answer.until)
     asked.app.note_action("extend", f"lease {lease}", asked.username)
     return answer
@@ -183,11 +181,7 @@ ROUTES = (
     Route("GET", "/runs/{id}", "All of one run: code, options, use of GPUs, lineage, files", RunPage, _run),
     Route("GET", "/runs/{id}/files/{path}", "A file of a run's folder, to be saved", None, _file),
     Route(
-        "POST",
-        "/runs/{id}/pin",
-        "Keep a run's results for good",
-        RunRow,
-        _told(AsyncGatewayClient.pin, "pin", "run {}"),
+        "POST", "/runs/{id}/pin", "Keep a run's results for good", RunRow, _told(GatewayRequests.pin, "pin", "run {}")
     ),
     Route(
         "POST",
@@ -201,7 +195,7 @@ ROUTES = (
         "/runs/{id}/cancel",
         "End a run: an interrupt, the second time a kill",
         RunRow,
-        _told(AsyncGatewayClient.cancel, "cancel", "run {}"),
+        _told(GatewayRequests.cancel, "cancel", "run {}"),
     ),
     Route(
         "POST",
@@ -215,16 +209,16 @@ ROUTES = (
         "/leases/{id}/release",
         "End a warm lease",
         WarmRow,
-        _told(AsyncGatewayClient.release_lease, "release", "lease {}"),
+        _told(GatewayRequests.release_lease, "release", "lease {}"),
     ),
     Route("POST", "/leases/{id}/extend", "Keep a warm lease for longer", WarmRow, _extend, ExtendRequest),
-    Route("GET", "/notify", "How you are told of your detached runs", NotifyDocument, _told(AsyncGatewayClient.notify)),
+    Route("GET", "/notify", "How you are told of your detached runs", NotifyDocument, _told(GatewayRequests.notify)),
     Route(
         "POST",
         "/notify",
         "Change how you are told of your detached runs",
         NotifyDocument,
-        _told(AsyncGatewayClient.change_notify, "change", "notifications"),
+        _told(GatewayRequests.change_notify, "change", "notifications"),
         NotifyChange,
     ),
     Route(

@@ -15,6 +15,7 @@ from jupyter_client.session import Session
 from jupyter_core.utils import ensure_async
 
 from ...client.home import HomePaths
+from ...client.rest import GatewayRequests
 from ...errors import ConflictError, GpuReleaseError
 from ...store.files import make_private_folder
 from ...units import format_bytes, format_seconds
@@ -154,7 +155,7 @@ class Actor:
         if action is not Action.RELEASE:
             return Result(True, "its user was told")
         try:
-            await self._gateway.ask(lambda client: client.release_lease(lease))
+            await self._gateway.ask(GatewayRequests.release_lease, lease)
         except GpuReleaseError as error:
             return Result(False, error.message)
         return Result(True, "its GPUs are free", frees=True)

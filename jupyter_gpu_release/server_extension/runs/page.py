@@ -11,6 +11,7 @@ from typing import BinaryIO
 
 import msgspec
 
+from ...client.rest import GatewayRequests
 from ...errors import ForbiddenError, GatewayUnavailableError, NoSuchRunError, StoreError
 from ...presentation.run_row import own_row
 from ...protocol.lineage import Lineage, RunFacts
@@ -69,9 +70,7 @@ class RunRecords:
         return _page(line, row, stored.lineage(), stored, files)
 
     async def _told_page(self, line: GatewayConnection, run: str) -> RunPage:
-        row, lineage = await asyncio.gather(
-            line.ask(lambda client: client.run(run)), line.ask(lambda client: client.lineage(run))
-        )
+        row, lineage = await asyncio.gather(line.ask(GatewayRequests.run, run), line.ask(GatewayRequests.lineage, run))
         mine = is_own(line, row.user)
         await line.learn_store()
         known = await self._read(line, run) if mine else None
@@ -100,7 +99,7 @@ class RunRecords:
 
     async def _own_folder(self, line: GatewayConnection, run: str) -> RunPaths:
         if await asyncio.to_thread(line.is_there):
-            row = await line.ask(lambda client: client.run(run))
+            row = await line.ask(GatewayRequests.run, run)
             if not is_own(line, row.user):
                 raise ForbiddenError(f"the files of run {run} are {row.user}'s", hint="ask for a copy")
             await line.learn_store()

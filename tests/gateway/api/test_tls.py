@@ -20,7 +20,7 @@ from ray_bed import GatewayBed, RayBed, request
 
 from jupyter_gpu_release.client.cluster_facts import ClusterFacts
 from jupyter_gpu_release.client.discovery import Target
-from jupyter_gpu_release.client.rest import AsyncGatewayClient, GatewayClient
+from jupyter_gpu_release.client.rest import AsyncGatewayClient, GatewayClient, GatewayRequests
 from jupyter_gpu_release.client.session import GatewaySession
 from jupyter_gpu_release.client.websocket import follow_run
 from jupyter_gpu_release.errors import GatewayUnavailableError, WrongAddressError
@@ -68,7 +68,7 @@ def test_everything_goes_over_tls(secured: Secured) -> None:
 
     async def look() -> str:
         client = AsyncGatewayClient(secured.target)
-        status = await client.status()
+        status = await client.ask(GatewayRequests.status)
         await client.close()
         states = [message async for message in follow_run(secured.target, asked.run, 0, 60.0)]
         assert states
