@@ -147,13 +147,3 @@ def test_paths_in_documents_exist() -> None:
     assert len(named) > 20
     there = [f"/{path.relative_to(REPOSITORY)}" for path in REPOSITORY.rglob("*.py") if ".venv" not in path.parts]
     assert sorted((d, p) for d, p in named if not any(path.endswith(f"/{p}") for path in there)) == []
-
-
-def test_the_startup_file_names_a_module_that_exists() -> None:
-    """IPython's start-up file swallows every error: a stale name would load no magics, without a word."""
-    (path,) = (REPOSITORY / "jupyter-config" / "ipython-startup").glob("*.py")
-    named = re.findall(r"jupyter_gpu_release((?:\.\w+)+)", path.read_text())
-    assert named
-    for name in named:
-        parts = name[1:].split(".")
-        assert any(".".join(parts[:n]) in _modules() for n in (len(parts), len(parts) - 1)), name

@@ -135,23 +135,6 @@ def test_cancelling_gives_the_results_up_and_says_so(cluster: Cluster, open_note
     away.rename(cluster.home / "store")
 
 
-def test_a_killed_persister_ends_the_run_and_says_what_is_lost(
-    cluster: Cluster, open_notebook: Open, until: Until
-) -> None:
-    notebook = open_notebook(cluster)
-    cell, away = _persisting(cluster, notebook, until)
-    run = cluster.last_run()["run"]
-    (persister,) = _persisters(cluster)
-    persister.kill()
-    shown = notebook.end(cell)
-    away.rename(cluster.home / "store")
-    until(lambda: _shown_run(cluster, run)["state"] == "lost", "the run is lost")
-    for text in (shown.traceback, str(_shown_run(cluster, run)["error"])):
-        assert "table" in text
-        assert "the process that kept them was killed" in text
-    assert cluster.status()["gpus"]["held"] == 0
-
-
 def test_a_disk_that_is_full_then_read_only_holds_no_gpu(cluster: Cluster, open_notebook: Open, until: Until) -> None:
     notebook, other = open_notebook(cluster), open_notebook(cluster)
     store = cluster.home / "store"

@@ -203,22 +203,6 @@ def test_asks_that_the_nodes_cannot_meet_are_refused_in_words(notebook: Notebook
     assert "--ranks with --nodes" in refused.traceback
 
 
-def test_the_gateway_is_killed_and_the_gang_goes_on(notebook: Notebook, cluster: Cluster) -> None:
-    cell, pids = _begin(notebook, "--gather mine")
-    cluster.kill("ray::Gateway")
-    before = len(_ticks(notebook.until(lambda _: True)))
-    notebook.until(lambda shown: len(_ticks(shown)) > before + 20)
-    stop = notebook.folder / "stop"
-    stop.touch()
-    shown = notebook.end(cell)
-    stop.unlink()
-    assert shown.status == "ok", shown.traceback
-    ticks = _ticks(shown)
-    assert ticks == list(range(1, len(ticks) + 1))  # no event lost, none doubled
-    assert notebook.value("[mine, n]") == [[[0, "0"], [1, "1"], [2, "0"], [3, "1"]], len(ticks)]
-    cluster.assert_nothing_is_held(*pids)
-
-
 def test_a_hiccup_of_a_node_is_told_and_costs_nothing(
     notebook: Notebook, cluster: Cluster, second: SecondNode, until: Until
 ) -> None:

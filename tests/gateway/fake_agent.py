@@ -5,8 +5,7 @@ report each), ``hold`` (until the file ``go`` is in the run folder, or a signal)
 ``values N`` (N bytes inline), ``ask N`` (as rank N, for a name of the kernel; until the file ``answer-N`` is there),
 ``rounds N`` (each until the file ``round-K`` is there: on notice it is saved and ends, and goes on with the next),
 ``deaf`` (until the file ``hears`` is there), ``save`` (without notice), ``stays`` (it cannot be saved from now on),
-``fail``, ``late`` (final only once the file ``durable`` is there),
-``mute`` (first word: does not begin the first time).
+``fail``, ``late`` (final only once the file ``durable`` is there).
 """
 
 from __future__ import annotations
@@ -82,9 +81,6 @@ class Run:
 
     async def carry_out(self) -> None:
         source = decode(self.order.payload, CellPayload).source
-        if source.startswith("mute") and not (self._folder / "mute").exists():
-            (self._folder / "mute").touch()
-            await asyncio.Event().wait()
         self._mark.touch()
         self._report("running")
         for line in source.splitlines():
@@ -122,9 +118,6 @@ class Run:
         for _ in range(number):
             self._emit(1)
             await asyncio.sleep(0.002)
-
-    async def _do_mute(self, _: int) -> None:
-        """Done above."""
 
     async def _do_hold(self, _: int) -> None:
         await self._until("go")

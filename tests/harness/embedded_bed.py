@@ -33,16 +33,6 @@ def named(name: str, pids: Iterable[int]) -> list[psutil.Process]:
     return [process for parent, process in found.values() if parent not in found]
 
 
-def agents_of(connection: Connection) -> list[psutil.Process]:
-    """The cluster's node agents."""
-    found = []
-    for process in _living(cluster_processes(connection.cluster)):
-        with contextlib.suppress(psutil.NoSuchProcess):
-            if process.name().startswith("ray::NodeAgent"):
-                found.append(process)
-    return found
-
-
 def _living(pids: Iterable[int]) -> Iterator[psutil.Process]:
     for pid in pids:
         with contextlib.suppress(psutil.NoSuchProcess):

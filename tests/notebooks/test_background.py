@@ -100,18 +100,6 @@ def test_what_the_user_binds_meanwhile_stays(notebook: Notebook) -> None:
     assert notebook.value("[model, data, 'loss' in globals(), list_of]") == ["mine", "mine, too", False, [1]]
 
 
-def test_what_the_user_changes_meanwhile_stays(notebook: Notebook) -> None:
-    notebook.ok("both, read, theirs = [1], [2], [3]")
-    cell = notebook.begin(ASYNC + HELD + "both.append(len(read))\ntheirs.append(4)")
-    notebook.end(cell)
-    notebook.ok("both.append(7)\nread.append(8)")
-    notebook._messages = []
-    go(notebook)
-    messages = later(notebook, cell, says("both was changed here meanwhile, and by the run"))
-    assert says("gpu_release.load(")(messages)
-    assert notebook.value("[both, read, theirs]") == [[1, 7], [2, 8], [3, 4]]
-
-
 def test_several_at_once_and_the_latest_wins(notebook: Notebook) -> None:
     notebook.ok("kept = 'old'")
     notebook.ok(ASYNC + HELD + "kept, first = 'first', 1")

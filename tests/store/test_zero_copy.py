@@ -136,13 +136,6 @@ def test_it_can_be_changed_in_place_and_changes_no_file(tmp_path: Path, kind: st
     assert _sixth(taken(again, new)) == _sixth(changed)
 
 
-def test_a_few_rows_of_a_large_arrow_column_travel_alone() -> None:
-    dump = codec.dump({"x": arrow_frame().iloc[10:20]}, rebuild.NamespaceInfo({}, at_home=True))
-    assert dump.total_bytes < 100_000
-    rows = codec.load(dump.stream, dump.buffers, rebuild.NamespaceInfo({}, at_home=True)).values["x"]
-    assert rows["s"].tolist() == [f"text {n}" for n in range(10, 20)]
-
-
 def test_only_what_is_touched_of_a_cold_file_is_read(tmp_path: Path) -> None:
     size = 96 << 20
     path, digest = stored(tmp_path, RUN, np.ones(size, dtype="u1"))

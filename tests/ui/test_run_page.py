@@ -27,7 +27,6 @@ while os.path.exists({mark!r}):
     time.sleep(0.05)
 print('last line')
 weights = [1, 2, 3]"""
-_USE = "%%gpu_train --name second\ntotal = sum(weights)"
 _OPEN = "jupyter-gpu-release:open-run"
 _AXE = Path(__file__).parents[2] / "labextension" / "node_modules" / "axe-core" / "axe.min.js"
 

@@ -9,18 +9,16 @@ import contextlib
 import os
 import re
 import signal
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from lab_bed import execute
 from playwright.sync_api import Locator, Page, expect
-from sidebar_bed import Team, opened, press, row, wait_told, write_notebook
+from sidebar_bed import Team, opened, press, row, write_notebook
 
 from jupyter_gpu_release.client.rest import GatewayClient
 from jupyter_gpu_release.errors import GpuReleaseError
 
-UntilTrue = Callable[[Callable[[], object], str], None]
 _STARTED_MS = 60_000
 #: holds its GPUs until the file is removed, or 10 minutes at most
 _HOLD = """%%gpu_train {options}
@@ -207,33 +205,6 @@ def test_a_warm_lease_is_kept_for_longer_and_given_back(page: Page, team: Team) 
     expect(gpu).to_contain_text(re.compile(r"warm (10:00|9:\d\d)"))
     press(gpu, "Release")
     expect(_free(page)).to_have_text("4free")
-
-
-@pytest.mark.thorough
-def test_a_warning_before_a_cull_is_answered(page: Page, team: Team, until: UntilTrue) -> None:
-    """The real idle policy warns of a kernel that idles on a (faked) GPU of this machine."""
-    write_notebook(team.lab.root / "idle.ipynb", f"{team.gpus.open_device}\nimport os; os.getpid()")
-    notebook = _open(page, "idle.ipynb")
-    execute(page, "notebook:run-all-cells")
-    pid = int(notebook.locator(".jp-OutputArea-executeResult pre").inner_text())
-    until(lambda: "idle.ipynb" in _kernels(page, team), "the server knows the notebook's name")
-    team.gpus.show(f"process 0 {pid} 1000 0", used=1000)
-    toast = page.locator(".Toastify__toast", has_text="idle.ipynb holds a GPU for nothing")
-    expect(toast).to_contain_text("It is taken in 10 min")
-    kernel = row(page, "Kernels with GPU memory", "idle.ipynb")
-    expect(kernel).to_contain_text("idle limit in 9 min")
-    toast.get_by_role("button", name="Keep 30 min").click()
-    wait_told(page, "Kept for 30 minutes")
-    expect(toast).to_have_count(0)
-    expect(kernel).to_contain_text("kept for 29 min")
-    press(kernel, "Release GPU")
-    expect(kernel.get_by_role("status")).to_contain_text("Nothing could be freed")
-    team.gpus.show()
-
-
-def _kernels(page: Page, team: Team) -> str:
-    headers = {"Authorization": f"token {team.lab.token}"}
-    return page.request.get(f"{team.lab.url}/jupyter-gpu-release/api/kernels", headers=headers).text()
 
 
 @pytest.mark.thorough

@@ -21,7 +21,6 @@ from .array_memory import memory_of
 _MOST_VISITED = 20_000
 _LONGEST = 10_000
 _ATOMS = (str, bytes, int, float, bool, type(None), types.ModuleType, types.CodeType)
-_BY_INDEX = (list, collections.deque)
 
 
 class ReferenceReplacer:

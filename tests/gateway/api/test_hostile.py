@@ -472,17 +472,3 @@ def test_who_breaks_the_websocket_protocol_harms_only_himself(
     sent = sum((breaker.sent for breaker in breakers), Counter())
     print(sorted(sent.items()))
     assert {*_BROKEN, *_UNFINISHED} <= set(sent)
-
-
-@pytest.mark.parametrize(
-    "more", [{"X": "x" * 9000}, {f"X-{number}": "" for number in range(130)}], ids=["long", "many"]
-)
-def test_an_upgrade_with_too_much_of_a_head_is_answered_and_ended(
-    team: Team, unharmed: Callable[[], Context[None]], more: dict[str, str]
-) -> None:
-    with unharmed():
-        for who in ("none", "bob"):
-            raw = RawSocket(team, who, "/v1/session", **more)
-            with contextlib.closing(raw.link):
-                assert raw.link.recv(12) == b"HTTP/1.1 431"
-                raw.read_to_the_end()

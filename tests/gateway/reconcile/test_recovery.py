@@ -75,28 +75,6 @@ def test_a_group_that_was_handed_over_is_found_again_and_the_queue_keeps_its_ord
     assert granted == sorted(granted)
 
 
-@pytest.mark.parametrize("killed", ["agent", "agent and gateway"])
-def test_a_killed_agent_loses_what_has_begun_and_the_others_begin_after_all(
-    gateway: GatewayBed, open_session, until, killed: str
-) -> None:
-    session = open_session(killed)
-    begun, first = request("print 3\nhold", killed, gpus=3), request("mute\nprint 1", killed)
-    second = request("print 1", killed, gpus=4)
-    reading, one, two = (Reading(session.submit(asked)) for asked in (begun, first, second))
-    reading.event(3)
-    until(lambda: (gateway.run_folder(first.run) / "mute").exists(), "it is with its node")
-    gateway.kill_agent()
-    if killed == "agent and gateway":
-        gateway.kill_gateway()
-    end = reading.end()
-    assert end.state == "lost"
-    assert end.gone_at is not None
-    assert end.outcome.error.code == "lost"
-    ends = [one.end(), two.end()]
-    assert [end.state for end in ends] == ["succeeded"] * 2
-    assert ends[0].gone_at <= ends[1].running_at  # it kept its place
-
-
 def test_a_placement_group_of_nobody_is_removed(gateway: GatewayBed, until) -> None:
     gateway.bed.ask("group", gateway.group_of("20260101-000000-00000000"))
     until(lambda: gateway.bed.ask("groups") == [], "its removal")

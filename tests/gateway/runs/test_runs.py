@@ -99,17 +99,6 @@ def test_gpus_go_to_the_next_run_of_the_same_shape_with_their_group(gateway: Gat
     assert gateway.bed.ask("groups") == []
 
 
-def test_a_cpu_stage_holds_no_gpu(gateway: GatewayBed, open_session) -> None:
-    session = open_session()
-    holder = request("hold", "session", gpus=4)
-    reading = Reading(session.submit(holder))
-    reading.state("running")
-    end = Reading(session.submit(request("print 1", "session", gpus=0))).end()
-    assert (end.state, end.gpu_ids, end.simulated) == ("succeeded", [], False)
-    gateway.let_go(holder.run)
-    reading.end()
-
-
 def test_waiting_has_a_limit(gateway: GatewayBed, open_session) -> None:
     session = open_session()
     holder = request("hold", "session", gpus=4)
