@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-import os
-import signal
 import socket
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 from fault_bed import Cluster
 from kernel_bed import Notebook, Shown
-
-from jupyter_gpu_release.errors import GatewayUnavailableError
 
 Open = Callable[[Cluster], Notebook]
 Until = Callable[[Callable[[], object], str], None]
@@ -45,14 +40,6 @@ def _pids(shown: Shown) -> list[int]:
     return [int(word) for word in lines[0].split()[1:]] if lines else []
 
 
-def _kept(cluster: Cluster) -> list[dict[str, Any]]:
-    try:
-        found: list[dict[str, Any]] = cluster.status()["warm"]
-    except GatewayUnavailableError:
-        return []
-    return found
-
-
 def _begin(notebook: Notebook) -> tuple[str, list[int]]:
     cell = notebook.begin(_LONG)
     shown = notebook.until(lambda shown: len(_ticks(shown)) > 3)
@@ -76,15 +63,6 @@ def test_the_cells_process_dies(shared_cluster: Cluster, open_notebook: Open, de
     assert words in shown.traceback
     assert "2\n" in shown.text()
     assert notebook.value("precious") == [1, 2]
-    shared_cluster.assert_nothing_is_held()
-
-
-def test_a_greedy_cell_is_ended_alone(shared_cluster: Cluster, open_notebook: Open) -> None:
-    notebook = open_notebook(shared_cluster)
-    shown = notebook.run("%%gpu_train --memory 200MiB\nimport time\nhoard = bytearray(1 << 30)\ntime.sleep(1000)")
-    assert shown.status == "error"
-    assert "--memory" in shown.traceback
-    assert notebook.ok(GPU + "1 + 1").status == "ok"
     shared_cluster.assert_nothing_is_held()
 
 
@@ -186,27 +164,6 @@ def test_the_gateway_is_killed_and_launched_functions_go_on(shared_cluster: Clus
     shared_cluster.assert_nothing_is_held()
 
 
-@pytest.mark.slow("one kill of each process")
-def test_the_gateway_is_killed_and_goes_on_keeping_gpus(
-    shared_cluster: Cluster, open_notebook: Open, until: Until
-) -> None:
-    notebook = open_notebook(shared_cluster)
-    here = KEEPS + "import os\nprint(os.environ['CUDA_VISIBLE_DEVICES'])"
-    first = notebook.ok(here)
-    [kept] = shared_cluster.status()["warm"]
-    groups = shared_cluster.placement_groups()
-    shared_cluster.kill("ray::Gateway")
-    until(lambda: _kept(shared_cluster) == [kept], "the gateway's second life, with the same end time")
-    second = notebook.ok(here)
-    assert second.text() == first.text()
-    assert "kept by the cell before" in second.receipt
-    [anew] = shared_cluster.status()["warm"]
-    assert (anew["gpu_ids"], anew["lease"] != kept["lease"]) == (kept["gpu_ids"], True)
-    assert shared_cluster.placement_groups() == groups
-    assert "2" in notebook.ok("%gpu_release").text()
-    shared_cluster.assert_nothing_is_held()
-
-
 def test_the_node_agent_is_killed(shared_cluster: Cluster, open_notebook: Open) -> None:
     notebook = open_notebook(shared_cluster)
     cell, pids = _begin(notebook)
@@ -272,20 +229,6 @@ def test_an_interrupt_while_running_brings_the_names_back(shared_cluster: Cluste
     shared_cluster.assert_nothing_is_held(*pids)
 
 
-def test_two_interrupts_end_a_deaf_cell(shared_cluster: Cluster, open_notebook: Open) -> None:
-    notebook = open_notebook(shared_cluster)
-    cell = notebook.begin(
-        GPU + "import os, signal, time\nsignal.signal(signal.SIGINT, lambda *_: print('heard', flush=True))\n"
-        "print('pids', os.getpid(), flush=True)\ntime.sleep(1000)"
-    )
-    pids = _pids(notebook.until(_pids))
-    notebook.interrupt()
-    notebook.until(lambda shown: "heard" in shown.lines())  # two that come at once are one
-    notebook.interrupt()
-    assert notebook.end(cell).status == "error"
-    shared_cluster.assert_nothing_is_held(*pids)
-
-
 def test_an_interrupt_while_queued_takes_nothing(shared_cluster: Cluster, open_notebook: Open, until: Until) -> None:
     holder, waiter = open_notebook(shared_cluster), open_notebook(shared_cluster)
     cell, pids = _begin(holder)
@@ -321,23 +264,3 @@ def test_interrupts_during_submission_and_transfer_leave_nothing(shared_cluster:
         assert shown.reply.get("ename", "KeyboardInterrupt") in ("KeyboardInterrupt", "RunCancelledError")
     shared_cluster.assert_nothing_is_held()
     assert "0.0" in notebook.ok("%%gpu_train\nfloat(big.sum())").displays()
-
-
-def test_a_grandchild_of_a_cell_that_ended_holds_nothing(shared_cluster: Cluster, open_notebook: Open) -> None:
-    notebook = open_notebook(shared_cluster)
-    shown = notebook.ok(
-        GPU + "import os, time\nsaid, says = os.pipe()\n"
-        "if os.fork() == 0:\n"
-        "    os.setsid()\n"
-        "    if os.fork() == 0:\n"
-        "        os.write(1, f'pids {os.getpid()}\\n'.encode())\n"
-        "        os.write(says, b'.')\n"
-        "        time.sleep(1000)\n"
-        "    os._exit(0)\n"
-        "os.wait(); byte = os.read(said, 1)"
-    )
-    pids = _pids(shown)
-    assert pids
-    with pytest.raises(ProcessLookupError):
-        os.kill(pids[0], signal.SIGTERM)
-    shared_cluster.assert_nothing_is_held(*pids)

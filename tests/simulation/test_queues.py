@@ -26,24 +26,10 @@ default_queue: {ann: vision, bob: speech}
 """
 
 
-def test_a_queue_never_has_more_than_its_ceiling() -> None:
-    crowd = by_age([Job(0, 0, 10, 1, "bob"), Job(0, 0, 10, 1, "bob"), Job(0, 0, 10, 2, "ann"), Job(0, 1, 10, 1, "ann")])
-    replayed = replay(crowd, FOUR, partial(Configured, file=parse_queues(TWO_QUEUES, "queues.yaml")))
-    starts = {(job.user, job.submit_s, start_s) for job, start_s in zip(crowd, replayed.starts_s, strict=True)}
-    assert starts == {("bob", 0, 0), ("bob", 0, 10), ("ann", 0, 0), ("ann", 1, 1)}
-
-
 def test_a_user_whom_no_queue_names_is_named_with_the_row() -> None:
     stranger = by_age([Job(0, 0, 10, 1, "eve", row=7)])
     with pytest.raises(OptionError, match="row 7 of the trace: --queue: eve has no default queue"):
         replay(stranger, FOUR, partial(Configured, file=parse_queues(TWO_QUEUES, "queues.yaml")))
-
-
-def test_types_of_gpus_are_kept_apart() -> None:
-    cluster = ClusterSpec((NodeKind(gpus=2, gpu_type="V100"), NodeKind(gpus=2, gpu_type="A100")))
-    typed = by_age([Job(0, 0, 10, 2, gpu_type="a100"), Job(0, 1, 5, 1, gpu_type="a100"), Job(0, 2, 5, 2)])
-    file = parse_queues("schema_version: 1", "queues.yaml")
-    assert replay(typed, cluster, partial(Configured, file=file)).starts_s == [0, 10, 2]
 
 
 TRACES = Path(__file__).parents[2] / "examples" / "traces"

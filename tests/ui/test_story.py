@@ -192,22 +192,6 @@ def _kill_gateway(gateway: GatewayClient, killed: set[int]) -> None:
 
 
 @pytest.mark.thorough
-def test_a_warm_lease_is_kept_for_longer_and_given_back(page: Page, team: Team) -> None:
-    write_notebook(team.lab.root / "warm.ipynb", _LOAD, "%%gpu_train --keep 5m\nanswer = 6 * 7")
-    _open(page, "warm.ipynb")
-    execute(page, "notebook:run-all-cells")
-    gpu = row(page, "GPUs", "warm.ipynb")
-    expect(gpu).to_contain_text(re.compile(r"warm (5:00|[34]:\d\d)"), timeout=_STARTED_MS)
-    expect(_free(page)).to_have_text("3free")
-    expect(page.locator(".jp-GpuRelease-statusItem")).to_contain_text("1 held · 3 free")
-    press(gpu, "Extend")
-    expect(gpu.get_by_role("status")).to_contain_text("Kept until")
-    expect(gpu).to_contain_text(re.compile(r"warm (10:00|9:\d\d)"))
-    press(gpu, "Release")
-    expect(_free(page)).to_have_text("4free")
-
-
-@pytest.mark.thorough
 def test_notebook_7_shows_the_panel_and_helps_with_writing_a_cell(page: Page, team: Team) -> None:
     """Tab, the mark, the toggle and the form, as in JupyterLab."""
     browser = page.context.browser

@@ -112,18 +112,6 @@ def _commit(engine: Engine, work: Callable[[Connection], None]) -> None:
         work(connection)
 
 
-def test_a_kernel_that_says_bye_ends_its_runs_now(gateway: GatewayBed, until) -> None:
-    asked = request("hold", "polite")
-    session = GatewaySession(gateway.target, "polite")
-    session.connect()
-    Reading(session.submit(asked)).state("running")
-    left_at = time.time()
-    session.close()
-    with gateway.rest() as client:
-        until(lambda: client.run(asked.run).state == "cancelled", "the run's end")
-        assert client.run(asked.run).finished_at - left_at < gateway.config.reconnect_grace_s
-
-
 def test_a_slow_good_bye_is_heard(gateway: GatewayBed, until) -> None:
     """The thread that reads does not close the connection before the one that writes has said it."""
     asked = request("hold", "slow-to-go")
