@@ -185,23 +185,6 @@ print(json.dumps([said(work, [1, lock]), said(work, [1], unknown=2), said(work, 
     assert empty == [[], True, 0, "<map of work: 0 of 0 done>"]
 
 
-@pytest.mark.thorough
-def test_more_processes_than_items_and_than_gpus(start: StartScript, gateway: GatewayClient, until: Until) -> None:
-    """Workers that never got their turn leave the queue when nothing is left for them."""
-    text = """
-def work(n):
-    time.sleep(0.1)
-    return n
-one = launch_map(work, [7], processes=5)
-many = launch_map(work, range(9), processes=9)
-print(json.dumps([one.results(), len(one.workers), many.results(), len(many.workers), [f.id != "" for f in many]]))
-"""
-    (one, workers, many, nine, ids), _ = start(_HEAD + text).end()
-    assert (one, workers) == ([7], 1)
-    assert (many, nine, ids) == (list(range(9)), 9, [True] * 9)
-    until(lambda: gateway.status().gpus.held == 0 and not gateway.status().queue, "nothing is held or waits")
-
-
 def test_the_processes_are_gone_with_the_last_item(start: StartScript, until: Until) -> None:
     pids, _ = start(
         _HEAD + "print(json.dumps(launch_map(lambda n: os.getpid(), range(10), processes=2).results()))"

@@ -10,10 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from lab_bed import COLLABORATION, Lab, collaborating, execute, lab_process
+from lab_bed import Lab, execute
 from playwright.sync_api import Browser, Locator, Page, expect
 from sidebar_bed import Team, open_notebook, open_sidebar, opened, reload_lab, row, write_notebook
-from soak import ONLY_IN_SOAK
 
 pytestmark = pytest.mark.thorough
 
@@ -141,29 +140,3 @@ def test_widgets_are_text_once_their_kernel_was_restarted(page: Page, team: Team
     expect(output).to_contain_text("free", timeout=_STARTED_MS)
     _expect_text(output, "last", "100% |██████████| 7/7")
     assert [list(data) for data in _displays(page, team.lab, path)] == [["text/plain"]] * 2
-
-
-@ONLY_IN_SOAK
-@pytest.mark.timeout(600)
-@pytest.mark.skipif(not COLLABORATION.exists(), reason="no jupyter-collaboration: `make test-all` installs it")
-def test_pages_that_share_a_document_show_the_text_once(browser: Browser, team: Team, tmp_path: Path) -> None:
-    mark, path = tmp_path / "goes-on", "widgets-shared.ipynb"
-    environment = {"JUPYTER_GPU_URL": team.gateway.url, "JUPYTER_GPU_TOKEN": team.grace} | collaborating()
-    with (
-        lab_process(tmp_path / "lab", environment=environment) as server,
-        opened(browser) as first,
-        opened(browser) as second,
-    ):
-        write_notebook(server.lab.root / path, _LOAD, _CODE.format(mark=str(mark), options="--detach"))
-        open_sidebar(first, server.lab)
-        output = _begun(first, path)
-        open_sidebar(second, server.lab)
-        others = open_notebook(second, path).locator(".jp-OutputArea")
-        expect(others.locator(".widget-html b")).to_have_text("waits", timeout=_STARTED_MS)
-        first.evaluate("() => window.jupyterapp.shell.currentWidget.sessionContext.session.kernel.restart()")
-        mark.unlink()
-        for shown in (output, others):
-            expect(shown).to_contain_text("free", timeout=_STARTED_MS)
-            _expect_text(shown, "last", "100% |██████████| 7/7")
-            assert shown.inner_text().count("7/7") == 1
-        assert [list(data) for data in _displays(first, server.lab, path)] == [["text/plain"]] * 2
