@@ -24,6 +24,7 @@ from jupyter_gpu_release.store.digests import digest_of
 from jupyter_gpu_release.store.graph_file import open_graph, write_graph
 from jupyter_gpu_release.store.layout import RunPaths, blobs_folder
 from jupyter_gpu_release.store.run_folders import create_run_folder
+from jupyter_gpu_release.unpickling import Trust
 
 from ..report import Report
 
@@ -58,7 +59,7 @@ def put_in(store: Path, values: dict[str, Any]) -> tuple[RunPaths, str]:
 def take_out(path: Path, digest: str) -> dict[str, Any]:
     """As results are bound in the notebook."""
     opened = open_graph(path, digest)
-    return codec.load(opened.stream, opened.buffers, rebuild.NamespaceInfo({}, at_home=True)).values
+    return codec.load(opened.stream, opened.buffers, rebuild.NamespaceInfo({}, at_home=True), trust=Trust.OWN).values
 
 
 def saved(path: Path, write: Callable[[Any], Any]) -> None:

@@ -91,7 +91,7 @@ def runs(arguments: argparse.Namespace) -> int:
     if arguments.json:
         print_json(document)
     else:
-        print_runs(output_console(), document.runs)
+        print_runs(output_console(), document.runs, document.stored_bytes)
     return 0
 
 

@@ -22,6 +22,7 @@ from ..presentation.wording import (
     name_of,
     run_word,
     state_words,
+    stored_words,
     usage_words,
     wait_of_row,
 )
@@ -118,11 +119,13 @@ def print_status(console: Console, status: StatusDocument) -> None:
 
 
 def _account(status: StatusDocument) -> Iterator[str]:
-    """A line for today and one for the last 7 days; none where nothing was held, or for a gateway that does not say."""
+    """Lines for today, for the last 7 days and for the store; none where it is nothing or the gateway does not say."""
     spans = () if status.usage is None else (("today", status.usage.today), ("in 7 days", status.usage.week))
     for span, usage in spans:
         if usage != Usage():
             yield f"your GPU-hours {span}: {usage_words(usage)}"
+    if status.usage is not None and (words := stored_words(status.usage.stored_bytes)):
+        yield words
 
 
 def print_queues(console: Console, document: QueuesDocument) -> None:
@@ -168,7 +171,7 @@ def _types(share: QueueShare) -> Iterator[tuple[str, ...]]:
         yield (f"{'  ' * share.depth}  · {each.gpu_type}", *counts, f"{each.used:g}", f"{each.fair_share:g}", "", "")
 
 
-def print_runs(console: Console, runs: Sequence[RunRow]) -> None:
+def print_runs(console: Console, runs: Sequence[RunRow], stored_bytes: int | None = None) -> None:
     """One line a run; a narrow terminal gets fewer columns (`runs show` has everything)."""
     if not runs:
         console.print("There are no runs yet.")
@@ -180,6 +183,8 @@ def print_runs(console: Console, runs: Sequence[RunRow]) -> None:
     for run in runs:
         if run.waits_for:
             console.print(f"  · {run.run}: {wait_of_row(run)}", markup=False)
+    if words := stored_words(stored_bytes):
+        console.print(f"  · {words}", markup=False)
 
 
 _RUNS_DROP = ("released", "queued", "user", "kept")

@@ -35,6 +35,7 @@ from ..store.layout import VALUES_FILE, RunPaths, own_store
 from ..store.run_folders import read_manifest
 from ..store.users import told_results
 from ..store.users.ownership import is_trusted, trust
+from ..unpickling import Trust
 from .discovery import Target, find_gateway
 from .home import HomePaths
 from .rest import GatewayClient
@@ -112,7 +113,7 @@ def _from_view(view: RunView, target: Target, around: ExecutionContext) -> Resul
         return Results(view.run, view.state, {})
     store = _store_with(view.run, target) if graph.file else Path()
     stream, buffers = open_values(view.run, graph, lambda: store, "the store of the cluster")
-    return _rebuilt(view.run, view.state, stream, buffers, outcome.results, around)
+    return _rebuilt(view.run, view.state, stream, buffers, outcome.results, around, Trust.GATEWAY)
 
 
 def _store_with(run: str, target: Target) -> Path:
@@ -185,7 +186,7 @@ def _from_store(run: str, store: Path, around: ExecutionContext) -> Results:
         stream, buffers = _open_shared(run, graph, store, around)
     else:
         stream, buffers = open_stored(run, graph, store, str(store))
-    return _rebuilt(run, state, stream, buffers, results, around)
+    return _rebuilt(run, state, stream, buffers, results, around, Trust.STORE)
 
 
 def _open_shared(run: str, graph: Graph, store: Path, around: ExecutionContext) -> tuple[bytes, Sequence[Any]]:
@@ -246,10 +247,10 @@ def _refuse_foreign(path: Path, is_kind: Any) -> None:
 
 # ------------------------------------------------------------------------------------------------- shared
 def _rebuilt(
-    run: str, state: str, stream: bytes, buffers: Any, facts: list[ValueInfo], around: ExecutionContext
+    run: str, state: str, stream: bytes, buffers: Any, facts: list[ValueInfo], around: ExecutionContext, trust: Trust
 ) -> Results:
     realm = around.realm()
-    loaded = codec.load(stream, buffers, realm)
+    loaded = codec.load(stream, buffers, realm, trust=trust)
     notes = [f"`{name}` is a placeholder here: {reason}" for name, reason in loaded.missing.items()]
     around.loaded(run, loaded.values)
     return Results(run, state, loaded.values, facts, notes, loaded.lacking(realm.namespace))

@@ -18,6 +18,7 @@ from ..protocol.wire import decode
 from ..serialization import codec
 from ..serialization.rebuild import NamespaceInfo
 from ..store.layout import RunPaths
+from ..unpickling import Trust
 from .loading import execution_context, store_of
 from .rest import GatewayClient
 
@@ -88,7 +89,8 @@ def value_of(found: Publication, run: str, realm: NamespaceInfo, find_store: Cal
         graph = _read(found, run, find_store())
     if graph is None:
         return found.value
-    return codec.load(graph.stream, [bytearray(buffer) for buffer in graph.buffers], realm).values[found.name]
+    buffers = [bytearray(buffer) for buffer in graph.buffers]
+    return codec.load(graph.stream, buffers, realm, trust=Trust.GATEWAY).values[found.name]
 
 
 def _read(found: Publication, run: str, store: Path) -> Graph:

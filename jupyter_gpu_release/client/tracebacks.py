@@ -93,6 +93,7 @@ def _closing(lines: Sequence[str], before: Sequence[str]) -> list[str]:
 def _rebuilt(found: Raised, name: str, text: str, avoided: tuple[type[BaseException], ...] = ()) -> BaseException:
     """The user's exception, of its own class or else of the nearest of its bases that can be had here."""
     from ..serialization import exceptions
+    from ..unpickling import Trust
 
     for place, (module, qualname) in enumerate(found.classes):
         cls = exceptions.class_named(module, qualname)
@@ -100,7 +101,7 @@ def _rebuilt(found: Raised, name: str, text: str, avoided: tuple[type[BaseExcept
             continue
         if place:
             cls = _named(name, cls if issubclass(cls, Exception) else Exception, text)
-        return exceptions.rebuild_error(found, cls, [_member(*member) for member in found.group])
+        return exceptions.rebuild_error(found, cls, Trust.GATEWAY, [_member(*member) for member in found.group])
     raise LookupError(name)
 
 

@@ -13,7 +13,9 @@ import io
 import pickle
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
+
+from ..unpickling import SteppedUnpickler, Trust
 
 #: tokens of one state; a state with more of them is not compared (a temporary object that thousands of objects share)
 MOST_TOKENS = 4_000_000
@@ -166,23 +168,25 @@ def _flatten(parts: Iterable[Any], left: list[int], owner: _Thing | None = None)
     return State(tuple(tokens), tuple(map(type, tokens)), frozenset(numbers), frozenset(inside))
 
 
-if TYPE_CHECKING:
-    _PythonUnpickler = Any
-else:
-    _PythonUnpickler = pickle._Unpickler
+class _Reader(SteppedUnpickler):
+    """Follows a pickle's opcodes, and makes a :class:`_Thing` for each object: it imports, builds and calls nothing."""
 
-
-class _Reader(_PythonUnpickler):
-    """Follows a pickle's opcodes, and makes a :class:`_Thing` for each object."""
-
-    dispatch: ClassVar[dict[int, Any]] = dict(_PythonUnpickler.dispatch)
+    dispatch: ClassVar[dict[int, Any]] = dict(SteppedUnpickler.dispatch)
 
     def __init__(self, stream: bytes, buffers: Sequence[Any]) -> None:
-        super().__init__(io.BytesIO(stream), buffers=buffers)
+        super().__init__(io.BytesIO(stream), Trust.OWN, buffers)
 
     def find_class(self, module: str, name: str) -> Any:
         """The name of a global."""
         return _Global(f"{module}:{name}")
+
+    def get_extension(self, code: int) -> None:
+        """A global that has a number (``copyreg.add_extension``): Python would keep the name as what it names."""
+        self.append(_Global(f"extension {code}"))
+
+    def _instantiate(self, kind: Any, arguments: list[Any]) -> None:
+        """An instance as picklers of before wrote it (OBJ, INST)."""
+        self.append(_Thing(_CALL, kind, tuple(arguments)))
 
     def load_known(self) -> None:
         super().load_memoize()

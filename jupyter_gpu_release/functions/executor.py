@@ -47,6 +47,7 @@ from ..submission.location import CellLocation
 from ..submission.placeholders import NeedsRunError
 from ..submission.request import Cell, Submission, choice_of, exported_variables, find_store, make_submission
 from ..submission.selection import NameChoice, Ways
+from ..unpickling import Trust
 from .arguments import Call, options_as_text
 from .future import RunFuture, word_for_function
 
@@ -311,7 +312,7 @@ class FunctionExecutor(ABC):
         stream, buffers = open_values(
             view.run, outcome.values, lambda: self._store(session), "the store of the cluster"
         )
-        loaded = codec.load(stream, buffers, self.realm)
+        loaded = codec.load(stream, buffers, self.realm, trust=Trust.GATEWAY)
         for missing, reason in loaded.missing.items():
             warnings.warn(f"`{missing}` is a placeholder here: {reason}", UserWarning, stacklevel=4)
         self.input_capture.lineage.note_results(view.run, loaded.values, loaded.values)

@@ -1,16 +1,17 @@
-"""GPU-seconds of users: the cached account."""
+"""GPU-seconds of users and what their runs take of the store: the cached account."""
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import partial
 
 from sqlalchemy.engine import Engine
 
+from ..host.background import LastLook
 from ..protocol.rest import Usage, UsageDay, UsageFacts
 from .auth.permissions import Caller
 from .db.usage import (
@@ -21,31 +22,29 @@ from .db.usage import (
     put_sign_of_life,
     read_capacity,
     read_leases,
-    usage_since,
+    usage_between,
+    usages_together,
 )
 from .db.warm_leases import warm_spans
 from .db.writer import LedgerWriter
 
-#: an account younger than this is shown as it is; one that takes long to read is read less often
-_FRESH_S, _SHARE = 1.0, 0.02
+#: an account younger than this is shown as it is
+_FRESH_S = 1.0
 #: pause between signs of life: what ran when the cluster ended is taken to have ended with the last one
 _SIGN_EVERY_S = SIGN_S / 6
 
 
 class UsageAccount:
-    """The usage of everybody, read anew when somebody asks and it is old."""
+    """The usage of everybody, of GPUs and of the store."""
 
-    def __init__(self, engine: Engine, ledger: LedgerWriter) -> None:
+    def __init__(self, engine: Engine, ledger: LedgerWriter, store_use: LastLook[Mapping[str, int] | None]) -> None:
         self._engine = engine
         self._ledger = ledger
+        self._store_use = store_use
         #: GPUs of the cluster, as last noted
         self._capacity: int | None = None
         self._sign_again_s = float("-inf")
-        self._again_s = float("-inf")
-        self._week: dict[str, Usage] = {}
-        self._today: Mapping[str, Usage] = {}
-        self._days: list[_Day] = []
-        self._reading = asyncio.Lock()
+        self._account = LastLook(self._read, _FRESH_S, _Account())
 
     def note_capacity(self, gpus: int) -> None:
         """The cluster has so many GPUs now (called every few seconds)."""
@@ -57,39 +56,55 @@ class UsageAccount:
 
     async def usage_for(self, caller: Caller) -> UsageFacts:
         """The usage that the caller sees: the own and the team's; admins see everybody's."""
-        async with self._reading:
-            began_s = time.monotonic()
-            if began_s > self._again_s:
-                await asyncio.to_thread(self._read, time.time())
-                now_s = time.monotonic()
-                self._again_s = now_s + max(_FRESH_S, (now_s - began_s) / _SHARE)
-        nothing = Usage()
+        account, nothing = await self._account.newest(), Usage()
         return UsageFacts(
-            self._today.get(caller.user, nothing),
-            self._week.get(caller.user, nothing),
-            _sum(self._today),
-            _sum(self._week),
-            dict(self._week) if caller.is_admin else {},
-            [day.seen_by(caller) for day in self._days],
+            account.today.get(caller.user, nothing),
+            account.week.get(caller.user, nothing),
+            usages_together(account.today.values()),
+            usages_together(account.week.values()),
+            dict(account.week) if caller.is_admin else {},
+            [day.seen_by(caller) for day in account.days],
+            await self.stored_bytes(caller.user),
         )
 
-    def _read(self, now_s: float) -> None:
-        with self._engine.connect() as connection:
-            leases, ends = read_leases(connection, now_s - WEEK_S)
-            kept = warm_spans(connection, now_s - WEEK_S)
-            capacity = read_capacity(connection, now_s - WEEK_S)
-        self._week = usage_since(leases, ends, now_s - WEEK_S, now_s, kept, capacity)
-        midnights = last_midnights(now_s)
-        spans = zip(midnights, [*midnights[1:], now_s], strict=True)
-        self._days = [
-            _Day(
-                since_s,
-                usage_since(leases, ends, since_s, until_s, kept, capacity),
-                capacity_seconds(capacity, since_s, until_s),
-            )
-            for since_s, until_s in spans
-        ]
-        self._today = self._days[-1].users
+    async def stored_bytes(self, user: str) -> int | None:
+        """The bytes that a user's runs take of the store; None: nobody has looked yet."""
+        found = await self._store_use.newest()
+        return None if found is None else found.get(user, 0)
+
+    async def _read(self) -> _Account:
+        return await asyncio.to_thread(_read, self._engine, time.time())
+
+
+@dataclass(frozen=True)
+class _Account:
+    """The GPU-seconds of everybody; ``days``: the last seven, today last."""
+
+    week: Mapping[str, Usage] = field(default_factory=dict)
+    days: Sequence[_Day] = ()
+
+    @property
+    def today(self) -> Mapping[str, Usage]:
+        return self.days[-1].users if self.days else {}
+
+
+def _read(engine: Engine, now_s: float) -> _Account:
+    with engine.connect() as connection:
+        leases, ends = read_leases(connection, now_s - WEEK_S)
+        kept = warm_spans(connection, now_s - WEEK_S)
+        capacity = read_capacity(connection, now_s - WEEK_S)
+    midnights, week_s = last_midnights(now_s), now_s - WEEK_S
+    times_s = sorted({week_s, *midnights, now_s})  # with a change of clocks a midnight may come before the week
+    parts = list(zip(times_s, usage_between(times_s, leases, ends, kept, capacity), strict=False))
+    days = [
+        _Day(
+            since_s,
+            _joined(users for begin_s, users in parts if since_s <= begin_s < until_s),
+            capacity_seconds(capacity, since_s, until_s),
+        )
+        for since_s, until_s in zip(midnights, [*midnights[1:], now_s], strict=True)
+    ]
+    return _Account(_joined(users for since_s, users in parts if since_s >= week_s), days)
 
 
 @dataclass(frozen=True)
@@ -102,7 +117,8 @@ class _Day:
 
     def seen_by(self, caller: Caller) -> UsageDay:
         """The caller's own part of it, and the sum."""
-        return UsageDay(self.since_s, self.users.get(caller.user, Usage()), _sum(self.users), self.capacity_s)
+        of_all = usages_together(self.users.values())
+        return UsageDay(self.since_s, self.users.get(caller.user, Usage()), of_all, self.capacity_s)
 
 
 def last_midnights(now_s: float) -> list[float]:
@@ -111,7 +127,9 @@ def last_midnights(now_s: float) -> list[float]:
     return [(today - timedelta(days=ago)).timestamp() for ago in range(6, -1, -1)]
 
 
-def _sum(users: Mapping[str, Usage]) -> Usage:
-    every = users.values()
-    held, used, saved = sum(u.held_s for u in every), sum(u.used_s for u in every), sum(u.saved_s for u in every)
-    return Usage(held, used, saved, sum(u.kept_s for u in every), sum(u.others_s for u in every))
+def _joined(parts: Iterable[Mapping[str, Usage]]) -> dict[str, Usage]:
+    by_user: dict[str, list[Usage]] = {}
+    for users in parts:
+        for user, usage in users.items():
+            by_user.setdefault(user, []).append(usage)
+    return {user: usages_together(each) for user, each in by_user.items()}

@@ -10,7 +10,7 @@ import os
 import platform
 import sys
 import time
-from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from functools import partial
 from itertools import islice
 from pathlib import Path
@@ -29,6 +29,7 @@ from ..errors import (
     OptionError,
     RequestError,
 )
+from ..host.background import LastLook
 from ..presentation.wording import run_origin, run_title
 from ..protocol.config import GatewayConfig, StoreMode
 from ..protocol.events import Event
@@ -89,6 +90,8 @@ _AGENT_WAIT_S = 20.0
 #: how long a run waits for its libraries to be imported, and for how long without a word
 _PREPARE_S: float = BUILT_IN["prepare_s"].default
 _QUIET_S = 0.3
+#: how old what results take of the store may be for somebody who asks
+_STORE_LOOK_S = 60.0
 #: events read from a log in one go
 _EVENTS_AT_ONCE = 5000
 
@@ -171,7 +174,8 @@ class GatewayService(RunListener, LeaseListener, NodeListener, SessionListener):
         )
         self.tokens = TokenBook([])
         self.audit = AuditLog(Path(config.home) / "log" / "audit.jsonl")
-        self.usage = UsageAccount(self.engine, self.ledger)
+        store_use = LastLook[Mapping[str, int] | None](self.result_collector.used_bytes, _STORE_LOOK_S, None)
+        self.usage = UsageAccount(self.engine, self.ledger, store_use)
         self.notifier = Notifier(config.notify, self.engine, self.ledger)
         self.url = config.url
         self.recovered = asyncio.Event()

@@ -139,6 +139,11 @@ def usage_words(usage: Usage) -> str:
     return f"{held} held, {used} used, {saved} saved{others}"
 
 
+def stored_words(stored_bytes: int | None) -> str:
+    """The bytes that runs of who asks take of the store; empty where that is nothing, or not known."""
+    return f"your runs take {format_bytes(stored_bytes)} of the store" if stored_bytes else ""
+
+
 def describe_pause(past: Attempt, me: str) -> str:
     """Why a run goes on later: ``preempted for ann at epoch 37``, ``node gpu3 is gone: again from epoch 37``."""
     if past.status == "preempted" and past.was_saved and not past.lost_s:

@@ -268,7 +268,10 @@ class UsageDay(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class UsageFacts(msgspec.Struct, frozen=True):
-    """GPU-hours of who asks and of all, since midnight and in the last seven days; ``users``: for admins."""
+    """GPU-hours of who asks and of all, since midnight and in the last seven days; ``users``: for admins.
+
+    ``stored_bytes``: what runs of who asks take of the store, as of some minutes ago (None: not looked yet).
+    """
 
     today: Usage
     week: Usage
@@ -278,6 +281,7 @@ class UsageFacts(msgspec.Struct, frozen=True):
     users: dict[str, Usage] = msgspec.field(default_factory=dict)
     #: the last seven days, today last
     days: list[UsageDay] = msgspec.field(default_factory=list)
+    stored_bytes: int | None = None
 
 
 class WarmRow(msgspec.Struct, frozen=True):
@@ -375,10 +379,11 @@ def since_s(view: RunView, now_s: float) -> float | None:
 
 
 class RunsDocument(msgspec.Struct, frozen=True):
-    """``runs --json``, newest first."""
+    """``runs --json``, newest first. ``stored_bytes``: as in :class:`UsageFacts`."""
 
     schema_version: int
     runs: list[RunRow]
+    stored_bytes: int | None = None
 
 
 class Health(msgspec.Struct, frozen=True):

@@ -26,6 +26,7 @@ from ..adapters.stdlib.values import kept_alive
 from ..errors import GpuReleaseError, LoadError
 from ..protocol.cell import RESUME
 from ..protocol.wire import without_gc
+from ..unpickling import Trust
 from . import set_order
 from .lazy_modules import module_or_deferred
 from .load_order import EarlyNames, LoadOrder, empty_containers, global_reads
@@ -445,14 +446,16 @@ def load(
     realm: NamespaceInfo,
     live: Live | None = None,
     first: Callable[[dict[str, Any]], None] = lambda _facts: None,
+    *,
+    trust: Trust,
 ) -> Loaded:
     """Rebuild all names of a graph; ``live`` finds the receiver's own objects that it refers to; ``first`` gets facts
-    as soon as they are read, those before the values first.
+    as soon as they are read, those before the values first; ``trust``: why it may be loaded.
 
     At home what cannot be rebuilt becomes a placeholder; in a rank it raises :class:`LoadError` with the name.
     """
     with without_gc(), suppressed_warnings():
-        return _load(stream, buffers, realm, live, first)
+        return _load(stream, buffers, realm, live, first, trust)
 
 
 def _load(
@@ -461,17 +464,18 @@ def _load(
     realm: NamespaceInfo,
     live: Live | None,
     first: Callable[[dict[str, Any]], None],
+    trust: Trust,
 ) -> Loaded:
     rebuilder = Rebuilder(realm)
     reading = _Reading(realm.namespace, first)
-    parts = Parts.of(stream)
+    parts = Parts.of(stream, trust)
 
     def reader(kind: Any) -> Any:
         def read(parts: Parts) -> Any:
-            return kind(_from(stream, parts.things), rebuilder, buffers[parts.buffers :]).load()
+            return kind(_from(stream, parts.things), trust, rebuilder, buffers[parts.buffers :]).load()
 
         rebuilder.targets = Targets(parts, live, read)
-        return kind(_from(stream, parts.begin), rebuilder, buffers)
+        return kind(_from(stream, parts.begin), trust, rebuilder, buffers)
 
     try:
         unpickler = reader(GraphUnpickler)

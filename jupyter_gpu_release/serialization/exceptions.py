@@ -18,6 +18,7 @@ import msgspec
 
 from .. import streams
 from ..protocol.wire import decode, encode
+from ..unpickling import Trust, loads
 
 #: of arguments and attributes in all
 LIMIT_BYTES = 1 << 16
@@ -82,18 +83,20 @@ def class_named(module: str, qualname: str) -> type[BaseException] | None:
     return found if isinstance(found, type) and issubclass(found, BaseException) else None
 
 
-def rebuild_error(raised: Raised, cls: type[BaseException], group: Sequence[BaseException] = ()) -> BaseException:
+def rebuild_error(
+    raised: Raised, cls: type[BaseException], trust: Trust, group: Sequence[BaseException] = ()
+) -> BaseException:
     """Make the exception as an instance of ``cls`` without calling its ``__init__``; may raise anything.
 
-    ``group``: its members, made already.
+    ``trust``: why what it holds may be loaded; ``group``: its members, made already.
     """
-    args = [_loaded(argument) for argument in raised.args]
+    args = [_loaded(argument, trust) for argument in raised.args]
     args = ["<cannot be had here>" if value is _ABSENT else value for value in args]
     if group:
         args.append(list(group))
     error = make_exception(cls, tuple(args))
     members, attributes = (
-        {name: value for name, data in each.items() if (value := _loaded(data)) is not _ABSENT}
+        {name: value for name, data in each.items() if (value := _loaded(data, trust)) is not _ABSENT}
         for each in (raised.members, raised.attributes)
     )
     _fill(error, tuple(args), members, attributes)
@@ -103,9 +106,9 @@ def rebuild_error(raised: Raised, cls: type[BaseException], group: Sequence[Base
 _ABSENT = object()
 
 
-def _loaded(data: bytes) -> Any:
+def _loaded(data: bytes, trust: Trust) -> Any:
     try:
-        return pickle.loads(data)
+        return loads(data, trust)
     except Exception:  # noqa: BLE001 - foreign code: a class may be missing here
         return _ABSENT
 

@@ -8,18 +8,19 @@ from __future__ import annotations
 import io
 import pickle
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 from .. import streams
 from ..errors import LoadError, MissingHereError
+from ..unpickling import SteppedUnpickler, Trust, Unpickler
 from .rebuild import Rebuilder
 
 
-class GraphUnpickler(pickle.Unpickler):
+class GraphUnpickler(Unpickler):
     """Several pickles with one memo; ``load`` is called once for each."""
 
-    def __init__(self, file: io.BytesIO, rebuilder: Rebuilder, buffers: Sequence[Any]) -> None:
-        super().__init__(file, buffers=writable_buffers(buffers))
+    def __init__(self, file: io.BytesIO, trust: Trust, rebuilder: Rebuilder, buffers: Sequence[Any]) -> None:
+        super().__init__(file, trust, writable_buffers(buffers))
         self._rebuilder = rebuilder
 
     def find_class(self, module: str, name: str) -> Any:
@@ -151,19 +152,13 @@ def follow_recipe(maker: Any, arguments: tuple[Any, ...], keywords: dict[str, An
     return maker(*arguments)
 
 
-if TYPE_CHECKING:
-    _PythonUnpickler = Any
-else:
-    _PythonUnpickler = pickle._Unpickler
-
-
-class TolerantUnpickler(_PythonUnpickler):
+class TolerantUnpickler(SteppedUnpickler):
     """Python's own unpickler with every step that runs foreign code guarded. Slow; used after a failure only."""
 
-    dispatch: ClassVar[dict[int, Any]] = dict(_PythonUnpickler.dispatch)
+    dispatch: ClassVar[dict[int, Any]] = dict(SteppedUnpickler.dispatch)
 
-    def __init__(self, file: io.BytesIO, rebuilder: Rebuilder, buffers: Sequence[Any]) -> None:
-        super().__init__(file, buffers=writable_buffers(buffers))
+    def __init__(self, file: io.BytesIO, trust: Trust, rebuilder: Rebuilder, buffers: Sequence[Any]) -> None:
+        super().__init__(file, trust, writable_buffers(buffers))
         self._rebuilder = rebuilder
         self.reasons: list[str] = []
 

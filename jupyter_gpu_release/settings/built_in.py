@@ -192,6 +192,13 @@ BUILT_IN: dict[str, Setting] = {
         unit=_SECONDS,
         fixed=_HALF,
     ),
+    "saved_kernels_kept_s": Setting(
+        help="Variables of a kernel that the idle policy ended stay for so long; a later save or a collection then "
+        "removes them.",
+        default=30 * 86_400.0,
+        unit=_SECONDS,
+        fixed="they are copies for somebody who was away; move a file elsewhere to keep it",
+    ),
     "unreferenced_kept_s": Setting(
         help="Blobs that no run names are removed when they are older.",
         default=3600.0,

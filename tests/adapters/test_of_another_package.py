@@ -19,6 +19,7 @@ from jupyter_gpu_release.serialization import codec
 from jupyter_gpu_release.serialization.process_state import library_settings, random_states
 from jupyter_gpu_release.serialization.rebuild import NamespaceInfo
 from jupyter_gpu_release.serialization.sharing.in_place import update_in_place
+from jupyter_gpu_release.unpickling import Trust
 
 #: arrays with names of axes, and a handle of the file that they come from
 _LIBRARY = """
@@ -111,7 +112,9 @@ def labelled(installed: None) -> ModuleType:
 def _carried(values: dict[str, Any]) -> dict[str, Any]:
     dump = codec.dump(values, NamespaceInfo({}, at_home=True))
     assert not dump.failed
-    return codec.load(dump.stream, [bytes(each) for each in dump.buffers], NamespaceInfo({}, at_home=False)).values
+    return codec.load(
+        dump.stream, [bytes(each) for each in dump.buffers], NamespaceInfo({}, at_home=False), trust=Trust.OWN
+    ).values
 
 
 def test_nobody_loads_it_before_its_library(installed: None) -> None:

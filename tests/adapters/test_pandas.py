@@ -8,6 +8,7 @@ import pytest
 
 from jupyter_gpu_release.serialization import codec
 from jupyter_gpu_release.serialization.rebuild import NamespaceInfo
+from jupyter_gpu_release.unpickling import Trust
 
 pandas = pytest.importorskip("pandas")
 pytest.importorskip("pyarrow")
@@ -16,7 +17,9 @@ pytest.importorskip("pyarrow")
 def _back(value: Any) -> Any:
     dump = codec.dump({"value": value}, NamespaceInfo({}, at_home=True))
     assert not dump.failed
-    return codec.load(dump.stream, list(map(bytes, dump.buffers)), NamespaceInfo({}, at_home=False)).values["value"]
+    return codec.load(
+        dump.stream, list(map(bytes, dump.buffers)), NamespaceInfo({}, at_home=False), trust=Trust.OWN
+    ).values["value"]
 
 
 @pytest.mark.parametrize("pieces", [1, 2, 5])

@@ -167,7 +167,9 @@ def test_the_status_has_the_accounts_gpu_hours() -> None:
         [],
         [],
         [],
-        usage=UsageFacts(Usage(held_s=600, used_s=300), week, Usage(held_s=1e9), Usage(held_s=1e9)),
+        usage=UsageFacts(
+            Usage(held_s=600, used_s=300), week, Usage(held_s=1e9), Usage(held_s=1e9), stored_bytes=11 << 30
+        ),
     )
     console, text = shown_at(80)
     print_status(console, document)
@@ -175,6 +177,7 @@ def test_the_status_has_the_accounts_gpu_hours() -> None:
     assert lines == [
         "  · your GPU-hours today: 0.2 h held, 0.1 h used, 0 h saved",
         "  · your GPU-hours in 7 days: 12 h held, 9.9 h used, 5 h saved (others used 2 h)",
+        "  · your runs take 11 GiB of the store",
     ]
     quiet = msgspec.structs.replace(document, usage=UsageFacts(Usage(), Usage(), week, week))
     console, text = shown_at(80)
@@ -201,7 +204,7 @@ class Recorded(GatewayClient):
         self.preempted: list[str] = []
 
     def runs(self, limit: int = 100, *, mine: bool = False, brief: bool = False) -> RunsDocument:
-        return RunsDocument(1, self.rows[:limit])
+        return RunsDocument(1, self.rows[:limit], 11 << 30)
 
     def run(self, run: str) -> RunRow:
         return next(row for row in self.rows if row.run == run)
@@ -238,6 +241,13 @@ def gateway(monkeypatch: pytest.MonkeyPatch) -> Recorded:
     recorded = Recorded(over, runs, waits)
     monkeypatch.setattr(cli_runs, "_gateway", lambda: recorded)
     return recorded
+
+
+def test_what_results_take_of_the_store_stands_below_the_runs(
+    gateway: Recorded, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["runs"]) == 0
+    assert capsys.readouterr().out.splitlines()[-1] == "  · your runs take 11 GiB of the store"
 
 
 def test_last_is_the_newest_run(gateway: Recorded, capsys: pytest.CaptureFixture[str]) -> None:

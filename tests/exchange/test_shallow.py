@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import collections
 import copy
+import copyreg
 import io
 import math
-from collections.abc import Callable
+import pickle
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -178,3 +180,46 @@ def test_each_kind(make: Any, edit: Any) -> None:
     box = [thing]
     assert Heaps(box, thing).after(box, lambda: None).changed == set()
     assert Heaps(box, thing).after(box, lambda: edit(thing)).changed == {1}
+
+
+@pytest.fixture
+def numbered() -> Iterator[list[object]]:
+    """``_note`` has a number in pickles; the list: what it was called with."""
+    copyreg.add_extension(__name__, "_note", _CODE)
+    yield _noted
+    copyreg.remove_extension(__name__, "_note", _CODE)
+    copyreg.clear_extension_cache()
+    _noted.clear()
+
+
+_CODE = 250
+_noted: list[object] = []
+
+
+def _note(*arguments: object) -> None:
+    _noted.append(arguments)
+
+
+_EXTENSION = pickle.EXT1 + bytes([_CODE])
+_CALLS = {
+    "object": pickle.MARK + _EXTENSION + pickle.NONE + pickle.OBJ + pickle.STOP,
+    "instance": pickle.MARK + pickle.NONE + pickle.INST + f"{__name__}\n_note\n".encode() + pickle.STOP,
+    "call": _EXTENSION + pickle.NONE + pickle.TUPLE1 + pickle.REDUCE + pickle.STOP,
+    "new": _EXTENSION + pickle.NONE + pickle.TUPLE1 + pickle.NEWOBJ + pickle.STOP,
+    "state": _EXTENSION + pickle.EMPTY_TUPLE + pickle.REDUCE + pickle.NONE + pickle.BUILD + pickle.STOP,
+}
+
+
+@pytest.mark.parametrize("stream", _CALLS.values(), ids=_CALLS)
+def test_nothing_that_a_pickle_names_is_called(numbered: list[object], stream: bytes) -> None:
+    """Also where Python knows already what a number stands for. No pickler writes the first two any more."""
+    assert pickle.loads(_EXTENSION + pickle.STOP) is _note
+    read_heap(stream, [], lambda _place: None)
+    assert numbered == []
+
+
+def test_what_has_a_number_stays_what_it_is_for_others_that_read(numbered: list[object]) -> None:
+    stream = pickle.dumps(_note)
+    assert _EXTENSION in stream
+    read_heap(stream, [], lambda _place: None)
+    assert pickle.loads(stream) is _note

@@ -50,6 +50,7 @@ from jupyter_gpu_release.store.run_folders import create_run_folder
 from jupyter_gpu_release.submission.capture import CapturedInputs, InputCapture
 from jupyter_gpu_release.submission.location import CellLocation
 from jupyter_gpu_release.submission.request import Submission
+from jupyter_gpu_release.unpickling import Trust
 
 Answer = Callable[[RunRequest, Callable[[FeedItem], None]], None]
 
@@ -124,7 +125,9 @@ def test_the_calls_options_and_arguments_are_sent(bed: Bed) -> None:
     assert (request.run, run.name, run.status, request.ask.gpus, request.session) == (run.id, "mine", "queued", 2, "s")
     assert (payload.function, payload.terminal, bed.live) == ("indent", False, [True])
     assert payload.source == "result = __gpu_function__(__gpu_argument_0__, **{'prefix': __gpu_argument_1__})"
-    sent = codec.load(payload.inputs.stream, payload.inputs.buffers, NamespaceInfo({}, at_home=True)).values
+    sent = codec.load(
+        payload.inputs.stream, payload.inputs.buffers, NamespaceInfo({}, at_home=True), trust=Trust.OWN
+    ).values
     assert (sent["__gpu_argument_0__"], sent["__gpu_argument_1__"], payload.out) == ("a", "b", [RESULT])
     launch(gpu(gpus=4)(indent), "a", "b", gpus=1)
     launch(gpu(gpus=4)(indent), "a", "b")
@@ -347,7 +350,9 @@ def test_the_workers_loop_awaits_what_is_to_be_awaited(bed: Bed) -> None:
         launch_map(later, [1])
     launch_map(pow, [1], kwargs={"exp": 2}, processes=1)
     payload = decode(bed.requests[0].payload, CellPayload)
-    sent = codec.load(payload.inputs.stream, payload.inputs.buffers, NamespaceInfo({}, at_home=True)).values
+    sent = codec.load(
+        payload.inputs.stream, payload.inputs.buffers, NamespaceInfo({}, at_home=True), trust=Trust.OWN
+    ).values
     assert sent["__gpu_keywords__"] == {"exp": 2}
 
 

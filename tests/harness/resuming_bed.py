@@ -20,6 +20,7 @@ from jupyter_gpu_release.protocol.runs import Outcome, Save
 from jupyter_gpu_release.serialization import codec
 from jupyter_gpu_release.serialization.rebuild import NamespaceInfo
 from jupyter_gpu_release.store.graph_file import read_graph
+from jupyter_gpu_release.unpickling import Trust
 
 #: first statements of the cells here: ``pause(n)`` waits for the notice where the test gives one
 PRELUDE = """
@@ -171,4 +172,4 @@ def names_of(outcome: Outcome, folder: Path) -> dict[str, Any]:
 def loaded(graph: Graph, folder: Path) -> codec.Loaded:
     """A graph, read."""
     stream, buffers = read_graph(graph, folder)
-    return codec.load(stream, buffers, NamespaceInfo({}, at_home=True))
+    return codec.load(stream, buffers, NamespaceInfo({}, at_home=True), trust=Trust.OWN)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 import pytest
@@ -49,6 +50,20 @@ def test_a_failure_of_any_kind_is_one_questions_answer() -> None:
     assert reader.ask_users(["0"]).result(60) == {7}
     (well,) = reader.ask().result(60)
     assert (well.name, well.trouble, reader.problem, reader.silent_s) == ("H100", "", "", 0.0)
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_a_thread_that_ended_is_made_again() -> None:
+    nvml: Any = _Nvml()
+    nvml.is_broken = False
+    reader = GpuReader(nvml)
+    nvml.driver_version = lambda: sys.exit("a library that ends its caller")
+    reader.ask()
+    assert reader._thread is not None
+    reader._thread.join(60)
+    del nvml.driver_version
+    (well,) = reader.ask().result(60)
+    assert (well.name, reader.silent_s) == ("H100", 0.0)
 
 
 def test_a_driver_that_owes_an_answer_for_long_is_in_trouble(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -36,6 +36,7 @@ from jupyter_gpu_release.store.layout import RunPaths
 from jupyter_gpu_release.store.run_folders import create_run_folder, make_store
 from jupyter_gpu_release.store.threads import StoreThreads
 from jupyter_gpu_release.store.users.private_stores import acting_for, make_own_folder, open_to_users
+from jupyter_gpu_release.unpickling import Trust
 
 pytestmark = [needs_root, pytest.mark.thorough]
 Limits = dict[str, tuple[int, int]]
@@ -101,7 +102,7 @@ def _values(run: Run) -> dict[str, Any]:
     graph = run.outcome.values
     assert graph is not None
     stream, buffers = read_graph(Graph(graph.stream, graph.buffers), Path(run.order.folder))
-    return codec.load(stream, buffers, NamespaceInfo({}, at_home=True)).values
+    return codec.load(stream, buffers, NamespaceInfo({}, at_home=True), trust=Trust.OWN).values
 
 
 def _owners_of(folder: Path) -> set[int]:

@@ -11,6 +11,7 @@ from jupyter_gpu_release.adapters.torch import device_marks
 from jupyter_gpu_release.serialization import codec
 from jupyter_gpu_release.serialization.hashing.fingerprints import FingerprintReader
 from jupyter_gpu_release.serialization.rebuild import NamespaceInfo
+from jupyter_gpu_release.unpickling import Trust
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="needs an NVIDIA GPU")]
 
@@ -18,7 +19,7 @@ pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(),
 def carry(values: dict[str, Any], sender: NamespaceInfo, receiver: NamespaceInfo) -> dict[str, Any]:
     dump = codec.dump(values, sender)
     assert not dump.failed
-    return codec.load(dump.stream, [bytes(buffer) for buffer in dump.buffers], receiver).values
+    return codec.load(dump.stream, [bytes(buffer) for buffer in dump.buffers], receiver, trust=Trust.OWN).values
 
 
 def rank() -> NamespaceInfo:

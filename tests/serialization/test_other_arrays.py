@@ -14,6 +14,7 @@ from jupyter_gpu_release.adapters import cupy as marks
 from jupyter_gpu_release.adapters.cupy import array_mark, mark_array
 from jupyter_gpu_release.serialization import codec
 from jupyter_gpu_release.serialization.rebuild import NamespaceInfo
+from jupyter_gpu_release.unpickling import Trust
 
 
 @pytest.fixture
@@ -33,7 +34,7 @@ def cupy(monkeypatch: pytest.MonkeyPatch) -> Any:
 def carry(values: dict[str, Any], sender: NamespaceInfo, receiver: NamespaceInfo) -> dict[str, Any]:
     dump = codec.dump(values, sender)
     assert not dump.failed
-    return codec.load(dump.stream, [bytes(buffer) for buffer in dump.buffers], receiver).values
+    return codec.load(dump.stream, [bytes(buffer) for buffer in dump.buffers], receiver, trust=Trust.OWN).values
 
 
 @pytest.mark.parametrize("shape", [(1000,), (3, 4), (), (2, 0)])

@@ -12,6 +12,7 @@ from jupyter_gpu_release.serialization.codec import dump, load
 from jupyter_gpu_release.serialization.rebuild import NamespaceInfo
 from jupyter_gpu_release.serialization.set_order import MOST
 from jupyter_gpu_release.serialization.sharing.in_place import update_in_place
+from jupyter_gpu_release.unpickling import Trust
 
 
 def _texts(chance: random.Random, count: int) -> list[str]:
@@ -48,7 +49,7 @@ def test_sets_of_all_histories_keep_their_order(make: Callable[[random.Random, i
         before = list(map(list, made))
         lost += sum(list(pickle.loads(pickle.dumps(each))) != list(each) for each in made)
         written = dump({"made": {"sets": made}, "first": made[0]}, NamespaceInfo({}, at_home=True))
-        back = load(written.stream, written.buffers, NamespaceInfo({}, at_home=True))
+        back = load(written.stream, written.buffers, NamespaceInfo({}, at_home=True), trust=Trust.OWN)
         assert list(map(list, back.values["made"]["sets"])) == before
         assert back.values["first"] is back.values["made"]["sets"][0]
         assert "sets" not in back.facts
@@ -67,4 +68,6 @@ def test_a_long_stream_keeps_the_order_of_sets_that_names_hold() -> None:
     made = _added(random.Random(9), MOST)
     written = dump({"made": made, "long": list(map(str, range(400_000)))}, NamespaceInfo({}, at_home=True))
     assert len(written.stream) > 2 << 20
-    assert list(load(written.stream, written.buffers, NamespaceInfo({}, at_home=True)).values["made"]) == list(made)
+    assert list(
+        load(written.stream, written.buffers, NamespaceInfo({}, at_home=True), trust=Trust.OWN).values["made"]
+    ) == list(made)

@@ -10,11 +10,12 @@ import numpy as np
 
 from jupyter_gpu_release.serialization import codec, rebuild
 from jupyter_gpu_release.serialization.small_values import certainly_plain, presumed_plain
+from jupyter_gpu_release.unpickling import Trust
 
 
 def there(values: dict[str, Any]) -> tuple[codec.Dump, dict[str, Any]]:
     dump = codec.dump(values, rebuild.NamespaceInfo({}, at_home=True))
-    return dump, codec.load(dump.stream, dump.buffers, rebuild.NamespaceInfo({}, at_home=False)).values
+    return dump, codec.load(dump.stream, dump.buffers, rebuild.NamespaceInfo({}, at_home=False), trust=Trust.OWN).values
 
 
 def many(**more: Any) -> dict[str, Any]:

@@ -18,13 +18,14 @@ from jupyter_gpu_release.serialization import codec
 from jupyter_gpu_release.serialization.pickler import GraphPickler
 from jupyter_gpu_release.serialization.process_state import random_states
 from jupyter_gpu_release.serialization.rebuild import NamespaceInfo
+from jupyter_gpu_release.unpickling import Trust
 
 
 def trip(values: dict[str, Any], *, has_gpu: bool, at_home: bool = False) -> dict[str, Any]:
     dump = codec.dump(values, NamespaceInfo({}, at_home=True))
     assert not dump.failed
     buffers = [bytes(buffer) for buffer in dump.buffers]
-    return codec.load(dump.stream, buffers, NamespaceInfo({}, at_home=at_home, has_gpu=has_gpu)).values
+    return codec.load(dump.stream, buffers, NamespaceInfo({}, at_home=at_home, has_gpu=has_gpu), trust=Trust.OWN).values
 
 
 def marked_model() -> dict[str, Any]:
@@ -101,12 +102,12 @@ def test_devices_at_home_in_a_rank_and_back() -> None:
     stream = codec.dump(
         {"d": torch.device("cuda:0"), "c": torch.device("cpu")}, NamespaceInfo({}, at_home=False)
     ).stream
-    home = codec.load(stream, [], NamespaceInfo({}, at_home=True)).values
+    home = codec.load(stream, [], NamespaceInfo({}, at_home=True), trust=Trust.OWN).values
     assert home["d"].type == "cpu"
     assert device_marks.torch_device_mark(home["d"]) == "cuda:0"
     assert device_marks.torch_device_mark(home["c"]) == ""
     again = codec.dump(home, NamespaceInfo({}, at_home=True)).stream
-    there = codec.load(again, [], NamespaceInfo({}, at_home=False)).values
+    there = codec.load(again, [], NamespaceInfo({}, at_home=False), trust=Trust.OWN).values
     assert (there["d"].type, device_marks.torch_device_mark(there["d"])) == ("cpu", "cuda:0")
 
 

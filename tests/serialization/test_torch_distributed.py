@@ -21,6 +21,7 @@ from torch.nn.parallel import DistributedDataParallel
 from jupyter_gpu_release.serialization import codec
 from jupyter_gpu_release.serialization.diagnosis import find_trouble
 from jupyter_gpu_release.serialization.rebuild import NamespaceInfo
+from jupyter_gpu_release.unpickling import Trust
 
 #: FSDP warns that one process shards nothing
 ONE_PROCESS = pytest.mark.filterwarnings("ignore:.*NO_SHARD:UserWarning")
@@ -37,7 +38,9 @@ def group(tmp_path: Path) -> Iterator[None]:
 
 def home(dump: codec.Dump) -> dict[str, Any]:
     assert not dump.failed
-    return codec.load(dump.stream, [bytes(buffer) for buffer in dump.buffers], NamespaceInfo({}, at_home=True)).values
+    return codec.load(
+        dump.stream, [bytes(buffer) for buffer in dump.buffers], NamespaceInfo({}, at_home=True), trust=Trust.OWN
+    ).values
 
 
 class Backbone(torch.nn.Module):

@@ -15,6 +15,7 @@ from jupyter_gpu_release.store.blobs import BlobStore
 from jupyter_gpu_release.store.graph_file import blobs_of, open_graph, write_graph
 from jupyter_gpu_release.store.mapped.mapping import mapping_at
 from jupyter_gpu_release.store.run_folders import create_run_folder
+from jupyter_gpu_release.unpickling import Trust
 
 RUN, NEXT = "20261121-101500-0123abcd", "20261121-101501-0123abcd"
 ROWS = 400_000
@@ -29,7 +30,8 @@ def stored(store: Path, run: str, value: Any) -> tuple[Path, str]:
 
 def taken(path: Path, digest: str) -> Any:
     opened = open_graph(path, digest)
-    return codec.load(opened.stream, opened.buffers, rebuild.NamespaceInfo({}, at_home=True)).values["x"]
+    realm = rebuild.NamespaceInfo({}, at_home=True)
+    return codec.load(opened.stream, opened.buffers, realm, trust=Trust.OWN).values["x"]
 
 
 def is_mapped(array: Any) -> bool:
@@ -173,7 +175,9 @@ def test_dates_and_durations_come_back_as_they_were(count: int) -> None:
     }
     dump = codec.dump(sent, rebuild.NamespaceInfo({}, at_home=False))
     assert not dump.failed
-    back = codec.load(dump.stream, [bytearray(b) for b in dump.buffers], rebuild.NamespaceInfo({}, at_home=True)).values
+    back = codec.load(
+        dump.stream, [bytearray(b) for b in dump.buffers], rebuild.NamespaceInfo({}, at_home=True), trust=Trust.OWN
+    ).values
     for name, array in sent.items():
         assert (back[name].dtype, back[name].shape) == (array.dtype, array.shape), name
         assert back[name].flags.writeable is array.flags.writeable, name

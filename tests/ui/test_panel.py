@@ -38,6 +38,7 @@ def test_a_busy_day(shown: Page, api: GpuApi) -> None:
     )
     expect(row(shown, "My runs", "ResNet")).to_contain_text("Epoch 17/40")
     expect(row(shown, "Queue", "lin")).to_contain_text("starts in about 12 min")
+    expect(shown.locator(".jp-GpuRelease-usage tr").last).to_have_text("On the store11 GiB")
     expect(shown.locator(".jp-GpuRelease-statusItem")).to_have_text("3 held · queued, place 2 · 2 free")
 
 

@@ -9,6 +9,7 @@ import sys
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from ...unpickling import Trust, loads
 from ..adapter import Adapter, Reducer
 from ..memory import Layout, Place
 from ..singletons import by_name
@@ -133,7 +134,7 @@ class NumpyAdapter(Adapter):
         if "numpy.random" not in sys.modules:
             return False
         with contextlib.suppress(ValueError, TypeError):  # another bit generator was set there
-            sys.modules["numpy.random"].set_state(pickle.loads(state))
+            sys.modules["numpy.random"].set_state(loads(state, Trust.OWN))
         return True
 
     def generator_state(self, generator: Any) -> Any:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from functools import partial
 
 import msgspec
 from starlette.requests import Request
@@ -161,10 +162,16 @@ async def list_runs(service: GatewayService, caller: Caller, request: Request) -
     mine = flag(request, "mine")
     if caller.is_admin and not mine:
         service.audit.write_entry(caller, "runs.list")
+    stored_bytes = await service.usage.stored_bytes(caller.user)
     fresh = {record.run: record for record in service.runs.in_memory()}
     # 10,000 runs are some 10 MB of JSON: made in a thread, kernels' messages come first
     body = await asyncio.to_thread(
-        runs_document, service.engine, fresh, caller, count, time.time(), mine=mine, brief=flag(request, "brief")
+        partial(runs_document, mine=mine, brief=flag(request, "brief"), stored_bytes=stored_bytes),
+        service.engine,
+        fresh,
+        caller,
+        count,
+        time.time(),
     )
     return Response(body, media_type="application/json")
 
@@ -271,9 +278,8 @@ async def show_status(service: GatewayService, caller: Caller, request: Request)
         await service.status_feed.after_for(caller, service.tokens, request.query_params["after"], wait_s)
         age_s = _SHOWN_GPUS_AGE_S  # a change is told at once, also while a node's agent is slow
     waited_ms = (time.monotonic() - began_s) * 1000
-    document = shown_status(
-        caller, await status_document(service, caller.user, age_s), await service.usage.usage_for(caller)
-    )
+    usage = await service.usage.usage_for(caller)
+    document = shown_status(caller, await status_document(service, caller.user, age_s), usage)
     headers = {"Server-Timing": f"wait;dur={waited_ms:.1f}"}
     return Response(msgspec.json.encode(document), headers=headers, media_type="application/json")
 

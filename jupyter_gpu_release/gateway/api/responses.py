@@ -216,10 +216,12 @@ def runs_document(
     *,
     mine: bool = False,
     brief: bool = False,
+    stored_bytes: int | None = None,
 ) -> bytes:
     """``runs --json`` as JSON: the newest ``count`` runs (of the caller: ``mine``), of each what ``caller`` may see.
 
-    ``fresh``: those in memory. ``brief``: without what came out of those that are not.
+    ``fresh``: those in memory. ``brief``: without what came out of those that are not. ``stored_bytes``: what the
+    caller's take of the store.
     """
     rows = []
     with without_gc(), engine.connect() as connection:
@@ -229,7 +231,7 @@ def runs_document(
                 rows.append(record_row(record, caller, now_s))
             else:
                 rows.append(shown_run(caller, run_row(listed.view, now_s, listed.summary, me=caller.user)))
-    return msgspec.json.encode(RunsDocument(DOCUMENT_VERSION, rows))
+    return msgspec.json.encode(RunsDocument(DOCUMENT_VERSION, rows, stored_bytes))
 
 
 async def _gpus(service: GatewayService, node: Node, most_age_s: float) -> list[GpuInfo]:

@@ -36,6 +36,7 @@ from .schema import READ_WHOLE_BYTES, SCHEMA_VERSION, leases, meta, metadata, ru
 _KEPT_OUTCOME_BYTES = 1024
 _STRIPPED_AT_ONCE = 300
 _TERMINAL = [state.word for state in RunState if state.is_terminal]
+_GOING_ON = [state.word for state in RunState if not state.is_terminal]
 _DIALECT = sqlite.dialect(paramstyle="qmark")
 
 
@@ -62,7 +63,8 @@ _change_run = (
 _UPDATE_RUN = PreparedStatement(_change_run)
 _END_RUN = PreparedStatement(_change_run.values(request=bindparam("request")))
 _BY_RUN = PreparedStatement(select(runs).where(runs.c.run == bindparam("key")))
-_LIVE = select(runs).where(runs.c.state.not_in(_TERMINAL)).order_by(runs.c.ordinal)
+#: by the states that are meant: for all but others SQLite reads the whole table
+_LIVE = select(runs).where(runs.c.state.in_(_GOING_ON)).order_by(runs.c.ordinal)
 _DELETE_LEASE = delete(leases).where(leases.c.lease == bindparam("key"))
 _insert_lease = upsert(leases)
 _PUT_LEASE = PreparedStatement(
@@ -78,6 +80,11 @@ _KEEP_SUMMARY = _insert_summary.on_conflict_do_update(
 _insert_save = upsert(saves)
 _PUT_SAVE = _insert_save.on_conflict_do_update(index_elements=["run"], set_={"save": _insert_save.excluded.save})
 _DROP_SAVE = delete(saves).where(saves.c.run == bindparam("key"))
+_SAVE_BEFORE = (
+    select(runs.c.state, saves.c.save)
+    .select_from(runs.outerjoin(saves, saves.c.run == runs.c.run))
+    .where(runs.c.run == bindparam("key"))
+)
 _insert_session = upsert(sessions)
 _PUT_SESSION = _insert_session.on_conflict_do_update(
     index_elements=["session"], set_={"state": _insert_session.excluded.state, "since": _insert_session.excluded.since}
@@ -145,8 +152,8 @@ def update_run(connection: Connection, view: RunView, outcome: Outcome | None) -
     """Record a run's newest view, unless a newer one is there; a terminal one lets go of the request."""
     changing = _changing(view, outcome)
     statement = _END_RUN if RunState.of(view.state).is_terminal else _UPDATE_RUN
-    statement.execute(connection, {"key": view.run, "newest": view.seq, "request": None} | changing)
-    if outcome is not None:
+    done = statement.execute(connection, {"key": view.run, "newest": view.seq, "request": None} | changing)
+    if outcome is not None and done.rowcount:
         _keep_summary(connection, view.run, outcome, len(changing["outcome"]))
 
 
@@ -204,7 +211,12 @@ def _stored(row: Row[Any]) -> StoredRun:
 
 
 def put_save(connection: Connection, run: str, save: Save) -> None:
-    """Record (or replace) the save that a run goes on from."""
+    """Record the save that a run goes on from, unless there is a newer one, or the run is over."""
+    before = connection.execute(_SAVE_BEFORE, {"key": run}).one_or_none()
+    if before is not None and before.state in _TERMINAL:
+        return
+    if before is not None and before.save is not None and decode(before.save, Save).number > save.number:
+        return
     connection.execute(_PUT_SAVE, {"run": run, "save": encode(save)})
 
 

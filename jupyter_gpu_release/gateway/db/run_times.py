@@ -11,6 +11,7 @@ from ...protocol.wire import decode
 from .schema import COUNTED_S, attempts, runs
 
 _PUT_ATTEMPT = upsert(attempts).on_conflict_do_nothing()
+_IF_OVER = select(runs.c.view).where(runs.c.run == bindparam("key"), runs.c.finished_at.is_not(None))
 _DROP_ATTEMPT = delete(attempts).where(attempts.c.run == bindparam("key"), attempts.c.number == bindparam("of"))
 
 
@@ -28,11 +29,16 @@ def past_runs(connection: Connection, count: int) -> list[RunView]:
 def put_attempt(connection: Connection, view: RunView, ended: Attempt) -> None:
     """Record an attempt that is over; ``view``: the run while it was its present one.
 
-    Those that no sum of GPU-hours counts any more go: a run's own are in its view.
+    Nothing happens where it was undone meanwhile: the run is over, with fewer attempts. Those that no sum of GPU-hours
+    counts any more go: a run's own are in its view.
     """
+    number = len(view.attempts)
+    over = connection.execute(_IF_OVER, {"key": view.run}).scalar()
+    if over is not None and len(decode(over, RunView).attempts) <= number:
+        return
     values = {
         "run": view.run,
-        "number": len(view.attempts),
+        "number": number,
         "user": view.user,
         "session": view.session,
         "gpus": view.gpus,

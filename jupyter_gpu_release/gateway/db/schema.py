@@ -34,6 +34,7 @@ runs = Table(
     Index("runs_by_age", "submitted_at"),
     Index("runs_by_state", "state"),
     Index("runs_by_end", "finished_at"),
+    Index("runs_by_ordinal", "ordinal"),
 )
 
 #: larger outcomes (inline values, pickled exceptions) are not read for a list: they have a summary

@@ -96,41 +96,47 @@ def read_capacity(connection: Connection, since_s: float) -> list[tuple[float, i
     return [(row.since, row.gpus) for row in rows]
 
 
-def usage_since(
+def usage_between(
+    times_s: Sequence[float],
     leases: Iterable[LeaseUse],
     ends: Mapping[str, float],
-    since_s: float,
-    now_s: float,
     kept: Iterable[WarmSpan] = (),
     capacity: Sequence[tuple[float, int]] = (),
-) -> dict[str, Usage]:
-    """User → GPU-seconds between two times.
+) -> list[dict[str, Usage]]:
+    """User → GPU-seconds between each two of these times (rising; the last is now), of all in one pass.
 
     ``ends``: until when sessions were there (unknown: only between runs). ``capacity``: GPUs of the cluster from a
     time on, by time; empty: not known, and no limit.
     """
-    held: dict[str, float] = defaultdict(float)
-    used: dict[str, float] = defaultdict(float)
-    warm: dict[str, float] = defaultdict(float)
-    leases, kept = sorted(leases, key=lambda lease: lease.since), list(kept)
+    steps = _Steps(times_s)
+    leases, now_s = sorted(leases, key=lambda lease: lease.since), times_s[-1]
     for lease in leases:
-        begin, end = max(lease.since, since_s), min(lease.until or now_s, now_s)
-        held_s = max(0.0, end - begin) * lease.gpus
-        held[lease.user] += held_s
-        used[lease.user] += held_s * lease.mean if lease.mean is not None else _ran_s(lease, begin, end) * lease.gpus
+        until_s = lease.until or now_s
+        for sums, begin, end in steps.parts(lease.since, until_s):
+            held_s = (end - begin) * lease.gpus
+            mean_s = held_s * lease.mean if lease.mean is not None else _ran_s(lease, begin, end) * lease.gpus
+            sums.held[lease.user] += held_s
+            sums.used[lease.user] += mean_s
+        steps.add(lease.since, until_s, lease.user, held=lease.gpus)
     for span in kept:
-        warm[span.user] += max(0.0, min(span.until or now_s, now_s) - max(span.since, since_s)) * span.gpus
-    steps = _Steps(since_s, now_s)
-    for lease in leases:
-        steps.add(lease.since, lease.until or now_s, lease.user, held=lease.gpus)
-    for span in kept:
+        for sums, begin, end in steps.parts(span.since, span.until or now_s):
+            sums.warm[span.user] += (end - begin) * span.gpus
         steps.add(span.since, span.until or now_s, span.user, warm=span.gpus)
     for pause in _pauses(leases, ends, now_s):
         steps.add(pause.since, pause.until, pause.user, paused=pause.gpus)
-    saved, others = steps.sums(capacity)
-    return {
-        user: Usage(held[user], used[user], saved[user], warm[user], others[user]) for user in {**held, **warm, **saved}
-    }
+    return [sums.by_user() for sums in steps.summed(capacity)]
+
+
+def usages_together(usages: Iterable[Usage]) -> Usage:
+    """The sum of several."""
+    each = list(usages)
+    return Usage(
+        sum(usage.held_s for usage in each),
+        sum(usage.used_s for usage in each),
+        sum(usage.saved_s for usage in each),
+        sum(usage.kept_s for usage in each),
+        sum(usage.others_s for usage in each),
+    )
 
 
 @dataclass(frozen=True)
@@ -158,12 +164,41 @@ def _pauses(leases: Iterable[LeaseUse], ends: Mapping[str, float], now_s: float)
         yield _Pause(user, gpus, freed_s, min(ends.get(session, freed_s), freed_s + IDLE_KEPT_S))
 
 
-class _Steps:
-    """GPUs by user as they change with time, between two times."""
+class _Sums:
+    """GPU-seconds by user, between two times."""
 
-    def __init__(self, since_s: float, now_s: float) -> None:
-        self._since_s, self._now_s = since_s, now_s
+    def __init__(self) -> None:
+        self.held: dict[str, float] = defaultdict(float)
+        self.used: dict[str, float] = defaultdict(float)
+        self.warm: dict[str, float] = defaultdict(float)
+        self.saved: dict[str, float] = defaultdict(float)
+        #: how much of these others used
+        self.others: dict[str, float] = defaultdict(float)
+
+    def by_user(self) -> dict[str, Usage]:
+        return {
+            user: Usage(self.held[user], self.used[user], self.saved[user], self.warm[user], self.others[user])
+            for user in {**self.held, **self.warm, **self.saved}
+        }
+
+
+class _Steps:
+    """GPUs by user as they change with time, and their sums between each two of some times."""
+
+    def __init__(self, times_s: Sequence[float]) -> None:
+        self._times_s = times_s
+        self._since_s, self._now_s = times_s[0], times_s[-1]
+        self._sums = [_Sums() for _ in times_s[1:]]
         self._changes: list[tuple[float, str, int, int, int]] = []
+
+    def parts(self, since: float, until: float) -> Iterator[tuple[_Sums, float, float]]:
+        """The parts of a time that lie between each two of the times, with the sums of these."""
+        begin, until = max(since, self._since_s), min(until, self._now_s)
+        place = bisect_right(self._times_s, begin) - 1
+        while begin < until:
+            end = min(until, self._times_s[place + 1])
+            yield self._sums[place], begin, end
+            begin, place = end, place + 1
 
     def add(self, since: float, until: float, user: str, *, held: int = 0, warm: int = 0, paused: int = 0) -> None:
         """GPUs of a user for a time."""
@@ -171,23 +206,24 @@ class _Steps:
         if end > begin:
             self._changes += [(begin, user, held, warm, paused), (end, user, -held, -warm, -paused)]
 
-    def sums(self, capacity: Sequence[tuple[float, int]]) -> tuple[dict[str, float], dict[str, float]]:
-        """User → GPU-seconds saved, and how many of these others used."""
+    def summed(self, capacity: Sequence[tuple[float, int]]) -> list[_Sums]:
+        """The sums, with the GPU-seconds saved."""
         now: dict[str, list[int]] = {}
-        sums: tuple[dict[str, float], dict[str, float]] = (defaultdict(float), defaultdict(float))
         at_s = self._since_s
         steps = [(since, "", 0, 0, 0) for since, _ in capacity if self._since_s < since < self._now_s]
         for change_s, user, *changes in sorted(self._changes + steps):
             if change_s > at_s:
-                for total, at_once in zip(sums, _saved_at_once(now, _capacity_at(capacity, at_s)), strict=True):
-                    for each, gpus in at_once.items():
-                        total[each] += gpus * (change_s - at_s)
+                saved, others = _saved_at_once(now, _capacity_at(capacity, at_s))
+                for sums, begin, end in self.parts(at_s, change_s) if saved else ():
+                    for each, gpus in saved.items():
+                        sums.saved[each] += gpus * (end - begin)
+                        sums.others[each] += others[each] * (end - begin)
                 at_s = change_s
             gpus_now = [a + b for a, b in zip(now.get(user, [0, 0, 0]), changes, strict=True)]
             now[user] = gpus_now
             if not any(gpus_now):
                 del now[user]
-        return sums
+        return self._sums
 
 
 def capacity_seconds(capacity: Sequence[tuple[float, int]], since_s: float, until_s: float) -> float:

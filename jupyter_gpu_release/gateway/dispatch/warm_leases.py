@@ -9,6 +9,7 @@ from collections.abc import Callable
 from functools import partial
 
 import msgspec
+from sqlalchemy.engine import Connection
 
 from ...errors import ConflictError
 from ...host.background import BackgroundWork
@@ -103,9 +104,17 @@ class WarmLeases:
         return KeptLease(lease.kept.until_s, for_s, request.keep_auto, capped)
 
     def written(self, lease: Lease) -> Write:
-        """A record of the lease for the ledger (which may not know the GPUs' ids yet), committed with the run's end."""
-        assert lease.kept is not None
-        return partial(put_warm_lease, lease=lease.stored(), kept=lease.kept)
+        """A record of the lease for the ledger (which may not know the GPUs' ids yet), committed with the run's end.
+
+        One that is warm no longer by then is left out: its end is committed next, or was before a disk had room again.
+        """
+        stored = lease.stored()
+
+        def write(connection: Connection) -> None:
+            if (kept := lease.kept) is not None:
+                put_warm_lease(connection, stored, kept)
+
+        return write
 
     def adopt(self, lease: Lease, kept: WarmLeaseRow) -> None:
         """A lease that the gateway's earlier life kept."""

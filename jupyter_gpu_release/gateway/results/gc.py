@@ -22,12 +22,13 @@ from ...protocol.config import RetentionPolicy
 from ...protocol.rest import DOCUMENT_VERSION
 from ...protocol.runs import Outcome, RunView
 from ...protocol.states import RunState
-from ...store.gc.policy import Removal, StoredResults, choose_removals, why_kept
+from ...store.gc.policy import Removal, StoredResults, choose_removals, used_bytes, why_kept
 from ...store.gc.sweep import GRACE_S, store_time_s, sweep_blobs
 from ...store.gc.trash import Trash
 from ...store.layout import RunPaths, values_name
 from ...store.run_contents import Footprint, measure_folder, run_folders
 from ...store.run_folders import saved_since
+from ...store.saved_kernels import sweep_saved_kernels
 from ...store.threads import StoreThreads
 from ...store.users.private_stores import acting_for
 from ...units import format_seconds
@@ -94,6 +95,15 @@ class ResultCollector:
             await self._remove(removal, work)
         await self._threads.begin(self._sweep, work, saving_since_s, at=store)
         return work.document()
+
+    async def used_bytes(self) -> dict[str, int]:
+        """User → the bytes that runs take of the stores; raises :class:`StoreError`."""
+        await self._threads.run(self._store.exists)
+        found: Counter[str] = Counter()
+        for store in await self._stores():
+            work = self._begin(RetentionPolicy(), store, dry_run=True)
+            found.update(used_bytes(await self._threads.begin(self._survey, work, set())))
+        return dict(found)
 
     @contextlib.asynccontextmanager
     async def paused(self) -> AsyncIterator[None]:
@@ -196,7 +206,9 @@ class ResultCollector:
             kept = [found for found in work.footprints if found.folder.name not in removed | set(work.orphans)]
         swept = sweep_blobs(work.store, kept, before_s, dry_run=work.dry_run)
         work.blobs = swept.blobs
-        work.freed_bytes += swept.bytes
+        work.freed_bytes += swept.bytes + sweep_saved_kernels(
+            work.store, store_time_s(work.store), dry_run=work.dry_run
+        )
         for note in swept.notes:
             work.note(note)
 

@@ -212,18 +212,18 @@ class RunTable:
         """Ends and results on their way are committed at once: the next cluster goes on with those, too.
 
         What agents can tell again after a restart may wait. A new state that the disk refuses is committed when it can
-        be: a run that has ended would be lost with the next restart.
+        be, with what is true together with it: a run that has ended would be lost with the next restart. By then newer
+        ones may be committed: none of these writes puts anything older in the place of what is newer.
         """
         if not record.recorded:
             return None
         write: Write = partial(_update, view=view, outcome=outcome)
-        again = write if is_step else None
         if also is not None:
-            return self._ledger.write(_both(write, also), replaces=view.run, again=again)
+            write = _both(write, also)
         values = outcome.values if outcome is not None and isinstance(record.stage, Persisting) else None
         is_kept = values is not None and bool(values.file)
-        if at_once or is_kept or record.state.is_terminal:
-            return self._ledger.write(write, replaces=view.run, again=again)
+        if also is not None or at_once or is_kept or record.state.is_terminal:
+            return self._ledger.write(write, replaces=view.run, again=write if is_step else None)
         self._ledger.write_later(view.run, write)
         return None
 

@@ -22,6 +22,7 @@ from ...protocol.states import RunState, is_run_id
 from ...serialization import codec
 from ...submission.location import find_notebook, shows_late_output
 from ...units import format_seconds
+from ...unpickling import Trust
 from ..interrupts import Interrupts
 from ..namespace.post_mortem import FailedCell, attach_frames, begin_post_mortem, error_of, frames_of, rebuild
 from ..namespace.values import open_values
@@ -162,7 +163,7 @@ def _failure_of(notebook: Notebook, run: str, rank: int | None) -> FailedCell:
     outcome, realm = view.outcome or Outcome(status="lost"), notebook.names.realm
     loaded = codec.Loaded()
     if outcome.values is not None:
-        loaded = codec.load(*open_values(session, run, outcome.values), realm)
+        loaded = codec.load(*open_values(session, run, outcome.values), realm, trust=Trust.GATEWAY)
     wanted = outcome.failed_rank if rank is None else rank
     failed = frames_of(outcome, wanted, realm) if wanted else loaded.facts.get("failed")
     if failed is None:

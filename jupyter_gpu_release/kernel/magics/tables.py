@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from ...presentation.status_tables import active_table, gpu_table, queue_table
 from ...presentation.text_table import DROPPED, WHOLE, text_lines
-from ...presentation.wording import error_words, format_drained, held_by, name_of, run_word, wait_of_row
+from ...presentation.wording import error_words, format_drained, held_by, name_of, run_word, stored_words, wait_of_row
 from ...protocol.rest import RunError, RunRow, RunsDocument, StatusDocument
 from ...protocol.states import RunState
 from ...units import format_seconds
@@ -101,9 +101,9 @@ def runs_table(document: RunsDocument, most: int = 20, own: Collection[str] = ()
         )
         for row in runs[:most]
     ]
-    title = f"{len(runs)} run{'' if len(runs) == 1 else 's'}" if len(runs) <= most else f"the newest {most} runs"
+    count = f"{len(runs)} run{'' if len(runs) == 1 else 's'}" if len(runs) <= most else f"the newest {most} runs"
     return Table(
-        title,
+        "; ".join(filter(None, (count, stored_words(document.stored_bytes)))),
         ("run", "state", "GPUs", "submitted", "queued", "held", "results", "name", "error, or what to do"),
         rows,
         drop=("results", "queued", "held", "GPUs", "name"),

@@ -33,6 +33,7 @@ from ...submission.library_patches import LibraryPatches
 from ...submission.placeholders import Pending, Unreturned
 from ...submission.selection import Awaits, NameChoice, placeholder
 from ...submission.setup import Setup
+from ...unpickling import Trust
 from .left_behind import left_behind, left_behind_sentences
 from .meanwhile import InputsMeanwhile, changed_sentences
 from .old_parts import OldParts, old_parts_left
@@ -167,7 +168,8 @@ class Namespace:
                 self._settings.set_arrived(facts.get("settings", {}))
                 stayed.extend(_follow(facts.get("folder"), in_turn=in_turn))
 
-        loaded = codec.load(stream, buffers, replace(self._realm, aliases=aliases or {}), sent.find, take)
+        realm = replace(self._realm, aliases=aliases or {})
+        loaded = codec.load(stream, buffers, realm, sent.find, take, trust=Trust.GATEWAY)
         for name, why in loaded.facts.get("lost", {}).items():
             loaded.values[name] = Pending(name, Unreturned(why))
         self._note_facts(loaded)

@@ -24,6 +24,7 @@ from ...protocol.runs import ErrorInfo, Outcome
 from ...serialization import codec
 from ...serialization.rebuild import NamespaceInfo
 from ...serialization.sharing.references import Key, Live
+from ...unpickling import Trust
 
 _RENDER = "_render_traceback_"
 
@@ -56,7 +57,8 @@ def value_of(last: LastOutput, names: dict[str, Any], realm: NamespaceInfo, sent
             f"<a value of {last.library}, which is not imported here; give it a name to have it here>"
         )
     try:
-        return codec.load(last.stream, [bytearray(each) for each in last.buffers], realm, live).values.get("_")
+        buffers = [bytearray(each) for each in last.buffers]
+        return codec.load(last.stream, buffers, realm, live, trust=Trust.GATEWAY).values.get("_")
     except GpuReleaseError as error:
         return UnavailableVariable(f"<a value of a GPU cell that cannot be rebuilt here: {error.message}>")
 
@@ -90,7 +92,8 @@ class _Variables:
 
     def _load(self) -> dict[str, Any]:
         try:
-            loaded = codec.load(self._failed.stream, [bytearray(each) for each in self._failed.buffers], self._realm)
+            buffers = [bytearray(each) for each in self._failed.buffers]
+            loaded = codec.load(self._failed.stream, buffers, self._realm, trust=Trust.GATEWAY)
         except GpuReleaseError as error:
             words = f"<cannot be rebuilt here: {error.message}>"
             return {
@@ -189,7 +192,8 @@ def frames_of(outcome: Outcome, rank: int, realm: NamespaceInfo) -> FailedFrames
     graph = outcome.frames.get(rank)
     if graph is None:
         return None
-    found: FailedFrames | None = codec.load(graph.stream, graph.buffers, realm).facts.get("failed")
+    loaded = codec.load(graph.stream, graph.buffers, realm, trust=Trust.GATEWAY)
+    found: FailedFrames | None = loaded.facts.get("failed")
     return found
 
 

@@ -16,6 +16,7 @@ from ...protocol.cell import Graph
 from ...protocol.wire import decode, encode
 from ...serialization import codec, rebuild
 from ...units import format_bytes
+from ...unpickling import Trust
 from ..ipc import frames
 from ..ipc.frames import FrameReader, Go, Kind, RankOrder
 from .rendezvous import MOST_BYTES, CollectiveCall, CollectiveReply
@@ -129,4 +130,5 @@ def _packed(value: Any, realm: rebuild.NamespaceInfo) -> bytes:
 
 def _unpacked(data: bytes, realm: rebuild.NamespaceInfo) -> Any:
     graph = decode(data, Graph)
-    return codec.load(graph.stream, [bytearray(buffer) for buffer in graph.buffers], realm).values["value"]
+    buffers = [bytearray(buffer) for buffer in graph.buffers]
+    return codec.load(graph.stream, buffers, realm, trust=Trust.RANK).values["value"]

@@ -16,6 +16,7 @@ from ...protocol.cell import CellPayload, CellSource, SetupCell
 from ...serialization import codec
 from ...serialization.identity import Origins
 from ...serialization.rebuild import NamespaceInfo
+from ...unpickling import Trust
 from ..values.settings import read_settings_ahead
 
 if TYPE_CHECKING:
@@ -79,7 +80,7 @@ class RankSetup:
         self._has_inputs = True
         names = self._shell.user_ns
         realm = NamespaceInfo(names, at_home=False, origins=self.origins)
-        loaded = codec.load(self._inputs.stream, self._inputs.buffers, realm)
+        loaded = codec.load(self._inputs.stream, self._inputs.buffers, realm, trust=Trust.RANK)
         names.update(loaded.values)
         for name, module in loaded.modules.items():
             names[name] = importlib.import_module(module)

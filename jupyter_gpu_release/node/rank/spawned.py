@@ -24,6 +24,7 @@ from ...errors import CannotSendError, GpuReleaseError
 from ...host.local_calls import peer_user
 from ...serialization import codec, rebuild
 from ...serialization.diagnosis import find_trouble
+from ...unpickling import Trust
 
 #: after a question that could not be taken
 _PAUSE_S = 0.1
@@ -135,9 +136,8 @@ def ask_for_names(address: str) -> None:
 
 
 def _take(names: dict[str, Any], stream: bytes, buffers: list[bytes], has_gpu: bool) -> None:
-    loaded = codec.load(
-        stream, list(map(bytearray, buffers)), rebuild.NamespaceInfo(names, at_home=False, has_gpu=has_gpu)
-    )
+    realm = rebuild.NamespaceInfo(names, at_home=False, has_gpu=has_gpu)
+    loaded = codec.load(stream, list(map(bytearray, buffers)), realm, trust=Trust.RANK)
     modules = {name: importlib.import_module(module) for name, module in loaded.modules.items()}
     for name, value in (modules | loaded.values).items():
         names.setdefault(name, value)  # what this process has bound meanwhile is its own

@@ -33,6 +33,7 @@ from ...serialization import codec, rebuild
 from ...serialization.load_order import global_reads
 from ...store.graph_file import read_graph, write_graph
 from ...store.layout import RunPaths, of_attempt
+from ...unpickling import Trust
 from ..gang.channel import RankChannel
 
 _ALIGNMENT = 64
@@ -245,7 +246,7 @@ def gather_names(
             raise problem if all_there else RankError(problem.message)
     if rank:
         return []
-    loaded = [dict(codec.load(stream, buffers, realm).values) for stream, buffers in opened]
+    loaded = [dict(codec.load(stream, buffers, realm, trust=Trust.RANK).values) for stream, buffers in opened]
     lacking = {name: {n: part.missing[name] for n, part in enumerate(parts) if name in part.missing} for name in names}
     for name in names:
         if name not in namespace:

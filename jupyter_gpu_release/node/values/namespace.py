@@ -48,6 +48,7 @@ from ...serialization.sharing.originals import Originals
 from ...serialization.sharing.references import HeldParts, Key, KnownInputs, Live
 from ...store.mapped.mapping import GraphMap
 from ...units import format_bytes
+from ...unpickling import Trust
 from . import frameworks
 from .changes import ArrivedNumbers, NameSnapshot, ObjectIds, drop_temporaries, is_immutable, numbering_of
 from .collected import Collected, ImmovableError
@@ -169,7 +170,7 @@ class RankValues:
         stream, buffers = self._graph
         if not stream:
             return [], {}
-        loaded = codec.load(stream, buffers, self._realm)
+        loaded = codec.load(stream, buffers, self._realm, trust=Trust.RANK)
         for name, module in loaded.modules.items():
             may_wait = name in loaded.rest
             self._namespace[name] = (
@@ -207,7 +208,7 @@ class RankValues:
 
         Raises LoadError.
         """
-        loaded = codec.load(stream, buffers, self._realm, self._live())
+        loaded = codec.load(stream, buffers, self._realm, self._live(), trust=Trust.RANK)
         self._maps.update({id(found): found for found in map(_map_of, buffers) if found is not None})
         drop_temporaries(loaded.memo)
         self._known.add_arrived(loaded.memo, first)
@@ -241,7 +242,9 @@ class RankValues:
         sent = Originals(originals, lambda: numbered)
         self.group = self._realm.group = GroupState()
         try:
-            loaded = codec.load(stream, buffers, self._realm, sent.find, lambda facts: self._read_first(facts, join))
+            loaded = codec.load(
+                stream, buffers, self._realm, sent.find, lambda facts: self._read_first(facts, join), trust=Trust.RANK
+            )
         except _OfCheckpointError as found:  # the cell begins anew, with what was sent
             self._leave_modules()
             return found.state

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import pickle
 import sys
 import warnings
 from collections.abc import Iterable
@@ -12,6 +11,7 @@ from typing import Any
 from ...adapters.stdlib.environment import WorkingFolder
 from ...protocol.cell import CellPayload
 from ...serialization.process_state import library_settings
+from ...unpickling import Trust, loads
 
 #: of this process while it stood by, and how many modules it had imported then
 _at_rest: tuple[int, library_settings.SettingsBefore] | None = None
@@ -29,7 +29,7 @@ class CellSettings:
 
     def __init__(self, payload: CellPayload) -> None:
         #: all that came beside the graph: random states and the like
-        self.state: dict[str, Any] = pickle.loads(payload.ambient) if payload.ambient else {}
+        self.state: dict[str, Any] = loads(payload.ambient, Trust.RANK) if payload.ambient else {}
         self._arrived = library_settings.ArrivedSettings()
         self._arrived.set_arrived(self.state.get("settings", {}))
         self._is_function = payload.function

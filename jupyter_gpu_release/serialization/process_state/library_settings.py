@@ -18,6 +18,7 @@ from ... import streams
 from ...adapters.adapter import LibrarySettings, Values
 from ...adapters.registry import adapter_of, loaded_adapters
 from ...adapters.stdlib import environment, log_settings
+from ...unpickling import Trust, Unpickler
 from .local_modules import ImportWatch
 
 #: library → setting → value, as it travels
@@ -246,7 +247,7 @@ class _NotLoadedError(Exception):
         self.module = module
 
 
-class _Unpickler(pickle.Unpickler):
+class _SettingUnpickler(Unpickler):
     """Imports nothing that takes long: what is not loaded can be of no account yet (a filter of its warnings, say)."""
 
     def find_class(self, module_name: str, global_name: str, /) -> Any:
@@ -261,7 +262,7 @@ _OURS = frozenset({"cloudpickle", "jupyter_gpu_release"})
 
 
 def _unpack(value: Any) -> Any:
-    return _Unpickler(io.BytesIO(value.data)).load() if isinstance(value, PackedSetting) else value
+    return _SettingUnpickler(io.BytesIO(value.data), Trust.OWN).load() if isinstance(value, PackedSetting) else value
 
 
 def _unpacked(values: Values) -> Values:

@@ -16,6 +16,7 @@ import types
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from ...unpickling import Trust, loads
 from .array_memory import KnownMemory, NotThereError, Place, place_in
 from .numbered_parts import LargeInput, PartOf, is_told_apart
 
@@ -207,14 +208,14 @@ class Parts(NamedTuple):
     buffers: int = 0
 
     @classmethod
-    def of(cls, stream: bytes) -> Parts:
+    def of(cls, stream: bytes, trust: Trust) -> Parts:
         """Read a stream's head."""
         if not stream.startswith(_MAGIC):
             return cls()
         begin = len(_MAGIC) + _HEAD.size
         length, targets, buffers = _HEAD.unpack_from(stream, len(_MAGIC))
         things = begin + length + targets
-        return cls(begin, pickle.loads(memoryview(stream)[begin + length : things]), things, buffers)
+        return cls(begin, loads(memoryview(stream)[begin + length : things], trust), things, buffers)
 
 
 class Targets:

@@ -17,7 +17,7 @@ from jupyter_core.utils import ensure_async
 from ...client.home import HomePaths
 from ...client.rest import GatewayRequests
 from ...errors import ConflictError, GpuReleaseError
-from ...store.files import make_private_folder
+from ...store.saved_kernels import saved_kernel_path, sweep_saved_kernels
 from ...units import format_bytes, format_seconds
 from ..gateway import GatewayConnection
 from ..models import Released
@@ -219,9 +219,9 @@ class Actor:
 
     def _saved_path(self, kernel: str) -> Path:
         root = self._gateway.store
-        folder = (Path(root) if root else HomePaths.from_environment().store) / "saved"
-        make_private_folder(folder)
-        return folder / f"{kernel}.pkl"
+        store = Path(root) if root else HomePaths.from_environment().store
+        sweep_saved_kernels(store, time.time())
+        return saved_kernel_path(store, kernel)
 
 
 def _released(answer: Released) -> Result:

@@ -86,6 +86,12 @@ def why_kept(run: StoredResults, now_s: float) -> str:
     return ""
 
 
+def used_bytes(runs: Sequence[StoredResults]) -> dict[str, int]:
+    """User → the bytes that these runs take of the store, each blob once."""
+    space = _Space(runs)
+    return {user: space.used_by(user) for user in {run.user for run in runs}}
+
+
 def _too_old(runs: Iterable[StoredResults], policy: RetentionPolicy, now_s: float) -> dict[str, str]:
     if not policy.older_than_s:
         return {}

@@ -226,6 +226,8 @@ export interface IUsageFacts {
   users?: Record<string, IUsage>;
   /** the last seven days, today last */
   days?: IUsageDay[];
+  /** what my runs take of the store; null: not known yet */
+  stored_bytes?: number | null;
 }
 
 /** What this cluster offers to the form of "Run on GPU". */

@@ -1,12 +1,14 @@
 import type { TranslationBundle } from '@jupyterlab/translation';
 import * as React from 'react';
 import { IUsage, IUsageDay, IUsageFacts } from '../model/types';
-import { formatGpuHours, formatPercent } from '../format';
+import { formatBytes, formatGpuHours, formatPercent } from '../format';
 import { person } from '../labels';
 import * as heights from './list/row-heights';
 
 const USERS_SHOWN = 8;
 const CHART_PX = 64;
+/** What takes less of the store is not worth a row. */
+const STORED_BYTES = 100 * 2 ** 20;
 
 interface IUsageProps {
   usage: IUsageFacts;
@@ -14,12 +16,17 @@ interface IUsageProps {
   trans: TranslationBundle;
 }
 
+function storedShown({ stored_bytes }: IUsageFacts): number {
+  return stored_bytes && stored_bytes >= STORED_BYTES ? stored_bytes : 0;
+}
+
 /** How high all of it is. */
 export function usageHeight(usage: IUsageFacts): number {
   const users = Object.keys(usage.users ?? {}).length;
   const rows = users ? 1 + Math.min(users, USERS_SHOWN + 1) : 0;
   const chart = usage.days?.length ? heights.CHART : 0;
-  return heights.USAGE + chart + rows * heights.FACT;
+  const stored = storedShown(usage) ? heights.FACT : 0;
+  return heights.USAGE + stored + chart + rows * heights.FACT;
 }
 
 /** GPU-hours: mine, the last days of all, and for administrators those of each user. */
@@ -207,6 +214,19 @@ function Own({ usage, trans }: IOwnProps): React.ReactElement {
             <td>{formatGpuHours(secondsOf(usage.week))}</td>
           </tr>
         ))}
+        {storedShown(usage) ? (
+          <tr>
+            <th
+              scope="row"
+              title={trans.__(
+                'what your runs take of the store; `jupyter gpu gc` makes room'
+              )}
+            >
+              {trans.__('On the store')}
+            </th>
+            <td colSpan={2}>{formatBytes(storedShown(usage))}</td>
+          </tr>
+        ) : null}
       </tbody>
     </table>
   );

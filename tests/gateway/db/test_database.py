@@ -16,7 +16,7 @@ from pathlib import Path
 
 import doc_blocks
 import pytest
-from sqlalchemy import select
+from sqlalchemy import event, select
 from sqlalchemy.engine import Connection, Engine
 from sqlalchemy.exc import IntegrityError, OperationalError
 
@@ -24,6 +24,7 @@ from jupyter_gpu_release.errors import ClusterError
 from jupyter_gpu_release.gateway.db import database
 from jupyter_gpu_release.gateway.db.database import open_ledger
 from jupyter_gpu_release.gateway.db.rows import StoredLease, StoredSession
+from jupyter_gpu_release.gateway.db.run_times import past_runs
 from jupyter_gpu_release.gateway.db.writer import LedgerError, LedgerWriter
 from jupyter_gpu_release.gateway.service import GatewayService
 from jupyter_gpu_release.protocol.cell import Graph
@@ -74,6 +75,30 @@ def test_a_backup_as_the_operator_guide_makes_it_is_whole_while_the_ledger_is_in
     with restored.connect() as connection:
         assert [row.run for row in connection.execute(select(database.runs))] == [submission(1)[0].run]
     restored.dispose()
+
+
+def test_the_event_loop_gets_a_connection_however_many_threads_read(engine: Engine) -> None:
+    """By itself SQLAlchemy gives out fifteen, and lets the next one wait for half a minute."""
+    with ExitStack() as readers:
+        connections = [readers.enter_context(engine.connect()) for _ in range(40)]
+        assert {database.highest_ordinal(connection) for connection in connections} == {0}
+
+
+def test_a_start_reads_no_table_of_past_runs_from_end_to_end(engine: Engine) -> None:
+    """However many they are: each statement finds what it wants by an index."""
+    said: list[tuple[str, object]] = []
+    with engine.connect() as connection:
+        event.listen(
+            connection, "before_cursor_execute", lambda _c, _cursor, text, values, *_: said.append((text, values))
+        )
+        database.live_runs(connection)
+        database.highest_ordinal(connection)
+        past_runs(connection, 10)
+        asked = list(said)
+        plans = [connection.exec_driver_sql(f"EXPLAIN QUERY PLAN {text}", values).all() for text, values in asked]
+    steps = [row.detail for plan in plans for row in plan]
+    assert len(asked) == 3
+    assert [step for step in steps if step.startswith("SCAN") and "USING" not in step] == []
 
 
 def test_live_runs_are_in_order_and_terminal_ones_let_go_of_their_request(engine: Engine) -> None:

@@ -27,13 +27,14 @@ from jupyter_gpu_release.gateway.db.usage import (
     put_use,
     read_capacity,
     read_leases,
-    usage_since,
+    usage_between,
 )
 from jupyter_gpu_release.gateway.db.warm_leases import end_warm_lease
 from jupyter_gpu_release.protocol.rest import Usage
 from jupyter_gpu_release.protocol.runs import Attempt, ResourceAsk, RunRequest, RunView
 
 NOW = 10_000.0
+_ALL = [0.0, float(NOW)]
 
 
 def _held(
@@ -72,19 +73,20 @@ def _held(
     ],
 )
 def test_the_account(leases: list[LeaseUse], ends: dict[str, float], expected: Usage) -> None:
-    assert usage_since(leases, ends, 0.0, NOW) == {"ann": expected}
-    assert usage_since(reversed(leases), ends, 0.0, NOW) == {"ann": expected}
+    assert usage_between(_ALL, leases, ends) == [{"ann": expected}]
+    assert usage_between(_ALL, reversed(leases), ends) == [{"ann": expected}]
 
 
 def test_what_was_kept_warm_is_neither_held_nor_saved() -> None:
     """From 200 to 320 two GPUs, then still one: of the 2 × 300 s until the next run 240 are not saved."""
     leases = [_held(100, 200, gpus=2), _held(500, 600)]
     kept = [WarmSpan("ann", 2, 200, 320), WarmSpan("bob", 1, 9_990, None), WarmSpan("ann", 1, -50, -20)]
-    assert usage_since(leases, {}, 0.0, NOW, kept) == {"ann": Usage(300, 300, 360, 240), "bob": Usage(kept_s=10)}
+    (found,) = usage_between(_ALL, leases, {}, kept)
+    assert found == {"ann": Usage(300, 300, 360, 240), "bob": Usage(kept_s=10)}
 
 
 def test_each_user_has_an_account_of_ones_own() -> None:
-    found = usage_since([_held(100, 200), _held(100, 300, user="bob", session="t")], {"t": 310}, 0.0, NOW)
+    (found,) = usage_between(_ALL, [_held(100, 200), _held(100, 300, user="bob", session="t")], {"t": 310})
     assert found == {"ann": Usage(100, 100, 0), "bob": Usage(200, 200, 10)}
 
 
@@ -103,7 +105,7 @@ def test_the_ledger_tells_leases_and_ends(tmp_path: Path) -> None:
         put_session_end(link, "s", 350.0)
         leases, ends = read_leases(link, 0.0)
     assert sorted((lease.gpus, lease.until, lease.mean) for lease in leases if lease.until) == [(2, 300.0, 0.75)]
-    assert usage_since(leases, ends, 0.0, 400.0) == {"ann": Usage(400.0, 150.0, 100.0)}
+    assert usage_between([0.0, 400.0], leases, ends) == [{"ann": Usage(400.0, 150.0, 100.0)}]
     with engine.begin() as link:
         for run, gpus in (("b", 4), ("put back", 3)):
             put_attempt(link, RunView(run, "ann", "running", gpus=gpus, session="s"), Attempt(110.0, 130.0))
@@ -114,7 +116,7 @@ def test_the_ledger_tells_leases_and_ends(tmp_path: Path) -> None:
 def test_two_who_share_one_gpu_save_it_for_each_other() -> None:
     """Ada's pause is grace's run: with GPUs of their own they would have needed two, and there is one."""
     leases = [_held(0, 100), _held(100, 200, user="bob", session="t"), _held(200, 300)]
-    found = usage_since(leases, {"s": 300.0, "t": 300.0}, 0.0, NOW, capacity=[(0.0, 1)])
+    (found,) = usage_between(_ALL, leases, {"s": 300.0, "t": 300.0}, capacity=[(0.0, 1)])
     assert found == {"ann": Usage(200, 200, 100, 0, 100), "bob": Usage(100, 100, 100, 0, 100)}
 
 
@@ -136,7 +138,8 @@ def test_saved_is_what_a_simulation_second_by_second_says(
         for who, begin, long, gpus in cells
     ]
     capacity = [(-5.0, before), (50.0, after)]
-    found = usage_since(leases, {name: float(end) for name, end in ends.items()}, 0.0, 100.0, capacity=capacity)
+    there = {name: float(end) for name, end in ends.items()}
+    (found,) = usage_between([0.0, 100.0], leases, there, capacity=capacity)
     saved = sum(_saved_in(second, leases, ends, before if second < 50 else after) for second in range(100))
     assert sum(usage.saved_s for usage in found.values()) == pytest.approx(saved)
     for user, usage in found.items():
@@ -152,10 +155,8 @@ def test_days_add_up_to_the_week(cells: list[tuple[str, int, int, int]], ends: d
     ]
     there = {name: float(end) for name, end in ends.items()}
     capacity = [(-5.0, 2), (50.0, 3)]
-    whole, *parts = (
-        usage_since(leases, there, since, until, capacity=capacity)
-        for since, until in ((0.0, 100.0), (0.0, float(midnight)), (float(midnight), 100.0))
-    )
+    (whole,) = usage_between([0.0, 100.0], leases, there, capacity=capacity)
+    parts = usage_between([0.0, float(midnight), 100.0], leases, there, capacity=capacity)
     for name in ("held_s", "used_s", "saved_s", "others_s"):
         for user, usage in whole.items():
             days = sum(getattr(part.get(user, Usage()), name) for part in parts)

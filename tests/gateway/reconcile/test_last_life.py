@@ -10,7 +10,7 @@ from broker_bed import BrokerBed, until
 
 from jupyter_gpu_release.gateway.cluster.lease import Placement
 from jupyter_gpu_release.gateway.db.rows import StoredLease, WarmLeaseRow
-from jupyter_gpu_release.gateway.db.usage import SIGN_S, WEEK_S, last_sign_of_life, read_leases, usage_since
+from jupyter_gpu_release.gateway.db.usage import SIGN_S, WEEK_S, last_sign_of_life, read_leases, usage_between
 from jupyter_gpu_release.gateway.db.warm_leases import put_warm_lease, warm_spans
 from jupyter_gpu_release.gateway.runs.machine import Cancel
 from jupyter_gpu_release.gateway.runs.record import RunRecord
@@ -65,7 +65,7 @@ def _held_by_ann(service: GatewayService) -> float:
     now_s = time.time()
     with service.engine.connect() as connection:
         leases, ends = read_leases(connection, now_s - WEEK_S)
-    return usage_since(leases, ends, now_s - WEEK_S, now_s)["ann"].held_s
+    return usage_between([now_s - WEEK_S, now_s], leases, ends)[0]["ann"].held_s
 
 
 @pytest.mark.asyncio

@@ -21,6 +21,7 @@ from jupyter_gpu_release.protocol.lineage import CacheUse
 from jupyter_gpu_release.protocol.runs import ResourceAsk, RunRequest, RunView
 from jupyter_gpu_release.store.graph_file import open_graph
 from jupyter_gpu_release.store.run_folders import read_manifest
+from jupyter_gpu_release.store.saved_kernels import saved_kernel_path
 
 MIB = 1 << 20
 
@@ -210,6 +211,30 @@ def test_orphans_go_and_strangers_stay(bed: StoreBed) -> None:
     assert bed.paths(8).folder.exists()
     assert bed.paths(9).folder.exists()
     assert any("1 runs on the store are not in this gateway's ledger" in note for note in document.notes)
+
+
+@pytest.mark.asyncio
+async def test_each_blob_counts_once_for_each_user(bed: StoreBed) -> None:
+    bed.add(1, blob("a"), blob("b"))
+    bed.add(2, blob("b"))
+    bed.add(3, blob("b"), user="bob")
+    async with bed.service() as service, asyncio.timeout(60):
+        while await service.usage.stored_bytes("ann") is None:
+            await asyncio.sleep(0.01)
+        stored = [await service.usage.stored_bytes(user) for user in ("ann", "bob", "eve")]
+    assert [0 if size is None else size >> 20 for size in stored] == [2, 1, 0]
+
+
+def test_variables_of_kernels_that_were_ended_long_ago_go(bed: StoreBed) -> None:
+    bed.add(1, age_days=1)
+    path = saved_kernel_path(bed.store, "kernel")
+    path.write_bytes(b"12345")
+    assert collect(bed).freed_bytes == 0
+    os.utime(path, (0, 0))
+    assert collect(bed, dry_run=True).freed_bytes == 5
+    assert path.exists()
+    assert collect(bed).freed_bytes == 5
+    assert not path.exists()
 
 
 def test_temp_files_of_dead_writers_go(bed: StoreBed) -> None:

@@ -128,6 +128,8 @@ def test_runs():
     titled = row(run="r1", state="running", title="fit(model)", notebook="/x/y.ipynb")
     assert runs_table(RunsDocument(1, [titled])).rows[0][7] == "fit(model)"
     assert runs_table(document, most=1).title == "the newest 1 runs"
+    document = msgspec.structs.replace(document, stored_bytes=11 << 30)
+    assert runs_table(document).title == "2 runs; your runs take 11 GiB of the store"
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ from round_trip import Notebook
 
 from jupyter_gpu_release.serialization import codec
 from jupyter_gpu_release.serialization.rebuild import NamespaceInfo
+from jupyter_gpu_release.unpickling import Trust
 
 # ----------------------------------------------------------------------------------------- classes
 CLASSES = """
@@ -340,7 +341,7 @@ def test_attributes_and_names_that_answer_anything_fail_no_dump() -> None:
     dump = codec.dump(values, NamespaceInfo(names, at_home=True))
     assert dump.failed == {}
     there: dict[str, object] = {}
-    loaded = codec.load(dump.stream, dump.buffers, NamespaceInfo(there, at_home=False)).values
+    loaded = codec.load(dump.stream, dump.buffers, NamespaceInfo(there, at_home=False), trust=Trust.OWN).values
     assert (loaded["s"].x, loaded["s"].cfg, loaded["strange"].x) == (2, {"a": 1}, 5)
 
 
@@ -348,7 +349,7 @@ def test_names_that_rebuilding_reads_are_bound_no_longer_than_it_takes(nb: Noteb
     nb.cell(REBUILT_BY_THEMSELVES)
     stream, buffers = nb.ok("a.x = 2\nSCALE = 4\nCALLS.append(0)").graph
     names: dict[str, object] = {"SCALE": 1}
-    loaded = codec.load(stream, buffers, NamespaceInfo(names, at_home=True))
+    loaded = codec.load(stream, buffers, NamespaceInfo(names, at_home=True), trust=Trust.OWN)
     assert loaded.values["a"].y == 8
     assert names["SCALE"] == 1
     assert "CALLS" not in names

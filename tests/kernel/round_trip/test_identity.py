@@ -12,6 +12,7 @@ from round_trip import Notebook
 
 from jupyter_gpu_release.serialization import codec
 from jupyter_gpu_release.serialization.rebuild import NamespaceInfo
+from jupyter_gpu_release.unpickling import Trust
 
 
 @pytest.mark.parametrize("through_files", [False, True])
@@ -99,7 +100,7 @@ def test_another_kernel_gets_the_values_themselves(nb: Notebook) -> None:
     trip = nb.ok("sub = [df, df]\nbest = nets[3]\nX = x.reshape(3, 4)\nrow = t[1:3]\nboth = (x, model)")
     assert trip.home_bytes < 20_000
     stream, buffers = trip.graph
-    loaded = codec.load(stream, buffers, NamespaceInfo({}, at_home=True))
+    loaded = codec.load(stream, buffers, NamespaceInfo({}, at_home=True), trust=Trust.OWN)
     values: dict[str, Any] = loaded.values
     assert values["sub"][0] is values["sub"][1]
     assert values["sub"][0].equals(nb.ns["df"])

@@ -18,6 +18,7 @@ from jupyter_gpu_release.protocol.node import RunAsks
 from jupyter_gpu_release.protocol.wire import encode
 from jupyter_gpu_release.serialization import codec
 from jupyter_gpu_release.serialization.rebuild import NamespaceInfo
+from jupyter_gpu_release.unpickling import Trust
 
 _HELD = {"big": 80 << 20, "other": 90 << 20}
 
@@ -140,7 +141,12 @@ def test_what_only_looks_asks_for_nothing_and_a_plain_cell_would_see_the_same(no
     assert kernel.asked == []
     values = run.outcome.values
     assert values is not None
-    home = codec.load(values.stream, [bytearray(buffer) for buffer in values.buffers], NamespaceInfo({}, at_home=True))
+    home = codec.load(
+        values.stream,
+        [bytearray(buffer) for buffer in values.buffers],
+        NamespaceInfo({}, at_home=True),
+        trust=Trust.OWN,
+    )
     assert set(home.facts["deleted"]) == {"big", "other"}
     assert "big" not in home.values
 
@@ -153,7 +159,12 @@ def test_what_is_fetched_is_an_input(node: Node) -> None:
         assert run.wait().status == "ok", run.outcome.error
     values = run.outcome.values
     assert values is not None
-    home = codec.load(values.stream, [bytearray(buffer) for buffer in values.buffers], NamespaceInfo({}, at_home=True))
+    home = codec.load(
+        values.stream,
+        [bytearray(buffer) for buffer in values.buffers],
+        NamespaceInfo({}, at_home=True),
+        trust=Trust.OWN,
+    )
     assert home.values["big"] == [{"deep": 2}]
     assert home.facts["inplace"] == ["big"]
     assert home.facts["deleted"] == ["other"]
@@ -194,7 +205,12 @@ def test_an_interrupt_while_it_waits_ends_the_cell(node: Node) -> None:
     assert run.text() == "left\n"
     values = run.outcome.values
     assert values is not None
-    home = codec.load(values.stream, [bytearray(buffer) for buffer in values.buffers], NamespaceInfo({}, at_home=True))
+    home = codec.load(
+        values.stream,
+        [bytearray(buffer) for buffer in values.buffers],
+        NamespaceInfo({}, at_home=True),
+        trust=Trust.OWN,
+    )
     assert home.facts["deleted"] == []
 
 

@@ -19,6 +19,7 @@ from jupyter_gpu_release.serialization.codec import load
 from jupyter_gpu_release.serialization.rebuild import NamespaceInfo
 from jupyter_gpu_release.store.graph_file import open_graph, write_graph
 from jupyter_gpu_release.store.run_folders import create_run_folder
+from jupyter_gpu_release.unpickling import Trust
 
 TWO: dict[str, Any] = {"ranks": 2, "gpu_ids": ["0", "1"]}
 GUIDE = Path(__file__).parents[3] / "docs" / "user-guide.md"
@@ -30,7 +31,10 @@ def names_of(outcome: Outcome) -> dict[str, Any]:
     assert (outcome.status, outcome.error) == ("ok", None)
     assert outcome.values is not None
     return load(
-        outcome.values.stream, list(outcome.values.buffers), NamespaceInfo({}, at_home=True, has_gpu=False)
+        outcome.values.stream,
+        list(outcome.values.buffers),
+        NamespaceInfo({}, at_home=True, has_gpu=False),
+        trust=Trust.OWN,
     ).values
 
 
@@ -86,7 +90,9 @@ def test_values_of_all_ranks_come_as_lists(node: Node) -> None:
     assert [note.partition(":")[0] for note in notes] == ["`reads` are functions that read `small`, `alone`"]
     assert run.outcome.values is not None
     opened = open_graph(Path(run.order.folder) / run.outcome.values.file, run.outcome.values.digest)
-    values = load(opened.stream, list(opened.buffers), NamespaceInfo({}, at_home=True, has_gpu=False)).values
+    values = load(
+        opened.stream, list(opened.buffers), NamespaceInfo({}, at_home=True, has_gpu=False), trust=Trust.OWN
+    ).values
     assert values["small"] == [0, 10]
     assert [int(array.sum()) for array in values["large"]] == [0, 300_000]
     assert values["alone"] == 0

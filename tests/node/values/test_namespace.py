@@ -23,6 +23,7 @@ from jupyter_gpu_release.protocol.cell import CellPayload
 from jupyter_gpu_release.serialization import codec
 from jupyter_gpu_release.serialization.rebuild import NamespaceInfo
 from jupyter_gpu_release.store.graph_file import open_graph, write_graph
+from jupyter_gpu_release.unpickling import Trust
 
 #: those of numpy and torch come home whenever they are loaded
 RANDOM_STATES_BYTES = 16 << 10
@@ -51,7 +52,9 @@ def rank(
 
 
 def home(collected: Collected) -> codec.Loaded:
-    return codec.load(collected.stream, [bytes(b) for b in collected.buffers], NamespaceInfo({}, at_home=True))
+    return codec.load(
+        collected.stream, [bytes(b) for b in collected.buffers], NamespaceInfo({}, at_home=True), trust=Trust.OWN
+    )
 
 
 def changed(values: RankValues) -> list[str]:
@@ -315,9 +318,9 @@ def test_the_frames_of_another_rank_do_not_wait_for_its_gpu(monkeypatch: pytest.
         exec("def step(batch, number):\n    raise ValueError\nstep([1], 2)", space)
     values.error = raised.value
     graph = values.frames_of_error()
-    failed = codec.load(graph.stream, graph.buffers, NamespaceInfo({}, at_home=True)).facts["failed"]
+    failed = codec.load(graph.stream, graph.buffers, NamespaceInfo({}, at_home=True), trust=Trust.OWN).facts["failed"]
     assert [frame.name for frame in failed.frames] == ["<module>", "step"]
-    found = codec.load(failed.stream, failed.buffers, NamespaceInfo({}, at_home=True)).values
+    found = codec.load(failed.stream, failed.buffers, NamespaceInfo({}, at_home=True), trust=Trust.OWN).values
     assert failed.texts == ({"1 batch": "<builtins.list: its GPU was still at work>"} if busy else {})
     assert found == {"1 number": 2} | ({} if busy else {"1 batch": [1]})
 

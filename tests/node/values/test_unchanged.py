@@ -22,6 +22,7 @@ from jupyter_gpu_release.protocol.cell import CellPayload
 from jupyter_gpu_release.serialization import codec
 from jupyter_gpu_release.serialization.hashing.fingerprints import FingerprintReader
 from jupyter_gpu_release.serialization.rebuild import NamespaceInfo
+from jupyter_gpu_release.unpickling import Trust
 
 torch = pytest.importorskip("torch")
 VALUES = Path(__file__).parents[2] / "harness" / "random_values.py"
@@ -48,7 +49,7 @@ def there_and_back(main: dict[str, Any], values: dict[str, Any]) -> tuple[list[s
     junk = [[type(value), str(number)] for number, value in enumerate(space.values())]
     del junk[::2]
     collected = rank.collect()
-    home = codec.load(collected.stream, collected.buffers, NamespaceInfo(main, at_home=True))
+    home = codec.load(collected.stream, collected.buffers, NamespaceInfo(main, at_home=True), trust=Trust.OWN)
     assert (collected.results, collected.notes) == ([], [])
     return list(home.values), list(home.facts["same"][1])
 
@@ -141,6 +142,8 @@ def test_a_digest_is_not_read_from_memory_that_was_another_ones() -> None:
 def test_what_we_hold_ourselves_while_writing_is_not_held_by_others(value: Any) -> None:
     values = {"box": {"value": [value]}}
     sent = codec.dump(values, NamespaceInfo({}, at_home=True), follow=lambda _name: {})
-    home = codec.load(sent.stream, [bytes(each) for each in sent.buffers], NamespaceInfo({}, at_home=True))
+    home = codec.load(
+        sent.stream, [bytes(each) for each in sent.buffers], NamespaceInfo({}, at_home=True), trust=Trust.OWN
+    )
     by_number = dict(sent.memo.values())
     assert [by_number[number] for number in home.facts.get("held", ()) if by_number[number] is not value] == []

@@ -9,6 +9,7 @@ from ....serialization import codec
 from ....serialization.load_order import global_reads
 from ....serialization.rebuild import NamespaceInfo
 from ....serialization.sharing.replace import ReferenceReplacer
+from ....unpickling import Trust
 from . import random_state
 from .cell_program import LoopNode
 from .places import FirstLook, is_made_again, is_without_effect
@@ -60,7 +61,7 @@ class Headers:
 
     def begin_again(self, first: FirstLook) -> dict[str, Any]:
         """Have things as they were; returns the names as they are now."""
-        loaded = codec.load(first["stream"], first["buffers"], self._realm)
+        loaded = codec.load(first["stream"], first["buffers"], self._realm, trust=Trust.OWN)
         now = {name: self._namespace[name] for name in loaded.values if name in self._namespace}
         self._namespace.update(self._with_own_generators(loaded, first["generators"]))
         random_state.restore(first["rng"])
