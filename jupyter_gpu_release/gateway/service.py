@@ -35,7 +35,7 @@ from ..protocol.config import GatewayConfig, StoreMode
 from ..protocol.events import Event
 from ..protocol.node import AttemptId, GatewayApi, NodeRun
 from ..protocol.rest import Health
-from ..protocol.runs import ResourceAsk, RunRequest, RunView
+from ..protocol.runs import Reason, ResourceAsk, RunRequest, RunView
 from ..protocol.session import PROTOCOL, Welcome
 from ..protocol.states import RunState, is_run_id
 from ..protocol.wire import decode, encode
@@ -408,10 +408,12 @@ class GatewayService(RunListener, LeaseListener, NodeListener, SessionListener):
         )
 
     async def committed(self, record: RunRecord) -> None:
-        """Return once the ledger has a run that was taken in; else it did not happen."""
+        """Return once the ledger has a run that was taken in, or its end while it waited; else it did not happen."""
+        seen = None
         try:
-            if record.committed is not None:
-                await asyncio.shield(record.committed)
+            while (newest := record.committed) is not None and newest is not seen:
+                seen = newest
+                await asyncio.shield(newest)
         except LedgerError:
             self.lifecycle.queue.remove(record)
             self.runs.drop_run(record)
@@ -437,6 +439,18 @@ class GatewayService(RunListener, LeaseListener, NodeListener, SessionListener):
     def runs_of(self, session: str) -> list[RunRecord]:
         """Live runs that end with a session."""
         return [r for r in self.runs.live() if r.view.session == session and not r.view.detached]
+
+    async def cancel(self, caller: Caller, run: str, *, kill: bool) -> RunRecord:
+        """End a run, or give the results up that it saves; returns once the end of one that waited is committed."""
+        record = self.run_for(caller, run, Act.CHANGE)
+        reason = Reason("cancelled", {"user": caller.user})
+        goes_on = record.outcome is not None and machine.follows(record.snapshot, record.outcome)
+        if record.state is RunState.PERSISTING and not goes_on:  # asked again: what it saved is not waited for either
+            await self.lifecycle.give_up_results(record, reason)
+        else:
+            self.lifecycle.hear(record, machine.Cancel(reason, kill))
+        await self.committed(record)
+        return record
 
     async def detach(self, caller: Caller, run: str) -> None:
         """Let a run go on when its kernel ends; returns once that is committed."""

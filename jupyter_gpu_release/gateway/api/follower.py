@@ -32,7 +32,7 @@ class Subscription:
         while await self._send_events(send):
             pass
         view = self.record.view
-        if view.seq > self.seq:
+        if view.seq > self.seq and self.record.may_be_told:
             self.seq = view.seq
             await send(encode(Update(self._service.visible(self._caller, view))))
 

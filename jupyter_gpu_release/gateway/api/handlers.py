@@ -32,12 +32,11 @@ from ...protocol.rest import (
     WarmRow,
 )
 from ...protocol.runs import Reason, RunRequest, RunView
-from ...protocol.states import LeaseState, RunState, is_run_id
+from ...protocol.states import LeaseState, is_run_id
 from ...settings.built_in import BUILT_IN
 from ..auth.permissions import Act, Caller, shown_status
 from ..cluster.lease import Lease
 from ..db.rows import WarmLeaseRow
-from ..runs.machine import Cancel, follows
 from ..service import GatewayService
 from .imports import import_run
 from .responses import GPUS_AGE_S, queues_document, record_row, runs_document, status_document, warm_row
@@ -201,14 +200,7 @@ async def cancel_run(service: GatewayService, caller: Caller, request: Request) 
 
     One that is persisting gives its results up. Raises :class:`NoSuchRunError` and :class:`ForbiddenError`.
     """
-    record = service.run_for(caller, request.path_params["run"], Act.CHANGE)
-    kill = flag(request, "kill")
-    reason = Reason("cancelled", {"user": caller.user})
-    goes_on = record.outcome is not None and follows(record.snapshot, record.outcome)
-    if record.state is RunState.PERSISTING and not goes_on:  # asked again: what it saved is not waited for either
-        await service.lifecycle.give_up_results(record, reason)
-    else:
-        service.lifecycle.hear(record, Cancel(reason, kill))
+    record = await service.cancel(caller, request.path_params["run"], kill=flag(request, "kill"))
     return record_row(record, caller, time.time())
 
 

@@ -179,7 +179,7 @@ class RunTable:
         ``at_once``: no agent could tell it again after a restart, so it is committed now. ``also``: what is true
         together with it, committed at once with it.
         """
-        is_step = snapshot.stage.state is not record.stage.state
+        is_step, has_waited = snapshot.stage.state is not record.stage.state, isinstance(record.stage, Queued)
         record.snapshot = snapshot
         view, outcome = record.view, record.outcome
         if record.state.is_terminal and record.run in self._records:
@@ -190,6 +190,9 @@ class RunTable:
         else:
             record.notify_soon()
         done = self._commit(record, view, outcome, also, at_once=at_once, is_step=is_step)
+        if has_waited and record.state.is_terminal and done is not None:
+            record.committed = done
+            done.add_done_callback(lambda _: record.notify())
         if is_step and not isinstance(snapshot.stage, Queued):
             self._manifests.write_manifest(view, outcome, record.request)
         if is_step:

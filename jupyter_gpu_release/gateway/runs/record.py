@@ -276,7 +276,8 @@ class RunRecord(ChangeNotifier):
         self.asking: set[int] = set()
         #: ids of the signals that came from its session
         self.signals: set[str] = set()
-        #: done when the ledger has the submission; None for a run that the ledger knew before this gateway did
+        #: done when the ledger has what no node could tell again: the submission, then the end of one that waited. None
+        #: for a run that the ledger knew before this gateway did
         self.committed: asyncio.Future[None] | None = None
         #: the ledger knows the run (its insertion is queued at least)
         self.recorded = False
@@ -293,6 +294,11 @@ class RunRecord(ChangeNotifier):
             and not committed.cancelled()
             and committed.exception() is not None
         )
+
+    @property
+    def may_be_told(self) -> bool:
+        """Tell if the run is what it is also for the next gateway, should this one be killed."""
+        return not self.state.is_terminal or self.committed is None or self.committed.done()
 
     def amend_outcome(self, outcome: Outcome) -> None:
         """Change what is kept of the outcome of a run that is over: results that were removed, or came back."""

@@ -9,15 +9,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from broker_bed import BrokerBed, PretendedAgent, until
+from broker_bed import ANN, BrokerBed, PretendedAgent, until
 
+from jupyter_gpu_release.gateway.api.follower import Subscription
 from jupyter_gpu_release.gateway.db import database
 from jupyter_gpu_release.gateway.db.writer import LedgerWriter
 from jupyter_gpu_release.gateway.reconcile.stray_leases import Reconciliation
 from jupyter_gpu_release.gateway.runs.machine import Lost
 from jupyter_gpu_release.gateway.runs.record import RunRecord
 from jupyter_gpu_release.gateway.service import GatewayService
+from jupyter_gpu_release.protocol.session import Update
 from jupyter_gpu_release.protocol.states import RunState
+from jupyter_gpu_release.protocol.wire import decode
 
 
 @pytest.fixture
@@ -154,6 +157,33 @@ async def test_a_look_at_a_node_has_it_forget_nothing_that_is_not_committed(bed:
         assert known == {record.run: "final"}
         disk.go_on()
         await until(lambda: not known)
+
+
+@pytest.mark.asyncio
+async def test_the_end_of_a_run_that_waits_is_told_once_the_ledger_has_it(bed: BrokerBed, disk: _Disk) -> None:
+    """No node could tell it again, and the next gateway would start the run."""
+    told: list[str] = []
+
+    async def send(message: bytes) -> None:
+        told.append(decode(message, Update).view.state)
+
+    async with bed.life() as service:
+        await bed.running(service, 4)
+        record, changed = await bed.submitted(service, 4), asyncio.Event()
+        follower = Subscription(service, ANN, record, 0)
+        await follower.catch_up(send)
+        disk.hang(service)
+        cancelling = asyncio.ensure_future(service.cancel(ANN, record.run, kill=False))
+        await until(lambda: record.state.is_terminal)
+        await follower.catch_up(send)
+        assert (told, cancelling.done()) == (["queued"], False)
+        record.watchers.add(changed.set)
+        disk.go_on()
+        async with asyncio.timeout(60):
+            await asyncio.gather(cancelling, changed.wait())
+        assert _in_ledger(service, record.run) == ("cancelled", 0)
+        await follower.catch_up(send)
+    assert told == ["queued", "cancelled"]
 
 
 @pytest.mark.asyncio
