@@ -245,15 +245,15 @@ UntilTrue = Callable[[Callable[[], object], str], None]
 
 @pytest.fixture(scope="session")
 def until() -> UntilTrue:
-    """``until(condition, "what is waited for")``: waits for it, at most 150 s, and fails when it does not come.
+    """``until(condition, "what is waited for", limit_s=150)``: waits for it, and fails when it does not come.
 
     A condition that raises does not hold yet: the file, process or row that it looks at may come, or go, meanwhile.
     """
 
-    def wait(condition: Callable[[], object], what: str) -> None:
-        deadline, is_last = time.monotonic() + 150, False
+    def wait(condition: Callable[[], object], what: str, limit_s: float = 150) -> None:
+        deadline, is_last = time.monotonic() + limit_s, False
         while not _holds(condition, is_last=is_last):
-            assert not is_last, f"waited 150 s for: {what}"
+            assert not is_last, f"waited {limit_s:g} s for: {what}"
             time.sleep(0.02)
             is_last = time.monotonic() > deadline
 

@@ -59,7 +59,7 @@ def test_the_figures_of_the_readme_stand_in_the_pages_that_it_names() -> None:
             assert re.search(rf"(?<![\d.]){re.escape(figure)}(?!\d)", page), f"no {figure} in {row}"
 
 
-@pytest.mark.parametrize("name", ["user-guide.md", "operator-guide.md", "idle-policy.md"])
+@pytest.mark.parametrize("name", ["user-guide.md", "operator-guide.md", "idle-policy.md", "kubernetes.md"])
 def test_the_contents_name_every_section(name: str) -> None:
     path = REPOSITORY / "docs" / name
     first, _, _ = path.read_text().partition("\n## ")

@@ -19,7 +19,7 @@ def original(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The part of the repository that is looked at."""
     root = tmp_path_factory.mktemp("release") / "repository"
     ignored = shutil.ignore_patterns("_build", "_made", "images", "__pycache__")
-    for folder in ("docs", ".github", "examples/traces", "tests/simulation/data"):
+    for folder in ("docs", "deploy", ".github", "examples/traces", "tests/simulation/data"):
         shutil.copytree(REPOSITORY / folder, root / folder, ignore=ignored)
     files = [path.relative_to(REPOSITORY) for path in REPOSITORY.iterdir() if path.is_file()]
     own = [Path("jupyter_gpu_release", name) for name in ("_version.py", "py.typed")]
@@ -35,6 +35,13 @@ def original(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ("jupyter_gpu_release/_version.py", r'"[\d.]+"', '"1.0"', "_version.py: '1.0' is no version"),
         ("pyproject.toml", r', "version"\]', "]", "pyproject.toml: it names a version of its own"),
         ("labextension/package.json", r'"version": "[\d.]+"', '"version": "0.0.9"', "package.json: version 0.0.9"),
+        (
+            "deploy/helm/jupyter-gpu-release/Chart.yaml",
+            r"appVersion: .*",
+            "appVersion: 0.0.9",
+            "appVersion 0.0.9; write",
+        ),
+        ("docs/kubernetes.md", r"-release:0\S+", "-release:0.0.9", "docs/kubernetes.md: an image 0.0.9"),
         ("CITATION.cff", r"\Z", "version: 0.1.0\n", "CITATION.cff: it names a version of its own"),
         ("CHANGELOG.md", r"## \[\d", "## [9", "CHANGELOG.md: the first version there is not"),
         ("CHANGELOG.md", r" - (unreleased|[\d-]+)\n", "\n", "write `## [VERSION] - YYYY-MM-DD`"),

@@ -21,7 +21,15 @@ from .certificate import check_certificate
 from .finding import Finding, at, broken, broken_by, note, ok
 from .limits import findings_within
 from .network import PORT_S, check_names, check_network, check_ports
-from .nodes import check_clocks, check_drivers, check_frameworks, check_nodes, check_pythons, check_stores
+from .nodes import (
+    check_clocks,
+    check_drivers,
+    check_frameworks,
+    check_nodes,
+    check_pythons,
+    check_shared_memory,
+    check_stores,
+)
 
 #: a store that hangs shall be found, not waited for without end: each node has 30 s, who asks for all of this 45
 PATIENCE_S = 33.0
@@ -73,6 +81,7 @@ def check_told(status: StatusDocument, checks: NodeChecks, now_s: float) -> Iter
     yield from check_nodes(status, checks)
     yield from check_drivers(checks)
     yield from check_frameworks(checks)
+    yield from check_shared_memory(checks)
     yield from check_ports(checks)
     yield from check_names(checks)
 

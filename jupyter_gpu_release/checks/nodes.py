@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from .._version import __version__
 from ..protocol.rest import NodeCheck, NodeChecks, StatusDocument
-from ..units import format_seconds
+from ..units import format_bytes, format_seconds
 from .finding import Finding, broken, note, ok
 from .frameworks import Driver, compare_cuda, cuda_version
 
@@ -14,6 +14,8 @@ from .frameworks import Driver, compare_cuda, cuda_version
 _CLOCK_NOTED_S, _CLOCK_BROKEN_S = 2.0, 60.0
 _UPGRADE = "its agent is made anew as soon as nothing runs there; else install the same version on both sides"
 _COMES_BACK = "once it is well it comes back by itself"
+_SHARED_BYTES = 1 << 28
+_MORE_SHARED = "a pod: an emptyDir with `medium: Memory` at /dev/shm (our chart: sharedMemory); Docker: --shm-size"
 _REMARK = "the log of the node's agent says more; a library may leave the preload list (JUPYTER_GPU_PRELOAD)"
 
 
@@ -119,3 +121,12 @@ def check_frameworks(checks: NodeChecks) -> Iterator[Finding]:
         driver = Driver(True, node.versions.get("driver", ""), cuda_version(probe.driver_cuda) or (0, 0))
         for framework, cuda in sorted(probe.frameworks.items()):
             yield compare_cuda(driver, framework, cuda_version(cuda), where=node.host)
+
+
+def check_shared_memory(checks: NodeChecks) -> Iterator[Finding]:
+    """Room in ``/dev/shm`` on each node: a container has 64 MiB of it unless somebody gives it more."""
+    for node in checks.nodes:
+        shared_bytes = node.probe.shared_bytes if node.probe is not None else None
+        if shared_bytes is not None and shared_bytes < _SHARED_BYTES:
+            said = f"{node.host}: /dev/shm holds {format_bytes(shared_bytes)}: data loaders with workers fail there"
+            yield note("memory", said, _MORE_SHARED, where=node.host)

@@ -315,6 +315,8 @@ class ProbeReport(msgspec.Struct, frozen=True, omit_defaults=True):
     driver_cuda: str = ""
     #: what ``store.json`` says at the store's path there; empty: there is none; None: it was not looked at
     store_id: str | None = None
+    #: what ``/dev/shm`` holds there, the memory that data loaders share; None: it was not looked at
+    shared_bytes: int | None = None
 
 
 class RunEvents(msgspec.Struct, frozen=True, tag="events"):

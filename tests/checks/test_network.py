@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import socket
 import sys
 from collections.abc import Iterator
@@ -48,6 +49,7 @@ print(msgspec.json.encode(asyncio.run(probe(order))).decode())
 
 
 _LOOK = """
+import shutil
 import sys
 from jupyter_gpu_release.checks.network import check_network
 found = check_network(sys.argv[1], 2)
@@ -71,7 +73,9 @@ def listening(network: Network) -> Iterator[PortTry]:
 
 def test_a_port_that_is_open_and_one_where_nobody_listens(network: Network, listening: PortTry) -> None:
     closed = msgspec.structs.replace(listening, port=9)
-    opened, refused = _ask(network, listening, closed).ports
+    report = _ask(network, listening, closed)
+    assert report.shared_bytes == shutil.disk_usage("/dev/shm").total
+    opened, refused = report.ports
     assert (opened.answer, refused.answer) == ("open", "refused")
     (finding,) = check_ports(NodeChecks(1, "/store", [NodeCheck("one", probe=ProbeReport([opened, refused]))]))
     assert (finding.level, finding.where) == (BROKEN, "two")

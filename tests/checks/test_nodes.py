@@ -13,6 +13,7 @@ from jupyter_gpu_release.checks.nodes import (
     check_frameworks,
     check_nodes,
     check_pythons,
+    check_shared_memory,
     check_stores,
 )
 from jupyter_gpu_release.protocol.node import ProbeReport
@@ -53,6 +54,15 @@ def test_each_nodes_frameworks_are_held_against_its_own_driver() -> None:
     assert "torch 2.13.0 is built for CUDA 13, the driver 550.1 supports up to 12.4" in old.finding
     assert "upgrade the NVIDIA driver, or install torch for CUDA 12" in old.hint
     assert (new.level, new.where) == (OK, "gpu-02")
+
+
+def test_a_container_with_little_shared_memory_is_noted() -> None:
+    sizes = {"docker": 64 << 20, "enough": 1 << 30, "unknown": None}
+    nodes = [NodeCheck(host, probe=ProbeReport(shared_bytes=size)) for host, size in sizes.items()] + [NodeCheck("old")]
+    (little,) = check_shared_memory(NodeChecks(1, "/store", nodes))
+    assert (little.level, little.where) == (NOTE, "docker")
+    assert "/dev/shm holds 64 MiB" in little.finding
+    assert "--shm-size" in little.hint
 
 
 def test_another_minor_version_of_python_is_noted_for_kernels_alone() -> None:

@@ -15,6 +15,7 @@ from pathlib import Path
 
 from far_clock import jump_clock
 from network_hosts import Network, NetworkHost
+from ray_imports import leave_out
 
 from jupyter_gpu_release.client.home import HomePaths, write_secret
 from jupyter_gpu_release.local_cluster.launch_spec import runtime_root
@@ -32,7 +33,7 @@ class FarBed:
         self.network, self.folder, self._libraries = network, folder, libraries
         self.home, self.store = HomePaths(folder / "home"), folder / "store"
         self._ray = Path(tempfile.mkdtemp(prefix="jgr-", dir=runtime_root()))
-        paths = [*([libraries] if libraries is not None else []), self._stand_in()]
+        paths = [*([libraries] if libraries is not None else []), leave_out(self._ray)]
         write_secret(self._ray / "ray-token", secrets.token_hex(32))
         self._environment = {key: value for key, value in os.environ.items() if not key.startswith("RAY_")} | {
             "RAY_AUTH_MODE": "token",
@@ -50,13 +51,6 @@ class FarBed:
         self.url = f"http://{head.address}:{self.port}"
         #: of processes whose clock is an hour ahead
         self.hour_ahead = jump_clock(folder, 3600)
-
-    def _stand_in(self) -> Path:
-        """Spares each Ray process 2 s, see ``local_cluster/ray_head.py``."""
-        folder = self._ray / "path"
-        folder.mkdir()
-        (folder / "rfc3987_syntax.py").write_text("raise ImportError('left out by the tests')\n")
-        return folder
 
     def start(self) -> None:
         """Ray on each host as its operator would start it, and the gateway on the head, from the head."""

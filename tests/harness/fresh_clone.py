@@ -14,10 +14,9 @@ from pathlib import Path
 
 REPOSITORY = Path(__file__).parents[2]
 BUNDLE = REPOSITORY / "jupyter_gpu_release" / "labextension" / "package.json"
-#: paths that a clone does not have; the virtual environment alone has some GB
+#: paths that a clone does not have; nor environments (``.venv``, ``.venv-3.13``), of some GB each
 _NOT_COPIED = {
     ".git",
-    ".venv",
     "labextension/node_modules",
     "labextension/lib",
     "examples/out",
@@ -38,7 +37,10 @@ def copy_repository(target: Path) -> None:
 
 def _not_of_a_clone(folder: str, names: list[str]) -> set[str]:
     paths = {name: str((Path(folder) / name).relative_to(REPOSITORY)) for name in names}
-    return {name for name, path in paths.items() if path in _NOT_COPIED or name.endswith(("_cache", "__pycache__"))}
+    left = ("_cache", "__pycache__")
+    return {
+        name for name, path in paths.items() if path in _NOT_COPIED or name.startswith(".venv") or name.endswith(left)
+    }
 
 
 def make_environment(folder: Path) -> None:

@@ -18,6 +18,7 @@ import msgspec
 import psutil
 from inspector import Inspector
 from ports import free_port
+from ray_imports import leave_out
 
 from jupyter_gpu_release.client.discovery import Target
 from jupyter_gpu_release.client.home import write_secret
@@ -61,7 +62,7 @@ class RayBed:
             **settings,
             "RAY_enable_metrics_collection": "0",
             "JUPYTER_GPU_CLUSTER": self.marker,
-            "PYTHONPATH": f"{AGENT_FOLDER}:{self._stand_in()}",
+            "PYTHONPATH": f"{AGENT_FOLDER}:{leave_out(self.folder)}",
         }
         self.address = next(filter(None, (self._start() for _ in range(_STARTS))), "")
         if not self.address:
@@ -69,13 +70,6 @@ class RayBed:
             shutil.rmtree(self.folder)
             raise AssertionError(f"Ray did not start: {said}")
         self._inspector = Inspector(self.address, self.environment, self.folder / "inspector.log")
-
-    def _stand_in(self) -> Path:
-        """Spares each Ray process 2 s, see ``local_cluster/ray_head.py``."""
-        folder = self.folder / "path"
-        folder.mkdir()
-        (folder / "rfc3987_syntax.py").write_text("raise ImportError('left out by the tests')\n")
-        return folder
 
     def _start(self) -> str:
         """The address, or an empty one: Ray gives a process of its own 15 s to import what it needs."""

@@ -29,6 +29,7 @@ _FILES = (
     ".github/ISSUE_TEMPLATE/bug.md",
     ".github/ISSUE_TEMPLATE/idea.md",
 )
+_CHART = "deploy/helm/jupyter-gpu-release/Chart.yaml"
 #: row of docs/versions.md → what the metadata calls it
 _PARTS = {
     "JupyterLab": "jupyterlab",
@@ -61,6 +62,13 @@ def check_version(root: Path) -> Iterator[str]:
     sidebar = json.loads((root / "labextension/package.json").read_text())["version"]
     if sidebar != version:
         yield f"labextension/package.json: version {sidebar}; write {version}"
+    chart = yaml.safe_load((root / _CHART).read_text())
+    for name in ("version", "appVersion"):
+        if chart[name] != version:
+            yield f"{_CHART}: {name} {chart[name]}; write {version}"
+    for image in re.findall(r"-t \S+:(\S+)", (root / "docs/kubernetes.md").read_text()):
+        if image != version:
+            yield f"docs/kubernetes.md: an image {image}; write {version}"
     if "version" in yaml.safe_load((root / "CITATION.cff").read_text()):
         yield "CITATION.cff: it names a version of its own; leave it out"
 

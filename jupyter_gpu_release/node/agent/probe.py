@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import shutil
 import threading
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -27,7 +28,7 @@ async def probe(order: ProbeOrder) -> ProbeReport:
     """Try everything at once; what takes too long is reported as it is by then."""
     frameworks = asyncio.create_task(_in_thread(_frameworks, dict[str, str]()))
     names = asyncio.create_task(_look_up(order.names))
-    return ProbeReport(await _try_ports(order.ports), await names, await frameworks)
+    return ProbeReport(await _try_ports(order.ports), await names, await frameworks, shared_bytes=_shared_bytes())
 
 
 async def _try_ports(ports: Sequence[PortTry]) -> list[PortTry]:
@@ -57,6 +58,13 @@ async def _look_up(names: Sequence[NameLookup]) -> list[NameLookup]:
     late = [msgspec.structs.replace(name, problem=_NO_ANSWER) for name in names]
     looked = (_in_thread(partial(look_up, name), instead) for name, instead in zip(names, late, strict=True))
     return list(await asyncio.gather(*looked))
+
+
+def _shared_bytes() -> int | None:
+    try:
+        return shutil.disk_usage("/dev/shm").total
+    except OSError:
+        return None
 
 
 def _frameworks() -> dict[str, str]:

@@ -1,0 +1,197 @@
+"""The chart's pods as processes: head, gateway and nodes are started from the manifests, probed, and run a cell."""
+
+from __future__ import annotations
+
+import base64
+import json
+import time
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from doc_blocks import block
+from helm_chart import NAMESPACE, Manifest, one, render
+from kube_pods import Pod
+from network_hosts import Network
+from unix_users import needs_root
+
+# Ray on three hosts
+pytestmark = [pytest.mark.timeout(1500), pytest.mark.thorough, needs_root]
+#: between two looks: each is a process, and a kubelet's are seconds apart
+_PERIOD_S = 0.5
+#: beside others' work Ray takes its time, and some tries: it gives its own processes 15 and 30 s to start
+_LIMIT_S = 600
+Until = Callable[[Callable[[], object], str, float], None]
+_VALUES = """
+workers:
+  - name: a100
+    gpuType: A100
+    gpus: 1
+    minReplicas: 2
+    maxReplicas: 2
+    resources: {requests: {cpu: 1, memory: 4Gi}, limits: {cpu: 1, memory: 4Gi}}
+autoscaling: {enabled: false} # with it KubeRay makes a new pod where here the kubelet starts a container anew
+gateway:
+  settings: {JUPYTER_GPU_PRELOAD: json}
+  queues: {schema_version: 1, queues: [{name: all}]}
+"""
+_CELL = """
+get_ipython().run_line_magic("load_ext", "jupyter_gpu_release")
+cell = "import socket; where, answer = socket.gethostname(), 6 * 7"
+get_ipython().run_cell_magic("gpu_train", "--gpu-type a100", cell)
+print("at", where, answer)
+"""
+
+
+class Cluster:
+    """Head, two nodes and a notebook's host."""
+
+    def __init__(self, network: Network, folder: Path, until: Until) -> None:
+        self.network, self.folder, self._until = network, folder, until
+        self.manifests: list[Manifest] = render(_VALUES)
+        (folder / "claims").mkdir()
+        cluster = one(self.manifests, "RayCluster")
+        self.service = one(self.manifests, "Service", "-gateway")["metadata"]["name"]
+        head = network["head"]
+        self.names = "".join(
+            f"{head.address} {name}\n"
+            for name in (self.service, f"{cluster['metadata']['name']}-head-svc.{NAMESPACE}.svc.cluster.local")
+        )
+        self.pods: list[Pod] = []
+        self.head = self.new_head()
+        (group,) = cluster["spec"]["workerGroupSpecs"]
+        self.workers = [self._pod(name, group) for name in ("node-a", "node-b")]
+        self.notebook = self._pod("notebook", self._of_the_hub())
+
+    def new_head(self) -> Pod:
+        """The head's first pod, or one in place of a pod that is gone: its claims are as that one left them."""
+        return self._pod("head", one(self.manifests, "RayCluster")["spec"]["headGroupSpec"])
+
+    def _pod(self, name: str, group: Manifest) -> Pod:
+        folder = self.folder / f"{name}-{len(self.pods)}"
+        self.pods.append(Pod(self.network[name], self.manifests, group, folder, self.folder / "claims", self.names))
+        return self.pods[-1]
+
+    def _of_the_hub(self) -> Manifest:
+        """The pod of a user's server, with the store as JupyterHub's values on the page have it."""
+        values = yaml.safe_load(block("kubernetes.md", "## Notebooks in a JupyterHub", "hub:\n").text)
+        storage = values["singleuser"]["storage"]
+        token = base64.b64decode(one(self.manifests, "Secret")["data"]["gateway-token"]).decode()
+        variables = {
+            "HOME": "/jupyter-gpu/home",
+            "JUPYTER_GPU_URL": f"http://{self.service}:8765",
+            "JUPYTER_GPU_TOKEN": token,
+            "JUPYTER_GPU_STORE": f"{storage['extraVolumeMounts'][0]['mountPath']}/gpu-runs",
+        }
+        own = {"home": "/jupyter-gpu/home", "tmp": "/tmp"}
+        container = {
+            "name": "notebook",
+            "env": [{"name": name, "value": value} for name, value in variables.items()],
+            "volumeMounts": [
+                *storage["extraVolumeMounts"],
+                *({"name": name, "mountPath": path} for name, path in own.items()),
+            ],
+        }
+        spec = {
+            "securityContext": {"runAsUser": 1000, "runAsGroup": 100},
+            "containers": [container],
+            "volumes": [*storage["extraVolumes"], *({"name": name, "emptyDir": {}} for name in own)],
+        }
+        return {"template": {"spec": spec}}
+
+    def at_the_notebook(self, *words: str) -> str:
+        """Run a module of Python in the notebook's pod, which has to succeed; returns what it says."""
+        done = self.notebook.run(self.notebook.container("notebook"), ["python3", "-m", *words])
+        said = done.stdout.decode()
+        assert done.returncode == 0, said
+        return said
+
+    def ask(self, command: str) -> dict[str, Any]:
+        """The JSON document of a command, from the notebook's host."""
+        return dict(json.loads(self.at_the_notebook("jupyter_gpu_release.cli", command, "--json")))
+
+    def said(self) -> str:
+        """The ends of all logs."""
+        return "\n".join(
+            f"{log.parent.name} {log.stem}:\n{log.read_text()[-3000:]}" for log in self.folder.glob("*/*.log")
+        )
+
+    def until(self, condition: Callable[[], object], what: str) -> None:
+        """Wait for it, while containers that end are started anew."""
+
+        def looks() -> object:
+            time.sleep(_PERIOD_S)
+            for pod in self.pods:
+                pod.keep()
+            return condition()
+
+        self._until(looks, what, _LIMIT_S)
+
+    def stop(self) -> None:
+        for pod in self.pods:
+            pod.stop()
+
+
+@pytest.fixture
+def cluster(tmp_path: Path, until: Until) -> Iterator[Cluster]:
+    names = ("head", "node-a", "node-b", "notebook")
+    with Network(*names, own_processes=names) as network:
+        found = Cluster(network, tmp_path, until)
+        try:
+            yield found
+        finally:
+            found.stop()
+
+
+def test_a_cell_runs_and_the_gateway_comes_back(cluster: Cluster) -> None:
+    try:
+        _start_all(cluster)
+        _run_a_cell(cluster)
+        _lose_ray(cluster)
+        _lose_the_head(cluster)
+    except BaseException:
+        print(cluster.said())
+        raise
+
+
+def _start_all(cluster: Cluster) -> None:
+    head = cluster.head
+    head.start()
+    cluster.until(lambda: head.passes("ray-head", "startupProbe"), "Ray's head")
+    cluster.until(lambda: head.passes("gateway", "readinessProbe"), "the gateway, without any node")
+    cluster.until(lambda: head.passes("ray-head", "livenessProbe"), "a head that stays")
+    for worker in cluster.workers:
+        assert not worker.passes("ray-worker", "readinessProbe")
+        worker.start()
+        cluster.until(partial(worker.passes, "ray-worker", "startupProbe"), "a node")
+        cluster.until(partial(worker.passes, "ray-worker", "livenessProbe"), "a node that stays")
+
+
+def _run_a_cell(cluster: Cluster) -> None:
+    cluster.until(lambda: cluster.ask("status")["gpus"]["total"] == 2, "the GPUs of both nodes")
+    said = cluster.at_the_notebook("IPython", "--no-banner", "-c", _CELL)
+    assert "at node-" in said
+    assert " 42" in said
+
+
+def _lose_ray(cluster: Cluster) -> None:
+    """The container of Ray's head ends: the kubelet starts it anew, and the gateway is put on the new Ray."""
+    for worker in cluster.workers:
+        worker.stop()
+    cluster.head.end("ray-head")
+    assert not cluster.head.passes("ray-head", "livenessProbe")
+    assert not cluster.head.passes("gateway", "readinessProbe")
+    cluster.head.begin("ray-head")
+    cluster.until(lambda: cluster.head.passes("gateway", "readinessProbe"), "the gateway on the new Ray")
+
+
+def _lose_the_head(cluster: Cluster) -> None:
+    """A new pod has the ledger of the old one, and its token."""
+    cluster.head.stop()
+    cluster.head = cluster.new_head()
+    cluster.head.start()
+    cluster.until(lambda: cluster.head.passes("gateway", "readinessProbe"), "the gateway of the new pod")
+    assert [run["state"] for run in cluster.ask("runs")["runs"]] == ["succeeded"]
