@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import ssl
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 from types import TracebackType
@@ -96,16 +97,16 @@ class _Request:
         }
 
 
-class GatewayRequests:
+class GatewayRequests(ABC):
     """The requests to a gateway, a method each. :class:`GatewayClient` makes them, and :class:`AsyncGatewayClient`.
 
     Raises :class:`GatewayUnavailableError` when nobody answers, else what the gateway refuses with
     (:class:`AuthenticationError`, :class:`NoSuchRunError` …).
     """
 
+    @abstractmethod
     def _send(self, request: _Request) -> Any:
         """Make the request; returns its answer, read."""
-        raise NotImplementedError
 
     def health(self) -> Health:
         """Tell if the gateway can take runs now."""

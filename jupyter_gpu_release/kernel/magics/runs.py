@@ -186,10 +186,7 @@ def _no_frames(run: str, rank: int, others: list[int]) -> OptionError:
 
 def wait(notebook: Notebook, line: str) -> None:
     """``%gpu_wait [RUN]``."""
-    word = line.strip()
-    if word and word != "last" and not is_run_id(word):
-        raise OptionError(f"%gpu_wait: {word!r} is not a run", hint="write %gpu_wait for all, or %gpu_wait RUN")
-    run = _newest_beside(notebook) if word == "last" else word
+    run = _named_beside(notebook, "gpu_wait", line)
     if not shows_late_output(notebook.shell):
         for each in notebook.background.unshown(run):
             _show_here(notebook, each)
@@ -198,17 +195,18 @@ def wait(notebook: Notebook, line: str) -> None:
 
 def detach(notebook: Notebook, line: str) -> None:
     """``%gpu_detach [RUN]``."""
-    word = line.strip()
-    if word and word != "last" and not is_run_id(word):
-        raise OptionError(f"%gpu_detach: {word!r} is not a run", hint="write %gpu_detach for all, or %gpu_detach RUN")
-    for run in notebook.background.detach(_newest_beside(notebook) if word == "last" else word):
+    for run in notebook.background.detach(_named_beside(notebook, "gpu_detach", line)):
         sys.stdout.write(f"run {run} goes on without this kernel; %gpu_attach {run} brings it back\n")
 
 
-def _newest_beside(notebook: Notebook) -> str:
-    """``last`` among the runs in the background; empty: there is none."""
-    under_way = notebook.background.under_way()
-    return under_way[-1].run if under_way else ""
+def _named_beside(notebook: Notebook, magic: str, line: str) -> str:
+    """The run in the background that is named, ``last`` too; empty: all of them, or there is none."""
+    word = line.strip()
+    if word == "last":
+        return next((run.run for run in reversed(notebook.background.under_way())), "")
+    if word and not is_run_id(word):
+        raise OptionError(f"%{magic}: {word!r} is not a run", hint=f"write %{magic} for all, or %{magic} RUN")
+    return word
 
 
 def attach(notebook: Notebook, line: str) -> None:
