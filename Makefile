@@ -121,9 +121,9 @@ format: $(STAMP) ## let ruff format and mend what it can
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-.PHONY: settings
-settings: $(STAMP) ## write docs/settings.md from the table of settings
-	$(BIN)/python docs/_ext/settings_page.py > docs/settings.md
+.PHONY: reference
+reference: $(STAMP) ## write docs/settings.md and docs/reference/ from the code's tables
+	$(BIN)/python docs/_ext/reference_pages.py docs
 
 docs: $(STAMP) ## the documentation site: docs/_build/html/index.html (warnings are errors)
 	$(BIN)/python -m sphinx -W --keep-going -q -b html docs docs/_build/html

@@ -1,4 +1,4 @@
-"""The test bed on a Ray cluster that is not ours: started as the operator guide says, the gateway put on it."""
+"""The test bed on a Ray cluster that is not ours: started as the operators' pages say, the gateway put on it."""
 
 from __future__ import annotations
 

@@ -101,7 +101,7 @@ def _held(notebook: Kernel, cluster: Bed, count: int, most: int) -> list[float]:
 
 
 def _attached(report: Report, count: int) -> float:
-    """The same on a Ray cluster that somebody else runs, with the settings of the operator guide."""
+    """The same on a Ray cluster that somebody else runs, with the settings of the operators' pages."""
     with attached_bed() as cluster, kernel(cluster.work) as notebook:
         _ours(notebook, "--gpus 1", 1)
         return report.add("first_statement_attached", _ours(notebook, "--gpus 1", count))

@@ -13,7 +13,8 @@ extensions = [
     "sphinx.ext.napoleon",
     "sphinx_copybutton",
     "sphinx_design",
-    "from_code",
+    "moved_pages",
+    "outside_pages",
     "themed_pictures",
 ]
 exclude_patterns = ["_build", "_ext"]
@@ -31,10 +32,11 @@ html_theme = "pydata_sphinx_theme"
 html_title = "jupyter_gpu_release"
 html_static_path = ["_static"]
 html_css_files = ["site.css"]
+html_search_scorer = str(Path(__file__).parent / "search-scorer.js")
 html_theme_options = {
     "show_prev_next": True,
     "navigation_with_keys": False,
-    "header_links_before_dropdown": 6,
+    "header_links_before_dropdown": 5,
     "secondary_sidebar_items": ["page-toc"],
 }
 html_sidebars = {"index": []}

@@ -6,6 +6,7 @@ import argparse
 import ast
 import json
 import re
+import runpy
 import shlex
 import subprocess
 import sys
@@ -24,10 +25,17 @@ from jupyter_gpu_release.server_extension.culling.config import GpuCuller
 
 REPOSITORY = Path(__file__).parents[1]
 TRAITS = {kind.__name__: set(kind.class_own_traits(config=True)) for kind in (GpuCuller, GpuRelease)}
-DOCUMENTS = sorted(
-    [*(REPOSITORY / "docs").glob("*.md"), *(REPOSITORY / "docs" / "design").glob("*.md"), *REPOSITORY.glob("*.md")]
-)
+DOCS = REPOSITORY / "docs"
+DOCUMENTS = sorted([*DOCS.glob("*.md"), *DOCS.glob("[!_]*/*.md"), *REPOSITORY.glob("*.md")])
+SECTIONS = ("start", "use", "operate", "understand")
+#: pages for users and operators, which say one thing in short sentences
+SHORT_PAGES = sorted(path for section in SECTIONS for path in DOCS.glob(f"{section}/*.md"))
+MOVED = json.loads((DOCS / "moved.json").read_text())
 _LINK = re.compile(r"\]\((?!https?:)([^)#\s]*)(#[^)\s]*)?\)")
+
+
+def _name_of(path: Path) -> str:
+    return str(path.relative_to(REPOSITORY))
 
 
 def _headings(path: Path, level: str = "##*") -> set[str]:
@@ -37,12 +45,51 @@ def _headings(path: Path, level: str = "##*") -> set[str]:
     return {re.sub(r"[^\w\- ]", "", heading.lower()).strip().replace(" ", "-") for heading in found}
 
 
-@pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: path.name)
+@pytest.mark.parametrize("path", DOCUMENTS, ids=_name_of)
 def test_every_link_leads_somewhere(path: Path) -> None:
     for file, anchor in _LINK.findall(path.read_text()):
         target = (path.parent / file).resolve() if file else path
         assert target.exists(), f"{file} does not exist"
         assert not anchor or anchor[1:] in _headings(target), f"{file}{anchor}: no such heading"
+
+
+@pytest.mark.parametrize("page", MOVED)
+def test_an_old_address_leads_to_a_page_of_today(page: str) -> None:
+    """The page and each of its headings; sent there by the page that the site has at the old address."""
+    assert not (DOCS / f"{page}.md").exists()
+    for place in MOVED[page].values():
+        name, _, heading = place.partition("#")
+        assert not heading or heading in _headings(DOCS / name), place
+        assert (DOCS / name).exists(), place
+    extension = runpy.run_path(str(DOCS / "_ext" / "moved_pages.py"))
+    shown = extension["redirects"]()[page]
+    (places,) = re.findall(r"^const places = (.*);$", shown, re.MULTILINE)
+    assert json.loads(places) == {old: place.replace(".md", ".html") for old, place in MOVED[page].items()}
+    assert f'href="{MOVED[page][""].replace(".md", ".html")}"' in shown
+
+
+def _sentences(path: Path) -> list[str]:
+    """Sentences of prose, lists and tables; code counts as one word, what a link leads to as none."""
+    text = re.sub(r"^ *```.*?^ *```", "\n", path.read_text(), flags=re.DOTALL | re.MULTILINE)
+    text = re.sub(r"`[^`]*`", "CODE", re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", text))
+    parts = re.split(r"\n\s*\n|\n(?=\s*(?:[*>:#]|\d+\.))|\|", text)
+    return [one for part in parts for one in re.split(r"(?<=[.!?…])[*)\"]*\s+(?=[A-Z*(\"])", part.replace("\n", " "))]
+
+
+@pytest.mark.parametrize("path", SHORT_PAGES, ids=_name_of)
+def test_a_page_is_short(path: Path) -> None:
+    assert len(path.read_text().split()) <= 900
+    assert [one for one in _sentences(path) if len(re.findall(r"\S*\w\S*", one)) > 25] == []
+
+
+@pytest.mark.parametrize("section", SECTIONS)
+def test_the_contents_lead_to_every_page(section: str) -> None:
+    """By a link that a reader of the file sees, and in the site's navigation."""
+    contents = (DOCS / section / "index.md").read_text()
+    shown, _, navigation = contents.partition("```{toctree}")
+    own = {path.stem for path in DOCS.glob(f"{section}/*.md")} - {"index"}
+    assert own <= set(re.findall(r"\]\(([\w-]+)\.md\)", shown))
+    assert own <= set(navigation.split())
 
 
 def test_pictures_are_files_that_every_reader_can_show() -> None:
@@ -59,7 +106,7 @@ def test_the_figures_of_the_readme_stand_in_the_pages_that_it_names() -> None:
             assert re.search(rf"(?<![\d.]){re.escape(figure)}(?!\d)", page), f"no {figure} in {row}"
 
 
-@pytest.mark.parametrize("name", ["user-guide.md", "operator-guide.md", "idle-policy.md", "kubernetes.md"])
+@pytest.mark.parametrize("name", ["idle-policy.md", "kubernetes.md"])
 def test_the_contents_name_every_section(name: str) -> None:
     path = REPOSITORY / "docs" / name
     first, _, _ = path.read_text().partition("\n## ")
@@ -141,17 +188,19 @@ def test_every_command_and_setting_of_the_sidebar_is_carried_out_somewhere() -> 
     assert {name for name in schema["properties"] if f"  {name}:" not in read} == set()
 
 
-@pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: path.name)
+@pytest.mark.parametrize("path", DOCUMENTS, ids=_name_of)
 def test_every_setting_that_is_written_down_exists(path: Path) -> None:
     for name, trait in re.findall(r"c\.(Gpu[A-Z]\w+)\.(\w+)", path.read_text()):
         assert trait in TRAITS[name], f"c.{name}.{trait}"
 
 
-def test_the_page_of_settings_is_what_their_table_says() -> None:
-    made = subprocess.run(
-        [sys.executable, REPOSITORY / "docs" / "_ext" / "settings_page.py"], capture_output=True, text=True, check=True
-    )
-    assert (REPOSITORY / "docs" / "settings.md").read_text() == made.stdout, "stale: `make settings` writes it anew"
+def test_the_reference_is_what_the_code_says(tmp_path: Path) -> None:
+    subprocess.run([sys.executable, DOCS / "_ext" / "reference_pages.py", tmp_path], check=True)
+    made = {str(page.relative_to(tmp_path)): page.read_text() for page in tmp_path.rglob("*.md")}
+    assert {"settings.md", "reference/options.md"} < set(made)
+    assert set(made) - {"settings.md"} == {str(page.relative_to(DOCS)) for page in DOCS.glob("reference/*.md")}
+    stale = [name for name, text in made.items() if (DOCS / name).read_text() != text]
+    assert stale == [], "`make reference` writes them anew"
 
 
 def test_the_example_of_the_idle_policy_is_accepted() -> None:

@@ -44,7 +44,7 @@ _CLAUSE = re.compile(r"(What|Which|Who|Whom|Whose|Whoever|Whatever|Whether)\b")
 @cache
 def _texts() -> dict[str, str]:
     """Everything that users and developers read, except the tests."""
-    documents = [REPOSITORY.glob("*.md"), (REPOSITORY / "docs").glob("*.md"), (REPOSITORY / "docs/design").glob("*.md")]
+    documents = [REPOSITORY.glob("*.md"), *((REPOSITORY / "docs").glob(pages) for pages in ("*.md", "[!_]*/*.md"))]
     code = [PACKAGE.rglob("*.py"), PACKAGE.rglob("*.yaml"), (REPOSITORY / "labextension/src").rglob("*.ts*")]
     paths = chain.from_iterable([*documents, *code])
     return {str(path.relative_to(REPOSITORY)): path.read_text() for path in paths}
@@ -68,11 +68,11 @@ def test_a_word_that_was_given_up_stays_away(word: str) -> None:
 
 
 def test_no_title_is_a_clause() -> None:
-    """Questions are: those of the FAQ."""
+    """Questions are: those of users and of operators."""
     titles = [
         (file, title)
         for file, text in _texts().items()
-        if file.endswith(".md") and file != "docs/faq.md"
+        if file.endswith(".md") and Path(file).stem not in ("faq", "questions")
         for title in re.findall(r"^#+ (.+)$", text, re.MULTILINE)
     ]
     assert len(titles) > 100

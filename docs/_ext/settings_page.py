@@ -1,9 +1,10 @@
-"""The page of all settings, from their table: ``make settings`` writes ``docs/settings.md``."""
+"""The page of all settings, from their table."""
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
+
+from tables import table
 
 from jupyter_gpu_release.settings.setting import Setting, Unit
 from jupyter_gpu_release.settings.table import SECTIONS, Section
@@ -11,13 +12,13 @@ from jupyter_gpu_release.settings.table import SECTIONS, Section
 _INTRO = """# Settings
 
 Each number that you may change, and those that you may only want to know, with unit, default and bounds.
-The [operator guide](operator-guide.md) and the [user guide](user-guide.md) say when to change them.
+The pages [for operators](operate/index.md) and [for users](use/index.md) say when to change them.
 
 In flags, variables and YAML files durations are written `30s`, `10m`, `2h`, and sizes `512MiB`, `40GB`.
 Traits (`c.…`) in Python files take numbers, in seconds. Options of a cell are in the
-[reference](reference.md#options-of-gpu_train).
+[a table of their own](reference/options.md).
 
-`make settings` writes this page from the table in `jupyter_gpu_release/settings/`. Parsers, defaults and `--help`
+`make reference` writes this page from the table in `jupyter_gpu_release/settings/`. Parsers, defaults and `--help`
 are made from the same table.
 """
 
@@ -39,7 +40,7 @@ def _section(section: Section) -> str:
         else ("setting", "meaning", "default", "bounds")
     )
     text = f"{section.text}\n\n" if section.text else ""
-    return f"## {section.title}\n\n{text}{_table(heads, rows)}\n"
+    return f"## {section.title}\n\n{text}{table(heads, rows)}\n"
 
 
 def _row(section: Section, name: str, setting: Setting) -> tuple[str, str, str, str]:
@@ -70,13 +71,3 @@ def _default(section: Section, setting: Setting) -> str:
 
 def _bounds(setting: Setting) -> str:
     return f"one of {', '.join(f'`{each}`' for each in setting.choices)}" if setting.choices else setting.bounds
-
-
-def _table(heads: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> str:
-    lines = [heads, ("---",) * len(heads), *rows]
-    cells = ([" ".join(cell.split()).replace("|", "\\|") for cell in line] for line in lines)
-    return "\n".join(f"| {' | '.join(line)} |" for line in cells)
-
-
-if __name__ == "__main__":
-    sys.stdout.write(page())

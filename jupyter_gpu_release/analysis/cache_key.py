@@ -24,7 +24,7 @@ _DYNAMIC_IMPORTS = frozenset({"import_module", "__import__", "find_spec", "reloa
 
 @dataclass(frozen=True)
 class Rule:
-    """Part that an option plays in the key, and why (the table in docs/reference.md says the same)."""
+    """Part that an option plays in the key, and why."""
 
     counts: bool
     why: str
@@ -55,8 +55,8 @@ RULES: dict[str, Rule] = {
     "wait": Rule(False, "on queueing only"),
     "restartable": Rule(False, "it goes on where it was"),
     "retries": Rule(False, "a try that failed leaves nothing"),
-    "queue": Rule(False, "on queueing only"),
-    "priority": Rule(False, "on queueing only"),
+    "queue": Rule(False, "when it starts, not what it does"),
+    "priority": Rule(False, "as queue"),
     "keep": Rule(False, "after the cell only"),
     "on-disconnect": Rule(False, "what happens to the run, not in it"),
     "async": Rule(False, "when the names bind, not what they are"),

@@ -68,5 +68,5 @@ def _offers(document: NotifyDocument) -> list[str]:
         said.append(f"  `jupyter gpu notify --webhook`: a webhook on {', '.join(document.webhook_hosts)}")
     if not document.mail_from and not document.webhook_hosts:
         said.append("  This cluster sends neither mails nor to webhooks: its operator can say how.")
-        said.append("  (`jupyter gpu docs operator-guide`, Mails and webhooks for users)")
+        said.append("  (`jupyter gpu docs operate/notify`)")
     return said

@@ -56,11 +56,6 @@ def print_help() -> None:
     build()[0].print_help()
 
 
-def command_helps() -> dict[str, str]:
-    """The help text that ``--help`` prints for each command (for the documentation)."""
-    return {name: parser.format_help() for name, parser in build()[1].items()}
-
-
 def build() -> tuple[_Parser, dict[str, _Parser]]:
     """The parser of all commands, and those of each by its full name."""
     parser = _Parser(

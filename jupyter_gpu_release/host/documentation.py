@@ -8,16 +8,21 @@ from pathlib import Path
 _PACKAGE = Path(__file__).parents[1]
 #: in a wheel within the package, in a clone beside it
 _FOLDERS = (_PACKAGE / "docs", _PACKAGE.parent / "docs")
-#: contents of the site, which lead to the others, and what Sphinx reads out of the code
-_FOR_THE_SITE = ("api", "guides", "index", "inside", "learn")
+#: the folders with pages for users and operators
+_SECTIONS = ("", "start", "use", "operate", "understand", "reference")
+#: the site's front page, and what Sphinx reads out of the code
+_FOR_THE_SITE = ("api", "index")
 _DISTRIBUTION, _LABEL = "jupyter-gpu-release", "Documentation"
 
 
 def installed_pages() -> dict[str, Path]:
-    """Each page's file by the page's name."""
+    """Each page's file by the page's name, such as ``tutorial`` or ``use/gangs``; ``use``: that section's contents."""
     folder = next((folder for folder in _FOLDERS if folder.is_dir()), None)
-    files = sorted(folder.glob("*.md")) if folder else []
-    return {file.stem: file for file in files if file.stem not in _FOR_THE_SITE}
+    if folder is None:
+        return {}
+    files = [file for section in _SECTIONS for file in sorted((folder / section).glob("*.md"))]
+    pages = {file.relative_to(folder).with_suffix("").as_posix().removesuffix("/index"): file for file in files}
+    return {name: file for name, file in pages.items() if name not in _FOR_THE_SITE}
 
 
 def web_address(page: str) -> str:

@@ -20,7 +20,7 @@ from ..settings.table import VARIABLES
 from ..units import parse_seconds
 
 VARIABLE, PASSWORD = VARIABLES["notify"].variable, VARIABLES["smtp_password"].variable
-_HINT = "see `notify:` in the operator guide (`jupyter gpu docs operator-guide`)"
+_HINT = "see `jupyter gpu docs operate/notify`"
 _HERE = ("localhost", "127.0.0.1", "::1")
 
 

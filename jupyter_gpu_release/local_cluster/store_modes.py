@@ -18,7 +18,7 @@ from ..settings.table import VARIABLES
 from ..units import parse_bytes, parse_seconds
 
 MODE, GROUP, USERS = (VARIABLES[name].variable for name in ("store_mode", "store_group", "unix_users"))
-_HINT = "see `Several Unix users` in the operator guide (`jupyter gpu docs operator-guide`)"
+_HINT = "see `jupyter gpu docs operate/store`"
 #: limits with the names that the system has for them (``man getrlimit``), by what their numbers are
 _SIZES = ("as", "core", "data", "fsize", "memlock", "stack")
 _COUNTS = ("nofile", "nproc", "sigpending")

@@ -9,25 +9,25 @@ from enum import Enum
 
 
 class RunState(Enum):
-    """Life of one submission. ``holds_gpu`` and ``is_terminal`` are facts of the state."""
+    """Life of one submission. ``holds_gpu``, ``is_terminal`` and ``meaning`` are facts of the state."""
 
-    SUBMITTED = ("submitted", False, False)
-    QUEUED = ("queued", False, False)
-    STARTING = ("starting", True, False)
-    RUNNING = ("running", True, False)
-    #: being preempted
-    YIELDING = ("yielding", True, False)
-    RELEASING = ("releasing", True, False)
-    PERSISTING = ("persisting", False, False)
-    SUCCEEDED = ("succeeded", False, True)
-    FAILED = ("failed", False, True)
-    CANCELLED = ("cancelled", False, True)
-    LOST = ("lost", False, True)
+    SUBMITTED = ("submitted", False, False, "it was sent, and is not in the queue yet")
+    QUEUED = ("queued", False, False, "it waits for its GPUs")
+    STARTING = ("starting", True, False, "it has its GPUs, and its processes get their inputs")
+    RUNNING = ("running", True, False, "the cell runs")
+    YIELDING = ("yielding", True, False, "it is being preempted: saved at its next safe point, and queued again")
+    RELEASING = ("releasing", True, False, "the last statement is over, and its processes end")
+    PERSISTING = ("persisting", False, False, "the GPUs are free, and results are being written to the store")
+    SUCCEEDED = ("succeeded", False, True, "it ended well")
+    FAILED = ("failed", False, True, "the cell raised an exception, crashed or passed a limit")
+    CANCELLED = ("cancelled", False, True, "a person, or the end of its kernel, ended it")
+    LOST = ("lost", False, True, "its node, agent or cluster died")
 
-    def __init__(self, word: str, holds_gpu: bool, is_terminal: bool) -> None:
+    def __init__(self, word: str, holds_gpu: bool, is_terminal: bool, meaning: str) -> None:
         self.word = word
         self.holds_gpu = holds_gpu
         self.is_terminal = is_terminal
+        self.meaning = meaning
 
     @classmethod
     def of(cls, word: str) -> RunState:

@@ -16,7 +16,7 @@ from .workload import Run
 
 @dataclass(frozen=True, slots=True)
 class OrderSettings:
-    """Numbers of the rule; docs/simulator.md says how they were chosen."""
+    """Numbers of the rule; docs/design/order-search.md says how they were chosen."""
 
     #: runs are told apart by their expected work only below the point where smaller runs make up this part of all work
     share_told_apart: float = 0.35

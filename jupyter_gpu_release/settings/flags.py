@@ -254,7 +254,7 @@ COMMANDS: dict[str, Command] = {
     ),
     "docs": Command(
         "show a page of the documentation; without PAGE, which there are",
-        {"page": _word("PAGE", "such as tutorial, user-guide, writing-a-cell", required=False)},
+        {"page": _word("PAGE", "such as tutorial, use/gangs, writing-a-cell", required=False)},
     ),
     "doctor": Command("check everything and say what to do about what is wrong", {"json": _JSON}),
 }

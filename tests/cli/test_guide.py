@@ -1,4 +1,4 @@
-"""The command blocks of the operator guide are run, as they stand there, on a real cluster."""
+"""The command blocks of the operators' pages are run, as they stand there, on a real cluster."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from doc_blocks import block, blocks_of
+from doc_blocks import DOCS, block, blocks_of
 
 from jupyter_gpu_release.cli import cluster as cluster_commands
 from jupyter_gpu_release.cli.main import main
@@ -50,7 +50,8 @@ def _gpu(line: str) -> None:
 def test_a_node_and_a_gpu_are_taken_out_and_in(gateway: GatewayClient, capsys: pytest.CaptureFixture[str]) -> None:
     (node,) = gateway.status().nodes
     show, drain, resume, drain_gpu = (
-        line.replace("gpu-07", node.host) for line in block("operator-guide.md", "## Taking a node out").commands()
+        line.replace("gpu-07", node.host)
+        for line in block("operate/drain.md", "# How to take a node or a GPU out").commands()
     )
     _gpu(show)
     assert node.host in capsys.readouterr().out
@@ -66,7 +67,7 @@ def test_a_node_and_a_gpu_are_taken_out_and_in(gateway: GatewayClient, capsys: p
 def test_tokens_are_made_listed_and_revoked(
     gateway: GatewayClient, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    to_file, shown, listed, revoke = block("operator-guide.md", "## Users and tokens").commands()
+    to_file, shown, listed, revoke = block("operate/tokens.md", "# How to give users tokens").commands()
     _gpu(to_file)
     assert "JUPYTER_GPU_TOKEN_FILE" in capsys.readouterr().err
     with GatewayClient(gateway_url(gateway), (tmp_path / "ann.token").read_text().strip()) as ann:
@@ -87,7 +88,7 @@ def gateway_url(gateway: GatewayClient) -> str:
 
 def _make_certificate(folder: Path) -> None:
     """The files ``gateway.crt`` and ``gateway.key``, as the guide has an operator make them."""
-    for line in block("operator-guide.md", "### Certificates").commands():
+    for line in block("operate/certificates.md", "# How to make a certificate").commands():
         subprocess.run(shlex.split(line), cwd=folder, check=True, capture_output=True, timeout=120)
 
 
@@ -107,7 +108,8 @@ def test_no_start_of_the_guide_is_refused(
     monkeypatch.chdir(tmp_path)
     lines = [
         line
-        for one in blocks_of("operator-guide.md")
+        for page in DOCS.glob("operate/*.md")
+        for one in blocks_of(f"operate/{page.name}")
         for line in one.commands()
         if line.startswith("jupyter gpu start")
     ]
@@ -119,7 +121,7 @@ def test_no_start_of_the_guide_is_refused(
 
 
 def test_the_ledger_is_copied_while_the_cluster_runs(gateway: GatewayClient, cluster: Ready, tmp_path: Path) -> None:
-    mask, line = block("operator-guide.md", "### Backup and restore").commands()
+    mask, line = block("operate/backup.md", "## Backup").commands()
     ledger = Path(cluster.connection.token_file).with_name("ledger.sqlite")
     line = line.replace("~/.local/state/jupyter-gpu/ledger.sqlite", str(ledger)).replace("python", sys.executable, 1)
     subprocess.run(["bash", "-c", f"{mask}\n{line}"], cwd=tmp_path, check=True, timeout=60)
@@ -129,8 +131,18 @@ def test_the_ledger_is_copied_while_the_cluster_runs(gateway: GatewayClient, clu
         assert copy.execute("SELECT count(*) FROM tokens").fetchone()[0] >= 1
 
 
+def test_old_results_are_asked_for(gateway: GatewayClient, capsys: pytest.CaptureFixture[str]) -> None:
+    (limits,) = block("operate/old-results.md", "# How to delete old results").commands()
+    (whose,) = block("operate/old-results.md", "## How much is whose").commands()
+    for line in (limits, whose):
+        _gpu(line)
+        said = capsys.readouterr().out
+        assert "would be freed" in said
+        assert "No limits are set" not in said
+
+
 def test_what_a_monitor_reads(gateway: GatewayClient, cluster: Ready, capsys: pytest.CaptureFixture[str]) -> None:
-    by_command, by_http = block("operator-guide.md", "## Monitoring").commands()
+    by_command, by_http = block("operate/monitor.md", "# How to monitor it").commands()
     _gpu(by_command)
     assert json.loads(capsys.readouterr().out)["gpus"]["total"] == 4
     words = by_http.replace("https://gpu.example.org:8765", gateway_url(gateway))

@@ -60,7 +60,7 @@ class FarBed:
         self.carry_out("head", "jupyter gpu start --address HEAD:6379 …")
 
     def carry_out(self, name: str, line: str) -> str:
-        """Run a line of the operator guide on a host and return what it says; ``…``: the options of this bed."""
+        """Run a line of the operators' pages on a host and return what it says; ``…``: the options of this bed."""
         host, head = self.network[name], self.network["head"]
         words = shlex.split(line.replace("HEAD", head.address), comments=True)
         if words[0] == "ray":

@@ -1,4 +1,4 @@
-"""Hosts with the names of the operator guide: its commands run there as they are written, ports and addresses too."""
+"""Hosts with the names of the operators' pages: its commands run there as they are written, ports and addresses too."""
 
 from __future__ import annotations
 

@@ -51,18 +51,18 @@ c.JupyterHub.load_roles = [
 
 
 def _hand_out_tokens(cluster: Ready, folder: Path) -> str:
-    """The operator guide's lines, with a port of this Hub's own for the service: others may be on this machine.
+    """The lines of the operators' pages, with a port of this Hub's own for the service: others may be on this machine.
 
     The admin's token is made as the guide says.
     """
     token = "/etc/jupyterhub/gpu-admin.token"
-    make = block("operator-guide.md", "## JupyterHub", "jupyter gpu token").filled(
+    make = block("operate/jupyterhub.md", "# How to use it with JupyterHub", "jupyter gpu token").filled(
         {token: str(folder / "gpu-admin.token")}
     )
     home = str(Path(cluster.connection.token_file).parent)
     made = shell(make, folder, JUPYTER_GPU_HOME=home)
     assert made.returncode == 0, made.stderr
-    return block("operator-guide.md", "## JupyterHub", "from jupyter_gpu_release").filled(
+    return block("operate/jupyterhub.md", "# How to use it with JupyterHub", "from jupyter_gpu_release").filled(
         {
             "https://gpu.example.org:8765": cluster.connection.url,
             f'{token}"': f'{folder}/gpu-admin.token", url="http://127.0.0.1:{free_port()}"',

@@ -25,7 +25,7 @@ from jupyter_gpu_release.client.home import HomePaths
 from jupyter_gpu_release.local_cluster.start import stop_embedded
 
 REPOSITORY = Path(__file__).parents[2]
-README, TUTORIAL, USER_GUIDE = (REPOSITORY / name for name in ("README.md", "docs/tutorial.md", "docs/user-guide.md"))
+README, TUTORIAL, SIDEBAR = (REPOSITORY / name for name in ("README.md", "docs/tutorial.md", "docs/use/sidebar.md"))
 #: a cluster that starts and libraries that are imported for the first time, on a machine with other work to do
 _LONG_MS = 180_000
 Camera = Callable[[str], None]

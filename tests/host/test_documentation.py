@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
 
+from jupyter_gpu_release.host import documentation
 from jupyter_gpu_release.host.documentation import installed_pages, web_address
 
 _ON_FORGE = "https://forge.example/team/gpu/blob/HEAD/docs/index.md"
@@ -39,4 +41,16 @@ def test_another_site_is_named_as_it_is(named: Path) -> None:
 
 def test_without_an_address_there_are_the_pages(named: Path) -> None:
     assert web_address("tutorial") == ""
-    assert installed_pages()["tutorial"].read_text().startswith("# ")
+    assert {"tutorial", "start/install", "use/gangs", "reference", "reference/options"} <= set(installed_pages())
+    assert installed_pages()["use/gangs"].read_text().startswith("# ")
+    assert installed_pages()["operate/tokens"].read_text().startswith("# ")
+    assert installed_pages()["operate"].read_text().startswith("# Operate\n")
+    assert "index" not in {name.rpartition("/")[2] for name in installed_pages()}
+
+
+def test_the_pages_that_messages_name_are_there() -> None:
+    package = Path(documentation.__file__).parents[1]
+    texts = "\n".join(path.read_text() for path in package.rglob("*.py"))
+    named = set(re.findall(r"jupyter gpu docs ([a-z][\w/-]*)", texts))
+    assert "operate/proxy" in named
+    assert named <= set(installed_pages())

@@ -17,7 +17,7 @@ _LIMIT_MIB = 2000
 #: the example trains on all cores, and others may need them
 _CELL_LIMIT_S = 400.0
 EXAMPLE = "examples/digits.ipynb"
-GUIDE = REPOSITORY / "docs" / "operator-guide.md"
+GUIDE = REPOSITORY / "docs" / "operate" / "hosted-session.md"
 
 
 @pytest.fixture(scope="module")
@@ -60,5 +60,5 @@ def test_the_example_runs_and_all_of_the_session_fits_into_two_gigabytes(session
     assert 300 < peak.mib <= _LIMIT_MIB
     (written,) = re.findall(r"JupyterLab, its kernel and the whole cluster need ([\d.]+) GB", GUIDE.read_text())
     assert peak.mib * 2**20 / 1e9 == pytest.approx(float(written), rel=0.25), (
-        "docs/operator-guide.md has another figure"
+        "docs/operate/hosted-session.md has another figure"
     )

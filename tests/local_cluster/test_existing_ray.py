@@ -34,7 +34,7 @@ def _quiet(text: str) -> None:
 
 @pytest.fixture(scope="module")
 def ray_bed() -> Iterator[RayBed]:
-    bed = RayBed(settings={})  # as the operator guide says, not as we start our own
+    bed = RayBed(settings={})  # as the operators' pages say, not as we start our own
     yield bed
     bed.stop()
 
@@ -56,11 +56,11 @@ def test_there_and_off_again(
     until: Until,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """First by the operator guide's commands, with TLS."""
+    """First by the commands of the operators' pages, with TLS."""
     addresses = {address for address in _own_addresses() if "." in address}
     Authority(tmp_path).sign("gateway", *addresses)
     port = str(free_port())
-    variables, line = block("operator-guide.md", "## A Ray cluster that runs already").commands(
+    variables, line = block("operate/ray-cluster.md", "# How to use a Ray cluster that you have").commands(
         {
             "RAY_AUTH_TOKEN_PATH=…": f"RAY_AUTH_TOKEN_PATH={with_token.folder}/ray-token",
             "HEAD:6379": with_token.address,

@@ -1,7 +1,7 @@
 """A store that a group shares: what one member can find out about another and the service, or do to them. Needs root.
 
 That is what a member does from outside of cells: a cell is the service user's process, so those who may run cells are
-one trust domain (operator guide).
+one trust domain (operators' pages).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""One machine's own cluster as the operator guide starts and stops it; its users are told of runs as the guide says."""
+"""One machine's own cluster as the operators' pages start and stop it; its users are told of runs as there."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def told(machine: Machine, tmp_path: Path) -> Iterator[tuple[MailBed, HookBed]]:
     password.write_text("correct horse")
     password.chmod(0o600)
     with MailBed(by_mail, password="correct horse") as mail, HookBed(tls=by_hook) as hook:
-        rules = block("operator-guide.md", "## Mails and webhooks for users").filled(
+        rules = block("operate/notify.md", "# How to have users told of their runs").filled(
             {
                 "smtp.example.org": "localhost",
                 "port: 587 ": f"port: {mail.port} ",
@@ -84,7 +84,7 @@ def test_a_cluster_is_started_watched_and_stopped(
     machine: Machine, own_home: HomePaths, told: tuple[MailBed, HookBed], until: Until, tmp_path: Path
 ) -> None:
     start, two, eight, status, stop, drain, at_once = block(
-        "operator-guide.md", "## This machine's own cluster"
+        "operate/one-machine.md", "# How to run a cluster on one machine"
     ).commands()
     assert "with 2 GPUs" in machine.ok(start), "all that NVML shows"
     assert "runs already" in machine.ok(two)

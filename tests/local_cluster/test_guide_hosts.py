@@ -1,4 +1,4 @@
-"""A gateway for other machines as the operator guide sets it up: with TLS of its own, then behind nginx with a path."""
+"""A gateway for other machines, by the operators' pages: with TLS of its own, then behind nginx with a path."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def hosts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[GuideHosts]:
     with Network("laptop", "head") as network:
         bed = GuideHosts(network, tmp_path_factory.mktemp("guide"))
         try:
-            bed.ok("head", block("operator-guide.md", "### Certificates").text)
+            bed.ok("head", block("operate/certificates.md", "# How to make a certificate").text)
             yield bed
         finally:
             bed.stop()
@@ -32,14 +32,14 @@ def hosts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[GuideHosts]:
 @pytest.fixture
 def secured(hosts: GuideHosts) -> Iterator[None]:
     """The gateway with a certificate of its own."""
-    hosts.ok("head", block("operator-guide.md", "## A gateway for other machines").text)
+    hosts.ok("head", block("operate/other-machines.md", "# How to let other machines in").text)
     yield
     hosts.ok("head", "jupyter gpu stop --yes")
 
 
 def test_a_gateway_with_a_certificate_of_ones_own_is_watched_from_elsewhere(hosts: GuideHosts, secured: None) -> None:
     hosts.ok("head", "jupyter gpu token create --user monitor --expires 365d --out ../laptop/monitor.token")
-    by_command, by_http = block("operator-guide.md", "## Monitoring").commands()
+    by_command, by_http = block("operate/monitor.md", "# How to monitor it").commands()
     refused = hosts.run("laptop", by_http)
     assert "certificate" in refused.stderr, "an authority that nobody has named"
     health = json.loads(hosts.ok("laptop", by_http.replace("curl -sSf", "curl --cacert ../head/ca.pem -sSf")))
@@ -57,8 +57,8 @@ def proxied(hosts: GuideHosts, until: Until) -> Iterator[Nginx]:
     """The gateway and nginx in front of it, with the guide's certificate. Its other two paths are taken off requests,
     and one passes on no WebSockets.
     """
-    hosts.ok("head", block("operator-guide.md", "### Behind a proxy", "jupyter gpu start").text)
-    location = block("operator-guide.md", "### Behind a proxy", "location")
+    hosts.ok("head", block("operate/proxy.md", "# How to put a proxy in front", "jupyter gpu start").text)
+    location = block("operate/proxy.md", "# How to put a proxy in front", "location")
     off = {"127.0.0.1:8765;": "127.0.0.1:8765/;"}
     taken_off = location.filled({"/team/": "/other/", **off})
     without = location.filled({"/team/": "/plain/", **off, "proxy_set_header Upgrade $http_upgrade;": ""})
@@ -119,7 +119,7 @@ def test_a_proxy_that_passes_on_no_websockets_is_named(hosts: GuideHosts, known:
     assert json.loads(hosts.ok("laptop", "jupyter gpu status --json", **variables))["user"] == "ann"
     said = hosts.run("laptop", f"python -c '{_CONNECT}'", **variables).stderr
     assert "RequestError: GET /v1/session: no WebSocket. A proxy in between takes its headers off" in said
-    assert "Behind a proxy" in said
+    assert "jupyter gpu docs operate/proxy" in said
 
 
 def test_everything_works_behind_nginx_with_a_path(

@@ -1,4 +1,4 @@
-"""The head of a cluster over several hosts loses its power, and is started again with the operator guide's commands."""
+"""The head of a cluster over several hosts loses its power, and is started again as the operators' page says."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def notebooks(bed: FarBed, tmp_path: Path) -> Iterator[list[RemoteNotebook]]:
 
 def _commands() -> list[tuple[str, str]]:
     """The commands of the guide: the host, the line."""
-    text = block("operator-guide.md", "### When the head is lost").text
+    text = block("operate/head-lost.md", "# How to bring a cluster back when its head is lost").text
     found, hosts = [], ("",)
     for part in re.split(r"^# on ", text, flags=re.MULTILINE)[1:]:
         where, *lines = part.splitlines()

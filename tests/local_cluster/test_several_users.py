@@ -91,7 +91,7 @@ def _make_certificate(folder: Path, owner: int, at: Path) -> None:
 
 
 def test_cells_run_as_their_owners(own_home: HomePaths) -> None:
-    """By the operator guide's commands and table, whose accounts are there for the cluster."""
+    """By the commands and table of the operators' pages, whose accounts are there for the cluster."""
     ann, bob, carol = uids = (ANN, 1002, 1003)
     with public_folder() as folder:
         python, store = python_for_all(folder), folder / "store"
@@ -99,10 +99,10 @@ def test_cells_run_as_their_owners(own_home: HomePaths) -> None:
         path = jupyter_for_all(
             folder, python, [f"{name}:x:{uid}:{uid}::{folder}/{uid}:/bin/sh" for name, uid in accounts]
         )
-        table = block("operator-guide.md", "### Several Unix users", "# JUPYTER_GPU_UNIX_USERS")
+        table = block("operate/store.md", "### Accounts of other names")
         (folder / "users.yaml").write_text(table.filled({"/home/carol": f"{folder}/{carol}"}))
         _make_certificate(folder, 0, folder)
-        start = block("operator-guide.md", "### Several Unix users", "export JUPYTER_GPU_STORE_MODE=owner").filled(
+        start = block("operate/cells-as-owners.md", "# How to run cells as their owners").filled(
             {
                 "/etc/jupyter-gpu/users.yaml": str(folder / "users.yaml"),
                 "/shared/gpu": str(store),
@@ -158,7 +158,7 @@ def test_a_group_shares_a_store_and_its_service_user_runs_the_cells() -> None:
             "JUPYTER_GPU_PRELOAD": "json",
             "CUDA_VISIBLE_DEVICES": "",
         }
-        start = block("operator-guide.md", "### Several Unix users", "export JUPYTER_GPU_STORE_MODE=group").filled(
+        start = block("operate/group-store.md", "# How to share a store within a group").filled(
             {"=vision": f"={TEAM}", "/shared/gpu": str(store), "8765": str(free_port())}
         )
         run_python_as(python, SERVICE, ["-c", _IN_SHELL, start], home, settings, [TEAM])

@@ -123,6 +123,7 @@ def test_the_documentation_comes_with_the_wheel(python: Path, tmp_path: Path) ->
     shipped, cloned = [python.with_name("jupyter-gpu")], [sys.executable, "-m", "jupyter_gpu_release.cli"]
     assert docs(shipped) == docs(cloned)
     assert "writing-a-cell" in docs(shipped)
+    assert docs(shipped, "gangs") == docs(shipped, "use/gangs") == (REPOSITORY / "docs/use/gangs.md").read_text() + "\n"
     assert docs(shipped, "tutorial") == (REPOSITORY / "docs" / "tutorial.md").read_text() + "\n"
     assert "did you mean `jupyter gpu docs tutorial`?" in docs(shipped, "tutoral")
 

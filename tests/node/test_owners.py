@@ -185,7 +185,9 @@ def test_a_cell_has_the_limits_of_the_operator_guides_table(owners: OwnersNode, 
     """Everybody's, and those of a user's own line."""
     table = tmp_path / "users.yaml"
     most = min(65536, resource.getrlimit(resource.RLIMIT_NOFILE)[1])  # in containers root may not raise it
-    text = block("operator-guide.md", "### Several Unix users", '"*"').filled({"anna": "nobody", "65536": str(most)})
+    text = block("operate/cells-as-owners.md", "## Limits of the system (`ulimit`)", '"*"').filled(
+        {"anna": "nobody", "65536": str(most)}
+    )
     table.write_text(text)
     settings = store_settings({MODE: "owner", USERS: str(table)})
     account = UnixUsers(GatewayConfig("", "", "", "", "", **settings), StoreThreads())._look_up("ann")

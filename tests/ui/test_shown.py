@@ -15,7 +15,7 @@ from recording import SHOWN_IN, VIEWPORT, WHOLE_S, shortened
 from shown_words import FILE, PANEL, assert_not_stale, panel_words, without_what_varies, words_of
 from sidebar_bed import LOOK, Team, open_sidebar, opened, show_panel
 from soak import AT_FULL_SIZE
-from stories import README, TUTORIAL, USER_GUIDE, FirstPicture, Tutorial, code_blocks, colleague, tutorial_lab
+from stories import README, SIDEBAR, TUTORIAL, FirstPicture, Tutorial, code_blocks, colleague, tutorial_lab
 
 IMAGES = FILE.parent
 _SIZE = (VIEWPORT["width"], VIEWPORT["height"])
@@ -82,7 +82,7 @@ def _assert_pictures(folder: Path, name: str) -> None:
 
 def test_the_committed_film_and_pictures() -> None:
     _assert_film(IMAGES / "first-cell.webp")
-    shown = "".join(page.read_text() for page in (README, TUTORIAL, USER_GUIDE))
+    shown = "".join(page.read_text() for page in (README, TUTORIAL, SIDEBAR))
     named = re.findall(r"images/([\w-]+)-(?:light|dark)(?:-\d+)?\.png", shown)
     assert len(set(named)) == 10
     for name in {name for name in named if not name.startswith("sidebar-")}:

@@ -30,8 +30,9 @@ def _list(pages: dict[str, Path]) -> None:
 
 def _find(name: str, pages: dict[str, Path]) -> Path:
     wanted = name.removesuffix(".md").removesuffix(".html")
-    if wanted in pages:
-        return pages[wanted]
+    found = [name for name in pages if name == wanted or name.endswith(f"/{wanted}")]
+    if found:
+        return pages[found[0]]
     close = difflib.get_close_matches(wanted, pages, n=1)
     hint = f"did you mean `jupyter gpu docs {close[0]}`?" if close else "`jupyter gpu docs` lists the pages"
     raise OptionError(f"there is no page {name!r}", hint=hint)

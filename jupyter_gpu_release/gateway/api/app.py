@@ -138,7 +138,7 @@ async def _without_upgrade(request: Request) -> Response:
     """Answers what came as a WebSocket's request and is none any more."""
     raise RequestError(
         f"{request.method} {request.url.path}: no WebSocket. A proxy in between takes its headers off",
-        hint="have it pass on `Upgrade` and `Connection`: `Behind a proxy` in `jupyter gpu docs operator-guide`",
+        hint="have it pass on `Upgrade` and `Connection`: `jupyter gpu docs operate/proxy`",
     )
 
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     import httpx  # most gateways tell no webhooks, and it takes 0.1 s of every one's start
 
 _EMAIL = re.compile(r"[A-Za-z0-9.!#$%&'*+/=?^_`{|}~-]{1,64}@([A-Za-z0-9-]{1,63}(?:\.[A-Za-z0-9-]{1,63})*)")
-_OPERATOR = "its operator can: `notify:` in the operator guide (`jupyter gpu docs operator-guide`)"
+_OPERATOR = "its operator can: `jupyter gpu docs operate/notify`"
 _NAT64 = ipaddress.ip_network("64:ff9b::/96")
 
 

@@ -64,7 +64,7 @@ def test_a_run_comes_back_as_it_was_stored(engine: Engine) -> None:
 def test_a_backup_as_the_operator_guide_makes_it_is_whole_while_the_ledger_is_in_use(
     engine: Engine, tmp_path: Path
 ) -> None:
-    _mask, line = doc_blocks.block("operator-guide.md", "### Backup and restore").commands()
+    _mask, line = doc_blocks.block("operate/backup.md", "## Backup").commands()
     _, option, program, *_ = shlex.split(line)
     put(engine, submission(1))  # in the side file, not yet in ledger.sqlite
     with engine.connect() as reader:

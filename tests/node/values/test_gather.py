@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from doc_blocks import block
 from node_bed import Node, said
 from optional_libraries import torch
 
@@ -22,7 +22,6 @@ from jupyter_gpu_release.store.run_folders import create_run_folder
 from jupyter_gpu_release.unpickling import Trust
 
 TWO: dict[str, Any] = {"ranks": 2, "gpu_ids": ["0", "1"]}
-GUIDE = Path(__file__).parents[3] / "docs" / "user-guide.md"
 REMARK = "`model` came back without DistributedDataParallel around its module (wrap it again in the next gang)"
 
 
@@ -66,15 +65,15 @@ def test_a_replicated_model_comes_back_as_its_module(node: Node, end: str) -> No
 
 
 def test_the_first_gang_of_the_guide_runs_as_it_is_written(node: Node) -> None:
-    _, _, section = GUIDE.read_text().partition("\n## Many GPUs\n")
-    first, then = re.findall(r"^```[a-z]*\n(.*?)^```", section, re.DOTALL | re.MULTILINE)[:2]
-    magic, _, source = first.partition("\n")
+    first = block("use/gangs.md", "# Train on many GPUs", "%%gpu_train")
+    then = block("use/gangs.md", "# Train on many GPUs", "model(")
+    magic, _, source = first.text.partition("\n")
     assert magic == "%%gpu_train --gpus 2 --ranks 2"
     run = node.run(source, **TWO)
     home = names_of(run.outcome)
     assert said(run) == {rank: f"rank {rank} of 2: loss 0.0000\n" for rank in range(2)}
     assert type(home["model"]) is torch.nn.Linear
-    assert eval(then.partition("#")[0], {**home, "torch": torch}).item() == pytest.approx(8, abs=0.01)
+    assert eval(then.text.partition("#")[0], {**home, "torch": torch}).item() == pytest.approx(8, abs=0.01)
 
 
 def test_values_of_all_ranks_come_as_lists(node: Node) -> None:

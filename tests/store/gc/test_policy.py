@@ -103,6 +103,15 @@ def test_another_users_use_of_a_blob_keeps_it() -> None:
     assert removal.bytes == GIB
 
 
+def test_the_first_removal_of_a_user_says_how_much_is_hers() -> None:
+    """What is pinned counts, too: operators are told to ask so (docs/operate/old-results.md)."""
+    runs = [results(1, pinned=True), results(2), results(3, age_s=49 * DAY), results(4, user="bob")]
+    said: dict[str, str] = {}
+    for removal in choose_removals(runs, RetentionPolicy(quota_bytes=1), NOW):
+        said.setdefault(removal.user, removal.reason)
+    assert said == {"ann": "ann has 3 GiB of 1 B", "bob": "bob has 1 GiB of 1 B"}
+
+
 def test_age_and_quota_together_name_a_run_once() -> None:
     runs = [results(1, 40 * DAY), results(2, 10 * DAY), results(3, 5 * DAY)]
     both = RetentionPolicy(older_than_s=30 * DAY, quota_bytes=GIB)

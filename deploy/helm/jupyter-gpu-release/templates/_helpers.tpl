@@ -73,7 +73,7 @@ capabilities: { drop: [ALL] }
 - { name: HOME, value: /jupyter-gpu/home }
 {{- end -}}
 
-{{- /* of Ray's containers: docs/operator-guide.md, "A Ray cluster that runs already" */ -}}
+{{- /* of Ray's containers: docs/operate/ray-cluster.md */ -}}
 {{- define "gpu.rayEnv" -}}
 {{ include "gpu.rayToken" . }}
 - { name: RAY_raylet_report_resources_period_milliseconds, value: "2" }

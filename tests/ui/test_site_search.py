@@ -1,0 +1,98 @@
+"""The documentation site: its own search finds the page for each question that people ask, in each wording."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from urllib.parse import quote
+
+import pytest
+from playwright.sync_api import Browser, expect
+from sidebar_bed import opened
+
+REPOSITORY = Path(__file__).parents[2]
+_FIRST = 3
+#: question of a user or an operator → the pages that answer it, and keywords, each of which finds one of them
+QUESTIONS: dict[str, tuple[set[str], tuple[str, ...]]] = {
+    "my own conda environment": ({"start/install", "use/packages"}, ("conda environment", "own venv")),
+    "the cost of a cell that takes 2 s": ({"start/first-cell"}, ("cost short cell", "cost of a cell that takes 2 s")),
+    "Accelerate on two GPUs": ({"use/gang-frameworks"}, ("accelerate two GPUs", "accelerate ranks")),
+    "DDP on two GPUs": ({"use/gangs"}, ("DistributedDataParallel", "torchrun ranks", "train many GPUs")),
+    "50 to 500 GB of data": ({"use/data"}, ("num_workers", "dev/shm large data", "500 GB")),
+    "caches": ({"use/data"}, ("cache HF_HOME", "shared cache folder")),
+    "VS Code": ({"vscode"}, ("VS Code", "pylance")),
+    "Colab": ({"start/colab"}, ("colab", "colab notebook")),
+    "JupyterHub": ({"operate/jupyterhub"}, ("jupyterhub tokens", "hub culler")),
+    "Slurm": ({"start/platforms"}, ("slurm", "slurm job")),
+    "Kubernetes": ({"kubernetes"}, ("kubernetes", "helm chart")),
+    "uninstall": ({"start/install", "operate/uninstall"}, ("uninstall", "remove package")),
+    "versions of Ray and Python": ({"versions"}, ("versions that fit", "ray python versions")),
+    "safety": ({"start/platforms", "operate/secure", "understand/trust"}, ("is it safe", "security", "trust team")),
+    "Mac or Windows as a client": ({"start/platforms"}, ("windows mac client", "windows")),
+    "AMD": ({"start/platforms"}, ("AMD", "amd gpus")),
+    "MIG": ({"operate/mig", "start/platforms"}, ("MIG", "mig instance")),
+    "half a GPU": ({"start/platforms", "operate/mig"}, ("half a GPU", "parts of a GPU")),
+    "TensorBoard, W&B, MLflow": ({"use/trackers"}, ("tensorboard", "mlflow", "wandb")),
+    "%pip install in a cell": ({"use/packages"}, ("pip install cell", "package missing")),
+    "delete old results": ({"use/results", "operate/old-results"}, ("delete old results", "remove old results")),
+    "how much is mine": ({"use/results"}, ("how much is mine", "gc quota mine")),
+    "report a bug": ({"use/report"}, ("report bug", "issue tracker")),
+    "why a cell waits": ({"use/queues"}, ("why wait", "queue priority")),
+    "the GPU is not used fully": ({"use/gpus"}, ("GPU used fully", "GPU busy waiting for data")),
+    "the cluster is not used fully": ({"operate/unused-gpus"}, ("unused GPUs", "cluster GPUs not used fully")),
+    "results after the notebook is closed": ({"use/come-back"}, ("attach run", "load results")),
+    "training in the background": ({"use/background"}, ("async background", "train while the kernel is free")),
+    "preemption": ({"use/restartable"}, ("preempted resumed", "restartable cell")),
+    "keeping a GPU": ({"use/keep"}, ("keep GPU", "keep next cell")),
+    "a certificate": ({"operate/certificates"}, ("certificate", "TLS certificate authority")),
+    "a team's cluster": ({"operate/team"}, ("set up team cluster", "cluster for a team")),
+    "upgrade while cells run": ({"operate/upgrade"}, ("upgrade", "upgrade gateway")),
+    "backup": ({"operate/backup"}, ("backup", "restore ledger")),
+}
+
+
+#: pages that the site's search finds, the best first (it takes what it shows from the end)
+_FOUND = "words => Search._performSearch(...Search._parseQuery(words)).map(([page]) => page).reverse()"
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Built from a copy: a build writes pages beside its sources."""
+    folder = tmp_path_factory.mktemp("site")
+    left_out = shutil.ignore_patterns("_build", "_made", "out", "traces")
+    for name in ("docs", "examples"):
+        shutil.copytree(REPOSITORY / name, folder / name, ignore=left_out)
+    for page in REPOSITORY.glob("*.md"):
+        shutil.copy(page, folder)
+    command = [sys.executable, "-m", "sphinx", "-W", "-q", "-b", "html", folder / "docs", folder / "html"]
+    subprocess.run(command, check=True, timeout=300)
+    return folder / "html"
+
+
+@pytest.mark.thorough
+@pytest.mark.timeout(420)
+def test_each_question_finds_its_page(site: Path, browser: Browser) -> None:
+    assert all(len(keywords) > 1 for _, keywords in QUESTIONS.values())
+    with opened(browser) as shown:
+        shown.goto(f"{(site / 'search.html').as_uri()}?q={quote('conda environment')}")
+        expect(shown.locator("#search-results .search-summary")).to_contain_text("found")
+        links = [link.get_attribute("href") or "" for link in shown.locator("#search-results li a").all()[:_FIRST]]
+        missed = {
+            words: found
+            for pages, keywords in QUESTIONS.values()
+            for words in keywords
+            if not pages & set(found := shown.evaluate(_FOUND, words)[:_FIRST])
+        }
+        assert [link.partition(".html")[0] for link in links] == shown.evaluate(_FOUND, "conda environment")[:_FIRST]
+    assert missed == {}
+
+
+@pytest.mark.thorough
+@pytest.mark.timeout(420)
+def test_an_old_address_leads_on(site: Path, browser: Browser) -> None:
+    with opened(browser) as shown:
+        for old, new in (("#many-gpus", "use/gangs.html"), ("#devices", "start/first-cell.html#devices"), ("", "use/")):
+            shown.goto(f"{(site / 'user-guide.html').as_uri()}{old}")
+            shown.wait_for_url(f"**/{new}*")
