@@ -21,6 +21,7 @@ from jupyter_gpu_release.gateway.cluster.agents import AgentFactory
 from jupyter_gpu_release.gateway.cluster.lease import Lease
 from jupyter_gpu_release.gateway.cluster.placement_groups import RayLeases
 from jupyter_gpu_release.gateway.service import GatewayService
+from jupyter_gpu_release.protocol.environments import BuildReport, Installed, PackagesAnswer, Versions
 from jupyter_gpu_release.protocol.lineage import Environment
 from jupyter_gpu_release.protocol.node import (
     AGENT_PROTOCOL,
@@ -207,6 +208,30 @@ class SimulatedAgent(NodeAgentApi):
 
     async def probe_store(self, path: str) -> str:
         return ""
+
+    async def installed_packages(self) -> Any:
+        return pack(Installed("3", "", {}, []))
+
+    async def check_environment(self, plan: Any) -> Any:
+        return pack(PackagesAnswer(is_ready=True))
+
+    async def resolve_packages(self, question: Any) -> Any:
+        return pack(Versions())
+
+    async def build_environment(self, plan: Any, wheels: list[bytes]) -> Any:
+        return pack(BuildReport())
+
+    async def list_environments(self) -> Any:
+        return pack([])
+
+    async def remove_environment(self, digest: str) -> bool:
+        return False
+
+    async def count_fetched(self, plan: Any) -> int:
+        return 0
+
+    async def stop_build(self, digest: str) -> None:
+        """Nothing is built."""
 
     async def probe_node(self, order: Any) -> Any:
         return pack(ProbeReport())

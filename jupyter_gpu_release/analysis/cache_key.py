@@ -45,6 +45,8 @@ RULES: dict[str, Rule] = {
     "gather": Rule(True, "other values come back"),
     "env": Rule(True, "the cell may read them"),
     "export": Rule(True, "by value: the cell may read them; so may it what the notebook set in os.environ"),
+    "environment": Rule(True, "through the environment: its packages are part of the key"),
+    "pip": Rule(True, "as environment"),
     "workdir": Rule(True, "relative paths mean other files"),
     "fresh": Rule(True, "a new interpreter lacks what the warm one has imported"),
     "cache": Rule(False, "it is the question itself"),

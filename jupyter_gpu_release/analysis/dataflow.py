@@ -85,8 +85,13 @@ _PYTHON_BODIES = frozenset({"time", "timeit", "prun", "memit", "capture", "gpu_t
 #: magics that list the notebook's names
 _LISTS = frozenset({"who", "who_ls", "whos", "psearch"})
 _INSTALLERS = frozenset({"pip", "conda", "mamba", "micromamba", "uv"})
-_INSTALLS = re.compile(r"\b(?:pip|conda|mamba|uv)\b.*\b(?:install|add)\b")
+_INSTALLS = re.compile(r"\b(?:pip3?|conda|mamba|uv)\b.*\b(?:(?:un)?install|add)\b")
 _INTERPOLATED = re.compile(r"\$\{?([A-Za-z_]\w*)|\{([^{}]+)\}")
+
+
+def may_install(text: str) -> bool:
+    """Tell if a cell's text calls an installer, by a magic, in a shell or in a process that it starts."""
+    return _INSTALLS.search(text) is not None
 
 
 def note_chain(facts: CellFacts, node: ast.Attribute) -> None:
@@ -163,7 +168,7 @@ def _cell_magic(flow: NameFlow, name: str, line: str, body: str) -> None:
 
 def _command(flow: NameFlow, text: str) -> None:
     """A shell command, or a magic's line: IPython fills in ``$name`` and ``{expression}``."""
-    if _INSTALLS.search(text):
+    if may_install(text):
         flow.facts.installs = True
     for name, expression in _INTERPOLATED.findall(text):
         if name:

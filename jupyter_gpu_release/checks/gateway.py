@@ -24,6 +24,7 @@ from .network import PORT_S, check_names, check_network, check_ports
 from .nodes import (
     check_clocks,
     check_drivers,
+    check_environments,
     check_frameworks,
     check_nodes,
     check_pythons,
@@ -82,6 +83,7 @@ def check_told(status: StatusDocument, checks: NodeChecks, now_s: float) -> Iter
     yield from check_drivers(checks)
     yield from check_frameworks(checks)
     yield from check_shared_memory(checks)
+    yield from check_environments(checks)
     yield from check_ports(checks)
     yield from check_names(checks)
 

@@ -70,6 +70,17 @@ def check_stores(checks: NodeChecks, store_id: str) -> Iterator[Finding]:
             yield broken("store", said, mend, where=node.host)
 
 
+def check_environments(checks: NodeChecks) -> Iterator[Finding]:
+    """Each node that is to build environments can: installer, folder, disk and index."""
+    for node in checks.nodes:
+        found = node.probe.environments_problem if node.probe is not None else None
+        if found:
+            problem, _, hint = found.partition("\n  → ")
+            yield broken("environments", f"{node.host}: {problem}", hint, where=node.host)
+        elif found is not None:
+            yield ok("environments", f"{node.host} can build environments", where=node.host)
+
+
 def check_clocks(checks: NodeChecks, now_s: float) -> Iterator[Finding]:
     """The clocks of gateway and nodes against this one."""
     if not checks.now_s:

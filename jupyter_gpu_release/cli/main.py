@@ -60,6 +60,10 @@ def _command(name: str) -> Callable[[argparse.Namespace], int]:
         from .admin import tokens
 
         return tokens.token
+    if name == "environments":
+        from .admin import environments
+
+        return environments.environments
     if name == "nodes":
         from .admin import nodes
 

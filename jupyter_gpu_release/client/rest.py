@@ -16,6 +16,17 @@ import msgspec
 from ..errors import GatewayUnavailableError, GpuReleaseError, NoSuchRunError, from_code
 from ..host.certificates import client_context
 from ..protocol.admin import GcDocument, NodeDrain, TokenIssued, TokenRequest, TokenRevocation, TokensDocument
+from ..protocol.environments import (
+    ClusterPackages,
+    EnvironmentBuilt,
+    EnvironmentRemoval,
+    EnvironmentsDocument,
+    PackagesAnswer,
+    Plan,
+    Question,
+    Versions,
+    WheelSent,
+)
 from ..protocol.lineage import CacheAnswer, CacheQuestion, CacheUse, Lineage
 from ..protocol.rest import (
     EstimateDocument,
@@ -72,6 +83,8 @@ def safe_path(name: str) -> str:
     return "".join(letter for letter in name if letter.isalnum() or letter in "-_.").strip(".") or "-"
 
 
+#: for a node to ask an index; for all of them to build, as long as the operator allows
+_INDEX_S, _BUILD_S = 90.0, 3600.0
 _MOST_RUNS: int = BUILT_IN["listed_runs"].default
 
 
@@ -83,16 +96,17 @@ class _Request:
     path: str
     kind: Any
     parameters: dict[str, Any]
-    body: msgspec.Struct | None = None
+    body: msgspec.Struct | bytes | None = None
     patience_s: float = 0.0
 
     def arguments(self, timeout_s: float) -> dict[str, Any]:
         """Arguments of httpx's ``request``; ``timeout_s``: for each step of a usual one."""
+        content = self.body if self.body is None or isinstance(self.body, bytes) else msgspec.json.encode(self.body)
         return {
             "method": self.method,
             "url": self.path,
             "params": self.parameters,
-            "content": None if self.body is None else msgspec.json.encode(self.body),
+            "content": content,
             "timeout": httpx.Timeout(timeout_s, read=timeout_s + self.patience_s),
         }
 
@@ -123,6 +137,22 @@ class GatewayRequests(ABC):
     def queues(self) -> QueuesDocument:
         """The tree of queues: guarantees, use, fair shares, who waits."""
         return self._get("/v1/queues", QueuesDocument)
+
+    def packages(self) -> ClusterPackages:
+        """Packages that are installed on the nodes."""
+        return self._get("/v1/packages", ClusterPackages)
+
+    def check_packages(self, plan: Plan) -> PackagesAnswer:
+        """Ask if nodes can get the packages of an environment."""
+        return self._ask("POST", "/v1/packages/check", PackagesAnswer, {}, plan, _INDEX_S)
+
+    def resolve_packages(self, question: Question) -> Versions:
+        """Versions of packages that go with the nodes' own."""
+        return self._ask("POST", "/v1/packages/resolve", Versions, {}, question, _INDEX_S)
+
+    def send_wheel(self, digest: str, content: bytes) -> WheelSent:
+        """Send a wheel of this machine's own."""
+        return self._ask("POST", f"/v1/packages/wheels/{digest}", WheelSent, {}, content)
 
     def ask_estimate(self, question: EstimateQuestion) -> EstimateDocument:
         """When a run would start that asks for this; raises what its submission would be refused with."""
@@ -193,6 +223,18 @@ class GatewayRequests(ABC):
         """Refuse a token (or all of a user) from now on; returns those that were revoked."""
         return self._ask("POST", "/v1/tokens/revoke", TokensDocument, {}, which)
 
+    def environments(self) -> EnvironmentsDocument:
+        """Environments that are ready on nodes. For admins."""
+        return self._ask("GET", "/v1/environments", EnvironmentsDocument, {})
+
+    def build_environment(self, plan: Plan) -> EnvironmentBuilt:
+        """Have all nodes build one. For admins."""
+        return self._ask("POST", "/v1/environments/build", EnvironmentBuilt, {}, plan, _BUILD_S)
+
+    def remove_environment(self, asked: EnvironmentRemoval) -> EnvironmentsDocument:
+        """Remove one on all nodes; returns what is left of it. For admins."""
+        return self._ask("POST", "/v1/environments/remove", EnvironmentsDocument, {}, asked)
+
     def drain_node(self, asked: NodeDrain) -> StatusDocument:
         """Give a node no new runs; for admins, as the next one."""
         return self._ask("POST", "/v1/nodes/drain", StatusDocument, {}, asked)
@@ -238,7 +280,7 @@ class GatewayRequests(ABC):
         path: str,
         kind: type[T],
         parameters: dict[str, Any],
-        body: msgspec.Struct | None = None,
+        body: msgspec.Struct | bytes | None = None,
         patience_s: float = 0.0,
     ) -> T:
         answer: T = self._send(_Request(method, path, kind, parameters, body, patience_s))

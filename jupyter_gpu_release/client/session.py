@@ -44,6 +44,8 @@ from .websocket import SendQueue, ThreadGroup, UnackedMessages, open_link, own_e
 if TYPE_CHECKING:
     from websockets.sync.client import ClientConnection
 
+    from .rest import GatewayClient
+
 __all__ = ["ConnectionBack", "ConnectionLost", "FeedItem", "GatewaySession", "RunFeed"]
 
 #: no word from the gateway for so long: the connection is taken for dead
@@ -146,6 +148,12 @@ class GatewaySession:
             raise
         self._retry.set()
         return feed
+
+    def question_client(self) -> GatewayClient:
+        """A client for questions before a run is submitted."""
+        from .rest import GatewayClient
+
+        return GatewayClient.for_target(self.target)
 
     def follow(self, run: str, after: int = 0, *, adopt: bool = False) -> RunFeed:
         """Hear of a run from event ``after`` + 1 on (also one that this session did not submit).

@@ -232,6 +232,8 @@ class FunctionExecutor(ABC):
         cell = Cell(
             call.statement, options, self.location(), in_terminal=not stream, function=call.name, text=call.source
         )
+        for line in self.input_capture.packages.add_to(prepared, options, session.welcome, session.question_client):
+            warnings.warn(line, UserWarning, stacklevel=4)
         find = partial(self._store, session)
         return make_submission(cell, prepared, session.session_id, find, self.source_texts(prepared))
 

@@ -32,6 +32,7 @@ from ..errors import (
 from ..host.background import LastLook
 from ..presentation.wording import run_origin, run_title
 from ..protocol.config import GatewayConfig, StoreMode
+from ..protocol.environments import UNKNOWN
 from ..protocol.events import Event
 from ..protocol.node import AttemptId, GatewayApi, NodeRun
 from ..protocol.rest import Health
@@ -55,8 +56,10 @@ from .auth.tokens import TokenBook
 from .auth.unix_users import UnixUsers
 from .cluster.agents import AgentFactory, missing_imports
 from .cluster.drains import DrainTable
+from .cluster.environment_builds import EnvironmentBuilds
 from .cluster.gpu_health import GpuHealth, NodeDeaths
 from .cluster.lease import Lease, LeaseListener, LeaseTable
+from .cluster.named_environments import NamedEnvironments
 from .cluster.node_checks import NodeChecker
 from .cluster.node_demand import NodeDemand
 from .cluster.nodes import Node, NodeListener, NodeTable
@@ -139,6 +142,14 @@ class GatewayService(RunListener, LeaseListener, NodeListener, SessionListener):
         self.node_deaths = NodeDeaths()
         self.node_demand = NodeDemand(calls, self.nodes)
         self.preparing = Preparing(self.nodes)
+        self.named_environments = NamedEnvironments(config.named_environments, self.store_threads)
+        self.environments = EnvironmentBuilds(
+            self.nodes,
+            Path(config.home) / "wheels",
+            config.environment_owned,
+            config.environment_timeout_s,
+            config.environment_retention_s,
+        )
         # runs on it
         releaser = LeaseReleaser(self.leases, self.nodes, self.ray_leases, self.ledger)
         self.warm = WarmLeases(self.leases, self.nodes, self.ledger, self.sessions, releaser, self, config.max_keep_s)
@@ -156,6 +167,7 @@ class GatewayService(RunListener, LeaseListener, NodeListener, SessionListener):
             self.queue_rules,
             self.ledger,
             self.node_demand.with_answer,
+            self.environments,
             self.users,
         )
         self.start_estimates = StartEstimates(self.runs, self.lifecycle.queue, self.queue_rules)
@@ -314,11 +326,12 @@ class GatewayService(RunListener, LeaseListener, NodeListener, SessionListener):
         record = RunRecord(self._first_view(caller, request, admitted), self.runs.next_ordinal(), request)
         self.runs.add(record)
         self.runs.record(record)  # committed in a thread; no cell starts before it
-        lacking = [] if request.fresh else self.preparing.lacking(caller.user, request.prepare)
+        is_plain = not request.fresh and request.environment is None  # nothing is imported ahead in an environment
+        lacking = self.preparing.lacking(caller.user, request.prepare) if is_plain else []
         if lacking:
             self.lifecycle.spawn(self._queue_when_prepared(record, lacking))
         else:
-            self._queue(record)
+            self.lifecycle.enqueue(record)
         for source in {used.run for used in request.used if is_run_id(used.run)}:
             self.holds.note_reuse(source)
         return record
@@ -334,11 +347,7 @@ class GatewayService(RunListener, LeaseListener, NodeListener, SessionListener):
             self.runs.change(record, reason=f"no GPU is held yet: the node imports what the cell needs ({libraries})")
             await asyncio.wait([preparing], timeout=limit_s)
         if isinstance(record.stage, Queued):
-            self._queue(record)
-
-    def _queue(self, record: RunRecord) -> None:
-        self.lifecycle.queue.add(record)
-        self.lifecycle.queue.serve()
+            self.lifecycle.enqueue(record)
 
     def _known(self, caller: Caller, request: RunRequest, *, in_memory: bool = False) -> RunRecord | None:
         """``in_memory``: the ledger was asked a moment ago, and what came since is not evicted yet."""
@@ -530,6 +539,7 @@ class GatewayService(RunListener, LeaseListener, NodeListener, SessionListener):
             python=platform.python_version(),
             hash_seed=self.config.hash_seed,
             service_uid=self._service_uid(),
+            packages=(self.environments.digest or UNKNOWN) if self.config.max_environments else "",
         )
 
     def problems(self) -> list[str]:

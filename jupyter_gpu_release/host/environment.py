@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 
@@ -138,6 +138,14 @@ def for_cells(environment: Mapping[str, str], markers: Mapping[str, str], hash_s
     """The variables of a fork server, and so of all cells, on a node whose agent has ``environment``."""
     kept = {name: value for name, value in for_cluster(environment).items() if name not in _NOT_FOR_CELLS}
     return {**kept, **markers, "PYTHONFAULTHANDLER": "1", "PYTHONHASHSEED": hash_seed}
+
+
+def installer_variables(index: str, wheels: Sequence[str]) -> dict[str, str]:
+    """Variables by which a cell's pip and uv take packages from where the operator says (``none``: no index)."""
+    found = {"PIP_FIND_LINKS": " ".join(wheels), "UV_FIND_LINKS": ",".join(wheels)} if wheels else {}
+    if index == "none":
+        return {**found, "PIP_NO_INDEX": "1", "UV_NO_INDEX": "1"}
+    return {**found, "PIP_INDEX_URL": index, "UV_DEFAULT_INDEX": index} if index else found
 
 
 def _goes_along(name: str, value: str, more: list[str]) -> bool:

@@ -11,7 +11,7 @@ from subprocess import DEVNULL, Popen
 
 import msgspec
 
-from ..host.environment import for_cells, for_cluster
+from ..host.environment import for_cells, for_cluster, installer_variables
 from ..host.process_control import CLUSTER_MARKER, NODE_MARKER
 from ..protocol.config import GatewayConfig, RayHead, StoreMode
 from ..protocol.node import ForkServerConfig, early_server_path
@@ -107,6 +107,7 @@ def begin_fork_server(plan: LaunchSpec, environment: Mapping[str, str], config: 
     ``environment``: that of Ray's processes. The agent takes no other than one as it would start itself.
     """
     markers = {CLUSTER_MARKER: plan.cluster, NODE_MARKER: plan.node}
+    markers |= installer_variables(config.environment_index, config.environment_wheels)
     own = for_cells(environment, markers, config.hash_seed)
     search = [entry for entry in own.pop("PYTHONPATH", "").split(os.pathsep) if entry != str(plan.stand_in_folder)]
     if any(search):

@@ -116,6 +116,13 @@ OPTIONS: dict[str, Option] = {
         ),
         Option("env", "KEY=VALUE", "environment variable for the cell; may be repeated", many=True),
         Option("export", "KEYS", "environment variables of this kernel to take along", many=True),
+        Option(
+            "environment",
+            "NAME",
+            "auto: the notebook's packages go along; cluster: the cluster's only; NAME: one of your operator's (auto)",
+            values=("auto", "cluster"),
+        ),
+        Option("pip", "'NAMES'", "packages for the cell, as pip names them: 'einops==0.8.1 timm'"),
         Option("workdir", "PATH", "working directory of the cell (the notebook's folder where the node sees it)"),
         Option("name", "LABEL", "label of the run in lists", configurable=False),
         Option("fresh", "", "a new interpreter instead of a fork of the warm one"),

@@ -177,6 +177,10 @@ class RunOptions:
         ``--env``: environment variables of the cell.
     export : tuple of str, default ()
         ``--export``: environment variables of the kernel that go along.
+    environment : str, default 'auto'
+        ``--environment``: ``auto``, ``cluster`` for nothing but the cluster's packages, or one that the operator named.
+    pip : str, default ''
+        ``--pip``: packages for the cell, with spaces between.
     workdir : str, optional
         ``--workdir``: the cell's folder (None: the notebook's, where the node sees it).
     name : str, default ''
@@ -216,6 +220,8 @@ class RunOptions:
     restartable: bool | None = None
     env: dict[str, str] = field(default_factory=dict)
     export: tuple[str, ...] = ()
+    environment: str = "auto"
+    pip: str = ""
     workdir: str | None = None
     name: str = ""
     fresh: bool = False
@@ -280,6 +286,8 @@ def build_options(written: Written) -> RunOptions:
         restartable=restartable,
         env=_env(written),
         export=_keys(written, "export"),
+        environment=_environment(written),
+        pip=_text(written, "pip") or "",
         workdir=_text(written, "workdir"),
         name=_text(written, "name") or "",
         fresh=bool(_flag(written, "fresh")),
@@ -437,6 +445,13 @@ def _priority(written: Written) -> str:
         raise OptionError(
             f"--priority {word}: not a priority", hint=f"write --priority {', '.join(words)}, or a number"
         )
+    return word
+
+
+def _environment(written: Written) -> str:
+    word = _text(written, "environment") or "auto"
+    if word == "cluster" and _text(written, "pip"):
+        raise OptionError("--pip with --environment cluster: nothing is added to it", hint="leave one of them out")
     return word
 
 

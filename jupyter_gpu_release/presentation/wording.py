@@ -10,6 +10,7 @@ import time
 from collections import defaultdict
 from typing import TYPE_CHECKING
 
+from ..protocol.environments import LACKS, Origin
 from ..protocol.runs import KeptLease, PersistWait, Reason
 from ..protocol.states import RunState
 from ..units import format_bytes, format_count, format_gpu_hours, format_seconds
@@ -18,9 +19,12 @@ from .plain_text import without_backticks
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from ..protocol.environments import Plan, PlannedPackage
     from ..protocol.rest import EstimateDocument, GpuRow, RunError, RunRow, SoonerAsk, StatusDocument, Usage
     from ..protocol.runs import Attempt, Run, RunView
 
+#: of an environment, in a receipt, and in the reason why a run waits
+_MOST_PACKAGES, _MOST_WAITED_FOR = 6, 4
 RUN_WORDS = {
     "submitted": "queued",
     "queued": "queued",
@@ -173,6 +177,33 @@ def describe_pauses(view: RunView) -> list[str]:
         lost = f", {format_seconds(past.lost_s)} of work done again" if past.lost_s else ""
         said.append(f"{describe_pause(past, view.user)}{waited}{lost}{other}")
     return said
+
+
+def describe_environment(plan: Plan, seconds: float) -> str:
+    """Say what was built for a run: ``packages that the cluster lacks: einops 0.8.1 · ready in 1.9 s``."""
+    if not seconds:
+        return ""
+    lacks = all(each.reason == LACKS for each in plan.packages)
+    named = ", ".join(map(_package_words, plan.packages[:_MOST_PACKAGES]))
+    more = len(plan.packages) - _MOST_PACKAGES
+    rest = f" and {more} more" if more > 0 else ""
+    what = "that the cluster lacks" if lacks else "that the cluster lacks or has otherwise"
+    return f"packages {what}: {named}{rest} · ready in {format_seconds(seconds)}"
+
+
+def describe_building(plan: Plan, fetched: int | None) -> str:
+    """Say why a run waits whose environment is built. ``fetched``: packages that the slowest node has, if known."""
+    count = format_count(len(plan.packages), "package")
+    done = f"{fetched} of {count}" if fetched is not None else count
+    names = ", ".join(f"{each.name} {each.version}" for each in plan.packages[:_MOST_WAITED_FOR])
+    more = " …" if len(plan.packages) > _MOST_WAITED_FOR else ""
+    return f"no GPU is held yet: building its environment: {done} ({names}{more})"
+
+
+def _package_words(package: PlannedPackage) -> str:
+    if package.origin is Origin.EDITABLE:
+        return f"{package.name} (editable, {format_count(package.files, 'file')})"
+    return f"{package.name} {package.version}"
 
 
 def holders_of_view(view: RunView, now_s: float) -> str:

@@ -115,6 +115,8 @@ class CellPayload(msgspec.Struct, frozen=True, omit_defaults=True):
     told: dict[str, str] = msgspec.field(default_factory=dict)
     #: name of a launched function: ``source`` is only its call, which tracebacks leave out; inputs do not come back
     function: str = ""
+    #: it may install packages: then it has a place for them in front of those that are there
+    installs: bool = False
     #: lines of loops of which the notebook has said that a restartable cell cannot be left between their rounds
     plain_loops: list[int] = msgspec.field(default_factory=list)
 

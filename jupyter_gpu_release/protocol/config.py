@@ -225,6 +225,14 @@ class GatewayConfig(ClusterSettings, frozen=True, omit_defaults=True):
     node_grace_s: float = CLUSTER["node_grace_s"].default
     max_keep_s: float = CLUSTER["max_keep_s"].default
     max_prepared: int = CLUSTER["max_prepared"].default
+    environments: str = CLUSTER["environments"].default
+    environment_index: str = CLUSTER["environment_index"].default
+    environment_wheels: list[str] = msgspec.field(default_factory=list)
+    environment_owned: list[str] = msgspec.field(default_factory=list)
+    named_environments: str = CLUSTER["named_environments"].default
+    environment_timeout_s: float = CLUSTER["environment_timeout_s"].default
+    environment_retention_s: float = CLUSTER["environment_retention_s"].default
+    max_environments: int = CLUSTER["max_environments"].default
     allowed_hosts: list[str] = msgspec.field(default_factory=list)
     #: what the gateway removes from the store by itself
     retention: RetentionPolicy = RetentionPolicy()

@@ -39,6 +39,10 @@ MOST_DEPTH = 20
 MOST_RUNS = 200
 
 
+#: in place of the version of a package that is not there
+ABSENT = "absent"
+
+
 class Environment(msgspec.Struct, frozen=True, omit_defaults=True):
     """Environment of a cell. ``packages``: distribution → version (or digest of its files, for one that is edited)."""
 

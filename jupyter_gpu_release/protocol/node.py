@@ -13,6 +13,7 @@ import msgspec
 
 from ..settings.table import CLUSTER
 from .config import DEFAULT_HASH_SEED, UnixUser
+from .environments import BuildReport, EnvironmentRow, Installed, PackagesAnswer, Plan, Question, Versions
 from .events import Event
 from .lineage import Environment
 from .runs import Outcome, PersistWait, Save
@@ -68,6 +69,13 @@ class AgentConfig(msgspec.Struct, frozen=True, omit_defaults=True):
     as_owners: bool = False
     #: fork servers that are kept with more libraries than the usual ones; 0: none
     max_prepared: int = CLUSTER["max_prepared"].default
+    #: folder for environments, and where their packages come from; as in :class:`.GatewayConfig`
+    environments: str = ""
+    environment_index: str = ""
+    environment_wheels: list[str] = msgspec.field(default_factory=list)
+    environment_timeout_s: float = CLUSTER["environment_timeout_s"].default
+    environment_retention_s: float = CLUSTER["environment_retention_s"].default
+    max_environments: int = CLUSTER["max_environments"].default
 
 
 def grant_socket(runtime: str, node: str) -> str:
@@ -174,6 +182,8 @@ class JoinOrder(msgspec.Struct, frozen=True, omit_defaults=True):
     attempt: int = 0
     #: modules that its cell may import
     needs: list[str] = msgspec.field(default_factory=list)
+    #: as in :class:`StartOrder`
+    environment: str = ""
 
     @property
     def attempt_id(self) -> AttemptId:
@@ -219,6 +229,8 @@ class StartOrder(msgspec.Struct, frozen=True, omit_defaults=True):
     needs: list[str] = msgspec.field(default_factory=list)
     user: str = ""
     session: str = ""
+    #: digest of the environment, built here, whose interpreter the ranks run in; empty: the cluster's own
+    environment: str = ""
 
     @property
     def attempt_id(self) -> AttemptId:
@@ -269,6 +281,8 @@ class NodeInfo(msgspec.Struct, frozen=True, omit_defaults=True):
     prepared: list[PreparedInfo] = msgspec.field(default_factory=list)
     max_prepared: int = 0
     prepared_gone: int = 0
+    #: digest of what is installed here; empty: it is not known, or the node builds no environments
+    packages: str = ""
 
 
 class PortTry(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -317,6 +331,8 @@ class ProbeReport(msgspec.Struct, frozen=True, omit_defaults=True):
     store_id: str | None = None
     #: what ``/dev/shm`` holds there, the memory that data loaders share; None: it was not looked at
     shared_bytes: int | None = None
+    #: why no environment can be built there, and what to do about it; empty: one can be; None: none is to be
+    environments_problem: str | None = None
 
 
 class RunEvents(msgspec.Struct, frozen=True, tag="events"):
@@ -656,6 +672,84 @@ class NodeAgentApi(ABC):
             a submission with ``--cache``, and the record of each run that has ended.
         Waits
             for the packages' metadata to be read, in a thread.
+        """
+
+    @abstractmethod
+    async def installed_packages(self) -> Packed[Installed]:
+        """Packages that are installed here.
+
+        Called by
+            a kernel's question, once for each state of its own packages.
+        Waits
+            for the packages' metadata to be read, in a thread.
+        """
+
+    @abstractmethod
+    async def check_environment(self, plan: Packed[Plan]) -> Packed[PackagesAnswer]:
+        """Tell if the packages of an environment can be had here; nothing is built.
+
+        Called by
+            a kernel's question, once for each environment.
+        Waits
+            for the index, a minute at most.
+        """
+
+    @abstractmethod
+    async def resolve_packages(self, question: Packed[Question]) -> Packed[Versions]:
+        """Find versions of packages for an environment.
+
+        Called by
+            a kernel's question, for ``--pip``, and where neither side has a version that goes with the rest.
+        Waits
+            for the index, a minute at most.
+        """
+
+    @abstractmethod
+    async def build_environment(self, plan: Packed[Plan], wheels: list[bytes]) -> Packed[BuildReport]:
+        """Build an environment if it is not there, and start its fork server. Who asks for the same shares the build.
+
+        Called by
+            a submission, before it is queued; and the start of a run on a node that has lost it, or is new.
+        Waits
+            for the build, ``environment_timeout_s`` at most.
+        """
+
+    @abstractmethod
+    async def list_environments(self) -> Packed[list[EnvironmentRow]]:
+        """List the environments that are ready here.
+
+        Called by
+            ``jupyter gpu environments``.
+        Waits
+            for the disk, in a thread.
+        """
+
+    @abstractmethod
+    async def remove_environment(self, digest: str) -> bool:
+        """Remove an environment; False: it is in use, or not here.
+
+        Called by
+            ``jupyter gpu environments remove``.
+        Waits
+            for the disk, in a thread.
+        """
+
+    @abstractmethod
+    async def count_fetched(self, plan: Packed[Plan]) -> int:
+        """Count the packages of an environment that the installer has fetched here.
+
+        Called by
+            the wait of a run for its environment, every second.
+        Waits
+            for a look at the installer's cache, in a thread.
+        """
+
+    @abstractmethod
+    async def stop_build(self, digest: str) -> None:
+        """End the build of an environment that nobody waits for any more; nothing of it is left.
+
+        Called by
+            the end of the last run that waits for it.
         """
 
     @abstractmethod

@@ -28,6 +28,7 @@ from .bounds import (
     Word,
 )
 from .cell import Graph
+from .environments import Plan
 from .lineage import TrackedFile, UsedInputs
 
 
@@ -314,6 +315,8 @@ class RunRequest(msgspec.Struct, frozen=True, omit_defaults=True):
     retries: Few = 0
     #: modules that the cell may import, to be imported before it has its GPUs
     prepare: Names = msgspec.field(default_factory=list)
+    #: packages that its processes find in front of the cluster's own; None: nothing but these
+    environment: Plan | None = None
 
 
 class PersistWait(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -483,6 +486,8 @@ class RunView(Run, frozen=True, omit_defaults=True):
     vain_starts: Count = 0
     #: when its last save was made (unix seconds)
     saved_at: Finite | None = None
+    #: what was built for it before it could be queued, and how long that took; empty: it was there, or it needs none
+    environment: str = ""
 
     @property
     def attempt(self) -> int:

@@ -110,6 +110,8 @@ class Welcome(msgspec.Struct, frozen=True, tag="welcome"):
     hash_seed: str = ""
     #: user that the cluster's agents run as, where that is to be trusted; None: it does not matter
     service_uid: int | None = None
+    #: digest of what is installed on the nodes, or ``UNKNOWN``; empty: they build no environments
+    packages: str = ""
 
 
 class Accepted(msgspec.Struct, frozen=True, tag="accepted"):

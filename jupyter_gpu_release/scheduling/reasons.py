@@ -109,7 +109,7 @@ def _no_room(cause: NoRoom) -> str:
     are = "is" if cause.free == GPU else "are"
     kept = f", {cause.kept / GPU:g} {'is' if cause.kept == GPU else 'are'} kept for other cells" if cause.kept else ""
     free = f"{cause.free / GPU:g} of {cause.total / GPU:g} {are} free{scattered}{kept}"
-    return f"needs {needs}, {free}{' apart from where it was lost' if cause.is_choosy else ''}"
+    return f"needs {needs}, {free}{' apart from nodes that it avoids' if cause.is_choosy else ''}"
 
 
 def gpus(thousandths: int, gpu_type: str = "") -> str:

@@ -32,6 +32,7 @@ def _given(metavar: str, text: str, default: str | None = None, *, required: boo
 _JSON = _switch("print one JSON document (schema_version 1)")
 _LIVE = _word("RUN", "its id, or `last`: the newest that is not over")
 _NODE = _word("NODE[:GPU]", "its host, or the beginning of its id; with the GPU's number that GPU only")
+_DIGEST = _word("DIGEST", "the beginning of its digest, as `jupyter gpu environments` shows it")
 
 #: full name → command
 COMMANDS: dict[str, Command] = {
@@ -177,6 +178,14 @@ COMMANDS: dict[str, Command] = {
         },
     ),
     "nodes resume": Command("give runs to a node or a GPU again", {"node": _NODE}),
+    "environments": Command("environments with notebooks' packages on the nodes (for admins)", {"json": _JSON}),
+    "environments list": Command("those that are ready, with their nodes and their last use", {"json": _JSON}),
+    "environments show": Command("the packages of one, and its nodes", {"digest": _DIGEST, "json": _JSON}),
+    "environments build": Command(
+        "build one that the operator has named on all nodes, before somebody needs it",
+        {"name": _word("NAME", "its name in environments.yaml")},
+    ),
+    "environments remove": Command("remove one on all nodes where nobody uses it", {"digest": _DIGEST}),
     "notify": Command("how you are told of your detached runs: by mail, Slack or another webhook", {"json": _JSON}),
     "gc": Command(
         "remove old results from the store, and what nothing refers to any more",

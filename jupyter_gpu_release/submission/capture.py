@@ -18,6 +18,7 @@ from ..analysis.dataflow import JOINS_GROUP
 from ..analysis.device_choices import DeviceLedger
 from ..errors import CannotSendError, OptionError
 from ..protocol.cell import INLINE_LIMIT_BYTES, Graph, SetupCell
+from ..protocol.environments import Plan
 from ..protocol.lineage import UsedInput
 from ..protocol.runs import ValueInfo
 from ..serialization import codec
@@ -29,6 +30,7 @@ from ..units import format_bytes
 from .effect_imports import effect_cell
 from .lineage import ResultLineage, used_inputs
 from .modules import AwayModules, LocalModules, imported_in, loaded_submodules
+from .packages import NotebookPackages
 from .selection import Awaits, NameChoice, Selection, placeholder
 from .setup import Setup
 
@@ -100,6 +102,8 @@ class CapturedInputs:
     held_back: list[str] = field(default_factory=list)
     #: for RunRequest.prepare: modules that can be imported before the cell has its GPUs
     prepare: list[str] = field(default_factory=list)
+    #: packages that the cell's processes find in front of the cluster's own (``NotebookPackages``)
+    environment: Plan | None = None
     #: whether the body calls input() or getpass()
     asks_input: bool = False
     #: whether it, or a function that goes along, joins a process group
@@ -166,6 +170,8 @@ class InputCapture:
         self._names = names
         self._realm = realm
         self._modules = LocalModules()
+        #: what is installed here, beside what the cluster has
+        self.packages = NotebookPackages()
         #: which run made which object
         self.lineage = ResultLineage()
         self._awaits = awaits

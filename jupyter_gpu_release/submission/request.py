@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from .._version import __version__
+from ..analysis.dataflow import may_install
 from ..analysis.sources import gpu_cell_name
 from ..errors import OptionError, StoreError
 from ..options.run_options import RunOptions
@@ -243,11 +244,17 @@ def _request(
         used=prepared.used,
         packages=prepared.packages,
         prepare=prepared.prepare,
+        environment=prepared.environment,
         retries=options.retries,
         # a function has no safe points but those of its code, which has to say that it has some
         restartable=bool(options.restartable) if cell.function else options.restartable,
-        versions={"python": platform.python_version(), "jupyter_gpu_release": __version__},
+        versions=_versions(prepared),
     )
+
+
+def _versions(prepared: CapturedInputs) -> dict[str, str]:
+    found = {"python": platform.python_version(), "jupyter_gpu_release": __version__}
+    return found if prepared.environment is None else {**found, "environment": prepared.environment.digest}
 
 
 def _payload(cell: Cell, prepared: CapturedInputs, inputs: Graph, sources: Sequence[CellSource]) -> CellPayload:
@@ -280,6 +287,7 @@ def _payload(cell: Cell, prepared: CapturedInputs, inputs: Graph, sources: Seque
         front_end=find_front_end(place.request),
         ambient=prepared.ambient,
         function=cell.function,
+        installs=any(may_install(text) for text in (cell.body, *(each.source for each in prepared.setup))),
         plain_loops=prepared.plain_loops,
         told=told_results.results_for_cell(),
     )

@@ -9,7 +9,7 @@ import pytest
 from IPython.core.inputtransformer2 import TransformerManager
 
 from jupyter_gpu_release.analysis.cell_facts import CellFacts, parse_cell
-from jupyter_gpu_release.analysis.dataflow import analyse
+from jupyter_gpu_release.analysis.dataflow import analyse, may_install
 
 transform = TransformerManager().transform_cell
 
@@ -150,6 +150,21 @@ def test_a_cell_that_installs_requires_nothing(line: str) -> None:
     facts = facts_of(f"{line}\nimport zork")
     assert facts.installs
     assert facts.imports == set()
+
+
+@pytest.mark.parametrize(
+    ("text", "may"),
+    [
+        ("x = 1\n%pip install zork", True),
+        ("!pip3 uninstall -y zork", True),
+        ("%%bash\nuv pip install zork", True),
+        ('subprocess.run([sys.executable, "-m", "pip", "install", "zork"])', True),
+        ("install = pipeline.install()", False),
+        ("pip = 1\ninstall = 2", False),
+    ],
+)
+def test_installers_are_found_in_a_cells_text(text: str, may: bool) -> None:
+    assert may_install(text) is may
 
 
 def test_chains_and_questions() -> None:

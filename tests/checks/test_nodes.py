@@ -10,6 +10,7 @@ from jupyter_gpu_release.checks.finding import BROKEN, NOTE, OK
 from jupyter_gpu_release.checks.nodes import (
     check_clocks,
     check_drivers,
+    check_environments,
     check_frameworks,
     check_nodes,
     check_pythons,
@@ -63,6 +64,14 @@ def test_a_container_with_little_shared_memory_is_noted() -> None:
     assert (little.level, little.where) == (NOTE, "docker")
     assert "/dev/shm holds 64 MiB" in little.finding
     assert "--shm-size" in little.hint
+
+
+def test_a_node_that_cannot_build_environments_says_why() -> None:
+    said = ("", "no index has answered\n  → is it reachable?", None)
+    probes = [NodeCheck(f"gpu-0{n}", probe=ProbeReport(environments_problem=each)) for n, each in enumerate(said)]
+    right, wrong = check_environments(NodeChecks(1, "/store", [*probes, NodeCheck("old")]))
+    assert (right.level, right.where) == (OK, "gpu-00")
+    assert (wrong.level, wrong.finding, wrong.hint) == (BROKEN, "gpu-01: no index has answered", "is it reachable?")
 
 
 def test_another_minor_version_of_python_is_noted_for_kernels_alone() -> None:

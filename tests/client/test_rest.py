@@ -23,6 +23,7 @@ from jupyter_gpu_release.errors import (
 )
 from jupyter_gpu_release.gateway.api.route_table import ROUTES
 from jupyter_gpu_release.protocol.admin import NodeDrain, TokenRequest, TokenRevocation
+from jupyter_gpu_release.protocol.environments import EnvironmentRemoval, Plan, Question
 from jupyter_gpu_release.protocol.lineage import CacheQuestion, CacheUse
 from jupyter_gpu_release.protocol.rest import EstimateQuestion, NotifyChange
 from jupyter_gpu_release.protocol.runs import ResourceAsk
@@ -57,6 +58,16 @@ CALLS: dict[str, tuple[Callable[[Any], Any], str]] = {
     "revoke_tokens": (lambda c: c.revoke_tokens(TokenRevocation(user="ann")), "POST /v1/tokens/revoke"),
     "drain_node": (lambda c: c.drain_node(NodeDrain("n1")), "POST /v1/nodes/drain"),
     "resume_node": (lambda c: c.resume_node(NodeDrain("n1")), "POST /v1/nodes/resume"),
+    "packages": (lambda c: c.packages(), "GET /v1/packages"),
+    "check_packages": (lambda c: c.check_packages(Plan("3", "here")), "POST /v1/packages/check"),
+    "resolve_packages": (lambda c: c.resolve_packages(Question([], [], [], [])), "POST /v1/packages/resolve"),
+    "send_wheel": (lambda c: c.send_wheel("sha256:ab", b"x"), "POST /v1/packages/wheels/sha256:ab"),
+    "environments": (lambda c: c.environments(), "GET /v1/environments"),
+    "build_environment": (lambda c: c.build_environment(Plan("3", "here")), "POST /v1/environments/build"),
+    "remove_environment": (
+        lambda c: c.remove_environment(EnvironmentRemoval("abcd")),
+        'POST /v1/environments/remove {"digest":"abcd"}',
+    ),
     "notify": (lambda c: c.notify(), "GET /v1/notify"),
     "change_notify": (lambda c: c.change_notify(NotifyChange("a@b.c")), "POST /v1/notify"),
     "lineage": (lambda c: c.lineage(RUN), f"GET /v1/runs/{RUN}/lineage"),

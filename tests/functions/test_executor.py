@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from textwrap import indent
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any, NoReturn, cast
 
 import pytest
 
@@ -72,7 +72,7 @@ class Bed(FunctionExecutor):
         names: dict[str, Any] = {}
         realm = NamespaceInfo(names, at_home=True)
         super().__init__(realm, InputCapture(names, realm), DeviceHistory(names, list))
-        self.welcome = SimpleNamespace(gpus_total=6)
+        self.welcome = SimpleNamespace(gpus_total=6, packages="")
         self.answer = answer
         self.signals: list[tuple[str, str]] = []
         self.requests: list[RunRequest] = []
@@ -86,6 +86,9 @@ class Bed(FunctionExecutor):
 
     def signal(self, run: str, signal: str) -> None:
         self.signals.append((run, signal))
+
+    def question_client(self) -> NoReturn:
+        pytest.fail("its cluster builds no environments")
 
     # ------------------------------------------------------------------------------ the executor's side
     def session(self) -> GatewaySession:

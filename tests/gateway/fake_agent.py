@@ -23,6 +23,15 @@ from jupyter_gpu_release._version import __version__
 from jupyter_gpu_release.errors import ClusterError
 from jupyter_gpu_release.node.agent.recorder import Reporter
 from jupyter_gpu_release.protocol.cell import CellPayload, Graph
+from jupyter_gpu_release.protocol.environments import (
+    BuildReport,
+    EnvironmentRow,
+    Installed,
+    PackagesAnswer,
+    Plan,
+    Question,
+    Versions,
+)
 from jupyter_gpu_release.protocol.events import Event
 from jupyter_gpu_release.protocol.fetch import FETCH
 from jupyter_gpu_release.protocol.lineage import Environment
@@ -259,6 +268,30 @@ class StandInAgent(NodeAgentApi):
 
     async def end_session(self, session: str) -> None:
         """Nothing was prepared."""
+
+    async def installed_packages(self) -> Packed[Installed]:
+        return pack(Installed("3", "here", {}, []))
+
+    async def check_environment(self, plan: Packed[Plan]) -> Packed[PackagesAnswer]:
+        return pack(PackagesAnswer())
+
+    async def resolve_packages(self, question: Packed[Question]) -> Packed[Versions]:
+        return pack(Versions())
+
+    async def build_environment(self, plan: Packed[Plan], wheels: list[bytes]) -> Packed[BuildReport]:
+        return pack(BuildReport())
+
+    async def list_environments(self) -> Packed[list[EnvironmentRow]]:
+        return pack([])
+
+    async def remove_environment(self, digest: str) -> bool:
+        return False
+
+    async def count_fetched(self, plan: Packed[Plan]) -> int:
+        return 0
+
+    async def stop_build(self, digest: str) -> None:
+        """It builds nothing."""
 
     async def environment(self, imports: list[str]) -> Packed[Environment]:
         return pack(Environment("3"))

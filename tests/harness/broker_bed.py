@@ -26,6 +26,7 @@ from jupyter_gpu_release.gateway.runs.record import RunRecord
 from jupyter_gpu_release.gateway.service import GatewayService
 from jupyter_gpu_release.protocol.cell import CellPayload
 from jupyter_gpu_release.protocol.config import GatewayConfig
+from jupyter_gpu_release.protocol.environments import BuildReport, EnvironmentRow, Plan
 from jupyter_gpu_release.protocol.lineage import Environment
 from jupyter_gpu_release.protocol.node import (
     AGENT_PROTOCOL,
@@ -197,6 +198,15 @@ class PretendedAgent:
         self.prepares: list[PrepareOrder] = []
         self.ended_sessions: list[str] = []
         self.has_imported = asyncio.Event()
+        #: digests of environments that it was asked to build, with the wheels, and of those that nobody wants any more
+        self.builds: list[tuple[str, list[bytes]]] = []
+        self.stopped: list[str] = []
+        self.has_built = asyncio.Event()
+        self.fetched = 1
+        #: digests of those that it has, and whether cells run in them
+        self.environments: list[str] = []
+        self.uses_environments = False
+        self.build_report = BuildReport(1.94)
         self._tasks: set[asyncio.Future[Any]] = set()
 
     def __getattr__(self, name: str) -> Any:
@@ -252,6 +262,28 @@ class PretendedAgent:
     async def do_prepare(self, order: bytes) -> None:
         self.prepares.append(decode(order, PrepareOrder))
         await self.has_imported.wait()
+
+    async def do_build_environment(self, plan: bytes, wheels: list[bytes]) -> bytes:
+        digest = decode(plan, Plan).digest
+        self.builds.append((digest, wheels))
+        while not self.has_built.is_set() and digest not in self.stopped:
+            await asyncio.sleep(0.01)
+        return encode(BuildReport(problem="ended") if digest in self.stopped else self.build_report)
+
+    async def do_list_environments(self) -> bytes:
+        return encode([EnvironmentRow(digest, "", "3.11.9", [], 0.0) for digest in self.environments])
+
+    async def do_remove_environment(self, digest: str) -> bool:
+        if self.uses_environments or digest not in self.environments:
+            return False
+        self.environments.remove(digest)
+        return True
+
+    async def do_count_fetched(self, plan: bytes) -> int:
+        return self.fetched
+
+    async def do_stop_build(self, digest: str) -> None:
+        self.stopped.append(digest)
 
     async def do_end_session(self, session: str) -> None:
         self.ended_sessions.append(session)

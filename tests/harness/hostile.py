@@ -66,6 +66,8 @@ def written(message: dict[str, Any], path: tuple[str, ...], value: Any) -> dict[
 def example(kind: type[msgspec.Struct]) -> dict[str, Any]:
     asked = RunRequest(new_run_id(), "s", ResourceAsk(), encode(CellPayload("print 1")))
     texts = {"session": "s", "run": new_run_id(), "protocol": 1, "key": "k", "user": "u", "keep_s": 1, "node": "n"}
+    texts |= {"python": "3.11.9", "platform": "here", "digest": "abcd"}
+    texts |= {name: [] for name in ("requests", "constraints", "excluded", "preferred")}
     made = asked if kind is RunRequest else Submit(asked) if kind is Submit else None
     if made is not None:
         plain = msgspec.msgpack.decode(encode(made))

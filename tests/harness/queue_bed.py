@@ -53,6 +53,7 @@ class QueueBed:
             self._on_make_room,
             lambda _: False,
             lambda wait: wait,
+            lambda _: (),
         )
 
     def add_node(self, name: str, gpus: int) -> None:

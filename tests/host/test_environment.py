@@ -11,6 +11,7 @@ from jupyter_gpu_release.host.environment import (
     OwnVariables,
     for_cells,
     for_cluster,
+    installer_variables,
     may_travel,
     own_variables,
     stays_here,
@@ -97,6 +98,21 @@ def test_cells_have_the_machines_cores_and_the_clusters_marks() -> None:
         "PYTHONFAULTHANDLER": "1",
         "PYTHONHASHSEED": "7",
     }
+
+
+@pytest.mark.parametrize(
+    ("index", "wheels", "told"),
+    [
+        ("", [], set()),
+        ("https://pypi.example.org/simple", [], {"PIP_INDEX_URL", "UV_DEFAULT_INDEX"}),
+        ("none", ["/a", "/b"], {"PIP_NO_INDEX", "UV_NO_INDEX", "PIP_FIND_LINKS", "UV_FIND_LINKS"}),
+    ],
+)
+def test_a_cells_pip_takes_packages_from_where_the_operator_says(index: str, wheels: list[str], told: set[str]) -> None:
+    found = installer_variables(index, wheels)
+    assert found.keys() == told
+    assert found.get("PIP_INDEX_URL", "none") == (index or "none")
+    assert found.get("PIP_FIND_LINKS", "").split() == wheels
 
 
 def test_what_belongs_to_a_machine_a_process_or_a_rank_does_not_travel() -> None:

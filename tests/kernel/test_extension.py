@@ -54,7 +54,7 @@ def test_loading_is_light(loaded: dict[str, object]):
 
 def test_every_magic_is_there(loaded: dict[str, object]):
     lines = {"gpu_train", "gpu_status", "gpu_queue", "gpu_runs", "gpu_cancel", "gpu_logs", "gpu_config"}
-    lines |= {"gpu_wait", "gpu_attach", "gpu_debug", "gpu_detach", "gpu_release", "gpu_doctor", "gpu_setup"}
+    lines |= {"gpu_wait", "gpu_attach", "gpu_debug", "gpu_detach", "gpu_release", "gpu_doctor", "gpu_setup", "gpu_env"}
     assert lines <= set(loaded["line"])
     assert {"gpu_train", "gpu_setup"} <= set(loaded["cell"])
 

@@ -146,9 +146,10 @@ def test_cells_run_from_the_wheel_without_load_ext(
     python: Path, light: Path, own_home: HomePaths, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """In a kernel that could start a cluster, and in one that could not: what is missing is said, and it uses one."""
+    monkeypatch.setenv("JUPYTER_GPU_MAX_ENVIRONMENTS", "0")  # the kernel's packages may be newer than the cluster's
     with _notebook(light, tmp_path, monkeypatch) as notebook:
         said = notebook.run("%%gpu_train\nx = 1").traceback
-        assert "a cluster on this machine needs ray, sqlalchemy, starlette, uvicorn, not installed in " in said
+        assert "a cluster on this machine needs ray, sqlalchemy, starlette, uv, uvicorn, not installed in " in said
         assert f"{light} -m pip install 'jupyter-gpu-release[cluster]'" in said
         start = [python.with_name("jupyter-gpu"), "start", "--simulated-gpus", "1"]
         subprocess.run(start, cwd=tmp_path, check=True, timeout=300)
@@ -224,6 +225,6 @@ print(json.dumps(sizes))
 
 def test_for_a_notebook_alone_little_is_installed(light: Path, tmp_path: Path) -> None:
     sizes = json.loads(subprocess.check_output([light, "-c", _SIZES], cwd=tmp_path, timeout=120))
-    assert not {"ray", "sqlalchemy", "starlette", "uvicorn"} & sizes.keys()
+    assert not {"ray", "sqlalchemy", "starlette", "uv", "uvicorn"} & sizes.keys()
     assert {"jupyter-gpu-release", "msgspec", "httpx"} <= sizes.keys()
     assert sum(sizes.values()) <= 25_000_000, sizes

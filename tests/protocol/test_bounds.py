@@ -29,7 +29,7 @@ _BOUNDED = {
 def is_bounded(kind: Any) -> bool:
     if isinstance(kind, inspect.IntType | inspect.FloatType):
         return None not in (kind.ge if kind.gt is None else kind.gt, kind.le if kind.lt is None else kind.lt)
-    if isinstance(kind, inspect.BoolType | inspect.NoneType):
+    if isinstance(kind, inspect.BoolType | inspect.NoneType | inspect.EnumType):
         return True
     return getattr(kind, _BOUNDED[type(kind)]) is not None  # a type that is not known here has no bound either
 

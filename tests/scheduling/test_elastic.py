@@ -72,7 +72,7 @@ def test_no_gpu_is_kept_for_a_run_that_will_not_take_it(action: str) -> None:
     decided = found.decide(100.0)
     assert decided.grants == [Grant("long", (Slot("a", 1),))]
     assert [explain(wait) for wait in decided.waits] == [
-        "next in q: needs 1 GPU, 0 of 1 are free apart from where it was lost"
+        "next in q: needs 1 GPU, 0 of 1 are free apart from nodes that it avoids"
     ]
 
 

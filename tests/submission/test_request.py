@@ -19,8 +19,10 @@ from jupyter_gpu_release.submission.capture import CapturedInputs
 from jupyter_gpu_release.submission.location import CellLocation
 from jupyter_gpu_release.submission.request import Cell, Submission, find_store, make_submission
 
-#: options that say what is sent and returned, or what this kernel does: the gateway does not see them
+#: options that say what is sent and returned, or what this kernel does (the environment is chosen here): the gateway
+#: does not see them
 _OF_THE_CELL = {"in", "out", "skip", "gather", "env", "export", "workdir", "estimate", "async", "cache"}
+_OF_THE_CELL |= {"environment", "pip"}
 _LINES = [
     "--gpus 4 --gpu-type h100 --min-gpu-memory 40GiB --ranks 2 --min-gpus 2 --nodes any --rank-timeout 40s",
     "--gpus 4 --ranks 4 --nodes 2 --ps 2,evaluator --cpus 2.5 --label zone=a --queue prod --priority high",
@@ -37,6 +39,18 @@ def _submit(line: str = "", prepared: CapturedInputs | None = None, **cell: Any)
 
 def _payload(submission: Submission) -> CellPayload:
     return decode(submission.request.payload, CellPayload)
+
+
+def test_a_cell_that_may_install_packages_says_so() -> None:
+    options, place = build_options({}), CellLocation("book.ipynb")
+    setup = CapturedInputs(setup=[SetupCell("get_ipython().run_line_magic('pip', 'install einops')")])
+    for body, prepared, installs in [
+        ("x = 1", CapturedInputs(), False),
+        ("%pip install einops", CapturedInputs(), True),
+        ("x = 1", setup, True),
+    ]:
+        made = make_submission(Cell(body, options, place), prepared, "session", Path)
+        assert _payload(made).installs is installs
 
 
 @pytest.mark.parametrize("line", _LINES)

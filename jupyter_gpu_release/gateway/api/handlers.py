@@ -17,6 +17,17 @@ from starlette.responses import Response
 from ...errors import ConflictError, NoSuchRunError, RequestError
 from ...protocol.admin import GcDocument, NodeDrain
 from ...protocol.config import RetentionPolicy
+from ...protocol.environments import (
+    ClusterPackages,
+    EnvironmentBuilt,
+    EnvironmentRemoval,
+    EnvironmentsDocument,
+    PackagesAnswer,
+    Plan,
+    Question,
+    Versions,
+    WheelSent,
+)
 from ...protocol.lineage import CacheAnswer, CacheQuestion, CacheUse, Lineage
 from ...protocol.rest import (
     EstimateDocument,
@@ -107,6 +118,85 @@ async def show_lineage(service: GatewayService, caller: Caller, request: Request
     """
     record = service.run_for(caller, request.path_params["run"])
     return await asyncio.to_thread(service.lineage.document_of, caller, record)
+
+
+async def show_packages(service: GatewayService, caller: Caller, request: Request) -> ClusterPackages:
+    """Packages that are installed on the nodes, and environments that the caller is offered (``GET /v1/packages``).
+
+    Raises
+    ------
+    ConflictError
+        No node builds environments now.
+    """
+    named = await service.named_environments.of_user(caller.user, service.queue_rules.file.groups)
+    return msgspec.structs.replace(await service.environments.packages(), named=named)
+
+
+async def check_packages(service: GatewayService, caller: Caller, request: Request) -> PackagesAnswer:
+    """Tell if nodes can get the packages of an environment (``POST /v1/packages/check``).
+
+    Raises
+    ------
+    ConflictError
+        No node builds environments now.
+    """
+    return await service.environments.check(await body_of(request, Plan))
+
+
+async def resolve_packages(service: GatewayService, caller: Caller, request: Request) -> Versions:
+    """Find versions of packages for an environment (``POST /v1/packages/resolve``).
+
+    Raises
+    ------
+    ConflictError
+        No node builds environments now.
+    """
+    return await service.environments.resolve(await body_of(request, Question))
+
+
+async def send_wheel(service: GatewayService, caller: Caller, request: Request) -> WheelSent:
+    """Keep a wheel of the notebook's own (``POST /v1/packages/wheels/{digest}``).
+
+    Raises
+    ------
+    RequestError
+        It is not the one that the digest tells.
+    """
+    content = await request.body()
+    return await asyncio.to_thread(service.environments.keep_wheel, request.path_params["digest"], content)
+
+
+async def list_environments(service: GatewayService, caller: Caller, request: Request) -> EnvironmentsDocument:
+    """Environments that are ready on nodes (``GET /v1/environments``, admins): by its digest each can be read."""
+    return await service.environments.list_all()
+
+
+async def build_environment(service: GatewayService, caller: Caller, request: Request) -> EnvironmentBuilt:
+    """Build an environment on all nodes, before somebody needs it (``POST /v1/environments/build``, admins).
+
+    Raises
+    ------
+    ClusterError
+        A node cannot build it; the installer's last words are in it.
+    """
+    plan = await body_of(request, Plan)
+    built = await service.environments.build_everywhere(plan)
+    service.audit.write_entry(caller, "environment.build", plan.digest)
+    return built
+
+
+async def remove_environment(service: GatewayService, caller: Caller, request: Request) -> EnvironmentsDocument:
+    """Remove an environment on all nodes; what is in use stays, and is the answer (``POST /v1/environments/remove``).
+
+    Raises
+    ------
+    RequestError
+        No environment, or more than one, has a digest that begins so.
+    """
+    asked = await body_of(request, EnvironmentRemoval)
+    left = await service.environments.remove(asked.digest)
+    service.audit.write_entry(caller, "environment.remove", asked.digest)
+    return left
 
 
 async def ask_cache(service: GatewayService, caller: Caller, request: Request) -> CacheAnswer:

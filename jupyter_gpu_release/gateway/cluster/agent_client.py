@@ -13,6 +13,7 @@ import ray
 
 from ...errors import ClusterError
 from ...host.local_calls import ConnectionClosedError, LocalCallError, LocalConnection
+from ...protocol.environments import BuildReport, EnvironmentRow, Installed, PackagesAnswer, Plan, Question, Versions
 from ...protocol.events import Event
 from ...protocol.lineage import Environment
 from ...protocol.node import (
@@ -47,6 +48,8 @@ _GPUS_S, _IMPORTS_S = 2.0, 5.0
 _ALIVE_S = 3.0
 #: for what is read from disks
 _READ_S, _PROBE_S = 30.0, 20.0
+#: for an index to say what it has
+_CHECK_S = 90.0
 #: for imports, one library after another
 _PREPARE_S: float = BUILT_IN["prepare_s"].default
 
@@ -281,6 +284,40 @@ class AgentClient:
     async def environment(self, imports: list[str]) -> Environment:
         """The packages that these top-level imports mean there."""
         return unpack(await self._send(NodeAgentApi.environment, imports).answer(_READ_S), Environment)
+
+    async def installed_packages(self) -> Installed:
+        """Packages that are installed there."""
+        return unpack(await self._send(NodeAgentApi.installed_packages).answer(_READ_S), Installed)
+
+    async def check_environment(self, plan: Plan) -> PackagesAnswer:
+        """Tell if the packages of an environment can be had there."""
+        answer = self._send(NodeAgentApi.check_environment, pack(plan)).answer(_CHECK_S)
+        return unpack(await answer, PackagesAnswer)
+
+    async def resolve_packages(self, question: Question) -> Versions:
+        """Versions of packages for an environment."""
+        return unpack(await self._send(NodeAgentApi.resolve_packages, pack(question)).answer(_CHECK_S), Versions)
+
+    async def build_environment(self, plan: Plan, wheels: list[bytes], limit_s: float) -> BuildReport:
+        """Have an environment built, and a fork server started in it."""
+        answer = self._send(NodeAgentApi.build_environment, pack(plan), wheels).answer(limit_s)
+        return unpack(await answer, BuildReport)
+
+    async def list_environments(self) -> list[EnvironmentRow]:
+        """Environments that are ready there."""
+        return unpack(await self._send(NodeAgentApi.list_environments).answer(_READ_S), list[EnvironmentRow])
+
+    async def remove_environment(self, digest: str) -> bool:
+        """Remove one there; False: it is in use, or not there."""
+        return bool(await self._send(NodeAgentApi.remove_environment, digest).answer(_READ_S))
+
+    async def count_fetched(self, plan: Plan) -> int:
+        """Packages of an environment that are there already."""
+        return int(await self._send(NodeAgentApi.count_fetched, pack(plan)).answer())
+
+    async def stop_build(self, digest: str) -> None:
+        """End a build that nobody waits for."""
+        await self._send(NodeAgentApi.stop_build, digest).answer()
 
     async def probe_store(self, path: str) -> str:
         """Have it write and read the store: empty when well, else the error."""

@@ -117,6 +117,12 @@ class AgentFactory:
             store_id=self._nodes.store_id,
             hash_seed=config.hash_seed,
             max_prepared=config.max_prepared,
+            environments=config.environments,
+            environment_index=config.environment_index,
+            environment_wheels=config.environment_wheels,
+            environment_timeout_s=config.environment_timeout_s,
+            environment_retention_s=config.environment_retention_s,
+            max_environments=config.max_environments,
             as_owners=config.store_mode == StoreMode.OWNER,
         )
 

@@ -92,6 +92,7 @@ def start_order(record: RunRecord, lease: Lease, nodes: NodeTable, folder: str, 
         after_event=record.tail.last if record.attempt else 0,
         is_unbegun=not record.view.attempts,
         needs=request.prepare,
+        environment=request.environment.digest if request.environment is not None else "",
         user=record.view.user,
         session=record.view.session,
     )
@@ -117,6 +118,7 @@ async def start(nodes: NodeTable, lease: Lease, order: StartOrder) -> list[Agent
                 order.fresh,
                 order.attempt,
                 order.needs,
+                order.environment,
             )
             joins.append(nodes.agent(slot.node).start_remote_ranks(join))
     return [nodes.agent(leader.node).start(order), *joins]

@@ -50,7 +50,10 @@ class _Known:
 
 
 class Inventory:
-    """Nodes, leases and waiting runs, as the scheduler knows them. ``read_queues`` gives the same until it changes."""
+    """Nodes, leases and waiting runs, as the scheduler knows them. ``read_queues`` gives the same until it changes.
+
+    ``lacking``: nodes that would have to build what a run needs while it holds their GPUs.
+    """
 
     def __init__(
         self,
@@ -58,7 +61,9 @@ class Inventory:
         nodes: NodeTable,
         leases: LeaseTable,
         read_queues: Callable[[], QueuesFile],
+        lacking: Callable[[RunRecord], Collection[str]],
     ) -> None:
+        self._lacking = lacking
         self._find_run = find_run
         self._nodes = nodes
         self._leases = leases
@@ -417,10 +422,10 @@ class Inventory:
         )
         if request.restartable or request.retries or record.attempt:
             run = replace(run, needs=replace(run.needs, attempts=True))
+        avoid = set(self._lacking(record))
         if view.attempts and (blamed := blamed_hosts(view)):
-            avoid = (node.node for node in self._nodes.alive() if node.host in blamed)
-            run = replace(run, avoid=tuple(sorted(avoid)))
-        return run
+            avoid |= {node.node for node in self._nodes.alive() if node.host in blamed}
+        return replace(run, avoid=tuple(sorted(avoid))) if avoid else run
 
     def _queue(self, name: str, user: str) -> str:
         """The queue of a run, or where its user's runs go should the queues file not have it any more."""

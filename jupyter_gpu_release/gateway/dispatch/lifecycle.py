@@ -23,6 +23,7 @@ from ...scheduling.reasons import why_preempted
 from ..auth.unix_users import UnixUsers
 from ..cluster.agent_client import AgentDiedError
 from ..cluster.agents import forget_runs
+from ..cluster.environment_builds import EnvironmentBuilds
 from ..cluster.lease import FREE_S, Lease, LeaseTable
 from ..cluster.nodes import NodeTable
 from ..cluster.placement_groups import LeaseReleaser, RayLeases
@@ -38,6 +39,7 @@ from ..runs.manifests import Manifests
 from ..runs.outcomes import given_up
 from ..runs.record import Queued, Releasing, RunRecord, RunSnapshot, Starting, Yielding
 from . import gangs
+from .environment_waits import EnvironmentWaits
 from .run_queue import RunQueue
 from .start import RunStarter
 from .warm_leases import WarmLeases
@@ -72,6 +74,7 @@ class Lifecycle:
         rules: QueueRules,
         ledger: LedgerWriter,
         with_answer: Callable[[Wait], Wait],
+        environments: EnvironmentBuilds,
         users: UnixUsers | None = None,
     ) -> None:
         self.runs = runs
@@ -90,6 +93,7 @@ class Lifecycle:
             self._on_make_room,
             self._on_grow,
             with_answer,
+            lambda record: environments.nodes_without(record.request.environment),
         )
         self.warm = warm
         self.releaser = releaser
@@ -99,7 +103,21 @@ class Lifecycle:
         background = BackgroundWork()
         #: what a run cannot do without is done until it is done
         self.spawn, self._until_done = background.spawn, background.until_done
-        self._starter = RunStarter(runs, nodes, manifests, ledger, ray_leases, rules, users)
+        self._environment_waits = EnvironmentWaits(
+            runs, nodes, leases, environments, self._queue, self.queue.tell_again, self.hear
+        )
+        self._starter = RunStarter(runs, nodes, manifests, ledger, ray_leases, rules, environments, users)
+
+    def enqueue(self, record: RunRecord) -> None:
+        """Have a run wait: for the environment that it needs, then for its GPUs."""
+        if record.request.environment is not None:
+            self._environment_waits.begin(record, record.request.environment)
+        else:
+            self._queue(record)
+
+    def _queue(self, record: RunRecord) -> None:
+        self.queue.add(record)
+        self.queue.serve()
 
     def hear(self, record: RunRecord, event: Event) -> None:
         """Something has happened to a run."""
@@ -164,7 +182,7 @@ class Lifecycle:
                     self.releaser.freeing.add(lease)
                 self._until_done(self._resume, record, lease, until_store)
             case machine.Enqueue():
-                self.queue.add(record)
+                self.enqueue(record)
             case machine.Finish(hosts):
                 self.queue.remove(record)
                 self.queue.serve_soon()
@@ -297,6 +315,13 @@ class Lifecycle:
         # asked for whoever waits: at its age it would be next at once
         self.queue.put_back(record, after_others=effect.after_others)
         self.spawn(self._forget(effect.ended, effect.hosts, committed))
+        if record.request.environment is None:
+            self.queue.resume(record)
+        else:
+            self._until_done(self._resume_when_built, record)
+
+    async def _resume_when_built(self, record: RunRecord) -> None:
+        await self._environment_waits.until_built(record)
         self.queue.resume(record)
 
     async def _forget(self, ended: AttemptId, hosts: list[str], committed: asyncio.Future[None] | None) -> None:
@@ -314,7 +339,7 @@ class Lifecycle:
             gangs.abandon(self.nodes, lease)
             await self.releaser.free(lease, await gangs.ranks_left(self.nodes, lease, leader_has=True))
         await (self._manifests.threads.wait_until_answered() if until_store else asyncio.sleep(_AGAIN_S))
-        self.queue.resume(record)
+        await self._resume_when_built(record)
 
     # -------------------------------------------------------------------------------------- while it runs
     async def _signal(self, record: RunRecord, signal: machine.SendSignal) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from functools import partial
 
 from ...host.background import BackgroundWork
@@ -34,7 +34,8 @@ _TOLD_ALWAYS, _TOLD_PAUSE_S, _TOLD_PAUSES = 32, 0.25, 20.0
 class RunQueue:
     """Runs that wait, by id. The callbacks carry out what was decided: a run is granted slots, its time is over, a warm
     lease is given up, a lease that was offered goes to a run as it is, others are preempted for one, an
-    elastic run is asked to grow; or end a run at which the queue itself failed.
+    elastic run is asked to grow; or end a run at which the queue itself failed. ``lacking``: nodes that lack what a run
+    needs.
     """
 
     def __init__(
@@ -51,8 +52,9 @@ class RunQueue:
         on_make_room: Callable[[MakeRoom], bool],
         on_grow: Callable[[Grow], bool],
         with_answer: Callable[[Wait], Wait],
+        lacking: Callable[[RunRecord], Collection[str]],
     ) -> None:
-        self.inventory = Inventory(runs.get, nodes, leases, lambda: rules.file)
+        self.inventory = Inventory(runs.get, nodes, leases, lambda: rules.file, lacking)
         self._runs = runs
         self._leases = leases
         self._on_grant = on_grant

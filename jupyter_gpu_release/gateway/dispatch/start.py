@@ -11,8 +11,9 @@ import msgspec
 from ...errors import GpuReleaseError
 from ...store.threads import ANSWER_S
 from ..auth.unix_users import UnixUsers
+from ..cluster.environment_builds import EnvironmentBuilds
 from ..cluster.lease import Lease
-from ..cluster.nodes import NodeTable
+from ..cluster.nodes import Node, NodeTable
 from ..cluster.placement_groups import RayLeases
 from ..db import database
 from ..db.writer import LedgerWriter
@@ -38,8 +39,10 @@ class RunStarter:
         ledger: LedgerWriter,
         ray_leases: RayLeases,
         rules: QueueRules,
+        environments: EnvironmentBuilds,
         users: UnixUsers | None = None,
     ) -> None:
+        self._environments = environments
         self._runs = runs
         self._users = users
         self._rules = rules
@@ -93,6 +96,21 @@ class RunStarter:
         if record.cancellation.reason:
             raise record.cancellation.error()
 
+    async def _until_built(self, record: RunRecord, lease: Lease) -> None:
+        """Return when its nodes have the run's environment. They had it before the run was queued, but for one that
+        came later, or had removed it.
+        """
+        if (plan := record.request.environment) is not None:
+            await self._environments.build(self._environments.lacking(self._nodes_of(lease), plan), plan)
+
+    def _note_use(self, record: RunRecord, lease: Lease, *, is_there: bool) -> None:
+        if (plan := record.request.environment) is not None:
+            self._environments.note_use(self._nodes_of(lease), plan, is_there=is_there)
+
+    def _nodes_of(self, lease: Lease) -> list[Node]:
+        found = (self._nodes.find(slot.node) for slot in lease.slots)
+        return [node for node in found if node is not None]
+
     async def execute_start(self, record: RunRecord, lease: Lease) -> None:
         """The node gets its order while Ray makes the lease; the cell runs when both are there.
 
@@ -107,6 +125,7 @@ class RunStarter:
                 if self._users is not None:
                     owner, as_owner = await self._users.find(record.view.user), self._users.are_owners
                     order = msgspec.structs.replace(order, owner=owner, as_owner=as_owner)
+                await self._until_built(record, lease)
                 ordered = await gangs.start(self._nodes, lease, order)
             finally:
                 if not lease.gpu_ids:
@@ -114,7 +133,9 @@ class RunStarter:
             if order.gpu_ids is None:
                 self._note_accelerators(record, lease)
             await gangs.accepted(ordered)
+            self._note_use(record, lease, is_there=True)
             await gangs.grant(self._nodes, lease, order)
         except GpuReleaseError:
+            self._note_use(record, lease, is_there=False)
             gangs.abandon(self._nodes, lease)
             raise

@@ -14,7 +14,9 @@ from sqlalchemy.engine import Engine
 
 from ...errors import ClusterError
 from ...host.background import BackgroundWork
+from ...protocol.environments import Plan
 from ...protocol.lineage import (
+    ABSENT,
     MOST_DEPTH,
     MOST_RUNS,
     CacheAnswer,
@@ -73,6 +75,7 @@ class LineageService:
         try:
             environment = await self._environment_of(view, request)
             if environment is not None:
+                environment = in_front_of(environment, request.environment)
                 write = partial(db_lineage.put_environment, request=request, environment=environment)
                 self._ledger.write_later(f"facts of {view.run}", write)
                 self._manifests.write_manifest(view, outcome, request, environment)
@@ -175,6 +178,15 @@ def _agreed(nodes: list[Node], found: list[Environment]) -> tuple[str, str]:
         hosts = ", ".join(node.host for node in nodes[:4])
         return "", f"the nodes have different packages ({hosts})"
     return digests.pop(), ""
+
+
+def in_front_of(nodes: Environment, plan: Plan | None) -> Environment:
+    """Packages of a run that found those of ``plan`` in front of its node's own."""
+    if plan is None:
+        return nodes
+    packages = {name: version for name, version in nodes.packages.items() if version != ABSENT}
+    packages |= {each.name: f"{each.version} {each.digest}".strip() for each in plan.packages}
+    return msgspec.structs.replace(nodes, packages=dict(sorted(packages.items())))
 
 
 def _digest(environment: Environment) -> str:

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING
 
 from IPython.display import display
 
-from ...errors import GpuReleaseError, ImpossibleAskError, OptionError
+from ...errors import ConflictError, GpuReleaseError, ImpossibleAskError, OptionError
 from ...presentation.wording import describe_estimate
 from ...protocol.cell import INLINE_LIMIT_BYTES
 from ...protocol.rest import EstimateDocument, EstimateQuestion, StatusDocument
 from ...protocol.runs import ResourceAsk
 from ...submission.capture import CapturedInputs
 from ...units import format_bytes
-from ..runs.foreground import prepare
+from ..runs.foreground import find_packages, prepare
 from .tables import Table
 
 if TYPE_CHECKING:
@@ -59,10 +59,20 @@ def _estimate_of(notebook: Notebook, cell: Cell, imports: Sequence[str]) -> Tabl
         target = notebook.connection.target(notebook.settings)
         with GatewayClient.for_target(target) as gateway:
             document, answer = gateway.status(), _answer(gateway, cell)
+        imports = _without_provided(notebook, cell, imports)
     except GpuReleaseError as error:
         return Table(f"When it would start is not known: {error.message}")
     missing = missing_packages(target, imports)
     return Table(start_words(document, cell.options.ask, answer, missing, imports, notebook.connection.session_id))
+
+
+def _without_provided(notebook: Notebook, cell: Cell, imports: Sequence[str]) -> Sequence[str]:
+    """The imports but for those that come with the notebook's packages."""
+    try:
+        found = find_packages(notebook, cell.options) if imports else None
+    except ConflictError:  # the cluster builds no environments
+        return imports
+    return imports if found is None else found.left_of(imports)
 
 
 def _answer(gateway: GatewayClient, cell: Cell) -> EstimateDocument | GpuReleaseError:

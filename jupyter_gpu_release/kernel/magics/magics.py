@@ -132,6 +132,14 @@ class GpuMagics(Magics):
 
     @line_magic  # type: ignore[untyped-decorator]
     @_in_our_words
+    def gpu_env(self, line: str) -> None:
+        """Show this notebook's packages that the cluster lacks, or has otherwise, and what a GPU cell gets of them."""
+        from .packages import show_packages
+
+        show_packages(self.notebook, line)
+
+    @line_magic  # type: ignore[untyped-decorator]
+    @_in_our_words
     def gpu_doctor(self, line: str) -> None:
         """Look at kernel, gateway and each node, and say of what is wrong what to do about it.
 

@@ -110,6 +110,7 @@ def cache_key(notebook: KernelContext, cell: Cell, prepared: CapturedInputs) -> 
         find_workdir(cell.options.workdir).path,
         cell.in_terminal,
         options_that_count(cell.options, exported_variables(cell.options.export)),
+        *([] if prepared.environment is None else [["environment", prepared.environment.digest]]),
     ]
     key = str(blake3(msgspec.msgpack.encode(parts)).hexdigest())
     return CacheKey(key, _packages(prepared, graph), graph, prepared)

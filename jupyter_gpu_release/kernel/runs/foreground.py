@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
 from ...analysis import sources
@@ -18,6 +19,7 @@ from ...protocol.events import Event
 from ...protocol.runs import RunView
 from ...store.files import UNLIMITED, Pace
 from ...submission.capture import CapturedInputs
+from ...submission.packages import CellPackages
 from ...submission.placeholders import NeedsRunError
 from ...submission.request import Cell, Submission, choice_of, exported_variables, make_submission
 from ...units import parse_bytes
@@ -114,6 +116,7 @@ def train(notebook: CellContext, cell: Cell) -> None:
     welcome = session.welcome
     prepared.notes += note_on_hashes(cell.body, prepared.originals, welcome.hash_seed if welcome is not None else "")
     prepared.notes += note_on_ids(cell.body, prepared.originals)
+    _add_packages(notebook, cell, prepared, session)
     key = key_of(notebook, cell, prepared) if cell.options.cache else None
     if key is not None and reuse(notebook, session, cell, key):
         return
@@ -131,6 +134,27 @@ def train(notebook: CellContext, cell: Cell) -> None:
         error = run.submit_and_wait()
     if error is not None:
         raise error
+
+
+def _add_packages(notebook: CellContext, cell: Cell, prepared: CapturedInputs, session: GatewaySession) -> None:
+    """Find the environment that the cell needs; says what it gets otherwise than it is here."""
+    packages = notebook.names.input_capture.packages
+    for line in packages.add_to(prepared, cell.options, session.welcome, session.question_client):
+        sys.stderr.write(f"{line}\n")
+
+
+def find_packages(notebook: CellContext, options: RunOptions) -> CellPackages | None:
+    """Return the decision for a cell with these options; None: it gets the cluster's packages as they are."""
+    from ...client.rest import GatewayClient
+
+    if options.environment == "cluster":
+        return None
+    target = notebook.connection.target(notebook.settings)
+    open_gateway = partial(GatewayClient.for_target, target)
+    with open_gateway() as gateway:
+        theirs = gateway.packages().installed.digest
+    name = "" if options.environment == "auto" else options.environment
+    return notebook.names.input_capture.packages.find(options.pip, theirs, open_gateway, name)
 
 
 def _write_inputs(

@@ -27,6 +27,7 @@ from ...host.background import BackgroundWork
 from ...host.gpu_reader import GpuReader
 from ...host.gpus import Nvml
 from ...host.process_control import machine_bytes
+from ...protocol.environments import BuildReport, EnvironmentRow, Installed, PackagesAnswer, Plan, Question, Versions
 from ...protocol.events import Event
 from ...protocol.lineage import Environment
 from ...protocol.node import (
@@ -55,6 +56,7 @@ from ...store.identity import read_identity
 from ...store.run_folders import probe_store
 from ..gang.layout import NodeLocation
 from ..results.pending_results import PendingResults
+from .environments import NodeEnvironments
 from .fork_server import EarlyServer
 from .fork_servers import ForkServers
 from .gpu_ids import gpu_ids, visible_to
@@ -85,11 +87,11 @@ def watch_raylet(on_gone: Callable[[], None]) -> None:
     asyncio.get_event_loop().add_reader(os.pidfd_open(os.getppid()), on_gone)
 
 
-def end_node_processes(node: str, servers: ForkServers, pending: PendingResults) -> None:
+def end_node_processes(node: str, environments: NodeEnvironments, pending: PendingResults) -> None:
     """End everything of this node but what keeps results; does not return."""
     deadline = time.monotonic() + _END_S
     spilling = frozenset(pending.spill_all())
-    servers.kill_all()  # supervisors get SIGTERM by it, end their descendants, then themselves
+    environments.kill_all()  # supervisors get SIGTERM by it, end their descendants, then themselves
     children = psutil.Process().children(recursive=True)
     psutil.wait_procs(children, timeout=max(0.0, deadline - time.monotonic()))
     process_control.end_marked(process_control.NODE_MARKER, node, spare=spilling)
@@ -218,18 +220,21 @@ class NodeAgent(NodeAgentApi):
         marks.mkdir(mode=0o700, exist_ok=True)
         self._where = NodeLocation(address=ray.util.get_node_ip_address(), marks=str(marks))
         self._remote_ranks = RemoteRankListener(self._where.address, self._gang_of)
-        self._forwarders = RankForwarders(self._servers, self._where.address, self._meter)
+        self._environments = NodeEnvironments(self._config, self._node, self._servers)
+        self._forwarders = RankForwarders(self._environments.servers_of, self._where.address, self._meter)
         watch_raylet(self._on_raylet_gone)
         self._adopt()
         self._grant_listener = GrantListener(self._config.runtime, self._node, self._on_told)
         self._lease_worker = LeaseWorker(self._config.runtime, self._node)
         self._spawn(self._reporter.send_forever())
         self._spawn(self._servers.prepared.watch_forever())
+        self._spawn(self._environments.collect_forever())
         self._spawn(self._warm_up())
 
     # ------------------------------------------------------------------------- Ray's methods
     async def hello(self) -> Packed[NodeInfo]:
         """Facts about this node."""
+        await self._environments.look()
         return pack(msgspec.structs.replace(self._info(), now_s=time.time()))
 
     async def start(self, order: Packed[StartOrder]) -> None:
@@ -416,6 +421,38 @@ class NodeAgent(NodeAgentApi):
         """The packages that these imports mean here, with those that they require."""
         return pack(await asyncio.to_thread(self._packages.environment, imports))
 
+    async def installed_packages(self) -> Packed[Installed]:
+        """Packages that are installed here."""
+        return pack(await self._environments.installed())
+
+    async def check_environment(self, plan: Packed[Plan]) -> Packed[PackagesAnswer]:
+        """Tell if its packages can be had."""
+        return pack(await self._environments.check(unpack(plan, Plan)))
+
+    async def resolve_packages(self, question: Packed[Question]) -> Packed[Versions]:
+        """Versions of packages for an environment."""
+        return pack(await self._environments.resolve(unpack(question, Question)))
+
+    async def build_environment(self, plan: Packed[Plan], wheels: list[bytes]) -> Packed[BuildReport]:
+        """Build it if it is not there, and start its fork server."""
+        return pack(await self._environments.build(unpack(plan, Plan), wheels))
+
+    async def list_environments(self) -> Packed[list[EnvironmentRow]]:
+        """List the environments that are ready."""
+        return pack(await self._environments.list_environments())
+
+    async def remove_environment(self, digest: str) -> bool:
+        """Remove one that nobody uses."""
+        return await self._environments.remove(digest)
+
+    async def count_fetched(self, plan: Packed[Plan]) -> int:
+        """Count its packages that are here."""
+        return await self._environments.count_fetched(unpack(plan, Plan))
+
+    async def stop_build(self, digest: str) -> None:
+        """Nobody waits for it any more."""
+        await self._environments.stop_build(digest)
+
     async def gpus(self) -> Packed[list[GpuInfo]]:
         """All GPUs with memory and utilisation now."""
         await self._read_gpus()
@@ -431,8 +468,11 @@ class NodeAgent(NodeAgentApi):
 
     async def probe_node(self, order: Packed[ProbeOrder]) -> Packed[ProbeReport]:
         """The ways to the other nodes, and this one's frameworks and driver."""
-        report, store_id = await asyncio.gather(probe(unpack(order, ProbeOrder)), self._read_store_id())
-        return pack(msgspec.structs.replace(report, driver_cuda=self._reader.driver_cuda, store_id=store_id))
+        report, store_id, problem = await asyncio.gather(
+            probe(unpack(order, ProbeOrder)), self._read_store_id(), self._environments.find_problem()
+        )
+        known = {"driver_cuda": self._reader.driver_cuda, "store_id": store_id, "environments_problem": problem}
+        return pack(msgspec.structs.replace(report, **known))
 
     async def _read_store_id(self) -> str | None:
         """None: the store cannot be read now, or each user has one."""
@@ -479,7 +519,8 @@ class NodeAgent(NodeAgentApi):
             order = msgspec.structs.replace(
                 order, memory_bytes=default_memory_bytes(order, self._gpu_total, self._cpu_total)
             )
-        return RunOnNode(order, self._servers, self._meter, self._pending, self._reporter.report, self._where)
+        servers = self._environments.servers_of(order.environment)
+        return RunOnNode(order, servers, self._meter, self._pending, self._reporter.report, self._where)
 
     def _gang_of(self, attempt_id: AttemptId) -> RunOnNode | None:
         found = self._ungranted.get(attempt_id) or self._runs.get(attempt_id)
@@ -496,7 +537,7 @@ class NodeAgent(NodeAgentApi):
 
     async def _warm_up(self) -> None:
         """Introduce this node; one that can start no cells takes no runs (``trouble``), and tries again."""
-        is_working = await self._can_start_cells()
+        is_working, _ = await asyncio.gather(self._can_start_cells(), self._environments.look())
         await self._store.ask_store()
         self._spawn(self._store.watch_forever())
         await self._read_gpus()
@@ -546,6 +587,7 @@ class NodeAgent(NodeAgentApi):
             prepared=self._servers.prepared.info,
             max_prepared=self._config.max_prepared,
             prepared_gone=self._servers.prepared.gone,
+            packages=self._environments.packages,
         )
 
     def _notes(self) -> list[str]:
@@ -562,4 +604,4 @@ class NodeAgent(NodeAgentApi):
     def _on_raylet_gone(self) -> None:
         for run in self._runs.values():
             run.signal_ranks("kill", "lost")
-        end_node_processes(self._node, self._servers, self._pending)
+        end_node_processes(self._node, self._environments, self._pending)

@@ -22,7 +22,7 @@ import msgspec
 
 from ...errors import ClusterError
 from ...host import process_control
-from ...host.environment import for_cells
+from ...host.environment import for_cells, installer_variables
 from ...protocol.node import AgentConfig, ForkServerConfig
 from ...settings.built_in import BUILT_IN
 from .. import preload
@@ -77,9 +77,22 @@ def _kill_late(started: Future[subprocess.Popen[bytes]]) -> None:
 class ForkServers:
     """Hands out the fork server for a run; all calls from the agent's event loop (its thread lives as the agent)."""
 
-    def __init__(self, config: AgentConfig, node: str, *, gpus: int = 1, early: EarlyServer | None = None) -> None:
-        """``early``: one that was started before us; it is the first, if it is fit."""
+    def __init__(
+        self,
+        config: AgentConfig,
+        node: str,
+        *,
+        gpus: int = 1,
+        early: EarlyServer | None = None,
+        environment: Path | None = None,
+    ) -> None:
+        """``early``: one that was started before us; it is the first, if it is fit.
+
+        ``environment``: folder of a virtual environment in whose interpreter they run; None: in ours.
+        """
         self._early = early
+        self._home = environment
+        self._python = str(environment / "bin" / "python") if environment is not None else sys.executable
         self._config = config
         self._node = node
         self._standby = min(max(gpus, 1) + 1, _MOST_STANDBY)
@@ -97,8 +110,9 @@ class ForkServers:
         self._failures = 0
         #: why no cell can be started here just now; empty when it can
         self.trouble = ""
-        for path in Path(config.runtime).glob(f"{self._prefix}*"):  # of an earlier agent of this node
-            path.unlink(missing_ok=True)
+        if environment is None:
+            for path in Path(config.runtime).glob(f"{self._prefix}*"):  # of an earlier agent of this node
+                path.unlink(missing_ok=True)
 
     @property
     def notes(self) -> list[str]:
@@ -175,10 +189,7 @@ class ForkServers:
             self._retired.append(server)
         else:
             if await self._packages.has_changed() and self._current is not None:
-                old, self._current = self._current, None
-                self._retired.append(old)
-                old.retire()
-                self.prepared.end_all()
+                self.retire_all()
                 self._fatal.clear()
             base = await self.current_server()
             server = self.prepared.find_server(needs, user, base, is_gang=is_gang) or base
@@ -186,6 +197,20 @@ class ForkServers:
         if not fresh:
             server.prefork(self._standby if server is self._current else STANDBY)
         return server
+
+    @property
+    def has_processes(self) -> bool:
+        """Tell if one of them runs, be it for a last rank."""
+        self._sweep()
+        return bool(self._retired) or (self._current is not None and self._current.alive)
+
+    def retire_all(self) -> None:
+        """Let each end when its last rank has; the next run starts another."""
+        self.prepared.end_all()
+        if self._current is not None:
+            old, self._current = self._current, None
+            self._retired.append(old)
+            old.retire()
 
     def release_server(self, server: ForkServer, pairs: Iterable[Pair] = ()) -> None:
         """A run on ``server`` has ended; a one-off server ends with it."""
@@ -231,7 +256,7 @@ class ForkServers:
         def start() -> subprocess.Popen[bytes]:
             with listener, theirs, open(path.with_suffix(".log"), "wb", opener=_private) as log:
                 return subprocess.Popen(
-                    [sys.executable, "-m", "jupyter_gpu_release.node.fork_server", argument],
+                    [self._python, "-m", "jupyter_gpu_release.node.fork_server", argument],
                     stdin=subprocess.DEVNULL,
                     stdout=log,
                     stderr=log,
@@ -246,7 +271,7 @@ class ForkServers:
             popen = await asyncio.wait_for(asyncio.shield(asyncio.wrap_future(started)), START_S)
         except TimeoutError:
             raise ClusterError(
-                f"{sys.executable} could not be started within {START_S:g} s",
+                f"{self._python} could not be started within {START_S:g} s",
                 hint="does the filesystem that it lies on answer? `jupyter gpu doctor` looks at the node",
             ) from None
         finally:
@@ -266,7 +291,11 @@ class ForkServers:
 
     def _environment(self) -> dict[str, str]:
         markers = {process_control.CLUSTER_MARKER: self._config.cluster, process_control.NODE_MARKER: self._node}
-        return for_cells(os.environ, markers, self._config.hash_seed)
+        markers |= installer_variables(self._config.environment_index, self._config.environment_wheels)
+        found = for_cells(os.environ, markers, self._config.hash_seed)
+        if self._home is not None:
+            found |= {"VIRTUAL_ENV": str(self._home), "PATH": f"{self._home / 'bin'}:{found.get('PATH', os.defpath)}"}
+        return found
 
 
 def _private(path: str, flags: int) -> int:

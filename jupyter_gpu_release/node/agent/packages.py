@@ -17,14 +17,13 @@ from blake3 import blake3
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
 
-from ...protocol.lineage import Environment
+from ...protocol.lineage import ABSENT, Environment
 from ..installed_packages import folders_stamp
 
 #: an operator's name for the image that this node runs
 IMAGE_VARIABLE = "JUPYTER_GPU_IMAGE"
 _MOST_FILES = 5000
 _MOST_BYTES = 64 << 20
-_ABSENT = "absent"
 
 
 class Packages:
@@ -129,7 +128,7 @@ def _digest_of_files(name: str) -> str | None:
     except (ImportError, ValueError, AttributeError):
         return None
     if spec is None:
-        return _ABSENT
+        return ABSENT
     if spec.origin in ("built-in", "frozen"):
         return spec.origin
     folders = [Path(folder) for folder in spec.submodule_search_locations or ()]

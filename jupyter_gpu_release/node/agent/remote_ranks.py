@@ -239,8 +239,9 @@ class RankForwarder:
 class RankForwarders:
     """All that this node lends, by run. ``meter``: of its GPUs, where they are real."""
 
-    def __init__(self, servers: ForkServers, address: str, meter: UseMeter | None = None) -> None:
-        self._servers = servers
+    def __init__(self, servers_of: Callable[[str], ForkServers], address: str, meter: UseMeter | None = None) -> None:
+        """``servers_of``: the fork servers in an environment, by its digest."""
+        self._servers_of = servers_of
         self._address = address
         self._meter = meter
         #: attempt → what is lent to its gang
@@ -251,7 +252,8 @@ class RankForwarders:
         known = self.by_attempt.get(order.attempt_id)
         if known is not None and not known.has_ended:
             return None
-        forwarder = self.by_attempt[order.attempt_id] = RankForwarder(order, self._servers, self._address, self._meter)
+        servers = self._servers_of(order.environment)
+        forwarder = self.by_attempt[order.attempt_id] = RankForwarder(order, servers, self._address, self._meter)
         return forwarder
 
     async def wait_until_left(self, attempt_id: AttemptId) -> None:

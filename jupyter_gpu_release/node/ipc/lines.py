@@ -59,6 +59,7 @@ class RankLines:
     """The rank's ends: output and orders, the line to where ranks meet, and the file for its stack.
 
     ``synced`` counts the supervisor's answers to SYNC: an eventfd, since answers may come on ``sock`` at any time.
+    ``packages``: folder for what its cell installs, which the supervisor removes.
     """
 
     sock: socket.socket
@@ -67,6 +68,7 @@ class RankLines:
     stack: int
     synced: int
     notice: Notice
+    packages: str
 
 
 class _SupervisorsEnd:

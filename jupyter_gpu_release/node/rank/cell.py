@@ -37,6 +37,7 @@ from ..ipc.frames import Go, Kind, RankOrder, died_outcome
 from ..ipc.lines import RankLines
 from ..ipc.plain_values import plain_outcome
 from ..results.persister import fork_persister
+from ..run_packages import RunPackages
 from ..supervisor.written_files import WrittenFiles, written_to
 from ..values.collected import Collected
 from ..values.frameworks import error_hints, lacks_gpu
@@ -92,6 +93,8 @@ class Rank:
         self._imports = ImportLog()
         #: the notebook's, if it has one
         self._setup: RankSetup | None = None
+        #: of a cell that may install some
+        self._packages: RunPackages | None = None
 
     def run_order(self) -> None:
         """Load, run the cell, hand over what it made; every way ends in an OUTCOME frame."""
@@ -136,6 +139,8 @@ class Rank:
         try:
             use_front_end(self._shell, payload)
             self._notes += environment.set_cell_environment(self._order, payload)
+            if payload.installs:
+                self._packages = RunPackages(self._lines.packages)
             self._shell.execution_count = payload.count
             self._inputs = read_graph(payload.inputs, Path(self._order.folder))
             if (save := self._order.save) is not None and save.values is not None and save.is_of_this_format:
@@ -221,6 +226,7 @@ class Rank:
             stay=lambda stay: self._outlet.send_frame(Kind.STAY, encode(stay), wait=False),
             saved=lambda save: self._outlet.send_frame(Kind.SAVED, encode(save), wait=False),
             named=payload.plain_loops,
+            installed=self._packages.installed if self._packages is not None else list,
             gang=self._gang_save() if self._order.ranks > 1 else None,
             ask_for_save=lambda: self._outlet.send_frame(Kind.SAVE_DUE, b"", wait=False),
         )
@@ -292,6 +298,8 @@ class Rank:
         self._outlet.send_frame(Kind.ENDED, encode(ended_s))
         self._values.error, self._values.shown = ended.error, self._shell.displayhook.shown
         self._notes += ended.notes
+        if self._packages is not None:
+            self._notes += self._packages.notes()
         if error is not None:
             self._notes += error_hints(error.evalue, self._order.ranks, self._gpus)
         if self._order.simulated and self._looked_in_vain(payload, error):

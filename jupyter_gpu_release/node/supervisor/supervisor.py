@@ -30,6 +30,7 @@ from ..ipc.lines import AgentLine, ChannelRelay, RankLine, RankLines
 from ..ipc.notice import Notice, Word
 from ..ipc.stack_dump import ask_for_stack
 from ..ipc.text_journal import TextJournal
+from ..run_packages import packages_folder, remove_packages
 from . import exit_reason
 from .limits import MemoryLimit, StallWatch
 from .pair import new_mark, send_hello
@@ -64,8 +65,10 @@ class Supervisor:
         channel: ChannelRelay,
         stack: int,
         notice: Notice,
+        packages: str,
     ) -> None:
         self._notice = notice
+        self._packages = packages
         self._journal = journal
         self._channel = channel
         self._stack = stack
@@ -119,6 +122,7 @@ class Supervisor:
         self._agent.flush(wait_s=math.inf)  # an agent that is busy hears it later; one that is gone ends this
         if self._is_leaving:
             self._kill_descendants()
+        remove_packages(self._packages)
         self._agent.await_close(_HEARD_S)
 
     def _until_rank_ends(self, selector: selectors.BaseSelector, wake: int) -> int:
@@ -179,6 +183,7 @@ class Supervisor:
     def _on_terminate(self, *_: object) -> None:
         # the fork server (so the agent) died: nobody can be told, but nothing may be left behind
         self._kill_descendants(limit_s=STUCK_S)
+        remove_packages(self._packages)
         os._exit(1)
 
     # ---------------------------------------------------------------------------- forwarding
@@ -381,7 +386,7 @@ def supervise(agent: socket.socket, run_rank: RankBody) -> NoReturn:
     synced = os.eventfd(0, os.EFD_CLOEXEC)
     pipes = [os.pipe(), os.pipe()]
     mark, notice = new_mark(), Notice()
-    journal = TextJournal(mark)
+    journal, packages = TextJournal(mark), packages_folder(mark)
     me = os.getpid()
     rank = os.fork()
     if rank == 0:
@@ -392,7 +397,7 @@ def supervise(agent: socket.socket, run_rank: RankBody) -> NoReturn:
             os.close(read_end)
             os.dup2(write_end, number)
             os.close(write_end)
-        run_rank(RankLines(theirs, their_channel, me, stack, synced, notice), journal)
+        run_rank(RankLines(theirs, their_channel, me, stack, synced, notice, packages), journal)
     theirs.close()
     their_channel.close()
     for _read_end, write_end in pipes:
@@ -403,7 +408,7 @@ def supervise(agent: socket.socket, run_rank: RankBody) -> NoReturn:
     order = _pass_on_order(line, rank_line, wake, rank)
     if order is not None:
         reads = [read for read, _ in pipes]
-        Supervisor(order, line, rank_line, rank, reads, journal, channel, stack, notice).run(wake)
+        Supervisor(order, line, rank_line, rank, reads, journal, channel, stack, notice, packages).run(wake)
         os.nice(10)  # nobody waits for its end (9 ms, page tables), but for what the others do now
         os._exit(0)
     process_control.kill_each([rank])  # who sees this process's end may count on the rank's

@@ -156,6 +156,11 @@ _OPEN_TO_USERS = {
     ("GET", "/v1/status"),
     ("WS", "/v1/session"),
     ("GET", "/v1/queues"),
+    # packages of the nodes, and a wheel by its content: none is run but in the cells of who asks for it
+    ("GET", "/v1/packages"),
+    ("POST", "/v1/packages/check"),
+    ("POST", "/v1/packages/resolve"),
+    ("POST", "/v1/packages/wheels/{digest}"),
     ("POST", "/v1/outlook"),
     ("GET", "/v1/notify"),
     ("POST", "/v1/notify"),

@@ -8,7 +8,8 @@ from typing import Any, cast
 import pytest
 
 from jupyter_gpu_release.gateway.cluster.nodes import Node
-from jupyter_gpu_release.gateway.results.lineage import _agreed, _walk
+from jupyter_gpu_release.gateway.results.lineage import _agreed, _walk, in_front_of
+from jupyter_gpu_release.protocol.environments import Plan, PlannedPackage
 from jupyter_gpu_release.protocol.lineage import MOST_DEPTH, MOST_RUNS, Environment, Link
 
 _TORCH = Environment("3.11", "Linux 6.1", packages={"torch": "2.5"})
@@ -28,6 +29,14 @@ def test_results_are_used_again_only_where_all_nodes_have_the_same() -> None:
     unknown = Environment("3.11", unknown=["own", "apex"])
     assert _of(unknown, _TORCH) == ("", "it is not known which apex, own the nodes have")
     assert _of() == ("", "no node is there to tell its packages")
+
+
+def test_a_run_in_an_environment_had_its_packages() -> None:
+    nodes = Environment("3.11", packages={"einops": "absent", "numpy": "1.26", "torch": "2.5"}, unknown=["own"])
+    plan = Plan("3.11.9", "here", [PlannedPackage("numpy", "2.0"), PlannedPackage("mine", "1", digest="sha256:ab")])
+    seen = {"mine": "1 sha256:ab", "numpy": "2.0", "torch": "2.5"}
+    assert in_front_of(nodes, plan) == Environment("3.11", packages=seen, unknown=["own"])
+    assert in_front_of(nodes, None) is nodes
 
 
 def _walked(links: dict[str, list[str]], *, up: bool) -> tuple[list[str], bool]:

@@ -23,6 +23,7 @@ from ....units import format_seconds
 from ...ipc.frames import RankOrder, Stay
 from ...ipc.notice import Flag, Notice, Word
 from ...values import frameworks
+from ...values.collected import ImmovableError
 from . import figures, process_group, random_state
 from .cell_program import LOOK, LOOPS, CellProgram, LoopNode
 from .headers import Headers
@@ -43,7 +44,8 @@ _MOST_NAMED = 8
 
 class RestartableCell:
     """One attempt of a cell. ``flush_files``: writes what the cell's open files hold back. ``named``: lines of loops
-    of which the notebook has said that the cell cannot be left between their rounds.
+    of which the notebook has said that the cell cannot be left between their rounds. ``installed``: packages that the
+    cell has installed for this attempt.
     """
 
     def __init__(
@@ -58,6 +60,7 @@ class RestartableCell:
         stay: Callable[[Stay], None],
         saved: Callable[[Save], None],
         named: Iterable[int] = (),
+        installed: Callable[[], list[str]] = list,
         gang: GangSave | None = None,
         ask_for_save: Callable[[], None] = lambda: None,
     ) -> None:
@@ -66,6 +69,7 @@ class RestartableCell:
         self._notice = notice
         self._namespace = namespace
         self._flush_files = flush_files
+        self._installed = installed
         self._say = say
         self._tell_stay = stay
         self._tell_saved = saved
@@ -567,6 +571,10 @@ class RestartableCell:
         """Do what must be done at the very moment of a save, before a fork: files go on growing."""
         if self._checkpoints.current is None:  # from a checkpoint all of it begins anew
             expect_nothing_running()
+            if names := self._installed():
+                raise ImmovableError(
+                    f"it has installed {', '.join(names)}, which would not be there (`--pip` adds them)"
+                )
         self._flush_files()
         files = FilesSnapshot(self._files)
         files.lengths()

@@ -298,6 +298,18 @@ def test_a_cell_that_cannot_be_moved_says_why_and_goes_on_to_its_end(node: Node,
     assert not attempts.ask()
 
 
+def test_a_cell_that_has_installed_packages_is_not_moved(node: Node, until: Until) -> None:
+    installed = (
+        "site = next(path for path in sys.path if 'jgr-packages-' in path)\nos.mkdir(site + '/extra-1.0.dist-info')"
+    )
+    source = f"import os, sys\n{installed}\nfor n in gpu_release.resumable(range(2)):\n    pause(n)"
+    attempts = Attempts(node, source, [1], installs=True)
+    until(lambda: attempts.stops_left() == 0, "the cell pauses")
+    attempts.ask()
+    assert attempts.run.wait().status == "ok"
+    assert "cannot be moved: it has installed extra-1.0" in attempts.refusals[0].reason
+
+
 #: a class that opens a file when it is entered, and one as h5py's: its mode is "r+" whether it began with "w" or "a"
 _WRITERS = """
 class Log:

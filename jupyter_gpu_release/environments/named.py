@@ -1,0 +1,93 @@
+"""``environments.yaml``: environments that the operator has named, and who is offered them."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from pathlib import Path
+from typing import Annotated
+
+import msgspec
+import yaml
+from packaging.requirements import InvalidRequirement, Requirement
+
+from ..errors import OptionError
+from ..protocol.environments import ENVIRONMENT_PATTERN, NamedEnvironment
+
+#: what `--environment` means by itself
+RESERVED = frozenset({"auto", "cluster", "kernel"})
+
+
+class _Spec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    name: Annotated[str, msgspec.Meta(max_length=64, pattern=ENVIRONMENT_PATTERN)]
+    #: lines, or a file of lines
+    requirements: list[str] | str
+    users: list[str] | None = None
+
+
+class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    schema_version: int
+    environments: list[_Spec] = []
+
+
+class OfferedEnvironment(msgspec.Struct, frozen=True):
+    """A named environment. ``users``: names, and ``@group`` of the queues file; None: everybody."""
+
+    environment: NamedEnvironment
+    users: list[str] | None
+
+    def is_for(self, user: str, groups: Mapping[str, Collection[str]]) -> bool:
+        """Tell if it is offered to a user."""
+        if self.users is None or user in self.users:
+            return True
+        return any(user in groups.get(name[1:], ()) for name in self.users if name.startswith("@"))
+
+
+def read_environments(path: Path) -> list[OfferedEnvironment]:
+    """Read the file, and the files that it names; raises :class:`OptionError`."""
+    try:
+        found = msgspec.convert(yaml.safe_load(_text(path)), _File)
+    except (yaml.YAMLError, msgspec.ValidationError) as error:
+        raise OptionError(
+            f"{path}: {' '.join(str(error).split())}", hint="docs/operate/environments.md shows such a file"
+        ) from error
+    if found.schema_version != 1:
+        raise OptionError(f"{path}: schema_version {found.schema_version}", hint="write schema_version: 1")
+    names = [each.name for each in found.environments]
+    for name in names:
+        if name in RESERVED or names.count(name) > 1:
+            why = "is a word of `--environment` itself" if name in RESERVED else "is there twice"
+            raise OptionError(f"{path}: the name {name} {why}", hint="take another name")
+    return [
+        OfferedEnvironment(NamedEnvironment(each.name, _requirements(path, each)), each.users)
+        for each in found.environments
+    ]
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "not text in UTF-8"
+        raise OptionError(f"{path}: {reason}", hint="the gateway has to be able to read it") from error
+
+
+def _requirements(path: Path, spec: _Spec) -> list[str]:
+    if isinstance(spec.requirements, str):
+        path = path.parent / spec.requirements
+        written = [line.partition("#")[0].strip() for line in _text(path).splitlines()]
+    else:
+        written = spec.requirements
+    return [_checked(path, spec.name, line) for line in written if line]
+
+
+def _checked(path: Path, name: str, line: str) -> str:
+    try:
+        requirement = Requirement(line)
+    except InvalidRequirement:
+        requirement = None
+    if requirement is None or requirement.url:
+        raise OptionError(
+            f"{path}: {name}: {line[:80]!r} is not a package's name and versions",
+            hint="write lines such as einops==0.8.1; options, URLs and hashes have no place there",
+        )
+    return str(requirement)

@@ -1,0 +1,86 @@
+"""Requirements of distributions, as they hold for one interpreter."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import lru_cache
+
+from packaging.requirements import InvalidRequirement, Requirement
+from packaging.specifiers import SpecifierSet
+from packaging.utils import canonicalize_name
+from packaging.version import InvalidVersion, Version
+
+from ..errors import OptionError
+from ..protocol.environments import Distribution
+
+
+class Requirements:
+    """``markers``: the interpreter's values of PEP 508's markers."""
+
+    def __init__(self, markers: Mapping[str, str]) -> None:
+        self._markers = {**markers, "extra": ""}
+        self._known: dict[int, tuple[Distribution, dict[str, SpecifierSet]]] = {}
+
+    def of(self, distribution: Distribution) -> dict[str, SpecifierSet]:
+        """Name → versions that it takes."""
+        known = self._known.get(id(distribution))
+        if known is None:  # it is kept alive with what is known of it
+            known = self._known[id(distribution)] = distribution, self._read(distribution)
+        return known[1]
+
+    def _read(self, distribution: Distribution) -> dict[str, SpecifierSet]:
+        found: dict[str, SpecifierSet] = {}
+        for text in distribution.requires:
+            requirement = _parsed(text)
+            if requirement is not None and self._holds(requirement):
+                name = str(canonicalize_name(requirement.name))
+                found[name] = found.get(name, SpecifierSet()) & requirement.specifier
+        return found
+
+    def _holds(self, requirement: Requirement) -> bool:
+        try:
+            return requirement.marker is None or requirement.marker.evaluate(self._markers)
+        except (KeyError, ValueError):  # a marker that this interpreter did not tell of
+            return True
+
+
+@lru_cache(maxsize=20_000)
+def _parsed(text: str) -> Requirement | None:
+    try:
+        return Requirement(text)
+    except InvalidRequirement:  # old packages have some
+        return None
+
+
+def read_requests(text: str, option: str) -> list[str]:
+    """Requirements as somebody writes them for an ``option``, with spaces between: ``einops==0.8.1 timm``.
+
+    Raises :class:`OptionError` for anything else than names and versions; it repeats no URL, which may hold a password.
+    """
+    found = []
+    for word in text.split():
+        requirement = _parsed(word)
+        if requirement is None or requirement.url:
+            shown = "a URL or a path" if "/" in word or "@" in word else word
+            raise OptionError(
+                f"{option} {shown}: not a package's name and versions",
+                hint=f"write {option} 'einops==0.8.1 timm'; what is installed here from a URL or a folder goes along",
+            )
+        found.append(str(requirement))
+    return found
+
+
+def takes(versions: SpecifierSet, version: str) -> bool:
+    """Tell if ``version`` is among these; what is no version is not refused."""
+    try:
+        return versions.contains(Version(version), prereleases=True)
+    except InvalidVersion:
+        return True
+
+
+def same_version(one: str, other: str) -> bool:
+    """Tell if both mean the same: ``1.0`` and ``1.0.0`` do; a local part (``+cu121``) counts."""
+    try:
+        return Version(one) == Version(other)
+    except InvalidVersion:
+        return one == other

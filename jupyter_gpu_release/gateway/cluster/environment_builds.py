@@ -1,0 +1,264 @@
+"""Has nodes build the environments of runs before these are queued: no GPU is held meanwhile.
+
+Runs that need the same one share its build; it ends when none of them waits for it any more.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import hashlib
+import logging
+import os
+import re
+import time
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+
+import msgspec
+
+from ...errors import ClusterError, ConflictError, RequestError
+from ...protocol.environments import (
+    BuildReport,
+    ClusterPackages,
+    EnvironmentBuilt,
+    EnvironmentRow,
+    EnvironmentsDocument,
+    PackagesAnswer,
+    Plan,
+    Question,
+    Versions,
+    WheelSent,
+)
+from ...protocol.rest import DOCUMENT_VERSION
+from .nodes import Node, NodeTable
+
+log = logging.getLogger(__name__)
+#: for an environment's fork server, beyond the build
+_FORK_S = 150.0
+#: of wheels that notebooks have sent: what was used least of late goes first
+_MOST_WHEEL_BYTES = 2 << 30
+_DIGEST = re.compile(r"sha256:[0-9a-f]{64}\Z")
+
+
+class EnvironmentBuilds:
+    """Knows which node has which environment, and keeps the wheels that notebooks have sent.
+
+    ``folder``: for these wheels, on the gateway's own disk. ``retention_s``: after its last use one goes.
+    """
+
+    def __init__(
+        self, nodes: NodeTable, folder: Path, owned: Sequence[str], timeout_s: float, retention_s: float
+    ) -> None:
+        self._nodes = nodes
+        self._folder = folder
+        self._owned = list(owned)
+        self._limit_s = timeout_s + _FORK_S
+        self._retention_s = retention_s
+        #: (node, life of its agent, digest) → when it was last found or used there
+        self._there: dict[tuple[str, str, str], float] = {}
+        self._building: dict[tuple[str, str], asyncio.Future[BuildReport]] = {}
+        #: (node, digest) → runs that wait for it
+        self._waiting: Counter[tuple[str, str]] = Counter()
+
+    # ---------------------------------------------------------------------------------------- questions
+    @property
+    def digest(self) -> str:
+        """Digest of what is installed on the nodes: on most of them, where they differ. Empty: none builds any."""
+        return self._packages_of(self._able())
+
+    def _able(self) -> list[Node]:
+        return [node for node in self._nodes.ready() if node.info is not None and node.info.packages]
+
+    @staticmethod
+    def _packages_of(nodes: Iterable[Node]) -> str:
+        counted = Counter(node.info.packages for node in nodes if node.info is not None)
+        return max(sorted(counted), key=lambda digest: counted[digest], default="")
+
+    def _asked(self) -> Node:
+        able = self._able()
+        digest = self._packages_of(able)
+        for node in able:
+            if node.info is not None and node.info.packages == digest:
+                return node
+        raise ConflictError(
+            "no node of the cluster builds environments now", hint="`jupyter gpu doctor` says why of each node"
+        )
+
+    async def packages(self) -> ClusterPackages:
+        """Packages of the nodes; raises :class:`ConflictError` where none builds environments."""
+        return ClusterPackages(await self._nodes.agent(self._asked().node).installed_packages(), self._owned)
+
+    async def check(self, plan: Plan) -> PackagesAnswer:
+        """Tell if the packages can be had, and which wheels are to be sent; raises :class:`ClusterError`."""
+        answer = await self._nodes.agent(self._asked().node).check_environment(plan)
+        shipped = [each.digest for each in plan.packages if each.is_shipped]
+        lacking = [digest for digest in shipped if not self._wheel(digest).is_file()]
+        return PackagesAnswer(answer.is_ready, answer.unavailable, lacking, answer.problem, answer.mend)
+
+    async def resolve(self, question: Question) -> Versions:
+        """Versions for its requests; raises :class:`ClusterError`."""
+        return await self._nodes.agent(self._asked().node).resolve_packages(question)
+
+    async def list_all(self) -> EnvironmentsDocument:
+        """Environments of all nodes that build some, by their digests."""
+        nodes = self._able()
+        rows: list[EnvironmentRow] = []
+        problems: list[str] = []
+        asked = (self._nodes.agent(node.node).list_environments() for node in nodes)
+        for node, found in zip(nodes, await asyncio.gather(*asked, return_exceptions=True), strict=True):
+            if isinstance(found, ClusterError):
+                problems.append(f"{node.host}: {found.message}")
+            elif isinstance(found, BaseException):
+                raise found
+            else:
+                rows += [msgspec.structs.replace(row, host=node.host) for row in found]
+        return EnvironmentsDocument(DOCUMENT_VERSION, sorted(rows, key=lambda row: (row.digest, row.host)), problems)
+
+    async def build_everywhere(self, plan: Plan) -> EnvironmentBuilt:
+        """Build it on all nodes that build some; raises :class:`ClusterError` with the installer's words."""
+        nodes = self.lacking(self._able(), plan)
+        return EnvironmentBuilt([node.host for node in nodes], await self.build(nodes, plan))
+
+    async def remove(self, beginning: str) -> EnvironmentsDocument:
+        """Remove those whose digests begin so, where nobody uses them; returns what is left of them.
+
+        Raises :class:`RequestError` when there are none, or several that differ.
+        """
+        found = [row for row in (await self.list_all()).environments if row.digest.startswith(beginning)]
+        digests = {row.digest for row in found}
+        if len(digests) != 1:
+            which = ", ".join(sorted(digest[:12] for digest in digests)) or "none"
+            raise RequestError(
+                f"{beginning}: one environment is to be removed, and {which} begin so",
+                hint="`jupyter gpu environments list` shows all",
+            )
+        (digest,) = digests
+        self._there = {key: at_s for key, at_s in self._there.items() if key[2] != digest}
+        for node in self._able():
+            with contextlib.suppress(ClusterError):  # what is left there is said
+                await self._nodes.agent(node.node).remove_environment(digest)
+        left = await self.list_all()
+        rows = [row for row in left.environments if row.digest == digest]
+        return msgspec.structs.replace(left, environments=rows)
+
+    # ------------------------------------------------------------------------------------------- wheels
+    def _wheel(self, digest: str) -> Path:
+        if _DIGEST.match(digest) is None:
+            raise RequestError(f"{digest[:80]!r} is not the digest of a wheel", hint="write sha256:<64 hex digits>")
+        return self._folder / digest.removeprefix("sha256:")
+
+    def keep_wheel(self, digest: str, content: bytes) -> WheelSent:
+        """Keep a wheel, in a thread; older ones that nobody has used for long go."""
+        path = self._wheel(digest)
+        if f"sha256:{hashlib.sha256(content).hexdigest()}" != digest:
+            raise RequestError("the wheel is not the one that its digest tells", hint="send it again")
+        self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self._collect_wheels(time.time())
+        partial = path.with_name(f".{path.name}.{os.urandom(4).hex()}")
+        try:
+            partial.write_bytes(content)
+            partial.replace(path)
+        finally:
+            partial.unlink(missing_ok=True)
+        return WheelSent(digest, len(content))
+
+    def _collect_wheels(self, now_s: float) -> None:
+        kept_bytes = 0
+        for used_at, size, path in sorted(_facts(self._folder), reverse=True):
+            kept_bytes += size
+            if now_s - used_at > self._retention_s or kept_bytes > _MOST_WHEEL_BYTES:
+                path.unlink(missing_ok=True)
+
+    def _read_wheels(self, plan: Plan) -> list[bytes]:
+        found = []
+        for each in plan.packages:
+            path = self._wheel(each.digest) if each.is_shipped else None
+            if path is not None and path.is_file():  # the node says which is missing
+                os.utime(path)
+                found.append(path.read_bytes())
+        return found
+
+    # -------------------------------------------------------------------------------------------- builds
+    def lacking(self, nodes: Iterable[Node], plan: Plan) -> list[Node]:
+        """Nodes of these that may have to build it: a node keeps one for the retention after its last use."""
+        known_s = time.monotonic() - self._retention_s / 2
+        return [node for node in nodes if self._there.get(_key(node, plan), float("-inf")) < known_s]
+
+    def note_use(self, nodes: Iterable[Node], plan: Plan, *, is_there: bool) -> None:
+        """A run has begun in it on these nodes, or could not: then they are asked before the next one."""
+        for node in nodes:
+            if is_there:
+                self._there[_key(node, plan)] = time.monotonic()
+            else:
+                self._there.pop(_key(node, plan), None)
+
+    def nodes_without(self, plan: Plan | None) -> list[str]:
+        """Nodes that a run with this plan is to avoid while others may take it."""
+        return [] if plan is None else [node.node for node in self.lacking(self._nodes.alive(), plan)]
+
+    async def count_fetched(self, nodes: Iterable[Node], plan: Plan) -> int | None:
+        """Packages that each of these nodes has fetched at least; None: one does not say."""
+        counts = (self._nodes.agent(node.node).count_fetched(plan) for node in nodes)
+        try:
+            return min(await asyncio.gather(*counts), default=None)
+        except ClusterError:
+            return None
+
+    async def build(self, nodes: Sequence[Node], plan: Plan) -> float:
+        """Return when all of them have it: the seconds that the longest build took.
+
+        Raises :class:`ClusterError` with the installer's words. When it is cancelled, what nobody waits for ends.
+        """
+        reports = await asyncio.gather(*(self._build_on(node, plan) for node in nodes))
+        for node, report in zip(nodes, reports, strict=True):
+            if report.problem:
+                raise ClusterError(f"{node.host}: {report.problem}", hint=report.hint)
+        return max((report.seconds for report in reports), default=0.0)
+
+    async def _build_on(self, node: Node, plan: Plan) -> BuildReport:
+        key = node.node, plan.digest
+        building = self._building.get(key)
+        if building is None:
+            building = self._building[key] = asyncio.ensure_future(self._ask(node, plan))
+            building.add_done_callback(lambda done: self._forget(key, done))
+        self._waiting[key] += 1
+        try:
+            return await asyncio.shield(building)
+        finally:
+            self._waiting[key] -= 1
+            if not self._waiting[key]:
+                del self._waiting[key]
+                if not building.done():
+                    self._forget(key, building)  # whoever needs it from now on has it built anew
+                    await self._stop(node, plan.digest)
+
+    def _forget(self, key: tuple[str, str], building: asyncio.Future[BuildReport]) -> None:
+        if self._building.get(key) is building:
+            del self._building[key]
+
+    async def _ask(self, node: Node, plan: Plan) -> BuildReport:
+        try:
+            wheels = await asyncio.to_thread(self._read_wheels, plan)
+            report = await self._nodes.agent(node.node).build_environment(plan, wheels, self._limit_s)
+        except (ClusterError, OSError) as error:
+            return BuildReport(problem=str(error))
+        if not report.problem:
+            self._there[_key(node, plan)] = time.monotonic()
+        return report
+
+    async def _stop(self, node: Node, digest: str) -> None:
+        with contextlib.suppress(ClusterError):  # it ends at its limit
+            await self._nodes.agent(node.node).stop_build(digest)
+
+
+def _facts(folder: Path) -> Iterator[tuple[float, int, Path]]:
+    for path in folder.iterdir():
+        with contextlib.suppress(FileNotFoundError):
+            facts = path.stat()
+            yield facts.st_mtime, facts.st_size, path
+
+
+def _key(node: Node, plan: Plan) -> tuple[str, str, str]:
+    return node.node, node.info.incarnation if node.info is not None else "", plan.digest

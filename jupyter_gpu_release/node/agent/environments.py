@@ -1,0 +1,329 @@
+"""Environments of one node: builds them, starts the fork servers in them, removes what nobody has used for long."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import hashlib
+import logging
+import os
+import secrets
+import shutil
+import socket
+import stat
+import sys
+import time
+from pathlib import Path
+
+import msgspec
+
+from ...environments.installed import InstalledReader
+from ...errors import ClusterError, GpuReleaseError, RequestError
+from ...host import process_control
+from ...protocol.environments import (
+    BuildReport,
+    EnvironmentRow,
+    Installed,
+    PackagesAnswer,
+    Plan,
+    PlannedPackage,
+    Question,
+    Versions,
+)
+from ...protocol.node import AgentConfig
+from ...units import format_bytes
+from ..environments.builder import Environments, ShippedWheel
+from ..environments.installer import Installer, Sources, find_installer
+from ..run_packages import remove_left_packages
+from .fork_servers import ForkServers
+
+log = logging.getLogger(__name__)
+#: for the index to say what it has
+_CHECK_S = 60.0
+#: between looks for what nobody uses
+_COLLECT_S = 3600.0
+#: environments on a node's disk: an editable package that is being edited makes many
+_MOST_KEPT = 100
+#: for an index to answer `doctor` about a package that every index has
+_ANSWER_S, _ASKED_FOR = 10.0, "pip"
+_LEAST_FREE_BYTES = 1 << 30
+#: for a rank to have its lock on packages of its own
+_JUST_MADE_S = 60.0
+#: below the root: what nobody but the agent looks into
+_OWN_FOLDERS = ("bytecode", "cache", "locks")
+_SITE = frozenset({"site-packages", "dist-packages"})
+
+
+def default_folder() -> str:
+    """Folder for nodes whose operator named none: a local one, where large files may lie."""
+    return f"/var/tmp/jupyter-gpu-environments-{os.getuid()}"
+
+
+class NodeEnvironments:
+    """Answers the agent's calls about environments; all on its event loop.
+
+    ``base``: the fork servers in the cluster's own Python.
+    """
+
+    def __init__(self, config: AgentConfig, node: str, base: ForkServers) -> None:
+        self._config = config
+        self._node = node
+        self._base = base
+        self._root = Path(config.environments or default_folder())
+        index = config.environment_index
+        sources = Sources(
+            index="" if index == "none" else index, find_links=config.environment_wheels, offline=index == "none"
+        )
+        behind = list(dict.fromkeys(entry for entry in sys.path if os.path.basename(entry.rstrip("/")) in _SITE))
+        markers = {process_control.CLUSTER_MARKER: config.cluster, process_control.NODE_MARKER: node}
+        installer = Installer(self._root / "cache", sources, {**os.environ, **markers})
+        self._built = Environments(self._root, installer, behind)
+        self._reader = InstalledReader(behind)
+        #: what is installed; empty: it is not known, or nothing is built here
+        self.packages = ""
+        self._builds: dict[str, asyncio.Task[None]] = {}
+        #: digest → its fork servers, the latest used last
+        self._servers: dict[str, ForkServers] = {}
+        #: digest and fork servers whose last ranks have not ended yet
+        self._leaving: list[tuple[str, ForkServers]] = []
+
+    # --------------------------------------------------------------------------------------- what is there
+    async def installed(self) -> Installed:
+        """Packages in the cluster's Python, read in a thread."""
+        return await asyncio.to_thread(self._reader.read)
+
+    async def look(self) -> None:
+        """See what is installed now, where that matters."""
+        if self._config.max_environments:
+            self.packages = (await self.installed()).digest
+
+    async def check(self, plan: Plan) -> PackagesAnswer:
+        """Tell if the plan's packages can be had; never raises."""
+        if self._built.find(plan.digest) is not None:
+            return PackagesAnswer(is_ready=True)
+        try:
+            find_installer()
+            self._claim_root()
+            return PackagesAnswer(unavailable=await self._built.find_unavailable(plan, _CHECK_S))
+        except GpuReleaseError as error:
+            return PackagesAnswer(problem=error.message, mend=error.hint)
+
+    async def resolve(self, question: Question) -> Versions:
+        """Versions for the question's requests; never raises."""
+        try:
+            find_installer()
+            self._claim_root()
+            return Versions(await self._built.resolve(question, _CHECK_S))
+        except GpuReleaseError as error:
+            return Versions(problem=error.message, mend=error.hint)
+
+    async def find_problem(self) -> str | None:
+        """Reason why none can be built here now: no installer, folder, room or index; None: none is to be built."""
+        if not self._config.max_environments:
+            return None
+        try:
+            find_installer()
+            self._claim_root()
+            free_bytes = shutil.disk_usage(self._root).free
+            if free_bytes < _LEAST_FREE_BYTES:
+                raise ClusterError(
+                    f"{self._root} has {format_bytes(free_bytes)} free",
+                    hint="make room there, or name another folder in JUPYTER_GPU_ENVIRONMENTS",
+                )
+            if self._config.environment_index != "none":
+                await self._built.resolve(Question([_ASKED_FOR], [], [], []), _ANSWER_S)
+        except GpuReleaseError as error:
+            return str(error)
+        return ""
+
+    # -------------------------------------------------------------------------------------------- build
+    async def build(self, plan: Plan, wheels: list[bytes]) -> BuildReport:
+        """Build it if it is not there, and have its fork server ready; never raises."""
+        began_s = time.monotonic()
+        try:
+            is_there = self._built.find(plan.digest) is not None
+            if not is_there:
+                task = self._builds.get(plan.digest)
+                if task is None:
+                    task = self._builds[plan.digest] = asyncio.create_task(self._build(plan, wheels))
+                    task.add_done_callback(lambda done: self._forget_build(plan.digest, done))
+                await asyncio.wait({task})
+                if task.cancelled():
+                    return BuildReport(problem="its build was ended, since nobody waited for it any more")
+                task.result()
+            await self.servers_of(plan.digest).current_server()
+        except (GpuReleaseError, OSError) as error:
+            log.warning("environment %s: %s", plan.digest[:8], error)
+            message = error.message if isinstance(error, GpuReleaseError) else str(error)
+            return BuildReport(problem=message, hint=error.hint if isinstance(error, GpuReleaseError) else "")
+        return BuildReport(0.0 if is_there else time.monotonic() - began_s)
+
+    async def _build(self, plan: Plan, wheels: list[bytes]) -> None:
+        find_installer()
+        self._claim_root()
+        shipped = [each for each in plan.packages if each.is_shipped]
+        found = {f"sha256:{hashlib.sha256(wheel).hexdigest()}": wheel for wheel in wheels}
+        missing = [each.name for each in shipped if each.digest not in found]
+        if missing:
+            raise RequestError(
+                f"the notebook has not sent its {', '.join(missing)} along", hint="run the cell again: that sends it"
+            )
+        folder = self._root / f".wheels-{plan.digest}-{secrets.token_hex(6)}"
+        try:
+            paths = await asyncio.to_thread(_write_wheels, folder, shipped, found)
+            await self._built.build(plan, paths, self._config.environment_timeout_s)
+        finally:
+            await asyncio.to_thread(_remove_flat, folder)
+
+    async def count_fetched(self, plan: Plan) -> int:
+        """Count the plan's packages that the installer has in its cache."""
+        return await asyncio.to_thread(self._built.count_fetched, plan)
+
+    async def stop_build(self, digest: str) -> None:
+        """End a build; returns when nothing of it is left."""
+        task = self._builds.pop(digest, None)  # whoever asks from now on gets another one
+        if task is not None:
+            task.cancel()
+            await asyncio.wait({task})
+
+    def _forget_build(self, digest: str, task: asyncio.Task[None]) -> None:
+        if self._builds.get(digest) is task:
+            del self._builds[digest]
+
+    def _claim_root(self) -> None:
+        """Make sure that nobody else can put packages there, or find an environment but by its digest.
+
+        Raises :class:`ClusterError`.
+        """
+        try:
+            if not self._root.exists():
+                self._root.mkdir(parents=True)
+                self._root.chmod(0o711)  # whatever the umask: cells of other users find theirs
+            facts = os.lstat(self._root)
+        except OSError as error:
+            raise ClusterError(
+                f"the folder for environments {self._root} cannot be made: {error.strerror}",
+                hint="the operator names another one in JUPYTER_GPU_ENVIRONMENTS",
+            ) from error
+        if not stat.S_ISDIR(facts.st_mode) or facts.st_uid != os.getuid() or facts.st_mode & 0o022:
+            raise ClusterError(
+                f"the folder for environments {self._root} is another user's, or others may write to it",
+                hint="the operator removes it, or names another one in JUPYTER_GPU_ENVIRONMENTS",
+            )
+        for name in _OWN_FOLDERS:
+            (self._root / name).mkdir(mode=0o700, exist_ok=True)
+
+    # ------------------------------------------------------------------------------------------ fork servers
+    def servers_of(self, digest: str) -> ForkServers:
+        """The fork servers in an environment; without one those in the cluster's Python.
+
+        Raises :class:`ClusterError` when the environment is not there.
+        """
+        if not digest:
+            return self._base
+        folder = self._built.find(digest)
+        if folder is None:
+            raise ClusterError(f"environment {digest[:8]} is not on this node", hint="run the cell again")
+        with contextlib.suppress(OSError):  # its last use
+            os.utime(self._root / "locks" / digest)
+        servers = self._servers.pop(digest, None)
+        if servers is None:
+            self._make_room()
+            config = _without_prepared(self._config)
+            servers = ForkServers(config, self._node, environment=folder)
+        self._servers[digest] = servers
+        return servers
+
+    def _make_room(self) -> None:
+        while len(self._servers) >= max(1, self._config.max_environments):
+            digest = next(iter(self._servers))
+            self._leaving.append((digest, self._servers.pop(digest)))
+        for _, servers in self._leaving:  # a run that was on its way may have started one more
+            servers.retire_all()
+        self._leaving = [(digest, servers) for digest, servers in self._leaving if servers.has_processes]
+
+    def kill_all(self) -> None:
+        """End every fork server and every build now."""
+        for task in list(self._builds.values()):
+            task.cancel()
+        for servers in (self._base, *self._servers.values(), *(servers for _, servers in self._leaving)):
+            servers.kill_all()
+
+    # ---------------------------------------------------------------------------------------------- end
+    async def collect_forever(self) -> None:
+        """Remove again and again what nobody has used for ``environment_retention_s``."""
+        while True:
+            await asyncio.sleep(min(_COLLECT_S, self._config.environment_retention_s))
+            await asyncio.to_thread(remove_left_packages, time.time() - _JUST_MADE_S)
+            with contextlib.suppress(OSError, ClusterError):
+                await self.collect(time.time())
+
+    async def collect(self, now_s: float) -> list[str]:
+        """Remove those, and those beyond the most that are kept; returns their digests.
+
+        One with a fork server that runs is in use.
+        """
+        await self._built.remove_leftovers(now_s - self._config.environment_timeout_s - _CHECK_S)
+        ready = await asyncio.to_thread(self._read_ready)
+        oldest_s = now_s - self._config.environment_retention_s
+        due = [row for place, row in enumerate(ready) if row.used_at < oldest_s or place >= _MOST_KEPT]
+        removed = [row for row in due if await self.remove(row.digest)]
+        digests = [row.digest for row in removed]
+        if removed:
+            log.info("environments %s have gone: nobody has used them for long", ", ".join(digests))
+            kept = {each.name for row in ready if row not in removed for each in row.packages if not each.is_shipped}
+            await self._built.forget({each.name for row in removed for each in row.packages} - kept)
+        return digests
+
+    async def remove(self, digest: str) -> bool:
+        """Remove one; False: it is in use, or not here."""
+        servers = self._servers.get(digest)
+        self._leaving = [each for each in self._leaving if each[1].has_processes]
+        is_used = digest in self._builds or any(digest == each for each, _ in self._leaving)
+        if is_used or self._built.find(digest) is None:
+            return False
+        if servers is not None and not await self._has_let_go(digest, servers):
+            return False
+        await self._built.remove(digest)
+        return True
+
+    async def list_environments(self) -> list[EnvironmentRow]:
+        """List those that are ready, the latest used first."""
+        ready = await asyncio.to_thread(self._read_ready)
+        return [msgspec.structs.replace(each, is_warm=each.digest in self._servers) for each in ready]
+
+    def _read_ready(self) -> list[EnvironmentRow]:
+        rows = []
+        for lock in (self._root / "locks").glob("*"):
+            with contextlib.suppress(OSError):  # not built, or removed meanwhile
+                plan = self._built.describe(lock.name).plan
+                row = EnvironmentRow(lock.name, socket.gethostname(), plan.python, plan.packages, lock.stat().st_mtime)
+                rows.append(row)
+        return sorted(rows, key=lambda row: -row.used_at)
+
+    async def _has_let_go(self, digest: str, servers: ForkServers) -> bool:
+        servers.retire_all()
+        return not servers.has_processes and self._servers.pop(digest, None) is not None
+
+
+def _without_prepared(config: AgentConfig) -> AgentConfig:
+    """Each environment's fork servers would have as many again."""
+    return msgspec.structs.replace(config, max_prepared=0)
+
+
+def _write_wheels(folder: Path, shipped: list[PlannedPackage], found: dict[str, bytes]) -> dict[str, ShippedWheel]:
+    """Files for the installer, which checks their digests; it reads name and version off their names."""
+    folder.mkdir(exist_ok=True)
+    paths = {}
+    for each in shipped:
+        path = folder / f"{each.name.replace('-', '_')}-{each.version.replace('-', '_')}-py3-none-any.whl"
+        path.write_bytes(found[each.digest])
+        paths[each.name] = ShippedWheel(str(path), each.digest)
+    return paths
+
+
+def _remove_flat(folder: Path) -> None:
+    with contextlib.suppress(FileNotFoundError):
+        for path in folder.iterdir():
+            path.unlink()
+        folder.rmdir()

@@ -1,0 +1,170 @@
+"""Calls the installer (uv): in a process group of its own, with the operator's settings, without secrets in its words.
+
+What it is told of indexes, proxies and certificates is the operator's: this process's own ``UV_…`` variables and the
+:class:`Sources`. It gets them in its environment: other users of the machine can read the arguments of a process.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import re
+import signal
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import msgspec
+
+from ...errors import ClusterError
+from ...host import process_control
+
+#: of this process's environment, by their beginnings
+_PASSED = (
+    process_control.CLUSTER_MARKER,
+    process_control.NODE_MARKER,
+    "UV_",
+    "SSL_",
+    "HTTP_PROXY",
+    "HTTPS_PROXY",
+    "ALL_PROXY",
+    "NO_PROXY",
+    "NETRC",
+    "HOME",
+    "PATH",
+    "LANG",
+    "LC_",
+)
+_USER = re.compile(r"(?<=://)[^/@\s]+@")
+_QUERY = re.compile(r"(://[^\s?#]+)[?#][^\s'\"`)]*")
+_MOST_WORDS = 4000
+#: from its end on request to a kill
+_END_S = 2.0
+
+
+class Sources(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Places that wheels come from, as the operator says. Empty: as this process's environment says.
+
+    ``index``: URL. ``find_links``: folders or pages of wheels. ``offline``: there is no index.
+    """
+
+    index: str = ""
+    find_links: list[str] = msgspec.field(default_factory=list)
+    offline: bool = False
+    source_builds: bool = False
+
+
+class InstallerError(ClusterError):
+    """The installer refused; the message ends in its own last words. ``words``: these alone."""
+
+    def __init__(self, message: str, *, hint: str = "", words: str = "") -> None:
+        super().__init__(message, hint=hint)
+        self.words = words
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return _rebuild, (self.message, self.hint, self.words)
+
+
+def _rebuild(message: str, hint: str, words: str) -> InstallerError:
+    return InstallerError(message, hint=hint, words=words)
+
+
+def find_installer() -> str:
+    """Path of uv; raises :class:`ClusterError` where it is not installed."""
+    try:
+        from uv import find_uv_bin
+
+        return str(find_uv_bin())
+    except (ImportError, FileNotFoundError):
+        raise ClusterError(
+            "this node cannot build environments: uv is not installed in the cluster's Python",
+            hint="install it there: `pip install 'jupyter-gpu-release[cluster]'`",
+        ) from None
+
+
+class Installer:
+    """One node's uv. ``cache``: its folder, on the filesystem of the environments: files of packages are hard links."""
+
+    def __init__(self, cache: Path, sources: Sources, environ: Mapping[str, str] | None = None) -> None:
+        self._cache = cache
+        self._sources = sources
+        self._environ = dict(os.environ if environ is None else environ)
+
+    @property
+    def has_index(self) -> bool:
+        """Tell if packages come from an index, which may be out of reach."""
+        return not self._sources.offline
+
+    def has_fetched(self, name: str, version: str) -> bool:
+        """Tell if this version is unpacked in the cache, whoever needed it."""
+        found = self._cache.glob(f"wheels-*/**/{name}/*{version}-*")
+        return any(path.suffix != ".msgpack" for path in found)  # that is its metadata
+
+    async def call(self, arguments: Sequence[str], folder: Path, *, keep_open: int | None = None) -> str:
+        """Return what uv writes, called in ``folder``.
+
+        ``keep_open``: a descriptor that lives as long as the process does: a lock of ours outlives us with it.
+        Raises :class:`InstallerError`; when the task is cancelled, the process has ended before this returns.
+        """
+        process = await asyncio.create_subprocess_exec(
+            find_installer(),
+            *arguments,
+            *(self._switches if arguments[0] == "pip" else ()),
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+            cwd=folder,
+            env=self._variables(),
+            pass_fds=() if keep_open is None else (keep_open,),
+            start_new_session=True,
+        )
+        try:
+            output, words = await process.communicate()
+        finally:
+            await _end(process)
+        if process.returncode:
+            raise self._error(words.decode(errors="replace"), process.returncode)
+        return output.decode(errors="replace")
+
+    def _variables(self) -> dict[str, str]:
+        found = {name: value for name, value in self._environ.items() if name.upper().startswith(_PASSED)}
+        found.pop("UV_PYTHON", None)
+        found |= {
+            "UV_CACHE_DIR": str(self._cache),
+            "UV_LINK_MODE": "hardlink",
+            "UV_PYTHON_DOWNLOADS": "never",
+            "UV_NO_PROGRESS": "1",
+            "NO_COLOR": "1",
+        }
+        if "UV_CONFIG_FILE" not in found:
+            found["UV_NO_CONFIG"] = "1"
+        if self._sources.index:
+            found["UV_DEFAULT_INDEX"] = self._sources.index
+        if self._sources.find_links:
+            found["UV_FIND_LINKS"] = ",".join(self._sources.find_links)
+        return found
+
+    @property
+    def _switches(self) -> list[str]:
+        no_index = ["--no-index"] if self._sources.offline else []
+        return no_index if self._sources.source_builds else [*no_index, "--no-build"]
+
+    def _error(self, words: str, status: int) -> InstallerError:
+        said = without_secrets(words.strip())[-_MOST_WORDS:] or f"it ended with status {status} and said nothing"
+        return InstallerError(f"the installer says:\n{said}", words=said)
+
+
+def without_secrets(text: str) -> str:
+    """The text without users, passwords and queries of URLs."""
+    return _QUERY.sub(r"\1", _USER.sub("", text))
+
+
+async def _end(process: asyncio.subprocess.Process) -> None:
+    """End it with all that it has started; it has time to tidy up."""
+    if process.returncode is not None:
+        return
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(process.pid, number)
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(process.wait(), _END_S)

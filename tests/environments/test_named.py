@@ -1,0 +1,56 @@
+"""Named environments: who is offered which, and what is wrong with a file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from jupyter_gpu_release.environments.named import read_environments
+from jupyter_gpu_release.errors import OptionError
+
+_FILE = """
+schema_version: 1
+environments:
+  - name: vision
+    requirements: [einops==0.8.1, "timm>=1; python_version > '3'"]
+    users: [ann, "@team"]
+  - name: text
+    requirements: text.txt
+"""
+
+
+def test_environments_are_offered_to_whom_the_file_names(tmp_path: Path) -> None:
+    (tmp_path / "environments.yaml").write_text(_FILE)
+    (tmp_path / "text.txt").write_text("# for all\nspacy==3.8  # pinned\n\n")
+    vision, text = read_environments(tmp_path / "environments.yaml")
+    assert vision.environment.requirements == ["einops==0.8.1", 'timm>=1; python_version > "3"']
+    assert (text.environment.name, text.environment.requirements) == ("text", ["spacy==3.8"])
+    groups = {"team": ["bob"]}
+    assert [vision.is_for(user, groups) for user in ("ann", "bob", "cleo")] == [True, True, False]
+    assert not vision.is_for("bob", {})
+    assert text.is_for("cleo", groups)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("schema_version: 2", "schema_version 2"),
+        ("schema_version: 1\nenvironments: [{name: auto, requirements: []}]", "auto is a word of"),
+        ("schema_version: 1\nenvironments: [{name: Up, requirements: []}]", "name"),
+        ("schema_version: 1\nenvironments: [{name: a, requirements: [], more: 1}]", "more"),
+        ("schema_version: 1\nenvironments: [{name: a, requirements: [--index-url x]}]", "'--index-url x' is not"),
+        ("schema_version: 1\nenvironments: [{name: a, requirements: ['x @ https://u:p@h/x.whl']}]", "not a package's"),
+        ("schema_version: 1\nenvironments: [{name: a, requirements: gone.txt}]", "gone.txt: No such file"),
+        (
+            "schema_version: 1\nenvironments: [{name: a, requirements: []}, {name: a, requirements: []}]",
+            "the name a is there twice",
+        ),
+        ("environments: [", "environments.yaml: "),
+    ],
+)
+def test_mistakes_are_named(text: str, said: str, tmp_path: Path) -> None:
+    (tmp_path / "environments.yaml").write_text(text)
+    with pytest.raises(OptionError) as caught:
+        read_environments(tmp_path / "environments.yaml")
+    assert said in str(caught.value)

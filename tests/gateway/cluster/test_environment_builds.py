@@ -1,0 +1,241 @@
+"""A run waits for its environment before it is queued: no GPU is held while nodes build it."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import time
+from pathlib import Path
+
+import msgspec
+import pytest
+from broker_bed import ANN, BrokerBed, until
+
+from jupyter_gpu_release.errors import RequestError
+from jupyter_gpu_release.gateway.cluster import environment_builds
+from jupyter_gpu_release.gateway.dispatch import environment_waits
+from jupyter_gpu_release.gateway.runs.machine import Cancel, Lost
+from jupyter_gpu_release.gateway.runs.record import RunRecord
+from jupyter_gpu_release.gateway.service import GatewayService
+from jupyter_gpu_release.protocol.cell import CellPayload
+from jupyter_gpu_release.protocol.environments import LACKS, BuildReport, Plan, PlannedPackage, named_by_content
+from jupyter_gpu_release.protocol.runs import ResourceAsk, RunRequest
+from jupyter_gpu_release.protocol.states import RunState, new_run_id
+from jupyter_gpu_release.protocol.wire import encode
+
+_WHEEL = b"a wheel of the notebook's own"
+_DIGEST = f"sha256:{hashlib.sha256(_WHEEL).hexdigest()}"
+_PLAN = named_by_content(
+    Plan(
+        "3.11.9",
+        "here",
+        [PlannedPackage("einops", "0.8.1", LACKS), PlannedPackage("mine", "1", LACKS, True, digest=_DIGEST)],
+    )
+)
+
+
+@pytest.fixture
+def bed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> BrokerBed:
+    _look_often(monkeypatch)
+    return BrokerBed(tmp_path, monkeypatch, a=1)
+
+
+def _look_often(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("_QUIET_S", "_TOLD_S", "_LOOK_S"):
+        monkeypatch.setattr(environment_waits, name, 0.01)
+
+
+async def _submitted(service: GatewayService, retries: int = 0) -> RunRecord:
+    payload = encode(CellPayload(source="x"))
+    request = RunRequest(new_run_id(), "s", ResourceAsk(), payload, environment=_PLAN, retries=retries)
+    record = await service.submit(ANN, request)
+    await service.committed(record)
+    return record
+
+
+@pytest.mark.asyncio
+async def test_no_gpu_is_held_while_it_is_built_and_it_is_built_once(bed: BrokerBed) -> None:
+    agent = bed.agents["a"]
+    async with bed.life() as service:
+        service.environments.keep_wheel(_DIGEST, _WHEEL)
+        first, second = await _submitted(service), await _submitted(service)
+        await until(lambda: second.view.reason)
+        reason = "no GPU is held yet: building its environment: 1 of 2 packages (einops 0.8.1, mine 1)"
+        assert (second.view.reason, second.state) == (reason, RunState.QUEUED)
+        other = await bed.running(service)
+        assert other.state is RunState.RUNNING, "the only GPU is free for who needs nothing"
+        bed.end(service, other)
+        agent.fetched = 2
+        await until(lambda: "2 of 2 packages" in second.view.reason)
+        agent.has_built.set()
+        await until(lambda: first.accepted)
+        assert agent.builds == [(_PLAN.digest, [_WHEEL])]
+        assert agent.orders[first.run].environment == _PLAN.digest
+        assert first.view.environment == "packages that the cluster lacks: einops 0.8.1, mine 1 · ready in 1.9 s"
+        third = await _submitted(service)
+        assert (third.view.reason, third.view.environment) != (reason, first.view.environment)
+        assert len(agent.builds) == 1, "it is there"
+
+
+@pytest.mark.asyncio
+async def test_a_build_ends_with_the_last_run_that_waits_for_it(bed: BrokerBed) -> None:
+    agent = bed.agents["a"]
+    async with bed.life() as service:
+        first, second = await _submitted(service), await _submitted(service)
+        await until(lambda: second.view.reason)
+        service.lifecycle.hear(first, Cancel("interrupted"))
+        assert first.state is RunState.CANCELLED
+        third = await _submitted(service)
+        await until(lambda: third.view.reason)
+        assert agent.stopped == [], "two still wait for it"
+        for record in (second, third):
+            service.lifecycle.hear(record, Cancel("interrupted"))
+        await until(lambda: agent.stopped)
+        assert agent.stopped == [_PLAN.digest]
+        agent.stopped.clear()
+        agent.has_built.set()
+        fourth = await _submitted(service)
+        await until(lambda: fourth.accepted)
+        assert len(agent.builds) == 2, "it is built anew"
+
+
+@pytest.mark.asyncio
+async def test_a_failed_build_fails_the_run_with_what_the_installer_said(bed: BrokerBed) -> None:
+    agent = bed.agents["a"]
+    agent.build_report = BuildReport(problem="the installer says: no space", hint="make room there")
+    agent.has_built.set()
+    async with bed.life() as service:
+        record = await _submitted(service)
+        await until(lambda: record.state.is_terminal)
+        assert record.state is RunState.FAILED
+        assert record.view.granted_at is None
+        assert record.outcome is not None
+        assert record.outcome.error is not None
+        assert record.outcome.error.evalue == "host-a: the installer says: no space"
+        assert not agent.orders
+
+
+@pytest.mark.asyncio
+async def test_a_few_nodes_with_room_build_it_and_the_run_goes_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _look_often(monkeypatch)
+    bed = BrokerBed(tmp_path, monkeypatch, a=1, b=1, c=1, d=1, e=1)
+    async with bed.life() as service:
+        await bed.running(service)
+        (busy,) = [name for name, agent in bed.agents.items() if agent.orders]
+        for agent in bed.agents.values():
+            agent.has_built.set()
+        record = await _submitted(service)
+        await until(lambda: record.accepted)
+        built = {name for name, agent in bed.agents.items() if agent.builds}
+        assert len(built) == 3
+        assert busy not in built
+        assert next(name for name, agent in bed.agents.items() if record.run in agent.orders) in built
+
+
+@pytest.mark.asyncio
+async def test_another_node_with_room_builds_it_while_those_that_have_it_are_busy(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _look_often(monkeypatch)
+    monkeypatch.setattr(environment_waits, "_MOST_NODES", 1)
+    bed = BrokerBed(tmp_path, monkeypatch, a=1, b=1)
+    async with bed.life() as service:
+        for agent in bed.agents.values():
+            agent.has_built.set()
+        first = await _submitted(service)
+        await until(lambda: first.accepted)
+        (own,) = [agent for agent in bed.agents.values() if agent.builds]
+        assert first.run in own.orders
+        (other,) = [agent for agent in bed.agents.values() if agent is not own]
+        other.has_built.clear()
+        second = await _submitted(service)
+        await until(lambda: other.builds)
+        assert not second.accepted, "its GPU would be held while the other node builds"
+        other.has_built.set()
+        await until(lambda: second.accepted)
+        assert second.run in other.orders
+
+
+@pytest.mark.asyncio
+async def test_a_run_that_is_put_back_waits_until_another_node_has_its_environment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _look_often(monkeypatch)
+    monkeypatch.setattr(environment_waits, "_MOST_NODES", 1)
+    bed = BrokerBed(tmp_path, monkeypatch, a=1, b=1)
+    async with bed.life() as service:
+        bed.agents["a"].has_built.set()
+        bed.agents["b"].has_built.set()
+        record = await _submitted(service, retries=1)
+        await until(lambda: record.accepted)
+        (first,) = [name for name, agent in bed.agents.items() if record.run in agent.orders]
+        (other,) = bed.agents.keys() - {first}
+        bed.agents[other].has_built.clear()
+        bed.say(service, record, "running")
+        service.lifecycle.hear(record, Lost(record.attempt_id, "its node is gone", died_on=f"host-{first}"))
+        await until(lambda: bed.agents[other].builds)
+        await until(lambda: "building its environment" in record.view.reason)
+        assert record.state is RunState.QUEUED
+        bed.agents[other].has_built.set()
+        await until(lambda: record.attempt == 1 and record.accepted)
+        assert str(record.attempt_id) in bed.agents[other].orders
+
+
+@pytest.mark.asyncio
+async def test_a_node_that_could_not_start_a_run_is_asked_for_its_environment_again(bed: BrokerBed) -> None:
+    async with bed.life() as service:
+        (node,) = service.nodes.ready()
+        builds = service.environments
+        builds.note_use([node], _PLAN, is_there=True)
+        assert builds.lacking([node], _PLAN) == []
+        builds.note_use([node], _PLAN, is_there=False)
+        assert builds.lacking([node], _PLAN) == [node]
+
+
+@pytest.mark.asyncio
+async def test_an_environment_is_removed_by_the_beginning_of_its_digest(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bed = BrokerBed(tmp_path, monkeypatch, a=1, b=1)
+    bed.agents["a"].environments = ["abcd" * 8, "abff" * 8]
+    bed.agents["b"].environments = ["abcd" * 8]
+    bed.agents["b"].uses_environments = True
+    async with bed.life() as service:
+        for node in service.nodes.ready():
+            assert node.info is not None
+            node.info = msgspec.structs.replace(node.info, packages="p")
+        listed = await service.environments.list_all()
+        found = [(row.digest[:4], row.host) for row in listed.environments]
+        assert found == [("abcd", "host-a"), ("abcd", "host-b"), ("abff", "host-a")]
+        for beginning in ("ab", "ee"):
+            with pytest.raises(RequestError, match="one environment is to be removed"):
+                await service.environments.remove(beginning)
+        left = await service.environments.remove("abcd")
+        assert [row.host for row in left.environments] == ["host-b"]
+        assert bed.agents["a"].environments == ["abff" * 8]
+
+
+@pytest.mark.asyncio
+async def test_a_wheel_is_kept_by_its_content_only(bed: BrokerBed, tmp_path: Path) -> None:
+    async with bed.life() as service:
+        for digest in (f"sha256:{'0' * 64}", "sha256:../../token", _DIGEST.upper()):
+            with pytest.raises(RequestError, match="wheel"):
+                service.environments.keep_wheel(digest, _WHEEL)
+        service.environments.keep_wheel(_DIGEST, _WHEEL)
+        assert [each.name for each in (tmp_path / "wheels").iterdir()] == [_DIGEST.partition(":")[2]]
+
+
+@pytest.mark.asyncio
+async def test_the_oldest_wheels_go_when_there_are_too_many(
+    bed: BrokerBed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(environment_builds, "_MOST_WHEEL_BYTES", 20)
+    async with bed.life() as service:
+        for number in range(3):
+            content = b"%d" % number * 15
+            digest = hashlib.sha256(content).hexdigest()
+            service.environments.keep_wheel(f"sha256:{digest}", content)
+            os.utime(tmp_path / "wheels" / digest, (time.time() + number - 10, time.time() + number - 10))
+    assert sorted(path.read_bytes()[:1] for path in (tmp_path / "wheels").iterdir()) == [b"1", b"2"]

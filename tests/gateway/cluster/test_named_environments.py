@@ -1,0 +1,32 @@
+"""Named environments are read again whenever somebody asks."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from jupyter_gpu_release.gateway.cluster.named_environments import NamedEnvironments
+from jupyter_gpu_release.store.threads import StoreThreads
+
+
+async def _names(offers: NamedEnvironments, user: str = "ann") -> list[str]:
+    return [each.name for each in await offers.of_user(user, {"team": ["ann"]})]
+
+
+def _file(name: str) -> str:
+    return f'schema_version: 1\nenvironments: [{{name: {name}, requirements: [einops], users: ["@team"]}}]'
+
+
+@pytest.mark.asyncio
+async def test_the_last_good_version_of_the_file_holds(tmp_path: Path) -> None:
+    path = tmp_path / "environments.yaml"
+    offers = NamedEnvironments(str(path), StoreThreads())
+    assert await _names(offers) == []
+    path.write_text(_file("vision"))
+    assert (await _names(offers), await _names(offers, "bob")) == (["vision"], [])
+    path.write_text("environments: [")
+    assert await _names(offers) == ["vision"]
+    path.write_text(_file("text"))
+    assert await _names(offers) == ["text"]
+    assert await _names(NamedEnvironments("", StoreThreads())) == []

@@ -1,0 +1,164 @@
+"""A notebook's packages in its GPU cells: built by the real uv on a node, before a GPU is held."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from kernel_bed import Notebook
+from wheel_bed import install, make_wheel
+
+from jupyter_gpu_release.client.home import HomePaths
+from jupyter_gpu_release.local_cluster.start import StartOptions, start_embedded, stop_embedded
+
+pytestmark = pytest.mark.thorough
+
+
+class Team:
+    """A cluster of its own, wheels for its nodes, and packages that notebooks have beside the cluster's."""
+
+    def __init__(self, folder: Path) -> None:
+        self.wheels, self.other, self.site = folder / "wheels", folder / "other", folder / "mine" / "site-packages"
+        self.environments, self.named = folder / "environments", folder / "environments.yaml"
+        for each in (self.wheels, self.other, self.site):
+            each.mkdir(parents=True)
+
+    def have(self, name: str, version: str = "1.0", *, offered: bool = True, **more: Any) -> None:
+        """Install a package in the notebook's Python; ``offered``: nodes can get it."""
+        install(make_wheel(self.wheels if offered else self.other, name, version, **more), self.site)
+
+    @property
+    def built(self) -> list[str]:
+        return sorted(each.parent.name for each in self.environments.glob("*/environment.json"))
+
+    @property
+    def left(self) -> list[str]:
+        """Names of what is half done."""
+        return sorted(each.name for each in self.environments.glob(".*"))
+
+
+@pytest.fixture(scope="module")
+def team(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Team]:
+    folder = tmp_path_factory.mktemp("team")
+    made, home = Team(folder), HomePaths(folder / "home")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("JUPYTER_GPU_HOME", str(home.root))
+        patch.setenv("JUPYTER_GPU_PRELOAD", "numpy")
+        patch.setenv("JUPYTER_GPU_ENVIRONMENTS", str(made.environments))
+        patch.setenv("JUPYTER_GPU_ENVIRONMENT_INDEX", "none")
+        patch.setenv("JUPYTER_GPU_ENVIRONMENT_WHEELS", str(made.wheels))
+        patch.setenv("JUPYTER_GPU_NAMED_ENVIRONMENTS", str(made.named))
+        start_embedded(home=home, asked=StartOptions(simulated=1), progress=print)
+        patch.setenv("PYTHONPATH", str(made.site))
+        yield made
+        stop_embedded(home)
+
+
+@pytest.fixture
+def notebook(team: Team, tmp_path: Path) -> Iterator[Notebook]:
+    made = Notebook(tmp_path)
+    yield made
+    made.close()
+
+
+def test_cells_find_what_the_notebook_has_and_the_cluster_lacks(team: Team, notebook: Notebook) -> None:
+    notebook.ok("%%gpu_train\nimport sys\nplain = sys.executable, sys.prefix")
+    assert team.built == []  # where nothing differs, nothing is built
+    team.have("offered-tools", files={"offered_tools/__init__.py": "x = 14\n"}, scripts={"offered": "offered_tools:x"})
+    team.have("mine-alone", "0.3", offered=False, files={"mine_alone.py": "y = 15\n"})
+    cell = """%%gpu_train
+import shutil, subprocess, sys
+import mine_alone, numpy, offered_tools
+z = offered_tools.x + mine_alone.y
+inside = sys.prefix, shutil.which("offered")
+spawned = subprocess.run([sys.executable, "-c", "import mine_alone, numpy; print(mine_alone.y)"], capture_output=True)
+spawned = spawned.stdout.decode()
+"""
+    first = notebook.ok(cell)
+    assert (notebook.value("z"), notebook.value("spawned")) == (29, "15\n")
+    said = "packages that the cluster lacks: mine-alone 0.3, offered-tools 1.0 · ready in "
+    assert said in first.receipt
+    (digest,) = team.built
+    folder = str(team.environments / digest)
+    assert notebook.value("inside") == [folder, f"{folder}/bin/offered"]
+    assert said not in notebook.ok(cell).receipt  # it is there
+    assert team.built == [digest]
+    assert team.left == []
+
+
+def test_the_clusters_own_is_had_by_name(team: Team, notebook: Notebook) -> None:
+    team.have("offered-tools", files={"offered_tools/__init__.py": "x = 14\n"})
+    notebook.ok("%%gpu_train --environment cluster\nimport sys\nprefix = sys.prefix")
+    assert not notebook.value("prefix").startswith(str(team.environments))
+
+
+def test_packages_are_added_for_one_cell(team: Team, notebook: Notebook) -> None:
+    make_wheel(team.wheels, "below", "2.0", {"below.py": "v = 2\n"})
+    make_wheel(team.wheels, "added", "1.1", {"added.py": "import below\nv = below.v\n"}, requires=["below>=2"])
+    notebook.ok("%%gpu_train --pip 'added>=1'\nimport added\nv = added.v")
+    assert notebook.value("v") == 2
+    missing = notebook.run("%%gpu_train --pip nowhere-at-all\nimport added")
+    assert missing.status == "error"
+    assert "nowhere-at-all cannot be had beside the cluster's own packages" in missing.traceback
+    owned = notebook.run("%%gpu_train --pip torch==0.1\nimport torch")
+    assert "torch is the cluster's to install" in owned.traceback
+    secret = notebook.run("%%gpu_train --pip https://ann:secret@example.org/x.whl\n1")
+    assert "--pip a URL or a path: not a package's name" in secret.traceback
+    assert "secret@" not in secret.traceback
+
+
+def test_a_named_one_is_built_before_it_is_needed(team: Team, notebook: Notebook) -> None:
+    make_wheel(team.wheels, "named-tools", "1.0", {"named_tools.py": "v = 3\n"})
+    named = (
+        "environments: [{name: vision, requirements: [named-tools==1.0]}, {name: hers, requirements: [], users: [eve]}]"
+    )
+    team.named.write_text(f"schema_version: 1\n{named}\n")
+    before = team.built
+    _jupyter_gpu("environments", "build", "vision")
+    (digest,) = set(team.built) - set(before)
+    assert f"{digest[:12]}  named-tools 1.0" in _jupyter_gpu("environments")
+    assert "named-tools  1.0" in _jupyter_gpu("environments", "show", digest[:8])
+    ran = notebook.ok(
+        "%%gpu_train --environment vision\nimport sys, named_tools\nv, prefix = named_tools.v, sys.prefix"
+    )
+    assert (notebook.value("v"), notebook.value("prefix")) == (3, str(team.environments / digest))
+    assert "packages that the cluster lacks" not in ran.receipt
+    assert "you may use: auto, cluster, vision" in notebook.run("%%gpu_train --environment hers\n1").traceback
+
+
+def test_what_a_cell_gets_is_shown_and_what_it_installs_is_its_own(team: Team, notebook: Notebook) -> None:
+    team.have("shown-tools", "0.2", files={"shown_tools.py": ""})
+    (table,) = notebook.ok("%gpu_env").displays()
+    assert "0.2: the cluster lacks it" in table
+    make_wheel(team.wheels, "late-tools", "2.0", {"late_tools.py": "v = 4\n"})
+    shown = notebook.ok("%%gpu_train\n%pip install --quiet late-tools\nimport late_tools\nv = late_tools.v")
+    assert notebook.value("v") == 4
+    assert "installed for this run, and gone with it: late_tools 2.0" in shown.receipt
+    assert (
+        "ModuleNotFoundError"
+        in notebook.run("%%gpu_train --fresh\nimport importlib\nimportlib.import_module('late_tools')").traceback
+    )
+
+
+def _jupyter_gpu(*words: str) -> str:
+    command = [sys.executable, "-m", "jupyter_gpu_release.cli", *words]
+    return subprocess.run(command, check=True, capture_output=True, text=True, timeout=120).stdout
+
+
+def test_a_broken_wheel_fails_the_run_before_it_holds_a_gpu(team: Team, notebook: Notebook) -> None:
+    team.have("broken-files", files={"broken_files.py": "x = 1\n"})
+    (wheel,) = team.wheels.glob("broken_files-*.whl")
+    content = wheel.read_bytes()
+    wheel.write_bytes(content.replace(b"x = 1\n", b"x = 2\n"))  # its checksum does not hold
+    try:
+        failed = notebook.run("%%gpu_train\nimport broken_files")
+    finally:
+        wheel.unlink()
+    assert failed.status == "error"
+    assert "broken-files" in failed.traceback
+    assert "the installer says" in failed.traceback
+    assert team.left == []

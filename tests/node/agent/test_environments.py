@@ -1,0 +1,170 @@
+"""A node's environments: built once for all who ask, with a fork server in each; what nobody uses goes."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+import time
+from pathlib import Path
+
+import msgspec
+import pytest
+from wheel_bed import make_wheel, silent_index
+
+from jupyter_gpu_release.errors import ClusterError
+from jupyter_gpu_release.node.agent import environments
+from jupyter_gpu_release.node.agent.environments import NodeEnvironments
+from jupyter_gpu_release.node.agent.fork_servers import ForkServers
+from jupyter_gpu_release.protocol.environments import Plan, PlannedPackage, named_by_content
+from jupyter_gpu_release.protocol.node import AgentConfig
+
+_NODE = "n" * 12
+
+
+def _plan(*pins: str) -> Plan:
+    return named_by_content(Plan(sys.version.split()[0], "here", [PlannedPackage(*pin.split("==")) for pin in pins]))
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> AgentConfig:
+    (tmp_path / "run").mkdir()
+    return AgentConfig(
+        store="",
+        runtime=str(tmp_path / "run"),
+        preload=["json"],
+        environments=str(tmp_path / "environments"),
+        environment_index="none",
+        environment_wheels=[str(tmp_path / "wheels")],
+        environment_timeout_s=60.0,
+        environment_retention_s=100.0,
+        max_environments=1,
+    )
+
+
+def _made(config: AgentConfig) -> NodeEnvironments:
+    return NodeEnvironments(config, _NODE, ForkServers(config, _NODE))
+
+
+def test_it_is_built_once_has_a_fork_server_and_goes_when_nobody_uses_it(config: AgentConfig, tmp_path: Path) -> None:
+    make_wheel(tmp_path / "wheels", "plain")
+    make_wheel(tmp_path / "wheels", "other")
+    one, two = _plan("plain==1.0"), _plan("other==1.0")
+
+    async def play() -> None:
+        node = _made(config)
+        try:
+            both = await asyncio.gather(node.build(one, []), node.build(one, []))
+            assert [report.problem for report in both] == ["", ""]
+            assert (await node.build(one, [])).seconds == 0.0
+            first = node.servers_of(one.digest)
+            server = await first.current_server()
+            python = Path(f"/proc/{server.pid}/cmdline").read_bytes().split(b"\0")[0].decode()
+            assert python == str(tmp_path / "environments" / one.digest / "bin" / "python")
+            assert not (await node.build(two, [])).problem
+            while server.alive:  # a node keeps one of them here
+                await asyncio.sleep(0.05)
+            rows = await node.list_environments()
+            warm = {row.digest: (row.is_warm, [each.name for each in row.packages]) for row in rows}
+            assert warm == {one.digest: (False, ["plain"]), two.digest: (True, ["other"])}
+            assert not await node.remove("0" * 32)
+            assert await node.collect(time.time() + 50.0) == []
+            removed: list[str] = []
+            while len(removed) < 2:  # once its fork server has ended
+                removed += await node.collect(time.time() + 200.0)
+                await asyncio.sleep(0.05)
+            assert sorted(removed) == sorted([one.digest, two.digest])
+            with pytest.raises(ClusterError, match="is not on this node"):
+                node.servers_of(one.digest)
+        finally:
+            node.kill_all()
+
+    asyncio.run(play())
+
+
+def test_who_asks_again_while_a_build_is_ended_gets_another_one(config: AgentConfig, tmp_path: Path) -> None:
+    with silent_index() as url:
+        hanging = msgspec.structs.replace(config, environment_index=url, environment_wheels=[])
+
+        async def play() -> None:
+            node = _made(hanging)
+            asked = asyncio.create_task(node.build(_plan("plain==1.0"), []))
+            while not list((tmp_path / "environments").glob(".building-*")):
+                await asyncio.sleep(0.01)
+            await node.stop_build(_plan("plain==1.0").digest)
+            assert "nobody waited" in (await asked).problem
+            assert list((tmp_path / "environments").glob(".*")) == []
+            node.kill_all()
+
+        asyncio.run(play())
+
+
+def test_the_reason_why_a_node_cannot_build_any_is_told(config: AgentConfig, tmp_path: Path) -> None:
+    none = msgspec.structs.replace(config, max_environments=0)
+    (tmp_path / "file").write_text("")
+    nowhere = msgspec.structs.replace(config, environments=str(tmp_path / "file" / "below"))
+    assert asyncio.run(_made(none).find_problem()) is None
+    assert asyncio.run(_made(config).find_problem()) == ""
+    assert "cannot be made: Not a directory" in (asyncio.run(_made(nowhere).find_problem()) or "")
+
+
+def test_who_does_not_know_its_name_finds_none_and_who_does_reads_it(config: AgentConfig, tmp_path: Path) -> None:
+    make_wheel(tmp_path / "wheels", "plain")
+    before = os.umask(0o077)
+    try:
+        node = _made(config)
+        built = asyncio.run(_built(node, _plan("plain==1.0")))
+    finally:
+        os.umask(before)
+    root = tmp_path / "environments"
+    modes = {each.name: each.stat().st_mode & 0o777 for each in (root, *root.iterdir())}
+    assert modes == {"environments": 0o711, "cache": 0o700, "locks": 0o700, "bytecode": 0o700, built: 0o555}
+    assert next(root.glob("*/lib/*/site-packages/plain/__init__.py")).stat().st_mode & 0o777 == 0o444
+
+
+async def _built(node: NodeEnvironments, plan: Plan) -> str:
+    try:
+        assert (await node.build(plan, [])).problem == ""
+    finally:
+        node.kill_all()
+    return plan.digest
+
+
+def test_what_a_removed_one_had_alone_goes_with_it(
+    config: AgentConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(environments, "_MOST_KEPT", 1)
+    for name in ("plain", "other"):
+        make_wheel(tmp_path / "wheels", name, "1.0")
+    old, new, root = _plan("plain==1.0", "other==1.0"), _plan("other==1.0"), tmp_path / "environments"
+
+    async def play() -> list[str]:
+        node = _made(config)
+        for plan in (old, new):
+            await _built(node, plan)
+        os.utime(root / "locks" / old.digest, (time.time() - 50, time.time() - 50))
+        return await _made(config).collect(time.time())
+
+    assert asyncio.run(play()) == [old.digest]
+    kept = {path.name for path in (root / "cache").rglob("*.py")}
+    assert [path.parent.name for path in (root / "cache").rglob("__init__.py")] == ["other"], kept
+    assert len(list((root / "bytecode").iterdir())) == 1
+
+
+def test_nothing_is_built_under_the_name_of_other_packages(config: AgentConfig) -> None:
+    wrong = msgspec.structs.replace(_plan("plain==1.0"), digest=_plan("plain==2.0").digest)
+
+    async def play() -> str:
+        return (await _made(config).build(wrong, [])).problem
+
+    assert "named by its packages" in asyncio.run(play())
+
+
+def test_a_folder_that_others_may_write_to_is_refused(config: AgentConfig, tmp_path: Path) -> None:
+    (tmp_path / "environments").mkdir()
+    (tmp_path / "environments").chmod(0o777)
+
+    async def play() -> str:
+        return (await _made(config).check(_plan("plain==1.0"))).problem
+
+    assert "others may write to it" in asyncio.run(play())

@@ -1,0 +1,196 @@
+"""Which environment a cell needs: decided once for each state of the notebook's packages."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+from wheel_bed import install, make_wheel
+
+from jupyter_gpu_release.environments.installed import InstalledReader
+from jupyter_gpu_release.errors import ClusterError, ConflictError, MissingPackageError, OptionError
+from jupyter_gpu_release.options.run_options import RunOptions, build_options
+from jupyter_gpu_release.protocol.environments import (
+    UNKNOWN,
+    ClusterPackages,
+    Distribution,
+    Installed,
+    NamedEnvironment,
+    PackagesAnswer,
+    Plan,
+    Question,
+    Versions,
+    WheelSent,
+)
+from jupyter_gpu_release.protocol.session import Welcome
+from jupyter_gpu_release.submission.packages import NotebookPackages
+
+
+class Cluster:
+    """A gateway whose nodes have ``installed``; ``unavailable`` is what their index lacks."""
+
+    def __init__(self, *installed: Distribution) -> None:
+        self.installed = list(installed)
+        self.unavailable: dict[str, str] = {}
+        self.problem = ""
+        self.has_nodes = True
+        self.checks: list[Plan] = []
+        self.wheels: dict[str, bytes] = {}
+        self.versions = Versions()
+
+    @contextlib.contextmanager
+    def opened(self) -> Iterator[Cluster]:
+        yield self
+
+    def record(self) -> Installed:
+        mine = InstalledReader([]).read()
+        return Installed.of(mine.python, mine.platform, mine.markers, self.installed)
+
+    def packages(self) -> ClusterPackages:
+        if not self.has_nodes:
+            raise ConflictError("no node of the cluster builds environments now")
+        return ClusterPackages(self.record(), ["acme-*"], [NamedEnvironment("vision", ["added>=1"])])
+
+    def check_packages(self, plan: Plan) -> PackagesAnswer:
+        self.checks.append(plan)
+        names = {each.name for each in plan.packages if not each.is_shipped}
+        lacking = [each.digest for each in plan.packages if each.is_shipped]
+        gone = {name: words for name, words in self.unavailable.items() if name in names}
+        return PackagesAnswer(False, gone, lacking, self.problem, "do this" if self.problem else "")
+
+    def resolve_packages(self, question: Question) -> Versions:
+        return self.versions
+
+    def send_wheel(self, digest: str, content: bytes) -> WheelSent:
+        self.wheels[digest] = content
+        return WheelSent(digest, len(content))
+
+
+@dataclass
+class Needs:
+    imports: list[str] = field(default_factory=list)
+    packages: list[str] = field(default_factory=list)
+    environment: Plan | None = None
+
+
+class Bed:
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.site = folder, folder / "site-packages"
+        self.site.mkdir()
+        self.cluster = Cluster()
+        self.packages = NotebookPackages([str(self.site)])
+        self.said: list[str] = []
+
+    def have(self, name: str, version: str = "1.0", **more: object) -> None:
+        install(make_wheel(self.folder / "wheels", name, version, **more), self.site)  # type: ignore[arg-type]
+
+    def ask(self, *imports: str, digest: str = "", **options: str) -> Needs:
+        needs = Needs(list(imports), list(imports))
+        asked: RunOptions = build_options({name: [text] for name, text in options.items()})
+        welcome = Welcome(1, "v", "ann", True, 1, "/store", packages=digest or self.cluster.record().digest)
+        self.said = self.packages.add_to(needs, asked, welcome, self.cluster.opened)
+        return needs
+
+
+@pytest.fixture
+def bed(tmp_path: Path) -> Bed:
+    return Bed(tmp_path)
+
+
+def _pins(needs: Needs) -> list[str]:
+    assert needs.environment is not None
+    return [f"{each.name}=={each.version}" for each in needs.environment.packages]
+
+
+def test_where_nothing_differs_nobody_is_asked(bed: Bed) -> None:
+    bed.have("plain")
+    mine = InstalledReader([str(bed.site)]).read()
+    assert bed.ask("plain", digest=mine.digest).environment is None
+    assert bed.ask("plain", environment="cluster").environment is None
+    assert bed.cluster.checks == []
+
+
+def test_what_the_cluster_lacks_is_planned_once_and_again_after_an_installation(bed: Bed) -> None:
+    bed.have("plain")
+    first = bed.ask("plain", "elsewhere")
+    assert (_pins(first), first.imports) == (["plain==1.0"], ["elsewhere"])
+    assert bed.ask("plain").environment == first.environment
+    assert len(bed.cluster.checks) == 1
+    bed.have("other")
+    assert _pins(bed.ask()) == ["other==1.0", "plain==1.0"]
+
+
+def test_a_cluster_without_nodes_is_asked_again_by_the_next_cell(bed: Bed) -> None:
+    bed.have("plain")
+    bed.cluster.has_nodes = False
+    assert bed.ask("plain", digest=UNKNOWN).environment is None
+    with pytest.raises(ConflictError, match="no node of the cluster"):
+        bed.ask(digest=UNKNOWN, pip="plain")
+    bed.cluster.has_nodes = True
+    assert _pins(bed.ask("plain", digest=UNKNOWN)) == ["plain==1.0"]
+
+
+def test_a_pure_package_that_no_index_has_is_sent(bed: Bed) -> None:
+    bed.have("mine-alone")
+    bed.cluster.unavailable = {"mine-alone": "not found"}
+    needs = bed.ask("mine_alone")
+    assert needs.environment is not None
+    (package,) = needs.environment.packages
+    assert package.is_shipped
+    assert list(bed.cluster.wheels) == [package.digest]
+
+
+def test_what_cannot_be_had_fails_only_the_cell_that_imports_it(bed: Bed) -> None:
+    bed.have("compiled", tag="cp39-cp39-linux_x86_64")
+    bed.have("acme-core", "2.0")
+    bed.cluster.unavailable = {"compiled": "no wheel for this platform"}
+    bed.cluster.installed = [Distribution("acme-core", "1.0", imports=["acme_core"])]
+    assert bed.ask("json").environment is None
+    with pytest.raises(MissingPackageError, match=r"imports compiled, .* compiled 1\.0: no wheel for this platform"):
+        bed.ask("compiled")
+    bed.ask("acme_core")
+    assert bed.said == ["acme-core 2.0: it is the cluster's to install, and cells get the cluster's 1.0"]
+    bed.ask("acme_core")
+    assert bed.said == [], "once"
+
+
+def test_where_no_node_can_build_the_reason_is_said_to_who_needs_it(bed: Bed) -> None:
+    bed.have("plain")
+    bed.cluster.problem = "uv is not installed"
+    assert bed.ask("json").environment is None
+    with pytest.raises(MissingPackageError, match="no node can build an environment: uv is not installed") as caught:
+        bed.ask("plain")
+    assert caught.value.hint == "do this"
+
+
+def test_packages_that_are_written_down(bed: Bed) -> None:
+    bed.cluster.versions = Versions({"added": "1.1", "below": "2.0"})
+    needs = bed.ask("added", pip="added>=1")
+    assert (_pins(needs), needs.imports) == (["added==1.1", "below==2.0"], [])
+    bed.cluster.versions = Versions(problem="no such thing", mend="look")
+    with pytest.raises(ClusterError, match="no such thing"):
+        bed.ask(pip="nowhere")
+    bed.cluster.versions, bed.cluster.unavailable = Versions({"gone": "1"}), {"gone": "no wheel"}
+    with pytest.raises(MissingPackageError, match="cannot get gone: no wheel"):
+        bed.ask(pip="gone")
+    with pytest.raises(OptionError, match="a URL or a path"):
+        bed.ask(pip="https://ann:secret@example.org/x.whl")
+
+
+def test_a_named_environment_takes_the_place_of_the_notebooks_packages(bed: Bed) -> None:
+    bed.have("plain")
+    bed.cluster.installed = [Distribution("below", "2.0", imports=["below"])]
+    bed.cluster.versions = Versions({"added": "1.1", "below": "2.0"})
+    needs = bed.ask("added", environment="vision")
+    assert (_pins(needs), needs.imports) == (["added==1.1"], [])
+    assert bed.ask("added", environment="vision").environment == needs.environment
+    assert len(bed.cluster.checks) == 1
+    with pytest.raises(OptionError, match="--environment text: there is none by this name") as caught:
+        bed.ask(environment="text")
+    assert caught.value.hint == "you may use: auto, cluster, vision"
+    bed.cluster.problem = "uv is not installed"
+    with pytest.raises(MissingPackageError, match=r"--environment vision: added 1\.1: no node can build"):
+        bed.ask(environment="vision", pip="more")
