@@ -5,28 +5,21 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from doc_blocks import block
 
 from jupyter_gpu_release.environments.named import read_environments
 from jupyter_gpu_release.errors import OptionError
 
-_FILE = """
-schema_version: 1
-environments:
-  - name: vision
-    requirements: [einops==0.8.1, "timm>=1; python_version > '3'"]
-    users: [ann, "@team"]
-  - name: text
-    requirements: text.txt
-"""
+_FILE = block("operate/environments.md", "## Named environments").text
 
 
 def test_environments_are_offered_to_whom_the_file_names(tmp_path: Path) -> None:
     (tmp_path / "environments.yaml").write_text(_FILE)
     (tmp_path / "text.txt").write_text("# for all\nspacy==3.8  # pinned\n\n")
     vision, text = read_environments(tmp_path / "environments.yaml")
-    assert vision.environment.requirements == ["einops==0.8.1", 'timm>=1; python_version > "3"']
+    assert vision.environment.requirements == ["einops==0.8.1", "timm==1.0.20"]
     assert (text.environment.name, text.environment.requirements) == ("text", ["spacy==3.8"])
-    groups = {"team": ["bob"]}
+    groups = {"imaging": ["bob"]}
     assert [vision.is_for(user, groups) for user in ("ann", "bob", "cleo")] == [True, True, False]
     assert not vision.is_for("bob", {})
     assert text.is_for("cleo", groups)
