@@ -54,15 +54,15 @@ def make_plan(
     requests
         Requirements that somebody wrote (``--pip``); their versions are not known yet.
     """
-    minor, theirs = (".".join(each.python.split(".")[:2]) for each in (notebook, cluster))
-    if minor != theirs:
+    ours, theirs = (".".join(each.python.split(".")[:2]) for each in (notebook, cluster))
+    if ours != theirs:
         other = LeftOut(
             "python",
             notebook.python,
             cluster.python,
             Why.PYTHON,
             f"the cluster runs Python {cluster.python}, for which the notebook's packages are not made",
-            f"use a kernel with Python {theirs}, or have the operator offer {minor} (`pythons` in environments.yaml)",
+            f"use a kernel with Python {theirs}",
         )
         return Plan(cluster.python, cluster.platform, left_out=[other])
     return _Planner(notebook, cluster, Owned(cluster, owned), unavailable or {}).plan(requests)

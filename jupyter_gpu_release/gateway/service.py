@@ -369,6 +369,11 @@ class GatewayService(RunListener, LeaseListener, NodeListener, SessionListener):
                 f"keep_s {request.keep_s:g}: GPUs are kept for the next cell of a kernel that is connected",
                 hint="send a number of seconds, and the request through the kernel's session",
             )
+        if request.environment is not None and not self.config.environments_kept:
+            raise OptionError(
+                "this cluster builds no environments for cells",
+                hint="write --environment cluster; packages that all need are installed there by its operator",
+            )
         await self._wait_for_agent()
         nodes = self.nodes.scheduled()
         if not self.node_demand.scales:  # else Ray may start a node that fits
@@ -539,7 +544,7 @@ class GatewayService(RunListener, LeaseListener, NodeListener, SessionListener):
             python=platform.python_version(),
             hash_seed=self.config.hash_seed,
             service_uid=self._service_uid(),
-            packages=(self.environments.digest or UNKNOWN) if self.config.max_environments else "",
+            packages=(self.environments.digest or UNKNOWN) if self.config.environments_kept else "",
         )
 
     def problems(self) -> list[str]:

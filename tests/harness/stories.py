@@ -159,8 +159,9 @@ class Tutorial:
         """The sidebar says that there is none any more, and offers to start one."""
         output = self._add(self._cells[8])
         expect(output).to_contain_text("Stopped the cluster", timeout=_LONG_MS)
-        start = self._page.locator("#jupyter-gpu-release-panel").get_by_role("button", name="Start")
-        expect(start).to_be_visible(timeout=_LONG_MS)
+        panel = self._page.locator("#jupyter-gpu-release-panel")
+        expect(panel.get_by_role("button", name="Start")).to_be_visible(timeout=_LONG_MS)
+        expect(panel.locator(".jp-AccordionPanel-title", has_text="My runs")).to_be_visible(timeout=_LONG_MS)
         self._show(output, "end")
         self._camera("8-stopped")
 

@@ -122,7 +122,7 @@ class AgentFactory:
             environment_wheels=config.environment_wheels,
             environment_timeout_s=config.environment_timeout_s,
             environment_retention_s=config.environment_retention_s,
-            max_environments=config.max_environments,
+            max_environments=config.environments_kept,
             as_owners=config.store_mode == StoreMode.OWNER,
         )
 

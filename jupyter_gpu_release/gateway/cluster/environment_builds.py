@@ -66,9 +66,10 @@ class EnvironmentBuilds:
     @property
     def digest(self) -> str:
         """Digest of what is installed on the nodes: on most of them, where they differ. Empty: none builds any."""
-        return self._packages_of(self._able())
+        return self._packages_of(self.able())
 
-    def _able(self) -> list[Node]:
+    def able(self) -> list[Node]:
+        """Nodes that build environments."""
         return [node for node in self._nodes.ready() if node.info is not None and node.info.packages]
 
     @staticmethod
@@ -77,7 +78,7 @@ class EnvironmentBuilds:
         return max(sorted(counted), key=lambda digest: counted[digest], default="")
 
     def _asked(self) -> Node:
-        able = self._able()
+        able = self.able()
         digest = self._packages_of(able)
         for node in able:
             if node.info is not None and node.info.packages == digest:
@@ -103,7 +104,7 @@ class EnvironmentBuilds:
 
     async def list_all(self) -> EnvironmentsDocument:
         """Environments of all nodes that build some, by their digests."""
-        nodes = self._able()
+        nodes = self.able()
         rows: list[EnvironmentRow] = []
         problems: list[str] = []
         asked = (self._nodes.agent(node.node).list_environments() for node in nodes)
@@ -118,7 +119,7 @@ class EnvironmentBuilds:
 
     async def build_everywhere(self, plan: Plan) -> EnvironmentBuilt:
         """Build it on all nodes that build some; raises :class:`ClusterError` with the installer's words."""
-        nodes = self.lacking(self._able(), plan)
+        nodes = self.lacking(self.able(), plan)
         return EnvironmentBuilt([node.host for node in nodes], await self.build(nodes, plan))
 
     async def remove(self, beginning: str) -> EnvironmentsDocument:
@@ -136,7 +137,7 @@ class EnvironmentBuilds:
             )
         (digest,) = digests
         self._there = {key: at_s for key, at_s in self._there.items() if key[2] != digest}
-        for node in self._able():
+        for node in self.able():
             with contextlib.suppress(ClusterError):  # what is left there is said
                 await self._nodes.agent(node.node).remove_environment(digest)
         left = await self.list_all()
@@ -206,14 +207,16 @@ class EnvironmentBuilds:
         except ClusterError:
             return None
 
-    async def build(self, nodes: Sequence[Node], plan: Plan) -> float:
-        """Return when all of them have it: the seconds that the longest build took.
+    async def build(self, nodes: Sequence[Node], plan: Plan, *, one_will_do: bool = False) -> float:
+        """Return when each of them has it, or has failed: the seconds that the longest build took.
 
-        Raises :class:`ClusterError` with the installer's words. When it is cancelled, what nobody waits for ends.
+        Raises :class:`ClusterError` with the installer's words if one has failed, with ``one_will_do`` if all have.
+        When it is cancelled, what nobody waits for ends.
         """
         reports = await asyncio.gather(*(self._build_on(node, plan) for node in nodes))
+        has_one = one_will_do and not all(report.problem for report in reports)
         for node, report in zip(nodes, reports, strict=True):
-            if report.problem:
+            if report.problem and not has_one:
                 raise ClusterError(f"{node.host}: {report.problem}", hint=report.hint)
         return max((report.seconds for report in reports), default=0.0)
 

@@ -82,9 +82,8 @@ class EnvironmentWaits:
         """Nodes that are to build it now, and whether the run could be queued without them."""
         ask = record.request.ask
         run = to_run(record.run, ask)
-        suiting = [
-            node for node in self._nodes.ready() if not any(lacks(run, scheduled_node(node)) for lacks in FILTERS)
-        ]
+        building = self._builds.able()
+        suiting = [node for node in building if not any(lacks(run, scheduled_node(node)) for lacks in FILTERS)]
         blamed = blamed_hosts(record.view)
         suiting = [node for node in suiting if node.host not in blamed] or suiting
         lacking = self._builds.lacking(suiting, plan)
@@ -107,7 +106,7 @@ class EnvironmentWaits:
 
     async def _has_built(self, record: RunRecord, plan: Plan, nodes: list[Node], wait_s: float | None) -> bool:
         """Return when these nodes have built it; False: the run has ended, here at the latest."""
-        building = asyncio.ensure_future(self._builds.build(nodes, plan))
+        building = asyncio.ensure_future(self._builds.build(nodes, plan, one_will_do=record.request.ask.nodes == 1))
         deadline_s = time.monotonic() + (wait_s if wait_s is not None else math.inf)
         pause_s = _QUIET_S
         while not (await asyncio.wait([building], timeout=pause_s))[0]:
@@ -125,8 +124,9 @@ class EnvironmentWaits:
             error: GpuReleaseError = RunFailedError("its environment was not built in time", hint="wait longer: --wait")
             self._hear(record, machine.Unstarted(error))
             return False
-        if isinstance(failure := building.exception(), GpuReleaseError):
-            self._hear(record, machine.Unstarted(failure))
+        if (failure := building.exception()) is not None:
+            known = failure if isinstance(failure, GpuReleaseError) else RunFailedError(f"its environment: {failure!r}")
+            self._hear(record, machine.Unstarted(known))
             return False
         self._runs.change(record, environment=describe_environment(plan, building.result()), reason="")
         return True

@@ -26,6 +26,8 @@ from . import gangs
 
 #: how often it is looked whether a run that waits for the store was cancelled
 _LOOKS = 50
+#: between looks whether a run whose environment is built has been cancelled
+_LOOK_S = 0.5
 
 
 class RunStarter:
@@ -101,7 +103,14 @@ class RunStarter:
         came later, or had removed it.
         """
         if (plan := record.request.environment) is not None:
-            await self._environments.build(self._environments.lacking(self._nodes_of(lease), plan), plan)
+            lacking = self._environments.lacking(self._nodes_of(lease), plan)
+            building = asyncio.ensure_future(self._environments.build(lacking, plan))
+            while not (await asyncio.wait([building], timeout=_LOOK_S))[0]:
+                if record.cancellation.reason:
+                    building.cancel()  # it ends where nobody else waits for it
+                    await asyncio.wait([building])
+                    raise record.cancellation.error()
+            await building
 
     def _note_use(self, record: RunRecord, lease: Lease, *, is_there: bool) -> None:
         if (plan := record.request.environment) is not None:

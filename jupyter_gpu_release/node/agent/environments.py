@@ -99,11 +99,10 @@ class NodeEnvironments:
 
     async def check(self, plan: Plan) -> PackagesAnswer:
         """Tell if the plan's packages can be had; never raises."""
-        if self._built.find(plan.digest) is not None:
-            return PackagesAnswer(is_ready=True)
         try:
+            if self._find(plan.digest) is not None:
+                return PackagesAnswer(is_ready=True)
             find_installer()
-            self._claim_root()
             return PackagesAnswer(unavailable=await self._built.find_unavailable(plan, _CHECK_S))
         except GpuReleaseError as error:
             return PackagesAnswer(problem=error.message, mend=error.hint)
@@ -141,7 +140,9 @@ class NodeEnvironments:
         """Build it if it is not there, and have its fork server ready; never raises."""
         began_s = time.monotonic()
         try:
-            is_there = self._built.find(plan.digest) is not None
+            if not self._config.max_environments:
+                raise RequestError("this cluster builds no environments", hint="write --environment cluster")
+            is_there = self._find(plan.digest) is not None
             if not is_there:
                 task = self._builds.get(plan.digest)
                 if task is None:
@@ -160,7 +161,6 @@ class NodeEnvironments:
 
     async def _build(self, plan: Plan, wheels: list[bytes]) -> None:
         find_installer()
-        self._claim_root()
         shipped = [each for each in plan.packages if each.is_shipped]
         found = {f"sha256:{hashlib.sha256(wheel).hexdigest()}": wheel for wheel in wheels}
         missing = [each.name for each in shipped if each.digest not in found]
@@ -190,15 +190,16 @@ class NodeEnvironments:
         if self._builds.get(digest) is task:
             del self._builds[digest]
 
-    def _claim_root(self) -> None:
-        """Make sure that nobody else can put packages there, or find an environment but by its digest.
+    def _find(self, digest: str) -> Path | None:
+        """Folder of one that is ready. In a root that others could have made, none is; raises :class:`ClusterError`."""
+        self._claim_root()
+        return self._built.find(digest)
 
-        Raises :class:`ClusterError`.
-        """
+    def _claim_root(self) -> None:
+        """Make sure that nobody else can put packages there; raises :class:`ClusterError`."""
         try:
             if not self._root.exists():
-                self._root.mkdir(parents=True)
-                self._root.chmod(0o711)  # whatever the umask: cells of other users find theirs
+                self._root.mkdir(mode=0o700, parents=True)
             facts = os.lstat(self._root)
         except OSError as error:
             raise ClusterError(
@@ -221,7 +222,7 @@ class NodeEnvironments:
         """
         if not digest:
             return self._base
-        folder = self._built.find(digest)
+        folder = self._find(digest)
         if folder is None:
             raise ClusterError(f"environment {digest[:8]} is not on this node", hint="run the cell again")
         with contextlib.suppress(OSError):  # its last use
@@ -276,11 +277,11 @@ class NodeEnvironments:
         return digests
 
     async def remove(self, digest: str) -> bool:
-        """Remove one; False: it is in use, or not here."""
+        """Remove one; False: it is in use, or not here. Raises :class:`ClusterError`."""
         servers = self._servers.get(digest)
         self._leaving = [each for each in self._leaving if each[1].has_processes]
         is_used = digest in self._builds or any(digest == each for each, _ in self._leaving)
-        if is_used or self._built.find(digest) is None:
+        if is_used or self._find(digest) is None:
             return False
         if servers is not None and not await self._has_let_go(digest, servers):
             return False
@@ -293,7 +294,11 @@ class NodeEnvironments:
         return [msgspec.structs.replace(each, is_warm=each.digest in self._servers) for each in ready]
 
     def _read_ready(self) -> list[EnvironmentRow]:
-        rows = []
+        rows: list[EnvironmentRow] = []
+        try:
+            self._claim_root()
+        except ClusterError:  # others may have made what is there
+            return rows
         for lock in (self._root / "locks").glob("*"):
             with contextlib.suppress(OSError):  # not built, or removed meanwhile
                 plan = self._built.describe(lock.name).plan

@@ -202,7 +202,8 @@ class ForkServers:
     def has_processes(self) -> bool:
         """Tell if one of them runs, be it for a last rank."""
         self._sweep()
-        return bool(self._retired) or (self._current is not None and self._current.alive)
+        is_starting = self._starting is not None and not self._starting.done()
+        return is_starting or bool(self._retired) or (self._current is not None and self._current.alive)
 
     def retire_all(self) -> None:
         """Let each end when its last rank has; the next run starts another."""

@@ -5,8 +5,8 @@ import type { Situation } from '../model/snapshot';
 import { IRunPage, IRunRow, isTerminal } from '../model/types';
 
 const LEAST_GAP_MS = 1000;
-/** its record is complete a moment after its end */
-const LAST_LOOKS = 5;
+/** its record is complete a moment after its end, on a slow store half a minute: each look waits twice as long */
+const LAST_LOOKS = 6;
 
 /**
  * All that is known of one run; looks again when the cluster shows something new, until the run is over, and only
@@ -100,13 +100,15 @@ export class RunPageModel extends VDomModel {
     const isOver = this._page !== null && isTerminal(this._page.run.state);
     this._looksLeft = isOver ? this._looksLeft - 1 : LAST_LOOKS;
     const needsOneMore = isOver && !isWhole && this._looksLeft > 0;
-    if (this._again || needsOneMore) {
+    if (this._again) {
       this._again = false;
       this._lookSoon();
+    } else if (needsOneMore) {
+      this._lookSoon(LEAST_GAP_MS * 2 ** (LAST_LOOKS - 1 - this._looksLeft));
     }
   }
 
-  private _lookSoon(): void {
+  private _lookSoon(gap_ms = LEAST_GAP_MS): void {
     if (this._timer === 0) {
       this._timer = window.setTimeout(() => {
         this._timer = 0;
@@ -115,7 +117,7 @@ export class RunPageModel extends VDomModel {
         } else {
           this._isStale = true;
         }
-      }, LEAST_GAP_MS);
+      }, gap_ms);
     }
   }
 
