@@ -137,7 +137,7 @@ def make_receipt(view: RunView, *, came_back: Sequence[ValueInfo] | None = None,
     parts = [word, _gpus(view), *_times(view), _left(outcome)]
     parts += [_names(results, outcome), _files(outcome.files), f"run {view.run}"]
     remarks = judge(view, outcome) if view.gpus and not view.simulated else []
-    quiet = [view.environment] if view.environment else []
+    quiet = [view.built] if view.built else []
     quiet += [verdict.text for verdict in remarks if not verdict.loud]
     if view.waits_for is not None and view.waits_for.reason:
         quiet.append(f"{run_word('persisting')}: {describe_wait(view.waits_for)}")

@@ -487,7 +487,7 @@ class RunView(Run, frozen=True, omit_defaults=True):
     #: when its last save was made (unix seconds)
     saved_at: Finite | None = None
     #: what was built for it before it could be queued, and how long that took; empty: it was there, or it needs none
-    environment: str = ""
+    built: str = ""
 
     @property
     def attempt(self) -> int:

@@ -257,6 +257,7 @@ class PretendedAgent:
             protocol=self.protocol,
             max_prepared=self.max_prepared,
             prepared_gone=self.prepared_gone,
+            packages="of the cluster",
         )
 
     async def do_prepare(self, order: bytes) -> None:

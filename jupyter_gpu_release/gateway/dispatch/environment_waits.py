@@ -121,14 +121,14 @@ class EnvironmentWaits:
         if not isinstance(record.stage, Queued):
             return False
         if building.cancelled():
-            error: GpuReleaseError = RunFailedError("its environment was not built in time", hint="wait longer: --wait")
-            self._hear(record, machine.Unstarted(error))
+            late = RunFailedError("its environment was not built in time", hint="wait longer: --wait")
+            self._hear(record, machine.Unstarted(late))
             return False
         if (failure := building.exception()) is not None:
-            known = failure if isinstance(failure, GpuReleaseError) else RunFailedError(f"its environment: {failure!r}")
-            self._hear(record, machine.Unstarted(known))
+            error = failure if isinstance(failure, GpuReleaseError) else _defect(failure)
+            self._hear(record, machine.Unstarted(error))
             return False
-        self._runs.change(record, environment=describe_environment(plan, building.result()), reason="")
+        self._runs.change(record, built=describe_environment(plan, building.result()), reason="")
         return True
 
     async def _build_where_there_is_room(self, record: RunRecord, plan: Plan) -> None:
@@ -150,3 +150,9 @@ class EnvironmentWaits:
             log.warning("run %s: %s", record.run, error.message)
         finally:
             self._watched.discard(record.run)
+
+
+def _defect(error: BaseException) -> GpuReleaseError:
+    return RunFailedError(
+        f"its environment was not built: {error!r}", hint="write --environment cluster, and report it"
+    )

@@ -108,7 +108,10 @@ class Environments:
             It was not ready in time, the disk is full, …: the installer's last words are in it.
         """
         if not plan.digest or plan.requests or plan.digest != environment_digest(plan):
-            raise RequestError("an environment has to be named by its packages, whose versions are known")
+            raise RequestError(
+                "an environment has to be named by its packages, whose versions are known",
+                hint="let the kernel plan it: %gpu_env",
+            )
         if (ready := self.find(plan.digest)) is not None:
             return ready
         try:

@@ -11,13 +11,14 @@ import msgspec
 import pytest
 from broker_bed import ANN, BrokerBed, until
 
-from jupyter_gpu_release.errors import RequestError
+from jupyter_gpu_release.errors import OptionError, RequestError
 from jupyter_gpu_release.gateway.cluster import environment_builds
 from jupyter_gpu_release.gateway.dispatch import environment_waits
 from jupyter_gpu_release.gateway.runs.machine import Cancel, Lost
 from jupyter_gpu_release.gateway.runs.record import RunRecord
 from jupyter_gpu_release.gateway.service import GatewayService
 from jupyter_gpu_release.protocol.cell import CellPayload
+from jupyter_gpu_release.protocol.config import StoreMode
 from jupyter_gpu_release.protocol.environments import LACKS, BuildReport, Plan, PlannedPackage, named_by_content
 from jupyter_gpu_release.protocol.runs import ResourceAsk, RunRequest
 from jupyter_gpu_release.protocol.states import RunState, new_run_id
@@ -71,9 +72,9 @@ async def test_no_gpu_is_held_while_it_is_built_and_it_is_built_once(bed: Broker
         await until(lambda: first.accepted)
         assert agent.builds == [(_PLAN.digest, [_WHEEL])]
         assert agent.orders[first.run].environment == _PLAN.digest
-        assert first.view.environment == "packages that the cluster lacks: einops 0.8.1, mine 1 · ready in 1.9 s"
+        assert first.view.built == "packages that the cluster lacks: einops 0.8.1, mine 1 · ready in 1.9 s"
         third = await _submitted(service)
-        assert (third.view.reason, third.view.environment) != (reason, first.view.environment)
+        assert (third.view.reason, third.view.built) != (reason, first.view.built)
         assert len(agent.builds) == 1, "it is there"
 
 
@@ -113,6 +114,30 @@ async def test_a_failed_build_fails_the_run_with_what_the_installer_said(bed: Br
         assert record.outcome.error is not None
         assert record.outcome.error.evalue == "host-a: the installer says: no space"
         assert not agent.orders
+
+
+@pytest.mark.asyncio
+async def test_a_node_that_cannot_build_it_fails_no_run_that_another_has_built_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _look_often(monkeypatch)
+    bed = BrokerBed(tmp_path, monkeypatch, a=1, b=1)
+    bed.agents["a"].build_report = BuildReport(problem="no space")
+    for agent in bed.agents.values():
+        agent.has_built.set()
+    async with bed.life() as service:
+        record = await _submitted(service)
+        await until(lambda: record.accepted)
+        assert list(bed.agents["b"].orders) == [record.run]
+
+
+@pytest.mark.asyncio
+async def test_where_cells_run_as_their_owners_none_is_built(bed: BrokerBed) -> None:
+    async with bed.life() as service:
+        service.config = msgspec.structs.replace(service.config, store_mode=StoreMode.OWNER)
+        with pytest.raises(OptionError, match="builds no environments"):
+            await _submitted(service)
+        assert not bed.agents["a"].builds
 
 
 @pytest.mark.asyncio

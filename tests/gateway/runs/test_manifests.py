@@ -15,7 +15,8 @@ from jupyter_gpu_release.protocol.cell import Graph
 from jupyter_gpu_release.protocol.lineage import Environment
 from jupyter_gpu_release.protocol.runs import Outcome, ResourceAsk, RunRequest, RunView
 from jupyter_gpu_release.store.layout import RunPaths
-from jupyter_gpu_release.store.run_folders import create_run_folder, make_store, read_manifest
+from jupyter_gpu_release.store.run_folders import create_run_folder, make_store, read_manifest, write_manifest
+from jupyter_gpu_release.store.stored_run import StoredRun
 from jupyter_gpu_release.store.threads import StoreThreads
 
 
@@ -37,6 +38,19 @@ def test_the_newest_is_written_when_the_store_is_back(tmp_path: Path, monkeypatc
 
     asyncio.run(write())
     assert read_manifest(RunPaths.of(store, run))["state"] == "failed"
+
+
+def test_a_manifest_is_read_back_whole(tmp_path: Path) -> None:
+    """No field of a view is another thing in the manifest."""
+    view = RunView(run_id(1), "ann", "succeeded", built="packages that the cluster lacks: einops 0.8.1")
+    request = RunRequest(run_id(1), "session", ResourceAsk(), b"", code="x = 1")
+    make_store(tmp_path)
+    paths = create_run_folder(tmp_path, run_id(1))
+    manifest = module.manifest_of(view, Outcome("ok"), request, Environment("3.11", packages={"numpy": "2"}))
+    write_manifest(paths, manifest, durable=False)
+    stored = StoredRun.read(paths)
+    assert (stored.view.built, stored.facts.code) == (view.built, "x = 1")
+    assert stored.facts.environment.packages == {"numpy": "2"}
 
 
 def test_of_a_short_run_only_the_end_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -108,7 +108,20 @@ def test_the_reason_why_a_node_cannot_build_any_is_told(config: AgentConfig, tmp
     assert "cannot be made: Not a directory" in (asyncio.run(_made(nowhere).find_problem()) or "")
 
 
-def test_who_does_not_know_its_name_finds_none_and_who_does_reads_it(config: AgentConfig, tmp_path: Path) -> None:
+def test_a_root_that_others_may_write_to_has_none(config: AgentConfig, tmp_path: Path) -> None:
+    plan = _plan("plain==1.0")
+    made = tmp_path / "environments" / plan.digest
+    made.mkdir(parents=True)
+    (made / "environment.json").write_text("{}")
+    (tmp_path / "environments").chmod(0o777)
+    node = _made(config)
+    assert "others may write to it" in asyncio.run(node.build(plan, [])).problem
+    with pytest.raises(ClusterError, match="others may write to it"):
+        node.servers_of(plan.digest)
+    assert asyncio.run(node.list_environments()) == []
+
+
+def test_nobody_else_finds_an_environment_or_writes_to_it(config: AgentConfig, tmp_path: Path) -> None:
     make_wheel(tmp_path / "wheels", "plain")
     before = os.umask(0o077)
     try:
@@ -118,7 +131,7 @@ def test_who_does_not_know_its_name_finds_none_and_who_does_reads_it(config: Age
         os.umask(before)
     root = tmp_path / "environments"
     modes = {each.name: each.stat().st_mode & 0o777 for each in (root, *root.iterdir())}
-    assert modes == {"environments": 0o711, "cache": 0o700, "locks": 0o700, "bytecode": 0o700, built: 0o555}
+    assert modes == {"environments": 0o700, "cache": 0o700, "locks": 0o700, "bytecode": 0o700, built: 0o555}
     assert next(root.glob("*/lib/*/site-packages/plain/__init__.py")).stat().st_mode & 0o777 == 0o444
 
 

@@ -98,6 +98,16 @@ def test_one_with_all_kinds_of_files(node: Node, tmp_path: Path) -> None:
     assert node.build(plan) == folder  # it is there: nothing is asked of anybody
 
 
+def test_bytecode_that_a_wheel_brings_is_not_taken(node: Node) -> None:
+    forged = f"shared/__pycache__/broken.{sys.implementation.cache_tag}.pyc"
+    files = {"shared/__init__.py": "x = 1\n", "shared/broken.py": "x = = 1\n", forged: "forged"}
+    make_wheel(node.wheels, "shared", "1.0", files)
+    folder = node.build(planned("shared==1.0"))
+    assert not list(folder.glob("lib/*/site-packages/shared/__pycache__/broken.*"))
+    assert next(folder.glob("lib/*/site-packages/shared/__pycache__/__init__.*")).stat().st_size > len("forged")
+    assert not [path for path in (node.root / "bytecode").iterdir() if path.read_bytes() == b"forged"]
+
+
 def test_environments_share_what_they_have_in_common(node: Node) -> None:
     make_wheel(node.wheels, "shared", "1.0", {"shared/__init__.py": "x = 1\n", "shared/broken.py": "x = = 1\n"})
     make_wheel(node.wheels, "other", "1.0")
