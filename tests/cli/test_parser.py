@@ -18,8 +18,8 @@ from jupyter_gpu_release.errors import OptionError
         (
             "frobnicate",
             "frobnicate: no such command",
-            "commands: start, stop, status, queues, runs, cancel, preempt, token, nodes, notify, gc, attach, simulate, "
-            "advise, docs, doctor",
+            "commands: start, stop, status, queues, runs, cancel, preempt, token, nodes, environments, notify, gc, "
+            "attach, simulate, advise, docs, doctor",
         ),
         ("start --gpu 2", "--gpu: no such option of `jupyter gpu start`", "did you mean --gpus?"),
         ("start --simulated-gpu=2", "--simulated-gpu: no such option", "did you mean --simulated-gpus?"),

@@ -71,4 +71,4 @@ def test_a_mistake_is_named_before_anything_starts(home: HomePaths, tmp_path: Pa
     with pytest.raises(OptionError) as refused:
         notify_rules(home, {"JUPYTER_GPU_NOTIFY": str(file)})
     assert said in str(refused.value)
-    assert "operator" in refused.value.hint or "password_file" in refused.value.hint or "write it" in refused.value.hint
+    assert "operate" in refused.value.hint or "password_file" in refused.value.hint or "write it" in refused.value.hint
