@@ -251,7 +251,7 @@ class _Writer:
                     self._name(name, value)
         done = {*first, *values}
         if self._more.follow is not None:
-            self._follow_reads(done, self._more.follow, self._more.home)
+            self._follow_reads(done, self._more.follow)
         self._rest(done)
         self._own(("", ""))
         memo = WrittenObjects(self._pickler.memo if self._file.tell() <= LONGEST_NUMBERED else None)
@@ -306,13 +306,13 @@ class _Writer:
         pickler.dump(things)
         self._dump.keep += [*pickler.keep, *pickler.holders.values()]
 
-    def _follow_reads(self, done: set[str], follow: Follow, home: Home) -> None:
+    def _follow_reads(self, done: set[str], follow: Follow) -> None:
         asked: set[str] = set()
         defined = self._pickler.definitions
         looked_at = 0
         while (more := [name for name in self._pickler.reads if name not in asked]) or looked_at < len(defined):
             asked.update(more)
-            found = [*map(follow, more), *map(home, defined[looked_at:])]
+            found = [*map(follow, more), *map(self._more.home, defined[looked_at:])]
             looked_at += len(found) - len(more)
             for values in found:
                 for name, value in values.items():
@@ -330,9 +330,6 @@ class _Writer:
         self._own({"rest": True, **modules})
         self._careful = True  # many of these cannot be pickled
         self._what_has_room(state, STATE_BYTES)
-        if state and self._more.follow is not None:  # what functions read that were put into modules
-            self._follow_reads(done, self._more.follow, lambda _thing: {})
-            rest = {name: value for name, value in rest.items() if name not in done}
         self._what_has_room(rest, self._more.rest_bytes)
         self._dump.modules_of_rest = self._pickler.modules - needed
 
@@ -528,10 +525,6 @@ def _from(stream: bytes, begin: int) -> io.BytesIO:
     return file
 
 
-def _load_next(unpickler: Any) -> Any:
-    return unpickler.load()
-
-
 class _Reading:
     """Reads names one after the other and knows which one it is at."""
 
@@ -546,8 +539,6 @@ class _Reading:
     def all_of(self, unpickler: Any, reasons: list[str] | None = None) -> Loaded:
         loaded = Loaded()
         self.is_rest = False
-        # what looks names up in the frames above it while it is rebuilt (formulas) finds the notebook's
-        load_next = types.FunctionType(_load_next.__code__, self._namespace)
         while (head := unpickler.load()) is not None:
             if len(head) > 2:
                 self._group(loaded, *head[2:])
@@ -559,7 +550,7 @@ class _Reading:
                 loaded.modules[self.name] = module
                 self.early.note_read({self.name: module_or_deferred(module, self._namespace)})
                 continue
-            value = load_next(unpickler)
+            value = unpickler.load()
             if self.name:
                 loaded.values[self.name] = value
                 self.early.note_read({self.name: value})

@@ -24,7 +24,6 @@ from ..unpickling import Trust, loads
 LIMIT_BYTES = 1 << 16
 #: set by Python from the failing object itself, which may be anything (and large)
 _NOT_SENT = ("obj",)
-_NO_TEXT = "<no text: its __str__ failed>"
 
 
 class Raised(msgspec.Struct, frozen=True, array_like=True):
@@ -44,12 +43,7 @@ def error_text(error: BaseException) -> str:
     try:
         return str(error)
     except Exception:  # noqa: BLE001 - foreign code
-        return _NO_TEXT
-
-
-def has_text(error: BaseException) -> bool:
-    """Tell if the class's own method for ``str(error)`` does not fail."""
-    return error_text(error) is not _NO_TEXT
+        return "<no text: its __str__ failed>"
 
 
 def pack_error(error: BaseException) -> bytes:

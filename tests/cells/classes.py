@@ -5,12 +5,6 @@ from __future__ import annotations
 
 IMPORTS = "import collections, ctypes, dataclasses, datetime, enum\n"
 ROWS = {
-    "what looks a name up in the frame that rebuilds it, as formulas do": (
-        "import sys\nlimit = 5\nclass Looks:\n    def __getstate__(self): return {'a': 1}\n"
-        "    def __setstate__(self, state): self.seen = sys._getframe(1).f_globals['limit'] + state['a']",
-        "x = Looks(); x.seen = 6; limit",
-        "x.seen",
-    ),
     "attributes that are the parent's very own": (
         "class Base:\n    rate = 1\n    def step(self): return 'base'\nclass Fast(Base):\n    rate = 2\n    def step(self): return 'fast'\n"
         "class Plain(Base):\n    rate = Base.rate\n    step = Base.step\nclass Both(Plain, Fast): pass\nb = Both()",

@@ -6,14 +6,6 @@ IMPORTS = "import numpy as np, pandas as pd, scipy.sparse, types\n"
 FRAME = "df = pd.DataFrame({'a': [1., None, 3.], 'b': [1., 2., 3.], 'k': ['x', 'y', 'z'], 'i': [1, 2, 3]})\n"
 _ALL = "df.fillna(-1).to_dict('list'), list(df.index)"
 ROWS = {
-    "names of an index that several share": (
-        "idx = pd.Index([1, 2]); all_of = [pd.DataFrame({'x': [1, 2]}, index=idx) for _ in range(3)]; f = all_of[0]\n"
-        "s = pd.Series([1, 2]); t = s.copy(deep=False)\n"
-        "many = pd.MultiIndex.from_tuples([(1, 2), (3, 4)]); kept = pd.Series([1, 2], index=many)",
-        "f.index.name = 'n'; f.columns.name = 'c'; s.index.name = 'k'; kept.index.names = [*'ab']; f.loc[1, 'x'] = 7",
-        "[(each.index.name, each.columns.name, each.index is idx) for each in all_of], idx.name, s.index.name, "
-        "t.index.name, many.names, all_of[0].x.tolist(), f is all_of[0]",
-    ),
     "a column filled": (FRAME, "df['a'] = df['a'].fillna(5.)", _ALL),
     "an only column": (
         "df = pd.DataFrame({'a': [1., None, 3.], 'k': ['x', 'y', 'z']})",

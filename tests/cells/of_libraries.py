@@ -8,21 +8,6 @@ IMPORTS = (
     "from torch.nn.utils import parametrizations, parametrize\n"
 )
 ROWS = {
-    "classes that libraries keep in tables of their own": (
-        "import copy, copyreg\nfrom torch.utils import _pytree as trees\nclass Pair:\n    def __init__(self, a): self.a, self.held = a, lambda: 0\n"
-        "trees.register_pytree_node(Pair, lambda p: ([p.a], None), lambda parts, _: Pair(*parts))\ncopyreg.pickle(Pair, lambda p: (Pair, (p.a,)))\n"
-        "class Late: pass\nlate = Late()",
-        "p = Pair(3); leaves = trees.tree_leaves(p); copied = copy.copy(p).held is p.held; twice = trees.tree_map(lambda x: x * 2, p).a\n"
-        "class New: pass\nfor kind in (Late, New):\n    trees.register_pytree_node(kind, lambda _: ([kind.__name__], None), lambda _parts, _: kind())",
-        "leaves, copied, twice, trees.tree_leaves([late, New(), p]), New in trees.SUPPORTED_NODES, copy.copy(p).held is p.held",
-    ),
-    "widgets": (
-        "import ipywidgets as widgets\nslider = widgets.IntSlider(value=7); box = widgets.VBox([slider]); bar = widgets.IntProgress(max=3)\n"
-        "kept = [bar, bar.layout]; number = bar.model_id",
-        "x = slider.value, box.children[0] is slider\nfor i in range(3):\n    bar.value = i + 1\nbar.layout.width = '7px'\n"
-        "own = widgets.IntSlider(value=3); own.value = 4; mine = own.model_id; made = widgets.HBox([slider, own])",
-        "x, bar.value, kept[0] is bar, kept[1] is bar.layout, bar.layout.width, bar.model_id == number, own, own.model_id == mine, made.children[0] is slider, made.children[1] is own",
-    ),
     "a module below a package that has a name": ("import xml", "import xml.dom.minidom", "xml.dom.minidom.__name__"),
     "numpy's generators that something else holds": (
         "from sklearn.model_selection import KFold\nrs = np.random.RandomState(0)\nfolds = KFold(3, shuffle=True, random_state=rs)\n"

@@ -97,21 +97,6 @@ def _is_importable(function: Any) -> bool:
         return False
 
 
-#: module and name → the function of C that stood there before somebody put another in its place
-_replaced: dict[tuple[str, str], Any] = {}
-
-
-def reduce_builtin_function(pickler: Any, function: Any) -> Any:
-    """One in whose place somebody put another (``old = builtins.print``): as what stood there; others pickle's way."""
-    place = getattr(function, "__module__", None) or "builtins", function.__qualname__
-    module = sys.modules.get(place[0])
-    if module is None or function.__self__ not in (None, module) or getattr(module, place[1], function) is function:
-        return NotImplemented
-    pickler.modules.add(place[0])
-    _replaced[place] = function
-    return replaced_function, place
-
-
 def reduce_mapping_proxy(_pickler: Any, proxy: Any) -> Any:
     """A read-only view of the same mapping."""
     return make_mapping_proxy, (seen_through(proxy),)
@@ -191,7 +176,6 @@ _BY_TYPE: dict[type, Reducer] = {
     types.MappingProxyType: reduce_mapping_proxy,
     contextvars.ContextVar: context_variables.reduce_variable,
     functools._lru_cache_wrapper: reduce_lru_cache,
-    types.BuiltinFunctionType: reduce_builtin_function,
     struct.Struct: reduce_struct,
     typing.NewType: reduce_new_type,
     functools.cached_property: reduce_cached_property,
@@ -310,13 +294,6 @@ def make_weak_proxy(target: Any) -> Any:
 def make_lru_cache(function: Any, maxsize: int | None, typed: bool) -> Any:
     """An ``lru_cache`` around ``function``, empty."""
     return functools.lru_cache(maxsize=maxsize, typed=typed)(function)
-
-
-@streams.named
-def replaced_function(module: str, name: str) -> Any:
-    """The function of C that stood there at first: in a rank, what was set in libraries is set after all is read."""
-    found = _replaced.get((module, name)) or getattr(importlib.import_module(module), name)
-    return _replaced.setdefault((module, name), found)
 
 
 @streams.named

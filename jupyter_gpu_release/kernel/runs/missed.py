@@ -12,18 +12,11 @@ from ...analysis.scopes import dotted_name
 from ...protocol.runs import ErrorInfo
 
 _QUOTED = re.compile(r"['\"`‘]([^'\"`‘’]{1,80})['\"`’]")
-_NOT_FOUND = re.compile(r"name '(\w+)' is not defined|Can't get attribute '(\w+)' on <module '__main__'")
 #: names of functions that tell a library something for later
 _TELLS = re.compile(r"regist|^(?:set|add|enable|use|install)(?:_|$)")
 _MOST_LETTERS = 70
 
 Mentions = Callable[[ast.expr, str], bool]
-
-
-def missed_name(error: ErrorInfo) -> str:
-    """The name of the notebook that a cell did not find: read by its code, or (a class) by a pickle in a file."""
-    found = _NOT_FOUND.search(error.evalue)
-    return next(filter(None, found.groups())) if found is not None else ""
 
 
 def missed_sentence(error: ErrorInfo, cells: Sequence[str], names: Mapping[str, Any]) -> str:

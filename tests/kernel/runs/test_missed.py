@@ -7,7 +7,7 @@ import types
 
 import pytest
 
-from jupyter_gpu_release.kernel.runs.missed import missed_name, missed_sentence
+from jupyter_gpu_release.kernel.runs.missed import missed_sentence
 from jupyter_gpu_release.protocol.runs import ErrorInfo
 
 
@@ -47,15 +47,3 @@ def test_only_a_statement_that_made_it_is_named(error: ErrorInfo, cells: list[st
     found = missed_sentence(error, ["", *cells, _gpu("list(csv.reader(text, 'bars'))")], NAMES)
     assert said in found
     assert bool(found) == bool(said)
-
-
-@pytest.mark.parametrize(
-    ("evalue", "name"),
-    [
-        ("name 'x' is not defined", "x"),
-        ("Can't get attribute 'Net' on <module '__main__' (built-in)>", "Net"),
-        ("Can't get attribute 'Net' on <module 'nets'>", ""),
-    ],
-)
-def test_a_name_is_missed_by_code_or_by_a_pickle_in_a_file(evalue: str, name: str) -> None:
-    assert missed_name(ErrorInfo("Error", evalue)) == name
