@@ -22,7 +22,7 @@ from ray_imports import leave_out
 
 _ENTER = """
 set -eu
-root=$1 python=$2 user=$3 group=$4; shift 4
+root=$1 python=$2 repository=$3 user=$4 group=$5; shift 5
 readlink /proc/self/ns/mnt > "$root.namespace"
 mount -t tmpfs none "$root"
 for path in /*; do
@@ -36,7 +36,6 @@ for path in /*; do
         *) mount --bind "$path" "$root/$name"; mount -o remount,bind,ro "$root/$name" ;;
     esac
 done
-[ -e "$root$python" ] || { mkdir -p "$root$python"; mount --bind "$python" "$root$python"; }
 while [ "$1" != -- ]; do
     [ -e "$root$2" ] || mkdir -p "$root$2"
     mount --bind "$1" "$root$2"
@@ -44,6 +43,10 @@ while [ "$1" != -- ]; do
     shift 3
 done
 shift
+# the image's own: neither a folder that others may not enter nor a volume (`/tmp`) is in its way
+for image in "$python" "$repository"; do
+    [ -e "$root$image" ] || { mkdir -p "$root$image"; mount --bind "$image" "$root$image"; }
+done
 mount -o remount,ro "$root"
 exec chroot "$root" setpriv --reuid "$user" --regid "$group" --clear-groups --no-new-privs --bounding-set=-all -- "$@"
 """
@@ -60,6 +63,7 @@ _UNITS = {
     "T": 1e12,
 }
 _LEFT_OUT = "/left-out"
+_REPOSITORY = Path(__file__).parents[2]
 #: Ray gives its own processes 15 and 30 s to start: beside others' work they go before it
 _FIRST = ("nice", "-n", "-10")
 _SERVING = b"\0\0\0\0\2\x08\x01"
@@ -245,7 +249,8 @@ class Pod:
         expanded = [re.sub(r"\$\((\w+)\)", lambda found: environment.get(found[1], found[0]), word) for word in words]
         pairs = [f"{name}={value}" for name, value in environment.items()]
         inside = ["env", "-i", *pairs, *expanded]
-        start = [str(root), os.path.realpath(sys.base_prefix), str(self._user), str(self._gid)]
+        image = [os.path.realpath(sys.base_prefix), str(_REPOSITORY)]
+        start = [str(root), *image, str(self._user), str(self._gid)]
         return self._host.command(["unshare", "--mount", "sh", "-c", _ENTER, "sh", *start, *mounts, "--", *inside])
 
     def _environment(self, container: Manifest) -> dict[str, str]:

@@ -15,7 +15,7 @@ from jupyter_gpu_release.local_cluster.start import StartOptions, start_embedded
 pytestmark = pytest.mark.thorough
 
 #: files with a function that runs between submission and receipt, in any process
-_MOST_FILES = 160
+_MOST_FILES = 168
 #: what waits or looks around, or follows a run a moment later: it falls into every run on some machines only
 _AT_TIMES = {"node/ipc/notice.py", "node/ipc/text_journal.py", "gateway/db/rows.py", "gateway/results/lineage.py"}
 #: of the scheduler, whose filters, orders and vetoes are a small file each

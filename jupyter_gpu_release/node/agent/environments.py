@@ -45,7 +45,7 @@ _COLLECT_S = 3600.0
 #: environments on a node's disk: an editable package that is being edited makes many
 _MOST_KEPT = 100
 #: for an index to answer `doctor` about a package that every index has
-_ANSWER_S, _ASKED_FOR = 10.0, "pip"
+_ANSWER_S, _ASKED_FOR = 3.0, "pip"
 _LEAST_FREE_BYTES = 1 << 30
 #: for a rank to have its lock on packages of its own
 _JUST_MADE_S = 60.0
