@@ -287,18 +287,19 @@ class RunRecord(ChangeNotifier):
     @property
     def refused_by_ledger(self) -> bool:
         """The ledger could not take the submission in: whoever sent it was told that there is no such run."""
-        committed = self.committed
-        return (
-            committed is not None
-            and committed.done()
-            and not committed.cancelled()
-            and committed.exception() is not None
-        )
+        return self._commit_failed is True
 
     @property
     def may_be_told(self) -> bool:
         """Tell if the run is what it is also for the next gateway, should this one be killed."""
-        return not self.state.is_terminal or self.committed is None or self.committed.done()
+        return not self.state.is_terminal or self.committed is None or self._commit_failed is False
+
+    @property
+    def _commit_failed(self) -> bool | None:
+        """None: its last commit goes on, or somebody has given it up."""
+        if self.committed is None or not self.committed.done() or self.committed.cancelled():
+            return None
+        return self.committed.exception() is not None
 
     def amend_outcome(self, outcome: Outcome) -> None:
         """Change what is kept of the outcome of a run that is over: results that were removed, or came back."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import asyncio
 import logging
 from pathlib import Path
 
@@ -131,3 +132,18 @@ async def test_a_run_that_the_ledger_refuses_gets_no_gpu_again(tmp_path: Path, m
         await bed.running(service, 2)
         assert bed.ray.asked.count("placement_group") == 2
         assert refused.run not in service.lifecycle.queue
+
+
+@pytest.mark.asyncio
+async def test_an_end_is_told_once_it_is_committed_and_not_if_that_has_failed() -> None:
+    loop = asyncio.get_running_loop()
+    for result, may_be_told in ((None, True), (LedgerError("no"), False)):
+        over = record(Ended(RunState.CANCELLED, None))
+        assert over.may_be_told, "of an earlier life"
+        over.committed = loop.create_future()
+        assert not over.may_be_told
+        if result is None:
+            over.committed.set_result(None)
+        else:
+            over.committed.set_exception(result)
+        assert (over.may_be_told, over.refused_by_ledger) == (may_be_told, not may_be_told)
