@@ -93,7 +93,8 @@ def test_make_lab_shows_one_notebook_beside_the_sidebar(clone: Clone, browser: B
         )
     try:
         url, token = _printed_address(lab, log)
-        listed = httpx.get(f"{url}/api/contents", headers={"Authorization": f"token {token}"}, trust_env=False).json()
+        with httpx.Client(transport=httpx.HTTPTransport(retries=6)) as client:  # it says where before it listens
+            listed = client.get(f"{url}/api/contents", headers={"Authorization": f"token {token}"}).json()
         assert [entry["name"] for entry in listed["content"]] == ["my-digits.ipynb"]
         with opened(browser) as page:
             page.goto(f"{url}/lab?token={token}")
