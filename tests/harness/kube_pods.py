@@ -45,7 +45,7 @@ done
 shift
 # the image's own: neither a folder that others may not enter nor a volume (`/tmp`) is in its way
 for image in "$python" "$repository"; do
-    [ -e "$root$image" ] || { mkdir -p "$root$image"; mount --bind "$image" "$root$image"; }
+    [ "$(ls -A "$root$image" 2>/dev/null)" ] || { mkdir -p "$root$image"; mount --bind "$image" "$root$image"; }
 done
 mount -o remount,ro "$root"
 exec chroot "$root" setpriv --reuid "$user" --regid "$group" --clear-groups --no-new-privs --bounding-set=-all -- "$@"
