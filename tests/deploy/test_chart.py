@@ -256,7 +256,7 @@ def test_the_commands_of_the_page_name_what_is_there() -> None:
 
 
 def test_jupyterhub_s_values_give_servers_url_and_token(tmp_path: Any) -> None:
-    """What is written for the Hub is run as the Hub runs it; names in it are those of this chart."""
+    """The snippet for the Hub is run as the Hub runs it; names in it are those of this chart."""
     manifests = render(block("kubernetes.md", "## Notebooks in a JupyterHub", "hub: {").text)
     places = {"/etc/gpu-tokens": str(tmp_path), "/tmp/gpu-admin.token": str(tmp_path / "copy")}
     values = yaml.safe_load(block("kubernetes.md", "## Notebooks in a JupyterHub", "hub:\n").filled(places))

@@ -143,18 +143,15 @@ def cluster(tmp_path: Path, until: Until) -> Iterator[Cluster]:
         try:
             yield found
         finally:
+            print(found.said())  # pytest shows it of a test that failed
             found.stop()
 
 
 def test_a_cell_runs_and_the_gateway_comes_back(cluster: Cluster) -> None:
-    try:
-        _start_all(cluster)
-        _run_a_cell(cluster)
-        _lose_ray(cluster)
-        _lose_the_head(cluster)
-    except BaseException:
-        print(cluster.said())
-        raise
+    _start_all(cluster)
+    _run_a_cell(cluster)
+    _lose_ray(cluster)
+    _lose_the_head(cluster)
 
 
 def _start_all(cluster: Cluster) -> None:

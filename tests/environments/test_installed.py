@@ -1,4 +1,4 @@
-"""What is installed is read from metadata folders, as installers leave them, and read again when they changed."""
+"""Installed packages are read from metadata folders, as installers leave them, and read again when they changed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What goes into an environment, what stays the cluster's, and why: tables of two sides."""
+"""The content of an environment, the packages that stay the cluster's, and why: tables of two sides."""
 
 from __future__ import annotations
 

@@ -223,7 +223,7 @@ class Pod:
         return done.stdout == _SERVING
 
     def log_file(self, container: str) -> Path:
-        """What a container said."""
+        """The output of a container."""
         return self._folder / f"{container}.log"
 
     def stop(self) -> None:

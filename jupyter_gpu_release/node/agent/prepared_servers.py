@@ -166,20 +166,22 @@ class PreparedServers:
                 return None
             try:
                 await server.ready()
-            except ClusterError as error:
+                server.at_rest = [name for name in needs if name in self._unfit]
+                await server.stand_by(_FORK_S)
+            except (ClusterError, asyncio.CancelledError) as error:  # nobody else knows of it yet
                 server.kill()
                 server.remove_files()
+                if not isinstance(error, ClusterError):
+                    raise
                 if not parent.alive:
                     return None
                 self._learn_unfit(server, names, error)
                 needs = {name: None for name in needs if self._is_worth_it(name, base)}
                 continue
-            server.at_rest = [name for name in needs if name in self._unfit]
             made = Prepared(server, frozenset(needs), int(server.status["bytes"]))
             if before is not None:
                 made.bytes, made.depth = made.bytes + before.bytes, before.depth + 1
             log.info("prepared: %s (%d MiB)", ", ".join(made.info.libraries), made.bytes >> 20)
-            await server.stand_by(_FORK_S)
             self._replace(made)
             return made
         return None
@@ -201,9 +203,11 @@ class PreparedServers:
                 if not await forked.hear():
                     raise ConnectionResetError
             forked.process = ForeignProcess(int(forked.status["pid"]))
-        except (OSError, TimeoutError):  # the fork server has ended, or is about to
+        except (OSError, TimeoutError, asyncio.CancelledError) as error:
             forked.remove_files()
-            return None
+            if isinstance(error, asyncio.CancelledError):
+                raise
+            return None  # the fork server has ended, or is about to
         return forked
 
     def _learn_unfit(self, server: ForkServer, names: list[str], error: ClusterError) -> None:

@@ -1,4 +1,4 @@
-"""What the table of runs commits, and that what a full disk refuses is committed whole, in whatever order."""
+"""Commits of the table of runs: one that a full disk refuses is made whole later, in whatever order."""
 
 from __future__ import annotations
 

@@ -217,6 +217,26 @@ def test_it_dies_with_the_fork_server_and_the_next_cell_runs(
     assert _finds(place, "of_anybody", needs=["of_anybody"]) == {"of_anybody": True}
 
 
+@pytest.mark.parametrize("at", ["hear", "ready", "stand_by"])
+def test_one_in_the_making_ends_with_the_others(
+    place: Node, prepared: PreparedServers, until: UntilTrue, monkeypatch: pytest.MonkeyPatch, at: str
+) -> None:
+    """Wherever it is by then: its process ends, and the line to it is closed."""
+    reached: list[ForkServer] = []
+
+    async def hang(server: ForkServer, *_: object) -> None:
+        if server is not place.servers._current:
+            reached.append(server)
+            await asyncio.Event().wait()
+
+    monkeypatch.setattr(ForkServer, at, hang)
+    making = asyncio.run_coroutine_threadsafe(prepared.prepare(PrepareOrder(["of_anybody"], "ann", "")), place.loop)
+    until(lambda: reached, "it hangs there")
+    making.cancel()
+    until(lambda: reached[0]._line.fileno() < 0, "the line to it is closed")
+    until(lambda: not reached[0].alive, "its process has ended")
+
+
 _AGENT = """
 import asyncio, sys
 from jupyter_gpu_release.node.agent.fork_servers import ForkServers

@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 
 import pytest
+from doc_blocks import block
 from node_bed import Node, is_running
 
 from jupyter_gpu_release.host import process_control
@@ -264,6 +265,15 @@ def test_written_files_are_listed_and_buffers_flushed(node: Node) -> None:
     )
     sizes = {file.path: file.bytes for file in run.outcome.files}
     assert sizes == {"left.txt": 10, "open.txt": 5, "run_dir/model.bin": 5}
+
+
+def test_a_log_for_tensorboard_is_written_as_the_guide_says(node: Node) -> None:
+    pytest.importorskip("tensorboardX")
+    run = node.run(block("use/trackers.md", "## TensorBoard", "%%gpu_train").text.partition("\n")[2])
+    assert run.outcome.error is None
+    (log,) = run.outcome.files
+    assert log.path.startswith("runs/first/events.")
+    assert log.bytes > 100 * len("loss")
 
 
 def test_a_cell_of_a_notebook_whose_folder_was_deleted_has_no_folder_either(node: Node, tmp_path: Path) -> None:

@@ -76,6 +76,17 @@ def test_the_first_gang_of_the_guide_runs_as_it_is_written(node: Node) -> None:
     assert eval(then.text.partition("#")[0], {**home, "torch": torch}).item() == pytest.approx(8, abs=0.01)
 
 
+def test_accelerate_finds_the_ranks_as_the_guide_says(node: Node) -> None:
+    pytest.importorskip("accelerate")
+    one = block("use/gang-frameworks.md", "## Accelerate, Lightning, the Trainer")
+    magic, _, source = one.text.partition("\n")
+    assert magic == "%%gpu_train --gpus 2 --ranks 2"
+    run = node.run(source, **TWO)
+    home = names_of(run.outcome)
+    assert said(run) == {rank: f"rank {rank} of 2: loss 0.0000\n" for rank in range(2)}
+    assert (type(home["trained"]), type(home["model"])) == (torch.nn.Linear,) * 2
+
+
 def test_values_of_all_ranks_come_as_lists(node: Node) -> None:
     source = (
         "import numpy as np\nfrom jupyter_gpu_release import ranks\n"
