@@ -123,8 +123,11 @@ class RunFeed:
         self.put_item(message)
 
     def on_update(self, message: Update) -> None:
-        """Pass on a view that is newer than the last."""
-        if self.view is not None and message.view.seq <= self.view.seq:
+        """Pass on a view that is newer than the last, and behind its events.
+
+        One that another feed of the run was sent, before the answer to this one's subscription, comes again with it.
+        """
+        if message.after_event > self.last_event or (self.view is not None and message.view.seq <= self.view.seq):
             return
         self.request = None
         self.view = message.view

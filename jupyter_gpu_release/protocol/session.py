@@ -130,9 +130,10 @@ class Refused(msgspec.Struct, frozen=True, tag="refused"):
 
 
 class Update(msgspec.Struct, frozen=True, tag="update"):
-    """The run's newest view."""
+    """The run's newest view, sent behind its events up to ``after_event``."""
 
     view: RunView
+    after_event: int = 0
 
 
 class Events(msgspec.Struct, frozen=True, tag="events"):

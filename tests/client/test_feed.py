@@ -94,6 +94,17 @@ def test_older_views_are_dropped(feed: RunFeed) -> None:
     assert [item.view.seq for item in drain(feed)] == [1, 3, 4]
 
 
+def test_the_view_meant_for_another_feed_does_not_overtake_this_ones_events(asked: Asked) -> None:
+    late = RunFeed(RUN, None, 0, asked)
+    end = Update(view(3, "succeeded"), after_event=2)
+    late.on_update(end)
+    assert not late.ended
+    late.on_events(events(1, 2))
+    late.on_update(end)
+    assert late.ended
+    assert [type(item) for item in drain(late)] == [Events, Update]
+
+
 def test_a_second_acknowledgement_is_no_second_accepted(feed: RunFeed) -> None:
     feed.on_accepted(Accepted(view(1, "queued")))
     feed.on_accepted(Accepted(view(1, "queued")))

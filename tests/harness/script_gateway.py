@@ -59,7 +59,7 @@ class FakeRun:
 
     def update(self, state: str, **facts: Any) -> None:
         self.view = msgspec.structs.replace(self.view, state=state, seq=self.view.seq + 1, **facts)
-        self.gateway.send(Update(self.view))
+        self.gateway.send(Update(self.view, after_event=len(self.events)))
 
     def accept(self) -> None:
         self.gateway.send(Accepted(self.view))
@@ -199,7 +199,7 @@ class FakeGateway:
     def _go_on(self, connection: ServerConnection, run: FakeRun, after: int) -> None:
         if run.events[after:]:
             connection.send(encode(Events(run.request.run, run.events[after:])))
-        connection.send(encode(Update(run.view)))
+        connection.send(encode(Update(run.view, after_event=len(run.events))))
 
     def _submit(self, request: RunRequest) -> None:
         if any(run.request.run == request.run for run in self.runs):

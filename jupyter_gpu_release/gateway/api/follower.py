@@ -34,7 +34,7 @@ class Subscription:
         view = self.record.view
         if view.seq > self.seq and self.record.may_be_told:
             self.seq = view.seq
-            await send(encode(Update(self._service.visible(self._caller, view))))
+            await send(encode(Update(self._service.visible(self._caller, view), after_event=self.sent)))
 
     async def _send_events(self, send: Send) -> bool:
         before = self.sent

@@ -187,6 +187,7 @@ def test_a_slow_client_misses_nothing_and_costs_no_memory(gateway: GatewayBed, u
             numbers += [event.n for event in getattr(message, "events", [])]
     assert accepted
     assert numbers == list(range(1, 200_001))
+    assert message.after_event == 200_000  # so that no other subscription takes it for an end before its output
 
 
 @contextmanager
