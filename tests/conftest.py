@@ -42,6 +42,8 @@ _RUNTIME = Path(tempfile.mkdtemp(prefix="jt-", dir="/tmp"))
 os.environ["JUPYTER_GPU_RUNTIME"] = str(_RUNTIME)
 
 _GONE_WITHIN_S = 90.0
+#: between two looks of `until`, at first and later
+_LOOK_S, _LOOK_LATER_S = 0.02, 0.1
 #: who inherits orphans: init, and the runner's process above this one
 _REAPERS = (1, int(os.environ.get(metered.VARIABLE, "1")))
 
@@ -248,13 +250,14 @@ def until() -> UntilTrue:
     """``until(condition, "what is waited for", limit_s=150)``: waits for it, and fails when it does not come.
 
     A condition that raises does not hold yet: the file, process or row that it looks at may come, or go, meanwhile.
+    The pauses grow: to look costs up to 30 ms of CPU, which whoever is waited for has not then.
     """
 
     def wait(condition: Callable[[], object], what: str, limit_s: float = 150) -> None:
-        deadline, is_last = time.monotonic() + limit_s, False
-        while not _holds(condition, is_last=is_last):
-            assert not is_last, f"waited {limit_s:g} s for: {what}"
-            time.sleep(0.02)
-            is_last = time.monotonic() > deadline
+        began_s, waited_s = time.monotonic(), 0.0
+        while not _holds(condition, is_last=waited_s > limit_s):
+            assert waited_s <= limit_s, f"waited {limit_s:g} s for: {what}"
+            time.sleep(min(max(_LOOK_S, waited_s / 20), _LOOK_LATER_S))
+            waited_s = time.monotonic() - began_s
 
     return wait

@@ -37,7 +37,8 @@ def _headers(user: str) -> dict[str, str]:
 
 
 def _ask(slow: GatewayBed, user: str) -> httpx.Response:
-    return httpx.get(f"{slow.url}/v1/runs", headers=_headers(user), trust_env=False, timeout=60)
+    # no certificates: to read the machine's takes 30 ms of CPU each time
+    return httpx.get(f"{slow.url}/v1/runs", headers=_headers(user), trust_env=False, verify=False, timeout=60)
 
 
 def _check(headers: Mapping[str, str], body: bytes, user: str) -> None:
