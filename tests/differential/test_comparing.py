@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import os
 import pickle
 import re
 import subprocess
@@ -181,6 +182,7 @@ def test_the_command_fails_over_an_undocumented_difference_and_prints_it(tmp_pat
         text=True,
         check=False,
         cwd=Path(__file__).parents[2],
+        env={**os.environ, "JUPYTER_GPU_PRELOAD": "json"},  # its cluster would load torch and others for it: 5 s of CPU
     )
     assert done.returncode == 1, done.stdout + done.stderr
     assert "1 differences, 1 undocumented" in done.stdout

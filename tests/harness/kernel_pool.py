@@ -31,10 +31,9 @@ os.chdir({folder!r})
 %load_ext jupyter_gpu_release
 del os
 """
-#: modules of the test's folder go, too: the next one may have others of their names
+#: modules of the test's folder go, too: the next one may have others of their names. A reset costs two collections
 _END = """
 %unload_ext jupyter_gpu_release
-%reset -f
 import sys
 for name, module in list(sys.modules.items()):
     if str(getattr(module, "__file__", "")).startswith({folder!r}):

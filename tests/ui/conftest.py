@@ -80,17 +80,25 @@ def team(cluster: Ready, tmp_path_factory: pytest.TempPathFactory) -> Iterator[T
             yield Team(lab, gpus, gateway, grace)
 
 
-@pytest.fixture(scope="module")
-def page(browser: Browser, team: Team) -> Iterator[Page]:
-    """JupyterLab with the sidebar open."""
+@pytest.fixture(scope="session")
+def page_of_all(browser: Browser, team: Team) -> Iterator[Page]:
+    """One page for all modules: to load JupyterLab costs five seconds of CPU."""
     with opened(browser) as page:
         open_sidebar(page, team.lab)
         yield page
 
 
+@pytest.fixture(scope="module")
+def page(page_of_all: Page) -> Iterator[Page]:
+    """JupyterLab with nothing open but the sidebar."""
+    with without_errors(page_of_all):
+        begin_anew(page_of_all)
+        yield page_of_all
+
+
 @pytest.fixture(scope="session")
 def played_of_all(browser: Browser, team: Team) -> Iterator[GpuApi]:
-    """Another page, with the extension's routes and events played. Each costs five seconds of CPU."""
+    """Another page, with the extension's routes and events played."""
     with opened(browser) as page:
         api = GpuApi(page)
         open_sidebar(page, team.lab)

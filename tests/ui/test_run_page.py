@@ -11,8 +11,8 @@ import gpu_scenes
 import pytest
 from gpu_api import GpuApi
 from lab_bed import execute
-from playwright.sync_api import Browser, Page, expect
-from sidebar_bed import Team, open_sidebar, opened, row, write_notebook
+from playwright.sync_api import Page, expect
+from sidebar_bed import Team, row, write_notebook
 
 pytestmark = pytest.mark.thorough
 
@@ -97,34 +97,32 @@ def test_a_run_has_a_page(
 _THEMES = ("JupyterLab Light", "JupyterLab Dark", "JupyterLab Dark High Contrast")
 
 
-def test_everybody_can_read_it(browser: Browser, team: Team) -> None:
+def test_everybody_can_read_it(api: GpuApi) -> None:
     """Axe finds nothing, nothing is cut off at its side, and lines of code stay lines, narrow or wide."""
     code_px: set[int] = set()
-    with opened(browser) as page:
-        run = gpu_scenes.run_page(GpuApi(page))
-        open_sidebar(page, team.lab)
-        execute(page, _OPEN, {"run": run})
-        execute(page, "application:toggle-left-area")
-        shown = page.locator(".jp-GpuRelease-page:visible")
-        expect(shown.get_by_role("region", name="Output")).to_contain_text("free 31 ms")
-        expect(shown.get_by_role("img")).to_be_visible()
-        expect(shown.get_by_role("link", name="Load CIFAR-10")).to_be_visible()
-        expect(shown.locator(".jp-GpuRelease-code span").first).to_be_attached()  # it is highlighted
-        page.add_script_tag(path=str(_AXE))
-        for theme in _THEMES:
-            execute(page, "apputils:change-theme", {"theme": theme})
-            page.wait_for_function("theme => document.body.dataset.jpThemeName === theme", arg=theme)
-            page.wait_for_selector("#jupyterlab-splash", state="detached")
-            for width_px in (320, 1440):
-                page.set_viewport_size({"width": width_px, "height": 900})
-                page.wait_for_function(
-                    "width => Math.abs(document.querySelector('.jp-GpuRelease-page').clientWidth - width) < 80",
-                    arg=width_px,
-                )
-                if folder := os.environ.get("JUPYTER_GPU_PICTURES"):
-                    page.screenshot(path=Path(folder) / f"run-{width_px}-{theme.replace(' ', '-')}.png")
-                found = page.evaluate("() => axe.run({include: '.jp-GpuRelease-page'}).then(seen => seen.violations)")
-                assert [(rule["id"], [one["html"][:200] for one in rule["nodes"]]) for rule in found] == []
-                assert shown.evaluate("page => page.scrollWidth - page.clientWidth") == 0
-                code_px.add(shown.locator(".jp-GpuRelease-code pre").evaluate("code => code.offsetHeight"))
-        assert len(code_px) == 1
+    page, run = api.page, gpu_scenes.run_page(api)
+    execute(page, _OPEN, {"run": run})
+    execute(page, "application:toggle-left-area")
+    shown = page.locator(".jp-GpuRelease-page:visible")
+    expect(shown.get_by_role("region", name="Output")).to_contain_text("free 31 ms")
+    expect(shown.get_by_role("img")).to_be_visible()
+    expect(shown.get_by_role("link", name="Load CIFAR-10")).to_be_visible()
+    expect(shown.locator(".jp-GpuRelease-code span").first).to_be_attached()  # it is highlighted
+    page.add_script_tag(path=str(_AXE))
+    for theme in _THEMES:
+        execute(page, "apputils:change-theme", {"theme": theme})
+        page.wait_for_function("theme => document.body.dataset.jpThemeName === theme", arg=theme)
+        page.wait_for_selector("#jupyterlab-splash", state="detached")
+        for width_px in (320, 1440):
+            page.set_viewport_size({"width": width_px, "height": 900})
+            page.wait_for_function(
+                "width => Math.abs(document.querySelector('.jp-GpuRelease-page').clientWidth - width) < 80",
+                arg=width_px,
+            )
+            if folder := os.environ.get("JUPYTER_GPU_PICTURES"):
+                page.screenshot(path=Path(folder) / f"run-{width_px}-{theme.replace(' ', '-')}.png")
+            found = page.evaluate("() => axe.run({include: '.jp-GpuRelease-page'}).then(seen => seen.violations)")
+            assert [(rule["id"], [one["html"][:200] for one in rule["nodes"]]) for rule in found] == []
+            assert shown.evaluate("page => page.scrollWidth - page.clientWidth") == 0
+            code_px.add(shown.locator(".jp-GpuRelease-code pre").evaluate("code => code.offsetHeight"))
+    assert len(code_px) == 1
