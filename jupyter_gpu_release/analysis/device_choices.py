@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import ast
 import types
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from .scopes import dotted_name, stored_names
@@ -71,6 +71,8 @@ Resolve = Callable[[str], str]
 _CONSULTING_NAMES = frozenset({"is_available", "device_count", "list_physical_devices", "list_logical_devices"})
 _CONSULTED = frozenset({"cuda", "mps", "xpu", "accelerator", "config", "backends"})
 _LONGEST_FUNCTION = 600
+#: a cell like ``device = torch.device(device)`` that is run again and again makes a longer one each time
+_LONGEST_EXPRESSION = 400
 
 
 @dataclass(frozen=True)
@@ -86,6 +88,26 @@ class Assignment:
     #: evaluated in a GPU cell: a number that it gave is one of that hardware
     in_gpu_cell: bool = False
 
+    def with_written_out(self, name: str, was: Assignment) -> Assignment | None:
+        """The same choice where ``name``, which it reads, stands for something else now; None: it gets too long."""
+        values = {name: ast.parse(was.expression, mode="eval").body}
+        text = ast.unparse(_WrittenOut(values).visit(ast.parse(self.expression, mode="eval")))
+        if len(text) > _LONGEST_EXPRESSION or "'''" in text:  # f-strings within f-strings run out of quotes
+            return None
+        needs = tuple(need for need in dict.fromkeys((*was.needs, *self.needs)) if need != name)
+        reads, in_gpu_cell = self.reads - {name} | was.reads, self.in_gpu_cell or was.in_gpu_cell
+        return replace(self, expression=text, needs=needs, reads=reads, in_gpu_cell=in_gpu_cell)
+
+
+class _WrittenOut(ast.NodeTransformer):
+    """Puts values in the place of names."""
+
+    def __init__(self, values: Mapping[str, ast.expr]) -> None:
+        self._values = values
+
+    def visit_Name(self, node: ast.Name) -> ast.expr:
+        return self._values.get(node.id, node)
+
 
 @dataclass
 class DeviceLedger:
@@ -97,7 +119,7 @@ class DeviceLedger:
     choices: dict[str, Assignment] = field(default_factory=dict)
     #: name → put on a chosen device (True) or on the host on purpose (False), last
     placed: dict[str, bool] = field(default_factory=dict)
-    _constants: dict[str, str] = field(default_factory=dict)
+    _constants: dict[str, Assignment] = field(default_factory=dict)
     _in_gpu_cell: bool = False
 
     def add(self, source: str) -> None:
@@ -140,16 +162,21 @@ class DeviceLedger:
                 case ast.Expr(value=ast.Call() as call):
                     self._call(call)
                 case ast.With() | ast.AsyncWith() | ast.Try():
-                    self._forget(stored_names(statement))
+                    self._rebind(stored_names(statement))
                     self._block(statement.body)
                 case _:
-                    self._forget(stored_names(statement))
+                    self._rebind(stored_names(statement))
 
-    def _forget(self, names: Iterable[str]) -> None:
+    def _rebind(self, names: Iterable[str], made: Mapping[str, Assignment] | None = None) -> None:
+        """``names`` stand for something else now, those in ``made`` for choices; what was made of them stays."""
+        new = dict(made or {})
         for name in names:
-            self.choices.pop(name, None)
             self.placed.pop(name, None)
-            self._constants.pop(name, None)
+            was = self.choices.pop(name, None) or self._constants.pop(name, None)
+            if was is not None:
+                _write_out(self.choices, name, was)
+                _write_out(new, name, was)
+        self.choices |= new
 
     def _assign(self, target: ast.expr, value: ast.expr) -> None:
         if isinstance(target, (ast.Tuple, ast.List)):
@@ -162,31 +189,28 @@ class DeviceLedger:
         if not isinstance(target, ast.Name):
             return
         name, choice, place = target.id, self._choice(value), self._place(value)
-        self._forget([name])
-        if choice is not None:
-            self.choices[name] = choice
-        elif isinstance(value, ast.Constant):
-            self._constants[name] = ast.unparse(value)
+        self._rebind([name], {name: choice} if choice is not None else {})
+        if isinstance(value, ast.Constant):
+            self._constants[name] = Assignment(ast.unparse(value))
         if place is not None:
             self.placed[name] = place
 
     def _if(self, node: ast.If) -> None:
         """``if torch.cuda.is_available(): device = "cuda"`` (and its else) as a conditional expression."""
-        before = {name: choice.expression for name, choice in self.choices.items()} | self._constants
+        before = {name: choice.expression for name, choice in (self.choices | self._constants).items()}
+        then, otherwise = _last_values(node.body), _last_values(node.orelse)
         names = stored_names(node)
         test = self._choice(node.test)
         made: dict[str, Assignment] = {}
         for name in names if test is not None else ():
-            yes, no = _last_value(node.body, name), _last_value(node.orelse, name)
-            parts = [ast.unparse(part) if part is not None else before.get(name) for part in (yes, no)]
+            parts = [ast.unparse(part[name]) if name in part else before.get(name) for part in (then, otherwise)]
             if None in parts:
                 continue
             text = f"({parts[0]}) if ({ast.unparse(node.test)}) else ({parts[1]})"
             choice = self._choice(ast.parse(text, mode="eval").body)
             if choice is not None:
                 made[name] = choice
-        self._forget(names)
-        self.choices |= made
+        self._rebind(names, made)
 
     def _call(self, call: ast.Call) -> None:
         """``model.to(device)``, ``model.cuda()``, and cells inside a cell magic."""
@@ -259,12 +283,21 @@ def _says_cpu(node: ast.AST) -> bool:
     return isinstance(node, ast.Constant) and node.value == "cpu"
 
 
-def _last_value(statements: list[ast.stmt], name: str) -> ast.expr | None:
-    found: ast.expr | None = None
+def _last_values(statements: list[ast.stmt]) -> dict[str, ast.expr]:
+    """Name → what ``statements`` assign to it last, made of what the names were before."""
+    found: dict[str, ast.expr] = {}
     for statement in statements:
-        if isinstance(statement, ast.Assign) and [dotted_name(target) for target in statement.targets] == [name]:
-            found = statement.value
+        match statement:
+            case ast.Assign(targets=[ast.Name(id=name)], value=value):
+                found[name] = _WrittenOut(found).visit(value)
     return found
+
+
+def _write_out(choices: dict[str, Assignment], name: str, was: Assignment) -> None:
+    for other in [other for other, choice in choices.items() if name in choice.reads]:
+        written = choices.pop(other).with_written_out(name, was)
+        if written is not None:
+            choices[other] = written
 
 
 class DeviceHistory:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
 
 from jupyter_gpu_release.analysis.device_choices import DeviceLedger
@@ -62,6 +64,34 @@ def test_chains_are_evaluated_in_order() -> None:
     assert list(wanted) == ["ok", "n", "device"]
     assert wanted["device"].needs == ("n", "ok") or wanted["device"].needs == ("ok", "n")
     assert "torch" in wanted["ok"].reads
+
+
+@pytest.mark.parametrize(
+    "cells",
+    [
+        [f"device = {CHOICE}", "device = torch.device(device)"],
+        [f"device = {CHOICE}", *["device = torch.device(f'{device}')"] * 2],
+        [f"device = {CHOICE}", "if torch.cuda.is_available(): device = torch.device(device)"],
+        [f"kind = {CHOICE}", "device = torch.device(kind)", "kind = device", "kind = 'cpu'"],
+        [f"device = {CHOICE}", "first = torch.device(device)", "device = first", "first = device"],
+        ["device = 'cpu'", "if torch.cuda.is_available():\n    device = 'cuda'\n    device = torch.device(device)"],
+        ["kind = 'cuda'", "device = kind if torch.cuda.is_available() else 'cpu'", "kind = 'cpu'"],
+    ],
+)
+@pytest.mark.parametrize("has_gpu", [True, False])
+def test_a_choice_is_made_of_what_its_names_were(cells: list[str], has_gpu: bool) -> None:
+    names: dict[str, object] = {
+        "torch": SimpleNamespace(cuda=SimpleNamespace(is_available=lambda: has_gpu), device=str)
+    }
+    for name, choice in ledger_of(*cells).wanted(["device"]).items():
+        names[name] = eval(choice.expression, names)
+    assert names["device"] == ("cuda" if has_gpu else "cpu")
+
+
+def test_a_choice_made_of_itself_again_and_again_ends() -> None:
+    wrapped = [f"device = {CHOICE}", *["device = torch.device(device)"] * 300]
+    assert expression(ledger_of(*wrapped)) is None
+    assert expression(ledger_of(f"device = {CHOICE}", *["device = f'{device}'"] * 9)) is None
 
 
 def test_through_a_function_of_the_notebook() -> None:

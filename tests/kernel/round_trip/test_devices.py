@@ -34,6 +34,13 @@ def test_device_choices_are_evaluated_again(nb: Notebook) -> None:
     assert "device" not in nb.collect("device").reevaluate
 
 
+def test_a_device_made_of_its_own_name(nb: Notebook) -> None:
+    nb.cell(DEVICE)
+    nb.cell("device = torch.device(device)")
+    nb.ok("d = device.type", hardware=GPU_HERE)
+    assert (nb.ns["d"], nb.ns["device"].type) == ("cuda", "cpu")
+
+
 @pytest.mark.parametrize(
     "source",
     [
