@@ -67,7 +67,7 @@ class ImpossibleAskError(GpuReleaseError):
 
 
 class MissingPackageError(GpuReleaseError):
-    """The cell imports a package that the cluster's nodes do not have."""
+    """The cell needs a package that the cluster's nodes lack and cannot install."""
 
     code = "missing_package"
     http_status = 422

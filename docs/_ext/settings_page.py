@@ -15,7 +15,7 @@ Each number that you may change, and those that you may only want to know, with 
 The pages [for operators](operate/index.md) and [for users](use/index.md) say when to change them.
 
 In flags, variables and YAML files durations are written `30s`, `10m`, `2h`, and sizes `512MiB`, `40GB`.
-Traits (`c.…`) in Python files take numbers, in seconds. Options of a cell are in the
+Traits (`c.…`) in Python files take numbers, in seconds. Options of a cell have
 [a table of their own](reference/options.md).
 
 `make reference` writes this page from the table in `jupyter_gpu_release/settings/`. Parsers, defaults and `--help`

@@ -63,7 +63,8 @@ OPTIONS: dict[str, Option] = {
         Option(
             "cpus",
             "C",
-            "processor cores: threads of the frameworks; with --gpus 0 reserved, and no others (1)",
+            "processor cores: threads of the frameworks; with --gpus 0 they are reserved,"
+            " and the cell uses no others (--gpus 0: 1 a process)",
             values=("1", "2", "4", "8"),
         ),
         Option(

@@ -6,6 +6,7 @@ themselves (``protocol/states.py``).
 
 from __future__ import annotations
 
+import re
 import time
 from collections import defaultdict
 from typing import TYPE_CHECKING
@@ -229,12 +230,25 @@ _SHOWN_HOLDERS = 2
 _TITLE_LETTERS = 80
 
 
+#: a text that stands alone, such as a docstring
+_LONE_TEXT = re.compile(r"^(\"{3}|'{3}).*?\1", re.DOTALL | re.MULTILINE)
+#: ``model.fit(X, y)``, ``loss = train(model)``; not torch's ``model.train()``, a switch
+_TRAINS = re.compile(r"(?!def |class |async )[^#]*?(?:\b|_)(?:fit|train)\w*\((?!\s*\))")
+
+
 def run_title(name: str, code: str) -> str:
-    """A run's name, or the first line of its code that is no comment and no import."""
-    lines = [line.strip() for line in code.splitlines()]
-    said = [line for line in lines if line and not line.startswith("#")]
-    first = next((line for line in said if not line.startswith(("import ", "from "))), said[0] if said else "")
-    return name or (first if len(first) <= _TITLE_LETTERS else f"{first[: _TITLE_LETTERS - 1]}…")
+    """A run's name, else the comment that its code begins with, the call that trains, or the first line that does."""
+    title = name or _title_of([line.strip() for line in _LONE_TEXT.sub("", code).splitlines()])
+    return title if name or len(title) <= _TITLE_LETTERS else f"{title[: _TITLE_LETTERS - 1]}…"
+
+
+def _title_of(lines: list[str]) -> str:
+    said = [line for line in lines if line and not line.startswith("%")]
+    if said and said[0].startswith("#") and (comment := said[0].lstrip("#% ").removeprefix("@title").strip()):
+        return comment
+    steps = [line for line in said if not line.startswith("#")]
+    trains = next((line for line in steps if _TRAINS.match(line)), "")
+    return trains or next((line for line in steps if not line.startswith(("import ", "from "))), "".join(steps[:1]))
 
 
 def error_words(error: RunError) -> str:

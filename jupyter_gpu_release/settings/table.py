@@ -302,7 +302,7 @@ VARIABLES: dict[str, Setting] = {
 #: trait of ``c.GpuRelease`` → setting, for kernels, scripts and the Jupyter server
 RELEASE: dict[str, Setting] = {
     "url": Setting(
-        help="Address of the team's gateway, such as https://gpu.example.org:8265. Empty: this machine's own cluster. "
+        help="Address of the team's gateway, such as https://gpu.example.org:8765. Empty: this machine's own cluster. "
         "JUPYTER_GPU_URL wins.",
         otherwise="this machine's own cluster",
         variable="JUPYTER_GPU_URL",

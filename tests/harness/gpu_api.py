@@ -128,9 +128,9 @@ def status(nodes: list[Document], queue: list[Document], runs: list[Document], *
         "gpus": counts,
         "user": "ada",
         "role": "user",
-        "gateway": {"url": "https://gpu.example.org:8265", "version": "0.1.0", "up": True},
+        "gateway": {"url": "https://gpu.example.org:8765", "version": "0.1.0", "up": True},
     }
-    gateway = {"state": "connected", "url": "https://gpu.example.org:8265"}
+    gateway = {"state": "connected", "url": "https://gpu.example.org:8765"}
     answer = {"schema_version": 1, "version": "0.1.0", "gateway": gateway, "cluster": cluster, "gpus": []}
     return {**answer, "problems": [], **more}
 

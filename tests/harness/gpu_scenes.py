@@ -185,10 +185,10 @@ def gateway_down(api: GpuApi) -> None:
     """The gateway does not answer: what it said last is still shown."""
     busy_day(api)
     assert not isinstance(api.status, int)
-    message = "https://gpu.example.org:8265 does not answer (connection refused)"
+    message = "https://gpu.example.org:8765 does not answer (connection refused)"
     api.status["gateway"] = {
         "state": "unreachable",
-        "url": "https://gpu.example.org:8265",
+        "url": "https://gpu.example.org:8765",
         "message": message,
         "next_try_s": 14.0,
         "age_s": 65.0,

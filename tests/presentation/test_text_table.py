@@ -39,7 +39,7 @@ STATUS = msgspec.convert(
         "schema_version": 1,
         "simulated": False,
         "gpus": {"total": 3, "held": 3, "free": 0, "external": 0},
-        "gateway": {"url": "https://gpu-gateway.example.org:8265", "version": "1"},
+        "gateway": {"url": "https://gpu-gateway.example.org:8765", "version": "1"},
         "user": "ann",
         "nodes": [{"id": "n", "host": "gpu-node-0017.cluster.example.org", "gpus": GPUS}],
         "queue": [

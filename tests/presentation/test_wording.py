@@ -65,13 +65,16 @@ def test_the_countdown_of_a_gpu(left_s: float, words: str) -> None:
     ("name", "code", "title"),
     [
         ("fit", "x = 1", "fit"),
-        ("", "# setup\nimport torch\n\n  loss = train(model)\nloss", "loss = train(model)"),
+        ("", "%%time\n#@title A small net\nloss = train(model)", "A small net"),
+        ("", "import torch\n\nresults = []\nmodel.train()\n  loss = train_one(model)\nloss", "loss = train_one(model)"),
+        ("", '"""Two\nlines."""\ndef train(x):\n    model.fit(x)', "model.fit(x)"),
+        ("", "%%time\nresults = []\n# a step\nprint(1)", "results = []"),
         ("", "import torch", "import torch"),
         ("", "", ""),
         ("", "x" * 200, "x" * 79 + "…"),
     ],
 )
-def test_a_run_is_called_by_its_name_or_its_first_line(name: str, code: str, title: str) -> None:
+def test_a_run_is_called_by_its_name_its_comment_or_what_trains(name: str, code: str, title: str) -> None:
     assert run_title(name, code) == title
 
 

@@ -75,7 +75,7 @@ def _stopped(api: GpuApi) -> Document:
 def _silent(api: GpuApi) -> Document:
     """The gateway answers no more; what it said last is still known."""
     mine = _running(api)
-    url = "https://gpu.example.org:8265"
+    url = "https://gpu.example.org:8765"
     api.status["gateway"] = {  # type: ignore[index]
         "state": "unreachable",
         "url": url,

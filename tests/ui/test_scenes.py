@@ -95,7 +95,7 @@ def _refused(api: GpuApi) -> None:
     document: Any = api.status
     document["gateway"] = {
         "state": "refused",
-        "url": "https://gpu.example.org:8265",
+        "url": "https://gpu.example.org:8765",
         "message": "the token has expired",
         "mend": "ask for a new one: jupyter gpu token create ada",
     }
