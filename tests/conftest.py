@@ -196,11 +196,21 @@ def _nothing_left_by_this_module(_nothing_left_at_the_end: None) -> Iterator[Non
 
 
 @pytest.fixture(scope="session")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ready]:
+def preload() -> str:
+    """Libraries that the session's cluster loads before cells run; empty: its own choice. Some need no torch."""
+    return ""
+
+
+@pytest.fixture(scope="session")
+def cluster(preload: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ready]:
     """An embedded cluster with 4 simulated GPUs for the whole session; do not stop or break it."""
     home = HomePaths(tmp_path_factory.mktemp("home"))
     try:
-        yield start_embedded(home=home, asked=StartOptions(simulated=4), progress=print)
+        with pytest.MonkeyPatch.context() as patch:
+            if preload:
+                patch.setenv("JUPYTER_GPU_PRELOAD", preload)
+            ready = start_embedded(home=home, asked=StartOptions(simulated=4), progress=print)
+        yield ready
     finally:
         stop_embedded(home)
 

@@ -21,6 +21,14 @@ FAST: dict[str, Any] = {
     "sample_interval": 0.2,
     "samples": 3,
 }
+
+
+@pytest.fixture(scope="session")
+def preload() -> str:
+    """Torch and others would cost 5 s of CPU, and no cell here asks for them."""
+    return "numpy"
+
+
 StartServer = Callable[..., tuple[ServerBed, FakeGpus]]
 
 
