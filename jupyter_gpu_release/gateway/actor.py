@@ -61,7 +61,7 @@ class Gateway(GatewayApi):
         sys.setswitchinterval(_SWITCH_S)
         self._service = self._build_service()
         self._reconciliation = Reconciliation(self._service)
-        self._scaling = Scaling(self._service, self._config.idle_agent_s)
+        self._scaling = Scaling(self._service)
         self._serving: asyncio.Task[None] | None = None
         self._certificate: OwnCertificate | None = None
         self._failure: GpuReleaseError | None = None

@@ -39,8 +39,8 @@ _PORTS_NOT_IN_USE = (
 _DASHBOARD_NEEDS = ("aiohttp", "aiohttp_cors", "grpc", "opencensus", "opentelemetry", "prometheus_client", "pydantic")
 
 
-class HeadNode(Node):
-    """Ray's head node, which waits for nothing but GCS and raylet."""
+class QuickNode(Node):
+    """A node of Ray's that waits for nothing but GCS and raylet."""
 
     def start_api_server(self, **_: Any) -> None:
         """Start no process for the dashboard: it would do nothing, and is waited for (0.9 s)."""
@@ -76,7 +76,7 @@ class HeadNode(Node):
 
 def start_ray(spec: RayHead) -> str:
     """Start GCS and raylet; returns the GCS's address."""
-    node = HeadNode(
+    node = QuickNode(
         RayParams(
             node_ip_address=spec.address,
             node_name=spec.address,

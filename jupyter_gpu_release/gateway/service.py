@@ -62,10 +62,12 @@ from .cluster.lease import Lease, LeaseListener, LeaseTable
 from .cluster.named_environments import NamedEnvironments
 from .cluster.node_checks import NodeChecker
 from .cluster.node_demand import NodeDemand
+from .cluster.node_source import NodeSource
 from .cluster.nodes import Node, NodeListener, NodeTable
 from .cluster.placement_groups import LeaseReleaser, RayLeases
 from .cluster.preparing import Preparing
 from .cluster.ray_calls import RayCalls
+from .cluster.slurm_nodes import SlurmNodes
 from .cluster.withheld_gpus import WithheldGpus
 from .db.database import open_ledger
 from .db.writer import LedgerError, LedgerWriter
@@ -140,7 +142,9 @@ class GatewayService(RunListener, LeaseListener, NodeListener, SessionListener):
         self.node_checker = NodeChecker(self.nodes, config.store)
         self.gpu_health = GpuHealth(minds_memory=not config.embedded)
         self.node_deaths = NodeDeaths()
-        self.node_demand = NodeDemand(calls, self.nodes)
+        self.node_source: NodeSource = NodeDemand(calls, self.nodes, config.idle_agent_s)
+        if config.slurm is not None:
+            self.node_source = SlurmNodes(config, config.slurm, self.nodes, self.leases)
         self.preparing = Preparing(self.nodes)
         self.named_environments = NamedEnvironments(config.named_environments, self.store_threads)
         self.environments = EnvironmentBuilds(
@@ -166,7 +170,7 @@ class GatewayService(RunListener, LeaseListener, NodeListener, SessionListener):
             releaser,
             self.queue_rules,
             self.ledger,
-            self.node_demand.with_answer,
+            self.node_source.with_answer,
             self.environments,
             self.users,
         )
@@ -376,7 +380,7 @@ class GatewayService(RunListener, LeaseListener, NodeListener, SessionListener):
             )
         await self._wait_for_agent()
         nodes = self.nodes.scheduled()
-        if not self.node_demand.scales:  # else Ray may start a node that fits
+        if not self.node_source.scales:  # else Ray may start a node that fits
             ask = possible_ask(ask, to_run(request.run, ask), nodes, gpu_types(nodes))
         if request.imports and (missing := await missing_imports(self.nodes, request.imports)):
             raise _missing(missing, embedded=self.config.embedded, is_admin=caller.is_admin)

@@ -43,6 +43,7 @@ _PLAIN = (
     "CPATH",
     "CC",
     "CXX",
+    "SLURM_CONF",
     "MALLOC_*",
     "GLIBC_TUNABLES",
     "SSL_CERT_FILE",

@@ -42,6 +42,7 @@ from .ray_head import (
     write_stand_in,
 )
 from .settings import gateway_config
+from .slurm_pool import end_jobs
 
 #: without these two there is no Ray; the others are restarted by Ray or not needed
 _VITAL = ("gcs_server", "raylet")
@@ -69,7 +70,7 @@ class ClusterDaemon:
         #: the first fork server, which ends with this process until the agent has it
         self._early: subprocess.Popen[bytes] | None = None
         #: keeps the port of Ray's agent for runtime environments, which takes it when it has time
-        self._reserved = reserve_port()
+        self._reserved = reserve_port(plan.address)
 
     def start(self) -> None:
         """Start everything and write the connection file; raises :class:`GpuReleaseError`."""
@@ -104,6 +105,8 @@ class ClusterDaemon:
         log(f"ending: {reason}")
         self._plan.paths.remove_connection()
         count = sweep(self._plan.cluster, os.getpid(), self._plan.runtime)
+        if self._plan.slurm is not None:
+            end_jobs(self._plan.cluster, log)
         reap_children(1.0)
         if keep_logs:
             self._save_logs()

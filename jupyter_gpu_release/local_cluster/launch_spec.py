@@ -17,6 +17,8 @@ from ..settings.table import VARIABLES
 from ..store.files import write_atomic
 from .processes import PLAN_FILE
 
+LOOPBACK = "127.0.0.1"
+
 
 class LaunchSpec(ClusterSettings, frozen=True, omit_defaults=True):
     """One embedded cluster: where its files are, how many GPUs it has."""
@@ -27,6 +29,8 @@ class LaunchSpec(ClusterSettings, frozen=True, omit_defaults=True):
     store: str
     gpus: int
     cpus: int = 1
+    #: where Ray listens
+    address: str = LOOPBACK
     #: id of its node, which Ray is told
     node: str = ""
     #: the daemon's process, written by itself

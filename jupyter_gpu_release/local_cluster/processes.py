@@ -72,14 +72,19 @@ def sweep(cluster: str, daemon_pid: int = 0, runtime: str = "", *, grace_s: floa
         if not found:
             break
         ended.update(process.pid for process in found)
-        daemons = [process for process in found if _is_ray_daemon(process)]
-        others = [process for process in found if process not in daemons]
-        _signal(daemons, "kill")
-        _signal(others, "terminate")
-        _wait_spilled([process for process in others if _keeps_results(process)])
-        _signal(_wait_gone(others, grace_s if attempt == 0 else 0.0), "kill")
-        _wait_gone(found, _KILL_WAIT_S)
+        end_processes(found, grace_s=grace_s if attempt == 0 else 0.0)
     return len(ended)
+
+
+def end_processes(found: list[psutil.Process], *, grace_s: float = _TERM_GRACE_S) -> None:
+    """End these, Ray's daemons first."""
+    daemons = [process for process in found if _is_ray_daemon(process)]
+    others = [process for process in found if process not in daemons]
+    _signal(daemons, "kill")
+    _signal(others, "terminate")
+    _wait_spilled([process for process in others if _keeps_results(process)])
+    _signal(_wait_gone(others, grace_s), "kill")
+    _wait_gone(found, _KILL_WAIT_S)
 
 
 def keeps_results(cluster: str) -> bool:
@@ -126,7 +131,7 @@ def _members(cluster: str, daemon_pid: int, runtime: str) -> list[psutil.Process
     if daemon_pid > 0 and any(_session(pid) == daemon_pid for pid in members):
         members.update({process.pid: process for process in everyone if _session(process.pid) == daemon_pid})
     for process in list(members.values()):
-        members.update({child.pid: child for child in _descendants(process)})
+        members.update({child.pid: child for child in descendants(process)})
     members.pop(os.getpid(), None)
     return [members[pid] for pid in sorted(members) if is_alive(pid)]
 
@@ -149,7 +154,8 @@ def _is_ray_process_of(pid: int, runtime: str) -> bool:
     return command_of(pid).startswith(b"ray::") and has_open(pid, (runtime + "/",))
 
 
-def _descendants(process: psutil.Process) -> list[psutil.Process]:
+def descendants(process: psutil.Process) -> list[psutil.Process]:
+    """All processes below one; none when it is gone."""
     try:
         return list(process.children(recursive=True))
     except psutil.Error:

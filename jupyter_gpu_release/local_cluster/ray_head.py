@@ -15,12 +15,10 @@ from ..host.environment import for_cells, for_cluster, installer_variables
 from ..host.process_control import CLUSTER_MARKER, NODE_MARKER
 from ..protocol.config import GatewayConfig, RayHead, StoreMode
 from ..protocol.node import ForkServerConfig, early_server_path
-from .launch_spec import LaunchSpec
+from .launch_spec import LOOPBACK, LaunchSpec
 
 #: We move no data through Ray's object store; this is near the least that it accepts.
-_OBJECT_STORE_BYTES = 100 << 20
-
-_ADDRESS = "127.0.0.1"
+OBJECT_STORE_BYTES = 100 << 20
 
 #: Ray replaces a loopback address by another one of the machine and then listens on all of them; with this (meant for
 #: machines with a firewall's pop-ups) it keeps 127.0.0.1, and GCS and raylet listen there only.
@@ -50,20 +48,20 @@ def head_command(plan: LaunchSpec, runtime_env_port: int) -> list[str]:
     """Command of the process that starts Ray and deploys the gateway; the daemon inherits what it has started."""
     spec = RayHead(
         folder=plan.ray_folder,
-        address=_ADDRESS,
+        address=plan.address,
         gpus=plan.gpus,
         cpus=plan.cpus,
-        object_store_bytes=_OBJECT_STORE_BYTES,
+        object_store_bytes=OBJECT_STORE_BYTES,
         runtime_env_port=runtime_env_port,
     )
     return [sys.executable, "-m", "jupyter_gpu_release.gateway.head_node", msgspec.json.encode(spec).decode()]
 
 
-def reserve_port() -> socket.socket:
+def reserve_port(address: str) -> socket.socket:
     """Reserve a port that nobody else gets while the socket is open; one who is told of it can listen there."""
     reserved = socket.socket()
     reserved.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as Ray's agent does: both may have it then
-    reserved.bind((_ADDRESS, 0))
+    reserved.bind((address, 0))
     return reserved
 
 
@@ -79,7 +77,7 @@ def ray_environment(plan: LaunchSpec, environment: Mapping[str, str]) -> dict[st
         "PYTHONPATH": os.pathsep.join(search),
         "RAY_AUTH_MODE": "token",
         "RAY_AUTH_TOKEN_PATH": plan.ray_token_file,
-        **LOOPBACK_ONLY,
+        **(LOOPBACK_ONLY if plan.address == LOOPBACK else {}),
         # removed leases are seen free after 2 ms, not 100 (measured: 0.35 % of a core more than 10 ms, 4 ms sooner)
         "RAY_raylet_report_resources_period_milliseconds": "2",
         # the deploying driver has ended, and Ray would end the idle worker that leases GPUs with it: 1 s a lease

@@ -34,10 +34,11 @@ from ..settings.built_in import BUILT_IN
 from ..settings.table import RELEASE
 from ..units import format_count
 from .gpus import read_hardware, usable_gpus
-from .launch_spec import LaunchSpec, make_runtime_folder, read_plans
+from .launch_spec import LOOPBACK, LaunchSpec, make_runtime_folder, read_plans
 from .preflight import begin_store, check_host, check_listening, read_queues
 from .processes import PLAN_FILE, cluster_processes, daemon_alive, is_alive, keeps_results, remove_folder, sweep
 from .settings import gateway_config
+from .slurm_pool import check_jobs, end_jobs, own_address, read_pool
 
 
 class StartOptions(Listening, frozen=True, kw_only=True):
@@ -47,6 +48,7 @@ class StartOptions(Listening, frozen=True, kw_only=True):
     simulated: int | None = msgspec.field(default=None, name="simulated_gpus")
     store: str | None = None
     queues: str | None = None
+    slurm: str | None = None
 
     @classmethod
     def read(cls, flags: Mapping[str, Any]) -> StartOptions:
@@ -89,6 +91,8 @@ class StartOptions(Listening, frozen=True, kw_only=True):
         plan = next((plan for plan in read_plans() if plan.runtime == running.runtime), None)
         if plan is None:
             return
+        if self.slurm is not None and read_pool(self.slurm) != plan.slurm:
+            yield "another pool of Slurm's" if plan.slurm is not None else "no pool of Slurm's"
         if (self.simulated if self.gpus is None else self.gpus) not in (None, plan.gpus):
             yield format_count(plan.gpus, kind)
         yield from self._other_place(running, plan)
@@ -166,11 +170,14 @@ def stop_embedded(home: HomePaths) -> StopReport:
     """End every cluster of ``home``, also one whose daemon is dead; doing it twice is fine."""
     clusters, processes = 0, 0
     connection = readable_connection(home)
-    found = {plan.cluster: (plan.daemon_pid, plan.runtime) for plan in read_plans(home)}
+    plans = list(read_plans(home))
+    found = {plan.cluster: (plan.daemon_pid, plan.runtime) for plan in plans}
     if connection is not None and connection.embedded:
         found.setdefault(connection.cluster, (connection.daemon_pid, connection.runtime))
     for cluster, (daemon_pid, runtime) in found.items():
         ended = _end_cluster(cluster, daemon_pid, runtime)
+        if any(plan.cluster == cluster and plan.slurm is not None for plan in plans):
+            end_jobs(cluster, lambda text: None)
         processes += ended
         clusters += ended > 0
     _daemons[:] = [daemon for daemon in _daemons if daemon.poll() is None]
@@ -190,7 +197,12 @@ def readable_connection(home: HomePaths) -> Connection | None:
 def _plan(home: HomePaths, asked: StartOptions, progress: Say) -> LaunchSpec:
     gateway_config(home, store="", runtime="", ray_address="")  # a mistake is said before anything starts
     check_host(asked.host)
-    count, is_simulated = choose_gpus(asked.gpus, asked.simulated)
+    pool = read_pool(asked.slurm) if asked.slurm else None
+    if pool is None:
+        count, is_simulated = choose_gpus(asked.gpus, asked.simulated)
+    else:
+        count, is_simulated = 0, pool.simulated_gpus
+        check_jobs(pool, home)
     folder = asked.store_folder(home)
     store_id = begin_store(home, folder)
     ensure_token(home, progress)
@@ -204,7 +216,9 @@ def _plan(home: HomePaths, asked: StartOptions, progress: Say) -> LaunchSpec:
         store_id=store_id,
         gpus=count,
         simulated=is_simulated,
-        cpus=len(os.sched_getaffinity(0)),
+        cpus=len(os.sched_getaffinity(0)) if pool is None else 0,
+        address=LOOPBACK if pool is None else pool.address or own_address(),
+        slurm=pool,
         queues=asked.queues or "",
         **shared_by(Listening, asked),
     )

@@ -10,12 +10,13 @@ import struct
 import sys
 from collections.abc import Mapping
 from enum import StrEnum
-from typing import Any, Literal, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
 import msgspec
 
 from ..settings.flags import COMMANDS
 from ..settings.table import CLUSTER, NOTIFY
+from ..units import parse_seconds
 
 VARIABLE = "PYTHONHASHSEED"
 #: for clusters, and for kernels of a Jupyter server, of which nobody says otherwise: they agree without a word
@@ -168,6 +169,44 @@ class UnixUser(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_f
     limits: dict[str, tuple[int, int]] = msgspec.field(default_factory=dict)
 
 
+class SlurmPool(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
+    """The file of ``start --slurm``: nodes that are borrowed from Slurm, each as one job."""
+
+    max_nodes: Annotated[int, msgspec.Meta(ge=1)]
+    gpus_per_node: Annotated[int, msgspec.Meta(ge=0)] = 1
+    cpus_per_node: Annotated[int, msgspec.Meta(ge=1)] = 1
+    min_nodes: Annotated[int, msgspec.Meta(ge=0)] = 0
+    #: as ``sbatch`` takes them; empty: Slurm's default
+    partition: str = ""
+    account: str = ""
+    qos: str = ""
+    memory: str = ""
+    #: empty: ``gpu:`` and their number
+    gres: str = ""
+    #: type of the GPUs, so that nobody waits for another one
+    gpu_type: str = ""
+    #: of each job; then what is restartable goes on elsewhere
+    walltime: str = "8h"
+    #: a node without work goes back after this time
+    idle_return: str = "10m"
+    #: further options of ``sbatch``, such as ``--constraint=a100``
+    sbatch: list[str] = msgspec.field(default_factory=list)
+    #: address of this machine that the nodes reach; empty: its first one beyond the loopback
+    address: str = ""
+    #: try it without GPUs
+    simulated_gpus: bool = False
+
+    @property
+    def walltime_s(self) -> float:
+        """Seconds of a job; raises :class:`OptionError`."""
+        return parse_seconds(self.walltime, option="walltime")
+
+    @property
+    def idle_return_s(self) -> float:
+        """Seconds that a node may be without work; raises :class:`OptionError`."""
+        return parse_seconds(self.idle_return, option="idle_return")
+
+
 _START = COMMANDS["start"].flags
 
 
@@ -193,6 +232,8 @@ class ClusterSettings(Listening, frozen=True, omit_defaults=True, kw_only=True):
     queues: str = ""
     #: what ``store.json`` in the store must say; empty: what the ledger remembers
     store_id: str = ""
+    #: where further nodes come from
+    slurm: SlurmPool | None = None
 
 
 Record = TypeVar("Record", bound=Listening)
@@ -293,6 +334,20 @@ class RayHead(msgspec.Struct, frozen=True):
     object_store_bytes: int
     #: free on ``address`` until Ray's agent for runtime environments takes it
     runtime_env_port: int
+
+
+class RayWorker(msgspec.Struct, frozen=True):
+    """A further node of Ray's, as ``python -m jupyter_gpu_release.gateway.worker_node`` is to start it."""
+
+    folder: str
+    #: ``host:port`` of the GCS, and where this node listens
+    gcs_address: str
+    address: str
+    gpus: int
+    cpus: int
+    object_store_bytes: int
+    runtime_env_port: int
+    labels: dict[str, str]
 
 
 class StartedRay(msgspec.Struct, frozen=True):

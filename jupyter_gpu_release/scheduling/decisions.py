@@ -120,10 +120,14 @@ class ForAll:
 
 @dataclass(frozen=True, slots=True)
 class NodeWanted:
-    """No node that is up has room, and Ray's autoscaler knows: ``answer`` is what it does about it."""
+    """No node that is up has room, and who lends nodes knows: ``answer`` is what it does about it.
+
+    ``says``: its own words; empty: it is Ray's autoscaler.
+    """
 
     lacks: NoRoom | NoCpus | NeverFits | NotYet
     answer: Literal["asked", "starting", "refused"]
+    says: str = ""
 
 
 #: causes that another node would remove

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator
 
 from .decisions import NeverFits
-from .workload import Node
+from .workload import Node, Run
 
 
 class Group:
@@ -35,6 +36,8 @@ class Nodes:
         #: nodes where some are coming
         self.awaiting: set[str] = set()
         self.total = sum(self.free.values())
+        #: some end at a time that is known
+        self.have_ends = any(node.left_s < math.inf for node in self.by_name.values())
         #: nodes that do not answer just now, and why, in words: they have no room, and whoever needs them waits
         self.away: dict[str, str] = {}
         #: GPUs and CPUs that are nobody's to give: of other programs, or of nodes that are away
@@ -61,6 +64,7 @@ class Nodes:
                 node.labels,
                 node.schedulable,
                 node.knows_attempts,
+                node.left_s,
             )
             group = alike.get(key)
             if group is None:
@@ -73,6 +77,10 @@ class Nodes:
     def group(self, name: str) -> Group:
         """The group of a node."""
         return self._group[name]
+
+    def lasts_s(self, run: Run) -> float:
+        """Time that a run needs, where nodes differ by that."""
+        return run.lasts_s if self.have_ends else 0.0
 
     def take(self, name: str, gpus: int, cpus: int) -> None:
         """Take GPUs and CPUs from a node; negative numbers give them back."""

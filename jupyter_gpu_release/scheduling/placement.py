@@ -24,7 +24,7 @@ def suits(run: Run, node: Node) -> bool:
 
 def suiting(state: State, run: Run) -> list[Group]:
     """Groups of nodes that could take a rank of the run, were they empty."""
-    key = (run.needs, run.gpus_per_rank, run.cpus_per_rank)
+    key = (run.needs, run.gpus_per_rank, run.cpus_per_rank, state.nodes.lasts_s(run))
     found = state.nodes.suited.get(key)
     if found is None:
         found = [group for group in state.nodes.groups if suits(run, group.sample)]

@@ -94,6 +94,8 @@ def because(cause: Cause) -> str:
 
 
 def _node_wanted(cause: NodeWanted) -> str:
+    if cause.says:
+        return cause.says
     lacks = cause.lacks.lack if isinstance(cause.lacks, NeverFits) else because(cause.lacks)
     return {
         "starting": f"waiting for a node that Ray is starting ({lacks})",

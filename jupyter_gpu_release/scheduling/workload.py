@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Literal
@@ -42,6 +43,8 @@ class Node:
     reason: str = ""
     #: its agent tells attempts of a run apart: one from before `start --upgrade` does not
     knows_attempts: bool = True
+    #: until the node ends
+    left_s: float = math.inf
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +104,13 @@ class Run:
     def is_elastic(self) -> bool:
         """Tell if it may have fewer ranks than it asks for."""
         return self.min_ranks < len(self.ranks)
+
+    @property
+    def lasts_s(self) -> float:
+        """Time that it needs on a node, as far as that is known. A restartable run goes on elsewhere."""
+        if self.restartable:
+            return 0.0
+        return self.limit_s if self.limit_s is not None else self.expected_s or 0.0
 
     @property
     def gpus(self) -> int:

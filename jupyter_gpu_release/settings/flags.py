@@ -108,6 +108,13 @@ COMMANDS: dict[str, Command] = {
                 otherwise="one queue for all",
                 metavar="FILE",
             ),
+            "slurm": Setting(
+                help="borrow nodes from Slurm as cells need them; the file says which",
+                default=None,
+                otherwise="this machine's GPUs",
+                metavar="FILE",
+                group="cluster",
+            ),
             "upgrade": Setting(
                 help="put this version's gateway in the place of the running one; cells go on",
                 default=False,

@@ -16,7 +16,17 @@ from ports import free_port
 
 from jupyter_gpu_release import checks
 from jupyter_gpu_release._version import __version__
-from jupyter_gpu_release.checks import certificate, frameworks, gateway, home, jupyter_servers, network, nodes, package
+from jupyter_gpu_release.checks import (
+    certificate,
+    frameworks,
+    gateway,
+    home,
+    jupyter_servers,
+    network,
+    nodes,
+    package,
+    slurm,
+)
 from jupyter_gpu_release.checks.finding import (
     BROKEN,
     NOTE,
@@ -32,6 +42,8 @@ from jupyter_gpu_release.checks.finding import (
 from jupyter_gpu_release.client.discovery import Target
 from jupyter_gpu_release.client.home import HomePaths
 from jupyter_gpu_release.errors import GpuReleaseError
+from jupyter_gpu_release.host.slurm import Slurm
+from jupyter_gpu_release.protocol.config import GatewayConfig, SlurmPool
 from jupyter_gpu_release.protocol.node import NameLookup, PortTry, ProbeReport
 from jupyter_gpu_release.protocol.rest import NodeCheck, NodeChecks, StatusDocument
 
@@ -125,6 +137,7 @@ def _bad_cases(folder: Path) -> dict[Callable[..., object], Iterable[Finding] | 
         gateway.check_within: gateway.check_within(5.0, gateway.check_used_store, folder / "none"),
         jupyter_servers.check_jupyter_servers: jupyter_servers.check_jupyter_servers(_down_server(folder), 5.0),
         home.check_home: home.check_home(HomePaths(folder / "home")),
+        slurm.check_slurm: slurm.check_slurm(_pool_of(folder / "pool"), Slurm({"PATH": "/nowhere"})),
         home.check_mode: home.check_mode("token", folder / "open", 0o600),
         home.check_to_come: home.check_to_come("home", folder / "file" / "home", "JUPYTER_GPU_HOME"),
         home.check_token_file: home.check_token_file(str(folder / "none")),
@@ -168,6 +181,14 @@ def test_an_error_is_a_finding_with_a_cure() -> None:
     assert "the log" in broken_by("gateway", error).hint
     assert broken_by("gateway", error, otherwise="start it").hint == "start it"
     assert broken_by("gateway", GpuReleaseError("no gateway", hint="mend it"), otherwise="start it").hint == "mend it"
+
+
+def _pool_of(folder: Path) -> HomePaths:
+    folder.mkdir()
+    pool = SlurmPool(max_nodes=1)
+    config = GatewayConfig(home=str(folder), store="", token_file="", runtime="", ray_address="", slurm=pool)
+    (folder / "gateway.json").write_bytes(msgspec.json.encode(config))
+    return HomePaths(folder)
 
 
 def test_every_check_says_what_to_do_about_what_it_finds(tmp_path: Path) -> None:

@@ -25,7 +25,7 @@ QUESTIONS: dict[str, tuple[set[str], tuple[str, ...]]] = {
     "VS Code": ({"vscode"}, ("VS Code", "pylance")),
     "Colab": ({"start/colab"}, ("colab", "colab notebook")),
     "JupyterHub": ({"operate/jupyterhub"}, ("jupyterhub tokens", "hub culler")),
-    "Slurm": ({"start/platforms"}, ("slurm", "slurm job")),
+    "Slurm": ({"start/slurm", "operate/slurm", "start/platforms"}, ("slurm", "slurm job")),
     "Kubernetes": ({"kubernetes"}, ("kubernetes", "helm chart")),
     "uninstall": ({"start/install", "operate/uninstall"}, ("uninstall", "remove package")),
     "versions of Ray and Python": ({"versions"}, ("versions that fit", "ray python versions")),

@@ -16,6 +16,7 @@ from ...checks.gateway import PATIENCE_S, STORE_S, check_cluster, check_used_sto
 from ...checks.home import check_home, check_to_come, check_token_file
 from ...checks.jupyter_servers import check_jupyter_servers
 from ...checks.package import check_package, compare_ray, installed_version
+from ...checks.slurm import check_slurm
 from ...client.config import configured_target
 from ...client.discovery import Target
 from ...client.home import HomePaths
@@ -127,6 +128,7 @@ def _check_target(home: HomePaths, target: Target) -> Iterator[Finding]:
             yield broken("cluster", "the connection file names a cluster that is dead", "jupyter gpu stop")
             return
         yield ok("cluster", f"daemon {connection.daemon_pid}, Ray at {connection.ray_address}")
+        yield from check_slurm(home)
     yield from check_token_file(target.token_file)
     told = list(check_cluster(target, partial(check_store, home, is_used=True)))
     yield from told

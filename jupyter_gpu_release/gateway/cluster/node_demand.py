@@ -12,7 +12,8 @@ from ...errors import ClusterError
 from ...scheduling.decisions import LACKS_NODE, NodeWanted, Wait
 from ...scheduling.workload import Run
 from .autoscaler import AutoscalerReport, Request, list_requests, raise_request, read_autoscaler, withdraw_request
-from .nodes import NodeTable
+from .node_source import NodeSource
+from .nodes import Node, NodeTable
 from .ray_calls import RayCalls
 
 log = logging.getLogger(__name__)
@@ -26,20 +27,17 @@ _SETTLING_S = 60.0
 _SELDOM = 20
 
 
-class NodeDemand:
+class NodeDemand(NodeSource):
     """Requests of waiting runs for further nodes; :meth:`look` keeps Ray's in step with who waits.
 
     What Ray has been asked is read from Ray each time, so requests of an earlier life of the gateway go as well.
     """
 
-    def __init__(self, calls: RayCalls, nodes: NodeTable, most: int = _MOST, patience_s: float = _PATIENCE_S) -> None:
+    def __init__(self, calls: RayCalls, nodes: NodeTable, idle_agent_s: float) -> None:
         self._calls = calls
         self._nodes = nodes
-        self._most = most
-        self._patience_s = patience_s
+        self._idle_agent_s = idle_agent_s
         self.report = AutoscalerReport()
-        #: Ray starts nodes when somebody asks
-        self.scales = False
         #: run → its group
         self._requests: dict[str, str] = {}
         #: runs for which nodes have come, and when (monotonic seconds)
@@ -55,20 +53,21 @@ class NodeDemand:
             return replace(wait, cause=NodeWanted(wait.cause, "refused"))
         return replace(wait, cause=NodeWanted(wait.cause, "starting" if self.report.starting else "asked"))
 
-    async def look(self, lacking: Sequence[Run], waiting: Collection[str]) -> bool:
-        """Ask for what ``lacking`` runs (the first first) need, of those that are ``waiting``, and for nothing else.
-
-        Returns True when the answers are others. Raises :class:`ClusterError` when Ray does not answer.
-        """
+    async def look(self, lacking: Sequence[Run], waiting: Collection[str], idle_s: Mapping[str, float]) -> bool:
+        """Ask Ray, and spare what is idle while nobody waits: without an agent it is idle for Ray, too."""
         self._looks += 1
         if not self.scales and self._looks % _SELDOM != 1:
             return False
         before = self.report, dict(self._requests)
         self.report = await self._calls.ask(read_autoscaler)
-        self.scales = self.report.scales
+        self.scales, self.leaving = self.report.scales, self.report.draining
+        self.spare = tuple(node for node, idle in idle_s.items() if idle >= self._idle_agent_s and not waiting)
         if self.scales:
             await self._compare(self._wanted(lacking), waiting)
         return before != (self.report, self._requests)
+
+    async def give_back(self, node: Node) -> None:
+        """Ray ends it by itself when it was idle for so long as its autoscaler was told."""
 
     async def _compare(self, wanted: Mapping[str, Run], waiting: Collection[str]) -> None:
         now_s = time.monotonic()
@@ -91,8 +90,8 @@ class NodeDemand:
         return node is None or not node.alive or (node.info is not None and node.reachable)
 
     def _wanted(self, waiting: Sequence[Run]) -> Mapping[str, Run]:
-        before_s = time.time() - self._patience_s
-        return {run.run: run for run in [run for run in waiting if run.submitted_at <= before_s][: self._most]}
+        before_s = time.time() - _PATIENCE_S
+        return {run.run: run for run in [run for run in waiting if run.submitted_at <= before_s][:_MOST]}
 
     async def _withdraw(self, request: Request) -> None:
         try:

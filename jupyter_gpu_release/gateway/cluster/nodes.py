@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
@@ -16,6 +17,10 @@ from .agent_client import AgentClient, AgentListener
 
 #: Ray's mark of the head node, among its resources
 _HEAD = "node:__internal_head__"
+#: before a node ends, for saves and for what is left behind
+LAST_S = 120.0
+#: steps of the time that is left, and until when there are finer ones
+_COARSE_S, _FINE_S = 300.0, 1800.0
 #: ports in ``ray.nodes()``
 _RAY_PORTS = {"NodeManagerPort": "Ray's node manager", "ObjectManagerPort": "Ray's object manager"}
 
@@ -56,8 +61,10 @@ class Node:
     is_head: bool = False
     #: its agent was ended, as nothing is to do there: Ray ends no node with an actor on it
     is_asleep: bool = False
-    #: Ray is about to end it
+    #: it is about to end
     is_leaving: bool = False
+    #: when it ends (monotonic), where its lender says so
+    ends_s: float | None = None
     #: why an admin has taken it out, in words; empty: it takes runs
     drained: str = ""
     #: the same of single GPUs, by the ids that Ray gives them: by an admin, and because they are not well
@@ -102,7 +109,7 @@ def _problem(node: Node) -> str:
     if node.info is None:
         return f"the node agent on {node.host} is still starting"
     if node.is_leaving:
-        return f"Ray is about to end the node {node.host}"
+        return f"the node {node.host} is about to end"
     if node.is_asleep:
         return f"the node {node.host} was idle, and its agent is started again"
     if not node.reachable:
@@ -118,6 +125,15 @@ def is_expected(node: Node) -> bool:
 def away_reason(node: Node) -> str:
     """The reason why a node that is expected takes no runs just now; empty when it does."""
     return node.drained or node.taking or _problem(node) if is_expected(node) else ""
+
+
+def left_s(node: Node) -> float:
+    """Time that a run may still have on a node, coarse: each change has the scheduler made anew."""
+    if node.ends_s is None:
+        return math.inf
+    left = node.ends_s - time.monotonic() - LAST_S
+    step = _COARSE_S if left > _FINE_S else _COARSE_S / 5
+    return max(0.0, left // step * step)
 
 
 def _gpu_type(node: Node) -> str:
@@ -141,6 +157,7 @@ def scheduled_node(node: Node) -> scheduling.Node:
         schedulable=expected,
         reason="" if expected else _problem(node),
         knows_attempts=node.info is None or node.info.protocol >= AGENT_PROTOCOL,
+        left_s=left_s(node),
     )
 
 

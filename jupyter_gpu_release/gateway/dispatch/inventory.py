@@ -25,7 +25,7 @@ from ...scheduling.warm_leases import Asker, HeldLease, KeepTerms
 from ...scheduling.workload import GPU, Node, Rank, Run
 from ..cluster.lease import FREE_S, Lease, LeaseTable
 from ..cluster.nodes import Node as ClusterNode
-from ..cluster.nodes import NodeTable, away_reason
+from ..cluster.nodes import NodeTable, away_reason, left_s
 from ..runs.attempts import blamed_hosts
 from ..runs.record import RunRecord, Yielding
 
@@ -502,4 +502,4 @@ def _task(name: str, notebook: str, cell: str) -> str:
 
 def _said_of(node: ClusterNode) -> tuple[object, ...]:
     said = node.node, node.info, node.reachable, node.is_lost, node.drained, node.taking
-    return *said, node.is_asleep, node.is_leaving
+    return *said, node.is_asleep, node.is_leaving, left_s(node)

@@ -1,7 +1,7 @@
-"""Nodes of a Ray cluster that scales by itself: asked for where runs wait for them, let go where nothing is to do.
+"""Nodes that somebody lends: asked for where runs wait for them, let go where nothing is to do.
 
-A node with an actor on it is never idle for Ray. So where Ray ends idle nodes, the agent of a node that holds no lease
-for some time is ended, too; it is made again as soon as somebody waits. An agent of another version than the gateway's
+A node with an actor on it is never idle for Ray. So the agent of a node that is spared is ended first, and it is made
+again if somebody waits before the node is gone. An agent of another version than the gateway's
 (that was upgraded) is ended when nothing runs there, and made again at once.
 """
 
@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 import time
+from collections.abc import Collection
 
 import ray
 
@@ -16,7 +17,9 @@ from ..._version import __version__
 from ...errors import ClusterError
 from ...scheduling.asks import to_run
 from ...scheduling.workload import Run
+from ..cluster.node_source import NodeSource
 from ..cluster.nodes import Node
+from ..runs.machine import why_not_preempted
 from ..service import GatewayService
 
 log = logging.getLogger(__name__)
@@ -27,9 +30,8 @@ _MOST = 64
 class Scaling:
     """Looks after the size of the cluster; one look at a time."""
 
-    def __init__(self, service: GatewayService, idle_s: float) -> None:
+    def __init__(self, service: GatewayService) -> None:
         self._service = service
-        self._idle_s = idle_s
         #: since when nodes have nothing to do (monotonic seconds)
         self._idle_since: dict[str, float] = {}
         #: nodes whose agent was made anew: one that has another version all the same stays as it is
@@ -37,36 +39,55 @@ class Scaling:
 
     async def look(self) -> None:
         """Ask for nodes, let idle ones go, wake those that somebody waits for; raises :class:`ClusterError`."""
-        service, demand = self._service, self._service.node_demand
-        lacking, waiting = self._who_waits() if demand.scales else ([], set())
-        if await demand.look(lacking, waiting):
-            service.nodes.note_leaving(demand.report.draining)
+        service, source = self._service, self._service.node_source
+        lacking, waiting = self._who_waits() if source.scales else ([], set())
+        if await source.look(lacking, waiting, self._idle_s(time.monotonic()) if source.scales else {}):
+            service.nodes.note_leaving(source.leaving)
             service.lifecycle.queue.serve_soon()
-        if demand.scales:
-            await self._let_idle_go(time.monotonic())
+        self._preempt_on(source.leaving)
+        if source.scales:
+            self._wake(source)
+            await self._let_idle_go(source)
         await self._renew_agents()
 
     def _who_waits(self) -> tuple[list[Run], set[str]]:
         """The first runs that lack a node, and all that wait: worked out only where it matters."""
         queue = self._service.lifecycle.queue
         lacking = [
-            to_run(record.run, record.request.ask, submitted_at=record.view.submitted_at)
+            to_run(
+                record.run,
+                record.request.ask,
+                submitted_at=record.view.submitted_at,
+                limit_s=record.request.timeout_s,
+                restartable=record.view.restartable and not record.view.stays,
+            )
             for record in queue.lacking()[:_MOST]
         ]
         return lacking, {record.run for record in queue.waiting()}
 
-    async def _let_idle_go(self, now_s: float) -> None:
-        nodes = self._service.nodes.alive()
-        if self._service.lifecycle.queue.has_waiting:
-            self._idle_since.clear()
-            for node in nodes:
-                node.is_asleep = False  # the next look at the nodes makes its agent
-            return
-        idle = [node for node in nodes if self._may_sleep(node)]
-        self._idle_since = {node.node: self._idle_since.get(node.node, now_s) for node in idle}
-        for node in idle:
-            if now_s - self._idle_since[node.node] >= self._idle_s:
-                await self._end_agent(node, "has nothing to do: its agent is ended, so that Ray may end it")
+    def _preempt_on(self, leaving: Collection[str]) -> None:
+        """Preempt what is restartable on nodes that are about to end: it goes on elsewhere."""
+        held = [lease for lease in self._service.leases.all() if any(slot.node in leaving for slot in lease.slots)]
+        for record in [self._service.runs.find(lease.run) for lease in held] if leaving else ():
+            if record is not None and why_not_preempted(record.snapshot) is None and record.view.notice is None:
+                self._service.lifecycle.preempt(record, "request", "its node is about to end")
+
+    def _wake(self, source: NodeSource) -> None:
+        """Have the next look at the nodes make agents again, where somebody waits."""
+        for node in self._service.nodes.alive() if self._service.lifecycle.queue.has_waiting else ():
+            node.is_asleep = node.is_asleep and node.node in source.leaving
+
+    def _idle_s(self, now_s: float) -> dict[str, float]:
+        idle = [node.node for node in self._service.nodes.alive() if self._may_sleep(node)]
+        self._idle_since = {node: self._idle_since.get(node, now_s) for node in idle}
+        return {node: now_s - since_s for node, since_s in self._idle_since.items()}
+
+    async def _let_idle_go(self, source: NodeSource) -> None:
+        for name in source.spare:
+            node = self._service.nodes.find(name)
+            why = "has nothing to do: its agent is ended, and the node may go"
+            if node is not None and self._may_sleep(node) and await self._end_agent(node, why):
+                await source.give_back(node)
 
     async def _renew_agents(self) -> None:
         """End idle agents of another version; the next look at the nodes makes new ones."""

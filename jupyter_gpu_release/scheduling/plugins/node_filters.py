@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 
-from ...units import format_bytes
+from ...units import format_bytes, format_seconds
 from ..queues.gpu_types import key
 from ..workload import GPU, Node, Run
 
@@ -51,7 +51,12 @@ def attempts(run: Run, node: Node) -> str | None:
     return "a node agent of this version" if run.needs.attempts and not node.knows_attempts else None
 
 
-FILTERS: tuple[Filter, ...] = (gpu_count, gpu_type, gpu_memory, cpu_count, host_memory, labels, attempts)
+def walltime(run: Run, node: Node) -> str | None:
+    """The node is there until the run is over."""
+    return f"a node that stays for {format_seconds(run.lasts_s)}" if run.lasts_s > node.left_s else None
+
+
+FILTERS: tuple[Filter, ...] = (gpu_count, gpu_type, gpu_memory, cpu_count, host_memory, labels, attempts, walltime)
 
 
 def impossible(run: Run, cluster: Iterable[Node]) -> str | None:

@@ -1,0 +1,210 @@
+"""``SlurmNodes``: each node of the pool is one job of Slurm's, submitted when runs lack it."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+import time
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from ...errors import ClusterError
+from ...host.background import BackgroundWork
+from ...host.slurm import JOB_LABEL, Slurm, job_name, job_script, log_path
+from ...host.slurm_answers import SlurmJob
+from ...protocol.config import GatewayConfig, SlurmPool
+from ...scheduling.decisions import LACKS_NODE, NodeWanted, Wait
+from ...scheduling.pool import Lent, Pool, PoolPlan, plan_pool
+from ...scheduling.workload import GPU, Run
+from ...scheduling.workload import Node as Shape
+from .lease import LeaseTable
+from .node_source import NodeSource
+from .nodes import LAST_S, Node, NodeTable, left_s
+
+log = logging.getLogger(__name__)
+#: a cell that waits for another one of a few seconds needs no further node
+_PATIENCE_S = 2.0
+#: between two questions to Slurm while a job waits, and else
+_OFTEN_S, _SELDOM_S = 3.0, 30.0
+#: after Slurm has refused, or a job has ended without its node: doubled each time
+_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 15.0, 600.0
+_LINES = 3
+
+
+class SlurmNodes(NodeSource):
+    """Submits, withdraws and ends jobs as :func:`plan_pool` says.
+
+    Slurm is asked in a thread, one question at a time, so a controller that is away holds up nobody. What it was asked
+    is read from it each time, by the jobs' name: jobs of an earlier life of the gateway are found again.
+    """
+
+    scales = True
+
+    def __init__(
+        self,
+        config: GatewayConfig,
+        pool: SlurmPool,
+        nodes: NodeTable,
+        leases: LeaseTable,
+        slurm: Slurm | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._settings = pool
+        self._home = Path(config.home)
+        self._name = job_name(config.cluster)
+        self._slurm = slurm or Slurm()
+        self._nodes = nodes
+        self._leases = leases
+        self._clock = clock
+        self._pool = pool_of(pool)
+        self._spawn = BackgroundWork().spawn
+        self._work: asyncio.Task[None] | None = None
+        self._plan = PoolPlan()
+        self._wanted: list[Run] = []
+        self._jobs: list[SlurmJob] = []
+        self._asked_at_s = -math.inf
+        #: when Slurm said what ``_jobs`` has; before that nobody knows what an earlier life has submitted
+        self._heard_s = -math.inf
+        #: jobs that were told to end
+        self._ended: set[str] = set()
+        #: jobs that have had their node, and those that may still get it
+        self._arrived: set[str] = set()
+        self._expected: set[str] = set()
+        #: why no job is submitted just now, and until when
+        self._trouble = ""
+        self._pause_s = 0.0
+        self._rests_until_s = -math.inf
+        self._told: object = None
+
+    async def look(self, lacking: Sequence[Run], waiting: Collection[str], idle_s: Mapping[str, float]) -> bool:
+        """Plan with what Slurm has said last, and have the plan carried out meanwhile."""
+        there = {job: node for node in self._nodes.alive() if (job := node.labels.get(JOB_LABEL, ""))}
+        self._arrived |= there.keys()
+        listed = {job.job: job for job in self._jobs if job.is_there}
+        self._ended |= (self._arrived & listed.keys()) - there.keys()  # the node has failed, whatever its job does
+        for job in there.keys() & listed.keys():
+            self._note_end(there[job], listed[job])
+        going = {job for job, node in there.items() if job in self._ended or left_s(node) <= 0}
+        self.leaving = frozenset(there[job].node for job in going)
+        stays = {job: node for job, node in there.items() if job not in going}
+        before_s = time.time() - _PATIENCE_S
+        kept = self._about_to_start(lacking, waiting, stays.values())
+        self._wanted = [*kept, *(run for run in lacking if run.submitted_at <= before_s or not stays)]
+        open_jobs = [job for job in self._jobs if job.job not in self._ended | there.keys()]
+        self._plan = plan_pool(
+            self._pool,
+            self._wanted,
+            [self._lent(node, idle_s) for node in stays.values()],
+            sum(job.is_there for job in open_jobs),
+            [job.job for job in open_jobs if job.is_waiting],
+        )
+        self.spare = self._plan.give_back
+        self._carry_out(open_jobs)
+        told = self.leaving, self._plan.asked, self._plan.refused, [job.words for job in open_jobs], self._trouble
+        is_news, self._told = told != self._told, told
+        return is_news
+
+    def _about_to_start(self, lacking: Sequence[Run], waiting: Collection[str], nodes: Collection[Node]) -> list[Run]:
+        """Runs for which a node has come whose agent still starts: they lack none, and keep those that they have."""
+        if all(node.info is not None and node.reachable for node in nodes):
+            return []
+        lack = {run.run for run in lacking}
+        return [run for run in self._wanted if run.run in waiting and run.run not in lack]
+
+    def _note_end(self, node: Node, job: SlurmJob) -> None:
+        """By the time that is left: Slurm's clock may be another."""
+        if node.ends_s is None and job.left_s < math.inf:
+            node.ends_s = self._heard_s + job.left_s
+
+    def _lent(self, node: Node, idle_s: Mapping[str, float]) -> Lent:
+        held = [slot for lease in self._leases.all() for slot in lease.slots if slot.node == node.node]
+        gpus, cpus = sum(slot.gpus for slot in held), sum(slot.cpus for slot in held)
+        return Lent(node.node, (node.gpus - gpus) * GPU, node.cpus - cpus, idle_s.get(node.node), left_s(node))
+
+    def with_answer(self, wait: Wait) -> Wait:
+        """Name the job that it waits for, or why there is none."""
+        if not isinstance(wait.cause, LACKS_NODE):
+            return wait
+        if why := self._plan.refused.get(wait.run):
+            return replace(wait, cause=NodeWanted(wait.cause, "refused", f"no node is asked of Slurm: {why}"))
+        if wait.run not in self._plan.asked:
+            return wait
+        job = next((job for job in self._jobs if job.job not in self._arrived | self._ended), None)
+        says = self._trouble or (job.words if job is not None else "Slurm is asked for one")
+        return replace(wait, cause=NodeWanted(wait.cause, "asked", f"waiting for a node: {says}"))
+
+    async def give_back(self, node: Node) -> None:
+        """End its job at the next question to Slurm; until Slurm has done so, the node gets no runs."""
+        self._ended.add(node.labels.get(JOB_LABEL, ""))
+        self.leaving |= {node.node}
+        node.is_leaving = True
+        self._asked_at_s = -math.inf
+
+    # ------------------------------------------------------------------------------------------- Slurm
+    def _carry_out(self, open_jobs: Sequence[SlurmJob]) -> None:
+        now_s, plan = self._clock(), self._plan
+        rests = now_s < self._rests_until_s
+        is_wanted = bool(plan.withdraw) or (bool(plan.submit) and not rests)
+        pause_s = _OFTEN_S if open_jobs or self._ended else _SELDOM_S
+        if self._work is None and (is_wanted or now_s - self._asked_at_s >= pause_s):
+            may_submit = not rests and self._heard_s > -math.inf
+            self._work = self._spawn(self._ask(plan.submit if may_submit else 0, plan.withdraw))
+
+    async def _ask(self, submit: int, withdraw: Sequence[str]) -> None:
+        """Tell Slurm what is wanted, and hear what there is."""
+        try:
+            self._ended.update(withdraw)
+            await asyncio.to_thread(self._slurm.cancel, sorted(self._ended))
+            for _ in range(submit):
+                job = await asyncio.to_thread(self._submit)
+                log.info("Slurm job %s is submitted: runs wait for a node", job)
+                self._expected.add(job)
+            self._hear(await asyncio.to_thread(self._slurm.jobs, self._name))
+        except ClusterError as error:
+            log.warning("Slurm: %s", error.message)
+            self._rest(error.message)
+        finally:
+            self._asked_at_s, self._work = self._clock(), None
+
+    def _submit(self) -> str:
+        return self._slurm.submit(self._settings, self._name, job_script(self._home), log_path(self._home, "%j"))
+
+    def _hear(self, jobs: list[SlurmJob]) -> None:
+        listed, self._heard_s = {job.job for job in jobs}, self._clock()
+        self._jobs = [job for job in jobs if job.is_waiting or job.is_there]
+        failed = self._expected - listed - self._arrived - self._ended
+        self._ended &= listed
+        self._expected = (self._expected | {job.job for job in self._jobs}) & listed - self._arrived - self._ended
+        if failed:
+            self._rest("; ".join(self._why_it_ended(job) for job in sorted(failed)[:1]))
+        elif self._heard_s >= self._rests_until_s:
+            self._trouble = ""
+            self._pause_s = 0.0 if self._arrived & listed else self._pause_s
+
+    def _rest(self, why: str) -> None:
+        """Submit nothing for a while."""
+        self._trouble = why
+        self._pause_s = min(max(2 * self._pause_s, _FIRST_PAUSE_S), _LONGEST_PAUSE_S)
+        self._rests_until_s = self._clock() + self._pause_s
+
+    def _why_it_ended(self, job: str) -> str:
+        path = log_path(self._home, job)
+        try:
+            lines = path.read_text(errors="replace").strip().splitlines()[-_LINES:]
+        except OSError:
+            return f"Slurm job {job} ended at once and left no {path}: do the compute nodes have that folder?"
+        return f"Slurm job {job} ended at once: {' / '.join(lines) or 'its log is empty'}"
+
+
+def pool_of(settings: SlurmPool) -> Pool:
+    """The pool as the policy sees it."""
+    shape = Shape(
+        name="",
+        gpus=settings.gpus_per_node * GPU,
+        gpu_type=settings.gpu_type,
+        cpus=settings.cpus_per_node,
+        left_s=settings.walltime_s - LAST_S,
+    )
+    return Pool(shape, settings.max_nodes, settings.min_nodes, settings.idle_return_s)

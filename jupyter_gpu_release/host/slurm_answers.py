@@ -1,0 +1,75 @@
+"""Slurm's answers, read: the plain format of ``squeue``, and ``scontrol show job``. Slurm 20.11 to 25 write them so."""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import dataclass
+
+#: id, state, time left, expected start, reason (last: it may hold anything)
+SQUEUE_FORMAT = "%i|%T|%L|%S|%r"
+_WAITING = ("PENDING", "REQUEUED", "REQUEUE_HOLD", "REQUEUE_FED", "SPECIAL_EXIT", "RESV_DEL_HOLD")
+_THERE = ("RUNNING", "CONFIGURING", "SUSPENDED", "STOPPED", "SIGNALING")
+_LEFT = re.compile(r"(?:(\d+)-)?(?:(\d+):)?(\d+):(\d+)")
+_INDICES = re.compile(r"GRES=gpu\S*?\(IDX:([0-9,-]+)\)")
+
+
+@dataclass(frozen=True, slots=True)
+class SlurmJob:
+    """One job. ``starts``: when Slurm expects it to start, as it writes it; empty: it does not say."""
+
+    job: str
+    state: str
+    left_s: float = math.inf
+    starts: str = ""
+    reason: str = ""
+
+    @property
+    def is_waiting(self) -> bool:
+        """Tell if it has no node yet."""
+        return self.state in _WAITING
+
+    @property
+    def is_there(self) -> bool:
+        """Tell if it has a node, and keeps it."""
+        return self.state in _THERE
+
+    @property
+    def words(self) -> str:
+        """Its state for a person."""
+        if not self.is_waiting:
+            return f"Slurm job {self.job}, its node starts"
+        reason = f" ({self.reason})" if self.reason not in ("", "None") else ""
+        expected = f", expected {self.starts[11:16]} by Slurm" if self.starts else ""
+        return f"Slurm job {self.job}, pending{reason}{expected}"
+
+
+def read_queue(text: str) -> list[SlurmJob]:
+    """Jobs in the order of their ids, from ``squeue --noheader --format=SQUEUE_FORMAT``."""
+    rows = [line.split("|", 4) for line in text.splitlines() if line.count("|") >= 4]
+    jobs = [SlurmJob(row[0].strip(), row[1], read_left(row[2]), _start(row[3]), row[4].strip()) for row in rows]
+    return sorted(jobs, key=lambda job: int(re.sub(r"\D.*", "", job.job) or 0))
+
+
+def _start(text: str) -> str:
+    return text if re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d", text) else ""
+
+
+def read_left(text: str) -> float:
+    """``1-02:03:04``, ``3:04``; what is no time (``UNLIMITED``, ``NOT_SET``) is no end."""
+    found = _LEFT.fullmatch(text.strip())
+    if found is None:
+        return math.inf
+    days, hours, minutes, seconds = (int(part or 0) for part in found.groups())
+    return float(((days * 24 + hours) * 60 + minutes) * 60 + seconds)
+
+
+def read_gpus(text: str) -> list[str]:
+    """The numbers of a job's GPUs on its one node, from ``scontrol show job -d``."""
+    found = _INDICES.search(text)
+    return [str(number) for part in found[1].split(",") for number in _span(part)] if found else []
+
+
+def _span(part: str) -> range:
+    first, _, last = part.partition("-")
+    return range(int(first), int(last or first) + 1)

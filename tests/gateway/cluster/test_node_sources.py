@@ -1,0 +1,331 @@
+"""The contract of whatever lends nodes: Ray's autoscaler, Slurm, nobody, and a fake; ``Scaling`` builds on it."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from jupyter_gpu_release.errors import ClusterError
+from jupyter_gpu_release.gateway.cluster import node_demand
+from jupyter_gpu_release.gateway.cluster.autoscaler import AutoscalerReport, Request
+from jupyter_gpu_release.gateway.cluster.node_demand import NodeDemand
+from jupyter_gpu_release.gateway.cluster.node_source import FixedNodes, NodeSource
+from jupyter_gpu_release.gateway.cluster.nodes import Node, NodeTable
+from jupyter_gpu_release.gateway.cluster.slurm_nodes import SlurmNodes
+from jupyter_gpu_release.host.slurm import Slurm
+from jupyter_gpu_release.host.slurm_answers import SlurmJob
+from jupyter_gpu_release.protocol.config import GatewayConfig, SlurmPool
+from jupyter_gpu_release.protocol.runs import ResourceAsk
+from jupyter_gpu_release.scheduling.asks import to_run
+from jupyter_gpu_release.scheduling.decisions import NodeWanted, NoRoom, OverMax, Wait
+from jupyter_gpu_release.scheduling.workload import Run
+
+IDLE_S = 60.0
+
+
+class _Nobody:
+    def on_nodes_changed(self) -> None:
+        """Nobody minds."""
+
+
+def node(name: str, job: str = "") -> dict[str, Any]:
+    labels = {"slurm-job": job} if job else {}
+    resources = {"GPU": 2.0, "CPU": 4.0}
+    return {"NodeID": name, "Alive": True, "NodeManagerHostname": name, "Resources": resources, "Labels": labels}
+
+
+def make_nodes(*names: str, jobs: Sequence[str] = ()) -> NodeTable:
+    nodes = NodeTable("/tmp/none", _Nobody())
+    nodes.refresh([node(name, job) for name, job in zip(names, jobs or [""] * len(names), strict=True)])
+    return nodes
+
+
+class FakeNodes(NodeSource):
+    """Lends what is asked for at once."""
+
+    scales = True
+
+    def __init__(self) -> None:
+        self.asked: set[str] = set()
+
+    async def look(self, lacking: Sequence[Run], waiting: Collection[str], idle_s: Mapping[str, float]) -> bool:
+        before, self.asked = self.asked, {run.run for run in lacking if run.run in waiting}
+        self.spare = tuple(name for name, idle in idle_s.items() if idle >= IDLE_S and not self.asked)
+        return before != self.asked
+
+    def with_answer(self, wait: Wait) -> Wait:
+        if wait.run in self.asked and isinstance(wait.cause, NoRoom):
+            return Wait(wait.run, wait.queue, wait.position, NodeWanted(wait.cause, "asked"))
+        return wait
+
+    async def give_back(self, node: Node) -> None:
+        self.leaving |= {node.node}
+
+
+@dataclass
+class StandInForRay:
+    """Answers as Ray's autoscaler does; tests/gateway/cluster/test_autoscaling.py asks the real one."""
+
+    requests: dict[str, Request] = field(default_factory=dict)
+
+    async def ask(self, question: Callable[[], Any]) -> Any:
+        if question is node_demand.read_autoscaler:
+            return AutoscalerReport(scales=True)
+        if question is node_demand.list_requests:
+            return list(self.requests.values())
+        assert isinstance(question, partial)
+        if question.func is node_demand.raise_request:
+            run = question.args[0].run
+            self.requests[run] = Request(run, f"group of {run}")
+        else:
+            del self.requests[question.args[0].run]
+        return None
+
+
+class StandInForSlurm(Slurm):
+    """Answers as Slurm does; tests/local_cluster/test_slurm.py asks the real one. ``trouble``: it answers nothing."""
+
+    def __init__(self) -> None:
+        self.queue: dict[str, SlurmJob] = {}
+        self.submitted = 0
+        self.trouble = ""
+
+    def submit(self, pool: SlurmPool, name: str, script: str, log: Path) -> str:
+        self._answer()
+        self.submitted += 1
+        self.queue[str(self.submitted)] = SlurmJob(str(self.submitted), "PENDING", reason="Priority")
+        return str(self.submitted)
+
+    def cancel(self, jobs: Sequence[str]) -> None:
+        self._answer()
+        for job in jobs:
+            self.queue.pop(job, None)
+
+    def jobs(self, name: str) -> list[SlurmJob]:
+        self._answer()
+        return list(self.queue.values())
+
+    def _answer(self) -> None:
+        if self.trouble:
+            raise ClusterError(self.trouble, hint="none")
+
+    def begin(self, job: str, left_s: float = 3600.0) -> None:
+        """It gets a node."""
+        self.queue[job] = SlurmJob(job, "RUNNING", left_s)
+
+
+class _NoLeases:
+    def all(self) -> list[Any]:
+        return []
+
+
+POOL = SlurmPool(max_nodes=2, gpus_per_node=2, cpus_per_node=4, idle_return="60s")
+
+
+def slurm_nodes(
+    slurm: Slurm, nodes: NodeTable, home: str = "/nowhere", clock: Any = time.monotonic, pool: SlurmPool = POOL
+) -> SlurmNodes:
+    leases: Any = _NoLeases()
+    config = GatewayConfig(home=home, store="", token_file="", runtime="", ray_address="", cluster="cafe", slurm=pool)
+    return SlurmNodes(config, pool, nodes, leases, slurm, clock)
+
+
+@pytest.fixture(params=["fixed", "ray", "slurm", "fake"])
+def source(request: pytest.FixtureRequest) -> NodeSource:
+    nodes = make_nodes("n1", "n2", jobs=("1", "2"))
+    ray: Any = StandInForRay()
+    kinds: dict[str, Callable[[], NodeSource]] = {
+        "fixed": FixedNodes,
+        "ray": lambda: NodeDemand(ray, nodes, IDLE_S),
+        "slurm": lambda: slurm_nodes(StandInForSlurm(), make_nodes()),
+        "fake": FakeNodes,
+    }
+    if "idle" in request.node.name:
+        kinds["slurm"] = lambda: slurm_nodes(StandInForSlurm(), nodes)
+    return kinds[request.param]()
+
+
+def play(*calls: Awaitable[bool]) -> None:
+    async def all_of() -> None:
+        for call in calls:
+            await call
+        while tasks := asyncio.all_tasks() - {asyncio.current_task()}:  # what Slurm is asked meanwhile
+            await asyncio.wait(tasks)
+
+    asyncio.run(all_of())
+
+
+RUN, GANG = to_run("r", ResourceAsk(gpus=2)), to_run("r", ResourceAsk(gpus=4, ranks=2, nodes=2))
+WAIT = Wait("r", "research", 1, NoRoom(1, 2000, 0, 4000))
+LOOK: tuple[list[Run], set[str], dict[str, float]] = ([], set(), {})
+
+
+def test_without_need_nothing_is_asked_and_nothing_goes(source: NodeSource) -> None:
+    play(source.look(*LOOK), source.look(*LOOK))
+    assert source.with_answer(WAIT) == WAIT
+    assert not source.leaving
+    assert not source.spare
+
+
+def test_who_waits_is_told_what_is_done_and_no_more_once_it_waits_no_longer(source: NodeSource) -> None:
+    play(source.look(*LOOK), source.look([RUN], {"r"}, {}))
+    answer = source.with_answer(WAIT)
+    assert isinstance(answer.cause, NodeWanted) == source.scales
+    over_max = Wait("r", "research", 1, OverMax("research", 1))
+    assert source.with_answer(over_max) == over_max  # no node would help it
+    play(source.look(*LOOK))
+    assert source.with_answer(WAIT) == WAIT
+
+
+def test_only_what_was_idle_for_long_may_go_and_not_while_it_is_waited_for(source: NodeSource) -> None:
+    idle_s = {"n1": IDLE_S + 1, "n2": IDLE_S - 1}
+    play(source.look(*LOOK), source.look([], set(), idle_s))
+    assert source.spare == (("n1",) if source.scales else ())
+    play(source.look([GANG], {"r"}, idle_s))
+    assert not source.spare
+
+
+def test_a_node_is_given_back_twice_without_harm(source: NodeSource) -> None:
+    found = make_nodes("n1").find("n1")
+    assert found is not None
+    play(source.look(*LOOK))
+    asyncio.run(source.give_back(found))
+    asyncio.run(source.give_back(found))
+
+
+# ------------------------------------------------------------------------------------------------- Slurm
+class PoolGame:
+    """Looks of a pool, each with a clock that goes on by ten minutes."""
+
+    def __init__(self, tmp_path: Path, pool: SlurmPool = POOL) -> None:
+        self.slurm, self.nodes, self.now_s = StandInForSlurm(), make_nodes(), time.monotonic()
+        (tmp_path / "log").mkdir()
+        self.home = tmp_path
+        self.source = slurm_nodes(self.slurm, self.nodes, str(tmp_path), lambda: self.now_s, pool)
+
+    def look(self, *runs: Run, idle_s: Mapping[str, float] | None = None, after_s: float = 700.0) -> str:
+        """Two looks, since the first hears what Slurm said before; what ``r`` is told."""
+        for _ in range(2):
+            self.now_s += after_s
+            play(self.source.look(runs, {run.run for run in runs}, idle_s or {}))
+        cause = self.source.with_answer(WAIT).cause
+        return cause.says if isinstance(cause, NodeWanted) else ""
+
+
+@pytest.fixture
+def game(tmp_path: Path) -> PoolGame:
+    return PoolGame(tmp_path)
+
+
+def test_a_job_is_submitted_once_named_and_withdrawn(game: PoolGame) -> None:
+    assert game.look(RUN) == "waiting for a node: Slurm job 1, pending (Priority)"
+    assert game.look(RUN) == "waiting for a node: Slurm job 1, pending (Priority)"
+    game.slurm.begin("1")
+    assert game.look(RUN) == "waiting for a node: Slurm job 1, its node starts"
+    assert game.slurm.submitted == 1
+    game.nodes.refresh([node("n1", "1")])
+    game.look(GANG)
+    assert game.slurm.submitted == 2
+    game.look()
+    assert list(game.slurm.queue) == ["1"]
+
+
+def test_what_slurm_refuses_is_said_and_asked_again_after_a_while(game: PoolGame) -> None:
+    game.slurm.trouble = "sbatch: Job violates accounting/QOS policy"
+    assert game.look(RUN) == "waiting for a node: sbatch: Job violates accounting/QOS policy"
+    game.slurm.trouble = ""
+    game.look(RUN, after_s=0.1)
+    assert game.slurm.submitted == 0
+    game.look(RUN)
+    assert game.slurm.submitted == 1
+
+
+def test_a_job_that_ends_without_its_node_shows_its_log(game: PoolGame) -> None:
+    game.look(RUN)
+    game.slurm.begin("1")
+    game.look(RUN)
+    (game.home / "log" / "slurm-1.log").write_text("this node (n1) cannot reach the head at 10.0.0.1:6379\n")
+    game.slurm.cancel(["1"])
+    told = game.look(RUN, after_s=3.1)
+    assert (
+        told == "waiting for a node: Slurm job 1 ended at once: this node (n1) cannot reach the head at 10.0.0.1:6379"
+    )
+    assert game.slurm.submitted == 1
+
+
+def test_a_job_without_a_log_asks_for_the_shared_folder(game: PoolGame) -> None:
+    game.look(RUN)
+    game.slurm.cancel(["1"])
+    told = game.look(RUN, after_s=3.1)
+    assert "left no " in told
+    assert told.endswith("do the compute nodes have that folder?")
+
+
+def test_a_node_that_goes_back_gets_no_runs_until_its_job_is_over(game: PoolGame) -> None:
+    game.look(RUN)
+    game.slurm.begin("1")
+    game.nodes.refresh([node("n1", "1")])
+    game.look(idle_s={"n1": 61.0})
+    assert game.source.spare == ("n1",)
+    found = game.nodes.find("n1")
+    assert found is not None
+    game.slurm.trouble = "slurm_load_jobs error: Unable to contact slurm controller"
+    asyncio.run(game.source.give_back(found))
+    game.look()
+    assert game.source.leaving == {"n1"}
+    game.slurm.trouble = ""
+    game.look()
+    assert game.slurm.queue == {}
+
+
+@pytest.mark.parametrize(("left_s", "is_leaving"), [(10.0, True), (3600.0, False), (float("inf"), False)])
+def test_a_node_leaves_before_its_walltime_is_over(game: PoolGame, left_s: float, *, is_leaving: bool) -> None:
+    game.look(RUN, after_s=31.0)
+    game.slurm.begin("1", left_s)
+    game.nodes.refresh([node("n1", "1")])
+    game.look(after_s=31.0)
+    assert (game.source.leaving == {"n1"}) == is_leaving
+    (seen,) = game.nodes.scheduled()
+    assert seen.left_s <= left_s
+
+
+def test_a_job_whose_node_has_failed_is_ended(game: PoolGame) -> None:
+    game.look(RUN)
+    game.slurm.begin("1")
+    game.nodes.refresh([node("n1", "1")])
+    game.look()
+    game.nodes.refresh([{**node("n1", "1"), "Alive": False}])
+    game.look()
+    assert game.slurm.queue == {}
+
+
+def test_what_an_earlier_life_has_submitted_is_not_submitted_again(game: PoolGame) -> None:
+    game.slurm.queue["7"] = SlurmJob("7", "PENDING", reason="Resources")
+    assert game.look(RUN) == "waiting for a node: Slurm job 7, pending (Resources)"
+    assert game.slurm.submitted == 0
+
+
+def test_the_least_nodes_are_there_without_a_run(tmp_path: Path) -> None:
+    game = PoolGame(tmp_path, msgspec.structs.replace(POOL, min_nodes=1))
+    game.look()
+    game.look()
+    assert game.slurm.submitted == 1
+
+
+def test_a_gang_keeps_its_first_node_while_the_agent_of_the_second_starts(game: PoolGame) -> None:
+    game.look(GANG)
+    game.slurm.begin("1")
+    game.slurm.begin("2")
+    game.nodes.refresh([node("n1", "1"), node("n2", "2")])
+    play(game.source.look([], {"r"}, {"n1": 100.0}))  # it lacks no node any more
+    assert game.source.spare == ()
+    play(game.source.look([], set(), {"n1": 100.0}))
+    assert game.source.spare == ("n1",)

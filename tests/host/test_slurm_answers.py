@@ -1,0 +1,85 @@
+"""Slurm's answers, read, and its commands, written."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import pytest
+
+from jupyter_gpu_release.errors import OptionError
+from jupyter_gpu_release.host.slurm import check_pool, job_options
+from jupyter_gpu_release.host.slurm_answers import SlurmJob, read_gpus, read_left, read_queue
+from jupyter_gpu_release.protocol.config import SlurmPool
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [
+        ("1-02:03:04", 93784.0),
+        ("7:59:58", 28798.0),
+        ("3:04", 184.0),
+        ("0:00", 0.0),
+        ("UNLIMITED", math.inf),
+        ("NOT_SET", math.inf),
+        ("INVALID", math.inf),
+    ],
+)
+def test_time_left(text: str, seconds: float) -> None:
+    assert read_left(text) == seconds
+
+
+def test_the_queue_is_read_whatever_a_reason_holds() -> None:
+    text = (
+        "12|PENDING|8:00:00|2026-11-29T14:20:00|(ReqNodeNotAvail, UnavailableNodes:n[1-2])|x\n"
+        "9|RUNNING|7:59:58|2026-11-29T02:18:34|None\n"
+        "slurm_load_jobs: something\n"
+    )
+    waiting = SlurmJob("12", "PENDING", 28800.0, "2026-11-29T14:20:00", "(ReqNodeNotAvail, UnavailableNodes:n[1-2])|x")
+    assert read_queue(text) == [SlurmJob("9", "RUNNING", 28798.0, "2026-11-29T02:18:34", "None"), waiting]
+    assert waiting.words.endswith(", expected 14:20 by Slurm")
+    assert read_queue("3|PENDING|1:00|N/A|Priority")[0].words == "Slurm job 3, pending (Priority)"
+
+
+@pytest.mark.parametrize(
+    ("line", "gpus"),
+    [
+        ("     Nodes=n1 CPU_IDs=0 Mem=0 GRES=gpu:2(IDX:0-1)", ["0", "1"]),
+        ("     Nodes=n1 CPU_IDs=0 Mem=0 GRES=gpu:a100:3(IDX:0,2-3)", ["0", "2", "3"]),
+        ("     Nodes=n1 CPU_IDs=0 Mem=0 GRES=", []),
+    ],
+)
+def test_the_gpus_of_a_job(line: str, gpus: list[str]) -> None:
+    assert read_gpus(line) == gpus
+
+
+def test_a_job_of_the_pool_in_options_of_sbatch() -> None:
+    pool = SlurmPool(
+        max_nodes=2, gpus_per_node=4, partition="gpu", account="team", walltime="90m", sbatch=["-C", "a100"]
+    )
+    assert job_options(pool, "name", Path("/log/%j")) == [
+        "--job-name=name",
+        "--comment=jupyter_gpu_release pool name",
+        "--nodes=1",
+        "--ntasks=1",
+        "--no-requeue",
+        "--cpus-per-task=1",
+        "--time=90",
+        "--output=/log/%j",
+        "--partition=gpu",
+        "--account=team",
+        "--gres=gpu:4",
+        "-C",
+        "a100",
+    ]
+
+
+def test_what_cannot_be_is_refused() -> None:
+    for wrong, says in (
+        (SlurmPool(max_nodes=1, min_nodes=2), "min_nodes 2 is above max_nodes 1"),
+        (SlurmPool(max_nodes=1, walltime="eight"), "walltime eight: not a duration"),
+        (SlurmPool(max_nodes=1, idle_return="soon"), "idle_return soon: not a duration"),
+        (SlurmPool(max_nodes=1, sbatch=["--nodes=2"]), "--nodes=2 is set by the pool itself"),
+    ):
+        with pytest.raises(OptionError, match=says):
+            check_pool(wrong, "pool.yml")

@@ -1,0 +1,176 @@
+"""A pool on a real Slurm of two nodes: nodes come when cells want them, go back when nobody does, and end with it."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from slurm_bed import PROGRAMS, SlurmBed, wait_until
+
+from jupyter_gpu_release.client.discovery import target_of
+from jupyter_gpu_release.client.home import HomePaths
+from jupyter_gpu_release.client.rest import GatewayClient
+from jupyter_gpu_release.local_cluster.start import running_connection, stop_embedded
+
+pytestmark = [
+    pytest.mark.thorough,
+    pytest.mark.timeout(600),
+    pytest.mark.skipif(os.geteuid() != 0 or not all(map(shutil.which, PROGRAMS)), reason="needs root, and Slurm"),
+]
+POOL = """
+max_nodes: 2
+gpus_per_node: 2
+gres: gpu:2
+cpus_per_node: 2
+walltime: 1h
+idle_return: 4s
+simulated_gpus: true
+"""
+_LAUNCH = """
+import json, sys
+from jupyter_gpu_release import launch
+def look(until):
+    import os, time
+    from pathlib import Path
+    while until and not Path(until).exists():
+        time.sleep(0.05)
+    return [os.environ.get("JUPYTER_GPU_IDS"), os.getppid()]
+runs = [launch(look, sys.argv[3], **json.loads(sys.argv[1])) for _ in range(int(sys.argv[2]))]
+print(json.dumps([run.result(timeout=400) for run in runs]))
+"""
+
+
+class PoolBed:
+    """A Slurm, and a cluster that borrows its nodes."""
+
+    def __init__(self, folder: Path) -> None:
+        self.slurm = SlurmBed()
+        self.home = HomePaths(folder / "home")
+        self.file = folder / "pool.yml"
+        more = {"SLURM_CONF": str(self.slurm.conf), "JUPYTER_GPU_HOME": str(self.home.root)}
+        self._environment = {**os.environ, **more, "JUPYTER_GPU_PRELOAD": "numpy"}
+        self._launched: list[subprocess.Popen[str]] = []
+
+    def command(self, *words: str) -> subprocess.CompletedProcess[str]:
+        """``jupyter gpu …``."""
+        command = [sys.executable, "-m", "jupyter_gpu_release.cli", *words]
+        return subprocess.run(command, env=self._environment, capture_output=True, text=True, timeout=300, check=False)
+
+    def start(self, text: str) -> subprocess.CompletedProcess[str]:
+        """``start --slurm`` with a file."""
+        self.file.write_text(text)
+        return self.command("start", "--slurm", str(self.file))
+
+    def launch(self, gpus: int, *, times: int = 1, until: Path | str = "", **options: object) -> subprocess.Popen[str]:
+        """Launch functions that last until a file is there; they print the GPUs that they had."""
+        arguments = [json.dumps({"gpus": gpus, **options}), str(times), str(until)]
+        command = [sys.executable, "-c", _LAUNCH, *arguments]
+        process = subprocess.Popen(command, env=self._environment, stdout=subprocess.PIPE, text=True)
+        self._launched.append(process)
+        return process
+
+    def end_launched(self) -> None:
+        """End what a failed test has left."""
+        for process in self._launched:
+            with process:
+                process.kill()
+
+    def waits(self) -> list[str]:
+        """Why those that wait do so."""
+        connection = running_connection(self.home)
+        assert connection is not None
+        with GatewayClient.for_target(target_of(connection), timeout_s=60) as gateway:
+            return [row.reason for row in gateway.status().queue]
+
+    def says(self, words: str) -> bool:
+        """Tell if somebody waits with these words."""
+        return any(words in reason for reason in self.waits())
+
+
+def answer(process: subprocess.Popen[str]) -> list[list[object]]:
+    """What a launch has printed."""
+    out, _ = process.communicate(timeout=400)
+    assert process.returncode == 0
+    return list(json.loads(out.splitlines()[-1]))
+
+
+@pytest.fixture(scope="module")
+def bed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PoolBed]:
+    made = PoolBed(tmp_path_factory.mktemp("slurm"))
+    try:
+        yield made
+    finally:
+        made.end_launched()
+        os.environ["SLURM_CONF"] = str(made.slurm.conf)
+        stop_embedded(made.home)
+        del os.environ["SLURM_CONF"]
+        made.slurm.stop()
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        (POOL + "partition: nowhere\n", "invalid partition specified: nowhere"),
+        (POOL + "sbatch: [--constraint=nothing]\n", "Invalid feature specification"),
+        (POOL.replace("gpu:2", "gpu:9"), "Requested node configuration is not available"),
+    ],
+)
+def test_what_slurm_would_refuse_is_said_before_anything_starts(bed: PoolBed, text: str, says: str) -> None:
+    refused = bed.start(text)
+    assert refused.returncode == 1
+    assert says in refused.stderr
+    assert running_connection(bed.home) is None
+    assert bed.slurm.jobs() == []
+
+
+def test_without_slurm_here_the_command_is_named(bed: PoolBed, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(bed._environment, "PATH", "/nowhere")
+    refused = bed.start(POOL)
+    assert "Slurm's command sbatch is not on this machine" in refused.stderr
+
+
+def test_small_runs_share_a_node_which_goes_back(bed: PoolBed) -> None:
+    started = bed.start(POOL)
+    assert started.returncode == 0, started.stderr
+    assert bed.slurm.jobs() == []
+    had = answer(bed.launch(1, times=2))
+    assert [ids for ids, _ in had] in (["0", "1"], ["1", "0"], ["0", "0"], ["1", "1"])  # one after the other, maybe
+    wait_until(lambda: not bed.slurm.jobs(), "the end of the idle node's job")
+    assert bed.slurm.ask("squeue", "-h", "-t", "all", "-o", "%T").split() == ["CANCELLED"]  # one for both
+
+
+def test_a_gang_waits_for_all_of_its_nodes_and_takes_its_jobs_back(bed: PoolBed) -> None:
+    bed.slurm.ask("scontrol", "update", "NodeName=n2", "State=DRAIN", "Reason=test")
+    gang = bed.launch(4, ranks=2, nodes=2)
+    wait_until(lambda: bed.says("pending ("), "the reason of Slurm")
+    (reason,) = bed.waits()
+    assert re.match(r"waiting for a node: Slurm job \d+, pending \(.+\)", reason)
+    assert sorted(job.split()[1] for job in bed.slurm.jobs()) == ["PENDING", "RUNNING"]
+    assert bed.command("cancel", "last").returncode == 0
+    gang.communicate(timeout=60)
+    wait_until(lambda: not bed.slurm.jobs(), "the end of both jobs")
+    bed.slurm.ask("scontrol", "update", "NodeName=n2", "State=RESUME")
+
+
+def test_a_cell_goes_on_while_the_controller_is_away_and_stop_ends_all_jobs(bed: PoolBed, tmp_path: Path) -> None:
+    go = tmp_path / "go"
+    gang = bed.launch(4, until=go, ranks=2, nodes=2)
+    wait_until(lambda: not bed.waits() and len(bed.slurm.jobs()) == 2, "the gang's nodes")
+    bed.slurm.stop_controller()
+    third = bed.launch(2)
+    wait_until(lambda: bed.says("the pool has all of its 2 nodes"), "the pool's limit")
+    go.touch()
+    assert len(answer(gang)) == 1
+    assert len(answer(third)) == 1
+    bed.slurm.start_controller()
+    wait_until(lambda: bed.slurm.ask("sinfo", "-h"), "the controller")
+    stopped = bed.command("stop", "--yes")
+    assert stopped.returncode == 0, stopped.stderr
+    assert bed.slurm.jobs() == []

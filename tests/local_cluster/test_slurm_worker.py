@@ -1,0 +1,63 @@
+"""The process of one pool job: what it is given, and what it says when it cannot begin."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import msgspec
+import pytest
+from ports import free_port
+
+from jupyter_gpu_release.local_cluster.slurm_worker import address_towards, given_gpus
+from jupyter_gpu_release.protocol.config import GatewayConfig, SlurmPool
+
+
+def run_worker(home: Path) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "jupyter_gpu_release.local_cluster.slurm_worker", str(home)]
+    environment = {**os.environ, "SLURM_JOB_ID": "7", "CUDA_VISIBLE_DEVICES": "0"}
+    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120, check=False)
+
+
+def test_a_node_without_the_home_says_so(tmp_path: Path) -> None:
+    ended = run_worker(tmp_path)
+    assert ended.returncode == 1
+    assert f"cannot read {tmp_path}/gateway.json" in ended.stdout
+    assert "set JUPYTER_GPU_HOME to a folder that compute nodes see" in ended.stdout
+
+
+def test_a_node_that_cannot_reach_the_head_says_so(tmp_path: Path) -> None:
+    config = GatewayConfig(
+        home=str(tmp_path),
+        store="",
+        token_file="",
+        runtime=str(tmp_path / "runtime"),
+        ray_address=f"127.0.0.1:{free_port()}",
+        simulated=True,
+        slurm=SlurmPool(max_nodes=1),
+    )
+    (tmp_path / "gateway.json").write_bytes(msgspec.json.encode(config))
+    ended = run_worker(tmp_path)
+    assert ended.returncode == 1
+    assert f"cannot reach the head at {config.ray_address}" in ended.stdout
+    assert "set address:" in ended.stdout
+    assert not (tmp_path / "runtime").exists()
+
+
+def test_its_address_is_the_one_on_the_way_to_the_head() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as head:
+        assert address_towards(f"127.0.0.1:{head.getsockname()[1]}") == "127.0.0.1"
+
+
+@pytest.mark.parametrize(
+    ("variable", "value"),
+    [("CUDA_VISIBLE_DEVICES", "2,3"), ("SLURM_JOB_GPUS", "2,3"), ("CUDA_VISIBLE_DEVICES", "GPU-8f,GPU-9a")],
+)
+def test_its_gpus_are_those_that_slurm_gave(monkeypatch: pytest.MonkeyPatch, variable: str, value: str) -> None:
+    for name in ("CUDA_VISIBLE_DEVICES", "SLURM_JOB_GPUS"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv(variable, value)
+    assert given_gpus("7") == value.split(",")
