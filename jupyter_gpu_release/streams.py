@@ -20,6 +20,7 @@ _NAMES = {
     ".serialization.sharing.array_memory": "Layout Place",
     ".adapters.accelerate": "make_sharing fill_shared",
     ".adapters.cupy": "place_array",
+    ".adapters.ipywidgets": "fill_widget",
     ".adapters.jax": "make_jax",
     ".adapters.keras": (
         "rebuild_keras_model make_keras_object fill_keras_object make_keras_container fill_keras_container "
@@ -34,7 +35,7 @@ _NAMES = {
     ".adapters.singletons": "find_attribute",
     ".adapters.stdlib.values": (
         "make_cell set_cell make_weakref dead_weakref make_lru_cache make_cached_property standard_stream "
-        "import_module view_bytes fill_container make_weak_proxy make_mapping_proxy"
+        "import_module view_bytes fill_container make_weak_proxy make_mapping_proxy replaced_function"
     ),
     ".adapters.tensorflow": "rebuild_tensorflow_function usual_strategy",
     ".adapters.torch.distributed": "give_module give_replica make_shard fill_shard",

@@ -326,6 +326,22 @@ class Adapter:
     def set_thread_count(self, count: int) -> None:
         """Have the library compute in so many threads. Called in a rank before a cell, and in the fork that saves."""
 
+    def registration_of(self, cls: type) -> Any:
+        """The library's record of a class of the notebook, outside of the class; None: it has none. It travels along.
+
+        It is the same object until somebody registers the class anew.
+        """
+
+    def register_class(self, cls: type, registration: Any) -> None:
+        """Have the library keep this of a class that has arrived, unless it keeps something already."""
+
+    def extensions(self) -> Iterable[tuple[type, str, Any]]:
+        """Attributes that others have put into classes of the library by a call: (class, name, what it is now).
+
+        They travel both ways. Asked before and after each cell, so fast. Such a value equals itself alone, or is plain.
+        """
+        return ()
+
     def use_terminal(self) -> None:
         """Show things as in a terminal: the cell comes from one, and the library was imported in a notebook's place."""
 

@@ -68,7 +68,7 @@ class IpythonAdapter(Adapter):
     )
 
     def holds_itself(self, kind: type) -> bool:
-        return str(kind.__module__).startswith(("IPython", "ipykernel", "ipywidgets"))
+        return str(kind.__module__).startswith(("IPython", "ipykernel"))
 
 
 ADAPTER = IpythonAdapter()

@@ -45,6 +45,24 @@ def make_jax(array: Any, is_weak: bool = False) -> Any:
     return made
 
 
+# ----------------------------------------------------------------------------- classes that are trees
+def _register(jax: Any, cls: type, flatten: Any, unflatten: Any) -> None:
+    trees = jax.tree_util
+    if hasattr(cls, "tree_flatten_with_keys"):
+        trees.register_pytree_with_keys_class(cls)
+    elif getattr(flatten, "__qualname__", "").startswith("register_dataclass."):
+        cells = zip(flatten.__code__.co_freevars, flatten.__closure__, strict=True)
+        fields = {name: list(cell.cell_contents) for name, cell in cells}
+        trees.register_dataclass(cls, **fields, drop_fields=_left_out(cls, fields))
+    else:
+        trees.register_pytree_node(cls, flatten, unflatten)
+
+
+def _left_out(cls: Any, fields: dict[str, list[str]]) -> list[str]:
+    used = {name for names in fields.values() for name in names}
+    return [name for name in getattr(cls, "__dataclass_fields__", ()) if name not in used]
+
+
 def _settings(jax: Any) -> Values:
     return {name: jax.config.values[name] for name in _SETTINGS if name in jax.config.values}
 
@@ -65,6 +83,13 @@ class JaxAdapter(Adapter):
 
     def reducer_for(self, kind: type) -> Reducer | None:
         return reduce_array if kind.__name__ == "ArrayImpl" else None
+
+    def registration_of(self, cls: type) -> Any:
+        return getattr(sys.modules.get("jax._src.tree_util"), "_registry", {}).get(cls)
+
+    def register_class(self, cls: type, registration: Any) -> None:
+        if self.registration_of(cls) is None:
+            _register(sys.modules["jax"], cls, *registration)
 
     def has_touched_gpu(self) -> bool:
         bridge = sys.modules.get("jax._src.xla_bridge")

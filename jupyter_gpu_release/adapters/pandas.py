@@ -7,6 +7,7 @@ import copyreg
 import functools
 import itertools
 import sys
+import types
 from collections.abc import Iterable, Iterator
 from typing import Any
 
@@ -134,6 +135,14 @@ def _update(old: Any, new: Any) -> bool:
     return True
 
 
+def _update_index(old: Any, new: Any) -> bool:
+    """Of an index only the names change, and the frequency of dates."""
+    old.names = new.names
+    if hasattr(old, "_freq"):
+        old._freq = new._freq
+    return True
+
+
 def _memory_of(thing: Any) -> Iterator[int]:
     """Ids of the arrays that a frame or series consists of. Others may share them until somebody writes."""
     blocks = getattr(getattr(thing, "__dict__", {}).get("_mgr"), "blocks", ())
@@ -143,6 +152,33 @@ def _memory_of(thing: Any) -> Iterator[int]:
         while isinstance(part, sys.modules["numpy"].ndarray):  # what it is a view of
             part = part.base
             yield id(part)
+
+
+# -------------------------------------------------- accessors, ``tqdm.pandas()``, methods that a notebook adds
+def _extended_classes() -> Iterator[type]:
+    generic = sys.modules["pandas.core.groupby"]
+    frames = [getattr(sys.modules["pandas"], name) for name in ("DataFrame", "Series", "Index")]
+    return itertools.chain(frames, (getattr(generic, f"{name}GroupBy") for name in ("DataFrame", "Series", "")))
+
+
+def _is_from_outside(value: Any) -> bool:
+    """Tell if a function or an accessor is of another package, or of the notebook."""
+    made_of = getattr(value, "_accessor", getattr(value, "fget", getattr(value, "__func__", value)))
+    module = made_of.__globals__.get("__name__") if hasattr(made_of, "__globals__") else made_of.__module__
+    return str(module).partition(".")[0] != "pandas"
+
+
+_METHODS = (types.FunctionType, property, classmethod, staticmethod)
+
+
+def _extensions() -> Iterator[tuple[type, str, Any]]:
+    for kind in _extended_classes():
+        accessors = vars(kind).get("_accessors", frozenset())
+        own = [name for name, value in vars(kind).items() if type(value) in _METHODS or name in accessors]
+        found = [name for name in own if _is_from_outside(vars(kind)[name])]
+        yield from ((kind, name, vars(kind)[name]) for name in found)
+        if accessors.intersection(found):
+            yield kind, "_accessors", set(accessors)
 
 
 # ------------------------------------------------------------------------------------------- options
@@ -187,12 +223,24 @@ class PandasAdapter(Adapter):
         return reduce_index if "Index" in names else None
 
     def update_in_place(self, old: Any, new: Any) -> bool | None:
-        return _update(old, new) if _is_own(type(old)) else None
+        if not _is_own(type(old)):
+            return None
+        if isinstance(old, sys.modules["pandas"].Index):
+            return _update_index(old, new)
+        return _update(old, new)
 
     def can_change(self, kind: type) -> bool | None:
-        """An index does not, and arrays are memory of frames."""
+        """Of an index the names do, and the frequency; arrays are memory of frames."""
         pandas = sys.modules["pandas"]
-        return issubclass(kind, (pandas.DataFrame, pandas.Series)) if _is_own(kind) else None
+        return issubclass(kind, (pandas.DataFrame, pandas.Series, pandas.Index)) if _is_own(kind) else None
+
+    def items_of(self, thing: Any) -> Any:
+        """The axes, which several frames may share."""
+        return getattr(getattr(thing, "__dict__", {}).get("_mgr"), "axes", None)
+
+    def set_items(self, thing: Any, items: dict[int, Any]) -> None:
+        for place, axis in items.items():
+            thing._mgr.axes[place] = axis
 
     def own_memory(self, thing: Any) -> Iterable[int]:
         return _memory_of(thing) if _is_own(type(thing)) else ()
@@ -202,6 +250,9 @@ class PandasAdapter(Adapter):
 
     def shape_of(self, value: Any) -> tuple[int, ...] | None:
         return getattr(value, "shape", None) if _is_own(type(value)) else None
+
+    def extensions(self) -> Iterable[tuple[type, str, Any]]:
+        return _extensions()
 
     def use_terminal(self) -> None:
         with contextlib.suppress(Exception):  # another version's options

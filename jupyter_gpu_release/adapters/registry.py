@@ -39,7 +39,7 @@ _OURS = {
     "IPython": "ipython",
     "__future__": "ipython",
     "ipykernel": "ipython",
-    "ipywidgets": "ipython",
+    "ipywidgets": "ipywidgets",
     "pydantic": "pydantic",
     "polars": "tables",
     "pyarrow": "tables",

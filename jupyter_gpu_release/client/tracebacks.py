@@ -99,9 +99,13 @@ def _rebuilt(found: Raised, name: str, text: str, avoided: tuple[type[BaseExcept
         cls = exceptions.class_named(module, qualname)
         if cls is None or issubclass(cls, avoided):
             continue
-        if place:
-            cls = _named(name, cls if issubclass(cls, Exception) else Exception, text)
-        return exceptions.rebuild_error(found, cls, Trust.GATEWAY, [_member(*member) for member in found.group])
+        group = [_member(*member) for member in found.group]
+        if not place:
+            error = exceptions.rebuild_error(found, cls, Trust.GATEWAY, group)
+            if exceptions.has_text(error):  # else it is made of what did not travel
+                return error
+        stand_in = _named(name, cls if issubclass(cls, Exception) else Exception, text)
+        return exceptions.rebuild_error(found, stand_in, Trust.GATEWAY, group)
     raise LookupError(name)
 
 

@@ -20,6 +20,12 @@ _LINE_STARTS = re.compile(r"(?<=[\r\n])(?=[^\r\n])")
 _OF_ITS_OWN = ("clear_output", "comm", "update_display", "payload")
 
 
+def _captures(data: dict[str, Any]) -> bool:
+    """Tell if a widget takes what follows (``with out:``)."""
+    message = (data.get("content") or {}).get("data") or {}
+    return bool((message.get("state") or {}).get("msg_id"))
+
+
 class RunOutput:
     """Shows events in their order. ``before_output`` is called ahead of the first thing shown in each batch.
 
@@ -58,7 +64,7 @@ class RunOutput:
             if kind == "clear_output" and data.get("wait"):
                 self._clear_next = True  # held back until more comes: our own receipt must not be what clears
                 continue
-            if kind not in ("comm", "payload"):
+            if kind not in ("comm", "payload") or _captures(data):  # the line of ours is no output of a widget
                 self._before_output()
                 self.has_shown = True
             if self._clear_next and kind in ("stream", "display", "traceback"):

@@ -1,4 +1,4 @@
-"""Classes registered with abstract ones: ``Shape.register(int)``; no attribute says so."""
+"""Classes registered with abstract ones (``Shape.register(int)``), and with libraries; no attribute says so."""
 
 from __future__ import annotations
 
@@ -10,17 +10,35 @@ import weakref
 from collections.abc import Iterable, Iterator
 from typing import Any
 
+from ..adapters.registry import loaded_adapters
+
 #: where a class of the notebook keeps the library's abstract classes with which it is registered, as it travels
 WITH = "__registered_with__"
+#: where it keeps what libraries know of it, by the library
+KNOWN = "__known_to__"
 #: where cloudpickle keeps what is registered with a class
 OWN = "_abc_impl"
 _REGISTERED, _REGISTERED_WITH = "registered ", "registered with "
 
 
-def registrations(cls: type) -> dict[str, type]:
-    """Classes registered with one of the notebook, and those with which it is, by names that no attribute has."""
+def registrations(cls: type) -> dict[str, Any]:
+    """Classes registered with one of the notebook, and all with which it is, by names that no attribute has."""
     own = {f"{_REGISTERED}{_name(other)}": other for other in _registered(cls)}
-    return own | {f"{_REGISTERED_WITH}{_name(other)}": other for other in registered_with(cls)}
+    own |= {f"{_REGISTERED_WITH}{_name(other)}": other for other in registered_with(cls)}
+    return own | {f"{_REGISTERED_WITH}{library}": known for library, known in known_to(cls).items()}
+
+
+def known_to(cls: type) -> dict[str, Any]:
+    """Records that libraries keep of a class, by the library."""
+    found = {adapter.name: adapter.registration_of(cls) for adapter in loaded_adapters()}
+    return {library: known for library, known in found.items() if known is not None}
+
+
+def tell_libraries(cls: type, known: dict[str, Any]) -> None:
+    """Have them keep that of a class."""
+    for adapter in loaded_adapters() if known else ():
+        if adapter.name in known:
+            adapter.register_class(cls, known[adapter.name])
 
 
 def is_registration(name: str) -> bool:

@@ -26,6 +26,7 @@ from ..adapters.stdlib.values import kept_alive
 from ..errors import GpuReleaseError, LoadError
 from ..protocol.cell import RESUME
 from ..protocol.wire import without_gc
+from ..units import format_bytes
 from ..unpickling import Trust
 from . import set_order
 from .lazy_modules import module_or_deferred
@@ -182,7 +183,7 @@ class NoRoomError(Exception):
     """A value of the rest is too large; ``bytes``: how large."""
 
     def __init__(self, size: int) -> None:
-        super().__init__(f"it has {size} bytes")
+        super().__init__(f"it has {format_bytes(size)}")
         self.bytes = size
 
 
@@ -251,7 +252,7 @@ class _Writer:
                     self._name(name, value)
         done = {*first, *values}
         if self._more.follow is not None:
-            self._follow_reads(done, self._more.follow)
+            self._follow_reads(done, self._more.follow, self._more.home)
         self._rest(done)
         self._own(("", ""))
         memo = WrittenObjects(self._pickler.memo if self._file.tell() <= LONGEST_NUMBERED else None)
@@ -306,19 +307,17 @@ class _Writer:
         pickler.dump(things)
         self._dump.keep += [*pickler.keep, *pickler.holders.values()]
 
-    def _follow_reads(self, done: set[str], follow: Follow) -> None:
+    def _follow_reads(self, done: set[str], follow: Follow, home: Home, room: int | None = None) -> None:
         asked: set[str] = set()
         defined = self._pickler.definitions
         looked_at = 0
         while (more := [name for name in self._pickler.reads if name not in asked]) or looked_at < len(defined):
             asked.update(more)
-            found = [*map(follow, more), *map(self._more.home, defined[looked_at:])]
+            found = [*map(follow, more), *map(home, defined[looked_at:])]
             looked_at += len(found) - len(more)
-            for values in found:
-                for name, value in values.items():
-                    if name not in done:
-                        done.add(name)
-                        self._name(name, value)
+            new = {name: value for values in found for name, value in values.items() if name not in done}
+            done |= new.keys()
+            room = self._what_has_room(new, room)
 
     def _rest(self, done: set[str]) -> None:
         needed = set(self._pickler.modules)
@@ -329,18 +328,23 @@ class _Writer:
         self._own(("", ""))
         self._own({"rest": True, **modules})
         self._careful = True  # many of these cannot be pickled
-        self._what_has_room(state, STATE_BYTES)
+        left = self._what_has_room(state, STATE_BYTES)
+        if state and self._more.follow is not None:  # what functions read that were put into modules
+            self._follow_reads(done, self._more.follow, lambda _thing: {}, left)
+            rest = {name: value for name, value in rest.items() if name not in done}
         self._what_has_room(rest, self._more.rest_bytes)
         self._dump.modules_of_rest = self._pickler.modules - needed
 
-    def _what_has_room(self, values: dict[str, Any], left: int) -> None:
+    def _what_has_room(self, values: dict[str, Any], left: int | None) -> int | None:
+        """Write these into the room that is ``left`` (None: no limit), and say what is then."""
         for name, value in values.items():
-            size = _size_at_least(value)
-            if size <= left:
+            size = 0 if left is None else _size_at_least(value)
+            if left is None or size <= left:
                 self._name(name, value, left)
-                left -= self._dump.sizes.get(name, 0)
+                left = None if left is None else left - self._dump.sizes.get(name, 0)
             else:
                 self._dump.failed.setdefault(name, NoRoomError(size))
+        return left
 
     def _name(self, name: str, value: Any, room: int | None = None) -> None:
         if name in self._dump.failed:
@@ -525,6 +529,10 @@ def _from(stream: bytes, begin: int) -> io.BytesIO:
     return file
 
 
+def _load_next(unpickler: Any) -> Any:
+    return unpickler.load()
+
+
 class _Reading:
     """Reads names one after the other and knows which one it is at."""
 
@@ -539,6 +547,8 @@ class _Reading:
     def all_of(self, unpickler: Any, reasons: list[str] | None = None) -> Loaded:
         loaded = Loaded()
         self.is_rest = False
+        # what looks names up in the frames above it while it is rebuilt (formulas) finds the notebook's
+        load_next = types.FunctionType(_load_next.__code__, self._namespace)
         while (head := unpickler.load()) is not None:
             if len(head) > 2:
                 self._group(loaded, *head[2:])
@@ -550,7 +560,7 @@ class _Reading:
                 loaded.modules[self.name] = module
                 self.early.note_read({self.name: module_or_deferred(module, self._namespace)})
                 continue
-            value = unpickler.load()
+            value = load_next(unpickler)
             if self.name:
                 loaded.values[self.name] = value
                 self.early.note_read({self.name: value})

@@ -24,6 +24,7 @@ from ..unpickling import Trust, loads
 LIMIT_BYTES = 1 << 16
 #: set by Python from the failing object itself, which may be anything (and large)
 _NOT_SENT = ("obj",)
+_NO_TEXT = "<no text: its __str__ failed>"
 
 
 class Raised(msgspec.Struct, frozen=True, array_like=True):
@@ -43,7 +44,12 @@ def error_text(error: BaseException) -> str:
     try:
         return str(error)
     except Exception:  # noqa: BLE001 - foreign code
-        return "<no text: its __str__ failed>"
+        return _NO_TEXT
+
+
+def has_text(error: BaseException) -> bool:
+    """Tell if the class's own method for ``str(error)`` does not fail."""
+    return error_text(error) is not _NO_TEXT
 
 
 def pack_error(error: BaseException) -> bytes:

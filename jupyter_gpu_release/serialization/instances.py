@@ -7,6 +7,7 @@ Pickle puts an object into a set before its attributes are there (``__hash__``),
 from __future__ import annotations
 
 import copyreg
+import datetime
 import inspect
 import types
 from collections.abc import Iterable
@@ -18,6 +19,8 @@ from ..adapters.adapter import Reducer
 #: a class with one of these says itself how it is pickled
 _OWN_WAYS = ("__reduce__", "__reduce_ex__", "__getnewargs__", "__getnewargs_ex__", "__setstate__", "__getstate__")
 _EARLY = ("__hash__", "__eq__", "__getattr__", "__getattribute__", "__setattr__", "__new__")
+#: ways of classes of Python that give what only their own ``__new__`` understands
+_AS_THE_BASE = (datetime.datetime.__reduce_ex__, datetime.time.__reduce_ex__)
 _PLAIN = (str, int, float, complex, bool, bytes, type(None))
 
 #: attributes and slots
@@ -29,7 +32,8 @@ def reducer_for(kind: type) -> Reducer | None:
     own = _of_notebook(kind)
     if not own or _has([base for base in own if not _is_named_tuple(base)], _OWN_WAYS):
         return None
-    if inspect.getattr_static(kind, "__reduce_ex__") is not vars(object)["__reduce_ex__"]:  # an enum's
+    says = inspect.getattr_static(kind, "__reduce_ex__")
+    if says is not vars(object)["__reduce_ex__"] and says not in _AS_THE_BASE:  # an enum's
         return None
     is_plain = inspect.getattr_static(kind, "__reduce__") is vars(object)["__reduce__"]
     if is_plain and _made_by(kind) is object:

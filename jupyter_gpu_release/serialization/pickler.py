@@ -238,8 +238,10 @@ class GraphPickler(cloudpickle.Pickler):
             attributes |= member_attributes(cls)
         if owners := abstract_classes.registered_with(cls):
             attributes[abstract_classes.WITH] = owners
+        if known := abstract_classes.known_to(cls):
+            attributes[abstract_classes.KNOWN] = known
         if any(map(abstract_classes.is_registration, changed)):
-            changed += [abstract_classes.OWN, abstract_classes.WITH]
+            changed += [abstract_classes.OWN, abstract_classes.WITH, abstract_classes.KNOWN]
         state = (attributes, [name for name in changed if name in attributes], removed)
         return rebuild.make_class, (kind, *arguments), state, None, None, rebuild.set_class
 

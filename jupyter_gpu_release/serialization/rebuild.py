@@ -189,7 +189,9 @@ class Rebuilder:
     def set_class(self, cls: type, state: tuple[dict[str, Any], list[str], list[str]]) -> None:
         """Fresh: all attributes. Known here: only what the cell changed, so nothing stale overwrites it."""
         attributes, changed, removed = state
-        owners = attributes.pop(abstract_classes.WITH, [])
+        owners, known = attributes.pop(abstract_classes.WITH, []), attributes.pop(abstract_classes.KNOWN, {})
+        if id(cls) in self._whole or self._is_fresh(cls) or abstract_classes.KNOWN in changed:
+            abstract_classes.tell_libraries(cls, known)
         if id(cls) in self._whole:
             class_statements.set_own_attributes(cls, attributes)
             return

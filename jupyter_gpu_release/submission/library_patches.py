@@ -15,7 +15,7 @@ from functools import cache
 from typing import Any
 
 from ..analysis.scopes import dotted_name
-from ..serialization.process_state.local_modules import attribute_name
+from ..serialization.process_state.local_modules import attribute_name, extensions_of_libraries
 
 #: cells that may hold such an assignment
 _SUSPECT = re.compile(r"^\s*\w+(?:\.\w+)+\s*(?:[-+*/|&]|//|\*\*)?=(?!=)", re.MULTILINE)
@@ -110,7 +110,7 @@ class LibraryPatches:
         """The values that are there now, by the names under which they travel."""
         for source in self._cells.take():
             self._look_at(source)
-        return values_at(self._chains, self._names)
+        return values_at(self._chains, self._names) | extensions_of_libraries()
 
     def stay_away(self, tree: ast.AST, local: Iterable[str]) -> list[str]:
         """Chains that this cell sets in a library, where they will stay; ``local``: modules whose state comes back."""

@@ -138,6 +138,9 @@ class Selection:
         self.held: dict[str, int] = {}
         #: attributes of libraries that the notebook has set
         self._patched: set[str] = set()
+        #: names that only functions read that were put into modules
+        self._read_by_state: set[str] = set()
+        self._has_state = False
         #: such names that are not ready
         self._unready: list[str] = []
         self._refuse_unknown()
@@ -170,7 +173,11 @@ class Selection:
 
     def follow(self, name: str) -> dict[str, Any]:
         """A function reads this global: what to send because of it."""
-        return self._with_device_choice(name) if name in self._namespace else {}
+        before = set(self.sent)
+        found = self._with_device_choice(name) if name in self._namespace else {}
+        if self._has_state:
+            self._read_by_state |= found.keys() - before
+        return found
 
     def home(self, thing: Any) -> dict[str, Any]:
         """A class or function travels: the name by which ``pickle`` finds it, if it finds it here.
@@ -251,6 +258,7 @@ class Selection:
             else:
                 self._patched.add(name)
                 found[name] = value
+        self._has_state = True
         self.sent |= found
         return found
 
@@ -287,7 +295,7 @@ class Selection:
     def is_optional(self, name: str) -> bool:
         """Tell if the cell can do without: it is only perhaps read."""
         looked_up = name in self._reflection.names and name not in self._facts.reads
-        may_lack = name in self._facts.hints or looked_up or name in self.implicit
+        may_lack = name in self._facts.hints or looked_up or name in self.implicit or name in self._read_by_state
         return is_attribute_name(name) or (may_lack and name not in self._chosen)
 
     def module_names(self) -> dict[str, str]:

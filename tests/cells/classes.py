@@ -5,6 +5,37 @@ from __future__ import annotations
 
 IMPORTS = "import collections, ctypes, dataclasses, datetime, enum\n"
 ROWS = {
+    "generic classes": (
+        "import typing\nT = typing.TypeVar('T')\nclass G(typing.Generic[T]):\n    def __init__(self, x: T): self.x = x\nclass H(G[int]): pass\na = G[int](3); alias = G[int]",
+        "b = G[str]('a'); h = H(4); same = a.__orig_class__",
+        "b.x, b.__orig_class__, h.x, H.__orig_bases__, alias is G[int], same, type(b) is G",
+    ),
+    "a parent's attribute deleted": (
+        "class P:\n    a = 1\n    b = 2\nclass K(P):\n    b = 2\nk = K()",
+        "del P.b; P.c = 3; K.d = 4",
+        "K.b, hasattr(P, 'b'), K.c, k.d, k.b",
+    ),
+    "slots of dataclasses": (
+        "import dataclasses\n@dataclasses.dataclass(slots=True)\nclass S:\n    a: int\n    b: list = dataclasses.field(default_factory=list)\n@dataclasses.dataclass(frozen=True, order=True)\nclass F:\n    k: int\ns = S(1); kept = s.b",
+        "s.b.append(1); s.a = 2; t = S(3); f = {F(1): 2}",
+        "s, kept, s.b is kept, t, f[F(1)], F(1) < F(2), type(t) is S",
+    ),
+    "a registry that a hook of subclasses fills": (
+        "reg = {}\nclass Base:\n    def __init_subclass__(cls, key=None, **k):\n        super().__init_subclass__(**k); reg[key] = cls\nclass A(Base, key='a'):\n    v = 1",
+        "class B(Base, key='b'): pass\nx = reg['a']().v",
+        "sorted(reg), reg['a'] is A, reg['b'] is B, x, len(Base.__subclasses__())",
+    ),
+    "a registry that a metaclass fills": (
+        "class M(type):\n    all = []\n    def __new__(m, n, b, d):\n        c = super().__new__(m, n, b, d); c.fields = [k for k in d if not k.startswith('_')]; m.all.append(n); return c\nclass X(metaclass=M):\n    a = 1\n    b = 2\nx = X()",
+        "class Y(X):\n    c = 3\ny = Y(); z = X.fields",
+        "M.all, X.fields, Y.fields, z, type(y) is Y, x.fields",
+    ),
+    "what looks a name up in the frame that rebuilds it, as formulas do": (
+        "import sys\nlimit = 5\nclass Looks:\n    def __getstate__(self): return {'a': 1}\n"
+        "    def __setstate__(self, state): self.seen = sys._getframe(1).f_globals['limit'] + state['a']",
+        "x = Looks(); x.seen = 6; limit",
+        "x.seen",
+    ),
     "attributes that are the parent's very own": (
         "class Base:\n    rate = 1\n    def step(self): return 'base'\nclass Fast(Base):\n    rate = 2\n    def step(self): return 'fast'\n"
         "class Plain(Base):\n    rate = Base.rate\n    step = Base.step\nclass Both(Plain, Fast): pass\nb = Both()",
@@ -38,6 +69,14 @@ ROWS = {
         "things = [Length(2.5, 'm'), Span('3-7'), Day('2024/2/29'), Pair(1, 2), Word('haus', lang='de')]; p = Point(3)",
         "more = [Length(things[0] + 1, 'cm'), Span('1-2'), Day('2020/1/1'), Pair(3, 4), Word('x', lang='y')]; q = Point(p.x + 1)",
         "things, more, more[0].unit, things[0].unit, things[4].lang, more[4].lang, [type(m) is type(t) for m, t in zip(more, things)], q.x",
+    ),
+    "arguments of __new__ of dates with a time": (
+        "class When(datetime.datetime):\n    def __new__(cls, text): return super().__new__(cls, *map(int, text.split()))\n"
+        "class Hour(datetime.time):\n    def __new__(cls, hour, *, why):\n        made = super().__new__(cls, hour)\n        made.why = why\n        return made\n"
+        "class Long(datetime.timedelta):\n    def __new__(cls, hours, why):\n        made = super().__new__(cls, hours=hours)\n        made.why = why\n        return made\n"
+        "when, kept = When('2024 1 2'), [Hour(3, why='a')]",
+        "year = when.year; later = When('2023 2 3'); kept.append(Hour(4, why='b')); long = Long(2, 'c')",
+        "year, when, later, kept, [each.why for each in kept], type(later) is When, long, getattr(long, 'why', 'lost')",
     ),
     "arguments of __init__ of a set and a defaultdict": (
         "class Bag(set):\n    def __init__(self, name, *items): super().__init__(items); self.name = name\n"

@@ -1,3 +1,4 @@
+# ruff: noqa: E501 - a cell is one string
 """Frames that a cell changes in place, and what shares their memory, be they made by a plain cell or by a GPU cell."""
 
 from __future__ import annotations
@@ -6,6 +7,21 @@ IMPORTS = "import numpy as np, pandas as pd, scipy.sparse, types\n"
 FRAME = "df = pd.DataFrame({'a': [1., None, 3.], 'b': [1., 2., 3.], 'k': ['x', 'y', 'z'], 'i': [1, 2, 3]})\n"
 _ALL = "df.fillna(-1).to_dict('list'), list(df.index)"
 ROWS = {
+    "names of an index that several share": (
+        "idx = pd.Index([1, 2]); all_of = [pd.DataFrame({'x': [1, 2]}, index=idx) for _ in range(3)]; f = all_of[0]\n"
+        "s = pd.Series([1, 2]); t = s.copy(deep=False)\n"
+        "many = pd.MultiIndex.from_tuples([(1, 2), (3, 4)]); kept = pd.Series([1, 2], index=many)",
+        "f.index.name = 'n'; f.columns.name = 'c'; s.index.name = 'k'; kept.index.names = [*'ab']; f.loc[1, 'x'] = 7",
+        "[(each.index.name, each.columns.name, each.index is idx) for each in all_of], idx.name, s.index.name, "
+        "t.index.name, many.names, all_of[0].x.tolist(), f is all_of[0]",
+    ),
+    "the frequency of an index that several share": (
+        "days = pd.DatetimeIndex(['2024-01-01', '2024-01-02', '2024-01-03']); a = pd.DataFrame({'x': [1, 2, 3]}, index=days)\n"
+        "b = pd.Series([1., 2, 3], index=days); hours = pd.timedelta_range('1h', periods=3); c = pd.Series([1, 2, 3], index=hours)\n"
+        "kept = pd.date_range('2024', periods=3, freq='MS'); d = pd.Series([1, 2, 3], index=kept)",
+        "a.index.freq = 'D'; b.iloc[0] = 5; c.index.freq = None; d.index.name = 'm'; d.iloc[1] = 7",
+        "a.index.freq, b.index.freq, days.freq, b.index is days, hours.freq, c.index.freq, kept.freq, d.index.freq, d, d.shift(1, freq='MS')",
+    ),
     "a column filled": (FRAME, "df['a'] = df['a'].fillna(5.)", _ALL),
     "an only column": (
         "df = pd.DataFrame({'a': [1., None, 3.], 'k': ['x', 'y', 'z']})",

@@ -8,6 +8,31 @@ IMPORTS = (
     "from torch.nn.utils import parametrizations, parametrize\n"
 )
 ROWS = {
+    "classes that are trees to jax": (
+        "import jax, jax.numpy as jnp, dataclasses\n@jax.tree_util.register_pytree_node_class\nclass P:\n    def __init__(s, a): s.a = a\n    def tree_flatten(s): return (s.a,), None\n    @classmethod\n    def tree_unflatten(c, _, x): return c(*x)\n@jax.tree_util.register_dataclass\n@dataclasses.dataclass\nclass D:\n    x: jax.Array\np = P(jnp.ones(2))",
+        "l = jax.tree.map(lambda x: x + 1, p); d = jax.tree.map(lambda x: x * 3, D(jnp.ones(1)))\n@jax.tree_util.register_pytree_node_class\nclass Q(P): pass\nq = Q(2)",
+        "l.a.tolist(), d.x.tolist(), jax.tree.leaves(q), jax.tree.leaves(p)[0].tolist(), type(l) is P",
+    ),
+    "weak types of jax": (
+        "import jax.numpy as jnp\nx = jnp.asarray(2.0); y = jnp.ones(2, jnp.int8)",
+        "z = jnp.asarray(3.); w = x * y",
+        "x.weak_type, z.weak_type, (z * y).dtype, w.dtype, z.dtype",
+    ),
+    "classes that libraries keep in tables of their own": (
+        "import copy, copyreg\nfrom torch.utils import _pytree as trees\nclass Pair:\n    def __init__(self, a): self.a, self.held = a, lambda: 0\n"
+        "trees.register_pytree_node(Pair, lambda p: ([p.a], None), lambda parts, _: Pair(*parts))\ncopyreg.pickle(Pair, lambda p: (Pair, (p.a,)))\n"
+        "class Late: pass\nlate = Late()",
+        "p = Pair(3); leaves = trees.tree_leaves(p); copied = copy.copy(p).held is p.held; twice = trees.tree_map(lambda x: x * 2, p).a\n"
+        "class New: pass\nfor kind in (Late, New):\n    trees.register_pytree_node(kind, lambda _: ([kind.__name__], None), lambda _parts, _: kind())",
+        "leaves, copied, twice, trees.tree_leaves([late, New(), p]), New in trees.SUPPORTED_NODES, copy.copy(p).held is p.held",
+    ),
+    "widgets": (
+        "import ipywidgets as widgets\nslider = widgets.IntSlider(value=7); box = widgets.VBox([slider]); bar = widgets.IntProgress(max=3)\n"
+        "kept = [bar, bar.layout]; number = bar.model_id",
+        "x = slider.value, box.children[0] is slider\nfor i in range(3):\n    bar.value = i + 1\nbar.layout.width = '7px'\n"
+        "own = widgets.IntSlider(value=3); own.value = 4; mine = own.model_id; made = widgets.HBox([slider, own])",
+        "x, bar.value, kept[0] is bar, kept[1] is bar.layout, bar.layout.width, bar.model_id == number, own, own.model_id == mine, made.children[0] is slider, made.children[1] is own",
+    ),
     "a module below a package that has a name": ("import xml", "import xml.dom.minidom", "xml.dom.minidom.__name__"),
     "numpy's generators that something else holds": (
         "from sklearn.model_selection import KFold\nrs = np.random.RandomState(0)\nfolds = KFold(3, shuffle=True, random_state=rs)\n"

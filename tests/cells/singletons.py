@@ -10,6 +10,11 @@ _SEED = "(random.seed(2), np.random.seed(2), torch.manual_seed(2).device)"
 
 #: name → (cell before, GPU cell, what is asked then)
 ROWS: dict[str, tuple[str, str, str]] = {
+    "marks of Python's own modules": (
+        "import dataclasses, inspect, argparse, enum, functools, queue, unittest.mock\nm = [dataclasses.MISSING, inspect.Parameter.empty, argparse.SUPPRESS, ..., NotImplemented, unittest.mock.DEFAULT, dataclasses.KW_ONLY]",
+        "n = [inspect._empty, dataclasses.MISSING]; ok = m[0] is dataclasses.MISSING, m[1] is inspect._empty, m[3] is Ellipsis, m[5] is unittest.mock.DEFAULT",
+        "n[0] is inspect._empty, n[1] is dataclasses.MISSING, ok, m[6] is dataclasses.KW_ONLY",
+    ),
     "NaN in a list": (
         "values = [1.0, np.nan, math.nan]",
         "found = np.nan in values, math.nan in values, values.count(np.nan), float('nan') in values; values.remove(np.nan)",
@@ -62,6 +67,13 @@ ROWS: dict[str, tuple[str, str, str]] = {
         + "g = np.random.mtrand._rand; r = random._inst; t = torch.default_generator; bits = np.random.Generator(g._bit_generator)",
         "a = g.rand(), r.random(), torch.rand(1, generator=t).item(), bits.random(); also = [g, r, t]",
         f"a, g is np.random.mtrand._rand, also[1] is random._inst, also[2] is torch.default_generator, {_SEED}, g.rand(), r.random(), torch.rand(1, generator=t).item(), bits.random()",
+    ),
+    "whose their methods are": (
+        "import random\nfrom random import choice, random as draw\nfrom numpy.random import rand\nimport numpy as np",
+        "owners = [choice.__self__, draw.__self__, rand.__self__]; also = random.shuffle, np.random.randint",
+        "choice.__self__ is random._inst is owners[0] is owners[1] is also[0].__self__, rand.__self__ is np.random.mtrand._rand is owners[2], "
+        "random.choice.__self__ is random._inst, also[1].__self__ is np.random.rand.__self__ is owners[2], "
+        "also[0] is random.shuffle, also[1] is np.random.randint",
     ),
     "their methods": (
         _DRAW + "from random import choice, random as draw\nfrom numpy.random import rand, randint",

@@ -1,3 +1,4 @@
+# ruff: noqa: E501 - a cell is one string
 """Cells over views that are not plain strides: what the memory's other names show afterwards."""
 
 from __future__ import annotations
@@ -11,6 +12,26 @@ _BYTES = "b = bytearray(range(8)); v = memoryview(b); "
 
 #: name → (cell before, GPU cell, what is asked then)
 ROWS: dict[str, tuple[str, str, str]] = {
+    "nested fields": (
+        "s = np.zeros(2, [('p', [('x', 'f4'), ('y', 'f4')]), ('n', 'i4')]); x = s['p']['x']; m = s[['n']]; r = s.view(np.recarray)",
+        "x[1] = 3; r.n[0] = 4",
+        "s, x, m, r.p.y, np.shares_memory(x, s)",
+    ),
+    "diagonals, windows and expanded rows of a tensor": (
+        "a = torch.arange(9.).reshape(3, 3); e = a[0].expand(2, 3); d = a.diagonal(); u = torch.arange(4.).unfold(0, 2, 1); s = a[:, ::2]",
+        "d += 10; s[0, 1] = -1; y = u.sum()",
+        "a, e, d, u, s, y",
+    ),
+    "a hard mask": (
+        "m = np.ma.masked_array([1., 2, 3], [0, 1, 0], hard_mask=True); d = m.data; k = m.mask; f = m[1:]",
+        "m[1] = 9; d[0] = 7; f[1] = 5; m.fill_value = 4",
+        "m, d, k, f, m.hardmask, m.fill_value",
+    ),
+    "methods that are bound to an array": (
+        "A = np.arange(4.).reshape(2, 2); times = A.dot; e = np.array([]); add = [e.sum, [].append, {}.get]",
+        "A[0, 0] = 7; y = times(np.ones(2)); other = A.mean; z = add[0]()",
+        "times(np.ones(2)), y, times.__self__ is A, other.__self__ is A, z, add[2]('x', 5)",
+    ),
     "conjugate, changed": (_COMPLEX + "c = z.conj()", "c += 1j", "z, c, c.is_conj()"),
     "conjugate, both": (_COMPLEX + "c = z.conj()", "c += 1; z *= 2j", "z, c"),
     "conjugate, its memory changed": (_COMPLEX + "c = z.conj()", "z += 1j", "z, c"),

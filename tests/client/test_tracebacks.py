@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import sys
+import threading
 import types
 import urllib.error
 from typing import Any
@@ -127,6 +128,23 @@ def test_what_cannot_travel_stays_behind():
     assert not error.__dict__.keys() & {"lock", "large"}
     assert error.args[0] == "a"
     assert len(error.args) == 2
+
+
+class Locked(Exception):
+    """Its text is made of what cannot travel."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(text)
+        self.where = threading.Lock()
+
+    def __str__(self) -> str:
+        return f"{self.args[0]}: {type(self.where).__name__}"
+
+
+def test_an_exception_whose_text_is_made_of_what_cannot_travel_says_what_it_said_there():
+    error = remote_error(info(Locked("no")), "the receipt")
+    assert (isinstance(error, Locked), type(error).__name__, error.args) == (True, "Locked", ("no",))
+    assert (str(error), rendered(error)) == ("no: lock", ["line 1", "the receipt", "", "line 2"])
 
 
 def test_what_cannot_be_rebuilt_keeps_its_name():

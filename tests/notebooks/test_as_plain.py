@@ -158,6 +158,10 @@ def test_a_warning_for_once_is_shown_by_the_first_gpu_cell_only(fresh: Notebook)
     for first in ("", "%%gpu_train --gpus 0\n"):
         texts = [fresh.ok(f"{first}import elderly\nelderly.old('of{bool(first)}')").text("stderr") for _ in range(2)]
         assert ["warnings.warn(text)" in text for text in texts] == [True, False]
+    fresh.ok("import warnings\ndef own(): warnings.warn('of mine')")
+    for first in ("", "%%gpu_train --gpus 0\n"):  # IPython forgets those of the notebook's own code after each cell
+        texts = [fresh.ok(f"{first}own(); own()").text("stderr") for _ in range(2)]
+        assert [text.count("UserWarning: of mine") for text in texts] == [1, 1]
     always = "%%gpu_train --gpus 0\nwarnings.simplefilter('always')\nelderly.old('each time')"
     fresh.ok("import elderly, warnings")
     assert all("each time" in fresh.ok(always).text("stderr") for _ in range(2))

@@ -121,6 +121,14 @@ def test_says_before_it_shows(capsys: pytest.CaptureFixture[str]):
     assert (said, relay.has_shown) == ([1], True)
 
 
+def test_says_before_a_widget_takes_what_follows():
+    said: list[int] = []
+    relay = RunOutput(CellOutput(SimpleNamespace(display_pub=RecordingPublisher())), lambda: said.append(1))
+    taking = {"msg_type": "comm_msg", "content": {"data": {"method": "update", "state": {"msg_id": "m"}}}}
+    relay.show(events(("comm", taking)))
+    assert (said, relay.has_shown) == ([1], True)
+
+
 def test_notes_are_lines_of_ours_in_a_notebook_and_on_stderr_elsewhere(capsys: pytest.CaptureFixture[str]):
     note = events(("note", {"text": "again from `epoch` 3"}))
     published = RecordingPublisher()

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import copyreg
+from typing import Any
+
 from ..adapter import Adapter, Reducer
 from . import settings, values
 
@@ -9,7 +12,14 @@ from . import settings, values
 class StandardLibraryAdapter(Adapter):
     """Asked last, for every class."""
 
+    name = "python"
     settings = settings.ALL
+
+    def registration_of(self, cls: type) -> Any:
+        return copyreg.dispatch_table.get(cls)
+
+    def register_class(self, cls: type, registration: Any) -> None:
+        copyreg.dispatch_table.setdefault(cls, registration)
 
     def reducer_for(self, kind: type) -> Reducer | None:
         return values.reducer_for(kind)

@@ -6,6 +6,7 @@ import gc
 import os
 import sys
 import warnings
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -25,11 +26,19 @@ def _add_filter(_module: Any, _name: str, value: Any) -> None:
 
 
 def _limits(_module: Any) -> Values:
-    return {"recursion limit": sys.getrecursionlimit(), "digits": sys.get_int_max_str_digits()}
+    return {name: read() for name, (read, _) in _LIMITS.items()}
 
 
 def _set_limit(_module: Any, name: str, value: Any) -> None:
-    sys.setrecursionlimit(value) if name == "recursion limit" else sys.set_int_max_str_digits(value)
+    _LIMITS[name][1](value)
+
+
+_LIMITS: dict[str, tuple[Callable[[], Any], Callable[[Any], None]]] = {
+    "recursion limit": (sys.getrecursionlimit, sys.setrecursionlimit),
+    "digits": (sys.get_int_max_str_digits, sys.set_int_max_str_digits),
+    "switch interval": (sys.getswitchinterval, sys.setswitchinterval),
+}
+_USUAL_LIMITS = {"recursion limit": 1000, "digits": 4300, "switch interval": 0.005}
 
 
 def _decimal(decimal: Any) -> Values:
@@ -149,7 +158,7 @@ _UMASK, _COLLECTOR = _umask(), {"is on": True, "thresholds": list(gc.get_thresho
 
 
 ALL = (
-    LibrarySettings("sys", _limits, lambda _: {"recursion limit": 1000, "digits": 4300}, _set_limit, that_count=False),
+    LibrarySettings("sys", _limits, lambda _: _USUAL_LIMITS, _set_limit, that_count=False),
     LibrarySettings(
         "os",
         environment.read,

@@ -97,6 +97,32 @@ def _is_importable(function: Any) -> bool:
         return False
 
 
+#: module and name → the function of C that stood there before somebody put another in its place
+_replaced: dict[tuple[str, str], Any] = {}
+
+
+def reduce_builtin_function(pickler: Any, function: Any) -> Any:
+    """One in whose place somebody put another (``old = builtins.print``): as what stood there; others pickle's way."""
+    module = function.__self__  # of a bound method, the object: compared with nothing, as it may be an array
+    if type(module) is not types.ModuleType:
+        return reduce_bound_method(pickler, function)
+    if getattr(module, function.__name__, function) is function:
+        return NotImplemented
+    place = module.__name__, function.__name__
+    pickler.modules.add(place[0])
+    _replaced[place] = function
+    return replaced_function, place
+
+
+def reduce_bound_method(pickler: Any, method: Any) -> Any:
+    """One that a module has as an attribute (``random.choice``, ``np.random.rand``): by that name, as one object."""
+    place = getattr(method, "__module__", None) or type(method.__self__).__module__
+    module, name = sys.modules.get(place), method.__name__
+    if place == "__main__" or module is None or vars(module).get(name) is not method:
+        return NotImplemented
+    return singletons.by_name(pickler, place, name)
+
+
 def reduce_mapping_proxy(_pickler: Any, proxy: Any) -> Any:
     """A read-only view of the same mapping."""
     return make_mapping_proxy, (seen_through(proxy),)
@@ -176,6 +202,8 @@ _BY_TYPE: dict[type, Reducer] = {
     types.MappingProxyType: reduce_mapping_proxy,
     contextvars.ContextVar: context_variables.reduce_variable,
     functools._lru_cache_wrapper: reduce_lru_cache,
+    types.BuiltinFunctionType: reduce_builtin_function,
+    types.MethodType: reduce_bound_method,
     struct.Struct: reduce_struct,
     typing.NewType: reduce_new_type,
     functools.cached_property: reduce_cached_property,
@@ -294,6 +322,13 @@ def make_weak_proxy(target: Any) -> Any:
 def make_lru_cache(function: Any, maxsize: int | None, typed: bool) -> Any:
     """An ``lru_cache`` around ``function``, empty."""
     return functools.lru_cache(maxsize=maxsize, typed=typed)(function)
+
+
+@streams.named
+def replaced_function(module: str, name: str) -> Any:
+    """The function of C that stood there at first: in a rank, what was set in libraries is set after all is read."""
+    found = _replaced.get((module, name)) or getattr(importlib.import_module(module), name)
+    return _replaced.setdefault((module, name), found)
 
 
 @streams.named

@@ -57,6 +57,15 @@ class TorchAdapter(Adapter):
     def update_in_place(self, old: Any, new: Any) -> bool | None:
         return self._of("memory").update(old, new) if _is_tensor(old) else None
 
+    def registration_of(self, cls: type) -> Any:
+        return getattr(sys.modules.get("torch.utils._pytree"), "SUPPORTED_NODES", {}).get(cls)
+
+    def register_class(self, cls: type, registration: Any) -> None:
+        pytree = sys.modules["torch.utils._pytree"]
+        if cls not in pytree.SUPPORTED_NODES:
+            _, flatten, unflatten, flatten_with_keys, *_ = registration
+            pytree.register_pytree_node(cls, flatten, unflatten, flatten_with_keys_fn=flatten_with_keys)
+
     def can_change(self, kind: type) -> bool | None:
         return issubclass(kind, getattr(sys.modules["torch"], "Tensor", ())) or None
 

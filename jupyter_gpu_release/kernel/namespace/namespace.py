@@ -22,7 +22,12 @@ from ...serialization import codec
 from ...serialization.hashing.value_hash import GraphKey, graph_key
 from ...serialization.lazy_modules import import_submodules
 from ...serialization.process_state import library_settings, random_states
-from ...serialization.process_state.local_modules import is_attribute_name, split_attribute_name
+from ...serialization.process_state.local_modules import (
+    find_holder,
+    is_attribute_name,
+    is_cached_method,
+    split_attribute_name,
+)
 from ...serialization.rebuild import NamespaceInfo
 from ...serialization.sharing.namespace_update import NamespaceUpdate, outlived_sentences, stale_sentences
 from ...serialization.sharing.originals import Originals
@@ -256,9 +261,9 @@ class Namespace:
         state = {name: namespace.pop(name, loaded.values.pop(name, None)) for name in loaded.state}
         deleted = set(filter(is_attribute_name, loaded.facts.get("deleted", ())))
         for name in filter(_is_here, state):
-            module, attribute = split_attribute_name(name)
-            if "." not in attribute:  # a cached method of a class in it has been filled
-                setattr(sys.modules[module], attribute, state[name])
+            holder, attribute = find_holder(name)
+            if not (isinstance(holder, type) and is_cached_method(state[name])):
+                setattr(holder, attribute, state[name])
         for name in filter(_is_here, deleted):
             module, attribute = split_attribute_name(name)
             vars(sys.modules[module]).pop(attribute, None)

@@ -12,11 +12,18 @@ from ...analysis.scopes import dotted_name
 from ...protocol.runs import ErrorInfo
 
 _QUOTED = re.compile(r"['\"`‘]([^'\"`‘’]{1,80})['\"`’]")
+_NOT_FOUND = re.compile(r"name '(\w+)' is not defined|Can't get attribute '(\w+)' on <module '__main__'")
 #: names of functions that tell a library something for later
 _TELLS = re.compile(r"regist|^(?:set|add|enable|use|install)(?:_|$)")
 _MOST_LETTERS = 70
 
 Mentions = Callable[[ast.expr, str], bool]
+
+
+def missed_name(error: ErrorInfo) -> str:
+    """The name of the notebook that a cell did not find: read by its code, or (a class) by a pickle in a file."""
+    found = _NOT_FOUND.search(error.evalue)
+    return next(filter(None, found.groups())) if found is not None else ""
 
 
 def missed_sentence(error: ErrorInfo, cells: Sequence[str], names: Mapping[str, Any]) -> str:
@@ -59,8 +66,11 @@ def _registers(call: ast.expr, word: str) -> bool:
 
 
 def _mentions(call: ast.expr, word: str) -> bool:
+    """Tell if a text in it (or a part of ``mine::twice``) or name is this word, or the class of this path."""
     return any(
-        (isinstance(node, ast.Constant) and node.value == word) or (isinstance(node, ast.Name) and node.id == word)
+        (isinstance(node, ast.Constant) and word in str(node.value).split("::"))
+        or (isinstance(node, ast.Name) and node.id == word)
+        or ("." in word and dotted_name(node).rpartition(".")[2] == word.rpartition(".")[2])
         for node in ast.walk(call)
     )
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -15,14 +14,13 @@ from ...submission.capture import CapturedInputs
 from ..namespace.meanwhile import InputsMeanwhile
 from ..namespace.post_mortem import FailedCell, attach_frames, frames_of, rebuild
 from ..namespace.values import open_values
-from .missed import missed_sentence
+from .missed import missed_name, missed_sentence
 
 if TYPE_CHECKING:
     from ...client.session import GatewaySession
     from ..context import KernelContext
 
 #: also where a library says it in an error of its own (patsy, pandas)
-_NOT_DEFINED = re.compile(r"name '(\w+)' is not defined")
 
 Leave = Callable[[Iterable[str]], set[str]]
 
@@ -112,10 +110,9 @@ class ResultBinder:
     def _unsent(self, view: RunView) -> list[str]:
         """The name that the cell did not find, if the notebook has it."""
         error = view.outcome.error if view.outcome is not None else None
-        found = _NOT_DEFINED.search(error.evalue) if error is not None else None
-        if found is None or self._prepared is None:
+        if error is None or self._prepared is None:
             return []
-        name = found[1]
+        name = missed_name(error)
         mine = self._notebook.shell.user_ns
         if name not in mine or name in self._prepared.originals or name in self._prepared.binds:
             return []

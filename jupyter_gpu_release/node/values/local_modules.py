@@ -16,6 +16,7 @@ from ...serialization.pickler import value_digest
 from ...serialization.process_state.local_modules import (
     MOST_BYTES,
     ImportWatch,
+    extensions_of_libraries,
     find_holder,
     is_attribute_name,
     set_attributes_of,
@@ -35,6 +36,7 @@ class ModulesOfNotebook:
         self._edited: frozenset[str] = frozenset()
         #: module that the cell itself has imported → what was in it right after that
         self._imported: dict[str, dict[str, _ModuleState]] = {}
+        self._extensions: dict[str, Any] = {}
         self._watch = ImportWatch(self._is_imported_by_cell, self._look)
 
     def set_state(
@@ -65,6 +67,7 @@ class ModulesOfNotebook:
         here = {name: value for name, value in state.items() if split_attribute_name(name)[0] in sys.modules}
         known = [*others.values(), *_remembered(here.values())]
         set_attributes_of(here, known=map(id, known), is_same=functools.partial(_is_same, realm))
+        self._extensions = extensions_of_libraries()
         if self._tops:
             self._watch.start_watching()
         return notes
@@ -89,10 +92,16 @@ class ModulesOfNotebook:
         return list(self._imported)
 
     def set_by_cell(self) -> tuple[dict[str, Any], list[str]]:
-        """Attributes that the cell has set in those modules, and names of the ones that it has deleted."""
+        """Attributes that the cell has set in those modules, and names of the ones that it has deleted.
+
+        With what it has put into classes of libraries by a call.
+        """
         now = state_of([name for name in self._imported if name in sys.modules])
         before = {name: look for looks in self._imported.values() for name, look in looks.items()}
         changed = {name: value for name, value in now.items() if not _looks_like(before.get(name), value, self._realm)}
+        for name, value in extensions_of_libraries().items():
+            if self._extensions.get(name) != value:
+                changed[name] = value
         return changed, [name for name in before if name not in now and split_attribute_name(name)[0] in sys.modules]
 
     def _is_imported_by_cell(self, name: str) -> bool:

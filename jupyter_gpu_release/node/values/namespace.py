@@ -169,7 +169,7 @@ class RankValues:
     def _load_graph(self, notes: list[str]) -> tuple[list[str], dict[int, Any]]:
         stream, buffers = self._graph
         if not stream:
-            return [], {}
+            return self._modules.set_state({}, {}, {}, self._realm), {}
         loaded = codec.load(stream, buffers, self._realm, trust=Trust.RANK)
         for name, module in loaded.modules.items():
             may_wait = name in loaded.rest

@@ -119,12 +119,16 @@ class OnceWarnings:
 
 
 def _once_only(text: str, category: type[Warning], line: int) -> Shown | None:
-    """Key by which the warning is known again; None: its filter shows it always, so that no registry has it."""
+    """Key by which it is known again; None: no registry has it, or only the notebook's, which IPython clears."""
     kind = f"{category.__module__}.{category.__qualname__}"
     if (text, category) in warnings.onceregistry:  # type: ignore[attr-defined]
         return "", text, kind, 0
     for name, module in list(sys.modules.items()):
         registry = getattr(module, "__dict__", {}).get("__warningregistry__")
-        if isinstance(registry, dict) and ((text, category, line) in registry or (text, category, 0) in registry):
+        if (
+            name != "__main__"
+            and isinstance(registry, dict)
+            and ((text, category, line) in registry or (text, category, 0) in registry)
+        ):
             return name, text, kind, line
     return None

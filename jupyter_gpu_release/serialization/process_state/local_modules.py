@@ -13,6 +13,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from importlib.machinery import ModuleSpec
 from typing import Any
 
+from ...adapters.registry import loaded_adapters
+
 #: of all attributes together
 MOST_BYTES = 1 << 20
 _MOST_MODULES, _MOST_ATTRIBUTES = 200, 500
@@ -43,6 +45,15 @@ def find_holder(name: str) -> tuple[Any, str]:
     return functools.reduce(getattr, path, sys.modules[module]), last
 
 
+def extensions_of_libraries() -> dict[str, Any]:
+    """Attributes that others have put into classes of libraries by a call, as the libraries' adapters find them."""
+    return {
+        attribute_name(kind.__module__, f"{kind.__qualname__}.{name}"): value
+        for adapter in loaded_adapters()
+        for kind, name, value in adapter.extensions()
+    }
+
+
 def loaded_below(tops: Iterable[str]) -> list[str]:
     """These modules and the ones in them, as far as this process has them."""
     wanted = set(tops)
@@ -64,9 +75,14 @@ def state_of(modules: Iterable[str]) -> dict[str, Any]:
                 found |= {
                     attribute_name(name, f"{attribute}.{own}"): part
                     for own, part in vars(value).items()
-                    if type(getattr(part, "__func__", part)) is functools._lru_cache_wrapper
+                    if is_cached_method(part)
                 }
     return found
+
+
+def is_cached_method(value: Any) -> bool:
+    """Tell if it is a method under ``functools.cache``: it stays the same and is filled."""
+    return type(getattr(value, "__func__", value)) is functools._lru_cache_wrapper
 
 
 def _is_definition(module: types.ModuleType, attribute: str, value: Any) -> bool:

@@ -166,6 +166,56 @@ def test_what_cells_set_in_libraries_goes_in(nb: Notebook) -> None:
         )
 
 
+def test_what_functions_put_into_libraries_read_goes_in(nb: Notebook) -> None:
+    nb.cell("import fractions, json, math\nkept = json.dumps, math.floor, fractions.Fraction.limit_denominator")
+    nb.cell(
+        "dumps_before = json.dumps\njson.dumps = lambda *a, **k: dumps_before(*a, sort_keys=KEYS, **k)\nKEYS = True\n"
+        "floor_before = math.floor\nmath.floor = lambda x: floor_before(x) + shift()\nby = 10\ndef shift(): return by\n"
+        "fractions.Fraction.limit_denominator = lambda self, n: (len(lock), n)\nimport threading\nlock = threading.Lock()"
+    )
+    try:
+        nb.ok("import json, math\nr = json.dumps({'b': 1, 'a': 2}), math.floor(1.5)\nbefore = [floor_before]")
+        assert nb.ns["r"] == ('{"a": 2, "b": 1}', 11)
+        assert nb.ns["before"][0] is nb.ns["floor_before"] is nb.ns["kept"][1]
+        trip = nb.gpu("import fractions\nfractions.Fraction(1, 3).limit_denominator(2)")
+        assert trip.error == "NameError: name 'lock' is not defined"
+        assert "`lock`: cannot pickle '_thread.lock' object (not sent: the cell may not need it)" in trip.prepared.notes
+        nb.cell("lock = b'x' * (3 << 20)")
+        trip = nb.gpu(
+            "import fractions, json\nr = json.dumps({'b': 1, 'a': 2})\nfractions.Fraction(1, 3).limit_denominator(2)"
+        )
+        assert trip.error == "NameError: name 'lock' is not defined"
+        assert "`lock`: it has 4 MiB (not sent: the cell may not need it)" in trip.prepared.notes
+    finally:
+        nb.cell("json.dumps, math.floor, fractions.Fraction.limit_denominator = kept")
+
+
+@pytest.mark.parametrize("registers", ["cell", "ok"], ids=["plain", "GPU"])
+def test_what_is_registered_with_classes_of_pandas_is_there_in_both(nb: Notebook, registers: str) -> None:
+    nb.cell("import pandas as pd\ndf = pd.DataFrame({'a': [1, 3]}); by = 1")
+    setup = (
+        "import pandas as pd\nfrom tqdm import tqdm\n@pd.api.extensions.register_dataframe_accessor('of_ours')\n"
+        "class Ours:\n    def __init__(self, frame): self.frame = frame\n    def top(self): return self.frame.a.max() + by\n"
+        "@pd.api.extensions.register_series_accessor('also_ours')\nclass Also(Ours): pass\ntqdm.pandas(disable=True)"
+    )
+    ask = "r = df.of_ours.top(), df.a.progress_apply(lambda x: x * 10).tolist(), 'of_ours' in dir(df), pd.Series.also_ours is Also"
+    try:
+        getattr(nb, registers)(setup)
+        nb.cell(ask)
+        assert nb.ns["r"] == (4, [10, 30], True, True)
+        nb.cell("by = 2")
+        trip = nb.ok(ask)
+        assert nb.ns["r"] == (5, [10, 30], True, True)
+        assert (trip.notes, [each for each in trip.results if ":" in each]) == ([], [])
+    finally:
+        nb.cell(
+            "import pandas as pd\n"
+            "for kind in (pd.DataFrame, pd.Series, *(getattr(pd.core.groupby, f'{name}GroupBy') for name in ('', 'Series', 'DataFrame'))):\n"
+            "    for name in [each for each in vars(kind) if each.startswith('progress_') or each.endswith('_ours') or each == 'of_ours']:\n"
+            "        delattr(kind, name); getattr(kind, '_accessors', set()).discard(name)"
+        )
+
+
 def test_an_attribute_of_a_value_without_a_truth_value_is_set_as_ever(nb: Notebook) -> None:
     nb.cell("import pandas as pd\ndf = pd.DataFrame({'a': [1], 'b': [2]})\ndf.index = [7]")
     nb.ok("df.columns = ['c', 'd']")

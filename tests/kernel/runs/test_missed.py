@@ -7,7 +7,7 @@ import types
 
 import pytest
 
-from jupyter_gpu_release.kernel.runs.missed import missed_sentence
+from jupyter_gpu_release.kernel.runs.missed import missed_name, missed_sentence
 from jupyter_gpu_release.protocol.runs import ErrorInfo
 
 
@@ -38,6 +38,16 @@ def _gpu(body: str) -> str:
             "`@lib.register('geo')` ran in cell 2",
         ),
         (ErrorInfo("Error", "unknown dialect"), ["csv.register_dialect('bars', delimiter='|')"], "ran in cell 1"),
+        (
+            ErrorInfo("ProgrammingError", "Error binding parameter 1: type 'numpy.int64' is not supported"),
+            ["sqlite3.register_adapter(np.int64, int)", "np.int64(3)"],
+            "`sqlite3.register_adapter(np.int64, int)` ran in cell 1",
+        ),
+        (
+            ErrorInfo("AttributeError", "'_OpNamespace' 'mine' object has no attribute 'twice'"),
+            ["@torch.library.custom_op('mine::twice', mutates_args=())\ndef twice(x): pass", "x.twice()"],
+            "`@torch.library.custom_op('mine::twice', mutates_args=())` ran in cell 1",
+        ),
         (NO_ATTRIBUTE, ["df.fill('other')", "def f(x): return Library.switch_on()"], ""),
         (NO_ATTRIBUTE, ["get_ipython().run_cell_magic('gpu_setup', '', 'Library.switch_on()')"], ""),
         (ErrorInfo("KeyError", "'bars'"), ["df.plot('bars')", "not python ("], ""),
@@ -47,3 +57,15 @@ def test_only_a_statement_that_made_it_is_named(error: ErrorInfo, cells: list[st
     found = missed_sentence(error, ["", *cells, _gpu("list(csv.reader(text, 'bars'))")], NAMES)
     assert said in found
     assert bool(found) == bool(said)
+
+
+@pytest.mark.parametrize(
+    ("evalue", "name"),
+    [
+        ("name 'x' is not defined", "x"),
+        ("Can't get attribute 'Net' on <module '__main__' (built-in)>", "Net"),
+        ("Can't get attribute 'Net' on <module 'nets'>", ""),
+    ],
+)
+def test_a_name_is_missed_by_code_or_by_a_pickle_in_a_file(evalue: str, name: str) -> None:
+    assert missed_name(ErrorInfo("Error", evalue)) == name

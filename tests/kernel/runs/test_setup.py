@@ -23,6 +23,11 @@ class Geo:
     def total(self): return float(self._frame.lat.sum()) * FACTOR
 """
 
+CODEC = (
+    "import codecs\nLATIN = codecs.lookup('latin-1')\n"
+    "codecs.register(lambda name: LATIN if name == 'of_ours' else None)"
+)
+
 
 @pytest.fixture
 def kernel(make_kernel: MakeKernel, home: dict[str, str], cluster: Ready) -> Kernel:
@@ -34,7 +39,8 @@ def kernel(make_kernel: MakeKernel, home: dict[str, str], cluster: Ready) -> Ker
 def test_a_setup_runs_here_and_first_in_each_rank(kernel: Kernel) -> None:
     kernel.run("import pandas as pd\nFACTOR = 2\nruns = 0", 60)
     cell = kernel.run(
-        f"%%gpu_setup\nfrom tqdm import tqdm\ntqdm.pandas(disable=True)\n{ACCESSOR}\nruns += 1\nprint('said')\nruns", 60
+        f"%%gpu_setup\nfrom tqdm import tqdm\ntqdm.pandas(disable=True)\n{ACCESSOR}\n{CODEC}\nruns += 1\nprint('said')\nruns",
+        60,
     )
     assert cell.reply["status"] == "ok", cell.traceback
     assert (cell.text("stdout"), kernel.value("runs")) == ("said\n", "1")
@@ -47,8 +53,8 @@ def test_a_setup_runs_here_and_first_in_each_rank(kernel: Kernel) -> None:
     assert "from tqdm import tqdm" in listed
     assert "before the grant" in listed
     assert "1 setup cell forgotten" in kernel.run("%gpu_setup --clear").plain()[0]
-    cell = kernel.run("%%gpu_train\ndf.lat.progress_apply(abs)", 60)
-    assert cell.reply["ename"] == "AttributeError"
+    cell = kernel.run("%%gpu_train\n'a'.encode('of_ours')", 60)
+    assert cell.reply["ename"] == "LookupError"
 
 
 def test_a_setup_that_fails_there_says_where_and_what_helps(kernel: Kernel) -> None:
@@ -81,10 +87,9 @@ def test_imports_for_their_effect_are_made_in_the_rank(kernel: Kernel) -> None:
 
 
 def test_a_cell_that_misses_what_a_statement_of_the_notebook_made_names_it(kernel: Kernel) -> None:
-    kernel.run("import pandas as pd\nfrom tqdm import tqdm\ns = pd.Series([1, 2])", 60)
-    kernel.run("tqdm.pandas(disable=True)")
+    kernel.run(CODEC)
     number = kernel.value("len(In) - 2")
-    cell = kernel.run("%%gpu_train\ns.progress_apply(abs)", 60)
-    said = f"tqdm.pandas(disable=True) ran in cell {number} of the notebook, not here: put it under %%gpu_setup"
-    assert cell.reply["ename"] == "AttributeError"
+    cell = kernel.run("%%gpu_train\n'a'.encode('of_ours')", 60)
+    said = f"codecs.register(lambda name: LATIN if name == 'of_ours' else None) ran in cell {number} of the notebook, not here: put it under %%gpu_setup"
+    assert cell.reply["ename"] == "LookupError"
     assert said in str(cell.reply["traceback"])

@@ -1,0 +1,17 @@
+"""A widget that others observe."""
+
+from __future__ import annotations
+
+import pytest
+
+from jupyter_gpu_release.serialization import codec
+from jupyter_gpu_release.serialization.rebuild import NamespaceInfo
+
+ipywidgets = pytest.importorskip("ipywidgets")
+
+
+def test_a_widget_that_a_function_of_the_users_observes_travels_without_it_and_that_is_said() -> None:
+    quiet, observed = ipywidgets.IntSlider(), ipywidgets.IntSlider()
+    observed.observe(lambda _change: None, names="value")
+    dump = codec.dump({"quiet": quiet, "observed": observed}, NamespaceInfo({}, at_home=True))
+    assert dump.notes("was sent") == ["`observed` was sent without the functions that observe it"]

@@ -1,0 +1,77 @@
+"""Classes of a notebook that are trees to JAX: as one of them is registered, so is another."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import pytest
+from optional_libraries import jax
+
+from jupyter_gpu_release.adapters.jax import ADAPTER
+
+
+@dataclasses.dataclass
+class Fields:
+    """Registered by its fields."""
+
+    a: Any
+    b: Any
+
+
+@dataclasses.dataclass
+class Others(Fields):
+    """Arrives elsewhere."""
+
+
+class Pair:
+    """Registered by methods, with or without the keys."""
+
+    def __init__(self, a: Any, b: Any) -> None:
+        self.a, self.b = a, b
+
+    def tree_flatten(self) -> Any:
+        """Its parts."""
+        return (self.a, self.b), None
+
+    @classmethod
+    def tree_unflatten(cls, _rest: None, parts: Any) -> Pair:
+        """Made of them."""
+        return cls(*parts)
+
+
+class Keyed(Pair):
+    """With keys."""
+
+    def tree_flatten_with_keys(self) -> Any:
+        """Its parts with their keys."""
+        return ((jax.tree_util.GetAttrKey("a"), self.a), (jax.tree_util.GetAttrKey("b"), self.b)), None
+
+
+def _by_node(cls: Any) -> None:
+    jax.tree_util.register_pytree_node(cls, lambda pair: ((pair.a,), pair.b), lambda b, parts: cls(*parts, b))
+
+
+def _by_fields(cls: Any) -> None:
+    jax.tree_util.register_dataclass(cls, data_fields=["a"], meta_fields=["b"])
+
+
+@pytest.mark.parametrize(
+    ("register", "base"),
+    [
+        (_by_node, Pair),
+        (_by_fields, Fields),
+        (jax.tree_util.register_pytree_node_class, Pair),
+        (jax.tree_util.register_pytree_with_keys_class, Keyed),
+    ],
+)
+def test_a_class_is_a_tree_where_it_arrives(register: Any, base: Any) -> None:
+    here, there = (type("Mine", (base,), {}) for _ in range(2))
+    register(here)
+    known = ADAPTER.registration_of(here)
+    assert known is ADAPTER.registration_of(here)
+    for _ in range(2):  # told twice, it is kept once
+        ADAPTER.register_class(there, known)
+    shown = [jax.tree_util.tree_flatten_with_path(kind(1, 2))[0] for kind in (here, there)]
+    assert shown[0] == shown[1] != []
+    assert ADAPTER.registration_of(base) is None
