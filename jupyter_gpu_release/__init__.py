@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from .functions.api import gpu as gpu
     from .functions.api import launch as launch
     from .functions.api import launch_map as launch_map
+    from .functions.api import sweep as sweep
 
 run_dir: Path
 
@@ -108,6 +109,8 @@ def __getattr__(name: str) -> object:
 
     ``checkpoint(state)``, ``restore()``: the same for functions and scripts.
 
+    ``report(step, value)``: how a trial of a sweep is doing.
+
     ``ranks``: which process of a gang this is; ``ranks.barrier()``, ``ranks.broadcast(value)``.
     """
     if name == "run_dir":
@@ -130,7 +133,11 @@ def __getattr__(name: str) -> object:
         from .cell_api.tracked_files import track
 
         return track
-    if name in ("launch", "launch_map", "gpu"):
+    if name == "report":
+        from .cell_api.report import report
+
+        return report
+    if name in ("launch", "launch_map", "gpu", "sweep"):
         from .functions import api
 
         return getattr(api, name)

@@ -16,6 +16,10 @@ def _not_published(_values: Mapping[str, Any]) -> None:
     """Outside of a GPU cell nobody listens."""
 
 
+def _not_reported(_step: int, _value: float) -> None:
+    """Outside of a run no sweep listens."""
+
+
 def _not_resumable(_every_s: float | None, _caller: FrameType) -> None:
     """Outside of a restartable cell a loop is a loop."""
 
@@ -48,6 +52,8 @@ class ExecutionContext:
     launcher: Callable[[], Any] | None = None
     #: hands a worker of ``launch_map`` its items (:class:`.ItemExchange`)
     items: Callable[[], Any] | None = None
+    #: (step, value) of each ``report``
+    report: Callable[[int, float], None] = _not_reported
     #: (seconds between saves, the frame that called) of each ``resumable``
     resumable: Callable[[float | None, FrameType], None] = _not_resumable
     #: (state, seconds between saves) of each ``checkpoint``

@@ -12,12 +12,18 @@ from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, cast, overlo
 from .. import streams
 from ..cell_api import context
 from ..errors import OptionError, WrongCallError
-from .arguments import Call, MapCall, divide_keywords, hint_to_gpu, hint_to_launch, options_as_text
+from .arguments import Call, MapCall, TrialCall, divide_keywords, hint_to_gpu, hint_to_launch, options_as_text
 from .future import RunFuture
 
 if TYPE_CHECKING:
+    from optuna import Study
+    from optuna.pruners import BasePruner
+    from optuna.samplers import BaseSampler
+
     from .executor import FunctionExecutor
     from .mapped_futures import MappedFutures
+    from .search_space import Space
+    from .sweep import Sweep
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -132,6 +138,82 @@ def launch_map(
     except WrongCallError as error:
         raise error.with_traceback(None) from None  # the caller's line is what is wrong
     return start_map(_launcher(), call, {**defaults, **own}, processes, stream=stream)
+
+
+def sweep(
+    function: Callable[..., Any],
+    space: Space,
+    /,
+    *,
+    metric: str = "value",
+    mode: str = "min",
+    trials: int | None = None,
+    max_gpus: int | None = None,
+    max_failures: int = 10,
+    sampler: BaseSampler | None = None,
+    pruner: BasePruner | str | None = None,
+    study: Study | None = None,
+    kwargs: Mapping[str, Any] | None = None,
+    **keywords: Any,
+) -> Sweep:
+    """Search for good parameters: each trial is a run of ``function(**parameters)``.
+
+    It returns once the first is committed. Optuna chooses the parameters. The trials
+    have low priority and are restartable, unless the options say otherwise.
+
+    Parameters
+    ----------
+    function : callable
+        As for :func:`launch`. It returns a number, or a dict that has ``metric``.
+    space : dict, list of dicts, or callable
+        Parameter to ``(low, high)``, ``(low, high, "log")`` or a list of choices; settings, each tried once; or a
+        function that gets Optuna's trial and returns a dict.
+    metric, mode : str
+        What is made as small (``"min"``) or large (``"max"``) as can be.
+    trials : int, optional
+        How many. Default: all points of a space that has an end.
+    max_gpus : int, optional
+        GPUs that the trials hold together, at most.
+    max_failures : int
+        So many failed trials end the sweep.
+    sampler, pruner, study : optional
+        Optuna's. ``pruner`` may be "asha", "hyperband" or "median": it ends trials early by what they
+        :func:`report`. A study of yours goes on.
+    kwargs : mapping, optional
+        Keyword arguments of the function that are called like an option.
+    **keywords
+        Options as for :func:`launch`, for each trial; every other one is the function's. Not ``detach``.
+
+    Returns
+    -------
+    Sweep
+        ``result()``, ``best``, ``trials`` (a DataFrame), ``load(trial)``, ``cancel()``, ``study``.
+
+    Raises
+    ------
+    OptionError
+        The space, the study or an option is wrong.
+    MissingPackageError
+        Optuna is not installed here, or the cluster lacks a package.
+    CannotSendError, WrongCallError, ImpossibleAskError, GatewayUnavailableError
+        As for :func:`launch`.
+    """
+    from .search import Search
+    from .sweep import start_sweep
+
+    target = function if not isinstance(function, GpuFunction) else function.__wrapped__
+    defaults = dict(function.options) if isinstance(function, GpuFunction) else {}
+    searched = dict.fromkeys(space) if isinstance(space, Mapping) else {}
+    own, given = divide_keywords(target, (), {**searched, **(kwargs or {})}, keywords)
+    fixed = {
+        name: value for name, value in given.items() if name not in searched or name in {**keywords, **(kwargs or {})}
+    }
+    search = Search(metric, mode, trials, max_gpus, max_failures, sampler, pruner, study)
+    try:
+        call = TrialCall(target, (), fixed, hint_to_launch)
+        return start_sweep(_launcher(), call, {**defaults, **own}, space, search)
+    except (WrongCallError, OptionError) as error:
+        raise error.with_traceback(None) from None  # the caller's line is what is wrong
 
 
 @streams.named

@@ -140,6 +140,30 @@ class MapCall(Call):
         Call(self.function, [None], self.kwargs, self.hint)
 
 
+class TrialCall(Call):
+    """``function(**kwargs)`` with the parameters of a trial, which :meth:`statement_with` writes into the statement."""
+
+    def statement_with(self, parameters: Mapping[str, Any]) -> str:
+        """The statement of one trial; its parameters are plain values."""
+        return self.statement.replace(f"{_FUNCTION}(", f"{_FUNCTION}(**{dict(parameters)!r}, ", 1)
+
+    def check_parameters(self, parameters: Mapping[str, Any]) -> None:
+        """Refuse parameters that the function does not take."""
+        both = sorted(parameters.keys() & self.kwargs.keys())
+        if both:
+            raise OptionError(f"{both[0]} is searched and given as well", hint=f"leave out one {both[0]} of the two")
+        hint = self.hint  # of keywords that were given, not of what is searched
+        Call(
+            self.function,
+            (),
+            {**self.kwargs, **parameters},
+            lambda name, key, value: "" if key in parameters else hint(name, key, value),
+        )
+
+    def _check_arguments(self) -> None:
+        """The call is not complete without its parameters: :meth:`check_parameters`."""
+
+
 def _innermost(function: Any) -> Any:
     while isinstance(function, functools.partial):
         function = function.func

@@ -163,11 +163,11 @@ def start_map(
     coordinator = MapCoordinator(executor, submission, name, futures, executor.output_listener(live=stream))
     made.append(coordinator)
     total = session.welcome.gpus_total if session.welcome is not None else 1
-    coordinator.begin(min(len(items), processes or _places(options.ask.gpus, total)))
+    coordinator.begin(min(len(items), processes or places(options.ask.gpus, total)))
     return MappedFutures(name, futures, coordinator)
 
 
-def _places(gpus: int, total: int) -> int:
+def places(gpus: int, total: int) -> int:
     """The number of workers that the cluster has GPUs for."""
     return max(1, total // gpus) if gpus else _WITHOUT_GPUS
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from ..protocol.events import Event
-from ..protocol.fetch import FETCH, ITEM, NEXT
+from ..protocol.fetch import FETCH, ITEM, NEXT, REPORT
 from .output_sink import OutputSink
 from .plain_text import without_backticks
 from .rank_output import RankFolds
@@ -56,7 +56,7 @@ class RunOutput:
             if kind == "error":
                 self.errors.append(data)
                 continue
-            if kind in ("published", FETCH, NEXT, ITEM):  # for programs, not for eyes
+            if kind in ("published", FETCH, NEXT, ITEM, REPORT):  # for programs, not for eyes
                 continue
             if data.get("rank") and (kind in _OF_ITS_OWN or self._folds_ranks):
                 self._fold(kind, data)

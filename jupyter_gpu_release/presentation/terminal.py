@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from ..protocol.events import Event
-from ..protocol.fetch import FETCH, ITEM, NEXT
+from ..protocol.fetch import FETCH, ITEM, NEXT, REPORT
 
 _TOKENS = re.compile(r"[^\r\n\b\x1b]+|[\r\n\b]|\x1b\[([0-9;]*)([A-Za-z])|\x1b")
 _CUT = re.compile(r"\x1b(\[[0-9;]*)?\Z")
@@ -183,7 +183,7 @@ class OutputCollapser:
             if "who" in event.data:
                 self._who[rank] = event.data["who"]
             self._write((event.data.get("name", "stdout"), rank), event.data.get("text", ""))
-        elif event.kind in ("published", FETCH, NEXT, ITEM):
+        elif event.kind in ("published", FETCH, NEXT, ITEM, REPORT):
             return
         elif (key_of_update := _updates(event)) is not None:
             earlier = self._updates.pop(key_of_update, None)

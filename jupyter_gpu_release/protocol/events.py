@@ -17,7 +17,8 @@ class Event(msgspec.Struct, frozen=True, array_like=True):
 
     ``kind`` and ``data``: ``stream`` {name, text, rank?, who?}; ``display`` and ``update_display`` {data, metadata,
     transient}; ``clear_output`` {wait}; ``comm`` {msg_type, content, metadata, buffers}; ``note`` {text};
-    ``published``, ``fetch``, ``next-item``, ``item``, for programs (:mod:`.protocol.events`, :mod:`.protocol.fetch`);
+    ``published``, ``fetch``, ``next-item``, ``item``, ``report``, for programs (:mod:`.protocol.events`,
+    :mod:`.protocol.fetch`);
     ``payload``, as of a kernel's reply: a page for the pager, text for the next cell;
     ``error`` {ename, evalue, traceback, rank?}; ``traceback``, the same of an error that does not end the cell.
     """

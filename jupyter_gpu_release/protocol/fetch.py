@@ -16,6 +16,8 @@ from .runs import ErrorInfo
 FETCH = "fetch"
 NEXT = "next-item"
 ITEM = "item"
+#: of a trial of a sweep: {step, value}
+REPORT = "report"
 
 
 class Fetch(msgspec.Struct, frozen=True):

@@ -24,7 +24,7 @@ from ...cell_api.ranks import set_rank_context
 from ...errors import GpuReleaseError, RankError, StoreError
 from ...protocol.cell import INLINE_LIMIT_BYTES, CellPayload, Graph
 from ...protocol.config import UnixUser
-from ...protocol.fetch import Answer
+from ...protocol.fetch import REPORT, Answer
 from ...protocol.runs import ErrorInfo, Outcome, Save
 from ...protocol.wire import decode, encode
 from ...serialization import exceptions
@@ -195,6 +195,7 @@ class Rank:
                 find_target=None,
                 store=lambda: str(folder.folder.parent.parent),
                 publish=self._publish,
+                report=lambda step, value: self._outlet.add_event(REPORT, {"step": step, "value": value}),
                 items=lambda: ItemExchange(self._outlet, self._sock, self._values.realm, folder, self._shell.lines_of),
                 resumable=lambda every_s, caller: self._on_resumable(every_s, caller),
                 checkpoint=lambda state, every_s: self._on_checkpoint(state, every_s),

@@ -1,0 +1,108 @@
+"""The way a sweep searches: metric, number of trials, Optuna's sampler, pruner and study."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from ..errors import OptionError
+from .mapped_futures import places
+
+if TYPE_CHECKING:
+    from optuna import Study
+    from optuna.pruners import BasePruner
+    from optuna.samplers import BaseSampler
+
+    from .search_space import SearchSpace
+
+_DIRECTIONS = {"min": "minimize", "max": "maximize"}
+_PRUNERS = {"asha": "SuccessiveHalvingPruner", "hyperband": "HyperbandPruner", "median": "MedianPruner"}
+
+
+@dataclass(frozen=True)
+class Search:
+    """As :func:`.sweep` was told; :meth:`check` raises what is wrong."""
+
+    metric: str
+    mode: str
+    trials: int | None
+    max_gpus: int | None
+    max_failures: int
+    sampler: BaseSampler | None
+    pruner: BasePruner | str | None
+    study: Study | None
+
+    def check(self, space: SearchSpace) -> None:
+        """Refuse what cannot be, before anything is queued."""
+        if self.mode not in _DIRECTIONS:
+            raise OptionError(f"mode={self.mode!r}: neither 'min' nor 'max'", hint="write mode='max', or mode='min'")
+        for name, value in {
+            "trials": self.trials,
+            "max_gpus": self.max_gpus,
+            "max_failures": self.max_failures,
+        }.items():
+            if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
+                raise OptionError(f"{name}={value!r}: not a number from 1 on", hint=f"write {name}=8")
+        if self.trials is None and space.size is None:
+            raise OptionError("the space has no end: nobody knows how many trials there are", hint="write trials=64")
+        if self.trials is not None and space.size is not None and self.trials > space.size:
+            raise OptionError(
+                f"trials={self.trials}, and the space has {space.size} points",
+                hint="leave trials out: each is tried once",
+            )
+        if self.study is not None and (self.sampler is not None or self.pruner is not None):
+            raise OptionError("a study= has its own sampler and pruner", hint="give them to optuna.create_study()")
+
+    def at_once(self, gpus: int, total: int) -> int:
+        """Number of trials under way at most; without a limit one more than there is room for waits."""
+        if self.max_gpus is None:
+            return places(gpus, total) + (gpus > 0)
+        if gpus > self.max_gpus:
+            raise OptionError(
+                f"max_gpus={self.max_gpus}, and a trial takes {gpus}", hint=f"write max_gpus={gpus} or more"
+            )
+        return self.max_gpus // gpus if gpus else self.max_gpus
+
+    def study_of(self, space: SearchSpace) -> Study:
+        """The user's own study, if it is of this space; else a new one in memory."""
+        if self.study is None:
+            return self._new_study()
+        direction = _DIRECTIONS[self.mode]
+        if [each.name.lower() for each in self.study.directions] != [direction]:
+            raise OptionError(
+                f"mode={self.mode!r}, and the study does not {direction}", hint="give the study's own mode="
+            )
+        for trial in self.study.get_trials(deepcopy=False):
+            _check_same_space(trial.distributions, space)
+        return self.study
+
+    def _new_study(self) -> Study:
+        import optuna
+
+        sampler = self.sampler or optuna.samplers.TPESampler(constant_liar=True)
+        return optuna.create_study(direction=_DIRECTIONS[self.mode], sampler=sampler, pruner=self._pruner())  # type: ignore[arg-type]
+
+    def _pruner(self) -> Any:
+        import optuna
+
+        if not isinstance(self.pruner, str):
+            return self.pruner
+        if self.pruner not in _PRUNERS:
+            raise OptionError(
+                f"pruner={self.pruner!r}: there is none of that name",
+                hint=f"write {', '.join(_PRUNERS)}, or give one of optuna.pruners",
+            )
+        return getattr(optuna.pruners, _PRUNERS[self.pruner])()
+
+
+def _check_same_space(before: Any, space: SearchSpace) -> None:
+    """Of a function of the trial nobody knows; Optuna itself refuses what does not fit."""
+    if space.distributions and before and before != space.distributions:
+        names = ", ".join(
+            f"{name}={before.get(name)}" for name in before if before[name] != space.distributions.get(name)
+        )
+        lacks = f"it lacks {', '.join(space.distributions.keys() - before.keys())}"
+        raise OptionError(
+            f"the study is of another space: {names or lacks}",
+            hint="give the space that it was begun with, or make a new study",
+        )

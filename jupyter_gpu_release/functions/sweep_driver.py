@@ -1,0 +1,205 @@
+"""Asks Optuna for trials, has each run on the cluster, and tells what came of it."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from queue import Empty, SimpleQueue
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from ..errors import GpuReleaseError, RunCancelledError, RunFailedError
+from ..protocol.cell import CellPayload
+from ..protocol.events import Event
+from ..protocol.fetch import REPORT
+from ..protocol.states import RunState
+from ..protocol.wire import decode, encode
+from ..submission.request import Submission
+from .arguments import TrialCall
+from .executor import FunctionExecutor
+from .search_space import SearchSpace
+from .trial import COMPLETE, FAILED, PRUNED, SweepTrial, metric_of
+
+if TYPE_CHECKING:
+    from optuna import Study
+    from optuna.trial import Trial
+
+log = logging.getLogger(__name__)
+#: so often it looks whether the trial that waits has got its GPU
+_LOOK_S = 0.05
+_WAITING = (RunState.SUBMITTED.word, RunState.QUEUED.word)
+
+
+@dataclass(frozen=True)
+class SweepPlan:
+    """Trials that are wanted: ``trials`` more, ``at_once`` of them at most, until ``max_failures`` have failed."""
+
+    call: TrialCall
+    name: str
+    study: Study
+    space: SearchSpace
+    metric: str
+    trials: int
+    at_once: int
+    max_failures: int
+
+
+class SweepDriver:
+    """One thread does all of it; it ends with the last trial.
+
+    One trial waits for its GPU at most: a sweep grows as GPUs come free, and the study is asked as late as can be.
+    """
+
+    def __init__(self, plan: SweepPlan, executor: FunctionExecutor, submission: Submission) -> None:
+        self.plan = plan
+        self.trials: list[SweepTrial] = []
+        self.over = threading.Event()
+        #: why it ended early
+        self.failure: BaseException | None = None
+        self._executor = executor
+        self._session = executor.session()
+        #: never sent itself: each trial has a copy of its inputs
+        self._template = submission
+        self._payload = decode(submission.request.payload, CellPayload)
+        self._points = plan.space.points() if plan.space.size == plan.trials else []
+        self._living: dict[int, SweepTrial] = {}
+        self._messages: SimpleQueue[Callable[[], None]] = SimpleQueue()
+
+    def begin(self) -> None:
+        """Send the first trial; raises what the gateway refuses."""
+        try:
+            self._start()
+        except BaseException:
+            self._template.withdraw()
+            raise
+        threading.Thread(target=self._run, name="gpu-sweep", daemon=True).start()
+
+    def cancel(self) -> None:
+        """Interrupt the trials under way and begin no other; a second call kills."""
+        cancelled = RunCancelledError("the sweep was cancelled", hint="sweep.best has the best trial so far")
+        self._messages.put(partial(self._end, cancelled))
+
+    # --------------------------------------------------------------------------------------- the thread
+    def _run(self) -> None:
+        try:
+            while self._living or self._is_wanted:
+                self._template.keep_inputs()
+                if self._is_wanted and self._has_place:
+                    self._start()
+                else:
+                    self._listen()
+        except Exception as error:  # the user's own space, sampler or storage; whoever waits must hear of it
+            log.exception("sweep of %s", self.plan.name)
+            self._end(error)
+        finally:
+            self._template.withdraw()
+            self.over.set()
+
+    @property
+    def _is_wanted(self) -> bool:
+        return self.failure is None and len(self.trials) < self.plan.trials
+
+    @property
+    def _has_place(self) -> bool:
+        is_waiting = any(trial.future.status in _WAITING for trial in self._living.values())
+        return len(self._living) < self.plan.at_once and not is_waiting
+
+    def _listen(self) -> None:
+        try:
+            self._messages.get(timeout=_LOOK_S)()
+        except Empty:
+            return
+
+    def _start(self) -> None:
+        if self._points:
+            self.plan.study.enqueue_trial(self._points[len(self.trials)])
+        asked = self.plan.study.ask()
+        try:
+            parameters = self.plan.space.suggest(asked)
+            self.plan.call.check_parameters(parameters)
+            submission = self._submission_of(asked, self.plan.call.statement_with(parameters))
+            heard = partial(self._hear, asked.number)
+            future = self._executor.send(submission, self.plan.name, heard, self._session)
+        except BaseException:
+            self._tell(asked, FAILED)
+            raise
+        trial = SweepTrial(asked.number, parameters, asked, future)
+        self.trials.append(trial)
+        self._living[trial.number] = trial
+        future.when_done(lambda _: self._messages.put(partial(self._ended, trial)))
+
+    def _submission_of(self, asked: Trial, statement: str) -> Submission:
+        made = self._template.again()
+        payload = encode(msgspec.structs.replace(self._payload, source=statement))
+        name = f"{self.plan.name} {asked.number}"
+        made.request = msgspec.structs.replace(made.request, payload=payload, name=name)
+        return made
+
+    def _hear(self, number: int, events: Sequence[Event]) -> None:
+        """On the session's thread."""
+        for event in events:
+            if event.kind == REPORT:
+                self._messages.put(partial(self._reported, number, event.data["step"], event.data["value"]))
+
+    def _reported(self, number: int, step: int, value: float) -> None:
+        trial = self._living.get(number)
+        if trial is None or trial.state == PRUNED or step in trial.steps:
+            return
+        trial.steps[step] = value
+        trial.asked.report(value, step)
+        if trial.asked.should_prune():
+            trial.state = PRUNED
+            trial.future.cancel()
+
+    def _ended(self, trial: SweepTrial) -> None:
+        del self._living[trial.number]
+        if trial.state != PRUNED:
+            try:
+                trial.value = self._value_of(trial)
+                trial.state = COMPLETE
+            except Exception as error:  # noqa: BLE001 - the user's own: the trial's, not the sweep's
+                trial.state = FAILED
+                trial.error = f"{type(error).__name__}: {error}".splitlines()[0]
+        self._tell(trial.asked, trial.state, trial.value)
+        failed = sum(each.state == FAILED for each in self.trials)
+        if failed >= self.plan.max_failures and self.failure is None:
+            self._end(RunFailedError(f"the sweep ended after {failed} failed trials: {self.errors()}", hint=_LOOK))
+
+    def _value_of(self, trial: SweepTrial) -> float:
+        """Not kept: of a thousand trials the results of one are looked at."""
+        failure = trial.future.exception()
+        if failure is not None:
+            raise failure
+        returned = self._executor.value_of(trial.future.view, self.plan.call.name)
+        return metric_of(returned, self.plan.metric, self.plan.call.name)
+
+    def _tell(self, asked: Trial, state: str, value: float | None = None) -> None:
+        from optuna.trial import TrialState
+
+        states = {COMPLETE: TrialState.COMPLETE, PRUNED: TrialState.PRUNED, FAILED: TrialState.FAIL}
+        self.plan.study.tell(asked, value, state=states[state])
+
+    def _end(self, failure: BaseException) -> None:
+        self.failure = self.failure or failure
+        for trial in self._living.values():
+            trial.future.cancel()
+
+    def errors(self) -> str:
+        """The errors of trials, each once, with how often it came."""
+        counts = Counter(trial.error for trial in self.trials if trial.state == FAILED)
+        return "; ".join(f"{error} ({count} times)" if count > 1 else error for error, count in counts.most_common())
+
+
+_LOOK = "sweep.trials has each trial's error and run; `jupyter gpu runs show RUN` has its traceback"
+
+
+def nothing_found(driver: SweepDriver) -> GpuReleaseError:
+    """The error of a sweep without a trial that went well."""
+    return RunFailedError(
+        f"no trial of {driver.plan.name} was completed: {driver.errors() or 'all were pruned'}", hint=_LOOK
+    )

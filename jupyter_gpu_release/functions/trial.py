@@ -1,0 +1,78 @@
+"""``SweepTrial``: one trial of a sweep, its run and what came of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from ..errors import RunFailedError
+
+if TYPE_CHECKING:
+    from optuna.trial import Trial
+
+    from .future import RunFuture
+
+RUNNING, COMPLETE, PRUNED, FAILED = "running", "complete", "pruned", "failed"
+
+
+@dataclass
+class SweepTrial:
+    """Attributes: ``number`` (of the study), ``parameters``, ``value`` of the metric, ``state``, ``run`` (its id)."""
+
+    number: int
+    parameters: Mapping[str, Any]
+    asked: Trial = field(repr=False)
+    future: RunFuture[Any] = field(repr=False)
+    state: str = RUNNING
+    value: float | None = None
+    #: step → value, as the trial has reported them
+    steps: dict[int, float] = field(default_factory=dict, repr=False)
+    error: str = ""
+
+    @property
+    def run(self) -> str:
+        """The id of its run."""
+        return self.future.id
+
+    def result(self) -> Any:
+        """The value that the function returned; large arrays are mapped from the store."""
+        return self.future.result()
+
+    def row(self, metric: str) -> dict[str, Any]:
+        """Its row in the table of trials."""
+        view = self.future.view
+        seconds = view.gone_at - view.granted_at if view.gone_at and view.granted_at else None
+        return {
+            "trial": self.number,
+            "state": self.state,
+            metric: self.value,
+            **{f"params_{name}": value for name, value in self.parameters.items()},
+            "steps": len(self.steps),
+            "seconds": seconds,
+            "gpu_seconds": None if seconds is None else seconds * view.gpus,
+            "run": self.run,
+            "error": self.error,
+        }
+
+
+def metric_of(returned: Any, metric: str, function: str) -> float:
+    """The metric in what a trial returned; raises :class:`RunFailedError` where there is none."""
+    if isinstance(returned, Mapping):
+        if metric not in returned:
+            names = ", ".join(map(str, returned)) or "nothing"
+            raise RunFailedError(
+                f"{function}() returned no {metric!r} but {names}",
+                hint=f"return {{{metric!r}: …}}, or name another metric=",
+            )
+        returned = returned[metric]
+    try:
+        value = float(returned)
+    except (TypeError, ValueError, RuntimeError):
+        raise RunFailedError(
+            f"{function}() returned a {type(returned).__name__} for {metric!r}, no number",
+            hint=f"return a number, or a dict that has {metric!r}",
+        ) from None
+    if value != value:
+        raise RunFailedError(f"{function}() returned NaN for {metric!r}", hint="return a number")
+    return value
