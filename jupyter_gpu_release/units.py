@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Iterable
 
 from .errors import OptionError
 
@@ -57,7 +58,13 @@ def format_percent(share: float) -> str:
     return f"{_rounded(share * 100)} %"
 
 
-def format_count(count: int, what: str) -> str:
+def sum_gpus(gpus: Iterable[float]) -> float:
+    """GPUs and parts of GPUs in all: ``0.1, 0.2 → 0.3``, ``0.5, 0.5 → 1``."""
+    total = round(sum(gpus), 3)
+    return int(total) if total == int(total) else total
+
+
+def format_count(count: float, what: str) -> str:
     """``(1, 'run') → '1 run'``, ``(2, 'run') → '2 runs'``."""
     return f"{count} {what}{'' if count == 1 else 's'}"
 

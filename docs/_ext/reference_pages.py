@@ -26,6 +26,7 @@ _PAGE_OF_OPTION = {
     "nodes": "gangs",
     "ps": "gang-frameworks",
     "gpu-type": "gpus",
+    "gpu-memory": "parts",
     "min-gpu-memory": "gpus",
     "cpus": "gpus",
     "memory": "gpus",

@@ -308,6 +308,16 @@ class Adapter:
         """The likely reason why a cell left its GPU alone, from what its names hold; empty: it cannot be told."""
         return ""
 
+    def limit_gpu_memory(self, share: float, limit_bytes: int) -> None:
+        """Take so much of the GPU's memory at most: as a share, and in bytes (0: not known).
+
+        Called in a rank before its cell, which has a part of a GPU; must not open it.
+        """
+
+    def says_memory_is_out(self, error: str) -> bool:
+        """Tell if an error has the library's words for a GPU without enough free memory."""
+        return False
+
     def hints(self, error: str, ranks: int, gpus: int) -> list[str]:
         """Sentences that explain the library's words in a cell's error, if ``ranks`` and ``gpus`` are the reason."""
         return []

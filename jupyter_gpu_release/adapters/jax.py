@@ -76,6 +76,10 @@ class JaxAdapter(Adapter):
 
     name = "jax"
     can_use_gpu = True
+
+    def says_memory_is_out(self, error: str) -> bool:
+        return "RESOURCE_EXHAUSTED" in error
+
     settings = (LibrarySettings("jax", _settings, lambda _: _SETTINGS, _set),)
 
     def lacks_gpu(self, error: str) -> bool:

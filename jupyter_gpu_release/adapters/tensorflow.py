@@ -21,6 +21,17 @@ class TensorflowAdapter(Adapter):
     name = "tensorflow"
     can_use_gpu = True
 
+    def limit_gpu_memory(self, share: float, limit_bytes: int) -> None:
+        tensorflow = sys.modules.get("tensorflow")
+        if tensorflow is None or not limit_bytes:
+            return
+        limit = tensorflow.config.LogicalDeviceConfiguration(memory_limit=limit_bytes >> 20)
+        for device in tensorflow.config.list_physical_devices("GPU"):
+            tensorflow.config.set_logical_device_configuration(device, [limit])
+
+    def says_memory_is_out(self, error: str) -> bool:
+        return "OOM when allocating" in error or "ResourceExhaustedError" in error
+
     def random_state(self) -> Any:
         context = _context()  # without a seed its operations draw from the system
         return None if context is None or context._seed is None else (context._seed, context._rng.getstate())

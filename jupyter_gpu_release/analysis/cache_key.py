@@ -50,6 +50,7 @@ RULES: dict[str, Rule] = {
     "workdir": Rule(True, "relative paths mean other files"),
     "fresh": Rule(True, "a new interpreter lacks what the warm one has imported"),
     "cache": Rule(False, "it is the question itself"),
+    "gpu-memory": Rule(False, "a limit: what succeeded stayed below it"),
     "min-gpu-memory": Rule(False, "only where it may run; a success needs no more"),
     "memory": Rule(False, "a limit: what succeeded stayed below it"),
     "timeout": Rule(False, "a limit: what succeeded stayed below it"),

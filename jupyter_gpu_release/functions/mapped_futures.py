@@ -167,9 +167,9 @@ def start_map(
     return MappedFutures(name, futures, coordinator)
 
 
-def places(gpus: int, total: int) -> int:
+def places(gpus: float, total: int) -> int:
     """The number of workers that the cluster has GPUs for."""
-    return max(1, total // gpus) if gpus else _WITHOUT_GPUS
+    return max(1, int(total / gpus)) if gpus else _WITHOUT_GPUS
 
 
 def _check(options: RunOptions, processes: int | None) -> None:

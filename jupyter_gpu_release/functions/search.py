@@ -53,7 +53,7 @@ class Search:
         if self.study is not None and (self.sampler is not None or self.pruner is not None):
             raise OptionError("a study= has its own sampler and pruner", hint="give them to optuna.create_study()")
 
-    def at_once(self, gpus: int, total: int) -> int:
+    def at_once(self, gpus: float, total: int) -> int:
         """Number of trials under way at most; without a limit one more than there is room for waits."""
         if self.max_gpus is None:
             return places(gpus, total) + (gpus > 0)
@@ -61,7 +61,7 @@ class Search:
             raise OptionError(
                 f"max_gpus={self.max_gpus}, and a trial takes {gpus}", hint=f"write max_gpus={gpus} or more"
             )
-        return self.max_gpus // gpus if gpus else self.max_gpus
+        return int(self.max_gpus / gpus) if gpus else self.max_gpus
 
     def study_of(self, space: SearchSpace) -> Study:
         """The user's own study, if it is of this space; else a new one in memory."""

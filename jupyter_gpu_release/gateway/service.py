@@ -74,6 +74,7 @@ from .db.writer import LedgerError, LedgerWriter
 from .dispatch.fetches import Fetches
 from .dispatch.gangs import check_gang
 from .dispatch.lifecycle import Lifecycle
+from .dispatch.parts import with_part
 from .dispatch.start_estimates import StartEstimates, gpu_types
 from .dispatch.warm_leases import WarmLeases
 from .notifications.notifier import Notifier
@@ -362,10 +363,16 @@ class GatewayService(RunListener, LeaseListener, NodeListener, SessionListener):
             raise ConflictError(f"there is a run {request.run} already", hint="submit with a new id")
         return record
 
+    def _check_sharing(self, caller: Caller, request: RunRequest) -> None:
+        ask = request.ask
+        if ask.gpu_memory_bytes is not None or ask.gpus != int(ask.gpus):
+            self.queue_rules.file.check_sharing(caller.user, f"--gpus {ask.gpus:g}")
+
     async def _check(self, caller: Caller, request: RunRequest) -> ResourceAsk:
         """Refuses what cannot be; the ask as it will be placed."""
         ask = request.ask
         check_gang(ask)
+        self._check_sharing(caller, request)
         if request.on_disconnect not in ("continue", "cancel"):
             raise OptionError(f"on_disconnect {request.on_disconnect!r}", hint="write continue or cancel")
         if not 0 <= request.keep_s < math.inf or (request.keep_s and not request.session):
@@ -380,6 +387,7 @@ class GatewayService(RunListener, LeaseListener, NodeListener, SessionListener):
             )
         await self._wait_for_agent()
         nodes = self.nodes.scheduled()
+        ask = with_part(request, nodes).ask
         if not self.node_source.scales:  # else Ray may start a node that fits
             ask = possible_ask(ask, to_run(request.run, ask), nodes, gpu_types(nodes))
         if request.imports and (missing := await missing_imports(self.nodes, request.imports)):
@@ -422,7 +430,7 @@ class GatewayService(RunListener, LeaseListener, NodeListener, SessionListener):
             title=run_title(request.name, request.code),
             origin=run_origin(request.program, request.notebook, request.number),
             restartable=admitted.restartable,
-            most_gpus=ask.gpus if ask.min_gpus is not None else 0,
+            most_gpus=int(ask.gpus) if ask.min_gpus is not None else 0,
         )
 
     async def committed(self, record: RunRecord) -> None:

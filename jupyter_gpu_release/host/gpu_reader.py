@@ -44,6 +44,10 @@ class GpuReader:
         """Ask which processes use one of these GPUs; never blocks. In a container they may have other numbers."""
         return self._put(lambda: {pid for gpu in gpus for pid in self._nvml.memory_by_pid(gpu)})
 
+    def ask_memory(self, gpu: str) -> Future[dict[int, int]]:
+        """Ask how much of a GPU's memory each process uses; never blocks. Numbers are as in :meth:`ask_users`."""
+        return self._put(lambda: self._nvml.memory_by_pid(gpu))
+
     def _put(self, question: Callable[[], Any] | None) -> Future[Any]:
         future: Future[Any] = Future()
         with self._lock:

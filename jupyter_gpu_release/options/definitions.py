@@ -38,7 +38,13 @@ class Option:
 OPTIONS: dict[str, Option] = {
     option.name: option
     for option in (
-        Option("gpus", "N|TYPE:N", "GPUs for the cell, in total; `h100:2` names the type too; 0 = a CPU stage (1)"),
+        Option("gpus", "N|TYPE:N", "GPUs in all; 0.5 = half of one; `h100:2` names the type too; 0 = a CPU stage (1)"),
+        Option(
+            "gpu-memory",
+            "SIZE",
+            "a part of one GPU, with so much of its memory: 20GiB (all of it)",
+            values=("10GiB", "20GiB", "40GiB"),
+        ),
         Option(
             "min-gpus",
             "N",

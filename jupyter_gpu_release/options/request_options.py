@@ -41,7 +41,9 @@ def _asked(ask: ResourceAsk, *, is_gang: bool) -> Options:
         found["gpu-type"] = ask.gpu_type
     if ask.cpus is not None:
         found["cpus"] = f"{ask.cpus:g}"
-    sizes = {"memory": ask.memory_bytes, "min-gpu-memory": ask.min_gpu_memory_bytes}
+    if ask.gpu_memory_bytes is not None:
+        del found["gpus"]
+    sizes = {"gpu-memory": ask.gpu_memory_bytes, "memory": ask.memory_bytes, "min-gpu-memory": ask.min_gpu_memory_bytes}
     found |= {name: format_bytes(size).replace(" ", "") for name, size in sizes.items() if size is not None}
     if ask.labels:
         found["label"] = " ".join(f"{name}={value}" for name, value in ask.labels.items())

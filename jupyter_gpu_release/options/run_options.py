@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -131,6 +132,7 @@ def _check_nodes(gpus: int, shape: GangShape) -> None:
 
 
 _LEAST_BYTES: int = BUILT_IN["least_memory_bytes"].default
+_LEAST_PART: float = BUILT_IN["least_gpu_part"].default
 _MOST_RETRIES: int = BUILT_IN["most_retries"].default
 _KEY = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 #: set by the cluster itself in every cell
@@ -320,6 +322,7 @@ def _ask(written: Written) -> ResourceAsk:
     from ..protocol.runs import ResourceAsk
 
     gpus, gpu_type = _gpus(_text(written, "gpus") or "1")
+    part_bytes = _part_bytes(written, gpus)
     asked_type = _text(written, "gpu-type")
     if gpu_type and asked_type and gpu_type.lower() != asked_type.lower():
         raise OptionError(f"--gpus {gpu_type}:{gpus} and --gpu-type {asked_type} name two types", hint="name one")
@@ -328,8 +331,9 @@ def _ask(written: Written) -> ResourceAsk:
     if gpus == 0 and (gpu_type or least):
         option = "min-gpu-memory" if least else "gpu-type"
         raise OptionError(f"--gpus 0 with --{option}: a CPU stage has no GPU", hint=f"leave --{option} out")
-    shape = gang_shape(gpus, _text(written, "ranks"), _text(written, "nodes"), _text(written, "ps"))
-    min_gpus = _min_gpus(gpus, shape, _text(written, "min-gpus"), has_nodes="nodes" in written)
+    _check_part(written, gpus)
+    shape = gang_shape(math.ceil(gpus), _text(written, "ranks"), _text(written, "nodes"), _text(written, "ps"))
+    min_gpus = _min_gpus(math.ceil(gpus), shape, _text(written, "min-gpus"), has_nodes="nodes" in written)
     return ResourceAsk(
         gpus=gpus,
         ranks=shape.ranks,
@@ -344,7 +348,29 @@ def _ask(written: Written) -> ResourceAsk:
         min_gpu_memory_bytes=least,
         labels=dict(_pair(text, "label") for text in written.get("label", ())),
         min_gpus=min_gpus,
+        gpu_memory_bytes=part_bytes,
     )
+
+
+def _part_bytes(written: Written, gpus: float) -> int | None:
+    size = _bytes(written, "gpu-memory")
+    if size is not None and gpus != 1:
+        hint = "leave one of them out"
+        raise OptionError(f"--gpus {gpus:g} with --gpu-memory: both say how much of a GPU", hint=hint)
+    return size
+
+
+def _check_part(written: Written, gpus: float) -> None:
+    """A part of a GPU is one rank's (NCCL takes no two ranks on one GPU), and is given back at once."""
+    if gpus == int(gpus) and "gpu-memory" not in written:
+        return
+    what = "--gpu-memory" if "gpu-memory" in written else f"--gpus {gpus:g}"
+    for name, alone in (("ranks", "1"), ("nodes", "1"), ("min-gpus", "")):
+        if (text := _text(written, name)) is not None and text != alone:
+            hint = f"leave --{name} out, or ask for whole GPUs"
+            raise OptionError(f"{what} with --{name} {text}: a part of a GPU is for one rank", hint=hint)
+    if _keep(written)[0]:
+        raise OptionError(f"{what} with --keep: a GPU that is shared is not kept", hint="leave --keep out")
 
 
 def _min_gpus(gpus: int, shape: GangShape, text: str | None, *, has_nodes: bool) -> int | None:
@@ -365,15 +391,29 @@ def _min_gpus(gpus: int, shape: GangShape, text: str | None, *, has_nodes: bool)
     return int(text)
 
 
-def _gpus(text: str) -> tuple[int, str | None]:
+def _gpus(text: str) -> tuple[float, str | None]:
     gpu_type, colon, number = text.rpartition(":")
     if colon and not gpu_type:
         raise OptionError(f"--gpus {text}: the type is missing", hint="write --gpus 2 or --gpus h100:2")
-    if re.fullmatch(r"[0-9]*\.[0-9]+", number):
-        raise OptionError(f"--gpus {text}: GPUs are leased whole", hint="write --gpus 1; its use is in the receipt")
+    if re.fullmatch(r"[0-9]{0,6}\.[0-9]+", number):
+        return _part(text, float(number)), gpu_type or None
     if not re.fullmatch(r"[0-9]{1,6}", number):
         raise OptionError(f"--gpus {text}: not a number of GPUs", hint="write --gpus 2 or --gpus h100:2")
     return int(number), gpu_type or None
+
+
+def _part(text: str, part: float) -> float:
+    """A share of one GPU, as whole hundredths of it."""
+    if part > 1:
+        hint = f"write --gpus {math.ceil(part)}, or a part of one GPU such as --gpus 0.5"
+        raise OptionError(f"--gpus {text}: several GPUs are whole ones", hint=hint)
+    if part < _LEAST_PART:
+        hint = f"write --gpus {_LEAST_PART:g} or more, or --gpus 0 for a CPU stage"
+        raise OptionError(f"--gpus {text}: the smallest part of a GPU is {_LEAST_PART:g}", hint=hint)
+    if abs(part * 100 - round(part * 100)) > 1e-6:
+        hint = f"write --gpus {max(_LEAST_PART, round(part, 2)):g}"
+        raise OptionError(f"--gpus {text}: a part of a GPU is in hundredths", hint=hint)
+    return int(part) if part == 1 else part
 
 
 def _cpus(written: Written) -> float | None:

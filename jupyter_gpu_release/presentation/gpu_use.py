@@ -34,6 +34,8 @@ def judge(view: RunView, outcome: Outcome) -> list[UseRemark]:
     untouched = _untouched(use, outcome.untouched_reason, ran_s)
     if untouched:
         remarks.append(untouched)
+    elif view.shared_with and use.mean_utilization is not None:
+        remarks.append(UseRemark(f"the GPU that it shared was {format_percent(use.mean_utilization)} busy in all"))
     elif ran_s >= _WORTH_A_REMARK_S:
         remarks += [UseRemark(text) for text in (_starved(use), _oversized(use)) if text]
     return remarks

@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from ..protocol.runs import FileInfo, KeptLease, Outcome, RunView, ValueInfo
-from ..units import format_bytes, format_seconds
+from ..units import format_bytes, format_count, format_seconds
 from .gpu_use import judge
 from .plain_text import without_backticks
 from .wording import describe_pauses, describe_wait, format_clock, kept_words, moments_of, run_word
@@ -173,7 +173,8 @@ def _gpus(view: RunView) -> str:
         return "CPU stage, no GPU taken" + (f", {view.ranks} ranks" if view.ranks > 1 else "")
     ranks = f", {view.ranks} ranks" if view.ranks > 1 else ""
     kept = ", kept by the cell before" if view.on_kept else ""
-    return name_gpus(view) + ranks + kept
+    others = f", shared with {format_count(view.shared_with, 'other run')}" if view.shared_with else ""
+    return name_gpus(view) + ranks + kept + others
 
 
 def _times(view: RunView) -> list[str]:

@@ -18,7 +18,11 @@ def gpu_table(status: StatusDocument, now_s: float) -> tuple[tuple[str, ...], Ro
 def _gpu(gpu: GpuRow, me: str, now_s: float) -> tuple[str, ...]:
     memory = format_part(gpu.used_bytes, gpu.memory_bytes) if gpu.memory_bytes else ""
     busy = "" if gpu.utilization is None else format_percent(gpu.utilization)
-    return gpu.name, memory, busy, gpu_state(gpu, now_s), gpu.run or "", person(gpu.user or "", me)
+    runs, users = gpu.run or "", person(gpu.user or "", me)
+    if gpu.parts:
+        runs = ", ".join(part.run for part in gpu.parts)
+        users = ", ".join(f"{person(part.user, me)} {part.gpus:g}" for part in gpu.parts)
+    return gpu.name, memory, busy, gpu_state(gpu, now_s), runs, users
 
 
 def active_table(status: StatusDocument) -> tuple[tuple[str, ...], Rows]:

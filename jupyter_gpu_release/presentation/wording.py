@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from ..protocol.environments import LACKS, Origin
 from ..protocol.runs import KeptLease, PersistWait, Reason
 from ..protocol.states import RunState
-from ..units import format_bytes, format_count, format_gpu_hours, format_seconds
+from ..units import format_bytes, format_count, format_gpu_hours, format_seconds, sum_gpus
 from .plain_text import without_backticks
 
 if TYPE_CHECKING:
@@ -129,12 +129,13 @@ def format_drained(status: StatusDocument) -> str:
 
 def held_by(status: StatusDocument) -> list[str]:
     """Holders of the GPUs that others wait for: ``you hold 1 GPU for 3 min``, by how many they hold."""
-    held: dict[str, list[float]] = {}
+    held: dict[str, list[tuple[float, float]]] = {}
     for row in status.runs:
         if RunState.of(row.state).holds_gpu and row.gpus:
-            held.setdefault(row.user, []).extend([row.held_s if row.since_s is None else row.since_s] * row.gpus)
-    by_count = sorted(held.items(), key=lambda entry: -len(entry[1]))
-    return [_holds(user, len(seconds), max(seconds), status.user) for user, seconds in by_count]
+            held.setdefault(row.user, []).append((row.gpus, row.held_s if row.since_s is None else row.since_s))
+    counts = {user: sum_gpus(gpus for gpus, _ in runs) for user, runs in held.items()}
+    by_count = sorted(counts.items(), key=lambda entry: -entry[1])
+    return [_holds(user, gpus, max(seconds for _, seconds in held[user]), status.user) for user, gpus in by_count]
 
 
 def usage_words(usage: Usage) -> str:
@@ -215,7 +216,7 @@ def holders_of_view(view: RunView, now_s: float) -> str:
     return ", ".join(said) + (f", and {format_count(more, 'other')}" if more > 0 else "")
 
 
-def _holds(user: str, gpus: int, seconds: float, me: str) -> str:
+def _holds(user: str, gpus: float, seconds: float, me: str) -> str:
     who = person(user, me)
     since = f" for {format_seconds(seconds)}" if seconds else ""
     return f"{who} {'hold' if who == 'you' else 'holds'} {format_count(gpus, 'GPU')}{since}"

@@ -16,8 +16,9 @@ LARGEST_NUMBER = 1 << 53
 _LONGEST_TEXT = 16 << 20
 _LONGEST_S = 1e10
 
-#: GPUs
 Count = Annotated[int, Meta(ge=0, le=1_000_000)]
+#: whole ones, or a part of one
+Gpus = Count | Annotated[float, Meta(ge=0, le=1_000_000)]
 #: each is a bundle that Ray places and a process
 MOST_RANKS: int = BUILT_IN["most_ranks"].default
 #: ranks, nodes

@@ -84,7 +84,7 @@ class RunSummary(msgspec.Struct, frozen=True, omit_defaults=True):
     name: str = ""
     notebook: str = ""
     submitted_at: float = 0.0
-    gpus: int = 0
+    gpus: float = 0
     gpu_name: str = ""
     simulated: bool = False
 

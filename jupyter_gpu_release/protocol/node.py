@@ -172,7 +172,7 @@ class JoinOrder(msgspec.Struct, frozen=True, omit_defaults=True):
     run: str
     node: str
     ranks: int
-    gpus: int
+    gpus: float
     #: where the leader's agent listens
     address: str
     port: int
@@ -199,7 +199,9 @@ class StartOrder(msgspec.Struct, frozen=True, omit_defaults=True):
     #: the run's folder on the store, as this node sees it
     folder: str
     #: how many GPUs on this node (all ranks together)
-    gpus: int = 0
+    gpus: float = 0
+    #: of a part of one: its memory; 0: not known
+    part_bytes: int = 0
     #: their accelerator ids from Ray; None while the lease is being made, then its tasks or ``grant`` tell them
     gpu_ids: list[str] | None = None
     simulated: bool = False
@@ -231,6 +233,11 @@ class StartOrder(msgspec.Struct, frozen=True, omit_defaults=True):
     session: str = ""
     #: digest of the environment, built here, whose interpreter the ranks run in; empty: the cluster's own
     environment: str = ""
+
+    @property
+    def is_part(self) -> bool:
+        """Tell if it is a part of a GPU, which it shares with other runs."""
+        return 0 < self.gpus < 1
 
     @property
     def attempt_id(self) -> AttemptId:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
-from .bounds import Name, Seconds, Word
+from ..units import sum_gpus
+from .bounds import Gpus, Name, Seconds, Word
 from .events import Event
 from .node import PreparedInfo, ProbeReport
 from .runs import FileInfo, Outcome, ResourceAsk, Run, RunView, ValueInfo
@@ -28,10 +29,18 @@ class GpuCounts(msgspec.Struct, frozen=True):
     """
 
     total: int
-    held: int
-    free: int
+    held: Gpus
+    free: Gpus
     external: int
     warm: int = 0
+
+
+class GpuPart(msgspec.Struct, frozen=True):
+    """A run that has a part of a GPU."""
+
+    run: str
+    user: str
+    gpus: Gpus
 
 
 class GpuRow(msgspec.Struct, frozen=True):
@@ -55,6 +64,8 @@ class GpuRow(msgspec.Struct, frozen=True):
     drained: str = ""
     #: it gets none since it does not work, and nobody has drained it
     unwell: bool = False
+    #: of one that is shared: whoever has a part of it; ``run`` and ``user`` are those of the first
+    parts: list[GpuPart] = msgspec.field(default_factory=list)
 
 
 class NodeRow(msgspec.Struct, frozen=True):
@@ -188,7 +199,7 @@ class QueuesDocument(msgspec.Struct, frozen=True):
 
     schema_version: int
     #: GPUs of the cluster
-    gpus: int
+    gpus: Gpus
     #: where the caller's runs go without ``--queue``; empty: nowhere
     default_queue: str
     queues: list[QueueShare]
@@ -290,7 +301,7 @@ class WarmRow(msgspec.Struct, frozen=True):
     lease: str
     run: str
     user: str
-    gpus: int
+    gpus: Gpus
     #: since its run let go
     since: float
     until: float
@@ -335,7 +346,7 @@ class StatusDocument(msgspec.Struct, frozen=True):
     warm: list[WarmRow] = msgspec.field(default_factory=list)
     #: runs that wait, and the GPUs that they want; ``queue`` (and ``runs``) may leave out others' far behind
     queue_total: int = 0
-    queue_gpus: int = 0
+    queue_gpus: Gpus = 0
     #: as in ``queues --json``
     queues: list[QueueShare] = msgspec.field(default_factory=list)
     queue_notes: list[str] = msgspec.field(default_factory=list)
@@ -347,9 +358,9 @@ class StatusDocument(msgspec.Struct, frozen=True):
         return max(self.queue_total, len(self.queue))
 
     @property
-    def waiting_gpus(self) -> int:
+    def waiting_gpus(self) -> float:
         """GPUs that they want."""
-        return max(self.queue_gpus, sum(row.gpus for row in self.queue))
+        return max(self.queue_gpus, sum_gpus(row.gpus for row in self.queue))
 
     def warm_of(self, session: str) -> list[WarmRow]:
         """The warm leases that a kernel keeps, by its session with the gateway."""

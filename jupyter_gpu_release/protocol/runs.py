@@ -17,6 +17,7 @@ from .bounds import (
     Count,
     Few,
     Finite,
+    Gpus,
     Labels,
     Name,
     Names,
@@ -37,8 +38,8 @@ class ResourceAsk(msgspec.Struct, frozen=True, omit_defaults=True):
 
     Attributes
     ----------
-    gpus : int, default 1
-        GPUs of all ranks together; 0: a CPU stage.
+    gpus : int or float, default 1
+        GPUs of all ranks together; 0: a CPU stage. Of one rank it may be a part of a GPU, such as 0.5.
     ranks : int, default 1
         Processes that run the cell; a divisor of ``gpus``.
     nodes : int, default 1
@@ -64,9 +65,11 @@ class ResourceAsk(msgspec.Struct, frozen=True, omit_defaults=True):
     min_gpus : int, optional
         It begins with so many GPUs of ``gpus``, and accordingly fewer ranks, where no more are free; ``any_nodes`` is
         set then.
+    gpu_memory_bytes : int, optional
+        A part of a GPU with so much of its memory: the gateway finds out how large a part that is.
     """
 
-    gpus: Count = 1
+    gpus: Gpus = 1
     ranks: Several = 1
     nodes: Several = 1
     any_nodes: bool = False
@@ -79,6 +82,7 @@ class ResourceAsk(msgspec.Struct, frozen=True, omit_defaults=True):
     min_gpu_memory_bytes: Bytes | None = None
     labels: Labels = msgspec.field(default_factory=dict)
     min_gpus: Count | None = None
+    gpu_memory_bytes: Bytes | None = None
 
 
 #: ``--keep auto`` lasts at most this
@@ -340,7 +344,7 @@ class Holder(msgspec.Struct, frozen=True, omit_defaults=True):
     """Somebody who holds GPUs that a run waits for: how many, and since when at the earliest (unix seconds)."""
 
     user: str
-    gpus: int
+    gpus: Gpus
     since: Finite
 
 
@@ -415,7 +419,7 @@ class Run(msgspec.Struct, frozen=True, omit_defaults=True):
     run: str
     user: str
     state: str
-    gpus: Count = 1
+    gpus: Gpus = 1
     ranks: Count = 1
     name: str = ""
     notebook: str = ""
@@ -456,6 +460,8 @@ class Run(msgspec.Struct, frozen=True, omit_defaults=True):
     title: str = ""
     #: where that stands: ``digits.ipynb [3]``, ``papermill digits.ipynb [3]``, ``script fit.py``
     origin: str = ""
+    #: of a part of a GPU: the most runs that have had the rest of it meanwhile
+    shared_with: Count = 0
     #: of an elastic run (``--min-gpus``): as many GPUs as it would have at most; 0: it is none
     most_gpus: Count = 0
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from ..protocol.runs import ResourceAsk
 from .decisions import Slot
-from .workload import GPU, Needs, Rank, Run
+from .workload import Needs, Rank, Run, gpu_number, in_thousandths
 
 
 def to_run(
@@ -31,7 +31,7 @@ def to_run(
         run=run,
         queue=queue,
         ranks=(Rank(),) * parts,
-        gpus_per_rank=ask.gpus * GPU // parts,
+        gpus_per_rank=in_thousandths(ask.gpus) // parts,
         min_ranks=least_parts(ask),
         priority=priority,
         restartable=restartable,
@@ -51,7 +51,7 @@ def reshaped(run: Run, ask: ResourceAsk) -> Run:
     return replace(
         run,
         ranks=(Rank(),) * parts,
-        gpus_per_rank=ask.gpus * GPU // parts,
+        gpus_per_rank=in_thousandths(ask.gpus) // parts,
         min_ranks=least_parts(ask),
         nodes="any" if ask.any_nodes else ask.nodes,
         cpus_per_rank=cpus_needed(ask),
@@ -78,13 +78,13 @@ def ranks_on(ask: ResourceAsk, slot: Slot) -> int:
     """Processes of a run on a slot of its lease."""
     if not ask.any_nodes:
         return ask.ranks // ask.nodes
-    return slot.gpus * ask.ranks // ask.gpus if ask.gpus else slot.cpus // cpus_needed(ask)
+    return int(slot.gpus * ask.ranks // ask.gpus) if ask.gpus else slot.cpus // cpus_needed(ask)
 
 
 def parts_on(run: Run, slot: Slot) -> int:
     """Ranks of a run on a slot of its lease."""
     if run.gpus_per_rank:
-        return slot.gpus * GPU // run.gpus_per_rank
+        return in_thousandths(slot.gpus) // run.gpus_per_rank
     return max(1, slot.cpus // run.cpus_per_rank) if run.cpus_per_rank else 1
 
 
@@ -95,7 +95,7 @@ def _parts(ask: ResourceAsk) -> int:
 def least_parts(ask: ResourceAsk) -> int:
     """Parts of an ask that have to start together."""
     least = ask.gpus if ask.min_gpus is None else min(ask.min_gpus, ask.gpus)
-    return max(1, least * _parts(ask) // ask.gpus) if ask.gpus else _parts(ask)
+    return max(1, int(least * _parts(ask) // ask.gpus)) if ask.gpus else _parts(ask)
 
 
 def slots(run: Run, ranks: Iterable[tuple[int, str]]) -> tuple[Slot, ...]:
@@ -103,12 +103,14 @@ def slots(run: Run, ranks: Iterable[tuple[int, str]]) -> tuple[Slot, ...]:
     count: dict[str, int] = {}
     for _, node in ranks:
         count[node] = count.get(node, 0) + 1
-    return tuple(Slot(node, many * run.gpus_per_rank // GPU, many * run.cpus_per_rank) for node, many in count.items())
+    return tuple(
+        Slot(node, gpu_number(many * run.gpus_per_rank), many * run.cpus_per_rank) for node, many in count.items()
+    )
 
 
 def is_shaped_like(run: Run, lease: Sequence[Slot]) -> bool:
     """Tell if slots are what a run asks for, whatever properties the nodes must have."""
-    parts = [slot.gpus * GPU for slot in lease]
+    parts = [in_thousandths(slot.gpus) for slot in lease]
     if run.nodes == "any":
         return 0 < sum(parts) == run.gpus and not any(gpus % run.gpus_per_rank for gpus in parts)
     cpus = run.cpus_per_rank > 0

@@ -153,10 +153,10 @@ Decision = Start | Yield | Wait
 
 @dataclass(frozen=True, slots=True)
 class Slot:
-    """The part of a lease on one node: whole GPUs, and CPUs for a run without GPUs."""
+    """The part of a lease on one node: whole GPUs or a part of one, and CPUs for a run without GPUs."""
 
     node: str
-    gpus: int
+    gpus: float
     cpus: int = 0
 
 

@@ -51,7 +51,7 @@ class _Known:
 
     ordinal: int
     submit_s: float
-    gpus: int
+    gpus: float
     campaign: Campaign
     started_s: float | None = None
     #: as it was when the run started
@@ -111,7 +111,7 @@ class LearnedRunTimes(StatedRunTimes):
         self._history = RunTimeHistory()
         self._runs: dict[str, _Known] = {}
         #: waiting runs by size, the oldest first; those that wait no longer are dropped when they come to the front
-        self._by_size: dict[int, deque[tuple[int, str]]] = {}
+        self._by_size: dict[float, deque[tuple[int, str]]] = {}
         self._works: deque[float] = deque(maxlen=_WORKS)
         #: expected and true durations
         self._judged: deque[tuple[float, float]] = deque(maxlen=_WORKS)
@@ -125,7 +125,7 @@ class LearnedRunTimes(StatedRunTimes):
 
     # --- told by whoever keeps it
 
-    def submitted(self, run: str, user: str, gpus: int, gpu_type: str, now_s: float, task: str = "") -> str:
+    def submitted(self, run: str, user: str, gpus: float, gpu_type: str, now_s: float, task: str = "") -> str:
         """Note a run, and return the name of its campaign; ``task``: its cell or function."""
         campaign = self._history.submitted(user, (gpus, gpu_type), now_s, task)
         if self._submitted > _MOST_ENDED + 4 * len(self._runs):
@@ -233,13 +233,13 @@ class LearnedRunTimes(StatedRunTimes):
             return super().rank(run, now_s)
         return self._rank(self._history.expected_s(known.campaign, now_s), known.gpus, now_s - known.submit_s)
 
-    def _rank(self, expected_s: float, gpus: int, waited_s: float) -> tuple[float, ...]:
+    def _rank(self, expected_s: float, gpus: float, waited_s: float) -> tuple[float, ...]:
         s = self._settings
         work = min(expected_s * gpus**s.gang_exponent, self._small_work) / self._small_work
         key = (waited_s + s.head_start_s) / max(work, 1e-12) ** s.sharpness
         return (1.0, -key * s.gang_bonus if self._is_gang(gpus) else -key)
 
-    def _is_gang(self, gpus: int) -> bool:
+    def _is_gang(self, gpus: float) -> bool:
         return gpus >= self._settings.gang_share * self._gpus
 
     def expected_s(self, run: Run, now_s: float) -> float | None:
@@ -269,7 +269,7 @@ class LearnedRunTimes(StatedRunTimes):
             return Span(0.0, run.expected_s, run.limit_s if run.expected_s is None else run.expected_s)
         return self._history.length(known.campaign, now_s, run.limit_s)
 
-    def of_new(self, run: Run, gpus: int, gpu_type: str, task: str, now_s: float) -> tuple[Span, tuple[float, ...]]:
+    def of_new(self, run: Run, gpus: float, gpu_type: str, task: str, now_s: float) -> tuple[Span, tuple[float, ...]]:
         """How long a run would last that were submitted now, and its place (as :meth:`rank`)."""
         campaign = self._history.campaign_of(run.user, (gpus, gpu_type), now_s, task)
         length = self._history.length(campaign, now_s, run.limit_s)
@@ -306,7 +306,7 @@ class LearnedRunTimes(StatedRunTimes):
         floor_s = s.gang_overtaking_floor_s + small * (s.overtaking_floor_s - s.gang_overtaking_floor_s)
         return overtaken_s > floor_s + part * (now_s - known.submit_s - overtaken_s)
 
-    def _smallness(self, gpus: int) -> float:
+    def _smallness(self, gpus: float) -> float:
         """0: a gang; 1: half of one, or less. What is nearly a gang may be overtaken little more than a gang."""
         return min(1.0, max(0.0, self._settings.gang_share * self._gpus / max(gpus, 1) - 1))
 

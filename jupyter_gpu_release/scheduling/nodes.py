@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 
-from .decisions import NeverFits
-from .workload import Node, Run
+from .decisions import NeverFits, Slot
+from .workload import GPU, Node, Run, in_thousandths
 
 
 class Group:
@@ -20,6 +21,27 @@ class Group:
         self.names: list[str] = []
         #: free thousandths → places of such nodes in the cluster's order
         self.buckets: dict[int, set[int]] = {}
+
+
+class SharedGpu:
+    """A GPU that is shared: thousandths in use, those of them that preempted runs give back, and how many share it."""
+
+    __slots__ = ("coming", "is_there", "parts", "used")
+
+    def __init__(self, *, is_there: bool) -> None:
+        self.used = self.coming = self.parts = 0
+        #: False: it was opened for whoever starts when preempted runs have gone
+        self.is_there = is_there
+
+    def room(self, *, soon: bool) -> int:
+        """Thousandths that are free; ``soon``: once preempted runs have gone."""
+        if soon:
+            return GPU - self.used + self.coming
+        return GPU - self.used if self.is_there else 0
+
+
+#: a rank that has a part: its run, and its number
+PartHolder = tuple[str, int]
 
 
 class Nodes:
@@ -44,6 +66,10 @@ class Nodes:
         self.outside: dict[str, tuple[int, int]] = {}
         #: GPUs that may never be free again, though nobody uses them
         self.stuck: dict[str, int] = {}
+        #: GPUs that are shared just now, by node: whoever wants whole ones finds these taken, until they are empty
+        self.shared: dict[str, dict[str, SharedGpu]] = {}
+        #: rank → the shared GPUs that it has a part of, the newest place last
+        self._parts: dict[PartHolder, list[tuple[str, str]]] = {}
         self.groups: list[Group] = []
         self._group: dict[str, Group] = {}
         self._make_groups()
@@ -65,6 +91,7 @@ class Nodes:
                 node.schedulable,
                 node.knows_attempts,
                 node.left_s,
+                node.parts_per_gpu,
             )
             group = alike.get(key)
             if group is None:
@@ -102,12 +129,102 @@ class Nodes:
         else:
             self.awaiting.discard(name)
 
-    def lose(self, name: str, gpus: int, cpus: int) -> None:
-        """Count GPUs (thousandths) and CPUs as nobody's, to be free again nobody knows when; negative numbers take that
-        back.
+    # --- parts of GPUs
+
+    def hold(self, run: Run, rank: int, name: str, sign: int, gpu: str = "") -> None:
+        """Take what one rank has on a node, or give it back (-1). A part whose ``gpu`` is not known is put where Ray
+        would: on the fullest that has room.
         """
-        self.take(name, gpus, cpus)
-        self.stuck[name] = self.stuck.get(name, 0) + gpus
+        if not run.is_part:
+            self.take(name, sign * run.gpus_per_rank, sign * run.cpus_per_rank)
+            return
+        holder = (run.run, rank)
+        if sign > 0:
+            is_there = gpu != "" or self.free[name] >= GPU
+            gpu = gpu or self._fullest(run.gpus_per_rank, name)
+            self.shared.setdefault(name, {}).setdefault(gpu, SharedGpu(is_there=is_there))
+            self._parts.setdefault(holder, []).append((name, gpu))
+        else:
+            name, gpu = self._parts[holder].pop()
+            if not self._parts[holder]:
+                del self._parts[holder]
+        self._change(name, gpu, used=sign * run.gpus_per_rank, parts=sign)
+
+    def give_way(self, run: Run, rank: int, name: str, sign: int) -> None:
+        """Expect back what one rank has on a node; -1 takes that back."""
+        if run.is_part:
+            name, gpu = self._parts[run.run, rank][-1]
+            self._change(name, gpu, coming=sign * run.gpus_per_rank)
+        else:
+            self.expect(name, sign * run.gpus_per_rank)
+
+    def gpu_of(self, run: str, rank: int = 0) -> str:
+        """The shared GPU that a rank has a part of; empty: none."""
+        return self._parts[run, rank][-1][1] if (run, rank) in self._parts else ""
+
+    def left_on_shared(self) -> dict[tuple[str, str], int]:
+        """(Node, shared GPU) → thousandths in use by those who stay."""
+        return {(name, gpu): on.used - on.coming for name, shared in self.shared.items() for gpu, on in shared.items()}
+
+    def parts_of(self, run: str, ranks: int) -> list[tuple[str, str]]:
+        """(Node, shared GPU) of each rank that has a part."""
+        return [self._parts[run, rank][-1] for rank in range(ranks) if (run, rank) in self._parts]
+
+    def _fullest(self, part: int, name: str) -> str:
+        shared, most = self.shared.get(name, {}), self.by_name[name].parts_per_gpu
+        for soon in (False, True):
+            fits = [
+                (on.room(soon=soon), -on.room(soon=not soon), gpu)
+                for gpu, on in shared.items()
+                if on.parts < most and on.room(soon=soon) >= part
+            ]
+            if fits and (not soon or self.free[name] < GPU):
+                return min(fits)[2]
+        return next(new for number in range(len(shared) + 1) if (new := f"new {number}") not in shared)
+
+    def _change(self, name: str, gpu: str, *, used: int = 0, coming: int = 0, parts: int = 0) -> None:
+        """Change what is in use of a GPU; whole ones of the node are fewer or more as it is shared, or not any more."""
+        shared = self.shared[name]
+        on = shared[gpu]
+        taken, goes = on.used > 0, 0 < on.used == on.coming
+        on.used, on.coming, on.parts = on.used + used, on.coming + coming, on.parts + parts
+        if (on.used > 0) != taken:
+            self.take(name, GPU if on.used else -GPU, 0)
+        if (0 < on.used == on.coming) != goes:
+            self.expect(name, -GPU if goes else GPU)
+        if not on.parts:
+            del shared[gpu]
+        if not shared:
+            del self.shared[name]
+
+    def ranks(self, run: Run, name: str, *, soon: bool, limit: int | None = None) -> int:
+        """Ranks of a run, which has GPUs, that have room on a node, of which it may use ``limit`` thousandths."""
+        whole = self.room(name, soon=soon)
+        whole = whole if limit is None else min(whole, limit)
+        if not run.is_part:
+            return max(0, whole) // run.gpus_per_rank
+        found = run.ranks_in(max(0, whole)) + sum(room // run.gpus_per_rank for room in self.rooms(name, soon=soon))
+        return found if limit is None else min(found, run.ranks_in(max(0, limit)))
+
+    def rooms(self, name: str, *, soon: bool) -> list[int]:
+        """Thousandths that are free on each GPU of a node that is shared, and may be by one more. One that all give
+        back counts as whole.
+        """
+        most = self.by_name[name].parts_per_gpu
+        return [
+            gpu.room(soon=soon)
+            for gpu in self.shared.get(name, {}).values()
+            if gpu.parts < most and not (soon and gpu.used == gpu.coming)
+        ]
+
+    def lose(self, run: Run, slot: Slot, sign: int, gpu: str = "") -> None:
+        """Count a slot of a run as nobody's, to be free again nobody knows when; -1 takes that back."""
+        gpus = in_thousandths(slot.gpus)
+        if gpus % GPU:
+            self.hold(replace(run, run=f"{run.run} stuck"), 0, slot.node, sign, gpu)
+        else:
+            self.take(slot.node, sign * gpus, sign * slot.cpus)
+        self.stuck[slot.node] = self.stuck.get(slot.node, 0) + sign * -(-gpus // GPU) * GPU
 
     def set_outside(self, name: str, others: int, away: str = "") -> None:
         """Note what other programs use on a node (thousandths), and why it does not answer just now, if so."""

@@ -9,7 +9,7 @@ from .plugins.limits import over_limit
 from .plugins.node_filters import FILTERS, impossible
 from .plugins.node_scores import gpu_tiers, pack
 from .state import Job, State
-from .workload import Node, RankState, Run
+from .workload import GPU, Node, RankState, Run
 
 #: (node's name, ranks that it takes)
 Parts = list[tuple[str, int]]
@@ -80,7 +80,7 @@ def _is_plain(job: Job) -> bool:
     """The groups' lists by what is free are enough to find one node."""
     run = job.run
     together = run.nodes == "any" or (run.nodes == 1 and not job.held)
-    return together and run.gpus_per_rank > 0 and not run.cpus_per_rank
+    return together and run.gpus_per_rank >= GPU and not run.cpus_per_rank
 
 
 def _one_node(state: State, run: Run, count: int, groups: Iterable[Group], limits: Limits, *, soon: bool) -> str | None:
@@ -120,8 +120,9 @@ def rooms_for(state: State, run: Run, groups: Iterable[Group], limits: Limits, *
     rooms: dict[str, int] = {}
     for group in groups:
         for name in group.names:
-            free = _room(state, name, limits, soon=soon)
-            by_gpus = free // run.gpus_per_rank if run.gpus_per_rank else len(run.ranks)
+            by_gpus = len(run.ranks)
+            if run.gpus_per_rank:
+                by_gpus = state.nodes.ranks(run, name, soon=soon, limit=limits.get(name))
             ranks = min(by_gpus, state.nodes.free_cpus[name] // run.cpus_per_rank) if run.cpus_per_rank else by_gpus
             if ranks > 0:
                 rooms[name] = ranks

@@ -15,7 +15,7 @@ from .nodes import Group
 from .schedule import run_actions, waits
 from .state import ClusterSnapshot, Job, RunTimes, State
 from .warm_leases import Asker, HeldLease, KeepTerms, Recall, Warm, own_lease, recall
-from .workload import GPU, Rank, RankState, Run
+from .workload import Rank, RankState, Run, in_thousandths
 
 #: actions that preempt others
 _MAKE_ROOM = frozenset({"consolidate", "reclaim", "preempt"})
@@ -161,8 +161,9 @@ class Scheduler:
             self._take_for(*self._moving.pop(run), -1)
 
     def _take_for(self, run: Run, ranks: Iterable[tuple[int, str]], sign: int) -> None:
-        for _, node in ranks:
-            self.state.nodes.take(node, sign * run.gpus_per_rank, sign * run.cpus_per_rank)
+        there = replace(run, run=f"{run.run} elsewhere")
+        for rank, node in ranks:
+            self.state.nodes.hold(there, rank, node, sign)
 
     def _there(self, ranks: Iterable[tuple[int, str]]) -> tuple[tuple[int, str], ...]:
         return tuple((index, node) for index, node in ranks if node in self.state.nodes.by_name)
@@ -176,7 +177,7 @@ class Scheduler:
         if nodes:
             state = RankState.YIELDING if held.is_coming else RankState.RUNNING
             more = 0 if held.is_coming or held.terms is not None else held.wanted_ranks - len(nodes)
-            ranks = (*(Rank(state, node) for node in nodes), *(Rank(),) * max(0, more))
+            ranks = (*(Rank(state, node, held.gpu) for node in nodes), *(Rank(),) * max(0, more))
             least = min(held.run.min_ranks, len(nodes)) if held.wanted_ranks else len(nodes)
             self._keys[held.lease] = key
             self.state.submit(replace(held.run, run=key, ranks=ranks, min_ranks=least, started_at=held.started_at))
@@ -184,7 +185,7 @@ class Scheduler:
     def _lose(self, held: HeldLease, sign: int) -> None:
         for slot in held.slots:
             if slot.node in self.state.nodes.by_name:
-                self.state.nodes.lose(slot.node, sign * slot.gpus * GPU, sign * slot.cpus)
+                self.state.nodes.lose(held.run, slot, sign, held.gpu)
 
     def _leave(self, lease: str) -> None:
         if lease in self._stuck:
@@ -408,7 +409,7 @@ class Scheduler:
         """Thousandths that are kept on the nodes which a run waits for."""
         nodes = self.state.nodes
         slots_kept = [slot for lease, _ in warm for slot in lease.slots if slot.node in nodes.by_name]
-        return sum(slot.gpus * GPU for slot in slots_kept if nodes.group(slot.node) in groups)
+        return sum(in_thousandths(slot.gpus) for slot in slots_kept if nodes.group(slot.node) in groups)
 
 
 def _places(lease: HeldLease, run: Run) -> list[str]:

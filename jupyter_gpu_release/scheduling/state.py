@@ -232,12 +232,12 @@ class State:
         job = self.jobs[run.run] = Job(run, self._ordinal, kind)
         self._ordinal += 1
         self._demand(run, 1)
-        for state, node in zip(job.states, job.places, strict=True):
-            if state in _HOLDS:
-                self._hold(job, node, 1)
-            elif state is RankState.YIELDING:
-                self.nodes.take(node, run.gpus_per_rank, run.cpus_per_rank)
-                self.nodes.expect(node, run.gpus_per_rank)
+        for index, rank in enumerate(run.ranks):
+            if rank.state in _HOLDS:
+                self._hold(job, index, 1, rank.gpu)
+            elif rank.state is RankState.YIELDING:
+                self.nodes.hold(run, index, rank.node, 1, rank.gpu)
+                self.nodes.give_way(run, index, rank.node, 1)
         queued = {index: rank for index, rank in enumerate(run.ranks) if rank.state is RankState.QUEUED}
         self.promise(run.run, [(index, rank.node) for index, rank in queued.items() if rank.node])
         self._enter(job, run.started_at)
@@ -291,12 +291,12 @@ class State:
         self.promises.pop(run, None)
         self._leave(job)
         self._demand(job.run, -1)
-        for state, node in zip(job.states, job.places, strict=True):
+        for rank, (state, node) in enumerate(zip(job.states, job.places, strict=True)):
             if state in _HOLDS:
-                self._hold(job, node, -1)
+                self._hold(job, rank, -1)
             elif state is RankState.YIELDING:
-                self.nodes.take(node, -job.run.gpus_per_rank, -job.run.cpus_per_rank)
-                self.nodes.expect(node, -job.run.gpus_per_rank)
+                self.nodes.give_way(job.run, rank, node, -1)
+                self.nodes.hold(job.run, rank, node, -1)
 
     def _demand(self, run: Run, sign: int) -> None:
         """Count what a run wants: of each type too, if it asks for that one, or for none."""
@@ -396,7 +396,7 @@ class State:
         job.queued -= job.states[rank] is RankState.QUEUED
         job.states[rank], job.places[rank] = state, node
         job.held += 1
-        self._hold(job, node, 1)
+        self._hold(job, rank, 1)
 
     def evict(self, job: Job, rank: int) -> None:
         """Let a running rank be preempted: its GPUs are coming."""
@@ -413,7 +413,7 @@ class State:
         self._count(job, node, -sign)
         job.states[rank] = RankState.YIELDING if sign > 0 else RankState.RUNNING
         job.held -= sign
-        self.nodes.expect(node, sign * job.run.gpus_per_rank)
+        self.nodes.give_way(job.run, rank, node, sign)
 
     def mark(self) -> int:
         """A place to come back to with :meth:`undo`."""
@@ -424,16 +424,16 @@ class State:
         while len(self._journal) > mark:
             kind, job, rank, state, node = self._journal.pop()
             if kind is _PLACED:
-                self._hold(job, job.places[rank], -1)
+                self._hold(job, rank, -1)
                 job.held -= 1
                 job.queued += state is RankState.QUEUED
             else:
                 self._yield(job, rank, -1 if kind is _EVICTED else 1)
             job.states[rank], job.places[rank] = state, node
 
-    def _hold(self, job: Job, node: str, sign: int) -> None:
-        self.nodes.take(node, sign * job.run.gpus_per_rank, sign * job.run.cpus_per_rank)
-        self._count(job, node, sign)
+    def _hold(self, job: Job, rank: int, sign: int, gpu: str = "") -> None:
+        self.nodes.hold(job.run, rank, job.places[rank], sign, gpu)
+        self._count(job, job.places[rank], sign)
 
     def _count(self, job: Job, node: str, sign: int) -> None:
         self.count(job.run, node, sign * job.run.gpus_per_rank)

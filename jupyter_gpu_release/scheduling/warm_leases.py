@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from ..units import sum_gpus
 from .asks import is_shaped_like
 from .decisions import Release, Slot
 from .nodes import Group, Nodes
@@ -14,7 +15,7 @@ from .placement import find_places, suits
 from .plugins.limits import permits
 from .plugins.vetoes import veto
 from .state import Job, State
-from .workload import GPU, Run
+from .workload import Run, in_thousandths
 
 if TYPE_CHECKING:
     from ..protocol.runs import Outcome
@@ -54,11 +55,13 @@ class HeldLease:
     wanted_ranks: int = 0
     #: its run is over, but nobody knows when its GPUs are free
     is_stuck: bool = False
+    #: of a part: the GPU that it is on, once Ray has told
+    gpu: str = ""
 
     @property
-    def gpus(self) -> int:
+    def gpus(self) -> float:
         """GPUs on all nodes."""
-        return sum(slot.gpus for slot in self.slots)
+        return sum_gpus(slot.gpus for slot in self.slots)
 
 
 #: leases that are kept, with their terms
@@ -88,7 +91,7 @@ def own_lease(state: State, job: Job, session: str, warm: Warm) -> HeldLease | N
 
 def _may_have(state: State, job: Job, lease: HeldLease) -> bool:
     """Tell if no rule keeps a run from the GPUs of a lease."""
-    places = [(slot.node, slot.gpus * GPU) for slot in lease.slots if slot.node in state.nodes.by_name]
+    places = [(slot.node, in_thousandths(slot.gpus)) for slot in lease.slots if slot.node in state.nodes.by_name]
     return veto(state, job) is None and permits(state, job.run, places)
 
 
@@ -193,8 +196,9 @@ def without(state: State, leases: Iterable[HeldLease]) -> Iterator[None]:
 
 
 def _take(state: State, run: Run, slot: Slot, sign: int) -> None:
-    state.nodes.take(slot.node, sign * slot.gpus * GPU, sign * slot.cpus)
-    state.count(run, slot.node, sign * slot.gpus * GPU)
+    gpus = in_thousandths(slot.gpus)
+    state.nodes.take(slot.node, sign * gpus, sign * slot.cpus)
+    state.count(run, slot.node, sign * gpus)
 
 
 def _nearest(state: State, helpful: Sequence[HeldLease]) -> tuple[HeldLease, ...]:

@@ -9,6 +9,8 @@ from typing import Literal
 
 #: thousandths of one GPU
 GPU = 1000
+#: of the smallest size there is
+MOST_PARTS = 20
 
 
 class RankState(StrEnum):
@@ -45,6 +47,8 @@ class Node:
     knows_attempts: bool = True
     #: until the node ends
     left_s: float = math.inf
+    #: runs that may share one of its GPUs; 0: none do
+    parts_per_gpu: int = MOST_PARTS
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +71,8 @@ class Rank:
 
     state: RankState = RankState.QUEUED
     node: str = ""
+    #: of a part: the GPU that it is on; empty: not told yet, or not known
+    gpu: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,3 +122,27 @@ class Run:
     def gpus(self) -> int:
         """Thousandths of all ranks together."""
         return self.gpus_per_rank * len(self.ranks)
+
+    @property
+    def is_part(self) -> bool:
+        """Tell if a rank has a part of a GPU only."""
+        return 0 < self.gpus_per_rank < GPU
+
+    @property
+    def claim(self) -> int:
+        """Thousandths that a rank keeps from those who want whole GPUs, where it opens one."""
+        return -(-self.gpus_per_rank // GPU) * GPU
+
+    def ranks_in(self, gpus: int) -> int:
+        """Ranks that so many thousandths of whole GPUs are enough for; it has some."""
+        return gpus // GPU * (GPU // self.gpus_per_rank) if self.is_part else gpus // self.gpus_per_rank
+
+
+def gpu_number(thousandths: int) -> float:
+    """``2000 → 2``, ``500 → 0.5``: GPUs as people count them."""
+    return thousandths // GPU if thousandths % GPU == 0 else thousandths / GPU
+
+
+def in_thousandths(gpus: float) -> int:
+    """``0.5 → 500``."""
+    return round(gpus * GPU)

@@ -29,6 +29,24 @@ BUILT_IN: dict[str, Setting] = {
         unit=_BYTES,
         fixed="no process needs less: a unit was forgotten",
     ),
+    "least_gpu_part": Setting(
+        help="Least part of a GPU, for `--gpus 0.05`.",
+        default=0.05,
+        unit=_NUMBER,
+        fixed="each part has a CUDA context of its own",
+    ),
+    "cuda_context_bytes": Setting(
+        help="Memory of a GPU that CUDA itself takes for each process; a part has room for as much again at least.",
+        default=512 << 20,
+        unit=_BYTES,
+        fixed="it is the driver's and the libraries' code",
+    ),
+    "part_over_s": Setting(
+        help="Time for which a cell may use more memory than its part of a GPU has; it is warned, then interrupted.",
+        default=3.0,
+        unit=_SECONDS,
+        fixed="others need what it takes",
+    ),
     "most_retries": Setting(
         help="Most `--retries`.", default=100, unit=_COUNT, fixed="a run that is lost so often is the reason"
     ),

@@ -40,7 +40,7 @@ class _ByKey(SimulatedPolicy):
     def __init__(self, free: FreeGpus) -> None:
         super().__init__(free)
         #: jobs that ask for the same: if the first does not fit, none of them does
-        self._alike: dict[tuple[int, str], list[tuple[float, int, Job]]] = {}
+        self._alike: dict[tuple[float, str], list[tuple[float, int, Job]]] = {}
 
     @abstractmethod
     def key(self, job: Job) -> float:
@@ -123,11 +123,11 @@ class Easy(SimulatedPolicy):
         if started:
             self._queue[:_BACKFILLED] = [job for job in self._queue[:_BACKFILLED] if job.index not in started]
 
-    def _reservation(self, head: Job) -> tuple[float, int]:
+    def _reservation(self, head: Job) -> tuple[float, float]:
         """The time when the head can start, and how many GPUs it then leaves."""
         free = self.free.count(head.gpu_type)
         for end_s, job in sorted(self._ends.values(), key=lambda end: (end[0], end[1].index)):
-            free += self.free.held(job.index, head.gpu_type)
+            free = round(free + self.free.held(job.index, head.gpu_type), 3)
             if free >= head.gpus:
                 return end_s, free - head.gpus
         raise RuntimeError(f"job {head.index} fits no empty cluster")  # left out before the replay

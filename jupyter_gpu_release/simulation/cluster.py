@@ -63,7 +63,7 @@ def read_cluster(path: Path) -> ClusterSpec:
 @dataclass
 class _Pool:
     gpu_type: str
-    free: int
+    free: float
 
 
 class FreeGpus:
@@ -74,16 +74,16 @@ class FreeGpus:
         for kind in cluster.nodes:
             totals[kind.gpu_type] = totals.get(kind.gpu_type, 0) + kind.count * kind.gpus
         self._pools = [_Pool(gpu_type, gpus) for gpu_type, gpus in totals.items()]
-        self._given: dict[int, list[tuple[_Pool, int]]] = {}
+        self._given: dict[int, list[tuple[_Pool, float]]] = {}
         self._fitting: dict[str, list[_Pool]] = {}
         #: of all types
-        self.total = sum(totals.values())
+        self.total: float = sum(totals.values())
 
-    def pools(self) -> list[tuple[str, int]]:
+    def pools(self) -> list[tuple[str, float]]:
         """Types, and free GPUs of each."""
         return [(pool.gpu_type, pool.free) for pool in self._pools]
 
-    def count(self, gpu_type: str) -> int:
+    def count(self, gpu_type: str) -> float:
         """Free GPUs of a type (empty: of any)."""
         return sum(pool.free for pool in self._suiting(gpu_type))
 
@@ -92,7 +92,7 @@ class FreeGpus:
             self._fitting[gpu_type] = [pool for pool in self._pools if is_of_type(gpu_type, pool.gpu_type)]
         return self._fitting[gpu_type]
 
-    def take(self, job: int, gpus: int, gpu_type: str) -> bool:
+    def take(self, job: int, gpus: float, gpu_type: str) -> bool:
         """Give a job its GPUs, where most are free; False (and nothing taken) when there are too few."""
         pools = self._suiting(gpu_type)
         if gpus > sum(pool.free for pool in pools):
@@ -100,20 +100,20 @@ class FreeGpus:
         given, left = [], gpus
         for pool in sorted(pools, key=lambda pool: -pool.free) if len(pools) > 1 else pools:
             part = min(left, pool.free)
-            pool.free -= part
+            pool.free = round(pool.free - part, 3)
             left -= part
             given.append((pool, part))
         self._given[job] = given
-        self.total -= gpus
+        self.total = round(self.total - gpus, 3)
         return True
 
     def give_back(self, job: int) -> None:
         """Free a job's GPUs."""
         for pool, gpus in self._given.pop(job):
-            pool.free += gpus
-            self.total += gpus
+            pool.free = round(pool.free + gpus, 3)
+            self.total = round(self.total + gpus, 3)
 
-    def held(self, job: int, gpu_type: str) -> int:
+    def held(self, job: int, gpu_type: str) -> float:
         """GPUs of this type that a job has."""
         suiting = self._suiting(gpu_type)
         return sum(gpus for pool, gpus in self._given[job] if pool in suiting)

@@ -12,7 +12,7 @@ from ..scheduling.learned_run_times import LearnedRunTimes, OrderSettings
 from ..scheduling.queues.queues_file import QueuesFile, priority_value
 from ..scheduling.schedule import decide_on
 from ..scheduling.state import ClusterSnapshot, State
-from ..scheduling.workload import GPU, Needs, Node, Rank, Run
+from ..scheduling.workload import Needs, Node, Rank, Run, in_thousandths
 from .cluster import FreeGpus
 from .replay import SimulatedPolicy
 from .trace import Job
@@ -36,8 +36,8 @@ class Configured(SimulatedPolicy):
         self._restartable = restartable
         self.may_stop = restartable > 0
         self._file = file = file or QueuesFile()
-        self.run_times = LearnedRunTimes(free.total, settings)
-        nodes = tuple(Node(_name(gpu_type), gpus * GPU, gpu_type) for gpu_type, gpus in free.pools())
+        self.run_times = LearnedRunTimes(int(free.total), settings)
+        nodes = tuple(Node(_name(gpu_type), in_thousandths(gpus), gpu_type) for gpu_type, gpus in free.pools())
         self._types = {_name(gpu_type): gpu_type for gpu_type, _ in free.pools()}
         queues = tuple(file.tree.queues.values())
         self._state = State(ClusterSnapshot(nodes, queues, (), file.policy), self.run_times)
@@ -52,7 +52,7 @@ class Configured(SimulatedPolicy):
             run=str(job.index),
             queue=queue,
             ranks=(Rank(),),
-            gpus_per_rank=job.gpus * GPU,
+            gpus_per_rank=in_thousandths(job.gpus),
             min_ranks=1,
             priority=self._priority(job, queue),
             user=job.user,

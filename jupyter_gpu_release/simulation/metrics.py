@@ -10,7 +10,7 @@ from typing import TypeVar
 from .replay import Replayed
 from .trace import Job
 
-_Key = TypeVar("_Key", str, int)
+_Key = TypeVar("_Key", str, float)
 #: below this a job's slowdown is not its own (bounded slowdown)
 _SHORT_S = 10.0
 

@@ -13,11 +13,14 @@ from pathlib import Path
 from typing import TextIO
 
 from ..errors import OptionError
+from ..scheduling.workload import gpu_number, in_thousandths
+from ..settings.built_in import BUILT_IN
 from ..units import format_count
 
 _COLUMNS = ("submit_s", "duration_s", "gpus")
 _HINT = "columns: submit_s,duration_s,gpus and, if known, user,queue,priority,gpu_type (times in seconds)"
 _NAMED_ROWS = 8
+_LEAST_PART: float = BUILT_IN["least_gpu_part"].default
 _PRIORITY = re.compile(r"low|normal|high|[0-9]{1,6}(\.[0-9]*)?")
 
 
@@ -28,7 +31,7 @@ class Job:
     index: int
     submit_s: float
     duration_s: float
-    gpus: int
+    gpus: float
     user: str = ""
     queue: str = ""
     priority: str = ""
@@ -154,9 +157,16 @@ def _job(row: Mapping[str, str | None], line: int) -> Job | str:
             return f"{column} is not finite"
     if numbers["duration_s"] < 0:
         return "duration_s is negative"
-    if numbers["gpus"] < 1 or numbers["gpus"] != int(numbers["gpus"]):
-        return "gpus is not a whole number of at least 1"
+    if not _is_count(numbers["gpus"]):
+        return "gpus is neither a whole number of at least 1 nor a part such as 0.5"
     words = {name: (row.get(name) or "").strip() for name in ("user", "queue", "priority", "gpu_type")}
     if words["priority"] and not _PRIORITY.fullmatch(words["priority"]):
         return "priority is neither low, normal, high nor a number"
-    return Job(0, numbers["submit_s"], numbers["duration_s"], int(numbers["gpus"]), **words, row=line)
+    return Job(
+        0, numbers["submit_s"], numbers["duration_s"], gpu_number(in_thousandths(numbers["gpus"])), **words, row=line
+    )
+
+
+def _is_count(gpus: float) -> bool:
+    """Whole GPUs, or hundredths of one."""
+    return gpus == int(gpus) >= 1 or (_LEAST_PART <= gpus < 1 and in_thousandths(gpus) % 10 == 0)

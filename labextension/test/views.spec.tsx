@@ -89,6 +89,25 @@ describe('Gpus', () => {
   });
 });
 
+describe('A GPU that is shared', () => {
+  it('names everybody with a part of it, and counts once', async () => {
+    const api = new FakeApi();
+    const parts = [
+      { run: 'r1', user: 'bob', gpus: 0.5 },
+      { run: 'r2', user: 'ada', gpus: 0.25 }
+    ];
+    const first = { user: 'bob', run: 'r1', parts };
+    api.answer = status([gpu(0, { state: 'running', ...first }), gpu(1)]);
+    const found = await known(api);
+    render(
+      <Gpus {...found} trans={trans} arrangement={arrangement} filter="" />
+    );
+    screen.getByRole('treeitem', { name: /GPU 0, .*bob 0.5, you 0.25/ });
+    screen.getByText('1 of 2 free');
+    found.model.dispose();
+  });
+});
+
 describe('Runs', () => {
   const opened = jest.fn();
   const shown = async (row: IRunRow) => {

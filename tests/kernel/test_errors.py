@@ -120,7 +120,7 @@ def test_a_process_group_without_ranks_gets_the_hint(kernel: Kernel, gateway: Fa
         ("%%gpu_train --gpus 2 --ranks 2 --gather x --skip x\n1", "in --gather and in --skip"),
         ("%%gpu_train --gpus 2 --ranks 2 --gather loses\nlosses = 1", "did you mean losses?"),
         ("%%gpu_train --gpu 2\n1", "did you mean --gpus?"),
-        ("%%gpu_train --gpus 0.5\n1", "GPUs are leased whole"),
+        ("%%gpu_train --gpus 1.5\n1", "several GPUs are whole ones"),
         ("%%gpu_train --gpus -1\n1", "not a number of GPUs"),
         ("%%gpu_train 2\n1", "did you mean --gpus 2?"),
         ("%%gpu_train --unstoppable\n1", "there is no such option"),

@@ -68,6 +68,13 @@ def test_ranks_over_nodes(line: str, nodes: int, any_nodes: bool, may_spread: bo
     assert (ask.nodes, ask.any_nodes, ask.may_spread) == (nodes, any_nodes, may_spread)
 
 
+def test_a_part_of_a_gpu():
+    assert read("--gpus 0.5").ask.gpus == 0.5
+    assert read("--gpus h100:.25 --ranks 1").ask.gpus == 0.25
+    assert repr(read("--gpus 1.0").ask.gpus) == "1"
+    assert read("--gpu-memory 20GiB").ask.gpu_memory_bytes == 20 << 30
+
+
 def test_no_gpu_is_a_cpu_stage():
     assert read("--gpus 0 --ranks 3").ask.ranks == 3
 
@@ -75,8 +82,16 @@ def test_no_gpu_is_a_cpu_stage():
 @pytest.mark.parametrize(
     ("line", "words"),
     [
-        ("--gpus 0.5", "GPUs are leased whole"),
-        ("--gpus .5", "GPUs are leased whole"),
+        ("--gpus 1.5", "write --gpus 2, or a part of one GPU such as --gpus 0.5"),
+        ("--gpus 0.04", "the smallest part of a GPU is 0.05"),
+        ("--gpus 0.333", "write --gpus 0.33"),
+        ("--gpus 0.5 --ranks 2", "a part of a GPU is for one rank"),
+        ("--gpus 0.5 --nodes 2", "a part of a GPU is for one rank"),
+        ("--gpus 0.5 --keep 5m", "a GPU that is shared is not kept"),
+        ("--gpus 0.5 --gpu-memory 20GiB", "both say how much of a GPU"),
+        ("--gpus 2 --gpu-memory 20GiB", "both say how much of a GPU"),
+        ("--gpu-memory 20GiB --ranks 2", "a part of a GPU is for one rank"),
+        ("--gpu-memory 20", "write --gpu-memory 20GiB"),
         ("--gpus -1", "not a number of GPUs"),
         ("--gpus two", "not a number of GPUs"),
         ("--gpus h100", "not a number of GPUs"),
@@ -155,7 +170,11 @@ def attributes_of(record: object) -> list[str]:
 
 def as_documented(name: str, kind: object, default: object) -> str:
     text = kind.__name__ if isinstance(kind, type) and not get_args(kind) else str(kind)
-    text = text.replace("tuple[str, ...]", "tuple of str").replace("dict[str, str]", "dict of str to str")
+    text = (
+        text.replace("typing.Union[int, float]", "int or float")
+        .replace("tuple[str, ...]", "tuple of str")
+        .replace("dict[str, str]", "dict of str to str")
+    )
     if default is None:
         return f"{name} : {text.replace('typing.Optional[', '').removesuffix(' | None').rstrip(']')}, optional"
     return f"{name} : {text}" + ("" if isinstance(default, ResourceAsk) else f", default {default!r}")

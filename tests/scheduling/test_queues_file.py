@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import re
+from dataclasses import replace
+
 import pytest
+from doc_blocks import block
 
 from jupyter_gpu_release.errors import OptionError
-from jupyter_gpu_release.scheduling.queues.queues_file import QueuesFile, parse_queues
-from jupyter_gpu_release.scheduling.workload import GPU
+from jupyter_gpu_release.scheduling.queues.queues_file import QueuesFile, Sharing, parse_queues
+from jupyter_gpu_release.scheduling.workload import GPU, Node
 
 GOOD = """\
 schema_version: 1
@@ -115,3 +119,36 @@ def test_a_mistake_is_said_with_its_line(old: str, new: str, message: str) -> No
         parse_queues(GOOD.replace(old, new, 1), "queues.yaml")
     assert message in caught.value.message
     assert caught.value.hint
+
+
+def test_the_documented_file_says_who_shares():
+    sharing = parse_queues(block("operate/queues.md", "## Parts of GPUs").text, "q").sharing
+    assert sharing == Sharing(4, ("a100",), ("ann", "@students"))
+
+
+def test_gpus_are_shared_by_all_unless_the_file_says_by_whom():
+    node = Node("n", GPU, "NVIDIA A100-SXM4-80GB")
+    shared = parse_queues("schema_version: 1", "q")
+    shared.check_sharing("ann", "--gpus 0.5")
+    assert shared.sharing.parts_of(node) == 20
+    text = "schema_version: 1\ngroups: {lab: [bob]}\ngpu_sharing: {users: ['@lab'], types: [a100], most: 4}"
+    some = parse_queues(text, "q")
+    some.check_sharing("bob", "--gpus 0.5")
+    with pytest.raises(OptionError, match="you may not share GPUs"):
+        some.check_sharing("ann", "--gpus 0.5")
+    assert [some.sharing.parts_of(each) for each in (node, replace(node, gpu_type="H100"))] == [4, 0]
+    with pytest.raises(OptionError, match="of this cluster are not shared"):
+        parse_queues("schema_version: 1\ngpu_sharing: false", "q").check_sharing("bob", "--gpus 0.5")
+
+
+@pytest.mark.parametrize(
+    ("sharing", "words"),
+    [
+        ("{most: 1}", "line 2: gpu_sharing.most: 1 runs cannot share a GPU"),
+        ("{users: ['@lab']}", "there is no group lab"),
+        ("{type: [a100]}", "there is no such field"),
+    ],
+)
+def test_sharing_that_cannot_be_is_refused_with_its_line(sharing: str, words: str):
+    with pytest.raises(OptionError, match=re.escape(words)):
+        parse_queues(f"schema_version: 1\ngpu_sharing: {sharing}", "q")

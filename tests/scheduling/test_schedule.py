@@ -212,6 +212,12 @@ def test_every_run_that_does_not_start_is_answered(snapshot: ClusterSnapshot) ->
     assert not started & waiting
 
 
+def _on_gpus(state: State, run: Run) -> Run:
+    """The run with the shared GPUs that its ranks are on, as Ray would have told them."""
+    ranks = [replace(rank, gpu=state.nodes.gpu_of(run.run, index)) for index, rank in enumerate(run.ranks)]
+    return replace(run, ranks=tuple(ranks))
+
+
 @_common
 @given(snapshots(), st.data())
 def test_the_index_that_is_kept_decides_as_one_made_anew(snapshot: ClusterSnapshot, data: st.DataObject) -> None:
@@ -220,7 +226,7 @@ def test_the_index_that_is_kept_decides_as_one_made_anew(snapshot: ClusterSnapsh
     runs: dict[str, Run] = {}
     for now_s, run in enumerate(snapshot.runs, start=1):
         kept.submit(run)
-        runs[run.run] = run
+        runs[run.run] = _on_gpus(kept, run)
         decided = decide_on(kept, float(now_s))
         anew = State(replace(snapshot, runs=tuple(runs.values())))
         assert decided == decide_on(anew, float(now_s))
@@ -228,7 +234,9 @@ def test_the_index_that_is_kept_decides_as_one_made_anew(snapshot: ClusterSnapsh
         for start in decided:
             if isinstance(start, Start) and not start.promised:
                 kept.start(start.run, start.ranks, float(now_s))
-                started = after(replace(snapshot, runs=(runs[start.run],)), [start], settled=False).runs[0]
+                started = _on_gpus(
+                    kept, after(replace(snapshot, runs=(runs[start.run],)), [start], settled=False).runs[0]
+                )
                 first = runs[start.run].started_at if kept.jobs[start.run].held > len(start.ranks) else float(now_s)
                 runs[start.run] = replace(started, started_at=first)
         if runs and data.draw(st.booleans()):

@@ -44,10 +44,16 @@ def test_rows_that_cannot_be_used_are_counted_and_named(tmp_path: Path) -> None:
     assert [job.submit_s for job in trace.jobs] == [0, 8]
     assert trace.explain_left_out() == (
         "8 rows of trace.csv left out: duration_s is empty (row 3); submit_s is not a number (row 4); "
-        "gpus is not a whole number of at least 1 (rows 5, 6); duration_s is negative (row 7); "
+        "gpus is neither a whole number of at least 1 nor a part such as 0.5 (rows 5, 6); "
+        "duration_s is negative (row 7); "
         "duration_s is not finite (row 8); gpus is empty (row 9); "
         "priority is neither low, normal, high nor a number (row 11)"
     )
+
+
+def test_parts_of_gpus_are_jobs_too(tmp_path: Path) -> None:
+    trace = read_trace(written(tmp_path, "0,60,0.5,a,,", "1,60,0.04,a,,", "2,60,2,a,,", "3,60,0.333,a,,"))
+    assert [repr(job.gpus) for job in trace.jobs] == ["0.5", "2"]
 
 
 def test_many_bad_rows_of_a_kind_are_not_all_named(tmp_path: Path) -> None:

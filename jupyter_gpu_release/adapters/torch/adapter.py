@@ -151,6 +151,13 @@ class TorchAdapter(Adapter):
         way = f"--gpus {wanted} --ranks {wanted} runs it as {wanted}, with RANK, WORLD_SIZE and MASTER_ADDR set"
         return [f"{text}: {way}" + (" (--ranks 1 sets them for one)" if gpus < 2 else "")]
 
+    def limit_gpu_memory(self, share: float, limit_bytes: int) -> None:
+        if (torch := _whole()) is not None:  # once it opens the GPU: opening it takes a second, and memory
+            torch.cuda._lazy_call(lambda: torch.cuda.set_per_process_memory_fraction(share))
+
+    def says_memory_is_out(self, error: str) -> bool:
+        return "CUDA out of memory" in error
+
     def lacks_gpu(self, error: str) -> bool:
         return any(words in error for words in devices.NO_GPU)
 

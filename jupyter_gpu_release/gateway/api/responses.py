@@ -20,6 +20,7 @@ from ...protocol.rest import (
     DOCUMENT_VERSION,
     GatewayFacts,
     GpuCounts,
+    GpuPart,
     GpuRow,
     NodeRow,
     QueuesDocument,
@@ -34,10 +35,11 @@ from ...protocol.rest import (
 )
 from ...protocol.states import LeaseState
 from ...protocol.wire import without_gc
-from ...scheduling.queues.overview import Claimed, QueueOverview, as_gpus, overview, remarks
+from ...scheduling.queues.overview import Claimed, QueueOverview, overview, remarks
 from ...scheduling.queues.queues_file import QueuesFile
 from ...scheduling.queues.tree import UNLIMITED
-from ...scheduling.workload import GPU
+from ...scheduling.workload import GPU, gpu_number, in_thousandths
+from ...units import sum_gpus
 from ..auth.permissions import Caller, shown_run
 from ..cluster.lease import Lease
 from ..cluster.nodes import Node
@@ -63,15 +65,12 @@ async def status_document(service: GatewayService, user: str, gpus_age_s: float 
     gpus = await asyncio.gather(*(_gpus(service, node, gpus_age_s) for node in nodes))
     now_s = time.time()
     total = sum(node.gpus for node in nodes)
-    held_on: Counter[str] = Counter()
-    for lease in service.leases.all():
-        for slot in lease.slots:
-            held_on[slot.node] += slot.gpus
-    held = held_on.total()
+    held_on = {node.node: service.leases.held(node.node).gpus for node in nodes}
+    held = sum_gpus(held_on.values())
     warm = [warm_row(service, lease, lease.kept) for lease in service.leases.warm() if lease.kept is not None]
     aside = service.withheld_gpus
     others = sum(max(0, service.leases.external.get(node.node, 0) - aside.held_on(node.node)) for node in nodes)
-    external = min(others, max(0, total - held))
+    external = min(others, max(0, int(total - held)))
     waiting = service.lifecycle.queue.waiting()
     rows = [_node_row(service, node, found) for node, found in zip(nodes, gpus, strict=True)]
     free = count_free(nodes, held_on, service.leases.external)
@@ -85,23 +84,23 @@ async def status_document(service: GatewayService, user: str, gpus_age_s: float 
             __version__,
             hash_seed=service.config.hash_seed,
         ),
-        gpus=GpuCounts(total, held, free, external, sum(row.gpus for row in warm)),
+        gpus=GpuCounts(total, held, free, external, int(sum_gpus(row.gpus for row in warm))),
         nodes=rows,
         queue=[run_row(record.view, now_s, me=user) for record in shown],
         runs=[_live_row(service, record, now_s, user) for record in service.runs.live() if id(record) not in left_out],
         serial=serial,
         warm=warm,
         queue_total=len(waiting),
-        queue_gpus=sum(record.view.gpus for record in waiting),
+        queue_gpus=sum_gpus(record.view.gpus for record in waiting),
         queues=queues.queues,
         queue_notes=queues.notes,
         default_queue=queues.default_queue,
     )
 
 
-def count_free(nodes: Iterable[Node], held: Mapping[str, int], external: Mapping[str, int]) -> int:
+def count_free(nodes: Iterable[Node], held: Mapping[str, float], external: Mapping[str, int]) -> float:
     """GPUs that a run could have, where what is held, by runs and by others, is known for each node."""
-    return sum(
+    return sum_gpus(
         max(0, node.gpus - held.get(node.node, 0) - external.get(node.node, 0)) for node in nodes if not node.drained
     )
 
@@ -141,10 +140,10 @@ def _default_queue(file: QueuesFile, user: str) -> str:
 
 def _held(service: GatewayService, types: Mapping[str, str]) -> Iterator[Claimed]:
     for lease in service.leases.all():
-        gpus, record = sum(slot.gpus for slot in lease.slots) * GPU, service.runs.get(lease.run)
+        gpus, record = sum(in_thousandths(slot.gpus) for slot in lease.slots), service.runs.get(lease.run)
         by_type: Counter[str] = Counter()
         for slot in lease.slots:
-            by_type[types.get(slot.node, "")] += slot.gpus * GPU
+            by_type[types.get(slot.node, "")] += in_thousandths(slot.gpus)
         if lease.kept is not None:
             yield Claimed(lease.kept.queue, lease.kept.user, gpus, gpus_of=by_type)
         elif record is not None:
@@ -157,10 +156,10 @@ def _waiting(records: Iterable[RunRecord]) -> Iterator[Claimed]:
     for record in records:
         view = record.view
         sums = found[view.queue, view.user]
-        sums[0] += view.gpus
+        sums[0] += in_thousandths(view.gpus)
         sums[1] += 1
     for (queue, user), (gpus, runs) in found.items():
-        yield Claimed(queue, user, gpus * GPU, waiting_runs=runs)
+        yield Claimed(queue, user, gpus, waiting_runs=runs)
 
 
 def queue_share(one: QueueOverview, usable: set[str]) -> QueueShare:
@@ -172,29 +171,29 @@ def queue_share(one: QueueOverview, usable: set[str]) -> QueueShare:
         depth=one.depth,
         leaf=one.is_leaf,
         usable=queue.name in usable,
-        guaranteed=None if queue.guaranteed == UNLIMITED else as_gpus(queue.guaranteed),
-        max=None if queue.max is None else as_gpus(queue.max),
+        guaranteed=None if queue.guaranteed == UNLIMITED else gpu_number(queue.guaranteed),
+        max=None if queue.max is None else gpu_number(queue.max),
         weight=queue.weight,
         priority=queue.priority,
-        used=as_gpus(one.all.used),
-        fair_share=as_gpus(one.fair_share),
+        used=gpu_number(one.all.used),
+        fair_share=gpu_number(one.fair_share),
         waiting_runs=one.all.runs,
-        waiting_gpus=as_gpus(one.all.waiting),
+        waiting_gpus=gpu_number(one.all.waiting),
         users=[
-            QueueUser(user, as_gpus(tally.used), tally.runs, as_gpus(tally.waiting))
+            QueueUser(user, gpu_number(tally.used), tally.runs, gpu_number(tally.waiting))
             for user, tally in sorted(one.users.items(), key=lambda item: (-item[1].used, item[0]))
         ],
         priority_ceiling=queue.priority_ceiling,
         max_timeout_s=queue.max_timeout_s,
         max_keep_s=queue.max_keep_s,
-        max_gpus_per_user=None if queue.max_gpus_per_user is None else as_gpus(queue.max_gpus_per_user),
+        max_gpus_per_user=None if queue.max_gpus_per_user is None else gpu_number(queue.max_gpus_per_user),
         by_type=[
             TypeShare(
                 name,
-                None if tally.guaranteed is None else as_gpus(tally.guaranteed),
-                None if tally.max is None else as_gpus(tally.max),
-                as_gpus(tally.used),
-                as_gpus(tally.fair_share),
+                None if tally.guaranteed is None else gpu_number(tally.guaranteed),
+                None if tally.max is None else gpu_number(tally.max),
+                gpu_number(tally.used),
+                gpu_number(tally.fair_share),
             )
             for name, tally in one.by_type.items()
         ],
@@ -241,7 +240,7 @@ async def _gpus(service: GatewayService, node: Node, most_age_s: float) -> list[
 
 def _node_row(service: GatewayService, node: Node, gpus: list[GpuInfo]) -> NodeRow:
     holders = service.leases.holders_on(node.node)
-    rows = [_gpu_row(gpu, holders.get(gpu.index), service, node) for gpu in gpus]
+    rows = [_gpu_row(gpu, holders.get(gpu.index, []), service, node) for gpu in gpus]
     notes = node.info.notes if node.info is not None else ["its agent has not introduced itself yet"]
     trouble = [f"takes no runs: {node.problem}"] if node.problem else []
     is_up = node.info is not None and not node.is_lost
@@ -251,7 +250,16 @@ def _node_row(service: GatewayService, node: Node, gpus: list[GpuInfo]) -> NodeR
     )
 
 
-def _gpu_row(gpu: GpuInfo, lease: Lease | None, service: GatewayService, node: Node) -> GpuRow:
+def _parts(holders: Iterable[Lease], service: GatewayService) -> list[GpuPart]:
+    """The runs that share a GPU."""
+    found = [(lease, record) for lease in holders if (record := service.runs.get(lease.run)) is not None]
+    return [
+        GpuPart(lease.run, record.view.user, lease.slots[0].gpus) for lease, record in found if lease.slots[0].gpus < 1
+    ]
+
+
+def _gpu_row(gpu: GpuInfo, holders: list[Lease], service: GatewayService, node: Node) -> GpuRow:
+    lease = holders[0] if holders else None
     record = service.runs.get(lease.run) if lease is not None else None
     kept = lease.kept if lease is not None else None
     aside = node.aside.get(gpu.index, "")
@@ -271,6 +279,7 @@ def _gpu_row(gpu: GpuInfo, lease: Lease | None, service: GatewayService, node: N
         lease=lease.run if lease is not None else None,
         warm_until=kept.until_s if kept is not None else None,
         drained=aside,
+        parts=_parts(holders, service),
         unwell=gpu.index in node.unwell_gpus and gpu.index not in node.drained_gpus,
     )
 
@@ -282,7 +291,7 @@ def warm_row(service: GatewayService, lease: Lease, kept: WarmLeaseRow, state: s
         lease=lease.run,
         run=lease.run,
         user=kept.user,
-        gpus=sum(slot.gpus for slot in lease.slots),
+        gpus=sum_gpus(slot.gpus for slot in lease.slots),
         since=kept.since_s,
         until=kept.until_s,
         auto=kept.auto,

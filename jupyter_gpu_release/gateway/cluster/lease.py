@@ -16,6 +16,7 @@ from ...protocol.node import AttemptId
 from ...protocol.states import LeaseState
 from ...protocol.wire import decode, encode
 from ...scheduling.decisions import Slot
+from ...units import sum_gpus
 from ..db.rows import StoredLease, WarmLeaseRow
 
 #: GPUs are waited for at most so long until Ray reports them free: cells end then, and the queue counts on them no more
@@ -25,7 +26,7 @@ FREE_S = 20.0
 class Placement(msgspec.Struct, frozen=True):
     """The ledger's record of a lease: slots as (node, gpus, cpus), and the ids that Ray gave on each."""
 
-    slots: list[tuple[str, int, int]]
+    slots: list[tuple[str, float, int]]
     gpu_ids: list[list[str]] = msgspec.field(default_factory=list)
     group: str = ""
     #: life of the first node's agent when the lease was made
@@ -167,20 +168,27 @@ class LeaseTable:
 
     def held(self, node: str, state: LeaseState | None = None) -> Slot:
         """The GPUs and CPUs that our leases (in this state) hold on ``node``."""
-        gpus = cpus = 0
-        for lease in self._on_node.get(node, {}).values():
-            if state is None or lease.state is state:
-                gpus += sum(slot.gpus for slot in lease.slots if slot.node == node)
-                cpus += sum(slot.cpus for slot in lease.slots if slot.node == node)
-        return Slot(node, gpus, cpus)
+        slots = [
+            slot
+            for lease in self._on_node.get(node, {}).values()
+            for slot in lease.slots
+            if slot.node == node and (state is None or lease.state is state)
+        ]
+        return Slot(node, sum_gpus(slot.gpus for slot in slots), sum(slot.cpus for slot in slots))
 
-    def holders_on(self, node: str) -> dict[str, Lease]:
-        """The lease of each GPU on ``node`` that is held, by the GPU's index."""
-        found: dict[str, Lease] = {}
+    def holders_on(self, node: str) -> dict[str, list[Lease]]:
+        """The leases of each GPU on ``node`` that is held, by the GPU's index; several where it is shared."""
+        found: dict[str, list[Lease]] = {}
         for lease in self._on_node.get(node, {}).values():
             for index in lease.ids_on(node):
-                found.setdefault(index, lease)
+                found.setdefault(index, []).append(lease)
         return found
+
+    def sharing(self, lease: Lease) -> list[Lease]:
+        """All that have a part of the GPU of which a lease is a part; none where it is whole."""
+        node, part = lease.slots[0].node, lease.slots[0].gpus
+        ids = lease.ids_on(node)
+        return self.holders_on(node).get(ids[0], []) if 0 < part < 1 and ids else []
 
     def names_on(self, node: str) -> set[str]:
         """The names of all leases on ``node``."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import time
 from collections.abc import Callable
 from functools import partial
@@ -34,6 +35,8 @@ _POLL_S = (0.002,) * 20 + (0.005,) * 40 + (0.05,) * 20 + (0.5,)
 _FIRST_LOOK_S = 0.001
 #: with the group's own resources gone, others must be using the GPUs if they are not back after this
 _OTHERS_TOOK_THEM_S = 0.3
+#: Ray counts in steps of 1/10000
+_ROUNDING = 0.001
 #: a group that Ray has not placed after this is given back …
 _UNSCHEDULED_S = 4.0
 #: … and one in which no worker has begun after this
@@ -154,7 +157,7 @@ class RayLeases:
                 return False
             others = self._table.held(slot.node).gpus - slot.gpus
             expected = totals.get(slot.node, 0) - others - self._table.external.get(slot.node, 0)
-            if slot.gpus and free.get("GPU", 0.0) < expected and waited_s < _OTHERS_TOOK_THEM_S:
+            if slot.gpus and free.get("GPU", 0.0) < expected - _ROUNDING and waited_s < _OTHERS_TOOK_THEM_S:
                 return False
         return True
 
@@ -185,9 +188,9 @@ class RayLeases:
             return None
         if self._table.changes != before or not self._table.quiet:
             return None
-        held = {node: self._table.held(node).gpus for node in totals}
+        held: dict[str, float] = {node: self._table.held(node).gpus for node in totals}
         return {
-            node: max(0, total - int(available[node].get("GPU", 0)) - held[node])
+            node: max(0, math.ceil(total - available[node].get("GPU", 0) - held[node] - _ROUNDING))
             for node, total in totals.items()
             if node in available
         }

@@ -17,7 +17,7 @@ from ...host.slurm_answers import SlurmJob
 from ...protocol.config import GatewayConfig, SlurmPool
 from ...scheduling.decisions import LACKS_NODE, NodeWanted, Wait
 from ...scheduling.pool import Lent, Pool, PoolPlan, plan_pool
-from ...scheduling.workload import GPU, Run
+from ...scheduling.workload import GPU, Run, in_thousandths
 from ...scheduling.workload import Node as Shape
 from .lease import LeaseTable
 from .node_source import NodeSource
@@ -121,7 +121,7 @@ class SlurmNodes(NodeSource):
     def _lent(self, node: Node, idle_s: Mapping[str, float]) -> Lent:
         held = [slot for lease in self._leases.all() for slot in lease.slots if slot.node == node.node]
         gpus, cpus = sum(slot.gpus for slot in held), sum(slot.cpus for slot in held)
-        return Lent(node.node, (node.gpus - gpus) * GPU, node.cpus - cpus, idle_s.get(node.node), left_s(node))
+        return Lent(node.node, in_thousandths(node.gpus - gpus), node.cpus - cpus, idle_s.get(node.node), left_s(node))
 
     def with_answer(self, wait: Wait) -> Wait:
         """Name the job that it waits for, or why there is none."""

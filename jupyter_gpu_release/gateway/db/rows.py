@@ -71,6 +71,6 @@ class WarmSpan:
     """GPUs that were kept warm from ``since`` to ``until`` (None: they still are). Unix seconds."""
 
     user: str
-    gpus: int
+    gpus: float
     since: float
     until: float | None

@@ -189,7 +189,7 @@ class _Steps:
         self._times_s = times_s
         self._since_s, self._now_s = times_s[0], times_s[-1]
         self._sums = [_Sums() for _ in times_s[1:]]
-        self._changes: list[tuple[float, str, int, int, int]] = []
+        self._changes: list[tuple[float, str, float, float, int]] = []
 
     def parts(self, since: float, until: float) -> Iterator[tuple[_Sums, float, float]]:
         """The parts of a time that lie between each two of the times, with the sums of these."""
@@ -200,7 +200,7 @@ class _Steps:
             yield self._sums[place], begin, end
             begin, place = end, place + 1
 
-    def add(self, since: float, until: float, user: str, *, held: int = 0, warm: int = 0, paused: int = 0) -> None:
+    def add(self, since: float, until: float, user: str, *, held: float = 0, warm: float = 0, paused: int = 0) -> None:
         """GPUs of a user for a time."""
         begin, end = max(since, self._since_s), min(until, self._now_s)
         if end > begin:
@@ -208,9 +208,9 @@ class _Steps:
 
     def summed(self, capacity: Sequence[tuple[float, int]]) -> list[_Sums]:
         """The sums, with the GPU-seconds saved."""
-        now: dict[str, list[int]] = {}
+        now: dict[str, list[float]] = {}
         at_s = self._since_s
-        steps = [(since, "", 0, 0, 0) for since, _ in capacity if self._since_s < since < self._now_s]
+        steps = [(since, "", 0.0, 0.0, 0) for since, _ in capacity if self._since_s < since < self._now_s]
         for change_s, user, *changes in sorted(self._changes + steps):
             if change_s > at_s:
                 saved, others = _saved_at_once(now, _capacity_at(capacity, at_s))
@@ -242,7 +242,7 @@ def _capacity_at(capacity: Sequence[tuple[float, int]], at_s: float) -> float:
     return capacity[max(0, bisect_right(capacity, (at_s, math.inf)) - 1)][1]
 
 
-def _saved_at_once(now: Mapping[str, list[int]], capacity: float) -> tuple[dict[str, float], dict[str, float]]:
+def _saved_at_once(now: Mapping[str, list[float]], capacity: float) -> tuple[dict[str, float], dict[str, float]]:
     """User → GPUs saved at one moment, all together at most those of the cluster; and of these, used by others."""
     held = sum(gpus for gpus, _, _ in now.values())
     # nodes may have gone meanwhile

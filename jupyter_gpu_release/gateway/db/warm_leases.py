@@ -28,7 +28,7 @@ def all_warm_leases(connection: Connection) -> dict[str, WarmLeaseRow]:
 
 
 def end_warm_lease(
-    connection: Connection, lease: str, run: str, gpus: int, kept: WarmLeaseRow, at_s: float, why: str
+    connection: Connection, lease: str, run: str, gpus: float, kept: WarmLeaseRow, at_s: float, why: str
 ) -> None:
     """The lease is warm no longer; the time for which it was is added to its user's."""
     connection.execute(_DROP, {"key": lease})

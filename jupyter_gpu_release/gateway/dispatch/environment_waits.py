@@ -96,7 +96,7 @@ class EnvironmentWaits:
             return [], True
         return [node for node in lacking if self._free(node) >= ask.gpus][:_MOST_NODES], True
 
-    def _free(self, node: Node) -> int:
+    def _free(self, node: Node) -> float:
         return node.gpus - len(node.aside) - self._leases.held(node.node).gpus
 
     async def _queue_when_built(self, record: RunRecord, plan: Plan, nodes: list[Node]) -> None:

@@ -11,11 +11,13 @@ from ...errors import ClusterError, OptionError
 from ...protocol.node import GangOrder, JoinOrder, Member, StartOrder
 from ...protocol.runs import ResourceAsk, RunRequest
 from ...scheduling.asks import ranks_on
+from ...scheduling.decisions import Slot
 from ..cluster.agent_client import START_S, AgentCall
 from ..cluster.lease import Lease
 from ..cluster.nodes import NodeTable
 from ..runs.attempts import time_left_s
 from ..runs.record import RunRecord
+from .parts import check_part
 
 log = logging.getLogger(__name__)
 _SECRET_BYTES = 32
@@ -28,7 +30,8 @@ def check_gang(ask: ResourceAsk) -> None:
             f"asks for {ask.gpus} GPUs in {ask.ranks} ranks on {ask.nodes} nodes",
             hint="--gpus 0 or more, --ranks and --nodes 1 or more",
         )
-    if ask.gpus % ask.ranks:
+    check_part(ask)
+    if ask.gpus % ask.ranks and ask.gpus >= 1:
         raise OptionError(
             f"{ask.gpus} GPUs cannot be shared evenly by {ask.ranks} ranks", hint="make --gpus a multiple of --ranks"
         )
@@ -44,7 +47,7 @@ def check_gang(ask: ResourceAsk) -> None:
 
 
 def _check_least(ask: ResourceAsk, least: int) -> None:
-    each = ask.gpus // ask.ranks
+    each = int(ask.gpus) // ask.ranks
     if not (ask.any_nodes and ask.ranks > 1 and each and least and least <= ask.gpus and least % each == 0):
         raise OptionError(
             f"asks for {ask.gpus} GPUs in {ask.ranks} ranks, to begin with {least}",
@@ -76,6 +79,7 @@ def start_order(record: RunRecord, lease: Lease, nodes: NodeTable, folder: str, 
         payload=request.payload,
         folder=folder,
         gpus=first.gpus,
+        part_bytes=_part_bytes(first, nodes),
         gpu_ids=lease.ids_on(first.node) if lease.gpu_ids else None,
         simulated=record.view.simulated,
         ranks=ranks_on(request.ask, first),
@@ -96,6 +100,13 @@ def start_order(record: RunRecord, lease: Lease, nodes: NodeTable, folder: str, 
         user=record.view.user,
         session=record.view.session,
     )
+
+
+def _part_bytes(slot: Slot, nodes: NodeTable) -> int:
+    """Memory of a part of a GPU; 0: not known, or no part."""
+    found = nodes.find(slot.node)
+    sizes = [gpu.memory_bytes for gpu in found.info.gpus] if found is not None and found.info is not None else []
+    return int(min(sizes, default=0) * slot.gpus) if 0 < slot.gpus < 1 else 0
 
 
 async def start(nodes: NodeTable, lease: Lease, order: StartOrder) -> list[AgentCall[None]]:

@@ -22,7 +22,7 @@ from ...scheduling.queues.usage import FadingUse, by_queue
 from ...scheduling.scheduler import Scheduler
 from ...scheduling.state import ClusterSnapshot
 from ...scheduling.warm_leases import Asker, HeldLease, KeepTerms
-from ...scheduling.workload import GPU, Node, Rank, Run
+from ...scheduling.workload import GPU, Node, Rank, Run, in_thousandths
 from ..cluster.lease import FREE_S, Lease, LeaseTable
 from ..cluster.nodes import Node as ClusterNode
 from ..cluster.nodes import NodeTable, away_reason, left_s
@@ -302,7 +302,7 @@ class Inventory:
             record = self._find_run(lease.run)
             yields = record is not None and isinstance(record.stage, Yielding)
             is_coming = lease.state is LeaseState.RELEASING or name in offered or yields
-            facts = (is_coming, yields, lease.kept, self._is_stuck(lease), *_risks_of(record))
+            facts = (is_coming, yields, lease.kept, self._is_stuck(lease), _gpu_of(lease), *_risks_of(record))
             known = self._known.get(name)
             if known is None or known.facts != facts:
                 self._hold_or_count(lease, known, facts, is_coming=is_coming)
@@ -348,6 +348,7 @@ class Inventory:
             terms,
             wanted_ranks=_wanted_ranks(record),
             is_stuck=self._is_stuck(lease),
+            gpu=_gpu_of(lease),
         )
         self.scheduler.hold(held)
         since_s = now_s if before is not None else run.started_at or now_s
@@ -382,18 +383,18 @@ class Inventory:
         run = self._as_run(record)
         ranks = (Rank(),) * sum(parts_on(run, slot) for slot in lease.slots)
         run = replace(run, ranks=ranks, min_ranks=min(run.min_ranks, len(ranks)))
-        return run if run.gpus == sum(slot.gpus for slot in lease.slots) * GPU else None
+        return run if run.gpus == sum(in_thousandths(slot.gpus) for slot in lease.slots) else None
 
     def _somebody(self, lease: Lease) -> Run:
         """The holder of a lease of which nothing else is known."""
-        gpus = [slot.gpus for slot in lease.slots]
+        gpus = [in_thousandths(slot.gpus) for slot in lease.slots]
         each = math.gcd(*gpus)
         count = sum(gpus) // each if each else len(gpus)
         return Run(
             run=lease.run,
             queue=self._queue("", ""),
             ranks=(Rank(),) * count,
-            gpus_per_rank=each * GPU,
+            gpus_per_rank=each,
             min_ranks=count,
             cpus_per_rank=lease.slots[0].cpus,
             started_at=time.time(),
@@ -456,7 +457,7 @@ class Inventory:
         if known.user or not held.is_coming:
             self._count_use(held.run.queue, held.run.user, held.gpus, known.since_s, now_s)
 
-    def _count_use(self, queue: str, user: str, gpus: int, began_s: float, ended_s: float) -> None:
+    def _count_use(self, queue: str, user: str, gpus: float, began_s: float, ended_s: float) -> None:
         self._use.add(queue, user, max(0.0, ended_s - began_s) * gpus * GPU, ended_s)
 
     def _tell_use(self, now_s: float) -> None:
@@ -470,7 +471,14 @@ def _submitted_at(run: RunView | RunRecord) -> float:
 
 
 def _without_runs(file: QueuesFile, nodes: tuple[Node, ...]) -> ClusterSnapshot:
+    nodes = tuple(replace(node, parts_per_gpu=file.sharing.parts_of(node)) for node in nodes)
     return ClusterSnapshot(nodes, tuple(file.tree.queues.values()), (), file.policy)
+
+
+def _gpu_of(lease: Lease) -> str:
+    """The GPU that a part of one is on, once Ray has told."""
+    is_part = 0 < lease.slots[0].gpus < 1
+    return lease.gpu_ids[0][0] if is_part and lease.gpu_ids and lease.gpu_ids[0] else ""
 
 
 def _risks_of(record: RunRecord | None) -> tuple[object, ...]:

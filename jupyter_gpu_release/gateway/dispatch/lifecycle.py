@@ -106,7 +106,7 @@ class Lifecycle:
         self._environment_waits = EnvironmentWaits(
             runs, nodes, leases, environments, self._queue, self.queue.tell_again, self.hear
         )
-        self._starter = RunStarter(runs, nodes, manifests, ledger, ray_leases, rules, environments, users)
+        self._starter = RunStarter(runs, nodes, leases, manifests, ledger, ray_leases, rules, environments, users)
 
     def enqueue(self, record: RunRecord) -> None:
         """Have a run wait: for the environment that it needs, then for its GPUs."""

@@ -341,5 +341,5 @@ def _place(record: RunRecord) -> tuple[bool, int, int]:
     return position is None, position or 0, record.ordinal
 
 
-def _sorted(slots: tuple[Slot, ...]) -> list[tuple[str, int, int]]:
+def _sorted(slots: tuple[Slot, ...]) -> list[tuple[str, float, int]]:
     return sorted((slot.node, slot.gpus, slot.cpus) for slot in slots)

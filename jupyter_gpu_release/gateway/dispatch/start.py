@@ -12,7 +12,7 @@ from ...errors import GpuReleaseError
 from ...store.threads import ANSWER_S
 from ..auth.unix_users import UnixUsers
 from ..cluster.environment_builds import EnvironmentBuilds
-from ..cluster.lease import Lease
+from ..cluster.lease import Lease, LeaseTable
 from ..cluster.nodes import Node, NodeTable
 from ..cluster.placement_groups import RayLeases
 from ..db import database
@@ -37,6 +37,7 @@ class RunStarter:
         self,
         runs: RunTable,
         nodes: NodeTable,
+        leases: LeaseTable,
         manifests: Manifests,
         ledger: LedgerWriter,
         ray_leases: RayLeases,
@@ -49,6 +50,7 @@ class RunStarter:
         self._users = users
         self._rules = rules
         self._nodes = nodes
+        self._leases = leases
         self._manifests = manifests
         self._ledger = ledger
         self._ray_leases = ray_leases
@@ -71,6 +73,15 @@ class RunStarter:
         if record.lease is lease:
             self._ledger.write_later(lease.name, partial(database.put_lease, lease=lease.stored()))
             self._runs.change(record, told=NotifyWhen.SOON, **self._accelerators(lease))
+            self._note_neighbours(lease)
+
+    def _note_neighbours(self, lease: Lease) -> None:
+        """Tell the runs that share a GPU with how many others they do."""
+        sharers = self._leases.sharing(lease)
+        for each in sharers:
+            record = self._runs.get(each.run)
+            if record is not None and record.lease is each and record.view.shared_with < len(sharers) - 1:
+                self._runs.change(record, told=NotifyWhen.SOON, shared_with=len(sharers) - 1)
 
     def _accelerators(self, lease: Lease) -> dict[str, Any]:
         found = self._nodes.find(lease.slots[0].node)

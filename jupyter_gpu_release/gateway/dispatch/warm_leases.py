@@ -17,6 +17,7 @@ from ...protocol.node import AttemptId
 from ...protocol.runs import KeptLease
 from ...protocol.states import LeaseState
 from ...scheduling.warm_leases import is_worth_keeping
+from ...units import sum_gpus
 from ..cluster.lease import Lease, LeaseListener, LeaseTable
 from ..cluster.nodes import NodeTable
 from ..cluster.placement_groups import LeaseReleaser
@@ -145,10 +146,10 @@ class WarmLeases:
     def _end(self, lease: Lease, why: str) -> WarmLeaseRow:
         kept, lease.kept = lease.kept, None
         assert kept is not None
-        self.count(lease.name, lease.run, sum(slot.gpus for slot in lease.slots), kept, time.time(), why)
+        self.count(lease.name, lease.run, sum_gpus(slot.gpus for slot in lease.slots), kept, time.time(), why)
         return kept
 
-    def count(self, lease: str, run: str, gpus: int, kept: WarmLeaseRow, at_s: float, why: str) -> None:
+    def count(self, lease: str, run: str, gpus: float, kept: WarmLeaseRow, at_s: float, why: str) -> None:
         """Add the time for which a lease was warm to what is remembered, in place of the lease itself."""
         self._ledger.write(partial(end_warm_lease, lease=lease, run=run, gpus=gpus, kept=kept, at_s=at_s, why=why))
 

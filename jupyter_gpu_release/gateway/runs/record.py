@@ -31,6 +31,7 @@ from ...presentation.wording import reason_words
 from ...protocol.node import AttemptId
 from ...protocol.runs import Outcome, PersistWait, Preemption, Reason, ResourceAsk, RunRequest, RunView, Save
 from ...protocol.states import RunState
+from ...units import sum_gpus
 from ..cluster.lease import Lease
 from ..db.rows import StoredRun
 from .events import ChangeNotifier, EventTail
@@ -199,8 +200,8 @@ class RunSnapshot:
         ask = self.request.ask
         if ask.min_gpus is None:
             return {}
-        gpus = ask.gpus if lease is None else sum(slot.gpus for slot in lease.slots)
-        return {"gpus": gpus, "ranks": gpus * ask.ranks // ask.gpus}
+        gpus = ask.gpus if lease is None else sum_gpus(slot.gpus for slot in lease.slots)
+        return {"gpus": gpus, "ranks": int(gpus * ask.ranks // ask.gpus)}
 
     def with_request(self, request: RunRequest) -> RunSnapshot:
         """The run with the request that the ledger has, in which an elastic run is one to its end."""

@@ -12,6 +12,7 @@ from typing import Protocol
 
 import msgspec
 
+from ...host import process_control
 from ...protocol.fetch import FETCH, NEXT
 from ...protocol.node import StartOrder
 from ...protocol.runs import Outcome, Save
@@ -173,6 +174,11 @@ class GangRun:
                 pairs = [line.pair for line in self._lines.values() if line.pair is not None]
                 servers.release_server(server, pairs)
 
+    def processes(self) -> set[int]:
+        """Ranks on this node, and what they have started."""
+        ranks = [line.pair.pid for line in self._lines.values() if line.pair is not None]
+        return {pid for rank in ranks for pid in process_control.with_descendants(rank)}
+
     async def _end_left(self) -> None:
         """Something went wrong here: no GPU is let go before the processes that were told of it are gone."""
         left = [line.pair for line in self._running() if line.pair is not None and self._is_going]
@@ -267,6 +273,8 @@ class GangRun:
             go = Go(
                 share, gang_environment(complete, spec), spec.local, spec.local_size, spec.node, complete.nodes, address
             )
+            if self._order.is_part and share:
+                go = msgspec.structs.replace(go, part=self._order.gpus, part_bytes=self._order.part_bytes)
             line.send_frame(Kind.GO, encode(go))
         if self._signalled is not None:
             self._tell_all(self._signalled)

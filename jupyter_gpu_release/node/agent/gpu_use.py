@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
+from collections.abc import Callable
 from concurrent.futures import Future
 from typing import TypeVar
 
@@ -13,6 +14,7 @@ from ...host.gpu_reader import GpuReader
 from ...host.use_series import UseSeries
 from ...protocol.node import AttemptId, GpuInfo, StartOrder
 from ...protocol.runs import GpuUse
+from .part_use import PartUse
 
 SAMPLE_S = 0.5
 #: a driver that has not answered after this is not waited for: GPUs are held meanwhile
@@ -28,8 +30,11 @@ _Answer = TypeVar("_Answer")
 class _Samples:
     """Running sums for one run."""
 
-    def __init__(self, order: StartOrder) -> None:
+    def __init__(self, order: StartOrder, part: PartUse | None, on_over: Callable[[str], object]) -> None:
         self.order = order
+        #: of a part of a GPU: what the run's own processes use
+        self.part = part
+        self.on_over = on_over
         self.count = 0
         self.sum = 0.0
         self.peak: float | None = None
@@ -81,12 +86,16 @@ class UseMeter:
         self._lock = threading.Lock()
         self._thread: threading.Thread | None = None
 
-    def begin_sampling(self, order: StartOrder) -> None:
-        """Start to sample for ``order`` (nothing to do for simulated GPUs and CPU stages)."""
+    def begin_sampling(
+        self, order: StartOrder, part: PartUse | None = None, on_over: Callable[[str], object] = lambda _: None
+    ) -> None:
+        """Start to sample for ``order`` (nothing to do for simulated GPUs and CPU stages). ``on_over``: called in a
+        thread with the word of :meth:`.PartUse.look` when a run uses more than its part.
+        """
         if order.simulated or not order.gpu_ids:
             return
         with self._lock:
-            samples = self._runs[order.attempt_id] = _Samples(order)
+            samples = self._runs[order.attempt_id] = _Samples(order, part, on_over)
             self._reader.ask().add_done_callback(lambda read: samples.begin(read.result()))
             if self._thread is None:
                 self._thread = threading.Thread(target=self._sample_forever, name="jgr-gpu-use", daemon=True)
@@ -109,10 +118,18 @@ class UseMeter:
         deadline = time.monotonic() + (CLEAR_S if limit_s is None else limit_s)
         while samples is not None:
             samples.after = await self._answered(self._reader.ask(), [])
-            left = samples.bytes_left(samples.after)
+            left = await self._left(samples, samples.after)
             if left is None or left <= _CLEAR_BYTES or time.monotonic() > deadline or await self._is_of_others(order):
                 return
             await asyncio.sleep(_LOOK_S)
+
+    async def _left(self, samples: _Samples, gpus: list[GpuInfo]) -> int | None:
+        """Bytes that the run still holds: of a shared GPU those of its own processes."""
+        if samples.part is None:
+            return samples.bytes_left(gpus)
+        asked = self._reader.ask_memory((samples.order.gpu_ids or [""])[0])
+        by_pid: dict[int, int] = await self._answered(asked, {})
+        return samples.part.left_bytes(by_pid)
 
     async def _is_of_others(self, order: StartOrder) -> bool:
         """Tell if all that use its devices live: the processes of the run do not."""
@@ -133,12 +150,13 @@ class UseMeter:
             return None
         read = samples.after if samples.after is not None else await self._answered(self._reader.ask(), [])
         now = [gpu for gpu in read if gpu.index in (order.gpu_ids or ()) and samples.before is not None]
+        part, total = samples.part, min((gpu.memory_bytes for gpu in now), default=None)
         return GpuUse(
             peak_utilization=samples.peak,
             mean_utilization=samples.sum / samples.count if samples.count else None,
-            peak_memory_bytes=samples.peak_memory,
-            total_memory_bytes=min((gpu.memory_bytes for gpu in now), default=None),
-            left_bytes=samples.bytes_left(read),
+            peak_memory_bytes=samples.peak_memory if part is None else part.peak_bytes,
+            total_memory_bytes=total if part is None else order.part_bytes or total,
+            left_bytes=await self._left(samples, read),
             utilization=samples.series.utilization,
             memory=samples.series.memory,
             span_s=samples.series.span_s,
@@ -156,3 +174,11 @@ class UseMeter:
             with self._lock:
                 for samples in self._runs.values():
                     samples.add(gpus)
+                parts = [samples for samples in self._runs.values() if samples.part is not None]
+            for samples in parts:
+                self._look_at_part(samples)
+
+    def _look_at_part(self, samples: _Samples) -> None:
+        by_pid = self._reader.ask_memory((samples.order.gpu_ids or [""])[0]).result()
+        if samples.part is not None and (word := samples.part.look(by_pid, time.monotonic())):
+            samples.on_over(word)

@@ -167,7 +167,9 @@ class RankForwarder:
                 await self._until_clear()
 
     def _watch(self, gpu_ids: list[str]) -> None:
-        self._using = StartOrder(self._order.run, b"", "", self._order.gpus, gpu_ids, attempt=self._order.attempt)
+        self._using = StartOrder(
+            self._order.run, b"", "", self._order.gpus, gpu_ids=gpu_ids, attempt=self._order.attempt
+        )
         if self._meter is not None:
             self._meter.begin_sampling(self._using)
 

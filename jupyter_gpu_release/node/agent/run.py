@@ -33,6 +33,7 @@ from ..results.pending_results import PendingResults, settled_outcome
 from .fork_servers import ForkServers
 from .gang_run import GangRun, UnbegunError
 from .gpu_use import UseMeter
+from .part_use import WARN, PartUse
 from .recorder import Recorder
 
 log = logging.getLogger(__name__)
@@ -70,6 +71,7 @@ class RunOnNode:
         self._recorder = Recorder(order.attempt_id, paths, tell, pending.threads)
         self._where = where
         self.gang = GangRun(order, pending.order_for(order), self, where)
+        self._part = PartUse(order.part_bytes, self._processes) if order.is_part else None
         self._at_s = time.time()
         #: none of its processes is left
         self.released = asyncio.Event()
@@ -223,8 +225,22 @@ class RunOnNode:
         """The cell begins."""
         if self.phase == "starting":
             if self._meter is not None:
-                self._meter.begin_sampling(self.order)
+                loop = asyncio.get_running_loop()
+                self._meter.begin_sampling(
+                    self.order, self._part, lambda word: loop.call_soon_threadsafe(self._on_over, word)
+                )
             self._phase("running", at_s)
+
+    def _processes(self) -> set[int]:
+        return self.gang.processes()
+
+    def _on_over(self, word: str) -> None:
+        """It uses more than its part of a GPU: it is told so, then interrupted, and keeps what it has made."""
+        assert self._part is not None
+        if word == WARN:
+            self.on_stuck(self._part.warning())
+        elif self.phase == "running":
+            self.signal_ranks("interrupt", "interrupted")
 
     def on_ended(self, at_s: float) -> None:
         """The cell's last statement has ended."""
@@ -266,6 +282,8 @@ class RunOnNode:
         use = await self._meter.end_sampling(self.order) if self._meter is not None else None
         if use is not None:
             outcome = msgspec.structs.replace(outcome, gpu_use=use)
+        if self._part is not None:
+            outcome = msgspec.structs.replace(outcome, notes=[*outcome.notes, *self._part.notes()])
         if outcome.released_s is None:
             outcome = msgspec.structs.replace(outcome, released_s=time.time())
         if outcome.imported:

@@ -130,6 +130,9 @@ class Go(msgspec.Struct, frozen=True, omit_defaults=True):
     nodes: int = 1
     #: of its node, where rank 0 runs on another one
     address: str = ""
+    #: of a part of one: its share of the GPU, and its memory (0: not known)
+    part: float = 0.0
+    part_bytes: int = 0
 
 
 class RankOrder(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import msgspec
 
+from ...adapters.gpu_memory import limit_gpu_memory
 from ...cell_api import tracked_files
 from ...cell_api.context import ExecutionContext, set_context
 from ...cell_api.ranks import set_rank_context
@@ -40,7 +41,7 @@ from ..results.persister import fork_persister
 from ..run_packages import RunPackages
 from ..supervisor.written_files import WrittenFiles, written_to
 from ..values.collected import Collected
-from ..values.frameworks import error_hints, lacks_gpu
+from ..values.frameworks import error_hints, lacks_gpu, part_hint
 from ..values.gather import gather_names
 from ..values.held_names import hold_back
 from ..values.namespace import RankValues
@@ -121,12 +122,15 @@ class Rank:
         problem = self._enter(payload) if early else None
         go = self._await_grant()
         self._granted_s, self._gpus = time.time(), len(go.gpu_ids)
+        self._part, self._part_bytes = go.part, go.part_bytes
         self._address, self._is_gang = go.address, bool(go.environment)
         problem = problem if early else self._enter(payload)
         if problem is not None:
             raise problem
         environment.set_visible_gpus(go.gpu_ids, simulated=self._order.simulated)
         environment.set_rank_variables(go, payload)
+        if go.part:
+            limit_gpu_memory(go.part, go.part_bytes)
         if self._order.ranks > 1 or self._order.role != "rank":
             set_rank_context(make_rank_context(self._order, go, self._channel, lambda: self._values.realm))
         if self._setup is not None:
@@ -303,6 +307,7 @@ class Rank:
             self._notes += self._packages.notes()
         if error is not None:
             self._notes += error_hints(error.evalue, self._order.ranks, self._gpus)
+            self._notes += part_hint(f"{error.ename}: {error.evalue}", self._part, self._part_bytes)
         if self._order.simulated and self._looked_in_vain(payload, error):
             self._notes.append(_SIMULATED)
         status = "interrupted" if ended.interrupted else "ok" if error is None else "error"

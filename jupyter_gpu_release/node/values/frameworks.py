@@ -8,6 +8,7 @@ from typing import Any
 
 from ...adapters.adapter import Adapter
 from ...adapters.registry import adapters_of, first_answer, loaded_adapters
+from ...units import format_bytes
 
 _DEVICE_WORD = re.compile(r"(?:cuda|gpu|mps|xpu)(?::\d+)?", re.IGNORECASE)
 
@@ -20,6 +21,14 @@ def loaded_frameworks() -> list[Adapter]:
 def error_hints(error: str, ranks: int, gpus: int) -> list[str]:
     """Explain frameworks' own words in a cell that has so many ranks, each with ``gpus`` GPUs."""
     return [hint for framework in loaded_frameworks() for hint in framework.hints(error, ranks, gpus)]
+
+
+def part_hint(error: str, part: float, part_bytes: int) -> list[str]:
+    """Name the part of a GPU that a cell has, where its error says that there was not enough memory."""
+    if not part or not any(framework.says_memory_is_out(error) for framework in loaded_frameworks()):
+        return []
+    size = f" ({format_bytes(part_bytes)})" if part_bytes else ""
+    return [f"the cell has {part:g} of a GPU{size}, and no more of its memory: --gpus 1 has all of it"]
 
 
 def lacks_gpu(error: str) -> bool:

@@ -73,11 +73,15 @@ def _keep_promises(state: State) -> Iterator[Start]:
 def _take(state: State, job: Job, ranks: Mapping[int, str], *, soon: bool) -> bool:
     mark = state.mark()
     for rank, node in ranks.items():
-        if node not in state.nodes.by_name or state.nodes.room(node, soon=soon) < job.run.gpus_per_rank:
+        if node not in state.nodes.by_name or not _has_room(state, job, node, soon=soon):
             state.undo(mark)
             return False
         state.place(job, rank, node, RankState.PROMISED if soon else RankState.GRANTED)
     return True
+
+
+def _has_room(state: State, job: Job, node: str, *, soon: bool) -> bool:
+    return not job.run.gpus_per_rank or state.nodes.ranks(job.run, node, soon=soon) > 0
 
 
 class Claims:
@@ -136,7 +140,7 @@ def _start_all(
         while not veto(state, job) and (ranks := _place_step(state, job, groups, left, promised=promised)):
             found += ranks
             for node in [node for _, node in ranks if node in left]:
-                left[node] -= job.run.gpus_per_rank
+                left[node] -= job.run.claim
         state.undo(mark)
         if len(found) > len(best.ranks):
             best = Start(job.run.run, tuple(found), promised, action)

@@ -38,7 +38,7 @@ def backfill(state: State, shares: Mapping[str, float], now_s: float) -> Iterato
             if start is None and not job.held:
                 contest.drop(_is_like(state, job, late, reservations, now_s))
         if start is not None:
-            _use(late, start, job.run.gpus_per_rank)
+            _use(late, start, job.run.claim)
             yield start
             contest.again(grow=True)
 
@@ -95,8 +95,8 @@ def _limits(late: Sequence[Reservation]) -> dict[str, int]:
     return limits
 
 
-def _use(late: Sequence[Reservation], start: Start, gpus_per_rank: int) -> None:
+def _use(late: Sequence[Reservation], start: Start, claim: int) -> None:
     for reservation in late:
         for _, node in start.ranks:
             if node in reservation.spare:
-                reservation.spare[node] -= gpus_per_rank
+                reservation.spare[node] -= claim

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from ..nodes import Group
 from ..placement import avoided, choose
 from ..state import Job, State
+from ..workload import GPU
 
 
 @dataclass(slots=True)
@@ -30,16 +31,16 @@ def reserve(
     not_these = avoided(state, run, groups)
     names = {name for group in groups for name in group.names if name not in not_these}
     freed = {name: state.nodes.room(name, soon=True) for name in names}
-    each = run.gpus_per_rank
+    each, left = run.claim, state.nodes.left_on_shared()
     if not each:
         return None
     have = sum(room // each for room in freed.values() if room > 0)
     for end_s, _, other in state.ends(now_s):
         touched = False
-        for place in other.places:
+        for place, gpus in _given_back(state, other, left):
             if place in names:
                 before = max(0, freed[place]) // each
-                freed[place] += other.run.gpus_per_rank
+                freed[place] += gpus
                 have += max(0, freed[place]) // each - before
                 touched = True
         if touched and have >= count:
@@ -51,11 +52,22 @@ def reserve(
     return _without_date(state, job, count, [node for group in groups for node in group.names if node in names], now_s)
 
 
+def _given_back(state: State, job: Job, left: dict[tuple[str, str], int]) -> Iterator[tuple[str, int]]:
+    """Nodes where whole GPUs are free once a run has ended; of a shared one it is the last. ``left`` is kept."""
+    if not job.run.is_part:
+        yield from ((place, job.run.gpus_per_rank) for place in job.places)
+        return
+    for on in state.nodes.parts_of(job.run.run, len(job.places)):
+        left[on] -= job.run.gpus_per_rank
+        if left[on] <= 0:
+            yield on[0], GPU
+
+
 def _without_date(state: State, job: Job, count: int, nodes: Sequence[str], now_s: float) -> Reservation | None:
     """Nobody knows when: the nodes that have most room now are kept from whoever is behind, from now on. None are where
     GPUs would be needed that may never be free again.
     """
-    each, stuck = job.run.gpus_per_rank, state.nodes.stuck
+    each, stuck = job.run.claim, state.nodes.stuck
     most = {name: (state.nodes.by_name[name].gpus - stuck.get(name, 0)) // each for name in nodes}
     names = sorted(most, key=lambda name: (-state.nodes.room(name, soon=True), state.nodes.place[name]))
     tried = 1

@@ -202,7 +202,7 @@ def _stay(state: State, job: Job, ranks: list[int]) -> None:
     for rank in ranks:
         node, gpus = job.places[rank], job.run.gpus_per_rank
         if (
-            state.nodes.room(node, soon=True) >= gpus
+            (not gpus or state.nodes.ranks(job.run, node, soon=True) > 0)
             and not veto(state, job, 1)
             and permits(state, job.run, [(node, gpus)])
         ):

@@ -56,7 +56,22 @@ def walltime(run: Run, node: Node) -> str | None:
     return f"a node that stays for {format_seconds(run.lasts_s)}" if run.lasts_s > node.left_s else None
 
 
-FILTERS: tuple[Filter, ...] = (gpu_count, gpu_type, gpu_memory, cpu_count, host_memory, labels, attempts, walltime)
+def sharing(run: Run, node: Node) -> str | None:
+    """The node's GPUs may be shared, where the run wants a part of one."""
+    return "GPUs that may be shared" if run.is_part and node.gpus and not node.parts_per_gpu else None
+
+
+FILTERS: tuple[Filter, ...] = (
+    gpu_count,
+    gpu_type,
+    gpu_memory,
+    cpu_count,
+    host_memory,
+    labels,
+    attempts,
+    walltime,
+    sharing,
+)
 
 
 def impossible(run: Run, cluster: Iterable[Node]) -> str | None:
@@ -108,7 +123,7 @@ def _lack(run: Run, nodes: Sequence[Node]) -> str | None:
 
 def _ranks_on(run: Run, node: Node) -> int:
     """Ranks that the node takes, were it empty."""
-    by_gpus = node.gpus // run.gpus_per_rank if run.gpus_per_rank else len(run.ranks)
+    by_gpus = run.ranks_in(node.gpus) if run.gpus_per_rank else len(run.ranks)
     return min(by_gpus, node.cpus // run.cpus_per_rank) if run.cpus_per_rank else by_gpus
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from ..queues.gpu_types import key
 from ..queues.tree import Policy
 from ..state import State
-from ..workload import Node, Run
+from ..workload import GPU, Node, Run
 
 
 def pack(state: State, run: Run, node: str) -> tuple[float, float]:
@@ -13,6 +13,9 @@ def pack(state: State, run: Run, node: str) -> tuple[float, float]:
     nodes = state.nodes
     if not run.gpus_per_rank:
         return nodes.by_name[node].gpus, nodes.free_cpus[node]
+    tight = min((room for room in nodes.rooms(node, soon=True) if room >= run.gpus_per_rank), default=GPU)
+    if run.is_part and tight < GPU:  # before a whole one is opened
+        return tight - GPU, -nodes.free[node]
     return nodes.room(node, soon=True), -nodes.free[node]
 
 
@@ -28,4 +31,4 @@ def gpu_tiers(policy: Policy, run: Run, node: Node) -> float:
 
 
 def _is_of(policy: Policy, node: Node, tier: str) -> bool:
-    return any(key(GPU) in key(node.gpu_type) for GPU in policy.gpu_tiers.get(tier, ()))
+    return any(key(kind) in key(node.gpu_type) for kind in policy.gpu_tiers.get(tier, ()))

@@ -59,7 +59,7 @@ def _never(state: State, job: Job) -> NeverFits | None:
 def _most(run: Run, group: Group) -> int:
     """Ranks that an empty node of the group takes."""
     node = group.sample
-    by_gpus = node.gpus // run.gpus_per_rank if run.gpus_per_rank else run.min_ranks
+    by_gpus = run.ranks_in(node.gpus) if run.gpus_per_rank else run.min_ranks
     return min(by_gpus, node.cpus // run.cpus_per_rank) if run.cpus_per_rank else by_gpus
 
 
@@ -95,6 +95,8 @@ def _shortage(state: State, job: Job) -> Cause:
         free = max((nodes.free_cpus[name] for group in groups for name in group.names), default=0)
         return NoCpus(run.cpus_per_rank, free) if run.cpus_per_rank > free else NotYet()
     free = sum(max(0, room) * len(places) for group in groups for room, places in group.buckets.items())
+    if run.is_part:
+        free += sum(sum(nodes.rooms(name, soon=False)) for name in nodes.shared if nodes.group(name) in groups)
     total = sum(group.sample.gpus * len(group.names) for group in groups)
     total -= sum(nodes.by_name[name].gpus for name in away)
     not_these = [name for name in avoided(state, run, groups) if nodes.group(name) in groups and name not in away]

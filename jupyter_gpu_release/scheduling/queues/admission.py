@@ -11,7 +11,7 @@ from ...errors import ImpossibleAskError, OptionError
 from ...protocol.runs import RunRequest
 from ...units import format_seconds
 from ..reasons import gpus
-from ..workload import GPU
+from ..workload import GPU, in_thousandths
 from .gpu_types import key, named_types, type_among
 from .queues_file import QueuesFile
 from .tree import UNLIMITED, Queue
@@ -90,16 +90,17 @@ def _check_gpus(file: QueuesFile, user: str, queue: str, above: list[Queue], req
     ask, is_fixed = request.ask, not request.restartable
     asked, kind = ask.gpus if ask.min_gpus is None else min(ask.min_gpus, ask.gpus), ask.gpu_type or ""
     limits = list(_limits(file, above, kind, is_fixed=is_fixed))
-    most, why = min(limits, default=(asked * GPU, ""), key=lambda limit: limit[0])
-    if asked * GPU <= most:
+    wanted = in_thousandths(asked)
+    most, why = min(limits, default=(wanted, ""), key=lambda limit: limit[0])
+    if wanted <= most:
         return
     ways = [f"ask for --gpus {most // GPU}" if most >= GPU else "ask for --gpus 0 (a CPU stage)"]
-    if is_fixed and asked * GPU <= most_gpus(file, queue, kind, is_fixed=False):
+    if is_fixed and wanted <= most_gpus(file, queue, kind, is_fixed=False):
         ways.append("give the cell --restartable")
     others = [name for name in file.queues_of(user) if name != queue]
-    others = [name for name in others if asked * GPU <= most_gpus(file, name, kind, is_fixed=is_fixed)]
+    others = [name for name in others if wanted <= most_gpus(file, name, kind, is_fixed=is_fixed)]
     ways += [f"--queue {' or '.join(others)}"] if others else []
-    raise ImpossibleAskError(f"asks for {gpus(asked * GPU)}, and {why}", hint=", or ".join(ways))
+    raise ImpossibleAskError(f"asks for {gpus(wanted)}, and {why}", hint=", or ".join(ways))
 
 
 def _limits(file: QueuesFile, above: list[Queue], gpu_type: str, *, is_fixed: bool) -> Iterator[tuple[int, str]]:

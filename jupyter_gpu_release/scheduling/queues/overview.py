@@ -139,9 +139,3 @@ def remarks(file: QueuesFile, total: int, total_of: Mapping[str, int] | None = N
 
 def _guaranteed(tree: QueueTree, parent: str) -> int:
     return sum(max(0, tree.queues[name].guaranteed) for name in tree.children.get(parent, []))
-
-
-def as_gpus(thousandths: int) -> float:
-    """``2000 → 2``, ``500 → 0.5``: as documents count them."""
-    count = thousandths / GPU
-    return int(count) if count.is_integer() else count

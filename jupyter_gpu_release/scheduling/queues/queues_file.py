@@ -14,7 +14,7 @@ import yaml
 from ...errors import OptionError
 from ...settings.table import POLICY, QUEUE
 from ...units import parse_seconds
-from ..workload import GPU
+from ..workload import GPU, MOST_PARTS, Node
 from .gpu_types import key as type_key
 from .tree import ACTIONS, DEFAULT_QUEUE, QUEUE_ORDER, RUN_ORDER, SHARED_QUEUE, UNLIMITED, Policy, Queue, QueueTree
 
@@ -58,6 +58,14 @@ class PolicySpec(_Spec, frozen=True):
     gpu_tiers: dict[str, tuple[str, ...]] = msgspec.field(default_factory=dict, name="card_tiers")
 
 
+class SharingSpec(_Spec, frozen=True):
+    """Sharing of GPUs as written."""
+
+    users: list[str] | None = None
+    types: list[str] | None = None
+    most: int = MOST_PARTS
+
+
 class _FileSpec(_Spec, frozen=True):
     schema_version: int
     queues: list[QueueSpec] = []
@@ -65,6 +73,21 @@ class _FileSpec(_Spec, frozen=True):
     default_queue: str | dict[str, str] | None = None
     policy: PolicySpec = PolicySpec()
     rates: dict[str, float] = {}
+    gpu_sharing: SharingSpec | bool = True
+
+
+@dataclass(frozen=True)
+class Sharing:
+    """Rules for parts of GPUs: ``most`` runs share one (0: none do), of these types and users (None: all)."""
+
+    most: int = MOST_PARTS
+    types: tuple[str, ...] | None = None
+    users: tuple[str, ...] | None = None
+
+    def parts_of(self, node: Node) -> int:
+        """Runs that may share a GPU of a node."""
+        is_one = self.types is None or any(type_key(kind) in type_key(node.gpu_type) for kind in self.types)
+        return self.most if is_one else 0
 
 
 @dataclass(frozen=True)
@@ -78,6 +101,15 @@ class QueuesFile:
     default_queue: Mapping[str, str] = field(default_factory=lambda: {"*": DEFAULT_QUEUE})
     #: GPU type (or ``*``) → units per GPU-hour
     rates: Mapping[str, float] = field(default_factory=dict)
+    sharing: Sharing = field(default_factory=Sharing)
+
+    def check_sharing(self, user: str, what: str) -> None:
+        """Raise :class:`OptionError` where a user may have no parts of GPUs; ``what`` asks for one."""
+        users = self.sharing.users
+        if not self.sharing.most:
+            raise OptionError(f"{what}: GPUs of this cluster are not shared", hint="ask for whole GPUs: --gpus 1")
+        if users is not None and not self._is_among(user, users):
+            raise OptionError(f"{what}: you may not share GPUs", hint="ask for whole GPUs: --gpus 1")
 
     def queues_of(self, user: str) -> list[str]:
         """The queues that a user may use."""
@@ -164,7 +196,8 @@ def parse_queues(text: str, name: str) -> QueuesFile:
 
 def _fields_at(path: str) -> list[str]:
     """The fields that the part of the file at ``path`` may have."""
-    spec = QueueSpec if path.startswith("queues") else PolicySpec if path.startswith("policy") else _FileSpec
+    parts: dict[str, type[msgspec.Struct]] = {"queues": QueueSpec, "policy": PolicySpec, "gpu_sharing": SharingSpec}
+    spec = next((spec for name, spec in parts.items() if path.startswith(name)), _FileSpec)
     return [field.encode_name for field in msgspec.structs.fields(spec)]
 
 
@@ -233,7 +266,19 @@ class _Reader:
         self._check_tree(queues)
         tree = QueueTree(queues or [SHARED_QUEUE])
         self._check_users(spec)
-        return QueuesFile(tree, self._policy(spec.policy), spec.groups, self._defaults(spec, tree), spec.rates)
+        defaults, sharing = self._defaults(spec, tree), self._sharing(spec)
+        return QueuesFile(tree, self._policy(spec.policy), spec.groups, defaults, spec.rates, sharing)
+
+    def _sharing(self, spec: _FileSpec) -> Sharing:
+        written = spec.gpu_sharing
+        if isinstance(written, bool):
+            return Sharing(MOST_PARTS if written else 0)
+        if not 2 <= written.most <= MOST_PARTS:
+            message, hint = f"{written.most} runs cannot share a GPU", f"write 2 to {MOST_PARTS}, or gpu_sharing: false"
+            raise self._document.error(message, "gpu_sharing.most", hint=hint)
+        self._check_names(written.users or [], spec.groups, "gpu_sharing.users")
+        types, users = written.types, written.users
+        return Sharing(written.most, None if types is None else tuple(types), None if users is None else tuple(users))
 
     def _queue(self, spec: QueueSpec, path: str) -> Queue:
         try:
@@ -258,10 +303,13 @@ class _Reader:
 
     def _check_users(self, spec: _FileSpec) -> None:
         for index, queue in enumerate(spec.queues):
-            for at, user in enumerate(queue.users or []):
-                if user.startswith("@") and user[1:] not in spec.groups:
-                    hint, path = _meant(user[1:], list(spec.groups)), f"queues[{index}].users[{at}]"
-                    raise self._document.error(f"there is no group {user[1:]}", path, hint=hint)
+            self._check_names(queue.users or [], spec.groups, f"queues[{index}].users")
+
+    def _check_names(self, users: Sequence[str], groups: Collection[str], path: str) -> None:
+        for at, user in enumerate(users):
+            if user.startswith("@") and user[1:] not in groups:
+                hint = _meant(user[1:], list(groups))
+                raise self._document.error(f"there is no group {user[1:]}", f"{path}[{at}]", hint=hint)
 
     def _defaults(self, spec: _FileSpec, tree: QueueTree) -> dict[str, str]:
         leaves = tree.leaves()

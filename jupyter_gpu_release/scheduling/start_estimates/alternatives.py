@@ -38,17 +38,17 @@ def other_asks(
 
 def _fewer_gpus(ask: ResourceAsk, run: Run) -> Iterator[Change]:
     """Half of the GPUs, a quarter, and so on; a gang has as many ranks fewer, on the same number of nodes."""
-    gpus, ranks = ask.gpus // 2, ask.ranks // 2
+    gpus, ranks = int(ask.gpus) // 2, ask.ranks // 2
     least_ranks = 1 if ask.min_gpus is None else 2  # --min-gpus is about ranks
     while gpus >= 1 and (ask.ranks == 1 or (ranks >= max(least_ranks, ask.nodes) and ranks % ask.nodes == 0)):
-        yield with_gpus(ask, run, gpus if ask.ranks == 1 else ranks * (ask.gpus // ask.ranks))
+        yield with_gpus(ask, run, gpus if ask.ranks == 1 else ranks * (int(ask.gpus) // ask.ranks))
         gpus, ranks = gpus // 2, ranks // 2
 
 
 def _smaller_begins(ask: ResourceAsk, run: Run) -> Iterator[Change]:
     """The same, but begun with half of the ranks that it has to begin with, a quarter, and so on."""
-    each = ask.gpus // ask.ranks
-    ranks = (ask.min_gpus or ask.gpus) // each // 2
+    each = int(ask.gpus) // ask.ranks
+    ranks = (ask.min_gpus or int(ask.gpus)) // each // 2
     while ranks >= 1:
         yield begun_with(ask, run, ranks * each)
         ranks //= 2
@@ -58,7 +58,7 @@ def with_gpus(ask: ResourceAsk, run: Run, gpus: int) -> Change:
     """The same with another number of GPUs, and as many ranks as have as many each."""
     if ask.ranks == 1:
         return Change(f"--gpus {gpus}", reshaped(run, structs.replace(ask, gpus=gpus)))
-    ranks, words = gpus * ask.ranks // ask.gpus, f"--gpus {gpus} --ranks {gpus * ask.ranks // ask.gpus}"
+    ranks, words = int(gpus * ask.ranks // ask.gpus), f"--gpus {gpus} --ranks {int(gpus * ask.ranks // ask.gpus)}"
     if ask.min_gpus is not None and ask.min_gpus > gpus:
         ask, words = structs.replace(ask, min_gpus=gpus), f"{words} --min-gpus {gpus}"
     if ranks == 1 and ask.any_nodes and not ask.may_spread:

@@ -59,7 +59,7 @@ def _nearer(ask: ResourceAsk, run: Run, nodes: Sequence[Node], gpu_types: Sequen
 
 def _smaller_begins(ask: ResourceAsk, run: Run, least: int, nodes: Sequence[Node]) -> Iterator[Change]:
     """Begun with as many ranks as there can be; else with one that has fewer GPUs, as have the others."""
-    each = ask.gpus // ask.ranks
+    each = int(ask.gpus) // ask.ranks
     largest = min(each, max((node.gpus for node in nodes), default=0) // GPU)
     for fewer in (each, *reversed(range(1, min(each, largest + 1)))):
         change = _begun_with_most(structs.replace(ask, gpus=fewer * ask.ranks), run, least // each, nodes)
@@ -67,13 +67,13 @@ def _smaller_begins(ask: ResourceAsk, run: Run, least: int, nodes: Sequence[Node
 
 
 def _begun_with_most(ask: ResourceAsk, run: Run, least: int, nodes: Sequence[Node]) -> Change:
-    each = ask.gpus // ask.ranks
+    each = int(ask.gpus) // ask.ranks
     return begun_with(ask, run, each * _largest(least, lambda ranks: _fits(begun_with(ask, run, ranks * each), nodes)))
 
 
 def _smaller_ranks(ask: ResourceAsk, run: Run, most: int) -> Iterator[Change]:
     """As many ranks with fewer GPUs each, at most ``most``; at last one of each."""
-    for each in reversed(range(1, min(ask.gpus // ask.ranks, most + 1))):
+    for each in reversed(range(1, min(int(ask.gpus) // ask.ranks, most + 1))):
         yield Change(f"--gpus {each * ask.ranks}", reshaped(run, structs.replace(ask, gpus=each * ask.ranks)))
     least = structs.replace(ask, gpus=1, ranks=1, nodes=1, any_nodes=False)
     yield Change("--gpus 1 --ranks 1 --nodes 1", reshaped(run, least))
@@ -81,9 +81,9 @@ def _smaller_ranks(ask: ResourceAsk, run: Run, most: int) -> Iterator[Change]:
 
 def _most(ask: ResourceAsk, run: Run, nodes: Sequence[Node]) -> Change:
     """The largest part of it that fits."""
-    step = 1 if ask.ranks == 1 else ask.nodes * (ask.gpus // ask.ranks)
+    step = 1 if ask.ranks == 1 else ask.nodes * (int(ask.gpus) // ask.ranks)
     return with_gpus(
-        ask, run, step * _largest(ask.gpus // step - 1, lambda n: _fits(with_gpus(ask, run, n * step), nodes))
+        ask, run, step * _largest(int(ask.gpus) // step - 1, lambda n: _fits(with_gpus(ask, run, n * step), nodes))
     )
 
 

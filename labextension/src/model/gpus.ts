@@ -31,6 +31,8 @@ export interface IGpu {
   warmUntil: number | null;
   /** id of the local kernel that holds it */
   kernel: string;
+  /** of one that is shared: user → part */
+  parts: [string, number][];
 }
 
 export interface IHost {
@@ -84,7 +86,11 @@ function gpuOf(node: string, host: string, gpu: IGpuRow, me: string): IGpu {
     cell: gpu.cell ?? '',
     heldS: gpu.held_s ?? null,
     warmUntil: gpu.warm_until ?? null,
-    kernel: ''
+    kernel: '',
+    parts: (gpu.parts ?? []).map(part => [
+      part.user === me ? 'you' : part.user,
+      part.gpus
+    ])
   };
 }
 

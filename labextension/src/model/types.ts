@@ -34,6 +34,8 @@ export interface IGpuRow {
   /** end of a warm lease */
   warm_until?: number | null;
   temperature_c?: number | null;
+  /** of a GPU that is shared: whoever has a part of it */
+  parts?: { run: string; user: string; gpus: number }[];
 }
 
 export interface INodeRow {

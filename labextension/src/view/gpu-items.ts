@@ -106,7 +106,15 @@ export function summary(trans: TranslationBundle, group: IGroup): string {
   return trans.__('%1 of %2 free', free, group.gpus.length);
 }
 
+/** `ann 0.5, you 0.25`: everybody with a part of a GPU. */
+function sharers(gpu: IGpu): string {
+  return gpu.parts.map(([user, part]) => `${user} ${part}`).join(', ');
+}
+
 export function holder(gpu: IGpu, trans: TranslationBundle): string {
+  if (gpu.parts.length > 0) {
+    return sharers(gpu);
+  }
   const user = gpu.mine && gpu.user ? trans.__('you') : gpu.user;
   return [user, gpu.notebook && baseName(gpu.notebook)]
     .filter(Boolean)
@@ -153,6 +161,7 @@ export function factsOf(gpu: IGpu, trans: TranslationBundle): Fact[] {
   };
   add(trans.__('Type'), gpu.name);
   add(trans.__('Holder'), gpu.mine ? trans.__('you') : gpu.user);
+  add(trans.__('Shared by'), sharers(gpu));
   add(trans.__('Notebook'), gpu.notebook);
   add(trans.__('Run'), gpu.run);
   if (gpu.heldS !== null && gpu.state !== 'free') {

@@ -246,6 +246,34 @@ def test_the_use_of_a_run_is_sampled_and_what_is_left_is_reported(ask: Ask) -> N
     assert ask(_TWO, code) == [0.8, 700, 1000, 30]
 
 
+def test_of_a_shared_gpu_only_the_runs_own_processes_count(ask: Ask) -> None:
+    """A neighbour that uses nearly all of it changes nothing, and is not waited for."""
+    code = """
+    import asyncio, os, time
+    from jupyter_gpu_release.protocol.node import StartOrder
+    from jupyter_gpu_release.host.gpu_reader import GpuReader
+    from jupyter_gpu_release.node.agent.gpu_use import UseMeter
+    from jupyter_gpu_release.node.agent.part_use import PartUse
+    meter, own, words = UseMeter(GpuReader(nvml)), os.getpid(), []
+    order = StartOrder(run="r", payload=b"", folder="/", gpus=0.5, part_bytes=500, gpu_ids=["0"])
+    meter.begin_sampling(order, PartUse(500, lambda: {own}), words.append)
+    neighbour = f"gpu A100 GPU-1 1000 900 40\\nprocess 0 {os.getppid()} 300\\n"
+    state.write_text(neighbour + f"process 0 {own} 600\\n")
+    deadline = time.monotonic() + 60
+    while "interrupt" not in words and time.monotonic() < deadline:
+        time.sleep(0.05)
+    state.write_text(neighbour)
+
+    async def end():
+        await meter.wait_until_clear(order)
+        return await meter.end_sampling(order)
+
+    use = asyncio.run(end())
+    answer = [words, use.peak_memory_bytes, use.total_memory_bytes, use.left_bytes]
+    """
+    assert ask("gpu A100 GPU-1 1000 0 0\n", code) == [["warn", "interrupt"], 600, 500, 0]
+
+
 def test_a_device_is_handed_on_when_the_driver_shows_that_the_run_has_left_it(ask: Ask) -> None:
     """Not with the memory of others, nor for ever, nor for a driver that hangs."""
     code = """

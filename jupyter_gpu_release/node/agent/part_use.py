@@ -1,0 +1,65 @@
+"""Memory that a run uses of its part of a GPU, by its own processes, and what is to be done about too much of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from pathlib import Path
+
+from ...settings.built_in import BUILT_IN
+from ...units import format_bytes
+
+OVER_S: float = BUILT_IN["part_over_s"].default
+#: words of :meth:`PartUse.look`
+WARN, INTERRUPT = "warn", "interrupt"
+
+
+class PartUse:
+    """``limit_bytes``: memory of the part (0: not known); ``processes``: those of the run that live."""
+
+    def __init__(self, limit_bytes: int, processes: Callable[[], Collection[int]]) -> None:
+        self._limit_bytes = limit_bytes
+        self._processes = processes
+        self.peak_bytes = 0
+        #: processes of the run that were seen on the GPU
+        self._seen: set[int] = set()
+        self._over_since_s: float | None = None
+        self._is_told = self._is_hidden = False
+
+    def look(self, by_pid: Mapping[int, int], now_s: float) -> str:
+        """Take what each process uses of the GPU; says ``warn`` once, then ``interrupt``, while it is too much."""
+        living = self._processes() if by_pid else ()
+        own = by_pid.keys() & set(living)
+        self._seen |= own
+        self._is_hidden |= bool(by_pid) and not own and not any(Path(f"/proc/{pid}").exists() for pid in by_pid)
+        used = sum(by_pid[pid] for pid in own)
+        self.peak_bytes = max(self.peak_bytes, used)
+        if not self._limit_bytes or used <= self._limit_bytes:
+            self._over_since_s = None
+            return ""
+        if self._over_since_s is None:
+            self._over_since_s = now_s
+            return WARN
+        if now_s - self._over_since_s < OVER_S or self._is_told:
+            return ""
+        self._is_told = True
+        return INTERRUPT
+
+    def left_bytes(self, by_pid: Mapping[int, int]) -> int:
+        """Memory that processes of the run still hold after their end."""
+        return sum(by_pid.get(pid, 0) for pid in self._seen)
+
+    def warning(self) -> str:
+        """A line for the cell."""
+        used, part = format_bytes(self.peak_bytes), format_bytes(self._limit_bytes)
+        return f"the cell uses {used} of the GPU, and its part has {part}: it is interrupted in {OVER_S:g} s"
+
+    def notes(self) -> list[str]:
+        """Sentences for the receipt."""
+        part = format_bytes(self._limit_bytes)
+        if self._is_told:
+            used = format_bytes(self.peak_bytes)
+            return [
+                f"interrupted: it used {used} of the GPU for {OVER_S:g} s, and its part has {part}: --gpus 1 has all"
+            ]
+        hidden = "the memory of its part is not enforced: the driver's process numbers are not those of this container"
+        return [hidden] if self._is_hidden else []

@@ -1,0 +1,52 @@
+"""Parts of GPUs that requests ask for: their size by memory, and those that cannot be."""
+
+from __future__ import annotations
+
+import pytest
+
+from jupyter_gpu_release.errors import ImpossibleAskError, OptionError
+from jupyter_gpu_release.gateway.dispatch.gangs import check_gang
+from jupyter_gpu_release.gateway.dispatch.parts import with_part
+from jupyter_gpu_release.protocol.runs import ResourceAsk, RunRequest
+from jupyter_gpu_release.scheduling.workload import GPU, Node
+
+_GIB = 1 << 30
+_NODES = (Node("small", GPU, "A100", 40 * _GIB), Node("large", GPU, "H100", 80 * _GIB))
+
+
+def _request(ask: ResourceAsk, **facts: float) -> RunRequest:
+    return RunRequest("r", "s", ask, b"", **facts)
+
+
+@pytest.mark.parametrize(
+    ("ask", "part"),
+    [
+        (ResourceAsk(0.5), 0.5),
+        (ResourceAsk(gpu_memory_bytes=20 * _GIB), 0.5),
+        (ResourceAsk(gpu_memory_bytes=20 * _GIB, gpu_type="h100"), 0.25),
+        (ResourceAsk(gpu_memory_bytes=60 * _GIB), 0.75),
+        (ResourceAsk(gpu_memory_bytes=40 * _GIB), 1),
+        (ResourceAsk(gpu_memory_bytes=_GIB, gpu_type="h100"), 0.05),
+        (ResourceAsk(2), 2),
+    ],
+)
+def test_memory_finds_its_part_of_the_smallest_gpu_that_has_it(ask: ResourceAsk, part: float) -> None:
+    assert with_part(_request(ask), _NODES).ask.gpus == part
+
+
+def test_what_cannot_be_a_part_is_refused_with_what_can() -> None:
+    with pytest.raises(ImpossibleAskError, match="the largest GPU has 80 GiB"):
+        with_part(_request(ResourceAsk(gpu_memory_bytes=90 * _GIB)), _NODES)
+    with pytest.raises(OptionError, match="do not tell their memory"):
+        with_part(_request(ResourceAsk(gpu_memory_bytes=_GIB)), (Node("n", GPU),))
+    with pytest.raises(OptionError, match="--keep"):
+        with_part(_request(ResourceAsk(0.5), keep_s=9.0), _NODES)
+    with pytest.raises(ImpossibleAskError, match=r"of which CUDA itself takes 512 MiB") as found:
+        with_part(_request(ResourceAsk(0.05)), (Node("n", GPU, "T4", 15 * _GIB),))
+    assert found.value.hint == "ask for --gpus 0.07 or more"
+
+
+@pytest.mark.parametrize("ask", [ResourceAsk(1.5), ResourceAsk(0.01), ResourceAsk(0.333), ResourceAsk(0.5, ranks=2)])
+def test_a_client_that_does_not_check_is_refused(ask: ResourceAsk) -> None:
+    with pytest.raises(OptionError):
+        check_gang(ask)
