@@ -128,7 +128,7 @@ def typist(kernel: Kernel, request: pytest.FixtureRequest) -> Typist:
 def test_options_and_their_values(typist: Typist, until: Callable[..., Any]):
     typist.kernel.run("model, data = 1, [2]")
     assert typist.matches("%%gpu_train --|\nfor x in y:") == [f"--{name}" for name in OPTIONS]
-    assert typist.matches("%%gpu_train --g|") == ["--gpus", "--gpu-type", "--gather"]
+    assert typist.matches("%%gpu_train --g|") == ["--gpus", "--gpu-memory", "--gpu-type", "--gather"]
     assert "--gpus" not in typist.matches("%%gpu_train --gpus 2 |")
     assert typist.matches("%%gpu_train --on-disconnect |") == ["continue", "cancel"]
     assert typist.matches("%%gpu_train --priority h|") == ["high"]
@@ -200,7 +200,7 @@ def test_names_that_look_like_our_magics_are_code(kernel: Kernel):
     kernel.run("timeout = 'the notebook has such a name, too'")
     assert "such a name" in typist.help("gpu_train = timeout|")
     assert typist.help("%gpu_train --timeout|").startswith("--timeout TIME\n")
-    assert typist.matches("gpu_train --g|") == ["--gpus", "--gpu-type", "--gather"]
+    assert typist.matches("gpu_train --g|") == ["--gpus", "--gpu-memory", "--gpu-type", "--gather"]
 
 
 def test_folders(kernel: Kernel):
