@@ -37,19 +37,12 @@ def doomed(own_home: HomePaths) -> Cluster:
     return Cluster(start_embedded(home=own_home, asked=StartOptions(simulated=2), progress=print))
 
 
-@pytest.fixture(scope="session")
-def notebooks_of_all(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KernelPool[Notebook]]:
-    """What :func:`notebooks` gives."""
-    pool = KernelPool(lambda _environment, folder: Notebook(folder, load=False), tmp_path_factory.mktemp("kernels"))
+@pytest.fixture(scope="module")
+def notebooks() -> Iterator[KernelPool[Notebook]]:
+    """What :func:`open_notebook` takes from."""
+    pool = KernelPool(lambda _environment, folder: Notebook(folder, load=False))
     yield pool
     pool.close()
-
-
-@pytest.fixture(scope="module")
-def notebooks(notebooks_of_all: KernelPool[Notebook]) -> Iterator[KernelPool[Notebook]]:
-    """What :func:`open_notebook` takes from."""
-    yield notebooks_of_all
-    notebooks_of_all.close_others()
 
 
 @pytest.fixture

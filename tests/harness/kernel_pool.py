@@ -43,15 +43,11 @@ for name, module in list(sys.modules.items()):
 
 
 class KernelPool(Generic[K]):
-    """``take`` and ``give_back``; a kernel that was killed, ended or does not answer is replaced.
+    """``take`` and ``give_back``; a kernel that was killed, ended or does not answer is replaced."""
 
-    The first starts with the pool and serves the session; those beside it, or in its place, end with their module.
-    """
-
-    def __init__(self, start: Callable[[Mapping[str, str], Path], K], folder: Path) -> None:
+    def __init__(self, start: Callable[[Mapping[str, str], Path], K]) -> None:
         self._start = start
-        self._first = start({"IPYTHONDIR": str(folder), "JUPYTER_CONFIG_DIR": str(folder)}, folder)
-        self._idle = [self._first]
+        self._idle: list[K] = []
 
     def take(self, environment: Mapping[str, str], folder: Path) -> K:
         """A kernel with the extension loaded, in ``folder``, with the tests' environment and this one."""
@@ -68,16 +64,9 @@ class KernelPool(Generic[K]):
         else:
             kernel.close()
 
-    def close_others(self) -> None:
-        """All but the first: a module has ended."""
-        for kernel in self._idle:
-            if kernel is not self._first:
-                kernel.close()
-        self._idle = [kernel for kernel in self._idle if kernel is self._first]
-
     def close(self) -> None:
-        for kernel in self._idle:
-            kernel.close()
+        while self._idle:
+            self._idle.pop().close()
 
 
 def _does(kernel: _Started, code: str, limit_s: float) -> bool:

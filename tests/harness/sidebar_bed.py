@@ -169,4 +169,5 @@ def reload_lab(page: Page) -> None:
     """JupyterLab anew, with the sidebar open."""
     page.reload()
     page.wait_for_selector("#jupyterlab-splash", state="detached")
+    page.evaluate("() => window.jupyterapp.restored")  # else the tabs of before come to the front later
     execute(page, "jupyter-gpu-release:open")

@@ -49,19 +49,12 @@ def environment(home: dict[str, str], gateway: FakeGateway) -> dict[str, str]:
     return {**home, "JUPYTER_GPU_URL": gateway.url, "JUPYTER_GPU_TOKEN": TOKEN}
 
 
-@pytest.fixture(scope="session")
-def kernels_of_all(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KernelPool[Kernel]]:
-    """What :func:`kernels` gives."""
-    pool = KernelPool(Kernel, tmp_path_factory.mktemp("kernels"))
+@pytest.fixture(scope="module")
+def kernels() -> Iterator[KernelPool[Kernel]]:
+    """What :func:`kernel` takes from."""
+    pool = KernelPool(Kernel)
     yield pool
     pool.close()
-
-
-@pytest.fixture(scope="module")
-def kernels(kernels_of_all: KernelPool[Kernel]) -> Iterator[KernelPool[Kernel]]:
-    """What :func:`kernel` takes from."""
-    yield kernels_of_all
-    kernels_of_all.close_others()
 
 
 @pytest.fixture
@@ -124,11 +117,13 @@ def make_kernel(tmp_path: Path) -> Iterator[Callable[[dict[str, str]], Kernel]]:
 
 
 @pytest.fixture(scope="module")
-def plain_kernel(kernels: KernelPool[Kernel], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kernel]:
+def plain_kernel(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kernel]:
     """One kernel for tests that reach no gateway."""
     folder = tmp_path_factory.mktemp("plain")
     names = ("JUPYTER_GPU_HOME", "IPYTHONDIR", "JUPYTER_CONFIG_DIR")
-    environment = {**{name: str(folder / name) for name in names}, "JUPYTER_GPU_URL": "http://127.0.0.1:9"}
-    taken = kernels.take(environment, folder)
-    yield taken
-    kernels.give_back(taken)
+    started = Kernel({**{name: str(folder / name) for name in names}, "JUPYTER_GPU_URL": "http://127.0.0.1:9"}, folder)
+    try:
+        assert started.run("%load_ext jupyter_gpu_release").reply["status"] == "ok"
+        yield started
+    finally:
+        started.close()

@@ -24,6 +24,8 @@ from jupyter_gpu_release.submission.request import Cell, Submission, find_store,
 _OF_THE_CELL = {"in", "out", "skip", "gather", "env", "export", "workdir", "estimate", "async", "cache"}
 _OF_THE_CELL |= {"environment", "pip"}
 _LINES = [
+    "--gpu-memory 20GiB",
+    "--gpus 0.5",
     "--gpus 4 --gpu-type h100 --min-gpu-memory 40GiB --ranks 2 --min-gpus 2 --nodes any --rank-timeout 40s",
     "--gpus 4 --ranks 4 --nodes 2 --ps 2,evaluator --cpus 2.5 --label zone=a --queue prod --priority high",
     "--gpus 1 --wait 7s --on-disconnect cancel --restartable --retries 3 --name fit --fresh --keep 30s --detach",

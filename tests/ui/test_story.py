@@ -213,7 +213,7 @@ def test_notebook_7_shows_the_panel_and_helps_with_writing_a_cell(page: Page, te
         seven.keyboard.type("%%gpu_train --gp")
         seven.keyboard.press("Tab")
         items = seven.locator(".jp-Completer .jp-Completer-item")
-        expect(items).to_have_text([re.compile("gpu-type"), re.compile("gpus")])
+        expect(items).to_have_text([re.compile("gpu-memory"), re.compile("gpu-type"), re.compile("gpus")])
         seven.keyboard.press("Escape")
         seven.keyboard.press("Shift+Tab")
         expect(seven.locator(".jp-Tooltip")).to_contain_text("GPU")

@@ -153,7 +153,9 @@ def test_tab_and_shift_tab_in_the_browser(shown: Page, opened_notebook: Callable
     editor, items = notebook.locator(".jp-CodeCell .cm-content").last, shown.locator(".jp-Completer .jp-Completer-item")
     shown.keyboard.type("%%gpu_train --g")
     shown.keyboard.press("Tab")
-    expect(items).to_have_text([re.compile("gather"), re.compile("gpu-type"), re.compile("gpus")])  # no gpu_train
+    expect(items).to_have_text(
+        [re.compile("gather"), re.compile("gpu-memory"), re.compile("gpu-type"), re.compile("gpus")]
+    )  # no gpu_train
     shown.keyboard.press("Escape")
     shown.keyboard.press("Backspace")
     shown.keyboard.type("on")
