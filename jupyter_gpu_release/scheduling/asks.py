@@ -62,11 +62,16 @@ def needs(ask: ResourceAsk) -> Needs:
     """The properties of nodes that were asked for."""
     return Needs(
         gpu_type=ask.gpu_type or "",
-        min_gpu_memory_bytes=ask.min_gpu_memory_bytes or 0,
+        min_gpu_memory_bytes=max(ask.min_gpu_memory_bytes or 0, _least_bytes(ask)),
         cpus=math.ceil(ask.cpus or 0),
         memory_bytes=ask.memory_bytes or 0,
         labels=tuple(sorted(ask.labels.items())),
     )
+
+
+def _least_bytes(ask: ResourceAsk) -> int:
+    """Memory of a GPU of which the part has as much as was asked for."""
+    return int(ask.gpu_memory_bytes / ask.gpus) if ask.gpu_memory_bytes and ask.gpus else 0
 
 
 def cpus_needed(ask: ResourceAsk) -> int:

@@ -210,6 +210,8 @@ class Nodes:
         """Thousandths that are free on each GPU of a node that is shared, and may be by one more. One that all give
         back counts as whole.
         """
+        if name in self.away:
+            return []
         most = self.by_name[name].parts_per_gpu
         return [
             gpu.room(soon=soon)

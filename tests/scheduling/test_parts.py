@@ -145,3 +145,10 @@ def test_who_may_share_a_card_and_how_many_is_the_nodes() -> None:
     (waits,) = schedule(_cluster((Node("n", GPU, parts_per_gpu=0),), _part("first", 100)), 0.0)
     assert "no node of the cluster offers that" in explain(waits)
     assert "GPUs that may be shared" in explain(waits)
+
+
+def test_a_node_that_is_away_gets_no_further_parts() -> None:
+    half, second = _part("half", 500, node="n", gpu="0"), _part("second", 500)
+    state = State(_cluster((Node("n", 2 * GPU),), half, second))
+    state.nodes.set_outside("n", 0, "drained")
+    assert [state.nodes.ranks(second, "n", soon=soon) for soon in (False, True)] == [0, 0]

@@ -20,6 +20,7 @@ from sqlalchemy.dialects.sqlite import insert as upsert
 from sqlalchemy.engine import Connection
 
 from ...protocol.rest import Usage
+from ...units import sum_gpus
 from .database import read_meta, write_meta
 from .rows import WarmSpan
 from .schema import COUNTED_S, attempts, gpu_use, runs, session_ends, sessions
@@ -219,7 +220,7 @@ class _Steps:
                         sums.saved[each] += gpus * (end - begin)
                         sums.others[each] += others[each] * (end - begin)
                 at_s = change_s
-            gpus_now = [a + b for a, b in zip(now.get(user, [0, 0, 0]), changes, strict=True)]
+            gpus_now = [sum_gpus(pair) for pair in zip(now.get(user, [0, 0, 0]), changes, strict=True)]
             now[user] = gpus_now
             if not any(gpus_now):
                 del now[user]
@@ -244,7 +245,7 @@ def _capacity_at(capacity: Sequence[tuple[float, int]], at_s: float) -> float:
 
 def _saved_at_once(now: Mapping[str, list[float]], capacity: float) -> tuple[dict[str, float], dict[str, float]]:
     """User → GPUs saved at one moment, all together at most those of the cluster; and of these, used by others."""
-    held = sum(gpus for gpus, _, _ in now.values())
+    held = sum_gpus(gpus for gpus, _, _ in now.values())
     # nodes may have gone meanwhile
     most = max(capacity, held + sum(warm for _, warm, _ in now.values()))
     saved = _at_most(most, {user: float(max(0, paused - warm)) for user, (_, warm, paused) in now.items()})

@@ -44,7 +44,9 @@ def with_part(request: RunRequest, cluster: Iterable[Node]) -> RunRequest:
         raise OptionError("--keep with a part of a GPU: others have the rest of it", hint="leave --keep out")
     sizes = [node.gpu_memory_bytes for node in cluster if node.gpus and _suits(ask, node) and node.gpu_memory_bytes]
     if ask.gpu_memory_bytes is not None:
-        request = replace(request, ask=replace(ask, gpus=_part_for(ask.gpu_memory_bytes, sizes)))
+        part = _part_for(ask.gpu_memory_bytes, sizes)
+        request = replace(request, ask=replace(ask, gpus=part))
+        sizes = [size for size in sizes if size * part >= ask.gpu_memory_bytes]
     if sizes and request.ask.gpus < 1:
         _check_room(request.ask.gpus, min(sizes))
     return request
@@ -61,7 +63,7 @@ def _check_room(part: float, smallest: int) -> None:
 
 
 def _suits(ask: ResourceAsk, node: Node) -> bool:
-    run = to_run("", ask)
+    run = to_run("", replace(ask, gpu_memory_bytes=None))
     return all(lack(run, node) is None for lack in (gpu_type, gpu_memory, labels))
 
 

@@ -45,7 +45,7 @@ def tab(tmp_path: Path) -> Callable[[str], list[str]]:
 def test_commands_and_options(tab: Callable[[str], list[str]]):
     assert tab("jupyter-gpu st") == ["start", "stop", "status"]
     assert tab("jupyter gpu can") == ["cancel"]
-    assert tab("jupyter-gpu start --s") == ["--simulated-gpus", "--store"]
+    assert tab("jupyter-gpu start --s") == ["--simulated-gpus", "--store", "--slurm"]
     assert tab("jupyter-gpu runs ") == ["show", "pin", "unpin", "export", "import"]
     assert tab("jupyter-gpu runs import a") == ["a-file"]
     assert tab("jupyter-gpu runs show a") == tab("jupyter-gpu start --gpus ") == [""]

@@ -43,7 +43,7 @@ def _held(
     *,
     user: str = "ann",
     session: str = "s",
-    gpus: int = 1,
+    gpus: float = 1,
     running_at: float | None = None,
     mean: float | None = None,
 ) -> LeaseUse:
@@ -118,6 +118,13 @@ def test_two_who_share_one_gpu_save_it_for_each_other() -> None:
     leases = [_held(0, 100), _held(100, 200, user="bob", session="t"), _held(200, 300)]
     (found,) = usage_between(_ALL, leases, {"s": 300.0, "t": 300.0}, capacity=[(0.0, 1)])
     assert found == {"ann": Usage(200, 200, 100, 0, 100), "bob": Usage(100, 100, 100, 0, 100)}
+
+
+def test_parts_that_end_leave_nothing_of_their_sum() -> None:
+    """0.7 + 0.1 - 0.7 - 0.1 is not 0 in floats."""
+    leases = [_held(0, 10, gpus=0.7), _held(5, 12, gpus=0.1), _held(20, 30)]
+    (found,) = usage_between(_ALL, leases, {"s": 100.0}, capacity=[(0.0, 4)])
+    assert found["ann"].held_s == pytest.approx(17.7)
 
 
 _CELLS = st.lists(

@@ -8,6 +8,8 @@ from jupyter_gpu_release.errors import ImpossibleAskError, OptionError
 from jupyter_gpu_release.gateway.dispatch.gangs import check_gang
 from jupyter_gpu_release.gateway.dispatch.parts import with_part
 from jupyter_gpu_release.protocol.runs import ResourceAsk, RunRequest
+from jupyter_gpu_release.scheduling.asks import to_run
+from jupyter_gpu_release.scheduling.plugins.node_filters import gpu_memory
 from jupyter_gpu_release.scheduling.workload import GPU, Node
 
 _GIB = 1 << 30
@@ -50,3 +52,9 @@ def test_what_cannot_be_a_part_is_refused_with_what_can() -> None:
 def test_a_client_that_does_not_check_is_refused(ask: ResourceAsk) -> None:
     with pytest.raises(OptionError):
         check_gang(ask)
+
+
+def test_a_part_by_memory_lands_on_no_gpu_where_it_would_be_less() -> None:
+    nodes = (Node("tiny", GPU, "T4", 16 * _GIB), *_NODES)
+    asked = with_part(_request(ResourceAsk(gpu_memory_bytes=20 * _GIB)), nodes)
+    assert [node.name for node in nodes if gpu_memory(to_run("r", asked.ask), node) is None] == ["small", "large"]

@@ -136,7 +136,7 @@ def test_options_and_their_values(typist: Typist, until: Callable[..., Any]):
     assert typist.matches("%gpu_config gpus=2 kee|") == ["keep="]
     assert typist.matches("%gpu_config keep=a|") == ["auto"]
     content = typist.tab("%%gpu_train --fresh gpu|\nimport os")
-    assert content["matches"] == ["--gpus", "--gpu-type"]
+    assert content["matches"] == ["--gpus", "--gpu-memory", "--gpu-type"]
     assert content["cursor_start"] == len("%%gpu_train --fresh ")
     # those of the nodes that are up; the first list may come before they are known
     until(lambda: typist.matches("%%gpu_train --gpu-type |") == ["a100", "h100"], "the nodes' types")
