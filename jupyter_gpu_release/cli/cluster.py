@@ -61,6 +61,8 @@ def stop(arguments: argparse.Namespace) -> int:
             detach(home, connection, say)
         _out(f"The gateway is gone from the Ray cluster at {connection.ray_address}; the cluster itself runs on.")
     report = stop_embedded(home)
+    for line in report.jobs:
+        _out(line)
     if report.processes:
         took = time.monotonic() - began
         _out(

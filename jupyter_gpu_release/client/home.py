@@ -36,6 +36,8 @@ class Connection(msgspec.Struct, frozen=True, omit_defaults=True):
     tls_cert: str = ""
     #: address of a proxy before the gateway, for others than this machine
     proxy_url: str = ""
+    #: where it was started, if it has a pool of Slurm's: several machines have this home
+    host: str = ""
     schema_version: int = 1
 
 

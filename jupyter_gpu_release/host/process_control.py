@@ -295,12 +295,25 @@ def is_of_the_user(pid: int) -> bool:
 
 @cache
 def machine_bytes() -> int:
-    """Memory of this machine, or of the container that we are in when that is less."""
+    """Memory of this machine, or of the container or batch job that we are in when that is less."""
     total = int(psutil.virtual_memory().total)
-    for file in ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"):
-        with contextlib.suppress(OSError, ValueError):
-            total = min(total, int(Path(file).read_text()))
+    with contextlib.suppress(OSError):
+        return int(min(total, least_limit(Path("/proc/self/cgroup").read_text(), Path("/sys/fs/cgroup"))))
     return total
+
+
+def least_limit(cgroups: str, root: Path) -> float:
+    """The least limit of memory of our cgroups (as ``/proc/self/cgroup`` names them) and of those above them."""
+    least = math.inf
+    for line in cgroups.splitlines():
+        _, kinds, own = line.split(":", 2)
+        if kinds not in ("", "memory"):
+            continue
+        top, file = (root / kinds, "memory.limit_in_bytes") if kinds else (root, "memory.max")
+        for folder in [own, *map(str, Path(own).parents)]:
+            with contextlib.suppress(OSError, ValueError):
+                least = min(least, int((top / folder.lstrip("/") / file).read_text()))
+    return least
 
 
 def end_all(

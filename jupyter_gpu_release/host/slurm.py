@@ -14,12 +14,34 @@ from pathlib import Path
 from ..errors import ClusterError, OptionError
 from ..protocol.config import SlurmPool
 from .environment import for_cluster
-from .slurm_answers import SQUEUE_FORMAT, SlurmJob, read_gpus, read_queue
+from .slurm_answers import SQUEUE_FORMAT, SlurmJob, read_gpus, read_id, read_queue
 
 #: a busy controller answers within a minute or not at all
 _ANSWER_S = 40.0
-#: options of ``sbatch`` that are ours
-_OURS = re.compile(r"--(array|nodes|ntasks|job-name|output|error|wrap|parsable|time|export)\b|-[aNnJoeWt]\b")
+#: options of ``sbatch`` that are ours, as jobs would be lost with others
+_LONG = (
+    "array",
+    "nodes",
+    "ntasks",
+    "job-name",
+    "output",
+    "error",
+    "wrap",
+    "parsable",
+    "time",
+    "export",
+    "clusters",
+    "cluster-constraint",
+    "quiet",
+    "wait",
+    "test-only",
+    "requeue",
+    "no-requeue",
+    "comment",
+)
+#: variables that mean nothing on another host
+_OF_THIS_HOST = ("HOSTNAME", "TMPDIR", "TMP", "TEMP", "XDG_RUNTIME_DIR")
+_SHORT = re.compile(r"-[aNnJoeWtMQ]")
 
 
 #: of a node in Ray: its job
@@ -31,14 +53,16 @@ class Slurm:
 
     def __init__(self, environment: Mapping[str, str] = os.environ) -> None:
         #: without a job's own variables: this machine may be a node of one
-        self._environment = {**for_cluster(environment), "LC_ALL": "C"}
+        plain = for_cluster(environment)
         for name in ("CUDA_VISIBLE_DEVICES", "JUPYTER_GPU_CLUSTER"):
-            self._environment.pop(name, None)
+            plain.pop(name, None)
+        self._environment = {**plain, "LC_ALL": "C"}
+        #: jobs have it, and so cells on their nodes
+        self._for_jobs = {name: value for name, value in plain.items() if name not in _OF_THIS_HOST}
 
     def submit(self, pool: SlurmPool, name: str, script: str, log: Path) -> str:
         """Submit one job of a pool; returns its id."""
-        said = self._call(["sbatch", "--parsable", *job_options(pool, name, log)], script)
-        return said.strip().splitlines()[-1].split(";")[0]
+        return read_id(self._call(["sbatch", "--parsable", *job_options(pool, name, log)], script, self._for_jobs))
 
     def check(self, pool: SlurmPool, name: str, log: Path) -> None:
         """Have Slurm say now whether it would take such a job; nothing is submitted."""
@@ -58,11 +82,18 @@ class Slurm:
         """The numbers of a job's GPUs on its one node."""
         return read_gpus(self._call(["scontrol", "show", "job", "-d", job]))
 
-    def _call(self, command: Sequence[str], text: str = "") -> str:
+    def _call(self, command: Sequence[str], text: str = "", environment: Mapping[str, str] | None = None) -> str:
         name = command[0]
         try:
             done = subprocess.run(
-                command, input=text, capture_output=True, text=True, timeout=_ANSWER_S, env=self._environment, cwd="/"
+                command,
+                input=text,
+                capture_output=True,
+                text=True,
+                errors="replace",
+                timeout=_ANSWER_S,
+                env=environment or self._environment,
+                cwd="/",
             )
         except FileNotFoundError as error:
             raise ClusterError(
@@ -112,10 +143,20 @@ def log_path(home: Path, job: str) -> Path:
     return home / "log" / f"slurm-{job}.log"
 
 
-def job_script(home: Path) -> str:
+def job_script(home: Path, cluster: str) -> str:
     """The script of one node: all that it needs to know lies in the cluster's home, which it sees, too."""
     python, folder = shlex.quote(sys.executable), shlex.quote(str(home))
-    return f"#!/bin/sh\nexec {python} -m jupyter_gpu_release.local_cluster.slurm_worker {folder}\n"
+    return (
+        f"#!/bin/sh\nexec {python} -m jupyter_gpu_release.local_cluster.slurm_worker {folder} {shlex.quote(cluster)}\n"
+    )
+
+
+def _is_ours(option: str) -> bool:
+    """Also an option that is shortened, as ``sbatch`` allows."""
+    name = option.partition("=")[0][2:] if option.startswith("--") else ""
+    if not name:
+        return _SHORT.match(option) is not None
+    return any(long.startswith(name) for long in _LONG)
 
 
 def check_pool(pool: SlurmPool, where: str) -> None:
@@ -123,7 +164,7 @@ def check_pool(pool: SlurmPool, where: str) -> None:
     if pool.min_nodes > pool.max_nodes:
         raise OptionError(f"{where}: min_nodes {pool.min_nodes} is above max_nodes {pool.max_nodes}", hint="lower it")
     for option in pool.sbatch:
-        if _OURS.match(option):
+        if _is_ours(option):
             raise OptionError(f"{where}: sbatch: {option} is set by the pool itself", hint="take it out")
     if pool.walltime_s < 5 * 60:
         raise OptionError(f"{where}: walltime {pool.walltime} is below 5 minutes", hint="write it like 8h")

@@ -6,10 +6,12 @@ import math
 import re
 from dataclasses import dataclass
 
+from ..errors import ClusterError
+
 #: id, state, time left, expected start, reason (last: it may hold anything)
 SQUEUE_FORMAT = "%i|%T|%L|%S|%r"
 _WAITING = ("PENDING", "REQUEUED", "REQUEUE_HOLD", "REQUEUE_FED", "SPECIAL_EXIT", "RESV_DEL_HOLD")
-_THERE = ("RUNNING", "CONFIGURING", "SUSPENDED", "STOPPED", "SIGNALING")
+_THERE = ("RUNNING", "CONFIGURING", "SUSPENDED", "STOPPED", "SIGNALING", "RESIZING")
 _LEFT = re.compile(r"(?:(\d+)-)?(?:(\d+):)?(\d+):(\d+)")
 _INDICES = re.compile(r"GRES=gpu\S*?\(IDX:([0-9,-]+)\)")
 
@@ -42,6 +44,15 @@ class SlurmJob:
         reason = f" ({self.reason})" if self.reason not in ("", "None") else ""
         expected = f", expected {self.starts[11:16]} by Slurm" if self.starts else ""
         return f"Slurm job {self.job}, pending{reason}{expected}"
+
+
+def read_id(text: str) -> str:
+    """The job's id, from ``sbatch --parsable``: others may write further lines."""
+    found = re.findall(r"^(\d+)(?:;\S*)?$", text, re.MULTILINE)
+    if not found:
+        words = " ".join(text.split())[:200] or "it said nothing"
+        raise ClusterError(f"sbatch named no job: {words}", hint="is sbatch a command of your site's own here?")
+    return str(found[-1])
 
 
 def read_queue(text: str) -> list[SlurmJob]:

@@ -11,6 +11,7 @@ import os
 import select
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -157,6 +158,7 @@ class ClusterDaemon:
             version=__version__,
             tls_cert=plan.tls_cert,
             proxy_url=plan.proxy_url,
+            host=socket.gethostname() if plan.slurm is not None else "",
         )
 
     def _vital_children(self) -> dict[int, str]:

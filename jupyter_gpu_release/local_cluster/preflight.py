@@ -96,20 +96,22 @@ def begin_store(home: HomePaths, folder: Path) -> str:
     return ident
 
 
-def check_host(host: str) -> None:
-    """Resolve ``host`` and bind a free port there; raises :class:`OptionError` naming ``--host``."""
-    hint = "write an address of this machine: 127.0.0.1, or 0.0.0.0 for all of them"
+_HOST_HINT = "write an address of this machine: 127.0.0.1, or 0.0.0.0 for all of them"
+
+
+def check_host(host: str, option: str = "--host", hint: str = _HOST_HINT) -> None:
+    """Resolve ``host`` and bind a free port there; raises :class:`OptionError` naming the option."""
     try:
         found = socket.getaddrinfo(host, 0, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     except (OSError, UnicodeError) as error:
         reason = getattr(error, "strerror", None) or error
-        raise OptionError(f"--host {host}: no such address ({reason})", hint=hint) from error
+        raise OptionError(f"{option} {host}: no such address ({reason})", hint=hint) from error
     family, kind, protocol, _, address = found[0]
     try:
         with socket.socket(family, kind, protocol) as probe:
             probe.bind(address)
     except OSError as error:
-        raise OptionError(f"--host {host}: nothing can listen there ({error.strerror})", hint=hint) from error
+        raise OptionError(f"{option} {host}: nothing can listen there ({error.strerror})", hint=hint) from error
 
 
 def read_queues(path: Path) -> QueuesFile:

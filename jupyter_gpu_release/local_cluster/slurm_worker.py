@@ -1,4 +1,4 @@
-"""``python -m jupyter_gpu_release.local_cluster.slurm_worker HOME``: the process of one pool job, on its node.
+"""``python -m jupyter_gpu_release.local_cluster.slurm_worker HOME CLUSTER``: the process of one pool job, on its node.
 
 It starts a further node of Ray's with the GPUs that Slurm gave the job, and ends all that it has started when the job
 is to end or the head is gone. The gateway makes the node's agent.
@@ -10,8 +10,10 @@ import os
 import secrets
 import signal
 import socket
+import stat
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 from types import FrameType
 from typing import NoReturn
@@ -62,8 +64,8 @@ class SlurmWorker:
     def run(self) -> str:
         """Start the node and stay until it is gone; returns why it is."""
         address = self._plan.address
-        Path(self._plan.runtime).mkdir(mode=0o700, exist_ok=True)
-        if not self._plan.stand_in_folder.exists():
+        make_own_folder(Path(self._plan.runtime))
+        with suppress(FileExistsError):  # of another job of this cluster on the same host
             write_stand_in(self._plan)
         environment = ray_environment(self._plan, os.environ)
         visible = {"CUDA_VISIBLE_DEVICES": ",".join(self._gpus), "CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
@@ -105,6 +107,27 @@ class SlurmWorker:
         return "the head is gone, or Ray has ended on this node"
 
 
+def make_own_folder(folder: Path) -> None:
+    """Make a folder that is this user's alone, or take such a one: Python runs what is in it.
+
+    Raises :class:`ClusterError`: somebody else may have made it first, its name is no secret.
+    """
+    try:
+        folder.mkdir(mode=0o700, exist_ok=False)
+    except FileExistsError:
+        facts = folder.lstat()
+        if not stat.S_ISDIR(facts.st_mode) or facts.st_uid != os.geteuid() or facts.st_mode & 0o077:
+            raise ClusterError(
+                f"{folder} on {socket.gethostname()} is not this user's alone",
+                hint="have it removed, or set JUPYTER_GPU_RUNTIME to a folder that only this user can write",
+            ) from None
+    except OSError as error:
+        raise ClusterError(
+            f"cannot make {folder} on {socket.gethostname()}: {error.strerror}",
+            hint="set JUPYTER_GPU_RUNTIME to a local folder that each node has",
+        ) from error
+
+
 def given_gpus(job: str) -> list[str]:
     """The job's GPUs: by their UUIDs where there is a driver, else as Slurm numbers them."""
     named = os.environ.get("CUDA_VISIBLE_DEVICES") or os.environ.get("SLURM_JOB_GPUS") or ""
@@ -130,16 +153,19 @@ def _end(number: int, frame: FrameType | None) -> NoReturn:
     raise _Ended
 
 
-def read_config(home: Path) -> GatewayConfig:
-    """Read the gateway's configuration; raises :class:`ClusterError`."""
+def read_config(home: Path, cluster: str) -> GatewayConfig:
+    """Read the gateway's configuration; raises :class:`ClusterError`, also when the home is another cluster's now."""
     path = HomePaths(home).gateway_config
     try:
-        return msgspec.json.decode(path.read_bytes(), type=GatewayConfig)
+        config = msgspec.json.decode(path.read_bytes(), type=GatewayConfig)
     except (OSError, msgspec.MsgspecError) as error:
         raise ClusterError(
             f"this node ({socket.gethostname()}) cannot read {path}: {error}",
             hint="set JUPYTER_GPU_HOME to a folder that compute nodes see, and start the cluster anew",
         ) from error
+    if config.cluster != cluster:
+        raise ClusterError("the cluster that asked for this node is gone", hint="another one has its home now")
+    return config
 
 
 def main() -> int:
@@ -148,7 +174,7 @@ def main() -> int:
     signal.signal(signal.SIGTERM, _end)
     worker, status = None, 0
     try:
-        worker = SlurmWorker(read_config(Path(sys.argv[1])), os.environ["SLURM_JOB_ID"])
+        worker = SlurmWorker(read_config(Path(sys.argv[1]), sys.argv[2]), os.environ["SLURM_JOB_ID"])
         reason, status = worker.run(), 1
     except _Ended:
         reason = "Slurm ends the job"

@@ -6,6 +6,7 @@ import fcntl
 import os
 import secrets
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -38,7 +39,7 @@ from .launch_spec import LOOPBACK, LaunchSpec, make_runtime_folder, read_plans
 from .preflight import begin_store, check_host, check_listening, read_queues
 from .processes import PLAN_FILE, cluster_processes, daemon_alive, is_alive, keeps_results, remove_folder, sweep
 from .settings import gateway_config
-from .slurm_pool import check_jobs, end_jobs, own_address, read_pool
+from .slurm_pool import check_jobs, end_jobs, head_address, read_pool
 
 
 class StartOptions(Listening, frozen=True, kw_only=True):
@@ -128,10 +129,11 @@ Say = Callable[[str], None]
 
 
 class StopReport(msgspec.Struct, frozen=True):
-    """Counts of what ``stop`` ended: clusters and processes (the daemon counts too)."""
+    """Counts of what ``stop`` ended: clusters, processes (the daemon counts too); ``jobs``: words on Slurm's jobs."""
 
     clusters: int = 0
     processes: int = 0
+    jobs: tuple[str, ...] = ()
 
 
 def start_embedded(*, home: HomePaths, asked: StartOptions, progress: Say) -> Ready:
@@ -147,6 +149,7 @@ def start_embedded(*, home: HomePaths, asked: StartOptions, progress: Say) -> Re
         Packages of a cluster are not installed here. Nothing was started and nothing is left.
     """
     home.create()
+    refuse_elsewhere(home)
     with start_lock(home, progress) as lock_fd:
         running = running_connection(home)
         if running is not None:
@@ -167,8 +170,13 @@ def running_connection(home: HomePaths) -> Connection | None:
 
 
 def stop_embedded(home: HomePaths) -> StopReport:
-    """End every cluster of ``home``, also one whose daemon is dead; doing it twice is fine."""
+    """End every cluster of ``home``, also one whose daemon is dead; doing it twice is fine.
+
+    Raises :class:`ConflictError`: its cluster is on another machine.
+    """
+    refuse_elsewhere(home)
     clusters, processes = 0, 0
+    jobs: list[str] = []
     connection = readable_connection(home)
     plans = list(read_plans(home))
     found = {plan.cluster: (plan.daemon_pid, plan.runtime) for plan in plans}
@@ -177,13 +185,23 @@ def stop_embedded(home: HomePaths) -> StopReport:
     for cluster, (daemon_pid, runtime) in found.items():
         ended = _end_cluster(cluster, daemon_pid, runtime)
         if any(plan.cluster == cluster and plan.slurm is not None for plan in plans):
-            end_jobs(cluster, lambda text: None)
+            end_jobs(cluster, jobs.append)
         processes += ended
         clusters += ended > 0
     _daemons[:] = [daemon for daemon in _daemons if daemon.poll() is None]
     if connection is None or connection.embedded:
         home.remove_connection()
-    return StopReport(clusters, processes)
+    return StopReport(clusters, processes, tuple(jobs))
+
+
+def refuse_elsewhere(home: HomePaths) -> None:
+    """Raise :class:`ConflictError` if another machine has this home's cluster: from here its processes are not seen."""
+    connection = readable_connection(home)
+    if connection is not None and connection.host not in ("", socket.gethostname()):
+        raise ConflictError(
+            f"the cluster of this home was started on {connection.host}",
+            hint=f"go on there; if that machine is gone for good, remove {home.connection}",
+        )
 
 
 def readable_connection(home: HomePaths) -> Connection | None:
@@ -200,8 +218,10 @@ def _plan(home: HomePaths, asked: StartOptions, progress: Say) -> LaunchSpec:
     pool = read_pool(asked.slurm) if asked.slurm else None
     if pool is None:
         count, is_simulated = choose_gpus(asked.gpus, asked.simulated)
+        address = LOOPBACK
     else:
         count, is_simulated = 0, pool.simulated_gpus
+        address = head_address(pool, progress)
         check_jobs(pool, home)
     folder = asked.store_folder(home)
     store_id = begin_store(home, folder)
@@ -217,7 +237,7 @@ def _plan(home: HomePaths, asked: StartOptions, progress: Say) -> LaunchSpec:
         gpus=count,
         simulated=is_simulated,
         cpus=len(os.sched_getaffinity(0)) if pool is None else 0,
-        address=LOOPBACK if pool is None else pool.address or own_address(),
+        address=address,
         slurm=pool,
         queues=asked.queues or "",
         **shared_by(Listening, asked),
@@ -310,6 +330,8 @@ def _follow(read_fd: int, plan: LaunchSpec, progress: Say) -> Ready:
 def _clear_dead(home: HomePaths, progress: Say) -> None:
     """End what a cluster left whose daemon is dead (killed, or the machine was restarted)."""
     report = stop_embedded(home)
+    for line in report.jobs:
+        progress(line)
     if report.processes:
         progress(f"ended {report.processes} processes that an earlier cluster left behind")
 

@@ -6,18 +6,21 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from .plugins.node_filters import cpu_count, gpu_count, gpu_type, host_memory, labels, walltime
+from .plugins.node_filters import FILTERS, cpu_count, gpu_count, gpu_memory, gpu_type, host_memory, labels, walltime
 from .workload import Node, Run
 
 
 @dataclass(frozen=True, slots=True)
 class Pool:
-    """Limits of a pool. ``shape``: each of its nodes, when it is empty; its type of GPU may be unknown."""
+    """Limits of a pool. ``shape``: each of its nodes, when it is empty; its type of GPU may be unknown. ``seen``: kinds
+    of nodes that have come.
+    """
 
     shape: Node
     most: int
     least: int = 0
     idle_return_s: float = 600.0
+    seen: tuple[Node, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +32,10 @@ class Lent:
     cpus: int = 0
     idle_s: float | None = None
     left_s: float = math.inf
+    #: False: it is in trouble, or taken out
+    takes_runs: bool = True
+    #: the node when it is empty; None: its agent still starts
+    shape: Node | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,8 +59,11 @@ class _Room:
     cpus: int
     left_s: float = math.inf
     name: str = ""
+    shape: Node | None = None
 
     def takes(self, run: Run) -> bool:
+        if self.shape is not None and any(check(run, self.shape) for check in FILTERS):
+            return False
         cpus = max(run.cpus_per_rank, run.needs.cpus)
         return run.gpus_per_rank <= self.gpus and cpus <= self.cpus and run.lasts_s <= self.left_s
 
@@ -66,7 +76,8 @@ def plan_pool(
     ``coming``: nodes whose request was granted and that are not there yet; ``asked``: requests that wait, the first
     first. Small runs share a node. A run that wants several gets all of them or none.
     """
-    rooms = [_Room(node.gpus, node.cpus, node.left_s, node.name) for node in there]
+    fit = [node for node in there if node.takes_runs]
+    rooms = [_Room(node.gpus, node.cpus, node.left_s, node.name, node.shape) for node in fit]
     used: set[str] = set()
     new, placed, refused = 0, set(), {}
     for run in wanted:
@@ -83,7 +94,8 @@ def plan_pool(
         rooms, new = rooms + added, new + len(added)
         if any(not room.name for room in taken):
             placed.add(run.run)
-    keep = max(max(new, pool.least - len(there)) - coming, 0)
+    least = min(pool.least - len(fit), pool.most - len(there))
+    keep = max(max(new, least) - coming, 0)
     return PoolPlan(
         submit=max(0, keep - len(asked)),
         withdraw=tuple(asked[keep:]),
@@ -97,11 +109,19 @@ def _never(pool: Pool, run: Run) -> str:
     """The reason why no node of the pool, or not so many, could take a run; empty: they could."""
     checks = (gpu_count, cpu_count, host_memory, labels, walltime, *((gpu_type,) if pool.shape.gpu_type else ()))
     lacks = [lack for check in checks if (lack := check(run, pool.shape))]
+    lacks = lacks or _never_seen(pool, run)
     if lacks:
         return f"no node of the pool has {' and '.join(lacks)}"
     if _place(run, [_Room(pool.shape.gpus, pool.shape.cpus) for _ in range(pool.most)]) is None:
         return f"the pool has at most {pool.most} nodes"
     return ""
+
+
+def _never_seen(pool: Pool, run: Run) -> list[str]:
+    """Needs that none of the nodes has that have come: the pool's file does not say all of them."""
+    checks = (gpu_type, gpu_memory, host_memory)
+    by_node = [[lack for check in checks if (lack := check(run, node))] for node in pool.seen]
+    return by_node[0] if by_node and all(by_node) else []
 
 
 def _place(run: Run, rooms: Sequence[_Room]) -> list[_Room] | None:
@@ -124,8 +144,10 @@ def _place(run: Run, rooms: Sequence[_Room]) -> list[_Room] | None:
 
 
 def _surplus(pool: Pool, there: Sequence[Lent], used: set[str]) -> tuple[str, ...]:
-    """Nodes that were idle for long enough, the longest first, but for the least that stay."""
+    """Nodes that were idle for long enough, the longest first, but for the least that stay and take runs."""
     idle = [node for node in there if node.idle_s is not None and node.name not in used]
     over = [node for node in idle if node.idle_s is not None and node.idle_s >= pool.idle_return_s]
     over.sort(key=lambda node: -(node.idle_s or 0.0))
-    return tuple(node.name for node in over[: max(0, len(there) - pool.least)])
+    fit = [node for node in over if node.takes_runs]
+    may_go = fit[: max(0, sum(node.takes_runs for node in there) - pool.least)]
+    return tuple(node.name for node in over if not node.takes_runs or node in may_go)

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import math
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import psutil
 import pytest
 
 from jupyter_gpu_release.host import process_control
-from jupyter_gpu_release.host.process_control import RUN_MARKER
+from jupyter_gpu_release.host.process_control import RUN_MARKER, least_limit
 
 #: the system needs some 100 ms to let go of it; the process's files are closed only after that
 _HOLDS = "held = bytearray(b'1') * (1 << 30); print(flush=True); import time; time.sleep(1000)"
@@ -35,3 +37,19 @@ def _looks_at_the_end(monkeypatch: pytest.MonkeyPatch) -> int:
 def test_a_process_whose_memory_is_let_go_is_left_until_it_has_ended(monkeypatch: pytest.MonkeyPatch) -> None:
     """It has no environment and no memory map any more, by which it was known."""
     assert any(_looks_at_the_end(monkeypatch) for _ in range(10))
+
+
+@pytest.mark.parametrize(
+    ("cgroups", "job", "file"),
+    [
+        ("0::/slurm/job_7/step_batch\n", "slurm/job_7", "memory.max"),
+        ("4:cpu:/x\n3:memory:/slurm/job_7/step_batch\n", "memory/slurm/job_7", "memory.limit_in_bytes"),
+    ],
+)
+def test_the_memory_of_a_batch_job_is_its_cgroups_limit(tmp_path: Path, cgroups: str, job: str, file: str) -> None:
+    (tmp_path / job / "step_batch").mkdir(parents=True)
+    (tmp_path / job / "step_batch" / file).write_text("max\n")
+    assert least_limit(cgroups, tmp_path) == math.inf
+    (tmp_path / job / file).write_text("2000\n")
+    (tmp_path / job).parent.joinpath(file).write_text("9000\n")
+    assert least_limit(cgroups, tmp_path) == 2000

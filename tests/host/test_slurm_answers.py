@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from jupyter_gpu_release.errors import OptionError
-from jupyter_gpu_release.host.slurm import check_pool, job_options
-from jupyter_gpu_release.host.slurm_answers import SlurmJob, read_gpus, read_left, read_queue
+from jupyter_gpu_release.errors import ClusterError, OptionError
+from jupyter_gpu_release.host.slurm import Slurm, check_pool, job_options
+from jupyter_gpu_release.host.slurm_answers import SlurmJob, read_gpus, read_id, read_left, read_queue
 from jupyter_gpu_release.protocol.config import SlurmPool
 
 
@@ -39,6 +39,13 @@ def test_the_queue_is_read_whatever_a_reason_holds() -> None:
     assert read_queue(text) == [SlurmJob("9", "RUNNING", 28798.0, "2026-11-29T02:18:34", "None"), waiting]
     assert waiting.words.endswith(", expected 14:20 by Slurm")
     assert read_queue("3|PENDING|1:00|N/A|Priority")[0].words == "Slurm job 3, pending (Priority)"
+
+
+def test_the_id_of_a_job_is_found_among_other_lines() -> None:
+    assert read_id("12\n") == read_id("12;cluster\n") == read_id("Welcome!\n12;cluster\nquota: 5 h\n") == "12"
+    for text, says in (("", "it said nothing"), ("queued, thank you\n", "queued, thank you")):
+        with pytest.raises(ClusterError, match=f"named no job: {says}"):
+            read_id(text)
 
 
 @pytest.mark.parametrize(
@@ -72,6 +79,31 @@ def test_a_job_of_the_pool_in_options_of_sbatch() -> None:
         "-C",
         "a100",
     ]
+
+
+@pytest.mark.parametrize(
+    "option",
+    ["--clusters=b", "--clu=b", "-M", "-Mb", "-N2", "-n4", "--quiet", "-Q", "--wait", "--test-only", "--requeue"],
+)
+def test_an_option_with_which_jobs_would_be_lost_is_refused(option: str) -> None:
+    with pytest.raises(OptionError, match="is set by the pool itself"):
+        check_pool(SlurmPool(max_nodes=1, sbatch=[option]), "pool.yml")
+
+
+def test_other_options_are_the_users() -> None:
+    fine = ["-C", "a100", "--nodelist=n1", "--time-min=5", "--ntasks-per-node=1", "--wait-all-nodes=1", "--exclusive"]
+    check_pool(SlurmPool(max_nodes=1, sbatch=[*fine, "-w", "n1", "--mem-per-cpu=1G", "--nice=5"]), "pool.yml")
+
+
+def test_a_job_has_the_users_language_and_nothing_of_the_login_node(tmp_path: Path) -> None:
+    (tmp_path / "sbatch").write_text(f"#!/bin/sh\nenv > {tmp_path}/seen\necho 7\n")
+    (tmp_path / "sbatch").chmod(0o755)
+    here = {"HOSTNAME": "login1", "TMPDIR": "/scratch/login1", "XDG_RUNTIME_DIR": "/run/user/1"}
+    slurm = Slurm({"PATH": f"{tmp_path}:/usr/bin:/bin", "LC_ALL": "de_DE.UTF-8", **here})
+    assert slurm.submit(SlurmPool(max_nodes=1), "name", "", tmp_path / "log") == "7"
+    seen = (tmp_path / "seen").read_text().splitlines()
+    assert "LC_ALL=de_DE.UTF-8" in seen
+    assert not [line for line in seen if line.partition("=")[0] in here]
 
 
 def test_what_cannot_be_is_refused() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Literal
 
 import pytest
@@ -11,7 +12,7 @@ from jupyter_gpu_release.scheduling.pool import Lent, Pool, PoolPlan, plan_pool
 from jupyter_gpu_release.scheduling.queues.tree import Queue
 from jupyter_gpu_release.scheduling.schedule import schedule
 from jupyter_gpu_release.scheduling.state import ClusterSnapshot
-from jupyter_gpu_release.scheduling.workload import Node, Rank, Run
+from jupyter_gpu_release.scheduling.workload import Needs, Node, Rank, Run
 
 POOL = Pool(Node("", 2000, cpus=8, left_s=3600.0), most=3, idle_return_s=600.0)
 
@@ -93,6 +94,32 @@ def test_idle_nodes_go_back_but_for_the_least() -> None:
 
 def test_who_waits_for_what_the_pool_never_has_keeps_no_idle_node() -> None:
     assert asked_for(run("a", 3), there=(Lent("n1", 2000, 8, 700.0),)).give_back == ("n1",)
+
+
+H100, A100 = Node("n1", 2000, "H100", 80 << 30, cpus=8), Node("n1", 2000, "A100", 40 << 30, cpus=8)
+
+
+@pytest.mark.parametrize("needs", [Needs(gpu_type="h100"), Needs(min_gpu_memory_bytes=80 << 30)])
+def test_an_unfit_node_is_no_room_and_goes_back_though_somebody_waits(needs: Needs) -> None:
+    choosy = replace(run("a"), needs=needs)
+    found = asked_for(choosy, there=(Lent("n1", 2000, 8, 700.0, shape=A100),))
+    assert (found.submit, found.give_back) == (1, ("n1",))
+    found = asked_for(choosy, there=(Lent("n1", 2000, 8, 700.0, shape=H100),))
+    assert (found.submit, found.give_back) == (0, ())
+
+
+@pytest.mark.parametrize("needs", [Needs(gpu_type="h100"), Needs(min_gpu_memory_bytes=80 << 30)])
+def test_what_no_node_had_that_came_is_asked_for_no_more(needs: Needs) -> None:
+    choosy = replace(run("a"), needs=needs)
+    assert plan_pool(replace(POOL, seen=(A100,)), [choosy], ()).refused["a"].startswith("no node of the pool has GPUs")
+    assert plan_pool(replace(POOL, seen=(A100, H100)), [choosy], ()).submit == 1
+
+
+def test_a_node_in_trouble_is_replaced_and_is_none_of_the_least() -> None:
+    there = (Lent("n1", 2000, 8, 700.0, takes_runs=False),)
+    found = plan_pool(replace(POOL, least=1), [run("a")], there)
+    assert (found.submit, found.give_back) == (1, ("n1",))
+    assert plan_pool(replace(POOL, least=1, most=1), [], there).submit == 0
 
 
 def test_a_node_takes_only_what_is_over_before_it_ends() -> None:

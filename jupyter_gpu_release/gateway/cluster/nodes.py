@@ -10,6 +10,7 @@ from typing import Any, Protocol
 
 from ...errors import ClusterError
 from ...host.local_calls import LocalConnection
+from ...host.slurm import JOB_LABEL
 from ...protocol.node import AGENT_PROTOCOL, NodeInfo
 from ...scheduling import workload as scheduling
 from ...scheduling.decisions import Slot
@@ -118,8 +119,11 @@ def _problem(node: Node) -> str:
 
 
 def is_expected(node: Node) -> bool:
-    """Tell if a node takes runs, or will within a minute (its agent starts, or is silent since a moment ago)."""
-    return not node.is_lost and not node.is_leaving and not (node.info is not None and node.info.trouble)
+    """Tell if a node takes runs, or will within a minute (its agent starts, or is silent since a moment ago). One that
+    is lent, and drained, never does: another one comes for it.
+    """
+    is_out = node.is_lost or node.is_leaving or (node.drained and JOB_LABEL in node.labels)
+    return not is_out and not (node.info is not None and node.info.trouble)
 
 
 def away_reason(node: Node) -> str:
@@ -131,7 +135,11 @@ def left_s(node: Node) -> float:
     """Time that a run may still have on a node, coarse: each change has the scheduler made anew."""
     if node.ends_s is None:
         return math.inf
-    left = node.ends_s - time.monotonic() - LAST_S
+    return coarse(node.ends_s - time.monotonic() - LAST_S)
+
+
+def coarse(left: float) -> float:
+    """Round time that is left down."""
     step = _COARSE_S if left > _FINE_S else _COARSE_S / 5
     return max(0.0, left // step * step)
 
@@ -155,7 +163,7 @@ def scheduled_node(node: Node) -> scheduling.Node:
         memory_bytes=(node.info.memory_bytes if node.info is not None else 0) or node.memory_bytes,
         labels=tuple(sorted(node.labels.items())),
         schedulable=expected,
-        reason="" if expected else _problem(node),
+        reason="" if expected else node.drained or _problem(node),
         knows_attempts=node.info is None or node.info.protocol >= AGENT_PROTOCOL,
         left_s=left_s(node),
     )

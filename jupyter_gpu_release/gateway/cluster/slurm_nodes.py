@@ -21,7 +21,7 @@ from ...scheduling.workload import GPU, Run, in_thousandths
 from ...scheduling.workload import Node as Shape
 from .lease import LeaseTable
 from .node_source import NodeSource
-from .nodes import LAST_S, Node, NodeTable, left_s
+from .nodes import LAST_S, Node, NodeTable, coarse, is_expected, left_s, scheduled_node
 
 log = logging.getLogger(__name__)
 #: a cell that waits for another one of a few seconds needs no further node
@@ -31,6 +31,8 @@ _OFTEN_S, _SELDOM_S = 3.0, 30.0
 #: after Slurm has refused, or a job has ended without its node: doubled each time
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 15.0, 600.0
 _LINES = 3
+#: of a job's walltime, until its node takes runs
+_BOOT_S = 60.0
 
 
 class SlurmNodes(NodeSource):
@@ -53,12 +55,15 @@ class SlurmNodes(NodeSource):
     ) -> None:
         self._settings = pool
         self._home = Path(config.home)
+        self._cluster = config.cluster
         self._name = job_name(config.cluster)
         self._slurm = slurm or Slurm()
         self._nodes = nodes
         self._leases = leases
         self._clock = clock
         self._pool = pool_of(pool)
+        #: kinds of nodes that have come
+        self._kinds: dict[object, Shape] = {}
         self._spawn = BackgroundWork().spawn
         self._work: asyncio.Task[None] | None = None
         self._plan = PoolPlan()
@@ -67,6 +72,10 @@ class SlurmNodes(NodeSource):
         self._asked_at_s = -math.inf
         #: when Slurm said what ``_jobs`` has; before that nobody knows what an earlier life has submitted
         self._heard_s = -math.inf
+        #: nothing was submitted since that ``_jobs`` may lack
+        self._is_sure = False
+        #: Slurm has not taken it that jobs were to end
+        self._cannot_end = False
         #: jobs that were told to end
         self._ended: set[str] = set()
         #: jobs that have had their node, and those that may still get it
@@ -93,8 +102,9 @@ class SlurmNodes(NodeSource):
         kept = self._about_to_start(lacking, waiting, stays.values())
         self._wanted = [*kept, *(run for run in lacking if run.submitted_at <= before_s or not stays)]
         open_jobs = [job for job in self._jobs if job.job not in self._ended | there.keys()]
+        self._learn(stays.values())
         self._plan = plan_pool(
-            self._pool,
+            replace(self._pool, seen=tuple(self._kinds.values())),
             self._wanted,
             [self._lent(node, idle_s) for node in stays.values()],
             sum(job.is_there for job in open_jobs),
@@ -118,10 +128,29 @@ class SlurmNodes(NodeSource):
         if node.ends_s is None and job.left_s < math.inf:
             node.ends_s = self._heard_s + job.left_s
 
+    def _learn(self, nodes: Collection[Node]) -> None:
+        """Note what nodes are that the pool's file does not describe: a run that needs another asks for none."""
+        for node in nodes:
+            if node.info is not None and not node.info.trouble:
+                kind = scheduled_node(node)
+                self._kinds.setdefault((kind.gpu_type, kind.gpu_memory_bytes, kind.memory_bytes), kind)
+
     def _lent(self, node: Node, idle_s: Mapping[str, float]) -> Lent:
-        held = [slot for lease in self._leases.all() for slot in lease.slots if slot.node == node.node]
+        leases = [lease for lease in self._leases.all() if any(slot.node == node.node for slot in lease.slots)]
+        held = [slot for lease in leases for slot in lease.slots if slot.node == node.node]
         gpus, cpus = sum(slot.gpus for slot in held), sum(slot.cpus for slot in held)
-        return Lent(node.node, in_thousandths(node.gpus - gpus), node.cpus - cpus, idle_s.get(node.node), left_s(node))
+        shared = {gpu for lease in leases if lease.gpu_ids for gpu in lease.ids_on(node.node)}
+        gpus = max(gpus, len(shared))  # who waits has found no room beside others on these
+        gpus += self._leases.external.get(node.node, 0)
+        return Lent(
+            node.node,
+            in_thousandths(node.gpus - gpus),
+            node.cpus - cpus,
+            idle_s.get(node.node),
+            left_s(node),
+            takes_runs=is_expected(node),
+            shape=scheduled_node(node) if node.info is not None else None,
+        )
 
     def with_answer(self, wait: Wait) -> Wait:
         """Name the job that it waits for, or why there is none."""
@@ -146,36 +175,53 @@ class SlurmNodes(NodeSource):
     def _carry_out(self, open_jobs: Sequence[SlurmJob]) -> None:
         now_s, plan = self._clock(), self._plan
         rests = now_s < self._rests_until_s
-        is_wanted = bool(plan.withdraw) or (bool(plan.submit) and not rests)
-        pause_s = _OFTEN_S if open_jobs or self._ended else _SELDOM_S
-        if self._work is None and (is_wanted or now_s - self._asked_at_s >= pause_s):
-            may_submit = not rests and self._heard_s > -math.inf
+        may_submit = not rests and self._is_sure
+        is_wanted = bool(plan.withdraw) or (bool(plan.submit) and may_submit)
+        if self._work is None and (is_wanted or now_s - self._asked_at_s >= self._poll_s(open_jobs, rests=rests)):
             self._work = self._spawn(self._ask(plan.submit if may_submit else 0, plan.withdraw))
+
+    def _poll_s(self, open_jobs: Sequence[SlurmJob], *, rests: bool) -> float:
+        changes = open_jobs or not self._is_sure or (self._ended and not self._cannot_end)
+        return _OFTEN_S if changes and not rests else _SELDOM_S
 
     async def _ask(self, submit: int, withdraw: Sequence[str]) -> None:
         """Tell Slurm what is wanted, and hear what there is."""
         try:
             self._ended.update(withdraw)
-            await asyncio.to_thread(self._slurm.cancel, sorted(self._ended))
+            await self._end_jobs()
+            self._is_sure = False
             for _ in range(submit):
                 job = await asyncio.to_thread(self._submit)
                 log.info("Slurm job %s is submitted: runs wait for a node", job)
                 self._expected.add(job)
             self._hear(await asyncio.to_thread(self._slurm.jobs, self._name))
+            self._is_sure = True
         except ClusterError as error:
             log.warning("Slurm: %s", error.message)
             self._rest(error.message)
         finally:
             self._asked_at_s, self._work = self._clock(), None
 
+    async def _end_jobs(self) -> None:
+        try:
+            known = {job.job for job in self._jobs}
+            await asyncio.to_thread(self._slurm.cancel, sorted(self._ended & known))
+            self._cannot_end = False
+        except ClusterError as error:  # what else is to be asked does not wait for it
+            log.warning("Slurm: %s", error.message)
+            self._cannot_end = True
+
     def _submit(self) -> str:
-        return self._slurm.submit(self._settings, self._name, job_script(self._home), log_path(self._home, "%j"))
+        script = job_script(self._home, self._cluster)
+        return self._slurm.submit(self._settings, self._name, script, log_path(self._home, "%j"))
 
     def _hear(self, jobs: list[SlurmJob]) -> None:
         listed, self._heard_s = {job.job for job in jobs}, self._clock()
         self._jobs = [job for job in jobs if job.is_waiting or job.is_there]
         failed = self._expected - listed - self._arrived - self._ended
-        self._ended &= listed
+        alive = {node.labels.get(JOB_LABEL, "") for node in self._nodes.alive()}  # Ray may be later than Slurm
+        over = listed - {job.job for job in self._jobs}
+        self._ended = (self._ended & (listed | alive)) | (over & alive)
         self._expected = (self._expected | {job.job for job in self._jobs}) & listed - self._arrived - self._ended
         if failed:
             self._rest("; ".join(self._why_it_ended(job) for job in sorted(failed)[:1]))
@@ -205,6 +251,6 @@ def pool_of(settings: SlurmPool) -> Pool:
         gpus=settings.gpus_per_node * GPU,
         gpu_type=settings.gpu_type,
         cpus=settings.cpus_per_node,
-        left_s=settings.walltime_s - LAST_S,
+        left_s=coarse(settings.walltime_s - LAST_S - _BOOT_S),  # as a node has it that has just come
     )
     return Pool(shape, settings.max_nodes, settings.min_nodes, settings.idle_return_s)

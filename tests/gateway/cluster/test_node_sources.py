@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import msgspec
 import pytest
@@ -16,16 +16,18 @@ import pytest
 from jupyter_gpu_release.errors import ClusterError
 from jupyter_gpu_release.gateway.cluster import node_demand
 from jupyter_gpu_release.gateway.cluster.autoscaler import AutoscalerReport, Request
+from jupyter_gpu_release.gateway.cluster.lease import Lease
 from jupyter_gpu_release.gateway.cluster.node_demand import NodeDemand
 from jupyter_gpu_release.gateway.cluster.node_source import FixedNodes, NodeSource
-from jupyter_gpu_release.gateway.cluster.nodes import Node, NodeTable
+from jupyter_gpu_release.gateway.cluster.nodes import Node, NodeTable, left_s
 from jupyter_gpu_release.gateway.cluster.slurm_nodes import SlurmNodes
 from jupyter_gpu_release.host.slurm import Slurm
 from jupyter_gpu_release.host.slurm_answers import SlurmJob
 from jupyter_gpu_release.protocol.config import GatewayConfig, SlurmPool
+from jupyter_gpu_release.protocol.node import AttemptId
 from jupyter_gpu_release.protocol.runs import ResourceAsk
 from jupyter_gpu_release.scheduling.asks import to_run
-from jupyter_gpu_release.scheduling.decisions import NodeWanted, NoRoom, OverMax, Wait
+from jupyter_gpu_release.scheduling.decisions import NodeWanted, NoRoom, OverMax, Slot, Wait
 from jupyter_gpu_release.scheduling.workload import Run
 
 IDLE_S = 60.0
@@ -91,30 +93,34 @@ class StandInForRay:
 
 
 class StandInForSlurm(Slurm):
-    """Answers as Slurm does; tests/local_cluster/test_slurm.py asks the real one. ``trouble``: it answers nothing."""
+    """Answers as Slurm does; tests/local_cluster/test_slurm.py asks the real one. ``trouble``: what ``fails`` says."""
 
     def __init__(self) -> None:
         self.queue: dict[str, SlurmJob] = {}
         self.submitted = 0
         self.trouble = ""
+        self.fails = {"sbatch", "scancel", "squeue"}
+        self.asked: list[str] = []
 
     def submit(self, pool: SlurmPool, name: str, script: str, log: Path) -> str:
-        self._answer()
+        self._answer("sbatch")
         self.submitted += 1
         self.queue[str(self.submitted)] = SlurmJob(str(self.submitted), "PENDING", reason="Priority")
         return str(self.submitted)
 
     def cancel(self, jobs: Sequence[str]) -> None:
-        self._answer()
+        if jobs:
+            self._answer("scancel")
         for job in jobs:
             self.queue.pop(job, None)
 
     def jobs(self, name: str) -> list[SlurmJob]:
-        self._answer()
+        self._answer("squeue")
         return list(self.queue.values())
 
-    def _answer(self) -> None:
-        if self.trouble:
+    def _answer(self, command: str) -> None:
+        self.asked.append(command)
+        if self.trouble and command in self.fails:
             raise ClusterError(self.trouble, hint="none")
 
     def begin(self, job: str, left_s: float = 3600.0) -> None:
@@ -122,18 +128,28 @@ class StandInForSlurm(Slurm):
         self.queue[job] = SlurmJob(job, "RUNNING", left_s)
 
 
-class _NoLeases:
-    def all(self) -> list[Any]:
-        return []
+class _Leases:
+    external: ClassVar[dict[str, int]] = {}
+
+    def __init__(self) -> None:
+        self.held: list[Lease] = []
+
+    def all(self) -> list[Lease]:
+        return self.held
 
 
 POOL = SlurmPool(max_nodes=2, gpus_per_node=2, cpus_per_node=4, idle_return="60s")
 
 
 def slurm_nodes(
-    slurm: Slurm, nodes: NodeTable, home: str = "/nowhere", clock: Any = time.monotonic, pool: SlurmPool = POOL
+    slurm: Slurm,
+    nodes: NodeTable,
+    home: str = "/nowhere",
+    clock: Any = time.monotonic,
+    pool: SlurmPool = POOL,
+    held: Any = None,
 ) -> SlurmNodes:
-    leases: Any = _NoLeases()
+    leases: Any = held or _Leases()
     config = GatewayConfig(home=home, store="", token_file="", runtime="", ray_address="", cluster="cafe", slurm=pool)
     return SlurmNodes(config, pool, nodes, leases, slurm, clock)
 
@@ -207,9 +223,10 @@ class PoolGame:
 
     def __init__(self, tmp_path: Path, pool: SlurmPool = POOL) -> None:
         self.slurm, self.nodes, self.now_s = StandInForSlurm(), make_nodes(), time.monotonic()
-        (tmp_path / "log").mkdir()
+        (tmp_path / "log").mkdir(parents=True)
         self.home = tmp_path
-        self.source = slurm_nodes(self.slurm, self.nodes, str(tmp_path), lambda: self.now_s, pool)
+        self.leases = _Leases()
+        self.source = slurm_nodes(self.slurm, self.nodes, str(tmp_path), lambda: self.now_s, pool, self.leases)
 
     def look(self, *runs: Run, idle_s: Mapping[str, float] | None = None, after_s: float = 700.0) -> str:
         """Two looks, since the first hears what Slurm said before; what ``r`` is told."""
@@ -246,6 +263,34 @@ def test_what_slurm_refuses_is_said_and_asked_again_after_a_while(game: PoolGame
     assert game.slurm.submitted == 0
     game.look(RUN)
     assert game.slurm.submitted == 1
+
+
+def test_without_an_answer_of_squeue_no_further_job_is_submitted(game: PoolGame) -> None:
+    game.look()
+    game.slurm.fails, game.slurm.trouble = {"squeue"}, "squeue: rate limit exceeded"
+    for _ in range(6):
+        game.look(RUN)
+    assert game.slurm.submitted == 1
+    game.slurm.trouble = ""
+    assert game.look(RUN).startswith("waiting for a node: Slurm job 1, pending")
+
+
+def test_what_cannot_be_cancelled_holds_up_no_new_job(game: PoolGame) -> None:
+    game.look(RUN)
+    game.slurm.fails, game.slurm.trouble = {"scancel"}, "scancel: Access/permission denied on job 1"
+    game.look()
+    game.look(GANG)
+    assert game.slurm.submitted == 3
+
+
+def test_a_controller_in_trouble_is_asked_seldom(game: PoolGame) -> None:
+    game.look(RUN)
+    game.slurm.trouble = "squeue: Unable to contact slurm controller"
+    game.look(RUN, after_s=31.0)
+    game.slurm.asked.clear()
+    for _ in range(4):
+        game.look(RUN, after_s=3.1)
+    assert game.slurm.asked == []
 
 
 def test_a_job_that_ends_without_its_node_shows_its_log(game: PoolGame) -> None:
@@ -295,6 +340,54 @@ def test_a_node_leaves_before_its_walltime_is_over(game: PoolGame, left_s: float
     assert (game.source.leaving == {"n1"}) == is_leaving
     (seen,) = game.nodes.scheduled()
     assert seen.left_s <= left_s
+
+
+@pytest.mark.parametrize(("limit_s", "submitted"), [(7000.0, 0), (6900.0, 1)])
+def test_a_run_that_no_new_node_stays_for_is_refused(tmp_path: Path, limit_s: float, submitted: int) -> None:
+    game = PoolGame(tmp_path, msgspec.structs.replace(POOL, walltime="2h"))
+    run = to_run("r", ResourceAsk(gpus=2), limit_s=limit_s)
+    told = game.look(run)
+    assert (game.slurm.submitted, "no node of the pool has a node that stays" in told) == (submitted, not submitted)
+    game.nodes.refresh([node("n1", "1")])
+    come = game.nodes.alive()[0]
+    come.ends_s = time.monotonic() + 7200.0 - 45.0  # after 45 s its agent is there
+    assert (left_s(come) >= limit_s) == bool(submitted)
+
+
+def test_for_a_drained_node_another_one_is_asked(game: PoolGame) -> None:
+    game.nodes.refresh([node("n1", "9")])
+    game.slurm.begin("9")
+    game.look(RUN)
+    assert game.slurm.submitted == 0
+    game.nodes.note_drained({"n1": "drained by ann"})
+    assert not game.nodes.scheduled()[0].schedulable  # so the run lacks a node, and does not wait for this one
+    game.look(RUN)
+    assert game.slurm.submitted == 1
+
+
+def test_a_node_whose_job_ends_is_no_node_though_ray_has_not_seen_it_yet(game: PoolGame) -> None:
+    game.slurm.begin("9")
+    game.nodes.refresh([node("n1", "9")])
+    game.look(RUN)
+    game.slurm.queue["9"] = SlurmJob("9", "COMPLETING")
+    game.look(RUN)
+    assert (game.source.leaving, game.slurm.submitted) == ({"n1"}, 1)
+    del game.slurm.queue["9"]
+    game.look(RUN)
+    assert game.source.leaving == {"n1"}
+    game.nodes.refresh([{**node("n1", "9"), "Alive": False}])
+    game.look(RUN)
+    assert not game.source.leaving
+
+
+def test_halves_of_two_gpus_are_no_room_for_a_whole_one(game: PoolGame) -> None:
+    game.slurm.begin("9")
+    game.nodes.refresh([node("n1", "9")])
+    for gpu in "01":
+        game.leases.held.append(Lease(gpu, AttemptId(f"half {gpu}", 1), (Slot("n1", 0.5),)))
+        game.leases.held[-1].gpu_ids = ((gpu,),)
+    game.look(to_run("r", ResourceAsk(gpus=1)))
+    assert game.slurm.submitted == 1
 
 
 def test_a_job_whose_node_has_failed_is_ended(game: PoolGame) -> None:
