@@ -345,6 +345,10 @@ class Adapter:
     def register_class(self, cls: type, registration: Any) -> None:
         """Have the library keep this of a class that has arrived, unless it keeps something already."""
 
+    def extended_classes(self) -> Iterable[type]:
+        """Classes of which :meth:`extensions` tells."""
+        return ()
+
     def extensions(self) -> Iterable[tuple[type, str, Any]]:
         """Attributes that others have put into classes of the library by a call: (class, name, what it is now).
 

@@ -51,11 +51,17 @@ def _register(jax: Any, cls: type, flatten: Any, unflatten: Any) -> None:
     if hasattr(cls, "tree_flatten_with_keys"):
         trees.register_pytree_with_keys_class(cls)
     elif getattr(flatten, "__qualname__", "").startswith("register_dataclass."):
-        cells = zip(flatten.__code__.co_freevars, flatten.__closure__, strict=True)
-        fields = {name: list(cell.cell_contents) for name, cell in cells}
+        fields = {name: list(value) for name, value in _closed_over(flatten).items()}
         trees.register_dataclass(cls, **fields, drop_fields=_left_out(cls, fields))
+    elif getattr(flatten, "__qualname__", "").startswith("register_pytree_with_keys."):
+        trees.register_pytree_with_keys(cls, _closed_over(flatten)["flatten_with_keys"], unflatten)
     else:
         trees.register_pytree_node(cls, flatten, unflatten)
+
+
+def _closed_over(function: Any) -> dict[str, Any]:
+    cells = zip(function.__code__.co_freevars, function.__closure__, strict=True)
+    return {name: cell.cell_contents for name, cell in cells}
 
 
 def _left_out(cls: Any, fields: dict[str, list[str]]) -> list[str]:

@@ -136,7 +136,9 @@ def _update(old: Any, new: Any) -> bool:
 
 
 def _update_index(old: Any, new: Any) -> bool:
-    """Of an index only the names change, and the frequency of dates."""
+    """Of an index only the names change, and the frequency of dates; one whose values were written is another."""
+    if old.dtype != new.dtype or not old.equals(new):
+        return False
     old.names = new.names
     if hasattr(old, "_freq"):
         old._freq = new._freq
@@ -155,29 +157,44 @@ def _memory_of(thing: Any) -> Iterator[int]:
 
 
 # -------------------------------------------------- accessors, ``tqdm.pandas()``, methods that a notebook adds
-def _extended_classes() -> Iterator[type]:
-    generic = sys.modules["pandas.core.groupby"]
+def _extended_classes() -> list[type]:
+    if not hasattr(sys.modules["pandas"], "DataFrame"):  # another thread is importing it
+        return []
+    grouped = sys.modules["pandas.core.groupby"]
     frames = [getattr(sys.modules["pandas"], name) for name in ("DataFrame", "Series", "Index")]
-    return itertools.chain(frames, (getattr(generic, f"{name}GroupBy") for name in ("DataFrame", "Series", "")))
+    return frames + [getattr(grouped, f"{name}GroupBy") for name in ("DataFrame", "Series", "")]
 
 
 def _is_from_outside(value: Any) -> bool:
     """Tell if a function or an accessor is of another package, or of the notebook."""
-    made_of = getattr(value, "_accessor", getattr(value, "fget", getattr(value, "__func__", value)))
-    module = made_of.__globals__.get("__name__") if hasattr(made_of, "__globals__") else made_of.__module__
+    made_of = getattr(value, "_accessor", getattr(value, "__func__", value))
+    if isinstance(value, property):  # one that is only set has no getter
+        made_of = value.fget or value.fset
+    module = getattr(made_of, "__globals__", {}).get("__name__") or getattr(made_of, "__module__", "")
     return str(module).partition(".")[0] != "pandas"
 
 
 _METHODS = (types.FunctionType, property, classmethod, staticmethod)
 
 
+def _is_extension(kind: type, name: str, value: Any) -> bool:
+    is_one = type(value) in _METHODS or name in vars(kind).get("_accessors", ())
+    return is_one and _is_from_outside(value)
+
+
+@functools.cache
+def _own_attributes(kind: type) -> dict[str, Any]:
+    """Remembered once: what is still there was looked at."""
+    return {name: value for name, value in vars(kind).items() if not _is_extension(kind, name, value)}
+
+
 def _extensions() -> Iterator[tuple[type, str, Any]]:
     for kind in _extended_classes():
-        accessors = vars(kind).get("_accessors", frozenset())
-        own = [name for name, value in vars(kind).items() if type(value) in _METHODS or name in accessors]
-        found = [name for name in own if _is_from_outside(vars(kind)[name])]
-        yield from ((kind, name, vars(kind)[name]) for name in found)
-        if accessors.intersection(found):
+        own = _own_attributes(kind)
+        unseen = [(name, value) for name, value in vars(kind).items() if own.get(name) is not value]
+        found = {name: value for name, value in unseen if _is_extension(kind, name, value)}
+        yield from ((kind, name, value) for name, value in found.items())
+        if (accessors := vars(kind).get("_accessors", frozenset())).intersection(found):
             yield kind, "_accessors", set(accessors)
 
 
@@ -250,6 +267,9 @@ class PandasAdapter(Adapter):
 
     def shape_of(self, value: Any) -> tuple[int, ...] | None:
         return getattr(value, "shape", None) if _is_own(type(value)) else None
+
+    def extended_classes(self) -> Iterable[type]:
+        return _extended_classes()
 
     def extensions(self) -> Iterable[tuple[type, str, Any]]:
         return _extensions()

@@ -189,9 +189,14 @@ class Rebuilder:
     def set_class(self, cls: type, state: tuple[dict[str, Any], list[str], list[str]]) -> None:
         """Fresh: all attributes. Known here: only what the cell changed, so nothing stale overwrites it."""
         attributes, changed, removed = state
-        owners, known = attributes.pop(abstract_classes.WITH, []), attributes.pop(abstract_classes.KNOWN, {})
-        if id(cls) in self._whole or self._is_fresh(cls) or abstract_classes.KNOWN in changed:
+        known = attributes.pop(abstract_classes.KNOWN, {})
+        is_new = id(cls) in self._whole or self._is_fresh(cls)
+        self._set_attributes(cls, attributes, changed, removed)
+        if is_new or abstract_classes.KNOWN in changed:  # now it has the methods that libraries look for
             abstract_classes.tell_libraries(cls, known)
+
+    def _set_attributes(self, cls: type, attributes: dict[str, Any], changed: list[str], removed: list[str]) -> None:
+        owners = attributes.pop(abstract_classes.WITH, [])
         if id(cls) in self._whole:
             class_statements.set_own_attributes(cls, attributes)
             return

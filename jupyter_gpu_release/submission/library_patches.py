@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cache
 from typing import Any
 
+from ..adapters.registry import loaded_adapters
 from ..analysis.scopes import dotted_name
 from ..serialization.process_state.local_modules import attribute_name, extensions_of_libraries
 
@@ -21,6 +22,8 @@ from ..serialization.process_state.local_modules import attribute_name, extensio
 _SUSPECT = re.compile(r"^\s*\w+(?:\.\w+)+\s*(?:[-+*/|&]|//|\*\*)?=(?!=)", re.MULTILINE)
 _ABSENT = object()
 _LOADS = ("LOAD_NAME", "LOAD_GLOBAL", "LOAD_FAST", "LOAD_DEREF")
+#: never a method
+_LITERALS = (ast.Constant, ast.List, ast.Tuple, ast.Set, ast.Dict)
 #: each process has its own
 _OF_THE_PROCESS = frozenset(
     {
@@ -36,19 +39,23 @@ _OF_THE_PROCESS = frozenset(
 )
 
 
-def assigned_attributes(tree: ast.AST) -> set[str]:
-    """Chains such as ``np.float`` to which code assigns outside of its functions."""
-    return {chain for target in _targets(tree) if isinstance(target, ast.Attribute) and (chain := dotted_name(target))}
+def assigned_attributes(tree: ast.AST) -> dict[str, ast.AST | None]:
+    """Chains such as ``np.float`` to which code assigns outside of its functions, with what it assigns."""
+    return {
+        chain: value
+        for target, value in _assignments(tree)
+        if isinstance(target, ast.Attribute) and (chain := dotted_name(target))
+    }
 
 
-def _targets(node: ast.AST) -> Iterator[ast.AST]:
+def _assignments(node: ast.AST) -> Iterator[tuple[ast.AST, ast.AST | None]]:
     for child in ast.iter_child_nodes(node):
         if isinstance(child, ast.Assign):
-            yield from child.targets
+            yield from ((target, child.value) for target in child.targets)
         elif isinstance(child, ast.AugAssign | ast.AnnAssign):
-            yield child.target
+            yield child.target, child.value
         if not isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef | ast.expr):
-            yield from _targets(child)
+            yield from _assignments(child)
 
 
 @cache
@@ -115,11 +122,12 @@ class LibraryPatches:
     def stay_away(self, tree: ast.AST, local: Iterable[str]) -> list[str]:
         """Chains that this cell sets in a library, where they will stay; ``local``: modules whose state comes back."""
         tops = {name.partition(".")[0] for name in local}
-        owners = {chain: _owner(chain, self._names) for chain in sorted(assigned_attributes(tree))}
         return [
             chain
-            for chain, owner in owners.items()
-            if owner is not None and _module_of(owner).partition(".")[0] not in tops
+            for chain, value in sorted(assigned_attributes(tree).items())
+            if (owner := _owner(chain, self._names)) is not None
+            and _module_of(owner).partition(".")[0] not in tops
+            and not (_is_extended(owner) and not isinstance(value, _LITERALS))
         ]
 
     def _look_at(self, source: str) -> None:
@@ -150,6 +158,11 @@ def _owner(chain: str, names: dict[str, Any]) -> Any:
     if type(owner) is types.ModuleType:
         return owner if owner.__name__ in sys.modules and owner.__name__ != "__main__" else None
     return owner if isinstance(owner, type) and _is_importable(owner) else None
+
+
+def _is_extended(owner: Any) -> bool:
+    """Tell if methods that others put there come back."""
+    return any(owner is kind for adapter in loaded_adapters() for kind in adapter.extended_classes())
 
 
 def _module_of(owner: Any) -> str:

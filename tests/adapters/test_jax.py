@@ -9,6 +9,9 @@ import pytest
 from optional_libraries import jax
 
 from jupyter_gpu_release.adapters.jax import ADAPTER
+from jupyter_gpu_release.serialization import codec, rebuild
+from jupyter_gpu_release.serialization.rebuild import NamespaceInfo
+from jupyter_gpu_release.unpickling import Trust
 
 
 @dataclasses.dataclass
@@ -75,3 +78,29 @@ def test_a_class_is_a_tree_where_it_arrives(register: Any, base: Any) -> None:
     shown = [jax.tree_util.tree_flatten_with_path(kind(1, 2))[0] for kind in (here, there)]
     assert shown[0] == shown[1] != []
     assert ADAPTER.registration_of(base) is None
+
+
+_OF_THE_NOTEBOOK = """
+import jax
+class Keyed:
+    def __init__(self, a): self.a = a
+    def tree_flatten_with_keys(self): return ((jax.tree_util.GetAttrKey("a"), self.a),), None
+    def tree_flatten(self): return (self.a,), None
+    @classmethod
+    def tree_unflatten(cls, _rest, parts): return cls(*parts)
+"""
+
+
+@pytest.mark.parametrize(
+    "statement", ["register_pytree_with_keys_class(Keyed)", "register_pytree_with_keys(Keyed, f, Keyed.tree_unflatten)"]
+)
+def test_a_class_of_the_notebook_keeps_its_keys(statement: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The library is told of a class once it has its methods."""
+    here: dict[str, Any] = {"__name__": "__main__"}
+    exec(f"{_OF_THE_NOTEBOOK}\nf = Keyed.tree_flatten_with_keys\njax.tree_util.{statement}", here)
+    dump = codec.dump({"value": here["Keyed"](1)}, NamespaceInfo(here, at_home=True))
+    monkeypatch.setattr(rebuild, "class_with_id", lambda _: None)  # as in another process
+    realm = NamespaceInfo({"jax": jax}, at_home=False)
+    there = codec.load(dump.stream, dump.buffers, realm, trust=Trust.OWN).values["value"]
+    assert type(there) is not here["Keyed"]
+    assert jax.tree_util.tree_flatten_with_path(there)[0] == [((jax.tree_util.GetAttrKey("a"),), 1)]

@@ -1,4 +1,4 @@
-"""Columns of Arrow texts: in one piece, in several, and a few rows of a large one."""
+"""Columns of Arrow texts, indexes that were written, attributes that others put into classes."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ from typing import Any
 
 import pytest
 
+from jupyter_gpu_release.adapters import pandas as adapter_module
+from jupyter_gpu_release.adapters.pandas import ADAPTER
 from jupyter_gpu_release.serialization import codec
 from jupyter_gpu_release.serialization.rebuild import NamespaceInfo
 from jupyter_gpu_release.unpickling import Trust
@@ -36,3 +38,30 @@ def test_a_few_rows_of_a_large_column_travel_alone() -> None:
     dump = codec.dump({"value": part}, NamespaceInfo({}, at_home=True))
     assert len(dump.stream) + sum(memoryview(buffer).nbytes for buffer in dump.buffers) < 100_000
     pandas.testing.assert_series_equal(_back(part), part)
+
+
+def test_an_index_is_kept_unless_its_values_were_written() -> None:
+    """Under pandas 2: ``df.columns.values[0] = "z"``. What is not kept is put there as it came."""
+    old = pandas.Index(["a", "b"], name="before")
+    assert ADAPTER.update_in_place(old, pandas.Index(["a", "b"], name="after"))
+    assert old.name == "after"
+    for other in (pandas.Index(["z", "b"]), pandas.Index(["a", "b"], dtype="category"), pandas.Index(["a"])):
+        assert not ADAPTER.update_in_place(old, other)
+    assert list(old) == ["a", "b"]
+
+
+def test_a_property_that_can_only_be_set_is_an_extension_as_any_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    own = property(None, lambda _frame, _value: None)
+    monkeypatch.setattr(pandas.DataFrame, "only_set", own, raising=False)
+    assert list(ADAPTER.extensions()) == [(pandas.DataFrame, "only_set", own)]
+
+
+def test_what_pandas_has_itself_is_looked_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is asked around each cell; what is put there, and what replaces pandas' own, is found all the same."""
+    assert list(ADAPTER.extensions()) == []
+    looked_at: list[str] = []
+    of = adapter_module._is_extension
+    monkeypatch.setattr(adapter_module, "_is_extension", lambda *each: looked_at.append(each[1]) or of(*each))
+    for name in ("total", "head"):
+        monkeypatch.setattr(pandas.DataFrame, name, lambda _frame: 1, raising=False)
+    assert {name for _, name, _ in ADAPTER.extensions()} == {"head", "total"} == set(looked_at)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-from jupyter_gpu_release.submission.library_patches import stored_attributes
+from jupyter_gpu_release.submission.library_patches import LibraryPatches, stored_attributes
 
 
 def _of_two_locals(lib: Any, value: Any) -> None:
@@ -48,3 +49,11 @@ def test_of_a_chain_all_is_found() -> None:
         lib.part.attribute = value
 
     assert stored_attributes(deep.__code__) == {"lib.part.attribute"}
+
+
+def test_what_comes_back_is_not_said_to_stay_away() -> None:
+    """Methods that a cell puts into classes of pandas; plain values, and those of other classes, stay there."""
+    pandas = pytest.importorskip("pandas")
+    patches = LibraryPatches({"pd": pandas}, list)
+    cell = "pd.DataFrame.total = lambda self: 1\npd.DataFrame.x = 3\npd.Timestamp.later = lambda self: 1\npd.rate = 1"
+    assert patches.stay_away(ast.parse(cell), []) == ["pd.DataFrame.x", "pd.Timestamp.later", "pd.rate"]

@@ -117,7 +117,7 @@ def reduce_builtin_function(pickler: Any, function: Any) -> Any:
 def reduce_bound_method(pickler: Any, method: Any) -> Any:
     """One that a module has as an attribute (``random.choice``, ``np.random.rand``): by that name, as one object."""
     place = getattr(method, "__module__", None) or type(method.__self__).__module__
-    module, name = sys.modules.get(place), method.__name__
+    module, name = sys.modules.get(place), getattr(method, "__name__", "")  # one of a partial has no name
     if place == "__main__" or module is None or vars(module).get(name) is not method:
         return NotImplemented
     return singletons.by_name(pickler, place, name)
