@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -54,9 +55,9 @@ class Search:
             raise OptionError("a study= has its own sampler and pruner", hint="give them to optuna.create_study()")
 
     def at_once(self, gpus: float, total: int) -> int:
-        """Number of trials under way at most; without a limit one more than there is room for waits."""
+        """Number of trials under way at most; without a limit the one that waits is limit enough (nodes may come)."""
         if self.max_gpus is None:
-            return places(gpus, total) + (gpus > 0)
+            return sys.maxsize if gpus else places(gpus, total)
         if gpus > self.max_gpus:
             raise OptionError(
                 f"max_gpus={self.max_gpus}, and a trial takes {gpus}", hint=f"write max_gpus={gpus} or more"

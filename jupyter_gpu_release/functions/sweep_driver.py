@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import logging
+import math
 import threading
+import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from queue import Empty, SimpleQueue
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -32,6 +34,8 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 #: so often it looks whether the trial that waits has got its GPU
 _LOOK_S = 0.05
+#: a trial that was pruned has so long to end
+_PATIENCE_S = 30.0
 _WAITING = (RunState.SUBMITTED.word, RunState.QUEUED.word)
 
 
@@ -47,6 +51,12 @@ class SweepPlan:
     trials: int
     at_once: int
     max_failures: int
+
+    @property
+    def points(self) -> list[dict[str, Any]]:
+        """Those that are tried one after the other, where it is not for the sampler to choose."""
+        is_fixed = bool(self.space.settings) or self.space.size == self.trials
+        return self.space.points()[: self.trials] if is_fixed else []
 
 
 class SweepDriver:
@@ -66,14 +76,19 @@ class SweepDriver:
         #: never sent itself: each trial has a copy of its inputs
         self._template = submission
         self._payload = decode(submission.request.payload, CellPayload)
-        self._points = plan.space.points() if plan.space.size == plan.trials else []
+        self._points = plan.points
+        #: what the study has been told to try comes first, and is no point of ours
+        self._wanted = plan.trials + (waiting_in(plan.study) if self._points else 0)
+        #: trials that the space's own function has pruned
+        self._skipped = 0
         self._living: dict[int, SweepTrial] = {}
         self._messages: SimpleQueue[Callable[[], None]] = SimpleQueue()
 
     def begin(self) -> None:
         """Send the first trial; raises what the gateway refuses."""
         try:
-            self._start()
+            while not self.trials and self._is_wanted:
+                self._start()
         except BaseException:
             self._template.withdraw()
             raise
@@ -88,21 +103,27 @@ class SweepDriver:
     def _run(self) -> None:
         try:
             while self._living or self._is_wanted:
-                self._template.keep_inputs()
-                if self._is_wanted and self._has_place:
-                    self._start()
-                else:
-                    self._listen()
-        except Exception as error:  # the user's own space, sampler or storage; whoever waits must hear of it
-            log.exception("sweep of %s", self.plan.name)
-            self._end(error)
+                try:
+                    self._step()
+                except Exception as error:  # the user's own space, sampler or storage; whoever waits must hear of it
+                    log.exception("sweep of %s", self.plan.name)
+                    self._end(error)  # and listen on: those under way have not ended yet
         finally:
             self._template.withdraw()
+            del self._template  # with what was sent
             self.over.set()
+
+    def _step(self) -> None:
+        self._template.keep_inputs()
+        if self._is_wanted and self._has_place and self._messages.empty():
+            self._start()
+        else:
+            self._listen()
+            self._kill_the_stubborn()
 
     @property
     def _is_wanted(self) -> bool:
-        return self.failure is None and len(self.trials) < self.plan.trials
+        return self.failure is None and len(self.trials) + self._skipped < self._wanted
 
     @property
     def _has_place(self) -> bool:
@@ -116,7 +137,9 @@ class SweepDriver:
             return
 
     def _start(self) -> None:
-        if self._points:
+        from optuna import TrialPruned
+
+        if len(self.trials) < len(self._points):
             self.plan.study.enqueue_trial(self._points[len(self.trials)])
         asked = self.plan.study.ask()
         try:
@@ -125,6 +148,10 @@ class SweepDriver:
             submission = self._submission_of(asked, self.plan.call.statement_with(parameters))
             heard = partial(self._hear, asked.number)
             future = self._executor.send(submission, self.plan.name, heard, self._session)
+        except TrialPruned:  # Optuna's own word for parameters that do not go together
+            self._skipped += 1
+            self._tell(asked, PRUNED)
+            return
         except BaseException:
             self._tell(asked, FAILED)
             raise
@@ -154,7 +181,15 @@ class SweepDriver:
         trial.asked.report(value, step)
         if trial.asked.should_prune():
             trial.state = PRUNED
+            trial.killed_at = time.monotonic() + _PATIENCE_S
             trial.future.cancel()
+
+    def _kill_the_stubborn(self) -> None:
+        """A pruned trial that went on after the interrupt would hold its place for good."""
+        for trial in self._living.values():
+            if time.monotonic() > trial.killed_at:
+                trial.killed_at = math.inf
+                trial.future.cancel()
 
     def _ended(self, trial: SweepTrial) -> None:
         del self._living[trial.number]
@@ -193,6 +228,13 @@ class SweepDriver:
         """The errors of trials, each once, with how often it came."""
         counts = Counter(trial.error for trial in self.trials if trial.state == FAILED)
         return "; ".join(f"{error} ({count} times)" if count > 1 else error for error, count in counts.most_common())
+
+
+def waiting_in(study: Study) -> int:
+    """Number of trials that somebody has put into the study and nobody has asked for."""
+    from optuna.trial import TrialState
+
+    return len(study.get_trials(deepcopy=False, states=(TrialState.WAITING,)))
 
 
 _LOOK = "sweep.trials has each trial's error and run; `jupyter gpu runs show RUN` has its traceback"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -29,6 +30,8 @@ class SweepTrial:
     #: step → value, as the trial has reported them
     steps: dict[int, float] = field(default_factory=dict, repr=False)
     error: str = ""
+    #: when it is killed, if it has not ended by then
+    killed_at: float = field(default=math.inf, repr=False)
 
     @property
     def run(self) -> str:

@@ -1,0 +1,163 @@
+"""The driver of a sweep: the real one, with Optuna and futures, whose runs end when the test says so."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping
+from typing import Any, cast
+
+import optuna
+import pytest
+
+from jupyter_gpu_release.functions import sweep_driver
+from jupyter_gpu_release.functions.arguments import TrialCall
+from jupyter_gpu_release.functions.future import RunFuture
+from jupyter_gpu_release.functions.search import Search
+from jupyter_gpu_release.functions.search_space import SearchSpace, Space
+from jupyter_gpu_release.functions.sweep_driver import SweepDriver, SweepPlan
+from jupyter_gpu_release.protocol.cell import CellPayload
+from jupyter_gpu_release.protocol.events import Event
+from jupyter_gpu_release.protocol.runs import Outcome, ResourceAsk, RunRequest, RunView
+from jupyter_gpu_release.protocol.wire import encode
+from jupyter_gpu_release.submission.request import Submission
+
+Until = Callable[[Callable[[], object], str], None]
+
+
+class _Executor:
+    """Sends nothing: each run holds its GPU until :meth:`end`."""
+
+    def __init__(self) -> None:
+        self.runs: list[RunFuture[Any]] = []
+        self.heard: list[Any] = []
+        self.told: list[int] = []
+
+    def session(self) -> None:
+        """There is none."""
+
+    def send(self, _submission: Submission, name: str, heard: Any, _session: None) -> RunFuture[Any]:
+        number = len(self.runs)
+        view = RunView(f"r{number}", "", "running")
+        self.runs.append(RunFuture(cast(Any, self), view, name, lambda _: self.told.append(number)))
+        self.heard.append(heard)
+        return self.runs[-1]
+
+    def value_of(self, view: RunView, _name: str) -> int:
+        return int(view.run[1:])
+
+    def with_traceback(self, failure: BaseException, _view: RunView) -> BaseException:
+        return failure
+
+    def end(self, number: int) -> None:
+        run = f"r{number}"
+        self.runs[number].update_view(RunView(run, "", "succeeded", gone_at=1.0, outcome=Outcome("ok")))
+
+
+def _train(x: int) -> None:
+    """Never called."""
+
+
+def _driver(space: Space, executor: _Executor, *, study: Any = None, trials: int = 3, at_once: int = 2) -> SweepDriver:
+    call = TrialCall(_train, (), {}, lambda *_: "")
+    study = study or optuna.create_study(pruner=optuna.pruners.ThresholdPruner(upper=1))
+    plan = SweepPlan(call, "train", study, SearchSpace(space), "value", trials, at_once, 10)
+    request = RunRequest("r", "s", ResourceAsk(), encode(CellPayload("")))
+    return SweepDriver(plan, cast(Any, executor), Submission(request, cast(Any, None)))
+
+
+def _finish(driver: SweepDriver, executor: _Executor, until: Until) -> list[Mapping[str, Any]]:
+    ended = 0
+    while not driver.over.is_set():
+        until(lambda: driver.over.is_set() or len(executor.runs) > ended, "another trial, or the end")
+        for ended in range(ended, len(executor.runs)):
+            executor.end(ended)
+        ended = len(executor.runs)
+    return [trial.parameters for trial in driver.trials]
+
+
+def test_an_error_leaves_no_trial_behind(until: Until) -> None:
+    """Whoever waits hears of it once the others have ended; their values are in the study, and cancel reaches them."""
+
+    def space(trial: Any) -> dict[str, Any]:
+        if trial.number == 2:
+            raise ValueError("the user's own")
+        return {"x": trial.suggest_int("x", 0, 9)}
+
+    executor = _Executor()
+    driver = _driver(space, executor, trials=5, at_once=3)
+    driver.begin()
+    until(lambda: executor.told == [0, 1], "both are interrupted")
+    assert not driver.over.is_set()
+    driver.cancel()
+    until(lambda: executor.told == [0, 1, 0, 1], "both are killed")
+    _finish(driver, executor, until)
+    assert isinstance(driver.failure, ValueError)
+    assert [trial.state.name for trial in driver.plan.study.trials] == ["COMPLETE", "COMPLETE", "FAIL"]
+    assert not hasattr(driver, "_template")  # nor what was sent
+
+
+def test_what_the_space_itself_prunes_is_skipped(until: Until) -> None:
+    def space(trial: Any) -> dict[str, Any]:
+        if trial.number in (0, 2):
+            raise optuna.TrialPruned
+        return {"x": trial.suggest_int("x", 0, 9)}
+
+    executor = _Executor()
+    driver = _driver(space, executor, trials=4)
+    driver.begin()
+    assert len(_finish(driver, executor, until)) == 2
+    assert driver.failure is None
+    assert [trial.state.name for trial in driver.plan.study.trials] == ["PRUNED", "COMPLETE"] * 2
+
+
+def test_what_the_study_was_told_to_try_comes_besides_the_points(until: Until) -> None:
+    study, executor = optuna.create_study(), _Executor()
+    study.enqueue_trial({"x": 1})
+    driver = _driver({"x": [1, 2]}, executor, study=study, trials=2)
+    driver.begin()
+    assert _finish(driver, executor, until) == [{"x": 1}, {"x": 1}, {"x": 2}]
+
+
+def test_of_a_list_the_first_are_tried_once_each(until: Until) -> None:
+    executor = _Executor()
+    driver = _driver([{"x": number} for number in range(9)], executor, trials=5)
+    driver.begin()
+    assert _finish(driver, executor, until) == [{"x": number} for number in range(5)]
+
+
+def test_what_is_heard_comes_before_another_trial(until: Until) -> None:
+    """There is place for all, and after the first the sweep is cancelled."""
+    asked, go_on = threading.Event(), threading.Event()
+
+    def space(trial: Any) -> dict[str, Any]:
+        if trial.number == 1:
+            asked.set()
+            go_on.wait()
+        return {"x": trial.suggest_int("x", 0, 9)}
+
+    executor = _Executor()
+    driver = _driver(space, executor, trials=9, at_once=9)
+    driver.begin()
+    asked.wait()
+    driver.cancel()
+    go_on.set()
+    until(lambda: executor.told == [0, 1], "both are interrupted")
+    assert len(_finish(driver, executor, until)) == 2
+
+
+def test_a_pruned_trial_that_goes_on_is_killed(until: Until, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sweep_driver, "_PATIENCE_S", 0.0)
+    executor = _Executor()
+    driver = _driver({"x": (0, 9)}, executor, trials=1)
+    driver.begin()
+    executor.heard[0]([Event(1, 0.0, "report", {"step": 0, "value": 5.0})])
+    until(lambda: executor.told == [0, 0], "it is interrupted and killed")
+    _finish(driver, executor, until)
+    assert [trial.state for trial in driver.trials] == ["pruned"]
+
+
+def test_a_sweep_grows_with_the_cluster() -> None:
+    """The one that waits is limit enough: nodes may come that nobody knows of yet."""
+    search = Search("value", "min", 3, None, 10, None, None, None)
+    assert search.at_once(gpus=1, total=0) > 1000
+    assert search.at_once(gpus=0, total=0) < 1000
