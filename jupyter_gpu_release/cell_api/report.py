@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import operator
+
 from ..errors import OptionError
 from .context import current_context
 
@@ -24,7 +26,7 @@ def report(step: int, value: float) -> None:
     OptionError
         ``step`` is no whole number from 0 on, or ``value`` is no number.
     """
-    if isinstance(step, bool) or not isinstance(step, int) or step < 0:
+    if isinstance(step, bool) or not hasattr(step, "__index__") or step < 0:  # also NumPy's
         raise OptionError(f"report({step!r}, …): the step is no whole number from 0 on", hint="report(epoch, value)")
     try:
         number = float(value)
@@ -34,4 +36,4 @@ def report(step: int, value: float) -> None:
         ) from None
     around = current_context()
     if around is not None:
-        around.report(step, number)
+        around.report(operator.index(step), number)

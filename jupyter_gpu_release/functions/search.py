@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..errors import OptionError
 from .mapped_futures import places
+from .trial import COLUMNS
 
 if TYPE_CHECKING:
     from optuna import Study
@@ -44,6 +45,8 @@ class Search:
         }.items():
             if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
                 raise OptionError(f"{name}={value!r}: not a number from 1 on", hint=f"write {name}=8")
+        if self.metric in COLUMNS:
+            raise OptionError(f"metric={self.metric!r}: a column of sweep.trials has that name", hint="rename it")
         if self.trials is None and space.size is None:
             raise OptionError("the space has no end: nobody knows how many trials there are", hint="write trials=64")
         if self.trials is not None and space.size is not None and self.trials > space.size:
@@ -66,6 +69,8 @@ class Search:
 
     def study_of(self, space: SearchSpace) -> Study:
         """The user's own study, if it is of this space; else a new one in memory."""
+        from optuna.trial import TrialState
+
         if self.study is None:
             return self._new_study()
         direction = _DIRECTIONS[self.mode]
@@ -73,7 +78,7 @@ class Search:
             raise OptionError(
                 f"mode={self.mode!r}, and the study does not {direction}", hint="give the study's own mode="
             )
-        for trial in self.study.get_trials(deepcopy=False):
+        for trial in self.study.get_trials(deepcopy=False, states=(TrialState.COMPLETE, TrialState.PRUNED)):
             _check_same_space(trial.distributions, space)
         return self.study
 

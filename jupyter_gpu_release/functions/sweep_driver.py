@@ -21,6 +21,7 @@ from ..protocol.events import Event
 from ..protocol.fetch import REPORT
 from ..protocol.states import RunState
 from ..protocol.wire import decode, encode
+from ..serialization.exceptions import error_text
 from ..submission.request import Submission
 from .arguments import TrialCall
 from .executor import FunctionExecutor
@@ -170,7 +171,7 @@ class SweepDriver:
     def _hear(self, number: int, events: Sequence[Event]) -> None:
         """On the session's thread."""
         for event in events:
-            if event.kind == REPORT:
+            if event.kind == REPORT and not event.data.get("rank"):  # of a gang the first: others see other data
                 self._messages.put(partial(self._reported, number, event.data["step"], event.data["value"]))
 
     def _reported(self, number: int, step: int, value: float) -> None:
@@ -199,7 +200,7 @@ class SweepDriver:
                 trial.state = COMPLETE
             except Exception as error:  # noqa: BLE001 - the user's own: the trial's, not the sweep's
                 trial.state = FAILED
-                trial.error = f"{type(error).__name__}: {error}".splitlines()[0]
+                trial.error = f"{type(error).__name__}: {error_text(error)}".splitlines()[0]
         self._tell(trial.asked, trial.state, trial.value)
         failed = sum(each.state == FAILED for each in self.trials)
         if failed >= self.plan.max_failures and self.failure is None:

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from .future import RunFuture
 
 RUNNING, COMPLETE, PRUNED, FAILED = "running", "complete", "pruned", "failed"
+#: of the table of trials, besides metric and parameters
+COLUMNS = ("trial", "state", "steps", "seconds", "gpu_seconds", "run", "error")
 
 
 @dataclass

@@ -7,6 +7,7 @@ import signal
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy
 import pytest
 from doc_blocks import blocks_in
 from functions_bed import StartScript
@@ -189,7 +190,8 @@ print(json.dumps([said({"lr": (2, 1)}, trials=1), said({"lr": (0, 1, "log")}, tr
     said({"lr": [1, 2]}, trials=3), said({"lr": [1]}, mode="best"), said({"lr": [1]}, trials=0),
     said({"lr": [1]}, max_gpus=1, gpus=2), said({"lr": [1]}, pruner="early"), said({"lr": [1]}, study=maximised),
     said({"lr": [1]}, study=maximised, pruner="median"), said({"rate": [1]}), said({"lr": [1]}, lr=2),
-    said({"lr": [1]}, detach=True), said({"lr": [1], "fixd": [2]}), said({"lr": [1]}, sedn="x")]))
+    said({"lr": [1]}, detach=True), said({"lr": [1], "fixd": [2]}), said({"lr": [1]}, sedn="x"),
+    said({"lr": [1]}, metric="state")]))
 """
     before = {row.run for row in gateway.runs().runs}
     texts, _ = start(_HEAD + text).end()
@@ -216,6 +218,7 @@ print(json.dumps([said({"lr": (2, 1)}, trials=1), said({"lr": (0, 1, "log")}, tr
         "detach",
         "'fixd'",
         "'sedn'",
+        "metric='state': a column",
     ]
     for said, words in zip(texts, expected, strict=True):
         assert words in str(said)
@@ -233,6 +236,7 @@ def test_the_page(start: StartScript) -> None:
 def test_a_report_is_checked_where_it_is_made() -> None:
     """Also outside of a sweep, where nobody listens."""
     report(3, 0.5)
+    report(numpy.int64(3), 0.5)  # type: ignore[arg-type]
     for step, value in ((-1, 0.5), (1.5, 0.5), (True, 0.5), (1, "much"), (1, None)):
         with pytest.raises(OptionError, match=r"report\("):
             report(step, value)  # type: ignore[arg-type]

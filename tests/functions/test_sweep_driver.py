@@ -66,12 +66,12 @@ def _driver(space: Space, executor: _Executor, *, study: Any = None, trials: int
 
 
 def _finish(driver: SweepDriver, executor: _Executor, until: Until) -> list[Mapping[str, Any]]:
-    ended = 0
-    while not driver.over.is_set():
-        until(lambda: driver.over.is_set() or len(executor.runs) > ended, "another trial, or the end")
-        for ended in range(ended, len(executor.runs)):
-            executor.end(ended)
-        ended = len(executor.runs)
+    def is_over() -> bool:
+        for number in range(len(executor.runs)):
+            executor.end(number)
+        return driver.over.is_set()
+
+    until(is_over, "the sweep is over")
     return [trial.parameters for trial in driver.trials]
 
 
@@ -143,6 +143,28 @@ def test_what_is_heard_comes_before_another_trial(until: Until) -> None:
     go_on.set()
     until(lambda: executor.told == [0, 1], "both are interrupted")
     assert len(_finish(driver, executor, until)) == 2
+
+
+def test_of_a_gang_the_first_rank_reports(until: Until) -> None:
+    """Others see other data."""
+    executor = _Executor()
+    driver = _driver({"x": (0, 9)}, executor, trials=1)
+    driver.begin()
+    values = [
+        Event(1, 0.0, "report", {"step": 0, "value": 0.5, "rank": 1}),
+        Event(2, 0.0, "report", {"step": 0, "value": 0.25}),
+    ]
+    executor.heard[0](values)
+    _finish(driver, executor, until)
+    assert [trial.steps for trial in driver.trials] == [{0: 0.25}]
+
+
+def test_a_trial_that_came_to_nothing_does_not_make_the_study_one_of_another_space() -> None:
+    """Its process died between two parameters."""
+    study = optuna.create_study()
+    study.ask().suggest_int("x", 0, 9)
+    space = SearchSpace({"x": (0, 9), "y": (0, 9)})
+    assert Search("value", "min", 3, None, 10, None, None, study).study_of(space) is study
 
 
 def test_a_pruned_trial_that_goes_on_is_killed(until: Until, monkeypatch: pytest.MonkeyPatch) -> None:
