@@ -68,6 +68,8 @@ class SlurmNodes(NodeSource):
         self._work: asyncio.Task[None] | None = None
         self._plan = PoolPlan()
         self._wanted: list[Run] = []
+        #: at the last look the agent of a node was not there yet
+        self._some_start = False
         self._jobs: list[SlurmJob] = []
         self._asked_at_s = -math.inf
         #: when Slurm said what ``_jobs`` has; before that nobody knows what an earlier life has submitted
@@ -117,8 +119,12 @@ class SlurmNodes(NodeSource):
         return is_news
 
     def _about_to_start(self, lacking: Sequence[Run], waiting: Collection[str], nodes: Collection[Node]) -> list[Run]:
-        """Runs for which a node has come whose agent still starts: they lack none, and keep those that they have."""
-        if all(node.info is not None and node.reachable for node in nodes):
+        """Runs for which a node has come whose agent still starts: they lack none, and keep those that they have.
+
+        So do they in the look after it: the queue has not seen yet that it is there.
+        """
+        started, self._some_start = self._some_start, any(node.info is None or not node.reachable for node in nodes)
+        if not (started or self._some_start):
             return []
         lack = {run.run for run in lacking}
         return [run for run in self._wanted if run.run in waiting and run.run not in lack]

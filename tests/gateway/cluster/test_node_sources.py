@@ -24,7 +24,7 @@ from jupyter_gpu_release.gateway.cluster.slurm_nodes import SlurmNodes
 from jupyter_gpu_release.host.slurm import Slurm
 from jupyter_gpu_release.host.slurm_answers import SlurmJob
 from jupyter_gpu_release.protocol.config import GatewayConfig, SlurmPool
-from jupyter_gpu_release.protocol.node import AttemptId
+from jupyter_gpu_release.protocol.node import AttemptId, NodeInfo
 from jupyter_gpu_release.protocol.runs import ResourceAsk
 from jupyter_gpu_release.scheduling.asks import to_run
 from jupyter_gpu_release.scheduling.decisions import NodeWanted, NoRoom, OverMax, Slot, Wait
@@ -419,6 +419,10 @@ def test_a_gang_keeps_its_first_node_while_the_agent_of_the_second_starts(game: 
     game.slurm.begin("2")
     game.nodes.refresh([node("n1", "1"), node("n2", "2")])
     play(game.source.look([], {"r"}, {"n1": 100.0}))  # it lacks no node any more
+    assert game.source.spare == ()
+    for found in game.nodes.alive():
+        found.info = NodeInfo(node=found.node, host=found.host, incarnation="1", python="", version="")
+    play(game.source.look([], {"r"}, {"n1": 100.0}))  # both are there, and the queue has not looked since
     assert game.source.spare == ()
     play(game.source.look([], set(), {"n1": 100.0}))
     assert game.source.spare == ("n1",)
