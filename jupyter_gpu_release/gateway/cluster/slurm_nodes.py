@@ -147,7 +147,6 @@ class SlurmNodes(NodeSource):
         gpus, cpus = sum(slot.gpus for slot in held), sum(slot.cpus for slot in held)
         shared = {gpu for lease in leases if lease.gpu_ids for gpu in lease.ids_on(node.node)}
         gpus = max(gpus, len(shared))  # who waits has found no room beside others on these
-        gpus += self._leases.external.get(node.node, 0)
         return Lent(
             node.node,
             in_thousandths(node.gpus - gpus),

@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import msgspec
 import pytest
@@ -129,8 +129,6 @@ class StandInForSlurm(Slurm):
 
 
 class _Leases:
-    external: ClassVar[dict[str, int]] = {}
-
     def __init__(self) -> None:
         self.held: list[Lease] = []
 
