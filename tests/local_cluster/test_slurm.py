@@ -30,7 +30,7 @@ gpus_per_node: 2
 gres: gpu:2
 cpus_per_node: 2
 walltime: 1h
-idle_return: 4s
+idle_return: 12s
 simulated_gpus: true
 """
 _LAUNCH = """
