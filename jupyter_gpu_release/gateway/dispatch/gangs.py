@@ -103,10 +103,11 @@ def start_order(record: RunRecord, lease: Lease, nodes: NodeTable, folder: str, 
 
 
 def _part_bytes(slot: Slot, nodes: NodeTable) -> int:
-    """Memory of a part of a GPU; 0: not known, or no part."""
+    """Memory of a part of a GPU; 0: no part, or not known, as where the node's GPUs differ and Ray will choose one."""
     found = nodes.find(slot.node)
-    sizes = [gpu.memory_bytes for gpu in found.info.gpus] if found is not None and found.info is not None else []
-    return int(min(sizes, default=0) * slot.gpus) if 0 < slot.gpus < 1 else 0
+    gpus = found.info.gpus if found is not None and found.info is not None else ()
+    sizes = {gpu.memory_bytes for gpu in gpus if gpu.memory_bytes}
+    return int(sizes.pop() * slot.gpus) if 0 < slot.gpus < 1 and len(sizes) == 1 else 0
 
 
 async def start(nodes: NodeTable, lease: Lease, order: StartOrder) -> list[AgentCall[None]]:

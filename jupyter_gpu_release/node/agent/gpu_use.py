@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import threading
 import time
 from collections.abc import Callable
@@ -15,6 +16,8 @@ from ...host.use_series import UseSeries
 from ...protocol.node import AttemptId, GpuInfo, StartOrder
 from ...protocol.runs import GpuUse
 from .part_use import PartUse
+
+log = logging.getLogger(__name__)
 
 SAMPLE_S = 0.5
 #: a driver that has not answered after this is not waited for: GPUs are held meanwhile
@@ -176,7 +179,10 @@ class UseMeter:
                     samples.add(gpus)
                 parts = [samples for samples in self._runs.values() if samples.part is not None]
             for samples in parts:
-                self._look_at_part(samples)
+                try:
+                    self._look_at_part(samples)
+                except Exception:  # a driver may answer with anything; the thread is all runs'
+                    log.exception("run %s: the memory of its part of a GPU is not known", samples.order.run)
 
     def _look_at_part(self, samples: _Samples) -> None:
         by_pid = self._reader.ask_memory((samples.order.gpu_ids or [""])[0]).result()

@@ -131,6 +131,7 @@ class Rank:
         environment.set_rank_variables(go, payload)
         if go.part:
             limit_gpu_memory(go.part, go.part_bytes)
+            self._settings.watch_environment()  # the limit is not the cell's
         if self._order.ranks > 1 or self._order.role != "rank":
             set_rank_context(make_rank_context(self._order, go, self._channel, lambda: self._values.realm))
         if self._setup is not None:

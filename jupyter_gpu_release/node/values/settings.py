@@ -61,6 +61,11 @@ class CellSettings:
         if self._before is not None:
             self._before.read_again(lambda settings: settings.follow_threads)
 
+    def watch_environment(self) -> None:
+        """The cell begins with environment variables as they are now."""
+        if self._before is not None:
+            self._before.read_again(lambda settings: settings.module == "os")
+
     def changes(self) -> tuple[library_settings.Settings, list[str]]:
         """Settings that travel home, and the names of those that cannot."""
         return self._before.changes() if self._before is not None else ({}, [])

@@ -50,6 +50,8 @@ def test_two_halves_are_on_one_gpu_at_once_and_it_is_free_after_them(
     assert shown.reply["status"] == "ok", shown.traceback
     assert notebook.value("ids_a == ids_b") == "True"
     assert notebook.value("(limit_a, limit_b)") == "('0.5000', '0.5000')"
+    notebook.run("import os")
+    assert notebook.value("'XLA_PYTHON_CLIENT_MEM_FRACTION' in os.environ") == "False"  # it is no cell's setting
     until(lambda: gateway.status().gpus.held == 0, "the GPU is whole again")
     both = gateway.runs(2).runs
     assert [(run.gpus, run.shared_with) for run in both] == [(0.5, 1), (0.5, 1)]
