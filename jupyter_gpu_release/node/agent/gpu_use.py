@@ -181,7 +181,7 @@ class UseMeter:
             for samples in parts:
                 try:
                     self._look_at_part(samples)
-                except Exception:  # a driver may answer with anything; the thread is all runs'
+                except Exception:  # the entry point of a thread that all runs share
                     log.exception("run %s: the memory of its part of a GPU is not known", samples.order.run)
 
     def _look_at_part(self, samples: _Samples) -> None:
