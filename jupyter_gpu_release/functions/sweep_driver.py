@@ -115,7 +115,8 @@ class SweepDriver:
             self.over.set()
 
     def _step(self) -> None:
-        self._template.keep_inputs()
+        if self.failure is None:  # else no other trial needs them, and a store that fails would keep us from listening
+            self._template.keep_inputs()
         if self._is_wanted and self._has_place and self._messages.empty():
             self._start()
         else:

@@ -76,7 +76,7 @@ def _finish(driver: SweepDriver, executor: _Executor, until: Until) -> list[Mapp
 
 
 def test_an_error_leaves_no_trial_behind(until: Until) -> None:
-    """Whoever waits hears of it once the others have ended; their values are in the study, and cancel reaches them."""
+    """It is told once the others have ended; their values are in the study, and cancel reaches them."""
 
     def space(trial: Any) -> dict[str, Any]:
         if trial.number == 2:

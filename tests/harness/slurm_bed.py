@@ -115,7 +115,7 @@ class SlurmBed:
             self._daemons[name] = subprocess.Popen(command, env=self._environment, stdout=out, stderr=out, cwd="/")
 
     def ask(self, *command: str) -> str:
-        """What a command of Slurm's says; empty when it fails."""
+        """Ask a command of Slurm's; empty when it fails."""
         done = subprocess.run(command, env=self._environment, capture_output=True, text=True, timeout=60, check=False)
         return done.stdout if done.returncode == 0 else ""
 

@@ -95,7 +95,7 @@ class PoolBed:
 
 
 def answer(process: subprocess.Popen[str]) -> list[list[object]]:
-    """What a launch has printed."""
+    """The lines that a launch has printed."""
     out, _ = process.communicate(timeout=400)
     assert process.returncode == 0
     return list(json.loads(out.splitlines()[-1]))
