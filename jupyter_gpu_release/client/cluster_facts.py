@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from ..errors import GpuReleaseError
+from ..host.interruptible import InterruptibleEvent
 from ..protocol.states import RunState
 
 if TYPE_CHECKING:
@@ -67,7 +68,7 @@ class Cached(Generic[T]):
         self._read = read
         self._nothing = nothing
         self._value, self._read_at = nothing, float("-inf")
-        self._reading: threading.Event | None = None
+        self._reading: InterruptibleEvent | None = None
         self._lock = threading.Lock()
 
     def get(self, patience_s: float) -> T:
@@ -77,13 +78,13 @@ class Cached(Generic[T]):
                 return self._value
             done = self._reading
             if done is None:
-                done = self._reading = threading.Event()
+                done = self._reading = InterruptibleEvent()
                 threading.Thread(target=self._refresh, args=(done,), name="gpu-facts", daemon=True).start()
         done.wait(patience_s)
         with self._lock:
             return self._value if time.monotonic() - self._read_at < KEPT_S else self._nothing
 
-    def _refresh(self, done: threading.Event) -> None:
+    def _refresh(self, done: InterruptibleEvent) -> None:
         value = self._nothing
         try:
             value = self._read()

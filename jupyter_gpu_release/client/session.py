@@ -10,13 +10,13 @@ import contextlib
 import os
 import random
 import secrets
-import threading
 import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from .._version import __version__
 from ..errors import AuthenticationError, GatewayUnavailableError, GpuReleaseError, WrongAddressError, from_code
+from ..host.interruptible import InterruptibleEvent
 from ..protocol.runs import RunRequest
 from ..protocol.session import (
     PROTOCOL,
@@ -73,8 +73,8 @@ class GatewaySession:
         self._threads = ThreadGroup(
             {"gpu-session-read": self._read_forever, "gpu-session-write": self._send_queue.write_forever}
         )
-        self._retry = threading.Event()
-        self._settled = threading.Event()
+        self._retry = InterruptibleEvent()
+        self._settled = InterruptibleEvent()
         self._error: GpuReleaseError | None = None
         self._lost_at: float | None = None
         self._fatal = False

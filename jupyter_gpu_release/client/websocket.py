@@ -18,6 +18,7 @@ from urllib.parse import quote, urlsplit, urlunsplit
 import msgspec
 
 from ..errors import AuthenticationError, ForbiddenError, GatewayUnavailableError, GpuReleaseError, from_code
+from ..host.interruptible import InterruptibleEvent
 from ..protocol.session import ClientMessage, Detach, Events, GatewayMessage, Heartbeat, Signal, Supply, Update
 from ..protocol.wire import decode, encode
 from ..settings.built_in import BUILT_IN
@@ -173,8 +174,8 @@ class SendQueue:
 
     def __init__(self, link: Callable[[], ClientConnection | None]) -> None:
         self._link = link
-        self._messages: queue.SimpleQueue[tuple[bytes | None, threading.Event | None]] = queue.SimpleQueue()
-        self._over = threading.Event()
+        self._messages: queue.SimpleQueue[tuple[bytes | None, InterruptibleEvent | None]] = queue.SimpleQueue()
+        self._over = InterruptibleEvent()
 
     def put_message(self, message: ClientMessage | None, *, at_once: bool = False) -> None:
         """Have it written; None: the last one was, the connection is to be closed.
@@ -182,7 +183,7 @@ class SendQueue:
         Never blocks, or (``at_once``) some milliseconds: else the thread that writes gets Python's lock only when the
         caller has nothing more to do. Raises what encoding raises: here, where somebody hears of it.
         """
-        written = threading.Event() if at_once else None
+        written = InterruptibleEvent() if at_once else None
         self._messages.put((encode(message) if message is not None else None, written))
         if written is not None:
             written.wait(_WRITTEN_S)

@@ -31,6 +31,7 @@ from ..errors import (
     StoreError,
     from_code,
 )
+from ..host.interruptible import InterruptibleEvent
 from ..options.definitions import Written
 from ..options.run_options import RunOptions
 from ..presentation.plain_text import text_of
@@ -63,7 +64,7 @@ class RunEventHandler:
         self._show = show
         self._on_lost = on_lost
         #: the gateway has committed the run, or refused it
-        self.settled = threading.Event()
+        self.settled = InterruptibleEvent()
         self.refusal: GpuReleaseError | None = None
 
     def __call__(self, item: FeedItem) -> None:

@@ -18,6 +18,7 @@ import msgspec
 from ..client.results import is_usable
 from ..client.tracebacks import failure_of
 from ..errors import GpuReleaseError, RunLostError
+from ..host.interruptible import InterruptibleCondition
 from ..protocol.runs import RunView
 from ..protocol.states import RunState
 
@@ -126,6 +127,7 @@ class RunFuture(Future[T], Generic[T]):
         silence: Callable[[], str] = lambda: "",
     ) -> None:
         super().__init__()
+        self._condition = InterruptibleCondition()
         self.id = view.run
         self.name = name
         self._launcher = launcher

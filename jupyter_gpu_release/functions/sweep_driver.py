@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from ..errors import GpuReleaseError, RunCancelledError, RunFailedError
+from ..host.interruptible import InterruptibleEvent
 from ..protocol.cell import CellPayload
 from ..protocol.events import Event
 from ..protocol.fetch import REPORT
@@ -69,7 +70,7 @@ class SweepDriver:
     def __init__(self, plan: SweepPlan, executor: FunctionExecutor, submission: Submission) -> None:
         self.plan = plan
         self.trials: list[SweepTrial] = []
-        self.over = threading.Event()
+        self.over = InterruptibleEvent()
         #: why it ended early
         self.failure: BaseException | None = None
         self._executor = executor

@@ -252,7 +252,7 @@ class GatewayService(RunListener, LeaseListener, NodeListener, SessionListener):
 
     def on_nodes_changed(self) -> None:
         """The status is another."""
-        self.status_feed.note_change()
+        self.on_runs_changed()
 
     def on_nodes_drained(self) -> None:
         """Other nodes or GPUs are taken out than before: nothing is kept warm there, and what waits is decided anew."""
@@ -260,7 +260,7 @@ class GatewayService(RunListener, LeaseListener, NodeListener, SessionListener):
             if any(self._is_drained(lease, slot.node) for slot in lease.slots):
                 self.warm.give_up(lease, "its node or GPU is drained")
         self.withheld_gpus.look_anew()
-        self.status_feed.note_change()
+        self.on_runs_changed()
         self.lifecycle.queue.serve()
 
     def _is_drained(self, lease: Lease, node: str) -> bool:
@@ -274,7 +274,7 @@ class GatewayService(RunListener, LeaseListener, NodeListener, SessionListener):
             queue = self.queue_rules.file.settle(record.view.queue, record.view.user)
             if queue != record.view.queue:
                 self._move(record, queue)
-        self.status_feed.note_change()
+        self.on_runs_changed()
         self.lifecycle.queue.serve()
 
     def _move(self, record: RunRecord, queue: str) -> None:

@@ -135,9 +135,14 @@ class LocalModules:
         return sorted(top for top in tops if not sites or PathFinder.find_spec(top, sites) is None)
 
     def foreign(self, names: Iterable[str], local: Collection[str]) -> list[str]:
-        """Those of these modules, full names, that are neither the notebook's own nor Python's."""
+        """Those of these modules, full names, that are neither the notebook's own nor Python's.
+
+        In the order in which they were imported here: one may set up what the next one reads.
+        """
         own = {*local, *_OURS, *sys.stdlib_module_names}
-        return sorted(name for name in names if name.partition(".")[0] not in own)[:_MOST_PREPARED]
+        found = sorted(name for name in names if name.partition(".")[0] not in own)
+        place = {name: number for number, name in enumerate(list(sys.modules))}
+        return sorted(found, key=lambda name: place.get(name, len(place)))[:_MOST_PREPARED]
 
     # ---------------------------------------------------------------------------------- inside
     def _is_installed(self, folder: str) -> bool:

@@ -64,9 +64,12 @@ class StartEstimates:
 
     def note_change(self) -> None:
         """Something has changed that may bring starts nearer, or put them off."""
+        if self._is_telling:  # it is what this tells
+            return
+        self._questions.note_change()
         if self._is_working:
             self._is_stale = True
-        elif self._due is None and not self._is_telling and self._queue.has_waiting:
+        elif self._due is None and self._queue.has_waiting:
             loop = asyncio.get_running_loop()
             self._due = loop.call_later(max(_SOON_S, self._rests_until_s - time.monotonic()), self._begin)
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from ...client.results import is_usable
 from ...client.tracebacks import in_our_words, make_interrupt
 from ...errors import GpuReleaseError, NoSuchRunError, OptionError
+from ...host.interruptible import InterruptibleEvent
 from ...presentation.run_display import describe_run
 from ...presentation.status_line import StatusLine
 from ...protocol.runs import RunView
@@ -47,7 +48,7 @@ class BackgroundRun:
         self._following = following
         self._trouble: BaseException | None = None
         #: followed to its end; what is left is to bind its names
-        self.is_done = threading.Event()
+        self.is_done = InterruptibleEvent()
         #: its names are bound
         self.is_bound = False
         self.failure: BaseException | None = None

@@ -101,7 +101,7 @@ class PreparedServers:
         self._all: list[Prepared] = []
         #: those that end when their last rank has, and the last that was forked from them
         self._leaving: list[ForkServer] = []
-        #: user → modules that the user's cells had to import themselves, the latest last
+        #: user → modules that the user's cells had to import themselves, the first of them first
         self._learned: dict[str, dict[str, None]] = {}
         #: module → why it is not imported ahead, in words (empty: it cannot be imported at all)
         self._unfit: dict[str, str] = {}
@@ -260,9 +260,7 @@ class PreparedServers:
         if not found:
             return []
         known = self._learned.setdefault(user, {})
-        for each in found:
-            known.pop(each.name, None)
-            known[each.name] = None
+        known |= dict.fromkeys(each.name for each in found)  # in the order of their first imports: see ImportLog
         for name in list(known)[:-_MOST_LEARNED]:
             del known[name]
         if self._most and sum(each.seconds for each in found) >= _WORTH_S:
@@ -282,7 +280,7 @@ class PreparedServers:
             seconds = sum(each.seconds for each in group)
             if seconds < _SAID_S:
                 continue
-            tops = list(dict.fromkeys(each.name.partition(".")[0] for each in group))
+            tops = list(dict.fromkeys(each.name.partition(".")[0] for each in group if each.seconds))
             named = ", ".join(tops[:_MOST_NAMED]) + (" …" if len(tops) > _MOST_NAMED else "")
             why = reason or ("the next cell finds it imported" if self._most else "nothing is imported ahead here")
             notes.append(f"{seconds:.1f} s of the time held went into importing {named}: {why}")

@@ -12,7 +12,7 @@ import pytest
 from broker_bed import BrokerBed, until
 
 from jupyter_gpu_release.errors import ImpossibleAskError, TooManyRequestsError
-from jupyter_gpu_release.gateway.dispatch import start_estimates
+from jupyter_gpu_release.gateway.dispatch import estimate_questions, start_estimates
 from jupyter_gpu_release.protocol.rest import EstimateQuestion
 from jupyter_gpu_release.protocol.runs import ResourceAsk
 from jupyter_gpu_release.scheduling.queues.queues_file import parse_queues
@@ -72,6 +72,20 @@ async def test_questions_are_answered_one_by_one_and_the_same_one_once(bed: Brok
         await asyncio.gather(*[answer for answer in many if answer not in refused])
         assert held.most == 1
         assert held.begun == 1 + len(others) + len(many) - len(refused)
+
+
+@pytest.mark.asyncio
+async def test_an_answer_is_given_again_until_something_changes(
+    bed: BrokerBed, held: Held, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(estimate_questions, "_KEPT", 1e9)
+    held.goes_on.set()
+    async with bed.life() as service:
+        ask = service.start_estimates.estimate_of
+        assert [(await ask("ann", _asked(4))).starts_in_s for _ in range(3)] == [0.0, 0.0, 0.0]
+        assert held.begun == 1
+        await bed.running(service, 1)
+        assert (await ask("ann", _asked(4))).position == 1
 
 
 @pytest.mark.asyncio
