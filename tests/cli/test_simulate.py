@@ -124,6 +124,19 @@ def test_each_queues_file_is_a_column(trace: list[str], tmp_path: Path, capsys: 
     assert set(json.loads(capsys.readouterr().out)["policies"]) == {"fifo", *map(str, files)}
 
 
+@pytest.mark.parametrize(("part", "preempted"), [("0", 0), ("1", 1)])
+def test_restartable_jobs_are_preempted_where_a_queue_reclaims_its_share(
+    trace: list[str], tmp_path: Path, part: str, preempted: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    job = "0,9000,2,ann,one\n"
+    (tmp_path / "trace.csv").write_text(f"submit_s,duration_s,gpus,user,queue\n{job}{job}10,50,2,bob,two\n")
+    file = tmp_path / "queues.yaml"
+    file.write_text("schema_version: 1\nqueues: [{name: one}, {name: two}]\n")
+    words = ["--queues", str(file), "--restartable", part, "--policy", "configured", "--json"]
+    assert main([*trace, *words]) == 0
+    assert json.loads(capsys.readouterr().out)["policies"]["configured"]["preempted"] == preempted
+
+
 class _Gateway:
     """A gateway with one run that is over."""
 

@@ -150,6 +150,13 @@ def test_a_failed_run_brings_what_it_made_and_its_error(open_notebook: Open) -> 
     assert second.value("best") == {"epoch": 3}
 
 
+def test_what_an_old_run_drew_at_random_is_not_drawn_again(open_notebook: Open) -> None:
+    notebook = open_notebook()
+    notebook.ok("import random\n%gpu_train random.seed(1); drawn = random.random()")
+    notebook.ok("later = [random.random() for n in range(3)]\n%gpu_attach last\nlatest = random.random()")
+    assert notebook.value("latest not in later")
+
+
 def test_progress_plays_back_as_one_line_and_displays_as_they_ended(open_notebook: Open) -> None:
     first, second = open_notebook(), open_notebook()
     first.ok("""%%gpu_train

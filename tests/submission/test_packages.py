@@ -180,6 +180,14 @@ def test_packages_that_are_written_down(bed: Bed) -> None:
         bed.ask(pip="https://ann:secret@example.org/x.whl")
 
 
+def test_what_is_written_down_may_be_imported_beside_the_notebooks_own_packages(bed: Bed) -> None:
+    """Nobody here knows its modules' names: a cell that imports one is not refused."""
+    bed.have("plain")
+    bed.cluster.versions = Versions({"scikit-added": "1.1"})
+    needs = bed.ask("plain", "skadded", pip="scikit-added")
+    assert (_pins(needs), needs.imports) == (["plain==1.0", "scikit-added==1.1"], [])
+
+
 def test_a_named_environment_takes_the_place_of_the_notebooks_packages(bed: Bed) -> None:
     bed.have("plain")
     bed.cluster.installed = [Distribution("below", "2.0", imports=["below"])]

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from broker_bed import ANN, BrokerBed, until
 
+from jupyter_gpu_release.gateway.auth.permissions import Caller
 from jupyter_gpu_release.protocol.states import RunState
 from jupyter_gpu_release.scheduling.state import State
 from jupyter_gpu_release.scheduling.workload import GPU, RankState
@@ -88,3 +89,17 @@ async def test_a_run_that_changes_hands_while_it_waits_is_its_new_kernels(bed: B
         await service.detach(ANN, waits.run)
         assert service.lifecycle.queue.inventory.in_step()._askers[waits.run].detached
         assert service.lifecycle.queue.inventory.in_step() is scheduler
+
+
+@pytest.mark.asyncio
+async def test_a_run_whose_kernel_is_gone_is_taken_over_by_its_user_alone(bed: BrokerBed) -> None:
+    async with bed.life() as service:
+        run = await bed.running(service, session="gone")
+        service.adopt(Caller("root", "admin"), "an admin's", run.run)  # who may read it
+        assert run.view.session == "gone"
+        service.adopt(ANN, "next", run.run)
+        assert run.view.session == "next"
+        await service.detach(ANN, run.run)
+        before = run.view
+        service.adopt(ANN, "another", run.run)
+        assert run.view == before
