@@ -51,6 +51,7 @@ def unready_home(own_home: HomePaths, tmp_path: Path, monkeypatch: pytest.Monkey
     return own_home
 
 
+@pytest.mark.slow("a cluster of its own")
 def test_two_starts_at_once_start_one_and_stop_ends_it(own_home: HomePaths, capsys: pytest.CaptureFixture[str]) -> None:
     own_home.create()
     write_secret(own_home.token, "readable")
@@ -89,6 +90,7 @@ def test_two_starts_at_once_start_one_and_stop_ends_it(own_home: HomePaths, caps
     assert capsys.readouterr().out == "No cluster was running.\n"
 
 
+@pytest.mark.slow("a cluster of its own")
 def test_stop_after_the_daemon_was_killed(
     own_home: HomePaths, until: Until, capsys: pytest.CaptureFixture[str]
 ) -> None:

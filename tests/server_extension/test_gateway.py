@@ -80,6 +80,7 @@ def _shown(cluster: Ready, run: str) -> RunRow:
     return next(row for row in _status(cluster).runs if row.run == run)
 
 
+@pytest.mark.slow("a lease runs out")
 def test_a_warm_lease_is_shown_extended_and_released(cluster: Ready, on_cluster: ServerBed, until: Until) -> None:
     token = read_secret(Path(cluster.connection.token_file))
     session = GatewaySession(Target(cluster.connection.url, token), "keeps-warm")

@@ -97,6 +97,7 @@ def test_what_provisioners_for_other_machines_say_of_processes_is_not_believed(
     assert {entry["subject"] for entry in audit(bed)} == {local.id}
 
 
+@pytest.mark.slow("a second Jupyter server")
 def test_kernels_of_a_gateway_are_shown_and_left_to_it(
     bed_and_gpus: tuple[ServerBed, FakeGpus], tmp_path: Path, until: Until
 ) -> None:
