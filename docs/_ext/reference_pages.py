@@ -14,7 +14,7 @@ from tables import table
 from jupyter_gpu_release import errors
 from jupyter_gpu_release.analysis.cache_key import RULES
 from jupyter_gpu_release.cli import parser
-from jupyter_gpu_release.options.definitions import OPTIONS
+from jupyter_gpu_release.options.definitions import GROUPS, Option
 from jupyter_gpu_release.protocol.states import RunState
 from jupyter_gpu_release.server_extension import metrics as _registered  # noqa: F401
 
@@ -81,13 +81,9 @@ _PAGE_OF_COMMAND = {
 
 def options_page() -> str:
     """Every option of ``%%gpu_train``, from the table that its parser reads."""
-    rows = [
-        (
-            f"[`{f'--{name} {option.metavar}'.strip()}`](../use/{_PAGE_OF_OPTION[name]}.md)",
-            option.help,
-            f"{'yes' if RULES[name].counts else 'no'}: {RULES[name].why}",
-        )
-        for name, option in OPTIONS.items()
+    groups = [
+        f"## {title.capitalize()}\n\n{table(('option', 'meaning', 'key'), map(_row_of_option, options))}"
+        for title, options in GROUPS.items()
     ]
     intro = """Of `%%gpu_train`; with `_` for `-` also of `launch` and `@gpu`. In brackets: the default.
 
@@ -98,7 +94,16 @@ Contradictions are refused before anything starts. Examples: GPUs that cannot be
 without ranks, a name both sent and held back.
 
 *Key*: whether the option is part of [the key of `--cache`](../reference.md#the-key-of---cache), and why."""
-    return _page("# Options", intro, table(("option", "meaning", "key"), rows))
+    return _page("# Options", intro, *groups)
+
+
+def _row_of_option(option: Option) -> tuple[str, str, str]:
+    rule = RULES[option.name]
+    return (
+        f"[`{f'--{option.name} {option.metavar}'.strip()}`](../use/{_PAGE_OF_OPTION[option.name]}.md)",
+        option.help,
+        f"{'yes' if rule.counts else 'no'}: {rule.why}",
+    )
 
 
 def commands_page() -> str:

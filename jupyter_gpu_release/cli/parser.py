@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import difflib
 import functools
+import textwrap
 from collections.abc import Mapping, Sequence
 from typing import Any, NoReturn
 
@@ -19,6 +20,31 @@ _EPILOG = """\
 exit status: 0 done · 1 it did not work (the message says why and what to do)
              2 the command was not understood · 130 interrupted
 """
+#: what `jupyter gpu --help` shows: of each command its sentence and an example
+OVERVIEW: dict[str, dict[str, str]] = {
+    "Your runs": {
+        "status": "status",
+        "runs": "runs show last",
+        "attach": "attach last",
+        "cancel": "cancel last",
+        "preempt": "preempt last",
+        "queues": "queues",
+        "notify": "notify --email ann@example.org --on end",
+        "advise": "advise train.ipynb",
+        "docs": "docs tutorial",
+    },
+    "The cluster": {
+        "start": "start --simulated-gpus 4",
+        "stop": "stop --drain",
+        "doctor": "doctor",
+        "nodes": "nodes drain gpu-07 --reason 'new driver'",
+        "token": "token create --user ann --out ann.token",
+        "environments": "environments build vision",
+        "gc": "gc --older-than 30d --dry-run",
+        "simulate": "simulate jobs.csv --cluster cluster.yaml",
+    },
+}
+_WIDTH, _NAME_WIDTH = 80, 15
 
 
 class _Parser(argparse.ArgumentParser):
@@ -60,13 +86,17 @@ def build() -> tuple[_Parser, dict[str, _Parser]]:
     """The parser of all commands, and those of each by its full name."""
     parser = _Parser(
         prog="jupyter gpu",
-        description="The cluster that %%gpu_train cells run on: start and stop it, see who holds what.",
+        usage="jupyter gpu COMMAND …",
+        description=_overview(),
         epilog=_EPILOG,
         allow_abbrev=False,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--version", action="version", version=f"jupyter_gpu_release {__version__}")
-    groups = {"": parser.add_subparsers(dest="command", metavar="COMMAND", parser_class=_Parser)}
+    at_top = parser.add_subparsers(
+        dest="command", metavar="COMMAND", prog="jupyter gpu", help=argparse.SUPPRESS, parser_class=_Parser
+    )
+    groups = {"": at_top}
     commands: dict[str, _Parser] = {}
     for name, command in COMMANDS.items():
         above, _, last = name.rpartition(" ")
@@ -77,6 +107,22 @@ def build() -> tuple[_Parser, dict[str, _Parser]]:
     commands["start"].add_argument("--progress-json", action="store_true", help=argparse.SUPPRESS)
     _add_ways(commands["notify"])
     return parser, commands
+
+
+def _overview() -> str:
+    """All commands by whom they are for."""
+    parts = ["The cluster that %%gpu_train cells run on: start and stop it, see who holds what.", ""]
+    for title, examples in OVERVIEW.items():
+        parts.append(f"{title}:")
+        for name, example in examples.items():
+            indent = f"  {name:<{_NAME_WIDTH - 2}}"
+            parts += textwrap.wrap(
+                COMMANDS[name].help, _WIDTH, initial_indent=indent, subsequent_indent=" " * _NAME_WIDTH
+            )
+            if example != name:
+                parts.append(f"{' ' * _NAME_WIDTH}jupyter gpu {example}")
+        parts.append("")
+    return "\n".join(parts)
 
 
 def _actions(command: str, parser: _Parser) -> argparse._SubParsersAction[_Parser]:

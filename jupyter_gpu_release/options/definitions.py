@@ -35,36 +35,39 @@ class Option:
         return not self.metavar
 
 
-OPTIONS: dict[str, Option] = {
-    option.name: option
-    for option in (
+#: the options in the order in which one reads of them, by what they are about
+GROUPS: dict[str, tuple[Option, ...]] = {
+    "usual": (
         Option("gpus", "N|TYPE:N", "GPUs in all; 0.5 = half of one; `h100:2` names the type too; 0 = a CPU stage (1)"),
+        Option("gpu-type", "TYPE", "type of GPU that the node must have, such as h100"),
+        Option(
+            "timeout",
+            "TIME",
+            "limit on running: then interrupt, results so far, end (none)",
+            values=("10m", "1h", "4h", "12h"),
+        ),
+        Option("name", "LABEL", "label of the run in lists", configurable=False),
+        Option("async", "", "the cell returns at once; its names bind when the run is done (%gpu_wait)"),
+        Option(
+            "restartable",
+            "",
+            "may be preempted for others: it is saved, and resumed later; `=off`: it may not, whatever its queue says",
+            can_be_off=True,
+        ),
+        Option(
+            "estimate",
+            "",
+            "show what would be sent, the place in the queue, when it would start; run nothing",
+            configurable=False,
+        ),
+    ),
+    "devices": (
         Option(
             "gpu-memory",
             "SIZE",
             "a part of one GPU, with so much of its memory: 20GiB (all of it)",
             values=("10GiB", "20GiB", "40GiB"),
         ),
-        Option(
-            "min-gpus",
-            "N",
-            "begin with N GPUs, and accordingly fewer ranks, where no more are free (all of them)",
-            values=("1", "2", "4"),
-        ),
-        Option("ranks", "R", "processes that run the cell together; the GPUs are divided among them (1)"),
-        Option(
-            "nodes",
-            "K|any",
-            "spread ranks and GPUs evenly over K nodes, or over whatever nodes have room, such as"
-            " 3 + 5 (1; any where no one node is large enough)",
-        ),
-        Option(
-            "ps",
-            "P",
-            "parameter servers beside the ranks, without a GPU; `P,evaluator`: an evaluator, too (0)",
-            values=("1", "2", "1,evaluator"),
-        ),
-        Option("gpu-type", "TYPE", "type of GPU that the node must have, such as h100"),
         Option("min-gpu-memory", "SIZE", "memory that each GPU must have, such as 40GiB"),
         Option(
             "cpus",
@@ -80,13 +83,8 @@ OPTIONS: dict[str, Option] = {
             values=("8GiB", "16GiB", "32GiB", "64GiB"),
         ),
         Option("label", "KEY=VALUE", "label that the node must carry; may be repeated", many=True),
-        Option("queue", "NAME", "queue that it waits in, of those that you may use (the default one)"),
-        Option(
-            "priority",
-            "low|normal|high",
-            "place in the queue; or a number, up to the queue's limit (normal)",
-            values=("low", "normal", "high"),
-        ),
+    ),
+    "names": (
         Option(
             "in",
             "NAMES",
@@ -96,33 +94,8 @@ OPTIONS: dict[str, Option] = {
         ),
         Option("out", "NAMES", "names to return, instead of those found automatically", many=True, configurable=False),
         Option("skip", "NAMES", "names that are neither sent nor returned", many=True),
-        Option(
-            "timeout",
-            "TIME",
-            "limit on running: then interrupt, results so far, end (none)",
-            values=("10m", "1h", "4h", "12h"),
-        ),
-        Option("wait", "TIME", "limit on queueing; 0 = only if free now (none)", values=("0", "1m", "10m", "1h")),
-        Option(
-            "on-disconnect",
-            "continue|cancel",
-            "when contact with this living kernel is lost (continue)",
-            values=("continue", "cancel"),
-        ),
-        Option(
-            "restartable",
-            "",
-            "may be preempted for others: it is saved, and resumed later; `=off`: it may not, whatever its queue says",
-            can_be_off=True,
-        ),
-        Option(
-            "retries",
-            "N",
-            "run again so many times when the infrastructure failed, not the code (0)",
-            values=("1", "2", "3"),
-        ),
-        Option("env", "KEY=VALUE", "environment variable for the cell; may be repeated", many=True),
-        Option("export", "KEYS", "environment variables of this kernel to take along", many=True),
+    ),
+    "environment": (
         Option(
             "environment",
             "NAME",
@@ -130,25 +103,62 @@ OPTIONS: dict[str, Option] = {
             values=("auto", "cluster"),
         ),
         Option("pip", "'NAMES'", "packages for the cell, as pip names them: 'einops==0.8.1 timm'"),
+        Option("env", "KEY=VALUE", "environment variable for the cell; may be repeated", many=True),
+        Option("export", "KEYS", "environment variables of this kernel to take along", many=True),
         Option("workdir", "PATH", "working directory of the cell (the notebook's folder where the node sees it)"),
-        Option("name", "LABEL", "label of the run in lists", configurable=False),
         Option("fresh", "", "a new interpreter instead of a fork of the warm one"),
+    ),
+    "waiting": (
+        Option("queue", "NAME", "queue that it waits in, of those that you may use (the default one)"),
         Option(
-            "estimate",
-            "",
-            "show what would be sent, the place in the queue, when it would start; run nothing",
-            configurable=False,
+            "priority",
+            "low|normal|high",
+            "place in the queue; or a number, up to the queue's limit (normal)",
+            values=("low", "normal", "high"),
         ),
+        Option("wait", "TIME", "limit on queueing; 0 = only if free now (none)", values=("0", "1m", "10m", "1h")),
         Option(
             "keep",
             "TIME|auto",
             "keep the GPUs for this kernel's next cell; auto: until anyone waits for them (0)",
             values=("auto", "30s", "2m", "10m"),
         ),
-        Option("async", "", "the cell returns at once; its names bind when the run is done (%gpu_wait)"),
+        Option(
+            "retries",
+            "N",
+            "run again so many times when the infrastructure failed, not the code (0)",
+            values=("1", "2", "3"),
+        ),
+        Option(
+            "on-disconnect",
+            "continue|cancel",
+            "when contact with this living kernel is lost (continue)",
+            values=("continue", "cancel"),
+        ),
+    ),
+    "background": (
         Option("detach", "", "as --async, and the run goes on without this kernel (%gpu_attach brings it back)"),
-        Option("cache", "", "same code, same inputs, same environment: reuse the stored results, no GPU taken"),
-        Option("pin", "", "keep the results for good: `jupyter gpu gc` never removes them", configurable=False),
+    ),
+    "gangs": (
+        Option("ranks", "R", "processes that run the cell together; the GPUs are divided among them (1)"),
+        Option(
+            "nodes",
+            "K|any",
+            "spread ranks and GPUs evenly over K nodes, or over whatever nodes have room, such as"
+            " 3 + 5 (1; any where no one node is large enough)",
+        ),
+        Option(
+            "min-gpus",
+            "N",
+            "begin with N GPUs, and accordingly fewer ranks, where no more are free (all of them)",
+            values=("1", "2", "4"),
+        ),
+        Option(
+            "ps",
+            "P",
+            "parameter servers beside the ranks, without a GPU; `P,evaluator`: an evaluator, too (0)",
+            values=("1", "2", "1,evaluator"),
+        ),
         Option(
             "gather", "NAMES", "names that come back as a list of every rank's value", many=True, configurable=False
         ),
@@ -158,8 +168,13 @@ OPTIONS: dict[str, Option] = {
             "give up on a rank that stays behind the others for so long (no limit)",
             values=("1m", "5m", "15m"),
         ),
-    )
+    ),
+    "results": (
+        Option("cache", "", "same code, same inputs, same environment: reuse the stored results, no GPU taken"),
+        Option("pin", "", "keep the results for good: `jupyter gpu gc` never removes them", configurable=False),
+    ),
 }
+OPTIONS: dict[str, Option] = {option.name: option for group in GROUPS.values() for option in group}
 
 WORD = re.compile(r"""(?:[^\s"']|"[^"]*"|'[^']*')+""")
 #: a list goes on behind blanks: `a, b`, `a ,b`

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import shlex
+
 import pytest
 
 from jupyter_gpu_release.cli.main import main
-from jupyter_gpu_release.cli.parser import parse
+from jupyter_gpu_release.cli.parser import OVERVIEW, parse, print_help
 from jupyter_gpu_release.errors import OptionError
+from jupyter_gpu_release.settings.flags import COMMANDS
 
 
 @pytest.mark.parametrize(
@@ -105,3 +108,18 @@ def test_token_options() -> None:
     assert parse(["token", "create", "--user", "ann"]).expires == "30d"
     assert parse(["token", "revoke", "0123456789"]).id == "0123456789"
     assert parse(["token", "revoke", "--user", "ann"]).user == "ann"
+
+
+def test_the_overview_names_each_command_once_with_an_example_that_is_understood(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    examples = {name: example for group in OVERVIEW.values() for name, example in group.items()}
+    assert sorted(name for group in OVERVIEW.values() for name in group) == sorted(
+        name for name in COMMANDS if " " not in name
+    )
+    for name, example in examples.items():
+        assert parse(shlex.split(example)).command == name
+    print_help()
+    shown = capsys.readouterr().out
+    assert shown.index("Your runs:") < shown.index("  cancel ") < shown.index("The cluster:") < shown.index("  start ")
+    assert max(map(len, shown.splitlines())) <= 86

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 from IPython.core.magic import Magics, line_cell_magic, line_magic, magics_class, no_var_expand
 
 from ...errors import GpuReleaseError, OptionError
-from ...options.definitions import OPTIONS
+from ...options.definitions import GROUPS, Option
 from ...presentation.plain_text import without_backticks
 from ..interrupts import hold_interrupts
 
@@ -254,16 +254,18 @@ _COMMAND = f"!jupyter gpu docs {_PAGE} (in a terminal without the !)"
 
 
 def manual(documentation: str = _COMMAND) -> str:
-    """The help: examples, where the documentation is, all options."""
-    rows = []
-    for option in OPTIONS.values():
-        head = f"--{option.name} {option.metavar}".rstrip()
-        line = f"{head:<28} {without_backticks(option.help)}"
-        rows.append(textwrap.fill(line, 80, initial_indent="  ", subsequent_indent=" " * 31))
+    """The help: examples, where the documentation is, all options by what they are about."""
+    groups = [f"{title.capitalize()}:\n" + "\n".join(map(_row, options)) for title, options in GROUPS.items()]
     return (
         f"{EXAMPLES}\n\nRun the cell (or one line) on the team's GPU cluster; its results come back as\n"
-        f"ordinary objects.\nDocumentation: {documentation}\n\nOptions:\n" + "\n".join(rows)
+        f"ordinary objects.\nDocumentation: {documentation}\n\n" + "\n\n".join(groups)
     )
+
+
+def _row(option: Option) -> str:
+    head = f"--{option.name} {option.metavar}".rstrip()
+    line = f"{head:<28} {without_backticks(option.help)}"
+    return textwrap.fill(line, 80, initial_indent="  ", subsequent_indent=" " * 31)
 
 
 def installed_manual() -> str:

@@ -128,7 +128,7 @@ def typist(kernel: Kernel, request: pytest.FixtureRequest) -> Typist:
 def test_options_and_their_values(typist: Typist, until: Callable[..., Any]):
     typist.kernel.run("model, data = 1, [2]")
     assert typist.matches("%%gpu_train --|\nfor x in y:") == [f"--{name}" for name in OPTIONS]
-    assert typist.matches("%%gpu_train --g|") == ["--gpus", "--gpu-memory", "--gpu-type", "--gather"]
+    assert typist.matches("%%gpu_train --g|") == ["--gpus", "--gpu-type", "--gpu-memory", "--gather"]
     assert "--gpus" not in typist.matches("%%gpu_train --gpus 2 |")
     assert typist.matches("%%gpu_train --on-disconnect |") == ["continue", "cancel"]
     assert typist.matches("%%gpu_train --priority h|") == ["high"]
@@ -136,7 +136,7 @@ def test_options_and_their_values(typist: Typist, until: Callable[..., Any]):
     assert typist.matches("%gpu_config gpus=2 kee|") == ["keep="]
     assert typist.matches("%gpu_config keep=a|") == ["auto"]
     content = typist.tab("%%gpu_train --fresh gpu|\nimport os")
-    assert content["matches"] == ["--gpus", "--gpu-memory", "--gpu-type"]
+    assert content["matches"] == ["--gpus", "--gpu-type", "--gpu-memory"]
     assert content["cursor_start"] == len("%%gpu_train --fresh ")
     # those of the nodes that are up; the first list may come before they are known
     until(lambda: typist.matches("%%gpu_train --gpu-type |") == ["a100", "h100"], "the nodes' types")
@@ -200,7 +200,7 @@ def test_names_that_look_like_our_magics_are_code(kernel: Kernel):
     kernel.run("timeout = 'the notebook has such a name, too'")
     assert "such a name" in typist.help("gpu_train = timeout|")
     assert typist.help("%gpu_train --timeout|").startswith("--timeout TIME\n")
-    assert typist.matches("gpu_train --g|") == ["--gpus", "--gpu-memory", "--gpu-type", "--gather"]
+    assert typist.matches("gpu_train --g|") == ["--gpus", "--gpu-type", "--gpu-memory", "--gather"]
 
 
 def test_folders(kernel: Kernel):
