@@ -16,7 +16,7 @@ from ..client.feed import ConnectionLost, RunFeed
 from ..client.rest import GatewayClient
 from ..client.session import GatewaySession
 from ..errors import GatewayUnavailableError, NoSuchRunError, OptionError, from_code
-from ..presentation.plain_text import is_stderr, text_of
+from ..presentation.plain_text import is_stderr, text_of, without_colours
 from ..presentation.terminal import OutputCollapser
 from ..presentation.wording import describe_lost, place_words, run_word, state_words
 from ..protocol.events import Event
@@ -247,7 +247,8 @@ def _follow(feed: RunFeed, target: Target) -> int:
 def _print(events: Iterable[Event]) -> None:
     for event in events:
         stream = sys.stderr if is_stderr(event) else sys.stdout
-        stream.write(text_of(event))
+        text = text_of(event)
+        stream.write(text if stream.isatty() else without_colours(text))
         stream.flush()
 
 

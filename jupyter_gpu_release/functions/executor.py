@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import pickle
-import re
 import shutil
 import threading
 import time
@@ -34,7 +33,7 @@ from ..errors import (
 from ..host.interruptible import InterruptibleEvent
 from ..options.definitions import Written
 from ..options.run_options import RunOptions
-from ..presentation.plain_text import text_of
+from ..presentation.plain_text import text_of, without_colours
 from ..presentation.terminal import OutputCollapser
 from ..protocol.cell import RESULT, CellSource
 from ..protocol.events import Event
@@ -154,7 +153,6 @@ class LostContactWatch:
 #: a gateway that has not answered a submission after this will not
 _ACCEPT_S = 60.0
 _WAYS = Ways("send='{name}' sends it", "export='{name}' sends it", "set it in the function")
-_COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 
 
 class RemoteTracebackError(Exception):
@@ -345,7 +343,7 @@ class FunctionExecutor(ABC):
         """``failure`` with the traceback there as its cause."""
         error = view.outcome.error if view.outcome is not None else None
         if error is not None and error.traceback and not error.code:
-            failure.__cause__ = RemoteTracebackError(_COLOURS.sub("", "\n".join(error.traceback)))
+            failure.__cause__ = RemoteTracebackError(without_colours("\n".join(error.traceback)))
         return failure
 
     def _store(self, session: GatewaySession | None) -> Path:

@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from ..protocol.events import Event
+
+_COLOURS = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
+
+
+def without_colours(text: str) -> str:
+    """Text for what is no terminal."""
+    return _COLOURS.sub("", text)
 
 
 def without_backticks(sentence: str) -> str:

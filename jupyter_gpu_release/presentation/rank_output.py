@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import html
-import re
 import secrets
 import time
 from collections import deque
 from collections.abc import Callable
 
 from .output_sink import OutputSink
+from .plain_text import without_colours
 
 _PAUSE_S = 0.3
 _MOST_LINES = 200
 _LONGEST_LINE = 2000
 _TAIL_LINES = 3
-_COLOURS = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
 _STYLE = "margin:0;max-height:20em;overflow:auto"
 
 
@@ -28,7 +27,7 @@ class _Fold:
         self.count = 0
 
     def write(self, text: str) -> None:
-        *whole, rest = _COLOURS.sub("", text).split("\n")
+        *whole, rest = without_colours(text).split("\n")
         for piece in whole:
             self._write_over(piece)
             self._lines.append(self._line.removesuffix("\r"))

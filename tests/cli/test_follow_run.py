@@ -58,6 +58,7 @@ def test_a_run_that_is_over_plays_back_and_its_state_is_the_exit_status(
     shown = capsys.readouterr()
     assert shown.out == "so far\n"
     assert "ZeroDivisionError" in shown.err
+    assert "\x1b" not in shown.err, "colours are for a terminal"
     assert f"[{bad.run} failed" in shown.err
 
 

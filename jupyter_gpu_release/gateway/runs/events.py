@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import re
 from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -12,6 +11,7 @@ from typing import Any, TypeAlias
 
 import msgspec
 
+from ...presentation.plain_text import without_colours
 from ...presentation.terminal import OutputCollapser
 from ...protocol.events import Event
 from ...protocol.node import AttemptId, RunAsks, RunPhase, RunSaved, RunStays, RunUnbegun, RunWaits
@@ -24,7 +24,6 @@ _CHUNK_EVENTS = 1000
 #: so much of the latest output is looked at: a nested bar redraws itself well within it
 _LOOKED_AT_BYTES = 16 << 10
 _LONGEST = 160
-_COLOURS = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 _SOON_S = 0.05
 #: moves in the queue are told this late for each place, but within these bounds, and those of many runs together
 _A_PLACE_S, _LEAST_S, _MOST_S, _TOGETHER_S = 0.1, 0.2, 2.0, 0.1
@@ -182,7 +181,7 @@ def _last_line(events: list[Event]) -> str:
     folding = OutputCollapser()
     shown = [*folding.feed(events), *folding.rest()]
     text = "".join(str(event.data.get("text", "")) for event in shown if event.kind == "stream")
-    lines = [line.strip() for line in _COLOURS.sub("", text[-4 * _LONGEST :]).splitlines()]
+    lines = [line.strip() for line in without_colours(text[-4 * _LONGEST :]).splitlines()]
     return next((line[:_LONGEST] for line in reversed(lines) if line), "")
 
 
