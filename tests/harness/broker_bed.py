@@ -19,7 +19,6 @@ from jupyter_gpu_release.client.home import write_secret
 from jupyter_gpu_release.gateway.actor import Gateway
 from jupyter_gpu_release.gateway.auth.permissions import Caller
 from jupyter_gpu_release.gateway.cluster import placement_groups
-from jupyter_gpu_release.gateway.db import database
 from jupyter_gpu_release.gateway.db.stores import meant_store
 from jupyter_gpu_release.gateway.reconcile import node_liveness, recovery
 from jupyter_gpu_release.gateway.runs.record import RunRecord
@@ -512,15 +511,10 @@ class BrokerBed:
         await until(lambda: record.view.position is not None or record.run not in service.lifecycle.queue)
         return record
 
-    async def in_ledger(self, service: GatewayService, record: RunRecord) -> None:
-        """Wait until the ledger has a run as it is now."""
-
-        def newest() -> int:
-            with service.engine.connect() as connection:
-                stored = database.find_run(connection, record.run)
-            return -1 if stored is None else stored.view.seq
-
-        await until(lambda: newest() >= record.view.seq)
+    async def in_ledger(self, service: GatewayService) -> None:
+        """Wait until the ledger has all runs as they are now."""
+        service.ledger._flush()
+        await service.ledger.drain()
 
     def say(self, service: GatewayService, record: RunRecord, phase: str) -> None:
         """What the run's node reports."""

@@ -99,7 +99,7 @@ def test_a_run_from_the_queue_to_its_receipt(page: Page, team: Team, tmp_path: P
     run.press("Enter")
     expect(page.locator(".jp-GpuRelease-pageFacts:visible")).to_contain_text("answer")
 
-    execute(page, "docmanager:open", {"path": "grace.ipynb"})
+    _open(page, "grace.ipynb")
     toast = page.locator(".Toastify__toast", has_text="first succeeded")
     toast.get_by_role("button", name="Show cell").click()
     expect(notebook.locator(".jp-Cell.jp-mod-active")).to_contain_text("--name first")

@@ -30,7 +30,7 @@ async def test_two_restarts_keep_the_lease_of_a_run_that_lives(bed: BrokerBed) -
         record = await bed.submitted(first, 2)
         await until(lambda: record.state is RunState.STARTING and record.lease is not None and record.lease.gpu_ids)
         run = record.run
-        await bed.in_ledger(first, record)
+        await bed.in_ledger(first)
     bed.agents["a"].faults.clear()
     bed.ray.faults["available_resources_per_node"] = ray.exceptions.RaySystemError("slow to report")
     bed.ray.asked.clear()
@@ -40,7 +40,7 @@ async def test_two_restarts_keep_the_lease_of_a_run_that_lives(bed: BrokerBed) -
         bed.ray.faults.clear()
         await until(lambda: f"{run}.1" in bed.agents["a"].phases)
         bed.say(second, record, "running")
-        await bed.in_ledger(second, record)
+        await bed.in_ledger(second)
     async with bed.life() as third:
         record = third.runs.get(run)
         assert record.state is RunState.RUNNING
@@ -88,7 +88,7 @@ async def test_a_run_that_holds_no_lease_after_a_restart_is_ended(bed: BrokerBed
     """Whatever became of the lease: its GPUs could be given to somebody else."""
     async with bed.life() as first:
         record = await bed.running(first)
-        await bed.in_ledger(first, record)
+        await bed.in_ledger(first)
     bed.ray.groups.clear()
     async with bed.life() as second:
         await until(lambda: second.runs.get(record.run).state is RunState.LOST)

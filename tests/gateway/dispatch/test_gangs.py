@@ -85,7 +85,7 @@ async def test_a_gang_with_sharded_names_keeps_its_size_and_is_taken_as_a_whole(
         await _steps_aside(bed, service, record, goes_on=False)
         await until(lambda: urgent.accepted)
         assert (record.state, record.view.gpus) == (RunState.QUEUED, 2)
-        await bed.in_ledger(service, record)
+        await bed.in_ledger(service)
     async with bed.life() as second:
         again = second.runs.find(record.run)
         assert again is not None
@@ -122,7 +122,7 @@ async def test_an_elastic_gang_begins_with_fewer_ranks_grows_and_gives_some_back
         ]
         bed.end(service, record)
         await until(lambda: record.state is RunState.SUCCEEDED)
-        await bed.in_ledger(service, record)
+        await bed.in_ledger(service)
     async with bed.life() as second:
         again = second.runs.find(record.run)
         assert again is not None

@@ -24,10 +24,10 @@ async def test_a_gateway_that_restarts_knows_who_waits_since_when_and_what_was_u
         over = await bed.running(first, 4, notebook="n.ipynb", cell="c")
         bed.end(first, over)
         await until(lambda: over.state is RunState.SUCCEEDED)
-        await bed.in_ledger(first, over)
+        await bed.in_ledger(first)
         held = await bed.running(first, 3)
         waiting = [await bed.submitted(first, 4) for _ in range(3)]
-        await bed.in_ledger(first, held)
+        await bed.in_ledger(first)
     async with bed.life() as second:
         inventory = second.lifecycle.queue.inventory
         assert [record.run for record in second.lifecycle.queue.waiting()] == [record.run for record in waiting]

@@ -84,7 +84,7 @@ async def test_a_gateway_that_restarts_gives_the_notice_again_and_ends_the_run_w
     async with bed.life() as first:
         record = await _yielding(bed, first)
         notice = record.view.notice
-        await bed.in_ledger(first, record)
+        await bed.in_ledger(first)
     agent = bed.agents["b"]
     monkeypatch.setattr(time, "time", lambda now=time.time: now() + 3600.0)
     async with bed.life() as second:
@@ -243,7 +243,7 @@ async def test_a_detached_run_that_waits_goes_on_on_another_cluster(bed: BrokerB
         blocks = await bed.running(first, 4)
         waits = await bed.submitted(first, 4, restartable=True, detach=True)
         ordinary = await bed.submitted(first, 4)
-        await bed.in_ledger(first, waits)
+        await bed.in_ledger(first)
     bed.ray.groups.clear()
     bed.next_agent("b")
     bed.settings["cluster"] = "two"

@@ -168,7 +168,7 @@ async def test_a_gateway_that_was_away_gives_a_node_no_run_before_the_old_attemp
     bed = _bed(tmp_path, monkeypatch, a=4)
     async with bed.life() as first:
         record = await _given_up(bed, first, "a", gpus=4, restartable=True)
-        await bed.in_ledger(first, record)
+        await bed.in_ledger(first)
     agent, slow = bed.agents["a"], _Slow(bed.agents["a"], monkeypatch)
     agent.silent = False
     async with bed.life() as second:
@@ -286,7 +286,7 @@ async def test_a_new_gateway_knows_which_starts_came_to_nothing(
         first.lifecycle.hear(record, Lost(record.attempt_id, "as if its process had been killed"))
         await until(lambda: record.accepted and record.attempt == 2)
         bed.say(first, record, "running")
-        await bed.in_ledger(first, record)
+        await bed.in_ledger(first)
     async with bed.life() as second:
         again = second.runs.get(record.run)
         assert (again.state, again.attempt, len(again.view.attempts)) == (RunState.RUNNING, 2, 1)
@@ -303,7 +303,7 @@ async def test_an_order_that_the_ledger_has_not_noted_is_of_the_attempt_before(
     bed = _bed(tmp_path, monkeypatch, a=2, b=2)
     async with bed.life() as first:
         record, old = await _ordered(bed, first, restartable=True)
-        await bed.in_ledger(first, record)
+        await bed.in_ledger(first)
         view = msgspec.structs.replace(record.view, state=RunState.QUEUED.word, granted_at=None, hosts=[])
         with first.engine.begin() as connection:
             database.update_run(connection, view, None)
@@ -388,7 +388,7 @@ async def test_a_restartable_run_goes_on_over_an_upgrade_of_the_gateway(
         first.lifecycle.hear(record, Lost(record.attempt_id, "as if its process had been killed"))
         await until(lambda: record.accepted and record.attempt == 1)
         bed.say(first, record, "running")
-        await bed.in_ledger(first, record)
+        await bed.in_ledger(first)
         (node,) = [slot.node for slot in record.lease.slots]
     for agent in bed.agents.values():
         agent.end_attempt(record.run)

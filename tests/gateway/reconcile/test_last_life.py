@@ -13,7 +13,6 @@ from jupyter_gpu_release.gateway.db.rows import StoredLease, WarmLeaseRow
 from jupyter_gpu_release.gateway.db.usage import SIGN_S, WEEK_S, last_sign_of_life, read_leases, usage_between
 from jupyter_gpu_release.gateway.db.warm_leases import put_warm_lease, warm_spans
 from jupyter_gpu_release.gateway.runs.machine import Cancel
-from jupyter_gpu_release.gateway.runs.record import RunRecord
 from jupyter_gpu_release.gateway.service import GatewayService
 from jupyter_gpu_release.protocol.rest import held_s, queued_s
 from jupyter_gpu_release.protocol.wire import encode
@@ -40,10 +39,9 @@ def bed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> BrokerBed:
     return BrokerBed(tmp_path, monkeypatch, a=2)
 
 
-async def _seen(bed: BrokerBed, service: GatewayService, *records: RunRecord) -> None:
-    """The cluster's last sign of life, with these runs in the ledger as they are."""
-    for record in records:
-        await bed.in_ledger(service, record)
+async def _seen(bed: BrokerBed, service: GatewayService) -> None:
+    """The cluster's last sign of life, with all runs in the ledger as they are."""
+    await bed.in_ledger(service)
     before = time.time()
     service.usage.note_capacity(2)
 
@@ -74,7 +72,7 @@ async def test_a_weekend_without_a_cluster_is_charged_to_nobody(bed: BrokerBed, 
         running = await bed.running(service, detach=True)
         again = await bed.running(service, detach=True, restartable=True)
         waiting = await bed.submitted(service)
-        await _seen(bed, service, running, again, waiting)
+        await _seen(bed, service)
         stopped_at = time.time()
     _end_cluster(bed)
     clock.moved_s = _WEEKEND_S
@@ -92,8 +90,7 @@ async def test_a_weekend_without_a_cluster_is_charged_to_nobody(bed: BrokerBed, 
         assert goes_on is not None
         await until(lambda: len(goes_on.view.attempts) == 1)
         assert goes_on.view.attempts[0].gone_at <= stopped_at
-        for record in (lost, queued):
-            await bed.in_ledger(service, record)
+        await bed.in_ledger(service)
         service.lifecycle.hear(goes_on, Cancel("over"))
         await until(lambda: goes_on.state.is_terminal or goes_on.lease is not None)
         assert _held_by_ann(service) < _WEEKEND_S / 2
@@ -105,7 +102,7 @@ async def test_what_began_after_the_last_sign_of_life_ended_at_once(bed: BrokerB
         await _seen(bed, service)
         clock.moved_s = SIGN_S / 2
         record = await bed.running(service)
-        await bed.in_ledger(service, record)
+        await bed.in_ledger(service)
     _end_cluster(bed)
     clock.moved_s = _WEEKEND_S
     async with bed.life() as service:
@@ -119,7 +116,7 @@ async def test_what_began_after_the_last_sign_of_life_ended_at_once(bed: BrokerB
 async def test_gpus_that_ray_holds_on_are_held_while_the_gateway_alone_is_away(bed: BrokerBed, clock: _Clock) -> None:
     async with bed.life() as service:
         record = await bed.running(service)
-        await _seen(bed, service, record)
+        await _seen(bed, service)
     bed.next_agent("a")  # killed with it
     clock.moved_s = _WEEKEND_S
     async with bed.life() as service:
@@ -133,7 +130,7 @@ async def test_gpus_that_ray_holds_on_are_held_while_the_gateway_alone_is_away(b
 async def test_ray_itself_was_started_anew_below_the_same_gateway(bed: BrokerBed, clock: _Clock) -> None:
     async with bed.life() as service:
         record = await bed.running(service)
-        await _seen(bed, service, record)
+        await _seen(bed, service)
         stopped_at = time.time()
     bed.ray.groups.clear()
     bed.next_agent("a")

@@ -40,8 +40,7 @@ def bed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> BrokerBed:
 async def _running(bed: BrokerBed, service: GatewayService, ask: ResourceAsk) -> list[RunRecord]:
     """A run of each user, known to the ledger."""
     records = [await bed.running(service, ask=ask, user=user) for user in _USERS]
-    for record in records:
-        await bed.in_ledger(service, record)
+    await bed.in_ledger(service)
     return records
 
 

@@ -69,7 +69,7 @@ async def test_a_gateway_that_restarts_in_a_hiccup_waits_for_the_node(
     """A new agent on it does not know the run any more."""
     async with bed.life() as first:
         record = await bed.running(first, 4)
-        await bed.in_ledger(first, record)
+        await bed.in_ledger(first)
     monkeypatch.setattr(agent_client, "CALL_S", 0.05)
     monkeypatch.setattr(recovery, "_AGENT_PATIENCE_S", 0.1)
     agent = bed.agents["b"]
@@ -281,7 +281,7 @@ async def test_a_gateway_that_comes_back_knows_how_far_a_run_was(bed: BrokerBed)
         for phase in ("ended", "released"):
             bed.say(first, record, phase)
         await until(lambda: record.state is RunState.PERSISTING)
-        await bed.in_ledger(first, record)
+        await bed.in_ledger(first)
     bed.next_agent("b")
     async with bed.life() as second:
         again = second.runs.get(record.run)

@@ -133,7 +133,7 @@ async def test_a_node_forgets_an_attempt_once_the_ledger_has_its_end(
             await forget(agent, attempt_ids)
 
         monkeypatch.setattr(PretendedAgent, "do_forget_runs", look)
-        await bed.in_ledger(service, record)
+        await bed.in_ledger(service)
         disk.hang(service)
         service.lifecycle.hear(record, Lost(record.attempt_id, "as if its process had been killed"))
         await until(lambda: record.attempt == 1)

@@ -16,7 +16,7 @@ async def test_views_of_later_lives_are_newer_though_no_life_has_committed_what_
     async with bed.life() as service:
         await bed.running(service, 1)
         waits = await bed.submitted(service, 1)
-        await bed.in_ledger(service, waits)
+        await bed.in_ledger(service)
     for _ in range(3):
         async with bed.life() as service:
             record = service.runs.get(waits.run)
