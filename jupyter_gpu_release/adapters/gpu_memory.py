@@ -8,8 +8,8 @@ from ..settings.built_in import BUILT_IN
 from .registry import loaded_adapters
 
 _CONTEXT_BYTES: int = BUILT_IN["cuda_context_bytes"].default
-#: variables that libraries read when they first use a GPU, also those that a cell imports later
-_FRACTIONS = ("XLA_PYTHON_CLIENT_MEM_FRACTION",)
+#: variables of JAX, which reads one of them when it first uses a GPU, and refuses both; the newer one is the user's
+_FRACTIONS = ("XLA_CLIENT_MEM_FRACTION", "XLA_PYTHON_CLIENT_MEM_FRACTION")
 
 
 def limit_gpu_memory(part: float, part_bytes: int) -> None:
@@ -17,8 +17,15 @@ def limit_gpu_memory(part: float, part_bytes: int) -> None:
     itself needs; ``part_bytes``: its size (0: not known).
     """
     share = part * (1 - min(_CONTEXT_BYTES, part_bytes // 2) / part_bytes) if part_bytes else part
-    for name in _FRACTIONS:
-        os.environ[name] = f"{share:.4f}"
+    name = next((name for name in _FRACTIONS if name in os.environ), _FRACTIONS[-1])
+    os.environ[name] = f"{min(share, _fraction(os.environ.get(name, ''))):.4f}"
     for adapter in loaded_adapters():
         if adapter.can_use_gpu:
             adapter.limit_gpu_memory(share, int(share / part * part_bytes))
+
+
+def _fraction(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:  # none, or one that JAX refuses
+        return 1.0

@@ -74,7 +74,7 @@ from .db.writer import LedgerError, LedgerWriter
 from .dispatch.fetches import Fetches
 from .dispatch.gangs import check_gang
 from .dispatch.lifecycle import Lifecycle
-from .dispatch.parts import with_part
+from .dispatch.parts import in_least_parts, part_of_user
 from .dispatch.start_estimates import StartEstimates, gpu_types
 from .dispatch.warm_leases import WarmLeases
 from .notifications.notifier import Notifier
@@ -316,7 +316,7 @@ class GatewayService(RunListener, LeaseListener, NodeListener, SessionListener):
         known = self._known(caller, request)
         if known is not None:
             return known
-        admit(self.queue_rules.file, caller.user, request)
+        admit(self.queue_rules.file, caller.user, in_least_parts(request))
         ask = await self._check(caller, request)
         if self.users is not None:  # also for who comes without a session
             await self.users.make_store(caller.user, self.nodes.store_id)
@@ -325,9 +325,10 @@ class GatewayService(RunListener, LeaseListener, NodeListener, SessionListener):
         known = self._known(caller, request, in_memory=True)
         if known is not None:
             return known
+        request = msgspec.structs.replace(request, ask=ask)
         admitted = admit(self.queue_rules.file, caller.user, request)  # the queues may be others by now
         terms = {"timeout_s": admitted.timeout_s, "keep_s": admitted.keep_s, "restartable": admitted.restartable}
-        request = msgspec.structs.replace(request, ask=ask, **terms)
+        request = msgspec.structs.replace(request, **terms)
         record = RunRecord(self._first_view(caller, request, admitted), self.runs.next_ordinal(), request)
         self.runs.add(record)
         self.runs.record(record)  # committed in a thread; no cell starts before it
@@ -363,16 +364,10 @@ class GatewayService(RunListener, LeaseListener, NodeListener, SessionListener):
             raise ConflictError(f"there is a run {request.run} already", hint="submit with a new id")
         return record
 
-    def _check_sharing(self, caller: Caller, request: RunRequest) -> None:
-        ask = request.ask
-        if ask.gpu_memory_bytes is not None or ask.gpus != int(ask.gpus):
-            self.queue_rules.file.check_sharing(caller.user, f"--gpus {ask.gpus:g}")
-
     async def _check(self, caller: Caller, request: RunRequest) -> ResourceAsk:
         """Refuses what cannot be; the ask as it will be placed."""
         ask = request.ask
         check_gang(ask)
-        self._check_sharing(caller, request)
         if request.on_disconnect not in ("continue", "cancel"):
             raise OptionError(f"on_disconnect {request.on_disconnect!r}", hint="write continue or cancel")
         if not 0 <= request.keep_s < math.inf or (request.keep_s and not request.session):
@@ -387,7 +382,7 @@ class GatewayService(RunListener, LeaseListener, NodeListener, SessionListener):
             )
         await self._wait_for_agent()
         nodes = self.nodes.scheduled()
-        ask = with_part(request, nodes).ask
+        ask = part_of_user(self.queue_rules.file, caller.user, request, nodes).ask
         if not self.node_source.scales:  # else Ray may start a node that fits
             ask = possible_ask(ask, to_run(request.run, ask), nodes, gpu_types(nodes))
         if request.imports and (missing := await missing_imports(self.nodes, request.imports)):

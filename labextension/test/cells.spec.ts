@@ -153,6 +153,9 @@ describe('problems', () => {
     [{ name: `it's "it"` }, 'name'],
     [{ gpus: '5' }, 'gpus'],
     [{ gpus: '1.5' }, 'gpus'],
+    [{ gpus: '0.01' }, 'gpus'],
+    [{ gpus: '0.333' }, 'gpus'],
+    [{ gpus: '0.5', ranks: '2' }, 'ranks'],
     [{ gpus: '4', ranks: '3' }, 'ranks'],
     [{ ranks: '2' }, 'ranks'],
     [{ gpus: '4', ranks: '4', nodes: 'some' }, 'nodes'],
@@ -174,6 +177,7 @@ describe('problems', () => {
   it.each([
     [{}],
     [{ gpus: '4', ranks: '2', timeout: '1h30m', 'min-gpu-memory': '40 GiB' }],
+    [{ gpus: '0.5' }],
     [{ gpus: '4', ranks: '4', nodes: '2' }],
     [{ gpus: '4', ranks: '4', nodes: 'any' }],
     [{ gpus: '4', ranks: '4', nodes: 'any', 'min-gpus': '1' }],

@@ -29,3 +29,11 @@ def test_where_the_memory_is_not_known_it_is_the_share(monkeypatch: pytest.Monke
     monkeypatch.setenv("XLA_PYTHON_CLIENT_MEM_FRACTION", "")
     limit_gpu_memory(0.25, 0)
     assert os.environ["XLA_PYTHON_CLIENT_MEM_FRACTION"] == "0.2500"
+
+
+def test_a_users_own_smaller_limit_stays_and_jax_gets_no_second_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("XLA_PYTHON_CLIENT_MEM_FRACTION", raising=False)
+    monkeypatch.setenv("XLA_CLIENT_MEM_FRACTION", "0.1")
+    limit_gpu_memory(0.25, 0)
+    assert os.environ["XLA_CLIENT_MEM_FRACTION"] == "0.1000"
+    assert "XLA_PYTHON_CLIENT_MEM_FRACTION" not in os.environ

@@ -29,11 +29,13 @@ from ...scheduling.start_estimates.nearest import possible_ask
 from ...scheduling.state import ClusterSnapshot
 from ...scheduling.workload import Node, RankState, Run
 from ...settings.built_in import BUILT_IN
+from ...units import sum_gpus
 from ..queue_rules import QueueRules
 from ..runs.live_runs import RunTable
 from ..runs.record import RunRecord
 from .estimate_questions import EstimateQuestions
 from .gangs import check_gang
+from .parts import part_of_user
 from .run_queue import RunQueue
 
 #: waiting runs that are looked at; who is behind so many others is told no time
@@ -124,7 +126,10 @@ class StartEstimates:
         Raises :class:`OptionError` and :class:`ImpossibleAskError` as its submission would.
         """
         check_gang(question.ask)
-        admitted = admit(self._rules.file, user, _request(question))
+        file, nodes = self._rules.file, self._queue.inventory.snapshot().nodes
+        asked = part_of_user(file, user, _request(question), nodes)
+        question = msgspec.structs.replace(question, ask=asked.ask)
+        admitted = admit(file, user, asked)
         key = msgspec.msgpack.encode(question)
         return await self._questions.answer(user, key, lambda: self._look_ahead(user, question, admitted))
 
@@ -236,7 +241,7 @@ class _Holders:
             if wanted.lower() in view.gpu_name.lower() or view.simulated:
                 held.setdefault(view.user, []).append(view)
         found = [
-            Holder(user, sum(view.gpus for view in views), min(view.granted_at or 0.0 for view in views))
+            Holder(user, sum_gpus(view.gpus for view in views), min(view.granted_at or 0.0 for view in views))
             for user, views in held.items()
         ]
         return sorted(found, key=lambda holder: (-holder.gpus, holder.since))

@@ -22,24 +22,27 @@ class PartUse:
         self.peak_bytes = 0
         #: processes of the run that were seen on the GPU
         self._seen: set[int] = set()
-        self._over_since_s: float | None = None
-        self._is_told = self._is_hidden = False
+        #: for how long it was over its part, less the time since: who frees some for a moment is no better
+        self._over_s, self._looked_s = 0.0, 0.0
+        self._is_warned = self._is_told = self._is_hidden = False
 
     def look(self, by_pid: Mapping[int, int], now_s: float) -> str:
-        """Take what each process uses of the GPU; says ``warn`` once, then ``interrupt``, while it is too much."""
+        """Take what each process uses of the GPU; says ``warn``, then ``interrupt``, once each when it is too much."""
         living = self._processes() if by_pid else ()
         own = by_pid.keys() & set(living)
         self._seen |= own
         self._is_hidden |= bool(by_pid) and not own and not any(Path(f"/proc/{pid}").exists() for pid in by_pid)
         used = sum(by_pid[pid] for pid in own)
         self.peak_bytes = max(self.peak_bytes, used)
+        since_s, self._looked_s = now_s - self._looked_s, now_s
         if not self._limit_bytes or used <= self._limit_bytes:
-            self._over_since_s = None
+            self._over_s = max(0.0, self._over_s - since_s)
             return ""
-        if self._over_since_s is None:
-            self._over_since_s = now_s
+        if not self._is_warned:
+            self._is_warned = True
             return WARN
-        if now_s - self._over_since_s < OVER_S or self._is_told:
+        self._over_s += since_s
+        if self._over_s < OVER_S or self._is_told:
             return ""
         self._is_told = True
         return INTERRUPT

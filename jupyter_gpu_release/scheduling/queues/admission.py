@@ -9,12 +9,15 @@ from msgspec.structs import replace
 
 from ...errors import ImpossibleAskError, OptionError
 from ...protocol.runs import RunRequest
+from ...settings.built_in import BUILT_IN
 from ...units import format_seconds
 from ..reasons import gpus
 from ..workload import GPU, in_thousandths
 from .gpu_types import key, named_types, type_among
 from .queues_file import QueuesFile
 from .tree import UNLIMITED, Queue
+
+_LEAST_PART: int = in_thousandths(BUILT_IN["least_gpu_part"].default)
 
 
 @dataclass(frozen=True)
@@ -94,13 +97,18 @@ def _check_gpus(file: QueuesFile, user: str, queue: str, above: list[Queue], req
     most, why = min(limits, default=(wanted, ""), key=lambda limit: limit[0])
     if wanted <= most:
         return
-    ways = [f"ask for --gpus {most // GPU}" if most >= GPU else "ask for --gpus 0 (a CPU stage)"]
+    ways = [f"ask for --gpus {_largest(most)}" if most >= _LEAST_PART else "ask for --gpus 0 (a CPU stage)"]
     if is_fixed and wanted <= most_gpus(file, queue, kind, is_fixed=False):
         ways.append("give the cell --restartable")
     others = [name for name in file.queues_of(user) if name != queue]
     others = [name for name in others if wanted <= most_gpus(file, name, kind, is_fixed=is_fixed)]
     ways += [f"--queue {' or '.join(others)}"] if others else []
     raise ImpossibleAskError(f"asks for {gpus(wanted)}, and {why}", hint=", or ".join(ways))
+
+
+def _largest(most: int) -> str:
+    """Whole GPUs of so many thousandths, or a part of one."""
+    return str(most // GPU) if most >= GPU else f"{most * 100 // GPU / 100:g}"
 
 
 def _limits(file: QueuesFile, above: list[Queue], gpu_type: str, *, is_fixed: bool) -> Iterator[tuple[int, str]]:

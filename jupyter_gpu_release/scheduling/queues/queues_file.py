@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import math
 import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -84,6 +85,11 @@ class Sharing:
     types: tuple[str, ...] | None = None
     users: tuple[str, ...] | None = None
 
+    @property
+    def least(self) -> float:
+        """The smallest part of a GPU, in hundredths."""
+        return math.ceil(100 / self.most) / 100
+
     def parts_of(self, node: Node) -> int:
         """Runs that may share a GPU of a node."""
         is_one = self.types is None or any(type_key(kind) in type_key(node.gpu_type) for kind in self.types)
@@ -103,13 +109,19 @@ class QueuesFile:
     rates: Mapping[str, float] = field(default_factory=dict)
     sharing: Sharing = field(default_factory=Sharing)
 
-    def check_sharing(self, user: str, what: str) -> None:
-        """Raise :class:`OptionError` where a user may have no parts of GPUs; ``what`` asks for one."""
+    def check_sharing(self, user: str, what: str, part: float = 1) -> None:
+        """Raise :class:`OptionError` where a user may have no parts of GPUs, or none as small as this one.
+
+        ``what`` asks for it. Ray fills a GPU up, so by their size alone no more share one than may.
+        """
         users = self.sharing.users
         if not self.sharing.most:
             raise OptionError(f"{what}: GPUs of this cluster are not shared", hint="ask for whole GPUs: --gpus 1")
         if users is not None and not self._is_among(user, users):
             raise OptionError(f"{what}: you may not share GPUs", hint="ask for whole GPUs: --gpus 1")
+        if part < self.sharing.least:
+            why = f"at most {self.sharing.most} runs share a GPU"
+            raise OptionError(f"{what}: {why}", hint=f"ask for --gpus {self.sharing.least:g} or more")
 
     def queues_of(self, user: str) -> list[str]:
         """The queues that a user may use."""

@@ -8,7 +8,15 @@ const SIZE = /^\d+(\.\d+)?\s*[kmgt]i?b?$/i;
 /** `{count}`, `$count` */
 const VARIABLE = /[{$]/;
 const MOST_RETRIES = 100;
+const LEAST_PART = 0.05;
 const DURATION = /^(\d+(\.\d+)?|(\d+(\.\d+)?\s*(ms|s|m|h|d)\s*)+)$/i;
+
+/** A share of one GPU is in hundredths. */
+function isPart(gpus: number): boolean {
+  const hundredths = gpus * 100;
+  const isWhole = Math.abs(hundredths - Math.round(hundredths)) < 1e-6;
+  return gpus >= LEAST_PART && gpus < 1 && isWhole;
+}
 
 /** `mostGpus`: what the cluster has, 0: not known. */
 export function problemsOf(
@@ -18,15 +26,19 @@ export function problemsOf(
 ): Problems {
   const found: Problems = {};
   const gpus = options.gpus === '' ? 1 : Number(options.gpus);
-  if (!Number.isInteger(gpus) || gpus < 0) {
-    found.gpus = trans.__('A whole number, such as 2; 0 is a CPU stage.');
+  if (!isPart(gpus) && (!Number.isInteger(gpus) || gpus < 0)) {
+    found.gpus = trans.__(
+      'A whole number, or a part of one GPU such as 0.5; 0 is a CPU stage.'
+    );
   } else if (mostGpus > 0 && gpus > mostGpus) {
     found.gpus = trans.__('This cluster has %1.', mostGpus);
   }
   const ranks = options.ranks === '' ? 1 : Number(options.ranks);
   if (!Number.isInteger(ranks) || ranks < 1) {
     found.ranks = trans.__('A whole number, such as 2.');
-  } else if (!found.gpus && gpus % ranks !== 0) {
+  } else if (isPart(gpus) && ranks > 1) {
+    found.ranks = trans.__('A part of a GPU is for one process.');
+  } else if (!found.gpus && !isPart(gpus) && gpus % ranks !== 0) {
     found.ranks = trans.__(
       '%1 GPUs cannot be divided among %2 processes.',
       gpus,

@@ -107,7 +107,7 @@ export function readMagic(source: string): IMagicLine {
     }
   }
   // `--gpus h100:2` says the type, too
-  const [, type, gpus] = options.gpus.match(/^([^:]+):(\d+)$/) ?? [];
+  const [, type, gpus] = options.gpus.match(/^([^:]+):(\d+|\d*\.\d+)$/) ?? [];
   if (type && !options['gpu-type']) {
     options['gpu-type'] = type;
     options.gpus = gpus;

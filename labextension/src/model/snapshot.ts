@@ -12,6 +12,7 @@ import {
   waits
 } from './types';
 import { hostOf, IHost, localHosts } from './gpus';
+import { sumGpus } from './holders';
 
 export interface ICounts {
   total: number;
@@ -183,9 +184,7 @@ function countsOf(status: IServerStatus, hosts: IHost[], me: string): ICounts {
     const ownRuns = cluster.runs.filter(
       row => row.user === me && row.held_s > 0
     );
-    const held = gpus.length
-      ? mine
-      : ownRuns.reduce((sum, row) => sum + row.gpus, 0);
+    const held = gpus.length ? mine : sumGpus(ownRuns.map(row => row.gpus));
     return { ...cluster.gpus, waiting, mine: held };
   }
   const free = gpus.filter(gpu => gpu.state === 'free').length;

@@ -6,10 +6,11 @@ import pytest
 
 from jupyter_gpu_release.errors import ImpossibleAskError, OptionError
 from jupyter_gpu_release.gateway.dispatch.gangs import check_gang
-from jupyter_gpu_release.gateway.dispatch.parts import with_part
+from jupyter_gpu_release.gateway.dispatch.parts import part_of_user, with_part
 from jupyter_gpu_release.protocol.runs import ResourceAsk, RunRequest
 from jupyter_gpu_release.scheduling.asks import to_run
 from jupyter_gpu_release.scheduling.plugins.node_filters import gpu_memory
+from jupyter_gpu_release.scheduling.queues.queues_file import parse_queues
 from jupyter_gpu_release.scheduling.workload import GPU, Node
 
 _GIB = 1 << 30
@@ -46,6 +47,28 @@ def test_what_cannot_be_a_part_is_refused_with_what_can() -> None:
     with pytest.raises(ImpossibleAskError, match=r"of which CUDA itself takes 512 MiB") as found:
         with_part(_request(ResourceAsk(0.05)), (Node("n", GPU, "T4", 15 * _GIB),))
     assert found.value.hint == "ask for --gpus 0.07 or more"
+
+
+def test_the_rules_of_the_queues_file_decide_which_gpus_are_shared_and_by_how_many() -> None:
+    file = parse_queues("schema_version: 1\ngpu_sharing: {types: [h100], most: 4}", "queues.yaml")
+
+    def part(ask: ResourceAsk) -> float:
+        return part_of_user(file, "ann", _request(ask), _NODES).ask.gpus
+
+    assert part(ResourceAsk(gpu_memory_bytes=40 * _GIB)) == 0.5, "of the larger one"
+    assert part(ResourceAsk(gpu_memory_bytes=_GIB)) == 0.25
+    with pytest.raises(OptionError, match=r"--gpus 0\.1: at most 4 runs share a GPU") as found:
+        part(ResourceAsk(0.1))
+    assert found.value.hint == "ask for --gpus 0.25 or more"
+    with pytest.raises(OptionError, match="in 4 ranks"):
+        part(ResourceAsk(ranks=4, gpu_memory_bytes=20 * _GIB))
+    with pytest.raises(OptionError, match="--gpu-memory: GPUs of this cluster are not shared"):
+        part_of_user(
+            parse_queues("schema_version: 1\ngpu_sharing: false", "q"),
+            "ann",
+            _request(ResourceAsk(gpu_memory_bytes=_GIB)),
+            _NODES,
+        )
 
 
 @pytest.mark.parametrize("ask", [ResourceAsk(1.5), ResourceAsk(0.01), ResourceAsk(0.333), ResourceAsk(0.5, ranks=2)])

@@ -29,8 +29,14 @@ def test_it_is_not_ended_for_what_it_has_given_back_or_what_others_use() -> None
     part = _part()
     assert part.look({_OWN: 5 * _GIB}, 0.0) == WARN
     assert part.look({_OWN: 2 * _GIB, _OTHERS: 70 * _GIB}, OVER_S) == ""
-    assert part.look({_OWN: 5 * _GIB}, OVER_S + 1) == WARN
+    assert part.look({_OWN: 5 * _GIB}, OVER_S + 1) == "", "it was warned"
     assert part.notes() == []
+
+
+def test_giving_some_back_for_a_moment_does_not_help() -> None:
+    part = _part()
+    said = [part.look({_OWN: (3 if second % 4 == 3 else 5) * _GIB}, float(second)) for second in range(12)]
+    assert [word for word in said if word] == [WARN, INTERRUPT]
 
 
 def test_a_part_is_clear_when_its_own_processes_are_gone() -> None:
