@@ -16,7 +16,7 @@ from ...protocol.rest import EstimateDocument
 _T = TypeVar("_T")
 #: questions of one user that may wait for their answers
 _MOST_ASKED = 4
-#: an answer holds for so many times as long as it took, if nothing changes before
+#: an answer holds for so many times as long as it took
 _KEPT = 5.0
 #: after an answer nothing is worked out for so many times as long as that took
 _RESTS = 1.0
@@ -43,7 +43,7 @@ class EstimateQuestions:
     async def answer(
         self, user: str, question: bytes, work: Callable[[], Awaitable[EstimateDocument]]
     ) -> EstimateDocument:
-        """Answer a question by ``work`` when it is its turn, or as it was answered since the last change.
+        """Answer a question by ``work`` when it is its turn, or as it was answered a moment ago.
 
         Raises :class:`TooManyRequestsError` when too many others of the same user wait.
         """
@@ -56,10 +56,6 @@ class EstimateQuestions:
             self._asked[user] += 1
             self._answers[key] = asyncio.get_running_loop().create_task(self._work_out(key, work))
         return await asyncio.shield(self._answers[key])  # others may have asked the same
-
-    def note_change(self) -> None:
-        """Answers that were true before are no answers from now on."""
-        self._answers.clear()
 
     async def _work_out(
         self, key: tuple[str, bytes], work: Callable[[], Awaitable[EstimateDocument]]
@@ -76,8 +72,4 @@ class EstimateQuestions:
             return found
         finally:
             self._asked -= Counter([user])
-            asyncio.get_running_loop().call_later(kept_s, self._forget, key, asyncio.current_task())
-
-    def _forget(self, key: tuple[str, bytes], task: asyncio.Task[EstimateDocument] | None) -> None:
-        if self._answers.get(key) is task:
-            del self._answers[key]
+            asyncio.get_running_loop().call_later(kept_s, self._answers.pop, key, None)

@@ -61,6 +61,8 @@ class StartEstimates:
         #: something changed meanwhile
         self._is_stale = False
         self._questions = EstimateQuestions()
+        #: counted: what was answered before one is no answer after it
+        self._changes = 0
 
     # --- those that wait
 
@@ -68,7 +70,7 @@ class StartEstimates:
         """Something has changed that may bring starts nearer, or put them off."""
         if self._is_telling:  # it is what this tells
             return
-        self._questions.note_change()
+        self._changes += 1
         if self._is_working:
             self._is_stale = True
         elif self._due is None and self._queue.has_waiting:
@@ -130,7 +132,7 @@ class StartEstimates:
         asked = part_of_user(file, user, _request(question), nodes)
         question = msgspec.structs.replace(question, ask=asked.ask)
         admitted = admit(file, user, asked)
-        key = msgspec.msgpack.encode(question)
+        key = msgspec.msgpack.encode((self._changes, question))
         return await self._questions.answer(user, key, lambda: self._look_ahead(user, question, admitted))
 
     async def _look_ahead(self, user: str, question: EstimateQuestion, admitted: Admission) -> EstimateDocument:
@@ -164,7 +166,7 @@ class StartEstimates:
 
     async def estimate_of_run(self, record: RunRecord) -> EstimateDocument:
         """The same for a run that waits."""
-        key = record.run.encode()
+        key = msgspec.msgpack.encode((self._changes, record.run))
         return await self._questions.answer(record.view.user, key, lambda: self._look_ahead_of(record))
 
     async def _look_ahead_of(self, record: RunRecord) -> EstimateDocument:
