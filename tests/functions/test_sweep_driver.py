@@ -57,10 +57,12 @@ def _train(x: int) -> None:
     """Never called."""
 
 
-def _driver(space: Space, executor: _Executor, *, study: Any = None, trials: int = 3, at_once: int = 2) -> SweepDriver:
+def _driver(
+    space: Space, executor: _Executor, *, study: Any = None, trials: int = 3, at_once: int = 2, failures: int = 10
+) -> SweepDriver:
     call = TrialCall(_train, (), {}, lambda *_: "")
     study = study or optuna.create_study(pruner=optuna.pruners.ThresholdPruner(upper=1))
-    plan = SweepPlan(call, "train", study, SearchSpace(space), "value", trials, at_once, 10)
+    plan = SweepPlan(call, "train", study, SearchSpace(space), "value", trials, at_once, failures)
     request = RunRequest("r", "s", ResourceAsk(), encode(CellPayload("")))
     return SweepDriver(plan, cast(Any, executor), Submission(request, cast(Any, None)))
 
@@ -123,6 +125,15 @@ def test_of_a_list_the_first_are_tried_once_each(until: Until) -> None:
     driver = _driver([{"x": number} for number in range(9)], executor, trials=5)
     driver.begin()
     assert _finish(driver, executor, until) == [{"x": number} for number in range(5)]
+
+
+def test_it_ends_with_the_last_failure_that_it_may_have(until: Until, monkeypatch: pytest.MonkeyPatch) -> None:
+    executor = _Executor()
+    monkeypatch.setattr(executor, "value_of", lambda *_: 1 / 0)
+    driver = _driver({"x": list(range(9))}, executor, trials=9, at_once=1, failures=2)
+    driver.begin()
+    assert len(_finish(driver, executor, until)) == 2
+    assert "after 2 failed trials" in str(driver.failure)
 
 
 def test_what_is_heard_comes_before_another_trial(until: Until) -> None:
