@@ -133,5 +133,6 @@ def test_published_values_take_the_placeholders_place_for_a_while() -> None:
     names["model"] = "mine"
     waiting.bind_early("model", "published")
     assert (names["model"], "unknown" in names) == ("mine", False)
+    assert waiting.rebound(["loss", "model"], {}) == {"model"}
     waiting.bind_results({"loss": 1}, [])
     assert names["loss"] == 1

@@ -245,6 +245,23 @@ async def test_a_node_that_loses_its_power_is_given_up_after_the_grace_and_ends_
 
 
 @pytest.mark.asyncio
+async def test_results_on_their_way_outlive_their_nodes_silence(bed: BrokerBed) -> None:
+    """They hold no GPU, and the node may be back with them."""
+    bed.settings["node_grace_s"] = 0.3
+    async with bed.life() as service:
+        made = await bed.running(service, 4)
+        for phase in ("ended", "released"):
+            bed.say(service, made, phase)
+        runs = await bed.running(service, 4)
+        bed.agents["b"].silent = True
+        await look_until(service, lambda: runs.state is RunState.LOST)
+        assert made.state is RunState.PERSISTING
+        bed.agents["b"].silent = False
+        bed.say(service, made, "final")
+        await look_until(service, lambda: made.state is RunState.SUCCEEDED)
+
+
+@pytest.mark.asyncio
 async def test_a_node_dies_with_a_queue_behind_it(bed: BrokerBed) -> None:
     async with bed.life() as service:
         first, record = await bed.running(service, 1), await bed.running(service, 4)
