@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import sys
+from collections.abc import Iterable
 from typing import Any
 
 from .adapter import Adapter, LibrarySettings, Values
@@ -55,8 +57,41 @@ def _set_future(futures: Any, name: str, value: Any) -> None:
     shell.compile.flags = shell.compile.flags | flag if value else shell.compile.flags & ~flag
 
 
+# -------------------------------------------------- how objects of a class are shown (``formatter.for_type(…)``)
+#: packages that say by themselves, in each process, how their objects are shown
+_OWN = frozenset({"IPython", "ipykernel", "matplotlib_inline", __name__.partition(".")[0]})
+#: a class, or its module and name → what makes the format of its object
+Printers = dict[Any, Any]
+
+
+class _ByFormat(type):
+    """Attributes of its class are the formats of this process's shell; one that is set adds to them."""
+
+    def __setattr__(cls, name: str, value: Printers) -> None:
+        formatter = current_shell().display_formatter.formatters[name]
+        for key, printer in value.items():
+            if isinstance(key, type):
+                formatter.for_type(key, printer)
+            else:
+                formatter.for_type_by_name(*key, printer)
+
+
+class ShownAs(metaclass=_ByFormat):
+    """Printers that were registered with the shell's formatters, by format."""
+
+
+def _printers(formatter: Any) -> Printers:
+    known = {**formatter.type_printers, **formatter.deferred_printers}
+    return {key: printer for key, printer in known.items() if _is_from_outside(printer)}
+
+
+def _is_from_outside(printer: Any) -> bool:
+    made_of = printer.func if isinstance(printer, functools.partial) else printer
+    return str(getattr(made_of, "__module__", "")).partition(".")[0] not in _OWN
+
+
 class IpythonAdapter(Adapter):
-    """Settings."""
+    """Settings, formatters."""
 
     settings = (
         LibrarySettings(
@@ -66,6 +101,15 @@ class IpythonAdapter(Adapter):
             "__future__", _futures, lambda futures: dict.fromkeys(futures.all_feature_names, False), _set_future
         ),
     )
+
+    def extended_classes(self) -> Iterable[type]:
+        return [ShownAs]
+
+    def extensions(self) -> Iterable[tuple[type, str, Any]]:
+        shell = current_shell()
+        formatters = {} if shell is None else shell.display_formatter.formatters
+        found = {name: _printers(formatter) for name, formatter in formatters.items() if "." not in name}
+        return [(ShownAs, name, printers) for name, printers in found.items() if printers]
 
     def holds_itself(self, kind: type) -> bool:
         return str(kind.__module__).startswith(("IPython", "ipykernel"))

@@ -267,7 +267,8 @@ class InputCapture:
         here = self._modules.local(needed, self._modules.added_paths())
         self.local_modules = here.loaded
         away, set_there, deleted_there = self.away.among(here.tops)
-        tops = {name.partition(".")[0] for name in needed}
+        # with how the notebook shows things, which no module of the cell tells of (adapters/ipython.py)
+        tops = {name.partition(".")[0] for name in (*needed, __name__)}
         patches = {
             name: value
             for name, value in self._patched().items()

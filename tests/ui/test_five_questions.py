@@ -174,6 +174,7 @@ def test_each_question_has_its_answer_at_most_one_click_away(shown: Page, api: G
     expect(own).to_be_visible()
     if state.scene is _offline:
         own.click()
+        expect(shown.get_by_role("heading", name="Times")).to_be_visible()  # what is shown was there before
         api.status = 503
         execute(shown, LOOK)
         expect(shown.locator(_BANNER)).to_contain_text("No contact with the Jupyter server")

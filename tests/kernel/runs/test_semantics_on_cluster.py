@@ -94,3 +94,25 @@ def test_local_modules_and_figures(kernel: Kernel):
 
 def _pictures(cell: Any) -> list[Any]:
     return [m for m in cell if m["msg_type"] == "display_data" and "image/png" in m["content"]["data"]]
+
+
+@pytest.mark.parametrize("registers", ["plain", "GPU"])
+def test_how_objects_are_shown_is_the_same_in_both(kernel: Kernel, registers: str):
+    """Formatters are the shell's; what is registered for a class of Python's goes along as well."""
+    run = kernel.run if registers == "plain" else lambda body: gpu(kernel, body)
+    run(
+        "class Shown:\n    pass\nmark = 'b'\nof = get_ipython().display_formatter.formatters\n"
+        "of['text/html'].for_type(Shown, lambda _: f'<{mark}>')\nof['text/latex'].for_type(int, lambda n: f'${n}$')\ndel of"
+    )
+    for show in (kernel.run, lambda body: gpu(kernel, body)):
+        assert _shown(show("Shown()"), "text/html") == ["<b>"]
+        assert _shown(show("7"), "text/latex") == ["$7$"]
+    assert "is not so in the cell" not in str(list(gpu(kernel, "1")))
+
+
+def _shown(cell: Any, kind: str) -> list[str]:
+    """Of the cell's own displays; status lines and receipts are displays of ours."""
+    contents = [m["content"] for m in cell if m["msg_type"] in ("display_data", "execute_result")]
+    return [
+        each["data"][kind] for each in contents if kind in each["data"] and "jgr-" not in str(each.get("transient"))
+    ]
