@@ -42,5 +42,4 @@ def test_nobody_is_warmed_while_cells_follow_each_other(
 ) -> None:
     monkeypatch.setattr(fork_server, "_WARM_QUIET_S", 3600.0)
     said = [_is_warm(node) for _ in range(node.servers._standby + 2)]
-    assert said[-1] == "False\n"
-    assert said == sorted(said, reverse=True)  # those that were warm go first
+    assert said[-2:] == ["False\n"] * 2  # those before them stood by already
