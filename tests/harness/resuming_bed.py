@@ -31,7 +31,10 @@ def pause(n, folder={folder!r}):
     path = f"{{folder}}/{{n}}"
     if os.path.exists(path):
         os.unlink(path)
-        while builtins.__gpu_release_loops__._notice._page[1] not in (1, 2):
+        loops = builtins.__gpu_release_loops__
+        while loops._notice._page[1] not in (1, 2):
+            time.sleep(0.001)
+        while loops._saver is not None and not loops._saver.is_over:  # the answer would come a round later
             time.sleep(0.001)
 """
 
