@@ -39,6 +39,7 @@ _NAMES = {
     ),
     ".adapters.tensorflow": "rebuild_tensorflow_function usual_strategy",
     ".adapters.torch.distributed": "give_module give_replica make_shard fill_shard",
+    ".adapters.torch.operators": "make_operator",
     ".adapters.torch.tensors": (
         "array_over_storage storage_over_array move_unusual rebuild_tensor set_tensor storage_of_file "
         "give_storage make_typed_storage make_generator make_seeded_generator load_script_module share_tensors "

@@ -6,6 +6,7 @@ from collections.abc import Collection
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+from ..adapters.stdlib.environment import SignalHandlers
 from ..client.config import GpuRelease, NotebookDefaults, load_settings
 from ..options.definitions import Written, from_mapping, overlay
 from ..options.run_options import RunOptions, build_options
@@ -37,6 +38,7 @@ class Notebook:
         self.last_failure: FailedCell | None = None
         self.background = BackgroundRuns(self)
         self.short_cells = ShortCells()
+        self.signal_handlers = SignalHandlers()
         self.detached = DetachedResults(shell)
         self.unreadable_values = UnreadableValues(
             shell, lambda name, value: self.names.input_capture.lineage.run_of(name, value)
@@ -57,7 +59,7 @@ class Notebook:
     @cached_property
     def setup_cells(self) -> SetupCells:
         """The cells under ``%%gpu_setup``; most notebooks have none."""
-        return SetupCells(self.shell)
+        return SetupCells(self.shell, self.signal_handlers)
 
     def _setup(self) -> Setup | None:
         return self.setup_cells.setup() if "setup_cells" in vars(self) else None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 from typing import Any
 
+from ..adapters.stdlib.environment import SignalHandlers
 from ..analysis.sources import gpu_cell_name, register_sources
 from ..client.tracebacks import syntax_error, with_traceback_lines
 from ..errors import OptionError
@@ -16,8 +17,9 @@ from ..submission.setup import Setup, make_setup_cell, setup_of
 class SetupCells:
     """Those of one notebook, in the order in which they first ran."""
 
-    def __init__(self, shell: Any) -> None:
+    def __init__(self, shell: Any, signal_handlers: SignalHandlers) -> None:
         self._shell = shell
+        self._signal_handlers = signal_handlers
         #: by the front end's id of the cell, else by the text
         self._cells: dict[str, SetupCell] = {}
 
@@ -49,7 +51,8 @@ class SetupCells:
             raise syntax_error(error, self._shell) from None
         if "await" in source and _awaits(source):
             raise OptionError("%%gpu_setup cannot await", hint="put what awaits into a cell of its own")
-        self._execute(cell)
+        with self._signal_handlers.everywhere():
+            self._execute(cell)
         key = place.cell or body
         self._cells[key] = cell
 

@@ -17,7 +17,14 @@ pytestmark = pytest.mark.thorough
 #: files with a function that runs between submission and receipt, in any process
 _MOST_FILES = 168
 #: what waits or looks around, or follows a run a moment later: it falls into every run on some machines only
-_AT_TIMES = {"node/ipc/notice.py", "node/ipc/text_journal.py", "gateway/db/rows.py", "gateway/results/lineage.py"}
+_AT_TIMES = {
+    "node/ipc/notice.py",
+    "node/ipc/text_journal.py",
+    "gateway/db/rows.py",
+    "gateway/results/lineage.py",
+    "gateway/cluster/agents.py",
+    "protocol/rest.py",
+}
 #: of the scheduler, whose filters, orders and vetoes are a small file each
 _MOST_OF_SCHEDULER = 26
 #: what looks around every few seconds falls into one run or another, and not into each

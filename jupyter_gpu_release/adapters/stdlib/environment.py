@@ -1,9 +1,11 @@
-"""Environment of a process: its variables at the start and since, and its working folder."""
+"""Environment of a process: its variables at the start and since, its working folder, its handlers of signals."""
 
 from __future__ import annotations
 
+import contextlib
 import os
-from collections.abc import Collection
+import signal
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -100,3 +102,34 @@ class WorkingFolder:
     def say_not_followed(self, why: str) -> str:
         """A sentence for the receipt."""
         return f"the notebook stays in its folder, the cell went to `{self.path}`: {why}"
+
+
+# handlers of signals, which code sets in its own process and in no other
+#: a kernel sets the handler of interrupts anew for each cell
+_SIGNALS = {*signal.Signals} - {signal.SIGINT}
+Handler = tuple[signal.Signals, Any]
+
+
+class SignalHandlers:
+    """Each handler that the notebook's code has set is said once."""
+
+    def __init__(self) -> None:
+        self._known: list[Handler] = []
+
+    @contextlib.contextmanager
+    def everywhere(self) -> Iterator[None]:
+        """Never say what is set meanwhile: all processes set it."""
+        before = _handlers()
+        yield
+        self._known += [each for each in _handlers() if each not in before]
+
+    def notes(self, where: str) -> list[str]:
+        """Sentences for the receipt on new ones, which say ``where`` they are not."""
+        new = [each for each in _handlers() if each not in self._known]
+        self._known += new
+        return [f"handler of {', '.join(sorted(number.name for number, _ in new))}: {where}"] if new else []
+
+
+def _handlers() -> list[Handler]:
+    handlers = [(number, signal.getsignal(number)) for number in _SIGNALS]
+    return [each for each in handlers if getattr(each[1], "__module__", "") == "__main__"]

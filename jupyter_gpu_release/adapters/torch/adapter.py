@@ -10,7 +10,7 @@ from typing import Any
 
 from ..adapter import Adapter, GroupState, Reducer
 from ..memory import Layout, Place
-from . import devices, distributed, settings
+from . import devices, distributed, operators, settings
 
 
 def _is_tensor(thing: Any) -> bool:
@@ -36,6 +36,8 @@ class TorchAdapter(Adapter):
         return importlib.import_module(f".{part}", __package__)
 
     def reducer_for(self, kind: type) -> Reducer | None:
+        if operators.is_operator(kind):
+            return operators.reduce_operator
         return distributed.reducer_for(kind) or self._of("tensors").reducer_for(kind)
 
     def has_rows(self, kind: type) -> bool:
@@ -55,6 +57,8 @@ class TorchAdapter(Adapter):
         return kind.__base__ if is_parametrized else None
 
     def update_in_place(self, old: Any, new: Any) -> bool | None:
+        if operators.is_operator(type(old)):  # the dispatcher calls the new one by now
+            return False
         return self._of("memory").update(old, new) if _is_tensor(old) else None
 
     def registration_of(self, cls: type) -> Any:

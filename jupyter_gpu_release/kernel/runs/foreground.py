@@ -34,12 +34,14 @@ from .held_back import HeldBack
 from .result_binder import ResultBinder
 from .sending import send_inputs
 
+_NOT_THERE = "not in GPU cells, unless what sets it is under `%%gpu_setup`"
 _ALONE = (
     "this cell calls init_process_group(), and runs as one process with {gpus} GPUs: --ranks {gpus} runs it as {gpus} "
     "processes with a GPU each, with RANK, WORLD_SIZE and MASTER_ADDR set\n"
 )
 
 if TYPE_CHECKING:
+    from ...adapters.stdlib.environment import SignalHandlers
     from ...client.feed import RunFeed
     from ...client.session import GatewaySession
     from ...presentation.receipt import ShortCells
@@ -51,6 +53,7 @@ class CellContext(KernelContext, Protocol):
 
     background: BackgroundRuns
     short_cells: ShortCells
+    signal_handlers: SignalHandlers
 
 
 def prepare(notebook: CellContext, cell: Cell) -> CapturedInputs:
@@ -115,7 +118,7 @@ def train(notebook: CellContext, cell: Cell) -> None:
     session = notebook.connection.open(notebook.settings)
     welcome = session.welcome
     prepared.notes += note_on_hashes(cell.body, prepared.originals, welcome.hash_seed if welcome is not None else "")
-    prepared.notes += note_on_ids(cell.body, prepared.originals)
+    prepared.notes += [*note_on_ids(cell.body, prepared.originals), *notebook.signal_handlers.notes(_NOT_THERE)]
     _add_packages(notebook, cell, prepared, session)
     key = key_of(notebook, cell, prepared) if cell.options.cache else None
     if key is not None and reuse(notebook, session, cell, key):

@@ -13,6 +13,8 @@ from ...protocol.runs import ErrorInfo
 
 _QUOTED = re.compile(r"['\"`‘]([^'\"`‘’]{1,80})['\"`’]")
 _NOT_FOUND = re.compile(r"name '(\w+)' is not defined|Can't get attribute '(\w+)' on <module '__main__'")
+#: where asyncio refuses to run a second event loop in the first
+_NESTED = re.compile(r"event loop is (?:already )?running|running event loop")
 #: names of functions that tell a library something for later
 _TELLS = re.compile(r"regist|^(?:set|add|enable|use|install)(?:_|$)")
 _MOST_LETTERS = 70
@@ -31,6 +33,8 @@ def missed_sentence(error: ErrorInfo, cells: Sequence[str], names: Mapping[str, 
     words = list(dict.fromkeys(_QUOTED.findall(error.evalue)))
     if error.ename == AttributeError.__name__:
         words, tells = words[-1:], _makes_attribute(names)
+    elif error.ename == RuntimeError.__name__ and _NESTED.search(error.evalue):
+        words, tells = ["nest_asyncio"], _applies
     else:
         words, tells = [*words, *_texts_in(cells[-1] if cells else "")], _registers
     for number in range(len(cells) - 1, 0, -1):
@@ -63,6 +67,12 @@ def _text(node: ast.expr) -> str:
 def _registers(call: ast.expr, word: str) -> bool:
     name = dotted_name(call.func) if isinstance(call, ast.Call) else ""
     return _TELLS.search(name.rpartition(".")[2]) is not None and _mentions(call, word)
+
+
+def _applies(call: ast.expr, package: str) -> bool:
+    """Tell if it is ``nest_asyncio.apply()``, or that of a package made from it."""
+    name = dotted_name(call.func) if isinstance(call, ast.Call) else ""
+    return name.startswith(package) and name.endswith(".apply")
 
 
 def _mentions(call: ast.expr, word: str) -> bool:

@@ -8,6 +8,7 @@ import signal
 from dataclasses import dataclass, field
 from typing import Any
 
+from ...adapters.stdlib.environment import SignalHandlers
 from ...analysis import sources
 from ...protocol.cell import CellPayload
 from .resuming.preempted import Preempted
@@ -15,6 +16,7 @@ from .shell import RankShell
 
 #: how long tasks that the cell started and did not await may go on
 LEFT_OVER_S = 5.0
+_NOT_THERE = "not in the notebook, nor in further cells: put what sets it under `%%gpu_setup`"
 #: several statements, as cells have; leaves no name behind
 _WARM_UP = """
 import time, sys; warm = 1
@@ -61,6 +63,8 @@ class CellLoop:
         """Run the cell's source; never raises."""
         end = CellEnd()
         self.context = contextvars.copy_context()
+        signal_handlers = SignalHandlers()
+        signal_handlers.notes(_NOT_THERE)
         self._cell = self._loop.create_task(self._execute(payload), context=self.context)
         signal.signal(signal.SIGINT, self._on_interrupt)
         try:
@@ -70,6 +74,7 @@ class CellLoop:
             end.error = error
         finally:
             self._shell.gate.close()
+        end.notes += signal_handlers.notes(_NOT_THERE)
         end.interrupted = isinstance(end.error, KeyboardInterrupt) or (
             self._cancelled and isinstance(end.error, asyncio.CancelledError)
         )

@@ -240,3 +240,41 @@ def test_pandas_and_sklearn(nb: Notebook) -> None:
     assert len(nb.ns["small"]) == 14
     assert nb.ns["df"].loc[0, "x"] == 99
     assert set(trip.results) == {"clf", "small", "df"}
+
+
+_OPERATOR = """
+import torch
+def _remember(ctx, inputs, output): ctx.scale = inputs[1]
+def _back(ctx, grad): return grad * ctx.scale, None
+@torch.library.custom_op('notebook::scaled', mutates_args=())
+def scaled(x: torch.Tensor, scale: float) -> torch.Tensor: return x * scale + shift
+@scaled.register_fake
+def _(x, scale): return torch.empty_like(x)
+scaled.register_autograd(_back, setup_context=_remember)
+"""
+_USE_OPERATOR = """
+w = torch.ones(2, requires_grad=True)
+torch.ops.notebook.scaled(scaled(w, 3.0), 2.0).sum().backward()
+faked = tuple(torch.ops.notebook.scaled(torch.empty(5, device='meta'), 1.0).shape)
+seen = w.grad.tolist(), scaled(torch.zeros(1), 1.0).item(), faked
+"""
+
+
+def test_an_operator_of_the_notebook_works_in_a_cell_and_one_of_a_cell_in_the_notebook(nb: Notebook) -> None:
+    nb.cell(f"shift = 1.0\n{_OPERATOR}")
+    before = nb.ns["scaled"]
+    trip = nb.ok(f"{_USE_OPERATOR}\nsame = [scaled]")
+    assert nb.ns["seen"] == ([6.0, 6.0], 1.0, (5,))
+    assert nb.ns["scaled"] is before
+    assert nb.ns["same"][0] is before
+    assert trip.notes == []
+    nb.cell("shift = 2.0")
+    nb.ok(_OPERATOR.replace("notebook::", "cell::"))
+    nb.cell(_USE_OPERATOR.replace("notebook.", "cell."))
+    assert nb.ns["seen"] == ([6.0, 6.0], 2.0, (5,))
+    nb.ok("@scaled.register_kernel('cpu')\ndef _(x, scale): return x * 0 + 7")
+    assert (
+        nb.cell("scaled(torch.zeros(1), 1.0).item()")
+        == nb.cell("torch.ops.cell.scaled(torch.zeros(1), 1.0).item()")
+        == 7
+    )

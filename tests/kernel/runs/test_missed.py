@@ -48,6 +48,11 @@ def _gpu(body: str) -> str:
             ["@torch.library.custom_op('mine::twice', mutates_args=())\ndef twice(x): pass", "x.twice()"],
             "`@torch.library.custom_op('mine::twice', mutates_args=())` ran in cell 1",
         ),
+        (
+            ErrorInfo("RuntimeError", "asyncio.run() cannot be called from a running event loop"),
+            ["nest_asyncio.apply()", "df.apply(len)"],
+            "`nest_asyncio.apply()` ran in cell 1",
+        ),
         (NO_ATTRIBUTE, ["df.fill('other')", "def f(x): return Library.switch_on()"], ""),
         (NO_ATTRIBUTE, ["get_ipython().run_cell_magic('gpu_setup', '', 'Library.switch_on()')"], ""),
         (ErrorInfo("KeyError", "'bars'"), ["df.plot('bars')", "not python ("], ""),

@@ -331,3 +331,22 @@ def test_errors_of_this_package_end_at_the_cells_line(node: Node) -> None:
     assert "line 3" in text
     assert "is not the id of a run" in text
     assert "loading.py" not in text
+
+
+def test_a_handler_of_a_signal_that_stays_with_the_cell_is_said(node: Node) -> None:
+    assert node.run("import signal\nbefore = signal.signal(signal.SIGALRM, signal.SIG_IGN)").outcome.notes == []
+    outcome = node.run("import signal\nbefore = signal.signal(signal.SIGALRM, lambda *_: None)").outcome
+    (note,) = outcome.notes
+    assert note.startswith("handler of SIGALRM: not in the notebook, nor in further cells")
+
+
+def test_a_handler_of_interrupts_and_a_dump_of_the_stack_are_as_in_a_plain_cell(node: Node) -> None:
+    run = node.run(
+        "import faulthandler, signal\nheard = []\nsignal.signal(signal.SIGINT, lambda *_: heard.append(1))\n"
+        "signal.raise_signal(signal.SIGINT)\nfaulthandler.enable()\nfaulthandler.dump_traceback()\n"
+        "print(heard, faulthandler.is_enabled())"
+    )
+    assert run.outcome.status == "ok"
+    assert run.outcome.notes == []
+    assert run.text() == "[1] True\n"
+    assert "Current thread" in run.text("stderr")
