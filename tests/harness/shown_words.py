@@ -9,6 +9,8 @@ from __future__ import annotations
 import json
 import platform
 import re
+import time
+from collections.abc import Collection
 from pathlib import Path
 
 from playwright.sync_api import Page
@@ -16,6 +18,7 @@ from playwright.sync_api import Page
 PANEL = "#jupyter-gpu-release-panel"
 Words = dict[str, list[str]]
 FILE = Path(__file__).parents[2] / "docs" / "images" / "words.json"
+_PATIENCE_S = 30.0
 _DAY = "(?:Mon|Tues?|Wed(?:nes)?|Thu(?:rs)?|Fri|Sat(?:ur)?|Sun)(?:day)?"
 _VARIES = (
     (re.compile(rf"\b{_DAY}\b"), "DAY"),
@@ -56,6 +59,20 @@ def keep(picture: str, words: Words, file: Path) -> None:
     noted = _read(file)
     noted[picture] = words
     file.write_text(json.dumps(noted, indent=1, sort_keys=True, ensure_ascii=False) + "\n", encoding="utf-8")
+
+
+def assert_shows(page: Page, picture: str, places: Collection[str] = ()) -> None:
+    """Fail where the page does not come to show the words of the committed picture: some figures arrive late.
+
+    ``places``: only these are compared.
+    """
+    deadline_s = time.monotonic() + _PATIENCE_S
+    while True:
+        words = {place: texts for place, texts in words_of(page).items() if place in places or not places}
+        if time.monotonic() > deadline_s or all(_read(FILE)[picture].get(place) == words[place] for place in words):
+            break
+        page.wait_for_timeout(100)
+    assert_not_stale(picture, words)
 
 
 def assert_not_stale(picture: str, words: Words) -> None:
