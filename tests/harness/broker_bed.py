@@ -513,7 +513,7 @@ class BrokerBed:
 
     async def in_ledger(self, service: GatewayService) -> None:
         """Wait until the ledger has all runs as they are now."""
-        service.ledger._flush()
+        await until(lambda: not service.ledger._later)
         await service.ledger.drain()
 
     def say(self, service: GatewayService, record: RunRecord, phase: str) -> None:

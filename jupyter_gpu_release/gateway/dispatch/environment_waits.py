@@ -105,19 +105,14 @@ class EnvironmentWaits:
             await self._build_where_there_is_room(record, plan)
 
     async def _has_built(self, record: RunRecord, plan: Plan, nodes: list[Node], wait_s: float | None) -> bool:
-        """Return when these nodes have built it; False: the run has ended, here at the latest."""
+        """Return when these nodes have built it; False: the run has ended, here at the latest.
+
+        Of runs that share a build the one that waited longest goes on first: nothing else is waited for.
+        """
         building = asyncio.ensure_future(self._builds.build(nodes, plan, one_will_do=record.request.ask.nodes == 1))
         deadline_s = time.monotonic() + (wait_s if wait_s is not None else math.inf)
-        pause_s = _QUIET_S
-        while not (await asyncio.wait([building], timeout=pause_s))[0]:
-            if not isinstance(record.stage, Queued) or time.monotonic() > deadline_s:
-                building.cancel()  # it ends where nobody else waits for it
-                await asyncio.wait([building])
-                break
-            reason = describe_building(plan, await self._builds.count_fetched(nodes, plan))
-            if isinstance(record.stage, Queued) and record.view.reason != reason:
-                self._runs.change(record, reason=reason)
-            pause_s = min(_TOLD_S, max(0.0, deadline_s - time.monotonic()))
+        self._spawn(self._tell_progress(record, plan, nodes, building, deadline_s))
+        await asyncio.wait([building])
         if not isinstance(record.stage, Queued):
             return False
         if building.cancelled():
@@ -130,6 +125,20 @@ class EnvironmentWaits:
             return False
         self._runs.change(record, built=describe_environment(plan, building.result()), reason="")
         return True
+
+    async def _tell_progress(
+        self, record: RunRecord, plan: Plan, nodes: list[Node], building: asyncio.Future[float], deadline_s: float
+    ) -> None:
+        """Say how far it is; one that nobody waits for any more, or not so long, is cancelled."""
+        pause_s = _QUIET_S
+        while not (await asyncio.wait([building], timeout=pause_s))[0]:
+            if not isinstance(record.stage, Queued) or time.monotonic() > deadline_s:
+                building.cancel()  # it ends where nobody else waits for it
+                return
+            reason = describe_building(plan, await self._builds.count_fetched(nodes, plan))
+            if isinstance(record.stage, Queued) and not building.done() and record.view.reason != reason:
+                self._runs.change(record, reason=reason)
+            pause_s = min(_TOLD_S, max(0.0, deadline_s - time.monotonic()))
 
     async def _build_where_there_is_room(self, record: RunRecord, plan: Plan) -> None:
         """While nodes with the environment are busy and others have room, these build it: then the run may go there."""

@@ -24,9 +24,10 @@ _STEP = 0.01
 
 def check_part(ask: ResourceAsk) -> None:
     """Raise :class:`OptionError` for a part that is none, or that several ranks would share: clients check it, too."""
-    if ask.gpus == int(ask.gpus):
+    if not is_part(ask):
         return
-    if not _LEAST <= ask.gpus < 1 or abs(ask.gpus / _STEP - round(ask.gpus / _STEP)) > 1e-6:
+    is_share = _LEAST <= ask.gpus < 1 and abs(ask.gpus / _STEP - round(ask.gpus / _STEP)) <= 1e-6
+    if ask.gpu_memory_bytes is None and not is_share:
         hint = f"write a whole number, or {_LEAST:g} to 0.99 in steps of {_STEP:g}"
         raise OptionError(f"--gpus {ask.gpus:g}: neither whole GPUs nor a part of one", hint=hint)
     if ask.ranks > 1 or ask.nodes > 1 or ask.min_gpus is not None:
@@ -59,7 +60,7 @@ def with_part(request: RunRequest, cluster: Iterable[Node]) -> RunRequest:
     """The request with the part of a GPU that its ``--gpu-memory`` is on all GPUs that it may get.
 
     Raises :class:`ImpossibleAskError` where a part has no room for CUDA itself, :class:`OptionError` where it is not
-    known how much memory the GPUs have, where several ranks would share it, or where it is kept (a GPU is kept whole).
+    known how much memory the GPUs have, or where it is kept (a GPU is kept whole).
     """
     ask = request.ask
     if not is_part(ask):
@@ -72,7 +73,6 @@ def with_part(request: RunRequest, cluster: Iterable[Node]) -> RunRequest:
         least = max((1 / node.parts_per_gpu for node in suitable), default=_LEAST)
         part = _part_for(ask.gpu_memory_bytes, sizes, least)
         request = replace(request, ask=replace(ask, gpus=part))
-        check_part(request.ask)
         sizes = [size for size in sizes if size * part >= ask.gpu_memory_bytes]
     if sizes and request.ask.gpus < 1:
         _check_room(request.ask.gpus, min(sizes))
@@ -97,7 +97,9 @@ def _suits(ask: ResourceAsk, node: Node) -> bool:
 def _part_for(wanted: int, sizes: list[int], least: float) -> float:
     """The part of the smallest of these GPUs that is large enough, which is at least so much of the others."""
     if not sizes:
-        raise OptionError("--gpu-memory: the GPUs do not tell their memory", hint="write --gpus 0.5")
+        raise OptionError(
+            "--gpu-memory: the GPUs do not tell their memory, or may not be shared", hint="write --gpus 0.5"
+        )
     enough = [size for size in sizes if size >= wanted]
     if not enough:
         most = format_bytes(max(sizes))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import os
 import time
@@ -76,6 +77,25 @@ async def test_no_gpu_is_held_while_it_is_built_and_it_is_built_once(bed: Broker
         third = await _submitted(service)
         assert (third.view.reason, third.view.built) != (reason, first.view.built)
         assert len(agent.builds) == 1, "it is there"
+
+
+@pytest.mark.asyncio
+async def test_who_waited_longest_is_queued_first_though_a_node_is_slow_to_count(
+    bed: BrokerBed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    agent, counted = bed.agents["a"], []
+
+    async def count(*_: object) -> None:
+        counted.append(1)
+        await asyncio.Event().wait()
+
+    async with bed.life() as service:
+        monkeypatch.setattr(service.environments, "count_fetched", count)
+        first, second = await _submitted(service), await _submitted(service)
+        await until(lambda: len(counted) == 2)
+        agent.has_built.set()
+        await until(lambda: first.accepted)
+        assert not second.accepted
 
 
 @pytest.mark.asyncio

@@ -60,8 +60,8 @@ def test_the_rules_of_the_queues_file_decide_which_gpus_are_shared_and_by_how_ma
     with pytest.raises(OptionError, match=r"--gpus 0\.1: at most 4 runs share a GPU") as found:
         part(ResourceAsk(0.1))
     assert found.value.hint == "ask for --gpus 0.25 or more"
-    with pytest.raises(OptionError, match="in 4 ranks"):
-        part(ResourceAsk(ranks=4, gpu_memory_bytes=20 * _GIB))
+    with pytest.raises(OptionError, match="or may not be shared"):
+        part(ResourceAsk(gpu_memory_bytes=_GIB, gpu_type="a100"))
     with pytest.raises(OptionError, match="--gpu-memory: GPUs of this cluster are not shared"):
         part_of_user(
             parse_queues("schema_version: 1\ngpu_sharing: false", "q"),
@@ -71,7 +71,17 @@ def test_the_rules_of_the_queues_file_decide_which_gpus_are_shared_and_by_how_ma
         )
 
 
-@pytest.mark.parametrize("ask", [ResourceAsk(1.5), ResourceAsk(0.01), ResourceAsk(0.333), ResourceAsk(0.5, ranks=2)])
+@pytest.mark.parametrize(
+    "ask",
+    [
+        ResourceAsk(1.5),
+        ResourceAsk(0.01),
+        ResourceAsk(0.333),
+        ResourceAsk(0.5, ranks=2),
+        ResourceAsk(4, ranks=4, gpu_memory_bytes=20 * _GIB),
+        ResourceAsk(2, ranks=2, nodes=2, gpu_memory_bytes=80 * _GIB),
+    ],
+)
 def test_a_client_that_does_not_check_is_refused(ask: ResourceAsk) -> None:
     with pytest.raises(OptionError):
         check_gang(ask)

@@ -1,4 +1,4 @@
-"""What a cell has to import itself, in an order in which it may be imported ahead."""
+"""Modules that a cell has to import itself, in an order in which they may be imported ahead."""
 
 from __future__ import annotations
 
