@@ -1,13 +1,13 @@
 """The kernel's connection to the gateway: one WebSocket, kept alive and reopened in the background.
 
-Two daemon threads: one reads (and reconnects), one writes (and sends heartbeats), so that an interrupt in the
-caller's thread can never leave half a message on the wire.
+One daemon thread has it, with an event loop: no interrupt in the caller's thread leaves half a message on the wire,
+and no second thread touches the connection (TLS in two threads at once kills the process).
 """
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
-import os
 import random
 import secrets
 import time
@@ -39,10 +39,10 @@ from ..settings.built_in import BUILT_IN
 from . import websocket
 from .discovery import Target, unreachable
 from .feed import ConnectionBack, ConnectionLost, FeedItem, FeedTable, RunFeed
-from .websocket import SendQueue, ThreadGroup, UnackedMessages, open_link, own_end, receive, send
+from .websocket import LoopThread, SendQueue, UnackedMessages, open_link, own_end, receive, send
 
 if TYPE_CHECKING:
-    from websockets.sync.client import ClientConnection
+    from websockets.asyncio.client import ClientConnection
 
     from .rest import GatewayClient
 
@@ -68,12 +68,10 @@ class GatewaySession:
         self._silence_s = silence_s
         self._feeds = FeedTable()
         self._unacked = UnackedMessages()
-        self._send_queue = SendQueue(lambda: self._link)
         self._link: ClientConnection | None = None
-        self._threads = ThreadGroup(
-            {"gpu-session-read": self._read_forever, "gpu-session-write": self._send_queue.write_forever}
-        )
-        self._retry = InterruptibleEvent()
+        self._thread = LoopThread("gpu-session", self._serve)
+        self._send_queue = SendQueue(lambda: self._link, self._thread.call)
+        self._retry = asyncio.Event()
         self._settled = InterruptibleEvent()
         self._error: GpuReleaseError | None = None
         self._lost_at: float | None = None
@@ -92,8 +90,8 @@ class GatewaySession:
 
         Raises the gateway's refusal, or :class:`GatewayUnavailableError` after ``timeout_s``.
         """
-        self._threads.begin()
-        self._retry.set()
+        self._thread.begin()
+        self._retry_now()
         deadline = time.monotonic() + timeout_s
         while not (self._settled.wait(min(1.0, max(0.0, deadline - time.monotonic())))):
             if time.monotonic() >= deadline:
@@ -146,7 +144,7 @@ class GatewaySession:
         except BaseException:  # an interrupt: nobody will hear of it, so a reconnect must not send it
             self._feeds.drop_feed(feed)
             raise
-        self._retry.set()
+        self._retry_now()
         return feed
 
     def question_client(self) -> GatewayClient:
@@ -182,7 +180,7 @@ class GatewaySession:
         self._feeds.drop_feed(feed)
 
     def close(self, timeout_s: float = 2.0) -> None:
-        """Say good-bye (the gateway ends this session's attached runs now) and end the threads."""
+        """Say good-bye (the gateway ends this session's attached runs now) and end the thread."""
         if self._closed:
             return
         self._closed = True
@@ -191,32 +189,46 @@ class GatewaySession:
         ended = GatewayUnavailableError(f"this notebook's session with the gateway {self.target.url} was ended")
         for feed in self._feeds.all():
             feed.put_item(ConnectionLost(ended, final=True))
-        self._retry.set()
-        self._threads.end(timeout_s)
+        self._thread.end(timeout_s)
 
-    # --------------------------------------------------------------------------------------- threads
-    def _read_forever(self) -> None:
+    # ----------------------------------------------------------------------------------- in its thread
+    async def _serve(self) -> None:
+        async with asyncio.TaskGroup() as tasks:
+            reading = tasks.create_task(self._read_forever())
+            await self._send_queue.write_forever()
+            reading.cancel()
+
+    async def _read_forever(self) -> None:
         delay_s = _FIRST_DELAY_S
         while not self._over():
             self._retry.clear()  # here: what is asked for while an attempt fails is not slept through
             try:
-                with open_link(self.target, timeout_s=10.0) as link:
-                    self._greet(link)
+                async with open_link(self.target, timeout_s=10.0) as link:
+                    await self._greet(link)
                     delay_s = _FIRST_DELAY_S
-                    self._read(link)
-                    self._send_queue.wait_until_over()
+                    await self._read(link)
             except GpuReleaseError as error:
                 self._on_lost(error)
             if not self._over():
                 self._feeds.keep_unsent()
-                self._retry.wait(delay_s * random.uniform(0.8, 1.2))
+                await self._pause(delay_s * random.uniform(0.8, 1.2))
             delay_s = min(delay_s * 2, _LONGEST_DELAY_S if self._feeds.all() else _LONGEST_IDLE_DELAY_S)
 
-    def _greet(self, link: ClientConnection) -> None:
+    async def _pause(self, pause_s: float) -> None:
+        """Or until another try is asked for."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(pause_s):
+                await self._retry.wait()
+
+    async def _greet(self, link: ClientConnection) -> None:
         """Hello, Welcome, and everything that was not acknowledged once more."""
         resume = self._feeds.resume()
-        send(link, encode(Hello(PROTOCOL, self.session_id, __version__, resume, own_end(link))))
-        answer = receive(link, 10.0)
+        await send(link, encode(Hello(PROTOCOL, self.session_id, __version__, resume, own_end(link))))
+        try:
+            async with asyncio.timeout(10.0):
+                answer = await receive(link)
+        except TimeoutError:
+            raise self.unanswered(10.0) from None
         if isinstance(answer, Refused):
             raise from_code(answer.code, answer.message, answer.hint)
         if not isinstance(answer, Welcome):
@@ -235,15 +247,16 @@ class GatewaySession:
         self._lost_at = self._error = None
         self._settled.set()
 
-    def _read(self, link: ClientConnection) -> None:
-        heard_at = time.monotonic()
-        while not self._closed:
-            message = receive(link, 1.0)
-            if message is not None:
-                heard_at = time.monotonic()
-                self._dispatch(message)
-            elif time.monotonic() - heard_at > self._silence_s:
-                raise GatewayUnavailableError(f"the gateway {self.target.url} fell silent")
+    async def _read(self, link: ClientConnection) -> None:
+        try:
+            async with asyncio.timeout(self._silence_s) as silence:
+                while True:
+                    message = await receive(link)
+                    if not self._closed:  # else the good-bye is on its way
+                        self._dispatch(message)
+                    silence.reschedule(asyncio.get_running_loop().time() + self._silence_s)
+        except TimeoutError:
+            raise GatewayUnavailableError(f"the gateway {self.target.url} fell silent") from None
 
     def _dispatch(self, message: GatewayMessage) -> None:
         if isinstance(message, Refused) and not message.run:
@@ -288,11 +301,14 @@ class GatewaySession:
     def _over(self) -> bool:
         return self._closed or self._fatal
 
+    def _retry_now(self) -> None:
+        self._thread.call(self._retry.set)
+
     def _tell(self, message: Signal | Detach | Supply) -> None:
         """Now, or after the reconnect when there is no connection."""
         self._unacked.keep_message(message)
         if self._link is None:
-            self._retry.set()
+            self._retry_now()
         else:
             self._send_unacked()
 
@@ -306,7 +322,7 @@ class GatewaySession:
             feed.put_item(ConnectionLost(self._error, final=True))
         elif self._lost_at is not None and self._error is not None:
             feed.put_item(ConnectionLost(self._error))
-        self._threads.begin()
+        self._thread.begin()
 
     def _subscribe(self, run: str, after: int) -> None:
         self._send_queue.put_message(Subscribe(run, after))
@@ -316,5 +332,4 @@ class GatewaySession:
         self._closed = True
         link, self._link = self._link, None
         if link is not None:
-            with contextlib.suppress(OSError):
-                os.close(link.socket.detach())
+            websocket.forget_link_in_fork(link)

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 import atexit
 import math
 import os
 import queue
+import re
 import threading
 import time
 import weakref
 from collections import deque
-from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Iterator
+from contextlib import asynccontextmanager, contextmanager, suppress
 from typing import TYPE_CHECKING, Protocol
 from urllib.parse import quote, urlsplit, urlunsplit
 
@@ -25,8 +27,8 @@ from ..settings.built_in import BUILT_IN
 from .discovery import not_a_gateway, unreachable
 
 if TYPE_CHECKING:
+    from websockets.asyncio.client import ClientConnection, connect
     from websockets.http11 import Response
-    from websockets.sync.client import ClientConnection
 
     from .discovery import Target
 
@@ -35,37 +37,63 @@ MAX_FRAME_BYTES = 256 << 20
 _DOCTOR = "`jupyter gpu doctor` looks for the reason"
 
 
-@contextmanager
-def open_link(target: Target, timeout_s: float) -> Iterator[ClientConnection]:
+@asynccontextmanager
+async def open_link(target: Target, timeout_s: float) -> AsyncIterator[ClientConnection]:
     """The session socket of ``target``, closed at the end of the block.
 
     Raises :class:`GatewayUnavailableError` (worth another try) or what the gateway refuses with
     (:class:`AuthenticationError`, :class:`ForbiddenError` …: not worth one).
     """
-    from websockets.exceptions import InvalidStatus, WebSocketException
-    from websockets.sync.client import connect
-
-    try:
-        connection = connect(
-            session_url(target.url),
-            additional_headers={"Authorization": f"Bearer {target.token}"},
-            compression=None,
-            proxy=None if target.is_loopback else True,
-            ssl=target.tls(),
-            open_timeout=timeout_s,
-            ping_interval=None,  # the session has its own heartbeats
-            close_timeout=1,
-            max_size=MAX_FRAME_BYTES,
-        )
-        link = connection.__enter__()
-    except InvalidStatus as error:
-        raise refusal_error(error.response, target) from error
-    except (OSError, TimeoutError, WebSocketException, EOFError) as error:
-        raise unreachable(target.url, error, configured=target.configured) from error
+    with _own_errors(target):
+        link = await _connecting(target, session_url(target.url), timeout_s, ping_interval=None)  # it has heartbeats
     try:
         yield link
     finally:
-        connection.__exit__(None, None, None)
+        await link.close()
+
+
+def _connecting(target: Target, url: str, timeout_s: float, *, ping_interval: float | None) -> connect:
+    from websockets.asyncio.client import connect
+
+    class Connect(connect):
+        """Follows no redirect: versions before 17 take the token along, to whatever host."""
+
+        def process_redirect(self, exc: Exception) -> Exception:
+            return exc
+
+    return Connect(
+        url,
+        additional_headers={"Authorization": f"Bearer {target.token}"},
+        compression=None,
+        proxy=None if target.is_loopback else True,
+        ssl=target.tls(),
+        open_timeout=timeout_s,
+        ping_interval=ping_interval,
+        close_timeout=1,
+        max_size=MAX_FRAME_BYTES,
+    )
+
+
+@contextmanager
+def _own_errors(target: Target) -> Iterator[None]:
+    from websockets.exceptions import InvalidStatus, WebSocketException
+
+    try:
+        yield
+    except InvalidStatus as error:
+        raise refusal_error(error.response, target) from error
+    except OSError as error:
+        raise unreachable(target.url, _as_of_a_socket(error), configured=target.configured) from error
+    except (WebSocketException, EOFError) as error:
+        raise unreachable(target.url, error, configured=target.configured) from error
+
+
+def _as_of_a_socket(error: OSError) -> OSError:
+    """Of asyncio's "Connect call failed", for one address or several, the error that the last one met."""
+    if "Connect call failed" in str(error):
+        number = int(re.findall(r"\[Errno (\d+)\]", str(error))[-1])
+        return OSError(number, os.strerror(number))
+    return error
 
 
 def session_url(url: str) -> str:
@@ -85,33 +113,12 @@ async def follow_run(target: Target, run: str, after: int, timeout_s: float) -> 
     For programs with an event loop that only look on. Raises as :func:`open_link` does, also when the connection is
     lost on the way.
     """
-    from websockets.asyncio.client import connect
-    from websockets.exceptions import ConnectionClosedError, InvalidStatus, WebSocketException
-
-    class Connect(connect):
-        """Follows no redirect: versions before 17 take the token along, to whatever host."""
-
-        def process_redirect(self, exc: Exception) -> Exception:
-            return exc
-
-    connecting = Connect(
-        _socket_url(target.url, f"/v1/runs/{quote(run, safe='')}/events", f"after={after}"),
-        additional_headers={"Authorization": f"Bearer {target.token}"},
-        compression=None,
-        proxy=None if target.is_loopback else True,
-        ssl=target.tls(),
-        open_timeout=timeout_s,
-        close_timeout=1,
-        max_size=MAX_FRAME_BYTES,
-    )
+    url = _socket_url(target.url, f"/v1/runs/{quote(run, safe='')}/events", f"after={after}")
     try:
-        async with connecting as link:
-            async for data in link:
-                yield msgspec.json.decode(data, type=Events | Update)
-    except InvalidStatus as error:
-        raise refusal_error(error.response, target) from error
-    except (OSError, TimeoutError, ConnectionClosedError, WebSocketException, EOFError) as error:
-        raise unreachable(target.url, error, configured=target.configured) from error
+        with _own_errors(target):
+            async with _connecting(target, url, timeout_s, ping_interval=20) as link:
+                async for data in link:
+                    yield msgspec.json.decode(data, type=Events | Update)
     except msgspec.MsgspecError as error:
         raise GatewayUnavailableError(f"the gateway sent what is no message: {error}", hint=_DOCTOR) from error
 
@@ -130,15 +137,13 @@ def refusal_error(response: Response, target: Target) -> GpuReleaseError:
     return not_a_gateway(target.url, response.status_code, configured=target.configured)
 
 
-def receive(link: ClientConnection, timeout_s: float) -> GatewayMessage | None:
-    """The next message, or None after ``timeout_s``; raises :class:`GatewayUnavailableError` when the link is gone."""
+async def receive(link: ClientConnection) -> GatewayMessage:
+    """The next message; raises :class:`GatewayUnavailableError` when the link is gone."""
     from websockets.exceptions import ConnectionClosed
 
     try:
-        data = link.recv(timeout=timeout_s)
+        data = await link.recv()
         message: GatewayMessage = decode(data if isinstance(data, bytes) else data.encode(), GatewayMessage)
-    except TimeoutError:
-        return None
     except ConnectionClosed as error:
         raise GatewayUnavailableError("the gateway closed the connection", hint=_DOCTOR) from error
     except msgspec.MsgspecError as error:
@@ -148,34 +153,87 @@ def receive(link: ClientConnection, timeout_s: float) -> GatewayMessage | None:
 
 def own_end(link: ClientConnection) -> str:
     """Address and port of this end; empty for a link that is gone."""
-    with suppress(OSError):
-        host, port, *_ = link.socket.getsockname()
-        return f"{host} {port}"
-    return ""
+    host, port, *_ = link.local_address or ("", "")
+    return f"{host} {port}".strip()
 
 
-def send(link: ClientConnection, data: bytes) -> None:
+async def send(link: ClientConnection, data: bytes) -> None:
     """Send; on a link that is gone this does nothing (the reader notices and reconnects)."""
     from websockets.exceptions import ConnectionClosed
 
     with suppress(ConnectionClosed):
-        link.send(data)
+        await link.send(data)
+
+
+def forget_link_in_fork(link: ClientConnection) -> None:
+    """Let a forked child hold no copy of the socket, which would outlive the kernel."""
+    with suppress(OSError):
+        nowhere = os.open(os.devnull, os.O_RDWR)
+        os.dup2(nowhere, link.transport.get_extra_info("socket").fileno())  # the number stays its object's
+        os.close(nowhere)
 
 
 HEARTBEAT_S: float = BUILT_IN["heartbeat_s"].default
 #: whoever waits for a message to be written waits no longer: the connection may be slow, or there may be none
 _WRITTEN_S = 0.005
-#: for the thread that writes, when the session is closed
-_LAST_WORDS_S = 5.0
+
+
+class LoopThread:
+    """A daemon thread with an event loop. A KeyboardInterrupt in the caller leaves it begun, or not."""
+
+    def __init__(self, name: str, work: Callable[[], Coroutine[None, None, None]]) -> None:
+        self._name = name
+        self._work = work
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread: threading.Thread | None = None
+        self._is_over = False
+        self._lock = threading.Lock()
+
+    def begin(self) -> None:
+        """Return when it has begun; once it has, or after :meth:`end`, nothing is done."""
+        if self._thread is not None or self._is_over:
+            return
+        starter = threading.Thread(target=self._begin, name="gpu-starter", daemon=True)  # nothing strikes that
+        starter.start()
+        starter.join()
+
+    def _begin(self) -> None:
+        with self._lock:
+            if self._thread is None and not self._is_over:
+                self._thread = threading.Thread(target=self._run, name=self._name, daemon=True)
+                self._thread.start()
+
+    def _run(self) -> None:
+        self._loop = asyncio.SelectorEventLoop()  # whatever policy the notebook has set
+        try:
+            self._loop.run_until_complete(self._work())
+        finally:
+            self._loop.close()
+
+    def call(self, function: Callable[[], object]) -> None:
+        """Have it called in the loop, from any thread; nothing is done before there is one, and after."""
+        if self._loop is not None:
+            with suppress(RuntimeError):  # closed
+                self._loop.call_soon_threadsafe(function)
+
+    def end(self, timeout_s: float) -> None:
+        """Wait for it (that was told to end), but not longer than ``timeout_s``; it begins no more."""
+        with self._lock:
+            self._is_over = True
+        if self._thread is not None and self._thread is not threading.current_thread():
+            self._thread.join(timeout_s)
 
 
 class SendQueue:
-    """``link``: the connection; what is written while there is none is gone."""
+    """``link``: the connection; what is written while there is none is gone. ``call``: see :meth:`LoopThread.call`."""
 
-    def __init__(self, link: Callable[[], ClientConnection | None]) -> None:
+    def __init__(
+        self, link: Callable[[], ClientConnection | None], call: Callable[[Callable[[], object]], None]
+    ) -> None:
         self._link = link
+        self._call = call
         self._messages: queue.SimpleQueue[tuple[bytes | None, InterruptibleEvent | None]] = queue.SimpleQueue()
-        self._over = InterruptibleEvent()
+        self._rung = asyncio.Event()
 
     def put_message(self, message: ClientMessage | None, *, at_once: bool = False) -> None:
         """Have it written; None: the last one was, the connection is to be closed.
@@ -185,32 +243,34 @@ class SendQueue:
         """
         written = InterruptibleEvent() if at_once else None
         self._messages.put((encode(message) if message is not None else None, written))
+        self._call(self._rung.set)
         if written is not None:
             written.wait(_WRITTEN_S)
 
-    def wait_until_over(self) -> None:
-        """Return when the last message is written: who closes the connection before takes the good-bye's way."""
-        self._over.wait(_LAST_WORDS_S)
-
-    def write_forever(self) -> None:
-        """The thread's work."""
+    async def write_forever(self) -> None:
+        """Until the last message was."""
         beat_at = time.monotonic() + HEARTBEAT_S
-        while True:
-            try:
-                data, written = self._messages.get(timeout=max(0.0, beat_at - time.monotonic()))
-            except queue.Empty:
-                data, written = encode(Heartbeat(time.time())), None
+        while await self._write_all():
+            with suppress(TimeoutError):
+                async with asyncio.timeout(max(0.0, beat_at - time.monotonic())):
+                    await self._rung.wait()
+            if time.monotonic() >= beat_at:
+                self._messages.put((encode(Heartbeat(time.time())), None))
                 beat_at = time.monotonic() + HEARTBEAT_S
+
+    async def _write_all(self) -> bool:
+        """Write what waits; False: that was all there is."""
+        self._rung.clear()
+        while not self._messages.empty():
+            data, written = self._messages.get_nowait()
             link = self._link()
-            if data is None:
-                self._over.set()
-                if link is not None:
-                    link.close()
-                return
             if link is not None:
-                send(link, data)
+                await (link.close() if data is None else send(link, data))
+            if data is None:
+                return False
             if written is not None:
                 written.set()
+        return True
 
 
 class UnackedMessages:
@@ -244,42 +304,6 @@ class UnackedMessages:
             with self._lock:
                 while self._messages and (self._messages[0][0] or -math.inf) >= echo.at_s:
                     self._messages.popleft()
-
-
-class ThreadGroup:
-    """Daemon threads, by name what each does. A KeyboardInterrupt in the caller leaves all of them begun, or none."""
-
-    def __init__(self, works: Mapping[str, Callable[[], None]]) -> None:
-        self._works = works
-        self._threads: list[threading.Thread] = []
-        self._is_over = False
-        self._lock = threading.Lock()
-
-    def begin(self) -> None:
-        """Return when they have begun; once they have, or after :meth:`end`, nothing is done."""
-        if self._threads or self._is_over:
-            return
-        starter = threading.Thread(target=self._begin_all, name="gpu-starter", daemon=True)  # nothing strikes that
-        starter.start()
-        starter.join()
-
-    def _begin_all(self) -> None:
-        with self._lock:
-            if self._threads or self._is_over:
-                return
-            for name, work in self._works.items():
-                thread = threading.Thread(target=work, name=name, daemon=True)
-                thread.start()
-                self._threads.append(thread)
-
-    def end(self, timeout_s: float) -> None:
-        """Wait for each (that was told to end), but not longer than ``timeout_s``; none begins any more."""
-        with self._lock:
-            self._is_over = True
-            threads = list(self._threads)
-        for thread in threads:
-            if thread is not threading.current_thread():
-                thread.join(timeout_s)
 
 
 _GOODBYE_S = 0.5

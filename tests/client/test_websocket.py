@@ -12,14 +12,14 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 from ports import free_port
-from websockets.sync.client import ClientConnection
+from websockets.asyncio.client import ClientConnection
 
 from jupyter_gpu_release.client import websocket
 from jupyter_gpu_release.client.discovery import Target, is_refused, unreachable
 from jupyter_gpu_release.client.discovery import not_a_gateway as not_a_gateway_error
 from jupyter_gpu_release.client.rest import GatewayClient
 from jupyter_gpu_release.client.session import GatewaySession
-from jupyter_gpu_release.client.websocket import SendQueue, follow_run, open_link, session_url
+from jupyter_gpu_release.client.websocket import LoopThread, SendQueue, follow_run, open_link, session_url
 from jupyter_gpu_release.errors import GatewayUnavailableError, WrongAddressError
 from jupyter_gpu_release.protocol.session import Heartbeat
 from jupyter_gpu_release.protocol.wire import encode
@@ -60,17 +60,25 @@ def not_a_gateway() -> Iterator[str]:
     thread.join()
 
 
+def _open_and_close(target: Target) -> None:
+    async def work() -> None:
+        async with open_link(target, 60):
+            pass
+
+    asyncio.run(work())
+
+
 def test_nobody_listens(nobody: str) -> None:
-    with pytest.raises(GatewayUnavailableError, match="does not answer") as refused, open_link(Target(nobody, "t"), 60):
-        pass
+    with pytest.raises(GatewayUnavailableError, match="does not answer: Connection refused") as refused:
+        _open_and_close(Target(nobody, "t"))
     assert refused.value.hint
     with GatewayClient(nobody, "t") as client, pytest.raises(GatewayUnavailableError, match="does not answer"):
         client.health()
 
 
 def test_somebody_else_listens(not_a_gateway: str) -> None:
-    with pytest.raises(GatewayUnavailableError), open_link(Target(not_a_gateway, "t"), 60):
-        pass
+    with pytest.raises(GatewayUnavailableError):
+        _open_and_close(Target(not_a_gateway, "t"))
     with GatewayClient(not_a_gateway, "t") as client, pytest.raises(GatewayUnavailableError, match="something else"):
         client.health()
 
@@ -112,17 +120,17 @@ def test_a_connection_that_is_reset_before_the_greeting_is_worth_another_try(mon
     server = socket.create_server(("127.0.0.1", 0))
     greet = ClientConnection.handshake
 
-    def greet_late(link: ClientConnection, *arguments: object) -> None:
+    async def greet_late(link: ClientConnection, *arguments: object) -> None:
         peer, _ = server.accept()
         peer.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))  # closing it is a reset
         peer.close()
-        link.recv_events_thread.join()
-        greet(link, *arguments)
+        await link.wait_closed()
+        await greet(link, *arguments)
 
     monkeypatch.setattr(ClientConnection, "handshake", greet_late)
     target = Target(f"http://127.0.0.1:{server.getsockname()[1]}", "t")
-    with server, pytest.raises(GatewayUnavailableError, match="does not answer"), open_link(target, 60):
-        pass
+    with server, pytest.raises(GatewayUnavailableError, match="does not answer"):
+        _open_and_close(target)
 
 
 def test_connecting_ends_in_time_with_the_reason(nobody: str, until: Callable[..., None]) -> None:
@@ -180,19 +188,20 @@ class Link:
         self.sent: list[bytes] = []
         self.may = threading.Event()
 
-    def send(self, data: bytes) -> None:
-        self.may.wait()
+    async def send(self, data: bytes) -> None:
+        while not self.may.is_set():
+            await asyncio.sleep(0.001)
         self.sent.append(data)
 
-    def close(self) -> None:
+    async def close(self) -> None:
         self.may.set()
 
 
 def test_what_is_to_be_written_at_once_is_written_when_the_call_returns(monkeypatch: pytest.MonkeyPatch) -> None:
     link = Link()
-    queue = SendQueue(lambda: link)
-    thread = threading.Thread(target=queue.write_forever)
-    thread.start()
+    thread = LoopThread("writes", lambda: queue.write_forever())
+    queue = SendQueue(lambda: link, thread.call)
+    thread.begin()
     queue.put_message(Heartbeat(1.0), at_once=True)  # the connection takes nothing: it is not waited for
     assert link.sent == []
     monkeypatch.setattr(websocket, "_WRITTEN_S", 60.0)
@@ -200,4 +209,4 @@ def test_what_is_to_be_written_at_once_is_written_when_the_call_returns(monkeypa
     queue.put_message(Heartbeat(2.0), at_once=True)
     assert link.sent == [encode(Heartbeat(1.0)), encode(Heartbeat(2.0))]
     queue.put_message(None)
-    thread.join()
+    thread.end(60.0)

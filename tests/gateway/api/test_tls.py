@@ -7,6 +7,7 @@ import contextlib
 import os
 import socket
 import ssl
+import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
@@ -55,10 +56,13 @@ def secured(ray_bed: RayBed, tmp_path_factory: pytest.TempPathFactory) -> Iterat
 
 def test_everything_goes_over_tls(secured: Secured) -> None:
     assert secured.target.url.startswith("https://")
+    before = set(threading.enumerate())
     session = GatewaySession(secured.target, "secured")
     session.connect(60.0)
     asked = request("print 1\nvalues 5", "secured")
     assert Reading(session.submit(asked)).end().state == "succeeded"
+    own = [thread.name for thread in threading.enumerate() if thread not in before]
+    assert own == ["gpu-session"], "reading and writing TLS in two threads at once kills the process"
     session.close()
     with GatewayClient.for_target(secured.target) as gateway:
         assert gateway.run(asked.run).state == "succeeded"

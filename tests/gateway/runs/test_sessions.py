@@ -113,25 +113,20 @@ def _commit(engine: Engine, work: Callable[[Connection], None]) -> None:
 
 
 def test_a_slow_good_bye_is_heard(gateway: GatewayBed, until) -> None:
-    """The thread that reads does not close the connection before the one that writes has said it."""
+    """What reads does not close the connection before what writes has said it."""
     asked = request("hold", "slow-to-go")
     session = GatewaySession(gateway.target, "slow-to-go")
-    link, read, leaves, has_read = session._send_queue._link, session._read, threading.Event(), threading.Event()
-    readers: list[threading.Thread] = []
+    link, leaves = session._send_queue._link, threading.Event()
 
-    def slow_link() -> object:
-        found = link()
-        if leaves.is_set():
-            has_read.wait(60)
-            readers[-1].join(1.0)  # time for it to close too early
-        return found
+    class SlowLink:
+        async def send(self, data: bytes) -> None:
+            await asyncio.sleep(1.0)  # time for it to close too early
+            await link().send(data)
 
-    def read_and_tell(each: ClientConnection) -> None:
-        readers.append(threading.current_thread())
-        read(each)
-        has_read.set()
+        async def close(self) -> None:
+            await link().close()
 
-    session._send_queue._link, session._read = slow_link, read_and_tell
+    session._send_queue._link = lambda: SlowLink() if leaves.is_set() else link()
     session.connect(60.0)
     Reading(session.submit(asked)).state("running")
     leaves.set()
