@@ -23,3 +23,12 @@ def test_what_was_published_earlier_stays_and_the_latest_of_a_name_counts() -> N
     assert values.of_run("run") == {"loss": 2.0, "accuracy": 0.5}
     assert values.find("accuracy", None) == (0.5,)
     assert values.find("nothing", "run") is None
+
+
+def test_of_two_runs_the_one_that_published_last_counts() -> None:
+    values = PublishedValues(SimpleNamespace(names=SimpleNamespace(realm=None)))  # type: ignore[arg-type]
+    session: Any = None
+    for number, (run, value) in enumerate([("first", 3.0), ("second", 2.0), ("first", 1.0)]):
+        values.note_published(session, run, [_published(number, "loss", value)])
+        assert values.find("loss", None) == (value,)
+    assert values.find("loss", "second") == (2.0,)

@@ -18,6 +18,7 @@ def test_exceptions_are_values(nb: Notebook) -> None:
     nb.ok(
         "seen = mine.code, str(mine)\n"
         "try:\n    try:\n        1 / 0\n    except ZeroDivisionError as z:\n        raise MyErr(5, 'bad') from z\nexcept MyErr as e:\n    err = e\n"
+        "try:\n    try:\n        1 / 0\n    except ZeroDivisionError:\n        raise KeyError(1)\nexcept KeyError as e:\n    during = e\n"
         "err.self = err\nold, group, key = FileErr(3), ExceptionGroup('g', [ValueError(1)]), KeyError('k')\n"
         "try:\n    b'\\xff'.decode()\nexcept UnicodeDecodeError as e:\n    uni = e\n"
         "import threading\nlinked = MyErr(1, 'l')\nlinked.__cause__ = ValueError(threading.Lock())"
@@ -29,6 +30,8 @@ def test_exceptions_are_values(nb: Notebook) -> None:
     assert err.self is err
     assert err.__traceback__ is None
     assert (type(err.__cause__), err.__context__, err.__suppress_context__) == (ZeroDivisionError, err.__cause__, True)
+    during = ns["during"]
+    assert (type(during.__context__), during.__cause__, during.__suppress_context__) == (ZeroDivisionError, None, False)
     assert (ns["old"].code, ns["old"].errno, ns["old"].filename) == (3, 2, "a.txt")
     assert (ns["group"].exceptions[0].args, ns["key"].args, ns["uni"].start) == ((1,), ("k",), 0)
     assert (ns["linked"].code, ns["linked"].__cause__) == (1, None)

@@ -1,0 +1,37 @@
+"""``published(name, run=…)`` from elsewhere: what the gateway has recorded, page by page."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from jupyter_gpu_release.cell_api.context import ExecutionContext
+from jupyter_gpu_release.client import published
+from jupyter_gpu_release.client.discovery import Target
+from jupyter_gpu_release.client.rest import GatewayClient
+from jupyter_gpu_release.protocol.events import Event, Publication
+from jupyter_gpu_release.protocol.rest import EventsPage
+from jupyter_gpu_release.serialization.rebuild import NamespaceInfo
+
+RUN = "20260101-000000-00000001"
+
+
+def test_all_pages_are_read_and_each_is_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    told = [Event(n, 0.0, "published", msgspec.to_builtins(Publication("loss", 1.0 / n))) for n in range(1, 6)]
+    asked: list[int] = []
+
+    def events(_client: GatewayClient, run: str, after: int) -> EventsPage:
+        asked.append(after)
+        page = told[after : after + 2]
+        return EventsPage(run, "running", after + len(page), after + 2 < len(told), page)
+
+    around = ExecutionContext(
+        realm=lambda: NamespaceInfo({}, at_home=True), find_target=lambda: Target("http://127.0.0.1:9", "t")
+    )
+    monkeypatch.setattr(published, "execution_context", lambda: around)
+    monkeypatch.setattr(published, "_read_so_far", {})
+    monkeypatch.setattr(GatewayClient, "events", events)
+    assert published.latest_published("loss", RUN) == 1 / 5
+    told.append(Event(6, 0.0, "published", msgspec.to_builtins(Publication("loss", 0.0))))
+    assert published.latest_published("loss", RUN) == 0.0
+    assert asked == [0, 2, 4, 5]
