@@ -33,6 +33,7 @@ NAMES = (
     "sidebar",
     "preemption",
     "team",
+    "sweep",
     "gang",  # last: it leaves a node of the shared cluster dead
 )
 RESULTS = Path(__file__).parent / "results"

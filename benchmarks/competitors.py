@@ -116,6 +116,26 @@ def pending_groups(count: int) -> list[tuple[float, float]]:
     return spans
 
 
+def ray_tune(count: int) -> list[tuple[float, float]]:
+    """Ray Tune, one trial at a time, a fresh actor for each."""
+    from ray import tune
+
+    def work(_config: dict[str, float]) -> dict[str, float]:
+        began = time.time()
+        time.sleep(0.1)
+        return {"began": began, "ended": time.time()}
+
+    with tempfile.TemporaryDirectory() as folder:
+        tuner = tune.Tuner(
+            tune.with_resources(work, {"gpu": 1, "cpu": 0}),
+            param_space={"x": tune.uniform(0.0, 1.0)},
+            tune_config=tune.TuneConfig(num_samples=count, max_concurrent_trials=1, reuse_actors=False),
+            run_config=tune.RunConfig(storage_path=folder, verbose=0),
+        )
+        found = [result.metrics for result in tuner.fit()]
+    return [(each["began"], each["ended"]) for each in found]
+
+
 def ray_train(count: int) -> list[float]:
     """Ray Train's TorchTrainer with one worker."""
     from ray.train import RunConfig, ScalingConfig

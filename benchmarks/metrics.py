@@ -54,6 +54,7 @@ METRICS = {
         "notebook_reserved_over_used",
         "notebook_reserved_added_wait",
     ),
+    "sweep": ("trial_overhead", "ray_tune_overhead", "sweep_busy", "sweep_memory", "deadline_beside_sweep"),
     "preemption": (
         "notice_to_next",
         "notice_to_next_100mib",

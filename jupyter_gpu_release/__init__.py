@@ -111,6 +111,8 @@ def __getattr__(name: str) -> object:
 
     ``report(step, value)``: how a trial of a sweep is doing.
 
+    ``search(low, high)``: what a ``%%gpu_sweep`` cell tries for a name.
+
     ``ranks``: which process of a gang this is; ``ranks.barrier()``, ``ranks.broadcast(value)``.
     """
     if name == "run_dir":
@@ -137,6 +139,10 @@ def __getattr__(name: str) -> object:
         from .cell_api.report import report
 
         return report
+    if name == "search":
+        from .cell_api.search import search
+
+        return search
     if name in ("launch", "launch_map", "gpu", "sweep"):
         from .functions import api
 

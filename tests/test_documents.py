@@ -21,6 +21,7 @@ from jupyter_gpu_release.cli.parser import build, parse
 from jupyter_gpu_release.client.config import GpuRelease
 from jupyter_gpu_release.options.definitions import OPTIONS, split_line
 from jupyter_gpu_release.options.run_options import build_options
+from jupyter_gpu_release.options.sweep_options import SWEEP_OPTIONS
 from jupyter_gpu_release.server_extension.culling.config import GpuCuller
 
 REPOSITORY = Path(__file__).parents[1]
@@ -149,7 +150,7 @@ def _own_words(path: Path) -> str:
 
 def test_no_option_is_written_down_that_does_not_exist() -> None:
     """Nothing unbuilt is on show: what a sentence calls an option is one of a cell or of ``jupyter gpu``."""
-    known = {f"--{name}" for name in OPTIONS} | _options_of(build()[0])
+    known = {f"--{name}" for name in SWEEP_OPTIONS.keys() | OPTIONS.keys()} | _options_of(build()[0])
     pages = [path for path in DOCUMENTS if path.parent.name != "design"]
     written = {(path.name, option) for path in pages for option in re.findall(r"`(--[a-z][a-z-]*)", _own_words(path))}
     assert len({option for _, option in written}) > 50

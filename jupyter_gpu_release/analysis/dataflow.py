@@ -81,7 +81,7 @@ _ASKING = frozenset({"input", "getpass.getpass", "getpass"})
 _OPAQUE = frozenset({"exec", "eval", "globals", "locals", "vars", "compile"})
 #: magics whose line, or body, is Python of the notebook
 _PYTHON_LINES = frozenset({"time", "timeit", "prun", "memit", "mprun", "lprun", "mpl_time", "gpu_train"})
-_PYTHON_BODIES = frozenset({"time", "timeit", "prun", "memit", "capture", "gpu_train", "gpu_setup"})
+_PYTHON_BODIES = frozenset({"time", "timeit", "prun", "memit", "capture", "gpu_train", "gpu_sweep", "gpu_setup"})
 #: magics that list the notebook's names
 _LISTS = frozenset({"who", "who_ls", "whos", "psearch"})
 _INSTALLERS = frozenset({"pip", "conda", "mamba", "micromamba", "uv"})

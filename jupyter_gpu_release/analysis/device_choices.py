@@ -218,9 +218,9 @@ class DeviceLedger:
             return
         texts = [part.value for part in call.args if isinstance(part, ast.Constant) and isinstance(part.value, str)]
         if call.func.attr in ("run_cell_magic", "run_line_magic") and len(texts) > 1:
-            if texts[0] in ("gpu_train", "gpu_setup", "time", "capture"):
+            if texts[0] in ("gpu_train", "gpu_sweep", "gpu_setup", "time", "capture"):
                 around = self._in_gpu_cell
-                self._in_gpu_cell = around or texts[0] == "gpu_train"
+                self._in_gpu_cell = around or texts[0] in ("gpu_train", "gpu_sweep")
                 self.add(texts[-1])
                 self._in_gpu_cell = around
             return
@@ -315,7 +315,7 @@ class DeviceHistory:
         """The ledger after all executed cells; the cell that is being executed (``body``) is not one of them."""
         cells = self._cells()
         end = len(cells)
-        if end > self._read and "gpu_train" in cells[-1]:
+        if end > self._read and any(magic in cells[-1] for magic in ("gpu_train", "gpu_sweep")):
             end -= 1
         if end < self._read:  # the history was reset
             self._read = 0

@@ -105,7 +105,12 @@ def cancel(arguments: argparse.Namespace) -> int:
     """``jupyter gpu cancel RUN``."""
     _check_named(arguments.run)
     with _gateway() as gateway:
-        before = gateway.newest(live=True) if arguments.run == _LAST else gateway.run(arguments.run)
+        try:
+            before = gateway.newest(live=True) if arguments.run == _LAST else gateway.run(arguments.run)
+        except NoSuchRunError:
+            gateway.cancel(arguments.run)  # a sweep, or it says the same
+            sys.stdout.write(f"{arguments.run} is being ended: its trials are interrupted, and it gets no others.\n")
+            return 0
         run = before.run
         if RunState.of(before.state).is_terminal:
             sys.stdout.write(f"{run} is over already: {run_word(before.state)}.\n")

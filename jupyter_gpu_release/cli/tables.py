@@ -14,6 +14,7 @@ from rich.text import Text
 from ..checks.finding import BROKEN, NOTE, Finding
 from ..presentation.plain_text import without_backticks
 from ..presentation.status_tables import active_table, gpu_table, queue_table
+from ..presentation.sweep_rows import fold_sweeps
 from ..presentation.text_table import DROPPED, text_lines
 from ..presentation.wording import (
     error_words,
@@ -176,7 +177,7 @@ def print_runs(console: Console, runs: Sequence[RunRow], stored_bytes: int | Non
     if not runs:
         console.print("There are no runs yet.")
         return
-    rows = [tuple(cell(run) for _head, cell in _RUN_COLUMNS) for run in runs]
+    rows = [tuple(cell(run) for _head, cell in _RUN_COLUMNS) for run in fold_sweeps(runs)]
     if console.width < _WIDE:
         rows = [(run, when[5:16], *rest) for run, when, *rest in rows]
     write_columns(console, [head for head, _cell in _RUN_COLUMNS], rows, _STATE_STYLES, _RUNS_DROP)

@@ -143,6 +143,11 @@ class MapCall(Call):
 class TrialCall(Call):
     """``function(**kwargs)`` with the parameters of a trial, which :meth:`statement_with` writes into the statement."""
 
+    @property
+    def title(self) -> str:
+        """As errors speak of it."""
+        return f"{self.name}()"
+
     def statement_with(self, parameters: Mapping[str, Any]) -> str:
         """The statement of one trial; its parameters are plain values."""
         return self.statement.replace(f"{_FUNCTION}(", f"{_FUNCTION}(**{dict(parameters)!r}, ", 1)

@@ -305,6 +305,21 @@ class FunctionExecutor(ABC):
 
         Raises :class:`CannotSendError` when it could not leave its process, :class:`StoreError` when it is not there.
         """
+        loaded = self.load_values(view, name)
+        for missing, reason in loaded.missing.items():
+            warnings.warn(f"`{missing}` is a placeholder here: {reason}", UserWarning, stacklevel=4)
+        values = {**loaded.modules, **loaded.values}
+        if RESULT not in values:
+            notes = view.outcome.notes if view.outcome is not None else ()
+            why = next((note for note in notes if RESULT in note), "it cannot be pickled")
+            raise CannotSendError(
+                f"what {name}() returned cannot leave its process: {why.removesuffix(' (not returned)')}",
+                hint="return what can be pickled: numbers, arrays, a state_dict",
+            )
+        return values[RESULT]
+
+    def load_values(self, view: RunView, name: str) -> codec.Loaded:
+        """All that a run has left, nothing bound; raises :class:`StoreError` when it is not there."""
         outcome = view.outcome
         if outcome is None or outcome.values is None:
             notes = "; ".join(outcome.notes) if outcome is not None else ""
@@ -314,17 +329,8 @@ class FunctionExecutor(ABC):
             view.run, outcome.values, lambda: self._store(session), "the store of the cluster"
         )
         loaded = codec.load(stream, buffers, self.realm, trust=Trust.GATEWAY)
-        for missing, reason in loaded.missing.items():
-            warnings.warn(f"`{missing}` is a placeholder here: {reason}", UserWarning, stacklevel=4)
         self.input_capture.lineage.note_results(view.run, loaded.values, loaded.values)
-        values = {**loaded.modules, **loaded.values}
-        if RESULT not in values:
-            why = next((note for note in outcome.notes if RESULT in note), "it cannot be pickled")
-            raise CannotSendError(
-                f"what {name}() returned cannot leave its process: {why.removesuffix(' (not returned)')}",
-                hint="return what can be pickled: numbers, arrays, a state_dict",
-            )
-        return values[RESULT]
+        return loaded
 
     def logs(self, run: str) -> str:
         """The recorded output of a run, folded."""

@@ -86,7 +86,13 @@ class Search:
         import optuna
 
         sampler = self.sampler or optuna.samplers.TPESampler(constant_liar=True)
-        return optuna.create_study(direction=_DIRECTIONS[self.mode], sampler=sampler, pruner=self._pruner())  # type: ignore[arg-type]
+        direction, pruner = _DIRECTIONS[self.mode], self._pruner()
+        told = optuna.logging.get_verbosity()
+        optuna.logging.set_verbosity(optuna.logging.WARNING)  # else it says that there is a new study
+        try:
+            return optuna.create_study(direction=direction, sampler=sampler, pruner=pruner)  # type: ignore[arg-type]
+        finally:
+            optuna.logging.set_verbosity(told)
 
     def _pruner(self) -> Any:
         import optuna

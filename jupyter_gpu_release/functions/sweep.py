@@ -10,16 +10,17 @@ from typing import TYPE_CHECKING, Any
 
 from ..errors import MissingPackageError, NoSuchRunError, OptionError
 from ..options.run_options import RunOptions
+from ..submission.request import Submission
 from .arguments import TrialCall, options_as_text
 from .executor import FunctionExecutor
 from .search import Search
-from .sweep_driver import SweepDriver, SweepPlan, nothing_found
-from .trial import COMPLETE, FAILED, SweepTrial
+from .sweep_driver import SweepDriver, SweepPlan, Trialled, nothing_found
+from .trial import COMPLETE, SweepTrial
 
 if TYPE_CHECKING:
     from optuna import Study
 
-    from .search_space import Space
+    from .search_space import SearchSpace, Space
 
 
 class Sweep:
@@ -30,6 +31,11 @@ class Sweep:
         self._is_max = is_max
 
     @property
+    def id(self) -> str:
+        """The id under which lists show it; `jupyter gpu cancel` and `%gpu_cancel` end it."""
+        return self._driver.id
+
+    @property
     def study(self) -> Study:
         """Optuna's study: for its plots, and to go on with it in another sweep (``study=``)."""
         return self._driver.plan.study
@@ -37,18 +43,39 @@ class Sweep:
     @property
     def best(self) -> SweepTrial | None:
         """The best of this sweep's trials so far."""
-        complete = [trial for trial in self._driver.trials if trial.state == COMPLETE]
-        return min(complete, key=self._rank, default=None)
+        return next(iter(self.ranked), None)
+
+    @property
+    def ranked(self) -> list[SweepTrial]:
+        """The trials that are complete, the best first."""
+        return sorted((trial for trial in self.all_trials if trial.state == COMPLETE), key=self._rank)
 
     def _rank(self, trial: SweepTrial) -> float:
         assert trial.value is not None
         return -trial.value if self._is_max else trial.value
 
     @property
+    def metric(self) -> str:
+        """Name of the metric."""
+        return self._driver.plan.metric
+
+    @property
+    def failure(self) -> BaseException | None:
+        """Why it ended early, or without a result; None: it did not, or it is not over."""
+        if not self.done():
+            return None
+        return self._driver.failure or (None if self.ranked else nothing_found(self._driver))
+
+    @property
+    def all_trials(self) -> list[SweepTrial]:
+        """The trials in the order in which they began."""
+        return list(self._driver.trials)
+
+    @property
     def trials(self) -> Any:
         """The trials as a DataFrame: parameters, value, steps, seconds, GPU-seconds, run and error of each."""
         pandas = _imported("pandas", "a table of trials is a DataFrame")
-        return pandas.DataFrame([trial.row(self._driver.plan.metric) for trial in self._driver.trials])
+        return pandas.DataFrame([trial.row(self.metric) for trial in self.all_trials])
 
     def load(self, trial: int | None = None) -> Any:
         """The value that a trial's function returned (default: the best one's); large arrays are mapped, not read.
@@ -87,12 +114,13 @@ class Sweep:
             It was cancelled; ``best`` has the best trial so far.
         """
         self._wait(timeout)
-        failure, best = self._driver.failure, self.best
-        if failure is not None:
-            raise failure
-        if best is None:
-            raise nothing_found(self._driver)
-        return best
+        if self.failure is not None:
+            raise self.failure
+        return self.ranked[0]
+
+    def wait(self, timeout_s: float) -> bool:
+        """Tell if all trials are over within ``timeout_s``; raises nothing, cancels nothing."""
+        return self._driver.over.wait(timeout_s)
 
     def _wait(self, timeout_s: float | None) -> None:
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
@@ -111,31 +139,55 @@ class Sweep:
         self._driver.cancel()
         return True
 
-    def __repr__(self) -> str:
-        plan, counts = self._driver.plan, Counter(trial.state for trial in self._driver.trials)
-        told = [f"{count} {state}" for state, count in sorted(counts.items())]
+    @property
+    def counts(self) -> list[str]:
+        """Number of trials in each state, and the best value so far, in words."""
+        plan, counts = self._driver.plan, Counter(trial.word for trial in self.all_trials)
+        told = [f"{plan.trials} trials", *(f"{count} {state}" for state, count in sorted(counts.items()))]
         best = self.best
-        if best is not None:
-            told.append(f"best {plan.metric}={best.value:.6g} (trial {best.number})")
-        if counts[FAILED]:
-            told.append(self._driver.errors())
-        return f"<sweep of {plan.name}: {plan.trials} trials{''.join(f', {text}' for text in told)}>"
+        return told if best is None else [*told, f"best {plan.metric}={best.value:.6g} (trial {best.number})"]
+
+    @property
+    def errors(self) -> str:
+        """The errors of failed trials, each once, with how often it came."""
+        return self._driver.errors()
+
+    def __repr__(self) -> str:
+        return f"<sweep of {self._driver.plan.name}: {', '.join(filter(None, [*self.counts, self.errors]))}>"
 
 
 def start_sweep(
     executor: FunctionExecutor, call: TrialCall, own: Mapping[str, Any], space: Space, search: Search
 ) -> Sweep:
     """Send the first trial; raises as :meth:`.FunctionExecutor.start` does."""
+    where = checked_space(space, search)
+    for example in where.examples():
+        call.check_parameters(example)
+    options = _options(executor, own)
+    study = search.study_of(where)
+    return begin_sweep(executor, call, options, where, study, search, executor.prepare(call, options))
+
+
+def checked_space(space: Space, search: Search) -> SearchSpace:
+    """The space; raises :class:`OptionError` for what cannot be searched, and where Optuna is missing."""
     _imported("optuna", "a sweep searches with Optuna")
     from .search_space import SearchSpace
 
     where = SearchSpace(space)
     search.check(where)
-    for example in where.examples():
-        call.check_parameters(example)
-    options = _options(executor, own)
-    study = search.study_of(where)
-    submission = executor.prepare(call, options)
+    return where
+
+
+def begin_sweep(
+    executor: FunctionExecutor,
+    call: Trialled,
+    options: RunOptions,
+    where: SearchSpace,
+    study: Study,
+    search: Search,
+    submission: Submission,
+) -> Sweep:
+    """Send the first trial of what was prepared; raises what the gateway refuses."""
     welcome = executor.session().welcome
     plan = SweepPlan(
         call,

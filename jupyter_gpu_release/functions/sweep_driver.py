@@ -7,11 +7,11 @@ import math
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from queue import Empty, SimpleQueue
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
 
@@ -24,7 +24,6 @@ from ..protocol.states import RunState
 from ..protocol.wire import decode, encode
 from ..serialization.exceptions import error_text
 from ..submission.request import Submission
-from .arguments import TrialCall
 from .executor import FunctionExecutor
 from .search_space import SearchSpace
 from .trial import COMPLETE, FAILED, PRUNED, SweepTrial, metric_of
@@ -41,11 +40,29 @@ _PATIENCE_S = 30.0
 _WAITING = (RunState.SUBMITTED.word, RunState.QUEUED.word)
 
 
+class Trialled(Protocol):
+    """A function, or a cell, that trials run; :class:`.TrialCall`. Called on the sweep's thread, blocks nothing."""
+
+    @property
+    def name(self) -> str:
+        """Name of the trials' runs, where the user gives none."""
+
+    @property
+    def title(self) -> str:
+        """As errors speak of it."""
+
+    def statement_with(self, parameters: Mapping[str, Any]) -> str:
+        """Source of one trial; its parameters are plain values."""
+
+    def check_parameters(self, parameters: Mapping[str, Any]) -> None:
+        """Raise :class:`OptionError` for parameters that it does not take."""
+
+
 @dataclass(frozen=True)
 class SweepPlan:
     """Trials that are wanted: ``trials`` more, ``at_once`` of them at most, until ``max_failures`` have failed."""
 
-    call: TrialCall
+    call: Trialled
     name: str
     study: Study
     space: SearchSpace
@@ -75,6 +92,8 @@ class SweepDriver:
         self.failure: BaseException | None = None
         self._executor = executor
         self._session = executor.session()
+        #: under which its trials are known and cancelled together
+        self.id = submission.request.run
         #: never sent itself: each trial has a copy of its inputs
         self._template = submission
         self._payload = decode(submission.request.payload, CellPayload)
@@ -107,6 +126,8 @@ class SweepDriver:
             while self._living or self._is_wanted:
                 try:
                     self._step()
+                except RunCancelledError as error:  # by its id, from a list of runs
+                    self._end(error)
                 except Exception as error:  # the user's own space, sampler or storage; whoever waits must hear of it
                     log.exception("sweep of %s", self.plan.name)
                     self._end(error)  # and listen on: those under way have not ended yet
@@ -167,7 +188,7 @@ class SweepDriver:
         made = self._template.again()
         payload = encode(msgspec.structs.replace(self._payload, source=statement))
         name = f"{self.plan.name} {asked.number}"
-        made.request = msgspec.structs.replace(made.request, payload=payload, name=name)
+        made.request = msgspec.structs.replace(made.request, payload=payload, name=name, sweep=self.id)
         return made
 
     def _hear(self, number: int, events: Sequence[Event]) -> None:
@@ -204,7 +225,7 @@ class SweepDriver:
                 trial.state = FAILED
                 trial.error = f"{type(error).__name__}: {error_text(error)}".splitlines()[0]
         self._tell(trial.asked, trial.state, trial.value)
-        failed = sum(each.state == FAILED for each in self.trials)
+        failed = sum(each.state == FAILED and not each.future.cancelled() for each in self.trials)
         if failed >= self.plan.max_failures and self.failure is None:
             self._end(RunFailedError(f"the sweep ended after {failed} failed trials: {self.errors()}", hint=_LOOK))
 
@@ -214,7 +235,7 @@ class SweepDriver:
         if failure is not None:
             raise failure
         returned = self._executor.value_of(trial.future.view, self.plan.call.name)
-        return metric_of(returned, self.plan.metric, self.plan.call.name)
+        return metric_of(returned, self.plan.metric, self.plan.call.title)
 
     def _tell(self, asked: Trial, state: str, value: float | None = None) -> None:
         from optuna.trial import TrialState

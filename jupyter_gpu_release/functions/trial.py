@@ -44,40 +44,53 @@ class SweepTrial:
         """The value that the function returned; large arrays are mapped from the store."""
         return self.future.result()
 
+    @property
+    def word(self) -> str:
+        """Its state; of one that is not over, the run's."""
+        return self.future.status if self.state == RUNNING else self.state
+
+    @property
+    def seconds(self) -> float | None:
+        """Time that it has held its GPUs; None: it is not over, or had none."""
+        view = self.future.view
+        return view.gone_at - view.granted_at if view.gone_at and view.granted_at else None
+
+    @property
+    def gpu_seconds(self) -> float:
+        """The same, for each of its GPUs."""
+        return (self.seconds or 0.0) * self.future.view.gpus
+
     def row(self, metric: str) -> dict[str, Any]:
         """Its row in the table of trials."""
-        view = self.future.view
-        seconds = view.gone_at - view.granted_at if view.gone_at and view.granted_at else None
         return {
             "trial": self.number,
             "state": self.state,
             metric: self.value,
             **{f"params_{name}": value for name, value in self.parameters.items()},
             "steps": len(self.steps),
-            "seconds": seconds,
-            "gpu_seconds": None if seconds is None else seconds * view.gpus,
+            "seconds": self.seconds,
+            "gpu_seconds": None if self.seconds is None else self.gpu_seconds,
             "run": self.run,
             "error": self.error,
         }
 
 
-def metric_of(returned: Any, metric: str, function: str) -> float:
-    """The metric in what a trial returned; raises :class:`RunFailedError` where there is none."""
+def metric_of(returned: Any, metric: str, title: str) -> float:
+    """The metric in what ``title`` returned; raises :class:`RunFailedError` where there is none."""
     if isinstance(returned, Mapping):
         if metric not in returned:
             names = ", ".join(map(str, returned)) or "nothing"
             raise RunFailedError(
-                f"{function}() returned no {metric!r} but {names}",
-                hint=f"return {{{metric!r}: …}}, or name another metric=",
+                f"{title} returned no {metric!r} but {names}", hint="give it that name, or name another metric"
             )
         returned = returned[metric]
     try:
         value = float(returned)
     except (TypeError, ValueError, RuntimeError):
         raise RunFailedError(
-            f"{function}() returned a {type(returned).__name__} for {metric!r}, no number",
-            hint=f"return a number, or a dict that has {metric!r}",
+            f"{title} returned a {type(returned).__name__} for {metric!r}, no number",
+            hint=f"{metric!r} has to be a number",
         ) from None
     if value != value:
-        raise RunFailedError(f"{function}() returned NaN for {metric!r}", hint="return a number")
+        raise RunFailedError(f"{title} returned NaN for {metric!r}", hint="such a trial counts as failed")
     return value

@@ -28,6 +28,7 @@ from ..errors import (
     NoSuchRunError,
     OptionError,
     RequestError,
+    RunCancelledError,
 )
 from ..host.background import LastLook
 from ..presentation.wording import run_origin, run_title
@@ -197,6 +198,8 @@ class GatewayService(RunListener, LeaseListener, NodeListener, SessionListener):
         self.url = config.url
         self.recovered = asyncio.Event()
         self.agent_up = asyncio.Event()
+        #: cancelled as a whole: they get no other trials
+        self._ended_sweeps: set[str] = set()
 
     # ------------------------------------------------------------------------- what follows from what
     def on_runs_changed(self) -> None:
@@ -368,6 +371,8 @@ class GatewayService(RunListener, LeaseListener, NodeListener, SessionListener):
         """Refuses what cannot be; the ask as it will be placed."""
         ask = request.ask
         check_gang(ask)
+        if request.sweep in self._ended_sweeps:
+            raise RunCancelledError(f"sweep {request.sweep} was cancelled", hint="sweep.best has the best trial so far")
         if request.on_disconnect not in ("continue", "cancel"):
             raise OptionError(f"on_disconnect {request.on_disconnect!r}", hint="write continue or cancel")
         if not 0 <= request.keep_s < math.inf or (request.keep_s and not request.session):
@@ -426,6 +431,7 @@ class GatewayService(RunListener, LeaseListener, NodeListener, SessionListener):
             origin=run_origin(request.program, request.notebook, request.number),
             restartable=admitted.restartable,
             most_gpus=int(ask.gpus) if ask.min_gpus is not None else 0,
+            sweep=request.sweep,
         )
 
     async def committed(self, record: RunRecord) -> None:
@@ -462,7 +468,13 @@ class GatewayService(RunListener, LeaseListener, NodeListener, SessionListener):
         return [r for r in self.runs.live() if r.view.session == session and not r.view.detached]
 
     async def cancel(self, caller: Caller, run: str, *, kill: bool) -> RunRecord:
-        """End a run, or give the results up that it saves; returns once the end of one that waited is committed."""
+        """End a run, or give the results up that it saves; returns once the end of one that waited is committed.
+
+        ``run`` may be a sweep: all its trials are ended, and it gets no others.
+        """
+        if trials := [trial for trial in self.runs.live() if trial.view.sweep == run]:
+            self._ended_sweeps.add(run)
+            return [await self.cancel(caller, trial.run, kill=kill) for trial in trials][-1]
         record = self.run_for(caller, run, Act.CHANGE)
         reason = Reason("cancelled", {"user": caller.user})
         goes_on = record.outcome is not None and machine.follows(record.snapshot, record.outcome)

@@ -1,4 +1,4 @@
-"""A line below a plain cell that asked this kernel for a GPU: the kernel has none, and the cluster has."""
+"""A line below a cell that lacks our magic: it asked this kernel for a GPU, or is one of a sweep."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ _OURS = re.compile(r"\s*%%gpu_")
 _NOT_FOUND = 127
 _TOOL = re.compile(r"^\s*!\s*nvidia-smi\b", re.MULTILINE)
 _OF_CELL = "This kernel has no GPU: with `%%gpu_train` as its first line the cell runs on one of the cluster's."
+_OF_SEARCH = "`name = search(…)` is for cells that begin with `%%gpu_sweep`."
 _OF_TOOL = "This kernel has no GPU: `%gpu_status` shows those of the cluster, and who holds them."
 
 
@@ -27,12 +28,18 @@ class NoGpuHere:
 
     def _after(self, result: Any) -> None:
         cell = getattr(getattr(result, "info", None), "raw_cell", None) or ""
+        if "search(" in cell and _is_search(result.error_in_exec):
+            sys.stderr.write(f"{_OF_SEARCH}\n")
         if _OURS.match(cell):
             return
         if _TOOL.search(cell) and self._shell.user_ns.get("_exit_code") == _NOT_FOUND:
             sys.stderr.write(f"{_OF_TOOL}\n")
         elif result.error_in_exec is not None and _says_so(result.error_in_exec):
             sys.stderr.write(f"{_OF_CELL}\n")
+
+
+def _is_search(error: BaseException | None) -> bool:
+    return isinstance(error, NameError) and error.args[:1] == ("name 'search' is not defined",)
 
 
 def _says_so(error: BaseException) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from .definitions import MORE_NAMES, OPTION, OPTIONS, WORD, Option
@@ -29,14 +30,14 @@ class Cursor:
     listed: tuple[str, ...] = ()
 
 
-def find_cursor(head: str) -> Cursor:
+def find_cursor(head: str, known: Mapping[str, Option] = OPTIONS) -> Cursor:
     """Read the options in ``head``, the line as far as the cursor; takes whatever stands there, also what is wrong."""
     given: list[str] = []
     at = 0
     while match := OPTION.match(head, at):
         if match.end() == len(head) and not match[2]:
             return Cursor(match[0].lstrip(), given=tuple(given))
-        option = _known(match[1])
+        option = _known(match[1], known)
         at = match.end()
         if option is None:
             continue
@@ -64,8 +65,8 @@ def find_setting(head: str) -> Cursor:
     return Cursor(value, statement=word) if option is None else _in_value(option, value, given)
 
 
-def _known(name: str) -> Option | None:
-    return OPTIONS.get(name.replace("_", "-").lower())
+def _known(name: str, known: Mapping[str, Option] = OPTIONS) -> Option | None:
+    return known.get(name.replace("_", "-").lower())
 
 
 def _end_of_value(option: Option, head: str, at: int) -> int | None:

@@ -190,7 +190,7 @@ class Line:
     rest: str = ""
 
 
-def split_line(line: str) -> Line:
+def split_line(line: str, known: Mapping[str, Option] = OPTIONS) -> Line:
     """Take the options off the front of a magic's line; the rest is left exactly as it was written.
 
     A comment in its place is left out.
@@ -200,7 +200,7 @@ def split_line(line: str) -> Line:
     written: Written = {}
     at = 0
     while match := OPTION.match(line, at):
-        option = find_option(match[1])
+        option = find_option(match[1], known)
         at = match.end()
         value = ""
         if option.is_flag and match[2] and not option.can_be_off:
@@ -232,17 +232,17 @@ def _take_value(option: Option, line: str, at: int) -> tuple[str, int]:
     return value, at
 
 
-def find_option(name: str) -> Option:
+def find_option(name: str, known: Mapping[str, Option] = OPTIONS) -> Option:
     """The option called ``name`` (dashes or underscores); raises :class:`OptionError` with a suggestion."""
-    option = OPTIONS.get(name.replace("_", "-").lower())
+    option = known.get(name.replace("_", "-").lower())
     if option is None:
-        raise OptionError(f"--{name}: there is no such option", hint=suggest(name))
+        raise OptionError(f"--{name}: there is no such option", hint=suggest(name, known))
     return option
 
 
-def suggest(name: str) -> str:
+def suggest(name: str, known: Collection[str] = OPTIONS) -> str:
     """``did you mean --gpus?`` for a misspelt option, or where to read about them all."""
-    close = nearest(name, OPTIONS, cutoff=0.5)
+    close = nearest(name, known, cutoff=0.5)
     return f"did you mean --{close}?" if close else "the options are listed by %gpu_train?"
 
 

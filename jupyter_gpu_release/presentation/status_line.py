@@ -30,10 +30,14 @@ class StatusLine:
 
     def show_text(self, text: str, moments: tuple[float, ...] = ()) -> None:
         """Show ``text``, which tells ``moments`` as times, in place of what the line said before."""
+        if text != self._text:
+            self.show_bundle(text, bundle_of(text, boxed_html(to_html(text, moments))))
+
+    def show_bundle(self, text: str, bundle: dict[str, str]) -> None:
+        """Show a display in the line's place; a terminal gets the ``text``, which says as well what is new."""
         if text == self._text:
             return
         if self.is_in_notebook:
-            bundle = bundle_of(text, boxed_html(to_html(text, moments)))
             self._publish(bundle, self._mark, update=bool(self._text))
         else:
             self._say_in_terminal(without_backticks(text))

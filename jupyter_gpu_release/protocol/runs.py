@@ -321,6 +321,8 @@ class RunRequest(msgspec.Struct, frozen=True, omit_defaults=True):
     prepare: Names = msgspec.field(default_factory=list)
     #: packages that its processes find in front of the cluster's own; None: nothing but these
     environment: Plan | None = None
+    #: id of the sweep that it is a trial of, as :attr:`Run.sweep`
+    sweep: Word = ""
 
 
 class PersistWait(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -464,6 +466,8 @@ class Run(msgspec.Struct, frozen=True, omit_defaults=True):
     shared_with: Count = 0
     #: of an elastic run (``--min-gpus``): as many GPUs as it would have at most; 0: it is none
     most_gpus: Count = 0
+    #: id of the sweep that it is a trial of; it looks like a run's, and no run has it
+    sweep: str = ""
 
 
 class RunView(Run, frozen=True, omit_defaults=True):

@@ -146,6 +146,32 @@ describe('Runs', () => {
     );
     expect(item.textContent).toContain('ValueError: no');
   });
+
+  it('the trials of a sweep: one row that opens, and one cancel', async () => {
+    const api = new FakeApi();
+    const trial = (id: string, more: Partial<IRunRow>) =>
+      run(id, { sweep: 's1', name: `widths ${id}`, notebook: '', ...more });
+    const queued = trial('2', { state: 'queued', held_s: 0 });
+    const ended = trial('1', { state: 'succeeded', finished_at: 1063 });
+    api.rows = [run('r9', { title: 'later' }), queued, ended, run('r1')];
+    api.answer = status([gpu(0)], {}, [queued]);
+    const parts = await known(api);
+    const runner = new ActionRunner(parts.model, api, trans, null, opened);
+    render(
+      <Runs model={parts.model} runner={runner} trans={trans} filter="" />
+    );
+    expect(screen.getAllByRole('treeitem')).toHaveLength(3);
+    const sweep = screen.getByRole('treeitem', { name: /^widths/ });
+    expect(sweep.textContent).toContain('1 queued, 1 succeeded');
+    fireEvent.click(within(sweep).getByText('widths'));
+    const levels = screen
+      .getAllByRole('treeitem')
+      .map(item => item.getAttribute('aria-level'));
+    expect(levels.sort()).toEqual(['1', '1', '1', '2', '2']);
+    fireEvent.click(within(sweep).getByRole('button', { name: 'Cancel' }));
+    expect(api.calls).toContain('cancel s1'); // nothing runs: no question
+    parts.model.dispose();
+  });
 });
 
 describe('Queue', () => {

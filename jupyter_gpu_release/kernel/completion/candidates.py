@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import os
 import re
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -61,7 +61,7 @@ class Candidates:
 
     def offer(self, line: MagicLine) -> Offer | None:
         """The candidates at the cursor; None: it is not ours to say (code, or a variable in braces)."""
-        if line.magic in ("gpu_train", "gpu_config"):
+        if line.magic in ("gpu_train", "gpu_sweep", "gpu_config"):
             return self._options(line)
         words = re.split(r"\s+", line.head.lstrip())
         if line.magic == "gpu_debug" and len(words) == _RUN_AND_RANK:
@@ -94,14 +94,16 @@ class Candidates:
             return None
         self._facts.look_ahead()
         typed = cursor.typed.replace("_", "-") if cursor.typed.startswith("--") else cursor.typed
-        offer = _fitting(typed if typed.startswith("-") else f"--{typed}", _names_of_options(cursor.given))
+        offer = _fitting(
+            typed if typed.startswith("-") else f"--{typed}", _names_of_options(line.options, cursor.given)
+        )
         return Offer(cursor.typed, offer.candidates)
 
     def _values(self, option: Option, cursor: Cursor, body: str) -> Iterable[Candidate]:
         dynamic = _VALUES.get(option.name)
         if dynamic is not None:
             return dynamic(_Asked(self._shell, self._facts, cursor, body))
-        if option.metavar == "NAMES":
+        if option.metavar == "NAMES" or option.name == "metric":
             return _names(_Asked(self._shell, self._facts, cursor, body))
         return [Candidate(value) for value in option.values]
 
@@ -111,8 +113,8 @@ def _fitting(typed: str, candidates: Iterable[Candidate]) -> Offer:
     return Offer(typed, tuple(each for each in candidates if each.text.lower().lstrip(_QUOTES).startswith(start)))
 
 
-def _names_of_options(given: Collection[str]) -> Iterator[Candidate]:
-    for option in OPTIONS.values():
+def _names_of_options(options: Mapping[str, Option], given: Collection[str]) -> Iterator[Candidate]:
+    for option in options.values():
         if option.many or option.name not in given:
             yield Candidate(f"--{option.name}", _meaning(option))
 
@@ -184,12 +186,16 @@ def _queues(asked: _Asked) -> Iterator[Candidate]:
 
 
 def _names(asked: _Asked) -> Iterator[Candidate]:
-    """The notebook's names; those that the cell has, first. Of ``--out`` and ``--gather`` what the cell binds, too."""
+    """The notebook's names; those that the cell has, first. Of results what the cell binds, too."""
     option, namespace = asked.cursor.option, asked.shell.user_ns
     hidden, listed = asked.shell.user_ns_hidden, set(asked.cursor.listed)
     in_cell = set(re.findall(r"[^\W\d]\w*", asked.body))
     mine = {name: value for name, value in namespace.items() if not name.startswith("_") and name not in hidden}
-    bound = _bound_by(asked.body) - mine.keys() if option is not None and option.name in ("out", "gather") else set()
+    bound = (
+        _bound_by(asked.body) - mine.keys()
+        if option is not None and option.name in ("out", "gather", "metric")
+        else set()
+    )
     ranked = sorted(mine, key=lambda name: (name not in in_cell, type(mine[name]).__name__ in _LATER))
     for name in [*sorted(bound), *ranked]:
         if name not in listed:

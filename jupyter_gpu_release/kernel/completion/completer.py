@@ -8,7 +8,7 @@ from typing import Any
 from IPython.core.completer import CompletionContext, SimpleCompletion, SimpleMatcherResult, provisionalcompleter
 
 from ...client.cluster_facts import ClusterFacts
-from ...options.definitions import OPTIONS, Option
+from ...options.definitions import Option
 from ...presentation.plain_text import without_backticks
 from .candidates import Candidate, Candidates, Offer
 from .magic_line import MagicLine, find_magic_line
@@ -70,7 +70,8 @@ class MagicCompleter:
         return Offer(statement[start:], tuple(texts))
 
     def _is_ours(self, line: MagicLine) -> bool:
-        magic = self._shell.magics_manager.magics["line"].get(line.magic)
+        magics = self._shell.magics_manager.magics
+        magic = magics["line"].get(line.magic) or magics["cell"].get(line.magic)
         if type(getattr(magic, "__self__", None)).__module__.partition(".")[0] != _PACKAGE:
             return False
         if line.has_percent:
@@ -84,14 +85,16 @@ class MagicCompleter:
         """
         before = code[:cursor_pos]
         line = find_magic_line(code, before.count("\n"), len(before) - before.rfind("\n") - 1)
-        if line is None or line.magic not in ("gpu_train", "gpu_config") or not self._is_ours(line):
+        if line is None or line.magic not in ("gpu_train", "gpu_sweep", "gpu_config") or not self._is_ours(line):
             return None
         cursor = line.cursor_behind_word
-        option = cursor.option or OPTIONS.get(cursor.typed.lstrip("-").replace("_", "-").lower())
+        option = cursor.option or line.options.get(cursor.typed.lstrip("-").replace("_", "-").lower())
         if option is not None:
             data = {"text/plain": help_of(option, is_setting=line.magic == "gpu_config")}
             return {"status": "ok", "found": True, "data": data, "metadata": {}}
-        return None if cursor.statement and not line.is_cell else f"%{line.magic}"
+        if cursor.statement and not line.is_cell:
+            return None
+        return f"%%{line.magic}" if line.magic == "gpu_sweep" else f"%{line.magic}"
 
 
 def help_of(option: Option, *, is_setting: bool = False) -> str:

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from ...options.cursor import Cursor, find_cursor, find_setting
+from ...options.definitions import OPTIONS, Option
+from ...options.sweep_options import SWEEP_OPTIONS
 
 #: ``%%gpu_train …``, ``%gpu_logs …``, ``x = %gpu_train …``, and without the percent sign (automagic)
 _MAGIC = re.compile(r"\s*(?:[\w.,\[\] ]+=\s*(?=%))?(?P<percent>%{0,2})(?P<name>gpu_[a-z]+)(?=\s)")
@@ -32,14 +35,22 @@ class MagicLine:
 
     @property
     def cursor(self) -> Cursor:
-        """The place in the options of ``%%gpu_train`` or ``%gpu_config``."""
-        return (find_setting if self.magic == "gpu_config" else find_cursor)(self.head.lstrip())
+        """The place in the options of ``%%gpu_train``, ``%%gpu_sweep`` or ``%gpu_config``."""
+        return self._cursor(self.head.lstrip())
 
     @property
     def cursor_behind_word(self) -> Cursor:
         """The same at the end of the word in which the cursor is, for help on that word."""
         whole = self.head + re.split(r"[\s=]", self.tail, maxsplit=1)[0]
-        return (find_setting if self.magic == "gpu_config" else find_cursor)(whole.lstrip())
+        return self._cursor(whole.lstrip())
+
+    @property
+    def options(self) -> Mapping[str, Option]:
+        """Options that the magic has."""
+        return SWEEP_OPTIONS if self.magic == "gpu_sweep" else OPTIONS
+
+    def _cursor(self, text: str) -> Cursor:
+        return find_setting(text) if self.magic == "gpu_config" else find_cursor(text, self.options)
 
 
 def find_magic_line(text: str, line: int, column: int) -> MagicLine | None:

@@ -4,26 +4,23 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from IPython.display import display
-from IPython.utils.text import DollarFormatter
 
 from ...analysis.sources import name_of_plain_cell
 from ...errors import OptionError
-from ...options.definitions import OPTIONS, Written, refuse_rest, refuse_words, split_line
+from ...options.definitions import OPTIONS, refuse_rest, refuse_words, split_line
 from ...presentation.wording import describe_sooner
 from ...submission.location import locate
 from ...submission.request import Cell
 from ..runs.foreground import train
 from .tables import Table, queue_tables, status_tables
+from .variables import expand_variables
 
 if TYPE_CHECKING:
     from ..notebook import Notebook
 
-#: options whose values may hold braces and dollars of their own
-_FREE_TEXT = frozenset({"env", "label", "name", "workdir"})
 #: own runs of which `%gpu_queue` says what would start sooner
 _MOST_LOOKED_AT = 3
 _DASHED = re.compile(r"-[A-Za-z][\w-]+")
@@ -54,27 +51,6 @@ def run_cell(notebook: Notebook, line: str, body: str | None) -> None:
         estimate(notebook, cell)
     else:
         train(notebook, cell)
-
-
-def expand_variables(written: Written, names: Mapping[str, Any]) -> Written:
-    """Put notebook variables into option values, as IPython does: ``--gpus {n}`` or ``--gpus $n``."""
-    return {name: [_expand(name, value, names) for value in values] for name, values in written.items()}
-
-
-def _expand(option: str, value: str, names: Mapping[str, Any]) -> str:
-    if "{" not in value and "$" not in value:
-        return value
-    try:
-        return str(DollarFormatter().vformat(value, args=[], kwargs=names))
-    except NameError as error:
-        if option in _FREE_TEXT:
-            return value
-        raise OptionError(
-            f"--{option} {value}: there is no variable {error.name}",
-            hint="define it in a cell before, or write the value",
-        ) from None
-    except Exception:  # noqa: BLE001 - any expression may stand there; what does not work stays as written
-        return value
 
 
 def configure(notebook: Notebook, line: str) -> None:

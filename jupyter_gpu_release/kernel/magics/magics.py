@@ -7,10 +7,11 @@ from collections.abc import Callable
 from functools import wraps
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
-from IPython.core.magic import Magics, line_cell_magic, line_magic, magics_class, no_var_expand
+from IPython.core.magic import Magics, cell_magic, line_cell_magic, line_magic, magics_class, no_var_expand
 
 from ...errors import GpuReleaseError, OptionError
 from ...options.definitions import GROUPS, Option
+from ...options.sweep_options import SEARCH
 from ...presentation.plain_text import without_backticks
 from ..interrupts import hold_interrupts
 
@@ -113,6 +114,14 @@ class GpuMagics(Magics):
         from .setup import run_setup
 
         run_setup(self.notebook, line, cell)
+
+    @no_var_expand  # type: ignore[untyped-decorator]
+    @cell_magic  # type: ignore[untyped-decorator]
+    @_in_our_words
+    def gpu_sweep(self, line: str, cell: str) -> None:  # noqa: D102 - written below, from the table
+        from .sweep import run_sweep
+
+        run_sweep(self.notebook, line, cell)
 
     @line_magic  # type: ignore[untyped-decorator]
     @_in_our_words
@@ -276,7 +285,26 @@ def installed_manual() -> str:
     return manual(web_address(_PAGE) or (_COMMAND if file is None else f"{_COMMAND}, or\n{file}"))
 
 
+#: the first lines of ``%%gpu_sweep?``
+SWEEP_EXAMPLES = """\
+%%gpu_sweep --trials 64 --metric val_acc --max
+lr = search(1e-4, 1e-1, log=True)    a range; search(1, 8): of whole numbers
+width = search([64, 128, 256])       choices
+val_acc = fit(build(width), lr)      what is searched for\
+"""
+
+
+def sweep_manual() -> str:
+    """The help of ``%%gpu_sweep``."""
+    return (
+        f"{SWEEP_EXAMPLES}\n\nRun the cell many times on the team's GPU cluster, with other values where it\n"
+        "says `name = search(…)` at its top level. The best trial's names are bound, and\n`sweep` has all trials.\n"
+        f"Documentation: !jupyter gpu docs sweeps\n\nOptions, beside those of %%gpu_train for each trial:\n"
+    ).replace("`", "") + "\n".join(map(_row, SEARCH))
+
+
 GpuMagics.gpu_train.__doc__ = manual()
+GpuMagics.gpu_sweep.__doc__ = sweep_manual()
 #: IPython asks it for the help before it takes the docstring: to read the metadata takes milliseconds
 setattr(GpuMagics.gpu_train, "getdoc", installed_manual)  # noqa: B010
 
@@ -284,4 +312,4 @@ setattr(GpuMagics.gpu_train, "getdoc", installed_manual)  # noqa: B010
 def with_body(lines: list[str]) -> list[str]:
     """IPython refuses a cell that is a magic's line and nothing else; without that line it would be an empty cell."""
     text = "".join(lines).strip()
-    return [f"{text}\n", "\n"] if text.startswith("%%gpu_train") and "\n" not in text else lines
+    return [f"{text}\n", "\n"] if text.startswith(("%%gpu_train", "%%gpu_sweep")) and "\n" not in text else lines

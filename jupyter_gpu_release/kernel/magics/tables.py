@@ -10,6 +10,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from ...presentation.status_tables import active_table, gpu_table, queue_table
+from ...presentation.sweep_rows import fold_sweeps
 from ...presentation.text_table import DROPPED, WHOLE, text_lines
 from ...presentation.wording import error_words, format_drained, held_by, name_of, run_word, stored_words, wait_of_row
 from ...protocol.rest import RunError, RunRow, RunsDocument, StatusDocument
@@ -86,7 +87,7 @@ def queue_tables(document: StatusDocument, sooner: Mapping[str, str]) -> list[Ta
 
 def runs_table(document: RunsDocument, most: int = 20, own: Collection[str] = ()) -> Table:
     """``%gpu_runs``: the newest runs; ``own``: those of this kernel whose names are awaited."""
-    runs = document.runs
+    runs = fold_sweeps(document.runs)
     rows = [
         (
             row.run,

@@ -66,9 +66,7 @@ def prepare(notebook: CellContext, cell: Cell) -> CapturedInputs:
         plain = _plain_loops(notebook, cell) if cell.options.restartable else {}
         prepared = _collect(notebook, cell)
     except SyntaxError as error:
-        sources.register_sources(notebook.shell.compile, [cell.source])
-        error.filename = cell.source.filename
-        raise syntax_error(error, notebook.shell) from None
+        raise own_syntax_error(notebook, cell, error) from None
     prepared.plain_loops = list(plain)
     for line, why in plain.items():
         prepared.warnings.append(f"--restartable: it can be preempted only after the loop in line {line}: {why}")
@@ -79,6 +77,13 @@ def prepare(notebook: CellContext, cell: Cell) -> CapturedInputs:
     if prepared.joins_group and _is_alone(cell.options):
         sys.stderr.write(_ALONE.format(gpus=cell.options.ask.gpus))
     return prepared
+
+
+def own_syntax_error(notebook: CellContext, cell: Cell, error: SyntaxError) -> BaseException:
+    """The cell's syntax error, to be raised as IPython shows it."""
+    sources.register_sources(notebook.shell.compile, [cell.source])
+    error.filename = cell.source.filename
+    return syntax_error(error, notebook.shell)
 
 
 def _plain_loops(notebook: CellContext, cell: Cell) -> dict[int, str]:
@@ -114,17 +119,12 @@ def train(notebook: CellContext, cell: Cell) -> None:
 
     With ``--async`` or ``--detach`` it returns as soon as the run is committed.
     """
-    prepared = prepare(notebook, cell)
-    session = notebook.connection.open(notebook.settings)
-    welcome = session.welcome
-    prepared.notes += note_on_hashes(cell.body, prepared.originals, welcome.hash_seed if welcome is not None else "")
-    prepared.notes += [*note_on_ids(cell.body, prepared.originals), *notebook.signal_handlers.notes(_NOT_THERE)]
-    _add_packages(notebook, cell, prepared, session)
+    prepared, session = prepare_with_packages(notebook, cell)
     key = key_of(notebook, cell, prepared) if cell.options.cache else None
     if key is not None and reuse(notebook, session, cell, key):
         return
     with Interrupts() as interrupts:
-        submission = _write_inputs(notebook, cell, prepared, session, interrupts)
+        submission = write_inputs(notebook, cell, prepared, session, interrupts)
         if key is not None:
             submission = with_key(submission, key)
         if cell.options.in_background:
@@ -137,6 +137,17 @@ def train(notebook: CellContext, cell: Cell) -> None:
         error = run.submit_and_wait()
     if error is not None:
         raise error
+
+
+def prepare_with_packages(notebook: CellContext, cell: Cell) -> tuple[CapturedInputs, GatewaySession]:
+    """Prepare a cell and connect; raises as :func:`prepare` does, and why there is no cluster."""
+    prepared = prepare(notebook, cell)
+    session = notebook.connection.open(notebook.settings)
+    welcome = session.welcome
+    prepared.notes += note_on_hashes(cell.body, prepared.originals, welcome.hash_seed if welcome is not None else "")
+    prepared.notes += [*note_on_ids(cell.body, prepared.originals), *notebook.signal_handlers.notes(_NOT_THERE)]
+    _add_packages(notebook, cell, prepared, session)
+    return prepared, session
 
 
 def _add_packages(notebook: CellContext, cell: Cell, prepared: CapturedInputs, session: GatewaySession) -> None:
@@ -160,9 +171,10 @@ def find_packages(notebook: CellContext, options: RunOptions) -> CellPackages | 
     return notebook.names.input_capture.packages.find(options.pip, theirs, open_gateway, name)
 
 
-def _write_inputs(
+def write_inputs(
     notebook: CellContext, cell: Cell, prepared: CapturedInputs, session: GatewaySession, interrupts: Interrupts
 ) -> Submission:
+    """Send the inputs to the store, where they are large; an interrupt ends that."""
     compiler = notebook.shell.compile
     known = sources.sources_in(compiler, prepared.stream)
 

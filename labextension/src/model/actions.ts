@@ -133,6 +133,7 @@ export class ActionRunner {
     const { active, runs, me } = this._model.snapshot;
     const row =
       active.find(known => known.run === run) ??
+      active.find(known => known.sweep === run && losesWork(known)) ??
       runs.find(known => known.run === run);
     if (losesWork(row) && !(await this._isSure(row?.notebook, row?.user, me))) {
       return;

@@ -74,6 +74,8 @@ export interface IRunRow {
   since_s?: number | null;
   /** of an elastic run: as many GPUs as it would have at most */
   most_gpus?: number;
+  /** id of the sweep that it is a trial of */
+  sweep?: string;
   release_ms: number | null;
   position: number | null;
   /** seconds until it starts, probably */

@@ -1,3 +1,4 @@
+import { caretDownIcon, caretRightIcon } from '@jupyterlab/ui-components';
 import type { TranslationBundle } from '@jupyterlab/translation';
 import * as React from 'react';
 import { matches } from '../model/sorting';
@@ -9,10 +10,12 @@ import { GpuModel, IFeedback } from '../model/model';
 import { Action, runActions } from '../model/permissions';
 import { originOf, titleOf } from '../model/run-titles';
 import { ISnapshot } from '../model/snapshot';
+import { groupSweeps, IRunGroup } from '../model/sweeps';
 import { runHint, runLabel, stateText } from '../labels';
 import { feedbackHeight, IconActions, Outcome } from './details';
 import * as heights from './list/row-heights';
 import { Age, Icon } from './widgets';
+import { useToggled } from './list/open-rows';
 import { ITreeItem, Tree } from './list/tree';
 
 interface IRunItem extends ITreeItem {
@@ -20,6 +23,8 @@ interface IRunItem extends ITreeItem {
   progress: string;
   actions: Action[];
   feedback: IFeedback | undefined;
+  /** of the row of a sweep */
+  trials: IRunRow[];
 }
 
 interface IRunsProps {
@@ -33,10 +38,13 @@ interface IRunsProps {
 export function Runs(props: IRunsProps): React.ReactElement {
   const { model, trans, filter, runner } = props;
   const { snapshot, feedback } = model;
+  const [opened, toggle] = useToggled();
   const items = React.useMemo(
-    () => runItems(snapshot, feedback, filter, trans),
-    [snapshot, feedback, filter, trans]
+    () => runItems(snapshot, feedback, opened, filter, trans),
+    [snapshot, feedback, opened, filter, trans]
   );
+  const open = ({ key, run, trials }: IRunItem) =>
+    trials.length > 0 ? toggle(key) : void runner.run('show', runTarget(run));
   if (items.length === 0) {
     return (
       <p className="jp-GpuRelease-empty">
@@ -50,8 +58,8 @@ export function Runs(props: IRunsProps): React.ReactElement {
     <Tree
       label={trans.__('My runs')}
       items={items}
-      spoken={({ run }) => spoken(run, trans)}
-      onToggle={({ run }) => void runner.run('show', runTarget(run))}
+      spoken={item => spoken(item, trans)}
+      onToggle={open}
       draw={(item, isActive) => (
         <RunRow
           item={item}
@@ -59,6 +67,7 @@ export function Runs(props: IRunsProps): React.ReactElement {
           isActive={isActive}
           runner={runner}
           trans={trans}
+          onOpen={() => open(item)}
         />
       )}
     />
@@ -68,6 +77,7 @@ export function Runs(props: IRunsProps): React.ReactElement {
 function runItems(
   snapshot: ISnapshot,
   feedbacks: ReadonlyMap<string, IFeedback>,
+  opened: ReadonlySet<string>,
   filter: string,
   trans: TranslationBundle
 ): IRunItem[] {
@@ -84,26 +94,69 @@ function runItems(
       run.gpu_name ?? ''
     ])
   );
-  return runs.map((run, index) => {
+  const item = (
+    { row: run, trials }: IRunGroup,
+    level: 1 | 2,
+    index: number,
+    setSize: number
+  ): IRunItem => {
     const key = `run:${run.run}`;
-    const actions = runActions(run, snapshot);
     const feedback = feedbacks.get(key);
+    const actions = runActions(run, snapshot);
     return {
       key,
-      level: 1,
+      level,
       height: heights.ROW + feedbackHeight(feedback),
-      setSize: runs.length,
+      expanded: trials.length > 0 ? opened.has(key) : undefined,
+      setSize,
       posInSet: index + 1,
       run,
       progress: progress.get(run.run) ?? '',
-      actions,
-      feedback
+      // a sweep's cell waits for it, and no kernel for its trials
+      actions: trials.length > 0 ? actions.filter(isOfSweep) : actions,
+      feedback,
+      trials
     };
+  };
+  const groups = groupSweeps(runs);
+  return groups.flatMap((group, index) => {
+    const head = item(group, 1, index, groups.length);
+    const trials = head.expanded ? group.trials : [];
+    const below = trials.map((row, at) =>
+      item({ row, trials: [] }, 2, at, trials.length)
+    );
+    return [head, ...below];
   });
 }
 
-function spoken(run: IRunRow, trans: TranslationBundle): string {
-  const rest = line(run, trans);
+function isOfSweep(action: Action): boolean {
+  return action !== 'attach';
+}
+
+/** Of a sweep: how many trials are in which state. */
+function trialsText(trials: IRunRow[], trans: TranslationBundle): string {
+  const counts = new Map<string, number>();
+  for (const { state } of trials) {
+    const word = runLabel(trans, state).toLowerCase();
+    counts.set(word, (counts.get(word) ?? 0) + 1);
+  }
+  return [...counts].map(([word, count]) => `${count} ${word}`).join(', ');
+}
+
+function secondLine(
+  { run, trials }: IRunItem,
+  trans: TranslationBundle
+): string {
+  if (trials.length === 0) {
+    return line(run, trans);
+  }
+  const held = trans.__('held %1', formatSeconds(run.held_s));
+  return [trialsText(trials, trans), gpusOf(run, trans), held].join(' · ');
+}
+
+function spoken(item: IRunItem, trans: TranslationBundle): string {
+  const { run } = item;
+  const rest = secondLine(item, trans);
   const word = runLabel(trans, run.state);
   const words = [titleOf(run), rest.startsWith(word) ? '' : word, rest];
   return words.filter(Boolean).join(', ');
@@ -153,21 +206,26 @@ interface IRunRowProps {
   isActive: boolean;
   runner: ActionRunner;
   trans: TranslationBundle;
+  onOpen: () => void;
 }
 
 function RunRow(props: IRunRowProps): React.ReactElement {
-  const { item, trans, runner, isActive } = props;
+  const { item, trans, runner, isActive, onOpen } = props;
   const { run, actions, feedback, progress } = item;
   const isBusy = feedback?.kind === 'busy';
   const target = runTarget(run);
   const offer = { trans, runner, target, isBusy, isActive };
   const origin = originOf(run) === titleOf(run) ? '' : originOf(run);
   const said = waits(run.state) ? '' : progress;
-  const second = [origin, said || line(run, trans)].filter(Boolean).join(' · ');
-  const show = () => void runner.run('show', target);
+  const second = [origin, said || secondLine(item, trans)]
+    .filter(Boolean)
+    .join(' · ');
   return (
     <div className={`jp-GpuRelease-run jp-mod-link jp-mod-${run.state}`}>
-      <div className="jp-GpuRelease-head" onClick={show}>
+      <div className="jp-GpuRelease-head" onClick={onOpen}>
+        {item.trials.length > 0 && (
+          <Icon icon={item.expanded ? caretDownIcon : caretRightIcon} />
+        )}
         <Icon
           icon={RUN_ICONS[run.state]}
           label={runHint(trans, run.state)}
@@ -184,7 +242,7 @@ function RunRow(props: IRunRowProps): React.ReactElement {
         </span>
         <IconActions {...offer} actions={actions} />
       </div>
-      <div className="jp-GpuRelease-second" title={second} onClick={show}>
+      <div className="jp-GpuRelease-second" title={second} onClick={onOpen}>
         {second}
       </div>
       <Outcome feedback={feedback} />

@@ -133,6 +133,12 @@ def test_options_and_their_values(typist: Typist, until: Callable[..., Any]):
     assert typist.matches("%%gpu_train --on-disconnect |") == ["continue", "cancel"]
     assert typist.matches("%%gpu_train --priority h|") == ["high"]
     assert typist.matches("%%gpu_train --in model,|") == ["data"]
+    assert typist.matches("%%gpu_sweep --m|")[:4] == ["--metric", "--max", "--min", "--max-gpus"]
+    assert "model" in typist.matches("%%gpu_sweep --metric |\nscore = 1")
+    assert typist.matches("%%gpu_sweep --pruner a|") == ["asha"]
+    assert typist.matches("%%gpu_sweep --trials 8 --asy|") == []
+    assert typist.help("%%gpu_sweep --trials|").startswith("--trials N\n")
+    assert "search([64, 128, 256])" in typist.help("%%gpu_sweep| --trials 8\nx = 1")
     assert typist.matches("%gpu_config gpus=2 kee|") == ["keep="]
     assert typist.matches("%gpu_config keep=a|") == ["auto"]
     content = typist.tab("%%gpu_train --fresh gpu|\nimport os")

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from jupyter_gpu_release.kernel.magics.magics import GpuMagics
-from jupyter_gpu_release.options.definitions import OPTIONS
+from jupyter_gpu_release.options.definitions import OPTIONS, Option
+from jupyter_gpu_release.options.sweep_options import SEARCH
 
-REFERENCE = (Path(__file__).parents[3] / "docs" / "reference.md").read_text()
+DOCS = Path(__file__).parents[3] / "docs"
+REFERENCE = (DOCS / "reference.md").read_text()
 
 
 @pytest.mark.parametrize("name", OPTIONS)
@@ -18,12 +21,17 @@ def test_options_are_in_the_help(name: str):
     assert f"--{name} " in (GpuMagics.gpu_train.__doc__ or "")
 
 
-def test_the_help_fits_a_terminal_of_80_columns():
-    assert [line for line in (GpuMagics.gpu_train.__doc__ or "").splitlines() if len(line) > 80] == []
+@pytest.mark.parametrize("option", SEARCH, ids=lambda option: option.name)
+def test_options_of_sweeps_are_in_their_help_and_on_their_page(option: Option):
+    assert f"--{option.name} " in (GpuMagics.gpu_sweep.__doc__ or "")
+    assert f"`--{option.name}" in (DOCS / "use" / "sweeps.md").read_text()
 
 
-def test_the_help_is_plain_text():
-    assert "`" not in (GpuMagics.gpu_train.__doc__ or "")
+@pytest.mark.parametrize("magic", [GpuMagics.gpu_train, GpuMagics.gpu_sweep])
+def test_the_help_is_plain_text_that_fits_a_terminal_of_80_columns(magic: Callable[..., None]):
+    help_text = magic.__doc__ or ""
+    assert [line for line in help_text.splitlines() if len(line) > 80] == []
+    assert "`" not in help_text
 
 
 def test_the_magics_of_the_reference_are_those_that_there_are():

@@ -1,0 +1,176 @@
+"""``%%gpu_sweep``: many trials of one cell; a table of them while they run, then the best one's names."""
+
+from __future__ import annotations
+
+import html
+import time
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from ...analysis.searches import find_searches
+from ...analysis.sources import name_of_plain_cell
+from ...client.tracebacks import make_interrupt
+from ...errors import OptionError, RunCancelledError
+from ...functions.search import Search
+from ...functions.sweep import begin_sweep, checked_space
+from ...functions.trial import RUNNING, SweepTrial
+from ...options.definitions import refuse_rest, split_line
+from ...options.sweep_options import SWEEP_OPTIONS, WITHOUT, SweepOptions, sweep_options
+from ...presentation.receipt import Receipt, bundle_of
+from ...presentation.status_line import StatusLine
+from ...submission.location import locate
+from ...submission.request import Cell
+from ...units import format_gpu_hours, format_seconds
+from ..interrupts import Interrupts
+from ..output.cell_output import CellOutput
+from ..runs.foreground import own_syntax_error, prepare_with_packages, write_inputs
+from ..runs.result_binder import BoundRun, ResultBinder
+from ..runs.trials import TrialCell, TrialExecutor
+from .tables import Table
+from .variables import expand_variables
+
+if TYPE_CHECKING:
+    from ...analysis.searches import SearchedCell
+    from ...client.session import GatewaySession
+    from ...functions.sweep import Sweep
+    from ...options.run_options import RunOptions
+    from ...submission.capture import CapturedInputs
+    from ..notebook import Notebook
+
+_TICK_S = 0.25
+#: the table has so many trials: those under way, and the best
+_MOST_ROWS = 12
+_DROP = ("steps", "seconds", "run")
+
+
+def run_sweep(notebook: Notebook, line: str, body: str) -> None:
+    """``%%gpu_sweep`` with ``body``."""
+    parts = split_line(line, SWEEP_OPTIONS)
+    if parts.rest:
+        raise refuse_rest(parts.rest)
+    own = sweep_options(expand_variables(parts.written, notebook.shell.user_ns))
+    options = _trial_options(notebook, own)
+    place = locate(notebook.shell, body, is_cell=True)
+    name = name_of_plain_cell(notebook.shell.compile, body, place.count)
+    cell = Cell(body, options, place, getattr(notebook.shell, "kernel", None) is None, name, text=body)
+    searched = _searched(notebook, cell)
+    space = searched.space(notebook.shell.user_ns)
+    search = Search(own.metric, own.mode, own.trials, own.max_gpus, own.max_failures, None, own.pruner, None)
+    where = checked_space(space, search)
+    # any values will do to see what the cell reads and binds
+    cell = replace(cell, body=searched.with_values(dict.fromkeys(space, 0)))
+    prepared, session = prepare_with_packages(notebook, cell)
+    _check_metric(own.metric, prepared)
+    with Interrupts() as interrupts:
+        submission = write_inputs(notebook, cell, prepared, session, interrupts)
+        trial = TrialCell(searched)
+        study = search.study_of(where)
+        sweep = begin_sweep(TrialExecutor(notebook), trial, options, where, study, search, submission)
+        notebook.shell.user_ns["sweep"] = sweep
+        _SweepCell(notebook, sweep, session, prepared).follow(interrupts)
+
+
+def _trial_options(notebook: Notebook, own: SweepOptions) -> RunOptions:
+    """They give way to everybody, unless the line says otherwise; a gang cannot be left between its rounds."""
+    usual = {"priority": ["low"]} if "ranks" in own.trial else {"priority": ["low"], "restartable": [""]}
+    out = {"out": [f"{own.trial['out'][0]},{own.metric}"]} if "out" in own.trial else {}
+    return notebook.options({**usual, **own.trial, **out}, without=WITHOUT)
+
+
+def _searched(notebook: Notebook, cell: Cell) -> SearchedCell:
+    shell = notebook.shell
+    try:
+        return find_searches(cell.body, shell.transform_cell, shell.user_ns, cell.place.line_offset)
+    except SyntaxError as error:
+        raise own_syntax_error(notebook, cell, error) from None
+
+
+def _check_metric(metric: str, prepared: CapturedInputs) -> None:
+    if prepared.binds and metric not in prepared.binds:
+        names = ", ".join(prepared.binds)
+        raise OptionError(f"--metric {metric}: the cell binds {names}, and no {metric}", hint="name one of them")
+
+
+class _SweepCell:
+    """A sweep in the cell that waits for it."""
+
+    def __init__(self, notebook: Notebook, sweep: Sweep, session: GatewaySession, prepared: CapturedInputs) -> None:
+        self._notebook = notebook
+        self._sweep = sweep
+        self._session = session
+        self._prepared = prepared
+        self._line = StatusLine(CellOutput(notebook.shell))
+        self._began_s = time.monotonic()
+
+    def follow(self, interrupts: Interrupts) -> None:
+        """Show it until it is over, bind the best trial's names; raises why it ended early."""
+        passed_on = 0
+        while not self._sweep.wait(_TICK_S):
+            self._show()
+            if interrupts.count > passed_on:  # the second one kills
+                passed_on = interrupts.count
+                self._sweep.cancel()
+        best, failure = self._sweep.best, self._sweep.failure
+        bound = None
+        if best is not None:
+            bound = ResultBinder(self._notebook, self._session, self._prepared).bind_run(best.future.view)
+        self._finish(best, bound, is_whole=failure is None, is_interrupted=isinstance(failure, RunCancelledError))
+        if passed_on:
+            raise make_interrupt("the sweep was interrupted; `sweep` has its trials")
+        if failure is not None:
+            raise failure
+        if bound is not None and bound.failure is not None:
+            raise bound.failure
+
+    def _show(self) -> None:
+        table = self._table()
+        words = table.title
+        if self._line.is_in_notebook:
+            words = self._text(table)
+        self._line.show_bundle(words, bundle_of(self._text(table), self._page(table)))
+
+    def _finish(self, best: SweepTrial | None, bound: BoundRun | None, *, is_whole: bool, is_interrupted: bool) -> None:
+        spent = format_gpu_hours(sum(trial.gpu_seconds for trial in self._sweep.all_trials))
+        parts = [*self._sweep.counts, f"{spent} of GPU time in {format_seconds(time.monotonic() - self._began_s)}"]
+        if best is not None and bound is not None and bound.values:
+            parts.append(f"names of trial {best.number}: {', '.join(f'`{name}`' for name in bound.values)}")
+        warnings = () if bound is None else bound.receipt.warnings
+        notes = () if bound is None else bound.receipt.notes
+        receipt = Receipt("■" if is_interrupted else "✓" if is_whole else "✗", tuple(parts), warnings, notes)
+        table = replace(self._table(), title="")
+        text, page = f"{receipt.text}\n{self._text(table)}".rstrip(), receipt.html + self._page(table)
+        self._line.finish(bundle_of(text, page), {})
+
+    def _table(self) -> Table:
+        sweep, trials = self._sweep, self._sweep.all_trials
+        names = list(dict.fromkeys(name for trial in trials for name in trial.parameters))
+        shown = [trial for trial in trials if trial.state == RUNNING][-_MOST_ROWS // 2 :]
+        shown = [*sweep.ranked[: _MOST_ROWS - len(shown)], *shown]
+        rows = [
+            (
+                str(trial.number),
+                trial.word,
+                "" if trial.value is None else f"{trial.value:.6g}",
+                *(_shown(trial.parameters.get(name, "")) for name in names),
+                str(len(trial.steps) or ""),
+                "" if trial.seconds is None else format_seconds(trial.seconds),
+                trial.run,
+            )
+            for trial in shown
+        ]
+        heads = ("trial", "state", sweep.metric, *names, "steps", "seconds", "run")
+        return Table(" · ".join(sweep.counts), heads, rows, drop=_DROP)
+
+    def _text(self, table: Table) -> str:
+        return "\n".join(filter(None, [repr(table), self._failed]))
+
+    def _page(self, table: Table) -> str:
+        return table._repr_html_() + (f"<div>{html.escape(self._failed)}</div>" if self._failed else "")
+
+    @property
+    def _failed(self) -> str:
+        return f"failed: {self._sweep.errors}" if self._sweep.errors else ""
+
+
+def _shown(value: Any) -> str:
+    return f"{value:.6g}" if isinstance(value, float) else str(value)

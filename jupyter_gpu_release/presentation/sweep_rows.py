@@ -1,0 +1,42 @@
+"""One row for all trials of a sweep, in lists of runs."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+import msgspec
+
+from ..protocol.rest import RunRow
+from ..protocol.states import RunState
+from .wording import run_word
+
+
+def fold_sweeps(runs: Sequence[RunRow]) -> list[RunRow]:
+    """The rows, newest first; those of a sweep's trials become one, where its newest stood."""
+    trials: dict[str, list[RunRow]] = {}
+    for run in runs:
+        trials.setdefault(run.sweep or run.run, []).append(run)
+    return [_one_row(key, rows) if rows[0].sweep else rows[0] for key, rows in trials.items()]
+
+
+def _one_row(sweep: str, trials: list[RunRow]) -> RunRow:
+    """Seconds and GPUs are those of all trials that are listed; GPUs of one that is over: as many as a trial had."""
+    living = [trial for trial in trials if not RunState.of(trial.state).is_terminal]
+    holding = [trial for trial in living if RunState.of(trial.state).holds_gpu]
+    well = [trial for trial in trials if trial.state == RunState.SUCCEEDED.word]
+    counts = Counter(run_word(trial.state) for trial in trials)
+    newest = (holding or living or well or trials)[0]
+    return msgspec.structs.replace(
+        newest,
+        run=sweep,
+        name=f"{newest.name.rpartition(' ')[0]}: {', '.join(f'{count} {word}' for word, count in counts.items())}",
+        gpus=sum(trial.gpus for trial in holding) or newest.gpus,
+        submitted_at=min(trial.submitted_at for trial in trials),
+        queued_s=min(trial.queued_s for trial in trials),
+        held_s=sum(trial.held_s for trial in trials),
+        release_ms=None,
+        results=[],
+        error=None,
+        waits_for="",
+    )

@@ -1,0 +1,38 @@
+import { holdsGpu, IRunRow, isTerminal } from './types';
+
+/** A run, or the trials of a sweep as one; `trials` is empty for a run that is none. */
+export interface IRunGroup {
+  row: IRunRow;
+  trials: IRunRow[];
+}
+
+/** Each run by itself, but for the trials of a sweep, which stand where its newest stood. */
+export function groupSweeps(runs: readonly IRunRow[]): IRunGroup[] {
+  const groups = new Map<string, IRunRow[]>();
+  for (const run of runs) {
+    const key = run.sweep || run.run;
+    groups.set(key, [...(groups.get(key) ?? []), run]);
+  }
+  return [...groups].map(([key, trials]) =>
+    trials[0].sweep
+      ? { row: rowOf(key, trials), trials }
+      : { row: trials[0], trials: [] }
+  );
+}
+
+/** Cancelling this row cancels the sweep: the gateway knows it by its id. */
+function rowOf(sweep: string, trials: IRunRow[]): IRunRow {
+  const living = trials.filter(trial => !isTerminal(trial.state));
+  const holding = living.filter(trial => holdsGpu(trial.state));
+  const well = trials.filter(trial => trial.state === 'succeeded');
+  const shown = [holding, living, well, trials].find(some => some.length)!;
+  const gpus = holding.reduce((sum, trial) => sum + trial.gpus, 0);
+  return {
+    ...shown[0],
+    run: sweep,
+    title: shown[0].name.replace(/ \d+$/, ''),
+    gpus: gpus || shown[0].gpus,
+    held_s: trials.reduce((sum, trial) => sum + trial.held_s, 0),
+    detached: false
+  };
+}

@@ -1,0 +1,166 @@
+"""``%%gpu_sweep`` in a real kernel on a real cluster."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+
+import pytest
+from doc_blocks import blocks_in
+from kernel_bed import Notebook
+
+from jupyter_gpu_release.client.discovery import find_gateway
+from jupyter_gpu_release.client.rest import GatewayClient
+
+pytestmark = pytest.mark.thorough
+
+
+def _command(*words: str) -> subprocess.CompletedProcess[str]:
+    """``jupyter gpu`` with these words."""
+    command = [sys.executable, "-m", "jupyter_gpu_release.cli", *words]
+    return subprocess.run(command, capture_output=True, text=True, timeout=100)
+
+
+@pytest.fixture(scope="module")
+def notebook(tmp_path_factory: pytest.TempPathFactory, _use_the_sessions_cluster: None) -> Iterator[Notebook]:
+    """One kernel for all of them."""
+    made = Notebook(tmp_path_factory.mktemp("notebook"))
+    made.ok("import numpy\nshared = numpy.arange(300_000.0)\nwidths = [1, 2, 3]\nseen = []")
+    yield made
+    made.close()
+
+
+def test_the_best_trials_names_are_bound(notebook: Notebook) -> None:
+    """Two names on a line, a call over two lines, names of the notebook in the space; inputs stay as they were."""
+    shown = notebook.ok(
+        "%%gpu_sweep --metric score --max --name widths\n"
+        "width = search(widths); depth: int = search(\n    [1, 2]\n)\n"
+        "model = shared[: width * depth]\n"
+        "seen.append(width)\n"
+        "score = width * depth if depth == 1 else 1 / (width - 2)"
+    )
+    assert notebook.value("[width, depth, score, len(model), seen]") == [3, 1, 3.0, 3, [3]]
+    assert notebook.value("sorted(sweep.trials['state'])") == ["complete"] * 5 + ["failed"]
+    assert notebook.value("sweep.load(sweep.best.number)['score']") == 3
+    final = shown.displays()[-1]
+    assert final.startswith("✓ 6 trials · 5 complete · 1 failed · best score=3 (trial ")
+    assert "failed: ZeroDivisionError: division by zero" in final
+    assert "names of trial" in final
+    page = shown.displays("text/html")[-1]
+    assert "<script" not in page
+    assert page.count("<tr>") == 6
+    with GatewayClient.for_target(find_gateway()) as gateway:
+        rows = [row for row in gateway.runs().runs if row.name.startswith("widths ")]
+    assert {row.priority for row in rows} == {"low"}
+
+
+def test_an_interrupt_ends_all_trials_and_the_best_so_far_is_bound(notebook: Notebook) -> None:
+    cell = (
+        "%%gpu_sweep --metric score --max-gpus 1 --trials 3\nimport time\nn = search([0, 1, 2])\n"
+        "while n:\n    time.sleep(0.02)\nscore = n + 0.5"
+    )
+    begun = notebook.begin(cell)
+    notebook.until(lambda shown: any("1 complete" in text and "1 running" in text for text in shown.displays()))
+    notebook.interrupt()
+    shown = notebook.end(begun)
+    assert shown.reply["ename"] == "KeyboardInterrupt"
+    assert shown.displays()[-1].startswith("■ 3 trials · 1 complete · 1 failed · best score=0.5 (trial 0)")
+    assert notebook.value("[score, sweep.done()]") == [0.5, True]
+    with GatewayClient.for_target(find_gateway()) as gateway:
+        assert gateway.status().gpus.held == 0
+
+
+def test_its_trials_are_one_row_and_one_cancel_ends_them(notebook: Notebook) -> None:
+    """By its id, from anywhere; it is interrupted as ■ does, and sends no other trial."""
+    cell = (
+        "%%gpu_sweep --metric score --trials 40 --name many\nimport time\nn = search(0, 99)\n"
+        "while True:\n    time.sleep(0.02)\nscore = n"
+    )
+    begun = notebook.begin(cell)
+    notebook.until(lambda shown: any("4 running" in text for text in shown.displays()))
+    with GatewayClient.for_target(find_gateway()) as gateway:
+        rows = [row for row in gateway.runs().runs if row.name.startswith("many ")]
+        (sweep,) = {row.sweep for row in rows}
+        listed = _command("runs")
+        assert listed.stdout.count(sweep) == 1
+        assert not any(row.run in listed.stdout for row in rows)
+        ended = _command("cancel", sweep)
+        assert "its trials are interrupted" in ended.stdout, ended.stderr
+        shown = notebook.end(begun)
+        assert f"sweep {sweep} was cancelled" in shown.traceback
+        assert shown.displays()[-1].startswith("■ 40 trials")
+        assert gateway.status().gpus.held == 0
+        assert notebook.value("sweep.id") == sweep
+        table = notebook.ok("%gpu_runs").displays()[-1]
+        assert table.count(sweep) == 1
+        wrong = _command("cancel", sweep)
+        assert "there is no run" in wrong.stderr
+
+
+def test_trials_that_come_to_nothing_are_told_and_their_error_once(notebook: Notebook) -> None:
+    """A process that dies, NaN, no number, a metric that is not bound; without one that went well it fails."""
+    cell = (
+        "%%gpu_sweep --metric score --max\nimport os, signal\n"
+        "kind = search(['dies', 'nan', 'text', 'none', 'raises', 'raises, too'{}])\nscore = 1.5\n"
+        "if kind == 'dies':\n    os.kill(os.getpid(), signal.SIGKILL)\n"
+        "if kind.startswith('raises'):\n    raise KeyError('one')\n"
+        "if kind == 'none':\n    del score\nelse:\n    score = {{'nan': float('nan'), 'text': 'much'}}.get(kind, score)"
+    )
+    shown = notebook.ok(cell.format(", 'good'"))
+    assert notebook.value("[kind, score]") == ["good", 1.5]
+    final = shown.displays()[-1]
+    for words in (
+        "1 complete · 6 failed",
+        "KeyError: 'one' (2 times)",
+        "returned NaN",
+        "a str for 'score'",
+        "no 'score'",
+    ):
+        assert words in final, final
+    failed = notebook.run(cell.format(""))
+    assert "no trial of sweep was completed" in failed.traceback
+    assert failed.displays()[-1].startswith("✗ 6 trials · 6 failed")
+    ended = notebook.run(cell.format("").replace("--max", "--max --max-failures 2 --max-gpus 1"))
+    assert "the sweep ended after 2 failed trials" in ended.traceback
+
+
+def test_the_page(notebook: Notebook) -> None:
+    (cell,) = (block.text for block in blocks_in("use/sweeps.md", "") if block.text.startswith("%%gpu_sweep"))
+    notebook.ok(cell)
+    assert notebook.value("[len(sweep.trials), len(weights) == width, loss == sweep.best.value]") == [6, True, True]
+
+
+def test_a_search_outside_of_a_sweep_says_where_it_belongs(notebook: Notebook) -> None:
+    for cell in ("rate = search(1, 2)", "%%gpu_train\nrate = search(1, 2)"):
+        failed = notebook.run(cell)
+        assert failed.reply["ename"] == "NameError"
+        assert "begin with `%%gpu_sweep`" in failed.text("stderr")
+
+
+def test_what_is_wrong_is_said_before_anything_is_queued(notebook: Notebook) -> None:
+    with GatewayClient.for_target(find_gateway()) as gateway:
+        before = {row.run for row in gateway.runs().runs}
+        for line, body, words in (
+            ("", "x = search([1])", "the sweep has no metric"),
+            ("--metric y", "y = 1", "nothing is searched in this cell"),
+            ("--metric y", "y = search([1, 2]) + 1", "counts at the top level"),
+            ("--metric y", "def f():\n    x = search([1])\ny = 1", "counts at the top level"),
+            ("--metric y", "x = search([1])\nx = search([2])\ny = x", "line 3: x is searched twice"),
+            ("--metric z", "x = search([1, 2])\ny = x", "the cell binds x, y, and no z"),
+            ("--metric y --max --min", "y = x = search([1])", "looks for one of them"),
+            ("--metric y --trials none", "x = search([1])\ny = x", "--trials none: not a number"),
+            ("--metric y --trials 3", "x = search([1, 2])\ny = x", "the space has 2 points"),
+            ("--metric y", "x = search(2, 1)\ny = x", "the range from 2 to 1 is empty"),
+            ("--metric y", "x = search(0.1, 1)\ny = x", "the space has no end"),
+            ("--metric y", "x = search(unknown)\ny = x", "name 'unknown' is not defined"),
+            ("--metric y", "x = search()\ny = x", "missing 1 required positional argument"),
+            ("--metric y --async", "x = search([1])\ny = x", "--async: there is no such option"),
+            ("--metric y --pruner early", "x = search([1])\ny = x", "there is none of that name"),
+            ("--metric y", "x = search([1]\ny = x", "SyntaxError"),
+        ):
+            failed = notebook.run(f"%%gpu_sweep {line}\n{body}")
+            assert words in failed.traceback, (line, body, failed.traceback)
+        assert {row.run for row in gateway.runs().runs} == before
+    said = notebook.run("from jupyter_gpu_release import search\nx = search(1, 2)")
+    assert "write %%gpu_sweep above the cell" in said.traceback
