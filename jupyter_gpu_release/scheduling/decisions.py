@@ -65,6 +65,11 @@ class Coming:
 
 
 @dataclass(frozen=True, slots=True)
+class Unready:
+    """Nodes have room, and lack its environment: it is built there first."""
+
+
+@dataclass(frozen=True, slots=True)
 class OverMax:
     """The queue (or one above it) may not have more."""
 
@@ -134,7 +139,18 @@ class NodeWanted:
 LACKS_NODE = (NoRoom, NoCpus, NeverFits, NotYet)
 
 Cause = (
-    NoRoom | NoCpus | Away | Coming | OverMax | OverUserMax | OverGuarantee | NeverFits | NotYet | ForAll | NodeWanted
+    NoRoom
+    | NoCpus
+    | Away
+    | Coming
+    | Unready
+    | OverMax
+    | OverUserMax
+    | OverGuarantee
+    | NeverFits
+    | NotYet
+    | ForAll
+    | NodeWanted
 )
 
 

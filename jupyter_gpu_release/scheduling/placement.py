@@ -49,13 +49,22 @@ def one_type(state: State, job: Job) -> str | None:
 
 
 def find_places(
-    state: State, job: Job, *, soon: bool, groups: Sequence[Group] | None = None, limits: Limits | None = None
+    state: State,
+    job: Job,
+    *,
+    soon: bool,
+    groups: Sequence[Group] | None = None,
+    limits: Limits | None = None,
+    anywhere: bool = False,
 ) -> list[str] | None:
-    """Nodes for the ranks of the run's next step; ``soon``: counting what preempted runs give back."""
+    """Nodes for the ranks of the run's next step.
+
+    ``soon``: counting what preempted runs give back; ``anywhere``: also on nodes that it does not take.
+    """
     groups, count = suiting(state, job.run) if groups is None else groups, job.step_size
     if state.by_type:
         groups = permitted(state, job.run, count, groups)
-    if job.run.avoid:
+    if not anywhere and (job.run.avoid or job.run.unready):
         limits = {**(limits or {}), **dict.fromkeys(avoided(state, job.run, groups), 0)}
     if _is_plain(job):
         one = _one_node(state, job.run, count, groups, limits or {}, soon=soon)
@@ -66,14 +75,16 @@ def find_places(
 
 
 def avoided(state: State, run: Run, groups: Iterable[Group]) -> Collection[str]:
-    """Nodes that a run does not take: those that it is to avoid, where others that are up could take it."""
-    if not run.avoid:
+    """Nodes that a run does not take: those that lack its environment, and those that it is to avoid, where others that
+    are up could take it.
+    """
+    if not (run.avoid or run.unready):
         return ()
+    apart = {*run.avoid, *run.unready}
     names = (name for group in groups for name in group.names)
-    others = [name for name in names if name not in run.avoid and name not in state.nodes.away]
-    if impossible(run, [state.nodes.by_name[name] for name in others]) is not None:
-        return ()
-    return [name for name in run.avoid if name in state.nodes.by_name]
+    others = [name for name in names if name not in apart and name not in state.nodes.away]
+    is_last = impossible(run, [state.nodes.by_name[name] for name in others]) is not None
+    return [name for name in (run.unready if is_last else apart) if name in state.nodes.by_name]
 
 
 def _is_plain(job: Job) -> bool:

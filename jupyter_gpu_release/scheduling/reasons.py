@@ -19,6 +19,7 @@ from .decisions import (
     OverGuarantee,
     OverMax,
     OverUserMax,
+    Unready,
     Wait,
     Yield,
 )
@@ -75,6 +76,8 @@ def because(cause: Cause) -> str:
             return cause.reason
         case Coming():
             return "its GPUs are being given back"
+        case Unready():
+            return "no GPU is held yet: its environment is built on a node with room"
         case OverMax():
             return f"queue {cause.queue} has its maximum of {gpus(cause.max, cause.gpu_type)}"
         case OverUserMax():

@@ -223,6 +223,7 @@ class State:
             run.needs,
             run.cpus_per_rank,
             run.avoid,
+            run.unready,
             self.nodes.lasts_s(run),
         )
         if self.by_type:  # limits by type make other nodes do for other queues

@@ -75,7 +75,7 @@ def fits(run: Run, lease: HeldLease, nodes: Nodes) -> bool:
 
 def _is_there(run: Run, name: str, nodes: Nodes) -> bool:
     node = nodes.by_name.get(name)
-    return node is not None and name not in nodes.away and suits(run, node)
+    return node is not None and name not in nodes.away and name not in run.unready and suits(run, node)
 
 
 def own_lease(state: State, job: Job, session: str, warm: Warm) -> HeldLease | None:

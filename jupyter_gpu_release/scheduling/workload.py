@@ -101,8 +101,10 @@ class Run:
     #: nodes that the ranks are spread over evenly; ``any``: whatever nodes have room
     nodes: int | Literal["any"] = "any"
     needs: Needs = Needs()
-    #: nodes where it was lost before, or that lack what it needs: only taken where no other one that suits is up
+    #: nodes where it was lost before: only taken where no other one that suits is up
     avoid: tuple[str, ...] = ()
+    #: nodes that lack its environment: not taken until they have it
+    unready: tuple[str, ...] = ()
     #: CPUs that each rank takes for itself (runs without GPUs)
     cpus_per_rank: int = 0
 

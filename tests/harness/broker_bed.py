@@ -206,6 +206,8 @@ class PretendedAgent:
         self.environments: list[str] = []
         self.uses_environments = False
         self.build_report = BuildReport(1.94)
+        #: digest of its own packages; empty: it builds none
+        self.packages = "of the cluster"
         self._tasks: set[asyncio.Future[Any]] = set()
 
     def __getattr__(self, name: str) -> Any:
@@ -256,7 +258,7 @@ class PretendedAgent:
             protocol=self.protocol,
             max_prepared=self.max_prepared,
             prepared_gone=self.prepared_gone,
-            packages="of the cluster",
+            packages=self.packages,
         )
 
     async def do_prepare(self, order: bytes) -> None:

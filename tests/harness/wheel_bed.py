@@ -50,11 +50,14 @@ def install(wheel: Path, site: Path) -> Path:
 
 
 class WheelIndex:
-    """Serves wheels by the simple repository protocol. ``asked``: paths, and who asked with which authorization."""
+    """Serves wheels by the simple repository protocol. ``asked``: paths, and who asked with which authorization.
 
-    def __init__(self, wheels: Path) -> None:
+    ``digests``: those that it announces, where they are not the wheels' own.
+    """
+
+    def __init__(self, wheels: Path, digests: Mapping[str, str] | None = None) -> None:
         self.asked: list[tuple[str, str]] = []
-        handler = functools.partial(_Handler, wheels, self.asked)
+        handler = functools.partial(_Handler, wheels, self.asked, digests or {})
         self._server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler)
         self.port = self._server.server_port
         self._thread = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.02})
@@ -74,8 +77,8 @@ class WheelIndex:
 
 
 class _Handler(http.server.BaseHTTPRequestHandler):
-    def __init__(self, wheels: Path, asked: list[tuple[str, str]], *rest: object) -> None:
-        self._wheels, self._asked = wheels, asked
+    def __init__(self, wheels: Path, asked: list[tuple[str, str]], digests: Mapping[str, str], *rest: object) -> None:
+        self._wheels, self._asked, self._digests = wheels, asked, digests
         super().__init__(*rest)  # type: ignore[arg-type]
 
     def do_GET(self) -> None:
@@ -89,7 +92,8 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         if not found:
             self.send_error(404)
             return
-        self._send("".join(map(_link, found)).encode(), "text/html")
+        links = [_link(wheel, self._digests.get(name)) for wheel in found]
+        self._send("".join(links).encode(), "text/html")
 
     def _send(self, content: bytes, kind: str) -> None:
         self.send_response(200)
@@ -103,8 +107,8 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         """Say nothing."""
 
 
-def _link(wheel: Path) -> str:
-    digest = hashlib.sha256(wheel.read_bytes()).hexdigest()
+def _link(wheel: Path, announced: str | None) -> str:
+    digest = announced or hashlib.sha256(wheel.read_bytes()).hexdigest()
     return f'<a href="/files/{wheel.name}#sha256={digest}">{wheel.name}</a>\n'
 
 

@@ -120,7 +120,11 @@ class EnvironmentBuilds:
     async def build_everywhere(self, plan: Plan) -> EnvironmentBuilt:
         """Build it on all nodes that build some; raises :class:`ClusterError` with the installer's words."""
         nodes = self.lacking(self.able(), plan)
-        return EnvironmentBuilt([node.host for node in nodes], await self.build(nodes, plan))
+        reports = await self.build(nodes, plan)
+        for node, report in zip(nodes, reports, strict=True):
+            if report.problem:
+                raise ClusterError(f"{node.host}: {report.problem}", hint=report.hint)
+        return EnvironmentBuilt([node.host for node in nodes], max((each.seconds for each in reports), default=0.0))
 
     async def remove(self, beginning: str) -> EnvironmentsDocument:
         """Remove those whose digests begin so, where nobody uses them; returns what is left of them.
@@ -182,6 +186,10 @@ class EnvironmentBuilds:
         return found
 
     # -------------------------------------------------------------------------------------------- builds
+    def is_building(self, node: str) -> bool:
+        """Tell if the node builds one now."""
+        return any(name == node for name, _ in self._building)
+
     def lacking(self, nodes: Iterable[Node], plan: Plan) -> list[Node]:
         """Nodes of these that may have to build it: a node keeps one for the retention after its last use."""
         known_s = time.monotonic() - self._retention_s / 2
@@ -196,8 +204,14 @@ class EnvironmentBuilds:
                 self._there.pop(_key(node, plan), None)
 
     def nodes_without(self, plan: Plan | None) -> list[str]:
-        """Nodes that a run with this plan is to avoid while others may take it."""
+        """Nodes that a run with this plan may not start on yet."""
         return [] if plan is None else [node.node for node in self.lacking(self._nodes.alive(), plan)]
+
+    def known(self, plan: Plan) -> dict[str, float]:
+        """Nodes that have it, and when each was last seen to."""
+        nodes = self._nodes.alive()
+        lacking = self.lacking(nodes, plan)
+        return {node.node: self._there[_key(node, plan)] for node in nodes if node not in lacking}
 
     async def count_fetched(self, nodes: Iterable[Node], plan: Plan) -> int | None:
         """Packages that each of these nodes has fetched at least; None: one does not say."""
@@ -207,18 +221,12 @@ class EnvironmentBuilds:
         except ClusterError:
             return None
 
-    async def build(self, nodes: Sequence[Node], plan: Plan, *, one_will_do: bool = False) -> float:
-        """Return when each of them has it, or has failed: the seconds that the longest build took.
+    async def build(self, nodes: Sequence[Node], plan: Plan) -> list[BuildReport]:
+        """Return when each of them has it, or has failed: a report of each.
 
-        Raises :class:`ClusterError` with the installer's words if one has failed, with ``one_will_do`` if all have.
         When it is cancelled, what nobody waits for ends.
         """
-        reports = await asyncio.gather(*(self._build_on(node, plan) for node in nodes))
-        has_one = one_will_do and not all(report.problem for report in reports)
-        for node, report in zip(nodes, reports, strict=True):
-            if report.problem and not has_one:
-                raise ClusterError(f"{node.host}: {report.problem}", hint=report.hint)
-        return max((report.seconds for report in reports), default=0.0)
+        return await asyncio.gather(*(self._build_on(node, plan) for node in nodes))
 
     async def _build_on(self, node: Node, plan: Plan) -> BuildReport:
         key = node.node, plan.digest

@@ -52,7 +52,7 @@ class _Known:
 class Inventory:
     """Nodes, leases and waiting runs, as the scheduler knows them. ``read_queues`` gives the same until it changes.
 
-    ``lacking``: nodes that would have to build what a run needs while it holds their GPUs.
+    ``lacking``: nodes that have to build what a run needs before it may start there.
     """
 
     def __init__(
@@ -423,10 +423,12 @@ class Inventory:
         )
         if request.restartable or request.retries or record.attempt:
             run = replace(run, needs=replace(run.needs, attempts=True))
-        avoid = set(self._lacking(record))
+        if unready := self._lacking(record):
+            run = replace(run, unready=tuple(sorted(unready)))
         if view.attempts and (blamed := blamed_hosts(view)):
-            avoid |= {node.node for node in self._nodes.alive() if node.host in blamed}
-        return replace(run, avoid=tuple(sorted(avoid))) if avoid else run
+            avoid = sorted(node.node for node in self._nodes.alive() if node.host in blamed)
+            run = replace(run, avoid=tuple(avoid))
+        return run
 
     def _queue(self, name: str, user: str) -> str:
         """The queue of a run, or where its user's runs go should the queues file not have it any more."""

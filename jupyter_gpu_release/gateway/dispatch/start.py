@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from ...errors import GpuReleaseError
+from ...errors import ClusterError, GpuReleaseError
 from ...store.threads import ANSWER_S
 from ..auth.unix_users import UnixUsers
 from ..cluster.environment_builds import EnvironmentBuilds
@@ -26,8 +26,6 @@ from . import gangs
 
 #: how often it is looked whether a run that waits for the store was cancelled
 _LOOKS = 50
-#: between looks whether a run whose environment is built has been cancelled
-_LOOK_S = 0.5
 
 
 class RunStarter:
@@ -109,19 +107,15 @@ class RunStarter:
         if record.cancellation.reason:
             raise record.cancellation.error()
 
-    async def _until_built(self, record: RunRecord, lease: Lease) -> None:
-        """Return when its nodes have the run's environment. They had it before the run was queued, but for one that
-        came later, or had removed it.
+    def _check_built(self, record: RunRecord, lease: Lease) -> None:
+        """Raise :class:`ClusterError` if a node has lost the run's environment meanwhile: nothing is built while GPUs
+        are held, so the run gives them back and waits.
         """
-        if (plan := record.request.environment) is not None:
-            lacking = self._environments.lacking(self._nodes_of(lease), plan)
-            building = asyncio.ensure_future(self._environments.build(lacking, plan))
-            while not (await asyncio.wait([building], timeout=_LOOK_S))[0]:
-                if record.cancellation.reason:
-                    building.cancel()  # it ends where nobody else waits for it
-                    await asyncio.wait([building])
-                    raise record.cancellation.error()
-            await building
+        plan = record.request.environment
+        if plan is not None and (lacking := self._environments.lacking(self._nodes_of(lease), plan)):
+            raise ClusterError(
+                f"{lacking[0].host} has its environment no longer", hint="the run waits until it is built again"
+            )
 
     def _note_use(self, record: RunRecord, lease: Lease, *, is_there: bool) -> None:
         if (plan := record.request.environment) is not None:
@@ -145,7 +139,7 @@ class RunStarter:
                 if self._users is not None:
                     owner, as_owner = await self._users.find(record.view.user), self._users.are_owners
                     order = msgspec.structs.replace(order, owner=owner, as_owner=as_owner)
-                await self._until_built(record, lease)
+                self._check_built(record, lease)
                 ordered = await gangs.start(self._nodes, lease, order)
             finally:
                 if not lease.gpu_ids:

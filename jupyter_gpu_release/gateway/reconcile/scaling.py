@@ -104,7 +104,8 @@ class Scaling:
 
     def _is_idle(self, node: Node) -> bool:
         held = any(slot.node == node.node for lease in self._service.leases.all() for slot in lease.slots)
-        return not (held or node.is_asleep or node.agent is None or node.info is None)
+        is_busy = held or self._service.environments.is_building(node.node)
+        return not (is_busy or node.is_asleep or node.agent is None or node.info is None)
 
     async def _end_agent(self, node: Node, why: str) -> bool:
         """End the agent of a node, if nothing runs there or is being written."""

@@ -32,7 +32,7 @@ from ...protocol.environments import (
 )
 from ...protocol.node import AgentConfig
 from ...units import format_bytes
-from ..environments.builder import Environments, ShippedWheel
+from ..environments.builder import Environments, ShippedWheel, refused
 from ..environments.installer import Installer, Sources, find_installer
 from ..run_packages import remove_left_packages
 from .fork_servers import ForkServers
@@ -154,9 +154,9 @@ class NodeEnvironments:
                 task.result()
             await self.servers_of(plan.digest).current_server()
         except (GpuReleaseError, OSError) as error:
-            log.warning("environment %s: %s", plan.digest[:8], error)
-            message = error.message if isinstance(error, GpuReleaseError) else str(error)
-            return BuildReport(problem=message, hint=error.hint if isinstance(error, GpuReleaseError) else "")
+            known = refused(self._root, error) if isinstance(error, OSError) else error
+            log.warning("environment %s: %s", plan.digest[:8], known)
+            return BuildReport(problem=known.message, hint=known.hint)
         return BuildReport(0.0 if is_there else time.monotonic() - began_s)
 
     async def _build(self, plan: Plan, wheels: list[bytes]) -> None:

@@ -10,10 +10,12 @@ import asyncio
 import contextlib
 import fcntl
 import os
+import re
 import secrets
 import shutil
 import stat
 import sys
+import textwrap
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from pathlib import Path
 
@@ -32,6 +34,7 @@ _LOOK_S = 0.05
 _AT_ONCE = 4
 #: of the installer's words on one package
 _MOST_WORDS = 300
+_CAUSE = re.compile(r"cause: |error: |╰─▶ ")
 _MARKS = str.maketrans("", "", "×╰─▶│├")
 
 
@@ -124,7 +127,7 @@ class Environments:
                 hint="is the index reachable from the nodes (`jupyter gpu doctor`)? `environment_timeout` allows more",
             ) from None
         except OSError as error:
-            raise self._refused(error) from error
+            raise refused(self._root, error) from error
 
     async def find_unavailable(self, plan: Plan, limit_s: float) -> dict[str, str]:
         """Return those of the plan's packages that cannot be had, with the installer's words; nothing is installed.
@@ -152,7 +155,7 @@ class Environments:
                 hint="is it reachable from the nodes? `jupyter gpu doctor` looks",
             ) from None
         except OSError as error:
-            raise self._refused(error) from error
+            raise refused(self._root, error) from error
         finally:
             await _remove_tree(folder)
 
@@ -181,8 +184,10 @@ class Environments:
                 hint="is the index reachable from the nodes? `jupyter gpu doctor` looks",
             ) from None
         except OSError as error:
-            raise self._refused(error) from error
+            raise refused(self._root, error) from error
         except InstallerError as error:
+            if error.hint:
+                raise
             raise InstallerError(
                 f"{', '.join(question.requests)} cannot be had beside the cluster's own packages\n{error.message}",
                 hint="ask for other versions; the cluster's own stay as they are (`%gpu_env` shows them)",
@@ -211,12 +216,6 @@ class Environments:
         await asyncio.to_thread(remove_unused, self._root / "bytecode")
         if names := sorted(packages):
             await self._installer.call(["cache", "clean", *names], self._root)
-
-    def _refused(self, error: OSError) -> ClusterError:
-        return ClusterError(
-            f"cannot build an environment in {self._root}: {error.strerror or error}",
-            hint="make room there, or have the operator choose another folder for environments",
-        )
 
     # -------------------------------------------------------------------------------------------- build
     async def _build_alone(self, plan: Plan, wheels: Mapping[str, ShippedWheel]) -> Path:
@@ -272,19 +271,22 @@ class Environments:
         self, error: InstallerError, install: Sequence[str], lines: Mapping[str, str], folder: Path
     ) -> InstallerError:
         """The error with the packages that it is about: those that cannot be had alone either."""
+        if error.hint:
+            return error
         at_once = asyncio.Semaphore(_AT_ONCE)
-
-        async def words_on(name: str, line: str) -> str:
+        for name, line in lines.items():
             (folder / f"{name}.txt").write_text(line + "\n")
+
+        async def words_on(name: str) -> str:
             async with at_once:
                 try:
                     await self._installer.call([*install, "--dry-run", "--requirements", f"{name}.txt"], folder)
                 except InstallerError as alone:
-                    return " ".join(alone.words.translate(_MARKS).split())[-_MOST_WORDS:]
+                    return _excerpt(alone.words)
             return ""
 
         async with asyncio.TaskGroup() as group:
-            asked = {name: group.create_task(words_on(name, line)) for name, line in lines.items()}
+            asked = {name: group.create_task(words_on(name)) for name in lines}
         failed = {name: words for name, task in asked.items() if (words := task.result())}
         is_of_all = self._installer.has_index and len(failed) == len(lines) > 1
         if not failed or is_of_all:  # the disk, the network
@@ -301,6 +303,20 @@ class Environments:
             words=error.words,
             packages=failed,
         )
+
+
+def refused(root: Path, error: OSError) -> ClusterError:
+    """The error of a system that refuses a file below the root."""
+    return ClusterError(
+        f"cannot build an environment in {root}: {error.strerror or error}",
+        hint="make room there, or have the operator choose another folder for environments",
+    )
+
+
+def _excerpt(words: str) -> str:
+    """The last cause in one line."""
+    cause = _CAUSE.split(words)[-1]
+    return textwrap.shorten(cause.translate(_MARKS), _MOST_WORDS, placeholder=" …")
 
 
 def _take(lock: int) -> bool:

@@ -38,6 +38,24 @@ _PASSED = (
 _USER = re.compile(r"(?<=://)[^/@\s]+@")
 _QUERY = re.compile(r"(://[^\s?#]+)[?#][^\s'\"`)]*")
 _MOST_WORDS = 4000
+#: the installer's words on what no other package would change, what that means, and what to do about it
+_CAUSES = (
+    (
+        re.compile("No space left on device|Disk quota exceeded"),
+        "the node's disk for environments is full",
+        "make room there, or have the operator choose another folder for environments",
+    ),
+    (
+        re.compile(r"error sending request|client error \(Connect\)|operation timed out"),
+        "the node's index does not answer",
+        "`jupyter gpu doctor` looks whether nodes reach it; `--environment cluster` needs no index",
+    ),
+    (
+        re.compile("Hash mismatch"),
+        "a wheel is not the one that was announced: its hash differs",
+        "run the cell again; if that does not help, the index, or a proxy before it, has changed the file",
+    ),
+)
 #: from its end on request to a kill
 _END_S = 2.0
 
@@ -55,7 +73,10 @@ class Sources(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class InstallerError(ClusterError):
-    """The installer refused; the message ends in its own last words. ``words``: these alone."""
+    """The installer refused; the message ends in its own last words. ``words``: these alone.
+
+    It has a hint where the reason is known, and is none of the packages' availability.
+    """
 
     def __init__(self, message: str, *, hint: str = "", words: str = "") -> None:
         super().__init__(message, hint=hint)
@@ -151,7 +172,9 @@ class Installer:
 
     def _error(self, words: str, status: int) -> InstallerError:
         said = without_secrets(words.strip())[-_MOST_WORDS:] or f"it ended with status {status} and said nothing"
-        return InstallerError(f"the installer says:\n{said}", words=said)
+        found = ((f"{cause}\n", hint) for known, cause, hint in _CAUSES if known.search(said))
+        cause, hint = next(found, ("", ""))
+        return InstallerError(f"{cause}the installer says:\n{said}", hint=hint, words=said)
 
 
 def without_secrets(text: str) -> str:

@@ -106,12 +106,12 @@ def _lack(run: Run, nodes: Sequence[Node]) -> str | None:
     lacks = [[lack for check in FILTERS if (lack := check(run, node))] for node in nodes]
     fitting = [node for node, lack in zip(nodes, lacks, strict=True) if not lack]
     if run.nodes == "any":
-        if sum(_ranks_on(run, node) for node in fitting) >= run.min_ranks:
+        if sum(ranks_on(run, node) for node in fitting) >= run.min_ranks:
             return None
-    elif sum(_ranks_on(run, node) >= run.min_ranks // run.nodes for node in fitting) >= run.nodes:
+    elif sum(ranks_on(run, node) >= run.min_ranks // run.nodes for node in fitting) >= run.nodes:
         return None
     if fitting and run.nodes == "any":
-        room = sum(_ranks_on(run, node) for node in fitting)
+        room = sum(ranks_on(run, node) for node in fitting)
         return f"asks for {run.min_ranks} ranks, the nodes that offer this have room for {room}"
     if fitting:
         wanted = f"{run.nodes} node{'s' * (run.nodes != 1)}"
@@ -121,7 +121,7 @@ def _lack(run: Run, nodes: Sequence[Node]) -> str | None:
     return f"asks for {' and '.join(nowhere or named)}; no node of the cluster offers that ({_offers(run, nodes)})"
 
 
-def _ranks_on(run: Run, node: Node) -> int:
+def ranks_on(run: Run, node: Node) -> int:
     """Ranks that the node takes, were it empty."""
     by_gpus = run.ranks_in(node.gpus) if run.gpus_per_rank else len(run.ranks)
     return min(by_gpus, node.cpus // run.cpus_per_rank) if run.cpus_per_rank else by_gpus

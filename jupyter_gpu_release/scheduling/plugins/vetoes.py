@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from ..decisions import Away, Cause, NeverFits, NoCpus, NoRoom, NotYet
+from ..decisions import Away, Cause, NeverFits, NoCpus, NoRoom, NotYet, Unready
 from ..nodes import Group
 from ..placement import avoided, find_places, suiting
 from ..state import Job, State
@@ -34,7 +34,8 @@ def veto(state: State, job: Job, ranks: int | None = None) -> Cause | None:
 def cause(state: State, job: Job) -> Cause:
     """The reason why a run waits at the end of a pass."""
     own = state.for_all.get(job.run.run)
-    return never(state, job) or veto(state, job) or own or _kept(state, job) or _shortage(state, job)
+    rule = never(state, job) or veto(state, job) or own or _kept(state, job)
+    return rule or _unready(state, job) or _shortage(state, job)
 
 
 def never(state: State, job: Job) -> NeverFits | None:
@@ -83,6 +84,12 @@ def _kept(state: State, job: Job) -> NotYet | None:
     own = suiting(state, job.run)
     ahead = next((other.run for other, groups in state.heads if any(group in own for group in groups)), None)
     return NotYet() if ahead is None else NotYet(ahead.run, ahead.user)
+
+
+def _unready(state: State, job: Job) -> Unready | None:
+    """Tell if nothing but its environment is not there yet: no further node would help."""
+    has_room = job.run.unready and find_places(state, job, soon=False, anywhere=True) is not None
+    return Unready() if has_room else None
 
 
 def _shortage(state: State, job: Job) -> Cause:

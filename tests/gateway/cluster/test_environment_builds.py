@@ -10,11 +10,13 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from broker_bed import ANN, BrokerBed, until
+import ray
+from broker_bed import ANN, BrokerBed, look_until, until
 
 from jupyter_gpu_release.errors import OptionError, RequestError
 from jupyter_gpu_release.gateway.cluster import environment_builds
 from jupyter_gpu_release.gateway.dispatch import environment_waits
+from jupyter_gpu_release.gateway.reconcile.scaling import Scaling
 from jupyter_gpu_release.gateway.runs.machine import Cancel, Lost
 from jupyter_gpu_release.gateway.runs.record import RunRecord
 from jupyter_gpu_release.gateway.service import GatewayService
@@ -47,9 +49,9 @@ def _look_often(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(environment_waits, name, 0.01)
 
 
-async def _submitted(service: GatewayService, retries: int = 0) -> RunRecord:
+async def _submitted(service: GatewayService, retries: int = 0, ask: ResourceAsk | None = None) -> RunRecord:
     payload = encode(CellPayload(source="x"))
-    request = RunRequest(new_run_id(), "s", ResourceAsk(), payload, environment=_PLAN, retries=retries)
+    request = RunRequest(new_run_id(), "s", ask or ResourceAsk(), payload, environment=_PLAN, retries=retries)
     record = await service.submit(ANN, request)
     await service.committed(record)
     return record
@@ -130,9 +132,7 @@ async def test_a_failed_build_fails_the_run_with_what_the_installer_said(bed: Br
         await until(lambda: record.state.is_terminal)
         assert record.state is RunState.FAILED
         assert record.view.granted_at is None
-        assert record.outcome is not None
-        assert record.outcome.error is not None
-        assert record.outcome.error.evalue == "host-a: the installer says: no space"
+        assert _error(record) == "host-a: the installer says: no space"
         assert not agent.orders
 
 
@@ -149,6 +149,197 @@ async def test_a_node_that_cannot_build_it_fails_no_run_that_another_has_built_f
         record = await _submitted(service)
         await until(lambda: record.accepted)
         assert list(bed.agents["b"].orders) == [record.run]
+
+
+@pytest.mark.asyncio
+async def test_each_node_is_asked_once_for_a_run_until_none_is_left(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _look_often(monkeypatch)
+    bed = BrokerBed(tmp_path, monkeypatch, a=1, b=1, c=1, d=1, e=1)
+    for name, agent in bed.agents.items():
+        agent.build_report = BuildReport(problem=f"no space on {name}", hint="make room there")
+        agent.has_built.set()
+    async with bed.life() as service:
+        record = await _submitted(service)
+        await until(lambda: record.state.is_terminal)
+        assert [len(agent.builds) for agent in bed.agents.values()] == [1] * 5
+        assert _error(record).startswith("host-")
+        assert "no space on" in _error(record)
+        bed.agents["e"].build_report = BuildReport(1.94)
+        again = await _submitted(service)
+        await until(lambda: again.accepted)
+        assert list(bed.agents["e"].orders) == [again.run], "what failed is tried again for another run"
+
+
+@pytest.mark.asyncio
+async def test_a_node_that_failed_is_not_asked_again_while_those_that_have_it_are_busy(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _look_often(monkeypatch)
+    bed = BrokerBed(tmp_path, monkeypatch, a=1, b=1)
+    bed.agents["a"].build_report = BuildReport(problem="no space")
+    for agent in bed.agents.values():
+        agent.has_built.set()
+    async with bed.life() as service:
+        first = await _submitted(service)
+        await until(lambda: first.accepted)
+        second = await _submitted(service)
+        await until(lambda: len(bed.agents["a"].builds) == 2)
+        await _looks(service, monkeypatch, 5)
+        assert (second.state, len(bed.agents["a"].builds)) == (RunState.QUEUED, 2)
+        bed.next_agent("a")
+        bed.agents["a"].build_report = BuildReport(1.94)
+        await look_until(service, lambda: second.accepted)
+        assert list(bed.agents["a"].orders) == [second.run], "the node is another one now"
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("is_dead", [True, False])
+async def test_a_run_whose_node_is_away_while_it_builds_waits_for_it(bed: BrokerBed, is_dead: bool) -> None:
+    agent = bed.agents["a"]
+    away = ray.exceptions.ActorDiedError() if is_dead else ray.exceptions.ActorUnavailableError("silent", None)
+    agent.faults["build_environment"] = away
+    agent.has_built.set()
+    async with bed.life() as service:
+        record = await _submitted(service)
+        await until(lambda: record.view.position is not None)
+        assert (record.state, service.leases.all()) == (RunState.QUEUED, [])
+        agent.faults.clear()
+        if is_dead:
+            bed.next_agent("a")
+            await _come(bed, service, "a")
+        await look_until(service, lambda: record.accepted)
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("packages", ["", "of the cluster"])
+async def test_a_run_for_which_the_node_that_came_can_build_none_fails(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, packages: str
+) -> None:
+    """It builds none at all, or this one failed: no other node would help."""
+    _look_often(monkeypatch)
+    bed = BrokerBed(tmp_path, monkeypatch, head=0, a=1)
+    agent = bed.agents["a"]
+    agent.packages = packages
+    agent.build_report = BuildReport(problem="the installer says: no space", hint="make room there")
+    agent.has_built.set()
+    bed.ray.dead.add("a")
+    async with bed.life() as service:
+        service.node_source.scales = True
+        record = await _submitted(service)
+        await until(lambda: service.lifecycle.queue.lacking() == [record])
+        await _come(bed, service, "a")
+        await until(lambda: record.state.is_terminal)
+        said = "the installer says: no space" if packages else "no node that could take the run builds environments"
+        assert said in _error(record)
+        assert not service.lifecycle.queue.has_waiting
+        assert (record.view.granted_at, agent.orders) == (None, {})
+
+
+_GANGS = {
+    "on two nodes": (ResourceAsk(gpus=4, ranks=4, nodes=2), {"a": 1, "b": 2, "c": 2, "d": 2}, [2, 2]),
+    "anywhere": (ResourceAsk(gpus=4, ranks=4, any_nodes=True), {"a": 1, "b": 1, "c": 3}, [3, 1]),
+    "where the first one cannot build": (ResourceAsk(gpus=2, ranks=2, nodes=2), {"a": 1, "b": 1, "c": 1}, [1, 1, 1]),
+}
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("name", _GANGS)
+async def test_of_a_gang_all_nodes_where_its_ranks_fit_build_it_and_no_other_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    ask, gpus, wanted = _GANGS[name]
+    _look_often(monkeypatch)
+    bed = BrokerBed(tmp_path, monkeypatch, **gpus)
+    if len(wanted) == 3:
+        bed.agents["a"].build_report = BuildReport(problem="no space")
+    async with bed.life() as service:
+        record = await _submitted(service, ask=ask)
+        await until(lambda: record.view.reason)
+        assert service.leases.all() == []
+        for agent in bed.agents.values():
+            agent.has_built.set()
+        await until(lambda: record.accepted)
+        built = [gpus[node] for node, agent in bed.agents.items() if agent.builds]
+        assert sorted(built) == sorted(wanted)
+        assert {slot.node for lease in service.leases.all() for slot in lease.slots} <= {
+            node for node, agent in bed.agents.items() if agent.builds and not agent.build_report.problem
+        }
+
+
+def _error(record: RunRecord) -> str:
+    assert record.outcome is not None
+    assert record.outcome.error is not None
+    return record.outcome.error.evalue
+
+
+async def _looks(service: GatewayService, monkeypatch: pytest.MonkeyPatch, count: int) -> None:
+    """Wait until it was looked so often for nodes that could build further."""
+    looks, known = [], service.environments.known
+    monkeypatch.setattr(service.environments, "known", lambda plan: looks.append(1) or known(plan))
+    await until(lambda: len(looks) >= count)
+
+
+@pytest.mark.asyncio
+async def test_on_a_node_that_comes_for_a_run_it_is_built_before_the_run_is_granted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _look_often(monkeypatch)
+    bed = BrokerBed(tmp_path, monkeypatch, head=0, a=1)
+    agent = bed.agents["a"]
+    bed.ray.dead.add("a")
+    async with bed.life() as service:
+        service.node_source.scales = True
+        queue = service.lifecycle.queue
+        record = await _submitted(service)
+        await until(lambda: queue.lacking() == [record])
+        await _come(bed, service, "a")
+        await until(lambda: agent.builds)
+        assert record.state is RunState.QUEUED
+        assert service.leases.all() == []
+        reason = "next in the queue: no GPU is held yet: its environment is built on a node with room"
+        assert record.view.reason == reason
+        assert (queue.lacking(), queue.has_waiting) == ([], True), "it needs no further node"
+        assert "a" not in Scaling(service)._idle_s(0.0), "the node stays"
+        other = await bed.running(service)
+        assert other.state is RunState.RUNNING, "its GPU is free for who needs nothing"
+        bed.end(service, other)
+        agent.has_built.set()
+        await until(lambda: record.accepted)
+        assert record.view.built.endswith("ready in 1.9 s")
+
+
+@pytest.mark.asyncio
+async def test_a_run_whose_node_has_lost_its_environment_gives_its_gpus_back_first(
+    bed: BrokerBed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(environment_waits, "_LOOK_S", 60.0)  # the queue does not hear of it
+    agent = bed.agents["a"]
+    agent.has_built.set()
+    async with bed.life() as service:
+        other = await bed.running(service)
+        record = await _submitted(service)
+        await until(lambda: record.view.position is not None and record.view.built)
+        await asyncio.sleep(0)  # the queue is told of it once more
+        service.lifecycle.queue.inventory.in_step()
+        agent.has_built.clear()
+        service.environments.note_use(service.nodes.ready(), _PLAN, is_there=False)
+        bed.end(service, other)
+        await until(lambda: len(agent.builds) == 2)
+        assert (record.state, service.leases.all()) == (RunState.QUEUED, [])
+        agent.has_built.set()
+        await until(lambda: record.accepted)
+
+
+async def _come(bed: BrokerBed, service: GatewayService, name: str) -> None:
+    """A node is started, and its agent introduces itself."""
+    bed.ray.dead.discard(name)
+    service.nodes.refresh(bed.ray.nodes())
+    node = service.nodes.find(name)
+    assert node is not None
+    node.agent, node.adopted = bed.agents[name], True
+    await look_until(service, lambda: node.info is not None)
 
 
 @pytest.mark.asyncio

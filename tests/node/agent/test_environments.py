@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import os
 import sys
 import time
@@ -10,6 +11,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from disks import tmpfs
 from wheel_bed import make_wheel, silent_index
 
 from jupyter_gpu_release.errors import ClusterError
@@ -119,6 +121,24 @@ def test_a_root_that_others_may_write_to_has_none(config: AgentConfig, tmp_path:
     with pytest.raises(ClusterError, match="others may write to it"):
         node.servers_of(plan.digest)
     assert asyncio.run(node.list_environments()) == []
+
+
+def test_a_disk_without_room_for_what_the_notebook_sent_is_named(config: AgentConfig, tmp_path: Path) -> None:
+    wheel = make_wheel(
+        tmp_path / "sent", "mine", "1.0", {"mine/__init__.py": "", "mine/data": os.urandom(2 << 20).hex()}
+    )
+    digest = f"sha256:{hashlib.sha256(wheel.read_bytes()).hexdigest()}"
+    plan = named_by_content(
+        Plan(sys.version.split()[0], "here", [PlannedPackage("mine", "1.0", is_shipped=True, digest=digest)])
+    )
+    root = tmp_path / "environments"
+    root.mkdir(mode=0o700)
+    with tmpfs(root, "1m"):
+        root.chmod(0o700)
+        report = asyncio.run(_made(config).build(plan, [wheel.read_bytes()]))
+        assert report.problem == f"cannot build an environment in {root}: No space left on device"
+        assert "make room there" in report.hint
+        assert [each.name for each in root.iterdir() if each.name.startswith(".")] == []
 
 
 def test_nobody_else_finds_an_environment_or_writes_to_it(config: AgentConfig, tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import os
 import pickle
@@ -15,6 +16,7 @@ from pathlib import Path
 import msgspec
 import psutil
 import pytest
+from disks import tmpfs
 from wheel_bed import WheelIndex, make_wheel, silent_index
 
 from jupyter_gpu_release.environments.installed import InstalledReader
@@ -147,6 +149,8 @@ def test_what_cannot_be_had_is_named_with_the_installers_words(node: Node) -> No
         node.build(planned("plain==1.0", "nowhere==9.9", "elsewhere==1.0"))
     assert sorted(caught.value.packages) == ["elsewhere", "nowhere"]
     assert "nowhere" in caught.value.packages["nowhere"]
+    said = caught.value.packages["elsewhere"]
+    assert said.startswith("Because elsewhere==1.0 has no wheels with a matching platform tag"), said
     assert caught.value.words in str(caught.value)
     again = pickle.loads(pickle.dumps(caught.value))
     assert (str(again), again.packages) == (str(caught.value), caught.value.packages)
@@ -155,9 +159,59 @@ def test_what_cannot_be_had_is_named_with_the_installers_words(node: Node) -> No
 
 def test_a_wheel_of_other_content_is_refused(node: Node, tmp_path: Path) -> None:
     mine = make_wheel(tmp_path / "mine", "tools", "0.1")
-    with pytest.raises(InstallerError, match=r"(?i)hash"):
+    with pytest.raises(InstallerError, match="its hash differs"):
         node.build(planned(shipped={"tools": "0.1"}), {"tools": ShippedWheel(str(mine), "sha256:" + "0" * 64)})
     assert node.left() == []
+
+
+def test_a_wheel_that_is_not_the_one_that_the_index_announces_is_named(node: Node) -> None:
+    make_wheel(node.wheels, "plain", "1.0")
+    make_wheel(node.wheels, "other", "1.0")
+    with WheelIndex(node.wheels, digests={"other": "0" * 64}) as index:
+        environments = node.environments(Sources(index=index.url()))
+        with pytest.raises(InstallerError, match=r"its hash differs(?s:.*)other==1\.0") as caught:
+            asyncio.run(environments.build(planned("plain==1.0", "other==1.0"), {}, LIMIT_S))
+    assert "a proxy" in caught.value.hint
+    assert node.left() == []
+
+
+@pytest.mark.parametrize("pins", [["plain==1.0"], ["plain==1.0", "other==1.0"]])
+def test_an_index_out_of_reach_is_no_fault_of_the_packages(node: Node, pins: list[str]) -> None:
+    environments = node.environments(Sources(index="http://127.0.0.1:9/simple/"), UV_HTTP_RETRIES="0")
+    for asked in (environments.build(planned(*pins), {}, LIMIT_S), environments.find_unavailable(planned(*pins), 60)):
+        with pytest.raises(InstallerError, match="the node's index does not answer") as caught:
+            asyncio.run(asked)
+        assert not isinstance(caught.value, UnavailablePackagesError)
+    question = Question(pins, [], [], [])
+    with pytest.raises(InstallerError, match="the node's index does not answer"):
+        asyncio.run(environments.resolve(question, LIMIT_S))
+    assert node.left() == []
+
+
+@pytest.mark.parametrize("stays_full", [False, True])
+def test_a_disk_that_fills_in_the_middle_of_a_build_is_named_and_nothing_is_left(
+    node: Node, tmp_path: Path, stays_full: bool
+) -> None:
+    """The installer tidies up what it has unpacked, unless somebody else has filled the disk meanwhile."""
+    make_wheel(node.wheels, "big", "1.0", {"big/__init__.py": "", "big/data": os.urandom(6 << 20).hex()})
+    make_wheel(node.wheels, "plain", "1.0")
+    with tmpfs(node.root, "8m"):
+        if stays_full:
+            node.build(planned("plain==1.0"))
+            _fill(node.root / "filler")
+        for each in (planned("plain==1.0", "big==1.0"), planned("big==1.0")):
+            with pytest.raises(ClusterError) as caught:
+                node.build(each)
+            assert "make room there" in caught.value.hint, caught.value
+            assert node.left() == []
+        (node.root / "filler").unlink(missing_ok=True)
+        assert node.build(planned("plain==1.0")).is_dir()
+
+
+def _fill(file: Path) -> None:
+    with file.open("wb", buffering=0) as written, contextlib.suppress(OSError):
+        while True:
+            written.write(b"x" * 4096)
 
 
 def test_a_build_that_hangs_ends_at_its_limit(node: Node) -> None:
