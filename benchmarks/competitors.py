@@ -167,6 +167,6 @@ def ray_train(count: int) -> list[float]:
 if __name__ == "__main__":
     names, address, count = sys.argv[1:]
     ray.init(address=address, namespace="bench", log_to_driver=False)
-    kinds = (actor, actor_without_torch, standing_actor, short_actors, pending_groups, ray_train)
+    kinds = (actor, actor_without_torch, standing_actor, short_actors, pending_groups, ray_train, ray_tune)
     found = {made.__name__: made for made in kinds}
     print(json.dumps({name: found[name](int(count)) for name in names.split(",")}))

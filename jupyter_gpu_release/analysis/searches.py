@@ -95,6 +95,6 @@ def _evaluated(name: str, call: ast.Call, namespace: Mapping[str, Any]) -> Any:
 def _space_of(low: Any, high: Any = None, *, log: bool = False) -> Any:
     if high is not None:
         return (low, high, "log") if log else (low, high)
-    if log:
-        raise TypeError("choices have no logarithm")
+    if log or isinstance(low, str) or not hasattr(low, "__iter__"):
+        raise TypeError("neither a range nor a list of choices")
     return list(low)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import pickle
 import shutil
@@ -25,6 +26,7 @@ from ..errors import (
     CannotSendError,
     GatewayUnavailableError,
     GpuReleaseError,
+    NoSuchRunError,
     OptionError,
     RunLostError,
     StoreError,
@@ -233,7 +235,7 @@ class FunctionExecutor(ABC):
         )
         for line in self.input_capture.packages.add_to(prepared, options, session.welcome, session.question_client):
             warnings.warn(line, UserWarning, stacklevel=4)
-        find = partial(self._store, session)
+        find = partial(self.store, session)
         return make_submission(cell, prepared, session.session_id, find, self.source_texts(prepared))
 
     def send(
@@ -325,12 +327,20 @@ class FunctionExecutor(ABC):
             notes = "; ".join(outcome.notes) if outcome is not None else ""
             raise StoreError(f"run {view.run} of {name} left no result{f': {notes}' if notes else ''}")
         session = self.session() if outcome.values.file else None
-        stream, buffers = open_values(
-            view.run, outcome.values, lambda: self._store(session), "the store of the cluster"
-        )
+        stream, buffers = open_values(view.run, outcome.values, lambda: self.store(session), "the store of the cluster")
         loaded = codec.load(stream, buffers, self.realm, trust=Trust.GATEWAY)
         self.input_capture.lineage.note_results(view.run, loaded.values, loaded.values)
         return loaded
+
+    def earlier(self, run: str, name: str) -> RunFuture[Any]:
+        """The future of a run that another process sent; one that the gateway does not know any more is lost."""
+        session = self.session()
+        view = RunView(run=run, user="", state="lost")
+        with contextlib.suppress(NoSuchRunError), GatewayClient.for_target(session.target) as gateway:
+            view = gateway.view(run)
+        future: RunFuture[Any] = RunFuture(self, view, name, partial(session.signal, run))
+        future.update_view(view)
+        return future
 
     def logs(self, run: str) -> str:
         """The recorded output of a run, folded."""
@@ -352,7 +362,8 @@ class FunctionExecutor(ABC):
             failure.__cause__ = RemoteTracebackError(without_colours("\n".join(error.traceback)))
         return failure
 
-    def _store(self, session: GatewaySession | None) -> Path:
+    def store(self, session: GatewaySession | None) -> Path:
+        """The store's root as it is seen from here; raises :class:`StoreError`."""
         session = session or self.session()
         target, welcome = session.target, session.welcome
         if welcome is None:

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from optuna import Study
     from optuna.pruners import BasePruner
     from optuna.samplers import BaseSampler
+    from optuna.storages import BaseStorage
 
     from .search_space import SearchSpace
 
@@ -67,22 +68,21 @@ class Search:
             )
         return int(self.max_gpus / gpus) if gpus else self.max_gpus
 
-    def study_of(self, space: SearchSpace) -> Study:
-        """The user's own study, if it is of this space; else a new one in memory."""
+    def study_of(self, space: SearchSpace, storage: BaseStorage | None = None) -> Study:
+        """The user's own study, or that in ``storage``, if it is of this space; else a new one in memory."""
         from optuna.trial import TrialState
 
-        if self.study is None:
-            return self._new_study()
+        study = self.study or self._new_study(storage)
         direction = _DIRECTIONS[self.mode]
-        if [each.name.lower() for each in self.study.directions] != [direction]:
+        if [each.name.lower() for each in study.directions] != [direction]:
             raise OptionError(
                 f"mode={self.mode!r}, and the study does not {direction}", hint="give the study's own mode="
             )
-        for trial in self.study.get_trials(deepcopy=False, states=(TrialState.COMPLETE, TrialState.PRUNED)):
+        for trial in study.get_trials(deepcopy=False, states=(TrialState.COMPLETE, TrialState.PRUNED)):
             _check_same_space(trial.distributions, space)
-        return self.study
+        return study
 
-    def _new_study(self) -> Study:
+    def _new_study(self, storage: BaseStorage | None) -> Study:
         import optuna
 
         sampler = self.sampler or optuna.samplers.TPESampler(constant_liar=True)
@@ -90,7 +90,14 @@ class Search:
         told = optuna.logging.get_verbosity()
         optuna.logging.set_verbosity(optuna.logging.WARNING)  # else it says that there is a new study
         try:
-            return optuna.create_study(direction=direction, sampler=sampler, pruner=pruner)  # type: ignore[arg-type]
+            return optuna.create_study(
+                storage=storage,
+                study_name=None if storage is None else "sweep",
+                load_if_exists=True,
+                direction=direction,  # type: ignore[arg-type]
+                sampler=sampler,
+                pruner=pruner,
+            )
         finally:
             optuna.logging.set_verbosity(told)
 
@@ -116,5 +123,5 @@ def _check_same_space(before: Any, space: SearchSpace) -> None:
         lacks = f"it lacks {', '.join(space.distributions.keys() - before.keys())}"
         raise OptionError(
             f"the study is of another space: {names or lacks}",
-            hint="give the space that it was begun with, or make a new study",
+            hint="give the space that it was begun with, or make a new study (another name=)",
         )

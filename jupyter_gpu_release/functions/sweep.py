@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import importlib
 import time
+import warnings
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from ..errors import MissingPackageError, NoSuchRunError, OptionError
+from ..errors import MissingPackageError, NoSuchRunError, OptionError, StoreError
 from ..options.run_options import RunOptions
 from ..submission.request import Submission
 from .arguments import TrialCall, options_as_text
@@ -164,8 +165,8 @@ def start_sweep(
     for example in where.examples():
         call.check_parameters(example)
     options = _options(executor, own)
-    study = search.study_of(where)
-    return begin_sweep(executor, call, options, where, study, search, executor.prepare(call, options))
+    study, kept = study_of(executor, options.name, where, search)
+    return begin_sweep(executor, call, options, where, study, kept, search, executor.prepare(call, options))
 
 
 def checked_space(space: Space, search: Search) -> SearchSpace:
@@ -178,12 +179,32 @@ def checked_space(space: Space, search: Search) -> SearchSpace:
     return where
 
 
+def study_of(
+    executor: FunctionExecutor, name: str, where: SearchSpace, search: Search
+) -> tuple[Study, list[SweepTrial]]:
+    """The study, and the trials that it has; one with a name lies on the store, if that can be written from here."""
+    from .kept_study import kept_trials, open_journal
+
+    if not name or search.study is not None:
+        return search.study_of(where), []
+    session = executor.session()
+    user = session.welcome.user if session.welcome is not None else ""
+    try:
+        journal = open_journal(executor.store(session), user, name)
+    except StoreError as error:
+        warnings.warn(f"sweep {name} cannot be continued later: {error.message}", UserWarning, stacklevel=4)
+        return search.study_of(where), []
+    study = search.study_of(where, journal)
+    return study, kept_trials(study, where, executor, name)
+
+
 def begin_sweep(
     executor: FunctionExecutor,
     call: Trialled,
     options: RunOptions,
     where: SearchSpace,
     study: Study,
+    kept: Sequence[SweepTrial],
     search: Search,
     submission: Submission,
 ) -> Sweep:
@@ -198,6 +219,7 @@ def begin_sweep(
         search.trials or where.size or 1,
         search.at_once(options.ask.gpus, welcome.gpus_total if welcome is not None else 1),
         search.max_failures,
+        kept,
     )
     driver = SweepDriver(plan, executor, submission)
     driver.begin()

@@ -25,12 +25,13 @@ from ..protocol.wire import decode, encode
 from ..serialization.exceptions import error_text
 from ..submission.request import Submission
 from .executor import FunctionExecutor
+from .kept_study import note_run
 from .search_space import SearchSpace
 from .trial import COMPLETE, FAILED, PRUNED, SweepTrial, metric_of
 
 if TYPE_CHECKING:
     from optuna import Study
-    from optuna.trial import Trial
+    from optuna.trial import BaseTrial
 
 log = logging.getLogger(__name__)
 #: so often it looks whether the trial that waits has got its GPU
@@ -70,6 +71,8 @@ class SweepPlan:
     trials: int
     at_once: int
     max_failures: int
+    #: trials of earlier sweeps of this name; they count as some of ``trials``
+    kept: Sequence[SweepTrial] = ()
 
     @property
     def points(self) -> list[dict[str, Any]]:
@@ -86,7 +89,7 @@ class SweepDriver:
 
     def __init__(self, plan: SweepPlan, executor: FunctionExecutor, submission: Submission) -> None:
         self.plan = plan
-        self.trials: list[SweepTrial] = []
+        self.trials: list[SweepTrial] = list(plan.kept)
         self.over = InterruptibleEvent()
         #: why it ended early
         self.failure: BaseException | None = None
@@ -97,7 +100,8 @@ class SweepDriver:
         #: never sent itself: each trial has a copy of its inputs
         self._template = submission
         self._payload = decode(submission.request.payload, CellPayload)
-        self._points = plan.points
+        done = [trial.asked.params for trial in plan.kept]
+        self._points = [point for point in plan.points if point not in done]
         #: what the study has been told to try comes first, and is no point of ours
         self._wanted = plan.trials + (waiting_in(plan.study) if self._points else 0)
         #: trials that the space's own function has pruned
@@ -108,7 +112,7 @@ class SweepDriver:
     def begin(self) -> None:
         """Send the first trial; raises what the gateway refuses."""
         try:
-            while not self.trials and self._is_wanted:
+            while len(self.trials) == len(self.plan.kept) and self._is_wanted:
                 self._start()
         except BaseException:
             self._template.withdraw()
@@ -163,13 +167,14 @@ class SweepDriver:
     def _start(self) -> None:
         from optuna import TrialPruned
 
-        if len(self.trials) < len(self._points):
-            self.plan.study.enqueue_trial(self._points[len(self.trials)])
+        if self._points:
+            self.plan.study.enqueue_trial(self._points.pop(0))
         asked = self.plan.study.ask()
         try:
             parameters = self.plan.space.suggest(asked)
             self.plan.call.check_parameters(parameters)
             submission = self._submission_of(asked, self.plan.call.statement_with(parameters))
+            note_run(asked, submission.request.run, parameters)
             heard = partial(self._hear, asked.number)
             future = self._executor.send(submission, self.plan.name, heard, self._session)
         except TrialPruned:  # Optuna's own word for parameters that do not go together
@@ -184,7 +189,7 @@ class SweepDriver:
         self._living[trial.number] = trial
         future.when_done(lambda _: self._messages.put(partial(self._ended, trial)))
 
-    def _submission_of(self, asked: Trial, statement: str) -> Submission:
+    def _submission_of(self, asked: BaseTrial, statement: str) -> Submission:
         made = self._template.again()
         payload = encode(msgspec.structs.replace(self._payload, source=statement))
         name = f"{self.plan.name} {asked.number}"
@@ -237,11 +242,11 @@ class SweepDriver:
         returned = self._executor.value_of(trial.future.view, self.plan.call.name)
         return metric_of(returned, self.plan.metric, self.plan.call.title)
 
-    def _tell(self, asked: Trial, state: str, value: float | None = None) -> None:
+    def _tell(self, asked: BaseTrial, state: str, value: float | None = None) -> None:
         from optuna.trial import TrialState
 
         states = {COMPLETE: TrialState.COMPLETE, PRUNED: TrialState.PRUNED, FAILED: TrialState.FAIL}
-        self.plan.study.tell(asked, value, state=states[state])
+        self.plan.study.tell(asked.number, value, state=states[state])
 
     def _end(self, failure: BaseException) -> None:
         self.failure = self.failure or failure

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from ..errors import RunFailedError
 
 if TYPE_CHECKING:
-    from optuna.trial import Trial
+    from optuna.trial import BaseTrial
 
     from .future import RunFuture
 
@@ -25,7 +25,7 @@ class SweepTrial:
 
     number: int
     parameters: Mapping[str, Any]
-    asked: Trial = field(repr=False)
+    asked: BaseTrial = field(repr=False)
     future: RunFuture[Any] = field(repr=False)
     state: str = RUNNING
     value: float | None = None

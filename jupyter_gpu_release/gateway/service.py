@@ -198,8 +198,8 @@ class GatewayService(RunListener, LeaseListener, NodeListener, SessionListener):
         self.url = config.url
         self.recovered = asyncio.Event()
         self.agent_up = asyncio.Event()
-        #: cancelled as a whole: they get no other trials
-        self._ended_sweeps: set[str] = set()
+        #: users and their sweeps that were cancelled as a whole: they get no other trials
+        self._ended_sweeps: set[tuple[str, str]] = set()
 
     # ------------------------------------------------------------------------- what follows from what
     def on_runs_changed(self) -> None:
@@ -371,7 +371,7 @@ class GatewayService(RunListener, LeaseListener, NodeListener, SessionListener):
         """Refuses what cannot be; the ask as it will be placed."""
         ask = request.ask
         check_gang(ask)
-        if request.sweep in self._ended_sweeps:
+        if (caller.user, request.sweep) in self._ended_sweeps:
             raise RunCancelledError(f"sweep {request.sweep} was cancelled", hint="sweep.best has the best trial so far")
         if request.on_disconnect not in ("continue", "cancel"):
             raise OptionError(f"on_disconnect {request.on_disconnect!r}", hint="write continue or cancel")
@@ -472,8 +472,8 @@ class GatewayService(RunListener, LeaseListener, NodeListener, SessionListener):
 
         ``run`` may be a sweep: all its trials are ended, and it gets no others.
         """
-        if trials := [trial for trial in self.runs.live() if trial.view.sweep == run]:
-            self._ended_sweeps.add(run)
+        if trials := self._trials_of(caller, run):
+            self._ended_sweeps |= {(trial.view.user, run) for trial in trials}
             return [await self.cancel(caller, trial.run, kill=kill) for trial in trials][-1]
         record = self.run_for(caller, run, Act.CHANGE)
         reason = Reason("cancelled", {"user": caller.user})
@@ -484,6 +484,11 @@ class GatewayService(RunListener, LeaseListener, NodeListener, SessionListener):
             self.lifecycle.hear(record, machine.Cancel(reason, kill))
         await self.committed(record)
         return record
+
+    def _trials_of(self, caller: Caller, sweep: str) -> list[RunRecord]:
+        """Live trials that the caller may end; of a run that is no sweep: none."""
+        trials = [record for record in self.runs.live() if record.view.sweep == sweep and is_run_id(sweep)]
+        return [trial for trial in trials if may(caller, trial.view.user, Act.CHANGE)]
 
     async def detach(self, caller: Caller, run: str) -> None:
         """Let a run go on when its kernel ends; returns once that is committed."""

@@ -9,6 +9,8 @@ One writer per file: what a second and later attempts of a run write has their n
 
 ``<store>/users/<uid>/``: such a store for one user, where cells run as their owners (``store/users/``).
 
+``<store>/studies/<user>/<name>.journal``: Optuna's studies of sweeps that have a name (``functions/kept_study.py``).
+
 ``<store>/blobs/<dd>/<digest>``: buffers of 1 MiB and more, of all runs, by content (``store/blobs.py``);
 ``blobs/tmp/``: what
 is being written.

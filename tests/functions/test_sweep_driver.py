@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, cast
 
 import optuna
 import pytest
 
+from jupyter_gpu_release.errors import ConflictError, OptionError, RunCancelledError
 from jupyter_gpu_release.functions import sweep_driver
 from jupyter_gpu_release.functions.arguments import TrialCall
 from jupyter_gpu_release.functions.future import RunFuture
+from jupyter_gpu_release.functions.kept_study import kept_trials
 from jupyter_gpu_release.functions.search import Search
 from jupyter_gpu_release.functions.search_space import SearchSpace, Space
 from jupyter_gpu_release.functions.sweep_driver import SweepDriver, SweepPlan
+from jupyter_gpu_release.functions.trial import SweepTrial
 from jupyter_gpu_release.protocol.cell import CellPayload
 from jupyter_gpu_release.protocol.events import Event
 from jupyter_gpu_release.protocol.runs import Outcome, ResourceAsk, RunRequest, RunView
@@ -31,6 +34,7 @@ class _Executor:
         self.runs: list[RunFuture[Any]] = []
         self.heard: list[Any] = []
         self.told: list[int] = []
+        self.state_of_earlier = "succeeded"
 
     def session(self) -> None:
         """There is none."""
@@ -48,6 +52,13 @@ class _Executor:
     def with_traceback(self, failure: BaseException, _view: RunView) -> BaseException:
         return failure
 
+    def earlier(self, run: str, name: str) -> RunFuture[Any]:
+        future: RunFuture[Any] = RunFuture(
+            cast(Any, self), RunView(run, "", self.state_of_earlier), name, lambda _: None
+        )
+        future.update_view(future.view)
+        return future
+
     def end(self, number: int) -> None:
         run = f"r{number}"
         self.runs[number].update_view(RunView(run, "", "succeeded", gone_at=1.0, outcome=Outcome("ok")))
@@ -58,11 +69,18 @@ def _train(x: int) -> None:
 
 
 def _driver(
-    space: Space, executor: _Executor, *, study: Any = None, trials: int = 3, at_once: int = 2, failures: int = 10
+    space: Space,
+    executor: _Executor,
+    *,
+    study: Any = None,
+    trials: int = 3,
+    at_once: int = 2,
+    failures: int = 10,
+    kept: Sequence[SweepTrial] = (),
 ) -> SweepDriver:
     call = TrialCall(_train, (), {}, lambda *_: "")
     study = study or optuna.create_study(pruner=optuna.pruners.ThresholdPruner(upper=1))
-    plan = SweepPlan(call, "train", study, SearchSpace(space), "value", trials, at_once, failures)
+    plan = SweepPlan(call, "train", study, SearchSpace(space), "value", trials, at_once, failures, kept)
     request = RunRequest("r", "s", ResourceAsk(), encode(CellPayload("")))
     return SweepDriver(plan, cast(Any, executor), Submission(request, cast(Any, None)))
 
@@ -194,3 +212,60 @@ def test_a_sweep_grows_with_the_cluster() -> None:
     search = Search("value", "min", 3, None, 10, None, None, None)
     assert search.at_once(gpus=1, total=0) > 1000
     assert search.at_once(gpus=0, total=0) < 1000
+
+
+def test_trials_of_before_are_kept_and_those_under_way_are_tried_again(until: Until) -> None:
+    """Of the points the others are tried; nothing is sent once there are so many trials."""
+    study, executor, space = optuna.create_study(), _Executor(), SearchSpace({"x": [1, 2, 3]})
+    first = _driver({"x": [1, 2, 3]}, executor, study=study, at_once=1)
+    first.begin()
+    executor.end(0)
+    until(lambda: len(executor.runs) == 2, "the second has begun")
+    executor.state_of_earlier = "running"
+    with pytest.raises(ConflictError, match="another sweep train goes on"):
+        kept_trials(study, space, cast(Any, executor), "train")
+    executor.state_of_earlier = "cancelled"
+    kept = kept_trials(study, space, cast(Any, executor), "train")
+    assert [(trial.parameters, trial.value, trial.state) for trial in kept] == [({"x": 1}, 0.0, "complete")]
+    assert [trial.state.name for trial in study.trials] == ["COMPLETE", "FAIL"]
+    again = _Executor()
+    second = _driver({"x": [1, 2, 3]}, again, study=study, kept=kept)
+    second.begin()
+    assert _finish(second, again, until) == [{"x": 1}, {"x": 2}, {"x": 3}]
+    assert len(again.runs) == 2
+    third = _driver({"x": [1, 2, 3]}, again, study=study, kept=kept_trials(study, space, cast(Any, again), "train"))
+    third.begin()
+    assert len(_finish(third, again, until)) == 3
+    assert len(again.runs) == 2
+    executor.end(1)
+    until(first.over.is_set, "the first one's thread has ended")
+
+
+def test_another_list_of_settings_is_another_space(until: Until) -> None:
+    """The study has their numbers only."""
+    study, executor, settings = optuna.create_study(), _Executor(), [{"x": (1, 2)}, {"x": 3}]
+    driver = _driver(settings, executor, study=study, trials=2)
+    driver.begin()
+    _finish(driver, executor, until)
+    assert len(kept_trials(study, SearchSpace(settings), cast(Any, executor), "train")) == 2
+    for other in (settings[::-1], [{"x": 3}]):
+        with pytest.raises(OptionError, match="of another space"):
+            kept_trials(study, SearchSpace(other), cast(Any, executor), "train")
+
+
+def test_a_sweep_that_the_gateway_has_ended_sends_no_other_trial(until: Until, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Cancelled by its id; trials that others cancel are no failures of the code."""
+    executor = _Executor()
+    driver = _driver({"x": (0, 9)}, executor, trials=9, at_once=2, failures=1)
+    driver.begin()
+    until(lambda: len(executor.runs) == 2, "two run")
+
+    def refuse(*_: Any) -> None:
+        raise RunCancelledError("the sweep was cancelled")
+
+    monkeypatch.setattr(executor, "send", refuse)
+    for number in range(2):
+        run = f"r{number}"
+        executor.runs[number].update_view(RunView(run, "", "cancelled", gone_at=1.0, outcome=Outcome("interrupted")))
+    until(driver.over.is_set, "the sweep is over")
+    assert isinstance(driver.failure, RunCancelledError)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 from doc_blocks import blocks_in
@@ -13,6 +13,7 @@ from kernel_bed import Notebook
 from jupyter_gpu_release.client.discovery import find_gateway
 from jupyter_gpu_release.client.rest import GatewayClient
 
+Until = Callable[[Callable[[], object], str], None]
 pytestmark = pytest.mark.thorough
 
 
@@ -98,6 +99,30 @@ def test_its_trials_are_one_row_and_one_cancel_ends_them(notebook: Notebook) -> 
         assert "there is no run" in wrong.stderr
 
 
+def test_a_sweep_with_a_name_continues_after_its_kernel_was_killed(notebook: Notebook, until: Until) -> None:
+    """Trials that went well are kept, those under way are tried again; the best of before is bound."""
+    cell = (
+        "%%gpu_sweep --metric score --max-gpus 1 --name 'kept one'\nimport os, time\nn = search([0, 1, 2])\n"
+        "while n == 1 and not os.path.exists('go'):\n    time.sleep(0.02)\nscore = n + 0.5\npart = shared[:2]"
+    )
+    first = Notebook(notebook.folder)
+    first.ok("import numpy\nshared = numpy.arange(300_000.0)")
+    first.begin(cell)
+    first.until(lambda shown: any("1 complete" in text and "1 running" in text for text in shown.displays()))
+    assert "another sweep kept one goes on" in notebook.run(cell).traceback
+    first.close()
+    (notebook.folder / "go").touch()
+    with GatewayClient.for_target(find_gateway()) as gateway:
+        until(lambda: gateway.status().gpus.held == 0, "the kernel's trial has ended")
+    shown = notebook.ok(cell)
+    assert shown.displays()[-1].startswith("✓ 3 trials · 3 complete · best score=0.5 (trial 0) · 1 of them kept")
+    assert notebook.value("[n, score, list(part)]") == [0, 0.5, [0.0, 1.0]]
+    assert notebook.value("sorted(sweep.trials['score'])") == [0.5, 1.5, 2.5]
+    assert "3 of them kept" in notebook.ok(cell).displays()[-1]
+    other = notebook.run(cell.replace("[0, 1, 2]", "[0, 1, 3]"))
+    assert "the study is of another space" in other.traceback
+
+
 def test_trials_that_come_to_nothing_are_told_and_their_error_once(notebook: Notebook) -> None:
     """A process that dies, NaN, no number, a metric that is not bound; without one that went well it fails."""
     cell = (
@@ -154,6 +179,7 @@ def test_what_is_wrong_is_said_before_anything_is_queued(notebook: Notebook) -> 
             ("--metric y", "x = search(2, 1)\ny = x", "the range from 2 to 1 is empty"),
             ("--metric y", "x = search(0.1, 1)\ny = x", "the space has no end"),
             ("--metric y", "x = search(unknown)\ny = x", "name 'unknown' is not defined"),
+            ("--metric y", "x = search(3)\ny = x", "neither a range nor a list"),
             ("--metric y", "x = search()\ny = x", "missing 1 required positional argument"),
             ("--metric y --async", "x = search([1])\ny = x", "--async: there is no such option"),
             ("--metric y --pruner early", "x = search([1])\ny = x", "there is none of that name"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import html
 import time
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +13,7 @@ from ...analysis.sources import name_of_plain_cell
 from ...client.tracebacks import make_interrupt
 from ...errors import OptionError, RunCancelledError
 from ...functions.search import Search
-from ...functions.sweep import begin_sweep, checked_space
+from ...functions.sweep import begin_sweep, checked_space, study_of
 from ...functions.trial import RUNNING, SweepTrial
 from ...options.definitions import refuse_rest, split_line
 from ...options.sweep_options import SWEEP_OPTIONS, WITHOUT, SweepOptions, sweep_options
@@ -59,15 +60,16 @@ def run_sweep(notebook: Notebook, line: str, body: str) -> None:
     where = checked_space(space, search)
     # any values will do to see what the cell reads and binds
     cell = replace(cell, body=searched.with_values(dict.fromkeys(space, 0)))
+    executor = TrialExecutor(notebook)
+    study, kept = study_of(executor, options.name, where, search)
     prepared, session = prepare_with_packages(notebook, cell)
     _check_metric(own.metric, prepared)
     with Interrupts() as interrupts:
         submission = write_inputs(notebook, cell, prepared, session, interrupts)
         trial = TrialCell(searched)
-        study = search.study_of(where)
-        sweep = begin_sweep(TrialExecutor(notebook), trial, options, where, study, search, submission)
+        sweep = begin_sweep(executor, trial, options, where, study, kept, search, submission)
         notebook.shell.user_ns["sweep"] = sweep
-        _SweepCell(notebook, sweep, session, prepared).follow(interrupts)
+        _SweepCell(notebook, sweep, session, prepared, kept).follow(interrupts)
 
 
 def _trial_options(notebook: Notebook, own: SweepOptions) -> RunOptions:
@@ -94,11 +96,19 @@ def _check_metric(metric: str, prepared: CapturedInputs) -> None:
 class _SweepCell:
     """A sweep in the cell that waits for it."""
 
-    def __init__(self, notebook: Notebook, sweep: Sweep, session: GatewaySession, prepared: CapturedInputs) -> None:
+    def __init__(
+        self,
+        notebook: Notebook,
+        sweep: Sweep,
+        session: GatewaySession,
+        prepared: CapturedInputs,
+        kept: Sequence[SweepTrial],
+    ) -> None:
         self._notebook = notebook
         self._sweep = sweep
         self._session = session
         self._prepared = prepared
+        self._kept = kept
         self._line = StatusLine(CellOutput(notebook.shell))
         self._began_s = time.monotonic()
 
@@ -113,7 +123,9 @@ class _SweepCell:
         best, failure = self._sweep.best, self._sweep.failure
         bound = None
         if best is not None:
-            bound = ResultBinder(self._notebook, self._session, self._prepared).bind_run(best.future.view)
+            # what an earlier sweep has made refers to what was sent then
+            prepared = None if best in self._kept else self._prepared
+            bound = ResultBinder(self._notebook, self._session, prepared).bind_run(best.future.view)
         self._finish(best, bound, is_whole=failure is None, is_interrupted=isinstance(failure, RunCancelledError))
         if passed_on:
             raise make_interrupt("the sweep was interrupted; `sweep` has its trials")
@@ -130,8 +142,12 @@ class _SweepCell:
         self._line.show_bundle(words, bundle_of(self._text(table), self._page(table)))
 
     def _finish(self, best: SweepTrial | None, bound: BoundRun | None, *, is_whole: bool, is_interrupted: bool) -> None:
-        spent = format_gpu_hours(sum(trial.gpu_seconds for trial in self._sweep.all_trials))
-        parts = [*self._sweep.counts, f"{spent} of GPU time in {format_seconds(time.monotonic() - self._began_s)}"]
+        parts = self._sweep.counts
+        if self._kept:
+            parts.append(f"{len(self._kept)} of them kept")
+        spent_s = sum(trial.gpu_seconds for trial in self._sweep.all_trials if trial not in self._kept)
+        wall = format_seconds(time.monotonic() - self._began_s)
+        parts.append(f"{format_gpu_hours(spent_s)} of GPU time in {wall}")
         if best is not None and bound is not None and bound.values:
             parts.append(f"names of trial {best.number}: {', '.join(f'`{name}`' for name in bound.values)}")
         warnings = () if bound is None else bound.receipt.warnings
