@@ -168,3 +168,16 @@ export function actionLabel(trans: TranslationBundle, action: Action): string {
       return trans.__('Unpin results');
   }
 }
+
+/** Of a sweep: how many trials are in which state. */
+export function trialsText(
+  trials: IRunRow[],
+  trans: TranslationBundle
+): string {
+  const counts = new Map<string, number>();
+  for (const { state } of trials) {
+    const word = runLabel(trans, state).toLowerCase();
+    counts.set(word, (counts.get(word) ?? 0) + 1);
+  }
+  return [...counts].map(([word, count]) => `${count} ${word}`).join(', ');
+}

@@ -5,12 +5,13 @@ import type { TranslationBundle } from '@jupyterlab/translation';
 import { PanelLayout } from '@lumino/widgets';
 import * as React from 'react';
 import { ActionRunner, runTarget } from '../model/actions';
-import { IRunRow, isTerminal, waitingS, waits } from '../model/types';
+import { groupSweeps, IRunGroup } from '../model/sweeps';
+import { isTerminal, waitingS, waits } from '../model/types';
 import { RUN_ICONS } from '../icons';
 import { GpuModel } from '../model/model';
 import { runActions } from '../model/permissions';
 import { Age, Button, Feedback, Icon } from '../view/widgets';
-import { runLabel } from '../labels';
+import { runLabel, trialsText } from '../labels';
 import { isAt } from './paths';
 
 interface IHintParts {
@@ -23,21 +24,21 @@ interface IHintParts {
 class Hint extends ReactWidget {
   constructor(
     private _parts: IHintParts,
-    run: IRunRow
+    group: IRunGroup
   ) {
     super();
-    this._run = run;
+    this._group = group;
     this.addClass('jp-GpuRelease-hint');
   }
 
-  set run(run: IRunRow) {
-    this._run = run;
+  set group(group: IRunGroup) {
+    this._group = group;
     this.update();
   }
 
   protected render(): JSX.Element {
     const { model, runner, trans } = this._parts;
-    const run = this._run;
+    const { row: run, trials } = this._group;
     const target = runTarget(run);
     const feedback = model.feedback.get(target.key);
     const seconds = waits(run.state) ? waitingS(run) : run.held_s;
@@ -45,10 +46,14 @@ class Hint extends ReactWidget {
     return (
       <>
         <Icon icon={RUN_ICONS[run.state]} kind={run.state} />
-        <span>
-          {runLabel(trans, run.state)}{' '}
-          <Age seconds={seconds} at={model.snapshot.at} />
-        </span>
+        {trials.length > 0 ? (
+          <span>{trialsText(trials, trans)}</span>
+        ) : (
+          <span>
+            {runLabel(trans, run.state)}{' '}
+            <Age seconds={seconds} at={model.snapshot.at} />
+          </span>
+        )}
         {feedback ? (
           <Feedback feedback={feedback} />
         ) : (
@@ -63,7 +68,7 @@ class Hint extends ReactWidget {
     );
   }
 
-  private _run: IRunRow;
+  private _group: IRunGroup;
 }
 
 /** Keeps the hints of all open notebooks as the model says. */
@@ -80,7 +85,7 @@ export class CellHints {
   update(): void {
     const { runs } = this._parts.model.snapshot;
     const live = this._isWanted()
-      ? runs.filter(run => run.cell && !isTerminal(run.state))
+      ? groupSweeps(runs.filter(run => run.cell && !isTerminal(run.state)))
       : [];
     const seen = new Set<string>();
     if (live.length > 0) {
@@ -100,26 +105,27 @@ export class CellHints {
 
   private _show(
     panel: NotebookPanel,
-    live: readonly IRunRow[],
+    live: readonly IRunGroup[],
     seen: Set<string>
   ): void {
     const { localPath } = panel.context;
-    for (const run of live) {
+    for (const group of live) {
+      const run = group.row;
       const cell = isAt(run.notebook, localPath)
         ? panel.content.widgets.find(({ model }) => model.id === run.cell)
         : undefined;
       if (cell) {
         const key = `${panel.id}/${run.run}`;
         seen.add(key);
-        this._place(key, cell, run);
+        this._place(key, cell, group);
       }
     }
   }
 
-  private _place(key: string, cell: Cell, run: IRunRow): void {
+  private _place(key: string, cell: Cell, group: IRunGroup): void {
     const known = this._hints.get(key);
     if (known && !known.isDisposed) {
-      known.run = run;
+      known.group = group;
       return;
     }
     const layout = cell.layout as PanelLayout;
@@ -130,7 +136,7 @@ export class CellHints {
       this._later(cell);
       return;
     }
-    const hint = new Hint(this._parts, run);
+    const hint = new Hint(this._parts, group);
     layout.insertWidget(wrapper + 1, hint);
     this._hints.set(key, hint);
   }

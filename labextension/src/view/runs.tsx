@@ -11,7 +11,7 @@ import { Action, runActions } from '../model/permissions';
 import { originOf, titleOf } from '../model/run-titles';
 import { ISnapshot } from '../model/snapshot';
 import { groupSweeps, IRunGroup } from '../model/sweeps';
-import { runHint, runLabel, stateText } from '../labels';
+import { runHint, runLabel, stateText, trialsText } from '../labels';
 import { feedbackHeight, IconActions, Outcome } from './details';
 import * as heights from './list/row-heights';
 import { Age, Icon } from './widgets';
@@ -131,16 +131,6 @@ function runItems(
 
 function isOfSweep(action: Action): boolean {
   return action !== 'attach';
-}
-
-/** Of a sweep: how many trials are in which state. */
-function trialsText(trials: IRunRow[], trans: TranslationBundle): string {
-  const counts = new Map<string, number>();
-  for (const { state } of trials) {
-    const word = runLabel(trans, state).toLowerCase();
-    counts.set(word, (counts.get(word) ?? 0) + 1);
-  }
-  return [...counts].map(([word, count]) => `${count} ${word}`).join(', ');
 }
 
 function secondLine(
