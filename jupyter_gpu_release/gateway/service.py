@@ -57,7 +57,7 @@ from .auth.tokens import TokenBook
 from .auth.unix_users import UnixUsers
 from .cluster.agents import AgentFactory, missing_imports
 from .cluster.drains import DrainTable
-from .cluster.environment_builds import EnvironmentBuilds
+from .cluster.environment_builds import EnvironmentBuilds, check_size
 from .cluster.gpu_health import GpuHealth, NodeDeaths
 from .cluster.lease import Lease, LeaseListener, LeaseTable
 from .cluster.named_environments import NamedEnvironments
@@ -385,6 +385,8 @@ class GatewayService(RunListener, LeaseListener, NodeListener, SessionListener):
                 "this cluster builds no environments for cells",
                 hint="write --environment cluster; packages that all need are installed there by its operator",
             )
+        if request.environment is not None:
+            check_size(request.environment)
         await self._wait_for_agent()
         nodes = self.nodes.scheduled()
         ask = part_of_user(self.queue_rules.file, caller.user, request, nodes).ask

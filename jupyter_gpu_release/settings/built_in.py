@@ -102,6 +102,15 @@ BUILT_IN: dict[str, Setting] = {
     "request_body_bytes": Setting(
         help="Largest body of a REST request.", default=32 << 20, unit=_BYTES, fixed=_PROTECTS
     ),
+    "environment_packages": Setting(
+        help="Most packages of an environment for a notebook's cells.", default=1000, unit=_COUNT, fixed=_PROTECTS
+    ),
+    "environment_wheel_bytes": Setting(
+        help="Wheels of a notebook's own for one environment, in all.",
+        default=256 << 20,
+        unit=_BYTES,
+        fixed="the gateway has them in memory while a node gets them",
+    ),
     "message_bytes": Setting(
         help="Largest message of a kernel: inputs that travel inline, shipped modules, source.",
         default=64 << 20,

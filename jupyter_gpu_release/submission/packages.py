@@ -31,6 +31,8 @@ from ..protocol.environments import (
     Why,
     named_by_content,
 )
+from ..settings.built_in import BUILT_IN
+from ..units import format_bytes
 
 if TYPE_CHECKING:
     from ..environments.installed import InstalledReader
@@ -42,6 +44,7 @@ if TYPE_CHECKING:
 _KNOWN_S, _TROUBLE_KNOWN_S = 300.0, 3600.0
 #: plans until nothing more turns out to be unavailable
 _ROUNDS = 4
+_MOST_SENT_BYTES: int = BUILT_IN["environment_wheel_bytes"].default
 
 
 class PackageGateway(Protocol):
@@ -271,6 +274,11 @@ class _Decision:
                 self._wheels[name] = pack_wheel(metadata, name, package.version, source)
             except CannotSendError as error:
                 self._unsent[name] = LeftOut(name, package.version, "", Why.UNAVAILABLE, error.message, error.hint)
+        if name in self._wheels and sum(len(each.content) for each in self._wheels.values()) > _MOST_SENT_BYTES:
+            del self._wheels[name]
+            reason = f"it and the notebook's other own packages are more than {format_bytes(_MOST_SENT_BYTES)}"
+            hint = "have the operator put a wheel of it where the cluster's nodes find it"
+            self._unsent[name] = LeftOut(name, package.version, "", Why.UNAVAILABLE, reason, hint)
         if name not in self._wheels:
             return None
         return msgspec.structs.replace(package, digest=self._wheels[name].digest)

@@ -26,6 +26,7 @@ from jupyter_gpu_release.protocol.environments import (
     WheelSent,
 )
 from jupyter_gpu_release.protocol.session import Welcome
+from jupyter_gpu_release.submission import packages
 from jupyter_gpu_release.submission.packages import NotebookPackages
 
 
@@ -141,6 +142,21 @@ def test_a_pure_package_that_no_index_has_is_sent(bed: Bed) -> None:
     (package,) = needs.environment.packages
     assert package.is_shipped
     assert list(bed.cluster.wheels) == [package.digest]
+
+
+def test_of_packages_that_are_too_much_to_send_together_the_last_stays_here(
+    bed: Bed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(packages, "_MOST_SENT_BYTES", 4000)
+    for name in ("mine-a", "mine-b", "mine-c"):
+        bed.have(name, files={f"{name.replace('-', '_')}.py": "#" * 800})
+        bed.cluster.unavailable[name] = "not found"
+    needs = bed.ask("mine_a")
+    assert _pins(needs) == ["mine-a==1.0", "mine-b==1.0"]
+    assert len(bed.cluster.wheels) == 2
+    with pytest.raises(MissingPackageError, match=r"own packages are more than 3\.9 KiB") as caught:
+        bed.ask("mine_c")
+    assert "have the operator put a wheel" in caught.value.hint
 
 
 def test_what_cannot_be_had_fails_only_the_cell_that_imports_it(bed: Bed) -> None:

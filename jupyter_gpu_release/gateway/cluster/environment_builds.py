@@ -18,7 +18,7 @@ from pathlib import Path
 
 import msgspec
 
-from ...errors import ClusterError, ConflictError, RequestError
+from ...errors import ClusterError, ConflictError, GpuReleaseError, RequestError
 from ...protocol.environments import (
     BuildReport,
     ClusterPackages,
@@ -32,6 +32,8 @@ from ...protocol.environments import (
     WheelSent,
 )
 from ...protocol.rest import DOCUMENT_VERSION
+from ...settings.built_in import BUILT_IN
+from ...units import format_bytes
 from .nodes import Node, NodeTable
 
 log = logging.getLogger(__name__)
@@ -39,6 +41,8 @@ log = logging.getLogger(__name__)
 _FORK_S = 150.0
 #: of wheels that notebooks have sent: what was used least of late goes first
 _MOST_WHEEL_BYTES = 2 << 30
+_MOST_PACKAGES: int = BUILT_IN["environment_packages"].default
+_MOST_SENT_BYTES: int = BUILT_IN["environment_wheel_bytes"].default
 _DIGEST = re.compile(r"sha256:[0-9a-f]{64}\Z")
 
 
@@ -92,7 +96,11 @@ class EnvironmentBuilds:
         return ClusterPackages(await self._nodes.agent(self._asked().node).installed_packages(), self._owned)
 
     async def check(self, plan: Plan) -> PackagesAnswer:
-        """Tell if the packages can be had, and which wheels are to be sent; raises :class:`ClusterError`."""
+        """Tell if the packages can be had, and which wheels are to be sent.
+
+        Raises :class:`ClusterError`, and :class:`RequestError` when they are too many.
+        """
+        check_size(plan)
         answer = await self._nodes.agent(self._asked().node).check_environment(plan)
         shipped = [each.digest for each in plan.packages if each.is_shipped]
         lacking = [digest for digest in shipped if not self._wheel(digest).is_file()]
@@ -118,7 +126,10 @@ class EnvironmentBuilds:
         return EnvironmentsDocument(DOCUMENT_VERSION, sorted(rows, key=lambda row: (row.digest, row.host)), problems)
 
     async def build_everywhere(self, plan: Plan) -> EnvironmentBuilt:
-        """Build it on all nodes that build some; raises :class:`ClusterError` with the installer's words."""
+        """Build it on all nodes that build some; raises :class:`ClusterError` with the installer's words, and
+        :class:`RequestError` when its packages are too many.
+        """
+        check_size(plan)
         nodes = self.lacking(self.able(), plan)
         reports = await self.build(nodes, plan)
         for node, report in zip(nodes, reports, strict=True):
@@ -177,13 +188,17 @@ class EnvironmentBuilds:
                 path.unlink(missing_ok=True)
 
     def _read_wheels(self, plan: Plan) -> list[bytes]:
-        found = []
-        for each in plan.packages:
-            path = self._wheel(each.digest) if each.is_shipped else None
-            if path is not None and path.is_file():  # the node says which is missing
-                os.utime(path)
-                found.append(path.read_bytes())
-        return found
+        wheels = (self._wheel(each.digest) for each in plan.packages if each.is_shipped)
+        there = [path for path in wheels if path.is_file()]  # the node says which is missing
+        size, most = sum(path.stat().st_size for path in there), _MOST_SENT_BYTES
+        if size > most:
+            raise RequestError(
+                f"the notebook's own packages are {format_bytes(size)}, and {format_bytes(most)} may be sent",
+                hint="have the operator put wheels of the large ones where the nodes find them",
+            )
+        for path in there:
+            os.utime(path)
+        return [path.read_bytes() for path in there]
 
     # -------------------------------------------------------------------------------------------- builds
     def is_building(self, node: str) -> bool:
@@ -253,8 +268,10 @@ class EnvironmentBuilds:
         try:
             wheels = await asyncio.to_thread(self._read_wheels, plan)
             report = await self._nodes.agent(node.node).build_environment(plan, wheels, self._limit_s)
-        except (ClusterError, OSError) as error:
-            return BuildReport(problem=str(error))
+        except GpuReleaseError as error:
+            return BuildReport(problem=error.message, hint=error.hint)
+        except OSError as error:
+            return BuildReport(problem=f"the gateway's wheels cannot be read: {error}")
         if not report.problem:
             self._there[_key(node, plan)] = time.monotonic()
         return report
@@ -262,6 +279,15 @@ class EnvironmentBuilds:
     async def _stop(self, node: Node, digest: str) -> None:
         with contextlib.suppress(ClusterError):  # it ends at its limit
             await self._nodes.agent(node.node).stop_build(digest)
+
+
+def check_size(plan: Plan) -> None:
+    """Raise :class:`RequestError` for more packages than an environment may have."""
+    if len(plan.packages) > _MOST_PACKAGES:
+        raise RequestError(
+            f"an environment has at most {_MOST_PACKAGES} packages, and this one would have {len(plan.packages)}",
+            hint="`--environment cluster` takes the cluster's own; the operator installs there what all need",
+        )
 
 
 def _facts(folder: Path) -> Iterator[tuple[float, int, Path]]:

@@ -431,6 +431,31 @@ async def test_a_node_that_could_not_start_a_run_is_asked_for_its_environment_ag
 
 
 @pytest.mark.asyncio
+async def test_more_packages_than_one_may_have_are_refused(bed: BrokerBed, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(environment_builds, "_MOST_PACKAGES", 1)
+    async with bed.life() as service:
+        asked = (service.environments.check, service.environments.build_everywhere)
+        for refused in (*(ask(_PLAN) for ask in asked), _submitted(service)):
+            with pytest.raises(RequestError, match="at most 1 packages, and this one would have 2"):
+                await refused
+        assert not service.lifecycle.queue.has_waiting
+        assert not bed.agents["a"].builds
+
+
+@pytest.mark.asyncio
+async def test_more_bytes_than_one_may_send_fail_the_run_before_a_node_gets_them(
+    bed: BrokerBed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(environment_builds, "_MOST_SENT_BYTES", len(_WHEEL) - 1)
+    async with bed.life() as service:
+        service.environments.keep_wheel(_DIGEST, _WHEEL)
+        record = await _submitted(service)
+        await until(lambda: record.state.is_terminal)
+        assert _error(record) == "host-a: the notebook's own packages are 29 B, and 28 B may be sent"
+        assert (record.view.granted_at, bed.agents["a"].builds) == (None, [])
+
+
+@pytest.mark.asyncio
 async def test_an_environment_is_removed_by_the_beginning_of_its_digest(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import hashlib
 import json
 import os
 import pickle
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
 import msgspec
@@ -118,6 +119,31 @@ def test_environments_share_what_they_have_in_common(node: Node) -> None:
         inodes = {next(folder.glob(f"lib/*/site-packages/{pattern}")).stat().st_ino for folder in (one, two)}
         assert len(inodes) == 1, pattern
     assert say(two, "import shared; print(shared.x)") == "1"
+
+
+@pytest.mark.thorough
+def test_twenty_that_share_nine_tenths_take_little_more_than_what_differs(node: Node) -> None:
+    """Each package takes some 40 KiB of folders and records of its own in each: little beside one of 8 MiB."""
+    names = [f"shared-{number}" for number in range(9)]
+    for name in [*names, *(f"own-{number}" for number in range(20))]:
+        stem = name.replace("-", "_")
+        modules = {f"{stem}/part{number}.py": f"x = {number}\n" * 500 for number in range(5)}
+        make_wheel(node.wheels, name, files={f"{stem}/data": os.urandom(4 << 20).hex(), **modules})
+    for number in range(20):
+        node.build(planned(*(f"{name}==1.0" for name in [*names, f"own-{number}"])))
+    assert _disk_bytes(node.root) <= 1.05 * _distinct_bytes(node.root.glob("[!.]*/lib/*/site-packages"))
+
+
+def _disk_bytes(root: Path) -> int:
+    """What it takes on the disk, with the installer's cache and everything beside the packages."""
+    inodes = {facts.st_ino: facts.st_blocks * 512 for facts in map(Path.lstat, root.rglob("*"))}
+    return sum(inodes.values())
+
+
+def _distinct_bytes(folders: Iterable[Path]) -> int:
+    files = {path.stat().st_ino: path for folder in folders for path in folder.rglob("*") if path.is_file()}
+    contents = (path.read_bytes() for path in files.values())
+    return sum({hashlib.sha256(content).digest(): len(content) for content in contents}.values())
 
 
 def test_packages_that_are_fetched_are_counted(node: Node) -> None:
@@ -383,8 +409,6 @@ def test_versions_are_found_beside_the_clusters_own(node: Node) -> None:
 
 
 def _sha256(path: Path) -> str:
-    import hashlib
-
     return f"sha256:{hashlib.sha256(path.read_bytes()).hexdigest()}"
 
 
