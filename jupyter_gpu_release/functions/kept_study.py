@@ -82,8 +82,8 @@ def _check_setting(trial: FrozenTrial, space: SearchSpace, parameters: Any) -> N
     """Of a list of settings the study knows the numbers only."""
     if not space.settings:
         return
-    known = json.loads(json.dumps([dict(setting) for setting in space.settings]))
-    if parameters not in known or parameters != known[trial.params.get("setting", 0)]:
+    known = dict(enumerate(space.settings)).get(trial.params.get("setting", -1))
+    if json.dumps(parameters) != json.dumps(known):  # a journal makes lists of tuples
         raise OptionError(
             f"the study is of another space: it has {parameters}",
             hint="give the list that it was begun with, or another name=",

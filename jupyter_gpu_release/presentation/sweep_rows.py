@@ -14,13 +14,13 @@ from .wording import run_word
 
 def fold_sweeps(runs: Sequence[RunRow]) -> list[RunRow]:
     """The rows, newest first; those of a sweep's trials become one, where its newest stood."""
-    trials: dict[str, list[RunRow]] = {}
-    for run in runs:
-        trials.setdefault(run.sweep or run.run, []).append(run)
-    return [_one_row(key, rows) if rows[0].sweep else rows[0] for key, rows in trials.items()]
+    trials: dict[str | int, list[RunRow]] = {}
+    for at, run in enumerate(runs):
+        trials.setdefault(run.sweep or at, []).append(run)
+    return [_one_row(rows) if rows[0].sweep else rows[0] for rows in trials.values()]
 
 
-def _one_row(sweep: str, trials: list[RunRow]) -> RunRow:
+def _one_row(trials: list[RunRow]) -> RunRow:
     """Seconds and GPUs are those of all trials that are listed; GPUs of one that is over: as many as a trial had."""
     living = [trial for trial in trials if not RunState.of(trial.state).is_terminal]
     holding = [trial for trial in living if RunState.of(trial.state).holds_gpu]
@@ -29,7 +29,7 @@ def _one_row(sweep: str, trials: list[RunRow]) -> RunRow:
     newest = (holding or living or well or trials)[0]
     return msgspec.structs.replace(
         newest,
-        run=sweep,
+        run=newest.sweep,
         name=f"{newest.name.rpartition(' ')[0]}: {', '.join(f'{count} {word}' for word, count in counts.items())}",
         gpus=sum(trial.gpus for trial in holding) or newest.gpus,
         submitted_at=min(trial.submitted_at for trial in trials),
