@@ -53,8 +53,17 @@ METRICS = {
         "notebook_added_wait",
         "notebook_reserved_over_used",
         "notebook_reserved_added_wait",
+        "halves_wait",
+        "whole_gpus_wait",
     ),
-    "sweep": ("trial_overhead", "ray_tune_overhead", "sweep_busy", "sweep_memory", "deadline_beside_sweep"),
+    "sweep": (
+        "trial_overhead",
+        "ray_tune_overhead",
+        "sweep_busy",
+        "sweep_memory",
+        "deadline_beside_sweep",
+        "half_first_statement",
+    ),
     "preemption": (
         "notice_to_next",
         "notice_to_next_100mib",

@@ -116,7 +116,7 @@ class Session:
     """A notebook's cells, one after the other."""
 
     start_s: float
-    gpus: int
+    gpus: float
     cells: tuple[Cell, ...]
 
 
@@ -193,16 +193,20 @@ class Tally:
         }
 
 
-def play(sessions: Sequence[Session], keep_s: float, gpus: int | None = None) -> Tally:
+MakePolicy = Callable[[FreeGpus], SimulatedPolicy]
+
+
+def play(sessions: Sequence[Session], keep_s: float, gpus: int | None = None, policy: MakePolicy = FirstFit) -> Tally:
     """Play sessions that hold their GPUs for ``keep_s`` after each cell, on so many GPUs (None: enough for all)."""
-    return _Play(sessions, keep_s, gpus or sum(session.gpus for session in sessions)).run()
+    most = gpus or math.ceil(sum(session.gpus for session in sessions))
+    return _Play(sessions, keep_s, most, policy).run()
 
 
 class _Play:
-    def __init__(self, sessions: Sequence[Session], keep_s: float, gpus: int) -> None:
+    def __init__(self, sessions: Sequence[Session], keep_s: float, gpus: int, policy: MakePolicy) -> None:
         self._keep_s = keep_s
         self._free = FreeGpus(ClusterSpec((NodeKind(gpus),)))
-        self._policy: SimulatedPolicy = FirstFit(self._free)
+        self._policy = policy(self._free)
         self._states = [_State(session) for session in sessions]
         self._waiting: dict[int, _State] = {}
         self._events: list[tuple[float, int, Callable[[_State], None], _State, int]] = []
@@ -270,5 +274,6 @@ class _Play:
         if state.lease is None:
             raise RuntimeError("a session without a lease gives none back")
         self._free.give_back(state.lease.index)
+        self._policy.end(state.lease, self._now_s)
         self._tally.held_gpu_s += (self._now_s - state.since_s) * state.session.gpus
         state.lease = None

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import random
 import time
+from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -16,13 +18,15 @@ from jupyter_gpu_release.simulation.replay import replay
 from jupyter_gpu_release.simulation.trace import Job, by_age, read_trace
 
 from .fairness import against
-from .notebook_sessions import generate, play, read_stats
+from .notebook_sessions import Session, generate, play, read_stats
 from .report import Report
 
 _TRACES = Path(__file__).parents[1] / "examples" / "traces"
 #: metric, file, GPUs, GPUs from which on a job is a gang
 _PLAYS = (("philly_400", "philly_2017_oct_2wk.csv", 400, 8), ("msitp04_600", "msitp_2021_cluster04.csv", 600, 16))
 _QUICK_JOBS, _QUICK_SESSIONS = 3000, 10
+#: sessions that share GPUs of which there are too few
+_SHARING = 60
 _MANY, _UTILIZATION = 100_000, 0.7
 
 
@@ -94,7 +98,17 @@ def _sessions(report: Report, *, quick: bool) -> None:
     sessions = generate(read_stats(_TRACES / "adobe_nb_stats.json"), count, gpus=1)
     gpus = max(1, count // 4)
     ours, reserved = play(sessions, 0.0, gpus), play(sessions, float("inf"), gpus)
+    _halves(report, sessions[:_SHARING])
     report.add("notebook_held_over_used", [ours.held_gpu_s / ours.used_gpu_s], "×")
     report.add("notebook_added_wait", [sum(ours.waits_s) / len(ours.waits_s)], "s")
     report.add("notebook_reserved_over_used", [reserved.held_gpu_s / reserved.used_gpu_s], "×")
     report.add("notebook_reserved_added_wait", [sum(reserved.waits_s) / len(reserved.waits_s)], "s")
+
+
+def _halves(report: Report, sessions: Sequence[Session]) -> None:
+    """Let every other session ask for half of a GPU, where an eighth of a GPU is there for each."""
+    gpus = max(1, len(sessions) // 8)
+    halves = [replace(session, gpus=0.5) if number % 2 else session for number, session in enumerate(sessions)]
+    for name, some in (("halves_wait", halves), ("whole_gpus_wait", sessions)):
+        waits_s = play(some, 0.0, gpus, Configured).waits_s
+        report.add(name, [sum(waits_s) / len(waits_s)], "s")

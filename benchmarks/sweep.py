@@ -55,11 +55,12 @@ holding = gpu_release.sweep(rounds, {"x": (0.0, 1.0)}, trials=64)
 while sum(trial.word == "running" for trial in holding.all_trials) < 4:
     time.sleep(0.02)
 """
-_URGENT = """
+_CELL = """
 import time
 sent = time.time()
-get_ipython().run_cell_magic("gpu_train", "--priority high --name deadline", "first = time.time()")
+get_ipython().run_cell_magic("gpu_train", {options!r}, "first = time.time()")
 """
+_URGENT = _CELL.format(options="--priority high --name deadline")
 
 
 def run(*, quick: bool) -> Report:
@@ -70,6 +71,7 @@ def run(*, quick: bool) -> Report:
         _add_busy(report, cluster, 4 if quick else 64)
         _add_memory(report, cluster, count=2 if quick else 16, size=(8 if quick else 1024) << 20)
         _add_deadline(report, cluster, 1 if quick else 10)
+        _add_half(report, cluster, 2 if quick else 60)
     return report
 
 
@@ -111,6 +113,19 @@ def _add_deadline(report: Report, cluster: Bed, count: int) -> None:
         holder.run(_DEADLINE)
         report.add("deadline_beside_sweep", [_arrival_ms(holder, urgent) for _ in range(count)])
         holder.run("holding.cancel(); time.sleep(1); holding.cancel()")
+
+
+def _add_half(report: Report, cluster: Bed, count: int) -> None:
+    """From the call to the first statement: of a whole GPU and of half of one, in turn, the first of each left out."""
+    asked = {"whole_first_statement": "--gpus 1", "half_first_statement": "--gpus 0.5"}
+    found: dict[str, list[float]] = {name: [] for name in asked}
+    with kernel(cluster.work) as notebook:
+        for name, options in list(asked.items()) * (count + 1):
+            notebook.run(_CELL.format(options=options))
+            found[name].append(float(notebook.value("(first - sent) * 1000")))
+            notebook.run("time.sleep(0.25)")
+    whole, half = (report.add(name, of[1:]) for name, of in found.items())
+    report.ratios["half_first_statement"] = half / whole
 
 
 def _arrival_ms(holder: Kernel, urgent: Kernel) -> float:

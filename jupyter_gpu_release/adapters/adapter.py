@@ -308,8 +308,8 @@ class Adapter:
         """The likely reason why a cell left its GPU alone, from what its names hold; empty: it cannot be told."""
         return ""
 
-    def limit_gpu_memory(self, share: float, limit_bytes: int) -> None:
-        """Take so much of the GPU's memory at most: as a share, and in bytes (0: not known).
+    def limit_gpu_memory(self, share: float) -> None:
+        """Take so much of the GPU's memory at most. Raises what the library does where it is too late for that.
 
         Called in a rank before its cell, which has a part of a GPU; must not open it.
         """

@@ -12,16 +12,20 @@ _CONTEXT_BYTES: int = BUILT_IN["cuda_context_bytes"].default
 _FRACTIONS = ("XLA_CLIENT_MEM_FRACTION", "XLA_PYTHON_CLIENT_MEM_FRACTION")
 
 
-def limit_gpu_memory(part: float, part_bytes: int) -> None:
-    """Have the libraries of this process, and those that it imports, take ``part`` of its GPU at most, less what CUDA
-    itself needs; ``part_bytes``: its size (0: not known).
+def limit_gpu_memory(part: float, part_bytes: int) -> list[str]:
+    """Have the libraries of this process take ``part`` of its GPU at most, less what CUDA itself needs; ``part_bytes``:
+    its size (0: not known). Returns notes on those that do not.
     """
     share = part * (1 - min(_CONTEXT_BYTES, part_bytes // 2) / part_bytes) if part_bytes else part
     name = next((name for name in _FRACTIONS if name in os.environ), _FRACTIONS[-1])
     os.environ[name] = f"{min(share, _fraction(os.environ.get(name, ''))):.4f}"
+    notes = []
     for adapter in loaded_adapters():
-        if adapter.can_use_gpu:
-            adapter.limit_gpu_memory(share, int(share / part * part_bytes))
+        try:
+            adapter.limit_gpu_memory(share)
+        except (RuntimeError, ValueError, AttributeError, ImportError) as error:
+            notes.append(f"{adapter.name} does not limit its memory to the part of the GPU: {error}")
+    return notes
 
 
 def _fraction(text: str) -> float:

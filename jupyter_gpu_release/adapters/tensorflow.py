@@ -21,13 +21,17 @@ class TensorflowAdapter(Adapter):
     name = "tensorflow"
     can_use_gpu = True
 
-    def limit_gpu_memory(self, share: float, limit_bytes: int) -> None:
-        tensorflow = sys.modules.get("tensorflow")
-        if tensorflow is None or not limit_bytes:
+    def limit_gpu_memory(self, share: float) -> None:
+        context = _context()
+        if context is None:
             return
-        limit = tensorflow.config.LogicalDeviceConfiguration(memory_limit=limit_bytes >> 20)
-        for device in tensorflow.config.list_physical_devices("GPU"):
-            tensorflow.config.set_logical_device_configuration(device, [limit])
+        if context._context_handle is not None:
+            raise RuntimeError("it has opened its devices already")
+        from tensorflow.core.protobuf import config_pb2
+
+        # a limit by virtual devices would forbid the cell's own `set_memory_growth`
+        options = config_pb2.GPUOptions(per_process_gpu_memory_fraction=share)
+        context._config = config_pb2.ConfigProto(gpu_options=options)
 
     def says_memory_is_out(self, error: str) -> bool:
         return "OOM when allocating" in error or "ResourceExhaustedError" in error

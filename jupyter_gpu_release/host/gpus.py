@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -337,7 +338,8 @@ class Nvml:
         memory = pynvml.nvmlDeviceGetMemoryInfo(handle)
         info = self._last[name] = GpuInfo(
             index=name,
-            name=_text(pynvml.nvmlDeviceGetName, handle),
+            name=_name_of(device),
+            slice_of="" if handle is device.gpu else str(device.index),
             uuid=_text(pynvml.nvmlDeviceGetUUID, handle),
             memory_bytes=int(memory.total),
             used_bytes=int(memory.used),
@@ -412,6 +414,22 @@ def _code(error: Exception) -> int | None:
 def _whole(index: int) -> _Device:
     handle = pynvml.nvmlDeviceGetHandleByIndex(index)
     return _Device(handle, handle, index)
+
+
+def _name_of(device: _Device) -> str:
+    """The name of a GPU, or of a MIG instance: with its type, which not all drivers tell with it."""
+    name = _text(pynvml.nvmlDeviceGetName, device.handle)
+    profile = "" if device.handle is device.gpu else _told(lambda: _profile(device)) or ""
+    return name if profile in name else f"{name.removesuffix(' MIG')} MIG {profile}"
+
+
+def _profile(device: _Device) -> str:
+    """The type of a MIG instance as NVIDIA names it, such as ``1g.10gb``: memory is given in eighths of the GPU's."""
+    part = pynvml.nvmlDeviceGetAttributes_v2(device.handle)
+    total = int(pynvml.nvmlDeviceGetMemoryInfo(device.gpu).total)
+    eighths = math.ceil(8 * (int(part.memorySizeMB) << 20) / total)
+    slices, own = int(part.gpuInstanceSliceCount), int(part.computeInstanceSliceCount)
+    return f"{f'{own}c.' if own < slices else ''}{slices}g.{round(eighths / 8 * math.ceil(total / (1 << 30)))}gb"
 
 
 def _devices(index: int) -> Iterator[_Device]:

@@ -203,14 +203,6 @@ def end_marked(marker: str, value: str, *, spare: frozenset[int] = frozenset(), 
     return len(victims)
 
 
-def with_descendants(rank: int) -> set[int]:
-    """A process and all that it has started, be their parents gone: its own parent has inherited them."""
-    with contextlib.suppress(psutil.Error):
-        above = psutil.Process(rank).parent()
-        return {rank} if above is None else {child.pid for child in above.children(recursive=True)}
-    return {rank}
-
-
 def left_by(rank: int, mark: str, run: str) -> set[int]:
     """Living processes of a rank that nobody looks after any more, but for its persister.
 

@@ -259,6 +259,8 @@ class GpuInfo(msgspec.Struct, frozen=True, omit_defaults=True):
     trouble: str = ""
     #: the driver has not said anything of it yet
     is_unread: bool = False
+    #: of a MIG instance: the number of its GPU on this machine
+    slice_of: str = ""
 
 
 class NodeInfo(msgspec.Struct, frozen=True, omit_defaults=True):

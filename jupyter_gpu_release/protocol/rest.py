@@ -66,6 +66,13 @@ class GpuRow(msgspec.Struct, frozen=True):
     unwell: bool = False
     #: of one that is shared: whoever has a part of it; ``run`` and ``user`` are those of the first
     parts: list[GpuPart] = msgspec.field(default_factory=list)
+    #: of a MIG instance: the number of the GPU that it is a slice of, on its machine
+    slice_of: str = ""
+
+    @property
+    def holders(self) -> list[GpuPart]:
+        """All who have it, or a part of it."""
+        return self.parts or ([GpuPart(self.run, self.user or "", 1)] if self.run else [])
 
 
 class NodeRow(msgspec.Struct, frozen=True):

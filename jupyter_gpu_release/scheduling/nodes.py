@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 
 from .decisions import NeverFits, Slot
@@ -62,6 +62,8 @@ class Nodes:
         self.have_ends = any(node.left_s < math.inf for node in self.by_name.values())
         #: nodes that do not answer just now, and why, in words: they have no room, and whoever needs them waits
         self.away: dict[str, str] = {}
+        #: GPUs of nodes that get nothing new, and why, in words
+        self.aside: dict[str, Mapping[str, str]] = {}
         #: GPUs and CPUs that are nobody's to give: of other programs, or of nodes that are away
         self.outside: dict[str, tuple[int, int]] = {}
         #: GPUs that may never be free again, though nobody uses them
@@ -171,12 +173,12 @@ class Nodes:
         return [self._parts[run, rank][-1] for rank in range(ranks) if (run, rank) in self._parts]
 
     def _fullest(self, part: int, name: str) -> str:
-        shared, most = self.shared.get(name, {}), self.by_name[name].parts_per_gpu
+        shared, most, aside = self.shared.get(name, {}), self.by_name[name].parts_per_gpu, self.aside.get(name, {})
         for soon in (False, True):
             fits = [
                 (on.room(soon=soon), -on.room(soon=not soon), gpu)
                 for gpu, on in shared.items()
-                if on.parts < most and on.room(soon=soon) >= part
+                if on.parts < most and gpu not in aside and on.room(soon=soon) >= part
             ]
             if fits and (not soon or self.free[name] < GPU):
                 return min(fits)[2]
@@ -203,6 +205,8 @@ class Nodes:
         whole = whole if limit is None else min(whole, limit)
         if not run.is_part:
             return max(0, whole) // run.gpus_per_rank
+        if self.why_closed(run, name):
+            return 0
         found = run.ranks_in(max(0, whole)) + sum(room // run.gpus_per_rank for room in self.rooms(name, soon=soon))
         return found if limit is None else min(found, run.ranks_in(max(0, limit)))
 
@@ -212,24 +216,38 @@ class Nodes:
         """
         if name in self.away:
             return []
-        most = self.by_name[name].parts_per_gpu
+        most, aside = self.by_name[name].parts_per_gpu, self.aside.get(name, {})
         return [
-            gpu.room(soon=soon)
-            for gpu in self.shared.get(name, {}).values()
-            if gpu.parts < most and not (soon and gpu.used == gpu.coming)
+            on.room(soon=soon)
+            for gpu, on in self.shared.get(name, {}).items()
+            if on.parts < most and gpu not in aside and not (soon and on.used == on.coming)
         ]
+
+    def why_closed(self, run: Run, name: str) -> str:
+        """The reason why a run gets nothing on a node: it is away, or a part might land on a GPU that is aside: the
+        fullest that has room is Ray's choice.
+        """
+        shared = self.shared.get(name, {}) if run.is_part else {}
+        risky = (
+            f"{why}; new parts wait until the runs that share it have ended"
+            for gpu, why in self.aside.get(name, {}).items()
+            if gpu in shared and shared[gpu].room(soon=True) >= run.gpus_per_rank
+        )
+        return self.away.get(name, "") or next(risky, "")
 
     def lose(self, run: Run, slot: Slot, sign: int, gpu: str = "") -> None:
         """Count a slot of a run as nobody's, to be free again nobody knows when; -1 takes that back."""
         gpus = in_thousandths(slot.gpus)
         if gpus % GPU:
-            self.hold(replace(run, run=f"{run.run} stuck"), 0, slot.node, sign, gpu)
+            self.hold(replace(run, run=f"{run.run} stuck on {gpu} of {slot.node}"), 0, slot.node, sign, gpu)
         else:
             self.take(slot.node, sign * gpus, sign * slot.cpus)
         self.stuck[slot.node] = self.stuck.get(slot.node, 0) + sign * -(-gpus // GPU) * GPU
 
-    def set_outside(self, name: str, others: int, away: str = "") -> None:
-        """Note what other programs use on a node (thousandths), and why it does not answer just now, if so."""
+    def set_outside(self, name: str, others: int, away: str = "", aside: Mapping[str, str] | None = None) -> None:
+        """Note what other programs use on a node (thousandths), why it does not answer just now, if so, and its GPUs
+        that get nothing new.
+        """
         node = self.by_name[name]
         taken = (node.gpus, node.cpus) if away else (others, 0)
         before = self.outside.get(name, (0, 0))
@@ -240,6 +258,9 @@ class Nodes:
             self.away[name] = away
         else:
             self.away.pop(name, None)
+        self.aside.pop(name, None)
+        if aside:
+            self.aside[name] = aside
 
     def room(self, name: str, *, soon: bool) -> int:
         """Thousandths that are free on a node; ``soon``: once preempted runs have gone."""

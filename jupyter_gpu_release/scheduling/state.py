@@ -38,6 +38,8 @@ class ClusterSnapshot:
     user_usage: Mapping[tuple[str, str], float] = field(default_factory=dict)
     #: node → what other programs use there (thousandths), and why it does not answer just now, if so
     outside: Mapping[str, tuple[int, str]] = field(default_factory=dict)
+    #: node → its GPUs that get nothing new, and why
+    aside: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
 
 
 class RunTimes(ABC):
@@ -202,8 +204,8 @@ class State:
         self._journal: list[tuple[str, Job, int, RankState, str]] = []
         for run in snapshot.runs:
             self.submit(run)
-        for node, (gpus, away) in snapshot.outside.items():
-            self.nodes.set_outside(node, gpus, away)
+        for node in {**snapshot.outside, **snapshot.aside}:
+            self.nodes.set_outside(node, *snapshot.outside.get(node, (0, "")), snapshot.aside.get(node))
 
     def _type_accounts(self) -> dict[str, TypeAccounts]:
         totals = dict.fromkeys((*self._named_types, OTHERS), 0)

@@ -302,7 +302,7 @@ def _outline(status: StatusDocument | None) -> object:
     """The parts of the status that people see change; not the seconds, which always do."""
     if status is None:
         return None
-    gpus = [(gpu.state, gpu.run, gpu.warm_until) for node in status.nodes for gpu in node.gpus]
+    gpus = [(gpu.state, gpu.holders, gpu.warm_until) for node in status.nodes for gpu in node.gpus]
     runs = [(run.run, run.state, run.progress) for run in status.runs]
     return status.gpus, gpus, runs, [(row.run, row.position, row.reason) for row in status.queue]
 

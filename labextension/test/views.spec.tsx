@@ -104,6 +104,9 @@ describe('A GPU that is shared', () => {
     );
     screen.getByRole('treeitem', { name: /GPU 0, .*bob 0.5, you 0.25/ });
     screen.getByText('1 of 2 free');
+    const { hosts, counts } = found.model.snapshot;
+    expect(hosts[0].gpus[0]).toMatchObject({ mine: true, run: 'r2' });
+    expect(counts.mine).toBe(0.25);
     found.model.dispose();
   });
 });

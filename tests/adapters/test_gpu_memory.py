@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import os
+import sys
+from types import SimpleNamespace
 
 import pytest
 
+from jupyter_gpu_release.adapters import tensorflow
 from jupyter_gpu_release.adapters.gpu_memory import limit_gpu_memory
 
 _GIB = 1 << 30
@@ -37,3 +40,37 @@ def test_a_users_own_smaller_limit_stays_and_jax_gets_no_second_one(monkeypatch:
     limit_gpu_memory(0.25, 0)
     assert os.environ["XLA_CLIENT_MEM_FRACTION"] == "0.1000"
     assert "XLA_PYTHON_CLIENT_MEM_FRACTION" not in os.environ
+
+
+@pytest.fixture
+def context(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
+    """TensorFlow is loaded, as far as limits go; it itself is too large for the tests' environment."""
+    made = SimpleNamespace(_context_handle=None, _config=None)
+    config = SimpleNamespace(
+        GPUOptions=lambda **given: given["per_process_gpu_memory_fraction"], ConfigProto=lambda gpu_options: gpu_options
+    )
+    modules = {
+        "tensorflow": SimpleNamespace(),
+        "tensorflow.core": SimpleNamespace(),
+        "tensorflow.core.protobuf": SimpleNamespace(config_pb2=config),
+        "tensorflow.python.eager.context": SimpleNamespace(context=lambda: made),
+    }
+    for name, module in modules.items():
+        monkeypatch.setitem(sys.modules, name, module)
+    return made
+
+
+def test_tensorflow_gets_a_share_and_no_virtual_devices_which_would_forbid_memory_growth(
+    context: SimpleNamespace,
+) -> None:
+    tensorflow.ADAPTER.limit_gpu_memory(0.25)
+    assert context._config == 0.25
+
+
+def test_a_library_that_cannot_be_limited_any_more_is_named_with_the_reason(
+    context: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XLA_PYTHON_CLIENT_MEM_FRACTION", "")
+    context._context_handle = object()
+    (note,) = [note for note in limit_gpu_memory(0.25, 0) if "tensorflow" in note]
+    assert note.endswith("does not limit its memory to the part of the GPU: it has opened its devices already")

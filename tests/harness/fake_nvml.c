@@ -20,6 +20,7 @@ typedef struct { unsigned int gpu, memory; } utilization_t;
 typedef struct { unsigned int pid; unsigned long long used; unsigned int gi, ci; } process_t;
 typedef struct { unsigned int pid; unsigned long long stamp; unsigned int sm, mem, enc, dec; } share_t;
 typedef struct { char name[64], uuid[64]; unsigned long long total, used; int util, celsius; unsigned int milliwatts; int lost, gpu, instance, ecc, remap_pending, remap_failed, slowed, xid; } card_t;
+typedef struct { unsigned int sms, copies, decoders, encoders, jpegs, ofas, gi_slices, ci_slices; unsigned long long megabytes; } attributes_t;
 typedef struct { void *device; unsigned long long type, data; unsigned int gi, ci; } event_t;
 
 static card_t cards[CARDS], slices[SLICES];
@@ -88,6 +89,11 @@ int nvmlDeviceGetMigDeviceHandleByIndex(void *h, unsigned int wanted, void **par
     return 6; /* NOT_FOUND */
 }
 int nvmlDeviceGetGpuInstanceId(void *h, unsigned int *n) { CARD(); *n = (unsigned)c->instance; return 0; }
+int nvmlDeviceGetAttributes_v2(void *h, attributes_t *a) {
+    CARD(); if (!is_slice(h) || c->total < 1 << 30) return 3; /* slices of 1, 2, 3, 4 and 7 have 1, 2, 4, 4 and 8 eighths of the memory */
+    unsigned int eighths = (unsigned)((c->total * 8 + cards[c->gpu].total - 1) / cards[c->gpu].total);
+    memset(a, 0, sizeof *a); a->megabytes = c->total >> 20; a->gi_slices = a->ci_slices = eighths == 4 ? 3 : eighths == 8 ? 7 : eighths; return 0;
+}
 int nvmlDeviceGetComputeInstanceId(void *h, unsigned int *n) { CARD(); (void)c; *n = 0; return 0; }
 int nvmlSystemGetDriverVersion(char *s, unsigned int n) { LOAD(); snprintf(s, n, "999.1"); return 0; }
 int nvmlSystemGetCudaDriverVersion_v2(int *v) { LOAD(); *v = 13000; return 0; }

@@ -61,14 +61,14 @@ class Machine(FakeGpus):
 
 
 class Held:
-    """A run of one GPU, which it holds until it is let go."""
+    """A run of one GPU, or a part of one, which it holds until it is let go."""
 
-    def __init__(self, session: GatewaySession, folder: Path) -> None:
+    def __init__(self, session: GatewaySession, folder: Path, gpus: float = 1) -> None:
         self.run = new_run_id()
         self._go = folder / self.run
         source = _CELL.format(go=str(self._go))
         payload = encode(CellPayload(source=source, workdir=str(folder)))
-        asked = RunRequest(self.run, session.session_id, ResourceAsk(gpus=1), payload, code=source)
+        asked = RunRequest(self.run, session.session_id, ResourceAsk(gpus=gpus), payload, code=source)
         self._reading = Reading(session.submit(asked))
         self._gpu = ""
 
@@ -114,13 +114,13 @@ class GpuNodes:
         return Held(self._session, self._folder)
 
     @contextlib.contextmanager
-    def run_of(self, user: str) -> Iterator[Held]:
+    def run_of(self, user: str, gpus: float = 1) -> Iterator[Held]:
         """A run of another user, who stays connected."""
         with GatewayClient.for_target(self.target, timeout_s=60.0) as gateway:
             token = gateway.create_token(TokenRequest(user, "user", 3600.0)).secret
         session = GatewaySession(Target(self.target.url, token), f"of-{user}")
         session.connect(60.0)
-        yield Held(session, self._folder)
+        yield Held(session, self._folder, gpus)
         session.close()
 
     def status(self) -> StatusDocument:

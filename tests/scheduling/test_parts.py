@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from jupyter_gpu_release.scheduling.decisions import Start, Yield
+from jupyter_gpu_release.scheduling.decisions import Slot, Start, Yield
 from jupyter_gpu_release.scheduling.queues.tree import Policy, Queue
 from jupyter_gpu_release.scheduling.reasons import explain
 from jupyter_gpu_release.scheduling.schedule import decide_on, schedule
@@ -152,3 +152,31 @@ def test_a_node_that_is_away_gets_no_further_parts() -> None:
     state = State(_cluster((Node("n", 2 * GPU),), half, second))
     state.nodes.set_outside("n", 0, "drained")
     assert [state.nodes.ranks(second, "n", soon=soon) for soon in (False, True)] == [0, 0]
+
+
+def test_a_shared_gpu_that_is_aside_gets_no_part_whatever_ray_would_choose() -> None:
+    """What fits into the rest of it waits; what does not, and whole GPUs, are given as before."""
+    nodes = (Node("n", 3 * GPU),)
+    held = _part("held", 600, node="n", gpu="1")
+    asked = (_part("small", 300), _part("large", 500), Run("whole", "a", (Rank(),), GPU, 1))
+    aside = {"n": {"1": "GPU 1 of n is drained"}}
+    decided = schedule(replace(_cluster(nodes, held, *asked), aside=aside), 0.0)
+    assert {found.run for found in decided if isinstance(found, Start)} == {"large", "whole"}
+    (why,) = [explain(found) for found in decided if not isinstance(found, Start)]
+    assert "GPU 1 of n is drained; new parts wait until the runs that share it have ended" in why
+    elsewhere = replace(_cluster((*nodes, Node("m", GPU)), held, asked[0]), aside=aside)
+    assert _starts(elsewhere) == {"small": "m"}
+    state = State(replace(_cluster(nodes, held), aside=aside))
+    state.end("held")
+    assert state.nodes.ranks(asked[0], "n", soon=False) > 0, "when it is empty it is set aside as any other"
+
+
+def test_of_two_stuck_attempts_the_gpu_of_the_one_that_is_gone_is_free() -> None:
+    """Whichever was stuck first."""
+    nodes = State(_cluster((Node("n", 2 * GPU),))).nodes
+    run, slot = _part("run", 500), Slot("n", 0.5, 0)
+    for gpu in "01":
+        nodes.lose(run, slot, 1, gpu)
+    nodes.lose(run, slot, -1, "0")
+    assert list(nodes.shared["n"]) == ["1"]
+    assert nodes.room("n", soon=False) == GPU

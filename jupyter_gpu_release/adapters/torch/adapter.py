@@ -155,7 +155,7 @@ class TorchAdapter(Adapter):
         way = f"--gpus {wanted} --ranks {wanted} runs it as {wanted}, with RANK, WORLD_SIZE and MASTER_ADDR set"
         return [f"{text}: {way}" + (" (--ranks 1 sets them for one)" if gpus < 2 else "")]
 
-    def limit_gpu_memory(self, share: float, limit_bytes: int) -> None:
+    def limit_gpu_memory(self, share: float) -> None:
         if (torch := _whole()) is not None:  # once it opens the GPU: opening it takes a second, and memory
             torch.cuda._lazy_call(lambda: torch.cuda.set_per_process_memory_fraction(share))
 

@@ -52,7 +52,7 @@ def _held(status: StatusDocument, name: str) -> list[str]:
     host, _, named = name.partition(":")
     gpus = [gpu for node in status.nodes if _is_named(node, host) for gpu in node.gpus]
     held = [gpu for gpu in gpus if gpu.run is not None and (not named or names_gpu(named, gpu.index, gpu.uuid))]
-    return [f"{gpu.run} ({gpu.user})" for gpu in held]
+    return [", ".join(f"{has.run} ({has.user})" for has in gpu.holders) for gpu in held]
 
 
 def _is_named(node: NodeRow, name: str) -> bool:

@@ -280,6 +280,7 @@ def _gpu_row(gpu: GpuInfo, holders: list[Lease], service: GatewayService, node: 
         warm_until=kept.until_s if kept is not None else None,
         drained=aside,
         parts=_parts(holders, service),
+        slice_of=gpu.slice_of,
         unwell=gpu.index in node.unwell_gpus and gpu.index not in node.drained_gpus,
     )
 

@@ -6,6 +6,7 @@ Our own table says what is free: Ray's report lags. How Ray is asked for them: `
 from __future__ import annotations
 
 import asyncio
+import math
 import time
 from typing import Any, Protocol
 
@@ -175,6 +176,12 @@ class LeaseTable:
             if slot.node == node and (state is None or lease.state is state)
         ]
         return Slot(node, sum_gpus(slot.gpus for slot in slots), sum(slot.cpus for slot in slots))
+
+    def gpus_in_use(self, node: str) -> int:
+        """GPUs of a node that leases hold; a shared one counts once, where Ray has told that it is one."""
+        untold = [lease for lease in self._on_node.get(node, {}).values() if not lease.gpu_ids]
+        held = sum(slot.gpus for lease in untold for slot in lease.slots if slot.node == node)
+        return len(self.holders_on(node)) + math.ceil(held)
 
     def holders_on(self, node: str) -> dict[str, list[Lease]]:
         """The leases of each GPU on ``node`` that is held, by the GPU's index; several where it is shared."""

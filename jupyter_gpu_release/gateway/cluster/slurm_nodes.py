@@ -142,15 +142,11 @@ class SlurmNodes(NodeSource):
                 self._kinds.setdefault((kind.gpu_type, kind.gpu_memory_bytes, kind.memory_bytes), kind)
 
     def _lent(self, node: Node, idle_s: Mapping[str, float]) -> Lent:
-        leases = [lease for lease in self._leases.all() if any(slot.node == node.node for slot in lease.slots)]
-        held = [slot for lease in leases for slot in lease.slots if slot.node == node.node]
-        gpus, cpus = sum(slot.gpus for slot in held), sum(slot.cpus for slot in held)
-        shared = {gpu for lease in leases if lease.gpu_ids for gpu in lease.ids_on(node.node)}
-        gpus = max(gpus, len(shared))  # who waits has found no room beside others on these
         return Lent(
             node.node,
-            in_thousandths(node.gpus - gpus),
-            node.cpus - cpus,
+            # whoever waits has found no room beside others on GPUs that are shared
+            in_thousandths(node.gpus - self._leases.gpus_in_use(node.node)),
+            node.cpus - self._leases.held(node.node).cpus,
             idle_s.get(node.node),
             left_s(node),
             takes_runs=is_expected(node),

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import math
 import secrets
 import time
 
@@ -150,7 +149,7 @@ class WithheldGpus:
 
     def _is_room(self, node: Node, probes: int) -> bool:
         """Tell if a GPU is free there, as far as we know."""
-        taken = math.ceil(self._leases.held(node.node).gpus) + self._leases.external.get(node.node, 0)
+        taken = self._leases.gpus_in_use(node.node) + self._leases.external.get(node.node, 0)
         return node.alive and probes < node.gpus - taken
 
     def _hold(self, node: Node, index: str, group: PlacementGroup) -> None:

@@ -247,6 +247,7 @@ class Inventory:
             queue_usage=by_queue(by_user, state.tree.paths),
             user_usage=by_user,
             outside={name: (gpus, nodes.away.get(name, "")) for name, (gpus, _) in nodes.outside.items()},
+            aside=dict(nodes.aside),
         )
 
     # --- nodes
@@ -264,7 +265,7 @@ class Inventory:
         self._external = dict(self._leases.external)
         for node in alive:
             others = self._external.get(node.node, 0)
-            self.scheduler.state.nodes.set_outside(node.node, others * GPU, away_reason(node))
+            self.scheduler.state.nodes.set_outside(node.node, others * GPU, away_reason(node), node.aside)
 
     def _build_anew(self) -> None:
         """Nodes or queues are others: all is told to a new scheduler. Where none can be made, the old one stays."""
@@ -511,5 +512,5 @@ def _task(name: str, notebook: str, cell: str) -> str:
 
 
 def _said_of(node: ClusterNode) -> tuple[object, ...]:
-    said = node.node, node.info, node.reachable, node.is_lost, node.drained, node.taking
+    said = node.node, node.info, node.reachable, node.is_lost, node.drained, node.taking, node.aside
     return *said, node.is_asleep, node.is_leaving, left_s(node)

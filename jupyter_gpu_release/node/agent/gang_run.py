@@ -12,7 +12,6 @@ from typing import Protocol
 
 import msgspec
 
-from ...host import process_control
 from ...protocol.fetch import FETCH, NEXT
 from ...protocol.node import StartOrder
 from ...protocol.runs import Outcome, Save
@@ -176,8 +175,8 @@ class GangRun:
 
     def processes(self) -> set[int]:
         """Ranks on this node, and what they have started."""
-        ranks = [line.pair.pid for line in self._lines.values() if line.pair is not None]
-        return {pid for rank in ranks for pid in process_control.with_descendants(rank)}
+        pairs = [line.pair for line in list(self._lines.values()) if line.pair is not None]
+        return {pid for pair in pairs for pid in pair.processes()}
 
     async def _end_left(self) -> None:
         """Something went wrong here: no GPU is let go before the processes that were told of it are gone."""

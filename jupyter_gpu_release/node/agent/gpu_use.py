@@ -10,12 +10,14 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from typing import TypeVar
 
+import msgspec
+
 from ...host import process_control
 from ...host.gpu_reader import GpuReader
 from ...host.use_series import UseSeries
 from ...protocol.node import AttemptId, GpuInfo, StartOrder
 from ...protocol.runs import GpuUse
-from .part_use import PartUse
+from .part_use import NOISE_BYTES, PartUse
 
 log = logging.getLogger(__name__)
 
@@ -25,8 +27,6 @@ _ANSWER_S = 1.0
 #: the driver gets so long to clear a device of processes that have ended
 CLEAR_S = 5.0
 _LOOK_S = 0.02
-#: memory that is not a process's: the context alone of one takes several times this
-_CLEAR_BYTES = 64 << 20
 _Answer = TypeVar("_Answer")
 
 
@@ -62,7 +62,7 @@ class _Samples:
             self.sum += level
             self.count += 1
             self.peak = max(self.peak or 0.0, *known)
-        self.series.add_gpus(time.time(), mine)
+        self.series.add_gpus(time.time(), mine if self.part is None else [self._of_part(gpu) for gpu in mine])
         used = max((gpu.used_bytes - self.before.get(gpu.index, 0) for gpu in mine), default=0)
         self.peak_memory = max(self.peak_memory, used)
 
@@ -72,6 +72,11 @@ class _Samples:
         if before is None or not mine:
             return None
         return sum(max(0, gpu.used_bytes - before.get(gpu.index, 0)) for gpu in mine)
+
+    def _of_part(self, gpu: GpuInfo) -> GpuInfo:
+        size = self.order.part_bytes or gpu.memory_bytes
+        used = min(self.part.used_bytes, size) if self.part is not None else gpu.used_bytes
+        return msgspec.structs.replace(gpu, used_bytes=used, memory_bytes=size)
 
     def _mine(self, gpus: list[GpuInfo]) -> list[GpuInfo]:
         return [gpu for gpu in gpus if gpu.index in (self.order.gpu_ids or ())]
@@ -122,7 +127,7 @@ class UseMeter:
         while samples is not None:
             samples.after = await self._answered(self._reader.ask(), [])
             left = await self._left(samples, samples.after)
-            if left is None or left <= _CLEAR_BYTES or time.monotonic() > deadline or await self._is_of_others(order):
+            if left is None or left <= NOISE_BYTES or time.monotonic() > deadline or await self._is_of_others(order):
                 return
             await asyncio.sleep(_LOOK_S)
 
@@ -175,16 +180,19 @@ class UseMeter:
                     return
             gpus = self._reader.ask().result()
             with self._lock:
-                for samples in self._runs.values():
-                    samples.add(gpus)
-                parts = [samples for samples in self._runs.values() if samples.part is not None]
-            for samples in parts:
+                runs = list(self._runs.values())
+            for samples in runs:
                 try:
-                    self._look_at_part(samples)
+                    self._look_at_part(samples, gpus)
                 except Exception:  # the entry point of a thread that all runs share
                     log.exception("run %s: the memory of its part of a GPU is not known", samples.order.run)
+            with self._lock:
+                for samples in runs:
+                    samples.add(gpus)
 
-    def _look_at_part(self, samples: _Samples) -> None:
+    def _look_at_part(self, samples: _Samples, gpus: list[GpuInfo]) -> None:
+        if samples.part is None:
+            return
         by_pid = self._reader.ask_memory((samples.order.gpu_ids or [""])[0]).result()
-        if samples.part is not None and (word := samples.part.look(by_pid, time.monotonic())):
+        if word := samples.part.look(by_pid, time.monotonic(), samples.bytes_left(gpus) or 0):
             samples.on_over(word)

@@ -9,6 +9,10 @@ from ...settings.built_in import BUILT_IN
 from ...units import format_bytes
 
 OVER_S: float = BUILT_IN["part_over_s"].default
+#: libraries have their part less this, and what CUDA takes besides differs by GPU and libraries
+_CONTEXT_BYTES: int = BUILT_IN["cuda_context_bytes"].default
+#: memory that is not a process's: the context alone of one takes several times this
+NOISE_BYTES = 64 << 20
 #: words of :meth:`PartUse.look`
 WARN, INTERRUPT = "warn", "interrupt"
 
@@ -19,23 +23,27 @@ class PartUse:
     def __init__(self, limit_bytes: int, processes: Callable[[], Collection[int]]) -> None:
         self._limit_bytes = limit_bytes
         self._processes = processes
-        self.peak_bytes = 0
+        self.used_bytes = self.peak_bytes = 0
         #: processes of the run that were seen on the GPU
         self._seen: set[int] = set()
         #: for how long it was over its part, less the time since: who frees some for a moment is no better
         self._over_s, self._looked_s = 0.0, 0.0
         self._is_warned = self._is_told = self._is_hidden = False
 
-    def look(self, by_pid: Mapping[int, int], now_s: float) -> str:
-        """Take what each process uses of the GPU; says ``warn``, then ``interrupt``, once each when it is too much."""
+    def look(self, by_pid: Mapping[int, int], now_s: float, grown_bytes: int = 0) -> str:
+        """Take what each process uses of the GPU; says ``warn``, then ``interrupt``, once each when it is too much.
+
+        ``grown_bytes``: by which all of the GPU holds more than when the run began.
+        """
         living = self._processes() if by_pid else ()
         own = by_pid.keys() & set(living)
         self._seen |= own
-        self._is_hidden |= bool(by_pid) and not own and not any(Path(f"/proc/{pid}").exists() for pid in by_pid)
-        used = sum(by_pid[pid] for pid in own)
-        self.peak_bytes = max(self.peak_bytes, used)
+        is_used = bool(by_pid) or grown_bytes > NOISE_BYTES
+        self._is_hidden |= is_used and not own and not any(Path(f"/proc/{pid}").exists() for pid in by_pid)
+        self.used_bytes = sum(by_pid[pid] for pid in own)
+        self.peak_bytes = max(self.peak_bytes, self.used_bytes)
         since_s, self._looked_s = now_s - self._looked_s, now_s
-        if not self._limit_bytes or used <= self._limit_bytes:
+        if not self._limit_bytes or self.used_bytes <= self._limit_bytes + _CONTEXT_BYTES:
             self._over_s = max(0.0, self._over_s - since_s)
             return ""
         if not self._is_warned:
@@ -64,5 +72,5 @@ class PartUse:
             return [
                 f"interrupted: it used {used} of the GPU for {OVER_S:g} s, and its part has {part}: --gpus 1 has all"
             ]
-        hidden = "the memory of its part is not enforced: the driver's process numbers are not those of this container"
+        hidden = "the memory of its part is not enforced: the driver does not name the processes of this container"
         return [hidden] if self._is_hidden else []

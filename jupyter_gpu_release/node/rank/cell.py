@@ -130,7 +130,7 @@ class Rank:
         environment.set_visible_gpus(go.gpu_ids, simulated=self._order.simulated)
         environment.set_rank_variables(go, payload)
         if go.part:
-            limit_gpu_memory(go.part, go.part_bytes)
+            self._notes += limit_gpu_memory(go.part, go.part_bytes)
             self._settings.watch_environment()  # the limit is not the cell's
         if self._order.ranks > 1 or self._order.role != "rank":
             set_rank_context(make_rank_context(self._order, go, self._channel, lambda: self._values.realm))

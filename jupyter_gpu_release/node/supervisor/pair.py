@@ -33,6 +33,7 @@ class Hello(msgspec.Struct, frozen=True):
     rank: int
     #: memory that the rank and all that it forks share bears this name
     mark: str
+    supervisor: int
 
 
 def new_mark() -> str:
@@ -44,7 +45,7 @@ def send_hello(agent: socket.socket, rank: int, mark: str) -> None:
     """The supervisor's side; ``agent`` has been said nothing yet. An agent that is gone is noticed later."""
     fds = [os.pidfd_open(os.getpid()), os.pidfd_open(rank)]
     with contextlib.suppress(OSError):
-        socket.send_fds(agent, [encode(Hello(rank, mark))], fds)
+        socket.send_fds(agent, [encode(Hello(rank, mark, os.getpid()))], fds)
     for fd in fds:
         os.close(fd)
 
@@ -60,6 +61,7 @@ class Pair:
         self.pid = hello.rank
         #: it has been told to get ready for an order
         self.is_warm = False
+        self._parent = hello.supervisor
         self._mark = hello.mark
         self._supervisor = supervisor
         self._rank = rank
@@ -84,6 +86,10 @@ class Pair:
             if fd >= 0:
                 os.close(fd)
         self._supervisor = self._rank = -1
+
+    def processes(self) -> set[int]:
+        """The rank and what it has started, be their parents gone: the supervisor has inherited them while it lives."""
+        return {self.pid, *process_control.descendants_of(self.pid), *process_control.descendants_of(self._parent)}
 
     async def wait_until_ended(self) -> None:
         """Return when neither the supervisor nor the rank lives; one that must end soon is waited for."""

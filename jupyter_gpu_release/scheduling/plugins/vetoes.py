@@ -94,10 +94,13 @@ def _unready(state: State, job: Job) -> Unready | None:
 
 def _shortage(state: State, job: Job) -> Cause:
     run, nodes, groups = job.run, state.nodes, suiting(state, job.run)
-    away = [name for name in nodes.away if nodes.group(name) in groups]
+    closed = {
+        name: nodes.why_closed(run, name) for name in {**nodes.away, **nodes.aside} if nodes.group(name) in groups
+    }
+    away = [name for name, why in closed.items() if why]
     ready = sum(len(group.names) for group in groups) - len(away)
     if away and ready < (1 if run.nodes == "any" else run.nodes):
-        return Away(nodes.away[away[0]])
+        return Away(closed[away[0]])
     if not run.gpus_per_rank:
         free = max((nodes.free_cpus[name] for group in groups for name in group.names), default=0)
         return NoCpus(run.cpus_per_rank, free) if run.cpus_per_rank > free else NotYet()
@@ -107,6 +110,6 @@ def _shortage(state: State, job: Job) -> Cause:
     total = sum(group.sample.gpus * len(group.names) for group in groups)
     total -= sum(nodes.by_name[name].gpus for name in away)
     not_these = [name for name in avoided(state, run, groups) if nodes.group(name) in groups and name not in away]
-    free -= sum(max(0, nodes.free[name]) for name in not_these)
+    free -= sum(max(0, nodes.free[name]) for name in (*away, *not_these))
     total -= sum(nodes.by_name[name].gpus for name in not_these)
     return NoRoom(job.step_size, run.gpus_per_rank, free, total, is_choosy=bool(not_these))

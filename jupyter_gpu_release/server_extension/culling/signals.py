@@ -119,10 +119,10 @@ def leases_of(status: StatusDocument, users: Collection[str], clock_s: float = 0
     """Run → lease, of these users alone. ``clock_s``: the policy's clock minus unix time."""
     warm = {row.lease: row for row in status.warm}
     runs = {run.run: run for run in status.runs}
-    gpus = [gpu for node in status.nodes for gpu in node.gpus if gpu.run and gpu.user in users]
+    held = [(has, gpu) for node in status.nodes for gpu in node.gpus for has in gpu.holders if has.user in users]
     found: dict[str, LeaseSeen] = {}
-    for run in dict.fromkeys(gpu.run or "" for gpu in gpus):
-        own = [gpu for gpu in gpus if gpu.run == run]
+    for run, user in {has.run: has.user for has, _ in held}.items():
+        own = [gpu for has, gpu in held if has.run == run]
         known = [gpu.utilization for gpu in own if gpu.utilization is not None]
         signal = Signal("run", False, "nothing runs on it")
         known_as = runs.get(run) or warm.get(run)
@@ -130,7 +130,7 @@ def leases_of(status: StatusDocument, users: Collection[str], clock_s: float = 0
             state = runs[run].state if run in runs else "held"
             signal = Signal("run", True, f"its run is {state}")
         found[run] = LeaseSeen(
-            user=own[0].user or "",
+            user=user,
             queue=known_as.queue if known_as is not None else "",
             path=known_as.notebook if known_as is not None else "",
             signals=(signal,),

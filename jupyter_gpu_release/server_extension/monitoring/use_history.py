@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from itertools import groupby
-from operator import attrgetter
+from msgspec.structs import replace
 
 from ...host.use_series import UseSeries
 from ...protocol.rest import GpuRow, StatusDocument
@@ -22,11 +21,13 @@ class UseHistory:
 
     def record(self, at_s: float, status: StatusDocument) -> None:
         """Take one status of the cluster."""
-        held = [gpu for node in status.nodes for gpu in node.gpus if gpu.run and gpu.state == "running"]
-        of_run = attrgetter("run")
-        for run, gpus in groupby(sorted(held, key=of_run), key=of_run):
-            self._add(run, at_s, list(gpus))
-        most = max(_MOST_RUNS, len({gpu.run for gpu in held}))
+        held: dict[str, list[GpuRow]] = {}
+        for gpu in (gpu for node in status.nodes for gpu in node.gpus if gpu.state == "running"):
+            for has in gpu.holders:  # what each uses of the memory of a shared one is not known here
+                held.setdefault(has.run, []).append(replace(gpu, memory_bytes=0) if gpu.parts else gpu)
+        for run, gpus in held.items():
+            self._add(run, at_s, gpus)
+        most = max(_MOST_RUNS, len(held))
         for run in list(self._runs)[:-most]:
             del self._runs[run]
 

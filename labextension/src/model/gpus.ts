@@ -33,6 +33,8 @@ export interface IGpu {
   kernel: string;
   /** of one that is shared: user → part */
   parts: [string, number][];
+  /** of a MIG instance: the number of its GPU */
+  sliceOf: string;
 }
 
 export interface IHost {
@@ -65,8 +67,10 @@ export function hostOf(
 }
 
 function gpuOf(node: string, host: string, gpu: IGpuRow, me: string): IGpu {
-  const user = gpu.user ?? '';
-  const run = gpu.run ?? '';
+  // of a shared one everybody sees their own part first
+  const own = gpu.parts?.find(part => part.user === me) ?? gpu;
+  const user = own.user ?? '';
+  const run = own.run ?? '';
   return {
     key: `${node}/${gpu.index}`,
     host,
@@ -87,6 +91,7 @@ function gpuOf(node: string, host: string, gpu: IGpuRow, me: string): IGpu {
     heldS: gpu.held_s ?? null,
     warmUntil: gpu.warm_until ?? null,
     kernel: '',
+    sliceOf: gpu.slice_of ?? '',
     parts: (gpu.parts ?? []).map(part => [
       part.user === me ? 'you' : part.user,
       part.gpus

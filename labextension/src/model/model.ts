@@ -328,7 +328,8 @@ export class GpuModel extends VDomModel {
 function traces(cluster: IClusterStatus | null | undefined): string[] {
   const active = cluster?.runs.map(row => row.run + row.state) ?? [];
   const gpus = cluster?.nodes.flatMap(node => node.gpus) ?? [];
-  return [...active, ...gpus.flatMap(gpu => gpu.run ?? [])];
+  const parts = gpus.flatMap(gpu => gpu.parts ?? []);
+  return [...active, ...[...gpus, ...parts].flatMap(({ run }) => run ?? [])];
 }
 
 /** What to show when the server did not answer, or refused. What was known stays, unless we may not see it. */

@@ -11,7 +11,7 @@ import {
   isTerminal,
   waits
 } from './types';
-import { hostOf, IHost, localHosts } from './gpus';
+import { hostOf, IGpu, IHost, localHosts } from './gpus';
 import { sumGpus } from './holders';
 
 export interface ICounts {
@@ -175,9 +175,15 @@ function clusterName(status: IServerStatus): string {
   return isLocal && nodes.length > 0 ? nodes[0].host : host;
 }
 
+/** How much of a GPU I hold. */
+function ownShare(gpu: IGpu): number {
+  const own = gpu.parts.filter(([user]) => user === 'you');
+  return own.length > 0 ? sumGpus(own.map(([, part]) => part)) : +gpu.mine;
+}
+
 function countsOf(status: IServerStatus, hosts: IHost[], me: string): ICounts {
   const gpus = hosts.flatMap(host => host.gpus);
-  const mine = gpus.filter(gpu => gpu.mine && gpu.state !== 'free').length;
+  const mine = sumGpus(gpus.filter(gpu => gpu.state !== 'free').map(ownShare));
   const cluster = status.cluster;
   if (cluster) {
     const waiting = Math.max(cluster.queue_total ?? 0, cluster.queue.length);

@@ -51,6 +51,7 @@ export function arrange(
           gpu.user,
           gpu.notebook,
           gpu.run,
+          ...gpu.parts.map(([user]) => user),
           named(gpu.state)
         ])
     );
@@ -61,7 +62,7 @@ export function arrange(
     let group = groups.get(key);
     if (!group) {
       const title = groupTitle(key, gpu, grouping, named);
-      const notes = titled.get(key)?.notes ?? [];
+      const notes = titled.get(nodeOf(gpu))?.notes ?? [];
       const note = grouping === 'node' ? notes.join(' · ') : '';
       const gpuName = grouping === 'node' ? gpu.name : '';
       group = { key, title, note, gpuName, gpus: [] };
@@ -76,10 +77,14 @@ export function arrange(
   return sorted.sort(groupComparison(grouping));
 }
 
+function nodeOf(gpu: IGpu): string {
+  return gpu.key.slice(0, gpu.key.indexOf('/'));
+}
+
 function groupKey(gpu: IGpu, grouping: Grouping): string {
   switch (grouping) {
     case 'node':
-      return gpu.key.slice(0, gpu.key.lastIndexOf('/'));
+      return nodeOf(gpu) + (gpu.sliceOf && `/${gpu.sliceOf}`); // slices are below their GPU
     case 'user':
       return gpu.user;
     case 'state':
@@ -97,7 +102,12 @@ function groupTitle(
 ): string {
   switch (grouping) {
     case 'node':
-      return gpu.host || named('this-machine');
+      return [
+        gpu.host || named('this-machine'),
+        gpu.sliceOf && `GPU ${gpu.sliceOf}`
+      ]
+        .filter(Boolean)
+        .join(' · ');
     case 'user':
       return key || named('nobody');
     case 'state':

@@ -36,6 +36,8 @@ export interface IGpuRow {
   temperature_c?: number | null;
   /** of a GPU that is shared: whoever has a part of it */
   parts?: { run: string; user: string; gpus: number }[];
+  /** of a MIG instance: the number of its GPU */
+  slice_of?: string;
 }
 
 export interface INodeRow {

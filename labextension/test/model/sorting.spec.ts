@@ -32,6 +32,24 @@ describe('arrange', () => {
     expect(titles(plain)).toEqual([['gpu-01', '1,2,10']]);
   });
 
+  it('shows MIG instances below their GPU', () => {
+    const slice = { name: 'H100 MIG 1g.10gb', slice_of: '5' };
+    const all = [
+      ...gpus,
+      ...['MIG-b', 'MIG-GPU-a/1/0'].map(index => gpu(0, { ...slice, index }))
+    ];
+    const found = takeSnapshot(status(all), [], null, NOW).hosts;
+    const groups = arrange(found, plain, '', named);
+    expect(groups.map(({ title, gpuName }) => [title, gpuName])).toEqual([
+      ['gpu-01', gpus[0].name],
+      ['gpu-01 · GPU 5', slice.name]
+    ]);
+    expect(groups[1].gpus.map(({ index }) => index)).toEqual([
+      'MIG-b',
+      'MIG-GPU-a/1/0'
+    ]);
+  });
+
   it('by holder, the largest first', () => {
     expect(titles({ ...plain, grouping: 'user' })).toEqual([
       ['bob', '1,10'],

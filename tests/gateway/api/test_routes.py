@@ -111,7 +111,7 @@ def test_the_status_document_is_what_interface_md_says(gateway: GatewayBed, http
     (node,) = document["nodes"]
     assert len(node["gpus"]) == 4
     fields = {"index", "uuid", "name", "memory_bytes", "used_bytes", "utilization", "state", "user", "run"}
-    assert set(node["gpus"][0]) == fields | {"lease", "warm_until", "drained", "unwell", "parts"}
+    assert set(node["gpus"][0]) == fields | {"lease", "warm_until", "drained", "unwell", "parts", "slice_of"}
     assert {gpu["state"] for gpu in node["gpus"]} == {"free"}
 
 

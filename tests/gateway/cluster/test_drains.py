@@ -13,6 +13,8 @@ from jupyter_gpu_release.cli.main import main
 from jupyter_gpu_release.client.session import GatewaySession
 from jupyter_gpu_release.errors import ConflictError, NoSuchNodeError
 from jupyter_gpu_release.protocol.admin import NodeDrain
+from jupyter_gpu_release.protocol.rest import GpuRow
+from jupyter_gpu_release.protocol.runs import ResourceAsk
 
 pytestmark = pytest.mark.thorough
 
@@ -149,4 +151,56 @@ def test_a_single_gpu_is_taken_out_once_it_is_free(
     for name in (run, last, *(name for name, _ in others[1:])):
         drained.let_go(name)
     assert back.end().state == "succeeded"
+    session.close()
+
+
+def test_a_shared_gpu_that_is_taken_out_gets_no_new_part_and_is_held_after_its_last(
+    drained: GatewayBed, until: Callable[..., None], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Ray would give its rest to the next part: that one waits, and the halves on it go on."""
+    monkeypatch.setenv("JUPYTER_GPU_URL", drained.url)
+    monkeypatch.setenv("JUPYTER_GPU_TOKEN", drained.token)
+    session = GatewaySession(drained.target, "shared-gpus")
+    session.connect(60.0)
+
+    def submitted(gpus: float) -> tuple[str, Reading]:
+        asked = request("print 1\nhold", "shared-gpus", ask=ResourceAsk(gpus=gpus))
+        return asked.run, Reading(session.submit(asked))
+
+    def rows() -> list[GpuRow]:
+        with drained.rest() as gateway:
+            return [gpu for node in gateway.status().nodes for gpu in node.gpus]
+
+    def gpu_of(run: str) -> str:
+        return next((gpu.index for gpu in rows() if run in {gpu.run, *(part.run for part in gpu.parts)}), "")
+
+    first, second = submitted(0.5), submitted(0.3)
+    for run, reading in (first, second):
+        reading.state("running")
+        until(lambda run=run: gpu_of(run), "its GPU")
+    gpu = gpu_of(first[0])
+    assert gpu_of(second[0]) == gpu
+    assert main(["nodes", "drain", f"{HOST}:{gpu}"]) == 0
+    late, waiting = submitted(0.2)
+    large = submitted(0.6)
+    large[1].state("running")
+    until(lambda: gpu_of(large[0]), "its GPU")
+    assert gpu_of(large[0]) != gpu, "it has no room there"
+    with drained.rest() as gateway:
+        until(lambda: [row.run for row in gateway.status().queue] == [late], "the small one to wait")
+        assert "new parts wait until the runs that share it have ended" in gateway.status().queue[0].reason
+    drained.let_go(first[0])
+    assert first[1].end().state == "succeeded", "what runs is left alone"
+    assert next(row for row in rows() if row.index == gpu).state == "running"
+    drained.let_go(second[0])
+    assert second[1].end().state == "succeeded"
+    assert main(["nodes", "drain", f"{HOST}:{gpu}", "--wait"]) == 0
+    until(lambda: next(row for row in rows() if row.index == gpu).state == "drained", "it to be held")
+    waiting.state("running")
+    until(lambda: gpu_of(late), "its GPU")
+    assert gpu_of(late) == gpu_of(large[0])
+    assert main(["nodes", "resume", f"{HOST}:{gpu}"]) == 0
+    for run, reading in ((late, waiting), large):
+        drained.let_go(run)
+        assert reading.end().state == "succeeded"
     session.close()

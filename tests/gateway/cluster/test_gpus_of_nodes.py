@@ -45,6 +45,7 @@ def test_the_gpus_that_ray_gives_are_listed_and_given_under_its_names(nodes: Gpu
     """Those of the machine that it does not give are neither counted nor set aside, however ill they are."""
     status = nodes.status()
     assert (status.gpus.total, status.gpus.free) == (4, 4)
+    assert [(gpu.name, gpu.slice_of) for gpu in nodes.gpus().values() if gpu.slice_of] == [("H100 MIG 1g.10gb", "5")]
     listed = {tuple((gpu.index, gpu.uuid) for gpu in node.gpus) for node in status.nodes}
     assert listed == {(("2", UUIDS[2]), ("3", UUIDS[3])), ((UUIDS[4], UUIDS[4]), (PART, PART))}
     assert nodes.reasons() == {}
@@ -126,6 +127,19 @@ def test_a_driver_that_is_dead_when_the_agents_start_has_all_gpus_set_aside(node
     assert waiting.gpu() in GIVEN
     until(lambda: nodes.reasons() == {}, "all to be well")
     waiting.end()
+
+
+def test_halves_of_a_gpu_are_free_when_the_agent_of_both_was_killed(nodes: GpuNodes, until: Until) -> None:
+    with nodes.run_of("ann", 0.5) as first, nodes.run_of("bob", 0.5) as second:
+        assert first.gpu() == second.gpu()
+        assert sorted(part.user for part in nodes.gpus()[first.gpu()].parts) == ["ann", "bob"]
+        nodes.kill_agents()
+        assert [run.state_at_end() for run in (first, second)] == ["lost"] * 2
+    until(lambda: nodes.status().gpus.held == 0, "nobody to have a part")
+    whole = [nodes.submit() for _ in GIVEN]
+    assert {run.gpu() for run in whole} == set(GIVEN)
+    for run in whole:
+        run.end()
 
 
 def test_a_host_on_which_runs_of_three_users_died_gets_none_until_it_is_resumed(

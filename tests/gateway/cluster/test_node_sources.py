@@ -16,7 +16,7 @@ import pytest
 from jupyter_gpu_release.errors import ClusterError
 from jupyter_gpu_release.gateway.cluster import node_demand
 from jupyter_gpu_release.gateway.cluster.autoscaler import AutoscalerReport, Request
-from jupyter_gpu_release.gateway.cluster.lease import Lease
+from jupyter_gpu_release.gateway.cluster.lease import Lease, LeaseTable
 from jupyter_gpu_release.gateway.cluster.node_demand import NodeDemand
 from jupyter_gpu_release.gateway.cluster.node_source import FixedNodes, NodeSource
 from jupyter_gpu_release.gateway.cluster.nodes import Node, NodeTable, left_s
@@ -36,6 +36,8 @@ IDLE_S = 60.0
 class _Nobody:
     def on_nodes_changed(self) -> None:
         """Nobody minds."""
+
+    on_leases_changed = on_gpus_free = on_nodes_changed
 
 
 def node(name: str, job: str = "") -> dict[str, Any]:
@@ -128,14 +130,6 @@ class StandInForSlurm(Slurm):
         self.queue[job] = SlurmJob(job, "RUNNING", left_s)
 
 
-class _Leases:
-    def __init__(self) -> None:
-        self.held: list[Lease] = []
-
-    def all(self) -> list[Lease]:
-        return self.held
-
-
 POOL = SlurmPool(max_nodes=2, gpus_per_node=2, cpus_per_node=4, idle_return="60s")
 
 
@@ -145,9 +139,9 @@ def slurm_nodes(
     home: str = "/nowhere",
     clock: Any = time.monotonic,
     pool: SlurmPool = POOL,
-    held: Any = None,
+    held: LeaseTable | None = None,
 ) -> SlurmNodes:
-    leases: Any = held or _Leases()
+    leases = held or LeaseTable(_Nobody())
     config = GatewayConfig(home=home, store="", token_file="", runtime="", ray_address="", cluster="cafe", slurm=pool)
     return SlurmNodes(config, pool, nodes, leases, slurm, clock)
 
@@ -223,7 +217,7 @@ class PoolGame:
         self.slurm, self.nodes, self.now_s = StandInForSlurm(), make_nodes(), time.monotonic()
         (tmp_path / "log").mkdir(parents=True)
         self.home = tmp_path
-        self.leases = _Leases()
+        self.leases = LeaseTable(_Nobody())
         self.source = slurm_nodes(self.slurm, self.nodes, str(tmp_path), lambda: self.now_s, pool, self.leases)
 
     def look(self, *runs: Run, idle_s: Mapping[str, float] | None = None, after_s: float = 700.0) -> str:
@@ -382,8 +376,7 @@ def test_halves_of_two_gpus_are_no_room_for_a_whole_one(game: PoolGame) -> None:
     game.slurm.begin("9")
     game.nodes.refresh([node("n1", "9")])
     for gpu in "01":
-        game.leases.held.append(Lease(gpu, AttemptId(f"half {gpu}", 1), (Slot("n1", 0.5),)))
-        game.leases.held[-1].gpu_ids = ((gpu,),)
+        game.leases.add(Lease(gpu, AttemptId(f"half {gpu}", 1), (Slot("n1", 0.5),))).gpu_ids = ((gpu,),)
     game.look(to_run("r", ResourceAsk(gpus=1)))
     assert game.slurm.submitted == 1
 

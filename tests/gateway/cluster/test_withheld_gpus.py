@@ -106,3 +106,21 @@ async def test_a_gpu_drained_while_a_lease_has_all_is_taken_before_any_run_that_
     while ray.node.taking:
         await asyncio.sleep(0)
     assert ray.aside.held_on(ray.node.node) == 1
+
+
+@pytest.mark.asyncio
+async def test_a_shared_gpu_is_set_aside_when_its_last_part_is_gone() -> None:
+    """Ray is not asked for it before: two halves of different GPUs leave none of the node's two."""
+    ray = _Ray()
+    halves = [Lease(name, AttemptId(name, 0), (Slot(ray.node.node, 0.5, 0),)) for name in ("one", "other", "second")]
+    for lease, gpu in zip(halves, "101", strict=True):
+        lease.gpu_ids = ((gpu,),)
+        ray.leases.add(lease)
+    await ray.aside.adopt()
+    ray.leases.drop_lease(halves[0])
+    assert not ray.node.taking
+    ray.leases.drop_lease(halves[2])
+    assert ray.node.taking == "GPU 1 of gpu-07 is being set aside"
+    while ray.node.taking:
+        await asyncio.sleep(0)
+    assert ray.aside.held_on(ray.node.node) == 1

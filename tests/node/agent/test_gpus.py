@@ -14,6 +14,10 @@ import pytest
 from nvml_bed import build_library
 
 from jupyter_gpu_release.host.gpus import Nvml
+from jupyter_gpu_release.protocol.runs import ResourceAsk
+from jupyter_gpu_release.scheduling.asks import to_run
+from jupyter_gpu_release.scheduling.plugins.node_filters import gpu_type
+from jupyter_gpu_release.scheduling.workload import GPU, Node
 
 Ask = Callable[[str, str], object]
 
@@ -139,6 +143,24 @@ def test_gpus_are_told_under_the_names_that_ray_gives_them(ask: Ask, visible: li
     assert ask(state, code) == [seen, users, ["", ""]]
 
 
+def test_a_mig_instance_is_a_gpu_of_its_type_below_another_one(ask: Ask) -> None:
+    """Whether the driver tells the type with the name or not; sizes are those of an H100."""
+    state = f"gpu A100 GPU-a 1000 1 0\ngpu H100 GPU-b {81559 << 20} 0 0\n"
+    state += f"mig 1 1 MIG-x {9856 << 20} 0\nmig 1 2 MIG-y {40448 << 20} 0\n"
+    code = """
+    read = lambda: [[gpu.index, gpu.name, gpu.slice_of] for gpu in Nvml(["0", "MIG-x", "MIG-y"]).gpus()]
+    answer = [read()]
+    from jupyter_gpu_release.host import gpus
+    plain = gpus.pynvml.nvmlDeviceGetName
+    gpus.pynvml.nvmlDeviceGetName = lambda handle: plain(handle).replace("MIG", "MIG 1g.10gb")
+    answer.append(read()[:2])
+    """
+    seen = [["0", "A100", ""], ["MIG-x", "H100 MIG 1g.10gb", "1"], ["MIG-y", "H100 MIG 3g.40gb", "1"]]
+    assert ask(state, code) == [seen, seen[:2]]
+    asked = to_run("r", ResourceAsk(gpu_type="1g.10gb"))
+    assert [gpu_type(asked, Node("n", GPU, name)) is None for _, name, _ in seen] == [False, True, False]
+
+
 def test_a_name_that_no_gpu_bears_is_that_ones_trouble(ask: Ask) -> None:
     """The same for the beginning of two UUIDs; a GPU that is ill makes all its instances ill."""
     code = """
@@ -262,10 +284,10 @@ def test_of_a_shared_gpu_only_the_runs_own_processes_count(ask: Ask) -> None:
             raise troubles.pop()
         return {own}
 
-    order = StartOrder(run="r", payload=b"", folder="/", gpus=0.5, part_bytes=500, gpu_ids=["0"])
-    meter.begin_sampling(order, PartUse(500, processes), words.append)
-    neighbour = f"gpu A100 GPU-1 1000 900 40\\nprocess 0 {os.getppid()} 300\\n"
-    state.write_text(neighbour + f"process 0 {own} 600\\n")
+    order = StartOrder(run="r", payload=b"", folder="/", gpus=0.5, part_bytes=500 << 20, gpu_ids=["0"])
+    meter.begin_sampling(order, PartUse(500 << 20, processes), words.append)
+    neighbour = f"gpu A100 GPU-1 4000000000 1500000000 40\\nprocess 0 {os.getppid()} 300000000\\n"
+    state.write_text(neighbour + f"process 0 {own} 1200000000\\n")
     deadline = time.monotonic() + 60
     while "interrupt" not in words and time.monotonic() < deadline:
         time.sleep(0.05)
@@ -276,9 +298,9 @@ def test_of_a_shared_gpu_only_the_runs_own_processes_count(ask: Ask) -> None:
         return await meter.end_sampling(order)
 
     use = asyncio.run(end())
-    answer = [words, use.peak_memory_bytes, use.total_memory_bytes, use.left_bytes]
+    answer = [words, use.peak_memory_bytes, use.total_memory_bytes >> 20, use.left_bytes, max(filter(None, use.memory))]
     """
-    assert ask("gpu A100 GPU-1 1000 0 0\n", code) == [["warn", "interrupt"], 600, 500, 0]
+    assert ask("gpu A100 GPU-1 4000000000 0 0\n", code) == [["warn", "interrupt"], 1_200_000_000, 500, 0, 100]
 
 
 def test_a_device_is_handed_on_when_the_driver_shows_that_the_run_has_left_it(ask: Ask) -> None:

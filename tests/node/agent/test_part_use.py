@@ -51,3 +51,19 @@ def test_where_process_numbers_are_hidden_it_is_said() -> None:
     part = _part()
     part.look({4_194_305: 9 * _GIB}, 0.0)  # above the largest number that there is
     assert "not enforced" in part.notes()[0]
+
+
+def test_where_the_driver_lists_no_process_at_all_it_is_said_once_somebody_has_memory() -> None:
+    part = _part()
+    part.look({}, 0.0, 10 << 20)
+    assert part.notes() == []
+    for at_s in (1.0, 2.0):
+        part.look({}, at_s, 9 * _GIB)
+    (note,) = part.notes()
+    assert "not enforced" in note
+
+
+def test_what_cuda_takes_beside_the_librarys_limit_is_none_of_its_part() -> None:
+    part = _part()
+    assert [part.look({_OWN: 4 * _GIB + (400 << 20)}, at_s) for at_s in (0.0, 9.0)] == ["", ""]
+    assert part.look({_OWN: 4 * _GIB + (600 << 20)}, 10.0) == WARN

@@ -9,7 +9,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jupyter_gpu_release.host.gpus import Gpu, GpuProcess
-from jupyter_gpu_release.protocol.rest import GatewayFacts, GpuCounts, GpuRow, NodeRow, RunRow, StatusDocument, WarmRow
+from jupyter_gpu_release.protocol.rest import (
+    GatewayFacts,
+    GpuCounts,
+    GpuPart,
+    GpuRow,
+    NodeRow,
+    RunRow,
+    StatusDocument,
+    WarmRow,
+)
 from jupyter_gpu_release.server_extension.culling.idle_tracker import Track
 from jupyter_gpu_release.server_extension.culling.policy import Signal
 from jupyter_gpu_release.server_extension.culling.signals import (
@@ -111,6 +120,8 @@ def test_leases_of_ones_own_users() -> None:
     assert leases_of(_status(gpus=(_row("warm"), _row("running"))), {"ann"})["r1"].signals[0].busy is True
     assert leases_of(_status(gpus=(_row("warm"), _row("warm", use=None))), {"ann"})["r1"].utilization is None
     assert leases_of(_status(gpus=(_row("warm", user="bob"),)), {"ann"}) == {}
+    shared = msgspec.structs.replace(_row("running"), parts=[GpuPart("r0", "bob", 0.5), GpuPart("r1", "ann", 0.5)])
+    assert list(leases_of(_status(_RUN, gpus=(shared,)), {"ann"})) == ["r1"]
     kept = WarmRow("r1", "r1", "ann", 1, since=0.0, until=1000.0, queue="exam", notebook="a.ipynb")
     warm = msgspec.structs.replace(_status(gpus=(_row("warm"),)), warm=[kept])
     found = leases_of(warm, {"ann"}, clock_s=-900.0)["r1"]

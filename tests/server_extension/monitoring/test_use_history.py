@@ -23,3 +23,14 @@ def test_a_long_run_keeps_its_plot_on_a_busy_cluster() -> None:
     assert use is not None
     assert use.since == 0.0
     assert history.of("short-0") is None
+
+
+def test_all_who_share_a_gpu_have_its_use_and_not_its_memory_which_is_not_theirs() -> None:
+    history = UseHistory()
+    parts = [{"run": run, "user": user, "gpus": 0.5} for run, user in (("first", "ann"), ("second", "bob"))]
+    shared = gpu(0, "running", run="first", utilization=0.5, parts=parts)
+    history.record(0.0, msgspec.convert(status([node("a", shared)], [], [])["cluster"], StatusDocument))
+    for run in ("first", "second"):
+        use = history.of(run)
+        assert use is not None
+        assert (use.utilization, use.memory) == ([50], [])
