@@ -21,6 +21,7 @@ _NAMES = {
     ".adapters.accelerate": "make_sharing fill_shared",
     ".adapters.cupy": "place_array",
     ".adapters.ipywidgets": "fill_widget",
+    ".adapters.ipython": "ShownAs",
     ".adapters.jax": "make_jax",
     ".adapters.keras": (
         "rebuild_keras_model make_keras_object fill_keras_object make_keras_container fill_keras_container "
@@ -31,6 +32,7 @@ _NAMES = {
     ".adapters.pandas": "make_block make_column",
     ".adapters.stdlib.context_variables": "make_variable set_variable",
     ".adapters.stdlib.environment": "WorkingFolder",
+    ".adapters.stdlib.sqlite": "ToldSqlite",
     ".adapters.stdlib.random_numbers": "make_random set_random",
     ".adapters.singletons": "find_attribute",
     ".adapters.stdlib.values": (
@@ -39,7 +41,7 @@ _NAMES = {
     ),
     ".adapters.tensorflow": "rebuild_tensorflow_function usual_strategy",
     ".adapters.torch.distributed": "give_module give_replica make_shard fill_shard",
-    ".adapters.torch.operators": "make_operator",
+    ".adapters.torch.operators": "make_operator find_operator",
     ".adapters.torch.tensors": (
         "array_over_storage storage_over_array move_unusual rebuild_tensor set_tensor storage_of_file "
         "give_storage make_typed_storage make_generator make_seeded_generator load_script_module share_tensors "

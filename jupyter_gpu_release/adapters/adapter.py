@@ -6,7 +6,7 @@ How to write one for a further library: CONTRIBUTING.md, "Adapters of libraries"
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NoReturn, Protocol
 
@@ -120,6 +120,9 @@ class Adapter:
 
     #: objects of the library are values: a small one that a cell ends with goes home for ``_``
     gives_values = False
+
+    #: functions of the library that register something which travels
+    carried_calls: Collection[str] = ()
 
     # ------------------------------------------------------------------------ taken apart and put together
     def reducer_for(self, kind: type) -> Reducer | None:
@@ -349,8 +352,8 @@ class Adapter:
         """Classes of which :meth:`extensions` tells."""
         return ()
 
-    def extensions(self) -> Iterable[tuple[type, str, Any]]:
-        """Attributes that others have put into classes of the library by a call: (class, name, what it is now).
+    def extensions(self) -> Iterable[tuple[Any, str, Any]]:
+        """Attributes that others have put into the library by a call: (class or module, name, what it is now).
 
         They travel both ways. Asked before and after each cell, so fast. Such a value equals itself alone, or is plain.
         """

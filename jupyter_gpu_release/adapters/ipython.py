@@ -7,6 +7,7 @@ import sys
 from collections.abc import Iterable
 from typing import Any
 
+from .. import streams
 from .adapter import Adapter, LibrarySettings, Values
 
 #: what IPython itself shows, by the object that holds it
@@ -62,13 +63,15 @@ def _set_future(futures: Any, name: str, value: Any) -> None:
 _OWN = frozenset({"IPython", "ipykernel", "matplotlib_inline", __name__.partition(".")[0]})
 #: a class, or its module and name → what makes the format of its object
 Printers = dict[Any, Any]
+#: a format, the name of a class
+_NAME = "formatter {} of {}"
 
 
 class _ByFormat(type):
-    """Attributes of its class are the formats of this process's shell; one that is set adds to them."""
+    """Attributes of its class are formatters of this process's shell; one that is set adds to them."""
 
     def __setattr__(cls, name: str, value: Printers) -> None:
-        formatter = current_shell().display_formatter.formatters[name]
+        formatter = current_shell().display_formatter.formatters[name.split()[1]]
         for key, printer in value.items():
             if isinstance(key, type):
                 formatter.for_type(key, printer)
@@ -77,12 +80,19 @@ class _ByFormat(type):
 
 
 class ShownAs(metaclass=_ByFormat):
-    """Printers that were registered with the shell's formatters, by format."""
+    """Printers that were registered with the shell's formatters, by format and the class's name."""
+
+    __module__ = streams.__name__
 
 
-def _printers(formatter: Any) -> Printers:
-    known = {**formatter.type_printers, **formatter.deferred_printers}
-    return {key: printer for key, printer in known.items() if _is_from_outside(printer)}
+def _printers(formats: dict[str, Any]) -> dict[str, Printers]:
+    found: dict[str, Printers] = {}
+    for format_, formatter in formats.items():
+        for key, printer in {**formatter.type_printers, **formatter.deferred_printers}.items():
+            if "." not in format_ and _is_from_outside(printer):
+                name = key.__name__ if isinstance(key, type) else key[1]
+                found.setdefault(_NAME.format(format_, name), {})[key] = printer
+    return found
 
 
 def _is_from_outside(printer: Any) -> bool:
@@ -107,9 +117,8 @@ class IpythonAdapter(Adapter):
 
     def extensions(self) -> Iterable[tuple[type, str, Any]]:
         shell = current_shell()
-        formatters = {} if shell is None else shell.display_formatter.formatters
-        found = {name: _printers(formatter) for name, formatter in formatters.items() if "." not in name}
-        return [(ShownAs, name, printers) for name, printers in found.items() if printers]
+        found = {} if shell is None else _printers(shell.display_formatter.formatters)
+        return [(ShownAs, name, printers) for name, printers in found.items()]
 
     def holds_itself(self, kind: type) -> bool:
         return str(kind.__module__).startswith(("IPython", "ipykernel"))

@@ -86,6 +86,14 @@ class JaxAdapter(Adapter):
     def says_memory_is_out(self, error: str) -> bool:
         return "RESOURCE_EXHAUSTED" in error
 
+    carried_calls = (
+        "register_pytree_node",
+        "register_pytree_node_class",
+        "register_pytree_with_keys",
+        "register_pytree_with_keys_class",
+        "register_dataclass",
+        "register_static",
+    )
     settings = (LibrarySettings("jax", _settings, lambda _: _SETTINGS, _set),)
 
     def lacks_gpu(self, error: str) -> bool:

@@ -220,6 +220,7 @@ class PandasAdapter(Adapter):
 
     gives_values = True
 
+    carried_calls = ("register_dataframe_accessor", "register_series_accessor", "register_index_accessor")
     settings = (LibrarySettings("pandas", _options, _usual_options, _set_option),)
 
     def gives_the_same(self, kind: type) -> bool:

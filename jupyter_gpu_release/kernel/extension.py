@@ -7,6 +7,7 @@ import contextlib
 import os
 from typing import TYPE_CHECKING, Any
 
+from ..adapters.stdlib import began  # noqa: F401 - reads what is usual before the first cell can change it
 from ..cell_api.context import ExecutionContext, set_context
 from ..client.tracebacks import end_tracebacks_at_users_line, show_whole_tracebacks
 from .completion.hooks import CompletionHooks

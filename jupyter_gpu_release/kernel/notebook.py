@@ -17,6 +17,7 @@ from .namespace.namespace import Namespace
 from .namespace.published import PublishedValues
 from .namespace.values import UnreadableValues
 from .runs.background import BackgroundRuns
+from .runs.missed import Registrations
 from .setup_cells import SetupCells
 
 if TYPE_CHECKING:
@@ -39,6 +40,7 @@ class Notebook:
         self.background = BackgroundRuns(self)
         self.short_cells = ShortCells()
         self.signal_handlers = SignalHandlers()
+        self.registrations = Registrations()
         self.detached = DetachedResults(shell)
         self.unreadable_values = UnreadableValues(
             shell, lambda name, value: self.names.input_capture.lineage.run_of(name, value)

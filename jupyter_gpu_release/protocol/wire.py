@@ -47,11 +47,14 @@ def unpack(data: Packed[T], kind: type[T]) -> T:
 
 @contextlib.contextmanager
 def without_gc() -> Iterator[None]:
-    """Making millions of objects without looking for garbage among them again and again."""
-    was = gc.isenabled()
-    gc.disable()
+    """Making millions of objects without looking for garbage among them again and again.
+
+    Whether it is switched on is the user's, and may arrive meanwhile (``gc.disable()`` in a cell).
+    """
+    was = gc.get_threshold()
+    gc.set_threshold(0)
     try:
         yield
     finally:
-        if was:
-            gc.enable()
+        if gc.get_threshold()[0] == 0:
+            gc.set_threshold(*was)

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import builtins
 import io
+import re
 import sys
 import types
 import warnings
@@ -582,6 +583,10 @@ class _Reading:
             self.early.note_read(values)
 
 
+#: AttributeErrors of a module that is another version there; others are of the class's own code
+_LACKS_NAME = re.compile(r"Can't get attribute .* on <module|module '.*' has no attribute")
+
+
 def _load_error(name: str, error: Exception, *, at_home: bool = False) -> LoadError:
     if at_home:
         text = f"what came back cannot be read, at `{name}`: {type(error).__name__}: {error}"
@@ -591,7 +596,7 @@ def _load_error(name: str, error: Exception, *, at_home: bool = False) -> LoadEr
     elif isinstance(error, ModuleNotFoundError):
         reason = f"it needs the module {error.name}, which the cluster lacks"
         hint = f"install it on the nodes, or hold the name back with --skip {name}"
-    elif isinstance(error, ImportError | AttributeError):
+    elif isinstance(error, ImportError) or _LACKS_NAME.match(str(error)):
         reason = f"{type(error).__name__}: {error}"
         hint = f"compare the package versions of kernel and cluster (jupyter gpu doctor), or use --skip {name}"
     else:

@@ -16,7 +16,7 @@ from typing import Any
 
 from ..adapters.registry import loaded_adapters
 from ..analysis.scopes import dotted_name
-from ..serialization.process_state.local_modules import attribute_name, extensions_of_libraries
+from ..serialization.process_state.local_modules import extensions_of_libraries, name_in
 
 #: cells that may hold such an assignment
 _SUSPECT = re.compile(r"^\s*\w+(?:\.\w+)+\s*(?:[-+*/|&]|//|\*\*)?=(?!=)", re.MULTILINE)
@@ -145,8 +145,7 @@ def _place(chain: str, names: dict[str, Any]) -> tuple[str, Any] | None:
     value = _ABSENT if owner is None else vars(owner).get(attribute, _ABSENT)
     if owner is None or value is _ABSENT or isinstance(value, types.ModuleType) or chain in _OF_THE_PROCESS:
         return None
-    path = f"{owner.__qualname__}.{attribute}" if isinstance(owner, type) else attribute
-    return attribute_name(_module_of(owner), path), value
+    return name_in(owner, attribute), value
 
 
 def _owner(chain: str, names: dict[str, Any]) -> Any:

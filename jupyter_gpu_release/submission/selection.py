@@ -18,7 +18,7 @@ from ..errors import CannotSendError, OptionError
 from ..host.secrets import looks_secret
 from ..serialization import codec
 from ..serialization.load_order import global_reads
-from ..serialization.process_state.local_modules import is_attribute_name, split_attribute_name, state_of
+from ..serialization.process_state.local_modules import is_attribute_name, split_attribute_name, state_of, words_for
 from ..serialization.sharing.array_memory import in_writing_order
 from ..units import format_bytes
 from .placeholders import NeedsRunError, Pending
@@ -252,7 +252,7 @@ class Selection:
         found = {name: value for name, value in {**state_of(modules), **away}.items() if not _is_secret(name, value)}
         for name, value in patches.items():
             if _is_secret(name, value):
-                place = ".".join(split_attribute_name(name))
+                place = words_for(name)
                 sentence = f"`{place}` looks like a secret and is held back: {self._choice.ways.attribute}"
                 self.warnings += [sentence] if sentence not in self.warnings else []
             else:
@@ -280,10 +280,10 @@ class Selection:
         unsent += [f"`{name}` ({_why(failed[name])})" for name in lacking]
         for name, error in failed.items():
             if name in self._patched:
-                place = ".".join(split_attribute_name(name))
+                place = words_for(name)
                 self.notes.append(f"`{place}` was set in the notebook and is not so in the cell: {_why(error)}")
             elif is_attribute_name(name) and isinstance(error, codec.NoRoomError):
-                place = ".".join(split_attribute_name(name))
+                place = words_for(name)
                 self.notes.append(f"`{place}` ({_why(error)}) is too large, the cell has what importing makes it")
         held = [f"`{name}` ({format_bytes(size)})" for name, size in self.held.items()]
         said = [f"fetched if the cell asks for it: {_listed(held)}"] if held else []

@@ -103,6 +103,11 @@ ROWS = {
         "q = Point(p.x + 1, 3.0); t = p.total(), ctypes.sizeof(Point), Point.note",
         "q.x, q.y, t, type(q) is Point, p.total()",
     ),
+    "unions and arrays of ctypes": (
+        "class Both(ctypes.Union):\n    _fields_ = [('i', ctypes.c_uint32), ('b', ctypes.c_uint8 * 4)]\nRow = Both * 2; row = Row(); row[0].i = 258; four = (ctypes.c_int * 4)(1, 2)",
+        "row[1].i = 1; first = list(row[0].b); four[3] = 7; other = (ctypes.c_double * 2)(0.5)",
+        "first, row[1].b[0], type(row) is Row, list(four), list(other)",
+    ),
     "structures of msgspec": (
         "import msgspec\nN = 4\nclass P(msgspec.Struct, frozen=True, kw_only=True):\n    x: int\n    tags: list[str] = []\n    n: int = N\np = P(x=1)",
         "class Q(P, frozen=True):\n    y: float = 2.0\nq = Q(x=3); back = msgspec.json.decode(msgspec.json.encode(p), type=P)",

@@ -111,6 +111,13 @@ ENDS = {
     "what it holds changed": (_FILE + "f = File(); box = [f]", "f.log.append(1)", "f.log, os.path.exists(f.path)"),
     "in what changed": (_FILE + "f = File(); box = [f]", "box.append(1)", "box[0] is f, os.path.exists(f.path)"),
     "with slots": (_FILE + "f = Slotted(); f.slot = 0", "f.slot = 1", "f.slot, os.path.exists(f.path)"),
+    "with slots alone": (
+        _FILE
+        + "ended = []\nclass Bare:\n    __slots__ = ('n',)\n    def __init__(self): self.n = 0\n    def __setattr__(self, name, value): object.__setattr__(self, name, value)\n"
+        "    def __init_subclass__(cls): ended.append('child')\n    def __del__(self): ended.append(self.n)\nf = Bare(); box = [f]",
+        "f.n = 5",
+        "f.n, box[0] is f, ended, type(f) is Bare",
+    ),
     "a list": (_FILE + "f = Lines()", "f.append(1)", "list(f), os.path.exists(f.path)"),
     "deleted": (_FILE + "f = File(); path = f.path", "del f", "os.path.exists(path)"),
 }

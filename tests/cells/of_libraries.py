@@ -26,6 +26,13 @@ ROWS = {
         "class New: pass\nfor kind in (Late, New):\n    trees.register_pytree_node(kind, lambda _: ([kind.__name__], None), lambda _parts, _: kind())",
         "leaves, copied, twice, trees.tree_leaves([late, New(), p]), New in trees.SUPPORTED_NODES, copy.copy(p).held is p.held",
     ),
+    "what sqlite3 was told": (
+        "import sqlite3\nclass Point:\n    def __init__(self, x): self.x = x\nsqlite3.register_adapter(np.int64, int); sqlite3.register_adapter(Point, lambda p: str(p.x))\np = Point(4)",
+        "def ask(*things):\n    with sqlite3.connect(':memory:', detect_types=sqlite3.PARSE_COLNAMES) as base:\n        return base.execute('select ?, typeof(?), ? as \"p [point]\"', things).fetchall()\n"
+        "got = ask(np.int64(3), np.int64(3), p); sqlite3.register_converter('point', lambda text: int(text) + 1)",
+        "got, ask(np.int64(3), np.int64(3), p), "
+        "[sqlite3.adapters.pop((kind, sqlite3.PrepareProtocol), None) for kind in (np.int64, Point)] and sqlite3.converters.pop('POINT', None) and None",
+    ),
     "widgets": (
         "import ipywidgets as widgets\nslider = widgets.IntSlider(value=7); box = widgets.VBox([slider]); bar = widgets.IntProgress(max=3)\n"
         "kept = [bar, bar.layout]; number = bar.model_id",
@@ -60,6 +67,11 @@ ROWS = {
         "d = {'a': 1}; v = types.MappingProxyType(d); alias = [v]",
         "d['b'] = 2; seen = v['b']; u = types.MappingProxyType(d)",
         "v, seen, u, alias[0] is v, d.update(c=3), u, v",
+    ),
+    "views of dicts": (
+        "d = {'a': 1}; k = d.keys(); box = [d.values(), d.items()]; same = [k]",
+        "d['b'] = 2; seen = list(k), list(box[0]); u = d.keys() & {'b'}; other = d.items()",
+        "seen, k, box, same[0] is k, u, d.update(c=3), k, other, box",
     ),
     "new types, and layouts of bytes": (
         "import struct\nUser = typing.NewType('User', int); layout = struct.Struct('<i'); kept = [User, layout]",

@@ -15,6 +15,11 @@ ROWS: dict[str, tuple[str, str, str]] = {
         "n = [inspect._empty, dataclasses.MISSING]; ok = m[0] is dataclasses.MISSING, m[1] is inspect._empty, m[3] is Ellipsis, m[5] is unittest.mock.DEFAULT",
         "n[0] is inspect._empty, n[1] is dataclasses.MISSING, ok, m[6] is dataclasses.KW_ONLY",
     ),
+    "the context of decimal": (
+        "import decimal\ncontext = decimal.getcontext(); context.prec = 5; other = context.copy()",
+        "context.prec = 3; same = context is decimal.getcontext(); third = str(decimal.Decimal(1) / 3); other.prec = 9",
+        "third, same, context is decimal.getcontext(), str(decimal.Decimal(2) / 3), other.prec, setattr(context, 'prec', 28)",
+    ),
     "NaN in a list": (
         "values = [1.0, np.nan, math.nan]",
         "found = np.nan in values, math.nan in values, values.count(np.nan), float('nan') in values; values.remove(np.nan)",

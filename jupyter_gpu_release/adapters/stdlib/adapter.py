@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import copyreg
+from collections.abc import Iterable
 from typing import Any
 
 from ..adapter import Adapter, Reducer
-from . import settings, values
+from . import settings, sqlite, values
 
 
 class StandardLibraryAdapter(Adapter):
@@ -20,6 +21,12 @@ class StandardLibraryAdapter(Adapter):
 
     def register_class(self, cls: type, registration: Any) -> None:
         copyreg.dispatch_table.setdefault(cls, registration)
+
+    def extended_classes(self) -> Iterable[type]:
+        return [sqlite.ToldSqlite]
+
+    def extensions(self) -> Iterable[tuple[type, str, Any]]:
+        return sqlite.told()
 
     def reducer_for(self, kind: type) -> Reducer | None:
         return values.reducer_for(kind)

@@ -7,11 +7,10 @@ import os
 import sys
 import warnings
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 from ..adapter import LibrarySettings, Values
-from . import environment, log_settings
+from . import began, environment, log_settings
 
 
 def _warning_filters(_module: Any) -> Values:
@@ -129,20 +128,11 @@ def _set_zone(time: Any, _name: str, value: Any) -> None:
 
 
 # --------------------------------------------------------------------------------- umask, garbage collector
-def _umask(_module: Any = None) -> Values:
-    """To ask the system call is to set it, for all threads: Linux tells it here, too."""
-    try:
-        _, _, rest = Path("/proc/self/status").read_text().partition("Umask:")
-    except OSError:  # not on Linux
-        return {}
-    return {"umask": rest.split(None, 1)[0]}
-
-
 def _set_umask(_module: Any, _name: str, value: str) -> None:
     os.umask(int(value, 8))
 
 
-def _collector(_module: Any = gc) -> Values:
+def _collector(_module: Any) -> Values:
     return {"is on": gc.isenabled(), "thresholds": list(gc.get_threshold())}
 
 
@@ -151,10 +141,6 @@ def _set_collector(_module: Any, name: str, value: Any) -> None:
         gc.set_threshold(*value)
     else:
         (gc.enable if value else gc.disable)()
-
-
-#: as this process began
-_UMASK, _COLLECTOR = _umask(), {"is on": True, "thresholds": list(gc.get_threshold())}
 
 
 ALL = (
@@ -180,7 +166,7 @@ ALL = (
         lambda socket, _, value: socket.setdefaulttimeout(value),
         that_count=False,
     ),
-    LibrarySettings("posix", _umask, lambda _: _UMASK, _set_umask, that_count=False),
-    LibrarySettings("gc", _collector, lambda _: _COLLECTOR, _set_collector, that_count=False),
+    LibrarySettings("posix", lambda _: began.umask(), lambda _: began.UMASK, _set_umask, that_count=False),
+    LibrarySettings("gc", _collector, lambda _: began.COLLECTOR, _set_collector, that_count=False),
     LibrarySettings("warnings", _warning_filters, lambda _: {}, _add_filter, that_count=False),
 )

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import collections
 import contextvars
+import ctypes
+import decimal
 import functools
 import gc
 import importlib
@@ -128,6 +130,11 @@ def reduce_mapping_proxy(_pickler: Any, proxy: Any) -> Any:
     return make_mapping_proxy, (seen_through(proxy),)
 
 
+def reduce_dict_view(_pickler: Any, view: Any) -> Any:
+    """Keys, values or items of the same dict."""
+    return VIEWS[type(view)], (seen_through(view),)
+
+
 def reduce_struct(_pickler: Any, layout: struct.Struct) -> Any:
     """By its format."""
     return struct.Struct, (layout.format,)
@@ -138,6 +145,18 @@ def reduce_new_type(_pickler: Any, kind: typing.NewType) -> Any:
     if kind.__module__ != "__main__":
         return NotImplemented
     return typing.NewType, (kind.__name__, kind.__supertype__), dict(vars(kind))
+
+
+def reduce_array_type(_pickler: Any, kind: Any) -> Any:
+    """``Point * 3`` of ctypes, which is one class in each process."""
+    length = getattr(kind, "_length_", None)
+    is_product = length is not None and kind._type_ * length is kind
+    return (operator.mul, (kind._type_, length)) if is_product else NotImplemented
+
+
+def reduce_decimal_context(_pickler: Any, context: decimal.Context) -> Any:
+    """The one that counts is the receiver's own, which is set as this one is."""
+    return (decimal.getcontext, ()) if context is decimal.getcontext() else NotImplemented
 
 
 def reduce_cached_property(_pickler: Any, prop: Any) -> Any:
@@ -200,12 +219,17 @@ _BY_TYPE: dict[type, Reducer] = {
     weakref.WeakKeyDictionary: reduce_weak_mapping,
     memoryview: reduce_memoryview,
     types.MappingProxyType: reduce_mapping_proxy,
+    type({}.keys()): reduce_dict_view,
+    type({}.values()): reduce_dict_view,
+    type({}.items()): reduce_dict_view,
     contextvars.ContextVar: context_variables.reduce_variable,
     functools._lru_cache_wrapper: reduce_lru_cache,
     types.BuiltinFunctionType: reduce_builtin_function,
     types.MethodType: reduce_bound_method,
     struct.Struct: reduce_struct,
     typing.NewType: reduce_new_type,
+    decimal.Context: reduce_decimal_context,
+    type(ctypes.Array): reduce_array_type,
     functools.cached_property: reduce_cached_property,
     io.TextIOWrapper: refuse_file,
     io.BufferedReader: refuse_file,
@@ -298,8 +322,17 @@ def dead_weakref() -> weakref.ref[Any]:
     return weakref.ref(_Gone())
 
 
-def seen_through(proxy: types.MappingProxyType[Any, Any]) -> Any:
-    """The mapping at which a read-only view looks."""
+#: views of mappings, and what makes them
+VIEWS: dict[type, Any] = {
+    types.MappingProxyType: types.MappingProxyType,
+    type({}.keys()): dict.keys,
+    type({}.values()): dict.values,
+    type({}.items()): dict.items,
+}
+
+
+def seen_through(proxy: Any) -> Any:
+    """The mapping at which a view looks."""
     return gc.get_referents(proxy)[0]
 
 

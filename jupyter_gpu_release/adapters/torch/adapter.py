@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import importlib
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from ..adapter import Adapter, GroupState, Reducer
@@ -29,6 +29,14 @@ class TorchAdapter(Adapter):
     name = "torch"
     gives_values = True
     can_use_gpu = True
+    carried_calls = (
+        "register_pytree_node",
+        "register_dataclass",
+        "register_fake",
+        "register_autograd",
+        "register_vmap",
+        "register_kernel",
+    )
     settings = settings.ALL
 
     def _of(self, part: str) -> Any:
@@ -36,9 +44,7 @@ class TorchAdapter(Adapter):
         return importlib.import_module(f".{part}", __package__)
 
     def reducer_for(self, kind: type) -> Reducer | None:
-        if operators.is_operator(kind):
-            return operators.reduce_operator
-        return distributed.reducer_for(kind) or self._of("tensors").reducer_for(kind)
+        return operators.reducer_for(kind) or distributed.reducer_for(kind) or self._of("tensors").reducer_for(kind)
 
     def has_rows(self, kind: type) -> bool:
         return kind.__name__ == "Tensor"
@@ -57,7 +63,7 @@ class TorchAdapter(Adapter):
         return kind.__base__ if is_parametrized else None
 
     def update_in_place(self, old: Any, new: Any) -> bool | None:
-        if operators.is_operator(type(old)):  # the dispatcher calls the new one by now
+        if operators.reducer_for(type(old)) is not None:  # the dispatcher calls the new one by now
             return False
         return self._of("memory").update(old, new) if _is_tensor(old) else None
 
@@ -69,6 +75,9 @@ class TorchAdapter(Adapter):
         if cls not in pytree.SUPPORTED_NODES:
             _, flatten, unflatten, flatten_with_keys, *_ = registration
             pytree.register_pytree_node(cls, flatten, unflatten, flatten_with_keys_fn=flatten_with_keys)
+
+    def extensions(self) -> Iterable[tuple[Any, str, Any]]:
+        return [(sys.modules["torch.ops"], name, operator) for name, operator in operators.made_here()]
 
     def can_change(self, kind: type) -> bool | None:
         return issubclass(kind, getattr(sys.modules["torch"], "Tensor", ())) or None

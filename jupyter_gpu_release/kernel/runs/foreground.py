@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from ...client.session import GatewaySession
     from ...presentation.receipt import ShortCells
     from .background import BackgroundRuns
+    from .missed import Registrations
 
 
 class CellContext(KernelContext, Protocol):
@@ -54,6 +55,7 @@ class CellContext(KernelContext, Protocol):
     background: BackgroundRuns
     short_cells: ShortCells
     signal_handlers: SignalHandlers
+    registrations: Registrations
 
 
 def prepare(notebook: CellContext, cell: Cell) -> CapturedInputs:
@@ -146,6 +148,7 @@ def prepare_with_packages(notebook: CellContext, cell: Cell) -> tuple[CapturedIn
     welcome = session.welcome
     prepared.notes += note_on_hashes(cell.body, prepared.originals, welcome.hash_seed if welcome is not None else "")
     prepared.notes += [*note_on_ids(cell.body, prepared.originals), *notebook.signal_handlers.notes(_NOT_THERE)]
+    prepared.notes += notebook.registrations.notes(prepared.packages, notebook.shell.user_ns)
     _add_packages(notebook, cell, prepared, session)
     return prepared, session
 

@@ -4,20 +4,23 @@ from __future__ import annotations
 
 import ast
 import re
+import sys
 import types
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+from ...adapters.registry import loaded_adapters
 from ...analysis.scopes import dotted_name
 from ...protocol.runs import ErrorInfo
 
-_QUOTED = re.compile(r"['\"`‘]([^'\"`‘’]{1,80})['\"`’]")
+_QUOTED = re.compile(r"['\"`‘]([^'\"`‘’]{1,80})['\"`’]|<__main__\.(\w+) object at")
 _NOT_FOUND = re.compile(r"name '(\w+)' is not defined|Can't get attribute '(\w+)' on <module '__main__'")
 #: where asyncio refuses to run a second event loop in the first
 _NESTED = re.compile(r"event loop is (?:already )?running|running event loop")
 #: names of functions that tell a library something for later
 _TELLS = re.compile(r"regist|^(?:set|add|enable|use|install)(?:_|$)")
 _MOST_LETTERS = 70
+_NO_LIBRARIES = sys.stdlib_module_names | {"__main__", __name__.partition(".")[0]}
 
 Mentions = Callable[[ast.expr, str], bool]
 
@@ -30,7 +33,7 @@ def missed_name(error: ErrorInfo) -> str:
 
 def missed_sentence(error: ErrorInfo, cells: Sequence[str], names: Mapping[str, Any]) -> str:
     """Say which statement it is, and in which cell; empty: none is known. ``cells``: the notebook's, the run's last."""
-    words = list(dict.fromkeys(_QUOTED.findall(error.evalue)))
+    words = list(dict.fromkeys("".join(found) for found in _QUOTED.findall(error.evalue)))
     if error.ename == AttributeError.__name__:
         words, tells = words[-1:], _makes_attribute(names)
     elif error.ename == RuntimeError.__name__ and _NESTED.search(error.evalue):
@@ -42,6 +45,41 @@ def missed_sentence(error: ErrorInfo, cells: Sequence[str], names: Mapping[str, 
             if any(tells(call, word) for word in words):
                 return f"`{text}` ran in cell {number} of the notebook, not here: put it under `%%gpu_setup`"
     return ""
+
+
+class Registrations:
+    """Says once of each call of the notebook that registered something with a library that no rank has made it.
+
+    Nothing fails where a library then does something else (``@register_kl(A, B)``).
+    """
+
+    def __init__(self) -> None:
+        self._read = 0
+        self._waiting: list[tuple[str, str]] = []
+
+    def notes(self, packages: Collection[str], names: Mapping[str, Any]) -> list[str]:
+        """Sentences for the receipt of a cell that may use these packages; ``names`` are the notebook's."""
+        cells = names.get("In") or []
+        for number in range(self._read, len(cells)):
+            self._waiting += _registered(cells[number], number, names)
+        self._read = len(cells)
+        said = [sentence for package, sentence in self._waiting if package in packages]
+        self._waiting = [each for each in self._waiting if each[0] not in packages]
+        return said
+
+
+def _registered(source: str, number: int, names: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """Packages with which a cell registered what does not travel, each with the sentence that says so."""
+    for call, text in _calls(source) if "regist" in source else ():
+        function = _function(call, names)
+        name, package = (str(getattr(function, each, "")) for each in ("__name__", "__module__"))
+        package = package.partition(".")[0]
+        travels = any(name in adapter.carried_calls for adapter in loaded_adapters())
+        if "regist" in name and not travels and package not in _NO_LIBRARIES:
+            yield (
+                package,
+                f"`{text}` ran in cell {number}, not in GPU cells: if they need it, put it under `%%gpu_setup`",
+            )
 
 
 def _calls(source: str) -> Iterator[tuple[ast.expr, str]]:

@@ -24,23 +24,28 @@ class InterruptGate:
 
     def __init__(self) -> None:
         self.is_open = False
+        #: handles the signal while the gate is open: Python's own, as in a kernel, until the cell sets another
+        self.handler: Any = signal.default_int_handler
         self._has_come = False
 
     def note_interrupt(self, *_: object) -> None:
-        """An interrupt has come while the gate is closed; fit to be the signal's handler until the cell's own is."""
+        """An interrupt has come while the gate is closed."""
         self._has_come = True
 
     def open(self) -> None:
         """Let interrupts in; raises the one that has come."""
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
         self.is_open = True
+        signal.signal(signal.SIGINT, self.handler)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
         if self._has_come:
             self._has_come = False
             raise KeyboardInterrupt
 
     def close(self) -> None:
         """Keep them out."""
-        self.is_open = False
+        if self.is_open:
+            self.handler = signal.signal(signal.SIGINT, self.note_interrupt)
+            self.is_open = False
         signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
 
 

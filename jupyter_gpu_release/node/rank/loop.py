@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
-import signal
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -66,7 +65,8 @@ class CellLoop:
         signal_handlers = SignalHandlers()
         signal_handlers.notes(_NOT_THERE)
         self._cell = self._loop.create_task(self._execute(payload), context=self.context)
-        signal.signal(signal.SIGINT, self._on_interrupt)
+        if "await" in payload.source or "async" in payload.source:
+            self._shell.gate.handler = self._on_interrupt
         try:
             end.error = self._loop.run_until_complete(self._cell)
             end.notes += self._finish_tasks()
@@ -85,9 +85,7 @@ class CellLoop:
 
         Raising inside the loop's own code could lose a callback, and the cell would wait for ever.
         """
-        if not self._shell.gate.is_open:
-            self._shell.gate.note_interrupt()
-        elif asyncio.current_task(self._loop) is None and self._cell is not None and not self._cell.done():
+        if asyncio.current_task(self._loop) is None and self._cell is not None and not self._cell.done():
             self._cancelled = True
             self._loop.call_soon_threadsafe(self._cell.cancel)
         else:
@@ -124,6 +122,7 @@ class CellLoop:
         tasks = [task for task in asyncio.all_tasks(self._loop) if not task.done()]
         if not tasks:
             return []
+        self._shell.gate.handler = self._on_interrupt
         self._shell.gate.open()
         _done, pending = self._loop.run_until_complete(asyncio.wait(tasks, timeout=LEFT_OVER_S))
         for task in pending:

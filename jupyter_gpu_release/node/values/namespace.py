@@ -39,7 +39,7 @@ from ...serialization.identity import Origins
 from ...serialization.lazy_modules import module_or_deferred
 from ...serialization.load_order import global_reads
 from ...serialization.process_state import random_states
-from ...serialization.process_state.local_modules import is_attribute_name
+from ...serialization.process_state.local_modules import is_attribute_name, words_for
 from ...serialization.rebuild import NamespaceInfo
 from ...serialization.sharing.array_memory import in_writing_order
 from ...serialization.sharing.namespace_update import NamespaceUpdate
@@ -466,7 +466,7 @@ class RankValues:
 
             said = []
             for name in needed[:_MOST_NAMED]:
-                what, value = name.replace(":", "."), libraries.get(name, self._namespace.get(name))
+                what, value = words_for(name), libraries.get(name, self._namespace.get(name))
                 said.append(in_words(what, value, troubles.get(name, UnpicklablePart(what, "cannot be pickled"))))
             raise ImmovableError("; ".join(said))
 
@@ -674,7 +674,7 @@ class RankValues:
         found, deadline = {}, time.monotonic() + _DIAGNOSIS_S
         for name in list(failed)[:_MOST_NAMED]:
             left_s = max(0.0, deadline - time.monotonic())
-            value, what = values.get(name, self._namespace.get(name)), name.replace(":", ".")
+            value, what = values.get(name, self._namespace.get(name)), words_for(name)
             found[name] = find_trouble(what, value, self._realm, failed[name], longest_s=left_s)
         return found
 

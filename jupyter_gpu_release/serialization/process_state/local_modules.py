@@ -32,10 +32,25 @@ def attribute_name(module: str, attribute: str) -> str:
     return f"{module}{_MARK}{attribute}"
 
 
+def name_in(owner: Any, attribute: str) -> str:
+    """Under which name the attribute of a module, or of a class in one, travels."""
+    if isinstance(owner, type):
+        return attribute_name(owner.__module__, f"{owner.__qualname__}.{attribute}")
+    return attribute_name(owner.__name__, attribute)
+
+
 def split_attribute_name(name: str) -> tuple[str, str]:
     """Module and attribute (perhaps of a class in it) of such a name."""
     module, _, attribute = name.partition(_MARK)
     return module, attribute
+
+
+def words_for(name: str) -> str:
+    """The words that people use for it: of a class of ours (what was told to IPython) the last part says it all."""
+    module, attribute = split_attribute_name(name)
+    if attribute and module.partition(".")[0] == __name__.partition(".")[0]:
+        return attribute.partition(".")[2]
+    return name.replace(_MARK, ".")
 
 
 def find_holder(name: str) -> tuple[Any, str]:
@@ -46,12 +61,8 @@ def find_holder(name: str) -> tuple[Any, str]:
 
 
 def extensions_of_libraries() -> dict[str, Any]:
-    """Attributes that others have put into classes of libraries by a call, as the libraries' adapters find them."""
-    return {
-        attribute_name(kind.__module__, f"{kind.__qualname__}.{name}"): value
-        for adapter in loaded_adapters()
-        for kind, name, value in adapter.extensions()
-    }
+    """Attributes that others have put into libraries by a call, as the libraries' adapters find them."""
+    return {name_in(*place): value for each in loaded_adapters() for *place, value in each.extensions()}
 
 
 def loaded_below(tops: Iterable[str]) -> list[str]:

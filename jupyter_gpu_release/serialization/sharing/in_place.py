@@ -86,19 +86,32 @@ def is_open(kind: type) -> bool:
     return base in _PLAIN_BASES and kind is not object
 
 
+class _Quiet:
+    """Made from this and its own class is what handed over all that it was, if it has slots, or is a list or dict."""
+
+    __slots__ = ()
+
+    def __init_subclass__(cls) -> None:
+        """No class of the user's has another child."""
+
+    def __del__(self) -> None:
+        """Let nothing go."""
+
+
 class _Husk:
-    """The rest of an object that handed over all that it was."""
+    """The rest of another object that handed over all that it was."""
 
 
-def end_quietly(thing: Any, heir: Any) -> None:
-    """Keep the ``__del__`` of an object from running while ``heir`` has what it would let go."""
-    end = getattr(type(thing), "__del__", None)
-    if end is None or not is_of_the_user(end):
+def end_quietly(thing: Any) -> None:
+    """Keep the ``__del__`` of an object from running: another one has what it would let go."""
+    kind: Any = type(thing)
+    if not is_of_the_user(getattr(kind, "__del__", None)):
         return
     try:
-        thing.__class__ = _Husk
-    except TypeError:  # it has slots, or is a list or dict
-        outlive(thing, heir)
+        object.__setattr__(thing, "__class__", _Husk)
+    except TypeError:
+        husk = type.__new__(type(kind), _Husk.__name__, (_Quiet, kind), {"__slots__": ()})
+        object.__setattr__(thing, "__class__", husk)
 
 
 def outlive(thing: Any, other: Any) -> bool:

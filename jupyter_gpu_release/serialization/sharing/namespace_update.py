@@ -9,7 +9,7 @@ import types
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any, Protocol
 
-from ...adapters.stdlib.values import seen_through
+from ...adapters.stdlib.values import VIEWS, seen_through
 from ..lazy_modules import module_or_deferred
 from .array_memory import copy_into_view
 from .held_elsewhere import memory_of
@@ -126,7 +126,7 @@ class NamespaceUpdate:
     def _is_as_before(self, old: Any, new: Any) -> bool:
         """Tell if the run left an object alone, whatever has become of what it holds."""
         number, _ = self._memo.get(id(old), (None, None))
-        has_own = isinstance(old, types.FunctionType | types.MappingProxyType)
+        has_own = isinstance(old, (types.FunctionType, *VIEWS))
         return number in self._as_before and not has_own and is_alike(old, new)
 
     def _same(self) -> Iterator[tuple[Any, Any]]:
@@ -154,7 +154,7 @@ class NamespaceUpdate:
         """Tell if ``old`` was brought to what ``new`` is, to stand in its place everywhere."""
         if old is new or id(new) in self._pairs:
             return True
-        if type(old) is types.MappingProxyType:
+        if type(old) in VIEWS:
             return self._keep_proxy(old, new)
         if isinstance(old, types.FunctionType):
             if not isinstance(new, types.FunctionType) or old.__code__ != new.__code__:
@@ -172,7 +172,7 @@ class NamespaceUpdate:
         return self._pairs.get(id(value), (value, value))[1]
 
     def _stay(self, old: Any, new: Any) -> None:
-        end_quietly(new, old)
+        end_quietly(new)
         self._pairs[id(new)] = (new, old)
         self._home = True
 
@@ -194,8 +194,8 @@ class NamespaceUpdate:
                 cell.cell_contents = self.standing_for(now)
 
     def _keep_proxy(self, old: Any, new: Any) -> bool:
-        """A read-only view (the registry of ``functools.singledispatch``) of a dict: both stay."""
-        if type(new) is not types.MappingProxyType:
+        """A view (``d.keys()``, the registry of ``functools.singledispatch``) of a dict: both stay."""
+        if type(new) is not type(old):
             return False
         before, now = seen_through(old), seen_through(new)
         if type(before) is not dict or "__doc__" in before or not self._keep(before, now):  # that of a class

@@ -14,7 +14,7 @@ from typing import Any
 from ...adapters.adapter import Adapter
 from ...adapters.registry import adapters_of, loaded_adapters
 from ...adapters.stdlib import cached_functions
-from ...adapters.stdlib.values import proxied, seen_through
+from ...adapters.stdlib.values import VIEWS, proxied, seen_through
 from .array_memory import memory_of
 
 #: how many objects are looked through
@@ -103,9 +103,9 @@ class ReferenceReplacer:
             target = value()
             owner = None if target is None else self._replaced.get(id(target))
             return value if owner is None else weakref.ref(owner[1])
-        if kind is types.MappingProxyType:
+        if kind in VIEWS:
             mapping = self._new(seen_through(value))
-            return value if mapping is seen_through(value) else types.MappingProxyType(mapping)
+            return value if mapping is seen_through(value) else VIEWS[kind](mapping)
         if kind is types.MethodType:
             owner = self._new(value.__self__)
             return value if owner is value.__self__ else types.MethodType(value.__func__, owner)

@@ -8,6 +8,8 @@ import gc
 import locale
 import os
 import socket
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -116,3 +118,23 @@ def test_a_log_file_of_the_notebook_is_said_once(nb: Notebook, tmp_path: Path) -
         assert said not in nb.ok("x = 1").prepared.notes
     finally:
         nb.cell("logging.root.removeHandler(handler); handler.close()")
+
+
+def test_what_cells_set_before_the_first_gpu_cell_is_not_taken_for_usual() -> None:
+    """The extension is loaded when the kernel starts; all that knows settings only when it is needed."""
+    code = (
+        "import jupyter_gpu_release.kernel.extension, gc, os\nos.umask(0o077); gc.disable(); gc.set_threshold(500)\n"
+        "from jupyter_gpu_release.serialization.process_state.library_settings import capture_settings\n"
+        "found = capture_settings(); print(found['posix'], found['gc']['is on'], len(found['gc']))"
+    )
+    said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert said == "{'umask': '0077'} False 2\n"
+
+
+@pytest.mark.usefixtures("own_process_state")
+def test_a_collector_that_a_cell_switches_off_is_off(nb: Notebook) -> None:
+    nb.ok("import gc\ngc.disable()")
+    assert nb.cell("import gc\ngc.isenabled()") is False
+    nb.ok("seen = gc.isenabled(); gc.enable()")
+    assert nb.ns["seen"] is False
+    assert nb.cell("gc.isenabled()") is True

@@ -278,3 +278,17 @@ def test_an_operator_of_the_notebook_works_in_a_cell_and_one_of_a_cell_in_the_no
         == nb.cell("torch.ops.cell.scaled(torch.zeros(1), 1.0).item()")
         == 7
     )
+
+
+def test_an_operator_is_found_by_its_registered_name_alone(nb: Notebook) -> None:
+    nb.cell(
+        f"shift = 1.0\n{_OPERATOR.replace('notebook::', 'nameless::')}\n_ = kept = None\nhold = [scaled]; del scaled"
+    )
+    nb.cell("packet = torch.ops.nameless.scaled; add = [torch.ops.aten.add.Tensor]\ndef use(x): return packet(x, 2.0)")
+    trip = nb.ok("seen = torch.ops.nameless.scaled(torch.ones(1), 3.0).item(), use(torch.ones(1)).item()")
+    assert nb.ns["seen"] == (4.0, 3.0)
+    nb.ok("same = [packet, add[0], torch.ops.nameless.scaled.default]")
+    assert nb.cell("[same[0] is packet, same[1] is add[0], same[2] is packet.default]") == [True] * 3
+    assert trip.notes == []
+    nb.ok(f"{_OPERATOR.replace('notebook::', 'unnamed::')}\ndel scaled")
+    assert nb.cell("torch.ops.unnamed.scaled(torch.ones(1), 3.0).item()") == 4.0

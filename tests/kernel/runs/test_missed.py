@@ -7,7 +7,8 @@ import types
 
 import pytest
 
-from jupyter_gpu_release.kernel.runs.missed import missed_name, missed_sentence
+from jupyter_gpu_release.adapters.adapter import Adapter
+from jupyter_gpu_release.kernel.runs.missed import Registrations, missed_name, missed_sentence
 from jupyter_gpu_release.protocol.runs import ErrorInfo
 
 
@@ -53,6 +54,11 @@ def _gpu(body: str) -> str:
             ["nest_asyncio.apply()", "df.apply(len)"],
             "`nest_asyncio.apply()` ran in cell 1",
         ),
+        (
+            ErrorInfo("RepresenterError", "('cannot represent an object', <__main__.Point object at 0x7f4c8de891d0>)"),
+            ["yaml.SafeDumper.add_representer(Point, show)"],
+            "`yaml.SafeDumper.add_representer(Point, show)` ran in cell 1",
+        ),
         (NO_ATTRIBUTE, ["df.fill('other')", "def f(x): return Library.switch_on()"], ""),
         (NO_ATTRIBUTE, ["get_ipython().run_cell_magic('gpu_setup', '', 'Library.switch_on()')"], ""),
         (ErrorInfo("KeyError", "'bars'"), ["df.plot('bars')", "not python ("], ""),
@@ -74,3 +80,26 @@ def test_only_a_statement_that_made_it_is_named(error: ErrorInfo, cells: list[st
 )
 def test_a_name_is_missed_by_code_or_by_a_pickle_in_a_file(evalue: str, name: str) -> None:
     assert missed_name(ErrorInfo("Error", evalue)) == name
+
+
+def test_a_registration_that_stays_here_is_said_once_to_who_uses_the_library(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Adapter, "carried_calls", ("register_frame",))
+    library, other = types.ModuleType("plots"), types.ModuleType("frames")
+    exec("def register_shape(kind): return lambda cls: cls\ndef other(kind): pass", vars(library))
+    exec("def register_frame(name): pass", vars(other))
+    for module in (library, other):
+        for function in filter(callable, vars(module).values()):
+            function.__module__ = module.__name__
+    cells = [
+        "",
+        "@plots.register_shape('round')\nclass Round: pass\nplots.other(1)",
+        "frames.register_frame('geo')\ncsv.register_dialect('bars')\nmine.register_hook(1)",
+    ]
+    names = {"In": cells, "plots": library, "frames": other, "csv": csv, "mine": object()}
+    said = Registrations()
+    assert said.notes(["frames", "csv"], names) == []
+    (sentence,) = said.notes(["plots", "frames"], names)
+    assert sentence.startswith("`@plots.register_shape('round')` ran in cell 1, not in GPU cells")
+    assert said.notes(["plots"], names) == []
+    cells.append("plots.register_shape(2)")
+    assert len(said.notes(["plots"], names)) == 1

@@ -108,6 +108,12 @@ def test_how_objects_are_shown_is_the_same_in_both(kernel: Kernel, registers: st
         assert _shown(show("Shown()"), "text/html") == ["<b>"]
         assert _shown(show("7"), "text/latex") == ["$7$"]
     assert "is not so in the cell" not in str(list(gpu(kernel, "1")))
+    kernel.run(
+        "import threading\nclass Held:\n    pass\nof = get_ipython().display_formatter.formatters\n"
+        "of['text/html'].for_type(Held, lambda _, lock=threading.Lock(): str(lock))\ndel of"
+    )
+    assert "formatter text/html of Held was set in the notebook" in str(gpu(kernel, "1").plain())
+    assert _shown(gpu(kernel, "Shown()"), "text/html") == ["<b>"]
 
 
 def _shown(cell: Any, kind: str) -> list[str]:

@@ -342,11 +342,13 @@ def test_a_handler_of_a_signal_that_stays_with_the_cell_is_said(node: Node) -> N
 
 def test_a_handler_of_interrupts_and_a_dump_of_the_stack_are_as_in_a_plain_cell(node: Node) -> None:
     run = node.run(
-        "import faulthandler, signal\nheard = []\nsignal.signal(signal.SIGINT, lambda *_: heard.append(1))\n"
+        "import faulthandler, signal\nheard = []\n"
+        "usual = signal.getsignal(signal.SIGINT) is signal.default_int_handler\n"
+        "signal.signal(signal.SIGINT, lambda *_: heard.append(1))\n"
         "signal.raise_signal(signal.SIGINT)\nfaulthandler.enable()\nfaulthandler.dump_traceback()\n"
-        "print(heard, faulthandler.is_enabled())"
+        "print(usual, heard, faulthandler.is_enabled())"
     )
     assert run.outcome.status == "ok"
     assert run.outcome.notes == []
-    assert run.text() == "[1] True\n"
+    assert run.text() == "True [1] True\n"
     assert "Current thread" in run.text("stderr")

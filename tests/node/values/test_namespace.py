@@ -330,3 +330,21 @@ def test_broken_inputs_name_their_value() -> None:
     damaged = dump.stream.replace(b"rebuild_tensor", b"rebuild_tenzor")
     with pytest.raises(LoadError, match="`broken` cannot be rebuilt on the node: AttributeError"):
         RankValues({}, CellPayload(source=""), damaged, [], has_gpu=False).load()
+
+
+class _Unmade:
+    """Its own code fails where it is put together."""
+
+    def __setstate__(self, state: object) -> None:
+        self.missing.append(state)  # type: ignore[attr-defined]
+
+    def __getstate__(self) -> dict[str, int]:
+        return {"a": 1}
+
+
+def test_an_error_of_the_class_itself_is_not_said_to_be_one_of_versions() -> None:
+    dump = codec.dump({"odd": _Unmade()}, NamespaceInfo({}, at_home=True))
+    with pytest.raises(LoadError, match="'_Unmade' object has no attribute 'missing'") as raised:
+        RankValues({}, CellPayload(source=""), dump.stream, dump.buffers, has_gpu=False).load()
+    assert "what its class gives to pickle does not make it again" in raised.value.message
+    assert "version" not in raised.value.hint
