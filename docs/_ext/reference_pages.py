@@ -75,6 +75,7 @@ _PAGE_OF_COMMAND = {
     "simulate": "simulator",
     "advise": "writing-a-cell",
     "docs": "index",
+    "mcp": "use/assistants",
     "doctor": "operate/doctor",
 }
 

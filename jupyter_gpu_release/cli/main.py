@@ -56,6 +56,10 @@ def _command(name: str) -> Callable[[argparse.Namespace], int]:
         from .authoring import docs
 
         return docs.run
+    if name == "mcp":
+        from . import mcp
+
+        return mcp.run
     if name == "token":
         from .admin import tokens
 

@@ -31,6 +31,7 @@ OVERVIEW: dict[str, dict[str, str]] = {
         "queues": "queues",
         "notify": "notify --email ann@example.org --on end",
         "advise": "advise train.ipynb",
+        "mcp": "mcp",
         "docs": "docs tutorial",
     },
     "The cluster": {

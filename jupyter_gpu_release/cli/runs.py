@@ -18,7 +18,7 @@ from ..client.session import GatewaySession
 from ..errors import GatewayUnavailableError, NoSuchRunError, OptionError, from_code
 from ..presentation.plain_text import is_stderr, text_of, without_colours
 from ..presentation.terminal import OutputCollapser
-from ..presentation.wording import describe_lost, place_words, run_word, state_words
+from ..presentation.wording import cancel_words, describe_lost, place_words, run_word, state_words
 from ..protocol.events import Event
 from ..protocol.rest import DOCUMENT_VERSION, GatewayFacts, GpuCounts, StatusDocument
 from ..protocol.runs import RunView
@@ -111,17 +111,8 @@ def cancel(arguments: argparse.Namespace) -> int:
             gateway.cancel(arguments.run)  # a sweep, or it says the same
             sys.stdout.write(f"{arguments.run} is being ended: its trials are interrupted, and it gets no others.\n")
             return 0
-        run = before.run
-        if RunState.of(before.state).is_terminal:
-            sys.stdout.write(f"{run} is over already: {run_word(before.state)}.\n")
-            return 0
-        after = gateway.cancel(run)
-    if before.state == RunState.PERSISTING.word:
-        sys.stdout.write(f"{run}: {after.reason or 'its results are being given up'}.\n")
-    elif after.granted_at is None:
-        sys.stdout.write(f"{run} is taken out of the queue: it had not begun.\n")
-    else:
-        sys.stdout.write(f"{run} is being ended: its cell is interrupted, what it made so far comes back.\n")
+        after = before if RunState.of(before.state).is_terminal else gateway.cancel(before.run)
+    sys.stdout.write(f"{cancel_words(before, after)}\n")
     return 0
 
 

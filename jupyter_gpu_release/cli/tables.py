@@ -218,6 +218,7 @@ def print_run(console: Console, run: RunRow) -> None:
         "GPUs": _gpus(run),
         "submitted": format_moment(run.submitted_at),
         "queued, held": f"{format_seconds(run.queued_s)}, {format_seconds(run.held_s)}",
+        "price": run.price,
         "free after": "" if run.release_ms is None else format_seconds(run.release_ms / 1000),
         "before": "\n".join(run.earlier),
         "waits for": wait_of_row(run),

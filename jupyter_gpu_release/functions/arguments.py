@@ -246,15 +246,20 @@ def _open_parameters(function: Callable[..., Any], args: Sequence[Any], given: M
         return set()
 
 
-def options_as_text(own: Mapping[str, Any]) -> Written:
-    """Python's values as the options of a cell are written; raises :class:`OptionError` for what is none of them."""
+def options_as_text(
+    own: Mapping[str, Any], options: Mapping[str, Option] = RESERVED, elsewhere: Mapping[str, str] = _OF_CELLS
+) -> Written:
+    """Python's values as the options of a cell are written; raises :class:`OptionError` for what is none of them.
+
+    ``elsewhere``: an option of cells that is not among ``options`` → what there is instead.
+    """
     written: Written = {}
     for key, value in own.items():
-        option = RESERVED.get(key)
+        option = options.get(key)
         if option is None:
-            near = _nearest(key)
-            known = f"did you mean {near}=?" if near else f"the options are {', '.join(_OFFERED)}"
-            raise OptionError(f"{key}=: there is no such option", hint=_OF_CELLS.get(key, known))
+            near = nearest(key, options)
+            known = f"did you mean {near}=?" if near else f"the options are {', '.join(sorted(options))}"
+            raise OptionError(f"{key}=: there is no such option", hint=elsewhere.get(key, known))
         if value is None or (value is False and (option.is_flag or key == "gather")):
             continue
         written[option.name] = _texts(key, option, value)

@@ -11,6 +11,7 @@ import time
 from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 from ..analysis.device_choices import DeviceHistory
 from ..analysis.sources import OF_FILE, SOURCES_LIMIT_BYTES
@@ -38,11 +39,11 @@ _TICK_S = 0.25
 class ScriptExecutor(FunctionExecutor):
     """Connects when something is launched, and starts this machine's own cluster if none is known."""
 
-    def __init__(self) -> None:
-        names = vars(sys.modules["__main__"])
+    def __init__(self, names: dict[str, Any] | None = None, program: str = "script") -> None:
+        names = vars(sys.modules["__main__"]) if names is None else names
         realm = NamespaceInfo(names, at_home=True)
         super().__init__(realm, InputCapture(names, realm), DeviceHistory(names, self._texts))
-        self._session_id = f"script-{secrets.token_hex(6)}"
+        self._session_id = f"{program}-{secrets.token_hex(6)}"
         self._session: GatewaySession | None = None
         self._connecting = threading.Lock()
 
@@ -66,6 +67,12 @@ class ScriptExecutor(FunctionExecutor):
             _connect(session)
             return session
 
+    def close(self) -> None:
+        """End the session, and with it the runs that are not detached."""
+        with self._connecting:
+            if self._session is not None:
+                self._session.close()
+
     def parse_options(self, written: Written) -> RunOptions:  # noqa: D102
         return build_options(overlay(from_mapping(self.settings.defaults), written))
 
@@ -80,7 +87,7 @@ class ScriptExecutor(FunctionExecutor):
         return [CellSource(path, OF_FILE, text) for text in self._texts()]
 
     def output_listener(self, *, live: bool) -> Show:  # noqa: D102
-        return _print if live else _keep_quiet
+        return _print if live else keep_quiet
 
     def _start_own(self) -> Target:
         if self.settings.auto_start == "never":
@@ -137,5 +144,5 @@ def _print(events: Sequence[Event]) -> None:
             stream.flush()
 
 
-def _keep_quiet(_events: Sequence[Event]) -> None:
+def keep_quiet(_events: Sequence[Event]) -> None:
     """Show nothing; output is recorded, and ``logs()`` has it."""

@@ -42,7 +42,7 @@ from ..protocol.session import PROTOCOL, Welcome
 from ..protocol.states import RunState, is_run_id
 from ..protocol.wire import decode, encode
 from ..scheduling.asks import to_run
-from ..scheduling.queues.admission import Admission, admit, check_moved
+from ..scheduling.queues.admission import Admission, admit, check_count, check_moved
 from ..scheduling.start_estimates.nearest import possible_ask
 from ..settings.built_in import BUILT_IN
 from ..store.event_log import read_unforged
@@ -51,7 +51,7 @@ from ..store.threads import StoreThreads
 from ..store.users.private_stores import acting
 from .accounting import UsageAccount
 from .auth.audit import AuditLog
-from .auth.permissions import Act, Caller, may, shown_view
+from .auth.permissions import ASSISTANT, Act, Caller, may, shown_view
 from .auth.shown_events import as_text
 from .auth.tokens import TokenBook
 from .auth.unix_users import UnixUsers
@@ -319,6 +319,11 @@ class GatewayService(RunListener, LeaseListener, NodeListener, SessionListener):
         known = self._known(caller, request)
         if known is not None:
             return known
+        if caller.is_assistant:
+            queue = self.queue_rules.file.queue_of_assistants(request.queue)
+            shown_as = {"program": ASSISTANT, "notebook": "", "number": 0}
+            # no GPU is kept while it thinks
+            request = msgspec.structs.replace(request, queue=queue, keep_s=0.0, keep_auto=False, **shown_as)
         admit(self.queue_rules.file, caller.user, in_least_parts(request))
         ask = await self._check(caller, request)
         if self.users is not None:  # also for who comes without a session
@@ -330,6 +335,8 @@ class GatewayService(RunListener, LeaseListener, NodeListener, SessionListener):
             return known
         request = msgspec.structs.replace(request, ask=ask)
         admitted = admit(self.queue_rules.file, caller.user, request)  # the queues may be others by now
+        own = [other.view.queue for other in self.runs.live() if other.view.user == caller.user]
+        check_count(self.queue_rules.file, admitted.queue, own)
         terms = {"timeout_s": admitted.timeout_s, "keep_s": admitted.keep_s, "restartable": admitted.restartable}
         request = msgspec.structs.replace(request, **terms)
         record = RunRecord(self._first_view(caller, request, admitted), self.runs.next_ordinal(), request)
@@ -458,8 +465,11 @@ class GatewayService(RunListener, LeaseListener, NodeListener, SessionListener):
         if record is None:
             raise NoSuchRunError(f"there is no run {run[:80]}", hint="list them: `jupyter gpu runs`")
         owner = record.view.user
-        if not may(caller, owner, act):
+        if not may(caller, owner, act, record.view.origin):
             self.audit.write_entry(caller, act.value, run, result=ForbiddenError.code, detail=f"owner {owner}")
+            if caller.user == owner:
+                hint = f"use a token of {owner}'s own"
+                raise ForbiddenError(f"no assistant has sent run {run}, and this token is an assistant's", hint=hint)
             raise ForbiddenError(f"run {run} belongs to {owner}", hint=f"ask {owner}, or an admin of this cluster")
         if caller.user != owner:
             self.audit.write_entry(caller, act.value, run, detail=f"owner {owner}")
@@ -490,7 +500,7 @@ class GatewayService(RunListener, LeaseListener, NodeListener, SessionListener):
     def _trials_of(self, caller: Caller, sweep: str) -> list[RunRecord]:
         """Live trials that the caller may end; of a run that is no sweep: none."""
         trials = [record for record in self.runs.live() if record.view.sweep == sweep and is_run_id(sweep)]
-        return [trial for trial in trials if may(caller, trial.view.user, Act.CHANGE)]
+        return [trial for trial in trials if may(caller, trial.view.user, Act.CHANGE, trial.view.origin)]
 
     async def detach(self, caller: Caller, run: str) -> None:
         """Let a run go on when its kernel ends; returns once that is committed."""
@@ -521,7 +531,8 @@ class GatewayService(RunListener, LeaseListener, NodeListener, SessionListener):
         record = self.run_for(caller, run)
         view = record.view
         alone = view.detached or not view.session or record.state.is_terminal
-        if alone or view.user != caller.user or view.session == session or self.sessions.is_live(view.session):
+        is_own = view.user == caller.user and may(caller, view.user, Act.CHANGE, view.origin)
+        if alone or not is_own or view.session == session or self.sessions.is_live(view.session):
             return
         log.info("run %s is taken over by another kernel of its user", run)
         self.runs.change(record, told=NotifyWhen.SOON, at_once=True, session=session)

@@ -74,6 +74,17 @@ def state_words(run: Run) -> str:
     return ": ".join(filter(None, (run_word(run.state), run.reason)))
 
 
+def cancel_words(before: RunRow, after: RunRow) -> str:
+    """Say what a cancellation does to a run; ``after``: what the gateway has answered."""
+    if RunState.of(before.state).is_terminal:
+        return f"{before.run} is over already: {run_word(before.state)}."
+    if before.state == RunState.PERSISTING.word:
+        return f"{before.run}: {after.reason or 'its results are being given up'}."
+    if after.granted_at is None:
+        return f"{before.run} is taken out of the queue: it had not begun."
+    return f"{before.run} is being ended: its cell is interrupted, what it made so far comes back."
+
+
 def gpu_word(state: str) -> str:
     """The word for a GPU's state."""
     return GPU_WORDS.get(state, state)
@@ -402,12 +413,13 @@ def start_of_row(row: RunRow, me: str) -> str:
 
 def describe_estimate(estimate: EstimateDocument, me: str) -> str:
     """When a run would start that is not sent yet, and what would be sooner."""
+    price = f"; price: {estimate.price}" if estimate.price else ""
     if estimate.starts_in_s is not None and estimate.starts_in_s < 1:
-        return "it would start at once"
+        return f"it would start at once{price}"
     when = describe_start(estimate.starts_in_s, estimate.at_least_s, estimate.at_most_s, estimate.after, me)
     starts = f"it would start{when.removeprefix('starts')}" if when else "nobody knows when it would start"
     sooner = describe_sooner(estimate.sooner)
-    return f"{estimate.reason}; {starts}{f'; sooner: {sooner}' if sooner else ''}"
+    return f"{estimate.reason}; {starts}{f'; sooner: {sooner}' if sooner else ''}{price}"
 
 
 def describe_sooner(asks: Iterable[SoonerAsk]) -> str:

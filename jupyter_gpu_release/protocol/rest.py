@@ -151,6 +151,8 @@ class RunRow(Run, frozen=True, omit_defaults=False):
     files: list[FileInfo] = msgspec.field(default_factory=list)
     error: RunError | None = None
     notes: list[str] = msgspec.field(default_factory=list)
+    #: of the GPU-hours that it has held, by the rates of the queues file; in lists, and without rates, empty
+    price: str = ""
 
 
 class QueueUser(msgspec.Struct, frozen=True):
@@ -256,6 +258,8 @@ class EstimateDocument(msgspec.Struct, frozen=True):
     #: user whose run ends right before
     after: str = ""
     sooner: list[SoonerAsk] = msgspec.field(default_factory=list)
+    #: by the rates of the queues file, in words; empty: it names none
+    price: str = ""
 
 
 class Usage(msgspec.Struct, frozen=True):

@@ -157,9 +157,9 @@ COMMANDS: dict[str, Command] = {
         {
             "user": _given("U", "whose token it is; runs belong to this name", required=True),
             "role": Setting(
-                help="`user` (own runs) or `admin` (everything)",
+                help="`user` (own runs), `admin` (everything) or `assistant` (changes its own runs only)",
                 default="user",
-                choices=("user", "admin"),
+                choices=("user", "admin", "assistant"),
                 metavar="ROLE",
             ),
             "expires": Setting(help="such as 12h or 30d, at most 10 years, or `never`", default="30d", metavar="TIME"),
@@ -268,6 +268,7 @@ COMMANDS: dict[str, Command] = {
             "json": _JSON,
         },
     ),
+    "mcp": Command("let an assistant use the cluster: tools by the Model Context Protocol, on stdin and stdout"),
     "docs": Command(
         "show a page of the documentation; without PAGE, which there are",
         {"page": _word("PAGE", "such as tutorial, use/gangs, writing-a-cell", required=False)},

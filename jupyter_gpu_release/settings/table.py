@@ -564,6 +564,9 @@ QUEUE: dict[str, Setting] = {
     "max_gpus_per_user": Setting(
         help="Most GPUs that one user may have in it.", default=None, unit=_NUMBER, otherwise="no limit"
     ),
+    "max_runs_per_user": Setting(
+        help="Most runs of one user that wait in it or are under way.", default=None, unit=_COUNT, otherwise="no limit"
+    ),
 }
 
 #: field of ``policy`` in the queues file → setting

@@ -20,6 +20,7 @@ from ..analysis.sources import gpu_cell_name
 from ..errors import OptionError, StoreError
 from ..options.run_options import RunOptions
 from ..protocol.cell import INLINE_LIMIT_BYTES, CellPayload, CellSource, Graph
+from ..protocol.rest import EstimateQuestion
 from ..protocol.runs import RunRequest
 from ..protocol.states import new_run_id
 from ..protocol.wire import encode
@@ -106,6 +107,22 @@ class Submission:
         """Take the inputs back from the store: the run did not happen."""
         if self.paths is not None:
             shutil.rmtree(self.paths.folder, ignore_errors=True)
+
+
+def question_of(options: RunOptions, place: CellLocation) -> EstimateQuestion:
+    """Ask when a cell with these options would start."""
+    return EstimateQuestion(
+        options.ask,
+        options.queue,
+        options.priority,
+        options.timeout_s,
+        options.keep_s,
+        options.keep_auto,
+        options.name,
+        place.notebook,
+        place.cell,
+        options.restartable,
+    )
 
 
 def choice_of(options: RunOptions) -> NameChoice:

@@ -68,6 +68,16 @@ describe('its times', () => {
       'Results saved'
     ]);
   });
+
+  it('what it has held, and its price where the team has prices', () => {
+    const over = { state: 'succeeded', gone_at: 1062, finished_at: 1063 };
+    const note = (more: object) =>
+      momentsOf(page(run('r', { ...over, release_ms: 90, ...more })), trans)
+        .filter(moment => moment.label === 'GPUs free')
+        .map(moment => moment.note);
+    expect(note({ price: '1.3 EUR' })).toEqual(['after 90 ms, price: 1.3 EUR']);
+    expect(note({})).toEqual(['after 90 ms']);
+  });
 });
 
 describe('what is beside its output', () => {

@@ -82,6 +82,14 @@ def test_tokens_are_made_listed_and_revoked(
     _gpu("jupyter gpu token revoke --user ann")
 
 
+def test_a_token_for_an_assistant(gateway: GatewayClient, tmp_path: Path) -> None:
+    (line,) = block("operate/assistants.md", "# How to let assistants in", "jupyter").commands()
+    _gpu(line)
+    with GatewayClient(gateway_url(gateway), (tmp_path / "ann-assistant.token").read_text().strip()) as ann:
+        assert (ann.status().user, ann.status().role) == ("ann", "assistant")
+    _gpu("jupyter gpu token revoke --user ann")
+
+
 def gateway_url(gateway: GatewayClient) -> str:
     return gateway.status().gateway.url
 

@@ -28,6 +28,7 @@ LARGE = (
     "polars",
     "pydantic",
     "statsmodels",
+    "mcp",
 )
 _MISSING = [name for name in LARGE if importlib.util.find_spec(name) is None]
 _IMPORT = re.compile(rf"\b(?:import|from)\b[^\n;]*\b({'|'.join(_MISSING)})\b")

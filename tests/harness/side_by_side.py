@@ -43,7 +43,7 @@ _QUICK = ["-m", "not thorough"]
 _TESTS_FAILED = 1
 #: the folders that share a session. All that is not here is one more, the units
 _TOGETHER = {
-    "kernels": ("kernel", "notebooks", "functions"),  # the session's cluster
+    "kernels": ("kernel", "notebooks", "functions", "assistant"),  # the session's cluster
     "clusters": ("cli", "local_cluster", "faults"),  # started and killed
     "gateway": ("gateway", "client"),
     "server": ("server_extension",),

@@ -6,10 +6,11 @@ from typing import Any
 
 import msgspec
 import pytest
+from doc_blocks import block
 
-from jupyter_gpu_release.errors import GpuReleaseError, ImpossibleAskError, OptionError
+from jupyter_gpu_release.errors import ConflictError, GpuReleaseError, ImpossibleAskError, OptionError
 from jupyter_gpu_release.protocol.runs import ResourceAsk, RunRequest
-from jupyter_gpu_release.scheduling.queues.admission import Admission, admit
+from jupyter_gpu_release.scheduling.queues.admission import Admission, admit, check_count
 from jupyter_gpu_release.scheduling.queues.overview import Claimed, overview, remarks
 from jupyter_gpu_release.scheduling.queues.queues_file import QueuesFile, parse_queues
 from jupyter_gpu_release.scheduling.workload import GPU
@@ -88,6 +89,41 @@ def test_more_than_a_user_may_have_in_a_queue_above_is_refused() -> None:
     )
     with pytest.raises(ImpossibleAskError, match="one user has at most 2 GPUs in queue all"):
         admit(file, "ann", _asked(3))
+
+
+def test_as_many_runs_as_a_user_may_have_are_the_last_in_queues_below_too() -> None:
+    file = parse_queues(
+        "schema_version: 1\nqueues: [{name: all, max_runs_per_user: 2}, {name: a, parent: all}, {name: b}]", "q"
+    )
+    check_count(file, "a", ["a", "b", "b"])
+    check_count(file, "b", ["a", "a", "b", "gone"])
+    with pytest.raises(ConflictError, match="you have 2 runs in queue all") as refused:
+        check_count(file, "a", ["a", "a"])
+    assert refused.value.hint == "wait until one is over, or cancel one"
+
+
+def test_runs_of_assistants_go_to_their_queue_alone() -> None:
+    text = block("operate/assistants.md", "# How to let assistants in", "schema_version").text
+    file = parse_queues(text, "queues.yaml")
+    assert [file.queue_of_assistants(asked) for asked in ("", "assistants")] == ["assistants"] * 2
+    with pytest.raises(OptionError, match="runs of assistants go to queue assistants"):
+        file.queue_of_assistants("team")
+    admitted = admit(file, "ann", _asked(1, queue="assistants", priority="low"))
+    assert (admitted.queue, admitted.timeout_s) == ("assistants", 1800.0)
+    assert QueuesFile().queue_of_assistants("vision") == "vision"
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("assistant_queue: helpers", "line 4: assistant_queue: there is no queue helpers that takes runs"),
+        ("assistant_queue: all", "line 4: assistant_queue: there is no queue all that takes runs"),
+    ],
+)
+def test_a_queue_of_assistants_takes_runs(line: str, message: str) -> None:
+    text = f"schema_version: 1\nqueues:\n  [{{name: all}}, {{name: a, parent: all}}]\n{line}\n"
+    with pytest.raises(OptionError, match=message):
+        parse_queues(text, "q")
 
 
 def test_where_runs_cannot_be_taken_back_the_guarantee_is_the_most() -> None:

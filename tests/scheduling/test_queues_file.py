@@ -59,7 +59,7 @@ def test_it_says_who_may_use_what() -> None:
         86400,
     )
     assert file.policy.actions == ("allocate", "backfill")
-    assert file.rates["h100"] == 2.5
+    assert file.prices.rates["h100"] == 2.5
 
 
 @pytest.mark.parametrize(

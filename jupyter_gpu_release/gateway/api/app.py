@@ -104,6 +104,11 @@ def _check_role(service: GatewayService, route: Route, caller: Caller) -> None:
             f"{route.method} {route.path} ({route.summary.rstrip('.')}) is for admins, and {caller.user} is not one",
             hint="ask an admin",
         )
+    if not caller.may_ask(route.method, route.path):
+        service.audit.write_entry(caller, f"{route.method} {route.path}", result=ForbiddenError.code)
+        raise ForbiddenError(
+            f"{route.method} {route.path} is not for an assistant's token", hint=f"use a token of {caller.user}'s own"
+        )
 
 
 def _http_endpoint(service: GatewayService, route: Route) -> Callable[[Request], Awaitable[Response]]:

@@ -268,7 +268,9 @@ async def list_runs(service: GatewayService, caller: Caller, request: Request) -
 async def show_run(service: GatewayService, caller: Caller, request: Request) -> RunRow:
     """One run (``GET /v1/runs/{run}``); raises :class:`NoSuchRunError` for one that the caller may not see."""
     record = service.run_for(caller, request.path_params["run"])
-    return record_row(record, caller, time.time())
+    row = record_row(record, caller, time.time())
+    price = service.queue_rules.file.prices.of_run(row.gpus, row.gpu_name, row.held_s)
+    return msgspec.structs.replace(row, price=price)
 
 
 async def show_outcome(service: GatewayService, caller: Caller, request: Request) -> RunView:
@@ -379,7 +381,12 @@ async def ask_estimate(service: GatewayService, caller: Caller, request: Request
     OptionError, ImpossibleAskError
         It would be refused.
     """
-    return await service.start_estimates.estimate_of(caller.user, await body_of(request, EstimateQuestion))
+    asked = await body_of(request, EstimateQuestion)
+    if caller.is_assistant:
+        asked = msgspec.structs.replace(asked, queue=service.queue_rules.file.queue_of_assistants(asked.queue))
+    found = await service.start_estimates.estimate_of(caller.user, asked)
+    price = service.queue_rules.file.prices.of_ask(asked.ask.gpus, asked.ask.gpu_type or "", asked.timeout_s)
+    return msgspec.structs.replace(found, price=price)
 
 
 async def show_estimate(service: GatewayService, caller: Caller, request: Request) -> EstimateDocument:

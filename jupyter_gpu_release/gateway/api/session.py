@@ -40,7 +40,7 @@ from ...protocol.session import (
     is_understood,
 )
 from ...protocol.wire import decode, encode
-from ..auth.permissions import Act, Caller
+from ..auth.permissions import ASSISTANT, Act, Caller
 from ..runs.machine import INTERRUPTED, Cancel
 from ..runs.record import RunRecord
 from ..runs.sessions import Session
@@ -130,6 +130,10 @@ class SessionConnection:
                 f"the notebook speaks protocol {hello.protocol} (jupyter_gpu_release {hello.version or 'unknown'}), "
                 f"this gateway protocol {PROTOCOL} ({self._service.health().version})",
                 hint="install the same version of jupyter_gpu_release on both sides, or versions that are one apart",
+            )
+        if self._caller.is_assistant and not hello.session.startswith(f"{ASSISTANT}-"):
+            raise ForbiddenError(
+                "an assistant's token opens no session of a notebook", hint=f"use a token of {self._caller.user}'s own"
             )
         client = self._socket.client
         self.is_direct = client is not None and hello.here == f"{client.host} {client.port}"

@@ -17,8 +17,19 @@ from ...protocol.rest import RunRow, StatusDocument, UsageFacts, WarmRow
 from ...protocol.runs import RunView
 from ...protocol.states import RunState
 
-ADMIN, USER = "admin", "user"
-ROLES = (USER, ADMIN)
+ADMIN, USER, ASSISTANT = "admin", "user", "assistant"
+ROLES = (USER, ADMIN, ASSISTANT)
+#: what an assistant's token may send to the gateway beside what it reads
+_ASSISTANTS = frozenset(
+    {
+        "/v1/runs",
+        "/v1/runs/{run}/cancel",
+        "/v1/outlook",
+        "/v1/packages/check",
+        "/v1/packages/resolve",
+        "/v1/packages/wheels/{digest}",
+    }
+)
 #: what everybody sees of everybody's runs: who, how many GPUs, since when, in which state and queue, on which GPUs
 PUBLIC_RUN = frozenset(
     {
@@ -75,6 +86,7 @@ class Act(Enum):
 
 
 _OWNERS = frozenset({Act.LOAD, Act.DETACH, Act.SUPPLY})
+_LOOKS = frozenset({Act.READ, Act.LOAD})
 
 
 @dataclass(frozen=True)
@@ -92,13 +104,25 @@ class Caller:
         """Tell if the gateway's admin routes and everybody's runs are open to this caller."""
         return self.role == ADMIN
 
+    @property
+    def is_assistant(self) -> bool:
+        """Tell if the token is for an assistant of its user, who may do more."""
+        return self.role == ASSISTANT
 
-def may(caller: Caller, owner: str, act: Act) -> bool:
-    """Tell if ``caller`` may do ``act`` with a run of ``owner``.
+    def may_ask(self, method: str, path: str) -> bool:
+        """Tell if a route is open to this caller (those of admins are told apart before)."""
+        return not self.is_assistant or method in ("GET", "WS") or path in _ASSISTANTS
+
+
+def may(caller: Caller, owner: str, act: Act, origin: str = ASSISTANT) -> bool:
+    """Tell if ``caller`` may do ``act`` with a run of ``owner``; ``origin``: the run's.
 
     Owners may do everything. Admins may read and end everybody's runs, but not load their values: those are pickles
-    made by somebody else's code, and an admin's notebook is the last place where that should run.
+    made by somebody else's code, and an admin's notebook is the last place where that should run. Assistants look at
+    all runs of their user, and change those of assistants.
     """
+    if caller.is_assistant and act not in _LOOKS and origin != ASSISTANT:
+        return False
     return caller.user == owner or (caller.is_admin and act not in _OWNERS)
 
 

@@ -11,9 +11,10 @@ from IPython.display import display
 from ...errors import ConflictError, GpuReleaseError, ImpossibleAskError, OptionError
 from ...presentation.wording import describe_estimate
 from ...protocol.cell import INLINE_LIMIT_BYTES
-from ...protocol.rest import EstimateDocument, EstimateQuestion, StatusDocument
+from ...protocol.rest import EstimateDocument, StatusDocument
 from ...protocol.runs import ResourceAsk
 from ...submission.capture import CapturedInputs
+from ...submission.request import question_of
 from ...units import format_bytes
 from ..runs.foreground import find_packages, prepare
 from .tables import Table
@@ -77,21 +78,8 @@ def _without_provided(notebook: Notebook, cell: Cell, imports: Sequence[str]) ->
 
 def _answer(gateway: GatewayClient, cell: Cell) -> EstimateDocument | GpuReleaseError:
     """When it would start, or why it would be refused."""
-    options, place = cell.options, cell.place
-    question = EstimateQuestion(
-        options.ask,
-        options.queue,
-        options.priority,
-        options.timeout_s,
-        options.keep_s,
-        options.keep_auto,
-        options.name,
-        place.notebook,
-        place.cell,
-        options.restartable,
-    )
     try:
-        return gateway.ask_estimate(question)
+        return gateway.ask_estimate(question_of(cell.options, cell.place))
     except (OptionError, ImpossibleAskError) as error:
         return error
 

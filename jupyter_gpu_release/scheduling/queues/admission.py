@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 
 from msgspec.structs import replace
 
-from ...errors import ImpossibleAskError, OptionError
+from ...errors import ConflictError, ImpossibleAskError, OptionError
 from ...protocol.runs import RunRequest
 from ...settings.built_in import BUILT_IN
-from ...units import format_seconds
+from ...units import format_count, format_seconds
 from ..reasons import gpus
 from ..workload import GPU, in_thousandths
 from .gpu_types import key, named_types, type_among
@@ -62,6 +62,20 @@ def admit(file: QueuesFile, user: str, request: RunRequest) -> Admission:
     timeout_s = longest_s if request.timeout_s is None else request.timeout_s
     keep_s = request.keep_s if most_s is None else min(request.keep_s, most_s)
     return Admission(queue, priority, timeout_s, keep_s, bool(request.restartable))
+
+
+def check_count(file: QueuesFile, queue: str, own: Collection[str]) -> None:
+    """Refuse a run whose user has as many in the queue, or below one above it, as one user may have.
+
+    ``own``: the queues of the user's runs that are not over.
+    """
+    for above in (file.tree.queues[name] for name in file.tree.paths[queue]):
+        count = sum(above.name in file.tree.paths.get(other, ()) for other in own)
+        if above.max_runs_per_user is not None and count >= above.max_runs_per_user:
+            raise ConflictError(
+                f"you have {format_count(count, 'run')} in queue {above.name}, the most that one user may have there",
+                hint="wait until one is over, or cancel one",
+            )
 
 
 def check_moved(file: QueuesFile, user: str, request: RunRequest, queue: str) -> None:

@@ -17,6 +17,7 @@ from ...settings.table import POLICY, QUEUE
 from ...units import parse_seconds
 from ..workload import GPU, MOST_PARTS, Node
 from .gpu_types import key as type_key
+from .prices import Prices
 from .tree import ACTIONS, DEFAULT_QUEUE, QUEUE_ORDER, RUN_ORDER, SHARED_QUEUE, UNLIMITED, Policy, Queue, QueueTree
 
 PRIORITIES = {"low": 25, "normal": 50, "high": 75}
@@ -45,6 +46,7 @@ class QueueSpec(_Spec, frozen=True):
     max_timeout: float | str | None = None
     max_keep: float | str | None = None
     max_gpus_per_user: float | None = None
+    max_runs_per_user: int | None = None
 
 
 class PolicySpec(_Spec, frozen=True):
@@ -72,8 +74,11 @@ class _FileSpec(_Spec, frozen=True):
     queues: list[QueueSpec] = []
     groups: dict[str, list[str]] = {}
     default_queue: str | dict[str, str] | None = None
+    assistant_queue: str = ""
     policy: PolicySpec = PolicySpec()
     rates: dict[str, float] = {}
+    rate_unit: str = ""
+    warn_above: float | None = None
     gpu_sharing: SharingSpec | bool = True
 
 
@@ -105,9 +110,10 @@ class QueuesFile:
     groups: Mapping[str, Collection[str]] = field(default_factory=dict)
     #: user (or ``*``) → queue
     default_queue: Mapping[str, str] = field(default_factory=lambda: {"*": DEFAULT_QUEUE})
-    #: GPU type (or ``*``) → units per GPU-hour
-    rates: Mapping[str, float] = field(default_factory=dict)
+    prices: Prices = field(default_factory=Prices)
     sharing: Sharing = field(default_factory=Sharing)
+    #: where runs of assistants' tokens go; empty: where their user's go
+    assistant_queue: str = ""
 
     def check_sharing(self, user: str, what: str, part: float = 1) -> None:
         """Raise :class:`OptionError` where a user may have no parts of GPUs, or none as small as this one.
@@ -145,6 +151,13 @@ class QueuesFile:
         if not asked:
             raise OptionError(f"--queue: {user} has no default queue", hint=hint)
         raise OptionError(f"--queue {name}: {self._unusable(name)}", hint=hint)
+
+    def queue_of_assistants(self, asked: str) -> str:
+        """The queue of an assistant's run that asks for ``asked``; raises :class:`OptionError` for another."""
+        if self.assistant_queue and asked not in ("", self.assistant_queue):
+            hint = "leave --queue out"
+            raise OptionError(f"--queue {asked}: runs of assistants go to queue {self.assistant_queue}", hint=hint)
+        return self.assistant_queue or asked
 
     def _unusable(self, name: str) -> str:
         if name not in self.tree.queues:
@@ -279,7 +292,10 @@ class _Reader:
         tree = QueueTree(queues or [SHARED_QUEUE])
         self._check_users(spec)
         defaults, sharing = self._defaults(spec, tree), self._sharing(spec)
-        return QueuesFile(tree, self._policy(spec.policy), spec.groups, defaults, spec.rates, sharing)
+        if spec.assistant_queue:
+            self._check_leaf(spec.assistant_queue, tree.leaves(), "assistant_queue")
+        policy = self._policy(spec.policy)
+        return QueuesFile(tree, policy, spec.groups, defaults, self._prices(spec), sharing, spec.assistant_queue)
 
     def _sharing(self, spec: _FileSpec) -> Sharing:
         written = spec.gpu_sharing
@@ -291,6 +307,13 @@ class _Reader:
         self._check_names(written.users or [], spec.groups, "gpu_sharing.users")
         types, users = written.types, written.users
         return Sharing(written.most, None if types is None else tuple(types), None if users is None else tuple(users))
+
+    def _prices(self, spec: _FileSpec) -> Prices:
+        wrong = next((kind for kind, rate in spec.rates.items() if not 0 <= rate < math.inf), None)
+        if wrong is not None:
+            hint = "write the price of a GPU-hour, at least 0"
+            raise self._document.error(f"{spec.rates[wrong]:g} is no price", f"rates.{wrong}", hint=hint)
+        return Prices(spec.rates, spec.rate_unit, spec.warn_above)
 
     def _queue(self, spec: QueueSpec, path: str) -> Queue:
         try:
@@ -330,11 +353,13 @@ class _Reader:
             return {"*": leaves[0]} if len(leaves) == 1 else {}
         found = written if isinstance(written, dict) else {"*": written}
         for user, queue in found.items():
-            if queue not in leaves:
-                path = f"default_queue.{user}" if isinstance(written, dict) else "default_queue"
-                message = f"there is no queue {queue} that takes runs"
-                raise self._document.error(message, path, hint=_meant(queue, leaves))
+            self._check_leaf(queue, leaves, f"default_queue.{user}" if isinstance(written, dict) else "default_queue")
         return dict(found)
+
+    def _check_leaf(self, queue: str, leaves: Sequence[str], path: str) -> None:
+        if queue not in leaves:
+            message = f"there is no queue {queue} that takes runs"
+            raise self._document.error(message, path, hint=_meant(queue, leaves))
 
     def _policy(self, spec: PolicySpec) -> Policy:
         try:
@@ -364,6 +389,8 @@ def to_queue(spec: QueueSpec) -> Queue:
         raise OptionError(f"{place}: weight: {spec.weight:g} is not a weight", hint=hint)
     per_user = spec.max_gpus_per_user
     longest_s = None if spec.max_timeout is None else seconds(spec.max_timeout, f"{place}: max_timeout")
+    if spec.max_runs_per_user is not None and spec.max_runs_per_user < 1:
+        raise OptionError(f"{place}: max_runs_per_user: at least 1", hint="leave max_runs_per_user out: no limit")
     if longest_s == 0:
         raise OptionError(f"{place}: max_timeout: 0 would let no run begin", hint="leave max_timeout out: no limit")
     return Queue(
@@ -382,6 +409,7 @@ def to_queue(spec: QueueSpec) -> Queue:
         is_restartable=spec.restartable == "default",
         max_timeout_s=longest_s,
         max_keep_s=None if spec.max_keep is None else seconds(spec.max_keep, f"{place}: max_keep"),
+        max_runs_per_user=spec.max_runs_per_user,
         max_gpus_per_user=None if per_user is None else thousandths(per_user, f"{place}: max_gpus_per_user"),
     )
 

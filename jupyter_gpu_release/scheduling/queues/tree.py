@@ -35,6 +35,8 @@ class Queue:
     #: a restartable run is left alone for so long
     min_runtime_s: float = 0.0
     max_gpus_per_user: int | None = None
+    #: that wait or are under way
+    max_runs_per_user: int | None = None
     #: who may use it, ``@`` before a group; None: everybody
     users: tuple[str, ...] | None = None
     #: highest ``--priority``

@@ -79,6 +79,8 @@ export interface IRunRow {
   /** id of the sweep that it is a trial of */
   sweep?: string;
   release_ms: number | null;
+  /** of what it has held, in words; on the page of a run alone */
+  price?: string;
   position: number | null;
   /** seconds until it starts, probably */
   start_estimate_s?: number | null;

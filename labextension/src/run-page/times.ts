@@ -24,10 +24,12 @@ export function momentsOf(page: IRunPage, trans: TranslationBundle): IMoment[] {
     started_at !== null && ended_at !== null
       ? trans.__('ran %1', formatSeconds(ended_at - started_at))
       : '';
-  const free =
+  const free = [
     run.release_ms !== null
       ? trans.__('after %1', formatSeconds(run.release_ms / 1000))
-      : '';
+      : '',
+    run.price ? trans.__('price: %1', run.price) : ''
+  ];
   add(trans.__('Queued'), run.submitted_at);
   add(
     isAgain ? trans.__('Got GPUs again') : trans.__('Got its GPUs'),
@@ -36,7 +38,11 @@ export function momentsOf(page: IRunPage, trans: TranslationBundle): IMoment[] {
   );
   add(trans.__('First statement'), run.granted_at && started_at);
   add(trans.__('Last statement'), ended_at, ran);
-  add(trans.__('GPUs free'), run.granted_at && run.gone_at, free);
+  add(
+    trans.__('GPUs free'),
+    run.granted_at && run.gone_at,
+    free.filter(Boolean).join(', ')
+  );
   add(trans.__('Results saved'), savedAt(page));
   add(trans.__('Results removed'), run.collected_at ?? null);
   return moments;

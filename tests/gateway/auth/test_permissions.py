@@ -30,6 +30,27 @@ def test_what_each_may_do(caller: Caller, acts: set[Act]) -> None:
     assert {act for act in Act if may(caller, "ann", act)} == acts
 
 
+def test_an_assistant_looks_at_its_users_runs_and_changes_those_of_assistants() -> None:
+    assistant = Caller("ann", "assistant")
+    assert {act for act in Act if may(assistant, "ann", act, "digits.ipynb [3]")} == {Act.READ, Act.LOAD}
+    assert {act for act in Act if may(assistant, "ann", act, "assistant")} == set(Act)
+    assert not any(may(assistant, "bob", act, "assistant") for act in Act)
+
+
+def test_an_assistant_sends_runs_and_nothing_that_is_its_users() -> None:
+    assistant = Caller("ann", "assistant")
+    sent = [route.path for route in ROUTES if route.method == "POST" and assistant.may_ask(route.method, route.path)]
+    assert sorted(sent) == [
+        "/v1/outlook",
+        "/v1/packages/check",
+        "/v1/packages/resolve",
+        "/v1/packages/wheels/{digest}",
+        "/v1/runs",
+        "/v1/runs/{run}/cancel",
+    ]
+    assert all(OWNER.may_ask(route.method, route.path) for route in ROUTES)
+
+
 def test_an_admins_own_run_is_wholly_hers() -> None:
     assert may(ADMIN, "root", Act.LOAD)
 
