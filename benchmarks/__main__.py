@@ -29,6 +29,7 @@ NAMES = (
     "transfer",
     "broker",
     "simulate",
+    "clusters",
     "server",
     "sidebar",
     "preemption",

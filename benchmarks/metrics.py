@@ -64,6 +64,18 @@ METRICS = {
         "deadline_beside_sweep",
         "half_first_statement",
     ),
+    "clusters": (
+        "pool_node_hours",
+        "pool_added_wait",
+        "interactive_node_hours",
+        "interactive_added_wait",
+        "idle_return_chosen",
+        "slurm_first_cell",
+        "slurm_next_cell",
+        "srun",
+        "cold_worker",
+        "idle_return_end",
+    ),
     "preemption": (
         "notice_to_next",
         "notice_to_next_100mib",

@@ -84,7 +84,7 @@ def plan_pool(
         if why := _never(pool, run):
             refused[run.run] = why
             continue
-        further = [_Room(pool.shape.gpus, pool.shape.cpus) for _ in range(pool.most - len(there) - new)]
+        further = _further(pool, run, pool.most - len(there) - new)
         taken = _place(run, rooms + further)
         if taken is None:
             refused[run.run] = f"the pool has all of its {pool.most} nodes"
@@ -105,6 +105,11 @@ def plan_pool(
     )
 
 
+def _further(pool: Pool, run: Run, most: int) -> list[_Room]:
+    """Room on nodes that are not there yet: more than one for each rank are of no use."""
+    return [_Room(pool.shape.gpus, pool.shape.cpus) for _ in range(min(most, run.min_ranks))]
+
+
 def _never(pool: Pool, run: Run) -> str:
     """The reason why no node of the pool, or not so many, could take a run; empty: they could."""
     checks = (gpu_count, cpu_count, host_memory, labels, walltime, *((gpu_type,) if pool.shape.gpu_type else ()))
@@ -112,7 +117,7 @@ def _never(pool: Pool, run: Run) -> str:
     lacks = lacks or _never_seen(pool, run)
     if lacks:
         return f"no node of the pool has {' and '.join(lacks)}"
-    if _place(run, [_Room(pool.shape.gpus, pool.shape.cpus) for _ in range(pool.most)]) is None:
+    if _place(run, _further(pool, run, pool.most)) is None:
         return f"the pool has at most {pool.most} nodes"
     return ""
 

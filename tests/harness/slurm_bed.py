@@ -10,6 +10,7 @@ import secrets
 import shutil
 import socket
 import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Callable
@@ -59,9 +60,9 @@ def wait_until(is_so: Callable[[], object], what: str, limit_s: float = 240.0) -
 
 
 class SlurmBed:
-    """The daemons; ``stop`` ends them. ``conf`` is what ``SLURM_CONF`` names."""
+    """The daemons; ``stop`` ends them. ``conf`` is what ``SLURM_CONF`` names; ``python``: see :meth:`_start_node`."""
 
-    def __init__(self) -> None:
+    def __init__(self, python: str = sys.executable) -> None:
         self.folder = Path(tempfile.mkdtemp(prefix="jgr-slurm-"))
         self.conf = self.folder / "slurm.conf"
         self._environment = {**os.environ, "SLURM_CONF": str(self.conf)}
@@ -72,7 +73,7 @@ class SlurmBed:
             self.start_controller()
             wait_until(lambda: self.ask("sinfo", "-h"), "the controller", 60)  # a slurmd before it would wait a minute
             for node in NODES:
-                self._start(node, "slurmd", "-N", node, "-D", "-f", str(self.conf))
+                self._start_node(node, python)
             wait_until(lambda: self.ask("sinfo", "-h", "-t", "idle", "-o", "%D") == "2\n", "two idle nodes", 60)
         except BaseException:
             self.stop()
@@ -102,6 +103,11 @@ class SlurmBed:
         self._start("munged", "munged", "--force", "-F", *files, *more)
         wait_until((folder / "socket").exists, "munge's socket", 30)
 
+    def _start_node(self, node: str, python: str) -> None:
+        """Where this Python's mounts are: with that of ``unix_users.python_for_all`` other users' jobs can run it."""
+        become = "import os, sys; os.execvp(sys.argv[1], sys.argv[1:])"
+        self._start(node, python, "-c", become, "slurmd", "-N", node, "-D", "-f", str(self.conf))
+
     def start_controller(self) -> None:
         """Start ``slurmctld``, or start it again; it goes on from what it has saved."""
         self._start("slurmctld", "slurmctld", "-D", "-f", str(self.conf))
@@ -126,8 +132,9 @@ class SlurmBed:
     def stop(self) -> None:
         """End all jobs and daemons."""
         if self.ask("sinfo", "-h"):
-            self.ask("scancel", "--state=RUNNING", "--full", "--user=root")
-            self.ask("scancel", "--user=root")
+            left = [job.split()[0] for job in self.jobs()]
+            self.ask("scancel", "--state=RUNNING", "--full", *left)
+            self.ask("scancel", *left)
             wait_until(lambda: not self.jobs(), "the end of all jobs", 60)
         for name in reversed(list(self._daemons)):
             self._end(self._daemons.pop(name))

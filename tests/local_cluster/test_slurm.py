@@ -12,12 +12,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from slurm_bed import PROGRAMS, SlurmBed, wait_until
+from nvml_bed import FakeGpus, build_library
+from slurm_bed import NODES, PROGRAMS, SlurmBed, wait_until
 
 from jupyter_gpu_release.client.discovery import target_of
 from jupyter_gpu_release.client.home import HomePaths
 from jupyter_gpu_release.client.rest import GatewayClient
 from jupyter_gpu_release.local_cluster.start import running_connection, stop_embedded
+from jupyter_gpu_release.protocol.rest import NodeRow, StatusDocument
 
 pytestmark = [
     pytest.mark.thorough,
@@ -35,15 +37,25 @@ simulated_gpus: true
 """
 _LAUNCH = """
 import json, sys
-from jupyter_gpu_release import launch
+from jupyter_gpu_release import checkpoint, launch
 def look(until):
-    import os, time
+    import os, psutil, time
     from pathlib import Path
+    job = next(filter(None, (above.environ().get("SLURM_JOB_ID") for above in psutil.Process().parents())))
+    if until:
+        with open(until + ".jobs", "a") as file:
+            print(job, file=file)
     while until and not Path(until).exists():
+        checkpoint({})
         time.sleep(0.05)
-    return [os.environ.get("JUPYTER_GPU_IDS"), os.getppid()]
+    return [os.environ.get("JUPYTER_GPU_IDS"), job, os.environ.get("CUDA_VISIBLE_DEVICES")]
+def end_of(run):
+    try:
+        return run.result(timeout=400)
+    except Exception as error:
+        return [type(error).__name__]
 runs = [launch(look, sys.argv[3], **json.loads(sys.argv[1])) for _ in range(int(sys.argv[2]))]
-print(json.dumps([run.result(timeout=400) for run in runs]))
+print(json.dumps([end_of(run) for run in runs]))
 """
 
 
@@ -84,10 +96,21 @@ class PoolBed:
 
     def waits(self) -> list[str]:
         """Why those that wait do so."""
+        return [row.reason for row in self._status().queue]
+
+    def nodes(self) -> list[NodeRow]:
+        """The nodes as the gateway shows them."""
+        return self._status().nodes
+
+    def _status(self) -> StatusDocument:
         connection = running_connection(self.home)
         assert connection is not None
         with GatewayClient.for_target(target_of(connection), timeout_s=60) as gateway:
-            return [row.reason for row in gateway.status().queue]
+            return gateway.status()
+
+    def set_node(self, name: str, state: str) -> None:
+        """As an admin does."""
+        self.slurm.ask("scontrol", "update", f"NodeName={name}", f"State={state}", "Reason=test")
 
     def says(self, words: str) -> bool:
         """Tell if somebody waits with these words."""
@@ -99,6 +122,12 @@ def answer(process: subprocess.Popen[str]) -> list[list[object]]:
     out, _ = process.communicate(timeout=400)
     assert process.returncode == 0
     return list(json.loads(out.splitlines()[-1]))
+
+
+def jobs_of(until: Path) -> list[str]:
+    """The jobs on whose nodes a launched function has begun, one after the other."""
+    path = Path(f"{until}.jobs")
+    return path.read_text().split() if path.exists() else []
 
 
 @pytest.fixture(scope="module")
@@ -141,13 +170,13 @@ def test_small_runs_share_a_node_which_goes_back(bed: PoolBed) -> None:
     assert started.returncode == 0, started.stderr
     assert bed.slurm.jobs() == []
     had = answer(bed.launch(1, times=2))
-    assert [ids for ids, _ in had] in (["0", "1"], ["1", "0"], ["0", "0"], ["1", "1"])  # one after the other, maybe
+    assert [ids for ids, *_ in had] in (["0", "1"], ["1", "0"], ["0", "0"], ["1", "1"])  # one after the other, maybe
     wait_until(lambda: not bed.slurm.jobs(), "the end of the idle node's job")
     assert bed.slurm.ask("squeue", "-h", "-t", "all", "-o", "%T").split() == ["CANCELLED"]  # one for both
 
 
 def test_a_gang_waits_for_all_of_its_nodes_and_takes_its_jobs_back(bed: PoolBed) -> None:
-    bed.slurm.ask("scontrol", "update", "NodeName=n2", "State=DRAIN", "Reason=test")
+    bed.set_node("n2", "DRAIN")
     gang = bed.launch(4, ranks=2, nodes=2)
     wait_until(lambda: bed.says("pending ("), "the reason of Slurm")
     (reason,) = bed.waits()
@@ -156,7 +185,45 @@ def test_a_gang_waits_for_all_of_its_nodes_and_takes_its_jobs_back(bed: PoolBed)
     assert bed.command("cancel", "last").returncode == 0
     gang.communicate(timeout=60)
     wait_until(lambda: not bed.slurm.jobs(), "the end of both jobs")
-    bed.slurm.ask("scontrol", "update", "NodeName=n2", "State=RESUME")
+    bed.set_node("n2", "RESUME")
+
+
+def test_before_a_nodes_end_a_restartable_run_moves_and_one_that_does_not_fit_is_elsewhere(
+    bed: PoolBed, tmp_path: Path
+) -> None:
+    go = tmp_path / "go"
+    for name in NODES:
+        bed.set_node(name, "DRAIN")
+    restartable = bed.launch(1, until=go, restartable=True)
+    wait_until(bed.slurm.jobs, "a pending job")
+    (short,) = (job.split()[0] for job in bed.slurm.jobs())
+    bed.slurm.ask("scontrol", "update", f"JobId={short}", "TimeLimit=5")  # minutes; in its last two it takes no runs
+    for name in NODES:
+        bed.set_node(name, "RESUME")
+    wait_until(lambda: jobs_of(go) == [short], "the first node")
+    long = bed.launch(1, until=go, timeout="30m")  # there is room on the first node, but no time
+    wait_until(lambda: len(jobs_of(go)) == 3, "the restartable run's second start")
+    assert short not in jobs_of(go)[1:]
+    go.touch()
+    assert {job for launched in (restartable, long) for _, job, _ in answer(launched)} == set(jobs_of(go)[1:])
+    bed.slurm.ask("scancel", short)
+    wait_until(lambda: not bed.slurm.jobs(), "the end of both jobs")
+
+
+def test_when_a_node_fails_what_is_restartable_goes_on_elsewhere(bed: PoolBed, tmp_path: Path) -> None:
+    go, never = tmp_path / "go", tmp_path / "never"
+    restartable = bed.launch(1, until=go, restartable=True)
+    wait_until(lambda: jobs_of(go), "the node")
+    lost = bed.launch(1, until=never)
+    wait_until(lambda: jobs_of(never) == jobs_of(go), "the other run on the same node")
+    (name,) = bed.slurm.ask("squeue", "-h", "-o", "%N").split()
+    bed.set_node(name, "DOWN")
+    assert answer(lost) == [["RunLostError"]]
+    wait_until(lambda: jobs_of(go)[1:], "the restartable run's second start")
+    go.touch()
+    assert len(answer(restartable)) == 1
+    assert len(set(jobs_of(go))) == 2
+    bed.set_node(name, "RESUME")
 
 
 def test_a_cell_goes_on_while_the_controller_is_away_and_stop_ends_all_jobs(bed: PoolBed, tmp_path: Path) -> None:
@@ -174,3 +241,26 @@ def test_a_cell_goes_on_while_the_controller_is_away_and_stop_ends_all_jobs(bed:
     stopped = bed.command("stop", "--yes")
     assert stopped.returncode == 0, stopped.stderr
     assert bed.slurm.jobs() == []
+
+
+def test_two_jobs_on_one_host_give_their_own_gpu_each(
+    bed: PoolBed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    go = tmp_path / "go"
+    gpus = FakeGpus(build_library(tmp_path), tmp_path / "gpus")
+    for name, value in {**gpus.environment, "JUPYTER_GPU_ENVIRONMENT": "FAKE_NVML"}.items():
+        monkeypatch.setitem(bed._environment, name, value)
+    bed.set_node("n2", "DRAIN")
+    pool = POOL.replace("gpu:2", "gpu:1").replace("gpus_per_node: 2", "gpus_per_node: 1")
+    started = bed.start(pool.replace("simulated_gpus: true", ""))
+    assert started.returncode == 0, started.stderr
+    both = [bed.launch(1, until=go), bed.launch(1, until=go)]
+    wait_until(lambda: len(jobs_of(go)) == 2, "both nodes")
+    assert sorted(gpu.uuid for node in bed.nodes() for gpu in node.gpus) == ["GPU-0", "GPU-1"]
+    go.touch()
+    had = [ended for launched in both for ended in answer(launched)]
+    assert {visible for _, _, visible in had} == {"GPU-0", "GPU-1"}
+    assert len({job for _, job, _ in had}) == 2
+    assert bed.command("stop", "--yes").returncode == 0
+    assert bed.slurm.jobs() == []
+    bed.set_node("n2", "RESUME")
