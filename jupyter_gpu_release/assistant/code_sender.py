@@ -69,7 +69,7 @@ class CodeSender(ScriptExecutor):
         session = self.session()
         said = self.input_capture.packages.add_to(prepared, options, session.welcome, session.question_client)
         cell = Cell(body, options, self.location())
-        submission = make_submission(cell, prepared, session.session_id, partial(self._store, session))
+        submission = make_submission(cell, prepared, session.session_id, partial(self.store, session))
         return self.send(submission, options.name, keep_quiet).id, [*prepared.warnings, *said]
 
     def _used(self, name: str, source: str) -> UsedInput:

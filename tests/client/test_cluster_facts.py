@@ -63,11 +63,24 @@ def test_who_types_never_waits_for_a_gateway_that_hangs(until: Callable[..., Non
     assert asked[0] is not threading.current_thread()
 
 
+def test_what_is_old_is_read_anew_and_what_is_too_old_is_not_shown(monkeypatch: pytest.MonkeyPatch):
+    values = [2, 1]
+    cached = cluster_facts.Cached(values.pop, 0)
+    monkeypatch.setattr(cluster_facts, "FRESH_S", 1e9)
+    assert [cached.get(60.0), cached.get(0.0)] == [1, 1]
+    monkeypatch.setattr(cluster_facts, "FRESH_S", -1.0)
+    monkeypatch.setattr(cluster_facts, "KEPT_S", -1.0)
+    assert (cached.get(60.0), values) == (0, [])
+
+
 def test_the_gateways_own_documents_are_understood():
     gpu = GpuRow("0", "u", "NVIDIA H100 80GB HBM3", 80 << 30, 0, None, "free")
-    nodes = [NodeRow("a", "a", [gpu, gpu]), NodeRow("b", "b", [gpu], up=False)]
+    drained = msgspec.structs.replace(gpu, state="drained")
+    nodes = [NodeRow("a", "a", [gpu, gpu, drained]), NodeRow("b", "b", [gpu], up=False)]
     status = StatusDocument(1, False, GatewayFacts("http://x", "0"), GpuCounts(2, 0, 2, 0), nodes, [], [])
     assert cluster_facts._gpus_of(_as_json(status)) == ClusterGpus(2, {"h100": 2}, (80,), 1)
+    simulated = msgspec.structs.replace(status, simulated=True)
+    assert cluster_facts._gpus_of(_as_json(simulated)).types == {}, "nothing to ask for"
     row = RunRow(
         run="r",
         user="ann",

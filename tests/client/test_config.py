@@ -7,7 +7,8 @@ from types import SimpleNamespace
 import pytest
 from traitlets.config import Config
 
-from jupyter_gpu_release.client.config import GpuRelease, NotebookDefaults, load_settings
+from jupyter_gpu_release.client.config import GpuRelease, NotebookDefaults, find_target, load_settings
+from jupyter_gpu_release.client.home import write_secret
 from jupyter_gpu_release.errors import OptionError
 
 
@@ -41,6 +42,24 @@ def test_files_of_jupyter(tmp_path: Path):
 def test_the_shells_own_configuration_wins(tmp_path: Path):
     (tmp_path / "jupyter_gpu_release_config.json").write_text(json.dumps({"GpuRelease": {"url": "https://file:1"}}))
     assert load_settings(shell(url="https://shell:1"), [tmp_path]).url == "https://shell:1"
+
+
+def test_the_environment_wins_over_the_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    own = {"URL": "http://own:2", "TOKEN": "own", "STORE": "/own", "CA_FILE": "/own.pem"}
+    for name in (*own, "TOKEN_FILE"):
+        monkeypatch.delenv(f"JUPYTER_GPU_{name}", raising=False)
+    write_secret(tmp_path / "token", "of-file")
+    settings = GpuRelease(url="http://file:1", token_file=str(tmp_path / "token"), store="/file", ca_file="/file.pem")
+
+    def found() -> list[str]:
+        target = find_target(settings)
+        assert target is not None
+        return [target.url, target.token, target.store, target.ca_file]
+
+    assert found() == ["http://file:1", "of-file", "/file", "/file.pem"]
+    for name, value in own.items():
+        monkeypatch.setenv(f"JUPYTER_GPU_{name}", value)
+    assert found() == list(own.values())
 
 
 @pytest.mark.parametrize("content", ["c.GpuRelease.auto_start = 'always'", "1 /", "c.GpuRelease.defaults = {'gpu': 1}"])

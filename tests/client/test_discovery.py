@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import subprocess
 from dataclasses import replace
 from pathlib import Path
 
@@ -53,6 +54,14 @@ def test_another_process_with_the_number_of_its_daemon_is_not_the_own_cluster(
     assert is_alive(replace(target, configured=True))
 
 
+def test_a_daemon_that_nobody_has_waited_for_is_dead(own_cluster: Connection) -> None:
+    with subprocess.Popen(["true"]) as daemon:
+        os.waitid(os.P_PID, daemon.pid, os.WEXITED | os.WNOWAIT)
+        assert not is_alive(
+            Target("http://a", "t", connection=msgspec.structs.replace(own_cluster, daemon_pid=daemon.pid))
+        )
+
+
 def test_the_environment_comes_before_the_own_cluster(home: HomePaths, own_cluster: Connection) -> None:
     found = find(home, JUPYTER_GPU_URL="https://gpus.example:8765/", JUPYTER_GPU_TOKEN=" t ", JUPYTER_GPU_STORE="/nfs")
     assert found == Target("https://gpus.example:8765", "t", True, "/nfs")
@@ -68,7 +77,14 @@ def test_a_token_file(home: HomePaths, tmp_path: Path) -> None:
     file = tmp_path / "my-token"
     write_secret(file, "from-file")
     assert find(home, "http://a:1", None, str(file)).token == "from-file"
-    assert find(home, JUPYTER_GPU_URL="http://a:1", JUPYTER_GPU_TOKEN_FILE=str(file)).token == "from-file"
+    assert find(home, "http://a:1", None, str(file), JUPYTER_GPU_TOKEN="another").token == "from-file"
+    named = {"JUPYTER_GPU_URL": "http://a:1", "JUPYTER_GPU_TOKEN_FILE": str(file), "JUPYTER_GPU_HUB_SERVICE": "/s"}
+    found = find(home, **named)
+    assert (found.token, found.is_renewed) == ("from-file", True)
+    assert not find(home, **named, JUPYTER_GPU_TOKEN="own").is_renewed
+    assert found.with_current_token() is found
+    write_secret(file, "renewed")
+    assert found.with_current_token().token == "renewed"
 
 
 def test_a_token_file_that_others_may_read_is_refused(home: HomePaths, tmp_path: Path) -> None:
@@ -99,6 +115,8 @@ def test_a_configured_gateway_needs_a_token(home: HomePaths, own_cluster: Connec
 def test_the_own_cluster_by_its_url_is_configured(home: HomePaths, own_cluster: Connection) -> None:
     found = find(home, "http://127.0.0.1:9/")
     assert (found.token, found.configured, found.embedded) == ("own-token", True, True)
+    assert find(home, "http://127.0.0.1:9/", "mine").token == "mine"
+    assert find(home, JUPYTER_GPU_STORE="/nfs").store == "/nfs"
 
 
 @pytest.mark.parametrize("url", ["a:1", "ftp://a", "http://", "nonsense", "http://u:p@a:1", "http://a?token=x"])

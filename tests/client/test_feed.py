@@ -9,7 +9,7 @@ import time
 
 import pytest
 
-from jupyter_gpu_release.client.feed import RunFeed
+from jupyter_gpu_release.client.feed import FeedTable, RunFeed
 from jupyter_gpu_release.protocol.events import Event
 from jupyter_gpu_release.protocol.runs import ResourceAsk, RunRequest, RunView
 from jupyter_gpu_release.protocol.session import Accepted, Events, Refused, Update
@@ -113,17 +113,24 @@ def test_a_second_acknowledgement_is_no_second_accepted(feed: RunFeed) -> None:
     assert feed.request is None
 
 
-def test_the_end(feed: RunFeed) -> None:
+@pytest.mark.parametrize(
+    "end", [Accepted(view(2, "cancelled")), Update(view(2, "succeeded")), Refused(RUN, "impossible_ask", "no")]
+)
+def test_the_end(feed: RunFeed, end: Accepted | Update | Refused) -> None:
+    feed.on_message(end)
+    assert (feed.ended, feed.request) == (True, None), "the request is not sent again"
+    assert feed.next_item(0) == end
+
+
+def test_what_is_resumed_is_what_all_feeds_of_a_run_have(feed: RunFeed, asked: Asked) -> None:
+    feeds, early, late = FeedTable(), RunFeed(RUN, None, 3, asked), RunFeed(RUN, None, 7, asked)
+    for each in (early, late, feed):  # the last one's request is not taken yet
+        feeds.add_feed(each)
+    assert feeds.resume() == {RUN: 3}
+    feeds.drop_feed(early)
+    assert feeds.resume() == {RUN: 7}
     feed.on_update(Update(view(1)))
     assert not feed.ended
-    feed.on_update(Update(view(2, "succeeded")))
-    assert feed.ended
-
-
-def test_a_refusal_is_the_end(feed: RunFeed) -> None:
-    feed.on_refused(Refused(RUN, "impossible_ask", "no"))
-    assert feed.ended
-    assert isinstance(feed.next_item(0), Refused)
 
 
 def test_get_waits_no_longer_than_asked(feed: RunFeed) -> None:

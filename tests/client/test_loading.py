@@ -77,8 +77,9 @@ def test_a_run_folder_that_is_not_what_it_says_is_refused(
         realm=lambda: NamespaceInfo({}, at_home=True),
         find_target=None,
         store=lambda: str(tmp_path),
-        loaded=lambda *_: None,
+        loaded=lambda run, values: noted.append((run, dict(values))),
     )
+    noted: list[tuple[str, dict[str, int]]] = []
     monkeypatch.setattr(client_load, "execution_context", lambda: around)
     target = Target("http://127.0.0.1:9", "", False, str(tmp_path))
 
@@ -87,6 +88,11 @@ def test_a_run_folder_that_is_not_what_it_says_is_refused(
         yield lambda: client_load._from_view(view, target, around)
 
     assert [dict(load()) for load in load_both()] == [{"x": 1}, {"x": 1}]
+    assert noted == [(RUN, {"x": 1})] * 2
+    paths.values.chmod(0o640)
+    with pytest.raises(ForbiddenError, match="does not belong to you alone"):
+        client_load.load_results(RUN)
+    paths.values.chmod(0o600)
     if spoil == "damaged":
         paths.manifest.write_text("{")
     elif spoil == "of another run":

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -113,6 +115,14 @@ def test_a_cell_knows_what_its_notebook_knows(
     monkeypatch.setattr(told_results, "_told", {})
     told_results.learn_results(sent)
     assert client_load.load_results(RUN)["x"] == [1, 2]
+
+
+def test_files_of_the_clusters_own_user_are_loaded_too(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    gateway = SimpleNamespace(health=lambda: SimpleNamespace(service_uid=4242, store=str(store)))
+    monkeypatch.setattr(client_load.GatewayClient, "for_target", lambda _: contextlib.nullcontext(gateway))
+    monkeypatch.setattr(ownership, "_trusted", set())
+    assert client_load.store_of(Target("http://a", "t", True, str(store))) == store
+    assert ownership.is_trusted(4242)
 
 
 def test_the_newest_results_are_told() -> None:

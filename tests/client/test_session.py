@@ -9,10 +9,11 @@ import pytest
 from websockets.sync.server import ServerConnection, serve
 
 from jupyter_gpu_release.client.discovery import Target
-from jupyter_gpu_release.client.session import GatewaySession
+from jupyter_gpu_release.client.session import ConnectionBack, ConnectionLost, GatewaySession
 from jupyter_gpu_release.errors import GatewayUnavailableError
 from jupyter_gpu_release.protocol.config import GatewayConfig
-from jupyter_gpu_release.protocol.session import ClientMessage, Hello, Signal, Welcome
+from jupyter_gpu_release.protocol.runs import ResourceAsk, RunRequest
+from jupyter_gpu_release.protocol.session import ClientMessage, Hello, Refused, Signal, Submit, Welcome
 from jupyter_gpu_release.protocol.wire import decode, encode
 
 
@@ -38,38 +39,57 @@ def test_it_is_back_before_its_grace_is_over_however_long_the_gateway_was_away(
 
 
 class _Gateway:
-    """One that greets, and hangs up on the first signal of its first connection without a word."""
+    """One that greets, hangs up on the first such message of its first connection, and refuses later requests."""
 
-    def __init__(self) -> None:
-        self.signals: list[list[Signal]] = []
+    def __init__(self, hangs_up_on: type[Signal | Submit]) -> None:
+        self.heard: list[list[ClientMessage]] = []
+        self._hangs_up_on = hangs_up_on
         self._server = serve(self._talk, "127.0.0.1", 0, compression=None)
         self.url = f"http://127.0.0.1:{self._server.socket.getsockname()[1]}"
         threading.Thread(target=self._server.serve_forever, daemon=True).start()
 
     def _talk(self, link: ServerConnection) -> None:
-        heard: list[Signal] = []
-        self.signals.append(heard)
+        heard: list[ClientMessage] = []
+        self.heard.append(heard)
         for data in link:
             message = decode(data, ClientMessage)
             if isinstance(message, Hello):
                 link.send(encode(Welcome(message.protocol, "", "ann", simulated=True, gpus_total=1, store="")))
-            elif isinstance(message, Signal):
+            elif isinstance(message, self._hangs_up_on):
                 heard.append(message)
-                if len(self.signals) == 1:
+                if len(self.heard) == 1:
                     return
+                if isinstance(message, Submit):
+                    link.send(encode(Refused(message.request.run, "impossible_ask", "no")))
 
     def end(self) -> None:
         self._server.shutdown()
 
 
 def test_what_was_said_on_a_connection_that_died_is_said_again(until: Callable[..., None]) -> None:
-    gateway = _Gateway()
+    gateway = _Gateway(Signal)
     session = GatewaySession(Target(gateway.url, "token"), "s")
     try:
         session.connect()
         session.signal("20260101-000000-00000001")
-        until(lambda: len(gateway.signals) > 1 and gateway.signals[1], "the signal, once more")
-        assert gateway.signals[0] == gateway.signals[1], "the same one: it counts once"
+        until(lambda: len(gateway.heard) > 1 and gateway.heard[1], "the signal, once more")
+        assert gateway.heard[0] == gateway.heard[1], "the same one: it counts once"
+    finally:
+        session.close()
+        gateway.end()
+
+
+def test_a_request_is_sent_until_it_is_answered_and_its_feed_hears_how_it_went(until: Callable[..., None]) -> None:
+    gateway = _Gateway(Submit)
+    session = GatewaySession(Target(gateway.url, "token"), "s")
+    try:
+        session.connect()
+        feed = session.submit(RunRequest("20260101-000000-00000001", "s", ResourceAsk(), b""))
+        kinds = [type(feed.next_item(60)) for _ in range(3)]
+        assert kinds == [ConnectionLost, ConnectionBack, Refused]
+        assert gateway.heard[0] == gateway.heard[1]
+        until(lambda: session._feeds.all() == [], "nothing more is heard of it")
+        assert (session.trouble, session.silent_s) == (None, 0.0)
     finally:
         session.close()
         gateway.end()

@@ -93,7 +93,8 @@ def test_a_value_is_loaded_once_and_a_run_that_is_over_cannot_be_cancelled() -> 
     run: RunFuture[Any] = RunFuture(launcher, RunView("r", "", "submitted"), "f", told.append)
     assert (run.logs(), run.cancel(), told) == ("", True, ["interrupt"])
     run.update_view(RunView("r", "", "succeeded", outcome=Outcome("ok")))
-    assert (run.result(0), run.result(0), launcher.read) == (7, 7, 1)
+    run.give_up(RunLostError("the session has ended, too"))
+    assert (run.status, run.result(0), run.result(0), launcher.read) == ("succeeded", 7, 7, 1)
     assert (run.logs(), run.cancel(), told) == ("logs of r", False, ["interrupt"])
 
 

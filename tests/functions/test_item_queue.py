@@ -51,6 +51,10 @@ def test_of_a_worker_that_ends_only_what_had_begun_is_lost() -> None:
     assert workers.queue.waiting == 3
     assert [workers.ask(run) for run in "bcd"] == [{"b": 1}, {"c": 2}, {"d": 3}]
     assert workers.queue.on_worker_ended("unknown") == []
+    workers = Workers(ItemQueue(range(4)))
+    assert [workers.ask("a"), workers.ask("a")] == [{"a": 0}, {"a": 1}]
+    assert workers.queue.on_worker_ended("a") == []
+    assert [workers.ask(run) for run in "bc"] == [{"b": 0}, {"c": 1}], "in their order"
 
 
 def test_a_question_that_is_asked_again_has_the_same_answer() -> None:
@@ -60,6 +64,9 @@ def test_a_question_that_is_asked_again_has_the_same_answer() -> None:
         assert [(run, answer.ask, answer.item) for run, answer in queue.take_answers()] == [("a", 1, 0)]
     assert queue.take_answers() == []
     assert queue.waiting == 8
+    queue.dismiss_worker("b")
+    queue.on_question("b", ItemRequest(1))
+    assert [(run, answer.item) for run, answer in queue.take_answers()] == [("b", None)], "whatever waits"
 
 
 def test_an_item_is_taken_out_once_and_before_it_is_handed_out_only() -> None:

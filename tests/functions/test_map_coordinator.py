@@ -42,6 +42,7 @@ class MapBed:
     def __init__(self, items: int, processes: int, paths: RunPaths | None = None) -> None:
         self.supplied: list[Supply] = []
         self.told: list[str] = []
+        self.shown: list[Event] = []
         self.sent: dict[str, tuple[RunFuture[Any], Callable[[list[Event]], None]]] = {}
         self.submissions: dict[str, Submission] = {}
         self.is_away = False
@@ -53,7 +54,7 @@ class MapBed:
             ItemFuture(executor, "f", n, n, lambda item: made[0].take_out(item), lambda: "") for n in range(items)
         ]
         first = Submission(RunRequest("first", "s", ResourceAsk(), b""), cast(Any, None), paths)
-        made.append(MapCoordinator(executor, first, "f", self.futures, lambda _: None))
+        made.append(MapCoordinator(executor, first, "f", self.futures, self.shown.extend))
         self.coordinator = made[0]
         self.coordinator.begin(processes)
 
@@ -119,6 +120,61 @@ def test_workers_are_not_replaced_when_nobody_hears_of_them_any_more(until: Unti
     assert {future.status for future in bed.futures} == {"lost"}
 
 
+def test_workers_that_begin_nothing_are_replaced_a_few_times_in_a_row(until: Until) -> None:
+    bed = MapBed(9, 1)
+
+    def newest(number: int) -> str:
+        until(lambda: len(bed.sent) == number, "another worker")
+        return bed.runs()[-1]
+
+    for number in range(1, 8):
+        run = newest(number)
+        if number == 4:  # this one does its work
+            bed.ask(run)
+            bed.give(run, 0)
+        bed.end(run, "failed", "died")
+    until(lambda: all(future.done() for future in bed.futures), "the rest is given up")
+    assert (len(bed.sent), bed.futures[0].status, bed.futures[1].status) == (7, "succeeded", "failed")
+
+
+def test_no_other_worker_is_sent_for_what_those_that_are_left_can_do(until: Until) -> None:
+    bed = MapBed(3, 2)
+    first, second = bed.runs()
+    for item, run in enumerate((first, second)):
+        bed.ask(run)
+        until(lambda run=run, item=item: bed.answers(run) == [item], "it has an item")
+    bed.ask(first, 0)
+    bed.end(first, "failed", "died")
+    bed.ask(second, 1)
+    bed.give(second, 1)
+    until(lambda: bed.answers(second) == [1, 2], "it has the last item")
+    assert len(bed.sent) == 2
+
+
+def test_cancelling_takes_out_what_waits_and_ends_all_workers(until: Until) -> None:
+    bed = MapBed(3, 2)
+    first, second = bed.runs()
+    bed.ask(first)
+    until(lambda: bed.answers(first) == [0], "it has an item")
+    bed.ask(first, 0)
+    bed.coordinator.cancel()
+    until(lambda: bed.told == [first, second], "both are ended")
+    assert [future.status for future in bed.futures] == ["running", "queued", "cancelled"], "it had two"
+    for run in (first, second):
+        bed.end(run, "cancelled", "interrupted")
+    until(lambda: all(future.done() for future in bed.futures), "nothing goes on")
+    assert (len(bed.sent), {future.status for future in bed.futures}) == (2, {"cancelled"})
+
+
+def test_what_workers_print_is_shown_and_what_they_ask_is_not(until: Until) -> None:
+    bed = MapBed(2, 1)
+    [run] = bed.runs()
+    said = Event(1, 0.0, "stream", {"text": "hello"})
+    bed.sent[run][1]([said, Event(2, 0.0, NEXT, msgspec.to_builtins(ItemRequest(1)))])
+    until(lambda: bed.answers(run) == [0], "it has an item")
+    assert bed.shown == [said]
+
+
 def test_an_item_comes_back_to_a_new_worker_when_the_others_were_told_to_leave(until: Until) -> None:
     """Nothing seemed to be left for the second worker; then the first one died with an item that it had not begun."""
     bed = MapBed(2, 2)
@@ -150,6 +206,7 @@ def test_a_new_worker_has_inputs_also_when_those_of_the_first_one_went_with_it(u
     bed.end(first, "cancelled", "interrupted")
     bed.ask(second)
     until(lambda: bed.answers(second) == [0], "it has an item")
+    assert len(bed.sent) == 2, "nobody wants another one in its place"
     bed.end(second, "failed", "died")
     until(lambda: len(bed.sent) == 3, "another one is sent")
     found = bed.submissions[bed.runs()[2]].paths

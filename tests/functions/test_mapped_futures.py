@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 
+from jupyter_gpu_release.errors import RunLostError
 from jupyter_gpu_release.functions import mapped_futures
 from jupyter_gpu_release.functions.item_future import ItemFuture
 from jupyter_gpu_release.functions.mapped_futures import MappedFutures
+from jupyter_gpu_release.protocol.fetch import ItemOutcome
 
 
 class Clock:
@@ -56,3 +59,16 @@ def test_the_limit_is_for_all_of_them(clock: Clock) -> None:
 
 def test_without_a_limit_it_waits_for_all(clock: Clock) -> None:
     assert _mapped(clock, 1000, 1000).results() == [1000, 1000]
+
+
+def test_an_item_that_failed_is_raised_or_stands_in_its_place() -> None:
+    launcher: Any = SimpleNamespace(value_of=lambda _view, _name: 7)
+    futures: list[ItemFuture[int]] = [ItemFuture(launcher, "f", n, n, bool, str) for n in range(3)]
+    mapped, lost = MappedFutures("f", futures, None), RunLostError("gone")
+    futures[1].give_up(lost)
+    assert not mapped.done()
+    for number in (0, 2):
+        futures[number].on_end("r", ItemOutcome(number))
+    assert (mapped.done(), mapped.results(return_exceptions=True)) == (True, [7, lost, 7])
+    with pytest.raises(RunLostError):
+        mapped.results()

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any, cast
 
 import optuna
 import pytest
 
-from jupyter_gpu_release.errors import ConflictError, OptionError, RunCancelledError
+from jupyter_gpu_release.errors import ConflictError, OptionError, RunCancelledError, WrongCallError
 from jupyter_gpu_release.functions import sweep_driver
 from jupyter_gpu_release.functions.arguments import TrialCall
 from jupyter_gpu_release.functions.future import RunFuture
@@ -21,7 +22,9 @@ from jupyter_gpu_release.functions.trial import SweepTrial
 from jupyter_gpu_release.protocol.cell import CellPayload
 from jupyter_gpu_release.protocol.events import Event
 from jupyter_gpu_release.protocol.runs import Outcome, ResourceAsk, RunRequest, RunView
+from jupyter_gpu_release.protocol.states import new_run_id
 from jupyter_gpu_release.protocol.wire import encode
+from jupyter_gpu_release.store.run_folders import create_run_folder
 from jupyter_gpu_release.submission.request import Submission
 
 Until = Callable[[Callable[[], object], str], None]
@@ -32,6 +35,9 @@ class _Executor:
 
     def __init__(self) -> None:
         self.runs: list[RunFuture[Any]] = []
+        self.names: list[str] = []
+        #: of runs that are sent
+        self.state = "running"
         self.heard: list[Any] = []
         self.told: list[int] = []
         self.state_of_earlier = "succeeded"
@@ -39,9 +45,10 @@ class _Executor:
     def session(self) -> None:
         """There is none."""
 
-    def send(self, _submission: Submission, name: str, heard: Any, _session: None) -> RunFuture[Any]:
+    def send(self, submission: Submission, name: str, heard: Any, _session: None) -> RunFuture[Any]:
         number = len(self.runs)
-        view = RunView(f"r{number}", "", "running")
+        view = RunView(f"r{number}", "", self.state)
+        self.names.append(submission.request.name)
         self.runs.append(RunFuture(cast(Any, self), view, name, lambda _: self.told.append(number)))
         self.heard.append(heard)
         return self.runs[-1]
@@ -143,6 +150,25 @@ def test_of_a_list_the_first_are_tried_once_each(until: Until) -> None:
     driver = _driver([{"x": number} for number in range(9)], executor, trials=5)
     driver.begin()
     assert _finish(driver, executor, until) == [{"x": number} for number in range(5)]
+    assert executor.names == [f"train {number}" for number in range(5)]
+
+
+def test_parameters_that_the_function_does_not_take_are_refused_before_anything_is_sent() -> None:
+    executor = _Executor()
+    with pytest.raises(WrongCallError):
+        _driver([{"y": 1}], executor).begin()
+    assert executor.runs == []
+
+
+def test_one_trial_waits_for_its_gpu_at_most(until: Until) -> None:
+    executor = _Executor()
+    executor.state = "queued"
+    driver = _driver({"x": (0, 9)}, executor, at_once=3)
+    driver.begin()
+    assert (len(executor.runs), driver._has_place) == (1, False)
+    executor.runs[0].update_view(RunView("r0", "", "running"))
+    until(lambda: len(executor.runs) == 2, "the next one is sent")
+    _finish(driver, executor, until)
 
 
 def test_it_ends_with_the_last_failure_that_it_may_have(until: Until, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -152,6 +178,22 @@ def test_it_ends_with_the_last_failure_that_it_may_have(until: Until, monkeypatc
     driver.begin()
     assert len(_finish(driver, executor, until)) == 2
     assert "after 2 failed trials" in str(driver.failure)
+
+
+@pytest.mark.parametrize("is_refused", [False, True])
+def test_what_was_written_for_its_trials_goes_with_it(is_refused: bool, until: Until, tmp_path: Path) -> None:
+    paths, executor = create_run_folder(tmp_path, new_run_id()), _Executor()
+    paths.inputs.write_text("inputs")
+    driver = _driver({"x": [1]}, executor, trials=1)
+    driver._template.paths = paths
+    if is_refused:
+        executor.send = lambda *_: 1 / 0  # type: ignore[assignment,method-assign]
+        with pytest.raises(ZeroDivisionError):
+            driver.begin()
+    else:
+        driver.begin()
+        _finish(driver, executor, until)
+    assert not paths.folder.exists()
 
 
 def test_what_is_heard_comes_before_another_trial(until: Until) -> None:
@@ -182,6 +224,7 @@ def test_of_a_gang_the_first_rank_reports(until: Until) -> None:
     values = [
         Event(1, 0.0, "report", {"step": 0, "value": 0.5, "rank": 1}),
         Event(2, 0.0, "report", {"step": 0, "value": 0.25}),
+        Event(3, 0.0, "report", {"step": 0, "value": 0.75}),  # said again
     ]
     executor.heard[0](values)
     _finish(driver, executor, until)

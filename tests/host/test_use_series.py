@@ -17,10 +17,11 @@ def test_a_series_is_bounded_and_its_means_are_true() -> None:
         if 600 < step < 12_000:  # the driver said nothing
             continue
         seen.append((at_s, use))
-        gpus = [GpuInfo("0", utilization=use, used_bytes=1, memory_bytes=4), GpuInfo("1", utilization=use)]
+        used = GpuInfo("0", utilization=use, used_bytes=int(use * (1 << 50)), memory_bytes=1 << 50)
+        gpus = [used, GpuInfo("1", utilization=use)]
         series.add_gpus(at_s, gpus)
     assert 30 <= len(series.utilization) <= 60
-    assert set(series.memory) == {25, None}
+    assert series.memory == series.utilization
     for place, percent in enumerate(series.utilization):
         begin = 1000.0 + place * series.span_s
         within = [use for at_s, use in seen if begin <= at_s < begin + series.span_s]

@@ -22,7 +22,7 @@ def test_options_and_statement_are_parted():
 def test_statement_keeps_its_spelling():
     assert split_line("--gpus 1 print('a  b',  x)").rest == "print('a  b',  x)"
     assert split_line("--gpus 1 -- --x").rest == "--x"
-    assert split_line("").rest == ""
+    assert split_line("").rest == split_line("--gpus 1 --").rest == ""
     assert split_line("--gpus 1  # one, for now").rest == ""
     assert split_line("--name #1 f()").written == {"name": ["#1"]}
 
@@ -45,6 +45,8 @@ def test_negative_value_is_a_value():
         ("--gpu 2", "did you mean --gpus?"),
         ("--min_gpu_mem 2", "did you mean --min-gpu-memory?"),
         ("--tiemout 2h", "did you mean --timeout?"),
+        ("--num_gpus 2", "did you mean --gpus?"),
+        ("--restartable=perhaps", "restartable=perhaps: not true or false"),
         ("--frobnicate", "the options are listed by %gpu_train?"),
         ("--gpus", "--gpus needs a value"),
         ("--gpus --fresh", "--gpus needs a value"),
@@ -96,6 +98,7 @@ def test_defaults_from_a_file():
     written = from_mapping({"gpus": 2, "env": ["A=1", "B=2"], "fresh": True})
     assert written == {"gpus": ["2"], "env": ["A=1", "B=2"], "fresh": [""]}
     assert from_mapping({"fresh": False}) == {}
+    assert from_mapping({"restartable": False}) == {"restartable": ["False"]}, "whatever the queue says"
     with pytest.raises(OptionError):
         from_mapping({"fresh": "perhaps"})
 

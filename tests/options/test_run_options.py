@@ -50,6 +50,7 @@ def test_names_to_send_in_addition():
     assert (read("--in +a").send, read("--in +a").send_more) == (None, ("a",))
     assert (read("--in a,+b").send, read("--in a,+b").send_more) == (("a",), ("b",))
     assert read("--in ''").send == ()
+    assert read("--in a,b,a").send == ("a", "b")
 
 
 @pytest.mark.parametrize(
@@ -72,6 +73,7 @@ def test_a_part_of_a_gpu():
     assert read("--gpus 0.5").ask.gpus == 0.5
     assert read("--gpus h100:.25 --ranks 1").ask.gpus == 0.25
     assert repr(read("--gpus 1.0").ask.gpus) == "1"
+    assert read("--gpus h100:0.05 --gpu-type H100 --retries 100").ask.gpus == 0.05, "the limits themselves"
     assert read("--gpu-memory 20GiB").ask.gpu_memory_bytes == 20 << 30
 
 
@@ -125,6 +127,8 @@ def test_no_gpu_is_a_cpu_stage():
         ("--in a-b", "not a name"),
         ("--out x --skip x", "--out and in --skip"),
         ("--in x --skip x", "--in and in --skip"),
+        ("--in +x --skip x", "--in and in --skip"),
+        ("--out '' --gather x", "--out does not return it"),
         ("--env A", "not KEY=VALUE"),
         ("--env 1A=2", "not the name of a variable"),
         ("--env A=1 --export A", "--env and in --export"),

@@ -43,3 +43,9 @@ def test_what_was_cleared_is_updated_no_more() -> None:
     outputs.write("stdout", "text")
     _publish(outputs, "100 %", "bar", update=True)
     assert _texts(outputs) == ["one text"]
+    outputs.write("stdout", ", which goes on")
+    _publish(outputs, "0 %", "bar")
+    for text in ("50 %", "100 %"):
+        _publish(outputs, text, "bar", update=True)
+    *_, last = outputs.take_changes()
+    assert (last["index"], last["output"]["data"]) == (1, {"text/plain": "100 %"})

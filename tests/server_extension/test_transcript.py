@@ -16,6 +16,7 @@ from jupyter_gpu_release.presentation.run_row import run_row
 from jupyter_gpu_release.protocol.events import Event
 from jupyter_gpu_release.protocol.runs import ErrorInfo, Holder, Outcome, RunView, StartEstimate, ValueInfo
 from jupyter_gpu_release.protocol.session import Events, Update
+from jupyter_gpu_release.serialization import exceptions
 from jupyter_gpu_release.server_extension.api.views import newest_of_cells
 from jupyter_gpu_release.server_extension.gateway import GatewayConnection
 from jupyter_gpu_release.server_extension.models import OutputMessage
@@ -41,15 +42,16 @@ def text(words: str) -> tuple[str, dict[str, Any]]:
     return "stream", {"name": "stdout", "text": words}
 
 
-def test_what_other_ranks_said_last_is_shown_while_nothing_more_comes() -> None:
+@pytest.mark.parametrize("seen", [view("queued"), view("succeeded", gone_at=2.0, outcome=Outcome("ok"))])
+def test_what_other_ranks_said_last_is_shown_while_nothing_more_comes(seen: RunView) -> None:
     transcript = Transcript(RUN)
     said = [("stream", {"name": "stdout", "text": f"epoch {n}\n", "rank": 1, "who": "rank 1"}) for n in range(3)]
     for event in events(*said):
         transcript.show_events([event])
-    transcript.show_view(view("queued"))
+    transcript.show_view(seen)
     cell = Cell()
     cell.apply(transcript.take_changes())
-    assert "[rank 1] epoch 2" in cell.outputs[-1]["data"]["text/plain"]
+    assert any("[rank 1] epoch 2" in output["data"]["text/plain"] for output in cell.outputs)
 
 
 class Cell:
@@ -266,8 +268,9 @@ def test_a_fault_in_what_is_shown_ends_the_following(tmp_path: Path) -> None:
         followed(Line(tmp_path, [Update(view("running")), broken]))
 
 
-def test_an_error_is_the_cells_own_and_no_pickle_is_loaded() -> None:
-    transcript, cell = Transcript(RUN), Cell()
+def test_an_error_is_the_cells_own_and_no_pickle_is_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
+    transcript, cell, loaded = Transcript(RUN), Cell(), list[bytes]()
+    monkeypatch.setattr(exceptions, "unpack_error", loaded.append)
     transcript.show_view(view("running"))
     error = ErrorInfo("ZeroDivisionError", "division by zero", ["Traceback …", "ZeroDivisionError"], pickled=b"\x80bad")
     transcript.show_view(view("failed", gone_at=2.0, outcome=Outcome("error", error)))
@@ -276,6 +279,7 @@ def test_an_error_is_the_cells_own_and_no_pickle_is_loaded() -> None:
     assert (last["output_type"], last["ename"], last["evalue"]) == ("error", error.ename, error.evalue)
     assert [last["traceback"][0], last["traceback"][-1]] == error.traceback
     assert f"run {RUN}" in last["traceback"][1]
+    assert loaded == [b""]
 
 
 def test_a_cell_that_clears_itself_ends_as_it_would_in_its_kernel() -> None:

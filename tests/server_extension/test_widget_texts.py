@@ -74,6 +74,7 @@ def test_a_bar_reads_as_in_a_terminal() -> None:
         ([opened("v", "ImageModel", value=None)], None),
         ([], None),
         ([*BAR, closed("box")], ""),
+        ([opened("m", "LabelModel", value="a"), closed("m"), opened("m", "LabelModel", value="b")], "b"),
         ([opened("m", "CheckboxModel", value=True, description="fast")], "fast True"),
         ([opened("m", "ButtonModel", description="<b>Go</b>")], "Go"),
         ([opened("m", "PasswordModel", value="s3cret", description="key")], "key"),
@@ -184,6 +185,9 @@ def test_a_view_has_its_text_beside_it_which_follows_now_and_then_and_at_the_end
     outputs.send_comm(changed("bar", value=7.0))
     (change,) = outputs.take_changes(is_last=True)
     assert "|██████████|" in change["output"]["data"]["text/plain"]
+    outputs.clear(wait=False)
+    outputs.send_comm(changed("bar", value=1.0))
+    assert outputs.take_changes(is_last=True) == [{"op": "clear"}]
 
 
 def test_what_took_the_place_of_a_view_stays() -> None:

@@ -7,10 +7,12 @@ from pathlib import Path
 import numpy as np
 
 from jupyter_gpu_release.protocol.lineage import UsedInput
+from jupyter_gpu_release.protocol.runs import ValueInfo
 from jupyter_gpu_release.serialization import codec
 from jupyter_gpu_release.serialization.rebuild import NamespaceInfo
 from jupyter_gpu_release.store.run_folders import make_store
 from jupyter_gpu_release.submission.capture import CapturedInputs
+from jupyter_gpu_release.submission.lineage import ResultLineage, used_inputs
 from jupyter_gpu_release.submission.request import _place_inputs
 
 
@@ -44,3 +46,20 @@ def test_many_small_buffers_count(tmp_path: Path) -> None:
     arrays[3][9] = -1
     assert first["arrays"].startswith("blobs:")
     assert first != digests(tmp_path, 2, arrays=arrays)
+
+
+def test_small_inputs_have_digests_of_their_content_and_the_run_that_made_them() -> None:
+    lineage, array, items = ResultLineage(), np.arange(1000.0), [1]
+
+    def used(**values: object) -> list[UsedInput]:
+        dump = codec.dump(values, NamespaceInfo({}, at_home=True))
+        return used_inputs([ValueInfo(name, "t", dump.sizes[name]) for name in values], dump, lineage, values)
+
+    lineage.note_results("run", ["array", "items"], {"array": array, "items": items})
+    first = used(array=array, items=items)
+    assert [each.run for each in first] == ["run", "run"]
+    array[7] += 1
+    items.append(2)
+    again = used(array=array, items=items)
+    assert [each.run for each in again] == ["run", ""], "a list is known by its length, too"
+    assert first[0].digest != again[0].digest == used(array=array.copy())[0].digest

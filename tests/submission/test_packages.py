@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from wheel_bed import install, make_wheel
 
+from jupyter_gpu_release.environments import wheels
 from jupyter_gpu_release.environments.installed import InstalledReader
 from jupyter_gpu_release.errors import ClusterError, ConflictError, MissingPackageError, OptionError
 from jupyter_gpu_release.options.run_options import RunOptions, build_options
@@ -134,7 +135,7 @@ def test_a_cluster_without_nodes_is_asked_again_by_the_next_cell(bed: Bed) -> No
     assert _pins(bed.ask("plain", digest=UNKNOWN)) == ["plain==1.0"]
 
 
-def test_a_pure_package_that_no_index_has_is_sent(bed: Bed) -> None:
+def test_a_pure_package_that_no_index_has_is_sent(bed: Bed, monkeypatch: pytest.MonkeyPatch) -> None:
     bed.have("mine-alone")
     bed.cluster.unavailable = {"mine-alone": "not found"}
     needs = bed.ask("mine_alone")
@@ -142,6 +143,11 @@ def test_a_pure_package_that_no_index_has_is_sent(bed: Bed) -> None:
     (package,) = needs.environment.packages
     assert package.is_shipped
     assert list(bed.cluster.wheels) == [package.digest]
+    monkeypatch.setattr(wheels, "MOST_BYTES", 0)
+    bed.have("mine-large")
+    bed.cluster.unavailable["mine-large"] = "not found"
+    with pytest.raises(MissingPackageError, match="imports mine_large"):
+        bed.ask("mine_large")
 
 
 def test_of_packages_that_are_too_much_to_send_together_the_last_stays_here(
@@ -173,19 +179,24 @@ def test_what_cannot_be_had_fails_only_the_cell_that_imports_it(bed: Bed) -> Non
     assert bed.said == [], "once"
 
 
-def test_where_no_node_can_build_the_reason_is_said_to_who_needs_it(bed: Bed) -> None:
+def test_where_no_node_can_build_the_reason_is_said_to_who_needs_it(bed: Bed, monkeypatch: pytest.MonkeyPatch) -> None:
     bed.have("plain")
     bed.cluster.problem = "uv is not installed"
     assert bed.ask("json").environment is None
     with pytest.raises(MissingPackageError, match="no node can build an environment: uv is not installed") as caught:
         bed.ask("plain")
     assert caught.value.hint == "do this"
+    monkeypatch.setattr(packages, "_KNOWN_S", -1.0)
+    asked = len(bed.cluster.checks)
+    bed.ask("json")
+    assert len(bed.cluster.checks) == asked, "not for each cell"
 
 
 def test_packages_that_are_written_down(bed: Bed) -> None:
     bed.cluster.versions = Versions({"added": "1.1", "below": "2.0"})
     needs = bed.ask("added", pip="added>=1")
     assert (_pins(needs), needs.imports) == (["added==1.1", "below==2.0"], [])
+    assert bed.ask(digest=UNKNOWN).environment is None, "of this cell alone"
     bed.cluster.versions = Versions(problem="no such thing", mend="look")
     with pytest.raises(ClusterError, match="no such thing"):
         bed.ask(pip="nowhere")

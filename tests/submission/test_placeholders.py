@@ -113,12 +113,13 @@ def test_what_the_user_did_is_seen() -> None:
 
 
 def test_a_newer_run_of_the_same_name_learns_what_stands_behind_it() -> None:
-    names: dict[str, Any] = {"model": "old"}
-    first = PendingNames(names, ["model"], awaited())
+    names: dict[str, Any] = {"model": "old", "gone": 1}
+    first = PendingNames(names, ["model", "gone"], awaited())
     second = PendingNames(names, ["model"], awaited())
     assert first.rebound(["model"], {}) == {"model"}
-    first.bind_results({"model": "first"}, [first, second])
+    first.bind_results({"model": "first"}, [first, second], {"gone"})
     assert isinstance(names["model"], Pending)
+    assert "gone" not in names, "the run has deleted it"
     second.bind_results({}, [second])
     assert names["model"] == "first"
 

@@ -15,6 +15,7 @@ from jupyter_gpu_release.options.run_options import build_options
 from jupyter_gpu_release.protocol.cell import INLINE_LIMIT_BYTES, CellPayload, Graph, SetupCell
 from jupyter_gpu_release.protocol.lineage import UsedInput
 from jupyter_gpu_release.protocol.wire import decode
+from jupyter_gpu_release.store.files import Pace
 from jupyter_gpu_release.submission.capture import CapturedInputs
 from jupyter_gpu_release.submission.location import CellLocation
 from jupyter_gpu_release.submission.request import Cell, Submission, find_store, make_submission
@@ -132,10 +133,19 @@ def test_the_token_for_the_gateway_is_not_exported(monkeypatch: pytest.MonkeyPat
         _submit("--export NOT_SET_ANYWHERE")
 
 
+class _Interrupted(Pace):
+    def wrote(self, count: int) -> None:
+        raise KeyboardInterrupt
+
+
 def test_only_large_inputs_are_written_and_nothing_is_left_of_a_run_that_did_not_happen(tmp_path: Path) -> None:
     store = tmp_path / "store"
     (store / "runs").mkdir(parents=True, mode=0o700)
     cell = Cell("x", build_options({}), CellLocation())
+    large = CapturedInputs(stream=b"s", total_bytes=INLINE_LIMIT_BYTES + 1)
+    with pytest.raises(KeyboardInterrupt):
+        make_submission(cell, large, "session", lambda: store, pace=_Interrupted())
+    assert not list((store / "runs").iterdir())
     for total, is_written in ((INLINE_LIMIT_BYTES, False), (INLINE_LIMIT_BYTES + 1, True)):
         prepared = CapturedInputs(stream=b"s", total_bytes=total)
         submission = make_submission(cell, prepared, "session", lambda: store)

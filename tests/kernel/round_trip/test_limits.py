@@ -193,10 +193,14 @@ def test_local_modules_are_shipped_and_edited_ones_again(nb: Notebook) -> None:
     )
     Path("helpers_here.py").write_text("def two():\n    from pack import inner\n    return inner.VALUE\n")
     Path("pack").mkdir()
-    Path("pack/__init__.py").write_text("")
+    Path("pack/__init__.py").write_text("import of_first\n")
     Path("pack/inner.py").write_text("from . import config\nVALUE = 2\n")
-    Path("pack/config.py").write_text("")
+    Path("pack/config.py").write_text("import of_last\n")
+    Path("of_first.py").write_text("")
+    Path("of_last.py").write_text("")
     Path("pack/table.json").write_text("{}")
+    Path("pack/.hidden").mkdir()
+    Path("pack/.hidden/copy.py").write_text("")
     Path("unrelated.py").write_text("")
     nb.cell("import mylib\nfrom mylib import Net\nnet = Net()")
     trip = nb.ok("r = net.f()\nimport pack.inner\nq = mylib.__file__")
@@ -209,6 +213,8 @@ def test_local_modules_are_shipped_and_edited_ones_again(nb: Notebook) -> None:
         "pack/inner.py",
         "pack/config.py",
         "pack/table.json",
+        "of_first.py",
+        "of_last.py",
     }
     assert not {"mylib", "helpers_here", "pack"} & set(trip.prepared.imports)
     assert type(nb.ns["net"]) is nb.ns["Net"]

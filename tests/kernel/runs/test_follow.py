@@ -1,18 +1,21 @@
 from __future__ import annotations
 
+import contextlib
 from types import SimpleNamespace
 
 import pytest
 
-from jupyter_gpu_release.client.feed import RunFeed
+from jupyter_gpu_release.client.discovery import Target
+from jupyter_gpu_release.client.feed import ConnectionLost, RunFeed
 from jupyter_gpu_release.client.results import is_usable
-from jupyter_gpu_release.errors import RunCancelledError
+from jupyter_gpu_release.errors import GatewayUnavailableError, NoSuchRunError, RunCancelledError, RunLostError
 from jupyter_gpu_release.kernel.output.cell_output import SilentOutput
-from jupyter_gpu_release.kernel.runs.follow import RunFollower
+from jupyter_gpu_release.kernel.runs import follow
+from jupyter_gpu_release.kernel.runs.follow import FollowMode, RunFollower
 from jupyter_gpu_release.presentation.run_display import describe_run
 from jupyter_gpu_release.protocol.cell import Graph
 from jupyter_gpu_release.protocol.runs import Outcome, RunView
-from jupyter_gpu_release.protocol.session import Refused
+from jupyter_gpu_release.protocol.session import Refused, Update
 
 
 def view(state: str, **facts: object) -> RunView:
@@ -52,6 +55,45 @@ def test_an_interrupt_that_ended_the_wait_for_a_node_is_the_cells_end(interrupts
     failure = following.failure(refused.value)
     assert type(failure) is kind
     assert "no node agent is up" in str(failure)
+
+
+def follower(feed: RunFeed, told: list[str], manner: FollowMode, interrupts: int = 0) -> RunFollower:
+    session = SimpleNamespace(
+        welcome=None,
+        target=Target("http://127.0.0.1:9", "t", configured=True),
+        drop_feed=lambda feed: None,
+        signal=lambda run, signal: told.append(signal),
+    )
+    output, count = SilentOutput(SimpleNamespace()), SimpleNamespace(count=interrupts)
+    return RunFollower(output, session, feed, count, manner)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(("leaves", "signals"), [(False, ["interrupt", "kill"]), (True, [])])
+def test_the_second_interrupt_kills_unless_one_only_looks_on(leaves: bool, signals: list[str]):
+    feed, told = RunFeed("r", None, 0, lambda run, after: None), list[str]()
+    for state in ("running", "cancelled"):
+        feed.put_item(Update(view(state)))
+    ended = follower(feed, told, FollowMode(leaves=leaves), interrupts=2).until_usable()
+    assert (told, ended.state) == (signals, "running" if leaves else "cancelled")
+
+
+def test_a_run_that_the_gateway_has_forgotten_is_lost():
+    feed = RunFeed("r", None, 0, lambda run, after: None)
+    feed.put_item(Update(view("running")))
+    feed.put_item(Refused("r", NoSuchRunError.code, "there is no such run", ""))
+    with pytest.raises(RunLostError, match="there is no such run"):
+        follower(feed, [], FollowMode()).until_usable()
+
+
+@pytest.mark.parametrize("patient", [False, True])
+def test_only_a_cell_gives_a_silent_gateway_up(patient: bool, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(follow, "_GIVE_UP_S", -1.0)
+    feed = RunFeed("r", None, 0, lambda run, after: None)
+    feed.put_item(ConnectionLost(GatewayUnavailableError("away")))
+    feed.put_item(Update(view("cancelled")))
+    following = follower(feed, [], FollowMode(patient=patient))
+    with contextlib.nullcontext() if patient else pytest.raises(GatewayUnavailableError, match="may still go on"):
+        assert following.until_usable().state == "cancelled"
 
 
 @pytest.mark.parametrize(

@@ -8,11 +8,22 @@ from itertools import count
 
 import pytest
 
-from jupyter_gpu_release.node.agent.gang_plan import explain_stolen_port, merge_outcomes, rank_specs_of
+from jupyter_gpu_release.node.agent.gang_plan import (
+    DISMISSED,
+    PREEMPTED,
+    explain_stolen_port,
+    merge_outcomes,
+    merge_saves,
+    rank_order,
+    rank_specs_of,
+    share_gpus,
+)
 from jupyter_gpu_release.node.gang.layout import EVALUATOR, RANK, GangLayout, RankSpec, gang_environment
-from jupyter_gpu_release.node.ipc.frames import died_outcome
+from jupyter_gpu_release.node.ipc.frames import SpoolConfig, died_outcome
+from jupyter_gpu_release.protocol.cell import OTHERS_TOGETHER_BYTES, Graph
+from jupyter_gpu_release.protocol.lineage import TrackedFile
 from jupyter_gpu_release.protocol.node import GangOrder, Member, StartOrder
-from jupyter_gpu_release.protocol.runs import ErrorInfo, Outcome
+from jupyter_gpu_release.protocol.runs import ErrorInfo, Outcome, Save
 
 
 def _gang(ranks: int, *, members: int = 0, ps: int = 0, evaluator: bool = False) -> GangLayout:
@@ -105,3 +116,55 @@ def test_a_stolen_port_of_another_node_is_known_from_the_error(text: str, words:
     gang = _gang(2, members=1)
     notes = explain_stolen_port(died_outcome("error", "OSError", text), gang.specs, gang.master_port, ()).notes
     assert [(words in note, "something on host1 listens" in note) for note in notes] == [(True, True)] * bool(words)
+
+
+def _outcome(rank: int, status: str, ended_s: float, **facts: object) -> Outcome:
+    """It read a file of its own, and has frames of which two do not fit."""
+    frames = {rank: Graph(stream=bytes(OTHERS_TOGETHER_BYTES // 2 + 1))}
+    return Outcome(
+        status,
+        notes=[f"of {rank}"],
+        tracked=[TrackedFile(f"{rank}.csv", 1, "d")],
+        ended_s=ended_s,
+        released_s=9.0 - ended_s,
+        frames=frames,
+        **facts,  # type: ignore[arg-type]
+    )
+
+
+def test_the_failure_of_a_gang_is_that_of_who_failed_first() -> None:
+    """What came from outside is the cause, though others reported its consequence before."""
+    specs = _gang(3).specs
+    lost_peer, own = ErrorInfo("ConnectionError", "peer"), ErrorInfo("ValueError", "x", ["in the cell"])
+    killed = ErrorInfo("RunFailedError", "was killed; its names are gone", code="failed")
+    first, last = _outcome(0, "error", 1.0, error=lost_peer), _outcome(2, DISMISSED, 3.0)
+    merged = merge_outcomes({2: last, 0: first, 1: _outcome(1, "died", 2.0, error=killed)}, specs)
+    assert (merged.status, merged.failed_rank, list(merged.frames)) == ("died", 1, [1])
+    assert merged.error is not None
+    assert merged.error.evalue == "rank 1 on host0: was killed"
+    assert merged.notes == ["of 0", "of 1", "rank 1 of 3 failed"]
+    assert (merged.ended_s, merged.released_s, len(merged.tracked)) == (3.0, 8.0, 3)
+    merged = merge_outcomes({0: first, 1: _outcome(1, "error", 0.5, error=own), 2: last}, specs)
+    assert merged.error is not None
+    assert merged.error.traceback == ["in rank 1 on host0:", "in the cell"]
+    well = merge_outcomes({0: _outcome(0, "ok", 4.0), 2: last}, specs)
+    assert (well.status, well.error, well.notes) == ("ok", None, ["of 0"])
+    preempted = _outcome(0, PREEMPTED, 1.0)
+    assert merge_outcomes({0: preempted, 1: _outcome(1, "error", 2.0, error=own)}, specs).error is None
+
+
+def test_each_process_has_its_share_and_only_one_that_is_alone_leaves_by_itself() -> None:
+    def told(gang: GangLayout) -> list[tuple[object, ...]]:
+        order = StartOrder(run="r", payload=b"", folder="", grace_s=10.0)
+        orders = [rank_order(order, SpoolConfig("", ""), spec, gang.specs) for spec in gang.specs]
+        return [(each.ranks, each.sharers, each.grace_s, each.tells_leaving) for each in orders]
+
+    assert told(_gang(1, members=1)) == [(2, 1, 20.0, False), (2, 1, 4.0, False)]
+    assert told(_gang(1)) == [(1, 1, 10.0, True)]
+    assert share_gpus("abcd", 2) == [["a", "b"], ["c", "d"]]
+
+
+def test_a_gangs_save_has_its_ranks_parts_in_their_order() -> None:
+    saves = {rank: Save(number=1, bytes=10, values=Graph(stream=b"%d" % rank)) for rank in (2, 0, 1)}
+    merged = merge_saves(saves)
+    assert ([part.values for part in merged.parts], merged.bytes) == ([saves[1].values, saves[2].values], 30)

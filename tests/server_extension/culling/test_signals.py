@@ -50,6 +50,9 @@ def test_a_gpu_is_as_busy_as_the_process_or_else_as_the_whole_gpu() -> None:
     assert gpu_signal(_held(None), {0: mute}, _LIMITS)[0].busy is None
     assert gpu_signal(_held(None), {0: mute}, Thresholds(unknown_use_is_busy=False))[0].busy is False
     assert gpu_signal([], {0: loud}, _LIMITS)[0].busy is False
+    other = GpuHolding(1, "GPU-1", GpuProcess(1, 10, 0.01), Owner.KERNEL, "k")
+    assert gpu_signal([*_held(None), other], {0: mute, 1: quiet}, _LIMITS)[0].busy is None, "one does not tell"
+    assert gpu_signal([*_held(0.02), other], {0: quiet, 1: quiet}, _LIMITS)[1] == 0.02
 
 
 def test_cpu_between_two_samples() -> None:
@@ -60,7 +63,7 @@ def test_cpu_between_two_samples() -> None:
     assert cpu((10.0, (1.0, 5.0)), (12.0, (1.0, 6.0))) is True
     assert cpu(None, (12.0, (1.0, 6.0))) is None
     assert cpu((10.0, (1.0, 5.0)), None) is None
-    assert cpu((10.0, (1.0, 5.0)), (12.0, (11.5, 0.1))) is None  # another process
+    assert cpu((10.0, (1.0, 5.0)), (12.0, (11.5, 9.0))) is None  # another process
     assert cpu((10.0, (1.0, 5.0)), (12.0, (1.0, 4.0))) is None  # a child ended
     assert cpu((12.0, (1.0, 5.0)), (12.0, (1.0, 5.0))) is None  # the clock stood still
 
@@ -186,6 +189,8 @@ def test_tools_and_our_own_requests_are_nobodys_work() -> None:
     talk.main_shell_answered = True
     _say(talk, "busy", "1", 5.0, what="kernel_info_request")
     _say(talk, "busy", "2", 6.0, who="ours")
+    shown = {"msg_id": "2", "msg_type": "execute_request", "session": "ours"}
+    talk.on_message({"msg_type": "stream"}, shown, {}, 6.5)
     assert (talk.busy()[0], talk.last_activity_s) == (False, 0.0)
     _say(talk, "busy", "3", 7.0, what="comm_msg")  # a widget's callback
     assert talk.busy()[0] is True
@@ -195,6 +200,7 @@ def test_a_restart_forgets_what_was_open() -> None:
     talk = Conversation(0.0)
     talk.main_shell_answered = True
     _say(talk, "busy", "1", 5.0)
+    talk.on_message({"msg_type": "debug_event"}, {}, {"event": "initialized"}, 5.5)
     talk.on_message({"msg_type": "status"}, {}, {"execution_state": "starting"}, 6.0)
     assert talk.open == {}
     assert talk.busy()[0] is None  # it has not answered yet
@@ -204,15 +210,30 @@ def test_idle_samples_in_a_row_and_the_clock() -> None:
     track = Track("k", "kernel", 0.0)
     track.add(BUSY, 10.0)
     assert (track.idle_samples, track.busy_since_s) == (0, 10.0)
+    track.acted_at_s = 11.0  # it was told that it used little
     track.add(IDLE, 12.0)
     track.add(IDLE, 14.0)
     assert (track.idle_samples, track.idle_since_s, track.busy_since_s) == (2, 10.0, None)
-    track.warned_at_s = 15.0
+    assert track.acted_at_s is None
+    track.warned_at_s = track.acted_at_s = 15.0
     # a cell so short that no sample saw it
     track.add(IDLE, 16.0, active_s=15.5)
-    assert (track.idle_samples, track.idle_since_s, track.warned_at_s) == (3, 15.5, None)
+    assert (track.idle_samples, track.idle_since_s, track.warned_at_s, track.acted_at_s) == (3, 15.5, None, None)
+    track.add(IDLE, 17.0, active_s=15.0)
+    assert track.idle_since_s == 15.5
     track.add((Signal("gpu", None),), 18.0)
     assert (track.idle_samples, track.idle_since_s) == (0, 18.0)
+
+
+def test_a_warning_that_was_answered_or_that_nobody_could_answer_comes_again() -> None:
+    track = Track("k", "kernel", 0.0)
+    track.add(IDLE, 2.0)
+    track.warned_at_s = 3.0
+    track.keep_until(100.0)
+    assert (track.warned_at_s, track.keep_until_s) == (None, 100.0)
+    track.warned_at_s = 4.0
+    track.add(IDLE, 60.0)  # the server stood still
+    assert (track.warned_at_s, track.idle_samples) == (None, 1)
 
 
 def test_the_mean_use_needs_a_whole_window_of_samples() -> None:
@@ -223,6 +244,8 @@ def test_the_mean_use_needs_a_whole_window_of_samples() -> None:
     assert abs((track.utilization or 0) - 0.4) < 1e-9
     track.add(BUSY, 22.0, use=None, window_s=10.0)
     assert (track.utilization, track.window_s) == (None, 0.0)
+    track.add(BUSY, 24.0, use=0.25, window_s=10.0)
+    assert track.utilization == 0.25
 
 
 @given(st.lists(st.tuples(st.sampled_from([True, False, None]), st.floats(0, 10)), max_size=30))

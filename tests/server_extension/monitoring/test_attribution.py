@@ -72,6 +72,7 @@ def test_a_cluster_is_no_kernels_though_a_kernel_started_it() -> None:
 
 def test_a_script_in_a_terminal_is_the_terminals() -> None:
     assert _owner(31) == ("terminal", "1")
+    assert _owner(31, kernels=[KernelProcess("k2", 31, 301.0)]) == ("kernel", "k2"), "a kernel that was started there"
 
 
 def test_strangers_and_processes_of_other_containers() -> None:

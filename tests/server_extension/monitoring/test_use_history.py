@@ -34,3 +34,15 @@ def test_all_who_share_a_gpu_have_its_use_and_not_its_memory_which_is_not_theirs
         use = history.of(run)
         assert use is not None
         assert (use.utilization, use.memory) == ([50], [])
+
+
+def test_only_use_that_is_told_of_runs_that_run_is_remembered() -> None:
+    history = UseHistory()
+    told, kept = gpu(0, "running", run="told", utilization=0.5), gpu(1, "warm", run="kept", utilization=0.5)
+    mute = gpu(2, "running", run="mute", utilization=None)
+    cluster = status([node("a", told, kept, mute)], [], [])["cluster"]
+    history.record(1.0, msgspec.convert(cluster, StatusDocument))
+    use = history.of("told")
+    assert use is not None
+    assert use.utilization == [50]
+    assert (history.of("kept"), history.of("mute")) == (None, None)
