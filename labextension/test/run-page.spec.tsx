@@ -3,6 +3,7 @@ import { nullTranslator } from '@jupyterlab/translation';
 import { act, render, screen } from '@testing-library/react';
 import * as React from 'react';
 import { ApiError } from '../src/model/api';
+import { IRunRow } from '../src/model/types';
 import { GpuModel } from '../src/model/model';
 import { RunPageModel } from '../src/run-page/model';
 import { applyChanges } from '../src/run-page/output';
@@ -70,9 +71,9 @@ describe('its times', () => {
   });
 
   it('what it has held, and its price where the team has prices', () => {
-    const over = { state: 'succeeded', gone_at: 1062, finished_at: 1063 };
-    const note = (more: object) =>
-      momentsOf(page(run('r', { ...over, release_ms: 90, ...more })), trans)
+    const over = { gone_at: 1062, finished_at: 1063, release_ms: 90 };
+    const note = (more: Partial<IRunRow>) =>
+      momentsOf(page(run('r', { state: 'succeeded', ...over, ...more })), trans)
         .filter(moment => moment.label === 'GPUs free')
         .map(moment => moment.note);
     expect(note({ price: '1.3 EUR' })).toEqual(['after 90 ms, price: 1.3 EUR']);

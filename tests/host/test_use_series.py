@@ -26,5 +26,10 @@ def test_a_series_is_bounded_and_its_means_are_true() -> None:
         begin = 1000.0 + place * series.span_s
         within = [use for at_s, use in seen if begin <= at_s < begin + series.span_s]
         assert percent == (round(100 * sum(within) / len(within)) if within else None)
-    series.add_gpus(0.0, [GpuInfo("0", utilization=1.0)])  # a clock that was set back
-    assert len(series.utilization) <= 60
+    before = series.utilization
+    for _ in range(1000):
+        series.add_gpus(0.0, [GpuInfo("0", utilization=1.0)])  # a clock that was set back
+    assert series.utilization[1:] == before[1:]
+    short = UseSeries(0.0, 1.0, most=2)
+    short.add_gpus(2.0, [GpuInfo("0", utilization=1.0)])
+    assert (short.span_s, short.utilization) == (2.0, [None, 100])

@@ -42,6 +42,8 @@ def test_what_stands_before_is_told():
     cursor = find_cursor("--gpus 2 --fresh --skip a, b,c")
     assert cursor.given == ("gpus", "fresh", "skip")
     assert cursor.listed == ("a", "b")
+    assert find_cursor("--in +a,b").listed == ("a",)
+    assert find_cursor("--gpus 2 --ke").given == ("gpus",)
 
 
 def test_settings_of_a_notebook():

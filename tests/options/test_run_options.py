@@ -207,6 +207,7 @@ def test_a_gang_may_begin_with_fewer_gpus():
     [
         ("--gpus 1", {}),
         ("--gpus 8 --ranks 4 --min-gpus 2 --nodes any", {}),
+        ("--gpus 8 --ranks 4 --min-gpus 2", {}),
         ("--gpus 2 --ranks 2 --nodes 2 --ps 1", {}),
         ("--gpus 2 --ranks 2 --ps 1,evaluator", {}),
         ("--gpus 1 --gpu-type h100 --cpus 2.5 --memory 32GiB --min-gpu-memory 40GiB --label 'rack=7 zone=a'", {}),
