@@ -114,7 +114,7 @@ class Caller:
         return not self.is_assistant or method in ("GET", "WS") or path in _ASSISTANTS
 
 
-def may(caller: Caller, owner: str, act: Act, origin: str = ASSISTANT) -> bool:
+def may(caller: Caller, owner: str, act: Act, origin: str = "") -> bool:
     """Tell if ``caller`` may do ``act`` with a run of ``owner``; ``origin``: the run's.
 
     Owners may do everything. Admins may read and end everybody's runs, but not load their values: those are pickles
