@@ -83,6 +83,7 @@ def test_only_the_changed_object_has_changed_and_all_that_lead_to_it_are_apart()
     found = Heaps(inner, other, middle, outer).after({"outer": outer}, lambda: inner.append(3))
     assert (found.changed, found.apart) == ({0}, {0, 2, 3})
     assert found.kept - found.apart == {1}
+    assert Heaps(other, inner).after(other, lambda: other.append(inner)).changed == {0, 1}, "it was not there before"
 
 
 @pytest.mark.parametrize(
@@ -155,6 +156,8 @@ def test_tensors_that_part_with_their_shared_memory_have_changed() -> None:
     box = [one, other]
     heaps = Heaps(box, one, other)
     assert heaps.after(box, lambda: None).changed == set()
+    state = heaps.read(box)
+    assert compare([state], [state], also_apart=[1]).apart == {0, 1, 2}, "what shares with it, too"
     assert heaps.after(box, lambda: one.add_(1)).changed == {1, 2}
     assert heaps.after(box, lambda: setattr(other, "data", other.data.clone())).changed == {1, 2}
 
