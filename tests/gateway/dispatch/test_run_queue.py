@@ -14,7 +14,7 @@ from msgspec import structs
 from queue_bed import QueueBed
 
 from jupyter_gpu_release.gateway.cluster.lease import Lease
-from jupyter_gpu_release.gateway.dispatch import inventory
+from jupyter_gpu_release.gateway.dispatch import inventory, run_queue
 from jupyter_gpu_release.gateway.runs.record import Running, Yielding
 from jupyter_gpu_release.protocol.node import NodeInfo
 from jupyter_gpu_release.protocol.runs import Preemption, RunView
@@ -412,3 +412,67 @@ async def test_nothing_is_kept_for_a_run_when_one_stays_that_was_to_step_aside_f
     bed.queue.take_back("waits")
     bed.decide()
     assert bed.granted == ["older"]
+
+
+@pytest.mark.asyncio
+async def test_who_waits_is_listed_by_place_and_those_without_one_by_age() -> None:
+    bed = QueueBed(external=8)
+    for name, ordinal, position in (("new", 5, None), ("second", 1, 2), ("older", 3, None), ("first", 9, 1)):
+        record = bed.run(name, ordinal=ordinal)
+        record.view = structs.replace(record.view, position=position)
+        bed.queue.add(record)
+    assert [record.run for record in bed.queue.waiting()] == ["first", "second", "older", "new"]
+
+
+@pytest.mark.asyncio
+async def test_nothing_of_a_run_that_was_taken_out_is_known_when_it_waits_again() -> None:
+    bed = QueueBed(external=7)
+    bed.queue.open()
+    [record] = bed.wait("again")
+    bed.decide()
+    assert bed.queue.lacking() == [record]
+    bed.queue.put_back(record)
+    bed.queue.remove(record)
+    bed.queue.add(record)
+    assert bed.queue.lacking() == []
+    bed.leases.external = {}
+    bed.decide()
+    assert bed.granted == ["again"], "it is not paused any more"
+
+
+@pytest.mark.asyncio
+async def test_the_end_of_a_wait_comes_in_time_however_late_places_are_told_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(run_queue, "_TOLD_PAUSE_S", 600.0)
+    bed = QueueBed(external=8)
+    bed.queue.open()
+    bed.wait(*(f"waits {number}" for number in range(run_queue._TOLD_ALWAYS + 1)))
+    bed.queue.add(bed.run("ends", wait_s=0.05))
+    bed.decide()
+    await until(lambda: bed.expired == ["ends"])
+
+
+@pytest.mark.asyncio
+async def test_who_waited_behind_one_whose_wait_is_over_is_decided_about_at_once() -> None:
+    bed = QueueBed(external=4)
+    bed.queue.open()
+    bed.queue.add(bed.run("gang", gpus=8, ordinal=-60, wait_s=1.0))
+    bed.wait("small", gpus=4)
+    bed.decide()
+    assert bed.expired == ["gang"]
+    await until(lambda: bed.granted == ["small"])
+
+
+@pytest.mark.asyncio
+async def test_of_two_times_to_decide_at_the_sooner_one_counts() -> None:
+    bed = QueueBed()
+    bed.queue.open()
+    bed.queue._serve_at(time.monotonic() + 600.0)
+    bed.wait("one")
+    bed.queue.serve_soon()
+    await until(lambda: bed.granted == ["one"])
+    bed.wait("two")
+    bed.queue.serve_soon()
+    bed.queue._serve_at(time.monotonic() + 600.0)
+    await until(lambda: bed.granted == ["one", "two"])
