@@ -205,3 +205,12 @@ def test_what_is_too_deep_is_named() -> None:
         deep = [deep]
     with pytest.raises(UnkeyableError, match="nested too deeply"):
         key(x=deep)
+
+
+def test_defaults_of_a_function_matter() -> None:
+    def made(arguments: str) -> str:
+        names: dict[str, Any] = {"__name__": "__main__"}
+        exec(f"def f({arguments}): return 1", names)
+        return key(f=names["f"])
+
+    assert len({made(f"a{rest}") for rest in ("", "=1", "=2", ", *, b", ", *, b=1", ", *, b=2", ": int = 2")}) == 7

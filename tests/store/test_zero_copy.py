@@ -185,3 +185,21 @@ def test_dates_and_durations_come_back_as_they_were(count: int) -> None:
     back["when"][1:] = np.datetime64("1999", "s")
     assert (back["part"] == back["when"][1:]).all()
     assert sum(buffer.nbytes for buffer in dump.buffers) == (88_000 if count == 1000 else 0)
+
+
+def test_a_change_is_seen_wherever_in_its_file_it_lies(tmp_path: Path) -> None:
+    value = taken(*stored(tmp_path, RUN, numpy_array()))
+    parts = [value[: ROWS // 2], value[ROWS // 2 :]]
+
+    def unchanged() -> list[bool]:
+        found = [mapping_at(memoryview(part).cast("B")) for part in parts]
+        return [
+            at[0].unchanged(at[0].address + at[1], part.nbytes) for at, part in zip(found, parts, strict=True) if at
+        ]
+
+    assert unchanged() == [True, True]
+    parts[1][-1] = -1
+    assert unchanged() == [True, False]
+    parts[1][-1] = ROWS - 1
+    parts[0][0] = 7
+    assert unchanged() == [False, True], "written, and what it was before"

@@ -57,6 +57,7 @@ def test_the_end_of_the_cell_is_told(ends: tuple[OutputSender, socket.socket]) -
     assert frames.receive_frame(theirs) == (Kind.ENDED, b"1")
     ending.join(30)
     assert not ending.is_alive()
+    assert outlet._journal.unsent_texts() == [], "else a crash shows it a second time"
 
 
 def test_what_comes_meanwhile_is_no_answer_to_a_synchronisation() -> None:
