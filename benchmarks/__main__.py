@@ -35,6 +35,7 @@ NAMES = (
     "preemption",
     "team",
     "sweep",
+    "environments",
     "gang",  # last: it leaves a node of the shared cluster dead
 )
 RESULTS = Path(__file__).parent / "results"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 import tempfile
 import time
@@ -164,9 +165,27 @@ def ray_train(count: int) -> list[float]:
     return found
 
 
+def ray_uv(count: int) -> list[float]:
+    """A task with one GPU and five small wheels that no task had before, by Ray's own ``runtime_env``."""
+    found = []
+    for number in range(count):
+        packages = [f"bench-{letter}==1000.{number}" for letter in "abcde"]
+        options = ["--index-url", os.environ["JGR_BENCH_INDEX"]]
+
+        @ray.remote(num_gpus=1, runtime_env={"uv": {"packages": packages, "uv_pip_install_options": options}})
+        def first_statement() -> float:
+            import bench_a  # noqa: F401 - it is there
+
+            return time.time()
+
+        began = time.time()
+        found.append((ray.get(first_statement.remote()) - began) * 1000)
+    return found
+
+
 if __name__ == "__main__":
     names, address, count = sys.argv[1:]
     ray.init(address=address, namespace="bench", log_to_driver=False)
-    kinds = (actor, actor_without_torch, standing_actor, short_actors, pending_groups, ray_train, ray_tune)
+    kinds = (actor, actor_without_torch, standing_actor, short_actors, pending_groups, ray_train, ray_tune, ray_uv)
     found = {made.__name__: made for made in kinds}
     print(json.dumps({name: found[name](int(count)) for name in names.split(",")}))

@@ -76,6 +76,17 @@ METRICS = {
         "cold_worker",
         "idle_return_end",
     ),
+    "environments": (
+        "own_first_statement",
+        "ready_layer",
+        "own_cold",
+        "layer_cold",
+        "layer_cold_cached",
+        "held_while_building",
+        "ray_runtime_env",
+        "compare_first",
+        "compare",
+    ),
     "preemption": (
         "notice_to_next",
         "notice_to_next_100mib",
@@ -135,9 +146,13 @@ METRICS = {
 
 
 #: not measured with ``--quick``: they need clusters, pages or competitors of their own
-_NOT_QUICK = {"ray_train_first_statement", "first_cell_ever", "lab_start", "lease_gone_throttled_1gib"} | {
-    metric for metric in METRICS["sidebar"] if metric.startswith(("crowd_held_", "crowd_free_", "crowd_update_"))
-}
+_NOT_QUICK = {
+    "ray_train_first_statement",
+    "ray_runtime_env",
+    "first_cell_ever",
+    "lab_start",
+    "lease_gone_throttled_1gib",
+} | {metric for metric in METRICS["sidebar"] if metric.startswith(("crowd_held_", "crowd_free_", "crowd_update_"))}
 
 
 def check(report: Report, *, quick: bool = False) -> None:

@@ -127,6 +127,8 @@ def test_a_named_one_is_built_before_it_is_needed(team: Team, notebook: Notebook
     )
     assert (notebook.value("v"), notebook.value("prefix")) == (3, str(team.environments / digest))
     assert "packages that the cluster lacks" not in ran.receipt
+    _jupyter_gpu("environments", "remove", digest[:8])  # its fork server stands by, and no cell uses it
+    assert team.built == before
     assert "you may use: auto, cluster, vision" in notebook.run("%%gpu_train --environment hers\n1").traceback
 
 

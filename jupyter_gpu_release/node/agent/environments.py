@@ -49,6 +49,8 @@ _ANSWER_S, _ASKED_FOR = 3.0, "pip"
 _LEAST_FREE_BYTES = 1 << 30
 #: for a rank to have its lock on packages of its own
 _JUST_MADE_S = 60.0
+#: for fork servers that no rank is left of to end
+_ENDS_S = 10.0
 #: below the root: what nobody but the agent looks into
 _OWN_FOLDERS = ("bytecode", "cache", "locks")
 _SITE = frozenset({"site-packages", "dist-packages"})
@@ -308,6 +310,9 @@ class NodeEnvironments:
 
     async def _has_let_go(self, digest: str, servers: ForkServers) -> bool:
         servers.retire_all()
+        until_s = time.monotonic() + _ENDS_S
+        while servers.has_processes and time.monotonic() < until_s:
+            await asyncio.sleep(0.02)
         return not servers.has_processes and self._servers.pop(digest, None) is not None
 
 
