@@ -11,6 +11,7 @@ import * as React from 'react';
 import { MagicForm, offerOf } from '../src/cells/form';
 import { NO_OPTIONS } from '../src/cells/magic';
 import { ActionRunner } from '../src/model/actions';
+import { beganAt } from '../src/model/sweeps';
 import { IClusterStart, IRunRow } from '../src/model/types';
 import { GpuModel } from '../src/model/model';
 import { ISnapshot, NOTHING, Situation } from '../src/model/snapshot';
@@ -154,7 +155,11 @@ describe('Runs', () => {
     const api = new FakeApi();
     const trial = (id: string, more: Partial<IRunRow>) =>
       run(id, { sweep: 's1', name: `widths ${id}`, notebook: '', ...more });
-    const queued = trial('2', { state: 'queued', held_s: 0 });
+    const queued = trial('2', {
+      state: 'queued',
+      held_s: 0,
+      granted_at: null
+    });
     const ended = trial('1', { state: 'succeeded', finished_at: 1063 });
     api.rows = [run('r9', { title: 'later' }), queued, ended, run('r1')];
     api.answer = status([gpu(0)], {}, [queued]);
@@ -173,6 +178,8 @@ describe('Runs', () => {
     expect(levels.sort()).toEqual(['1', '1', '1', '2', '2']);
     fireEvent.click(within(sweep).getByRole('button', { name: 'Cancel' }));
     expect(api.calls).toContain('cancel s1'); // nothing runs: no question
+    expect(beganAt([queued, trial('3', { granted_at: 1005 })])).toBe(1005);
+    expect(beganAt([queued])).toBe(1000);
     parts.model.dispose();
   });
 });

@@ -36,3 +36,10 @@ function rowOf(sweep: string, trials: IRunRow[]): IRunRow {
     detached: false
   };
 }
+
+/** When the first of these trials had its GPUs, or else was submitted. */
+export function beganAt(trials: readonly IRunRow[]): number {
+  const granted = trials.flatMap(trial => trial.granted_at ?? []);
+  const submitted = trials.map(trial => trial.submitted_at);
+  return Math.min(...(granted.length ? granted : submitted));
+}

@@ -10,7 +10,7 @@ import { GpuModel, IFeedback } from '../model/model';
 import { Action, runActions } from '../model/permissions';
 import { originOf, titleOf } from '../model/run-titles';
 import { ISnapshot } from '../model/snapshot';
-import { groupSweeps, IRunGroup } from '../model/sweeps';
+import { beganAt, groupSweeps, IRunGroup } from '../model/sweeps';
 import { runHint, runLabel, stateText, trialsText } from '../labels';
 import { feedbackHeight, IconActions, Outcome } from './details';
 import * as heights from './list/row-heights';
@@ -207,6 +207,10 @@ function RunRow(props: IRunRowProps): React.ReactElement {
   const offer = { trans, runner, target, isBusy, isActive };
   const origin = originOf(run) === titleOf(run) ? '' : originOf(run);
   const said = waits(run.state) ? '' : progress;
+  // the trials' times together would run faster than a clock
+  const held_s = item.trials.length
+    ? Math.max(0, props.at - beganAt(item.trials))
+    : run.held_s;
   const second = [origin, said || secondLine(item, trans)]
     .filter(Boolean)
     .join(' · ');
@@ -228,7 +232,7 @@ function RunRow(props: IRunRowProps): React.ReactElement {
           {titleOf(run)}
         </span>
         <span className="jp-GpuRelease-when">
-          <RunWhen run={run} at={props.at} trans={trans} />
+          <RunWhen run={{ ...run, held_s }} at={props.at} trans={trans} />
         </span>
         <IconActions {...offer} actions={actions} />
       </div>
