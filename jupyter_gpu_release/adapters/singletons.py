@@ -49,9 +49,10 @@ def _modules() -> Iterator[tuple[str, Mapping[str, Any]]]:
 
 
 def _attributes(name: str) -> Mapping[str, Any]:
-    """Without a module that waits to be imported noticing it."""
-    module = sys.modules.get(name)
-    return types.ModuleType.__getattribute__(module, "__dict__") if isinstance(module, types.ModuleType) else {}
+    """Without a module that waits to be imported noticing it. What only calls itself a module (cffi's) is none."""
+    module: Any = sys.modules.get(name)
+    is_one = issubclass(type(module), types.ModuleType)
+    return types.ModuleType.__getattribute__(module, "__dict__") if is_one else {}
 
 
 # -------------------------------------------------------------------------------------------- marks

@@ -51,6 +51,8 @@ __all__ = ["ConnectionBack", "ConnectionLost", "FeedItem", "GatewaySession", "Ru
 #: no word from the gateway for so long: the connection is taken for dead
 SILENCE_S: float = BUILT_IN["silence_s"].default
 _FIRST_DELAY_S, _LONGEST_DELAY_S = 0.05, 1.0
+#: the one behind `random.uniform` is the notebook's
+_JITTER = random.Random()
 #: for the new token of a server of a JupyterHub, once the old one has ended: less than the gateway's grace, too
 _RENEWED_WITHIN_S = 25.0
 #: between tries of a kernel without runs: well below the gateway's reconnect grace (30 s), after which what it keeps
@@ -211,7 +213,7 @@ class GatewaySession:
                 self._on_lost(error)
             if not self._over():
                 self._feeds.keep_unsent()
-                await self._pause(delay_s * random.uniform(0.8, 1.2))
+                await self._pause(delay_s * _JITTER.uniform(0.8, 1.2))
             delay_s = min(delay_s * 2, _LONGEST_DELAY_S if self._feeds.all() else _LONGEST_IDLE_DELAY_S)
 
     async def _pause(self, pause_s: float) -> None:

@@ -30,8 +30,8 @@ ROWS = {
         "import sqlite3\nclass Point:\n    def __init__(self, x): self.x = x\nsqlite3.register_adapter(np.int64, int); sqlite3.register_adapter(Point, lambda p: str(p.x))\np = Point(4)",
         "def ask(*things):\n    with sqlite3.connect(':memory:', detect_types=sqlite3.PARSE_COLNAMES) as base:\n        return base.execute('select ?, typeof(?), ? as \"p [point]\"', things).fetchall()\n"
         "got = ask(np.int64(3), np.int64(3), p); sqlite3.register_converter('point', lambda text: int(text) + 1)",
-        "got, ask(np.int64(3), np.int64(3), p), "
-        "[sqlite3.adapters.pop((kind, sqlite3.PrepareProtocol), None) for kind in (np.int64, Point)] and sqlite3.converters.pop('POINT', None) and None",
+        "got, ask(np.int64(3), np.int64(3), p)",
+        "for kind in (np.int64, Point):\n    sqlite3.adapters.pop((kind, sqlite3.PrepareProtocol), None)\nsqlite3.converters.pop('POINT', None)",
     ),
     "widgets": (
         "import ipywidgets as widgets\nslider = widgets.IntSlider(value=7); box = widgets.VBox([slider]); bar = widgets.IntProgress(max=3)\n"

@@ -14,7 +14,8 @@ from . import classes, dropped, frames, functions, of_libraries, shown, singleto
 
 @dataclass(frozen=True)
 class Cell:
-    """``body`` is the cell that is tried, after the cell ``setup``; the expression ``asked`` shows what is so then.
+    """``body`` is the cell that is tried, after the cell ``setup``; the expression ``asked`` shows what is so then, and
+    ``end`` puts back what would stay in the process.
 
     ``is_of_kernel``: it needs a front end, so it is not tried in this process. ``is_setting``: what it sets up stays
     in the process, so it has a kernel of its own.
@@ -23,12 +24,13 @@ class Cell:
     setup: str
     body: str
     asked: str = ""
+    end: str = ""
     is_of_kernel: bool = False
     is_setting: bool = False
 
 
-def _named(kind: str, imports: str, rows: Mapping[str, tuple[str, str, str]]) -> dict[str, Cell]:
-    return {f"{kind}: {name}": Cell(imports + setup, body, asked) for name, (setup, body, asked) in rows.items()}
+def _named(kind: str, imports: str, rows: Mapping[str, tuple[str, ...]]) -> dict[str, Cell]:
+    return {f"{kind}: {name}": Cell(imports + setup, *rest) for name, (setup, *rest) in rows.items()}
 
 
 CELLS: dict[str, Cell] = {

@@ -118,7 +118,7 @@ def test_all_tokens_of_a_user_are_revoked(home: HomePaths, capsys: Capture) -> N
     ("words", "status", "message"),
     [
         ("create --user a/b", 2, "not a name"),
-        ("create --user ann --role king", 2, "--role king: not one of user, admin\n  → write --role user"),
+        ("create --user ann --role king", 2, "--role king: not one of user, admin, assistant\n  → write --role user"),
         ("create --user ann --expires soon", 2, "not a duration"),
         ("create --user ann --expires 30", 2, "write 30d"),
         ("create --user ann --expires 0", 2, "lasts 0 s"),

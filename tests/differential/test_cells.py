@@ -21,7 +21,7 @@ _EVERY = 1 if AT_FULL_SIZE else 4
 
 def _sources() -> Iterator[str]:
     for cell in list(CELLS.values())[::_EVERY]:
-        yield from filter(None, (cell.setup, cell.body, cell.asked))
+        yield from filter(None, (cell.setup, cell.body, cell.asked, cell.end))
 
 
 def test_the_table_is_the_same_as_a_notebook_of_gpu_cells(

@@ -172,9 +172,14 @@ class Notebook:
         plain: dict[str, Any] = {"__name__": "__main__"}
         for source in (cell.setup, cell.body):
             exec(compile(source, "<plain cell>", "exec", dont_inherit=True), plain)
+        expected = repr(eval(cell.asked, plain))
+        exec(cell.end, plain)
         (self.ok if is_gpu_setup else self.cell)(cell.setup)
         self.ok(cell.body)
-        assert repr(self.cell(cell.asked)) == repr(eval(cell.asked, plain))
+        try:
+            assert repr(self.cell(cell.asked)) == expected
+        finally:
+            self.cell(cell.end)
 
     @contextlib.contextmanager
     def _as_main(self) -> Any:

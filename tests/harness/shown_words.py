@@ -13,6 +13,7 @@ import time
 from collections.abc import Collection
 from pathlib import Path
 
+from lab_bed import execute
 from playwright.sync_api import Page
 
 PANEL = "#jupyter-gpu-release-panel"
@@ -71,7 +72,8 @@ def assert_shows(page: Page, picture: str, places: Collection[str] = ()) -> None
         words = {place: texts for place, texts in words_of(page).items() if place in places or not places}
         if time.monotonic() > deadline_s or all(_read(FILE)[picture].get(place) == words[place] for place in words):
             break
-        page.wait_for_timeout(100)
+        page.wait_for_timeout(500)
+        execute(page, "jupyter-gpu-release:refresh")  # of a run that has just ended the account may be a second older
     assert_not_stale(picture, words)
 
 

@@ -42,10 +42,13 @@ _USUAL_LIMITS = {"recursion limit": 1000, "digits": 4300, "switch interval": 0.0
 
 def _decimal(decimal: Any) -> Values:
     context = decimal.getcontext()
-    traps = sorted(signal.__name__ for signal, is_on in context.traps.items() if is_on)
-    return {**{name: getattr(context, name) for name in _DECIMAL if name != "traps"}, "traps": traps}
+    signals = {
+        name: sorted(signal.__name__ for signal, is_on in getattr(context, name).items() if is_on) for name in _SIGNALS
+    }
+    return {**{name: getattr(context, name) for name in _DECIMAL if name not in _SIGNALS}, **signals}
 
 
+_SIGNALS = ("traps", "flags")
 _DECIMAL = {
     "prec": 28,
     "rounding": "ROUND_HALF_EVEN",
@@ -54,14 +57,16 @@ _DECIMAL = {
     "capitals": 1,
     "clamp": 0,
     "traps": ["DivisionByZero", "InvalidOperation", "Overflow"],
+    "flags": [],
 }
 
 
 def _set_decimal(decimal: Any, name: str, value: Any) -> None:
     context = decimal.getcontext()
-    if name == "traps":
-        for signal in context.traps:
-            context.traps[signal] = signal.__name__ in value
+    if name in _SIGNALS:
+        signals = getattr(context, name)
+        for signal in signals:
+            signals[signal] = signal.__name__ in value
     else:
         setattr(context, name, value)
 

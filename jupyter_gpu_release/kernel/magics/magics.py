@@ -299,7 +299,7 @@ def sweep_manual() -> str:
     return (
         f"{SWEEP_EXAMPLES}\n\nRun the cell many times on the team's GPU cluster, with other values where it\n"
         "says `name = search(…)` at its top level. The best trial's names are bound, and\n`sweep` has all trials.\n"
-        f"Documentation: !jupyter gpu docs sweeps\n\nOptions, beside those of %%gpu_train for each trial:\n"
+        f"Documentation: !jupyter gpu docs use/sweeps\n\nOptions, beside those of %%gpu_train for each trial:\n"
     ).replace("`", "") + "\n".join(map(_row, SEARCH))
 
 
