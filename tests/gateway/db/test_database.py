@@ -16,20 +16,23 @@ from pathlib import Path
 
 import doc_blocks
 import pytest
+from msgspec.structs import replace
 from sqlalchemy import event, select
 from sqlalchemy.engine import Connection, Engine
 from sqlalchemy.exc import IntegrityError, OperationalError
 
 from jupyter_gpu_release.errors import ClusterError
-from jupyter_gpu_release.gateway.db import database
+from jupyter_gpu_release.gateway.db import database, lineage, notifications, retention
 from jupyter_gpu_release.gateway.db.database import open_ledger
+from jupyter_gpu_release.gateway.db.notifications import Notice
 from jupyter_gpu_release.gateway.db.rows import StoredLease, StoredSession
-from jupyter_gpu_release.gateway.db.run_times import past_runs
+from jupyter_gpu_release.gateway.db.run_times import drop_attempt, past_runs, put_attempt
+from jupyter_gpu_release.gateway.db.schema import attempts
 from jupyter_gpu_release.gateway.db.writer import LedgerError, LedgerWriter
 from jupyter_gpu_release.gateway.service import GatewayService
 from jupyter_gpu_release.protocol.cell import Graph
 from jupyter_gpu_release.protocol.config import GatewayConfig
-from jupyter_gpu_release.protocol.runs import Outcome, ResourceAsk, RunRequest, RunView
+from jupyter_gpu_release.protocol.runs import Attempt, Outcome, ResourceAsk, RunRequest, RunView
 from jupyter_gpu_release.protocol.wire import encode
 from jupyter_gpu_release.store.layout import VALUES_FILE
 
@@ -219,6 +222,78 @@ def test_sessions_leases_and_facts(engine: Engine) -> None:
         for value in ("1", "2"):
             database.write_meta(connection, "x", value)
         assert database.read_meta(connection, "x") == "2"
+
+
+def test_results_are_held_used_and_removed(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(retention, "_AT_ONCE", 2)
+    runs = [submission(number) for number in range(5)]
+    put(engine, *runs)
+    names = [view.run for view, _, _ in runs]
+    with engine.begin() as link:
+        assert retention.views_of(link, [*names, "unknown"]) == {view.run: view for view, _, _ in runs}
+        for note, at_s in ((retention.put_load, 1.0), (retention.put_reuse, 2.0), (retention.put_load, 3.0)):
+            note(link, "r", at_s)
+        assert retention.all_uses(link) == {"r": retention.LastUse(3.0, 2.0)}
+        for session, run in (("a", "r"), ("a", "q"), ("b", "r"), ("b", "r")):
+            retention.put_hold(link, session, run)
+        assert retention.all_holds(link) == {"a": {"r", "q"}, "b": {"r"}}
+        retention.drop_holds(link, "a")
+        assert retention.all_holds(link) == {"b": {"r"}}
+        for run, reason in (("r", "old"), ("q", "large"), ("r", "large")):
+            retention.begin_removal(link, run, reason, 1, 1.0)
+        retention.forget_removal(link, "q")
+        assert retention.unfinished_removals(link) == [("r", "old")]
+
+
+def test_results_are_found_by_their_key_newest_first(engine: Engine) -> None:
+    with engine.begin() as link:
+        for number, user, key, environment, state in (
+            *((number, "ann", "k", "e", "succeeded") for number in (3, 1, 2, 9, 8, 7)),
+            (20, "bob", "k", "e", "succeeded"),
+            (21, "ann", "other", "e", "succeeded"),
+            (22, "ann", "k", "other", "succeeded"),
+            (23, "ann", "k", "e", "failed"),
+        ):
+            view, ordinal, asked = submission(number, user=user)
+            asked = replace(asked, cache_key=key)
+            database.insert_run(link, view, ordinal, asked)
+            view = replace(view, state=state, finished_at=float(number))
+            database.update_run(link, view, Outcome("ok"))
+            lineage.put_key(link, view, asked, environment)
+        assert [at_s for _, at_s, _, _ in lineage.find_key(link, "ann", "k", "e")] == [9.0, 8.0, 7.0, 3.0, 2.0]
+
+
+def test_an_attempt_that_was_undone_is_not_noted_after_all(engine: Engine) -> None:
+    view, ordinal, asked = submission(1)
+    with engine.begin() as link:
+        database.insert_run(link, view, ordinal, asked)
+        put_attempt(link, view, Attempt(1.0, 2.0))
+        drop_attempt(link, view.run, 0)
+        database.update_run(link, replace(view, state="cancelled", finished_at=3.0), None)
+        put_attempt(link, view, Attempt(1.0, 2.0))
+        assert link.execute(select(attempts.c.run)).all() == []
+
+
+def test_the_newest_runs_that_had_gpus_are_told_from_the_oldest_on(engine: Engine) -> None:
+    with engine.begin() as link:
+        for number, granted_at in ((1, 1.0), (3, 3.0), (2, 2.0), (4, None)):
+            view, ordinal, asked = submission(number)
+            database.insert_run(link, view, ordinal, asked)
+            database.update_run(link, replace(view, granted_at=granted_at, finished_at=9.0, state="failed"), None)
+        assert [view.submitted_at for view in past_runs(link, 2)] == [2.0, 3.0]
+
+
+def test_old_messages_are_forgotten_and_the_others_sent_in_order(engine: Engine) -> None:
+    told = [Notice(run, "ann", "end", "mail", "", "") for run in ("late", "old", "soon", "sent")]
+    with engine.begin() as link:
+        for notice, at_s in zip(told, (9.0, 1.0, 5.0, 6.0), strict=True):
+            notifications.put_notice(link, notice, at_s)
+        notifications.drop_notice(link, told[3].key)
+        assert [notice.run for notice in notifications.unsent_notices(link, 2.0)] == ["soon", "late"]
+        assert (
+            len({notice.key for notice in (told[0], replace(told[0], channel="webhook"), replace(told[0], earlier=1))})
+            == 3
+        )
 
 
 def test_however_many_read_the_next_need_not_wait(engine: Engine) -> None:

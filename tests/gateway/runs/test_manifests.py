@@ -65,11 +65,14 @@ def test_of_a_short_run_only_the_end_is_written(tmp_path: Path, monkeypatch: pyt
         for state in ("starting", "running", "succeeded"):
             manifests.write_manifest(RunView(run, "ann", state), None, request)
         manifests.write_manifest(RunView(run, "ann", "succeeded"), None, request, Environment(python="3.11"))
+        manifests.amend("ann", run, note="first")
+        manifests.amend("ann", run, pinned=True)
         await manifests.flush()
 
     asyncio.run(live())
     [(manifest, durable)] = written
     assert (manifest["state"], manifest["environment"]["python"], durable) == ("succeeded", "3.11", True)
+    assert (manifest["note"], manifest["pinned"]) == ("first", True)
 
 
 @pytest.mark.parametrize(

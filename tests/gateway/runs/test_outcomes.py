@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from jupyter_gpu_release.gateway.runs.outcomes import final_reason
+from jupyter_gpu_release.gateway.runs.outcomes import final_reason, final_state, gone_facts, lost_results, merged
+from jupyter_gpu_release.protocol.cell import Graph
 from jupyter_gpu_release.protocol.runs import ErrorInfo, Outcome
+from jupyter_gpu_release.protocol.states import RunState
 
 
 @pytest.mark.parametrize(
@@ -25,3 +27,21 @@ from jupyter_gpu_release.protocol.runs import ErrorInfo, Outcome
 )
 def test_the_reason_of_the_end(status: str, error: ErrorInfo | None, cancelled: str, words: str) -> None:
     assert final_reason(Outcome(status, error), cancelled) == words
+
+
+def test_the_state_and_the_times_of_the_end() -> None:
+    states = [final_state(Outcome(status), "") for status in ("died", "memory", "lost")]
+    assert states == [RunState.FAILED, RunState.FAILED, RunState.LOST]
+    assert final_state(Outcome("died"), "cancelled by ann") is RunState.CANCELLED
+    assert gone_facts(Outcome("ok", ended_s=9.0), 8.5)["release_ms"] == 0.0, "clocks of two machines"
+
+
+def test_what_is_left_of_results_that_were_not_durable() -> None:
+    """Small ones are here already."""
+    small, large = Graph(stream=b"small"), Graph(file="values.graph")
+    assert merged(Outcome("ok", values=small), Outcome("ok")).values == small
+    assert merged(Outcome("ok", values=large), Outcome("ok")).values is None
+    failed = Outcome("error", ErrorInfo("ValueError", "no"), values=small, notes=["as it was"])
+    left = lost_results("r", failed, "the node is gone")
+    assert (left.status, left.values, left.notes[0], len(left.notes)) == ("error", small, "as it was", 2)
+    assert lost_results("r", Outcome("ok", values=large), "the node is gone").values is None

@@ -58,7 +58,13 @@ async def test_a_session_is_its_users_and_its_newest_connections() -> None:
     assert (session.user, session.wire, first.closed) == ("ann", first, "")
     assert await table.attach("k", "ann", second) is session
     assert (session.wire, first.closed.startswith("replaced"), second.closed) == (second, True, "")
-    assert table.open_ids() == {"k"}
+    table.detach(session, first, said_bye=True)  # the end of the earlier one is heard late
+    assert (session.wire, session.state, table.open_ids()) == (second, "live", {"k"})
+    table.detach(session, second, said_bye=False)
+    assert (session.state, table.is_live("k"), table.may_answer("k")) == ("grace", False, True)
+    await table.attach("k", "ann", first)
+    await asyncio.sleep(0.03)
+    assert session.state == "live", "it was back within its grace"
 
 
 @pytest.mark.asyncio
@@ -102,6 +108,7 @@ async def test_a_client_that_stays_away_is_forgotten_however_often_the_gateway_r
     await asyncio.sleep(0.01)  # the grace is over
     await table.check_silence()
     assert table.open_ids() == {"a"}
+    assert not table.may_answer("a")
     with engine.connect() as connection:
         assert database.open_sessions(connection) == [StoredSession("a", "ann", "lost", lately)]
     engine.dispose()
