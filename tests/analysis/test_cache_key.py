@@ -37,6 +37,7 @@ def test_every_option_has_its_rule() -> None:
         ("--gpus 2", True),
         ("--gpus h100:1", True),
         ("--gpus 2 --ranks 2", True),
+        ("--gather losses", True),
         ("--cpus 3", True),
         ("--env A=1", True),
         ("--export HOME", True),
@@ -60,6 +61,18 @@ def test_options(line: str, counts: bool) -> None:
     assert (options_that_count(options(line), exported) != usual) is counts
     name = line[2:].split()[0]
     assert RULES[name].counts is counts
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "same"),
+    [
+        ("--gpus h100:1", "--gpus H100:1", True),
+        ("--out a,b", "--out b,a", True),
+        ("--gpus 2 --ranks 2 --ps 1", "--gpus 2 --ranks 2 --ps 1,evaluator", False),
+    ],
+)
+def test_lines_that_mean_the_same_have_one_key(one: str, other: str, same: bool) -> None:
+    assert (options_that_count(options(one), {}) == options_that_count(options(other), {})) is same
 
 
 def options(line: str) -> RunOptions:

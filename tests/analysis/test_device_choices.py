@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from jupyter_gpu_release.analysis.device_choices import DeviceLedger
+from jupyter_gpu_release.analysis.device_choices import DeviceHistory, DeviceLedger
 
 CHOICE = "'cuda' if torch.cuda.is_available() else 'cpu'"
 
@@ -96,9 +96,31 @@ def test_a_choice_made_of_itself_again_and_again_ends() -> None:
         assert eval(nested, {"torch": SimpleNamespace(cuda=SimpleNamespace(is_available=lambda: True))}) == "cuda"
 
 
+def test_a_choice_that_is_written_out_still_reads_what_it_was_made_of() -> None:
+    ledger = ledger_of(
+        "device = 'cuda' if wanted and torch.cuda.is_available() else 'cpu'", "at = torch.device(device)"
+    )
+    ledger.add("device = 'cpu'")
+    assert {"wanted", "torch"} <= ledger.wanted(["at"])["at"].reads
+
+
+def test_the_history_goes_on_after_a_reset_and_what_came_home_counts_until_it_is_bound_anew() -> None:
+    names: dict[str, object] = {"came": "cpu", "anew": "cpu"}
+    cells = ["x = 1", f"old = {CHOICE}"]
+    history = DeviceHistory(names, lambda: cells)
+    history.note_returned({"came": "cuda", "anew": "cuda"})
+    names["anew"] = "mine"
+    assert list(history.up_to("").choices) == ["old", "came"]
+    cells[:] = [f"new = {CHOICE}"]
+    assert "new" in history.up_to("").choices
+
+
 def test_through_a_function_of_the_notebook() -> None:
     ledger = ledger_of("device = pick()\nresult = train(1)", inside=("pick", "train"))
     assert ledger.wanted(["device"])["device"].through_function
+    ledger.add(f"plain = {CHOICE}")
+    ledger.add("both = device or plain")
+    assert ledger.wanted(["both"])["both"].through_function
     assert ledger.wanted(["result"])["result"].through_function
 
 

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from jupyter_gpu_release.analysis.sources import (
+    OF_FILE,
     SOURCES_LIMIT_BYTES,
     gpu_cell_name,
     register_sources,
@@ -36,7 +37,8 @@ def test_text_that_is_kept_is_found_by_inspect(compiler: Compiler):
     exec(compile("\ndef f():\n    return 1\n", name, "exec"), space)
     linecache.checkcache()
     assert inspect.getsource(space["f"]) == "def f():\n    return 1\n"
-    assert compiler._filename_map == {name: 3}
+    register_sources(compiler, [CellSource("/a/file.py", OF_FILE, "x = 1\n")])
+    assert compiler._filename_map == {name: 3}, "tracebacks name a file by its path"
 
 
 def test_inspect_need_not_look_for_a_cells_module(compiler: Compiler, monkeypatch: pytest.MonkeyPatch, tmp_path: Path):

@@ -63,6 +63,14 @@ def test_a_folder_stands_for_all_that_is_in_it(cell: Tracking, tmp_path: Path) -
     assert look.explain_change(file) == f"{file.path} is not there"
 
 
+def test_files_of_a_folder_come_in_one_order(cell: Tracking, tmp_path: Path) -> None:
+    for name in "dbeac":
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "file").touch()
+    cell.track_path(tmp_path)
+    assert [file.path for file in cell.tracked_files()[1:]] == [str(tmp_path / name / "file") for name in "abcde"]
+
+
 def test_the_same_size_and_time_is_not_the_same_content(tmp_path: Path) -> None:
     file, look = tmp_path / "a", FileDigests()
     file.write_text("one")

@@ -15,7 +15,7 @@ from jupyter_gpu_release.client.discovery import Target
 from jupyter_gpu_release.client.results import Results, open_stored
 from jupyter_gpu_release.errors import ForbiddenError, StillTrainingError, StoreError
 from jupyter_gpu_release.protocol.cell import Graph
-from jupyter_gpu_release.protocol.runs import Outcome, PersistWait, RunView
+from jupyter_gpu_release.protocol.runs import Outcome, PersistWait, RunView, ValueInfo
 from jupyter_gpu_release.serialization import codec
 from jupyter_gpu_release.serialization.rebuild import NamespaceInfo
 from jupyter_gpu_release.store.graph_file import write_graph
@@ -60,6 +60,14 @@ def test_by_the_gateway_with_what_it_waits_for() -> None:
     view = RunView(RUN, "u", "persisting", outcome=Outcome("ok"), waits_for=wait)
     around = ExecutionContext(realm=lambda: NamespaceInfo({}, at_home=True), find_target=None)
     with pytest.raises(StillTrainingError, match=r"being written: 1 GiB .*No space left on device"):
+        client_load._from_view(view, None, around)  # type: ignore[arg-type]
+    assert not client_load._is_ending(view), "nobody waits here for room on the store"
+
+
+def test_results_that_were_collected_are_not_taken_for_none() -> None:
+    around = ExecutionContext(realm=lambda: NamespaceInfo({}, at_home=True), find_target=None)
+    view = RunView(RUN, "u", "succeeded", outcome=Outcome("ok", results=[ValueInfo("x", "int", 1)]))
+    with pytest.raises(StoreError, match="not kept any more"):
         client_load._from_view(view, None, around)  # type: ignore[arg-type]
 
 

@@ -77,6 +77,17 @@ def around(request: pytest.FixtureRequest, store: Path, monkeypatch: pytest.Monk
     return found
 
 
+def test_a_cell_is_told_of_the_newest_results_and_of_their_very_buffers(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(told_results, "_told", {})
+    monkeypatch.setattr(told_results, "_NEWEST", 2)
+    monkeypatch.setattr(ownership, "_trusted", {1})
+    for run in ("first", "second", "third", "first"):
+        told_results.note_results(run, Graph(stream=b"s", buffers=[b"a", b"bc"]))
+    assert list(told_results.results_for_cell()) == ["first", "third"]
+    assert told_results.is_what_was_told("first", b"s", [b"a", b"bc"])
+    assert not told_results.is_what_was_told("first", b"s", [b"ab", b"c"])
+
+
 pytestmark = pytest.mark.filterwarnings("ignore:.*by the manifest in the store")
 
 

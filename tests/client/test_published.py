@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import msgspec
 import pytest
 
@@ -9,11 +11,18 @@ from jupyter_gpu_release.cell_api.context import ExecutionContext
 from jupyter_gpu_release.client import published
 from jupyter_gpu_release.client.discovery import Target
 from jupyter_gpu_release.client.rest import GatewayClient
+from jupyter_gpu_release.errors import ForbiddenError
 from jupyter_gpu_release.protocol.events import Event, Publication
 from jupyter_gpu_release.protocol.rest import EventsPage
 from jupyter_gpu_release.serialization.rebuild import NamespaceInfo
 
 RUN = "20260101-000000-00000001"
+
+
+def test_a_value_that_is_withheld_is_refused_wherever_it_is() -> None:
+    found = Publication("loss", 1.0, withheld="others write there")
+    with pytest.raises(ForbiddenError, match="others write there"):
+        published.value_of(found, RUN, NamespaceInfo({}, at_home=True), Path)
 
 
 def test_all_pages_are_read_and_each_is_read_once(monkeypatch: pytest.MonkeyPatch) -> None:

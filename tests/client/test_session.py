@@ -71,12 +71,16 @@ def test_what_was_said_on_a_connection_that_died_is_said_again(until: Callable[.
     session = GatewaySession(Target(gateway.url, "token"), "s")
     try:
         session.connect()
+        feed = session.follow("20260101-000000-00000001")
         session.signal("20260101-000000-00000001")
         until(lambda: len(gateway.heard) > 1 and gateway.heard[1], "the signal, once more")
         assert gateway.heard[0] == gateway.heard[1], "the same one: it counts once"
     finally:
         session.close()
         gateway.end()
+    *_, last = iter(lambda: feed.next_item(0.0), None)
+    assert isinstance(last, ConnectionLost)
+    assert last.final, "who still follows waits for nothing"
 
 
 def test_a_request_is_sent_until_it_is_answered_and_its_feed_hears_how_it_went(until: Callable[..., None]) -> None:

@@ -55,6 +55,13 @@ def test_at_the_limits_nothing_is_said():
     assert remarks(peak_utilization=1.0, mean_utilization=0.9, peak_memory_bytes=GIB, total_memory_bytes=8 * GIB) == []
 
 
+def test_of_a_shared_gpu_its_whole_use_is_said_however_short_the_cell():
+    view = RunView(run="r", user="u", state="succeeded", gpus=1, shared_with=1)
+    use = GpuUse(peak_utilization=0.6, mean_utilization=0.12)
+    (remark,) = judge(view, Outcome(status="ok", started_s=100.0, ended_s=101.0, gpu_use=use))
+    assert "12 % busy in all" in remark.text
+
+
 @pytest.mark.parametrize("ran_s", [0.5, 9.0])
 def test_short_cells_are_left_alone(ran_s: float):
     assert remarks(ran_s=ran_s, peak_utilization=0.6, mean_utilization=0.12) == []

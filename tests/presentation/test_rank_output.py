@@ -46,7 +46,8 @@ def test_ranks_are_collapsed_in_one_display(capsys: Any, monkeypatch: pytest.Mon
     relay.show(events(text(0, "mine\n"), text(1, "<b>one</b>\nan"), text(2, "served\n", who="ps 0")))
     relay.show(events(text(1, "other\n10%\r20%\r\x1b[31m30%\x1b[0m"), ("clear_output", {"wait": False, "rank": 1})))
     relay.show(events(("display", {"data": {"text/plain": "Figure"}, "rank": 1})))
-    relay.show_held_back()
+    for _ in range(2):
+        relay.show_held_back()
     assert capsys.readouterr().out == "mine\n"
     assert len(publisher.ids) == 1
     assert [update for _, update in publisher.shown] == [False, True]
@@ -63,6 +64,7 @@ def test_long_output_keeps_its_last_lines_and_says_so() -> None:
     page = publisher.shown[-1][0]["text/html"]
     assert "… the last 200 of 5000 lines\nline 4800\n" in page
     assert len(page) < 20_000
+    assert publisher.shown[-1][0]["text/plain"].splitlines() == [f"[rank 3] line {n}" for n in range(4997, 5000)]
 
 
 def test_only_errors_with_something_to_say_are_folded_too() -> None:

@@ -113,6 +113,7 @@ def test_long_lists_are_cut():
 def test_what_was_bound_replaces_what_was_announced():
     outcome = Outcome(status="ok", results=[ValueInfo("a", "int", 1), ValueInfo("b", "int", 1)])
     assert "back: a (int) · " in make_receipt(view(outcome), came_back=[ValueInfo("a", "int", 1)]).text
+    assert "back:" not in make_receipt(view(outcome), came_back=[]).text
 
 
 class _Tags(HTMLParser):

@@ -69,6 +69,10 @@ def test_clearing_that_waits_is_for_the_cells_own_output_only(relay: RunOutput, 
     assert publisher.calls == []
     relay.show(events(("display", {"data": {"text/plain": "new"}}), ("clear_output", {"wait": True})))
     assert publisher.calls == [("clear", True), ("publish", {"text/plain": "new"}, {}, {}, False)]
+    relay.show(events(("clear_output", {"wait": False, "rank": 1})))
+    assert len(publisher.calls) == 2, "what another rank clears is its own"
+    relay.show(events(("traceback", {"ename": "E", "evalue": "", "traceback": ["T"]})))
+    assert publisher.calls[2:] == [("clear", True)]
 
 
 def test_text_is_not_joined_across_a_display(relay: RunOutput, capsys: pytest.CaptureFixture[str]):
@@ -105,6 +109,7 @@ def test_errors_are_kept_for_the_end(relay: RunOutput, capsys: pytest.CaptureFix
             ("error", {"ename": "ValueError", "evalue": "no", "traceback": ["T0"]}),
             ("error", {"ename": "KeyError", "evalue": "k", "traceback": ["T1"], "rank": 1}),
             ("error", {"ename": "ValueError", "evalue": "no", "traceback": ["T2"], "rank": 2}),
+            ("error", {"ename": "KeyboardInterrupt", "evalue": "", "traceback": ["T3"], "rank": 3}),
         )
     )
     assert capsys.readouterr() == ("", "")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from jupyter_gpu_release.presentation.run_display import describe_run
+from jupyter_gpu_release.presentation.run_row import run_row
 from jupyter_gpu_release.presentation.wording import about, describe_estimate, describe_start
 from jupyter_gpu_release.protocol.rest import EstimateDocument, SoonerAsk
 from jupyter_gpu_release.protocol.runs import RunView, StartEstimate
@@ -85,3 +86,9 @@ def test_what_an_estimate_says() -> None:
     )
     unknown = EstimateDocument(1, "research", 50, 1, "1st in research: needs 4 GPUs, 1 of 8 is free")
     assert describe_estimate(unknown, "bob").endswith("; nobody knows when it would start")
+
+
+def test_a_row_has_the_seconds_until_each_time_of_its_start() -> None:
+    view = RunView("r", "ann", "queued", start=StartEstimate(at=130.0, earliest=110.0, latest=190.0))
+    row = run_row(view, 100.0)
+    assert (row.start_estimate_s, row.start_at_least_s, row.start_at_most_s) == (30.0, 10.0, 90.0)

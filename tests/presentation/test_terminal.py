@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from tqdm import tqdm
 
+from jupyter_gpu_release.presentation import terminal
 from jupyter_gpu_release.presentation.terminal import OutputCollapser
 from jupyter_gpu_release.protocol.events import Event
 
@@ -48,6 +49,8 @@ def text_of(found: list[tuple[str, Any]]) -> str:
         ("a long one\rshort", "shortg one"),
         ("a long one\r\x1b[Kshort\nnext\n", "short\nnext\n"),
         ("100%\b\b\b\b42% ", "42% "),
+        ("gone away\x1b[2K\rleft", "left"),
+        ("\r1\n\r2\n\r3\x1b[2A\r9", "9\n2\n3\x1b[2A"),
         ("10%\r100%\ndone\n", "100%\ndone\n"),
         ("\x1b[31mred\x1b[0m and more\rnow", "now"),
         ("kept \x1b[1mbold\x1b[0m\n", "kept \x1b[1mbold\x1b[0m\n"),
@@ -132,6 +135,18 @@ def test_of_an_updated_display_the_last_version_stays() -> None:
     assert [data["data"]["text/plain"] for _, data in found] == ["0", "499", "7"]
 
 
+def test_only_the_latest_displays_that_were_updated_are_held_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(terminal, "_MOST_HELD", 2)
+
+    def update(name: str) -> Event:
+        return Event(1, 0.0, "update_display", {"transient": {"display_id": name}})
+
+    folding = OutputCollapser()
+    assert folding.feed(map(update, "abab")) == []
+    assert folding.feed(map(update, "ac")) == [update("b")], "the one that has been left alone for longest"
+    assert folding.rest() == [update("a"), update("c")]
+
+
 def test_of_a_widgets_updates_one_is_left_with_all_that_they_said() -> None:
     def update(state: dict[str, int]) -> tuple[str, dict[str, Any]]:
         return "comm", {
@@ -142,6 +157,8 @@ def test_of_a_widgets_updates_one_is_left_with_all_that_they_said() -> None:
     opened = ("comm", {"msg_type": "comm_open", "content": {"comm_id": "c", "data": {"state": {}}}})
     found = fold(opened, *(update({"value": n}) for n in range(50)), update({"max": 9}), at_once=7)
     assert len(found) == 2
+    binary = ("comm", update({"value": 1})[1] | {"buffers": [b"x"]})
+    assert len(fold(opened, binary, binary)) == 3
     assert found[1][1]["content"]["data"]["state"] == {"value": 49, "max": 9}
 
 
@@ -167,8 +184,15 @@ def test_a_clear_that_waits_for_output_which_never_comes_takes_nothing_away() ->
 def test_much_output_after_a_clear_is_not_held_back() -> None:
     folding = OutputCollapser()
     folding.feed([Event(1, 0.0, "clear_output", {"wait": False})])
-    given = [len(folding.feed([Event(n, 0.0, *say("x" * (1 << 20) + "\n"))])) for n in range(2, 20)]
-    assert sum(given) >= 10
+    given = [folding.feed([Event(n, 0.0, *say("x" * (1 << 20) + "\n"))]) for n in range(2, 20)]
+    kinds = [event.kind for each in given for event in each]
+    assert kinds[:10] == ["clear_output", *["stream"] * 9], "and nothing of it is lost"
+
+
+def test_text_is_still_that_of_its_process() -> None:
+    said = {"name": "stdout", "text": "a\n", "rank": 1, "who": "ps 0"}
+    (event,) = OutputCollapser().feed([Event(1, 0.0, "stream", said)])
+    assert event.data == said
 
 
 def test_published_values_are_not_shown() -> None:

@@ -11,6 +11,7 @@ from rich.console import Console
 
 from jupyter_gpu_release.cli.tables import print_runs, print_status, print_tokens
 from jupyter_gpu_release.kernel.magics.tables import runs_table, status_tables
+from jupyter_gpu_release.presentation.text_table import text_lines
 from jupyter_gpu_release.protocol.admin import TokenRow
 from jupyter_gpu_release.protocol.rest import RunRow, RunsDocument, StatusDocument
 
@@ -142,3 +143,8 @@ def test_a_wide_terminal_has_all_columns() -> None:
     print_runs(Console(file=text, width=240), RUNS)
     for words in (USER, BOOK.rpartition("/")[2], "12.5 of 80 GiB", "87 %", "research/vision-transformers", "32 ms"):
         assert words in text.getvalue(), words
+
+
+def test_a_column_goes_only_where_it_is_empty_in_all_rows() -> None:
+    heads, *_ = text_lines(("run", "user", "name"), [("1", "", "a"), ("2", "", "")], 80)
+    assert heads.split() == ["run", "name"]

@@ -214,3 +214,23 @@ def test_defaults_of_a_function_matter() -> None:
         return key(f=names["f"])
 
     assert len({made(f"a{rest}") for rest in ("", "=1", "=2", ", *, b", ", *, b=1", ", *, b=2", ": int = 2")}) == 7
+
+
+@pytest.mark.parametrize(
+    ("code", "old", "new"),
+    [
+        ("def f():\n    def inner(): return 1\n    return inner", "return 1", "return 2"),
+        ("f = lambda x: [each * 2 for each in x]", "* 2", "+ 2"),
+        ("def make(n):\n    return lambda: n\nf = make(1)", "make(1)", "make(2)"),
+        ("class A: pass\nclass B: pass\nclass f(A): pass", "f(A)", "f(B)"),
+        ("class f:\n    a = 1\n    b = 2", "a = 1\n    b = 2", "b = 2\n    a = 1"),
+        ("class Plain: pass\nf = Plain()\nf.x = 1", "f.x = 1", "f.x = 2"),
+        ("class Many(list): pass\nf = Many([1])", "[1]", "[2]"),
+        ("class Named(dict): pass\nf = Named(a=1)", "a=1", "b=1"),
+        ("f = ['ab', 'c']", "'ab', 'c'", "'a', 'bc'"),
+        ("inner = frozenset([1])\nf = [{inner}, {inner, 2}]", "2}", "3}"),
+    ],
+)
+def test_all_that_a_thing_is_made_of_matters(code: str, old: str, new: str) -> None:
+    assert key_of_names(code) == key_of_names(code)
+    assert key_of_names(code) != key_of_names(code.replace(old, new))

@@ -71,11 +71,12 @@ def test_a_known_blob_is_touched_not_written(store: BlobStore, monkeypatch: pyte
     assert path.stat().st_mtime > 1
 
 
-def test_a_truncated_blob_is_mended_by_the_next_writer(store: BlobStore) -> None:
+@pytest.mark.parametrize("size", [100, len(CONTENT) + 1])
+def test_a_blob_of_another_length_is_mended_by_the_next_writer(store: BlobStore, size: int) -> None:
     path = store.path_of(store.put_buffer(CONTENT))
     path.chmod(0o600)
-    os.truncate(path, 100)
-    with pytest.raises(StoreError, match="100 bytes instead of"):
+    os.truncate(path, size)
+    with pytest.raises(StoreError, match=f"{size} bytes instead of"):
         store.map_blob(path.name, len(CONTENT))
     store.put_buffer(CONTENT)
     assert path.read_bytes() == CONTENT
@@ -278,4 +279,4 @@ def test_what_is_there_is_touched_while_the_rest_is_still_written(
 
     monkeypatch.setattr(store, "put_buffer", slow)
     assert len(store.put_buffers([first, second])) == 2
-    assert store.touch_blobs(["0" * 64]) == ["0" * 64]
+    assert store.touch_blobs(["0" * 64, path.name, "1" * 64]) == ["0" * 64, "1" * 64]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import resource
 import signal
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -42,6 +43,7 @@ def test_what_a_full_disk_refuses_is_written_later(tmp_path: Path, limit_files: 
     assert [event.n for event in read_events(path)] == [1]
     assert path.stat().st_size == size  # no torn part
     assert [event.n for event in writer.unwritten_events()] == [2, 3]
+    assert [event.n for event in events_after(path, 2, writer)] == [3]
     limit_files(resource.RLIM_INFINITY)
     writer.write([_event(4)])
     writer.close()
@@ -94,12 +96,14 @@ def test_pickles_in_a_log_that_a_group_can_write_are_those_of_its_writer(tmp_pat
 
 
 def test_attempts_go_on_in_logs_of_their_own_and_what_an_old_one_still_says_is_not_read(tmp_path: Path) -> None:
-    first, third = (EventWriter(tmp_path / name) for name in ("events.log", "events.2.log"))
+    first, third, last = (EventWriter(tmp_path / name) for name in ("events.log", "events.2.log", "events.10.log"))
     first.write([_event(n, 1) for n in (1, 2, 3)])
     third.write([_event(n, 2) for n in (4, 5)])
     first.write([_event(n, 1) for n in (4, 5, 6, 7)])
     third.write([_event(6, 2)])
-    for log in (first, third):
+    last.write([_event(7, 3)])
+    third.write([_event(7, 2)])
+    for log in (first, third, last):
         log.close()
     (tmp_path / "events.x.log").touch()
     path = tmp_path / "events.log"
@@ -110,14 +114,15 @@ def test_attempts_go_on_in_logs_of_their_own_and_what_an_old_one_still_says_is_n
         (4, 2),
         (5, 2),
         (6, 2),
+        (7, 3),
     ]
-    assert [event.n for event in read_events(path, 4)] == [5, 6]
-    assert [event.n for event in events_after(path, 1, third)] == [2, 3, 4, 5, 6]
+    assert [event.n for event in read_events(path, 4)] == [5, 6, 7]
+    assert [event.n for event in events_after(path, 1, last)] == [2, 3, 4, 5, 6, 7]
     found, at = list[int](), 0
     while piece := read_piece(path, at, 1)[0]:
         found += [event.n for event in piece]
         at = read_piece(path, at, 1)[1]
-    assert found == [1, 2, 3, 4, 5, 6]
+    assert found == [1, 2, 3, 4, 5, 6, 7]
 
 
 def test_refusals_that_are_over_do_not_add_up(
@@ -133,3 +138,10 @@ def test_refusals_that_are_over_do_not_add_up(
         limit_files(1 << 20)
         writer.write([])
     assert [event.n for event in read_events(path)] == list(range(1, 11))
+
+
+def test_a_writer_knows_its_newest_pickles(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(event_log, "_MOST_KNOWN", 2)
+    with closing(EventWriter(tmp_path / "events.log")) as log:
+        log.write([Event(n, 0.0, "published", {"name": "x", "graph": {"stream": b"own"}}) for n in (1, 2, 3)])
+        assert list(log.written) == [2, 3]

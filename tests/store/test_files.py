@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 import stat
+import time
 from pathlib import Path
 
 import pytest
 
 from jupyter_gpu_release.errors import StoreError
-from jupyter_gpu_release.store.files import make_private_folder, write_atomic
+from jupyter_gpu_release.store.files import Pace, make_private_folder, write_atomic
 
 
 def test_every_folder_on_the_way_is_private(tmp_path: Path) -> None:
@@ -56,3 +57,13 @@ def test_what_is_durable_is_asked_of_the_disk(
     write_atomic(tmp_path / "x", [b"text"], **options)
     assert seen == synced
     assert (tmp_path / "x").read_bytes() == b"text"
+
+
+def test_writers_that_share_a_pace_share_its_rate(monkeypatch: pytest.MonkeyPatch) -> None:
+    waits: list[float] = []
+    monkeypatch.setattr(time, "sleep", waits.append)
+    pace = Pace(bytes_per_s=1)
+    for _ in range(2):
+        pace.wrote(1000)
+    assert waits[1] > 1500
+    assert pace.written == 2000

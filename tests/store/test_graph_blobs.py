@@ -104,7 +104,8 @@ def test_a_named_store_serves_any_path(tmp_path: Path) -> None:
 
 def test_damage_of_blobs_harms_only_their_runs(tmp_path: Path) -> None:
     other = bytes(BLOB_BYTES)
-    digest, fine = write_graph(paths(tmp_path), b"s", [LARGE]), write_graph(paths(tmp_path, NEXT), b"s", [other])
+    digest = write_graph(paths(tmp_path), b"s", [other, LARGE])
+    fine = write_graph(paths(tmp_path, NEXT), b"s", [other])
     (blob,) = [path for path in blob_files(tmp_path) if path.stat().st_size == len(LARGE)]
     blob.chmod(0o600)
     content = bytearray(LARGE)

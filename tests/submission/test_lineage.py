@@ -56,6 +56,7 @@ def test_small_inputs_have_digests_of_their_content_and_the_run_that_made_them()
         return used_inputs([ValueInfo(name, "t", dump.sizes[name]) for name in values], dump, lineage, values)
 
     lineage.note_results("run", ["array", "items"], {"array": array, "items": items})
+    lineage.note_results("gone", ["other"], {"other": np.arange(3.0)})  # and its end is nobody else's
     first = used(array=array, items=items)
     assert [each.run for each in first] == ["run", "run"]
     array[7] += 1

@@ -90,7 +90,9 @@ def test_settled_names_and_what_stays() -> None:
     assert isinstance(names["model"], Pending)
     names["alias"], names["box"] = names["model"], [names["loss"]]
     assert waiting.rebound(["model", "loss", "plot", "new"], {}) == set()
+    assert waiting.had_before("model")
     assert waiting.bind_results({"model": "new"}, []) == ["loss"]
+    assert not waiting.had_before("model"), "an old value is not held for ever"
     assert names["model"] == names["alias"] == "new"
     assert "loss" not in names
     assert "which is over" in repr(names["box"][0])
@@ -98,16 +100,12 @@ def test_settled_names_and_what_stays() -> None:
 
 def test_what_the_user_did_is_seen() -> None:
     data: list[int] = []
-    names: dict[str, Any] = {"data": data, "other": object()}
+    names: dict[str, Any] = {"data": data, "other": object(), "sent": "old"}
     waiting = PendingNames(names, ["model", "gone"], awaited())
-    names["model"], names["other"], names["fresh"] = 1, 2, 3
+    names["model"], names["other"], names["fresh"], names["sent"] = 1, 2, 3, "new"
     del names["gone"]
-    assert waiting.rebound(["model", "gone", "data", "other", "fresh"], {"data": data}) == {
-        "model",
-        "gone",
-        "other",
-        "fresh",
-    }
+    rebound = waiting.rebound(["model", "gone", "data", "other", "fresh", "sent"], {"data": data, "sent": "old"})
+    assert rebound == {"model", "gone", "other", "fresh", "sent"}
     waiting.bind_results({"model": "theirs", "gone": 1}, [])
     assert (names["model"], "gone" in names) == (1, False)
 
@@ -130,6 +128,7 @@ def test_published_values_take_the_placeholders_place_for_a_while() -> None:
     for loss in (3, 2):
         waiting.bind_early("loss", loss)
         assert names["loss"] == loss
+        assert isinstance(waiting.awaited_as("loss", loss), Pending)
     waiting.bind_early("unknown", 1)
     names["model"] = "mine"
     waiting.bind_early("model", "published")
@@ -137,3 +136,4 @@ def test_published_values_take_the_placeholders_place_for_a_while() -> None:
     assert waiting.rebound(["loss", "model"], {}) == {"model"}
     waiting.bind_results({"loss": 1}, [])
     assert names["loss"] == 1
+    assert waiting.awaited_as("loss", 2) is None, "there is nothing to wait for"

@@ -94,6 +94,12 @@ def test_the_queue_says_when_and_what_would_be_sooner():
     assert [repr(table) for table in queue_tables(quiet, {})] == ["Nobody waits"]
 
 
+def test_all_that_is_held_up_is_said():
+    held_up = [{**run, "waits_for": f"room for {run['run']}"} for run in STATUS["runs"]]
+    *_, first, second = status_tables(msgspec.convert({**STATUS, "runs": held_up}, StatusDocument))
+    assert ("room for r1" in first.title, "room for r2" in second.title) == (True, True)
+
+
 def test_quiet_cluster_is_one_line():
     idle = {**STATUS, "nodes": [], "queue": [], "runs": []}
     assert len(status_tables(msgspec.convert(idle, StatusDocument))) == 1
@@ -127,7 +133,10 @@ def test_runs():
     assert table.rows[1][5:8] == ("", "", "mine")
     titled = row(run="r1", state="running", title="fit(model)", notebook="/x/y.ipynb")
     assert runs_table(RunsDocument(1, [titled])).rows[0][7] == "fit(model)"
-    assert runs_table(document, most=1).title == "the newest 1 runs"
+    newest = runs_table(document, most=1)
+    assert (newest.title, [line[0] for line in newest.rows]) == ("the newest 1 runs", ["r3"])
+    trials = [row(run=f"t{number}", sweep="s1", state="running") for number in range(3)]
+    assert [line[0] for line in runs_table(RunsDocument(1, [*trials, titled])).rows] == ["s1", "r1"]
     document = msgspec.structs.replace(document, stored_bytes=11 << 30)
     assert runs_table(document).title == "2 runs; your runs take 11 GiB of the store"
 
@@ -139,6 +148,7 @@ def test_runs():
         ({"state": "running", "detached": True}, (), "running (detached)", "%gpu_attach r1"),
         ({"state": "succeeded", "detached": True}, (), "succeeded (detached)", ""),
         ({"state": "running"}, ("r1",), "running (async)", "%gpu_wait r1"),
+        ({"state": "persisting", "waits_for": "room"}, ("r1",), "persisting (async)", "room"),
     ],
 )
 def test_what_can_be_done_with_a_run_stands_in_its_line(facts, own, state, hint):

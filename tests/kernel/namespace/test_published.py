@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
+import pytest
+
+from jupyter_gpu_release.kernel.namespace import published
 from jupyter_gpu_release.kernel.namespace.published import PublishedValues
 from jupyter_gpu_release.protocol.events import Event
+from jupyter_gpu_release.store.layout import RunPaths
 
 
 def _published(number: int, name: str, value: float) -> Event:
@@ -32,3 +37,21 @@ def test_of_two_runs_the_one_that_published_last_counts() -> None:
         values.note_published(session, run, [_published(number, "loss", value)])
         assert values.find("loss", None) == (value,)
     assert values.find("loss", "second") == (2.0,)
+
+
+def test_until_the_event_of_a_newer_file_is_here_the_last_value_counts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run, session = "20260101-000000-00000001", cast(Any, None)
+    monkeypatch.setattr(published, "store_of", lambda _: tmp_path)
+    file = RunPaths.of(tmp_path, run).published / "loss.graph"
+    file.parent.mkdir(parents=True)
+    file.write_bytes(b"of a newer publication")
+    notebook: Any = SimpleNamespace(names=SimpleNamespace(realm=None))
+    values = PublishedValues(notebook)
+    values.note_published(session, run, [_published(1, "loss", 3.0)])
+    assert values.of_run(run) == {"loss": 3.0}
+    values.note_published(
+        session, run, [Event(2, 1.0, "published", {"name": "loss", "file": file.name, "digest": "0"})]
+    )
+    assert values.of_run(run) == {"loss": 3.0}

@@ -56,11 +56,14 @@ def test_a_page_that_asks_for_a_model_gets_its_last_state(kernel: Any) -> None:
     change = {"method": "update", "state": {"width": "9"}, "buffer_paths": [["value"]]}
     note(kernel, "comm_msg", {"comm_id": "m1", "data": change}, [b"newer"])
     note(kernel, "comm_msg", {"comm_id": "m1", "data": {"method": "custom", "content": 1}}, [])
+    note(kernel, "comm_msg", {"comm_id": "m1", "data": {"method": "echo_update", "state": {"min": 2}}}, [])
+    moved = {"content": {"data": {"method": "update", "state": {"max": 7}}}}
+    kernel.comm_manager.comms["m1"].handle_msg(moved)
     asked = {"content": {"data": {"method": "request_state"}}, "header": {"msg_id": "ask"}}
     kernel.comm_manager.comms["m1"].handle_msg(asked)
     [(kind, content, more)] = kernel.session.sent
     assert (kind, content["comm_id"], more["parent"]) == ("comm_msg", "m1", asked)
-    assert content["data"]["state"] == {**STATE, "tiles": [{"at": 0}, {"at": 1}], "width": "9"}
+    assert content["data"]["state"] == {**STATE, "tiles": [{"at": 0}, {"at": 1}], "width": "9", "min": 2, "max": 7}
     told = dict(zip(map(str, content["data"]["buffer_paths"]), more["buffers"], strict=True))
     assert told == {"['tiles', 1, 'raw']": b"tile", "['value']": b"newer"}
 

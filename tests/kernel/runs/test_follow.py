@@ -1,12 +1,13 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 from types import SimpleNamespace
 
 import pytest
 
 from jupyter_gpu_release.client.discovery import Target
-from jupyter_gpu_release.client.feed import ConnectionLost, RunFeed
+from jupyter_gpu_release.client.feed import ConnectionBack, ConnectionLost, FeedItem, RunFeed
 from jupyter_gpu_release.client.results import is_usable
 from jupyter_gpu_release.errors import GatewayUnavailableError, NoSuchRunError, RunCancelledError, RunLostError
 from jupyter_gpu_release.kernel.output.cell_output import SilentOutput
@@ -47,11 +48,13 @@ def test_a_cell_returns_when_its_names_are_usable_and_its_lease_is_gone(seen: Ru
 def test_an_interrupt_that_ended_the_wait_for_a_node_is_the_cells_end(interrupts: int, kind: type[BaseException]):
     feed = RunFeed("r", None, 0, lambda run, after: None)
     feed.put_item(Refused("r", RunCancelledError.code, "interrupted before it was queued: no node agent is up", ""))
-    session = SimpleNamespace(welcome=None, drop_feed=lambda feed: None, signal=lambda run, signal: None)
+    dropped: list[RunFeed] = []
+    session = SimpleNamespace(welcome=None, drop_feed=dropped.append, signal=lambda run, signal: None)
     output = SilentOutput(SimpleNamespace())
     following = RunFollower(output, session, feed, SimpleNamespace(count=interrupts))  # type: ignore[arg-type]
     with pytest.raises(RunCancelledError) as refused:
         following.until_accepted()
+    assert dropped == [feed]
     failure = following.failure(refused.value)
     assert type(failure) is kind
     assert "no node agent is up" in str(failure)
@@ -83,6 +86,45 @@ def test_a_run_that_the_gateway_has_forgotten_is_lost():
     feed.put_item(Refused("r", NoSuchRunError.code, "there is no such run", ""))
     with pytest.raises(RunLostError, match="there is no such run"):
         follower(feed, [], FollowMode()).until_usable()
+
+
+def test_an_interrupt_while_results_are_written_ends_the_wait_and_not_the_run():
+    feed, told = RunFeed("r", None, 0, lambda run, after: None), list[str]()
+    feed.put_item(Update(view("persisting", gone_at=1.0, outcome=FILE)))
+    feed.put_item(Update(view("succeeded", gone_at=1.0, outcome=FILE)))
+    ended = follower(feed, told, FollowMode(), interrupts=1).until_usable()
+    assert (told, ended.state) == ([], "persisting")
+
+
+AWAY = ConnectionLost(GatewayUnavailableError("away"))
+
+
+def test_without_contact_the_second_interrupt_ends_any_wait():
+    feed = RunFeed("r", None, 0, lambda run, after: None)
+    for item in (Update(view("running")), AWAY, Update(view("cancelled"))):
+        feed.put_item(item)
+    assert follower(feed, [], FollowMode(patient=True), interrupts=2).until_usable().state == "running"
+
+
+@pytest.mark.parametrize(
+    ("items", "gives_up"),
+    [
+        ([AWAY] * 4, True),
+        ([AWAY, ConnectionBack(1.0), AWAY, ConnectionBack(1.0)], False),
+        ([AWAY, Update(view("running"))] * 2, False),
+        ([ConnectionLost(GatewayUnavailableError("ended"), final=True)], True),
+    ],
+)
+def test_a_gateway_is_given_up_after_a_minute_without_a_word_from_it(
+    items: list[FeedItem], gives_up: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = itertools.count(0.0, 25.0)
+    monkeypatch.setattr(follow, "time", SimpleNamespace(monotonic=lambda: next(clock)))
+    feed = RunFeed("r", None, 0, lambda run, after: None)
+    for item in [*items, Update(view("cancelled"))]:
+        feed.put_item(item)
+    with pytest.raises(GatewayUnavailableError) if gives_up else contextlib.nullcontext():
+        assert follower(feed, [], FollowMode()).until_usable().state == "cancelled"
 
 
 @pytest.mark.parametrize("patient", [False, True])

@@ -45,6 +45,23 @@ def test_a_seed_that_is_set_while_the_kernel_runs_misleads_nobody(seed: str, not
     assert ran.stdout.split() == notes.split()
 
 
+def _shard_of(name: str) -> int:
+    return hash(name) % 4
+
+
+class _Table:
+    def shard(self, name: str) -> int:
+        return hash(name) % 4
+
+
+@pytest.mark.parametrize("sent", [{"f": _shard_of}, {"f": _Table}])
+def test_functions_and_methods_that_go_along_are_looked_at(
+    monkeypatch: pytest.MonkeyPatch, sent: dict[str, object]
+) -> None:
+    monkeypatch.setattr(hash_order, "is_seed_of_this_process", lambda _: False)
+    assert len(note_on_hashes("f", sent, "7")) == 1
+
+
 def _of_model(model: object, fits: dict[int, str]) -> str:
     return fits[id(model)]
 

@@ -20,6 +20,15 @@ class Library:
         """It is the code that counts."""
         cls.fast_sum = 1  # type: ignore[attr-defined]
 
+    @classmethod
+    def switch_later(cls) -> None:
+        """A function inside of it does so."""
+
+        def switch() -> None:
+            cls.slow_sum = 1  # type: ignore[attr-defined]
+
+        switch()
+
 
 NAMES = {"csv": csv, "lib": types.ModuleType("lib"), "Library": Library, "df": object()}
 NO_ATTRIBUTE = ErrorInfo("AttributeError", "'Series' object has no attribute 'fast_sum'")
@@ -33,6 +42,19 @@ def _gpu(body: str) -> str:
     ("error", "cells", "said"),
     [
         (NO_ATTRIBUTE, ["x = 1\nLibrary.switch_on()"], "`Library.switch_on()` ran in cell 1"),
+        (
+            ErrorInfo("AttributeError", "'Series' object has no attribute 'slow_sum'"),
+            ["Library.switch_later()"],
+            "`Library.switch_later()` ran in cell 1",
+        ),
+        (
+            ErrorInfo("Error", "unknown dialect"),
+            [
+                "csv.register_dialect('bars')",
+                "csv.register_dialect('bars', 'old')\ncsv.register_dialect('bars', 'new')",
+            ],
+            "`csv.register_dialect('bars', 'new')` ran in cell 2",
+        ),
         (
             ErrorInfo("AttributeError", "'DataFrame' object has no attribute 'geo'"),
             ["x = 1", "@lib.register('geo')\nclass Geo: pass"],

@@ -101,6 +101,8 @@ def test_another_users_use_of_a_blob_keeps_it() -> None:
     runs = [results(1, shared=blob), results(2, 5 * DAY, user="bob", shared=blob)]
     (removal,) = choose_removals(runs, MONTH, NOW)
     assert removal.bytes == GIB
+    runs.append(results(3, 5 * DAY))
+    assert gone(runs, RetentionPolicy(quota_bytes=GIB)) == ["run-1", "run-2"], "it counts no more for ann"
 
 
 def test_the_first_removal_of_a_user_says_how_much_is_hers() -> None:

@@ -69,15 +69,17 @@ def _blobs(store: Path) -> BlobStore:
     return BlobStore(store / "blobs")
 
 
-def test_a_graph_that_came_after_the_first_look_counts(tmp_path: Path) -> None:
+@pytest.mark.parametrize("number", [2, 3])
+def test_a_graph_that_came_after_the_first_look_counts(tmp_path: Path, number: int) -> None:
     write(tmp_path, 1, b"a").unlink()
+    os.utime(write(tmp_path, 3, b"z"), (1, 1))
     seen = footprints(tmp_path)
-    write(tmp_path, 2, b"a")
+    write(tmp_path, number, b"a")
     old_s = time.time() - 99
     for path in tmp_path.glob("blobs/??/*"):
         os.utime(path, (old_s, old_s))  # as if its touch had been missed
     assert sweep_blobs(tmp_path, seen, time.time() - 50).blobs == 0  # type: ignore[arg-type]
-    assert sweep(tmp_path) == 0
+    assert sweep(tmp_path) == number - 2, "what another graph was in the place of"
 
 
 def test_a_blob_that_was_put_between_look_and_removal_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -102,8 +104,18 @@ def test_a_blob_that_a_killed_remover_moved_aside_comes_back(tmp_path: Path) -> 
     os.rename(_blobs(tmp_path).path_of(blob.digest), tmp_path / "blobs" / "tmp" / f"{blob.digest}.1234.gone")
     with pytest.raises(StoreError):
         open_graph(path, digest_in(path))
+    (tmp_path / "blobs" / "tmp" / "writer.tmp").write_bytes(b"half")
     assert sweep(tmp_path) == 0
+    assert not os.listdir(tmp_path / "blobs" / "tmp")
     assert len(open_graph(path, digest_in(path), verify=True).buffers) == 1
+
+
+@pytest.mark.parametrize(("head", "freed"), [(b"jgr-graph-3", 0), (b"jgr-graph-2", 1), (b"jgr-graph-x", 1), (b"", 1)])
+def test_only_what_a_newer_version_may_read_holds_all_blobs(tmp_path: Path, head: bytes, freed: int) -> None:
+    write(tmp_path, 1, b"a").unlink()
+    path = write(tmp_path, 2)
+    path.write_bytes(path.read_bytes().replace(b"jgr-graph-1", head))
+    assert sweep(tmp_path) == freed
 
 
 #: writes runs of which neighbours share blobs, withdraws some of them, prints which are whole

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os
 import signal
+from functools import partial
 from pathlib import Path
 
 import pytest
 from forked import killed_before_change
+from unix_users import ANN, as_user, public_folder
 
 from jupyter_gpu_release.errors import StoreError
 from jupyter_gpu_release.store.gc.sweep import store_time_s
@@ -38,6 +40,7 @@ def assert_only_the_manifest_is_left(store: Path, run: str = RUN) -> None:
 def test_the_manifest_stays_and_says_it(tmp_path: Path) -> None:
     make_run(tmp_path)
     other = make_run(tmp_path, OTHER)
+    (tmp_path / "trash" / RUN / "files" / "left by an earlier attempt").mkdir(parents=True)
     Trash(tmp_path).remove_results(RUN, "too old", 5.0)
     assert_only_the_manifest_is_left(tmp_path)
     assert other.values.exists()
@@ -46,10 +49,18 @@ def test_the_manifest_stays_and_says_it(tmp_path: Path) -> None:
 
 
 def test_read_only_folders_of_the_cell_are_removed_too(tmp_path: Path) -> None:
-    paths = make_run(tmp_path)
-    os.chmod(paths.files / "deep", 0o500)
-    Trash(tmp_path).remove_results(RUN, "too old", 5.0)
-    assert_only_the_manifest_is_left(tmp_path)
+    def remove(store: Path) -> None:
+        paths = make_run(store)
+        os.chmod(paths.files / "deep", 0o500)
+        Trash(store).remove_results(RUN, "too old", 5.0)
+        assert_only_the_manifest_is_left(store)
+
+    if os.geteuid():
+        remove(tmp_path)
+        return
+    with public_folder() as folder:  # root may write anywhere
+        os.chown(folder, ANN, ANN)
+        assert as_user(ANN, partial(remove, folder)) == 0
 
 
 def test_links_are_removed_and_not_followed(tmp_path: Path) -> None:
@@ -108,6 +119,7 @@ def test_killed_at_every_step_it_is_finished_the_next_time(tmp_path: Path) -> No
         trash = Trash(store)
         status = killed_before_change(step, lambda trash=trash: trash.remove_results(RUN, "too old", 5.0), _CHANGES)
         assert read_manifest(paths)["run"] == RUN  # it can be shown at any moment
+        assert not paths.values.exists() or (paths.events.exists() and paths.files.exists())
         Trash(store).remove_results(RUN, "too old", 5.0)
         assert_only_the_manifest_is_left(store)
         if status == 0:
