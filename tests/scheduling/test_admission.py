@@ -19,7 +19,7 @@ FILE = parse_queues(
     """\
 schema_version: 1
 queues:
-  - {name: research, guaranteed: 6, max: 12}
+  - {name: research, guaranteed: 6, max: 12, max_timeout: 2h}
   - {name: vision, parent: research, guaranteed: 4, max: 8, users: [ann, "@team"], max_timeout: 90m, max_keep: 2m}
   - {name: text, parent: research, guaranteed: 2, priority_ceiling: normal, max_gpus_per_user: 2}
   - {name: rest, guaranteed: 2, max: 2}
@@ -128,7 +128,9 @@ def test_a_queue_of_assistants_takes_runs(line: str, message: str) -> None:
 
 def test_where_runs_cannot_be_taken_back_the_guarantee_is_the_most() -> None:
     strict = parse_queues(
-        "schema_version: 1\nqueues: [{name: a, guaranteed: 2}]\npolicy: {non_restartable_over_guarantee: false}", "f"
+        "schema_version: 1\nqueues: [{name: a, guaranteed: 2}, {name: b}]\ndefault_queue: {'*': a}\n"
+        "policy: {non_restartable_over_guarantee: false}",
+        "f",
     )
     with pytest.raises(GpuReleaseError, match="queue a is guaranteed 2 GPUs, more than which no run gets"):
         admit(strict, "ann", _asked(3))

@@ -88,6 +88,18 @@ def test_one_that_cannot_grow_begins_with_all_that_there_is_room_for_but_delays_
     found.submit(waiting("head", 3, submitted_at=1.0), Asker())
     found.submit(waiting("elastic", 2, least=1), Asker())
     assert found.decide(100.0).grants == [Grant("elastic", (Slot("a", 1),))], "the head begins in 10 s with the others"
+    found = scheduler(Node("a", 8 * GPU))
+    found.hold(held(waiting("holds", 4, expected_s=100.0), Slot("a", 4)))
+    found.submit(waiting("head", 5, submitted_at=1.0), Asker())
+    found.submit(waiting("elastic", 4, least=2), Asker())
+    assert found.decide(100.0).grants == [Grant("elastic", (Slot("a", 3),))]
+
+
+def test_one_that_cannot_grow_does_not_wait_for_what_gives_it_no_more() -> None:
+    found = scheduler(Node("a", 2 * GPU), Node("b", GPU))
+    found.hold(replace(held(waiting("ends"), Slot("b", 1)), is_coming=True))
+    found.submit(waiting("elastic", 2, least=1), Asker())
+    assert found.decide(100.0).grants == [Grant("elastic", (Slot("a", 2),))]
 
 
 @pytest.mark.parametrize(("lasts_s", "grows"), [(140.0, False), (400.0, True), (None, True)])

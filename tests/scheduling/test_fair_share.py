@@ -45,6 +45,8 @@ def test_parents_divide_what_they_get() -> None:
     wants = {"a": 16 * GPU, "b": 16 * GPU, "a1": 8 * GPU, "a2": 8 * GPU}
     # 2 guaranteed, of the 9 others 3 and 6; of the 5 of `a` 3.75 and 1.25
     assert fair_shares(tree, wants, 11 * GPU) == {"a": 5 * GPU, "b": 6 * GPU, "a1": 4 * GPU, "a2": 1 * GPU}
+    few = QueueTree([Queue("a", weight=11), Queue("b", weight=4)])  # 2.2 and 0.8
+    assert fair_shares(few, {"a": 9 * GPU, "b": 9 * GPU}, 3 * GPU) == {"a": 2 * GPU, "b": 1 * GPU}
 
 
 def test_the_rest_goes_to_siblings_of_the_highest_priority_first() -> None:

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from jupyter_gpu_release.protocol.runs import ResourceAsk
 from jupyter_gpu_release.scheduling.asks import to_run
 from jupyter_gpu_release.scheduling.decisions import Grant, OverGuarantee, OverMax, Slot, Start, Yield
+from jupyter_gpu_release.scheduling.queues.gpu_types import named_types, type_among
 from jupyter_gpu_release.scheduling.queues.queues_file import parse_queues
 from jupyter_gpu_release.scheduling.queues.tree import Policy, Queue
 from jupyter_gpu_release.scheduling.schedule import schedule
@@ -193,3 +194,9 @@ def test_counts_by_type_are_read() -> None:
     found = file.tree.queues["q"]
     assert (found.guaranteed, found.guaranteed_of) == (4 * GPU, (("h100", 4 * GPU),))
     assert (found.max, found.max_of) == (None, (("h100", 6 * GPU), ("a100", 2 * GPU)))
+
+
+def test_of_two_names_that_a_gpu_has_the_longer_one_is_its_type() -> None:
+    names = named_types([queue("q", {"h100": 1}, {"H100 NVL": 2})])
+    found = [type_among(gpu, names) for gpu in ("NVIDIA H100 NVL", "NVIDIA H100 PCIe", "Tesla T4")]
+    assert found == ["h100nvl", "h100", ""]

@@ -125,6 +125,12 @@ def test_ceilings_hold_and_say_so(queue: Queue, policy: Policy, cause: object, w
     assert (wait.cause, because(wait.cause)) == (cause, words)
 
 
+def test_what_can_be_taken_back_does_not_count_against_the_guarantee() -> None:
+    policy = Policy(actions=("allocate",), non_restartable_over_guarantee=False)
+    queues = (Queue("q", guaranteed=GPU),)
+    assert started(runs("r", restartable=True), waits("a"), queues=queues, policy=policy) == ["a"]
+
+
 def test_a_users_ceiling_holds_for_all_queues_below_it() -> None:
     queues = (Queue("q", max_gpus_per_user=GPU), Queue("a", "q"), Queue("b", "q"))
     found = decided(runs("r", queue="a"), waits("s", queue="b"), waits("t", "bob", queue="b"), queues=queues)
@@ -164,6 +170,8 @@ def test_a_run_is_left_alone_for_min_runtime() -> None:
     old = replace(young, started_at=-60.0)
     asks = waits("a", queue="p")
     assert [started(run, asks, queues=queues, policy=policy) for run in (young, old)] == [[], ["a"]]
+    below = (Queue("top", weight=0, min_runtime_s=60.0), Queue("q", "top"), queues[1])
+    assert [started(run, asks, queues=below, policy=policy) for run in (young, old)] == [[], ["a"]]
 
 
 def test_what_a_large_run_of_a_queue_cannot_take_back_a_small_one_can() -> None:

@@ -9,7 +9,7 @@ from explained import explain
 
 from jupyter_gpu_release.protocol.runs import ResourceAsk
 from jupyter_gpu_release.scheduling.asks import to_run
-from jupyter_gpu_release.scheduling.decisions import Coming, Grant, Grow, Promise, Slot
+from jupyter_gpu_release.scheduling.decisions import Coming, Grant, Grow, Promise, Slot, Unready
 from jupyter_gpu_release.scheduling.queues.queues_file import QueuesFile
 from jupyter_gpu_release.scheduling.queues.tree import Policy, Queue
 from jupyter_gpu_release.scheduling.scheduler import Scheduler
@@ -17,7 +17,7 @@ from jupyter_gpu_release.scheduling.start_estimates.expected_run_times import Ex
 from jupyter_gpu_release.scheduling.start_estimates.play_ahead import play_ahead
 from jupyter_gpu_release.scheduling.state import ClusterSnapshot
 from jupyter_gpu_release.scheduling.warm_leases import Asker, HeldLease
-from jupyter_gpu_release.scheduling.workload import GPU, Node, Rank, RankState, Run
+from jupyter_gpu_release.scheduling.workload import GPU, Needs, Node, Rank, RankState, Run
 
 A, B = Node("a", 2 * GPU), Node("b", 2 * GPU)
 POLICY = Policy(run_order=("priority", "age"))
@@ -179,6 +179,34 @@ def test_room_is_made_as_a_whole() -> None:
     (room,) = found.decide(100.0).rooms
     assert room.placement == (Slot("a", 2),)
     assert {each.run for each in room.yields} == {"one", "two"}
+
+
+def test_of_those_that_step_aside_the_more_urgent_one_goes_on_elsewhere() -> None:
+    found = scheduler(nodes=(A, Node("b", GPU)))
+    for name, priority in (("least", 10), ("more", 20)):
+        found.hold(held(waiting(name, priority=priority), "a"))
+    found.submit(waiting("urgent", 2, priority=75), Asker())
+    (room,) = found.decide(100.0).rooms
+    assert {each.run: each.moves for each in room.yields} == {"least": (), "more": ((0, "b"),)}
+
+
+def test_two_gangs_step_aside_to_a_node_that_has_room_for_just_both() -> None:
+    found = scheduler(nodes=(Node("a", 4 * GPU, "H100"), Node("b", 4 * GPU, "T4")))
+    ask = ResourceAsk(gpus=2, ranks=2, any_nodes=True)
+    for name in ("one", "two"):
+        gang = to_run(name, ask, queue="q", priority=25, restartable=True)
+        found.hold(held(gang, "a", gpus=2))
+    found.submit(replace(waiting("urgent", 4, priority=75), needs=Needs(gpu_type="h100")), Asker())
+    (room,) = found.decide(100.0).rooms
+    assert {each.run: each.moves for each in room.yields} == dict.fromkeys(("one", "two"), ((0, "b"), (1, "b")))
+
+
+def test_a_node_that_lacks_the_environment_is_not_taken_though_it_is_the_only_one() -> None:
+    found = scheduler()
+    found.submit(replace(waiting("new"), unready=("a",)), Asker())
+    decided = found.decide(100.0)
+    assert not decided.grants
+    assert [type(wait.cause) for wait in decided.waits] == [Unready]
 
 
 @pytest.mark.parametrize(("gpus", "taken"), [(2, "b"), (3, "a")])

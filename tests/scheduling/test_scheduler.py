@@ -115,6 +115,15 @@ def test_a_gang_on_any_nodes_is_placed_whole_also_unevenly() -> None:
     assert cluster.words() == {"r1": "next in the queue: needs 4 × 1 GPU together, 3 of 4 are free"}
 
 
+def test_a_gang_stays_within_the_rack_that_it_fills_best() -> None:
+    racks = {"a": ("r1", 3), "b": ("r1", 3), "c": ("r2", 2), "d": ("r2", 2)}
+    cluster = Cluster(
+        tuple(Node(name, gpus * GPU, labels=(("topology", rack),)) for name, (rack, gpus) in racks.items())
+    )
+    cluster.ask("r1", 4, ranks=4, any_nodes=True)
+    assert cluster.words() == {"r1": "c d"}
+
+
 def test_nodes_in_use_are_filled_first() -> None:
     cluster = Cluster((A, B), {"b": 1})
     cluster.ask("r1")
@@ -182,7 +191,8 @@ def test_a_gang_waits_for_its_node_that_is_expected_back_not_for_one_in_lasting_
     cluster.scheduler.state.nodes.set_outside("a", 0)
     assert cluster.words()["r1"] == "next in the queue: needs 2 × 2 GPUs together, 5 of 6 are free (not together)"
 
-    broken = Cluster((replace(A, schedulable=False, reason="host-a does not have the store"), B))
+    small = replace(B, name="c", gpus=GPU, schedulable=False, reason="host-c does not answer")
+    broken = Cluster((replace(A, schedulable=False, reason="host-a does not have the store"), B, small))
     broken.ask("r1", 4, nodes=2, ranks=2)
     broken.ask("r2", 2)
     assert broken.words() == {

@@ -21,7 +21,7 @@ from jupyter_gpu_release.scheduling.run_times import RunTimeHistory, Span
 from jupyter_gpu_release.scheduling.schedule import schedule
 from jupyter_gpu_release.scheduling.start_estimates.alternatives import other_asks
 from jupyter_gpu_release.scheduling.start_estimates.estimate import Alternative, Estimate, estimates, sooner, standing
-from jupyter_gpu_release.scheduling.start_estimates.expected_run_times import Case, ExpectedRunTimes
+from jupyter_gpu_release.scheduling.start_estimates.expected_run_times import Case, ExpectedRunTimes, FrozenRunTimes
 from jupyter_gpu_release.scheduling.start_estimates.nearest import possible_ask
 from jupyter_gpu_release.scheduling.start_estimates.play_ahead import play_ahead
 from jupyter_gpu_release.scheduling.state import ClusterSnapshot
@@ -157,6 +157,8 @@ def test_where_nobody_knows_an_end_there_is_no_date() -> None:
     open_ended = ExpectedRunTimes(NOW_S, remaining={"ann": Span(5, 60, None)})
     assert estimates(snapshot, open_ended)["eve"] == Estimate("eve", 60.0, 5.0, None, "ann", ("n0",))
     assert play_ahead(snapshot, open_ended, Case.LATE) == {}
+    ann, later = snapshot.runs[0], FrozenRunTimes(open_ended, Case.EXPECTED)
+    assert later.remaining_s(ann, NOW_S - 50, NOW_S + 10) == 50.0
 
 
 def test_what_would_start_sooner() -> None:
@@ -181,6 +183,13 @@ def test_what_would_start_sooner() -> None:
     assert found(_snapshot(), ResourceAsk()) == []
 
 
+def test_whoever_asks_anew_is_behind_those_who_wait() -> None:
+    ask = ResourceAsk(gpus=2)
+    run = replace(to_run("eve", ask, queue="a", user="eve", submitted_at=NOW_S - 99), expected_s=60.0)
+    snapshot = _snapshot(_running("ann", "n0", 240.0), run, _run("dan", expected_s=1000.0))
+    assert sooner(snapshot, ExpectedRunTimes(NOW_S), run, other_asks(ask, run)) == []
+
+
 def test_what_would_start_sooner_of_a_gang_that_may_begin_with_fewer() -> None:
     def found(ask: ResourceAsk, free: int) -> list[Alternative]:
         run = replace(to_run("eve", ask, queue="a", user="eve", submitted_at=NOW_S), restartable=True)
@@ -194,6 +203,12 @@ def test_what_would_start_sooner_of_a_gang_that_may_begin_with_fewer() -> None:
     elastic = ResourceAsk(gpus=8, ranks=4, any_nodes=True, min_gpus=4)
     assert found(elastic, 3) == [Alternative("--min-gpus 2", 0.0)]
     assert found(elastic, 4) == []
+    smaller = ResourceAsk(gpus=8, ranks=8, any_nodes=True, min_gpus=2)
+    assert [change.words for family in other_asks(smaller, to_run("eve", smaller)) for change in family] == [
+        "--gpus 4 --ranks 4",
+        "--gpus 2 --ranks 2",
+        "--min-gpus 1",
+    ]
 
 
 _LINES = st.builds(
