@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -45,6 +46,9 @@ def document(
     table = list(operations)
     types = [kind for entry in table for kind in (entry.response, entry.body) if kind is not None]
     schemas, components = msgspec.json.schema_components(types, ref_template=_REFERENCE)
+    for schema in components.values():  # versions of msgspec differ in what they leave of a docstring's indents
+        if "description" in schema:
+            schema["description"] = inspect.cleandoc(schema["description"])
     by_type = {str(kind): schema for kind, schema in zip(types, schemas, strict=True)}
     paths: dict[str, dict[str, Any]] = {}
     for entry in table:
