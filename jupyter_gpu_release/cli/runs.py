@@ -108,6 +108,8 @@ def cancel(arguments: argparse.Namespace) -> int:
         try:
             before = gateway.newest(live=True) if arguments.run == _LAST else gateway.run(arguments.run)
         except NoSuchRunError:
+            if arguments.run == _LAST:
+                raise
             gateway.cancel(arguments.run)  # a sweep, or it says the same
             sys.stdout.write(f"{arguments.run} is being ended: its trials are interrupted, and it gets no others.\n")
             return 0

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 from nvml_bed import FakeGpus, build_library
 from slurm_bed import NODES, PROGRAMS, SlurmBed, wait_until
+from soak import ONLY_IN_SOAK
 
 from jupyter_gpu_release.client.discovery import target_of
 from jupyter_gpu_release.client.home import HomePaths
@@ -188,6 +189,7 @@ def test_a_gang_waits_for_all_of_its_nodes_and_takes_its_jobs_back(bed: PoolBed)
     bed.set_node("n2", "RESUME")
 
 
+@ONLY_IN_SOAK  # limits of Slurm are whole minutes
 def test_before_a_nodes_end_a_restartable_run_moves_and_one_that_does_not_fit_is_elsewhere(
     bed: PoolBed, tmp_path: Path
 ) -> None:
@@ -210,6 +212,7 @@ def test_before_a_nodes_end_a_restartable_run_moves_and_one_that_does_not_fit_is
     wait_until(lambda: not bed.slurm.jobs(), "the end of both jobs")
 
 
+@ONLY_IN_SOAK
 def test_when_a_node_fails_what_is_restartable_goes_on_elsewhere(bed: PoolBed, tmp_path: Path) -> None:
     go, never = tmp_path / "go", tmp_path / "never"
     restartable = bed.launch(1, until=go, restartable=True)

@@ -36,4 +36,5 @@ def told() -> Iterator[tuple[type, str, Any]]:
 
 
 def _is_its_own(function: Any) -> bool:
-    return str(getattr(function, "__module__", "")).startswith("sqlite3")
+    """Tell if every kernel has it: the history of IPython registers one."""
+    return str(getattr(function, "__module__", "")).startswith(("sqlite3", "IPython"))
