@@ -135,7 +135,7 @@ def _arrival_ms(holder: Kernel, urgent: Kernel) -> float:
 
 
 def _found(cluster: Bed, part: str, **numbers: int) -> Any:
-    """What a script finds, as users start it."""
+    """The findings of a script, as users start it."""
     given = "".join(f"{name} = {number}\n" for name, number in numbers.items())
     script = cluster.work / f"sweep_{part}.py"
     script.write_text(f"{_SCRIPT}{given}{_PARTS[part]}\nprint(json.dumps(found))\n")

@@ -132,7 +132,7 @@ class _Play:
 
     # ------------------------------------------------------------------------------------------- nodes
     def _plan(self) -> PoolPlan:
-        """Whoever waits wants a node; without them, requests and nodes that are idle for too long there is no news."""
+        """Nothing is planned while nobody waits, nothing is asked for, and no node has been idle for too long."""
         over_s = self._now_s - self.pool.idle_return_s
         is_over = any(node.idle_since_s is not None and node.idle_since_s <= over_s for node in self._nodes.values())
         if not (self._waiting or self._pending or is_over):

@@ -72,9 +72,8 @@ def test_an_assistant_works_with_runs_by_reference(cluster: Ready, tmp_path: Pat
     async def work() -> tuple[str, str]:
         async with Client(command) as client:
             assistant = _Assistant(client)
-            assert {tool.name for tool in (await client.list_tools()).tools} == {
-                "status", "estimate", "submit", "follow", "results", "runs", "cancel"
-            }  # fmt: skip
+            tools = {tool.name for tool in (await client.list_tools()).tools}
+            assert tools == {"status", "estimate", "submit", "follow", "results", "runs", "cancel"}
             (status,) = await assistant.call("status")
             assert status.text.startswith("4 simulated GPUs")
             (when,) = await assistant.call("estimate", gpus=2)

@@ -39,6 +39,7 @@ simulated_gpus: true
 _LAUNCH = """
 import json, sys
 from jupyter_gpu_release import checkpoint, launch
+from jupyter_gpu_release.errors import RunLostError
 def look(until):
     import os, psutil, time
     from pathlib import Path
@@ -53,7 +54,7 @@ def look(until):
 def end_of(run):
     try:
         return run.result(timeout=400)
-    except Exception as error:
+    except RunLostError as error:
         return [type(error).__name__]
 runs = [launch(look, sys.argv[3], **json.loads(sys.argv[1])) for _ in range(int(sys.argv[2]))]
 print(json.dumps([end_of(run) for run in runs]))

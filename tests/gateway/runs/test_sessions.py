@@ -120,7 +120,7 @@ def _commit(engine: Engine, work: Callable[[Connection], None]) -> None:
 
 
 def test_a_slow_good_bye_is_heard(gateway: GatewayBed, until) -> None:
-    """What reads does not close the connection before what writes has said it."""
+    """The connection is not closed before it has been said."""
     asked = request("hold", "slow-to-go")
     session = GatewaySession(gateway.target, "slow-to-go")
     link, leaves = session._send_queue._link, threading.Event()

@@ -144,7 +144,7 @@ def test_gpus_are_told_under_the_names_that_ray_gives_them(ask: Ask, visible: li
 
 
 def test_a_mig_instance_is_a_gpu_of_its_type_below_another_one(ask: Ask) -> None:
-    """Whether the driver tells the type with the name or not; sizes are those of an H100."""
+    """The driver tells the type with the name, or without; sizes are those of an H100."""
     state = f"gpu A100 GPU-a 1000 1 0\ngpu H100 GPU-b {81559 << 20} 0 0\n"
     state += f"mig 1 1 MIG-x {9856 << 20} 0\nmig 1 2 MIG-y {40448 << 20} 0\n"
     code = """

@@ -135,7 +135,7 @@ def test_twenty_that_share_nine_tenths_take_little_more_than_what_differs(node: 
 
 
 def _disk_bytes(root: Path) -> int:
-    """What it takes on the disk, with the installer's cache and everything beside the packages."""
+    """Bytes on the disk, with the installer's cache and everything beside the packages."""
     inodes = {facts.st_ino: facts.st_blocks * 512 for facts in map(Path.lstat, root.rglob("*"))}
     return sum(inodes.values())
 
