@@ -130,12 +130,15 @@ def test_the_errors_that_an_error_came_from_have_their_frames_too(open_notebook:
 
 
 _GANG = """%%gpu_train --gpus 3 --ranks 3
-import time
+import pathlib, time
 from jupyter_gpu_release import ranks
 def step(batch, *, scale=2):
     lost = [batch, ranks.rank]
-    if ranks.rank == 1:
-        raise ValueError("a bad batch")
+    while ranks.rank == 1:
+        if len(list(pathlib.Path().glob("there-*"))) == 2:
+            raise ValueError("a bad batch")
+        time.sleep(0.01)
+    pathlib.Path(f"there-{ranks.rank}").touch()
     ranks.barrier()
 step(ranks.rank * 10)
 """

@@ -117,7 +117,7 @@ async def show_lineage(service: GatewayService, caller: Caller, request: Request
         There is no run that the caller may see.
     """
     record = service.run_for(caller, request.path_params["run"])
-    return await asyncio.to_thread(service.lineage.document_of, caller, record)
+    return await service.lineage.document_of(caller, record)
 
 
 async def show_packages(service: GatewayService, caller: Caller, request: Request) -> ClusterPackages:

@@ -140,6 +140,8 @@ def left_s(node: Node) -> float:
 
 def coarse(left: float) -> float:
     """Round time that is left down."""
+    if left == math.inf:
+        return left
     step = _COARSE_S if left > _FINE_S else _COARSE_S / 5
     return max(0.0, left // step * step)
 

@@ -31,6 +31,8 @@ _OFTEN_S, _SELDOM_S = 3.0, 30.0
 #: after Slurm has refused, or a job has ended without its node: doubled each time
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 15.0, 600.0
 _LINES = 3
+#: Slurm tells time that is left in whole seconds; more is another limit, by `scontrol update`
+_OTHER_LIMIT_S = 5.0
 #: of a job's walltime, until its node takes runs
 _BOOT_S = 60.0
 
@@ -92,8 +94,10 @@ class SlurmNodes(NodeSource):
     async def look(self, lacking: Sequence[Run], waiting: Collection[str], idle_s: Mapping[str, float]) -> bool:
         """Plan with what Slurm has said last, and have the plan carried out meanwhile."""
         there = {job: node for node in self._nodes.alive() if (job := node.labels.get(JOB_LABEL, ""))}
-        self._arrived |= there.keys()
         listed = {job.job: job for job in self._jobs if job.is_there}
+        if (new := there.keys() - self._arrived) - listed.keys():
+            self._asked_at_s = -math.inf  # nobody knows yet when it ends
+        self._arrived |= new
         self._ended |= (self._arrived & listed.keys()) - there.keys()  # the node has failed, whatever its job does
         for job in there.keys() & listed.keys():
             self._note_end(there[job], listed[job])
@@ -113,7 +117,7 @@ class SlurmNodes(NodeSource):
             [job.job for job in open_jobs if job.is_waiting],
         )
         self.spare = self._plan.give_back
-        self._carry_out(open_jobs)
+        self._carry_out(is_news_due=bool(open_jobs) or not stays.keys() <= listed.keys())
         told = self.leaving, self._plan.asked, self._plan.refused, [job.words for job in open_jobs], self._trouble
         is_news, self._told = told != self._told, told
         return is_news
@@ -131,8 +135,9 @@ class SlurmNodes(NodeSource):
 
     def _note_end(self, node: Node, job: SlurmJob) -> None:
         """By the time that is left: Slurm's clock may be another."""
-        if node.ends_s is None and job.left_s < math.inf:
-            node.ends_s = self._heard_s + job.left_s
+        ends_s = self._heard_s + job.left_s
+        if node.ends_s is None or abs(node.ends_s - ends_s) > _OTHER_LIMIT_S:
+            node.ends_s = ends_s
 
     def _learn(self, nodes: Collection[Node]) -> None:
         """Note what nodes are that the pool's file does not describe: a run that needs another asks for none."""
@@ -173,17 +178,15 @@ class SlurmNodes(NodeSource):
         self._asked_at_s = -math.inf
 
     # ------------------------------------------------------------------------------------------- Slurm
-    def _carry_out(self, open_jobs: Sequence[SlurmJob]) -> None:
+    def _carry_out(self, *, is_news_due: bool) -> None:
         now_s, plan = self._clock(), self._plan
         rests = now_s < self._rests_until_s
         may_submit = not rests and self._is_sure
         is_wanted = bool(plan.withdraw) or (bool(plan.submit) and may_submit)
-        if self._work is None and (is_wanted or now_s - self._asked_at_s >= self._poll_s(open_jobs, rests=rests)):
+        changes = is_news_due or not self._is_sure or (self._ended and not self._cannot_end)
+        poll_s = _OFTEN_S if changes and not rests else _SELDOM_S
+        if self._work is None and (is_wanted or now_s - self._asked_at_s >= poll_s):
             self._work = self._spawn(self._ask(plan.submit if may_submit else 0, plan.withdraw))
-
-    def _poll_s(self, open_jobs: Sequence[SlurmJob], *, rests: bool) -> float:
-        changes = open_jobs or not self._is_sure or (self._ended and not self._cannot_end)
-        return _OFTEN_S if changes and not rests else _SELDOM_S
 
     async def _ask(self, submit: int, withdraw: Sequence[str]) -> None:
         """Tell Slurm what is wanted, and hear what there is."""

@@ -87,7 +87,7 @@ class LedgerWriter:
         """Commit ``write`` soon, unless another one with the same key comes first. For what can be found out again."""
         self._later[key] = write
         if self._flushing is None:
-            self._flushing = self._loop.call_later(_LATER_S, self._flush)
+            self._flushing = self._loop.call_later(_LATER_S, self.flush)
 
     async def drain(self) -> None:
         """Return once each :meth:`write` until now is committed, or has failed for its caller."""
@@ -96,11 +96,12 @@ class LedgerWriter:
 
     def close(self) -> None:
         """Commit what waits and end the thread."""
-        self._flush()
+        self.flush()
         self._waiting.put(None)
         self._thread.join(5.0)
 
-    def _flush(self) -> None:
+    def flush(self) -> None:
+        """Queue now what may wait."""
         if self._flushing is not None:
             self._flushing.cancel()
             self._flushing = None

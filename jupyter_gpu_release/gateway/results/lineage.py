@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import time
 from collections.abc import Iterable
@@ -144,8 +145,15 @@ class LineageService:
         await self._ledger.write(partial(db_lineage.put_use, run=run, use=use))
 
     # ----------------------------------------------------------------------------------------- lineage
-    def document_of(self, caller: Caller, record: RunRecord) -> Lineage:
-        """A run with what it was made from and what was made from it (read in a thread)."""
+    async def document_of(self, caller: Caller, record: RunRecord) -> Lineage:
+        """A run with what it was made from and what was made from it."""
+        await self._until_noted([])
+        self._ledger.flush()
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._ledger.drain(), _SOON_S)
+        return await asyncio.to_thread(self._document_of, caller, record)
+
+    def _document_of(self, caller: Caller, record: RunRecord) -> Lineage:
         is_own = may(caller, record.view.user, Act.LOAD)
         with self._engine.connect() as connection:
             up, cut_up = _walk(partial(db_lineage.links_of, connection, up=True), record.run, up=True)

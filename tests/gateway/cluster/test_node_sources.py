@@ -334,6 +334,29 @@ def test_a_node_leaves_before_its_walltime_is_over(game: PoolGame, left_s: float
     assert seen.left_s <= left_s
 
 
+#: no time left, however far the game's clock is ahead
+OVER = -5000.0
+
+
+def test_another_limit_of_a_job_that_runs_is_heard(game: PoolGame) -> None:
+    game.look(RUN, after_s=31.0)
+    game.slurm.begin("1", 3600.0)
+    game.nodes.refresh([node("n1", "1")])
+    game.look(after_s=31.0)
+    for left, is_leaving in ((OVER, True), (7200.0, False), (float("inf"), False), (OVER, True)):
+        game.slurm.begin("1", left)
+        game.look(after_s=31.0)
+        assert (game.source.leaving == {"n1"}) == is_leaving
+
+
+def test_when_a_node_ends_is_asked_as_it_comes(game: PoolGame) -> None:
+    game.look(RUN)
+    game.slurm.begin("1", OVER)  # after Slurm was asked last
+    game.nodes.refresh([node("n1", "1")])
+    game.look(RUN, after_s=0.01)
+    assert game.source.leaving == {"n1"}
+
+
 @pytest.mark.parametrize(("limit_s", "submitted"), [(7000.0, 0), (6900.0, 1)])
 def test_a_run_that_no_new_node_stays_for_is_refused(tmp_path: Path, limit_s: float, submitted: int) -> None:
     game = PoolGame(tmp_path, msgspec.structs.replace(POOL, walltime="2h"))

@@ -81,7 +81,7 @@ def test_a_move_in_the_queue_is_no_write_and_the_next_change_takes_it_along(tmp_
         runs.record(record)
         for place in range(8, 0, -1):
             runs.move(record, place, f"place {place}")
-        ledger._flush()
+        ledger.flush()
         await ledger.write(lambda _: None)
         look()
         runs.change(record, at_once=True, pinned=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+import threading
 from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
@@ -21,7 +22,9 @@ from jupyter_gpu_release.protocol.wire import encode
 def line() -> Iterator[tuple[socket.socket, socket.socket]]:
     ours, theirs = socket.socketpair()
     yield ours, theirs
-    theirs.close()  # its reader ends
+    theirs.close()
+    for reader in [thread for thread in threading.enumerate() if thread.name == "jgr-answers"]:
+        reader.join()
     ours.close()
 
 
