@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import importlib
 import pickle
 import types
 
@@ -40,6 +41,8 @@ device = "cpu"
 
 def warm_up() -> None:
     """Send, load, change, collect and throw away values of the kinds that are usual here."""
+    for name in ("restartable_cell", "gang_save"):  # else each such cell would, on its GPU
+        importlib.import_module(f".resuming.{name}", __package__)
     with contextlib.suppress(Exception):  # a library in an odd state must not keep the fork server from starting
         _speak()
         _travel()

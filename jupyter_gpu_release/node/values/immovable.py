@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import itertools
 import re
-import sqlite3
+import sys
 import subprocess
 import threading
 from concurrent.futures import Executor
@@ -50,7 +50,8 @@ def begun_file(name: str, value: Any, *, is_read: bool) -> str:
 
     ``is_read``: the code that follows reads it where it stands.
     """
-    if isinstance(value, sqlite3.Connection):
+    database = getattr(sys.modules.get("sqlite3"), "Connection", ())
+    if isinstance(value, database):
         return f"`{name}` is an open database, and `with` takes back what was not committed: open it in each round"
     mode = getattr(value, "mode", "")
     is_file = isinstance(value, io.IOBase)

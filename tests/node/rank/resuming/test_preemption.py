@@ -456,3 +456,10 @@ def test_a_cell_that_could_not_find_its_place_again_goes_on_to_its_end(
     assert attempts.run.wait().status == "ok", attempts.run.outcome
     assert attempts.text == "0\n1\n2\n"
     assert reason in attempts.refusals[0].reason
+
+
+def test_nothing_is_imported_for_it_while_its_gpu_is_held(node: Node) -> None:
+    loaded = "import sys\nprint(*sorted(name for name in sys.modules if name.startswith('jupyter_gpu_release')))"
+    plain, restartable = (set(node.run(loaded, **options).text().split()) for options in ({}, {"restartable": True}))
+    assert plain
+    assert restartable == plain
