@@ -5,8 +5,8 @@ from __future__ import annotations
 import io
 import itertools
 import re
-import sys
 import subprocess
+import sys
 import threading
 from concurrent.futures import Executor
 from typing import Any
