@@ -65,7 +65,6 @@ class Gateway(GatewayApi):
         self._serving: asyncio.Task[None] | None = None
         self._certificate: OwnCertificate | None = None
         self._failure: GpuReleaseError | None = None
-        self._port = 0
         self._rounds = 0
         self._collect_at = 0.0
         self._stripped_to = 0.0

@@ -83,16 +83,6 @@ class NameChoice:
     #: the kernel waits for the cell, so what has no room is fetched when the cell asks for it
     fetches: bool = False
 
-    @classmethod
-    def from_options(
-        cls, send: Iterable[str] | None = None, out: Iterable[str] | None = None, skip: Iterable[str] = ()
-    ) -> NameChoice:
-        """Read the options; a ``+`` before a name of ``--in`` means *in addition*."""
-        words = list(send) if send is not None else []
-        exact = [word for word in words if not word.startswith("+")]
-        more = [word[1:] for word in words if word.startswith("+")]
-        return cls(exact or None, more, list(out) if out is not None else None, list(skip))
-
 
 _LONGEST_REASON = 80
 

@@ -131,11 +131,6 @@ class ObjectIds:
         getters = self.getters()
         return lambda number: getters[number]() if number in getters else None
 
-    @property
-    def has_sentinels(self) -> bool:
-        """Tell if an ``object()`` arrived."""
-        return bool(self._sentinels)
-
     def numbers_of(self, is_written: Callable[[Any], bool], *, only_sentinels: bool) -> tuple[list[int], list[Any]]:
         """Numbers and objects of those that travel home."""
         asked = self._sentinels if only_sentinels else self._sentinels + self._objects
