@@ -51,6 +51,7 @@ def _source(notebook: Locator) -> str:
     return found
 
 
+@pytest.mark.slow("the first of a module starts JupyterLab")
 def test_the_form_says_what_is_wrong_and_what_is_sent(shown: Page, opened_notebook: Callable[..., Locator]) -> None:
     notebook = opened_notebook("data = list(range(1000))", "total = sum(data)")
     notebook.locator(".jp-CodeCell").first.click()
@@ -241,6 +242,7 @@ def test_advice_on_the_notebook_in_front(shown: Page, opened_notebook: Callable[
     expect(advice).to_have_count(0)
 
 
+@pytest.mark.slow("JupyterLab anew in another width")
 @pytest.mark.parametrize(("width_px", "theme"), [_LOOKS[0], pytest.param(*_LOOKS[1], marks=pytest.mark.thorough)])
 def test_the_form_is_readable_everywhere(
     shown: Page, opened_notebook: Callable[..., Locator], theme: str, width_px: int

@@ -67,6 +67,7 @@ def _again(reading: Reading, attempt: int = 1) -> RunView:
     return reading._view(lambda view: view.state == "running" and len(view.attempts) == attempt)
 
 
+@pytest.mark.slow("it starts a run twice")
 def test_a_run_that_is_asked_steps_aside_for_who_waits_and_goes_on_where_it_was(
     bed: GatewayBed, session: GatewaySession, until: Callable[..., None]
 ) -> None:
