@@ -63,7 +63,7 @@ from .cluster.lease import Lease, LeaseListener, LeaseTable
 from .cluster.named_environments import NamedEnvironments
 from .cluster.node_checks import NodeChecker
 from .cluster.node_demand import NodeDemand
-from .cluster.node_source import NodeSource
+from .cluster.node_source import FixedNodes, NodeSource
 from .cluster.nodes import Node, NodeListener, NodeTable
 from .cluster.placement_groups import LeaseReleaser, RayLeases
 from .cluster.preparing import Preparing
@@ -144,9 +144,11 @@ class GatewayService(RunListener, LeaseListener, NodeListener, SessionListener):
         self.node_checker = NodeChecker(self.nodes, config.store)
         self.gpu_health = GpuHealth(minds_memory=not config.embedded)
         self.node_deaths = NodeDeaths()
-        self.node_source: NodeSource = NodeDemand(calls, self.nodes, config.idle_agent_s)
+        self.node_source: NodeSource = FixedNodes()
         if config.slurm is not None:
             self.node_source = SlurmNodes(config, config.slurm, self.nodes, self.leases)
+        elif not config.embedded:  # somebody else's Ray may have an autoscaler
+            self.node_source = NodeDemand(calls, self.nodes, config.idle_agent_s)
         self.preparing = Preparing(self.nodes)
         self.named_environments = NamedEnvironments(config.named_environments, self.store_threads)
         self.environments = EnvironmentBuilds(

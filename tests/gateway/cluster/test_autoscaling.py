@@ -19,7 +19,7 @@ Until = Callable[..., None]
 @pytest.fixture
 def scaling(tmp_path: Path) -> Iterator[GatewayBed]:
     bed = AutoscalingBed(gpus=2, most=2)
-    gateway = GatewayBed(bed, tmp_path, idle_agent_s=1.0)
+    gateway = GatewayBed(bed, tmp_path, idle_agent_s=1.0, embedded=False)
     try:
         assert gateway.deploy().ok
         yield gateway
