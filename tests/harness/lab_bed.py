@@ -153,6 +153,8 @@ def lab_process(
     file.write_text(_CONFIG.format(token=token, root=str(root), port=port) + config)
     # or the first page asks
     _set(folder / "settings", "@jupyterlab/apputils-extension/notification", {"fetchNews": "false"})
+    # a kernel on a busy machine answers late, and JupyterLab drops that by default
+    _set(folder / "settings", "@jupyterlab/completer-extension/manager", {"providerTimeout": 60_000})
     _set(folder / "settings", "jupyter-gpu-release/plugin", settings or {})
     names = {
         "JUPYTER_CONFIG_DIR": "config",
