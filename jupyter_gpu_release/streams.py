@@ -50,6 +50,7 @@ _NAMES = {
     ".adapters.xgboost": "rebuild_xgboost_data",
     ".functions.api": "GpuFunction make_gpu_function",
     ".functions.map_worker": "call_items await_items",
+    ".functions.sweep_run": "drive_sweep",
     ".protocol.cell": "Frame FailedError FailedFrames LastOutput",
     ".client.results": "Results",
     ".cell_api.ranks": "Ranks ranks",

@@ -60,6 +60,8 @@ class ExecutionContext:
     checkpoint: Callable[[Any, float | None], None] = _not_saved
     #: the state of the checkpoint from which the run goes on, once; else None
     restore: Callable[[], Any] = lambda: None
+    #: where the driver of a sweep sends its trials (:class:`.GatewayAccess`); None: it is none
+    gateway: Callable[[], Any] = lambda: None
     #: this is a process of a run: it holds what it asked for
     in_run: bool = False
 

@@ -12,9 +12,13 @@ from dataclasses import dataclass
 import msgspec
 
 from ..errors import GpuReleaseError
+from ..protocol.bounds import LARGEST_NUMBER
 from ..protocol.runs import RunRequest, RunView
 from ..protocol.session import Accepted, Events, Refused, Update
 from ..protocol.states import RunState
+
+#: as the last event that was seen: a feed has the run's views alone
+NO_EVENTS = LARGEST_NUMBER
 
 
 @dataclass(frozen=True)

@@ -155,12 +155,15 @@ class GatewaySession:
 
         return GatewayClient.for_target(self.target)
 
-    def follow(self, run: str, after: int = 0, *, adopt: bool = False) -> RunFeed:
+    def follow(
+        self, run: str, after: int = 0, *, adopt: bool = False, on_item: Callable[[FeedItem], None] | None = None
+    ) -> RunFeed:
         """Hear of a run from event ``after`` + 1 on (also one that this session did not submit).
 
-        ``adopt``: if the kernel that submitted it is gone, the run belongs to this session from now on.
+        ``adopt``: if the kernel that submitted it is gone, the run belongs to this session from now on. ``on_item``: as
+        in :meth:`submit`.
         """
-        feed = RunFeed(run, None, after, self._subscribe, adopt=adopt)
+        feed = RunFeed(run, None, after, self._subscribe, adopt=adopt, on_item=on_item)
         self._add(feed)
         self._send_queue.put_message(Subscribe(run, after, adopt))
         return feed

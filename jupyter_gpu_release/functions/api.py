@@ -182,7 +182,8 @@ def sweep(
     kwargs : mapping, optional
         Keyword arguments of the function that are called like an option.
     **keywords
-        Options as for :func:`launch`, for each trial; every other one is the function's. Not ``detach``.
+        Options as for :func:`launch`, for each trial; every other one is the function's. ``detach=True``: a run on the
+        cluster chooses the parameters, and the sweep outlives this process.
 
     Returns
     -------

@@ -13,6 +13,7 @@ from ..errors import CannotSendError, OptionError, WrongCallError
 from ..options.definitions import OPTIONS, Option, Written, nearest
 from ..protocol.cell import RESULT
 from .map_worker import await_items, call_items
+from .written_trial import HOLE, WrittenTrial
 
 _FUNCTION = "__gpu_function__"
 _LONGEST_SOURCE = 1 << 16
@@ -151,6 +152,13 @@ class TrialCall(Call):
     def statement_with(self, parameters: Mapping[str, Any]) -> str:
         """The statement of one trial; its parameters are plain values."""
         return self.statement.replace(f"{_FUNCTION}(", f"{_FUNCTION}(**{dict(parameters)!r}, ", 1)
+
+    @property
+    def written(self) -> WrittenTrial:
+        """The same as text."""
+        return WrittenTrial(
+            self.name, self.title, self.statement.replace(f"{_FUNCTION}(", f"{_FUNCTION}(**{HOLE}, ", 1)
+        )
 
     def check_parameters(self, parameters: Mapping[str, Any]) -> None:
         """Refuse parameters that the function does not take."""

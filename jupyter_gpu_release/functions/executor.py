@@ -18,7 +18,7 @@ from typing import Any
 from ..analysis.cell_facts import CellFacts
 from ..analysis.device_choices import DeviceHistory
 from ..client.discovery import is_alive
-from ..client.feed import ConnectionBack, ConnectionLost, FeedItem
+from ..client.feed import NO_EVENTS, ConnectionBack, ConnectionLost, FeedItem
 from ..client.rest import GatewayClient
 from ..client.results import open_values
 from ..client.session import GatewaySession
@@ -284,15 +284,20 @@ class FunctionExecutor(ABC):
     def _sent(
         self, session: GatewaySession, submission: Submission, name: str, show: Show
     ) -> tuple[RunFuture[Any], RunEventHandler]:
-        run = submission.request.run
-        first = RunView(run=run, user="", state="submitted", gpus=submission.request.ask.gpus)
-        launched: RunFuture[Any] = RunFuture(
-            self, first, name, partial(session.signal, run), partial(describe_silence, session)
-        )
-        hearing = RunEventHandler(launched, show, partial(self._contact.on_contact_lost, session))
-        self._contact.watch_run(launched)
-        session.submit(submission.request, hearing, while_unsent=submission.keep_inputs)
+        request = submission.request
+        first = RunView(run=request.run, user="", state="submitted", gpus=request.ask.gpus)
+        launched, hearing = self._future_of(session, first, name, show)
+        session.submit(request, hearing, while_unsent=submission.keep_inputs)
         return launched, hearing
+
+    def _future_of(
+        self, session: GatewaySession, view: RunView, name: str, show: Show
+    ) -> tuple[RunFuture[Any], RunEventHandler]:
+        tell, silence = partial(session.signal, view.run), partial(describe_silence, session)
+        future: RunFuture[Any] = RunFuture(self, view, name, tell, silence)
+        hearing = RunEventHandler(future, show, partial(self._contact.on_contact_lost, session))
+        self._contact.watch_run(future)
+        return future, hearing
 
     @staticmethod
     def _await_answer(session: GatewaySession, hearing: RunEventHandler) -> None:
@@ -331,6 +336,20 @@ class FunctionExecutor(ABC):
         loaded = codec.load(stream, buffers, self.realm, trust=Trust.GATEWAY)
         self.input_capture.lineage.note_results(view.run, loaded.values, loaded.values)
         return loaded
+
+    def follow(self, run: str, name: str, show: Show | None = None) -> RunFuture[Any]:
+        """The future of a run that another process sent, live; raises :class:`NoSuchRunError`.
+
+        ``show`` gets its output, from the beginning.
+        """
+        session = self.session()
+        first = RunView(run=run, user="", state="submitted")
+        future, hearing = self._future_of(session, first, name, show or _ignore)
+        session.follow(run, 0 if show else NO_EVENTS, on_item=hearing)
+        self._await_answer(session, hearing)
+        if hearing.refusal is not None:
+            raise hearing.refusal
+        return future
 
     def earlier(self, run: str, name: str) -> RunFuture[Any]:
         """The future of a run that another process sent; one that the gateway does not know any more is lost."""
@@ -375,6 +394,10 @@ class FunctionExecutor(ABC):
             ident=welcome.store_id,
             service_uid=welcome.service_uid,
         )
+
+
+def _ignore(_events: Sequence[Event]) -> None:
+    """Its output is not asked for."""
 
 
 def _withdraw_unused(folder: Path, launched: RunFuture[Any]) -> None:

@@ -1,28 +1,48 @@
-"""The study of a sweep that has a name: a journal on the store, and the trials that earlier sweeps of it have made."""
+"""The study of a sweep that has a name, or is driven on the cluster: a journal on the store, and its earlier trials."""
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
+import msgspec
+
 from ..errors import ConflictError, OptionError
 from ..protocol.states import RunState
-from ..store.files import make_store_folder
+from ..store.files import SHARED_FILE, is_shared, make_store_folder
 from .executor import FunctionExecutor
-from .trial import COMPLETE, PRUNED, SweepTrial
+from .trial import COMPLETE, FAILED, PRUNED, RUNNING, SweepTrial
 
 if TYPE_CHECKING:
     from optuna import Study
     from optuna.storages import JournalStorage
     from optuna.trial import BaseTrial, FrozenTrial
 
+    from .future import RunFuture
     from .search_space import SearchSpace
 
-#: attribute of a trial in Optuna's study: its run and its parameters
+#: attribute of a trial in Optuna's study: its run, its parameters and its sweep; of the study: :class:`SweepFacts`
 _FACTS = "jupyter_gpu_release"
+#: of a trial that failed
+_ERROR = "jupyter_gpu_release_error"
+#: of the one study in a journal
+STUDY = "sweep"
+
+
+class SweepFacts(msgspec.Struct, frozen=True):
+    """Facts of the sweep that is driven on the cluster, for those who watch it. ``sweep``: the run that drives it."""
+
+    sweep: str
+    name: str
+    metric: str
+    mode: str
+    trials: int
+    #: its trials are those of a cell, which leave names
+    is_cell: bool
 
 
 def open_journal(store: Path, user: str, name: str) -> JournalStorage:
@@ -30,16 +50,50 @@ def open_journal(store: Path, user: str, name: str) -> JournalStorage:
     from optuna.storages import JournalStorage
     from optuna.storages.journal import JournalFileBackend
 
-    studies = store / "studies"
-    folder = studies / quote(user, safe="")
-    make_store_folder(studies)
-    make_store_folder(folder)
-    return JournalStorage(JournalFileBackend(str(folder / f"{quote(name, safe='')[:200]}.journal")))
+    path = journal_path(store, user, name)
+    make_store_folder(path.parent.parent)
+    make_store_folder(path.parent)
+    storage = JournalStorage(JournalFileBackend(str(path)))
+    if is_shared(path.parent):
+        with contextlib.suppress(PermissionError):  # the run that drives the study may be another user's, and was first
+            path.chmod(SHARED_FILE)
+    return storage
 
 
-def note_run(trial: BaseTrial, run: str, parameters: Mapping[str, Any]) -> None:
+def journal_path(store: Path, user: str, name: str) -> Path:
+    """The file of a user's studies of that name."""
+    return store / "studies" / quote(user, safe="") / f"{quote(name, safe='')[:200]}.journal"
+
+
+def note_sweep(study: Study, facts: SweepFacts) -> None:
+    """Say in the study which run drives it now."""
+    study.set_user_attr(_FACTS, msgspec.to_builtins(facts))
+
+
+def sweep_of(study: Study) -> SweepFacts | None:
+    """The sweep that is (or was last) driven on the cluster."""
+    facts = study.user_attrs.get(_FACTS)
+    return None if facts is None else msgspec.convert(facts, SweepFacts)
+
+
+def note_run(trial: BaseTrial, run: str, parameters: Mapping[str, Any], sweep: str) -> None:
     """Say in the study which run a trial is; before that is sent, so that none is without."""
-    trial.set_user_attr(_FACTS, {"run": run, "parameters": dict(parameters)})
+    trial.set_user_attr(_FACTS, {"run": run, "parameters": dict(parameters), "sweep": sweep})
+
+
+def note_error(trial: BaseTrial, error: str) -> None:
+    """Say in the study why a trial is about to have failed."""
+    trial.set_user_attr(_ERROR, error)
+
+
+def refuse_driven(study: Study, executor: FunctionExecutor) -> None:
+    """Raise :class:`ConflictError` where a run on the cluster drives the study."""
+    facts = sweep_of(study)
+    if facts is not None and not RunState.of(executor.earlier(facts.sweep, facts.name).status).is_terminal:
+        raise ConflictError(
+            f"another sweep {facts.name} goes on: run {facts.sweep} drives it",
+            hint=f"%gpu_attach {facts.sweep} shows it, `jupyter gpu cancel {facts.sweep}` ends it",
+        )
 
 
 def kept_trials(study: Study, space: SearchSpace, executor: FunctionExecutor, name: str) -> list[SweepTrial]:
@@ -56,12 +110,61 @@ def kept_trials(study: Study, space: SearchSpace, executor: FunctionExecutor, na
             _end(study, trial, executor, name)
         elif facts is not None and trial.state in (TrialState.COMPLETE, TrialState.PRUNED):
             _check_setting(trial, space, facts["parameters"])
-            state = COMPLETE if trial.state == TrialState.COMPLETE else PRUNED
-            future = executor.earlier(facts["run"], name)
-            found = SweepTrial(trial.number, facts["parameters"], trial, future, state, trial.value)
-            found.steps.update(trial.intermediate_values)
-            kept.append(found)
+            kept.append(trial_as_kept(trial, executor.earlier(facts["run"], name)))
     return kept
+
+
+def own_trials(study: Study, space: SearchSpace, executor: FunctionExecutor, facts: SweepFacts) -> list[SweepTrial]:
+    """The same for a sweep whose driver begins again: its failed trials are kept too, and those under way go on.
+
+    A trial that has ended for want of a driver, or was never sent, is tried again.
+    """
+    from optuna.trial import Trial, TrialState
+
+    again = not space.fixed_points(facts.trials)  # else its point is among those that are left
+    kept = []
+    for trial in study.get_trials(deepcopy=False):
+        noted = trial.user_attrs.get(_FACTS, {"run": "", "sweep": ""})
+        is_own = noted.get("sweep") == facts.sweep
+        future = executor.earlier(noted["run"], facts.name) if noted["run"] else None
+        if trial.state == TrialState.RUNNING and (future is None or future.status in _GONE):
+            asked = Trial(study, trial._trial_id)
+            asked.set_user_attr(_FACTS, {**noted, "sweep": ""})  # it is no failure of this sweep's
+            study.tell(trial.number, state=TrialState.FAIL)
+            if again and future is not None:
+                study.enqueue_trial(trial.params)
+        elif future is not None and (is_own or trial.state in (TrialState.COMPLETE, TrialState.PRUNED)):
+            kept.append(trial_as_kept(trial, future))
+            if trial.state == TrialState.RUNNING:
+                kept[-1].asked = Trial(study, trial._trial_id)
+    return kept
+
+
+#: ends of a run that say nothing of its trial
+_GONE = (RunState.CANCELLED.word, RunState.LOST.word)
+
+
+def trial_as_kept(trial: FrozenTrial, future: RunFuture[Any]) -> SweepTrial:
+    """A trial as its study has it."""
+    from optuna.trial import TrialState
+
+    states = {TrialState.COMPLETE: COMPLETE, TrialState.PRUNED: PRUNED, TrialState.FAIL: FAILED}
+    state, value = states.get(trial.state, RUNNING), trial.value if trial.state == TrialState.COMPLETE else None
+    error = trial.user_attrs.get(_ERROR, "")
+    parameters = trial.user_attrs[_FACTS]["parameters"]
+    found = SweepTrial(trial.number, parameters, trial, future, state, value, error=error)
+    found.steps.update(trial.intermediate_values)
+    return found
+
+
+def run_of(trial: FrozenTrial, sweep: str) -> str:
+    """The run of a trial that this sweep has made or kept; empty: it is none of its trials."""
+    from optuna.trial import TrialState
+
+    facts = trial.user_attrs.get(_FACTS)
+    if facts is None or (trial.state == TrialState.FAIL and facts.get("sweep") != sweep):
+        return ""
+    return str(facts["run"])
 
 
 def _end(study: Study, trial: FrozenTrial, executor: FunctionExecutor, name: str) -> None:

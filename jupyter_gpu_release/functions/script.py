@@ -64,7 +64,7 @@ class ScriptExecutor(FunctionExecutor):
                 if session is not None:
                     session.close()
                 session = self._session = GatewaySession(target, self._session_id)
-            _connect(session)
+            connect(session)
             return session
 
     def close(self) -> None:
@@ -117,7 +117,7 @@ class ScriptExecutor(FunctionExecutor):
         return []
 
 
-def _connect(session: GatewaySession) -> None:
+def connect(session: GatewaySession) -> None:
     """Wait until the session is welcome; a gateway that restarts gets the time for that."""
     began = time.monotonic()
     while True:

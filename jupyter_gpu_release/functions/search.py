@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ..errors import OptionError
+from .kept_study import STUDY
 from .mapped_futures import places
 from .trial import COLUMNS
 
@@ -92,7 +93,7 @@ class Search:
         try:
             return optuna.create_study(
                 storage=storage,
-                study_name=None if storage is None else "sweep",
+                study_name=None if storage is None else STUDY,
                 load_if_exists=True,
                 direction=direction,  # type: ignore[arg-type]
                 sampler=sampler,

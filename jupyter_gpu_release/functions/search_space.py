@@ -50,6 +50,10 @@ class SearchSpace:
         choices = [getattr(distribution, "choices", ()) for distribution in self.distributions.values()]
         return [dict(zip(self.distributions, values, strict=True)) for values in itertools.product(*choices)]
 
+    def fixed_points(self, trials: int) -> list[dict[str, Any]]:
+        """Those that are tried one after the other, where it is not for the sampler to choose."""
+        return self.points()[:trials] if self.settings or self.size == trials else []
+
     def suggest(self, trial: Trial) -> dict[str, Any]:
         """The parameters of a trial, for the function."""
         if self.function is not None:

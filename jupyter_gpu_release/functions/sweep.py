@@ -7,27 +7,33 @@ import time
 import warnings
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from ..errors import MissingPackageError, NoSuchRunError, OptionError, StoreError
 from ..options.run_options import RunOptions
 from ..submission.request import Submission
 from .arguments import TrialCall, options_as_text
+from .detached_sweep import DetachedSweep
 from .executor import FunctionExecutor
+from .kept_study import STUDY, SweepFacts, journal_path, kept_trials, open_journal, refuse_driven, sweep_of
 from .search import Search
-from .sweep_driver import SweepDriver, SweepPlan, Trialled, nothing_found
+from .sweep_driver import Driven, SweepDriver, SweepPlan, Trialled, nothing_found
 from .trial import COMPLETE, SweepTrial
+from .watched_sweep import WatchedSweep
 
 if TYPE_CHECKING:
     from optuna import Study
 
+    from ..client.session import GatewaySession
+    from .future import RunFuture
     from .search_space import SearchSpace, Space
 
 
 class Sweep:
-    """The trials of one search, driven from this process: they end with it."""
+    """The trials of one search. They end with this process, unless a run on the cluster drives them (``detach``)."""
 
-    def __init__(self, driver: SweepDriver, *, is_max: bool) -> None:
+    def __init__(self, driver: Driven, *, is_max: bool) -> None:
         self._driver = driver
         self._is_max = is_max
 
@@ -39,7 +45,7 @@ class Sweep:
     @property
     def study(self) -> Study:
         """Optuna's study: for its plots, and to go on with it in another sweep (``study=``)."""
-        return self._driver.plan.study
+        return self._driver.study
 
     @property
     def best(self) -> SweepTrial | None:
@@ -58,14 +64,14 @@ class Sweep:
     @property
     def metric(self) -> str:
         """Name of the metric."""
-        return self._driver.plan.metric
+        return self._driver.metric
 
     @property
     def failure(self) -> BaseException | None:
         """Why it ended early, or without a result; None: it did not, or it is not over."""
         if not self.done():
             return None
-        return self._driver.failure or (None if self.ranked else nothing_found(self._driver))
+        return self._driver.failure or (None if self.ranked else nothing_found(self._driver.name, self.errors))
 
     @property
     def all_trials(self) -> list[SweepTrial]:
@@ -91,7 +97,7 @@ class Sweep:
         found = self.best if trial is None else next((one for one in self._driver.trials if one.number == trial), None)
         if found is None:
             raise NoSuchRunError(
-                f"{self._driver.plan.name} has no trial {'' if trial is None else trial}".rstrip(),
+                f"{self._driver.name} has no trial {'' if trial is None else trial}".rstrip(),
                 hint="sweep.trials lists them",
             )
         return found.result()
@@ -143,10 +149,10 @@ class Sweep:
     @property
     def counts(self) -> list[str]:
         """Number of trials in each state, and the best value so far, in words."""
-        plan, counts = self._driver.plan, Counter(trial.word for trial in self.all_trials)
-        told = [f"{plan.trials} trials", *(f"{count} {state}" for state, count in sorted(counts.items()))]
+        counts = Counter(trial.word for trial in self.all_trials)
+        told = [f"{self._driver.wanted} trials", *(f"{count} {state}" for state, count in sorted(counts.items()))]
         best = self.best
-        return told if best is None else [*told, f"best {plan.metric}={best.value:.6g} (trial {best.number})"]
+        return told if best is None else [*told, f"best {self.metric}={best.value:.6g} (trial {best.number})"]
 
     @property
     def errors(self) -> str:
@@ -154,7 +160,7 @@ class Sweep:
         return self._driver.errors()
 
     def __repr__(self) -> str:
-        return f"<sweep of {self._driver.plan.name}: {', '.join(filter(None, [*self.counts, self.errors]))}>"
+        return f"<sweep of {self._driver.name}: {', '.join(filter(None, [*self.counts, self.errors]))}>"
 
 
 def start_sweep(
@@ -164,7 +170,12 @@ def start_sweep(
     where = checked_space(space, search)
     for example in where.examples():
         call.check_parameters(example)
-    options = _options(executor, own)
+    is_detached, options = _options(executor, own)
+    if is_detached and search.study is not None:
+        raise OptionError("a sweep that is detached has its study on the store, and not study=", hint=_NAME)
+    if is_detached:
+        submission = executor.prepare(call, options)
+        return detach_sweep(DetachedSweep(executor, call, options, space, where, search, submission))
     study, kept = study_of(executor, options.name, where, search)
     return begin_sweep(executor, call, options, where, study, kept, search, executor.prepare(call, options))
 
@@ -183,8 +194,6 @@ def study_of(
     executor: FunctionExecutor, name: str, where: SearchSpace, search: Search
 ) -> tuple[Study, list[SweepTrial]]:
     """The study, and the trials that it has; one with a name lies on the store, if that can be written from here."""
-    from .kept_study import kept_trials, open_journal
-
     if not name or search.study is not None:
         return search.study_of(where), []
     session = executor.session()
@@ -195,6 +204,7 @@ def study_of(
         warnings.warn(f"sweep {name} cannot be continued later: {error.message}", UserWarning, stacklevel=4)
         return search.study_of(where), []
     study = search.study_of(where, journal)
+    refuse_driven(study, executor)
     return study, kept_trials(study, where, executor, name)
 
 
@@ -226,17 +236,48 @@ def begin_sweep(
     return Sweep(driver, is_max=search.mode == "max")
 
 
-def _options(executor: FunctionExecutor, own: Mapping[str, Any]) -> RunOptions:
-    """The trials' options: they give way to everybody, unless they say otherwise."""
-    options = executor.parse_options(options_as_text({"priority": "low", **own}))
-    if options.detach:
-        raise OptionError("sweep() asks for its trials from here: detach would leave nobody to do that", hint=_STUDY)
-    if options.is_gang or "restartable" in own:
-        return options
-    return executor.parse_options(options_as_text({"priority": "low", "restartable": True, **own}))
+def detach_sweep(detached: DetachedSweep) -> Sweep:
+    """Have a run on the cluster drive what was prepared; raises what the gateway refuses."""
+    try:
+        study, facts, run = detached.send()
+    except BaseException:
+        detached.submission.withdraw()
+        raise
+    return watch_sweep(detached.executor, study, facts, run)
 
 
-_STUDY = "give a study= with a storage: another sweep goes on with it"
+def find_sweep(executor: FunctionExecutor, session: GatewaySession, name: str) -> tuple[Study, SweepFacts] | None:
+    """The study of that name (of a sweep without one: the run that drives it), and its sweep on the cluster.
+
+    None: there is none. Raises :class:`StoreError`.
+    """
+    user, store = session.welcome.user if session.welcome is not None else "", executor.store(session)
+    if not journal_path(store, user, name).exists():
+        return None
+    optuna = _imported("optuna", "a sweep searches with Optuna")
+    study = optuna.load_study(study_name=STUDY, storage=open_journal(store, user, name))
+    facts = sweep_of(study)
+    return None if facts is None else (study, facts)
+
+
+def watch_sweep(executor: FunctionExecutor, study: Study, facts: SweepFacts, run: RunFuture[Any]) -> Sweep:
+    """The sweep that ``run`` drives on the cluster."""
+    return Sweep(WatchedSweep(facts, study, executor, run), is_max=facts.mode == "max")
+
+
+def _options(executor: FunctionExecutor, own: Mapping[str, Any]) -> tuple[bool, RunOptions]:
+    """The trials' options, and before them whether the sweep outlives this process.
+
+    Trials give way to everybody, unless the options say otherwise.
+    """
+    usual = {"priority": "low"}
+    options = executor.parse_options(options_as_text({**usual, **own}))
+    if not options.is_gang and "restartable" not in own:
+        options = executor.parse_options(options_as_text({**usual, "restartable": True, **own}))
+    return options.detach, replace(options, detach=False)
+
+
+_NAME = "give it a name=, by which it is found again"
 
 
 def _imported(package: str, why: str) -> Any:

@@ -25,9 +25,10 @@ from ..protocol.wire import decode, encode
 from ..serialization.exceptions import error_text
 from ..submission.request import Submission
 from .executor import FunctionExecutor
-from .kept_study import note_run
+from .kept_study import note_error, note_run
 from .search_space import SearchSpace
-from .trial import COMPLETE, FAILED, PRUNED, SweepTrial, metric_of
+from .trial import COMPLETE, FAILED, PRUNED, RUNNING, SweepTrial, metric_of
+from .written_trial import WrittenTrial
 
 if TYPE_CHECKING:
     from optuna import Study
@@ -55,6 +56,10 @@ class Trialled(Protocol):
     def statement_with(self, parameters: Mapping[str, Any]) -> str:
         """Source of one trial; its parameters are plain values."""
 
+    @property
+    def written(self) -> WrittenTrial:
+        """The same without what stays here, to be sent to a driver on the cluster."""
+
     def check_parameters(self, parameters: Mapping[str, Any]) -> None:
         """Raise :class:`OptionError` for parameters that it does not take."""
 
@@ -71,14 +76,48 @@ class SweepPlan:
     trials: int
     at_once: int
     max_failures: int
-    #: trials of earlier sweeps of this name; they count as some of ``trials``
+    #: trials of earlier sweeps of this name, or of an earlier driver of this one; they count as some of ``trials``
     kept: Sequence[SweepTrial] = ()
 
     @property
     def points(self) -> list[dict[str, Any]]:
         """Those that are tried one after the other, where it is not for the sampler to choose."""
-        is_fixed = bool(self.space.settings) or self.space.size == self.trials
-        return self.space.points()[: self.trials] if is_fixed else []
+        return self.space.fixed_points(self.trials)
+
+
+class Driven(Protocol):
+    """A sweep that is under way, wherever it is driven; :class:`.Sweep` shows it. Nothing here blocks for long."""
+
+    trials: list[SweepTrial]
+    over: InterruptibleEvent
+    #: why it ended early
+    failure: BaseException | None
+
+    @property
+    def id(self) -> str:
+        """Under which its trials are known and cancelled together."""
+
+    @property
+    def study(self) -> Study:
+        """Optuna's."""
+
+    @property
+    def name(self) -> str:
+        """As errors and lists call it."""
+
+    @property
+    def metric(self) -> str:
+        """Name of the metric."""
+
+    @property
+    def wanted(self) -> int:
+        """Number of trials, kept ones included."""
+
+    def cancel(self) -> None:
+        """Interrupt the trials under way and begin no other; a second call kills."""
+
+    def errors(self) -> str:
+        """The errors of trials, each once, with how often it came."""
 
 
 class SweepDriver:
@@ -87,7 +126,7 @@ class SweepDriver:
     One trial waits for its GPU at most: a sweep grows as GPUs come free, and the study is asked as late as can be.
     """
 
-    def __init__(self, plan: SweepPlan, executor: FunctionExecutor, submission: Submission) -> None:
+    def __init__(self, plan: SweepPlan, executor: FunctionExecutor, submission: Submission, sweep: str = "") -> None:
         self.plan = plan
         self.trials: list[SweepTrial] = list(plan.kept)
         self.over = InterruptibleEvent()
@@ -96,7 +135,7 @@ class SweepDriver:
         self._executor = executor
         self._session = executor.session()
         #: under which its trials are known and cancelled together
-        self.id = submission.request.run
+        self.id = sweep or submission.request.run
         #: never sent itself: each trial has a copy of its inputs
         self._template = submission
         self._payload = decode(submission.request.payload, CellPayload)
@@ -109,10 +148,33 @@ class SweepDriver:
         self._living: dict[int, SweepTrial] = {}
         self._messages: SimpleQueue[Callable[[], None]] = SimpleQueue()
 
+    @property
+    def study(self) -> Study:
+        """Optuna's."""
+        return self.plan.study
+
+    @property
+    def name(self) -> str:
+        """As errors and lists call it."""
+        return self.plan.name
+
+    @property
+    def metric(self) -> str:
+        """Name of the metric."""
+        return self.plan.metric
+
+    @property
+    def wanted(self) -> int:
+        """Number of trials, kept ones included."""
+        return self.plan.trials
+
     def begin(self) -> None:
-        """Send the first trial; raises what the gateway refuses."""
+        """Send the first trial, or take up those under way; raises what the gateway refuses."""
         try:
-            while len(self.trials) == len(self.plan.kept) and self._is_wanted:
+            for trial in self.plan.kept:
+                if trial.state == RUNNING:
+                    self._take_up(trial)
+            while not self._living and len(self.trials) == len(self.plan.kept) and self._is_wanted:
                 self._start()
         except BaseException:
             self._template.withdraw()
@@ -174,7 +236,7 @@ class SweepDriver:
             parameters = self.plan.space.suggest(asked)
             self.plan.call.check_parameters(parameters)
             submission = self._submission_of(asked, self.plan.call.statement_with(parameters))
-            note_run(asked, submission.request.run, parameters)
+            note_run(asked, submission.request.run, parameters, self.id)
             heard = partial(self._hear, asked.number)
             future = self._executor.send(submission, self.plan.name, heard, self._session)
         except TrialPruned:  # Optuna's own word for parameters that do not go together
@@ -186,8 +248,17 @@ class SweepDriver:
             raise
         trial = SweepTrial(asked.number, parameters, asked, future)
         self.trials.append(trial)
+        self._await_end(trial)
+
+    def _take_up(self, trial: SweepTrial) -> None:
+        """An earlier driver has sent it; what it reports twice counts once."""
+        heard = partial(self._hear, trial.number)
+        trial.future = self._executor.follow(trial.run, self.plan.name, heard)
+        self._await_end(trial)
+
+    def _await_end(self, trial: SweepTrial) -> None:
         self._living[trial.number] = trial
-        future.when_done(lambda _: self._messages.put(partial(self._ended, trial)))
+        trial.future.when_done(lambda _: self._messages.put(partial(self._ended, trial)))
 
     def _submission_of(self, asked: BaseTrial, statement: str) -> Submission:
         made = self._template.again()
@@ -229,6 +300,7 @@ class SweepDriver:
             except Exception as error:  # noqa: BLE001 - the user's own: the trial's, not the sweep's
                 trial.state = FAILED
                 trial.error = f"{type(error).__name__}: {error_text(error)}".splitlines()[0]
+                note_error(trial.asked, trial.error)
         self._tell(trial.asked, trial.state, trial.value)
         failed = sum(each.state == FAILED and not each.future.cancelled() for each in self.trials)
         if failed >= self.plan.max_failures and self.failure is None:
@@ -255,8 +327,13 @@ class SweepDriver:
 
     def errors(self) -> str:
         """The errors of trials, each once, with how often it came."""
-        counts = Counter(trial.error for trial in self.trials if trial.state == FAILED)
-        return "; ".join(f"{error} ({count} times)" if count > 1 else error for error, count in counts.most_common())
+        return told_errors(self.trials)
+
+
+def told_errors(trials: Sequence[SweepTrial]) -> str:
+    """The errors of these trials, each once, with how often it came."""
+    counts = Counter(trial.error for trial in trials if trial.state == FAILED)
+    return "; ".join(f"{error} ({count} times)" if count > 1 else error for error, count in counts.most_common())
 
 
 def waiting_in(study: Study) -> int:
@@ -269,8 +346,6 @@ def waiting_in(study: Study) -> int:
 _LOOK = "sweep.trials has each trial's error and run; `jupyter gpu runs show RUN` has its traceback"
 
 
-def nothing_found(driver: SweepDriver) -> GpuReleaseError:
+def nothing_found(name: str, errors: str) -> GpuReleaseError:
     """The error of a sweep without a trial that went well."""
-    return RunFailedError(
-        f"no trial of {driver.plan.name} was completed: {driver.errors() or 'all were pruned'}", hint=_LOOK
-    )
+    return RunFailedError(f"no trial of {name} was completed: {errors or 'all were pruned'}", hint=_LOOK)

@@ -51,6 +51,7 @@ from ..store.threads import StoreThreads
 from ..store.users.private_stores import acting
 from .accounting import UsageAccount
 from .auth.audit import AuditLog
+from .auth.driver_tokens import DriverTokens
 from .auth.permissions import ASSISTANT, Act, Caller, may, shown_view
 from .auth.shown_events import as_text
 from .auth.tokens import TokenBook
@@ -164,6 +165,9 @@ class GatewayService(RunListener, LeaseListener, NodeListener, SessionListener):
         self.queue_rules = QueueRules(
             config.queues, config.cluster, self.engine, self.ledger, self.store_threads, self.on_queues_changed
         )
+        self.tokens = TokenBook([])
+        self.url = config.url
+        self.driver_tokens = DriverTokens(config, self.ledger, lambda: self.tokens, lambda: self.url)
         self.lifecycle = Lifecycle(
             self.runs,
             self.nodes,
@@ -176,6 +180,7 @@ class GatewayService(RunListener, LeaseListener, NodeListener, SessionListener):
             self.ledger,
             self.node_source.with_answer,
             self.environments,
+            self.driver_tokens.issue,
             self.users,
         )
         self.start_estimates = StartEstimates(self.runs, self.lifecycle.queue, self.queue_rules)
@@ -192,12 +197,10 @@ class GatewayService(RunListener, LeaseListener, NodeListener, SessionListener):
             self.store_threads,
             list_stores=owners.list_stores if owners else None,
         )
-        self.tokens = TokenBook([])
         self.audit = AuditLog(Path(config.home) / "log" / "audit.jsonl")
         store_use = LastLook[Mapping[str, int] | None](self.result_collector.used_bytes, _STORE_LOOK_S, None)
         self.usage = UsageAccount(self.engine, self.ledger, store_use)
         self.notifier = Notifier(config.notify, self.engine, self.ledger)
-        self.url = config.url
         self.recovered = asyncio.Event()
         self.agent_up = asyncio.Event()
         #: users and their sweeps that were cancelled as a whole: they get no other trials
@@ -217,6 +220,8 @@ class GatewayService(RunListener, LeaseListener, NodeListener, SessionListener):
     def on_run_over(self, record: RunRecord) -> None:
         """It is noted where it ran, whether its results may be used again, and whether its nodes are to blame."""
         self.lineage.finished(record)
+        if record.request.is_driver:
+            self.driver_tokens.revoke(record.run)
         for host, at_s in record.snapshot.deaths.values():
             if why := self.node_deaths.note(host, record.view.user, at_s):
                 self.lifecycle.spawn(self._set_aside(host, why))
@@ -325,7 +330,10 @@ class GatewayService(RunListener, LeaseListener, NodeListener, SessionListener):
             queue = self.queue_rules.file.queue_of_assistants(request.queue)
             shown_as = {"program": ASSISTANT, "notebook": "", "number": 0}
             # no GPU is kept while it thinks
-            request = msgspec.structs.replace(request, queue=queue, keep_s=0.0, keep_auto=False, **shown_as)
+            # nor does it drive a sweep, whose trials would not be an assistant's
+            request = msgspec.structs.replace(request, queue=queue, keep_s=0.0, keep_auto=False, sweep="", **shown_as)
+        if caller.sweep:  # a trial ends with its driver
+            request = msgspec.structs.replace(request, sweep=caller.sweep, detach=False, keep_s=0.0, keep_auto=False)
         admit(self.queue_rules.file, caller.user, in_least_parts(request))
         ask = await self._check(caller, request)
         if self.users is not None:  # also for who comes without a session
@@ -372,7 +380,7 @@ class GatewayService(RunListener, LeaseListener, NodeListener, SessionListener):
         if not is_run_id(request.run):
             raise RequestError(f"{request.run[:80]!r} is not a run id", hint="make one with protocol.states.new_run_id")
         record = self.runs.get(request.run) if in_memory else self.runs.find(request.run)
-        if record is not None and record.view.user != caller.user:
+        if record is not None and (record.view.user != caller.user or not _is_of(caller, record)):
             raise ConflictError(f"there is a run {request.run} already", hint="submit with a new id")
         return record
 
@@ -380,7 +388,7 @@ class GatewayService(RunListener, LeaseListener, NodeListener, SessionListener):
         """Refuses what cannot be; the ask as it will be placed."""
         ask = request.ask
         check_gang(ask)
-        if (caller.user, request.sweep) in self._ended_sweeps:
+        if (caller.user, request.sweep) in self._ended_sweeps or (caller.sweep and not self._is_driven(caller.sweep)):
             raise RunCancelledError(f"sweep {request.sweep} was cancelled", hint="sweep.best has the best trial so far")
         if request.on_disconnect not in ("continue", "cancel"):
             raise OptionError(f"on_disconnect {request.on_disconnect!r}", hint="write continue or cancel")
@@ -404,6 +412,11 @@ class GatewayService(RunListener, LeaseListener, NodeListener, SessionListener):
         if request.imports and (missing := await missing_imports(self.nodes, request.imports)):
             raise _missing(missing, embedded=self.config.embedded, is_admin=caller.is_admin)
         return ask
+
+    def _is_driven(self, sweep: str) -> bool:
+        """Tell if the run that drives this sweep goes on."""
+        driver = self.runs.get(sweep)
+        return driver is not None and not driver.state.is_terminal and not driver.cancellation.reason
 
     async def _wait_for_agent(self) -> None:
         try:
@@ -464,7 +477,7 @@ class GatewayService(RunListener, LeaseListener, NodeListener, SessionListener):
         Raises :class:`NoSuchRunError`, or :class:`ForbiddenError` for another user's run.
         """
         record = self.runs.find(run) if is_run_id(run) else None
-        if record is None:
+        if record is None or not _is_of(caller, record):
             raise NoSuchRunError(f"there is no run {run[:80]}", hint="list them: `jupyter gpu runs`")
         owner = record.view.user
         if not may(caller, owner, act, record.view.origin):
@@ -488,7 +501,10 @@ class GatewayService(RunListener, LeaseListener, NodeListener, SessionListener):
         """
         if trials := self._trials_of(caller, run):
             self._ended_sweeps |= {(trial.view.user, run) for trial in trials}
-            return [await self.cancel(caller, trial.run, kill=kill) for trial in trials][-1]
+            return [await self._cancel(caller, trial.run, kill=kill) for trial in trials][-1]
+        return await self._cancel(caller, run, kill=kill)
+
+    async def _cancel(self, caller: Caller, run: str, *, kill: bool) -> RunRecord:
         record = self.run_for(caller, run, Act.CHANGE)
         reason = Reason("cancelled", {"user": caller.user})
         goes_on = record.outcome is not None and machine.follows(record.snapshot, record.outcome)
@@ -500,7 +516,7 @@ class GatewayService(RunListener, LeaseListener, NodeListener, SessionListener):
         return record
 
     def _trials_of(self, caller: Caller, sweep: str) -> list[RunRecord]:
-        """Live trials that the caller may end; of a run that is no sweep: none."""
+        """Live trials that the caller may end, and what drives them; of a run that is no sweep: none."""
         trials = [record for record in self.runs.live() if record.view.sweep == sweep and is_run_id(sweep)]
         return [trial for trial in trials if may(caller, trial.view.user, Act.CHANGE, trial.view.origin)]
 
@@ -615,6 +631,11 @@ class GatewayService(RunListener, LeaseListener, NodeListener, SessionListener):
 
     def _service_uid(self) -> int | None:
         return os.geteuid() if self.config.store_mode == StoreMode.GROUP else None
+
+
+def _is_of(caller: Caller, record: RunRecord) -> bool:
+    """Tell if a run is one that the caller may know of: to the driver of a sweep there are no others."""
+    return not caller.sweep or record.view.sweep == caller.sweep
 
 
 def _as_text(record: RunRecord, batch: Batch) -> Batch:

@@ -163,11 +163,16 @@ def pinned_context(certificate: str) -> ssl.SSLContext:
 def client_context(authorities: str = "", own: str = "") -> ssl.SSLContext:
     """Trust of a client: this machine's authorities and those in the file ``authorities``.
 
-    ``own``: the file of the gateway's own certificate, if this machine has it; then that one alone is trusted.
-    Raises :class:`OptionError` for a file that cannot be read.
+    ``own``: the file of the gateway's own certificate, if this machine has it, or its text; then that one alone is
+    trusted. Raises :class:`OptionError` for a file that cannot be read.
     """
     path = own or authorities
-    return _client_context(authorities, own, _stamp(path) if path else 0)
+    return _client_context(authorities, own, _stamp(path) if path and not _is_text(path) else 0)
+
+
+def _is_text(certificate: str) -> bool:
+    """Tell if it is the certificate itself, and no file."""
+    return "-----BEGIN" in certificate
 
 
 def _stamp(path: str) -> int:
@@ -191,7 +196,7 @@ def _client_context(authorities: str, own: str, stamp: int) -> ssl.SSLContext:
 def _trust(context: ssl.SSLContext, path: str, *, only_first: bool = False) -> None:
     try:
         if only_first:
-            context.load_verify_locations(cadata=_first_certificate(path))
+            context.load_verify_locations(cadata=first_certificate(path))
         else:
             context.load_verify_locations(cafile=path)
     except ssl.SSLError as error:
@@ -202,8 +207,9 @@ def _trust(context: ssl.SSLContext, path: str, *, only_first: bool = False) -> N
         raise OptionError(f"cannot read the certificates {path}: {error.strerror}", hint=_AUTHORITIES) from error
 
 
-def _first_certificate(path: str) -> str:
-    text = Path(path).read_text(encoding="ascii", errors="replace")
+def first_certificate(path: str) -> str:
+    """The first certificate of a file, or of a text, and nothing else of it: there may be a key."""
+    text = path if _is_text(path) else Path(path).read_text(encoding="ascii", errors="replace")
     found = _CERTIFICATE.search(text)
     if found is None:
         raise ssl.SSLError(0, "no PEM block of a certificate")

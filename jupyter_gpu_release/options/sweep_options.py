@@ -21,6 +21,7 @@ SEARCH: tuple[Option, ...] = (
         "ends trials early by what they report(): median, asha or hyperband (median)",
         values=("median", "asha", "hyperband"),
     ),
+    Option("detach", "", "the cell returns at once, the sweep outlives this kernel (%gpu_attach brings it back)"),
 )
 #: a cell waits for its sweep, and each of its trials runs
 _OF_ONE_RUN = frozenset({"async", "detach", "cache", "estimate", "gather", "keep"})
@@ -41,6 +42,7 @@ class SweepOptions:
     max_gpus: int | None
     max_failures: int
     pruner: str | None
+    detach: bool
     trial: Written
 
 
@@ -57,7 +59,8 @@ def sweep_options(written: Written) -> SweepOptions:
         _number(written, "max-gpus"),
         _number(written, "max-failures") or 10,
         written.get("pruner", [None])[0],
-        {name: values for name, values in written.items() if name in OPTIONS},
+        "detach" in written,
+        {name: values for name, values in written.items() if name in OPTIONS and name not in _OF_ONE_RUN},
     )
 
 

@@ -20,18 +20,28 @@ def fold_sweeps(runs: Sequence[RunRow]) -> list[RunRow]:
     return [_one_row(rows) if rows[0].sweep else rows[0] for rows in trials.values()]
 
 
-def _one_row(trials: list[RunRow]) -> RunRow:
-    """Seconds and GPUs are those of all trials that are listed; GPUs of one that is over: as many as a trial had."""
+def _one_row(rows: list[RunRow]) -> RunRow:
+    """Seconds and GPUs are those of all trials that are listed; GPUs of one that is over: as many as a trial had.
+
+    A sweep that was detached goes on as long as the run that drives it, which is no trial.
+    """
+    driver = next((row for row in rows if row.run == row.sweep), None)
+    trials = [row for row in rows if row is not driver]
+    if driver is not None and not trials:
+        return driver
     living = [trial for trial in trials if not RunState.of(trial.state).is_terminal]
     holding = [trial for trial in living if RunState.of(trial.state).holds_gpu]
     well = [trial for trial in trials if trial.state == RunState.SUCCEEDED.word]
     counts = Counter(run_word(trial.state) for trial in trials)
+    if not living and driver is not None and not RunState.of(driver.state).is_terminal:
+        living = [driver]
     newest = (holding or living or well or trials)[0]
+    name = trials[0].name.rpartition(" ")[0]
     return msgspec.structs.replace(
         newest,
         run=newest.sweep,
-        name=f"{newest.name.rpartition(' ')[0]}: {', '.join(f'{count} {word}' for word, count in counts.items())}",
-        gpus=sum(trial.gpus for trial in holding) or newest.gpus,
+        name=f"{name}: {', '.join(f'{count} {word}' for word, count in counts.items())}",
+        gpus=sum(trial.gpus for trial in holding) or newest.gpus or trials[0].gpus,
         submitted_at=min(trial.submitted_at for trial in trials),
         queued_s=min(trial.queued_s for trial in trials),
         held_s=sum(trial.held_s for trial in trials),
@@ -39,4 +49,5 @@ def _one_row(trials: list[RunRow]) -> RunRow:
         results=[],
         error=None,
         waits_for="",
+        detached=driver is not None,
     )

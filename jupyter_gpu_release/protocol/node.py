@@ -191,6 +191,19 @@ class JoinOrder(msgspec.Struct, frozen=True, omit_defaults=True):
         return AttemptId(self.run, self.attempt)
 
 
+class GatewayAccess(msgspec.Struct, frozen=True, omit_defaults=True):
+    """How the driver of a sweep sends its trials. It is in memory only; the token is good for that sweep alone."""
+
+    url: str
+    token: str
+    sweep: str
+    #: PEM of the gateway's own certificate; empty: it has none, or a proxy stands before it
+    certificate: str = ""
+
+    def __repr__(self) -> str:
+        return f"GatewayAccess({self.url!r}, sweep={self.sweep!r})"
+
+
 class StartOrder(msgspec.Struct, frozen=True, omit_defaults=True):
     """Start the ranks of a run on one node; it leads the ranks of the gang's other nodes, if there are any."""
 
@@ -233,6 +246,8 @@ class StartOrder(msgspec.Struct, frozen=True, omit_defaults=True):
     session: str = ""
     #: digest of the environment, built here, whose interpreter the ranks run in; empty: the cluster's own
     environment: str = ""
+    #: of the driver of a sweep
+    access: GatewayAccess | None = None
 
     @property
     def is_part(self) -> bool:

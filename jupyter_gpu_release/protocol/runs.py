@@ -321,8 +321,13 @@ class RunRequest(msgspec.Struct, frozen=True, omit_defaults=True):
     prepare: Names = msgspec.field(default_factory=list)
     #: packages that its processes find in front of the cluster's own; None: nothing but these
     environment: Plan | None = None
-    #: id of the sweep that it is a trial of, as :attr:`Run.sweep`
+    #: id of the sweep that it is a trial of, as :attr:`Run.sweep`; its own: it sends the trials of that sweep
     sweep: Word = ""
+
+    @property
+    def is_driver(self) -> bool:
+        """Tell if it sends the trials of a sweep."""
+        return bool(self.sweep) and self.sweep == self.run
 
 
 class PersistWait(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -24,6 +24,11 @@ def is_understood(protocol: int) -> bool:
     return abs(protocol - PROTOCOL) <= 1
 
 
+def driver_session(sweep: str) -> str:
+    """The session of the run that drives a sweep, through all of its attempts."""
+    return f"sweep-{sweep}"
+
+
 class Hello(msgspec.Struct, frozen=True, tag="hello"):
     """First message on a session socket."""
 

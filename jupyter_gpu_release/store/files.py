@@ -87,7 +87,7 @@ def _make_like_parent(path: Path) -> None:
             path.chmod(SHARED_FOLDER)
 
 
-SHARED_FOLDER, _SHARED_FILE = 0o2770, 0o660
+SHARED_FOLDER, SHARED_FILE = 0o2770, 0o660
 _SHARED_BITS = stat.S_ISGID | stat.S_IWGRP
 
 
@@ -107,11 +107,11 @@ def open_new(path: Path, flags: int) -> int:
     """A descriptor of a file that may be made here, with the mode that its folder asks for; raises OSError."""
     if not is_shared(path.parent):
         return os.open(path, flags | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    descriptor = os.open(path, flags | os.O_CREAT | os.O_CLOEXEC, _SHARED_FILE)
+    descriptor = os.open(path, flags | os.O_CREAT | os.O_CLOEXEC, SHARED_FILE)
     facts = os.fstat(descriptor)
     is_own = facts.st_uid == os.geteuid()
-    if is_own and stat.S_IMODE(facts.st_mode) != _SHARED_FILE and not _has_default_acl(path.parent):
-        os.fchmod(descriptor, _SHARED_FILE)
+    if is_own and stat.S_IMODE(facts.st_mode) != SHARED_FILE and not _has_default_acl(path.parent):
+        os.fchmod(descriptor, SHARED_FILE)
     return descriptor
 
 

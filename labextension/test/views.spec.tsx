@@ -11,7 +11,7 @@ import * as React from 'react';
 import { MagicForm, offerOf } from '../src/cells/form';
 import { NO_OPTIONS } from '../src/cells/magic';
 import { ActionRunner } from '../src/model/actions';
-import { beganAt } from '../src/model/sweeps';
+import { beganAt, groupSweeps } from '../src/model/sweeps';
 import { IClusterStart, IRunRow } from '../src/model/types';
 import { GpuModel } from '../src/model/model';
 import { ISnapshot, NOTHING, Situation } from '../src/model/snapshot';
@@ -181,6 +181,24 @@ describe('Runs', () => {
     expect(beganAt([queued, trial('3', { granted_at: 1005 })])).toBe(1005);
     expect(beganAt([queued])).toBe(1000);
     parts.model.dispose();
+  });
+
+  it('a detached sweep goes on as long as its driver, which is no trial', () => {
+    const driver = run('s1', { sweep: 's1', name: 'widths', detached: true });
+    const over = run('1', {
+      sweep: 's1',
+      name: 'widths 1',
+      state: 'succeeded'
+    });
+    expect(groupSweeps([driver])).toEqual([{ row: driver, trials: [] }]);
+    const [group] = groupSweeps([over, driver]);
+    expect(group.trials).toEqual([over]);
+    expect(group.row).toMatchObject({
+      run: 's1',
+      state: 'running',
+      title: 'widths',
+      detached: true
+    });
   });
 });
 

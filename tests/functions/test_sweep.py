@@ -190,7 +190,7 @@ print(json.dumps([said({"lr": (2, 1)}, trials=1), said({"lr": (0, 1, "log")}, tr
     said({"lr": [1, 2]}, trials=3), said({"lr": [1]}, mode="best"), said({"lr": [1]}, trials=0),
     said({"lr": [1]}, max_gpus=1, gpus=2), said({"lr": [1]}, pruner="early"), said({"lr": [1]}, study=maximised),
     said({"lr": [1]}, study=maximised, pruner="median"), said({"rate": [1]}), said({"lr": [1]}, lr=2),
-    said({"lr": [1]}, detach=True), said({"lr": [1], "fixd": [2]}), said({"lr": [1]}, sedn="x"),
+    said({"lr": [1]}, detach=True, study=maximised), said({"lr": [1], "fixd": [2]}), said({"lr": [1]}, sedn="x"),
     said({"lr": [1]}, metric="state")]))
 """
     before = {row.run for row in gateway.runs().runs}
@@ -228,7 +228,8 @@ print(json.dumps([said({"lr": (2, 1)}, trials=1), said({"lr": (0, 1, "log")}, tr
 @pytest.mark.thorough
 def test_the_page(start: StartScript) -> None:
     """Its blocks, one after the other; called again the last one goes on."""
-    first, second = (block.text for block in blocks_in("use/sweeps.md", "python"))
+    (first,) = (block.text for block in blocks_in("use/sweeps.md", "python"))
+    (second,) = (block.text for block in blocks_in("use/kept-sweeps.md", "python"))
     facts = "print(json.dumps([best.parameters['width'] == len(weights), len(sweep.trials), len(study.trials)]))\n"
     assert start(first + second + second + facts).end()[0] == [True, 6, 4]
 

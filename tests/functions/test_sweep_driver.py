@@ -10,15 +10,17 @@ from typing import Any, cast
 import optuna
 import pytest
 
+from jupyter_gpu_release.analysis.searches import find_searches
 from jupyter_gpu_release.errors import ConflictError, OptionError, RunCancelledError, WrongCallError
 from jupyter_gpu_release.functions import sweep_driver
 from jupyter_gpu_release.functions.arguments import TrialCall
 from jupyter_gpu_release.functions.future import RunFuture
-from jupyter_gpu_release.functions.kept_study import kept_trials
+from jupyter_gpu_release.functions.kept_study import SweepFacts, kept_trials, own_trials
 from jupyter_gpu_release.functions.search import Search
 from jupyter_gpu_release.functions.search_space import SearchSpace, Space
 from jupyter_gpu_release.functions.sweep_driver import SweepDriver, SweepPlan
 from jupyter_gpu_release.functions.trial import SweepTrial
+from jupyter_gpu_release.kernel.runs.trials import TrialCell
 from jupyter_gpu_release.protocol.cell import CellPayload
 from jupyter_gpu_release.protocol.events import Event
 from jupyter_gpu_release.protocol.runs import Outcome, ResourceAsk, RunRequest, RunView
@@ -33,7 +35,9 @@ Until = Callable[[Callable[[], object], str], None]
 class _Executor:
     """Sends nothing: each run holds its GPU until :meth:`end`."""
 
-    def __init__(self) -> None:
+    def __init__(self, earlier: Mapping[str, str] | None = None) -> None:
+        #: states of runs that were sent before
+        self._earlier = earlier or {}
         self.runs: list[RunFuture[Any]] = []
         self.names: list[str] = []
         #: of runs that are sent
@@ -61,10 +65,18 @@ class _Executor:
 
     def earlier(self, run: str, name: str) -> RunFuture[Any]:
         future: RunFuture[Any] = RunFuture(
-            cast(Any, self), RunView(run, "", self.state_of_earlier), name, lambda _: None
+            cast(Any, self), RunView(run, "", self._earlier.get(run, self.state_of_earlier)), name, lambda _: None
         )
         future.update_view(future.view)
         return future
+
+    def follow(self, run: str, name: str, heard: Any) -> RunFuture[Any]:
+        number = len(self.runs)
+        self.runs.append(
+            RunFuture(cast(Any, self), RunView(run, "", "running"), name, lambda _: self.told.append(number))
+        )
+        self.heard.append(heard)
+        return self.runs[-1]
 
     def end(self, number: int) -> None:
         run = f"r{number}"
@@ -84,12 +96,13 @@ def _driver(
     at_once: int = 2,
     failures: int = 10,
     kept: Sequence[SweepTrial] = (),
+    sweep: str = "",
 ) -> SweepDriver:
     call = TrialCall(_train, (), {}, lambda *_: "")
     study = study or optuna.create_study(pruner=optuna.pruners.ThresholdPruner(upper=1))
     plan = SweepPlan(call, "train", study, SearchSpace(space), "value", trials, at_once, failures, kept)
     request = RunRequest("r", "s", ResourceAsk(), encode(CellPayload("")))
-    return SweepDriver(plan, cast(Any, executor), Submission(request, cast(Any, None)))
+    return SweepDriver(plan, cast(Any, executor), Submission(request, cast(Any, None)), sweep)
 
 
 def _finish(driver: SweepDriver, executor: _Executor, until: Until) -> list[Mapping[str, Any]]:
@@ -282,6 +295,57 @@ def test_trials_of_before_are_kept_and_those_under_way_are_tried_again(until: Un
     assert len(again.runs) == 2
     executor.end(1)
     until(first.over.is_set, "the first one's thread has ended")
+
+
+def test_a_driver_that_begins_again_takes_up_what_runs_and_counts_nothing_twice(until: Until) -> None:
+    """What it has reported before is no news; what never came to its run, or ended with the driver, is tried again."""
+    study, executor, space = optuna.create_study(), _Executor(), SearchSpace({"x": (0, 9)})
+    first = _driver({"x": (0, 9)}, executor, study=study, trials=5, at_once=3)
+    first.begin()
+    executor.end(0)
+    until(lambda: len(executor.runs) == 4, "three are under way")
+    executor.heard[1]([Event(1, 0.0, "report", {"step": 0, "value": 0.5})])
+    until(lambda: study.trials[1].intermediate_values == {0: 0.5}, "it has reported")
+    runs = [trial.user_attrs["jupyter_gpu_release"]["run"] for trial in study.trials]
+    again = _Executor(dict(zip(runs, ("succeeded", "running", "cancelled", "lost"), strict=True)))
+    own = SweepFacts(first.id, "train", "value", "min", 5, is_cell=False)
+    kept = own_trials(study, space, cast(Any, again), own)
+    assert [(trial.number, trial.state) for trial in kept] == [(0, "complete"), (1, "running")]
+    assert [trial.state.name for trial in study.trials[:4]] == ["COMPLETE", "RUNNING", "FAIL", "FAIL"]
+    second = _driver({"x": (0, 9)}, again, study=study, trials=5, at_once=3, kept=kept, sweep=first.id)
+    second.begin()
+    until(lambda: len(again.runs) == 3, "one is taken up, two are sent")
+    again.heard[0]([Event(n, 0.0, "report", {"step": n - 1, "value": 0.5}) for n in (1, 2)])
+    parameters = _finish(second, again, until)
+    assert parameters[2:4] == [trial.params for trial in study.trials[2:4]]
+    assert [trial.state for trial in second.trials] == ["complete"] * 5
+    assert second.trials[1].steps == {0: 0.5, 1: 0.5}
+    third = own_trials(study, space, cast(Any, _Executor()), own)
+    assert [trial.number for trial in third] == [0, 1, 4, 5, 6]
+    for number in (1, 2, 3):
+        executor.end(number)
+
+
+def test_a_failed_trial_of_the_same_sweep_is_kept_and_one_of_another_is_not(until: Until) -> None:
+    study, executor, space = optuna.create_study(), _Executor(), SearchSpace({"x": [1, 2]})
+    executor.value_of = lambda *_: 1 / 0  # type: ignore[assignment,method-assign]
+    driver = _driver({"x": [1, 2]}, executor, study=study, trials=2)
+    driver.begin()
+    _finish(driver, executor, until)
+    own = own_trials(study, space, cast(Any, executor), SweepFacts(driver.id, "t", "value", "min", 2, is_cell=False))
+    assert [(trial.state, trial.error) for trial in own] == [("failed", "ZeroDivisionError: division by zero")] * 2
+    other = SweepFacts(new_run_id(), "t", "value", "min", 2, is_cell=False)
+    assert own_trials(study, space, cast(Any, executor), other) == []
+
+
+def test_a_trial_as_text_is_the_trial() -> None:
+    call = TrialCall(_train, (), {"y": 2}, lambda *_: "")
+    parameters = {"x": "\\0 {x}", "z": 0.5}
+    assert call.written.statement_with(parameters) == call.statement_with(parameters)
+    searched = find_searches("a = search([1]); b = search(\n    1, 2\n)\nc = a + b", str, {})
+    cell = TrialCell(searched)
+    values = {"a": "it's", "b": 2}
+    assert cell.written.statement_with(values) == cell.statement_with(values)
 
 
 def test_another_list_of_settings_is_another_space(until: Until) -> None:

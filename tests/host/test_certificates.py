@@ -12,7 +12,13 @@ import pytest
 from certificates import Authority
 
 from jupyter_gpu_release.errors import OptionError
-from jupyter_gpu_release.host.certificates import OwnCertificate, client_context, gateway_context, read_own
+from jupyter_gpu_release.host.certificates import (
+    OwnCertificate,
+    client_context,
+    first_certificate,
+    gateway_context,
+    read_own,
+)
 
 
 @pytest.fixture(scope="module")
@@ -89,5 +95,6 @@ def test_a_pinned_file_with_its_chain_trusts_the_first_certificate_alone(authori
     chain = tmp_path / "fullchain.pem"
     chain.write_text("a note\n" + Path(cert).read_text() + authority.file.read_text())
     assert _is_trusted(str(chain), str(chain), key)
+    assert _is_trusted(first_certificate(str(chain)), str(chain), key)
     assert not _is_trusted(str(chain), *authority.sign("evil", "evil.example"))
     assert read_own(str(chain), key).names == ("localhost",)

@@ -123,6 +123,42 @@ def test_a_sweep_with_a_name_continues_after_its_kernel_was_killed(notebook: Not
     assert "the study is of another space" in other.traceback
 
 
+def test_a_detached_sweep_outlives_its_kernel_and_is_attached_by_its_name_and_its_run(
+    notebook: Notebook, until: Until
+) -> None:
+    """Its table is shown again, ■ ends the watching alone, and in the end the best trial's names are bound."""
+    cell = (
+        "%%gpu_sweep --detach --metric score --max --max-gpus 1 --name 'left there'\nimport os, time\n"
+        "n = search([0, 1, 2])\nwhile n == 1 and not os.path.exists('on'):\n    time.sleep(0.02)\n"
+        "score = n + 0.5\npart = shared[:2]"
+    )
+    first = Notebook(notebook.folder)
+    first.ok("import numpy\nshared = numpy.arange(300_000.0)")
+    told = first.ok(cell).text("stdout")
+    sweep = str(first.value("sweep.id"))
+    assert f"sweep {sweep} goes on without this kernel; %gpu_attach {sweep} brings it back" in told
+    first.close()
+    assert f"run {sweep} drives it" in notebook.run(cell).traceback
+    begun = notebook.begin("%gpu_attach left there")
+    notebook.until(lambda shown: any("1 complete" in text and "1 running" in text for text in shown.displays()))
+    notebook.interrupt()
+    left = notebook.end(begun)
+    assert left.reply["ename"] == "KeyboardInterrupt"
+    assert f"sweep {sweep} goes on" in left.displays()[-1]
+    with GatewayClient.for_target(find_gateway()) as gateway:
+        assert gateway.run(sweep).state == "running"
+        listed = _command("runs")
+        assert listed.stdout.count(sweep) == 1
+        (notebook.folder / "on").touch()
+        shown = notebook.ok(f"%gpu_attach {sweep}")
+        assert shown.displays()[-1].startswith("✓ 3 trials · 3 complete · best score=2.5 (trial 2)")
+        assert notebook.value("[n, score, list(part), sweep.id]") == [2, 2.5, [0.0, 1.0], sweep]
+        assert notebook.value("list(sweep.trials['score'])") == [0.5, 1.5, 2.5]
+        until(lambda: gateway.status().gpus.held == 0, "all GPUs are free")
+    (notebook.folder / "on").unlink()
+    assert "'not there' is not a run" in notebook.run("%gpu_attach not there").traceback
+
+
 def test_trials_that_come_to_nothing_are_told_and_their_error_once(notebook: Notebook) -> None:
     """A process that dies, NaN, no number, a metric that is not bound; without one that went well it fails."""
     cell = (

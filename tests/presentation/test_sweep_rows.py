@@ -32,3 +32,13 @@ def test_a_sweep_that_is_over_went_well_if_a_trial_did() -> None:
     over = [_row("2", "failed", sweep="s"), _row("1", "succeeded", sweep="s", gpus=2)]
     assert [(row.state, row.gpus) for row in fold_sweeps(over)] == [("succeeded", 2)]
     assert [row.state for row in fold_sweeps(over[:1])] == ["failed"]
+
+
+def test_a_sweep_that_was_detached_goes_on_as_long_as_its_driver() -> None:
+    """Which is no trial."""
+    driver = _row("s", "running", sweep="s", detached=True, gpus=0)
+    assert fold_sweeps([driver]) == [driver]
+    (row,) = fold_sweeps([_row("1", "succeeded", sweep="s", gpus=2), driver])
+    assert (row.run, row.name, row.state, row.gpus, row.detached) == ("s", "widths: 1 succeeded", "running", 2, True)
+    (over,) = fold_sweeps([_row("1", "failed", sweep="s"), _row("s", "failed", sweep="s")])
+    assert over.state == "failed"

@@ -107,7 +107,8 @@ def _check_role(service: GatewayService, route: Route, caller: Caller) -> None:
     if not caller.may_ask(route.method, route.path):
         service.audit.write_entry(caller, f"{route.method} {route.path}", result=ForbiddenError.code)
         raise ForbiddenError(
-            f"{route.method} {route.path} is not for an assistant's token", hint=f"use a token of {caller.user}'s own"
+            f"{route.method} {route.path} is not for {'a sweep' if caller.sweep else 'an assistant'}'s token",
+            hint=f"use a token of {caller.user}'s own",
         )
 
 

@@ -37,6 +37,7 @@ from ...protocol.session import (
     Submit,
     Subscribe,
     Supply,
+    driver_session,
     is_understood,
 )
 from ...protocol.wire import decode, encode
@@ -135,6 +136,8 @@ class SessionConnection:
             raise ForbiddenError(
                 "an assistant's token opens no session of a notebook", hint=f"use a token of {self._caller.user}'s own"
             )
+        if self._caller.sweep and hello.session != driver_session(self._caller.sweep):
+            raise ForbiddenError("the token of a sweep opens no other session", hint=f"it is {self._caller.sweep}'s")
         client = self._socket.client
         self.is_direct = client is not None and hello.here == f"{client.host} {client.port}"
         self._session = await self._service.sessions.attach(hello.session, self._caller.user, self)

@@ -19,6 +19,8 @@ from ...protocol.states import RunState
 
 ADMIN, USER, ASSISTANT = "admin", "user", "assistant"
 ROLES = (USER, ADMIN, ASSISTANT)
+#: of the driver of a sweep; nobody can ask for such a token
+SWEEP = "sweep"
 #: what an assistant's token may send to the gateway beside what it reads
 _ASSISTANTS = frozenset(
     {
@@ -91,13 +93,17 @@ _LOOKS = frozenset({Act.READ, Act.LOAD})
 
 @dataclass(frozen=True)
 class Caller:
-    """An authenticated user. ``token`` is the token's public id, ``origin`` the address that the request came from."""
+    """An authenticated user. ``token`` is the token's public id, ``origin`` the address that the request came from.
+
+    ``sweep``: it is a run of this user, which may send, follow and end the trials of its sweep, and nothing else.
+    """
 
     user: str
     role: str = USER
     token: str = ""
     origin: str = field(default="", compare=False)
     expires_at: float | None = None
+    sweep: str = ""
 
     @property
     def is_admin(self) -> bool:
@@ -111,6 +117,8 @@ class Caller:
 
     def may_ask(self, method: str, path: str) -> bool:
         """Tell if a route is open to this caller (those of admins are told apart before)."""
+        if self.role == SWEEP:
+            return method == "WS"
         return not self.is_assistant or method in ("GET", "WS") or path in _ASSISTANTS
 
 

@@ -27,7 +27,7 @@ from ..db import database
 from ..db.rows import StoredToken
 from ..db.tokens import TokenFacts, all_facts, forget_old_tokens, put_facts
 from ..db.writer import LedgerWriter
-from .permissions import ADMIN, ROLES, Caller
+from .permissions import ADMIN, ROLES, SWEEP, Caller
 
 __all__ = ["Caller", "StoredToken", "TokenBook", "TokenFacts", "UnknownTokenError", "digest_of", "embedded_token"]
 
@@ -88,9 +88,15 @@ def new_token(asked: TokenRequest, now_s: float) -> tuple[StoredToken, str]:
     lasts_s = asked.expires_s
     if lasts_s is not None and not 1 <= lasts_s <= _LONGEST_S:
         raise OptionError(f"a token that lasts {lasts_s:.0f} s", hint="from 1 s to 3650 days, or never")
+    return new_secret(asked.label, asked.user, asked.role, now_s, None if lasts_s is None else now_s + lasts_s)
+
+
+def new_secret(
+    label: str, user: str, role: str, now_s: float, expires_at: float | None = None
+) -> tuple[StoredToken, str]:
+    """A token with a new secret, and the secret."""
     secret = SECRET_PREFIX + secrets.token_urlsafe(32)
-    expires_at = None if lasts_s is None else now_s + lasts_s
-    return StoredToken(digest_of(secret), asked.label, asked.user, asked.role, expires_at, now_s), secret
+    return StoredToken(digest_of(secret), label, user, role, expires_at, now_s), secret
 
 
 class TokenBook:
@@ -129,7 +135,8 @@ class TokenBook:
         if refusal is not None:
             raise refusal
         self._note_use(digest, at_s)
-        return Caller(found.user, found.role, id_of(digest), origin, found.expires_at)
+        sweep = found.label if found.role == SWEEP else ""
+        return Caller(found.user, found.role, id_of(digest), origin, found.expires_at, sweep)
 
     async def until_over(self, caller: Caller) -> AuthenticationError:
         """Wait until the caller's token is revoked or expires; returns why it is no good any more."""
@@ -171,6 +178,10 @@ class TokenBook:
         """Forget a token that could not be stored."""
         self._tokens.pop(token.digest, None)
 
+    def active(self) -> list[StoredToken]:
+        """Those that are not revoked."""
+        return [entry for entry in self._tokens.values() if self._facts[entry.digest].revoked_at is None]
+
     def chosen(self, token: str, user: str) -> list[StoredToken]:
         """The tokens to be revoked: the one with the id ``token``, or those of ``user`` that are not revoked yet.
 
@@ -182,8 +193,7 @@ class TokenBook:
             The cluster's own token is named: it is replaced by a start.
         """
         if user:
-            found = [entry for entry in self._tokens.values() if entry.user == user and not _is_own(entry)]
-            found = [entry for entry in found if self._facts[entry.digest].revoked_at is None]
+            found = [entry for entry in self.active() if entry.user == user and not _is_own(entry)]
             if not found:
                 raise NoSuchTokenError(
                     f"{user[:80]} has no token to revoke", hint="list them: `jupyter gpu token list`"

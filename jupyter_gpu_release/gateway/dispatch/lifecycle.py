@@ -41,7 +41,7 @@ from ..runs.record import Queued, Releasing, RunRecord, RunSnapshot, Starting, Y
 from . import gangs
 from .environment_waits import EnvironmentWaits
 from .run_queue import RunQueue
-from .start import RunStarter
+from .start import LetDriverIn, RunStarter
 from .warm_leases import WarmLeases
 
 log = logging.getLogger(__name__)
@@ -75,6 +75,7 @@ class Lifecycle:
         ledger: LedgerWriter,
         with_answer: Callable[[Wait], Wait],
         environments: EnvironmentBuilds,
+        let_driver_in: LetDriverIn,
         users: UnixUsers | None = None,
     ) -> None:
         self.runs = runs
@@ -106,7 +107,9 @@ class Lifecycle:
         self._environment_waits = EnvironmentWaits(
             runs, nodes, leases, environments, self._queue, self.queue.tell_again, self.hear
         )
-        self._starter = RunStarter(runs, nodes, leases, manifests, ledger, ray_leases, rules, environments, users)
+        self._starter = RunStarter(
+            runs, nodes, leases, manifests, ledger, ray_leases, rules, environments, let_driver_in, users
+        )
 
     def enqueue(self, record: RunRecord) -> None:
         """Have a run wait: for the environment that it needs, then for its GPUs."""

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Any
 
 import msgspec
 
 from ...errors import ClusterError, GpuReleaseError
+from ...protocol.node import GatewayAccess
 from ...store.threads import ANSWER_S
 from ..auth.unix_users import UnixUsers
 from ..cluster.environment_builds import EnvironmentBuilds
@@ -24,6 +26,8 @@ from ..runs.manifests import Manifests
 from ..runs.record import RunRecord
 from . import gangs
 
+#: (the run that drives a sweep, its user) → what it sends trials with; raises :class:`LedgerError`
+LetDriverIn = Callable[[str, str], Awaitable[GatewayAccess]]
 #: how often it is looked whether a run that waits for the store was cancelled
 _LOOKS = 50
 
@@ -41,9 +45,11 @@ class RunStarter:
         ray_leases: RayLeases,
         rules: QueueRules,
         environments: EnvironmentBuilds,
+        let_driver_in: LetDriverIn,
         users: UnixUsers | None = None,
     ) -> None:
         self._environments = environments
+        self._let_driver_in = let_driver_in
         self._runs = runs
         self._users = users
         self._rules = rules
@@ -139,6 +145,9 @@ class RunStarter:
                 if self._users is not None:
                     owner, as_owner = await self._users.find(record.view.user), self._users.are_owners
                     order = msgspec.structs.replace(order, owner=owner, as_owner=as_owner)
+                if record.request.is_driver:
+                    access = await self._let_driver_in(record.run, record.view.user)
+                    order = msgspec.structs.replace(order, access=access)
                 self._check_built(record, lease)
                 ordered = await gangs.start(self._nodes, lease, order)
             finally:

@@ -29,7 +29,8 @@ def goes_on(request: RunRequest, view: RunView, outcome: Outcome, cancelled: str
         return False
     if outcome.status == "preempted":
         return True
-    return _is_lost(outcome) and lost_in_a_row(view) < max(request.retries, MOST_LOST * bool(request.restartable))
+    is_lost = _is_lost(outcome) or (request.is_driver and outcome.status == "died")  # of a sweep: that is our own code
+    return is_lost and lost_in_a_row(view) < max(request.retries, MOST_LOST * bool(request.restartable))
 
 
 def _is_lost(outcome: Outcome) -> bool:

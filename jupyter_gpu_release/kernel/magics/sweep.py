@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+import sys
 import time
 from collections.abc import Sequence
 from dataclasses import replace
@@ -12,8 +13,9 @@ from ...analysis.searches import find_searches
 from ...analysis.sources import name_of_plain_cell
 from ...client.tracebacks import make_interrupt
 from ...errors import OptionError, RunCancelledError
+from ...functions.detached_sweep import DetachedSweep
 from ...functions.search import Search
-from ...functions.sweep import begin_sweep, checked_space, study_of
+from ...functions.sweep import begin_sweep, checked_space, detach_sweep, study_of, watch_sweep
 from ...functions.trial import RUNNING, SweepTrial
 from ...options.definitions import refuse_rest, split_line
 from ...options.sweep_options import SWEEP_OPTIONS, WITHOUT, SweepOptions, sweep_options
@@ -25,14 +27,18 @@ from ...units import format_gpu_hours, format_seconds
 from ..interrupts import Interrupts
 from ..output.cell_output import CellOutput
 from ..runs.foreground import own_syntax_error, prepare_with_packages, write_inputs
+from ..runs.functions import NotebookExecutor
 from ..runs.result_binder import BoundRun, ResultBinder
 from ..runs.trials import TrialCell, TrialExecutor
 from .tables import Table
 from .variables import expand_variables
 
 if TYPE_CHECKING:
+    from optuna import Study
+
     from ...analysis.searches import SearchedCell
     from ...client.session import GatewaySession
+    from ...functions.kept_study import SweepFacts
     from ...functions.sweep import Sweep
     from ...options.run_options import RunOptions
     from ...submission.capture import CapturedInputs
@@ -60,16 +66,35 @@ def run_sweep(notebook: Notebook, line: str, body: str) -> None:
     where = checked_space(space, search)
     # any values will do to see what the cell reads and binds
     cell = replace(cell, body=searched.with_values(dict.fromkeys(space, 0)))
-    executor = TrialExecutor(notebook)
-    study, kept = study_of(executor, options.name, where, search)
+    executor, trial = TrialExecutor(notebook), TrialCell(searched)
+    study, kept = (None, []) if own.detach else study_of(executor, options.name, where, search)
     prepared, session = prepare_with_packages(notebook, cell)
     _check_metric(own.metric, prepared)
     with Interrupts() as interrupts:
         submission = write_inputs(notebook, cell, prepared, session, interrupts)
-        trial = TrialCell(searched)
+        if study is None:
+            sweep = detach_sweep(
+                DetachedSweep(executor, trial, options, space, where, search, submission, is_cell=True)
+            )
+            notebook.shell.user_ns["sweep"] = sweep
+            sys.stdout.write(f"sweep {sweep.id} goes on without this kernel; %gpu_attach {sweep.id} brings it back\n")
+            return
         sweep = begin_sweep(executor, trial, options, where, study, kept, search, submission)
         notebook.shell.user_ns["sweep"] = sweep
         _SweepCell(notebook, sweep, session, prepared, kept).follow(interrupts)
+
+
+def attach_sweep(notebook: Notebook, study: Study, facts: SweepFacts) -> None:
+    """Show a sweep that goes on (or went on) without a kernel, to its end; bind the best trial's names.
+
+    An interrupt ends the watching, never the sweep.
+    """
+    executor = TrialExecutor(notebook) if facts.is_cell else NotebookExecutor(notebook)
+    session = notebook.connection.session(notebook.settings)
+    with Interrupts() as interrupts:
+        sweep = watch_sweep(executor, study, facts, executor.follow(facts.sweep, facts.name))
+        notebook.shell.user_ns["sweep"] = sweep
+        _SweepCell(notebook, sweep, session, None, (), is_watched=True, binds=facts.is_cell).follow(interrupts)
 
 
 def _trial_options(notebook: Notebook, own: SweepOptions) -> RunOptions:
@@ -101,14 +126,20 @@ class _SweepCell:
         notebook: Notebook,
         sweep: Sweep,
         session: GatewaySession,
-        prepared: CapturedInputs,
+        prepared: CapturedInputs | None,
         kept: Sequence[SweepTrial],
+        *,
+        is_watched: bool = False,
+        binds: bool = True,
     ) -> None:
         self._notebook = notebook
         self._sweep = sweep
         self._session = session
         self._prepared = prepared
         self._kept = kept
+        #: it is driven elsewhere, and goes on when nobody looks
+        self._is_watched = is_watched
+        self._binds = binds
         self._line = StatusLine(CellOutput(notebook.shell))
         self._began_s = time.monotonic()
 
@@ -117,12 +148,14 @@ class _SweepCell:
         passed_on = 0
         while not self._sweep.wait(_TICK_S):
             self._show()
+            if interrupts.count > passed_on and self._is_watched:
+                raise self._left()
             if interrupts.count > passed_on:  # the second one kills
                 passed_on = interrupts.count
                 self._sweep.cancel()
         best, failure = self._sweep.best, self._sweep.failure
         bound = None
-        if best is not None:
+        if best is not None and self._binds:
             # what an earlier sweep has made refers to what was sent then
             prepared = None if best in self._kept else self._prepared
             bound = ResultBinder(self._notebook, self._session, prepared).bind_run(best.future.view)
@@ -133,6 +166,11 @@ class _SweepCell:
             raise failure
         if bound is not None and bound.failure is not None:
             raise bound.failure
+
+    def _left(self) -> KeyboardInterrupt:
+        text = f"interrupted; sweep {self._sweep.id} goes on (%gpu_attach {self._sweep.id} brings it back)"
+        self._line.finish_plain(text)
+        return make_interrupt(text)
 
     def _show(self) -> None:
         table = self._table()
@@ -146,8 +184,8 @@ class _SweepCell:
         if self._kept:
             parts.append(f"{len(self._kept)} of them kept")
         spent_s = sum(trial.gpu_seconds for trial in self._sweep.all_trials if trial not in self._kept)
-        wall = format_seconds(time.monotonic() - self._began_s)
-        parts.append(f"{format_gpu_hours(spent_s)} of GPU time in {wall}")
+        wall = "" if self._is_watched else f" in {format_seconds(time.monotonic() - self._began_s)}"
+        parts.append(f"{format_gpu_hours(spent_s)} of GPU time{wall}")
         if best is not None and bound is not None and bound.values:
             parts.append(f"names of trial {best.number}: {', '.join(f'`{name}`' for name in bound.values)}")
         warnings = () if bound is None else bound.receipt.warnings

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from ...functions.written_trial import Hole, WrittenTrial
 from .functions import NotebookExecutor
 
 if TYPE_CHECKING:
@@ -24,6 +25,13 @@ class TrialCell:
     def statement_with(self, parameters: Mapping[str, Any]) -> str:
         """Source of one trial."""
         return self.searched.with_values(parameters)
+
+    @property
+    def written(self) -> WrittenTrial:
+        """The same as text."""
+        return WrittenTrial(
+            self.name, self.title, self.searched.with_values({name: Hole(name) for name in self.searched.calls})
+        )
 
     def check_parameters(self, _parameters: Mapping[str, Any]) -> None:
         """Nothing: the names that are searched are those that the cell has."""

@@ -69,6 +69,7 @@ def rank_order(
         save=order.save,
         owner=order.owner,
         as_owner=order.as_owner,
+        access=order.access,
     )
 
 

@@ -12,6 +12,7 @@ from pathlib import Path
 import msgspec
 
 from ...protocol.config import UnixUser
+from ...protocol.node import GatewayAccess
 from ...protocol.runs import ErrorInfo, Outcome, Save
 from ...store.identity import expect_store
 
@@ -174,6 +175,8 @@ class RankOrder(msgspec.Struct, frozen=True, omit_defaults=True):
     owner: UnixUser | None = None
     #: the rank becomes that user before it loads anything; its supervisor stays root's, and leaves the mark
     as_owner: bool = False
+    #: of the driver of a sweep
+    access: GatewayAccess | None = None
 
 
 def pack_frame(kind: Kind, body: bytes = b"") -> bytes:

@@ -205,6 +205,7 @@ class Rank:
                 resumable=lambda every_s, caller: self._on_resumable(every_s, caller),
                 checkpoint=lambda state, every_s: self._on_checkpoint(state, every_s),
                 restore=lambda: self._restartable.on_restore() if self._restartable is not None else None,
+                gateway=lambda: self._order.access,
                 in_run=True,
             )
         )

@@ -13,16 +13,21 @@ export function groupSweeps(runs: readonly IRunRow[]): IRunGroup[] {
     const key = run.sweep || run.run;
     groups.set(key, [...(groups.get(key) ?? []), run]);
   }
-  return [...groups].map(([key, trials]) =>
-    trials[0].sweep
-      ? { row: rowOf(key, trials), trials }
-      : { row: trials[0], trials: [] }
-  );
+  return [...groups].map(([key, rows]) => {
+    // the run that drives a detached sweep is called as that is, and no trial
+    const trials = rows.filter(run => run.sweep && run.run !== key);
+    const driver = rows.find(run => run.run === key);
+    return trials.length
+      ? { row: rowOf(key, trials, driver), trials }
+      : { row: rows[0], trials: [] };
+  });
 }
 
 /** Cancelling this row cancels the sweep: the gateway knows it by its id. */
-function rowOf(sweep: string, trials: IRunRow[]): IRunRow {
-  const living = trials.filter(trial => !isTerminal(trial.state));
+function rowOf(sweep: string, trials: IRunRow[], driver?: IRunRow): IRunRow {
+  const unended = trials.filter(trial => !isTerminal(trial.state));
+  const isDriven = driver && !isTerminal(driver.state);
+  const living = unended.length || !isDriven ? unended : [driver];
   const holding = living.filter(trial => holdsGpu(trial.state));
   const well = trials.filter(trial => trial.state === 'succeeded');
   const shown = [holding, living, well, trials].find(some => some.length)!;
@@ -30,10 +35,10 @@ function rowOf(sweep: string, trials: IRunRow[]): IRunRow {
   return {
     ...shown[0],
     run: sweep,
-    title: shown[0].name.replace(/ \d+$/, ''),
-    gpus: gpus || shown[0].gpus,
+    title: trials[0].name.replace(/ \d+$/, ''),
+    gpus: gpus || shown[0].gpus || trials[0].gpus,
     held_s: trials.reduce((sum, trial) => sum + trial.held_s, 0),
-    detached: false
+    detached: driver !== undefined
   };
 }
 
