@@ -121,6 +121,10 @@ format: $(STAMP) ## let ruff format and mend what it can
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
+.PHONY: examples
+examples: $(STAMP) ## run the examples anew whose outputs the site shows: docs/examples/
+	$(BIN)/python tests/harness/ran_examples.py
+
 .PHONY: reference
 reference: $(STAMP) ## write docs/settings.md and docs/reference/ from the code's tables
 	$(BIN)/python docs/_ext/reference_pages.py docs

@@ -17,13 +17,13 @@ extensions = [
     "outside_pages",
     "themed_pictures",
 ]
-exclude_patterns = ["_build", "_ext"]
+exclude_patterns = ["_build", "_ext", "examples/*"]
 smartquotes = False  # `--gpus` stays what one types
 
 myst_enable_extensions = ["colon_fence", "deflist"]
 myst_heading_anchors = 4
 suppress_warnings = ["misc.highlighting_failure"]  # `answer = !command` is IPython, not Python
-nb_execution_mode = "off"  # the demo runs the examples; the site shows what they printed
+nb_execution_mode = "off"  # `make examples` runs them; the site shows what they printed
 
 autodoc_typehints = "none"  # the numpy sections say types in words
 autodoc_member_order = "bysource"

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import ran_examples
 from doc_blocks import block
 from traitlets.config import Config
 
@@ -77,6 +78,23 @@ def _sentences(path: Path) -> list[str]:
     return [one for part in parts for one in re.split(r"(?<=[.!?…])[*)\"]*\s+(?=[A-Z*(\"])", part.replace("\n", " "))]
 
 
+@pytest.mark.parametrize(
+    "name",
+    [
+        "scheduling",
+        "notebook-semantics",
+        "idle-policy",
+        "kubernetes",
+        "scheduling/*",
+        "semantics/*",
+        "server/*",
+        "kubernetes/*",
+    ],
+)
+def test_what_is_explained_at_length_has_several_pages(name: str) -> None:
+    assert [path.name for path in DOCS.glob(f"{name}.md") if len(path.read_text().split()) > 900] == []
+
+
 @pytest.mark.parametrize("path", SHORT_PAGES, ids=_name_of)
 def test_a_page_is_short(path: Path) -> None:
     assert len(path.read_text().split()) <= 900
@@ -95,6 +113,19 @@ def test_the_contents_lead_to_every_page(section: str) -> None:
 
 def test_pictures_are_files_that_every_reader_can_show() -> None:
     assert [path.name for path in DOCUMENTS if "{raw}" in path.read_text()] == []
+
+
+@pytest.mark.parametrize("name", ran_examples.NAMES)
+def test_the_outputs_on_the_site_are_those_of_the_example_of_today(name: str) -> None:
+    path = ran_examples.RAN / f"{name}.ipynb"
+    shown, source = (ran_examples.read(folder, name).cells for folder in (ran_examples.RAN, ran_examples.SOURCES))
+    assert [(each.cell_type, each.source) for each in shown] == [(each.cell_type, each.source) for each in source], (
+        f"{path.name} is stale: make examples"
+    )
+    assert any(each.get("outputs") for each in shown)
+    assert not re.search(r"/(?:root|home|tmp|work|usr)/", path.read_text())
+    for file, _anchor in _LINK.findall("".join(each.source for each in source if each.cell_type == "markdown")):
+        assert (ran_examples.SOURCES / file).exists(), file
 
 
 def test_the_figures_of_the_readme_stand_in_the_pages_that_it_names() -> None:
@@ -144,7 +175,7 @@ def _options_of(parser: argparse.ArgumentParser) -> set[str]:
 def _own_words(path: Path) -> str:
     """The page without the section that compares with other schedulers."""
     return re.sub(
-        r"^## Words of other schedulers\n.*?(?=^## |\Z)", "", path.read_text(), flags=re.DOTALL | re.MULTILINE
+        r"^##? Words of other schedulers\n.*?(?=^## |\Z)", "", path.read_text(), flags=re.DOTALL | re.MULTILINE
     )
 
 

@@ -27,7 +27,11 @@ def _claimed() -> set[Block]:
     return claimed
 
 
-_PAGES = [str(path.relative_to(DOCS)) for folder in ("operate", "understand") for path in DOCS.glob(f"{folder}/*.md")]
+_PAGES = [
+    str(path.relative_to(DOCS))
+    for folder in ("operate", "understand", "scheduling", "kubernetes", "server")
+    for path in DOCS.glob(f"{folder}/*.md")
+]
 
 
 @pytest.mark.parametrize(

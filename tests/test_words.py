@@ -34,7 +34,8 @@ _RETIRED = {
 _EXCEPTIONS = {
     ("docs/index.md", "card"),  # sphinx-design's boxes
     ("jupyter_gpu_release/scheduling/queues/queues_file.py", "card"),  # `card_tiers` of the queues file
-    ("docs/scheduling.md", "card"),
+    ("docs/scheduling/queues-file.md", "card"),
+    ("docs/scheduling/other-schedulers.md", "card"),
     ("jupyter_gpu_release/settings/table.py", "card"),
     ("docs/settings.md", "card"),
 }

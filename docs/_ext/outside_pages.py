@@ -1,10 +1,11 @@
 """Pages that lie outside of ``docs/``: documents of the repository and the examples.
 
-Each build brings them anew to ``docs/_made`` (not committed).
+Each build brings them anew to ``docs/_made`` (not committed), examples with the outputs that ``make examples`` kept.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
@@ -23,8 +24,17 @@ def make_pages() -> None:
     for file, name in _OUTSIDE.items():
         (MADE / f"{name}.md").write_text(_moved((REPOSITORY / file).read_text(), "", "_made"))
     for notebook in sorted((REPOSITORY / "examples").glob("*.ipynb")):
-        ran = REPOSITORY / "examples" / "out" / notebook.name
-        shutil.copy(ran if ran.exists() else notebook, MADE / notebook.name)
+        ran = REPOSITORY / "docs" / "examples" / notebook.name
+        (MADE / notebook.name).write_text(_notebook((ran if ran.exists() else notebook).read_text()))
+
+
+def _notebook(text: str) -> str:
+    """A notebook whose words link to pages of the site."""
+    book = json.loads(text)
+    for cell in book["cells"]:
+        if cell["cell_type"] == "markdown":
+            cell["source"] = _moved("".join(cell["source"]), "examples", "_made")
+    return json.dumps(book)
 
 
 #: ``[text](path#anchor)``, not with an address of the web; in a code span brackets may stand in the text

@@ -63,6 +63,7 @@ _PAGE_OF_COMMAND = {
     "stop": "operate/one-machine",
     "status": "use/status",
     "queues": "use/queues",
+    "report": "use/status",
     "runs": "use/status",
     "cancel": "use/stop",
     "preempt": "use/restartable",

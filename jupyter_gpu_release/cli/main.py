@@ -93,6 +93,7 @@ def _command(name: str) -> Callable[[argparse.Namespace], int]:
     return {
         "status": runs.status,
         "queues": runs.queues,
+        "report": runs.report,
         "runs": runs.runs,
         "cancel": runs.cancel,
         "preempt": runs.preempt,

@@ -29,6 +29,7 @@ OVERVIEW: dict[str, dict[str, str]] = {
         "cancel": "cancel last",
         "preempt": "preempt last",
         "queues": "queues",
+        "report": "report --last 7d",
         "notify": "notify --email ann@example.org --on end",
         "advise": "advise train.ipynb",
         "mcp": "mcp",

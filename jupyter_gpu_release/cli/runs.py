@@ -1,4 +1,4 @@
-"""``status``, ``queues``, ``runs``, ``cancel``, ``preempt``, ``attach``."""
+"""``status``, ``queues``, ``report``, ``runs``, ``cancel``, ``preempt``, ``attach``."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from .connect import open_gateway as _gateway
 from .connect import reachable_gateway, store_without_cluster
 from .lineage import lineage_document, print_lineage
 from .past_runs import PastRuns
-from .tables import output_console, print_queues, print_run, print_runs, print_status
+from .tables import output_console, print_queues, print_report, print_run, print_runs, print_status
 
 #: in place of an id, as in the magics
 _LAST = "last"
@@ -66,6 +66,17 @@ def queues(arguments: argparse.Namespace) -> int:
         print_json(document)
     else:
         print_queues(output_console(), document)
+    return 0
+
+
+def report(arguments: argparse.Namespace) -> int:
+    """``jupyter gpu report``."""
+    with _gateway() as gateway:
+        document = gateway.report(arguments.last)
+    if arguments.json:
+        print_json(document)
+    else:
+        print_report(output_console(), document)
     return 0
 
 

@@ -28,7 +28,16 @@ from ..presentation.wording import (
     wait_of_row,
 )
 from ..protocol.admin import TokenRow
-from ..protocol.rest import NodeRow, QueuesDocument, QueueShare, RunRow, StatusDocument, Usage
+from ..protocol.rest import (
+    NodeRow,
+    QueuesDocument,
+    QueueShare,
+    ReportDocument,
+    ReportRow,
+    RunRow,
+    StatusDocument,
+    Usage,
+)
 from ..units import format_bytes, format_count, format_seconds
 
 
@@ -144,6 +153,33 @@ def print_queues(console: Console, document: QueuesDocument) -> None:
         console.print(f"You may use {', '.join(usable)}{default}.", markup=False)
     else:
         console.print("No queue names you: whoever runs the cluster adds you to `users` of one in its file.")
+
+
+def print_report(console: Console, document: ReportDocument) -> None:
+    """A line for each user and type of GPU, and their sum."""
+    console.print(f"{format_moment(document.since)[:16]} to {format_moment(document.until)[:16]}")
+    if not document.rows:
+        console.print("No run held a GPU in this time.")
+        return
+    whole = ReportRow(
+        "all",
+        "",
+        sum(row.runs for row in document.rows),
+        sum(row.held_s for row in document.rows),
+        sum(row.price for row in document.rows),
+    )
+    rows = [(row, row.gpu_type or "simulated") for row in document.rows] + [(whole, "")] * (len(document.rows) > 1)
+    unit = f" ({document.price_unit})" if document.price_unit else ""
+    columns = 4 if document.price_unit is None else 5
+    write_columns(
+        console,
+        ("user", "GPUs", "runs", "GPU-hours", f"price{unit}")[:columns],
+        [
+            (row.user, gpus, str(row.runs), f"{row.held_s / 3600:,.2f}", f"{row.price:,.2f}")[:columns]
+            for row, gpus in rows
+        ],
+        {},
+    )
 
 
 #: what its file says of a queue before what goes on there; a row is nothing without its queue

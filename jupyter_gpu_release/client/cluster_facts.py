@@ -188,7 +188,9 @@ def _known(row: dict[str, Any]) -> KnownRun:
 
     state, gpus, at_s = row["state"], row["gpus"], row["submitted_at"]
     is_recent = time.time() - at_s < _DAY_S
-    what = row["name"] or row.get("title") or row["notebook"].rpartition("/")[2]
+    title = row.get("title", "")
+    is_call = title.startswith(f"{row['name']}(")
+    what = title if is_call else row["name"] or title or row["notebook"].rpartition("/")[2]
     when = time.strftime("%H:%M" if is_recent else "%d %b", time.localtime(at_s))
     about = " · ".join(filter(None, (what, run_word(state), f"{gpus} GPU{'' if gpus == 1 else 's'}", when)))
     is_over = any(each.word == state and each.is_terminal for each in RunState)

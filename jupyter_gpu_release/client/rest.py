@@ -38,6 +38,7 @@ from ..protocol.rest import (
     NotifyChange,
     NotifyDocument,
     QueuesDocument,
+    ReportDocument,
     RunRow,
     RunsDocument,
     StatusDocument,
@@ -137,6 +138,10 @@ class GatewayRequests(ABC):
     def queues(self) -> QueuesDocument:
         """The tree of queues: guarantees, use, fair shares, who waits."""
         return self._get("/v1/queues", QueuesDocument)
+
+    def report(self, last_s: float) -> ReportDocument:
+        """GPU-hours that were held in so many seconds up to now: the caller's, for admins everybody's."""
+        return self._get("/v1/report", ReportDocument, seconds=int(last_s))
 
     def packages(self) -> ClusterPackages:
         """Packages that are installed on the nodes."""

@@ -12,6 +12,7 @@ from typing import Any
 from ..errors import CannotSendError, OptionError, WrongCallError
 from ..options.definitions import OPTIONS, Option, Written, nearest
 from ..protocol.cell import RESULT
+from .call_title import call_title
 from .map_worker import await_items, call_items
 from .written_trial import HOLE, WrittenTrial
 
@@ -60,6 +61,11 @@ class Call:
         for number, name in enumerate([*self._positional_names(), *self.kwargs]):
             found[self._argument(number)] = name
         return found
+
+    @property
+    def shown(self) -> str:
+        """The call as lists of runs show it."""
+        return call_title(self.name, zip(self._positional_names(), self.args, strict=True), self.kwargs)
 
     @property
     def source(self) -> str:
@@ -132,6 +138,11 @@ class MapCall(Call):
     def labels(self) -> dict[str, str]:
         """Names that people know for them."""
         return {_MAPPED: self.name, _ITEMS: "items", _KEYWORDS: "kwargs"}
+
+    @property
+    def shown(self) -> str:
+        """Its name says it: there may be thousands of items."""
+        return ""
 
     @property
     def _is_awaited(self) -> bool:

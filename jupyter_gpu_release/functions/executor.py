@@ -231,7 +231,13 @@ class FunctionExecutor(ABC):
         prepared = self._prepare(call, options)
         session = self.session()
         cell = Cell(
-            call.statement, options, self.location(), in_terminal=not stream, function=call.name, text=call.source
+            call.statement,
+            options,
+            self.location(),
+            in_terminal=not stream,
+            function=call.name,
+            text=call.source,
+            call=call.shown,
         )
         for line in self.input_capture.packages.add_to(prepared, options, session.welcome, session.question_client):
             warnings.warn(line, UserWarning, stacklevel=4)

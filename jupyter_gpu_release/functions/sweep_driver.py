@@ -24,6 +24,7 @@ from ..protocol.states import RunState
 from ..protocol.wire import decode, encode
 from ..serialization.exceptions import error_text
 from ..submission.request import Submission
+from .call_title import call_title
 from .executor import FunctionExecutor
 from .kept_study import note_error, note_run
 from .search_space import SearchSpace
@@ -235,7 +236,7 @@ class SweepDriver:
         try:
             parameters = self.plan.space.suggest(asked)
             self.plan.call.check_parameters(parameters)
-            submission = self._submission_of(asked, self.plan.call.statement_with(parameters))
+            submission = self._submission_of(asked.number, parameters)
             note_run(asked, submission.request.run, parameters, self.id)
             heard = partial(self._hear, asked.number)
             future = self._executor.send(submission, self.plan.name, heard, self._session)
@@ -260,11 +261,13 @@ class SweepDriver:
         self._living[trial.number] = trial
         trial.future.when_done(lambda _: self._messages.put(partial(self._ended, trial)))
 
-    def _submission_of(self, asked: BaseTrial, statement: str) -> Submission:
+    def _submission_of(self, number: int, parameters: Mapping[str, Any]) -> Submission:
         made = self._template.again()
+        statement = self.plan.call.statement_with(parameters)
         payload = encode(msgspec.structs.replace(self._payload, source=statement))
-        name = f"{self.plan.name} {asked.number}"
-        made.request = msgspec.structs.replace(made.request, payload=payload, name=name, sweep=self.id)
+        name = f"{self.plan.name} {number}"
+        call = call_title(name, (), parameters)
+        made.request = msgspec.structs.replace(made.request, payload=payload, name=name, call=call, sweep=self.id)
         return made
 
     def _hear(self, number: int, events: Sequence[Event]) -> None:

@@ -451,7 +451,7 @@ class GatewayService(RunListener, LeaseListener, NodeListener, SessionListener):
             detached=request.detach,
             pinned=request.pin,
             kernel=request.kernel,
-            title=run_title(request.name, request.code),
+            title=run_title(request.name, request.code, request.call),
             origin=run_origin(request.program, request.notebook, request.number),
             restartable=admitted.restartable,
             most_gpus=int(ask.gpus) if ask.min_gpus is not None else 0,

@@ -9,7 +9,18 @@ _PACKAGE = Path(__file__).parents[1]
 #: in a wheel within the package, in a clone beside it
 _FOLDERS = (_PACKAGE / "docs", _PACKAGE.parent / "docs")
 #: the folders with pages for users and operators
-_SECTIONS = ("", "start", "use", "operate", "understand", "reference")
+_SECTIONS = (
+    "",
+    "start",
+    "use",
+    "operate",
+    "understand",
+    "reference",
+    "kubernetes",
+    "scheduling",
+    "semantics",
+    "server",
+)
 #: the site's front page, and what Sphinx reads out of the code
 _FOR_THE_SITE = ("api", "index")
 _DISTRIBUTION, _LABEL = "jupyter-gpu-release", "Documentation"

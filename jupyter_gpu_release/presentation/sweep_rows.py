@@ -37,10 +37,12 @@ def _one_row(rows: list[RunRow]) -> RunRow:
         living = [driver]
     newest = (holding or living or well or trials)[0]
     name = trials[0].name.rpartition(" ")[0]
+    told = f"{name}: {', '.join(f'{count} {word}' for word, count in counts.items())}"
     return msgspec.structs.replace(
         newest,
         run=newest.sweep,
-        name=f"{name}: {', '.join(f'{count} {word}' for word, count in counts.items())}",
+        name=told,
+        title=told,
         gpus=sum(trial.gpus for trial in holding) or newest.gpus or trials[0].gpus,
         submitted_at=min(trial.submitted_at for trial in trials),
         queued_s=min(trial.queued_s for trial in trials),

@@ -248,8 +248,13 @@ _LONE_TEXT = re.compile(r"^(\"{3}|'{3}).*?\1", re.DOTALL | re.MULTILINE)
 _TRAINS = re.compile(r"(?!def |class |async )[^#]*?(?:\b|_)(?:fit|train)\w*\((?!\s*\))")
 
 
-def run_title(name: str, code: str) -> str:
-    """A run's name, else the comment that its code begins with, the call that trains, or the first line that does."""
+def run_title(name: str, code: str, call: str = "") -> str:
+    """A run's name, else the comment that its code begins with, the call that trains, or the first line that does.
+
+    ``call``: of a launched function; it stands for the function's name, not for one that somebody chose.
+    """
+    if name and call.startswith(f"{name}("):
+        return call
     title = name or _title_of([line.strip() for line in _LONE_TEXT.sub("", code).splitlines()])
     return title if name or len(title) <= _TITLE_LETTERS else f"{title[: _TITLE_LETTERS - 1]}…"
 
@@ -270,8 +275,9 @@ def error_words(error: RunError) -> str:
 
 
 def name_of(row: RunRow) -> str:
-    """The words by which a list names a run: its name, else its title, else its notebook's file."""
-    return row.name or row.title or row.notebook.rpartition("/")[2]
+    """The words by which a list names a run: its name, with a function's arguments, else its title, else its file."""
+    is_call = row.title.startswith(f"{row.name}(")
+    return row.title if is_call else row.name or row.title or row.notebook.rpartition("/")[2]
 
 
 def run_origin(program: str, notebook: str, number: int) -> str:

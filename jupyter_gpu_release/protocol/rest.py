@@ -306,6 +306,38 @@ class UsageFacts(msgspec.Struct, frozen=True):
     stored_bytes: int | None = None
 
 
+class ReportRow(msgspec.Struct, frozen=True):
+    """GPUs of one type that a user's runs have held. ``held_s``: GPU-seconds."""
+
+    user: str
+    #: empty: simulated
+    gpu_type: str
+    runs: int
+    held_s: float
+    #: by the rates of today
+    price: float
+
+
+class ReportDocument(msgspec.Struct, frozen=True):
+    """``report --json``: GPU-seconds that were held from ``since`` to ``until`` (unix seconds)."""
+
+    schema_version: int
+    since: float
+    until: float
+    rows: list[ReportRow]
+    #: unit of the prices; None: the queues file names no rates
+    price_unit: str | None = None
+
+
+class PriceList(msgspec.Struct, frozen=True):
+    """Prices by the rates of the queues file. ``hourly``: type of GPU → price of an hour; empty: none is asked for."""
+
+    hourly: dict[str, float]
+    unit: str = ""
+    #: the price of a run that is worth a word
+    warn_above: float | None = None
+
+
 class WarmRow(msgspec.Struct, frozen=True):
     """GPUs that a kernel keeps after ``run`` for its next cell, until ``until`` (unix seconds) at the latest."""
 
@@ -362,6 +394,8 @@ class StatusDocument(msgspec.Struct, frozen=True):
     queues: list[QueueShare] = msgspec.field(default_factory=list)
     queue_notes: list[str] = msgspec.field(default_factory=list)
     default_queue: str = ""
+    #: None: there are no rates
+    prices: PriceList | None = None
 
     @property
     def waiting(self) -> int:

@@ -323,6 +323,8 @@ class RunRequest(msgspec.Struct, frozen=True, omit_defaults=True):
     environment: Plan | None = None
     #: id of the sweep that it is a trial of, as :attr:`Run.sweep`; its own: it sends the trials of that sweep
     sweep: Word = ""
+    #: of a launched function: its call as lists show it, ``trial(rate=0.1)``
+    call: Name = ""
 
     @property
     def is_driver(self) -> bool:
@@ -463,7 +465,7 @@ class Run(msgspec.Struct, frozen=True, omit_defaults=True):
     imported_from: str = ""
     #: Jupyter's id of the kernel that submitted it
     kernel: str = ""
-    #: its name, or the first line of its code
+    #: its name, with a function's arguments, or the first line of its code that says something
     title: str = ""
     #: where that stands: ``digits.ipynb [3]``, ``papermill digits.ipynb [3]``, ``script fit.py``
     origin: str = ""

@@ -8,7 +8,7 @@ import msgspec
 
 from ..options.definitions import OPTIONS
 from ..protocol.lineage import Environment, Link, RunSummary, TrackedFile, UsedInput
-from ..protocol.rest import RunRow, StatusDocument, UsageFacts
+from ..protocol.rest import PriceList, RunRow, StatusDocument, UsageFacts
 from ..protocol.runs import FileInfo, GpuUse
 
 DOCUMENT_VERSION = 1
@@ -195,6 +195,7 @@ class Choices(msgspec.Struct, frozen=True):
     max_gpus: int | None = None
     #: those that who asks may use
     queues: list[str] = msgspec.field(default_factory=list)
+    prices: PriceList | None = None
 
 
 class ServerStatus(msgspec.Struct, frozen=True):
@@ -282,4 +283,4 @@ def choices_of(cluster: StatusDocument | None) -> Choices:
     # simulated GPUs have no type that a filter could match
     names = set() if cluster.simulated else {gpu.name for gpu in gpus if gpu.name}
     queues = [share.name for share in cluster.queues if share.usable]
-    return Choices(sorted(OPTIONS), sorted(names), len(gpus), queues)
+    return Choices(sorted(OPTIONS), sorted(names), len(gpus), queues, cluster.prices)

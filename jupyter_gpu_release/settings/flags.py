@@ -131,6 +131,15 @@ COMMANDS: dict[str, Command] = {
     ),
     "status": Command("who holds which GPU, who waits and why", {"json": _JSON}),
     "queues": Command("the queues: what each is guaranteed, uses and is due, and who waits in it", {"json": _JSON}),
+    "report": Command(
+        "GPU-hours that your runs held, and their price (for admins: everybody's)",
+        {
+            "json": _JSON,
+            "last": Setting(
+                help="of the time up to now: 12h, 7d", default=30 * 86400.0, unit=_SECONDS, least=1.0, metavar="TIME"
+            ),
+        },
+    ),
     "runs": Command(
         "the runs so far, newest first; `runs show RUN` for one of them",
         {

@@ -114,7 +114,7 @@ def parse_scenarios(text: bytes | str, name: str) -> list[Scenario]:
         written = msgspec.json.decode(text)
         return msgspec.convert(written if isinstance(written, list) else [written], list[Scenario])
     except (msgspec.DecodeError, msgspec.ValidationError) as error:
-        raise OptionError(f"{name}: {error}", hint="docs/scheduling.md says what a scenario looks like") from error
+        raise OptionError(f"{name}: {error}", hint="`jupyter gpu docs scheduling/scenarios` shows one") from error
 
 
 def run_scenario(scenario: Scenario) -> dict[str, Any]:

@@ -53,6 +53,8 @@ class Cell:
     #: name and text of the launched function whose call ``body`` is
     function: str = ""
     text: str = ""
+    #: that call as lists of runs show it
+    call: str = ""
 
     @property
     def source(self) -> CellSource:
@@ -241,6 +243,7 @@ def _request(
         code=cell.text or cell.body,
         imports=prepared.imports,
         name=options.name or cell.function,
+        call=cell.call,
         notebook=place.notebook,
         cell=place.cell,
         kernel=place.kernel,

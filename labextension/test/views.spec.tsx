@@ -9,7 +9,7 @@ import {
 import { nullTranslator } from '@jupyterlab/translation';
 import * as React from 'react';
 import { MagicForm, offerOf } from '../src/cells/form';
-import { NO_OPTIONS } from '../src/cells/magic';
+import { NO_OPTIONS, readMagic } from '../src/cells/magic';
 import { ActionRunner } from '../src/model/actions';
 import { beganAt, groupSweeps } from '../src/model/sweeps';
 import { IClusterStart, IRunRow } from '../src/model/types';
@@ -444,7 +444,37 @@ describe('the form', () => {
       screen.getByText('%%gpu_train --gpus 1 --queue research --fresh')
     ).toBeTruthy();
     expect(screen.getByText('1 of 1 free now')).toBeTruthy();
+    expect(screen.queryByText(/price/)).toBeNull();
     model.dispose();
+  });
+
+  it('says what the cell would cost while one types', () => {
+    const prices = {
+      hourly: { '': 2.5, 'NVIDIA A100-SXM4-80GB': 1, 'NVIDIA H100 NVL': 2.5 },
+      unit: 'EUR',
+      warn_above: 20
+    };
+    const offer = {
+      ...{ mostGpus: 8, freeGpus: 8, types: [], queues: [], options: null },
+      prices
+    };
+    const line = readMagic('%%gpu_train --gpu-type a100\n');
+    render(
+      <MagicForm {...{ line, offer, trans, onChange: () => undefined }} />
+    );
+    const set = (label: string, value: string) =>
+      fireEvent.change(screen.getByLabelText(label), { target: { value } });
+    expect(screen.getByText('price: 1 EUR an hour')).toBeTruthy();
+    set('GPU type', '');
+    set('GPUs', '4');
+    set('Time limit', '1h30m');
+    expect(
+      screen.getByText('price: 10 EUR an hour, at most 15 EUR')
+    ).toBeTruthy();
+    set('Time limit', '3h');
+    expect(screen.getByText(/more than 20 EUR, is all of it/)).toBeTruthy();
+    set('GPUs', '0');
+    expect(screen.queryByText(/price/)).toBeNull();
   });
 });
 

@@ -1,4 +1,5 @@
 import { nullTranslator } from '@jupyterlab/translation';
+import { priceText } from '../src/cells/price';
 import * as format from '../src/format';
 import {
   gpuHint,
@@ -25,6 +26,7 @@ interface IWords {
   percent: [number, string][];
   gpu_hours: [number, string][];
   estimates: [number, string][];
+  prices: [number, string, number | null, number | null, string][];
 }
 
 /** What the Python side is held to as well. */
@@ -79,6 +81,11 @@ describe('words', () => {
     );
     WORDS.parts.forEach(([used, total, words]) =>
       expect(format.formatPart(used, total)).toBe(words)
+    );
+    WORDS.prices.forEach(([hourly, unit, warn_above, timeout, words]) =>
+      expect(
+        priceText(hourly, { hourly: {}, unit, warn_above }, timeout, trans)
+      ).toBe(words)
     );
     const functions = {
       bytes: format.formatBytes,

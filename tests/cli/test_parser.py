@@ -21,8 +21,8 @@ from jupyter_gpu_release.settings.flags import COMMANDS
         (
             "frobnicate",
             "frobnicate: no such command",
-            "commands: start, stop, status, queues, runs, cancel, preempt, token, nodes, environments, notify, gc, "
-            "attach, simulate, advise, mcp, docs, doctor",
+            "commands: start, stop, status, queues, report, runs, cancel, preempt, token, nodes, environments, notify, "
+            "gc, attach, simulate, advise, mcp, docs, doctor",
         ),
         ("start --gpu 2", "--gpu: no such option of `jupyter gpu start`", "did you mean --gpus?"),
         ("start --simulated-gpu=2", "--simulated-gpu: no such option", "did you mean --simulated-gpus?"),

@@ -1,4 +1,4 @@
-"""``jupyter gpu queues``: the table, as docs/scheduling.md shows it."""
+"""``jupyter gpu queues``: the table, as docs/scheduling/queues-file.md shows it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from jupyter_gpu_release.scheduling.queues.overview import Claimed, overview
 from jupyter_gpu_release.scheduling.queues.queues_file import QueuesFile, parse_queues
 from jupyter_gpu_release.scheduling.workload import GPU
 
-(_EXAMPLE,) = (one.text for one in blocks_in("scheduling.md", "yaml") if "protein" in one.text)
+(_EXAMPLE,) = (one.text for one in blocks_in("scheduling/queues-file.md", "yaml") if "protein" in one.text)
 _CLAIMS = (
     Claimed("protein", "ann", 6 * GPU),
     Claimed("climate", "eve", 3 * GPU),
@@ -38,15 +38,15 @@ def _printed(document: QueuesDocument, width: int = 80) -> str:
 
 
 def test_the_table_of_the_docs() -> None:
-    file = parse_queues(_EXAMPLE, "docs/scheduling.md")
+    file = parse_queues(_EXAMPLE, "queues-file.md")
     document = _document(file, *_CLAIMS, usable={"climate", "teaching"})
     said = _printed(msgspec.structs.replace(document, notes=[]))
-    assert said == block("scheduling.md", "## Queues file", "queue ").text
+    assert said == block("scheduling/queues-file.md", "# The queues file", "queue ").text
 
 
 @pytest.mark.parametrize("width", [24, 32, 40, 50, 62])
 def test_a_narrow_table_names_its_queues(width: int) -> None:
-    file = parse_queues(_EXAMPLE, "docs/scheduling.md")
+    file = parse_queues(_EXAMPLE, "queues-file.md")
     said = _printed(_document(file, *_CLAIMS, usable={"climate", "teaching"}), width)
     head, _rule, *rows = said.splitlines()
     assert head.split()[0] == "queue", said

@@ -12,7 +12,7 @@ from rich.console import Console
 
 from jupyter_gpu_release.cli import runs as cli_runs
 from jupyter_gpu_release.cli.main import main
-from jupyter_gpu_release.cli.tables import output_console, print_run, print_runs, print_status
+from jupyter_gpu_release.cli.tables import output_console, print_report, print_run, print_runs, print_status
 from jupyter_gpu_release.client.rest import GatewayClient
 from jupyter_gpu_release.errors import NoSuchRunError
 from jupyter_gpu_release.protocol.lineage import (
@@ -29,6 +29,8 @@ from jupyter_gpu_release.protocol.rest import (
     GpuCounts,
     GpuRow,
     NodeRow,
+    ReportDocument,
+    ReportRow,
     RunError,
     RunRow,
     RunsDocument,
@@ -100,6 +102,27 @@ def test_our_marks_of_code_are_not_shown_and_a_users_own_text_is_left_as_it_is()
         print_run(console, run_row(new_run_id(), "failed", notes=notes, error=error))
         assert f"RunFailedError: {said} " in text.getvalue()
         assert "device is cuda in GPU cells" in text.getvalue()
+
+
+def test_a_report_has_a_line_for_each_user_and_type_and_their_sum() -> None:
+    h100, day_s = "NVIDIA H100 NVL", 86400.0
+    rows = [ReportRow("ann", h100, 12, 30.5 * 3600, 76.25), ReportRow("bob", "", 1, 1800.0, 0.25)]
+    console, text = shown_at(200)
+    print_report(console, ReportDocument(1, 0.0, day_s, rows, "EUR"))
+    _span, head, _rule, *lines = [line.split() for line in text.getvalue().splitlines()]
+    assert head == ["user", "GPUs", "runs", "GPU-hours", "price", "(EUR)"]
+    assert lines == [
+        ["ann", *h100.split(), "12", "30.50", "76.25"],
+        ["bob", "simulated", "1", "0.50", "0.25"],
+        ["all", "13", "31.00", "76.50"],
+    ]
+    console, text = shown_at(200)
+    print_report(console, ReportDocument(1, 0.0, day_s, rows[:1]))
+    _span, head, _rule, *lines = [line.split() for line in text.getvalue().splitlines()]
+    assert (head[-1], lines) == ("GPU-hours", [["ann", *h100.split(), "12", "30.50"]])
+    console, text = shown_at(200)
+    print_report(console, ReportDocument(1, 0.0, day_s, []))
+    assert text.getvalue().endswith("No run held a GPU in this time.\n")
 
 
 @pytest.mark.parametrize(

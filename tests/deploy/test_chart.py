@@ -16,7 +16,14 @@ from helm_chart import CHART, Manifest, containers, faults_of, one, pod_template
 from traitlets.config import Config
 
 _OF_THE_HUB = "hub:\n  extraVolumes:"
-VALUES = [found for found in blocks_in("kubernetes.md", "yaml") if not found.text.startswith(_OF_THE_HUB)]
+_BLOCKS = [
+    *blocks_in("kubernetes.md", "yaml"),
+    *blocks_in("kubernetes/gpus.md", "yaml"),
+    *blocks_in("kubernetes/notebooks.md", "yaml"),
+    *blocks_in("kubernetes/security.md", "yaml"),
+    *blocks_in("kubernetes/maintenance.md", "yaml"),
+]
+VALUES = [found for found in _BLOCKS if not found.text.startswith(_OF_THE_HUB)]
 _DEFAULTS = ""
 
 
@@ -151,7 +158,7 @@ def test_the_store_is_for_many_and_the_ledger_for_one() -> None:
 
 
 def test_a_group_for_each_type_of_gpu() -> None:
-    spec = one(render(block("kubernetes.md", "## GPUs of several types").text), "RayCluster")["spec"]
+    spec = one(render(block("kubernetes/gpus.md", "## GPUs of several types").text), "RayCluster")["spec"]
     a100, t4 = spec["workerGroupSpecs"]
     assert (a100["minReplicas"], a100["maxReplicas"], a100["labels"]) == (1, 6, {"zone": "hall-2"})
     assert a100["template"]["spec"]["containers"][0]["resources"]["limits"]["nvidia.com/gpu"] == "4"
@@ -176,7 +183,7 @@ def test_ray_s_autoscaler_reads_what_a_group_has() -> None:
     """By the code with which it reads the object from the API."""
     from ray.autoscaler._private.kuberay.autoscaling_config import _generate_available_node_types_from_ray_cr_spec
 
-    spec = one(render(block("kubernetes.md", "## GPUs of several types").text), "RayCluster")["spec"]
+    spec = one(render(block("kubernetes/gpus.md", "## GPUs of several types").text), "RayCluster")["spec"]
     types = _generate_available_node_types_from_ray_cr_spec(spec)
     assert types["a100"]["resources"] == {"CPU": 32, "GPU": 4, "memory": 256 * 2**30, "accelerator_type:A100": 1}
     assert (types["a100"]["min_workers"], types["a100"]["max_workers"]) == (1, 6)
@@ -192,7 +199,7 @@ def test_without_the_autoscaler_each_group_has_its_least() -> None:
 
 
 def test_nobody_reaches_the_gateway_but_its_clients() -> None:
-    manifests = render(block("kubernetes.md", "## Networks").text)
+    manifests = render(block("kubernetes/security.md", "## Networks").text)
     gateway = one(manifests, "NetworkPolicy", "-gateway")["spec"]
     assert [rule["ports"][0]["port"] for rule in gateway["ingress"]] == ["gateway"]
     everything = one(manifests, "NetworkPolicy", "release")["spec"]
@@ -201,7 +208,7 @@ def test_nobody_reaches_the_gateway_but_its_clients() -> None:
 
 
 def test_budgets_let_no_pod_be_evicted() -> None:
-    manifests = render(block("kubernetes.md", "## GPUs of several types").text)
+    manifests = render(block("kubernetes/gpus.md", "## GPUs of several types").text)
     least = {name: one(manifests, "PodDisruptionBudget", name)["spec"]["minAvailable"] for name in ("head", "worker")}
     assert least == {"head": 1, "worker": 26}
 
@@ -209,7 +216,7 @@ def test_budgets_let_no_pod_be_evicted() -> None:
 def test_the_queues_are_those_that_the_gateway_reads() -> None:
     from jupyter_gpu_release.scheduling.queues.queues_file import parse_queues
 
-    written = block("kubernetes.md", "## Queues and other settings")
+    written = block("kubernetes/gpus.md", "## Queues and other settings")
     text = one(render(written.text), "ConfigMap", "-queues")["data"]["queues.yaml"]
     assert yaml.safe_load(text) == yaml.safe_load(written.text)["gateway"]["queues"]
     parse_queues(text, "queues.yaml")
@@ -257,9 +264,9 @@ def test_the_commands_of_the_page_name_what_is_there() -> None:
 
 def test_jupyterhub_s_values_give_servers_url_and_token(tmp_path: Any) -> None:
     """The snippet for the Hub is run as the Hub runs it; names in it are those of this chart."""
-    manifests = render(block("kubernetes.md", "## Notebooks in a JupyterHub", "hub: {").text)
+    manifests = render(block("kubernetes/notebooks.md", "## Notebooks in a JupyterHub", "hub: {").text)
     places = {"/etc/gpu-tokens": str(tmp_path), "/tmp/gpu-admin.token": str(tmp_path / "copy")}
-    values = yaml.safe_load(block("kubernetes.md", "## Notebooks in a JupyterHub", "hub:\n").filled(places))
+    values = yaml.safe_load(block("kubernetes/notebooks.md", "## Notebooks in a JupyterHub", "hub:\n").filled(places))
     (tmp_path / "gateway-token").write_text("a token")
     config = Config()
     config.JupyterHub.services, config.Spawner.environment = [], {}

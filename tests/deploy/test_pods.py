@@ -77,7 +77,7 @@ class Cluster:
 
     def _of_the_hub(self) -> Manifest:
         """The pod of a user's server, with the store as JupyterHub's values on the page have it."""
-        values = yaml.safe_load(block("kubernetes.md", "## Notebooks in a JupyterHub", "hub:\n").text)
+        values = yaml.safe_load(block("kubernetes/notebooks.md", "## Notebooks in a JupyterHub", "hub:\n").text)
         storage = values["singleuser"]["storage"]
         token = base64.b64decode(one(self.manifests, "Secret")["data"]["gateway-token"]).decode()
         variables = {

@@ -135,6 +135,8 @@ def test_the_calls_options_and_arguments_are_sent(bed: Bed) -> None:
     launch(gpu(gpus=4)(indent), "a", "b", gpus=1)
     launch(gpu(gpus=4)(indent), "a", "b")
     assert [request.ask.gpus for request in bed.requests] == [2, 1, 4]
+    calls = [(request.name, request.call) for request in bed.requests]
+    assert calls == [("mine", "indent('a', prefix='b')"), *[("indent", "indent('a', 'b')")] * 2]
     assert bed.live == [True, False, False]
     assert bed.signals == []
 

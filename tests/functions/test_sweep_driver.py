@@ -40,6 +40,7 @@ class _Executor:
         self._earlier = earlier or {}
         self.runs: list[RunFuture[Any]] = []
         self.names: list[str] = []
+        self.calls: list[str] = []
         #: of runs that are sent
         self.state = "running"
         self.heard: list[Any] = []
@@ -53,6 +54,7 @@ class _Executor:
         number = len(self.runs)
         view = RunView(f"r{number}", "", self.state)
         self.names.append(submission.request.name)
+        self.calls.append(submission.request.call)
         self.runs.append(RunFuture(cast(Any, self), view, name, lambda _: self.told.append(number)))
         self.heard.append(heard)
         return self.runs[-1]
@@ -164,6 +166,7 @@ def test_of_a_list_the_first_are_tried_once_each(until: Until) -> None:
     driver.begin()
     assert _finish(driver, executor, until) == [{"x": number} for number in range(5)]
     assert executor.names == [f"train {number}" for number in range(5)]
+    assert executor.calls == [f"train {number}(x={number})" for number in range(5)]
 
 
 def test_parameters_that_the_function_does_not_take_are_refused_before_anything_is_sent() -> None:

@@ -24,7 +24,7 @@ def test_trials_are_one_row_where_their_newest_stood() -> None:
     folded = fold_sweeps(rows)
     assert [row.run for row in folded] == ["c", "s", "b"]
     sweep = folded[1]
-    assert sweep.name == "widths: 1 queued, 1 running, 1 failed, 1 succeeded"
+    assert sweep.name == sweep.title == "widths: 1 queued, 1 running, 1 failed, 1 succeeded"
     assert (sweep.state, sweep.gpus, sweep.submitted_at, sweep.held_s) == ("running", 2, 6.0, 6.0)
 
 

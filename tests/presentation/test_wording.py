@@ -78,6 +78,12 @@ def test_a_run_is_called_by_its_name_its_comment_or_what_trains(name: str, code:
     assert run_title(name, code) == title
 
 
+def test_a_launched_function_is_called_by_its_call_unless_somebody_named_it() -> None:
+    assert run_title("trial", "def trial(rate): ...", "trial(0.1)") == "trial(0.1)"
+    assert run_title("baseline", "def trial(rate): ...", "trial(0.1)") == "baseline"
+    assert run_title("trial", "", "") == "trial"
+
+
 def test_where_a_run_comes_from() -> None:
     assert run_origin("script", "/home/ada/fit.py", 0) == "script fit.py"
     assert run_origin("papermill", "/home/ada/digits.ipynb", 0) == "papermill digits.ipynb"

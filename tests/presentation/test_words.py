@@ -18,6 +18,7 @@ from jupyter_gpu_release.presentation.wording import (
 )
 from jupyter_gpu_release.protocol.runs import Reason, RunView
 from jupyter_gpu_release.protocol.states import RunState
+from jupyter_gpu_release.scheduling.queues.prices import Prices
 
 WORDS: dict[str, Any] = json.loads((Path(__file__).parent / "words.json").read_text())
 
@@ -26,6 +27,10 @@ def test_states_have_the_words_that_the_sidebar_has() -> None:
     assert WORDS["run_states"] == RUN_WORDS
     assert WORDS["gpu_states"] == GPU_WORDS
     assert set(RUN_WORDS) == {state.word for state in RunState}
+
+
+def _price(hourly: float, unit: str, warn_above: float | None, timeout_s: float | None) -> str:
+    return Prices({"*": hourly}, unit, warn_above).of_ask(1, "any", timeout_s)
 
 
 def test_numbers_are_rounded_as_in_the_sidebar() -> None:
@@ -37,6 +42,7 @@ def test_numbers_are_rounded_as_in_the_sidebar() -> None:
         "percent": units.format_percent,
         "gpu_hours": units.format_gpu_hours,
         "estimates": about,
+        "prices": _price,
     }.items():
         for *given, words in WORDS[name]:
             assert function(*given) == words, (name, given)

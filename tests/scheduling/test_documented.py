@@ -1,4 +1,4 @@
-"""Queues files, scenarios and commands of docs/scheduling.md are read, played, and end as they say."""
+"""Queues files, scenarios and commands of the pages about scheduling are read, played, and end as they say."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ _DOCS = Path(__file__).parents[2] / "docs"
 _TEXT = (_DOCS / "scheduling.md").read_text()
 
 
-_QUEUES = [one.text for one in blocks_in("scheduling.md", "yaml")]
-_SCENARIOS = [one.text for one in blocks_in("scheduling.md", "json")]
+_QUEUES = [one.text for one in blocks_in("scheduling/queues-file.md", "yaml")]
+_SCENARIOS = [one.text for one in blocks_in("scheduling/scenarios.md", "json")]
 
 
 def test_there_is_a_queues_file_for_four_teams() -> None:
@@ -29,14 +29,14 @@ def test_there_is_a_queues_file_for_four_teams() -> None:
 
 @pytest.mark.parametrize("text", _QUEUES)
 def test_a_documented_queues_file_gives_its_users_queues(text: str) -> None:
-    file = parse_queues(text, "docs/scheduling.md")
+    file = parse_queues(text, "queues-file.md")
     users = {user for group in file.groups.values() for user in group} or {"anybody"}
     assert all(file.queue_for(user) in file.queues_of(user) for user in users)
 
 
 @pytest.mark.parametrize("text", _SCENARIOS)
 def test_a_documented_scenario_ends_as_it_says(text: str) -> None:
-    for scenario in parse_scenarios(text, "docs/scheduling.md"):
+    for scenario in parse_scenarios(text, "scenarios.md"):
         assert scenario.is_judged
         assert differences(scenario, run_scenario(scenario)) == []
 

@@ -11,7 +11,7 @@ from gpu_api import gpu, node, status
 from server_bed import ServerBed
 
 from jupyter_gpu_release.options.definitions import OPTIONS
-from jupyter_gpu_release.protocol.rest import StatusDocument
+from jupyter_gpu_release.protocol.rest import PriceList, StatusDocument
 from jupyter_gpu_release.server_extension.audit import Act
 from jupyter_gpu_release.server_extension.models import choices_of
 
@@ -55,12 +55,17 @@ def test_queues_are_those_that_one_may_use() -> None:
 
 def test_simulated_gpus_have_no_type_to_ask_for() -> None:
     offered = choices_of(_cluster(node("a", gpu(0), gpu(1)), simulated=True))
-    assert (offered.gpu_types, offered.max_gpus) == ([], 2)
+    assert (offered.gpu_types, offered.max_gpus, offered.prices) == ([], 2, None)
+
+
+def test_prices_are_the_gateways() -> None:
+    prices = PriceList({"": 2.5, "NVIDIA H100 80GB HBM3": 2.5}, "EUR", 50.0)
+    assert choices_of(msgspec.structs.replace(_cluster(node("a", gpu(0))), prices=prices)).prices == prices
 
 
 def test_without_a_cluster_only_the_options_are_known(server: ServerBed) -> None:
     document = server.get("status")
-    none = {"gpu_types": None, "max_gpus": None, "queues": []}
+    none = {"gpu_types": None, "max_gpus": None, "queues": [], "prices": None}
     assert document["choices"] == none | {"options": sorted(OPTIONS)}
     assert document["may_act"] is True
 

@@ -38,6 +38,7 @@ from ...protocol.rest import (
     NotifyChange,
     NotifyDocument,
     QueuesDocument,
+    ReportDocument,
     RunRow,
     StatusDocument,
     WarmRow,
@@ -47,10 +48,19 @@ from ...protocol.states import LeaseState, is_run_id
 from ...settings.built_in import BUILT_IN
 from ..auth.permissions import Act, Caller, shown_status
 from ..cluster.lease import Lease
+from ..db.held_gpus import read_held
 from ..db.rows import WarmLeaseRow
 from ..service import GatewayService
 from .imports import import_run
-from .responses import GPUS_AGE_S, queues_document, record_row, runs_document, status_document, warm_row
+from .responses import (
+    GPUS_AGE_S,
+    queues_document,
+    record_row,
+    report_document,
+    runs_document,
+    status_document,
+    warm_row,
+)
 from .route import body_of, flag, number
 
 
@@ -271,6 +281,17 @@ async def show_run(service: GatewayService, caller: Caller, request: Request) ->
     row = record_row(record, caller, time.time())
     price = service.queue_rules.file.prices.of_run(row.gpus, row.gpu_name, row.held_s)
     return msgspec.structs.replace(row, price=price)
+
+
+async def show_report(service: GatewayService, caller: Caller, request: Request) -> ReportDocument:
+    """GPU-hours held in the last ``seconds`` (30 days) (``GET /v1/report``): the caller's, for admins everybody's."""
+    until_s = time.time()
+    since_s = until_s - number(request, "seconds", 30 * 86400)
+    if caller.is_admin:
+        service.audit.write_entry(caller, "report")
+    user = None if caller.is_admin else caller.user
+    held = await asyncio.to_thread(read_held, service.engine, since_s, until_s, user)
+    return report_document(service.queue_rules.file.prices, since_s, until_s, held)
 
 
 async def show_outcome(service: GatewayService, caller: Caller, request: Request) -> RunView:

@@ -23,9 +23,12 @@ from ...protocol.rest import (
     GpuPart,
     GpuRow,
     NodeRow,
+    PriceList,
     QueuesDocument,
     QueueShare,
     QueueUser,
+    ReportDocument,
+    ReportRow,
     RunRow,
     RunsDocument,
     StatusDocument,
@@ -36,6 +39,7 @@ from ...protocol.rest import (
 from ...protocol.states import LeaseState
 from ...protocol.wire import without_gc
 from ...scheduling.queues.overview import Claimed, QueueOverview, overview, remarks
+from ...scheduling.queues.prices import Prices
 from ...scheduling.queues.queues_file import QueuesFile
 from ...scheduling.queues.tree import UNLIMITED
 from ...scheduling.workload import GPU, gpu_number, in_thousandths
@@ -43,6 +47,7 @@ from ...units import sum_gpus
 from ..auth.permissions import Caller, shown_run
 from ..cluster.lease import Lease
 from ..cluster.nodes import Node
+from ..db.held_gpus import HeldGpus
 from ..db.rows import WarmLeaseRow
 from ..db.run_lists import newest_runs, newest_views
 from ..runs.events import progress_of
@@ -95,7 +100,26 @@ async def status_document(service: GatewayService, user: str, gpus_age_s: float 
         queues=queues.queues,
         queue_notes=queues.notes,
         default_queue=queues.default_queue,
+        prices=price_list(service.queue_rules.file.prices, rows),
     )
+
+
+def price_list(prices: Prices, nodes: Iterable[NodeRow]) -> PriceList | None:
+    """Prices of the GPUs that there are; None without rates."""
+    types = {"", *(gpu.name for node in nodes for gpu in node.gpus)}
+    hourly = {gpu_type: prices.of_hour(gpu_type) for gpu_type in sorted(types)}
+    return PriceList(hourly, prices.unit, prices.warn_above) if prices.rates else None
+
+
+def report_document(
+    prices: Prices, since_s: float, until_s: float, held: Mapping[tuple[str, str], HeldGpus]
+) -> ReportDocument:
+    """``report --json``; by user and type of GPU."""
+    rows = [
+        ReportRow(user, gpu_type, each.runs, each.gpu_s, each.gpu_s / 3600 * prices.of_hour(gpu_type))
+        for (user, gpu_type), each in sorted(held.items())
+    ]
+    return ReportDocument(DOCUMENT_VERSION, since_s, until_s, rows, prices.unit if prices.rates else None)
 
 
 def count_free(nodes: Iterable[Node], held: Mapping[str, float], external: Mapping[str, int]) -> float:

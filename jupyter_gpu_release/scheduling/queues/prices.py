@@ -16,14 +16,21 @@ class Prices:
     unit: str = ""
     warn_above: float | None = None
 
+    def of_hour(self, gpu_type: str) -> float:
+        """The price of an hour of one GPU; of a type that is not named yet, the dearest."""
+        named = {key(kind): rate for kind, rate in self.rates.items() if kind != "*"}
+        among = [kind for kind in sorted(named, key=len, reverse=True) if kind in key(gpu_type)]
+        rest = max(self.rates.values(), default=0.0) if not gpu_type else self.rates.get("*", 0.0)
+        return named[among[0]] if among else rest
+
     def of_run(self, gpus: float, gpu_type: str, held_s: float) -> str:
         """The price of GPUs that were held: ``1.3 EUR``; empty where there is none."""
-        hourly = self._hourly(gpus, gpu_type)
+        hourly = gpus * self.of_hour(gpu_type)
         return self._words(hourly * held_s / 3600) if hourly else ""
 
     def of_ask(self, gpus: float, gpu_type: str, timeout_s: float | None) -> str:
         """The price of a run that is not sent yet: ``2.5 EUR an hour, at most 5 EUR``; empty where there is none."""
-        hourly = self._hourly(gpus, gpu_type)
+        hourly = gpus * self.of_hour(gpu_type)
         if not hourly:
             return ""
         words = f"{self._words(hourly)} an hour"
@@ -34,12 +41,5 @@ class Prices:
         warning = f": more than {self._words(self.warn_above or 0)}, is all of it needed?" if is_dear else ""
         return f"{words}, at most {self._words(most)}{warning}"
 
-    def _hourly(self, gpus: float, gpu_type: str) -> float:
-        """Of a type that is not named yet, the dearest."""
-        named = {key(kind): rate for kind, rate in self.rates.items() if kind != "*"}
-        among = [kind for kind in sorted(named, key=len, reverse=True) if kind in key(gpu_type)]
-        rest = max(self.rates.values(), default=0.0) if not gpu_type else self.rates.get("*", 0.0)
-        return gpus * (named[among[0]] if among else rest)
-
     def _words(self, price: float) -> str:
-        return f"{price:.3g} {self.unit}".rstrip() if price < 1000 else f"{price:,.0f} {self.unit}".rstrip()
+        return f"{price:.3g} {self.unit}".rstrip() if price < 999.5 else f"{price:,.0f} {self.unit}".rstrip()

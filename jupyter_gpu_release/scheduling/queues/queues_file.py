@@ -275,8 +275,7 @@ class _Document:
         where = line or self._lines.get(around, 1)
         place = f"{path}: " if path else ""
         return OptionError(
-            f"{self._name}, line {where}: {place}{message}",
-            hint=hint or "`jupyter gpu docs scheduling` shows queues files",
+            f"{self._name}, line {where}: {place}{message}", hint=hint or "`jupyter gpu docs scheduling/queues-file`"
         )
 
 

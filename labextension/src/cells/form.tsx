@@ -3,11 +3,12 @@ import type { TranslationBundle } from '@jupyterlab/translation';
 import type { Message } from '@lumino/messaging';
 import { HTMLSelect, InputGroup } from '@jupyterlab/ui-components';
 import * as React from 'react';
-import { IChoices } from '../model/types';
+import { IChoices, IPriceList } from '../model/types';
 import { ISnapshot } from '../model/snapshot';
 import { Problems, problemsOf } from './check';
 import { IEstimate } from './estimate';
 import { IMagicLine, IMagicOptions, writeMagic } from './magic';
+import { priceOf } from './price';
 
 /** What the form offers: the cluster's real choices. */
 export interface IOffer {
@@ -17,6 +18,8 @@ export interface IOffer {
   queues: string[];
   /** options of `%%gpu_train`; null: not known */
   options: readonly string[] | null;
+  /** null: there are no rates */
+  prices: IPriceList | null;
 }
 
 /** The choices from what the server tells, or from the nodes that are seen. */
@@ -30,7 +33,8 @@ export function offerOf(snapshot: ISnapshot): IOffer {
     freeGpus: counts.free,
     types: known.gpu_types ?? seen,
     queues: known.queues ?? [],
-    options: known.options ?? null
+    options: known.options ?? null,
+    prices: known.prices ?? null
   };
 }
 
@@ -145,6 +149,7 @@ export function MagicForm(props: IFormProps): React.ReactElement {
   const free = trans.__('%1 of %2 free now', offer.freeGpus, offer.mostGpus);
   const first = Object.keys(problems)[0] as keyof IMagicOptions | undefined;
   const preview = writeMagic('', { ...line, options }).trim();
+  const price = offer.prices && priceOf(options, offer.prices, trans);
   const isOneProcess = ['', '1'].includes(options.ranks.trim());
   return (
     <div className="jp-GpuRelease-form">
@@ -262,6 +267,11 @@ export function MagicForm(props: IFormProps): React.ReactElement {
         <code className="jp-GpuRelease-preview" aria-live="polite">
           {preview}
         </code>
+        {price && (
+          <div className="jp-GpuRelease-price" role="status">
+            {trans.__('price: %1', price)}
+          </div>
+        )}
         {first && (
           <div className="jp-GpuRelease-why" role="status">
             {trans.__('It cannot be added yet: look at the marked field.')}

@@ -238,6 +238,15 @@ export interface IUsageFacts {
   stored_bytes?: number | null;
 }
 
+/** By the rates of the queues file. */
+export interface IPriceList {
+  /** type of GPU → price of an hour; empty: none is asked for */
+  hourly: Record<string, number>;
+  unit: string;
+  /** the price of a run that is worth a word */
+  warn_above?: number | null;
+}
+
 /** What this cluster offers to the form of "Run on GPU". */
 export interface IChoices {
   queues?: string[];
@@ -245,6 +254,7 @@ export interface IChoices {
   max_gpus?: number | null;
   /** options of `%%gpu_train` */
   options?: string[];
+  prices?: IPriceList | null;
 }
 
 /** The start of this machine's own cluster through this server. */
