@@ -75,6 +75,8 @@ METRICS = {
         "srun",
         "cold_worker",
         "idle_return_end",
+        "head_back",
+        "head_back_missed_statements",
     ),
     "environments": (
         "own_first_statement",
@@ -152,6 +154,8 @@ _NOT_QUICK = {
     "first_cell_ever",
     "lab_start",
     "lease_gone_throttled_1gib",
+    "head_back",
+    "head_back_missed_statements",
 } | {metric for metric in METRICS["sidebar"] if metric.startswith(("crowd_held_", "crowd_free_", "crowd_update_"))}
 
 

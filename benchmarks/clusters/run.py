@@ -1,19 +1,22 @@
-"""Nodes that are borrowed: hours held for each one used, and waits (simulated); seconds on a real Slurm."""
+"""Nodes that are borrowed, simulated and on a real Slurm; a head that is killed."""
 
 from __future__ import annotations
 
 from ..report import Report
 from .frontier import add_frontier
+from .head import add_head
 from .slurm import add_slurm
 
-PARTS = ("frontier", "slurm")
+PARTS = ("frontier", "slurm", "head")
 
 
 def run(*, quick: bool, parts: tuple[str, ...] = PARTS) -> Report:
-    """Play notebook sessions, and borrow nodes of a Slurm on this machine; ``quick``: few, and once."""
+    """Play notebook sessions, borrow nodes of a Slurm, kill a head of three hosts; ``quick``: few, and once."""
     report = Report("clusters")
     if "frontier" in parts:
         add_frontier(report, quick=quick)
     if "slurm" in parts:
         add_slurm(report, quick=quick)
+    if "head" in parts and not (quick and parts == PARTS):  # a cluster of its own, asked for by name
+        add_head(report, quick=quick)
     return report

@@ -73,7 +73,19 @@ def _check_health(health: Health, target: Target) -> Iterator[Finding]:
     yield check_version(health.version, health.protocol, target.connection)
     for problem in health.problems:
         yield broken("gateway", problem, "see the logs below the runtime folder, or start the cluster again")
+    yield from check_head(health)
     yield from check_certificate(target, time.time(), PORT_S)
+
+
+def check_head(health: Health) -> Iterator[Finding]:
+    """Tell if runs outlive the head; on one machine nothing does."""
+    if health.nodes < 2:
+        return
+    if health.remembers_head:
+        yield ok("head", "Ray keeps the head's memory on disk: runs on other nodes outlive a head that is lost")
+        return
+    said = "Ray's memory is lost with the head, and all runs with it"
+    yield note("head", said, "where you start Ray yourself: RAY_gcs_storage=rocksdb (docs: operate/head-lost.md)")
 
 
 def check_told(status: StatusDocument, checks: NodeChecks, now_s: float) -> Iterator[Finding]:

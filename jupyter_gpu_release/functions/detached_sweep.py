@@ -65,8 +65,8 @@ class DetachedSweep:
         own = replace(own, queue=options.queue, environment=options.environment, pip=options.pip)
         made = self.executor.prepare(call, own)
         run, imports = made.request.run, [*made.request.imports, "optuna"]
-        own = {"sweep": run, "name": self._name, "call": "", "imports": imports}
-        made.request = msgspec.structs.replace(made.request, **own)
+        told = {"sweep": run, "name": self._name, "call": "", "imports": imports}
+        made.request = msgspec.structs.replace(made.request, **told)
         return made
 
     def _sent(self) -> SentSweep:

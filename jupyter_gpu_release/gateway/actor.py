@@ -30,6 +30,7 @@ from .cluster.agent_client import with_attempts
 from .cluster.lease_workers import warm_worker
 from .cluster.ray_calls import START_S
 from .db import database
+from .db.ledger_copy import restore_ledger
 from .db.stores import meant_store
 from .reconcile import node_liveness
 from .reconcile.recovery import compare_with_cluster, read_ledger, restore_sessions
@@ -59,6 +60,7 @@ class Gateway(GatewayApi):
         _log_to_file(Path(self._config.home) / "log")
         log.info("gateway %s starts, pid %d", __version__, os.getpid())
         sys.setswitchinterval(_SWITCH_S)
+        restore_ledger(self._config)
         self._service = self._build_service()
         self._reconciliation = Reconciliation(self._service)
         self._scaling = Scaling(self._service)
@@ -236,6 +238,7 @@ class Gateway(GatewayApi):
         self._warm_workers()
         self._service.lifecycle.queue.serve()
         self._collect_when_due()
+        self._service.ledger_copy.look()
         self._rounds += 1
         if self._rounds % _SLOW_EVERY == 1:
             self._service.ledger.write(self._strip_old_values)

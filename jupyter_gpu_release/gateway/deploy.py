@@ -9,7 +9,6 @@ import sys
 from typing import Any
 
 import ray
-from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from ..errors import ClusterError
 from ..protocol.config import Deployed, GatewayConfig
@@ -19,7 +18,8 @@ from .ray_actor import GatewayActor
 from .ray_driver import join_cluster, run_as_command
 from .readiness import check_nodes, wait_until_ready
 
-_HEAD = "node:__internal_head__"
+#: a resource that each head has: a gateway whose head is lost begins anew on the next one, where Ray remembers it
+_HEAD = {"node:__internal_head__": 0.001}
 
 
 def deploy(config: GatewayConfig) -> Deployed:
@@ -31,8 +31,6 @@ def deploy(config: GatewayConfig) -> Deployed:
         The cluster cannot be reached, has another Ray or Python version, lacks the package, or the gateway fails.
     """
     join_cluster(config)
-    if not config.embedded:
-        check_nodes(config)
     gateway, created = _find_or_create(config)
     return wait_until_ready(config, gateway, created=created)
 
@@ -42,6 +40,9 @@ def _find_or_create(config: GatewayConfig) -> tuple[Any, bool]:
         return ray.get_actor(config.gateway_actor, namespace=config.ray_namespace), False
     except ValueError:
         pass
+    _check_head()
+    if not config.embedded:
+        check_nodes(config)
     options = {
         "name": config.gateway_actor,
         "namespace": config.ray_namespace,
@@ -49,17 +50,16 @@ def _find_or_create(config: GatewayConfig) -> tuple[Any, bool]:
         "num_cpus": 0,
         "max_restarts": -1,
         "max_concurrency": 1000,
-        "scheduling_strategy": NodeAffinitySchedulingStrategy(_head_node(), soft=False),
+        "resources": _HEAD,
         **runtime_env(config),
     }
     return ray.remote(GatewayActor).options(**options).remote(encode(config)), True
 
 
-def _head_node() -> str:
-    for entry in ray.nodes():
-        if entry["Alive"] and _HEAD in entry["Resources"]:
-            return str(entry["NodeID"])
-    raise ClusterError("the Ray cluster has no head node that is alive")
+def _check_head() -> None:
+    """Raise :class:`ClusterError`: nobody would ever have a gateway that asks for a head."""
+    if not any(entry["Alive"] and _HEAD.keys() <= entry["Resources"].keys() for entry in ray.nodes()):
+        raise ClusterError("the Ray cluster has no head node that is alive")
 
 
 if __name__ == "__main__":

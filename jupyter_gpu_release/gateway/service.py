@@ -72,6 +72,7 @@ from .cluster.ray_calls import RayCalls
 from .cluster.slurm_nodes import SlurmNodes
 from .cluster.withheld_gpus import WithheldGpus
 from .db.database import open_ledger
+from .db.ledger_copy import LedgerCopy, ledger_path
 from .db.writer import LedgerError, LedgerWriter
 from .dispatch.fetches import Fetches
 from .dispatch.gangs import check_gang
@@ -102,6 +103,8 @@ _QUIET_S = 0.3
 _STORE_LOOK_S = 60.0
 #: events read from a log in one go
 _EVENTS_AT_ONCE = 5000
+#: in the environment of `ray start` on the head, which is that of the gateway, too
+_GCS_STORAGE = "RAY_gcs_storage"
 
 
 class GatewayService(RunListener, LeaseListener, NodeListener, SessionListener):
@@ -123,9 +126,10 @@ class GatewayService(RunListener, LeaseListener, NodeListener, SessionListener):
         ray_leases: type[RayLeases] = RayLeases,
     ) -> None:
         self.config = config
-        self.engine = open_ledger(Path(config.ledger or Path(config.home) / "ledger.sqlite"))
+        self.engine = open_ledger(ledger_path(config))
         self.ledger = LedgerWriter(self.engine, on_ledger_death)
         self.store_threads = StoreThreads(acting=acting if config.store_mode == StoreMode.OWNER else None)
+        self.ledger_copy = LedgerCopy(config, self.store_threads)
         self.status_feed = StatusFeed()
         #: None: the store is one user's, and nobody is asked for another
         self.users = None if config.store_mode == StoreMode.SINGLE else UnixUsers(config, self.store_threads)
@@ -627,6 +631,7 @@ class GatewayService(RunListener, LeaseListener, NodeListener, SessionListener):
             store=self.config.store,
             store_id=self.nodes.store_id,
             service_uid=self._service_uid(),
+            remembers_head=os.environ.get(_GCS_STORAGE) == "rocksdb",
         )
 
     def _service_uid(self) -> int | None:

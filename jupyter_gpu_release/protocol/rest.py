@@ -461,6 +461,8 @@ class Health(msgspec.Struct, frozen=True):
     store_id: str = ""
     #: user that the cluster's agents run as, where that is to be trusted; None: it does not matter
     service_uid: int | None = None
+    #: whether Ray on the head keeps what it knows on disk, so that nodes and runs outlive a head that is lost
+    remembers_head: bool = False
 
 
 class NodeCheck(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -11,6 +11,8 @@ One writer per file: what a second and later attempts of a run write has their n
 
 ``<store>/studies/<user>/<name>.journal``: Optuna's studies of sweeps that have a name (``functions/kept_study.py``).
 
+``<store>/ledgers/``: copies of gateways' ledgers, each its service user's alone (``gateway/db/ledger_copy.py``).
+
 ``<store>/blobs/<dd>/<digest>``: buffers of 1 MiB and more, of all runs, by content (``store/blobs.py``);
 ``blobs/tmp/``: what
 is being written.

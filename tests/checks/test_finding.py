@@ -45,7 +45,7 @@ from jupyter_gpu_release.errors import GpuReleaseError
 from jupyter_gpu_release.host.slurm import Slurm
 from jupyter_gpu_release.protocol.config import GatewayConfig, SlurmPool
 from jupyter_gpu_release.protocol.node import NameLookup, PortTry, ProbeReport
-from jupyter_gpu_release.protocol.rest import NodeCheck, NodeChecks, StatusDocument
+from jupyter_gpu_release.protocol.rest import Health, NodeCheck, NodeChecks, StatusDocument
 
 _PROBE = ProbeReport(
     [
@@ -130,6 +130,7 @@ def _bad_cases(folder: Path) -> dict[Callable[..., object], Iterable[Finding] | 
         certificate.check_end: certificate.check_end(3.0),
         frameworks.compare_cuda: frameworks.compare_cuda(driver, "torch 2.13.0", (13, 0)),
         gateway.check_cluster: gateway.check_cluster(nobody, gateway.check_used_store),
+        gateway.check_head: gateway.check_head(Health(True, "0.1.0", 1, "c", 1, 2, 2, 4, simulated=True)),
         gateway.check_same_store: gateway.check_same_store(folder, "0123"),
         gateway.check_told: gateway.check_told(_STATUS, _NODES, 1000.0),
         gateway.check_used_store: gateway.check_used_store(folder / "none"),

@@ -11,9 +11,16 @@ import pytest
 from jupyter_gpu_release._version import __version__
 from jupyter_gpu_release.checks import gateway
 from jupyter_gpu_release.checks.finding import BROKEN, NOTE, OK
-from jupyter_gpu_release.checks.gateway import check_cluster, check_same_store, check_used_store, check_version
+from jupyter_gpu_release.checks.gateway import (
+    check_cluster,
+    check_head,
+    check_same_store,
+    check_used_store,
+    check_version,
+)
 from jupyter_gpu_release.client.discovery import Target
 from jupyter_gpu_release.client.home import Connection
+from jupyter_gpu_release.protocol.rest import Health
 from jupyter_gpu_release.protocol.session import PROTOCOL
 from jupyter_gpu_release.store.run_folders import make_store
 
@@ -37,6 +44,14 @@ def test_versions_that_understand_each_other_are_no_fault() -> None:
     assert check_version(__version__, PROTOCOL).finding == f"gateway and client {__version__}"
     refused = check_version("99.0", PROTOCOL + 5)
     assert (refused.level, "install the same version" in refused.hint) == (BROKEN, True)
+
+
+def test_with_several_nodes_it_is_said_whether_runs_outlive_the_head() -> None:
+    def found(nodes: int, *, remembers: bool) -> list[str]:
+        health = Health(True, __version__, PROTOCOL, "c", 1, nodes, nodes, 4, simulated=True, remembers_head=remembers)
+        return [one.level for one in check_head(health)]
+
+    assert (found(1, remembers=False), found(3, remembers=False), found(3, remembers=True)) == ([], [NOTE], [OK])
 
 
 def test_the_way_to_a_gateway_that_says_nothing_is_looked_at_in_time(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,6 +13,7 @@ import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
+from doc_blocks import block
 from far_clock import jump_clock
 from network_hosts import Network, NetworkHost
 from ray_imports import leave_out
@@ -25,11 +26,23 @@ _RAY = [sys.executable, "-m", "ray.scripts.scripts"]
 GPUS_EACH = 2
 
 
+def _kept_head(folder: Path) -> dict[str, str]:
+    """The variables by which Ray keeps the head's memory, in this folder."""
+    kept = block("operate/head-lost.md", "## Keep the head's memory")
+    words = [word for line in kept.commands({"/var/lib/ray-gcs": str(folder)}) for word in shlex.split(line)]
+    return dict(word.split("=", 1) for word in words if word != "export")
+
+
 class FarBed:
     """Hosts ``laptop``, ``head``, ``node-a``, and ``node-b``, whose clock is an hour ahead. All see the store."""
 
-    def __init__(self, network: Network, folder: Path, libraries: Path | None = None) -> None:
-        """``libraries``: folder with the package that the cluster has; None: ours."""
+    def __init__(
+        self, network: Network, folder: Path, libraries: Path | None = None, *, keeps_head: bool = False
+    ) -> None:
+        """``libraries``: folder with the package that the cluster has; None: ours.
+
+        ``keeps_head``: as the operators' page says.
+        """
         self.network, self.folder, self._libraries = network, folder, libraries
         self.home, self.store = HomePaths(folder / "home"), folder / "store"
         self._ray = Path(tempfile.mkdtemp(prefix="jgr-", dir=runtime_root()))
@@ -46,6 +59,8 @@ class FarBed:
             "JUPYTER_GPU_ALLOWED_HOSTS": network["laptop"].address,
             "PYTHONPATH": ":".join(map(str, paths)),
         }
+        if keeps_head:
+            self._environment |= _kept_head(folder / "gcs")
         head = network["head"]
         self.gcs, self.port = f"{head.address}:6379", 8765
         self.url = f"http://{head.address}:{self.port}"

@@ -1,4 +1,4 @@
-"""The head of a cluster over several hosts loses its power, and is started again as the operators' page says."""
+"""The head of a cluster over several hosts loses its power and its ledger, and is started again as the page says."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import json
 import os
 import re
 import signal
+import sqlite3
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -50,7 +51,7 @@ def notebooks(bed: FarBed, tmp_path: Path) -> Iterator[list[RemoteNotebook]]:
 
 def _commands() -> list[tuple[str, str]]:
     """The commands of the guide: the host, the line."""
-    text = block("operate/head-lost.md", "# How to bring a cluster back when its head is lost").text
+    text = block("operate/head-lost.md", "## Start a head without its memory").text
     found, hosts = [], ("",)
     for part in re.split(r"^# on ", text, flags=re.MULTILINE)[1:]:
         where, *lines = part.splitlines()
@@ -69,6 +70,15 @@ def _names(host: NetworkHost) -> list[str]:
 
 def _says(words: str) -> Callable[[Shown], bool]:
     return lambda shown: any(words in text for text in shown.displays())
+
+
+def _copied_states(bed: FarBed) -> list[str]:
+    """The states of all runs, as they are in the ledger's copy on the store."""
+    found = list((bed.store / "ledgers").glob("*.sqlite"))
+    if not found:
+        return []
+    with contextlib.closing(sqlite3.connect(found[0])) as copy:
+        return sorted(state for (state,) in copy.execute("SELECT state FROM runs"))
 
 
 def _state(notebook: RemoteNotebook, run: str) -> str:
@@ -102,8 +112,11 @@ def test_what_waited_runs_and_what_ran_is_lost(
     waits.until(_says("place 2"))
     stopped = stops.begin(f"%%gpu_train --gpus 2\n{loop}")
     stops.until(_says("place 3"))
+    until(lambda: _copied_states(bed) == ["queued"] * 3 + ["running"] * 3, "the ledger's copy to know them all")
 
     bed.network["head"].kill_all()
+    for file in bed.home.root.glob("ledger.sqlite*"):
+        file.unlink()
     runs.until(_says("connection to the gateway lost, the run goes on if the cluster does"))
     for waiter in (waits, stops):
         waiter.until(_says("connection to the gateway lost, the run keeps its place in the queue"))
