@@ -6,6 +6,7 @@ Pickle puts an object into a set before its attributes are there (``__hash__``),
 
 from __future__ import annotations
 
+import array
 import copyreg
 import datetime
 import inspect
@@ -20,7 +21,12 @@ from ..adapters.adapter import Reducer
 _OWN_WAYS = ("__reduce__", "__reduce_ex__", "__getnewargs__", "__getnewargs_ex__", "__setstate__", "__getstate__")
 _EARLY = ("__hash__", "__eq__", "__getattr__", "__getattribute__", "__setattr__", "__new__")
 #: ways of classes of Python that give what only their own ``__new__`` understands
-_AS_THE_BASE = (datetime.datetime.__reduce_ex__, datetime.time.__reduce_ex__)
+_AS_THE_BASE = (
+    datetime.datetime.__reduce_ex__,
+    datetime.time.__reduce_ex__,
+    bytearray.__reduce_ex__,
+    array.array.__reduce_ex__,
+)
 _PLAIN = (str, int, float, complex, bool, bytes, type(None))
 
 #: attributes and slots
@@ -60,6 +66,15 @@ def _made_by(kind: type) -> Any:
     return next(base for base in kind.__mro__ if base not in own and type(vars(base).get("__new__")) not in python)
 
 
+def _taught_by(kind: type) -> Any:
+    """The library's class, written in Python, whose ``__reduce__`` gives arguments for its own ``__new__`` or
+    ``__init__`` (``Fraction``).
+    """
+    own = _of_notebook(kind)
+    definer = next(base for base in kind.__mro__ if base not in own and "__reduce__" in vars(base))
+    return next(base for base in kind.__mro__ if base not in own and issubclass(base, definer))
+
+
 def _state_of(state: Any) -> _State:
     attributes, slots = state if isinstance(state, tuple) else (state, None)
     return attributes or {}, slots or {}
@@ -94,6 +109,7 @@ def _reduce_of_base(_pickler: Any, thing: Any) -> Any:
     if maker is copyreg.__newobj__:  # type: ignore[attr-defined]
         given, begins = (tuple(thing),) if issubclass(base, tuple) else arguments[1:], False
     elif maker is kind:
+        base = _taught_by(kind) if base.__new__ is object.__new__ else base
         given, begins = arguments, base.__init__ is not object.__init__
     else:
         return reduced

@@ -84,6 +84,15 @@ ROWS = {
         "bag.add(3); table[5].append(bag); other = Bag('m')",
         "sorted(bag), bag.name, table[5][0] is bag, table[1], table.a, table[9], other.name, type(other) is Bag",
     ),
+    "arguments of classes of bytes, of Python's arrays and of fractions": (
+        "import array, fractions, ipaddress\nclass Blob(bytearray):\n    def __init__(self, data, kind): super().__init__(data); self.kind = kind\n"
+        "class Track(array.array):\n    def __new__(cls, first): return super().__new__(cls, 'd', [first])\n"
+        "class Part(fractions.Fraction):\n    def __new__(cls, n, unit):\n        made = super().__new__(cls, n)\n        made.unit = unit\n        return made\n"
+        "class Host(ipaddress.IPv4Address):\n    def __init__(self, text, tag): super().__init__(text); self.tag = tag\n"
+        "blob, track, part, host = Blob(b'ab', 'k'), Track(3), Part(3, 'm'), Host('1.2.3.4', 't'); track.tag = [1]; kept = [blob, part]",
+        "blob[0] = 99; track.append(part + 1); track.tag.append(host); later = Part(5, 'k'), Host('1.2.3.5', 'u'), Blob(b'c', 'd')",
+        "blob, blob.kind, kept[0] is blob, track, track.tag[1] is host, part, part.unit, host.tag, [str(each) for each in later], later[0].unit, later[1].tag, later[2].kind, type(later[0]) is Part",
+    ),
     "attributes that are passed on": (
         "class Proxy:\n    def __init__(self, target): self._target = target\n    def __getattr__(self, name): return getattr(self._target, name)\n"
         "class Strict:\n    __slots__ = ('a', 'late')\n    def __init__(self): object.__setattr__(self, 'a', [1])\n    def __setattr__(self, name, value): raise AttributeError(name)\np, s = Proxy([3, 1, 2]), Strict()",

@@ -26,6 +26,12 @@ ROWS = {
         "class New: pass\nfor kind in (Late, New):\n    trees.register_pytree_node(kind, lambda _: ([kind.__name__], None), lambda _parts, _: kind())",
         "leaves, copied, twice, trees.tree_leaves([late, New(), p]), New in trees.SUPPORTED_NODES, copy.copy(p).held is p.held",
     ),
+    "names of levels of logging": (
+        "import logging\nlogging.addLevelName(25, 'NOTICE'); logging.addLevelName(20, 'TOLD')",
+        "seen = logging.getLevelName(25), logging.getLevelName('NOTICE'), logging.getLevelName(20); logging.addLevelName(26, 'MORE')",
+        "seen, logging.getLevelName(26), logging.getLevelName(20), logging.getLevelName(30)",
+        "for number in (25, 26):\n    logging._nameToLevel.pop(logging._levelToName.pop(number, ''), None)\nlogging.addLevelName(20, 'INFO')",
+    ),
     "what sqlite3 was told": (
         "import sqlite3\nclass Point:\n    def __init__(self, x): self.x = x\nsqlite3.register_adapter(np.int64, int); sqlite3.register_adapter(Point, lambda p: str(p.x))\np = Point(4)",
         "def ask(*things):\n    with sqlite3.connect(':memory:', detect_types=sqlite3.PARSE_COLNAMES) as base:\n        return base.execute('select ?, typeof(?), ? as \"p [point]\"', things).fetchall()\n"

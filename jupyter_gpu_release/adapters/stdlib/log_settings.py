@@ -1,4 +1,4 @@
-"""Settings of logging: levels, what is disabled, and handlers that write to standard output or error.
+"""Settings of logging: levels and their names, what is disabled, and handlers that write to standard output or error.
 
 Only what differs from a fresh Python is read; such a setting is None.
 """
@@ -16,6 +16,8 @@ from typing import Any
 
 _DISABLE = "disable"
 _LOGGER = "logger "
+_LEVEL = "level "
+_USUAL_LEVELS = {0: "NOTSET", 10: "DEBUG", 20: "INFO", 30: "WARNING", 40: "ERROR", 50: "CRITICAL"}
 #: a handler's stream, level and formatter (its text, the dates', the style and the defaults), as they travel
 Handler = tuple[str, int, tuple[Any, ...] | None]
 #: first parts of the names of loggers that belong to a process
@@ -61,6 +63,9 @@ class Staying:
 def read(_module: Any) -> dict[str, Any]:
     """The settings, by the names of what they are set for."""
     found: dict[str, Any] = {_DISABLE: logging.root.manager.disable} if logging.root.manager.disable else {}
+    if logging._levelToName != _USUAL_LEVELS:
+        named = logging._levelToName.items() - _USUAL_LEVELS.items()
+        found |= {f"{_LEVEL}{number}": name for number, name in sorted(named)}
     found |= _watch.found if _watch is not None else {}
     for logger in _loggers():
         state = _state(logger)
@@ -77,6 +82,9 @@ def write(_module: Any, name: str, value: Any) -> None:
     """Set one of them."""
     if name == _DISABLE:
         logging.disable(value or 0)
+    elif name.startswith(_LEVEL):
+        number = int(name.removeprefix(_LEVEL))
+        logging.addLevelName(number, value or _USUAL_LEVELS.get(number, f"Level {number}"))
     elif name.startswith(_LOGGER):
         logger = logging.getLogger(name.removeprefix(_LOGGER))
         _set(logger, *(value or _usual(logger)))

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import sys
+import types
 from collections.abc import Iterable
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from ...analysis import sources
 from ...client.results import is_usable
@@ -148,9 +149,14 @@ def prepare_with_packages(notebook: CellContext, cell: Cell) -> tuple[CapturedIn
     welcome = session.welcome
     prepared.notes += note_on_hashes(cell.body, prepared.originals, welcome.hash_seed if welcome is not None else "")
     prepared.notes += [*note_on_ids(cell.body, prepared.originals), *notebook.signal_handlers.notes(_NOT_THERE)]
-    prepared.notes += notebook.registrations.notes(prepared.packages, notebook.shell.user_ns)
+    used = {*prepared.packages, *_modules_among(prepared.originals.values())}
+    prepared.notes += notebook.registrations.notes(used, notebook.shell.user_ns)
     _add_packages(notebook, cell, prepared, session)
     return prepared, session
+
+
+def _modules_among(values: Iterable[Any]) -> set[str]:
+    return {value.__name__.partition(".")[0] for value in values if isinstance(value, types.ModuleType)}
 
 
 def _add_packages(notebook: CellContext, cell: Cell, prepared: CapturedInputs, session: GatewaySession) -> None:

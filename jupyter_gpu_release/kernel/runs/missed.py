@@ -20,7 +20,9 @@ _NESTED = re.compile(r"event loop is (?:already )?running|running event loop")
 #: names of functions that tell a library something for later
 _TELLS = re.compile(r"regist|^(?:set|add|enable|use|install)(?:_|$)")
 _MOST_LETTERS = 70
-_NO_LIBRARIES = sys.stdlib_module_names | {"__main__", __name__.partition(".")[0]}
+_NO_LIBRARIES = {"__main__", "builtins", __name__.partition(".")[0]}
+#: of Python's own modules, besides those whose settings travel: their registrations do (``ABC.register``), too
+_CARRIED = {"abc", "copyreg", "sqlite3", "functools"}
 
 Mentions = Callable[[ast.expr, str], bool]
 
@@ -70,16 +72,22 @@ class Registrations:
 
 def _registered(source: str, number: int, names: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     """Packages with which a cell registered what does not travel, each with the sentence that says so."""
-    for call, text in _calls(source) if "regist" in source else ():
+    for call, text in _calls(source):
         function = _function(call, names)
         name, package = (str(getattr(function, each, "")) for each in ("__name__", "__module__"))
-        package = package.partition(".")[0]
-        travels = any(name in adapter.carried_calls for adapter in loaded_adapters())
-        if "regist" in name and not travels and package not in _NO_LIBRARIES:
+        package = package.partition(".")[0].removeprefix("_")
+        is_pythons = package in sys.stdlib_module_names  # whose other words are few; a library's would name too much
+        tells = _TELLS.search(name) is not None if is_pythons else "regist" in name
+        if tells and package not in _NO_LIBRARIES and not _travels(name, package):
             yield (
                 package,
                 f"`{text}` ran in cell {number}, not in GPU cells: if they need it, put it under `%%gpu_setup`",
             )
+
+
+def _travels(name: str, package: str) -> bool:
+    settings = {each.module for adapter in loaded_adapters() for each in adapter.settings}
+    return package in settings | _CARRIED or any(name in adapter.carried_calls for adapter in loaded_adapters())
 
 
 def _calls(source: str) -> Iterator[tuple[ast.expr, str]]:

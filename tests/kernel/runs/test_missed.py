@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import abc
 import csv
+import mimetypes
+import multiprocessing
+import sys
 import types
 
 import pytest
@@ -125,3 +129,17 @@ def test_a_registration_that_stays_here_is_said_once_to_who_uses_the_library(mon
     assert said.notes(["plots"], names) == []
     cells.append("plots.register_shape(2)")
     assert len(said.notes(["plots"], names)) == 1
+
+
+def test_what_is_registered_with_a_module_of_pythons_own_is_said_unless_it_travels() -> None:
+    cells = [
+        "",
+        "mimetypes.add_type('a/parquet', '.parq')\nmultiprocessing.set_start_method('spawn', force=True)\n"
+        "csv.register_dialect('bars')\nabc.ABCMeta.register(abc.ABC, int)\nmimetypes.guess_type('a.txt')\n"
+        "sys.set_int_max_str_digits(9000)",
+    ]
+    names = {"In": cells} | {each.__name__: each for each in (abc, csv, mimetypes, multiprocessing, sys)}
+    first, second = Registrations().notes(["abc", "csv", "mimetypes", "multiprocessing", "sys"], names)
+    assert first.startswith("`mimetypes.add_type('a/parquet', '.parq')` ran in cell 1, not in GPU cells")
+    assert second.startswith("`multiprocessing.set_start_method('spawn', force=True)` ran in cell 1")
+    assert Registrations().notes(["csv"], names) == []
