@@ -15,7 +15,8 @@ if TYPE_CHECKING:
 
 Space = Mapping[str, Any] | Sequence[Mapping[str, Any]] | Callable[["Trial"], Mapping[str, Any]]
 _PLAIN = (str, int, float, bool, type(None))
-_SETTING = "setting"
+#: the parameter of a list of settings: the number of one
+SETTING = "setting"
 _WRITE = 'write (low, high), (low, high, "log") or a list of choices'
 
 
@@ -46,7 +47,7 @@ class SearchSpace:
     def points(self) -> list[dict[str, Any]]:
         """All points of a space that has an end, as Optuna's parameters."""
         if self.settings:
-            return [{_SETTING: number} for number in range(len(self.settings))]
+            return [{SETTING: number} for number in range(len(self.settings))]
         choices = [getattr(distribution, "choices", ()) for distribution in self.distributions.values()]
         return [dict(zip(self.distributions, values, strict=True)) for values in itertools.product(*choices)]
 
@@ -59,7 +60,7 @@ class SearchSpace:
         if self.function is not None:
             return _plain_parameters(self.function(trial))
         if self.settings:
-            return dict(self.settings[trial.suggest_int(_SETTING, 0, len(self.settings) - 1)])
+            return dict(self.settings[trial.suggest_int(SETTING, 0, len(self.settings) - 1)])
         return {name: _suggest(trial, name, each) for name, each in self.distributions.items()}
 
     def examples(self) -> list[Mapping[str, Any]]:

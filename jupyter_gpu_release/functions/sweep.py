@@ -8,6 +8,7 @@ import warnings
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
 from ..errors import MissingPackageError, NoSuchRunError, OptionError, StoreError
@@ -19,7 +20,8 @@ from .executor import FunctionExecutor
 from .kept_study import STUDY, SweepFacts, journal_path, kept_trials, open_journal, refuse_driven, sweep_of
 from .search import Search
 from .sweep_driver import Driven, SweepDriver, SweepPlan, Trialled, nothing_found
-from .trial import COMPLETE, SweepTrial
+from .sweep_plots import draw_plots
+from .trial import COMPLETE, RUNNING, SweepTrial
 from .watched_sweep import WatchedSweep
 
 if TYPE_CHECKING:
@@ -44,7 +46,7 @@ class Sweep:
 
     @property
     def study(self) -> Study:
-        """Optuna's study: for its plots, and to go on with it in another sweep (``study=``)."""
+        """Optuna's study: for its other plots, and to go on with it in another sweep (``study=``)."""
         return self._driver.study
 
     @property
@@ -83,6 +85,19 @@ class Sweep:
         """The trials as a DataFrame: parameters, value, steps, seconds, GPU-seconds, run and error of each."""
         pandas = _imported("pandas", "a table of trials is a DataFrame")
         return pandas.DataFrame([trial.row(self.metric) for trial in self.all_trials])
+
+    def plot(self) -> list[Any]:
+        """Draw the study's history with the best so far, and its parallel coordinates; returns matplotlib's axes.
+
+        In a notebook they appear below the cell. In a script `matplotlib.pyplot.show()` shows them.
+
+        Raises
+        ------
+        MissingPackageError
+            matplotlib is not installed here.
+        """
+        _imported("matplotlib", "plots are drawn with matplotlib", "%pip install matplotlib")
+        return draw_plots(self.study, self.metric)
 
     def load(self, trial: int | None = None) -> Any:
         """The value that a trial's function returned (default: the best one's); large arrays are mapped, not read.
@@ -153,6 +168,17 @@ class Sweep:
         told = [f"{self._driver.wanted} trials", *(f"{count} {state}" for state, count in sorted(counts.items()))]
         best = self.best
         return told if best is None else [*told, f"best {self.metric}={best.value:.6g} (trial {best.number})"]
+
+    @property
+    def left(self) -> tuple[int, float] | None:
+        """Number of trials that have not ended, and the GPU-seconds that they take if they are like the others.
+
+        None: no trial has ended yet that held a GPU, or no other will begin.
+        """
+        ended = [trial for trial in self.all_trials if trial.state != RUNNING]
+        spent = [trial.gpu_seconds for trial in ended if trial.gpu_seconds]
+        count = self._driver.wanted - len(ended)
+        return (count, count * fmean(spent)) if spent and count > 0 and self._driver.failure is None else None
 
     @property
     def errors(self) -> str:
@@ -280,10 +306,8 @@ def _options(executor: FunctionExecutor, own: Mapping[str, Any]) -> tuple[bool, 
 _NAME = "give it a name=, by which it is found again"
 
 
-def _imported(package: str, why: str) -> Any:
+def _imported(package: str, why: str, install: str = "%pip install 'jupyter-gpu-release[sweep]'") -> Any:
     try:
         return importlib.import_module(package)
     except ModuleNotFoundError:
-        raise MissingPackageError(
-            f"{why}, and {package} is not installed here", hint="%pip install 'jupyter-gpu-release[sweep]'"
-        ) from None
+        raise MissingPackageError(f"{why}, and {package} is not installed here", hint=install) from None

@@ -22,6 +22,7 @@ SEARCH: tuple[Option, ...] = (
         values=("median", "asha", "hyperband"),
     ),
     Option("detach", "", "the cell returns at once, the sweep outlives this kernel (%gpu_attach brings it back)"),
+    Option("estimate", "", "run nothing: say what would be sent, when it would start, how much it is at most"),
 )
 #: a cell waits for its sweep, and each of its trials runs
 _OF_ONE_RUN = frozenset({"async", "detach", "cache", "estimate", "gather", "keep"})
@@ -43,6 +44,7 @@ class SweepOptions:
     max_failures: int
     pruner: str | None
     detach: bool
+    estimate: bool
     trial: Written
 
 
@@ -60,6 +62,7 @@ def sweep_options(written: Written) -> SweepOptions:
         _number(written, "max-failures") or 10,
         written.get("pruner", [None])[0],
         "detach" in written,
+        "estimate" in written,
         {name: values for name, values in written.items() if name in OPTIONS and name not in _OF_ONE_RUN},
     )
 

@@ -23,6 +23,11 @@ def _command(*words: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, timeout=100)
 
 
+def _unwrapped(texts: list[str]) -> str:
+    """Titles of tables are as wide as the terminal."""
+    return " ".join(" ".join(texts).split())
+
+
 @pytest.fixture(scope="module")
 def notebook(tmp_path_factory: pytest.TempPathFactory, _use_the_sessions_cluster: None) -> Iterator[Notebook]:
     """One kernel for all of them."""
@@ -51,9 +56,43 @@ def test_the_best_trials_names_are_bound(notebook: Notebook) -> None:
     page = shown.displays("text/html")[-1]
     assert "<script" not in page
     assert page.count("<tr>") == 6
+    assert [picture[:6] for picture in shown.displays("image/png")] == ["iVBORw"] * 2
     with GatewayClient.for_target(find_gateway()) as gateway:
         rows = [row for row in gateway.runs().runs if row.name.startswith("widths ")]
     assert {row.priority for row in rows} == {"low"}
+
+
+def test_plots_are_the_users_and_a_sentence_without_matplotlib(notebook: Notebook) -> None:
+    """The sweep is that of the test before."""
+    assert len(notebook.ok("drawn = sweep.plot()").displays("image/png")) == 2
+    lacks = "find_spec = lambda name, *more: None if name == 'matplotlib' else found(name, *more)"
+    notebook.ok(f"import importlib.util\nfound = importlib.util.find_spec\nimportlib.util.{lacks}")
+    shown = notebook.ok("%%gpu_sweep --metric score\nn = search([1, 2])\nscore = n")
+    notebook.ok("importlib.util.find_spec = found")
+    assert "plots of the sweep need matplotlib: %pip install matplotlib" in shown.displays()[-1]
+    assert shown.displays("image/png") == []
+
+
+def test_an_estimate_runs_nothing_and_the_table_says_how_much_is_left(notebook: Notebook) -> None:
+    body = "import time\nn = search([0, 1, 2])\nlength = len(shared)\nscore = n + 0.5\n"
+    with GatewayClient.for_target(find_gateway()) as gateway:
+        before = {row.run for row in gateway.runs().runs}
+        shown = notebook.ok(f"%%gpu_sweep --estimate --metric score --max-gpus 2 --timeout 2h --gpus 2\n{body}")
+        sent, start, size = shown.displays()
+        assert "shared" in sent
+        assert "2 of 4 simulated GPUs wanted" in start
+        assert _unwrapped([size]) == (
+            "3 trials with 2 GPUs each, at most 2 GPUs at once; at most 12 h of GPU time, by the --timeout of each"
+        )
+        unbound = notebook.run(f"%%gpu_sweep --estimate --metric other\n{body}")
+        assert "and no other" in unbound.traceback
+        assert {row.run for row in gateway.runs().runs} == before
+    wait = "import os\nwhile n == 2 and not os.path.exists('enough'):\n    time.sleep(0.02)"
+    begun = notebook.begin(f"%%gpu_sweep --metric score --max-gpus 1\n{body}{wait}")
+    expected = "1 running · best score=0.5 (trial 0) · expected for the other 1: < 0.01 h of GPU time"
+    notebook.until(lambda shown: f"2 complete · {expected}" in _unwrapped(shown.displays()))
+    (notebook.folder / "enough").touch()
+    assert "expected for" not in _unwrapped(notebook.end(begun).displays()[-1:])
 
 
 def test_an_interrupt_ends_all_trials_and_the_best_so_far_is_bound(notebook: Notebook) -> None:

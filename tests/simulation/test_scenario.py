@@ -13,10 +13,18 @@ from jupyter_gpu_release.errors import OptionError
 from jupyter_gpu_release.simulation.scenario import differences, parse_scenarios, read_scenarios, run_scenario
 
 KAI = read_scenarios(Path(__file__).with_name("data") / "kai.json")
+SWEEPS = read_scenarios(Path(__file__).with_name("sweeps.json"))
 
 
 @pytest.mark.parametrize("scenario", KAI, ids=lambda scenario: scenario.id)
 def test_it_ends_as_in_kai(scenario: Any) -> None:
+    assert differences(scenario, run_scenario(scenario)) == []
+
+
+@pytest.mark.parametrize("scenario", SWEEPS, ids=lambda scenario: scenario.id)
+def test_a_sweep_beside_everybodys_cells(scenario: Any) -> None:
+    """Its trials are restartable and of low priority; each scenario says how every run ends."""
+    assert scenario.expected.keys() == {run.run for run in scenario.runs}
     assert differences(scenario, run_scenario(scenario)) == []
 
 

@@ -33,11 +33,12 @@ _LOOK = (
 )
 
 
-def estimate(notebook: Notebook, cell: Cell) -> None:
+def estimate(notebook: Notebook, cell: Cell) -> CapturedInputs:
     """Show the plan of ``cell``: names and sizes, free GPUs, place in the queue."""
     prepared = prepare(notebook, cell)
     display(sent_table(prepared))
     display(_estimate_of(notebook, cell, prepared.imports))
+    return prepared
 
 
 def sent_table(prepared: CapturedInputs) -> Table:

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import html
+import importlib.util
 import sys
 import time
+from base64 import b64encode
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
+
+from IPython.display import display
 
 from ...analysis.searches import find_searches
 from ...analysis.sources import name_of_plain_cell
@@ -16,6 +20,7 @@ from ...errors import OptionError, RunCancelledError
 from ...functions.detached_sweep import DetachedSweep
 from ...functions.search import Search
 from ...functions.sweep import begin_sweep, checked_space, detach_sweep, study_of, watch_sweep
+from ...functions.sweep_plots import plots_as_png
 from ...functions.trial import RUNNING, SweepTrial
 from ...options.definitions import refuse_rest, split_line
 from ...options.sweep_options import SWEEP_OPTIONS, WITHOUT, SweepOptions, sweep_options
@@ -23,7 +28,7 @@ from ...presentation.receipt import Receipt, bundle_of
 from ...presentation.status_line import StatusLine
 from ...submission.location import locate
 from ...submission.request import Cell
-from ...units import format_gpu_hours, format_seconds
+from ...units import format_count, format_gpu_hours, format_seconds
 from ..interrupts import Interrupts
 from ..output.cell_output import CellOutput
 from ..runs.foreground import own_syntax_error, prepare_with_packages, write_inputs
@@ -48,6 +53,9 @@ _TICK_S = 0.25
 #: the table has so many trials: those under way, and the best
 _MOST_ROWS = 12
 _DROP = ("steps", "seconds", "run")
+#: one point makes no plot
+_LEAST_PLOTTED = 2
+_NO_PLOTS = "plots of the sweep need matplotlib: `%pip install matplotlib`, then `sweep.plot()`"
 
 
 def run_sweep(notebook: Notebook, line: str, body: str) -> None:
@@ -66,6 +74,9 @@ def run_sweep(notebook: Notebook, line: str, body: str) -> None:
     where = checked_space(space, search)
     # any values will do to see what the cell reads and binds
     cell = replace(cell, body=searched.with_values(dict.fromkeys(space, 0)))
+    if own.estimate:
+        _estimate(notebook, cell, own, search.trials or where.size or 1)
+        return
     executor, trial = TrialExecutor(notebook), TrialCell(searched)
     study, kept = (None, []) if own.detach else study_of(executor, options.name, where, search)
     prepared, session = prepare_with_packages(notebook, cell)
@@ -95,6 +106,27 @@ def attach_sweep(notebook: Notebook, study: Study, facts: SweepFacts) -> None:
         sweep = watch_sweep(executor, study, facts, executor.follow(facts.sweep, facts.name))
         notebook.shell.user_ns["sweep"] = sweep
         _SweepCell(notebook, sweep, session, None, (), is_watched=True, binds=facts.is_cell).follow(interrupts)
+
+
+def _estimate(notebook: Notebook, cell: Cell, own: SweepOptions, trials: int) -> None:
+    """Show the plan of a trial, and of all."""
+    from .estimate import estimate
+
+    _check_metric(own.metric, estimate(notebook, cell))
+    display(Table(size_words(trials, own.max_gpus, cell.options)))
+
+
+def size_words(trials: int, max_gpus: int | None, options: RunOptions) -> str:
+    """Say how much a sweep is at most; how long a trial takes shows only when some have ended."""
+    gpus, count = options.ask.gpus, format_count(trials, "trial")
+    if not gpus:
+        return f"{count} without a GPU"
+    together = "as many at once as GPUs come free" if max_gpus is None else f"at most {max_gpus} GPUs at once"
+    each = f"{count} with {format_count(gpus, 'GPU')} each, {together}"
+    if options.timeout_s is None:
+        return f"{each}; nobody knows the GPU time yet: the sweep's table says it once a trial has ended"
+    most_s = trials * gpus * options.timeout_s
+    return f"{each}; at most {format_gpu_hours(most_s)} of GPU time, by the --timeout of each"
 
 
 def _trial_options(notebook: Notebook, own: SweepOptions) -> RunOptions:
@@ -140,7 +172,8 @@ class _SweepCell:
         #: it is driven elsewhere, and goes on when nobody looks
         self._is_watched = is_watched
         self._binds = binds
-        self._line = StatusLine(CellOutput(notebook.shell))
+        self._output = CellOutput(notebook.shell)
+        self._line = StatusLine(self._output)
         self._began_s = time.monotonic()
 
     def follow(self, interrupts: Interrupts) -> None:
@@ -149,7 +182,7 @@ class _SweepCell:
         while not self._sweep.wait(_TICK_S):
             self._show()
             if interrupts.count > passed_on and self._is_watched:
-                raise self._left()
+                raise self._stop_watching()
             if interrupts.count > passed_on:  # the second one kills
                 passed_on = interrupts.count
                 self._sweep.cancel()
@@ -167,7 +200,7 @@ class _SweepCell:
         if bound is not None and bound.failure is not None:
             raise bound.failure
 
-    def _left(self) -> KeyboardInterrupt:
+    def _stop_watching(self) -> KeyboardInterrupt:
         text = f"interrupted; sweep {self._sweep.id} goes on (%gpu_attach {self._sweep.id} brings it back)"
         self._line.finish_plain(text)
         return make_interrupt(text)
@@ -190,10 +223,20 @@ class _SweepCell:
             parts.append(f"names of trial {best.number}: {', '.join(f'`{name}`' for name in bound.values)}")
         warnings = () if bound is None else bound.receipt.warnings
         notes = () if bound is None else bound.receipt.notes
+        has_plots = self._line.is_in_notebook and len(self._sweep.ranked) >= _LEAST_PLOTTED
+        can_plot = importlib.util.find_spec("matplotlib") is not None
+        notes = notes if can_plot or not has_plots else (*notes, _NO_PLOTS)
         receipt = Receipt("■" if is_interrupted else "✓" if is_whole else "✗", tuple(parts), warnings, notes)
         table = replace(self._table(), title="")
         text, page = f"{receipt.text}\n{self._text(table)}".rstrip(), receipt.html + self._page(table)
         self._line.finish(bundle_of(text, page), {})
+        if has_plots and can_plot:
+            self._show_plots()
+
+    def _show_plots(self) -> None:
+        """Pictures, so that they are there after a reload and in what is exported."""
+        for picture in plots_as_png(self._sweep.study, self._sweep.metric):
+            self._output.publish({"image/png": b64encode(picture).decode()}, {}, {})
 
     def _table(self) -> Table:
         sweep, trials = self._sweep, self._sweep.all_trials
@@ -213,7 +256,11 @@ class _SweepCell:
             for trial in shown
         ]
         heads = ("trial", "state", sweep.metric, *names, "steps", "seconds", "run")
-        return Table(" · ".join(sweep.counts), heads, rows, drop=_DROP)
+        return Table(" · ".join([*sweep.counts, *self._left()]), heads, rows, drop=_DROP)
+
+    def _left(self) -> list[str]:
+        left = self._sweep.left
+        return [] if left is None else [f"expected for the other {left[0]}: {format_gpu_hours(left[1])} of GPU time"]
 
     def _text(self, table: Table) -> str:
         return "\n".join(filter(None, [repr(table), self._failed]))

@@ -6,7 +6,7 @@ import { PanelLayout } from '@lumino/widgets';
 import * as React from 'react';
 import { ActionRunner, runTarget } from '../model/actions';
 import { groupSweeps, IRunGroup } from '../model/sweeps';
-import { isTerminal, waitingS, waits } from '../model/types';
+import { holdsGpu, isTerminal, waitingS, waits } from '../model/types';
 import { RUN_ICONS } from '../icons';
 import { GpuModel } from '../model/model';
 import { runActions } from '../model/permissions';
@@ -14,25 +14,37 @@ import { Age, Button, Feedback, Icon } from '../view/widgets';
 import { runLabel, trialsText } from '../labels';
 import { isAt } from './paths';
 
+/** a cell with more runs than this has one line for all of them, which opens */
+const MOST_LINES = 3;
+
 interface IHintParts {
   model: GpuModel;
   runner: ActionRunner;
   trans: TranslationBundle;
 }
 
+/** Opens the line of all runs of a cell, and closes it again. */
+interface IFold {
+  key: string;
+  isOpen: boolean;
+  toggle: () => void;
+}
+
 /** Below a GPU cell that waits or runs: for how long, and Cancel. The kernel's line below says where, or why not. */
 class Hint extends ReactWidget {
   constructor(
     private _parts: IHintParts,
-    group: IRunGroup
+    group: IRunGroup,
+    private _fold?: IFold
   ) {
     super();
     this._group = group;
     this.addClass('jp-GpuRelease-hint');
   }
 
-  set group(group: IRunGroup) {
+  showGroup(group: IRunGroup, fold?: IFold): void {
     this._group = group;
+    this._fold = fold;
     this.update();
   }
 
@@ -43,6 +55,19 @@ class Hint extends ReactWidget {
     const feedback = model.feedback.get(target.key);
     const seconds = waits(run.state) ? waitingS(run) : run.held_s;
     const canCancel = runActions(run, model.snapshot).includes('cancel');
+    const fold = this._fold;
+    if (fold) {
+      return (
+        <>
+          <Icon icon={RUN_ICONS[run.state]} kind={run.state} />
+          <span>{trialsText(trials, trans)}</span>
+          <Button
+            label={fold.isOpen ? trans.__('Show less') : trans.__('Show each')}
+            onClick={fold.toggle}
+          />
+        </>
+      );
+    }
     return (
       <>
         <Icon icon={RUN_ICONS[run.state]} kind={run.state} />
@@ -69,6 +94,17 @@ class Hint extends ReactWidget {
   }
 
   private _group: IRunGroup;
+}
+
+/** All runs of a cell as one; of a sweep its trials count. */
+function foldedGroup(groups: readonly IRunGroup[]): IRunGroup {
+  const runs = groups.flatMap(({ row, trials }) =>
+    trials.length > 0 ? trials : [row]
+  );
+  return {
+    row: runs.find(run => holdsGpu(run.state)) ?? runs[0],
+    trials: runs
+  };
 }
 
 /** Keeps the hints of all open notebooks as the model says. */
@@ -109,23 +145,46 @@ export class CellHints {
     seen: Set<string>
   ): void {
     const { localPath } = panel.context;
-    for (const group of live) {
-      const run = group.row;
-      const cell = isAt(run.notebook, localPath)
-        ? panel.content.widgets.find(({ model }) => model.id === run.cell)
-        : undefined;
-      if (cell) {
-        const key = `${panel.id}/${run.run}`;
+    const here = live.filter(({ row }) => isAt(row.notebook, localPath));
+    for (const cell of panel.content.widgets) {
+      const groups = here.filter(({ row }) => row.cell === cell.model.id);
+      const isFolded = groups.length > MOST_LINES;
+      const fold = isFolded
+        ? this._foldOf(`${panel.id}/${cell.model.id}`)
+        : null;
+      if (fold) {
+        seen.add(fold.key);
+        this._place(fold.key, cell, foldedGroup(groups), 1, fold);
+      }
+      for (const group of fold && !fold.isOpen ? [] : groups) {
+        const key = `${panel.id}/${group.row.run}`;
         seen.add(key);
-        this._place(key, cell, group);
+        this._place(key, cell, group, fold ? 2 : 1);
       }
     }
   }
 
-  private _place(key: string, cell: Cell, group: IRunGroup): void {
+  private _foldOf(key: string): IFold {
+    const toggle = () => {
+      if (!this._opened.delete(key)) {
+        this._opened.add(key);
+      }
+      this.update();
+    };
+    return { key, isOpen: this._opened.has(key), toggle };
+  }
+
+  /** So many widgets below the cell's code. */
+  private _place(
+    key: string,
+    cell: Cell,
+    group: IRunGroup,
+    place: number,
+    fold?: IFold
+  ): void {
     const known = this._hints.get(key);
     if (known && !known.isDisposed) {
-      known.group = group;
+      known.showGroup(group, fold);
       return;
     }
     const layout = cell.layout as PanelLayout;
@@ -136,8 +195,8 @@ export class CellHints {
       this._later(cell);
       return;
     }
-    const hint = new Hint(this._parts, group);
-    layout.insertWidget(wrapper + 1, hint);
+    const hint = new Hint(this._parts, group, fold);
+    layout.insertWidget(wrapper + place, hint);
     this._hints.set(key, hint);
   }
 
@@ -150,5 +209,6 @@ export class CellHints {
   }
 
   private _awaited = new WeakSet<Cell>();
+  private _opened = new Set<string>();
   private _hints = new Map<string, Hint>();
 }

@@ -10,6 +10,9 @@ from jupyter_gpu_release.client.discovery import Target
 from jupyter_gpu_release.client.home import Connection
 from jupyter_gpu_release.errors import GpuReleaseError, ImpossibleAskError
 from jupyter_gpu_release.kernel.magics.estimate import missing_packages, sent_table, start_words
+from jupyter_gpu_release.kernel.magics.sweep import size_words
+from jupyter_gpu_release.options.definitions import Written
+from jupyter_gpu_release.options.run_options import build_options
 from jupyter_gpu_release.protocol.rest import EstimateDocument, GatewayFacts, GpuCounts, StatusDocument
 from jupyter_gpu_release.protocol.runs import ResourceAsk, ValueInfo
 from jupyter_gpu_release.submission.capture import CapturedInputs
@@ -84,3 +87,20 @@ def test_what_would_be_sent():
     assert table.title == "To be sent: 3 MiB through the store"
     assert [row[0] for row in table.rows] == ["X", "a", "device", "api_key"]
     assert sent_table(CapturedInputs()).title == "No names would be sent"
+
+
+@pytest.mark.parametrize(
+    ("trials", "max_gpus", "written", "words"),
+    [
+        (
+            64,
+            8,
+            {"gpus": ["2"], "timeout": ["30m"]},
+            "64 trials with 2 GPUs each, at most 8 GPUs at once; at most 64 h",
+        ),
+        (1, None, {}, "1 trial with 1 GPU each, as many at once as GPUs come free; nobody knows the GPU time yet"),
+        (3, None, {"gpus": ["0"], "timeout": ["30m"]}, "3 trials without a GPU"),
+    ],
+)
+def test_a_sweep_is_as_large_as_its_options_say(trials: int, max_gpus: int | None, written: Written, words: str):
+    assert size_words(trials, max_gpus, build_options(written)).startswith(words)
