@@ -30,6 +30,7 @@ _NAMES = {
     ".adapters.numpy.arrays": "view_as set_attributes rebuild_times rebuild_view make_ufunc",
     ".adapters.numpy.mapped_files": "map_file view_of_map",
     ".adapters.pandas": "make_block make_column",
+    ".adapters.stdlib.code_objects": "make_code",
     ".adapters.stdlib.context_variables": "make_variable set_variable",
     ".adapters.stdlib.environment": "WorkingFolder",
     ".adapters.stdlib.sqlite": "ToldSqlite",

@@ -113,7 +113,7 @@ def check_pythons(checks: NodeChecks, python: str) -> Iterator[Finding]:
     for node in checks.nodes:
         if python and node.python and _minor(node.python) != ours:
             said = (
-                f"{node.host} has Python {node.python}, this kernel {python}: functions of the notebook may fail there"
+                f"{node.host} has Python {node.python}, this kernel {python}: the notebook's functions do not run there"
             )
             mend = f"a kernel with Python {_minor(node.python)}, or {ours} on the cluster"
             yield note("python", said, mend, where=node.host)

@@ -12,6 +12,7 @@ from packaging.requirements import InvalidRequirement, Requirement
 
 from ..errors import OptionError
 from ..protocol.environments import ENVIRONMENT_PATTERN, NamedEnvironment
+from .lock_files import is_lock, read_lock
 
 #: what `--environment` means by itself
 RESERVED = frozenset({"auto", "cluster", "kernel"})
@@ -19,7 +20,7 @@ RESERVED = frozenset({"auto", "cluster", "kernel"})
 
 class _Spec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     name: Annotated[str, msgspec.Meta(max_length=64, pattern=ENVIRONMENT_PATTERN)]
-    #: lines, or a file of lines
+    #: lines, a file of lines, or a lock file
     requirements: list[str] | str
     users: list[str] | None = None
 
@@ -57,10 +58,16 @@ def read_environments(path: Path) -> list[OfferedEnvironment]:
         if name in RESERVED or names.count(name) > 1:
             why = "is a word of `--environment` itself" if name in RESERVED else "is there twice"
             raise OptionError(f"{path}: the name {name} {why}", hint="take another name")
-    return [
-        OfferedEnvironment(NamedEnvironment(each.name, _requirements(path, each)), each.users)
-        for each in found.environments
-    ]
+    return [OfferedEnvironment(_named(path, each), each.users) for each in found.environments]
+
+
+def _named(path: Path, spec: _Spec) -> NamedEnvironment:
+    if isinstance(spec.requirements, str) and is_lock(spec.requirements):
+        place = path.parent / spec.requirements
+        locked = read_lock(place, _text(place))
+        pins = [f"{name}=={version}" for name, version in locked.versions.items()]
+        return NamedEnvironment(spec.name, [_checked(place, spec.name, pin) for pin in pins], True, locked.hashes)
+    return NamedEnvironment(spec.name, _requirements(path, spec))
 
 
 def _text(path: Path) -> str:

@@ -17,6 +17,7 @@ VERSION_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9.+!_-]*\Z"
 ENVIRONMENT_PATTERN = r"^[a-z0-9][a-z0-9._-]*\Z"
 _Package = Annotated[str, msgspec.Meta(max_length=200, pattern=NAME_PATTERN)]
 _Version = Annotated[str, msgspec.Meta(max_length=200, pattern=VERSION_PATTERN)]
+_Hash = Annotated[str, msgspec.Meta(pattern=r"^sha256:[0-9a-f]{64}\Z")]
 _Texts = Annotated[list[Name], msgspec.Meta(max_length=10_000)]
 #: a requirement: no option, URL, path, variable or second line, whoever sends it: the installer reads it
 _Line = Annotated[str, msgspec.Meta(max_length=4096, pattern=r"^[A-Za-z0-9][\w.,;()\[\]<>=!~*+|&'\" -]*\Z")]
@@ -94,6 +95,8 @@ class PlannedPackage(msgspec.Struct, frozen=True, omit_defaults=True):
     origin: Origin = Origin.INDEX
     digest: Word = ""
     files: Number = 0
+    #: of wheels that may be installed, where a lock file says it
+    hashes: Annotated[list[_Hash], msgspec.Meta(max_length=1000)] = msgspec.field(default_factory=list)
 
 
 class Why(StrEnum):
@@ -187,11 +190,16 @@ class Versions(msgspec.Struct, frozen=True, omit_defaults=True):
     mend: str = ""
 
 
-class NamedEnvironment(msgspec.Struct, frozen=True):
-    """An environment that the operator has named: the cluster's packages, and what these requirements add."""
+class NamedEnvironment(msgspec.Struct, frozen=True, omit_defaults=True):
+    """An environment that the operator has named: the cluster's packages, and what these requirements add.
+
+    ``is_locked``: these are all packages, with their versions. ``hashes``: name → those of its wheels.
+    """
 
     name: str
     requirements: list[str]
+    is_locked: bool = False
+    hashes: dict[str, list[str]] = msgspec.field(default_factory=dict)
 
 
 class ClusterPackages(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -259,7 +267,7 @@ class EnvironmentRemoval(msgspec.Struct, frozen=True):
 def environment_digest(plan: Plan) -> str:
     """Name of a plan's environment: kind of interpreter, and content of its packages."""
     minor = ".".join(plan.python.split(".")[:2])
-    content = [(each.name, each.version, each.is_shipped, each.digest) for each in plan.packages]
+    content = [(each.name, each.version, each.is_shipped, each.digest, *each.hashes) for each in plan.packages]
     return digest_of((minor, plan.platform, content))
 
 

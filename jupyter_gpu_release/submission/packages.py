@@ -5,6 +5,7 @@ Asked once for each state of the packages here. Nothing is asked where the clust
 
 from __future__ import annotations
 
+import platform
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -119,8 +120,9 @@ class NotebookPackages:
         Raises :class:`MissingPackageError` where the cell imports what no node can get, and what the gateway refuses.
         """
         name = "" if options.environment == "auto" else options.environment
+        said = [] if welcome is None else self._python_news(welcome.python)
         if name == "cluster" or welcome is None or not (name or options.pip or welcome.packages):
-            return []
+            return said
         found = self.find(options.pip, welcome.packages, open_gateway, name)
         needed = [name for name in prepared.imports if name in found.absent]
         if needed:
@@ -129,7 +131,18 @@ class NotebookPackages:
         prepared.environment = found.plan
         if found.plan is not None:
             prepared.imports = found.left_of(prepared.imports)
-        return self._news(prepared, found)
+        return said + self._news(prepared, found)
+
+    def _python_news(self, theirs: str) -> list[str]:
+        """Sentence about another minor version of Python, said once."""
+        here, there = (".".join(python.split(".")[:2]) for python in (platform.python_version(), theirs))
+        if here == there or not theirs or ("python", there) in self._said:
+            return []
+        self._said.add(("python", there))
+        return [
+            f"the cluster runs Python {there}, this kernel {here}: data travels between them, the notebook's packages "
+            f"do not, and functions do not run there (use a kernel with Python {there}, or define them in the GPU cell)"
+        ]
 
     def _news(self, prepared: CellNeeds, found: CellPackages) -> list[str]:
         """Packages that the cell may import and gets otherwise than they are here; each is said once."""
@@ -185,31 +198,45 @@ def _requests(pip: str) -> list[str]:
 
 
 def named_packages(name: str, pip: str, gateway: PackageGateway) -> CellPackages:
-    """Return what a notebook gets that has the cluster's packages and writes the environment's requirements down.
+    """Return what a notebook gets that has the cluster's packages and writes the environment's requirements down, or
+    has installed what its lock file says. What of that is the cluster's own stays so.
 
     Raises :class:`OptionError` where the user is offered none by this name, :class:`MissingPackageError` where it
     cannot be built.
     """
     from ..environments.installed import InstalledReader
+    from ..environments.plan import with_resolved
 
     cluster = gateway.packages()
-    requirements = {each.name: each.requirements for each in cluster.named}
-    if name not in requirements:
-        offered = ", ".join(["auto", "cluster", *sorted(requirements)])
+    known = {each.name: each for each in cluster.named}
+    if name not in known:
+        offered = ", ".join(["auto", "cluster", *sorted(known)])
         raise OptionError(f"--environment {name}: there is none by this name for you", hint=f"you may use: {offered}")
-    requests = [*requirements[name], *_requests(pip)]
-    found = _Decision(cluster.installed, gateway, InstalledReader([]), requests).decide()
-    if found.left_out:
-        left = found.left_out[0]
-        raise MissingPackageError(f"--environment {name}: {left}", hint=left.hint)
+    named, here, requests = known[name], cluster.installed, _requests(pip)
+    if named.is_locked:
+        here = with_resolved(here, here, dict(each.split("==") for each in named.requirements))
+    else:
+        requests = [*named.requirements, *requests]
+    found = _Decision(here, gateway, InstalledReader([]), requests, named.hashes).decide()
+    for left in found.left_out:
+        if not (named.is_locked and left.why is Why.OWNED):
+            raise MissingPackageError(f"--environment {name}: {left}", hint=left.hint)
     return found
 
 
 class _Decision:
     """Plans, asks the gateway whether that can be had, and plans again without what cannot."""
 
-    def __init__(self, here: Installed, gateway: PackageGateway, reader: InstalledReader, requests: list[str]) -> None:
+    def __init__(
+        self,
+        here: Installed,
+        gateway: PackageGateway,
+        reader: InstalledReader,
+        requests: list[str],
+        hashes: Mapping[str, list[str]] = {},
+    ) -> None:
         self._here = here
+        self._hashes = hashes
         self._gateway = gateway
         self._reader = reader
         self._requests = requests
@@ -257,11 +284,15 @@ class _Decision:
     def _with_wheels(self, plan: Plan) -> Plan:
         packages = []
         for each in plan.packages:
-            packed = self._packed(each) if each.is_shipped else each
+            packed = self._packed(each) if each.is_shipped else self._with_hashes(each)
             if packed is not None:
                 packages.append(packed)
         left = [*plan.left_out, *self._unsent.values()]
         return named_by_content(msgspec.structs.replace(plan, packages=packages, left_out=left, requests=[]))
+
+    def _with_hashes(self, package: PlannedPackage) -> PlannedPackage:
+        hashes = self._hashes.get(package.name, [])
+        return msgspec.structs.replace(package, hashes=hashes) if hashes else package
 
     def _packed(self, package: PlannedPackage) -> PlannedPackage | None:
         from ..environments.wheels import pack_wheel

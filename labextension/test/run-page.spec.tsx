@@ -8,7 +8,7 @@ import { GpuModel } from '../src/model/model';
 import { RunPageModel } from '../src/run-page/model';
 import { applyChanges } from '../src/run-page/output';
 import { linesOf } from '../src/run-page/plot';
-import { Earlier, fenced, Options } from '../src/run-page/sections';
+import { Earlier, fenced, Options, Place } from '../src/run-page/sections';
 import { momentsOf } from '../src/run-page/times';
 import { FakeApi, page, run } from './samples';
 
@@ -82,6 +82,22 @@ describe('its times', () => {
 });
 
 describe('what is beside its output', () => {
+  it('says in which Python it ran, and with which packages', () => {
+    const packages = {
+      torch: '2.4',
+      einops: '0.8.1 sha256:12',
+      lost: 'absent',
+      mine: 'files:12'
+    };
+    const shown = page(run('r'), {
+      environment: { python: '3.11.7', packages }
+    });
+    const { rerender } = render(<Place page={shown} trans={trans} />);
+    expect(screen.getByText('einops 0.8.1, mine, torch 2.4')).toBeTruthy();
+    rerender(<Place page={page(run('r'))} trans={trans} />);
+    expect(screen.queryByText('Packages')).toBeNull();
+  });
+
   it('says why it was off its GPUs, and quotes options as a cell takes them', () => {
     const why = ['preempted for bob at epoch 37, waited 2 s'];
     const shown = page(run('r', { earlier: why }), {

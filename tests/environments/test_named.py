@@ -10,15 +10,19 @@ from doc_blocks import block
 from jupyter_gpu_release.environments.named import read_environments
 from jupyter_gpu_release.errors import OptionError
 
+_WHEEL = f"{{name = 'a-1-py3-none-any.whl', hashes = {{sha256 = '{'0' * 64}'}}}}"
 _FILE = block("operate/environments.md", "## Named environments").text
 
 
 def test_environments_are_offered_to_whom_the_file_names(tmp_path: Path) -> None:
     (tmp_path / "environments.yaml").write_text(_FILE)
     (tmp_path / "text.txt").write_text("# for all\nspacy==3.8  # pinned\n\n")
-    vision, text = read_environments(tmp_path / "environments.yaml")
+    lock = f"lock-version = '1.0'\n[[packages]]\nname = 'a'\nversion = '1'\nwheels = [{_WHEEL}]"
+    (tmp_path / "pylock.toml").write_text(lock)
+    vision, text, locked = read_environments(tmp_path / "environments.yaml")
     assert vision.environment.requirements == ["einops==0.8.1", "timm==1.0.20"]
     assert (text.environment.name, text.environment.requirements) == ("text", ["spacy==3.8"])
+    assert (locked.environment.requirements, locked.environment.is_locked) == (["a==1"], True)
     groups = {"imaging": ["bob"]}
     assert [vision.is_for(user, groups) for user in ("ann", "bob", "cleo")] == [True, True, False]
     assert not vision.is_for("bob", {})

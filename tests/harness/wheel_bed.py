@@ -95,13 +95,16 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         links = [_link(wheel, self._digests.get(name)) for wheel in found]
         self._send("".join(links).encode(), "text/html")
 
+    do_HEAD = do_GET
+
     def _send(self, content: bytes, kind: str) -> None:
         self.send_response(200)
         self.send_header("Content-Type", kind)
         self.send_header("Content-Length", str(len(content)))
         self.end_headers()
-        with contextlib.suppress(BrokenPipeError):
-            self.wfile.write(content)
+        if self.command != "HEAD":
+            with contextlib.suppress(BrokenPipeError):
+                self.wfile.write(content)
 
     def log_message(self, *_: object) -> None:
         """Say nothing."""

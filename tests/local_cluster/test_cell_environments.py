@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -16,6 +18,8 @@ from jupyter_gpu_release.client.home import HomePaths
 from jupyter_gpu_release.local_cluster.start import StartOptions, start_embedded, stop_embedded
 
 pytestmark = pytest.mark.thorough
+#: of `make test-python`, which `make test-all` sees to
+OTHER_PYTHON = next(Path(__file__).parents[2].glob(".venv-3.*/bin/python"), Path("make test-python"))
 
 
 class Team:
@@ -30,6 +34,16 @@ class Team:
     def have(self, name: str, version: str = "1.0", *, offered: bool = True, **more: Any) -> None:
         """Install a package in the notebook's Python; ``offered``: nodes can get it."""
         install(make_wheel(self.wheels if offered else self.other, name, version, **more), self.site)
+
+    def lock(self, packages: dict[str, tuple[str, str]]) -> None:
+        """Offer an environment of a lock file: name → version and hash."""
+        text = "lock-version = '1.0'\n"
+        for name, (version, digest) in packages.items():
+            file = f"{name.replace('-', '_')}-{version}-py3-none-any.whl"
+            wheels = f"wheels = [{{name = '{file}', hashes = {{sha256 = '{digest}'}}}}]"
+            text += f"[[packages]]\nname = '{name}'\nversion = '{version}'\n{wheels}\n"
+        self.named.with_name("pylock.toml").write_text(text)
+        self.named.write_text("schema_version: 1\nenvironments: [{name: locked, requirements: pylock.toml}]\n")
 
     @property
     def built(self) -> list[str]:
@@ -130,6 +144,60 @@ def test_a_named_one_is_built_before_it_is_needed(team: Team, notebook: Notebook
     _jupyter_gpu("environments", "remove", digest[:8])  # its fork server stands by, and no cell uses it
     assert team.built == before
     assert "you may use: auto, cluster, vision" in notebook.run("%%gpu_train --environment hers\n1").traceback
+
+
+def test_a_lock_file_is_what_cells_get_to_the_hash(team: Team, notebook: Notebook) -> None:
+    wheel = make_wheel(team.wheels, "locked-tools", "1.0", {"locked_tools.py": "v = 5\n"})
+    digest = hashlib.sha256(wheel.read_bytes()).hexdigest()
+    team.lock({"locked-tools": ("1.0", digest), "msgspec": ("0.1", "0" * 64)})
+    said = _jupyter_gpu("environments", "build", "locked")
+    assert "msgspec 0.1: it is the cluster's to install, and cells get the cluster's" in " ".join(said.split())
+    cell = "%%gpu_train --environment locked\nimport locked_tools, msgspec\nv = locked_tools.v"
+    assert "msgspec 0.1: it is the cluster's" in notebook.ok(cell).text("stderr")
+    assert notebook.value("v") == 5
+    team.lock({"locked-tools": ("1.0", "0" * 64)})
+    notebook.manager.restart_kernel(now=True)  # the file is read once in five minutes
+    notebook.client.wait_for_ready(timeout=60)
+    notebook.ok("%load_ext jupyter_gpu_release")
+    changed = notebook.run(cell).traceback
+    assert "a wheel is not the one that was announced: its hash differs" in changed
+    assert "no GPU was taken" in changed
+    assert team.left == []
+
+
+def test_a_kernel_with_another_python_sends_and_gets_data(
+    team: Team, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _make_kernel(tmp_path / "share", "other-python", OTHER_PYTHON)
+    monkeypatch.setenv("JUPYTER_PATH", str(tmp_path / "share"))
+    notebook = Notebook(tmp_path, kernel="other-python")
+    try:
+        first = notebook.ok("%%gpu_train\nimport sys\nthere = sys.version_info[:2]")
+        assert tuple(notebook.value("there")) == sys.version_info[:2]
+        here = "{}.{}".format(*notebook.value("__import__('sys').version_info[:2]"))
+        there = "{}.{}".format(*sys.version_info[:2])
+        said = f"the cluster runs Python {there}, this kernel {here}: data travels between them"
+        assert first.text("stderr").count(said) == 1
+        assert f"use a kernel with Python {there}" in first.text("stderr")
+        notebook.ok("x, y = [1], [3]; x.append(y)\ndef mine(a): return a + 1")
+        later = notebook.ok("%%gpu_train\ny.append(x[0])\nclass C:\n    def m(self): return 7\nc = C()")
+        assert said not in later.text("stderr")
+        assert notebook.value("x") == [1, [3, 1]]
+        sent = notebook.run("%%gpu_train\nmine(2)").traceback
+        assert f"mine was made by Python {here}, and this process has {there}" in sent
+        back = notebook.run("c.m()").traceback
+        assert f"C.m was made by Python {there}, and this process has {here}" in back
+        notebook.ok("%%gpu_train\nseven = c.m()")  # home again
+        assert notebook.value("seven") == 7
+    finally:
+        notebook.close()
+
+
+def _make_kernel(share: Path, name: str, python: Path) -> None:
+    spec = share / "kernels" / name / "kernel.json"
+    spec.parent.mkdir(parents=True)
+    argv = [str(python), "-m", "ipykernel_launcher", "-f", "{connection_file}"]
+    spec.write_text(json.dumps({"argv": argv, "display_name": name, "language": "python"}))
 
 
 def test_what_a_cell_gets_is_shown_and_what_it_installs_is_its_own(team: Team, notebook: Notebook) -> None:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import platform
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import msgspec
 import pytest
 from wheel_bed import install, make_wheel
 
@@ -30,6 +32,8 @@ from jupyter_gpu_release.protocol.session import Welcome
 from jupyter_gpu_release.submission import packages
 from jupyter_gpu_release.submission.packages import NotebookPackages
 
+_HASH = f"sha256:{'0' * 64}"
+
 
 class Cluster:
     """A gateway whose nodes have ``installed``; ``unavailable`` is what their index lacks."""
@@ -42,6 +46,7 @@ class Cluster:
         self.checks: list[Plan] = []
         self.wheels: dict[str, bytes] = {}
         self.versions = Versions()
+        self.locked = NamedEnvironment("locked", ["added==1.1", "torch==2"], True, {"added": [_HASH], "torch": [_HASH]})
 
     @contextlib.contextmanager
     def opened(self) -> Iterator[Cluster]:
@@ -54,7 +59,7 @@ class Cluster:
     def packages(self) -> ClusterPackages:
         if not self.has_nodes:
             raise ConflictError("no node of the cluster builds environments now")
-        return ClusterPackages(self.record(), ["acme-*"], [NamedEnvironment("vision", ["added>=1"])])
+        return ClusterPackages(self.record(), ["acme-*"], [NamedEnvironment("vision", ["added>=1"]), self.locked])
 
     def check_packages(self, plan: Plan) -> PackagesAnswer:
         self.checks.append(plan)
@@ -89,10 +94,11 @@ class Bed:
     def have(self, name: str, version: str = "1.0", **more: object) -> None:
         install(make_wheel(self.folder / "wheels", name, version, **more), self.site)  # type: ignore[arg-type]
 
-    def ask(self, *imports: str, digest: str = "", **options: str) -> Needs:
+    def ask(self, *imports: str, digest: str = "", python: str = "", **options: str) -> Needs:
         needs = Needs(list(imports), list(imports))
         asked: RunOptions = build_options({name: [text] for name, text in options.items()})
         welcome = Welcome(1, "v", "ann", True, 1, "/store", packages=digest or self.cluster.record().digest)
+        welcome = msgspec.structs.replace(welcome, python=python)
         self.said = self.packages.add_to(needs, asked, welcome, self.cluster.opened)
         return needs
 
@@ -225,7 +231,36 @@ def test_a_named_environment_takes_the_place_of_the_notebooks_packages(bed: Bed)
     assert len(bed.cluster.checks) == 1
     with pytest.raises(OptionError, match="--environment text: there is none by this name") as caught:
         bed.ask(environment="text")
-    assert caught.value.hint == "you may use: auto, cluster, vision"
+    assert caught.value.hint == "you may use: auto, cluster, locked, vision"
     bed.cluster.problem = "uv is not installed"
     with pytest.raises(MissingPackageError, match=r"--environment vision: added 1\.1: no node can build"):
         bed.ask(environment="vision", pip="more")
+
+
+def test_a_locked_environment_has_its_hashes_and_what_stays_the_clusters_is_said(bed: Bed) -> None:
+    bed.cluster.installed = [Distribution("torch", "3.0", imports=["torch"])]
+    needs = bed.ask("added", "torch", environment="locked")
+    assert _pins(needs) == ["added==1.1"]
+    assert needs.environment is not None
+    assert needs.environment.packages[0].hashes == [_HASH]
+    assert bed.said == ["torch 2: it is the cluster's to install, and cells get the cluster's 3.0"]
+    bed.cluster.unavailable = {"added": "no wheel"}
+    with pytest.raises(MissingPackageError, match="the cluster's nodes cannot get added: no wheel"):
+        _again(bed).ask(environment="locked")
+
+
+def _again(bed: Bed) -> Bed:
+    """The same for a kernel that knows nothing yet."""
+    bed.packages = NotebookPackages([str(bed.site)])
+    return bed
+
+
+def test_another_python_is_said_once_also_where_no_environments_are_built(bed: Bed) -> None:
+    bed.ask(python="3.99.1", environment="cluster")
+    (said,) = bed.said
+    assert said.startswith("the cluster runs Python 3.99, this kernel 3.")
+    assert "(use a kernel with Python 3.99, " in said
+    bed.ask(python="3.99.2")
+    assert bed.said == []
+    bed.ask(python=platform.python_version())
+    assert bed.said == []

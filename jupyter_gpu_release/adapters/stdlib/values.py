@@ -19,8 +19,6 @@ import typing
 import weakref
 from typing import Any
 
-from cloudpickle import cloudpickle
-
 from ... import streams
 from ...errors import CannotSendError
 from ...store.mapped.memory import address_of
@@ -28,6 +26,7 @@ from .. import singletons
 from ..adapter import Reducer, refusing
 from ..users_code import is_of_the_user
 from . import cached_functions, context_variables
+from .code_objects import reduce_code
 
 
 def reduce_cell(_pickler: Any, cell: types.CellType) -> Any:
@@ -37,17 +36,6 @@ def reduce_cell(_pickler: Any, cell: types.CellType) -> Any:
     except ValueError:
         return make_cell, ()
     return make_cell, (), (contents,), None, None, set_cell  # pickle skips a state of None
-
-
-#: arguments of ``types.CodeType`` that stand before the file's name
-_BEFORE_FILENAME = 10
-
-
-def reduce_code(_pickler: Any, code: types.CodeType) -> Any:
-    """Keeps the file's name (cloudpickle 3.1.3 drops it): tracebacks and ``inspect`` find the cell's text by it."""
-    make, arguments = cloudpickle._code_reduce(code)
-    own_copy = "".join(code.co_filename)  # shared with another string or not: the same bytes
-    return make, (*arguments[:_BEFORE_FILENAME], own_copy, *arguments[_BEFORE_FILENAME + 1 :])
 
 
 def reduce_module(pickler: Any, module: types.ModuleType) -> Any:

@@ -44,7 +44,10 @@ def environments(arguments: argparse.Namespace) -> int:
 
 
 def _build(console: Console, gateway: GatewayClient, name: str) -> None:
-    plan = named_packages(name, "", gateway).plan
+    found = named_packages(name, "", gateway)
+    for left in found.left_out:
+        console.print(f"  · {left}", markup=False)
+    plan = found.plan
     if plan is None:
         console.print(f"The cluster's own packages are all that {name} asks for: there is nothing to build.")
         return

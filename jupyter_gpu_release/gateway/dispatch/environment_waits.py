@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import math
 import time
@@ -80,6 +81,13 @@ class EnvironmentWaits:
         self._spawn = BackgroundWork().spawn
         #: runs for which further nodes may build
         self._watched: set[str] = set()
+        #: set, and another one from then on, when a node comes
+        self._came = asyncio.Event()
+
+    def on_node_up(self) -> None:
+        """Further runs may have room there: it is looked now."""
+        self._came.set()
+        self._came = asyncio.Event()
 
     def begin(self, record: RunRecord, plan: Plan) -> None:
         """Queue a run now if nodes have its environment, else when they have; have more nodes build it as it needs."""
@@ -219,6 +227,7 @@ class EnvironmentWaits:
         self._watched.add(record.run)
         try:
             while wait.is_on:
+                came = self._came
                 nodes, is_ready = self._where(wait)
                 if nodes:
                     await self._build(wait, nodes, math.inf, is_further=is_ready)
@@ -227,7 +236,8 @@ class EnvironmentWaits:
                 if (now := self._builds.known(wait.plan)) != known:  # by this build, or for another run
                     known = now
                     self._tell_again(record)
-                await asyncio.sleep(_LOOK_S)
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(came.wait(), _LOOK_S)
         finally:
             self._watched.discard(record.run)
 

@@ -118,6 +118,10 @@ class Lifecycle:
         else:
             self._queue(record)
 
+    def on_node_up(self) -> None:
+        """A node takes runs from now on, or builds what they need."""
+        self._environment_waits.on_node_up()
+
     def _queue(self, record: RunRecord) -> None:
         self.queue.add(record)
         self.queue.serve()

@@ -35,6 +35,7 @@ async def take_in(service: GatewayService, info: NodeInfo) -> None:
     node.known_imports.clear()
     _judge_gpus(service, node)
     service.agent_up.set()
+    service.lifecycle.on_node_up()
     service.status_feed.note_change()
     await service.agents.connect(node)
 

@@ -18,6 +18,7 @@ from pathlib import Path
 import msgspec
 
 from ...environments.installed import InstalledReader
+from ...environments.installer import find_installer
 from ...errors import ClusterError, GpuReleaseError, RequestError
 from ...host import process_control
 from ...protocol.environments import (
@@ -33,7 +34,7 @@ from ...protocol.environments import (
 from ...protocol.node import AgentConfig
 from ...units import format_bytes
 from ..environments.builder import Environments, ShippedWheel, refused
-from ..environments.installer import Installer, Sources, find_installer
+from ..environments.installer import Installer, Sources
 from ..run_packages import remove_left_packages
 from .fork_servers import ForkServers
 

@@ -329,7 +329,7 @@ def _take(lock: int) -> bool:
 
 def _line(package: PlannedPackage, wheels: Mapping[str, ShippedWheel]) -> str:
     if not package.is_shipped:
-        return f"{package.name}=={package.version}"
+        return " ".join([f"{package.name}=={package.version}", *(f"--hash={each}" for each in package.hashes)])
     wheel = wheels[package.name]
     return f"{package.name} @ {Path(wheel.path).as_uri()} --hash={wheel.digest}"
 

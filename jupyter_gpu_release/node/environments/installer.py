@@ -16,6 +16,7 @@ from pathlib import Path
 
 import msgspec
 
+from ...environments.installer import find_installer
 from ...errors import ClusterError
 from ...host import process_control
 
@@ -88,19 +89,6 @@ class InstallerError(ClusterError):
 
 def _rebuild(message: str, hint: str, words: str) -> InstallerError:
     return InstallerError(message, hint=hint, words=words)
-
-
-def find_installer() -> str:
-    """Path of uv; raises :class:`ClusterError` where it is not installed."""
-    try:
-        from uv import find_uv_bin
-
-        return str(find_uv_bin())
-    except (ImportError, FileNotFoundError):
-        raise ClusterError(
-            "this node cannot build environments: uv is not installed in the cluster's Python",
-            hint="install it there: `pip install 'jupyter-gpu-release[cluster]'`",
-        ) from None
 
 
 class Installer:

@@ -75,6 +75,16 @@ export function Earlier({
   );
 }
 
+/** What its code may have imported, with versions; of edited files it has none. */
+function packagesOf({ environment }: IRunPage): string {
+  return Object.entries(environment.packages ?? {})
+    .filter(([, version]) => version !== 'absent')
+    .map(([name, version]) => [name, version.split(' ')[0]])
+    .map(words => words.filter(word => !word.includes(':')).join(' '))
+    .sort()
+    .join(', ');
+}
+
 /** Facts about where it runs or ran. */
 export function Place({ page, trans }: ISectionProps): React.ReactElement {
   const { run } = page;
@@ -90,7 +100,8 @@ export function Place({ page, trans }: ISectionProps): React.ReactElement {
         .join(' × ')
     ],
     [trans.__('Nodes'), (run.hosts ?? []).join(', ')],
-    [trans.__('Python'), page.environment.python ?? '']
+    [trans.__('Python'), page.environment.python ?? ''],
+    [trans.__('Packages'), packagesOf(page)]
   ];
   const known = pairs.filter(([, value]) => value !== '');
   return (

@@ -286,6 +286,7 @@ async def test_on_a_node_that_comes_for_a_run_it_is_built_before_the_run_is_gran
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     _look_often(monkeypatch)
+    monkeypatch.setattr(environment_waits, "_LOOK_S", 600.0)  # that a node comes is enough
     bed = BrokerBed(tmp_path, monkeypatch, head=0, a=1)
     agent = bed.agents["a"]
     bed.ray.dead.add("a")
