@@ -10,7 +10,7 @@ from doc_blocks import block
 
 from jupyter_gpu_release.errors import ConflictError, GpuReleaseError, ImpossibleAskError, OptionError
 from jupyter_gpu_release.protocol.runs import ResourceAsk, RunRequest
-from jupyter_gpu_release.scheduling.queues.admission import Admission, admit, check_count
+from jupyter_gpu_release.scheduling.queues.admission import Admission, admit, check_count, check_moved
 from jupyter_gpu_release.scheduling.queues.overview import Claimed, overview, remarks
 from jupyter_gpu_release.scheduling.queues.queues_file import QueuesFile, parse_queues
 from jupyter_gpu_release.scheduling.workload import GPU
@@ -205,3 +205,20 @@ def test_a_queue_may_make_all_cells_restartable_that_can_be(given: str, asked: b
 def test_another_word_than_asked_or_default_is_refused_with_its_line() -> None:
     with pytest.raises(OptionError, match=r"line 2: queues\[0\].restartable"):
         parse_queues("schema_version: 1\nqueues: [{name: a, restartable: always}]", "f")
+
+
+def test_a_run_that_is_moved_keeps_its_limits_of_time_and_must_fit_otherwise() -> None:
+    long = _asked(2, timeout_s=9e6, keep_s=9e6, priority="high")
+    check_moved(FILE, "ann", long, "vision")
+    check_moved(FILE, "eve", long, "text")
+    with pytest.raises(OptionError, match="you may not use it"):
+        check_moved(FILE, "eve", long, "vision")
+    with pytest.raises(ImpossibleAskError, match="at most 2 GPUs"):
+        check_moved(FILE, "eve", _asked(3), "text")
+
+
+def test_limits_of_queues_above_hold_below() -> None:
+    assert admit(FILE, "eve", _asked()).timeout_s == 7200.0
+    with pytest.raises(OptionError, match="queue text allows at most 2 h"):
+        admit(FILE, "eve", _asked(timeout_s=7201.0))
+    assert admit(FILE, "ann", _asked(keep_s=120.0)).keep_s == 120.0

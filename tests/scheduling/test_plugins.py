@@ -11,6 +11,7 @@ from explained import explain
 from jupyter_gpu_release.scheduling.decisions import OverGuarantee, OverMax, OverUserMax, Start, Wait
 from jupyter_gpu_release.scheduling.plugins import run_order
 from jupyter_gpu_release.scheduling.plugins.node_filters import FILTERS
+from jupyter_gpu_release.scheduling.plugins.node_scores import gpu_tiers
 from jupyter_gpu_release.scheduling.queues.tree import Policy, Queue
 from jupyter_gpu_release.scheduling.reasons import because
 from jupyter_gpu_release.scheduling.schedule import schedule
@@ -201,3 +202,23 @@ def test_of_two_users_who_wait_the_one_who_has_less_goes_first() -> None:
     assert _order(3) == ["ann", "bob"]  # less than a third of all makes no difference
     assert _order(4) == ["bob", "ann"]
     assert _order(9) == ["bob", "ann"]
+
+
+_TIERS = Policy(actions=("allocate",), gpu_tiers={"high": ("h100",), "low": ("t4", "v100")})
+
+
+@pytest.mark.parametrize(("priority", "node"), [(75, "new"), (25, "old"), (51, "new"), (49, "old")])
+def test_urgent_runs_get_new_gpus_and_the_others_leave_them_to_these(priority: int, node: str) -> None:
+    nodes = (Node("old", GPU, "NVIDIA T4"), Node("between", GPU, "A100"), Node("new", GPU, "NVIDIA H100 80GB"))
+    for listed in (nodes, nodes[::-1]):
+        snapshot = ClusterSnapshot(listed, (Queue("q"),), (waits("a", priority=priority),), _TIERS)
+        (start,) = schedule(snapshot, 0.0)
+        assert isinstance(start, Start)
+        assert start.ranks == ((0, node),)
+
+
+def test_where_only_gpus_of_the_other_tier_are_free_a_run_takes_these() -> None:
+    for priority, kind in ((75, "T4"), (25, "H100")):
+        snapshot = ClusterSnapshot((Node("n", GPU, kind),), (Queue("q"),), (waits("a", priority=priority),), _TIERS)
+        assert isinstance(schedule(snapshot, 0.0)[0], Start)
+    assert gpu_tiers(_TIERS, waits("a"), Node("n", GPU, "H100")) == 0.0, "an ordinary run has no tier"

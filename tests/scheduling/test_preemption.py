@@ -224,3 +224,33 @@ def test_of_those_that_were_looked_at_the_most_deserving_is_spared() -> None:
     found.submit(waiting("urgent", 3, priority=75), Asker())
     (room,) = found.decide(100.0).rooms
     assert {each.run for each in room.yields} == {"least", "large"}
+
+
+def test_of_equal_runs_the_youngest_is_taken_and_the_most_urgent_never() -> None:
+    found = scheduler()
+    for name, submitted_at in (("young", 60.0), ("old", 40.0)):
+        found.hold(held(replace(waiting(name, priority=25), submitted_at=submitted_at), "a"))
+    found.submit(waiting("urgent", priority=75), Asker())
+    (room,) = found.decide(100.0).rooms
+    assert [each.run for each in room.yields] == ["young"]
+
+
+@pytest.mark.parametrize(("priority", "taken"), [(99, True), (100, False)])
+def test_a_run_of_the_priority_that_is_never_preempted_stays_though_another_queue_is_owed_its_gpus(
+    priority: int, taken: bool
+) -> None:
+    found = scheduler(Queue("owed", guaranteed=2 * GPU), Queue("q"))
+    for name in ("one", "two"):
+        found.hold(held(waiting(name, priority=priority), "a"))
+    found.submit(waiting("waits", queue="owed"), Asker())
+    assert bool(found.decide(100.0).rooms) is taken
+
+
+def test_moving_a_run_costs_something_though_nothing_of_it_is_lost() -> None:
+    """Two GPUs would lie idle for forty seconds; moving one rank costs thirty, and its ten seconds of work."""
+    for ends_s, moves in ((45.0, True), (15.0, False)):
+        found = scheduler(nodes=(A, B))
+        found.hold(held(replace(waiting("left"), expected_s=90.0 + ends_s), "a", saved_at=100.0))
+        found.hold(held(replace(waiting("right"), expected_s=90.0 + ends_s), "b", saved_at=100.0))
+        found.submit(waiting("pair", 2), Asker())
+        assert bool(found.decide(100.0).rooms) is moves

@@ -12,6 +12,7 @@ from broker_bed import BrokerBed, PretendedAgent, until
 from jupyter_gpu_release.gateway.cluster.lease import Lease
 from jupyter_gpu_release.gateway.reconcile.stray_leases import Reconciliation
 from jupyter_gpu_release.gateway.runs.machine import Lost
+from jupyter_gpu_release.gateway.runs.sessions import Session
 from jupyter_gpu_release.gateway.service import GatewayService
 from jupyter_gpu_release.host import background
 from jupyter_gpu_release.protocol.node import AttemptId
@@ -138,3 +139,70 @@ async def test_what_was_so_at_two_moments_was_not_so_all_the_time(bed: BrokerBed
         assert not mended
         reconciliation._mend(found, 2000.0)
         assert mended == ["it"]
+
+
+async def _look(reconciliation: Reconciliation, times: int) -> None:
+    for _ in range(times):
+        await reconciliation.compare_once()
+
+
+@pytest.mark.asyncio
+async def test_one_answer_of_a_node_ends_nothing(bed: BrokerBed) -> None:
+    """Nodes are asked at each fifth look; what is missing twice in a row is lost."""
+    async with bed.life() as service:
+        record = await bed.running(service, 4)
+        agent, reconciliation = bed.agents["a"], Reconciliation(service)
+        for _ in range(2):
+            phases = dict(agent.phases)
+            agent.phases.clear()
+            await _look(reconciliation, 5)
+            agent.phases.update(phases)
+            await _look(reconciliation, 5)
+        assert record.state is RunState.RUNNING
+        agent.phases.clear()
+        await _look(reconciliation, 10)
+        assert record.outcome is not None
+        assert record.outcome.status == "lost"
+
+
+@pytest.mark.asyncio
+async def test_gpus_that_a_kernel_keeps_are_no_lease_of_nobody(
+    bed: BrokerBed, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with bed.life() as service:
+        service.sessions._sessions["s"] = Session("s", "ann")
+        record = await bed.running(service, 2, keep_s=600.0)
+        bed.end(service, record)
+        await until(lambda: service.leases.warm())
+        looks = iter(range(60))
+        await _reconcile(service, lambda: next(looks, None) is None)
+        (lease,) = service.leases.all()
+        assert lease.state is LeaseState.WARM
+        assert "reconciliation" not in caplog.text
+
+
+@pytest.mark.asyncio
+async def test_a_node_forgets_what_is_over_and_keeps_results_that_are_not(bed: BrokerBed) -> None:
+    async with bed.life() as service:
+        over, waits = await bed.running(service), await bed.running(service)
+        for phase in ("ended", "released"):
+            bed.say(service, waits, phase)
+        bed.end(service, over)
+        await until(lambda: over.state.is_terminal and waits.state is RunState.PERSISTING)
+        agent = bed.agents["a"]
+        agent.phases[over.run] = "final"  # it has not heard that it is committed
+        await _look(Reconciliation(service), 5)
+        assert agent.phases == {waits.run: "released"}
+        assert agent.killed == []
+
+
+@pytest.mark.asyncio
+async def test_results_that_their_node_does_not_know_any_more_are_lost(bed: BrokerBed) -> None:
+    async with bed.life() as service:
+        record = await bed.running(service)
+        for phase in ("ended", "released"):
+            bed.say(service, record, phase)
+        await until(lambda: record.state is RunState.PERSISTING)
+        bed.agents["a"].phases.clear()
+        await _reconcile(service, lambda: record.state.is_terminal)
+        assert record.view.outcome is not None

@@ -19,7 +19,7 @@ from jupyter_gpu_release.protocol.admin import GcDocument
 from jupyter_gpu_release.protocol.config import RetentionPolicy
 from jupyter_gpu_release.protocol.lineage import CacheUse
 from jupyter_gpu_release.protocol.runs import ResourceAsk, RunRequest, RunView
-from jupyter_gpu_release.store.graph_file import open_graph
+from jupyter_gpu_release.store.graph_file import open_graph, write_graph
 from jupyter_gpu_release.store.run_folders import read_manifest
 from jupyter_gpu_release.store.saved_kernels import saved_kernel_path
 
@@ -268,3 +268,150 @@ def test_a_removal_that_a_crash_interrupted_is_finished(bed: StoreBed) -> None:
         assert os.listdir(bed.paths(1).folder) == ["manifest.json"]
 
     asyncio.run(go())
+
+
+def test_whatever_is_pinned_while_it_is_decided_stays(bed: StoreBed) -> None:
+    first, second = bed.add(1), bed.add(2)
+
+    async def go() -> GcDocument:
+        async with bed.service() as service:
+            removing = service.result_collector._remove
+
+            async def pin_meanwhile(removal: object, work: object) -> None:
+                record = service.runs.find(second)
+                assert record is not None
+                service.runs.change(record, pinned=True)
+                await removing(removal, work)
+
+            service.result_collector._remove = pin_meanwhile
+            return await service.result_collector.collect(OLD)
+
+    assert gone(asyncio.run(go())) == [first]
+    assert is_whole(bed, 2)
+
+
+def _left_by_the_dead(bed: StoreBed) -> list[Path]:
+    """An old folder of a run that nobody accepted, half a file beside a run, half an import."""
+    bed.add(1, age_days=1)
+    orphan, half = bed.paths(7).folder, bed.paths(1).folder / ".values.graph.aa.tmp"
+    imported = bed.store / "incoming" / "half"
+    for folder in (orphan, imported):
+        folder.mkdir(parents=True)
+        (folder / "inputs.graph").write_bytes(b"half")
+    half.write_bytes(b"half")
+    old_s = time.time() - DAY_S
+    for path in (half, *orphan.iterdir(), orphan, *imported.iterdir(), imported):
+        os.utime(path, (old_s, old_s))
+    return [orphan, half, imported]
+
+
+def test_a_dry_run_names_what_the_dead_left_and_touches_none_of_it(bed: StoreBed) -> None:
+    left = _left_by_the_dead(bed)
+    dry = collect(bed, RetentionPolicy(), dry_run=True)
+    assert (dry.orphans, dry.dry_run) == ([run_id(7)], True)
+    assert [path.exists() for path in left] == [True] * 3
+    done = collect(bed, RetentionPolicy())
+    assert (done.orphans, done.freed_bytes) == (dry.orphans, dry.freed_bytes)
+    assert [path.exists() for path in left] == [False] * 3
+
+
+def test_an_import_that_goes_on_and_what_a_link_leads_to_stay(bed: StoreBed, tmp_path: Path) -> None:
+    incoming, elsewhere = bed.store / "incoming", tmp_path / "elsewhere"
+    for folder in (incoming / "young", elsewhere):
+        folder.mkdir(parents=True)
+        (folder / "file").write_bytes(b"x")
+    (incoming / "linked").symlink_to(elsewhere)
+    bed.add(1, age_days=1)
+    for path in (elsewhere / "file", elsewhere):
+        os.utime(path, (0, 0))
+    collect(bed, RetentionPolicy())
+    assert (incoming / "young" / "file").exists()
+    assert (elsewhere / "file").exists()
+
+
+def test_blobs_of_what_the_dead_left_are_counted_by_a_dry_run(bed: StoreBed) -> None:
+    """The graph of a run that nobody accepted keeps no blob."""
+    bed.add(1, age_days=1)
+    run = bed.paths(2).folder
+    run.mkdir()
+    write_graph(run / "values.graph", b"stream", [blob("a")], durable=False)
+    bed.age_blobs()
+    for path in (*run.rglob("*"), run):
+        os.utime(path, (time.time() - DAY_S,) * 2)
+    dry = collect(bed, RetentionPolicy(), dry_run=True)
+    assert (dry.orphans, dry.blobs, len(bed.blobs())) == ([run_id(2)], 1, 1)
+    done = collect(bed, RetentionPolicy())
+    assert (done.blobs, done.freed_bytes, bed.blobs()) == (1, dry.freed_bytes, set())
+
+
+def test_users_with_stores_of_their_own_are_collected_together(tmp_path: Path) -> None:
+    """One ledger, a store for each: what is not of a store is not looked for there."""
+    shared, own = StoreBed(tmp_path), StoreBed(tmp_path, tmp_path / "own")
+    for bed, number in ((shared, 1), (own, 2)):
+        bed.add(number, blob("ab"[number - 1]))
+        bed.age_blobs()
+    kept = own.add(3, blob("c"), age_days=2)
+
+    async def go(*, dry_run: bool = False) -> tuple[GcDocument, dict[str, int]]:
+        async with shared.service() as service:
+            service.result_collector._list_stores = lambda: [own.store]
+            document = await service.result_collector.collect(OLD, dry_run=dry_run)
+            return document, await service.result_collector.used_bytes()
+
+    dry, before = asyncio.run(go(dry_run=True))
+    done, after = asyncio.run(go())
+    assert sorted(gone(done)) == [run_id(1), run_id(2)]
+    assert (done.removals, done.blobs, done.freed_bytes) == (dry.removals, dry.blobs, dry.freed_bytes)
+    assert done.blobs == 2
+    assert done.freed_bytes >= 2 * MIB
+    assert (before["ann"] // MIB, after["ann"] // MIB) == (3, 1)
+    assert is_whole(own, 3)
+    assert kept not in gone(done)
+
+
+def test_a_removal_in_a_users_own_store_that_a_crash_interrupted_is_finished_there(tmp_path: Path) -> None:
+    shared, own = StoreBed(tmp_path), StoreBed(tmp_path, tmp_path / "own")
+    shared.add(1, age_days=1)
+    run = own.add(2)
+
+    async def go() -> None:
+        async with shared.service() as service:
+            with service.engine.begin() as link:
+                retention.begin_removal(link, run, "not used for 50 days", 1, time.time())
+            service.result_collector._list_stores = lambda: [own.store]
+            await service.result_collector.tidy(RetentionPolicy())
+            with service.engine.connect() as link:
+                assert retention.unfinished_removals(link) == []
+
+    asyncio.run(go())
+    assert not own.paths(2).values.exists()
+    assert is_whole(shared, 1)
+
+
+def test_nothing_is_collected_while_it_is_paused(bed: StoreBed) -> None:
+    run = bed.add(1)
+
+    async def go() -> list[str]:
+        async with bed.service() as service:
+            async with service.result_collector.paused():
+                collecting = asyncio.ensure_future(service.result_collector.collect(OLD))
+                done, _ = await asyncio.wait([collecting], timeout=0.2)
+                assert not done
+                assert bed.paths(1).values.exists()
+            return gone(await collecting)
+
+    assert asyncio.run(go()) == [run]
+
+
+def test_a_store_that_cannot_be_read_ends_no_gateway(bed: StoreBed, caplog: pytest.LogCaptureFixture) -> None:
+    """What the gateway does by itself is done again later."""
+    bed.add(1)
+    (bed.store / "runs").rename(bed.store / "elsewhere")
+    (bed.store / "runs").write_text("no folder")
+
+    async def go() -> None:
+        async with bed.service() as service:
+            await service.result_collector.tidy(OLD)
+
+    asyncio.run(go())
+    assert "collecting: cannot list" in caplog.text

@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 from store_bed import run_id
 
-from jupyter_gpu_release.errors import StoreError
+from jupyter_gpu_release.errors import StoreError, StoreSilentError
 from jupyter_gpu_release.gateway.runs import manifests as module
 from jupyter_gpu_release.gateway.runs.manifests import Manifests
 from jupyter_gpu_release.protocol.cell import Graph
-from jupyter_gpu_release.protocol.lineage import Environment
-from jupyter_gpu_release.protocol.runs import Outcome, ResourceAsk, RunRequest, RunView
+from jupyter_gpu_release.protocol.lineage import Environment, UsedInput
+from jupyter_gpu_release.protocol.runs import ErrorInfo, Outcome, ResourceAsk, RunRequest, RunView
 from jupyter_gpu_release.store.layout import RunPaths
 from jupyter_gpu_release.store.run_folders import create_run_folder, make_store, read_manifest, write_manifest
 from jupyter_gpu_release.store.stored_run import StoredRun
@@ -73,6 +73,66 @@ def test_of_a_short_run_only_the_end_is_written(tmp_path: Path, monkeypatch: pyt
     [(manifest, durable)] = written
     assert (manifest["state"], manifest["environment"]["python"], durable) == ("succeeded", "3.11", True)
     assert (manifest["note"], manifest["pinned"]) == ("first", True)
+
+
+def test_a_manifest_tells_how_the_run_ended_and_nothing_that_only_the_gateway_needs() -> None:
+    error = ErrorInfo("ValueError", "no", ["in the cell"], code="failed", hint="mend it", pickled=b"p")
+    outcome = Outcome("error", error, Graph(stream=b"s", file="values.graph", digest="d"), frames={0: Graph(b"f")})
+    view = RunView(run_id(1), "ann", "failed", seq=7, position=3, outcome=outcome)
+    used = [UsedInput("x", "int", run=run_id(2))]
+    request = RunRequest(run_id(1), "s", ResourceAsk(2), b"payload", timeout_s=9.0, wait_s=8.0, fresh=True, used=used)
+    manifest = module.manifest_of(view, outcome, request)
+    assert manifest["outcome"]["error"] == {
+        "ename": "ValueError",
+        "evalue": "no",
+        "code": "failed",
+        "mend": "mend it",
+        "traceback": ["in the cell"],
+    }
+    assert manifest["outcome"]["values"] == {"file": "values.graph", "digest": "d"}
+    assert [manifest[name] for name in ("timeout_s", "wait_s", "fresh")] == [9.0, 8.0, True]
+    assert manifest["ask"]["gpus"] == 2
+    assert manifest["inputs"][0]["run"] == run_id(2)
+    assert manifest.keys().isdisjoint({"seq", "position", "payload", "environment"})
+    assert "frames" not in manifest["outcome"]
+    inline = module.manifest_of(view, Outcome("ok", values=Graph(stream=b"small")), request)
+    assert "values" not in inline["outcome"], "they are not durable"
+
+
+def test_results_that_are_on_the_store_are_at_hand(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    make_store(tmp_path)
+    folder = create_run_folder(tmp_path, run_id(1)).folder
+    (folder / "values.graph").write_bytes(b"x")
+
+    def outcome(file: str, digest: str) -> Outcome:
+        return Outcome("ok", values=Graph(file=file, digest=digest))
+
+    def silent(*_: object) -> bool:
+        raise StoreSilentError("the store does not answer")
+
+    async def may_have(found: Outcome | None) -> bool:
+        return await Manifests(tmp_path, StoreThreads()).may_have_values("ann", run_id(1), found)
+
+    asked = [None, Outcome("ok"), outcome("values.graph", "d"), outcome("values.graph", ""), outcome("gone.graph", "d")]
+    assert [asyncio.run(may_have(found)) for found in asked] == [True, True, True, False, False]
+    monkeypatch.setattr(Manifests, "has_values", silent)
+    assert [asyncio.run(may_have(found)) for found in asked] == [True, True, True, False, True]
+
+
+def test_a_run_whose_folder_is_gone_gets_one_and_what_was_never_there_is_not_amended(tmp_path: Path) -> None:
+    make_store(tmp_path)
+
+    async def write() -> None:
+        manifests = Manifests(tmp_path, StoreThreads())
+        manifests.write_manifest(
+            RunView(run_id(1), "ann", "failed"), None, RunRequest(run_id(1), "s", ResourceAsk(), b"")
+        )
+        manifests.amend("ann", run_id(2), pinned=True)
+        await manifests.flush()
+
+    asyncio.run(write())
+    assert read_manifest(RunPaths.of(tmp_path, run_id(1)))["state"] == "failed"
+    assert not RunPaths.of(tmp_path, run_id(2)).folder.exists()
 
 
 @pytest.mark.parametrize(

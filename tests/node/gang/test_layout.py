@@ -20,6 +20,7 @@ from jupyter_gpu_release.node.agent.gang_plan import (
 )
 from jupyter_gpu_release.node.gang.layout import EVALUATOR, RANK, GangLayout, RankSpec, gang_environment
 from jupyter_gpu_release.node.ipc.frames import SpoolConfig, died_outcome
+from jupyter_gpu_release.node.supervisor.limits import STALL_S
 from jupyter_gpu_release.protocol.cell import OTHERS_TOGETHER_BYTES, Graph
 from jupyter_gpu_release.protocol.lineage import TrackedFile
 from jupyter_gpu_release.protocol.node import GangOrder, Member, StartOrder
@@ -168,3 +169,27 @@ def test_a_gangs_save_has_its_ranks_parts_in_their_order() -> None:
     saves = {rank: Save(number=1, bytes=10, values=Graph(stream=b"%d" % rank)) for rank in (2, 0, 1)}
     merged = merge_saves(saves)
     assert ([part.values for part in merged.parts], merged.bytes) == ([saves[1].values, saves[2].values], 30)
+
+
+def test_each_process_is_told_all_that_its_run_asked_for() -> None:
+    asked = StartOrder(
+        run="r",
+        payload=b"cell",
+        folder="/store/runs/r",
+        simulated=True,
+        memory_bytes=9,
+        cpus=2.0,
+        timeout_s=8.0,
+        attempt=2,
+        restartable=True,
+        preempt_grace_s=7.0,
+        save=Save(1),
+        is_unbegun=True,
+        gang=GangOrder(is_elastic=True),
+    )
+    (spec,) = rank_specs_of(asked, "host0")
+    told = rank_order(asked, SpoolConfig("spool", "agent.sock"), spec, [spec], "mark")
+    assert (told.run, told.payload, told.folder, told.attempt, told.mark) == ("r", b"cell", "/store/runs/r", 2, "mark")
+    assert (told.memory_bytes, told.cpus, told.timeout_s, told.preempt_grace_s) == (9, 2.0, 8.0, 7.0)
+    assert (told.simulated, told.restartable, told.is_unbegun, told.is_elastic) == (True, True, True, True)
+    assert (told.save, told.keep, told.stall_s) == (Save(1), SpoolConfig("spool", "agent.sock"), STALL_S)
