@@ -53,3 +53,9 @@ def test_colours_are_left_out_and_pictures_are_found() -> None:
     assert pictures_of([_text(1, "a"), _picture(2), Event(3, 0.0, "display", {"data": {"text/plain": "b"}})]) == [
         Picture("iVBO")
     ]
+
+
+def test_a_page_is_filled_to_its_last_letter() -> None:
+    half = [_text(1, "x" * 10_000), _text(2, "y" * 10_000), _text(3, "z")]
+    assert (page_of(half, 0).last, page_of(half, 0).more) == (2, True)
+    assert page_of([_text(1, "x" * 10_000), _text(2, "y" * 10_001)], 0).last == 1

@@ -3,15 +3,42 @@
 from __future__ import annotations
 
 import io
+import re
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 from rich.console import Console
 
+from jupyter_gpu_release.checks.finding import broken, note, ok
 from jupyter_gpu_release.cli.admin.gc import print_collection
-from jupyter_gpu_release.cli.tables import print_nodes, write_columns
-from jupyter_gpu_release.protocol.admin import GcDocument, RemovalRow
-from jupyter_gpu_release.protocol.rest import GpuRow, NodeRow
+from jupyter_gpu_release.cli.tables import (
+    print_findings,
+    print_nodes,
+    print_queues,
+    print_run,
+    print_runs,
+    print_status,
+    print_tokens,
+    write_columns,
+)
+from jupyter_gpu_release.protocol.admin import GcDocument, RemovalRow, TokenRow
+from jupyter_gpu_release.protocol.node import PreparedInfo
+from jupyter_gpu_release.protocol.rest import (
+    GatewayFacts,
+    GpuCounts,
+    GpuRow,
+    NodeRow,
+    QueuesDocument,
+    QueueShare,
+    QueueUser,
+    RunError,
+    RunRow,
+    StatusDocument,
+    Usage,
+    UsageFacts,
+)
+from jupyter_gpu_release.protocol.runs import FileInfo, ValueInfo
 
 _HOST = "gpu-node-0017.rack-12.cluster.example.org"
 _RUN = "20261121-034512-9f3a12bc"
@@ -81,3 +108,158 @@ def test_the_longest_names_fit_80_columns(table: Callable[[Console], None], word
     assert [line for line in lines if len(line) > 80] == []
     said = " ".join(" ".join(lines).split())
     assert [word for word in words if word not in said] == []
+
+
+def _said(show: Callable[..., None], *arguments: Any, width: int = 200) -> list[str]:
+    text = io.StringIO()
+    show(Console(file=text, width=width), *arguments)
+    return [line.rstrip() for line in text.getvalue().splitlines()]
+
+
+_GATEWAY = GatewayFacts("https://gpu-01:9472", "0")
+
+
+def test_status_says_what_else_is_worth_knowing_below_its_tables() -> None:
+    node = NodeRow("n", "gpu-01", [], notes=["its driver is old"], prepared=[PreparedInfo(["torch", "numpy"], 2 << 30)])
+    waits = RunRow("r2", "bob", "queued", gpus=1)
+    persists = RunRow("r1", "ann", "persisting", gpus=1, waits_for="10 GiB to be written")
+    runs = RunRow("r3", "ann", "running", gpus=1, since_s=180.0)
+    usage = UsageFacts(Usage(3600.0, 1800.0), Usage(7200.0, 3600.0), Usage(), Usage(), stored_bytes=3 << 30)
+    status = StatusDocument(
+        1,
+        False,
+        _GATEWAY,
+        GpuCounts(8, 3, 2, 2, 1),
+        [node],
+        [waits],
+        [persists, runs],
+        "ann",
+        usage=usage,
+        queue_total=5,
+        queue_notes=["queues.yaml, line 3: no name"],
+    )
+    first, *lines = _said(print_status, status)
+    assert first == "https://gpu-01:9472 · 8 GPUs: 3 held (1 of them kept warm), 2 free, 2 used by others"
+    assert [line for line in lines if line.startswith("  · ")] == [
+        "  · r1: 10 GiB to be written",
+        "  · you hold 1 GPU for 3 min",
+        "  · 4 more wait behind: their owners see them here",
+        "  · gpu-01: its driver is old",
+        "  · gpu-01: prepared for cells: torch, numpy (2 GiB of memory)",
+        "  · queues: queues.yaml, line 3: no name",
+        "  · your GPU-hours today: 1 h held, 0.5 h used, 0 h saved",
+        "  · your GPU-hours in 7 days: 2 h held, 1 h used, 0 h saved",
+        "  · your runs take 3 GiB of the store",
+    ]
+
+
+def test_status_of_a_cluster_where_nothing_goes_on_is_one_line() -> None:
+    usage = UsageFacts(Usage(), Usage(), Usage(), Usage())
+    status = StatusDocument(1, True, _GATEWAY, GpuCounts(2, 0, 2, 0), [NodeRow("n", "h", [])], [], [], usage=usage)
+    assert _said(print_status, status) == ["https://gpu-01:9472 · 2 simulated GPUs: 0 held, 2 free"]
+
+
+def test_a_list_of_runs_has_its_year_where_there_is_room_and_what_they_wait_for_below() -> None:
+    run = RunRow("r1", "ann", "persisting", submitted_at=1.8e9, queued_s=2.0, held_s=90.0, waits_for="1 GiB to write")
+    past = RunRow("r0", "ann", "succeeded", submitted_at=1.8e9, release_ms=31.0, pinned=True, imported_from="eve")
+    head, _rule, row, old, *below = _said(print_runs, [run, past], 2 << 30)
+    assert head.split() == ["run", "submitted", "user", "state", "kept", "GPUs", "queued", "held", "released"]
+    assert row.split()[:2] == ["r1", "2027-01-15"]
+    assert row.endswith("1     2 s     1 min 30 s")
+    assert "pinned, imported" in old
+    assert "31 ms" in old
+    assert below == ["  · r1: 1 GiB to write", "  · your runs take 2 GiB of the store"]
+    narrow = _said(print_runs, [run], width=100)
+    assert narrow[2].split()[:2] == ["r1", "01-15"]
+    assert len(narrow) == 4, "nothing is said of the store where nothing is known"
+    assert _said(print_runs, []) == ["There are no runs yet."]
+
+
+def test_one_run_shows_where_it_ran_and_what_it_made() -> None:
+    run = RunRow(
+        "r1",
+        "ann",
+        "failed",
+        gpus=2,
+        gpu_name="NVIDIA L4",
+        gpu_ids=["0", "3"],
+        hosts=["gpu-01", "gpu-02"],
+        reason="no",
+        collected_at=1.8e9,
+        collected_because="older than 30 days",
+        imported_from="eve",
+        price="1.20 EUR",
+        earlier=["preempted", "its node died"],
+        release_ms=1500.0,
+        queued_s=2.0,
+        held_s=3.0,
+        results=[ValueInfo("w", "Tensor", 2048), ValueInfo("n", "int", 8)],
+        files=[FileInfo("a.csv", 1024)],
+        error=RunError("ValueError", "too hot"),
+        notes=["see `advise`"],
+    )
+    said = "\n".join(_said(print_run, run))
+    for name, fact in {
+        "GPUs": "2 NVIDIA L4 (0, 3) on gpu-01, gpu-02",
+        "kept": "collected, imported",
+        "imported": "exported by eve",
+        "queued, held": "2 s, 3 s",
+        "price": "1.20 EUR",
+        "free after": "1.5 s",
+        "before": "preempted",
+        "results": r"w (Tensor, 2 KiB), n (int, 8 B)",
+        "files": "a.csv (1 KiB)",
+        "error": "ValueError: too hot",
+        "notes": "see advise",
+    }.items():
+        assert re.search(rf"^{name} +{re.escape(fact)}$", said, re.MULTILINE), (name, said)
+    assert re.search(r"^collected +2027-01-1\d \d\d:\d\d:\d\d: older than 30 days$", said, re.MULTILINE), said
+    assert "its node died" in said
+    bare = "\n".join(_said(print_run, RunRow("r1", "ann", "queued", simulated=True)))
+    assert [name for name in ("kept", "collected", "imported", "free after", "error", "results") if name in bare] == []
+    assert re.search(r"^GPUs +1 simulated$", bare, re.MULTILINE)
+
+
+def test_tokens_show_when_they_end_and_whose_they_are() -> None:
+    own = TokenRow("t1", "ann", "admin", "start", "active", 1.8e9, None, 1.8e9 + 86_400, own=True)
+    other = TokenRow("t2", "bob", "user", "laptop", "expired", 1.8e9, 1.8e9 + 10 * 86_400)
+    head, _rule, first, second = _said(print_tokens, [own, other])
+    assert head.split() == ["id", "user", "role", "state", "created", "expires", "last", "used", "label"]
+    assert first.split()[:5] == ["t1", "ann", "admin", "active", "2027-01-15"]
+    assert re.search(r" never +2027-01-16 \d\d:\d\d  the cluster's own$", first), first
+    assert re.search(r" 2027-01-25 \d\d:\d\d +laptop$", second), second
+    assert _said(print_tokens, []) == []
+
+
+def test_nodes_count_what_is_held_and_say_why_they_take_nothing() -> None:
+    def gpu(state: str, drained: str = "") -> GpuRow:
+        return GpuRow("0", "GPU-0", "NVIDIA L4", 1, 0, 0.0, state, drained=drained)
+
+    busy = NodeRow("a" * 12, "one", [gpu("running"), gpu("warm"), gpu("free"), gpu("unattributed")], notes=["slow"])
+    aside = NodeRow("b" * 12, "two", [gpu("drained", "hot"), gpu("drained", "hot")], up=False, notes=["gone"])
+    mended = NodeRow("c" * 12, "three", [], drained="for a new driver", notes=["slow"])
+    rows = [re.split("  +", line) for line in _said(print_nodes, [busy, aside, mended])[2:]]
+    assert rows == [
+        ["one", "aaaaaaaa", "up", "4", "2", "slow"],
+        ["two", "bbbbbbbb", "down", "2", "0", "hot; gone"],
+        ["three", "cccccccc", "drained", "0", "0", "for a new driver"],
+    ]
+
+
+def test_queues_say_where_ones_runs_may_go() -> None:
+    def queue(name: str, usable: bool, **more: Any) -> QueueShare:
+        return QueueShare(name, "", 0, True, usable, None, None, 1.0, 0, 1.5, 2.0, 1, 3.0, **more)
+
+    users = [QueueUser("ann", 1.5, 0, 0.0), QueueUser("bob", 0.0, 1, 3.0)]
+    both = [queue("a", True, users=users), queue("b", False)]
+    said = _said(print_queues, QueuesDocument(1, 4, "a", both, ["line 3"]))
+    assert re.split("  +", said[2]) == ["a", "all", "1.5", "2", "1 run (3)", "ann 1.5; waiting: bob 3"]
+    assert said[-2:] == ["  · line 3", "You may use a; without --queue: a."]
+    assert _said(print_queues, QueuesDocument(1, 4, "", both))[-1] == "You may use a."
+
+
+def test_findings_have_their_mark_and_their_cure() -> None:
+    found = [ok("store", "is there"), note("slurm", "is old", "update it"), broken("gateway", "is gone", "start it")]
+    said = _said(print_findings, found)
+    assert [line[0] for line in said if line[0] != " "] == ["✓", "·", "✗"]
+    assert [line.strip() for line in said if line[0] == " "] == ["→ update it", "→ start it"]

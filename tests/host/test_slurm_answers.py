@@ -115,3 +115,27 @@ def test_what_cannot_be_is_refused() -> None:
     ):
         with pytest.raises(OptionError, match=says):
             check_pool(wrong, "pool.yml")
+
+
+@pytest.mark.parametrize(
+    ("states", "is_waiting", "is_there"),
+    [
+        ("PENDING REQUEUED REQUEUE_HOLD REQUEUE_FED SPECIAL_EXIT RESV_DEL_HOLD", True, False),
+        ("RUNNING CONFIGURING SUSPENDED STOPPED SIGNALING RESIZING", False, True),
+        ("COMPLETING COMPLETED CANCELLED FAILED TIMEOUT NODE_FAIL PREEMPTED OUT_OF_MEMORY BOOT_FAIL", False, False),
+    ],
+)
+def test_what_slurms_states_say_of_a_job(states: str, is_waiting: bool, is_there: bool) -> None:
+    for state in states.split():
+        job = SlurmJob("1", state)
+        assert (job.is_waiting, job.is_there) == (is_waiting, is_there), state
+
+
+def test_a_job_in_words() -> None:
+    assert SlurmJob("7", "CONFIGURING", reason="Priority").words == "Slurm job 7, its node starts"
+    assert SlurmJob("7", "PENDING", reason="None").words == SlurmJob("7", "PENDING").words == "Slurm job 7, pending"
+
+
+def test_jobs_are_sorted_by_number_and_parts_of_an_array_with_theirs() -> None:
+    text = "".join(f"{job}|PENDING|1:00|N/A|Priority\n" for job in ("100", "20_3", "9", "20_[4-7]"))
+    assert [job.job for job in read_queue(text)] == ["9", "20_3", "20_[4-7]", "100"]

@@ -24,10 +24,17 @@ _MISTAKES = {
     "mail: {}": "missing required field `host`",
     "mail: {host: h, sender: a@b, prot: 1}": "unknown field `prot`",
     "mail: {host: h, sender: nobody}": "needs `host:` and `sender:`",
-    "mail: {host: h, sender: a@b, port: 99999}": "port 99999",
+    "mail: {host: h, sender: '@b'}": "needs `host:` and `sender:`",
+    "mail: {host: '', sender: a@b}": "needs `host:` and `sender:`",
+    "mail: {host: h, sender: a@b, port: 65536}": "port 65536",
+    "mail: {host: h, sender: a@b, port: 0}": "port 0",
     "mail: {host: h, sender: a@b, tls: maybe}": "maybe",
     "mail: {host: h, sender: a@b, user: u, tls: none}": "in plain text",
     "mail: {host: h, sender: a@b, user: u}": "no password for u at h",
+    "mail: {host: h, sender: a@b, password_file: f}": "a password_file without a user",
+    "webhooks: {hosts: ['me@chat.example.org']}": "without https://",
+    "webhooks: {hosts: ['']}": "without https://",
+    "webhooks: {proxy: 'socks5://proxy:3128'}": "http://host:port",
     "webhooks: {hosts: ['https://hooks.slack.com']}": "without https://",
     "webhooks: {proxy: 'http://me:pw@proxy:3128'}": "http://host:port",
     "waited: soon": "not a duration",
@@ -72,3 +79,22 @@ def test_a_mistake_is_named_before_anything_starts(home: HomePaths, tmp_path: Pa
         notify_rules(home, {"JUPYTER_GPU_NOTIFY": str(file)})
     assert said in str(refused.value)
     assert "operate" in refused.value.hint or "password_file" in refused.value.hint or "write it" in refused.value.hint
+
+
+def test_a_file_has_the_one_entry_and_no_other(home: HomePaths, tmp_path: Path) -> None:
+    file = tmp_path / "notify.yaml"
+    for written in ("", "- notify", "notify: 1", "notify: {waited: 5m}\nother: 1"):
+        file.write_text(written)
+        with pytest.raises(OptionError, match="no table with the one entry `notify:`"):
+            notify_rules(home, {"JUPYTER_GPU_NOTIFY": str(file)})
+
+
+def test_a_password_file_that_is_named_goes_before_the_variable(home: HomePaths, tmp_path: Path) -> None:
+    secret, file = tmp_path / "secret", tmp_path / "notify.yaml"
+    secret.write_text("from the file")
+    secret.chmod(0o600)
+    file.write_text(f"notify: {{mail: {{host: localhost, sender: a@b, user: u, tls: none, password_file: {secret}}}}}")
+    rules = notify_rules(home, {"JUPYTER_GPU_NOTIFY": str(file), "JUPYTER_GPU_SMTP_PASSWORD": "from the variable"})
+    assert rules.mail is not None, "a login in plain text is allowed to this machine itself"
+    assert (rules.mail.password_file, secret.read_text()) == (str(secret), "from the file")
+    assert not (home.root / "smtp-password").exists()

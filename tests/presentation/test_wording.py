@@ -7,18 +7,26 @@ from msgspec import convert, structs, to_builtins
 
 from jupyter_gpu_release.presentation.run_display import describe_run
 from jupyter_gpu_release.presentation.wording import (
+    cancel_words,
+    describe_building,
+    describe_environment,
     describe_lost,
     describe_pause,
     describe_wait,
+    error_words,
     format_clock,
     format_drained,
     gpu_state,
     held_by,
     kept_words,
+    name_of,
     run_origin,
     run_title,
+    stored_words,
+    usage_words,
 )
-from jupyter_gpu_release.protocol.rest import GpuRow, StatusDocument
+from jupyter_gpu_release.protocol.environments import LACKS, Origin, Plan, PlannedPackage
+from jupyter_gpu_release.protocol.rest import GpuRow, RunError, RunRow, StatusDocument, Usage
 from jupyter_gpu_release.protocol.runs import Attempt, ErrorInfo, GpuUse, KeptLease, Outcome, PersistWait, RunView
 from jupyter_gpu_release.scheduling.warm_leases import is_worth_keeping
 
@@ -152,3 +160,50 @@ def test_what_becomes_of_a_run_whose_gateway_is_away() -> None:
 def test_what_results_wait_for(facts: dict[str, Any], words: str) -> None:
     said = describe_wait(PersistWait("/s/v", 1 << 30, next_try_at=1000.0, **facts))
     assert said == words + (format_clock(1000.0) if words.endswith("at ") else "")
+
+
+def test_what_a_cancellation_does() -> None:
+    def said(state: str, after: str = "", granted_at: float | None = 1.0) -> str:
+        row = RunRow("r1", "ann", state, granted_at=granted_at)
+        return cancel_words(row, structs.replace(row, reason=after))
+
+    assert said("succeeded") == "r1 is over already: succeeded."
+    assert said("persisting") == "r1: its results are being given up."
+    assert said("persisting", "the results are lost") == "r1: the results are lost."
+    assert said("queued", granted_at=None) == "r1 is taken out of the queue: it had not begun."
+    assert said("running").startswith("r1 is being ended: its cell is interrupted")
+
+
+def test_an_account_in_words() -> None:
+    usage = Usage(held_s=7200.0, used_s=3600.0, saved_s=18_000.0, others_s=1800.0)
+    assert usage_words(usage) == "2 h held, 1 h used, 5 h saved (others used 0.5 h)"
+    assert "others" not in usage_words(structs.replace(usage, others_s=0.0))
+    assert (stored_words(0), stored_words(None), stored_words(1 << 30)) == ("", "", "your runs take 1 GiB of the store")
+
+
+def test_a_run_is_listed_by_its_name_else_its_title_else_its_notebook() -> None:
+    run = RunRow("r1", "ann", notebook="/home/ann/a.ipynb", title="fit(x)", name="best")
+    assert name_of(run) == "best"
+    assert name_of(structs.replace(run, name="")) == "fit(x)"
+    assert name_of(structs.replace(run, name="", title="")) == "a.ipynb"
+
+
+def test_only_our_own_errors_mark_code() -> None:
+    assert error_words(RunError("OptionError", "see `x`", code="option")) == "OptionError: see x"
+    assert error_words(RunError("ValueError", "no `x`")) == "ValueError: no `x`"
+    assert error_words(RunError("KeyboardInterrupt", "")) == "KeyboardInterrupt"
+
+
+def test_an_environment_in_words() -> None:
+    lacking = [PlannedPackage(f"p{n}", "1", LACKS) for n in range(6)]
+    plan = Plan("3.11", "linux", lacking)
+    assert describe_environment(plan, 0.0) == ""
+    said = describe_environment(plan, 1.9)
+    assert said == "packages that the cluster lacks: p0 1, p1 1, p2 1, p3 1, p4 1, p5 1 · ready in 1.9 s"
+    edited = PlannedPackage("mine", "2", "another version", True, Origin.EDITABLE, files=3)
+    said = describe_environment(structs.replace(plan, packages=[edited, *lacking]), 1.9)
+    assert said.startswith("packages that the cluster lacks or has otherwise: mine (editable, 3 files), p0 1")
+    assert "p4 1 and 1 more · ready" in said
+    few = structs.replace(plan, packages=lacking[:4])
+    assert describe_building(few, None).endswith("building its environment: 4 packages (p0 1, p1 1, p2 1, p3 1)")
+    assert describe_building(plan, 2).endswith("building its environment: 2 of 6 packages (p0 1, p1 1, p2 1, p3 1 …)")

@@ -12,6 +12,8 @@ from typing import Any
 from msgspec.structs import replace
 
 from ...errors import OptionError
+from ...settings.setting import Setting, Unit
+from ...settings.table import CULLER
 from .policy import Action, Policy
 
 _DAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
@@ -105,15 +107,21 @@ def _applied(policy: Policy, entry: Mapping[str, Any]) -> Policy:
     for name, value in entry.items():
         if name not in _SETTINGS:
             continue
+        if not _is_value(CULLER[name], value):
+            raise OptionError(f"override: {name}={value!r} is no value for it", hint=f"write it as c.GpuCuller.{name}")
         field = _SETTINGS[name]
         kind = type(getattr(policy, field))
-        try:
-            changes[field] = Action.of(value) if kind is Action else kind(value)
-        except (KeyError, TypeError, ValueError) as error:
-            raise OptionError(
-                f"override: {name}={value!r} is no value for it", hint=f"write it as c.GpuCuller.{name}"
-            ) from error
+        changes[field] = Action.of(value) if kind is Action else kind(value)
     return replace(policy, **changes)
+
+
+def _is_value(setting: Setting, value: Any) -> bool:
+    """Tell if the setting itself could have it."""
+    if setting.choices:
+        return value in setting.choices
+    if setting.unit is Unit.YES:
+        return value in (True, False)
+    return isinstance(value, int | float) and setting.allows(value)
 
 
 def protection(protected: Sequence[str], subject: Subject) -> str:

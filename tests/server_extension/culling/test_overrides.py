@@ -116,3 +116,118 @@ def test_a_sites_own_signal_and_one_that_is_broken(monkeypatch: pytest.MonkeyPat
     said = {signal.name: signal.busy for signal in SiteSignals(GpuCuller().log).signals_for({"path": "a.ipynb"})}
     assert said == {"licence": True, "broken": None, "missing": None, "odd": None}
     assert SiteSignals(GpuCuller().log).signals_for({"path": "b"})[0].busy is False
+
+
+@pytest.mark.parametrize(
+    ("setting", "value"),
+    [
+        ("action", "shutdown"),
+        ("cull_idle_timeout", 61),
+        ("lease_idle_timeout", 62),
+        ("lease_action", "notify"),
+        ("warn_before", 63),
+        ("samples", 4),
+        ("cull_connected", False),
+        ("min_utilization", 0.25),
+        ("utilization_window", 64),
+        ("max_busy_time", 65),
+        ("dry_run", True),
+    ],
+)
+def test_a_setting_means_the_same_for_all_and_for_some(setting: str, value: Any) -> None:
+    everywhere = GpuCuller(**{setting: value}).policy_for(Subject(), _MONDAY_NOON)
+    for_some = GpuCuller(overrides=[{"user": "a*", setting: value}])
+    usual = GpuCuller().policy_for(Subject(), _MONDAY_NOON)
+    assert for_some.policy_for(Subject(user="ann"), _MONDAY_NOON) == everywhere != usual
+    assert for_some.policy_for(Subject(user="bob"), _MONDAY_NOON) == usual
+
+
+def test_each_number_of_the_policy_has_its_own_place() -> None:
+    culler = GpuCuller(
+        cull_idle_timeout=61,
+        lease_idle_timeout=62,
+        warn_before=63,
+        samples=4,
+        min_utilization=0.25,
+        utilization_window=64,
+        max_busy_time=65,
+        action="suspend",
+        lease_action="notify",
+        cull_connected=False,
+    )
+    assert culler.policy_for(Subject(), _MONDAY_NOON) == Policy(
+        action=Action.SUSPEND,
+        kernel_idle_s=61,
+        lease_idle_s=62,
+        lease_action=Action.NOTIFY,
+        warn_before_s=63,
+        samples=4,
+        cull_connected=False,
+        min_utilization=0.25,
+        utilization_window_s=64,
+        max_busy_s=65,
+        dry_run=False,
+    )
+    limits = GpuCuller(idle_gpu=0.2, idle_cpu=0.3, unknown_utilization_is_busy=False).thresholds()
+    assert (limits.gpu, limits.cpu_cores, limits.unknown_use_is_busy) == (0.2, 0.3, False)
+
+
+@pytest.mark.parametrize("entry", ["machine:one", "user:", "path", ":ann", "hours:business"])
+def test_a_protection_that_would_protect_nobody_is_refused(entry: str) -> None:
+    with pytest.raises(TraitError, match="names nobody"):
+        GpuCuller(protected=["user:ann", entry])
+
+
+def test_protection_by_each_name() -> None:
+    culler = GpuCuller(protected=["user:ann", "kernelspec:ir*", "queue:exam", "path:prod/*"])
+    names = {"user": "ann", "kernelspec": "irkernel", "queue": "exam", "path": "prod/a.ipynb"}
+    assert [culler.protection_of(Subject(**{kind: name})) for kind, name in names.items()] == culler.protected
+    assert culler.protection_of(Subject("bob", "python3", "lab", "a.ipynb")) == ""
+
+
+def test_hours_are_read_whatever_the_case_and_end_after_they_begin() -> None:
+    assert parse_hours("Mon 08:00-18:00").contain(_MONDAY_NOON)
+    with pytest.raises(OptionError, match="ends before it begins"):
+        parse_hours("mon 08:00-08:00")
+
+
+def test_what_is_outside_of_business_hours_begins_at_their_end() -> None:
+    culler = GpuCuller(
+        business_hours="mon-fri 08:00-18:00",
+        overrides=[{"hours": "business", "samples": 7}, {"hours": "outside", "samples": 9}],
+    )
+    at = [_MONDAY_NOON.replace(hour=hour, minute=minute) for hour, minute in ((7, 59), (8, 0), (17, 59), (18, 0))]
+    assert [culler.policy_for(Subject(), moment).samples for moment in at] == [9, 7, 7, 9]
+
+
+def test_the_policy_in_a_sentence() -> None:
+    assert GpuCuller(cull_idle_timeout=0).facts().in_words == "kernels that hold a GPU are never acted on"
+    told = GpuCuller(cull_idle_timeout=60, action="suspend", dry_run=True).facts()
+    assert (told.action, told.dry_run) == ("suspend", True)
+    assert told.in_words.endswith("does nothing for 1 min: suspend (dry run: only said)")
+    assert "dry run" not in GpuCuller(cull_idle_timeout=60, dry_run=False).facts().in_words
+
+
+def test_whether_there_are_signals_of_the_site(monkeypatch: pytest.MonkeyPatch) -> None:
+    where = "jupyter_gpu_release.server_extension.culling.config.entry_points"
+    for points in ([], [_Point("licence", bool)]):
+        monkeypatch.setattr(where, lambda group, points=points: points)
+        assert SiteSignals(GpuCuller().log).known is bool(points)
+
+
+@pytest.mark.parametrize(
+    ("setting", "value"),
+    [
+        ("cull_connected", "false"),
+        ("lease_action", "shutdown"),
+        ("action", "leave"),
+        ("warn_before", -1),
+        ("samples", 0),
+        ("min_utilization", 1.5),
+        ("cull_idle_timeout", "3600"),
+    ],
+)
+def test_some_can_have_no_other_values_than_all(setting: str, value: Any) -> None:
+    for settings in ({setting: value}, {"overrides": [{"user": "ann", setting: value}]}):
+        with pytest.raises(TraitError, match=setting):
+            GpuCuller(config=Config({"GpuCuller": settings}))

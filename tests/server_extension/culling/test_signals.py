@@ -20,7 +20,7 @@ from jupyter_gpu_release.protocol.rest import (
     WarmRow,
 )
 from jupyter_gpu_release.server_extension.culling.idle_tracker import Track
-from jupyter_gpu_release.server_extension.culling.policy import Signal
+from jupyter_gpu_release.server_extension.culling.policy import Observation, Signal
 from jupyter_gpu_release.server_extension.culling.signals import (
     Thresholds,
     conversation_signal,
@@ -259,3 +259,58 @@ def test_idle_samples_never_outlive_a_sign_of_work(samples: list[tuple[bool | No
         assert track.idle_since_s <= now_s
         if busy is not False:
             assert track.idle_since_s == now_s
+
+
+def test_use_at_its_limit_is_idle() -> None:
+    limits = Thresholds(gpu=0.25, cpu_cores=0.5)
+    assert gpu_signal(_held(0.25), {0: Gpu(0)}, limits)[0].busy is False
+    assert gpu_signal(_held(0.26), {0: Gpu(0)}, limits)[0].busy is True
+    assert cpu_signal((10.0, (1.0, 5.0)), (12.0, (1.0, 6.0)), limits).busy is False
+    assert cpu_signal((10.0, (1.0, 5.0)), (12.0, (1.0, 6.25)), limits).busy is True
+    assert cpu_signal((10.0, (1.0, 5.0)), (12.0, (1.0, 5.0)), limits).busy is False, "no CPU at all is idle, too"
+
+
+def test_a_track_is_observed_as_it_is() -> None:
+    track = Track("k", "kernel", 1.0)
+    track.add(IDLE, 2.0, use=0.25, window_s=60.0)
+    track.add(IDLE, 4.0, use=0.75, window_s=60.0)
+    track.warned_at_s, track.acted_at_s, track.keep_until_s, track.suspended = 5.0, 6.0, 7.0, True
+    seen = track.observe(IDLE, held_bytes=10, connections=3, protected="user:ann", ends_at_s=8.0)
+    assert seen == Observation(
+        subject="k",
+        kind="kernel",
+        signals=IDLE,
+        held_bytes=10,
+        idle_samples=2,
+        idle_since_s=1.0,
+        busy_since_s=None,
+        connections=3,
+        utilization=0.5,
+        window_s=2.0,
+        warned_at_s=5.0,
+        keep_until_s=7.0,
+        acted_at_s=6.0,
+        suspended=True,
+        protected="user:ann",
+        ends_at_s=8.0,
+    )
+    track.add(BUSY, 5.0)
+    assert track.observe(BUSY, held_bytes=None).busy_since_s == 5.0
+
+
+def test_samples_are_in_a_row_unless_the_server_stood_still() -> None:
+    track = Track("k", "kernel", 0.0)
+    for now_s in (0.0, 15.0, 30.0):
+        track.add(IDLE, now_s)
+    assert track.idle_samples == 3
+    track.add(IDLE, 45.5)
+    assert track.idle_samples == 1
+
+
+def test_a_gpu_that_no_run_of_the_status_has_is_held() -> None:
+    seen = leases_of(_status(gpus=(_row("running"),)), {"ann"})["r1"]
+    assert seen.signals == (Signal("run", True, "its run is held"),)
+    assert (seen.queue, seen.path, seen.ends_at_s) == ("", "", None)
+    known = leases_of(_status(msgspec.structs.replace(_RUN, queue="exam"), gpus=(_row("running"),)), {"ann"})["r1"]
+    assert (known.user, known.queue, known.path) == ("ann", "exam", "lab/a.ipynb")
+    assert known.signals[0].words == "its run is running"
