@@ -205,8 +205,10 @@ class GpuMagics(Magics):
         interrupt ends the following, not the run.
         """
         from .runs import attach
+        from .sweep import attach_named
 
-        attach(self.notebook, line)
+        if not attach_named(self.notebook, line.strip()):
+            attach(self.notebook, line)
 
     @line_magic  # type: ignore[untyped-decorator]
     @_in_our_words

@@ -33,10 +33,7 @@ from ..runs.result_binder import ResultBinder
 from .tables import runs_table
 
 if TYPE_CHECKING:
-    from optuna import Study
-
     from ...client.session import GatewaySession
-    from ...functions.kept_study import SweepFacts
     from ..notebook import Notebook
     from ..runs.background import BackgroundRun
 
@@ -213,32 +210,8 @@ def _named_beside(notebook: Notebook, magic: str, line: str) -> str:
 
 
 def attach(notebook: Notebook, line: str) -> None:
-    """``%gpu_attach RUN|last``, or the run or the name of a sweep that was detached."""
-    found = _sweep_named(notebook, line.strip())
-    if found is None:
-        attach_to(notebook, _run_named(notebook, "gpu_attach", line))
-        return
-    from .sweep import attach_sweep
-
-    attach_sweep(notebook, *found)
-
-
-def _sweep_named(notebook: Notebook, word: str) -> tuple[Study, SweepFacts] | None:
-    """The sweep that is driven on the cluster, if it is one that is named."""
-    if word in ("", "last") or notebook.background.find(word) is not None:
-        return None
-    from ...functions.sweep import find_sweep
-    from ..runs.functions import NotebookExecutor
-
-    executor, session = NotebookExecutor(notebook), notebook.connection.session(notebook.settings)
-    if not is_run_id(word):
-        return find_sweep(executor, session, word)
-    with notebook.rest_client() as gateway:
-        view = gateway.view(word)
-    if view.sweep != word or session.welcome is None or view.user != session.welcome.user:
-        return None
-    found = find_sweep(executor, session, word) or find_sweep(executor, session, view.name)
-    return found if found is not None and found[1].sweep == word else None
+    """``%gpu_attach RUN|last``."""
+    attach_to(notebook, _run_named(notebook, "gpu_attach", line))
 
 
 def replay(notebook: Notebook, line: str) -> None:

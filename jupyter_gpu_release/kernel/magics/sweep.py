@@ -19,13 +19,14 @@ from ...client.tracebacks import make_interrupt
 from ...errors import OptionError, RunCancelledError
 from ...functions.detached_sweep import DetachedSweep
 from ...functions.search import Search
-from ...functions.sweep import begin_sweep, checked_space, detach_sweep, study_of, watch_sweep
+from ...functions.sweep import begin_sweep, checked_space, detach_sweep, find_sweep, study_of, watch_sweep
 from ...functions.sweep_plots import plots_as_png
 from ...functions.trial import RUNNING, SweepTrial
 from ...options.definitions import refuse_rest, split_line
 from ...options.sweep_options import SWEEP_OPTIONS, WITHOUT, SweepOptions, sweep_options
 from ...presentation.receipt import Receipt, bundle_of
 from ...presentation.status_line import StatusLine
+from ...protocol.states import is_run_id
 from ...submission.location import locate
 from ...submission.request import Cell
 from ...units import format_count, format_gpu_hours, format_seconds
@@ -93,6 +94,29 @@ def run_sweep(notebook: Notebook, line: str, body: str) -> None:
         sweep = begin_sweep(executor, trial, options, where, study, kept, search, submission)
         notebook.shell.user_ns["sweep"] = sweep
         _SweepCell(notebook, sweep, session, prepared, kept).follow(interrupts)
+
+
+def attach_named(notebook: Notebook, word: str) -> bool:
+    """``%gpu_attach`` with the run or the name of a sweep that was detached; False: it is none."""
+    found = _sweep_named(notebook, word)
+    if found is not None:
+        attach_sweep(notebook, *found)
+    return found is not None
+
+
+def _sweep_named(notebook: Notebook, word: str) -> tuple[Study, SweepFacts] | None:
+    """The sweep that is driven on the cluster, if it is one that is named."""
+    if word in ("", "last") or notebook.background.find(word) is not None:
+        return None
+    executor, session = NotebookExecutor(notebook), notebook.connection.session(notebook.settings)
+    if not is_run_id(word):
+        return find_sweep(executor, session, word)
+    with notebook.rest_client() as gateway:
+        view = gateway.view(word)
+    if view.sweep != word or session.welcome is None or view.user != session.welcome.user:
+        return None
+    found = find_sweep(executor, session, word) or find_sweep(executor, session, view.name)
+    return found if found is not None and found[1].sweep == word else None
 
 
 def attach_sweep(notebook: Notebook, study: Study, facts: SweepFacts) -> None:
