@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from jupyter_client.manager import start_new_kernel
+from kernel_transport import end_kernel, start_kernel
 
 from .reading import is_ours
 
@@ -94,13 +94,11 @@ def play(
 def _kernel(folder: Path, environment: Mapping[str, str]) -> Iterator[Any]:
     # the same order of sets and the same hashes here and there
     variables = {**os.environ, "PYTHONHASHSEED": "0", **environment}
-    manager, client = start_new_kernel(kernel_name="python3", cwd=str(folder), env=variables)
+    manager, client = start_kernel("python3", folder, variables)
     try:
         yield client
     finally:
-        client.stop_channels()
-        manager.shutdown_kernel(now=True)
-        manager.cleanup_resources()
+        end_kernel(manager, client)
 
 
 def _quietly(client: Any, code: str) -> None:

@@ -12,7 +12,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from jupyter_client.manager import KernelManager, start_new_kernel
+from jupyter_client.manager import KernelManager
+from kernel_transport import end_kernel, start_kernel
 from network_hosts import NetworkHost
 
 
@@ -56,7 +57,7 @@ class Notebook:
 
     def __init__(self, folder: Path, *, load: bool = True, kernel: str = "python3") -> None:
         self.folder = folder
-        self.manager, self.client = start_new_kernel(kernel_name=kernel, cwd=str(folder))
+        self.manager, self.client = start_kernel(kernel, folder)
         if load:
             assert self.run("%load_ext jupyter_gpu_release").status == "ok"
 
@@ -129,9 +130,7 @@ class Notebook:
         os.kill(self.pid, signal.SIGKILL)
 
     def close(self) -> None:
-        self.client.stop_channels()
-        self.manager.shutdown_kernel(now=True)
-        self.manager.cleanup_resources()
+        end_kernel(self.manager, self.client)
 
 
 class RemoteNotebook(Notebook):

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from jupyter_client import KernelManager
+from kernel_transport import end_kernel, start_kernel
 from optional_libraries import skip_without
 
 
@@ -55,11 +55,7 @@ class Kernel:
 
     def __init__(self, environment: Mapping[str, str], folder: Path) -> None:
         self.folder = folder
-        self.manager = KernelManager(kernel_name="python3")
-        self.manager.start_kernel(env={**os.environ, **environment}, cwd=str(folder))
-        self.client = self.manager.client()
-        self.client.start_channels()
-        self.client.wait_for_ready(timeout=60)
+        self.manager, self.client = start_kernel("python3", folder, {**os.environ, **environment})
 
     def run(self, code: str, timeout_s: float = 30.0, **keywords: Any) -> Outputs:
         skip_without(code)
@@ -91,5 +87,4 @@ class Kernel:
         return found.text()
 
     def close(self) -> None:
-        self.client.stop_channels()
-        self.manager.shutdown_kernel(now=True)
+        end_kernel(self.manager, self.client)
