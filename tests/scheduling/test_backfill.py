@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -53,6 +54,16 @@ def test_with_unknown_ends_the_node_that_is_kept_stays_free() -> None:
     running = [runs("a", 7, None, "n"), runs("b", 4, None, "m")]
     assert started(*running, waits("gang", 8, 50.0, 10.0), waits("small", 2, 40.0, 10.0), nodes=nodes) == set()
     assert started(*running, waits("gang", 8, 50.0, 10.0), waits("small", 1, 40.0, None), nodes=nodes) == {"small"}
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 5, 6, 7])
+def test_with_unknown_ends_as_many_nodes_are_kept_as_a_gang_needs(count: int) -> None:
+    nodes = tuple(Node(f"n{number}", GPU) for number in range(count))
+    running = [runs(f"r{number}", 1, None, f"n{number}") for number in range(1, count)]
+    gang = Run("gang", "q", (Rank(),) * count, GPU, count, submitted_at=-50.0, nodes=count)
+    behind = waits("small", 1, 40.0, 10.0)
+    assert started(*running, behind, nodes=nodes) == {"small"}
+    assert started(*running, gang, behind, nodes=nodes) == ({"gang"} if count == 1 else set())
 
 
 def test_each_pool_of_nodes_has_a_reservation_of_its_own() -> None:
