@@ -37,22 +37,23 @@ class Packages:
 
     def environment(self, imports: Iterable[str]) -> Environment:
         """Return what top-level ``imports`` mean here, with the versions of everything that they require."""
-        found: dict[str, str] = {}
-        unknown: list[str] = []
+        versions: dict[str, str] = {}
+        files: dict[str, str | None] = {}
         with self._lock:
             self._refresh()
             for name in sorted(set(imports) - sys.stdlib_module_names):
-                facts = self._facts_of(name)
-                if facts is None:
-                    unknown.append(name)
-                else:
-                    found |= facts
+                distributions = self._by_import.get(name, [])
+                for each in distributions:
+                    versions |= self._closure(canonicalize_name(each))
+                if not distributions or any(map(_is_editable, distributions)):  # a version does not tell what is in it
+                    files[name] = _digest_of_files(name)
+        known = {name: digest for name, digest in files.items() if digest is not None}
         return Environment(
             platform.python_version(),
             platform.platform(),
             os.environ.get(IMAGE_VARIABLE, ""),
-            dict(sorted(found.items())),
-            unknown,
+            dict(sorted((versions | known).items())),
+            [name for name in files if name not in known],
         )
 
     def _refresh(self) -> None:
@@ -62,20 +63,6 @@ class Packages:
             self._by_import = metadata.packages_distributions()
             self._closures.clear()
             self._stamp = stamp
-
-    def _facts_of(self, name: str) -> dict[str, str] | None:
-        distributions = self._by_import.get(name, [])
-        editable = [each for each in distributions if _is_editable(each)]
-        if not distributions or editable:
-            files = _digest_of_files(name)  # its version would not tell what is in it
-            if files is None:
-                return None
-            found = {name: files}
-        else:
-            found = {}
-        for each in distributions:
-            found |= self._closure(canonicalize_name(each))
-        return found
 
     def _closure(self, name: str) -> dict[str, str]:
         """Versions of a distribution and of all that it requires and is here."""
