@@ -27,6 +27,18 @@ def test_what_cannot_be_pickled_stays_where_it_is_and_is_said(nb: Notebook) -> N
     nb.cell("first.close()")
 
 
+def test_what_stayed_here_is_remembered_after_a_cell_that_was_sent_the_rest(nb: Notebook) -> None:
+    nb.cell(
+        IMPORTS
+        + "@functools.cache\ndef base(name):\n    return sqlite3.connect(':memory:') if name == 'a' else name * 2\n"
+        "first = base('a'); base('c')"
+    )
+    trip = nb.gpu("got = base('b')")
+    assert not trip.error
+    assert nb.cell("got, base.cache_info().currsize, base('a') is first") == ("bb", 3, True)
+    nb.cell("first.close()")
+
+
 def test_another_thread_gets_its_own_answer_while_a_cache_is_filled() -> None:
     answers: list[int] = []
 

@@ -258,6 +258,18 @@ optimiser.zero_grad()"""
         assert other.value("type(wrapped) is Wrapped") == "True"
 
 
+def test_what_a_setup_reads_is_part_of_the_key(team: Team):
+    kernel, cell = team.kernel(), "%%gpu_train --cache\ny = 1"
+    ok(kernel, "scale = 1")
+    ok(kernel, "%%gpu_setup\nseen = scale")
+    ok(kernel, cell)
+    team.newest()
+    assert REUSED in receipt(ok(kernel, cell))
+    ok(kernel, "scale = 2")
+    assert REUSED not in receipt(ok(kernel, cell))
+    ok(kernel, "%gpu_setup --clear")
+
+
 def test_lineage_goes_up_and_down(team: Team):
     kernel = team.kernel()
     ok(kernel, "start = [1, 2, 3]")
