@@ -155,7 +155,8 @@ def write_notebook(path: Path, *cells: str) -> None:
 
 def open_notebook(page: Page, path: str) -> Locator:
     """Its second cell, once it has its kernel."""
-    execute(page, "docmanager:open", {"path": path})
+    # its end is awaited: it brings the notebook to the front only once the server has answered
+    page.evaluate("path => window.jupyterapp.commands.execute('docmanager:open', {path}).then(() => null)", path)
     page.wait_for_function(
         "path => window.jupyterapp.shell.currentWidget?.context?.path === path"
         " && window.jupyterapp.shell.currentWidget.sessionContext.session?.kernel?.status",
