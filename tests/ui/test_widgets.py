@@ -43,7 +43,7 @@ def page(browser: Browser, team: Team) -> Iterator[Page]:
 
 
 def _open(page: Page, path: str) -> Locator:
-    execute(page, "docmanager:open", {"path": path})
+    page.evaluate("path => window.jupyterapp.commands.execute('docmanager:open', {path}).then(() => null)", path)
     page.wait_for_function(
         "path => window.jupyterapp.shell.currentWidget?.context?.path === path &&" + _KERNEL,
         arg=path,

@@ -177,6 +177,7 @@ _OPEN_TO_USERS = {
     ("GET", "/v1/status"),
     ("WS", "/v1/session"),
     ("GET", "/v1/queues"),
+    ("GET", "/v1/report"),
     # packages of the nodes, and a wheel by its content: none is run but in the cells of who asks for it
     ("GET", "/v1/packages"),
     ("POST", "/v1/packages/check"),
