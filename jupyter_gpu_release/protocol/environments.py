@@ -17,7 +17,7 @@ VERSION_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9.+!_-]*\Z"
 ENVIRONMENT_PATTERN = r"^[a-z0-9][a-z0-9._-]*\Z"
 _Package = Annotated[str, msgspec.Meta(max_length=200, pattern=NAME_PATTERN)]
 _Version = Annotated[str, msgspec.Meta(max_length=200, pattern=VERSION_PATTERN)]
-_Hash = Annotated[str, msgspec.Meta(pattern=r"^sha256:[0-9a-f]{64}\Z")]
+_Hash = Annotated[str, msgspec.Meta(max_length=71, pattern=r"^sha256:[0-9a-f]{64}\Z")]
 _Texts = Annotated[list[Name], msgspec.Meta(max_length=10_000)]
 #: a requirement: no option, URL, path, variable or second line, whoever sends it: the installer reads it
 _Line = Annotated[str, msgspec.Meta(max_length=4096, pattern=r"^[A-Za-z0-9][\w.,;()\[\]<>=!~*+|&'\" -]*\Z")]
