@@ -27,9 +27,11 @@ _ITERATORS = {type(iter(each)) for each in ([], (), "", "ä", range(0))}
 #: what a class of a library leaves out of its own pickles (sklearn's Bunch)
 _NOT_PICKLED = {"_deprecated_key_to_warnings"}
 #: they know the whole kernel, or all of their library's machinery
-_WIDGETS = {"asyncio", "sqlalchemy", "ipywidgets", "ipykernel", "traitlets", "comm", "IPython"}
+_WIDGETS = {"asyncio", "sqlalchemy", "ipywidgets", "ipykernel", "traitlets", "comm", "IPython", "pydantic"}
 #: ours, on a tensor that is on a GPU again in the next GPU cell
 _MARK = "_gpu_release_device"
+#: attributes that ours, and pydantic, put into classes of the notebook
+_OF_LIBRARIES = ("__jgr", "__pydantic")
 _ROWS_AT_MOST = 20_000
 Row = tuple[str, str]
 
@@ -189,7 +191,7 @@ class Walk:
             return
         yield from self._items(f"{place}.__bases__", value.__bases__)
         skipped = {"__dict__", "__weakref__", "__doc__", "__module__", "_abc_impl", "__slotnames__"}
-        for name in sorted(name for name in vars(value) if name not in skipped and not name.startswith("__jgr")):
+        for name in sorted(name for name in vars(value) if name not in skipped and not name.startswith(_OF_LIBRARIES)):
             yield from self._of(f"{place}.{name}", vars(value)[name])
 
     def _function(self, place: str, value: Any) -> Iterator[Row]:

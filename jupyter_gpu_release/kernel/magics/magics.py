@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import random
 import textwrap
 from collections.abc import Callable
-from functools import wraps
+from functools import cache, wraps
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from IPython.core.magic import Magics, cell_magic, line_cell_magic, line_magic, magics_class, no_var_expand
@@ -42,11 +43,15 @@ def _in_our_words(magic: _Magic) -> _Magic:
     return cast(_Magic, call)
 
 
+@cache
 def _import_all() -> None:
     """Import what the magics need when they are first used."""
+    state = random.getstate()  # rich draws as it is imported, and who has seeded gets the same numbers as ever
     from .. import notebook as kernel_notebook  # noqa: F401
     from . import cell as magics_cell  # noqa: F401
     from . import runs  # noqa: F401
+
+    random.setstate(state)
 
 
 @magics_class
@@ -62,7 +67,8 @@ class GpuMagics(Magics):
         """This kernel's side; made (and its modules imported) when it is first needed."""
         if self._notebook is None:
             with hold_interrupts():
-                from ..notebook import Notebook
+                _import_all()
+            from ..notebook import Notebook
 
             self._notebook = Notebook(self.shell)
         return self._notebook
