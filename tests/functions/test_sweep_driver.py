@@ -301,7 +301,7 @@ def test_trials_of_before_are_kept_and_those_under_way_are_tried_again(until: Un
 
 
 def test_a_driver_that_begins_again_takes_up_what_runs_and_counts_nothing_twice(until: Until) -> None:
-    """What it has reported before is no news; what never came to its run, or ended with the driver, is tried again."""
+    """Earlier reports are no news; trials that never came to their runs, or ended with it, are tried again."""
     study, executor, space = optuna.create_study(), _Executor(), SearchSpace({"x": (0, 9)})
     first = _driver({"x": (0, 9)}, executor, study=study, trials=5, at_once=3)
     first.begin()

@@ -35,7 +35,7 @@ def test_a_sweep_that_is_over_went_well_if_a_trial_did() -> None:
 
 
 def test_a_sweep_that_was_detached_goes_on_as_long_as_its_driver() -> None:
-    """Which is no trial."""
+    """The driver is no trial."""
     driver = _row("s", "running", sweep="s", detached=True, gpus=0)
     assert fold_sweeps([driver]) == [driver]
     (row,) = fold_sweeps([_row("1", "succeeded", sweep="s", gpus=2), driver])

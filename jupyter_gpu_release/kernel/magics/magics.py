@@ -47,11 +47,12 @@ def _in_our_words(magic: _Magic) -> _Magic:
 def _import_all() -> None:
     """Import what the magics need when they are first used."""
     state = random.getstate()  # rich draws as it is imported, and who has seeded gets the same numbers as ever
-    from .. import notebook as kernel_notebook  # noqa: F401
-    from . import cell as magics_cell  # noqa: F401
-    from . import runs  # noqa: F401
-
-    random.setstate(state)
+    try:
+        from .. import notebook as kernel_notebook  # noqa: F401
+        from . import cell as magics_cell  # noqa: F401
+        from . import runs  # noqa: F401
+    finally:
+        random.setstate(state)
 
 
 @magics_class

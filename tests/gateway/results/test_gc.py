@@ -404,7 +404,7 @@ def test_nothing_is_collected_while_it_is_paused(bed: StoreBed) -> None:
 
 
 def test_a_store_that_cannot_be_read_ends_no_gateway(bed: StoreBed, caplog: pytest.LogCaptureFixture) -> None:
-    """What the gateway does by itself is done again later."""
+    """The gateway's own collecting is done again later."""
     bed.add(1)
     (bed.store / "runs").rename(bed.store / "elsewhere")
     (bed.store / "runs").write_text("no folder")

@@ -210,7 +210,7 @@ def test_what_was_given_up_while_it_was_moved_leaves_nothing_in_the_spool(
 
 
 def test_a_persister_keeps_its_own_values(bed: _Bed) -> None:
-    """What is in a process's memory, or durable already, is not the mover's."""
+    """Results in a process's memory, or durable already, are not the mover's."""
     for state in ("memory", "durable"):
         bed.entry.write_record(msgspec.structs.replace(bed.record, state=state))
         assert bed.mover.move_due() == 0

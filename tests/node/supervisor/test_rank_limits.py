@@ -75,7 +75,7 @@ def test_ranks_of_a_node_share_its_memory_and_without_a_limit_nothing_is_looked_
 
 @pytest.fixture
 def progress(monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
-    """What the process has done so far; a test changes it."""
+    """The process's work so far; a test changes it."""
     done = [b"0"]
     monkeypatch.setattr(limits, "_progress", lambda _pid: list(done))
     return done
