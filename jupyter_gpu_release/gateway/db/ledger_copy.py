@@ -9,6 +9,7 @@ import asyncio
 import logging
 import os
 import sqlite3
+import stat
 import time
 from collections.abc import Iterator
 from contextlib import closing, suppress
@@ -55,6 +56,7 @@ def restore_ledger(config: GatewayConfig) -> None:
         separate_users(Path(config.store))
     try:
         with acting_for(copy.parent.parent):
+            _expect_own(copy.parent)
             source = copy.open("rb")
     except FileNotFoundError:
         return
@@ -65,6 +67,13 @@ def restore_ledger(config: GatewayConfig) -> None:
     with source:
         write_atomic(path, _chunks(source))
     log.warning("there was no ledger: it is the copy %s, as it was %.0f s ago", copy, time.time() - _written_s(copy))
+
+
+def _expect_own(folder: Path) -> None:
+    """Raise :class:`StoreError` where others could have put a ledger: it says who is an admin."""
+    facts, owners = folder.lstat(), (os.geteuid(), folder.parent.stat().st_uid)
+    if not stat.S_ISDIR(facts.st_mode) or facts.st_uid not in owners or facts.st_mode & 0o077:
+        raise StoreError(f"{folder} is not this service's alone: no ledger is read there", hint="move it away")
 
 
 def _written_s(copy: Path) -> float:
@@ -116,6 +125,7 @@ def copy_ledger(path: Path, copy: Path) -> None:
         _back_up(path, part)
         with part.open("rb") as source, acting_for(copy.parent.parent):
             make_private_folder(copy.parent)
+            _expect_own(copy.parent)
             write_atomic(copy, _chunks(source))
             _remove_old(copy)
     finally:

@@ -145,7 +145,8 @@ def test_a_store_that_refuses_gets_the_copy_when_it_is_well_again(
 
 
 def test_a_copy_that_cannot_be_read_is_an_error_with_its_cure(config: GatewayConfig) -> None:
-    copy_path(config).mkdir(parents=True)
+    copy_path(config).parent.mkdir(mode=0o700)
+    copy_path(config).mkdir()
     with pytest.raises(StoreError, match="cannot be read") as raised:
         restore_ledger(config)
     assert "start a new ledger" in raised.value.hint
@@ -169,3 +170,38 @@ def test_a_cluster_of_one_machine_has_no_copy(config: GatewayConfig) -> None:
         assert copy_path(alone).stat().st_mtime_ns == before
 
     asyncio.run(play())
+
+
+def _open_to_all(folder: Path) -> None:
+    folder.chmod(0o777)
+
+
+def _of_another(folder: Path) -> None:
+    os.chown(folder, 12345, 12345)
+
+
+def _linked(folder: Path) -> None:
+    folder.rename(folder.with_name("elsewhere"))
+    folder.symlink_to(folder.with_name("elsewhere"))
+
+
+@pytest.mark.parametrize("plant", [_open_to_all, _of_another, _linked])
+def test_a_ledger_that_another_could_have_put_there_is_not_taken(
+    config: GatewayConfig, plant: Callable[[Path], None]
+) -> None:
+    if plant is _of_another and os.geteuid():
+        pytest.skip("only root gives folders away")
+    engine = database.open_ledger(ledger_path(config))
+    _note(engine, "of the service")
+    ledger_copy.copy_ledger(ledger_path(config), copy_path(config))
+    engine.dispose()
+    for file in Path(config.home).iterdir():
+        file.unlink()
+    plant(copy_path(config).parent)
+    with pytest.raises(StoreError, match="not this service's alone"):
+        restore_ledger(config)
+    assert not ledger_path(config).exists()
+    plain = Path(config.home) / "other.sqlite"
+    database.open_ledger(plain).dispose()
+    with pytest.raises(StoreError, match="not this service's alone"):
+        ledger_copy.copy_ledger(plain, copy_path(config))
