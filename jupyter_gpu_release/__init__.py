@@ -95,7 +95,7 @@ def published(name: str, run: str | None = None) -> Any:
     NothingPublishedError
         No run has published it (yet).
     """
-    from .client.published import latest_published
+    from .client.published_values import latest_published
 
     return latest_published(name, run)
 

@@ -33,7 +33,7 @@ _OWN_PROCESSES = {"node/rank/spawned.py"}
 _OF_RANKS = ("node/rank/", "node/values/", "node/gang/", "serialization/", "adapters/", "exchange/")
 _WHO_SAYS = {
     # what the gateway gave to the run's owner
-    "client/published.py": {"GATEWAY"},
+    "client/published_values.py": {"GATEWAY"},
     "client/tracebacks.py": {"GATEWAY"},
     "functions/executor.py": {"GATEWAY"},
     "kernel/magics/runs.py": {"GATEWAY"},

@@ -31,7 +31,7 @@ from .cluster.lease_workers import warm_worker
 from .cluster.ray_calls import START_S
 from .db import database
 from .db.ledger_copy import restore_ledger
-from .db.stores import meant_store
+from .db.store_identity import meant_store
 from .reconcile import node_liveness
 from .reconcile.recovery import compare_with_cluster, read_ledger, restore_sessions
 from .reconcile.scaling import Scaling

@@ -41,8 +41,8 @@ from ..protocol.runs import Reason, ResourceAsk, RunRequest, RunView
 from ..protocol.session import PROTOCOL, Welcome
 from ..protocol.states import RunState, is_run_id
 from ..protocol.wire import decode, encode
-from ..scheduling.asks import to_run
 from ..scheduling.queues.admission import Admission, admit, check_count, check_moved
+from ..scheduling.resource_requests import to_run
 from ..scheduling.start_estimates.nearest import possible_ask
 from ..settings.built_in import BUILT_IN
 from ..store.event_log import read_unforged
@@ -74,16 +74,16 @@ from .cluster.withheld_gpus import WithheldGpus
 from .db.database import open_ledger
 from .db.ledger_copy import LedgerCopy, ledger_path
 from .db.writer import LedgerError, LedgerWriter
-from .dispatch.fetches import Fetches
 from .dispatch.gangs import check_gang
 from .dispatch.lifecycle import Lifecycle
+from .dispatch.name_requests import Fetches
 from .dispatch.parts import in_least_parts, part_of_user
 from .dispatch.start_estimates import StartEstimates, gpu_types
 from .dispatch.warm_leases import WarmLeases
 from .notifications.notifier import Notifier
-from .queue_rules import QueueRules
+from .queues_file_watch import QueueRules
 from .results.gc import ResultCollector
-from .results.holds import ResultHolds
+from .results.held_results import ResultHolds
 from .results.lineage import LineageService
 from .runs import machine
 from .runs.events import Batch, NotifyWhen, batch_of, batches_of

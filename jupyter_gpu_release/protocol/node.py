@@ -597,7 +597,7 @@ class NodeAgentApi(ABC):
         """Pass the kernel's answer (an encoded :class:`.Answer`) on to a rank that has asked for a name.
 
         Called by
-            ``gateway/dispatch/fetches.py``, for each :class:`RunAsks`.
+            ``gateway/dispatch/name_requests.py``, for each :class:`RunAsks`.
         """
 
     @abstractmethod

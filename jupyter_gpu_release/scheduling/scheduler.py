@@ -9,9 +9,9 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from ..units import format_seconds
-from .asks import parts_on, slots
 from .decisions import Expire, Grant, Grow, MakeRoom, NoRoom, Promise, Release, Start, Wait, Yield
 from .nodes import Group
+from .resource_requests import parts_on, slots
 from .schedule import run_actions, waits
 from .state import ClusterSnapshot, Job, RunTimes, State
 from .warm_leases import Asker, HeldLease, KeepTerms, Recall, Warm, own_lease, recall

@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ..units import sum_gpus
-from .asks import is_shaped_like
 from .decisions import Release, Slot
 from .nodes import Group, Nodes
 from .placement import find_places, suits
 from .plugins.limits import permits
 from .plugins.vetoes import veto
+from .resource_requests import is_shaped_like
 from .state import Job, State
 from .workload import Run, in_thousandths
 

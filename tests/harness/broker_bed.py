@@ -19,7 +19,7 @@ from jupyter_gpu_release.client.home import write_secret
 from jupyter_gpu_release.gateway.actor import Gateway
 from jupyter_gpu_release.gateway.auth.permissions import Caller
 from jupyter_gpu_release.gateway.cluster import placement_groups
-from jupyter_gpu_release.gateway.db.stores import meant_store
+from jupyter_gpu_release.gateway.db.store_identity import meant_store
 from jupyter_gpu_release.gateway.reconcile import node_liveness, recovery
 from jupyter_gpu_release.gateway.runs.record import RunRecord
 from jupyter_gpu_release.gateway.service import GatewayService

@@ -8,9 +8,9 @@ import pytest
 from explained import explain
 
 from jupyter_gpu_release.protocol.runs import ResourceAsk
-from jupyter_gpu_release.scheduling.asks import to_run
 from jupyter_gpu_release.scheduling.decisions import Grant, Slot
 from jupyter_gpu_release.scheduling.queues.tree import Policy, Queue
+from jupyter_gpu_release.scheduling.resource_requests import to_run
 from jupyter_gpu_release.scheduling.scheduler import Scheduler
 from jupyter_gpu_release.scheduling.state import ClusterSnapshot
 from jupyter_gpu_release.scheduling.warm_leases import Asker, HeldLease

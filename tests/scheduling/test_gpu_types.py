@@ -10,11 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from jupyter_gpu_release.protocol.runs import ResourceAsk
-from jupyter_gpu_release.scheduling.asks import to_run
 from jupyter_gpu_release.scheduling.decisions import Grant, OverGuarantee, OverMax, Slot, Start, Yield
 from jupyter_gpu_release.scheduling.queues.gpu_types import named_types, type_among
 from jupyter_gpu_release.scheduling.queues.queues_file import parse_queues
 from jupyter_gpu_release.scheduling.queues.tree import Policy, Queue
+from jupyter_gpu_release.scheduling.resource_requests import to_run
 from jupyter_gpu_release.scheduling.schedule import schedule
 from jupyter_gpu_release.scheduling.scheduler import Scheduler
 from jupyter_gpu_release.scheduling.state import ClusterSnapshot

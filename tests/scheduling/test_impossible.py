@@ -6,8 +6,8 @@ import pytest
 
 from jupyter_gpu_release.errors import ImpossibleAskError
 from jupyter_gpu_release.protocol.runs import ResourceAsk
-from jupyter_gpu_release.scheduling.asks import to_run
 from jupyter_gpu_release.scheduling.plugins.node_filters import impossible
+from jupyter_gpu_release.scheduling.resource_requests import to_run
 from jupyter_gpu_release.scheduling.start_estimates.nearest import possible_ask
 from jupyter_gpu_release.scheduling.workload import GPU, Node
 

@@ -9,8 +9,8 @@ import pytest
 from jupyter_gpu_release.protocol.runs import ResourceAsk
 from jupyter_gpu_release.scheduling import learned_run_times
 from jupyter_gpu_release.scheduling import run_times as history
-from jupyter_gpu_release.scheduling.asks import to_run
 from jupyter_gpu_release.scheduling.learned_run_times import LearnedRunTimes
+from jupyter_gpu_release.scheduling.resource_requests import to_run
 from jupyter_gpu_release.scheduling.state import StatedRunTimes
 from jupyter_gpu_release.scheduling.workload import GPU, Rank, Run
 

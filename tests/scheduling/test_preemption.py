@@ -8,10 +8,10 @@ import pytest
 from explained import explain
 
 from jupyter_gpu_release.protocol.runs import ResourceAsk
-from jupyter_gpu_release.scheduling.asks import to_run
 from jupyter_gpu_release.scheduling.decisions import Coming, Grant, Grow, Promise, Slot, Unready
 from jupyter_gpu_release.scheduling.queues.queues_file import QueuesFile
 from jupyter_gpu_release.scheduling.queues.tree import Policy, Queue
+from jupyter_gpu_release.scheduling.resource_requests import to_run
 from jupyter_gpu_release.scheduling.scheduler import Scheduler
 from jupyter_gpu_release.scheduling.start_estimates.expected_run_times import ExpectedRunTimes
 from jupyter_gpu_release.scheduling.start_estimates.play_ahead import play_ahead

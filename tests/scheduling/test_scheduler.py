@@ -11,10 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from jupyter_gpu_release.protocol.runs import ResourceAsk
-from jupyter_gpu_release.scheduling.asks import ranks_on, to_run
 from jupyter_gpu_release.scheduling.decisions import Expire, Grant, NeverFits, Promise, Slot
 from jupyter_gpu_release.scheduling.placement import suits
 from jupyter_gpu_release.scheduling.queues.tree import Policy, Queue
+from jupyter_gpu_release.scheduling.resource_requests import ranks_on, to_run
 from jupyter_gpu_release.scheduling.scheduler import Decisions, Scheduler
 from jupyter_gpu_release.scheduling.state import ClusterSnapshot
 from jupyter_gpu_release.scheduling.warm_leases import Asker, HeldLease

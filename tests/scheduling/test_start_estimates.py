@@ -13,10 +13,10 @@ from jupyter_gpu_release.errors import ImpossibleAskError
 from jupyter_gpu_release.options.definitions import split_line
 from jupyter_gpu_release.options.run_options import build_options
 from jupyter_gpu_release.protocol.runs import ResourceAsk
-from jupyter_gpu_release.scheduling.asks import reshaped, to_run
 from jupyter_gpu_release.scheduling.decisions import Start
 from jupyter_gpu_release.scheduling.plugins.node_filters import impossible
 from jupyter_gpu_release.scheduling.queues.tree import Policy, Queue
+from jupyter_gpu_release.scheduling.resource_requests import reshaped, to_run
 from jupyter_gpu_release.scheduling.run_times import RunTimeHistory, Span
 from jupyter_gpu_release.scheduling.schedule import schedule
 from jupyter_gpu_release.scheduling.start_estimates.alternatives import other_asks

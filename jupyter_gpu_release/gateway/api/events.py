@@ -16,8 +16,8 @@ from ...protocol.wire import decode
 from ..auth.permissions import Caller
 from ..runs.events import RawEvents
 from ..service import GatewayService
-from .follower import Subscription
 from .route import number
+from .run_follower import Subscription
 
 _EVENTS_PER_PAGE = 1000
 

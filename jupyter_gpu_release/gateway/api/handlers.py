@@ -51,7 +51,6 @@ from ..cluster.lease import Lease
 from ..db.held_gpus import read_held
 from ..db.rows import WarmLeaseRow
 from ..service import GatewayService
-from .imports import import_run
 from .responses import (
     GPUS_AGE_S,
     queues_document,
@@ -62,6 +61,7 @@ from .responses import (
     warm_row,
 )
 from .route import body_of, flag, number
+from .run_imports import import_run
 
 
 async def release_lease(service: GatewayService, caller: Caller, request: Request) -> WarmRow:

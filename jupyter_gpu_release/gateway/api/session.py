@@ -46,9 +46,9 @@ from ..runs.machine import INTERRUPTED, Cancel
 from ..runs.record import RunRecord
 from ..runs.sessions import Session
 from ..service import GatewayService
-from .follower import Subscription
 from .http_connection import AT_ONCE
 from .route import MALFORMED
+from .run_follower import Subscription
 
 log = logging.getLogger(__name__)
 _HELLO_S = 10.0

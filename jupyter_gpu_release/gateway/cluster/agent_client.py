@@ -12,7 +12,7 @@ import msgspec
 import ray
 
 from ...errors import ClusterError
-from ...host.local_calls import ConnectionClosedError, LocalCallError, LocalConnection
+from ...host.unix_socket_calls import ConnectionClosedError, LocalCallError, LocalConnection
 from ...protocol.environments import BuildReport, EnvironmentRow, Installed, PackagesAnswer, Plan, Question, Versions
 from ...protocol.events import Event
 from ...protocol.lineage import Environment

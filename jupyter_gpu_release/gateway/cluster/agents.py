@@ -15,7 +15,7 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from ...errors import ClusterError
 from ...host.background import BackgroundWork
-from ...host.local_calls import LocalConnection, answering_for
+from ...host.unix_socket_calls import LocalConnection, answering_for
 from ...protocol.config import GatewayConfig, StoreMode
 from ...protocol.node import AgentConfig, AttemptId, GatewayApi, calls_socket
 from ...protocol.wire import encode

@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from ...errors import ClusterError
-from ...host.local_calls import LocalConnection
 from ...host.slurm import JOB_LABEL
+from ...host.unix_socket_calls import LocalConnection
 from ...protocol.node import AGENT_PROTOCOL, NodeInfo
 from ...scheduling import workload as scheduling
 from ...scheduling.decisions import Slot

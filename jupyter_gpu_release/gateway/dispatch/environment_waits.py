@@ -15,9 +15,9 @@ from ...host.background import BackgroundWork
 from ...presentation.wording import describe_building, describe_environment
 from ...protocol.environments import BuildReport, Plan
 from ...scheduling import workload as scheduling
-from ...scheduling.asks import to_run
 from ...scheduling.placement import suits
 from ...scheduling.plugins.node_filters import ranks_on
+from ...scheduling.resource_requests import to_run
 from ..cluster.environment_builds import EnvironmentBuilds
 from ..cluster.lease import LeaseTable
 from ..cluster.nodes import Node, NodeTable, away_reason, scheduled_node

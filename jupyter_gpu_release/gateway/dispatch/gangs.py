@@ -10,8 +10,8 @@ import secrets
 from ...errors import ClusterError, OptionError
 from ...protocol.node import GangOrder, JoinOrder, Member, StartOrder
 from ...protocol.runs import ResourceAsk, RunRequest
-from ...scheduling.asks import ranks_on
 from ...scheduling.decisions import Slot
+from ...scheduling.resource_requests import ranks_on
 from ..cluster.agent_client import START_S, AgentCall
 from ..cluster.lease import Lease
 from ..cluster.nodes import NodeTable

@@ -15,10 +15,10 @@ from dataclasses import dataclass, replace
 
 from ...protocol.runs import RunView
 from ...protocol.states import LeaseState
-from ...scheduling.asks import parts_on, to_run
 from ...scheduling.learned_run_times import LearnedRunTimes
 from ...scheduling.queues.queues_file import QueuesFile
 from ...scheduling.queues.usage import FadingUse, by_queue
+from ...scheduling.resource_requests import parts_on, to_run
 from ...scheduling.scheduler import Scheduler
 from ...scheduling.state import ClusterSnapshot
 from ...scheduling.warm_leases import Asker, HeldLease, KeepTerms

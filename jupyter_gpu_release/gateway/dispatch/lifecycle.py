@@ -30,7 +30,7 @@ from ..cluster.placement_groups import LeaseReleaser, RayLeases
 from ..db.database import drop_save, put_save
 from ..db.run_times import drop_attempt, put_attempt
 from ..db.writer import LedgerWriter, Write
-from ..queue_rules import QueueRules
+from ..queues_file_watch import QueueRules
 from ..runs import machine
 from ..runs.events import NotifyWhen
 from ..runs.live_runs import RunTable

@@ -10,9 +10,9 @@ from msgspec.structs import replace
 
 from ...errors import ImpossibleAskError, OptionError
 from ...protocol.runs import ResourceAsk, RunRequest
-from ...scheduling.asks import to_run
 from ...scheduling.plugins.node_filters import gpu_memory, gpu_type, labels
 from ...scheduling.queues.queues_file import QueuesFile
+from ...scheduling.resource_requests import to_run
 from ...scheduling.workload import Node
 from ...settings.built_in import BUILT_IN
 from ...units import format_bytes

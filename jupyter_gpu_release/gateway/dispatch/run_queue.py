@@ -15,7 +15,7 @@ from ...scheduling.reasons import explain
 from ...scheduling.scheduler import Decisions
 from ..cluster.lease import Lease, LeaseTable
 from ..cluster.nodes import NodeTable
-from ..queue_rules import QueueRules
+from ..queues_file_watch import QueueRules
 from ..runs.live_runs import RunTable
 from ..runs.record import RunRecord
 from .inventory import Inventory

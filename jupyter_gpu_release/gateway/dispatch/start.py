@@ -19,7 +19,7 @@ from ..cluster.nodes import Node, NodeTable
 from ..cluster.placement_groups import RayLeases
 from ..db import database
 from ..db.writer import LedgerWriter
-from ..queue_rules import QueueRules
+from ..queues_file_watch import QueueRules
 from ..runs.events import NotifyWhen
 from ..runs.live_runs import RunTable
 from ..runs.manifests import Manifests

@@ -16,11 +16,11 @@ from ...host.background import BackgroundWork
 from ...presentation.wording import reason_words
 from ...protocol.rest import DOCUMENT_VERSION, EstimateDocument, EstimateQuestion, SoonerAsk
 from ...protocol.runs import Holder, ResourceAsk, RunRequest, RunView, StartEstimate
-from ...scheduling.asks import reshaped, to_run
 from ...scheduling.decisions import Wait
 from ...scheduling.queues.admission import Admission, admit
 from ...scheduling.queues.queues_file import QueuesFile
 from ...scheduling.reasons import explain
+from ...scheduling.resource_requests import reshaped, to_run
 from ...scheduling.run_times import Span
 from ...scheduling.start_estimates.alternatives import other_asks
 from ...scheduling.start_estimates.estimate import Alternative, Estimate, estimates, joining, sooner, standing
@@ -30,7 +30,7 @@ from ...scheduling.state import ClusterSnapshot
 from ...scheduling.workload import Node, RankState, Run
 from ...settings.built_in import BUILT_IN
 from ...units import sum_gpus
-from ..queue_rules import QueueRules
+from ..queues_file_watch import QueueRules
 from ..runs.live_runs import RunTable
 from ..runs.record import RunRecord
 from .estimate_questions import EstimateQuestions

@@ -15,7 +15,7 @@ import ray
 
 from ..._version import __version__
 from ...errors import ClusterError
-from ...scheduling.asks import to_run
+from ...scheduling.resource_requests import to_run
 from ...scheduling.workload import Run
 from ..cluster.node_source import NodeSource
 from ..cluster.nodes import Node

@@ -36,7 +36,7 @@ from ..db import retention
 from ..db.retention import LastUse
 from ..db.writer import LedgerWriter
 from ..runs.live_runs import RunTable
-from .holds import ResultHolds
+from .held_results import ResultHolds
 
 log = logging.getLogger(__name__)
 

@@ -7,7 +7,7 @@ import msgspec
 from ...errors import ClusterError, RunCancelledError, RunLostError, StoreError
 from ...presentation.wording import reason_words
 from ...protocol.runs import Attempt, Outcome, Reason, ResourceAsk, RunRequest, RunView, Save
-from ...scheduling.asks import ranks_on
+from ...scheduling.resource_requests import ranks_on
 from ...settings.built_in import BUILT_IN
 from ..cluster.lease import Lease
 from .outcomes import error_info

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from ...client.cluster_facts import ClusterFacts, KnownRun
-from ...options.cursor import Cursor
 from ...options.definitions import OPTIONS, Option
 from ...options.run_options import ANY_NODES
+from ...options.typing_position import Cursor
 from ...presentation.plain_text import without_backticks
 from .magic_line import MagicLine
 

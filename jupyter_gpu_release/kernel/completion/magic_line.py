@@ -6,9 +6,9 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from ...options.cursor import Cursor, find_cursor, find_setting
 from ...options.definitions import OPTIONS, Option
 from ...options.sweep_options import SWEEP_OPTIONS
+from ...options.typing_position import Cursor, find_cursor, find_setting
 
 #: ``%%gpu_train …``, ``%gpu_logs …``, ``x = %gpu_train …``, and without the percent sign (automagic)
 _MAGIC = re.compile(r"\s*(?:[\w.,\[\] ]+=\s*(?=%))?(?P<percent>%{0,2})(?P<name>gpu_[a-z]+)(?=\s)")

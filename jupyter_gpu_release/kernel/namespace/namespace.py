@@ -39,10 +39,10 @@ from ...submission.placeholders import Pending, Unreturned
 from ...submission.selection import Awaits, NameChoice, placeholder
 from ...submission.setup import Setup
 from ...unpickling import Trust
-from .left_behind import left_behind, left_behind_sentences
 from .meanwhile import InputsMeanwhile, changed_sentences
-from .old_parts import OldParts, old_parts_left
 from .post_mortem import value_of
+from .stale_parts import OldParts, old_parts_left
+from .stale_references import left_behind, left_behind_sentences
 
 _AUTOMATIC = NameChoice()
 _MOST_WARNINGS = 500

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from ...client.published import ReplacedError, value_of
+from ...client.published_values import ReplacedError, value_of
 from ...errors import GpuReleaseError
 from ...protocol.events import Event, Publication, publication_of
 from .values import store_of

@@ -31,7 +31,7 @@ from ..output.cell_output import CellOutput
 from .cache import key_of, reuse, with_key
 from .follow import RunFollower
 from .hash_order import note_on_hashes, note_on_ids
-from .held_back import HeldBack
+from .names_on_request import HeldBack
 from .result_binder import ResultBinder
 from .sending import send_inputs
 

@@ -29,7 +29,7 @@ from ...errors import ClusterError
 from ...host.process_control import ForeignProcess, command_of
 from ...host.processes import environment_of
 from ...protocol.node import PrepareOrder
-from ..supervisor.pair import Pair, fork_pair
+from ..supervisor.agent_connection import Pair, fork_pair
 
 log = logging.getLogger(__name__)
 READY_S = 120.0

@@ -27,7 +27,7 @@ from ...protocol.node import AgentConfig, ForkServerConfig
 from ...settings.built_in import BUILT_IN
 from .. import preload
 from ..installed_packages import PackageWatch
-from ..supervisor.pair import Pair
+from ..supervisor.agent_connection import Pair
 from .fork_server import EarlyServer, ForkServer
 from .prepared_servers import STANDBY, PreparedServers
 

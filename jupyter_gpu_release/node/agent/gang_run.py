@@ -22,7 +22,7 @@ from ..gang.layout import RANK, GangLayout, HeldPorts, NodeLocation, RankSpec, R
 from ..gang.rendezvous import SETTLE, CollectiveCall, CollectiveReplies, Rendezvous
 from ..gang.safe_point import SAVE, YIELD, SafePointAgreement
 from ..ipc.frames import Command, FrameReader, Go, Kind, Output, RankOrder, SpoolConfig, Stay, died_outcome, pack_frame
-from ..supervisor.pair import Pair
+from ..supervisor.agent_connection import Pair
 from . import gang_plan
 from .fork_server import ForkServer
 from .fork_servers import ForkServers

@@ -17,7 +17,7 @@ import ray
 from ray.exceptions import RayError
 
 from ...errors import StoreError
-from ...host.local_calls import LocalCallError, LocalConnection, answering_for
+from ...host.unix_socket_calls import LocalCallError, LocalConnection, answering_for
 from ...protocol.events import Event
 from ...protocol.node import (
     AgentConfig,

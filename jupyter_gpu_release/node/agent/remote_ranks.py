@@ -23,7 +23,7 @@ from ...protocol.node import AttemptId, JoinOrder, StartOrder
 from ...protocol.wire import decode, encode
 from ..gang.layout import HeldPorts, RemoteRankHello
 from ..ipc.frames import HEAD_BYTES, Kind, KindsSeen
-from ..supervisor.pair import Pair
+from ..supervisor.agent_connection import Pair
 from .fork_server import ForkServer
 from .fork_servers import ForkServers
 from .gpu_use import UseMeter

@@ -40,10 +40,10 @@ from ..ipc.plain_values import plain_outcome
 from ..results.persister import fork_persister
 from ..run_packages import RunPackages
 from ..supervisor.written_files import WrittenFiles, written_to
-from ..values.collected import Collected
+from ..values.collected_values import Collected
 from ..values.frameworks import error_hints, lacks_gpu, part_hint
 from ..values.gather import gather_names
-from ..values.held_names import hold_back
+from ..values.names_on_request import hold_back
 from ..values.namespace import RankValues
 from ..values.settings import CellSettings
 from . import environment

@@ -54,7 +54,7 @@ class AnswerQueue:
 
 class Fetcher:
     """``held``: name → bytes at least. One question at a time, from any thread of the cell (see
-    :mod:`.values.held_names`).
+    :mod:`.values.names_on_request`).
     """
 
     def __init__(self, outlet: OutputSender, sock: socket.socket, held: Mapping[str, int], take: Take) -> None:

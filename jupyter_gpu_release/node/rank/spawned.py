@@ -21,7 +21,7 @@ from typing import Any
 
 from ...analysis.cell_facts import is_machinery
 from ...errors import CannotSendError, GpuReleaseError
-from ...host.local_calls import peer_user
+from ...host.unix_socket_calls import peer_user
 from ...serialization import codec, rebuild
 from ...serialization.diagnosis import find_trouble
 from ...unpickling import Trust

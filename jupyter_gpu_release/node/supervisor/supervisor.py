@@ -32,8 +32,8 @@ from ..ipc.stack_dump import ask_for_stack
 from ..ipc.text_journal import TextJournal
 from ..run_packages import packages_folder, remove_packages
 from . import exit_reason
+from .agent_connection import new_mark, send_hello
 from .limits import MemoryLimit, StallWatch
-from .pair import new_mark, send_hello
 from .written_files import FileListing, WrittenPaths
 
 _SWEEP_S = 0.1

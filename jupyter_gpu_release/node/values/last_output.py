@@ -14,7 +14,7 @@ from ...serialization import codec
 from ...serialization.rebuild import NamespaceInfo
 from ...serialization.sharing.references import Key, KnownInputs
 from .changes import is_immutable
-from .failed_frames import bytes_at_least, nbytes_of, text_of
+from .error_frames import bytes_at_least, nbytes_of, text_of
 
 _PLAIN = frozenset(
     {

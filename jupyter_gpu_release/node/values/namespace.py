@@ -51,12 +51,12 @@ from ...units import format_bytes
 from ...unpickling import Trust
 from . import frameworks
 from .changes import ArrivedNumbers, NameSnapshot, ObjectIds, drop_temporaries, is_immutable, numbering_of
-from .collected import Collected, ImmovableError
-from .failed_frames import collect_frames
-from .held_names import HeldNames
+from .collected_values import Collected, ImmovableError
+from .error_frames import collect_frames
 from .inputs_after import InputsAfter
 from .last_output import last_output
 from .local_modules import ModulesOfNotebook
+from .names_on_request import HeldNames
 from .settings import CellSettings, OnceWarnings
 
 _MOST_NAMED = 8

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from msgspec import structs
 
 from ...protocol.runs import ResourceAsk
-from ..asks import reshaped
+from ..resource_requests import reshaped
 from ..workload import Run
 
 

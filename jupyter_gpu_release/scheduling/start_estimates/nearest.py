@@ -9,8 +9,8 @@ from msgspec import structs
 
 from ...errors import ImpossibleAskError
 from ...protocol.runs import ResourceAsk
-from ..asks import reshaped
 from ..plugins.node_filters import impossible
+from ..resource_requests import reshaped
 from ..workload import GPU, Node, Run
 from .alternatives import Change, anywhere, begun_with, with_gpus
 

@@ -11,7 +11,7 @@ import pytest
 from broker_bed import BrokerBed
 
 from jupyter_gpu_release.cell_api.context import ExecutionContext
-from jupyter_gpu_release.client import published as client_published
+from jupyter_gpu_release.client import published_values
 from jupyter_gpu_release.client.discovery import Target
 from jupyter_gpu_release.client.rest import GatewayClient
 from jupyter_gpu_release.errors import ForbiddenError
@@ -144,10 +144,10 @@ def _published_for(caller: Caller, events: list[Event], patch: pytest.MonkeyPatc
     page = msgspec.json.decode(msgspec.json.encode(EventsPage(RUN, "running", 1, False, events)), type=EventsPage)
     realm = NamespaceInfo({}, at_home=True)
     around = ExecutionContext(realm=lambda: realm, find_target=lambda: Target("http://127.0.0.1:9", caller.user, True))
-    patch.setattr(client_published, "execution_context", lambda: around)
-    patch.setattr(client_published, "_read_so_far", {})
+    patch.setattr(published_values, "execution_context", lambda: around)
+    patch.setattr(published_values, "_read_so_far", {})
     patch.setattr(GatewayClient, "events", lambda _client, _run, _after: page)
-    return client_published.latest_published("loss", RUN)
+    return published_values.latest_published("loss", RUN)
 
 
 @pytest.mark.asyncio

@@ -14,7 +14,7 @@ from unix_users import ANN, BOB, SERVICE, needs_root, public_folder
 from jupyter_gpu_release.errors import ClusterError, StoreError
 from jupyter_gpu_release.gateway.auth.unix_users import UnixUsers
 from jupyter_gpu_release.gateway.db.database import open_ledger
-from jupyter_gpu_release.gateway.db.stores import meant_store
+from jupyter_gpu_release.gateway.db.store_identity import meant_store
 from jupyter_gpu_release.gateway.runs.manifests import Manifests
 from jupyter_gpu_release.protocol.config import GatewayConfig, StoreMode, UnixUser
 from jupyter_gpu_release.protocol.states import new_run_id

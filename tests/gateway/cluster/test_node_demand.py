@@ -10,8 +10,8 @@ from explained import explain
 from jupyter_gpu_release.gateway.actor import pause_s
 from jupyter_gpu_release.gateway.cluster.autoscaler import AutoscalerReport, _first_kind, bundles_of
 from jupyter_gpu_release.protocol.runs import ResourceAsk
-from jupyter_gpu_release.scheduling.asks import to_run
 from jupyter_gpu_release.scheduling.decisions import NeverFits, NodeWanted, NoRoom, Wait
+from jupyter_gpu_release.scheduling.resource_requests import to_run
 
 
 @pytest.mark.parametrize(

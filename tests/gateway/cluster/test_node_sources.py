@@ -26,8 +26,8 @@ from jupyter_gpu_release.host.slurm_answers import SlurmJob
 from jupyter_gpu_release.protocol.config import GatewayConfig, SlurmPool
 from jupyter_gpu_release.protocol.node import AttemptId, NodeInfo
 from jupyter_gpu_release.protocol.runs import ResourceAsk
-from jupyter_gpu_release.scheduling.asks import to_run
 from jupyter_gpu_release.scheduling.decisions import NodeWanted, NoRoom, OverMax, Slot, Wait
+from jupyter_gpu_release.scheduling.resource_requests import to_run
 from jupyter_gpu_release.scheduling.workload import Run
 
 IDLE_S = 60.0

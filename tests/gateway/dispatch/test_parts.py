@@ -8,9 +8,9 @@ from jupyter_gpu_release.errors import ImpossibleAskError, OptionError
 from jupyter_gpu_release.gateway.dispatch.gangs import check_gang
 from jupyter_gpu_release.gateway.dispatch.parts import part_of_user, with_part
 from jupyter_gpu_release.protocol.runs import ResourceAsk, RunRequest
-from jupyter_gpu_release.scheduling.asks import to_run
 from jupyter_gpu_release.scheduling.plugins.node_filters import gpu_memory
 from jupyter_gpu_release.scheduling.queues.queues_file import parse_queues
+from jupyter_gpu_release.scheduling.resource_requests import to_run
 from jupyter_gpu_release.scheduling.workload import GPU, Node
 
 _GIB = 1 << 30

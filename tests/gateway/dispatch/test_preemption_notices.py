@@ -15,7 +15,7 @@ from jupyter_gpu_release.gateway.api import handlers
 from jupyter_gpu_release.gateway.runs.machine import Cancel, Lost
 from jupyter_gpu_release.gateway.runs.record import RunRecord
 from jupyter_gpu_release.gateway.service import GatewayService
-from jupyter_gpu_release.host.local_calls import LocalCallError
+from jupyter_gpu_release.host.unix_socket_calls import LocalCallError
 from jupyter_gpu_release.presentation.wording import describe_pause
 from jupyter_gpu_release.protocol.cell import Graph
 from jupyter_gpu_release.protocol.node import AttemptId, RunPhase, RunSaved, RunStays

@@ -13,7 +13,7 @@ from jupyter_gpu_release.gateway.cluster import agent_client
 from jupyter_gpu_release.gateway.reconcile import node_liveness, recovery
 from jupyter_gpu_release.gateway.runs.record import RunRecord
 from jupyter_gpu_release.gateway.service import GatewayService
-from jupyter_gpu_release.host.local_calls import LocalCallError
+from jupyter_gpu_release.host.unix_socket_calls import LocalCallError
 from jupyter_gpu_release.protocol.node import RunPhase
 from jupyter_gpu_release.protocol.runs import ErrorInfo, Outcome, ResourceAsk
 from jupyter_gpu_release.protocol.states import RunState

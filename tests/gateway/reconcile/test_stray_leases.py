@@ -189,6 +189,7 @@ async def test_a_node_forgets_what_is_over_and_keeps_results_that_are_not(bed: B
             bed.say(service, waits, phase)
         bed.end(service, over)
         await until(lambda: over.state.is_terminal and waits.state is RunState.PERSISTING)
+        await bed.in_ledger(service)
         agent = bed.agents["a"]
         agent.phases[over.run] = "final"  # it has not heard that it is committed
         await _look(Reconciliation(service), 5)

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from broker_bed import ANN, BrokerBed, PretendedAgent, until
 
-from jupyter_gpu_release.gateway.api.follower import Subscription
+from jupyter_gpu_release.gateway.api.run_follower import Subscription
 from jupyter_gpu_release.gateway.db import database
 from jupyter_gpu_release.gateway.db.writer import LedgerWriter
 from jupyter_gpu_release.gateway.reconcile.stray_leases import Reconciliation

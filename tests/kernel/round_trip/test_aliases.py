@@ -15,7 +15,7 @@ from optional_libraries import torch
 from round_trip import Notebook
 from soak import thorough
 
-from jupyter_gpu_release.kernel.namespace import left_behind, old_parts
+from jupyter_gpu_release.kernel.namespace import stale_parts, stale_references
 
 LISTS = (
     "import functools, collections\nlst = [0]\n"
@@ -230,7 +230,7 @@ def test_an_attribute_that_its_class_does_not_let_travel_is_as_before_and_is_sai
 
 def test_of_what_is_too_large_to_be_walked_nothing_is_said(nb: Notebook, monkeypatch: pytest.MonkeyPatch) -> None:
     """The part is the same object as before; that it was not found in so many steps says nothing."""
-    monkeypatch.setattr(old_parts, "_MOST_AFTERWARDS", 100)
+    monkeypatch.setattr(stale_parts, "_MOST_AFTERWARDS", 100)
     nb.cell("class Account: pass\nbank = [[Account() for _ in range(6000)] for _ in range(3)]; few = bank[2]")
     assert not any("old ones" in note for note in nb.ok("bank.append(1)").notes)
 
@@ -375,7 +375,7 @@ def test_one_look_finds_what_holds_many_old_objects_whatever_else_there_is() -> 
     def left() -> list[str]:
         sys.setprofile(lambda _frame, _event, called: looks.append(called) if called is gc.get_referrers else None)
         try:
-            return left_behind.left_behind(olds, lambda _old: ours)
+            return stale_references.left_behind(olds, lambda _old: ours)
         finally:
             sys.setprofile(None)
 
@@ -397,7 +397,7 @@ def test_names_are_bound_although_it_cannot_be_told_who_holds_old_objects(
         raise ReferenceError("gone")
 
     nb.cell("import numpy as np\nx = np.zeros(4)")
-    monkeypatch.setattr(left_behind, "_locals_of_other_threads", refuse)
+    monkeypatch.setattr(stale_references, "_locals_of_other_threads", refuse)
     assert nb.ok("x.shape = 2, 2").notes == []
     assert nb.ns["x"].shape == (2, 2)
 

@@ -15,8 +15,8 @@ from nvml_bed import build_library
 
 from jupyter_gpu_release.host.gpus import Nvml
 from jupyter_gpu_release.protocol.runs import ResourceAsk
-from jupyter_gpu_release.scheduling.asks import to_run
 from jupyter_gpu_release.scheduling.plugins.node_filters import gpu_type
+from jupyter_gpu_release.scheduling.resource_requests import to_run
 from jupyter_gpu_release.scheduling.workload import GPU, Node
 
 Ask = Callable[[str, str], object]

@@ -17,7 +17,7 @@ from jupyter_gpu_release.host import process_control
 from jupyter_gpu_release.host.gpu_reader import GpuReader
 from jupyter_gpu_release.node.agent import gpu_use
 from jupyter_gpu_release.node.agent.gpu_use import UseMeter
-from jupyter_gpu_release.node.supervisor.pair import Hello, Pair
+from jupyter_gpu_release.node.supervisor.agent_connection import Hello, Pair
 from jupyter_gpu_release.protocol.node import GpuInfo
 
 _GIB = 1 << 30

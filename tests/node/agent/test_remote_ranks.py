@@ -22,7 +22,7 @@ from jupyter_gpu_release.node.agent import remote_ranks
 from jupyter_gpu_release.node.agent.fork_server import ForkServer
 from jupyter_gpu_release.node.agent.gpu_use import UseMeter
 from jupyter_gpu_release.node.agent.remote_ranks import RankForwarders, RemoteRankListener
-from jupyter_gpu_release.node.supervisor.pair import Pair
+from jupyter_gpu_release.node.supervisor.agent_connection import Pair
 from jupyter_gpu_release.protocol.node import AttemptId, GangOrder, JoinOrder, Member, StartOrder
 
 Until = Callable[[Callable[[], object], str], None]

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from jupyter_gpu_release.client.published import ReplacedError, value_of
+from jupyter_gpu_release.client.published_values import ReplacedError, value_of
 from jupyter_gpu_release.errors import StoreError
 from jupyter_gpu_release.protocol.events import Event, Publication, publication_of
 from jupyter_gpu_release.serialization.rebuild import NamespaceInfo

@@ -17,7 +17,7 @@ from optional_libraries import torch
 from jupyter_gpu_release.adapters.torch.adapter import ADAPTER
 from jupyter_gpu_release.errors import LoadError
 from jupyter_gpu_release.node.values import frameworks
-from jupyter_gpu_release.node.values.collected import Collected
+from jupyter_gpu_release.node.values.collected_values import Collected
 from jupyter_gpu_release.node.values.namespace import RankValues
 from jupyter_gpu_release.protocol.cell import CellPayload
 from jupyter_gpu_release.serialization import codec

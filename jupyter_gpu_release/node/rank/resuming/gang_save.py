@@ -23,7 +23,7 @@ from ....store.digests import digest_of
 from ...gang.channel import RankChannel
 from ...gang.rendezvous import SETTLE
 from ...ipc.frames import Stay
-from ...values.collected import ImmovableError
+from ...values.collected_values import ImmovableError
 from ...values.gather import Part, offer_part, open_part
 from .preempted import TakenSave
 from .run_files import StoreUnfitError

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
     from ....protocol.runs import Save
-    from ...values.collected import Collected
+    from ...values.collected_values import Collected
 
 
 class Preempted(BaseException):

@@ -11,7 +11,7 @@ from typing import Any
 
 from ....adapters.torch.distributed import holds_shards
 from ....errors import LoadError
-from ...values.collected import ImmovableError
+from ...values.collected_values import ImmovableError
 
 _KEY = "jupyter_gpu_release/groups/{}"
 

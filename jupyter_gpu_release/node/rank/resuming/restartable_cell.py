@@ -23,7 +23,7 @@ from ....units import format_seconds
 from ...ipc.frames import RankOrder, Stay
 from ...ipc.notice import Flag, Notice, Word
 from ...values import frameworks
-from ...values.collected import ImmovableError
+from ...values.collected_values import ImmovableError
 from . import figures, process_group, random_state
 from .cell_program import LOOK, LOOPS, CellProgram, LoopNode
 from .headers import Headers

@@ -20,7 +20,7 @@ from ....protocol.runs import Save
 from ....protocol.wire import decode, encode
 from ....serialization.exceptions import error_text
 from ...ipc.frames import Stay
-from ...values.collected import ImmovableError
+from ...values.collected_values import ImmovableError
 from .run_files import StoreUnfitError
 
 _NAME = "jgr-saver"

@@ -26,7 +26,7 @@ from ....store.layout import SAVE_FILE, of_attempt
 from ....submission import library_patches
 from ...ipc.frames import RankOrder
 from ...results.persister import require_file_size
-from ...values.collected import Collected, ImmovableError
+from ...values.collected_values import Collected, ImmovableError
 from ...values.immovable import begun_file, has_graph, in_words
 from . import figures, process_group, random_state
 from .cell_program import CellProgram, LoopNode

@@ -16,7 +16,7 @@ from store_bed import OLD, StoreBed, blob, is_whole, open_values, run_id
 
 from jupyter_gpu_release.cli.main import main
 from jupyter_gpu_release.errors import ConflictError, NoSuchRunError, RequestError
-from jupyter_gpu_release.gateway.api.imports import import_run
+from jupyter_gpu_release.gateway.api.run_imports import import_run
 from jupyter_gpu_release.gateway.auth.permissions import Caller
 from jupyter_gpu_release.gateway.db import database, lineage
 from jupyter_gpu_release.gateway.runs.record import RunRecord

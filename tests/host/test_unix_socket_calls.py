@@ -11,8 +11,13 @@ from typing import Any
 
 import pytest
 
-from jupyter_gpu_release.host import local_calls
-from jupyter_gpu_release.host.local_calls import ConnectionClosedError, LocalCallError, LocalConnection, answering_for
+from jupyter_gpu_release.host import unix_socket_calls
+from jupyter_gpu_release.host.unix_socket_calls import (
+    ConnectionClosedError,
+    LocalCallError,
+    LocalConnection,
+    answering_for,
+)
 from jupyter_gpu_release.protocol.wire import encode
 
 
@@ -114,7 +119,7 @@ async def test_another_user_is_not_listened_to(tmp_path: Path, monkeypatch: pyte
     server = await asyncio.get_running_loop().create_unix_server(
         lambda: LocalConnection(answering, opened.append), tmp_path / "s"
     )
-    monkeypatch.setattr(local_calls.os, "geteuid", lambda: 12345)
+    monkeypatch.setattr(unix_socket_calls.os, "geteuid", lambda: 12345)
     reader, writer = await asyncio.open_unix_connection(tmp_path / "s")
     with contextlib.suppress(ConnectionError):
         writer.write(frame(0, 1, "double", [b"x"], {}))

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from jupyter_gpu_release.protocol.runs import ResourceAsk
-from jupyter_gpu_release.scheduling.asks import (
+from jupyter_gpu_release.scheduling.decisions import Slot
+from jupyter_gpu_release.scheduling.resource_requests import (
     cpus_needed,
     is_shaped_like,
     least_parts,
@@ -16,7 +17,6 @@ from jupyter_gpu_release.scheduling.asks import (
     slots,
     to_run,
 )
-from jupyter_gpu_release.scheduling.decisions import Slot
 from jupyter_gpu_release.scheduling.workload import GPU
 
 

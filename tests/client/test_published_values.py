@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from jupyter_gpu_release.cell_api.context import ExecutionContext
-from jupyter_gpu_release.client import published
+from jupyter_gpu_release.client import published_values
 from jupyter_gpu_release.client.discovery import Target
 from jupyter_gpu_release.client.rest import GatewayClient
 from jupyter_gpu_release.errors import ForbiddenError
@@ -22,7 +22,7 @@ RUN = "20260101-000000-00000001"
 def test_a_value_that_is_withheld_is_refused_wherever_it_is() -> None:
     found = Publication("loss", 1.0, withheld="others write there")
     with pytest.raises(ForbiddenError, match="others write there"):
-        published.value_of(found, RUN, NamespaceInfo({}, at_home=True), Path)
+        published_values.value_of(found, RUN, NamespaceInfo({}, at_home=True), Path)
 
 
 def test_all_pages_are_read_and_each_is_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -37,10 +37,10 @@ def test_all_pages_are_read_and_each_is_read_once(monkeypatch: pytest.MonkeyPatc
     around = ExecutionContext(
         realm=lambda: NamespaceInfo({}, at_home=True), find_target=lambda: Target("http://127.0.0.1:9", "t")
     )
-    monkeypatch.setattr(published, "execution_context", lambda: around)
-    monkeypatch.setattr(published, "_read_so_far", {})
+    monkeypatch.setattr(published_values, "execution_context", lambda: around)
+    monkeypatch.setattr(published_values, "_read_so_far", {})
     monkeypatch.setattr(GatewayClient, "events", events)
-    assert published.latest_published("loss", RUN) == 1 / 5
+    assert published_values.latest_published("loss", RUN) == 1 / 5
     told.append(Event(6, 0.0, "published", msgspec.to_builtins(Publication("loss", 0.0))))
-    assert published.latest_published("loss", RUN) == 0.0
+    assert published_values.latest_published("loss", RUN) == 0.0
     assert asked == [0, 2, 4, 5]

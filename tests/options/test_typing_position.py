@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from jupyter_gpu_release.options.cursor import find_cursor, find_setting
+from jupyter_gpu_release.options.typing_position import find_cursor, find_setting
 
 
 def place(head: str) -> tuple[str, str, str]:
