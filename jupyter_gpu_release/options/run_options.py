@@ -1,4 +1,4 @@
-"""Checked RunOptions, incl. how GPUs are shared out over ranks and nodes."""
+"""Checked RunOptions, incl. how GPUs are shared out over ranks and nodes; a request's options as they are written."""
 
 from __future__ import annotations
 
@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING
 
 from ..errors import OptionError
 from ..settings.built_in import BUILT_IN
+from ..units import format_bytes, format_seconds, parse_bytes, parse_seconds
 from .definitions import OPTIONS, Written, is_on
 
 if TYPE_CHECKING:
-    from ..protocol.runs import ResourceAsk
+    from ..protocol.runs import ResourceAsk, RunRequest
 
 _EVALUATOR = "evaluator"
 #: of ``--nodes``
@@ -426,8 +427,6 @@ def _cpus(written: Written) -> float | None:
 
 
 def _bytes(written: Written, name: str) -> int | None:
-    from ..units import format_bytes, parse_bytes
-
     text = _text(written, name)
     if text is None:
         return None
@@ -442,8 +441,6 @@ def _bytes(written: Written, name: str) -> int | None:
 
 
 def _seconds(written: Written, name: str, *, may_be_zero: bool) -> float | None:
-    from ..units import parse_seconds
-
     text = _text(written, name)
     if text is None:
         return None
@@ -458,7 +455,6 @@ def _keep(written: Written) -> tuple[float, bool]:
     if text is None:
         return 0.0, False
     from ..protocol.runs import AUTO_KEEP_S
-    from ..units import parse_seconds
 
     if text.lower() == "auto":
         return AUTO_KEEP_S, True
@@ -565,3 +561,49 @@ def _env(written: Written) -> dict[str, str]:
     if both:
         raise OptionError(f"{both[0]} is in --env and in --export", hint="leave it out of one of them")
     return env
+
+
+def written_options(request: RunRequest) -> dict[str, str]:
+    """Options that differ from their defaults, and the number of GPUs: name → value, empty for a flag."""
+    found = _written_ask(request.ask, is_gang=request.is_gang)
+    times = {
+        "timeout": request.timeout_s,
+        "wait": request.wait_s,
+        "rank-timeout": request.rank_timeout_s,
+        "keep": request.keep_s or None,
+    }
+    found |= {name: format_seconds(value) for name, value in times.items() if value is not None}
+    words = {"keep": "auto" if request.keep_auto else "", "name": request.name}
+    words |= {"queue": _unless(request.queue, "default"), "priority": _unless(request.priority, "normal")}
+    words["retries"] = str(request.retries) if request.retries else ""
+    words["on-disconnect"] = _unless(request.on_disconnect, "continue")
+    found |= {name: value for name, value in words.items() if value}
+    flags = {"cache": bool(request.cache_key), "detach": request.detach, "fresh": request.fresh, "pin": request.pin}
+    flags["restartable"] = bool(request.restartable)
+    return found | {name: "" for name, is_set in flags.items() if is_set}
+
+
+def _written_ask(ask: ResourceAsk, *, is_gang: bool) -> dict[str, str]:
+    found = {"gpus": str(ask.gpus)}
+    numbers = {"ranks": ask.ranks if is_gang else 1, "nodes": ask.nodes}
+    found |= {name: str(value) for name, value in numbers.items() if value > 1}
+    found |= {"nodes": "any"} if ask.any_nodes and not ask.may_spread else {}
+    if ask.min_gpus is not None:
+        found["min-gpus"] = str(ask.min_gpus)
+    if ask.ps or ask.evaluator:
+        found["ps"] = f"{ask.ps},evaluator" if ask.evaluator else str(ask.ps)
+    if ask.gpu_type:
+        found["gpu-type"] = ask.gpu_type
+    if ask.cpus is not None:
+        found["cpus"] = f"{ask.cpus:g}"
+    if ask.gpu_memory_bytes is not None:
+        del found["gpus"]
+    sizes = {"gpu-memory": ask.gpu_memory_bytes, "memory": ask.memory_bytes, "min-gpu-memory": ask.min_gpu_memory_bytes}
+    found |= {name: format_bytes(size).replace(" ", "") for name, size in sizes.items() if size is not None}
+    if ask.labels:
+        found["label"] = " ".join(f"{name}={value}" for name, value in ask.labels.items())
+    return found
+
+
+def _unless(value: str, default: str) -> str:
+    return "" if value == default else value

@@ -7,8 +7,7 @@ import pytest
 
 from jupyter_gpu_release.errors import OptionError
 from jupyter_gpu_release.options.definitions import OPTIONS, overlay, parse_settings, split_line
-from jupyter_gpu_release.options.request_options import written_options
-from jupyter_gpu_release.options.run_options import RunOptions, build_options
+from jupyter_gpu_release.options.run_options import RunOptions, build_options, written_options
 from jupyter_gpu_release.protocol import runs
 from jupyter_gpu_release.protocol.runs import ResourceAsk, RunRequest
 

@@ -10,8 +10,7 @@ import pytest
 
 from jupyter_gpu_release.errors import OptionError, StoreError
 from jupyter_gpu_release.options.definitions import OPTIONS, split_line
-from jupyter_gpu_release.options.request_options import written_options
-from jupyter_gpu_release.options.run_options import build_options
+from jupyter_gpu_release.options.run_options import build_options, written_options
 from jupyter_gpu_release.protocol.cell import INLINE_LIMIT_BYTES, CellPayload, Graph, SetupCell
 from jupyter_gpu_release.protocol.lineage import UsedInput
 from jupyter_gpu_release.protocol.wire import decode

@@ -9,7 +9,7 @@ from sqlalchemy import bindparam, func, insert, select, update
 from sqlalchemy.dialects.sqlite import insert as upsert
 from sqlalchemy.engine import Connection
 
-from ...options.request_options import written_options
+from ...options.run_options import written_options
 from ...protocol.lineage import CacheUse, Environment, Link, RunFacts
 from ...protocol.runs import Outcome, RunRequest, RunView
 from ...protocol.states import is_run_id

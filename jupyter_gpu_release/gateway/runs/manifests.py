@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from ...errors import ClusterError, StoreError, StoreSilentError
-from ...options.request_options import written_options
+from ...options.run_options import written_options
 from ...protocol.lineage import Environment
 from ...protocol.runs import Outcome, RunRequest, RunView
 from ...protocol.states import RunState
