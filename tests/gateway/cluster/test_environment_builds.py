@@ -115,7 +115,6 @@ async def test_a_build_ends_with_the_last_run_that_waits_for_it(bed: BrokerBed) 
             service.lifecycle.hear(record, Cancel("interrupted"))
         await until(lambda: agent.stopped)
         assert agent.stopped == [_PLAN.digest]
-        agent.stopped.clear()
         agent.has_built.set()
         fourth = await _submitted(service)
         await until(lambda: fourth.accepted)
