@@ -1,16 +1,20 @@
-"""Pure parts of lineage: what all nodes have in common, and walks that end."""
+"""Lineage: what all nodes have in common, walks that end, and a run's own record."""
 
 from __future__ import annotations
 
 from functools import partial
+from pathlib import Path
 from typing import Any, cast
 
 import pytest
+from broker_bed import BrokerBed, until
 
 from jupyter_gpu_release.gateway.cluster.nodes import Node
+from jupyter_gpu_release.gateway.db.lineage import facts_of
 from jupyter_gpu_release.gateway.results.lineage import _agreed, _walk, in_front_of
 from jupyter_gpu_release.protocol.environments import Plan, PlannedPackage
 from jupyter_gpu_release.protocol.lineage import MOST_DEPTH, MOST_RUNS, Environment, Link
+from jupyter_gpu_release.protocol.wire import encode
 
 _TORCH = Environment("3.11", "Linux 6.1", packages={"torch": "2.5"})
 
@@ -58,3 +62,26 @@ def test_a_walk_visits_each_run_once_and_says_where_it_was_cut(up: bool) -> None
     assert _walked({str(n): [str(n + 1)] for n in range(MOST_DEPTH)}, up=up)[1]
     assert not _walked({"0": [str(n) for n in range(1, MOST_RUNS)]}, up=up)[1]
     assert _walked({"0": [str(n) for n in range(1, MOST_RUNS + 1)]}, up=up)[1]
+
+
+@pytest.mark.asyncio
+async def test_each_runs_record_has_the_versions_of_its_own_packages(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bed = BrokerBed(tmp_path, monkeypatch, a=1)
+
+    async def do_environment(_agent: object, packages: list[str]) -> bytes:
+        return encode(Environment("3.11", packages=dict.fromkeys(packages, "1.0")))
+
+    monkeypatch.setattr(type(bed.agents["a"]), "do_environment", do_environment)
+    async with bed.life() as service:
+
+        def recorded(run: str) -> dict[str, str]:
+            with service.engine.connect() as connection:
+                return facts_of(connection, run).environment.packages
+
+        for package in ("torch", "jax"):
+            record = await bed.running(service, packages=[package])
+            bed.end(service, record)
+            await until(lambda run=record.run: recorded(run))
+            assert recorded(record.run) == {package: "1.0"}
