@@ -18,6 +18,7 @@ import { Advice, AdviceButton, adviceHeight } from './view/advice';
 import { Filter } from './view/filter';
 import { gpuHeight } from './view/gpu-items';
 import { Gpus } from './view/gpus';
+import { FocusMemory } from './view/list/focus-memory';
 import * as heights from './view/list/row-heights';
 import { Kernels } from './view/kernels';
 import { LiveView, ViewState } from './view/live-view';
@@ -51,6 +52,8 @@ interface ISection {
   /** how high its content is, in pixels; 0: not shown */
   wants: (snapshot: ISnapshot) => number;
   title: (snapshot: ISnapshot) => string;
+  /** its part of the room beside the others' (1) */
+  weight?: number;
 }
 
 /** The sidebar. */
@@ -68,6 +71,7 @@ export class GpuPanel extends SidePanel {
       new LiveView(model, this._state, () => this._drawHeader())
     );
     this._sections = this._makeSections();
+    this._focus = new FocusMemory(this.node);
     model.stateChanged.connect(this._arrangeSections, this);
     advisor?.changed.connect(this._onAdvice, this);
     this._arrangeSections();
@@ -81,6 +85,7 @@ export class GpuPanel extends SidePanel {
     const { model, advisor } = this._options;
     model.stateChanged.disconnect(this._arrangeSections, this);
     advisor?.changed.disconnect(this._onAdvice, this);
+    this._focus.dispose();
     const hidden = this._sections.filter(({ widget }) => !widget.parent);
     super.dispose();
     hidden.forEach(({ widget }) => widget.dispose());
@@ -140,7 +145,8 @@ export class GpuPanel extends SidePanel {
           hosts
             .flatMap(({ gpus }) => [heights.GROUP, ...gpus.map(gpuHeight)])
             .reduce((sum, height) => sum + height, 0),
-        title: () => trans.__('GPUs')
+        title: () => trans.__('GPUs'),
+        weight: 2
       },
       {
         widget: this._section(() => <Runs {...common} filter={state.filter} />),
@@ -180,7 +186,8 @@ export class GpuPanel extends SidePanel {
         ),
         wants: ({ usage, runs, isAdmin }) =>
           usage && (runs.length > 0 || isAdmin) ? usageHeight(usage) : 0,
-        title: () => trans.__('GPU-hours')
+        title: () => trans.__('GPU-hours'),
+        weight: 0.75
       }
     ];
   }
@@ -275,8 +282,10 @@ export class GpuPanel extends SidePanel {
       this._options.advisor?.isOpen && open[0] === this._sections[0]
         ? Math.min(wanted[0], MOST_FOR_ADVICE * room)
         : 0;
-    const rest = first ? wanted.slice(1) : wanted;
-    const shares = [...(first ? [first] : []), ...shareOut(rest, room - first)];
+    const skip = first ? 1 : 0;
+    const weights = open.slice(skip).map(({ weight }) => weight ?? 1);
+    const rest = shareOut(wanted.slice(skip), room - first, weights);
+    const shares = first ? [first, ...rest] : rest;
     content.setRelativeSizes(
       shown.map(section => shares[open.indexOf(section)] ?? 0)
     );
@@ -284,6 +293,7 @@ export class GpuPanel extends SidePanel {
 
   private _state = new ViewState();
   private _sections: ISection[];
+  private _focus: FocusMemory;
   private _shape = '';
   /** the user has moved a border: sizes are his from then on */
   private _isSized = false;

@@ -20,6 +20,8 @@ describe('window', () => {
     expect(shareOut([500, 42, 800], 642)).toEqual([300, 42, 300]);
     expect(shareOut([100, 42], 642)).toEqual([100, 542]);
     expect(shareOut([], 642)).toEqual([]);
+    const five = shareOut([394, 840, 234, 84, 209], 650, [2, 1, 1, 1, 0.75]);
+    expect(five.map(Math.round)).toEqual([238, 119, 119, 84, 89]);
   });
 });
 

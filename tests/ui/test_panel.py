@@ -318,6 +318,70 @@ def test_keyboard_alone_opens_and_keeps(shown: Page, api: GpuApi) -> None:
     assert api.posts == [("leases/lease-7/extend", {"keep_s": 1800})]
 
 
+_FOCUSED = """() => {
+  const panel = document.querySelector('#jupyter-gpu-release-panel'), found = document.activeElement;
+  const { top, left } = found.getBoundingClientRect();
+  return panel.contains(found) ? [Math.round(top), Math.round(left)] : null;
+}"""
+
+
+def test_the_tab_key_goes_through_the_panel_as_it_is_shown(shown: Page, api: GpuApi) -> None:
+    gpu_scenes.busy_day(api)
+    execute(shown, LOOK)
+    expect(row(shown, "GPUs", "warm")).to_be_visible()
+    shown.get_by_role("region", name="GPUs", exact=True).get_by_role("button").first.focus()
+    places = []
+    while (place := shown.evaluate(_FOCUSED)) is not None and len(places) < 60:
+        places.append(place)
+        shown.keyboard.press("Tab")
+    assert 10 < len(places) < 60
+    tops = [top for top, _left in places]
+    assert tops == sorted(tops), f"from the top to the bottom: {places}"
+
+
+def test_the_focus_stays_in_the_list_when_a_row_goes(shown: Page, api: GpuApi) -> None:
+    gpu_scenes.busy_day(api)
+    execute(shown, LOOK)
+    focused = shown.locator("#jupyter-gpu-release-panel :focus")
+    waits = row(shown, "Queue", "you")
+    waits.focus()
+    shown.keyboard.press("Tab")
+    expect(focused).to_have_attribute("aria-label", "Cancel")
+    shown.keyboard.press("Enter")
+    expect(waits.get_by_role("status")).to_contain_text("Asked to end")
+    expect(focused).to_have_count(1)
+    document: Any = api.status
+    document["cluster"]["queue"] = [each for each in document["cluster"]["queue"] if each["user"] != "ada"]
+    execute(shown, LOOK)
+    expect(rows(shown, "Queue").locator(":scope:focus")).to_have_count(1)
+    document["cluster"]["queue"] = []
+    execute(shown, LOOK)
+    expect(rows(shown, "Queue")).to_have_count(0)
+    expect(focused).to_contain_text("Queue")
+
+
+def test_the_focus_stays_after_let_it_run_and_after_escape(shown: Page, api: GpuApi) -> None:
+    gpu_scenes.busy_day(api)
+    execute(shown, LOOK)
+    goes = row(shown, "My runs", "ResNet")
+    for leave in (
+        lambda: shown.get_by_role("button", name="Let it run").click(),
+        lambda: shown.keyboard.press("Escape"),
+    ):
+        goes.focus()
+        goes.get_by_role("button", name="Cancel").press("Enter")
+        expect(shown.get_by_role("dialog")).to_be_visible()
+        leave()
+        expect(shown.get_by_role("dialog")).to_have_count(0)
+        expect(goes.locator(":focus")).to_have_attribute("aria-label", "Cancel")
+    goes.focus()
+    shown.keyboard.press("ContextMenu")
+    expect(shown.locator(".lm-Menu")).to_be_visible()
+    shown.keyboard.press("Escape")
+    expect(goes.locator(":scope:focus")).to_have_count(1)
+    assert api.posts == []
+
+
 @pytest.mark.parametrize("theme", ["JupyterLab Dark", *thorough("JupyterLab Dark High Contrast")])
 def test_axe_finds_nothing(shown: Page, api: GpuApi, theme: str) -> None:
     """Other states and the light theme are in ``test_scenes.py``."""

@@ -90,6 +90,11 @@ def test_the_form_says_what_is_wrong_and_what_is_sent(shown: Page, opened_notebo
     assert _source(notebook) == f"{line}\ntotal = sum(data)"
     expect(notebook.locator(".jp-OutputArea-output")).to_have_count(0)  # nothing ran
     execute(shown, _FORM)
+    expect(form.get_by_label("GPUs", exact=True)).to_be_focused()
+    shown.keyboard.press("Escape")
+    expect(form).to_have_count(0)
+    expect(notebook.locator(":focus")).to_have_count(1)  # keys go on in the notebook
+    execute(shown, _FORM)
     form.get_by_role("button", name="Make it a plain cell").click()
     expect(form).to_have_count(0)
     assert _source(notebook) == "total = sum(data)"

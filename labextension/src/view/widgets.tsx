@@ -51,11 +51,13 @@ export function Button(props: IButtonProps): React.ReactElement {
       className={`jp-GpuRelease-button ${look}${kind ? ` jp-mod-${kind}` : ''}`}
       title={label}
       aria-label={icon ? label : undefined}
-      disabled={props.isDisabled}
+      aria-disabled={props.isDisabled} // one that is disabled loses the focus
       tabIndex={props.tabIndex}
       onClick={event => {
         event.stopPropagation();
-        props.onClick();
+        if (!props.isDisabled) {
+          props.onClick();
+        }
       }}
       onKeyDown={event => event.stopPropagation()}
     >
