@@ -264,8 +264,11 @@ class SweepDriver:
     def _submission_of(self, number: int, parameters: Mapping[str, Any]) -> Submission:
         made = self._template.again()
         statement = self.plan.call.statement_with(parameters)
-        payload = encode(msgspec.structs.replace(self._payload, source=statement))
         name = f"{self.plan.name} {number}"
+        # the second and third are those of Weights & Biases; a user's own stay
+        named = {"GPU_TRIAL_NAME": name, "WANDB_NAME": name, "WANDB_RUN_GROUP": self.plan.name}
+        told = {"source": statement, "metric": self.plan.metric, "env": named | self._payload.env}
+        payload = encode(msgspec.structs.replace(self._payload, **told))
         call = call_title(name, (), parameters)
         made.request = msgspec.structs.replace(made.request, payload=payload, name=name, call=call, sweep=self.id)
         return made
@@ -314,7 +317,10 @@ class SweepDriver:
         failure = trial.future.exception()
         if failure is not None:
             raise failure
-        returned = self._executor.value_of(trial.future.view, self.plan.call.name)
+        outcome = trial.future.view.outcome
+        if outcome is not None and self.plan.metric in outcome.metric:
+            return outcome.metric[self.plan.metric]
+        returned = self._executor.value_of(trial.future.view, self.plan.call.name)  # says what is wrong
         return metric_of(returned, self.plan.metric, self.plan.call.title)
 
     def _tell(self, asked: BaseTrial, state: str, value: float | None = None) -> None:

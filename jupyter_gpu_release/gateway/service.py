@@ -36,7 +36,7 @@ from ..protocol.config import GatewayConfig, StoreMode
 from ..protocol.environments import UNKNOWN
 from ..protocol.events import Event
 from ..protocol.node import AttemptId, GatewayApi, NodeRun
-from ..protocol.rest import Health
+from ..protocol.rest import Health, PriceList
 from ..protocol.runs import Reason, ResourceAsk, RunRequest, RunView
 from ..protocol.session import PROTOCOL, Welcome
 from ..protocol.states import RunState, is_run_id
@@ -588,7 +588,7 @@ class GatewayService(RunListener, LeaseListener, NodeListener, SessionListener):
 
     async def welcome(self, caller: Caller) -> Welcome:
         """The answer to a client's hello; raises :class:`GpuReleaseError` for a user who can have no store."""
-        store = self.config.store
+        store, prices = self.config.store, self.queue_rules.file.prices
         if self.users is not None:
             store = str(await self.users.make_store(caller.user, self.nodes.store_id))
         return Welcome(
@@ -604,6 +604,7 @@ class GatewayService(RunListener, LeaseListener, NodeListener, SessionListener):
             hash_seed=self.config.hash_seed,
             service_uid=self._service_uid(),
             packages=(self.environments.digest or UNKNOWN) if self.config.environments_kept else "",
+            prices=PriceList(dict(prices.rates), prices.unit, prices.warn_above) if prices.rates else None,
         )
 
     def problems(self) -> list[str]:

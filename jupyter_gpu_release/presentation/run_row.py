@@ -51,4 +51,5 @@ def run_row(
         files=ended.files,
         error=ended.error,
         notes=ended.notes,
+        metric=ended.metric,
     )

@@ -119,6 +119,8 @@ class CellPayload(msgspec.Struct, frozen=True, omit_defaults=True):
     installs: bool = False
     #: lines of loops of which the notebook has said that a restartable cell cannot be left between their rounds
     plain_loops: list[int] = msgspec.field(default_factory=list)
+    #: of a trial of a sweep: name of what is searched for
+    metric: str = ""
 
 
 #: of the variables of all frames; what is beyond is a line of text at home

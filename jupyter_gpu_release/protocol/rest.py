@@ -112,13 +112,14 @@ class Summary(msgspec.Struct, frozen=True, omit_defaults=True):
     results: list[ValueInfo] = msgspec.field(default_factory=list)
     notes: list[str] = msgspec.field(default_factory=list)
     files: list[FileInfo] = msgspec.field(default_factory=list)
+    metric: dict[str, float] = msgspec.field(default_factory=dict)
 
 
 def summary_of(outcome: Outcome) -> Summary:
     """The summary of ``outcome`` that lists show."""
     error = outcome.error
     shown = None if error is None else RunError(error.ename, error.evalue, error.code, error.hint)
-    return Summary(shown, outcome.results, outcome.notes, outcome.files)
+    return Summary(shown, outcome.results, outcome.notes, outcome.files, outcome.metric)
 
 
 class RunRow(Run, frozen=True, omit_defaults=False):
@@ -151,8 +152,10 @@ class RunRow(Run, frozen=True, omit_defaults=False):
     files: list[FileInfo] = msgspec.field(default_factory=list)
     error: RunError | None = None
     notes: list[str] = msgspec.field(default_factory=list)
-    #: of the GPU-hours that it has held, by the rates of the queues file; in lists, and without rates, empty
+    #: of the GPU-hours that it has held, by the rates of the queues file; empty without rates, and in other lists
     price: str = ""
+    #: of a trial of a sweep that went well: name of what is searched for → its value
+    metric: dict[str, float] = msgspec.field(default_factory=dict)
 
 
 class QueueUser(msgspec.Struct, frozen=True):

@@ -259,6 +259,8 @@ class Outcome(msgspec.Struct, frozen=True, omit_defaults=True):
     save: Save | None = None
     #: what rank 0 had to import with its GPUs in hand
     imported: list[ImportedModule] = msgspec.field(default_factory=list)
+    #: of a trial of a sweep: name of what is searched for → its value, where that is a finite number
+    metric: dict[str, float] = msgspec.field(default_factory=dict)
 
 
 # ---------------------------------------------------------------------------------------------- the run

@@ -10,6 +10,7 @@ import msgspec
 from .bounds import Count, Finite, Number, Resumed, SmallBlob, Word
 from .events import Event
 from .lineage import UsedInputs
+from .rest import PriceList
 from .runs import RunRequest, RunView
 
 #: what this version speaks. A new message, or another meaning, is the next number; a field with a default is not
@@ -117,6 +118,8 @@ class Welcome(msgspec.Struct, frozen=True, tag="welcome"):
     service_uid: int | None = None
     #: digest of what is installed on the nodes, or ``UNKNOWN``; empty: they build no environments
     packages: str = ""
+    #: rates of the queues file, by the names that it gives types; None: it names none
+    prices: PriceList | None = None
 
 
 class Accepted(msgspec.Struct, frozen=True, tag="accepted"):

@@ -176,6 +176,8 @@ class RunPage(msgspec.Struct, frozen=True):
     environment: Environment
     #: False: there is no cluster, and this is what the store has
     is_cluster_known: bool
+    #: of a sweep, in the order in which they began
+    trials: list[RunRow] = msgspec.field(default_factory=list)
 
 
 class PolicyFacts(msgspec.Struct, frozen=True):

@@ -10,6 +10,7 @@ import { applyChanges } from '../src/run-page/output';
 import { linesOf } from '../src/run-page/plot';
 import { Earlier, fenced, Options, Place } from '../src/run-page/sections';
 import { momentsOf } from '../src/run-page/times';
+import { Trials } from '../src/run-page/trials';
 import { FakeApi, page, run } from './samples';
 
 const trans = nullTranslator.load('');
@@ -230,5 +231,73 @@ describe('RunPageModel', () => {
     expect(model.page?.run.state).toBe('running');
     model.dispose();
     gpus.dispose();
+  });
+});
+
+describe('the page of a sweep', () => {
+  const trial = (number: number, more: Partial<IRunRow>) =>
+    run(`t${number}`, {
+      name: `fit ${number}`,
+      title: `fit ${number}(lr=0.${number}, width=64)`,
+      sweep: 's',
+      state: 'succeeded',
+      held_s: 10 * number,
+      ...more
+    });
+
+  it('each trial with its value; a click on a head sorts', () => {
+    const trials = [
+      trial(1, { metric: { loss: 0.25 }, gpus: 2 }),
+      trial(2, { metric: { loss: 0.12345678 } }),
+      trial(3, { state: 'failed' })
+    ];
+    const opened: string[] = [];
+    const { container } = render(
+      <Trials
+        page={page(run('s'), { trials })}
+        trans={trans}
+        onOpen={run => opened.push(run)}
+      />
+    );
+    const rows = () =>
+      [...container.querySelectorAll('tbody tr')].map(row =>
+        [...row.querySelectorAll('td')].map(cell => cell.textContent).join('|')
+      );
+    expect(rows()).toEqual([
+      '1|lr=0.1, width=64|0.25|Succeeded|20 s',
+      '2|lr=0.2, width=64|0.123457|Succeeded|20 s',
+      '3|lr=0.3, width=64||Failed|30 s'
+    ]);
+    const first = () => rows().map(row => row[0]);
+    act(() => screen.getByRole('button', { name: 'loss' }).click());
+    expect(first()).toEqual(['2', '1', '3']);
+    act(() => screen.getByRole('button', { name: /loss/ }).click());
+    expect(first()).toEqual(['1', '2', '3']); // without a value: last
+    act(() => screen.getByRole('link', { name: '2' }).click());
+    expect(opened).toEqual(['t2']);
+  });
+
+  it('is looked at again for as long as the list has another trial', async () => {
+    jest.useFakeTimers();
+    const api = new FakeApi();
+    const gpus = new GpuModel(api);
+    const passed = (ms: number) =>
+      act(async () => void (await jest.advanceTimersByTimeAsync(ms)));
+    const asked = () => api.calls.filter(call => call === 'page s').length;
+    const over = { started_at: 1003, ended_at: 1060 };
+    const first = trial(1, {});
+    api.pageAnswer = page(first, { ...over, trials: [first] });
+    const model = new RunPageModel('s', api, gpus);
+    await passed(2000);
+    gpus.stateChanged.emit(undefined);
+    await passed(2000);
+    expect(asked()).toBe(1); // all of it is over
+    api.rows = [first, trial(2, { state: 'running' })];
+    void gpus.refresh();
+    await passed(2000);
+    expect(asked()).toBe(2);
+    model.dispose();
+    gpus.dispose();
+    jest.useRealTimers();
   });
 });

@@ -76,6 +76,7 @@ export function page(row: IRunRow, more: Partial<IRunPage> = {}): IRunPage {
     files: [],
     environment: {},
     is_cluster_known: true,
+    trials: [],
     ...more
   };
 }

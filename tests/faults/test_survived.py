@@ -106,6 +106,33 @@ def test_the_gateway_is_killed_and_the_cell_goes_on(shared_cluster: Cluster, ope
 
 
 @pytest.mark.thorough
+def test_the_gateway_is_killed_and_a_detached_sweep_goes_on(
+    shared_cluster: Cluster, open_notebook: Open, until: Until
+) -> None:
+    """Its driver comes back to the next gateway; trials under way go on, none runs twice, none is left out."""
+    notebook = open_notebook(shared_cluster)
+    folder = notebook.folder / "begun"
+    folder.mkdir()
+    notebook.ok(
+        "%%gpu_sweep --detach --metric score --max --max-gpus 2 --name 'one of two gateways'\n"
+        "import os, tempfile, time\nn = search([0, 1, 2, 3, 4, 5])\ntempfile.mkstemp(dir='begun', prefix=f'{n} ')\n"
+        "while n > 1 and not os.path.exists('enough'):\n    time.sleep(0.02)\nscore = n + 0.5"
+    )
+    sweep = notebook.value("sweep.id")
+    until(lambda: len(list(folder.iterdir())) == 4, "two are over, two run")
+    shared_cluster.kill("ray::Gateway")
+    (notebook.folder / "enough").touch()
+    until(lambda: len(list(folder.iterdir())) >= 6, "the other two begin by the next gateway")
+    shown = notebook.ok(f"%gpu_attach {sweep}")
+    assert shown.displays()[-1].startswith("✓ 6 trials · 6 complete · best score=5.5 (trial 5)")
+    assert notebook.value("[n, score]") == [5, 5.5]
+    assert sorted(path.name[0] for path in folder.iterdir()) == list("012345")
+    rows = [row for row in shared_cluster._document(f"/v1/runs?sweep={sweep}")["runs"] if row["run"] != sweep]
+    assert [(row["state"], row["earlier"]) for row in rows] == [("succeeded", [])] * 6
+    shared_cluster.assert_nothing_is_held()
+
+
+@pytest.mark.thorough
 def test_the_connection_between_gateway_and_agent_breaks_and_is_made_again(
     shared_cluster: Cluster, open_notebook: Open
 ) -> None:

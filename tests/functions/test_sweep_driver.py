@@ -25,7 +25,7 @@ from jupyter_gpu_release.protocol.cell import CellPayload
 from jupyter_gpu_release.protocol.events import Event
 from jupyter_gpu_release.protocol.runs import Outcome, ResourceAsk, RunRequest, RunView
 from jupyter_gpu_release.protocol.states import new_run_id
-from jupyter_gpu_release.protocol.wire import encode
+from jupyter_gpu_release.protocol.wire import decode, encode
 from jupyter_gpu_release.store.run_folders import create_run_folder
 from jupyter_gpu_release.submission.request import Submission
 
@@ -115,6 +115,31 @@ def _finish(driver: SweepDriver, executor: _Executor, until: Until) -> list[Mapp
 
     until(is_over, "the sweep is over")
     return [trial.parameters for trial in driver.trials]
+
+
+def test_the_value_that_the_rank_has_found_is_taken_and_nothing_loaded(
+    until: Until, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The rank is told what is searched for; only where it finds none, the results say why."""
+    executor, loaded, sent = _Executor(), [], []
+    monkeypatch.setattr(executor, "value_of", lambda view, _: loaded.append(view.run) or 5.0)
+    send = executor.send
+    monkeypatch.setattr(executor, "send", lambda made, *more: sent.append(made.request.payload) or send(made, *more))
+    driver = _driver({"x": [1, 2]}, executor, trials=2)
+    driver.begin()
+    until(lambda: len(executor.runs) == 2, "both trials are sent")
+    view = RunView("r0", "", "succeeded", gone_at=1.0, outcome=Outcome("ok", metric={"value": 7.5}))
+    executor.runs[0].update_view(view)
+    executor.end(1)
+    until(driver.over.is_set, "the sweep is over")
+    assert [trial.value for trial in driver.trials] == [7.5, 5.0]
+    assert loaded == ["r1"]
+    payloads = [decode(payload, CellPayload) for payload in sent]
+    assert {payload.metric for payload in payloads} == {"value"}
+    assert [(payload.env["WANDB_NAME"], payload.env["WANDB_RUN_GROUP"]) for payload in payloads] == [
+        ("train 0", "train"),
+        ("train 1", "train"),
+    ]
 
 
 def test_an_error_leaves_no_trial_behind(until: Until) -> None:

@@ -89,6 +89,7 @@ def page(row: Document, **more: Any) -> Document:
         "files": [],
         "environment": {"python": "3.11.7"},
         "is_cluster_known": True,
+        "trials": [],
         **more,
     }
 

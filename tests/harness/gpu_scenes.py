@@ -134,6 +134,24 @@ def run_page(api: GpuApi) -> str:
     return str(row["run"])
 
 
+def sweep_page(api: GpuApi) -> str:
+    """The page of a sweep that goes on; returns its id."""
+    busy_day(api)
+    sweep = "20261121-040000-5eeb5eeb"
+    ends = ("succeeded",) * 5 + ("failed", "cancelled") + ("succeeded",) * 4 + ("running", "running", "queued")
+    trials = []
+    for number, state in enumerate(ends):
+        rate, width = round(0.1 * 0.7**number, 6), (64, 128, 256)[number % 3]
+        metric = {"val_acc": round(0.93 - 0.4 * abs(number - 7) / 9, 6)} if state == "succeeded" else {}
+        title = f"fit {number}(lr={rate}, width={width}, optimizer='adamw')"
+        named = {"name": f"fit {number}", "title": title, "sweep": sweep, "metric": metric, "run": f"trial-{number}"}
+        trials.append(run(0, state, price="" if state == "queued" else "0.09 EUR", **named))
+    told = {"name": "fit", "title": "fit: 9 succeeded, 2 running, 1 failed, 1 cancelled, 1 queued", "sweep": sweep}
+    row = run(0, "running", gpus=2, held_s=128.0 * 13, run=sweep, detached=True, **told)
+    api.pages[sweep] = page(row, code=_CODE, trials=trials, options={"priority": "low", "restartable": ""})
+    return sweep
+
+
 _CODE = """import torch
 
 model = ResNet(depth=18).cuda()

@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
+import asyncio
+import re
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 from doc_blocks import blocks_in
 from kernel_bed import Notebook
 
+from jupyter_gpu_release.client.config import GpuRelease
 from jupyter_gpu_release.client.discovery import find_gateway
+from jupyter_gpu_release.client.home import HomePaths
 from jupyter_gpu_release.client.rest import GatewayClient
+from jupyter_gpu_release.local_cluster.start import StartOptions, start_embedded
+from jupyter_gpu_release.server_extension.gateway import GatewayConnection, GatewayListener
+from jupyter_gpu_release.server_extension.models import RunPage
+from jupyter_gpu_release.server_extension.runs.page import RunRecords
 
 Until = Callable[[Callable[[], object], str], None]
 pytestmark = pytest.mark.thorough
@@ -42,11 +51,12 @@ def test_the_best_trials_names_are_bound(notebook: Notebook) -> None:
     shown = notebook.ok(
         "%%gpu_sweep --metric score --max --name widths\n"
         "width = search(widths); depth: int = search(\n    [1, 2]\n)\n"
-        "model = shared[: width * depth]\n"
+        "import os\ncalled = os.environ['GPU_TRIAL_NAME']\nmodel = shared[: width * depth]\n"
         "seen.append(width)\n"
         "score = width * depth if depth == 1 else 1 / (width - 2)"
     )
     assert notebook.value("[width, depth, score, len(model), seen]") == [3, 1, 3.0, 3, [3]]
+    assert notebook.value("[called == f'widths {sweep.best.number}', 'GPU_TRIAL_NAME' in os.environ]") == [True, False]
     assert notebook.value("sorted(sweep.trials['state'])") == ["complete"] * 5 + ["failed"]
     assert notebook.value("sweep.load(sweep.best.number)['score']") == 3
     final = shown.displays()[-1]
@@ -60,6 +70,22 @@ def test_the_best_trials_names_are_bound(notebook: Notebook) -> None:
     with GatewayClient.for_target(find_gateway()) as gateway:
         rows = [row for row in gateway.runs().runs if row.name.startswith("widths ")]
     assert {row.priority for row in rows} == {"low"}
+    page = asyncio.run(_page(rows[0].sweep))
+    assert (page.run.run, page.run.state, page.files) == (rows[0].sweep, "succeeded", [])
+    assert "score = width * depth" in page.code
+    values = [(trial.name, trial.metric, trial.title.partition("(")[2]) for trial in page.trials]
+    assert ("widths 0", {"score": 1.0}, "width=1, depth=1)") in values
+    assert [metric for _, metric, words in values if words == "width=2, depth=2)"] == [{}]  # it has failed
+    assert sorted(name for name, _, _ in values) == [f"widths {number}" for number in range(6)]
+
+
+async def _page(run: str) -> RunPage:
+    """As JupyterLab shows it."""
+    line = GatewayConnection(GpuRelease(), GatewayListener())
+    try:
+        return await RunRecords().page(line, run)
+    finally:
+        await line.close()
 
 
 def test_plots_are_the_users_and_a_sentence_without_matplotlib(notebook: Notebook) -> None:
@@ -93,6 +119,28 @@ def test_an_estimate_runs_nothing_and_the_table_says_how_much_is_left(notebook: 
     notebook.until(lambda shown: f"2 complete · {expected}" in _unwrapped(shown.displays()))
     (notebook.folder / "enough").touch()
     assert "expected for" not in _unwrapped(notebook.end(begun).displays()[-1:])
+
+
+def test_with_prices_the_table_and_the_page_say_them(own_home: HomePaths, tmp_path: Path) -> None:
+    """What the trials that are over have cost, and what the others will."""
+    queues = tmp_path / "queues.yaml"
+    queues.write_text('schema_version: 1\nrates: {"*": 36000}\nrate_unit: EUR\n')
+    start_embedded(home=own_home, asked=StartOptions(simulated=1, queues=str(queues)), progress=print)
+    notebook = Notebook(tmp_path)
+    try:
+        begun = notebook.begin(
+            "%%gpu_sweep --metric score\nimport os, time\nn = search([0, 1])\nscore = n\n"
+            "while n == 1 and not os.path.exists('enough'):\n    time.sleep(0.02)"
+        )
+        cost = r"h of GPU time, [\d.,]+ EUR"
+        live = re.compile(rf"1 complete.* {cost} · expected for the other 1: .*{cost}")
+        notebook.until(lambda shown: bool(live.search(_unwrapped(shown.displays()))))
+        (tmp_path / "enough").touch()
+        assert re.search(rf"{cost} in ", notebook.end(begun).displays()[-1])
+        page = asyncio.run(_page(str(notebook.value("sweep.id"))))
+        assert [trial.price.endswith(" EUR") for trial in page.trials] == [True, True]
+    finally:
+        notebook.close()
 
 
 def test_an_interrupt_ends_all_trials_and_the_best_so_far_is_bound(notebook: Notebook) -> None:
@@ -186,14 +234,19 @@ def test_a_detached_sweep_outlives_its_kernel_and_is_attached_by_its_name_and_it
     assert f"sweep {sweep} goes on" in left.displays()[-1]
     with GatewayClient.for_target(find_gateway()) as gateway:
         assert gateway.run(sweep).state == "running"
+        page = asyncio.run(_page(sweep))
+        assert (page.run.run, page.run.detached, page.trials[0].metric) == (sweep, True, {"score": 0.5})
+        assert page.run.title == "left there: 1 running, 1 succeeded"
         listed = _command("runs")
         assert listed.stdout.count(sweep) == 1
         (notebook.folder / "on").touch()
-        shown = notebook.ok(f"%gpu_attach {sweep}")
+        shown = notebook.ok("%gpu_attach last")  # its newest run is a trial
         assert shown.displays()[-1].startswith("✓ 3 trials · 3 complete · best score=2.5 (trial 2)")
         assert notebook.value("[n, score, list(part), sweep.id]") == [2, 2.5, [0.0, 1.0], sweep]
         assert notebook.value("list(sweep.trials['score'])") == [0.5, 1.5, 2.5]
         until(lambda: gateway.status().gpus.held == 0, "all GPUs are free")
+    shown = notebook.ok(f"%gpu_attach {sweep}")
+    assert shown.displays()[-1].startswith("✓ 3 trials · 3 complete · best score=2.5 (trial 2)")
     (notebook.folder / "on").unlink()
     assert "'not there' is not a run" in notebook.run("%gpu_attach not there").traceback
 

@@ -120,7 +120,8 @@ def test_what_waits_for_a_run_beside_the_cells_has_its_output_where_a_late_one_i
 def test_jupyter_execute_writes_outputs_and_receipts_into_the_file(tmp_path: Path) -> None:
     path = tmp_path / "figure.ipynb"
     figure = GPU + "import matplotlib.pyplot as plt\nheights = [1, 3, 2]\nplt.bar(range(3), heights)\nplt.show()"
-    nbformat.write(_notebook("%load_ext jupyter_gpu_release", figure, "print('back', sum(heights))"), path)
+    sweep = "%%gpu_sweep --metric loss\nn = search([1, 2])\nloss = n + sum(heights)"
+    nbformat.write(_notebook("%load_ext jupyter_gpu_release", figure, "print('back', sum(heights))", sweep), path)
     command = [sys.executable, "-m", "jupyter", "execute", "--inplace", str(path)]
     environment = {**os.environ, "PATH": f"{Path(sys.executable).parent}:/usr/bin:/bin"}
     done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path, env=environment)
@@ -129,6 +130,8 @@ def test_jupyter_execute_writes_outputs_and_receipts_into_the_file(tmp_path: Pat
     assert sum("image/png" in output.get("data", {}) for output in cells[1].outputs) == 1
     assert "simulated" in json.dumps(cells[1].outputs)
     assert cells[2].outputs[0]["text"] == "back 6\n"
+    assert sum("image/png" in output.get("data", {}) for output in cells[3].outputs) == 2  # history, coordinates
+    assert "2 trials \u00b7 2 complete \u00b7 best loss=7 (trial 0)" in json.dumps(cells[3].outputs, ensure_ascii=False)
 
 
 def test_a_client_that_does_not_stop_on_error_goes_on(notebook: Notebook) -> None:

@@ -40,6 +40,11 @@ def test_what_a_run_would_cost(gpus: float, gpu_type: str, timeout_s: float | No
     assert EUR.of_ask(gpus, gpu_type, timeout_s) == words
 
 
+def test_runs_on_several_types_have_one_price() -> None:
+    assert EUR.of_runs([("NVIDIA H100 NVL", 3600.0), ("NVIDIA A100-SXM4-80GB", 1800.0)]) == "3.5 EUR"
+    assert (EUR.of_runs([]), Prices().of_runs([("h100", 60.0)])) == ("", "")
+
+
 def test_without_rates_nothing_is_said_of_prices() -> None:
     assert (Prices().of_run(1, "h100", 60), Prices().of_ask(1, "", 60)) == ("", "")
     assert Prices({"h100": 2.5}).of_ask(1, "a100", None) == ""

@@ -11,7 +11,7 @@ import gpu_scenes
 import pytest
 from gpu_api import GpuApi
 from lab_bed import execute
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Locator, Page, expect
 from sidebar_bed import Team, row, write_notebook
 
 pytestmark = pytest.mark.thorough
@@ -99,15 +99,24 @@ _THEMES = ("JupyterLab Light", "JupyterLab Dark", "JupyterLab Dark High Contrast
 
 def test_everybody_can_read_it(api: GpuApi) -> None:
     """Axe finds nothing, nothing is cut off at its side, and lines of code stay lines, narrow or wide."""
-    code_px: set[int] = set()
-    page, run = api.page, gpu_scenes.run_page(api)
-    execute(page, _OPEN, {"run": run})
-    execute(page, "application:toggle-left-area")
+    page, run, sweep = api.page, gpu_scenes.run_page(api), gpu_scenes.sweep_page(api)
     shown = page.locator(".jp-GpuRelease-page:visible")
+    execute(page, "application:toggle-left-area")
+    execute(page, _OPEN, {"run": sweep})
+    expect(shown.get_by_role("region", name="Trials")).to_contain_text("0.09 EUR")
+    expect(shown.get_by_role("region", name="Output")).to_be_hidden()
+    _check_themes(page, shown, "sweep")
+    execute(page, "application:close")
+    execute(page, _OPEN, {"run": run})
     expect(shown.get_by_role("region", name="Output")).to_contain_text("free 31 ms")
     expect(shown.get_by_role("img")).to_be_visible()
     expect(shown.get_by_role("link", name="Load CIFAR-10")).to_be_visible()
     expect(shown.locator(".jp-GpuRelease-code span").first).to_be_attached()  # it is highlighted
+    _check_themes(page, shown, "run")
+
+
+def _check_themes(page: Page, shown: Locator, name: str) -> None:
+    code_px: set[int] = set()
     page.add_script_tag(path=str(_AXE))
     for theme in _THEMES:
         execute(page, "apputils:change-theme", {"theme": theme})
@@ -120,7 +129,7 @@ def test_everybody_can_read_it(api: GpuApi) -> None:
                 arg=width_px,
             )
             if folder := os.environ.get("JUPYTER_GPU_PICTURES"):
-                page.screenshot(path=Path(folder) / f"run-{width_px}-{theme.replace(' ', '-')}.png")
+                page.screenshot(path=Path(folder) / f"{name}-{width_px}-{theme.replace(' ', '-')}.png")
             found = page.evaluate("() => axe.run({include: '.jp-GpuRelease-page'}).then(seen => seen.violations)")
             assert [(rule["id"], [one["html"][:200] for one in rule["nodes"]]) for rule in found] == []
             assert shown.evaluate("page => page.scrollWidth - page.clientWidth") == 0

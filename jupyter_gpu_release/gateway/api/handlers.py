@@ -53,6 +53,7 @@ from ..db.rows import WarmLeaseRow
 from ..service import GatewayService
 from .responses import (
     GPUS_AGE_S,
+    priced,
     queues_document,
     record_row,
     report_document,
@@ -265,7 +266,14 @@ async def list_runs(service: GatewayService, caller: Caller, request: Request) -
     fresh = {record.run: record for record in service.runs.in_memory()}
     # 10,000 runs are some 10 MB of JSON: made in a thread, kernels' messages come first
     body = await asyncio.to_thread(
-        partial(runs_document, mine=mine, brief=flag(request, "brief"), stored_bytes=stored_bytes),
+        partial(
+            runs_document,
+            mine=mine,
+            brief=flag(request, "brief"),
+            sweep=(sweep := request.query_params.get("sweep", "")),
+            prices=service.queue_rules.file.prices if sweep else None,
+            stored_bytes=stored_bytes,
+        ),
         service.engine,
         fresh,
         caller,
@@ -278,9 +286,7 @@ async def list_runs(service: GatewayService, caller: Caller, request: Request) -
 async def show_run(service: GatewayService, caller: Caller, request: Request) -> RunRow:
     """One run (``GET /v1/runs/{run}``); raises :class:`NoSuchRunError` for one that the caller may not see."""
     record = service.run_for(caller, request.path_params["run"])
-    row = record_row(record, caller, time.time())
-    price = service.queue_rules.file.prices.of_run(row.gpus, row.gpu_name, row.held_s)
-    return msgspec.structs.replace(row, price=price)
+    return priced(record_row(record, caller, time.time()), service.queue_rules.file.prices)
 
 
 async def show_report(service: GatewayService, caller: Caller, request: Request) -> ReportDocument:

@@ -49,7 +49,7 @@ from ..cluster.lease import Lease
 from ..cluster.nodes import Node
 from ..db.held_gpus import HeldGpus
 from ..db.rows import WarmLeaseRow
-from ..db.run_lists import newest_runs, newest_views
+from ..db.run_lists import newest_runs, newest_views, runs_of_sweep
 from ..runs.events import progress_of
 from ..runs.record import RunRecord
 from ..service import GatewayService
@@ -230,6 +230,11 @@ def record_row(record: RunRecord, caller: Caller, now_s: float) -> RunRow:
     return shown_run(caller, run_row(record.view, now_s, summary, me=caller.user))
 
 
+def priced(row: RunRow, prices: Prices) -> RunRow:
+    """The row with the price of what the run has held."""
+    return msgspec.structs.replace(row, price=prices.of_run(row.gpus, row.gpu_name, row.held_s))
+
+
 def runs_document(
     engine: Engine,
     fresh: Mapping[str, RunRecord],
@@ -239,21 +244,29 @@ def runs_document(
     *,
     mine: bool = False,
     brief: bool = False,
+    sweep: str = "",
+    prices: Prices | None = None,
     stored_bytes: int | None = None,
 ) -> bytes:
     """``runs --json`` as JSON: the newest ``count`` runs (of the caller: ``mine``), of each what ``caller`` may see.
 
-    ``fresh``: those in memory. ``brief``: without what came out of those that are not. ``stored_bytes``: what the
-    caller's take of the store.
+    ``fresh``: those in memory. ``brief``: without what came out of those that are not. ``sweep``: only its trials.
+    ``prices``: by which each row says its price. ``stored_bytes``: what the caller's take of the store.
     """
-    rows = []
+    rows, user = [], caller.user if mine else None
     with without_gc(), engine.connect() as connection:
-        for listed in (newest_views if brief else newest_runs)(connection, count, caller.user if mine else None):
+        if sweep:
+            found = runs_of_sweep(connection, count, sweep, user)
+        else:
+            found = (newest_views if brief else newest_runs)(connection, count, user)
+        for listed in found:
             record = fresh.get(listed.view.run)
             if record is not None:
                 rows.append(record_row(record, caller, now_s))
             else:
                 rows.append(shown_run(caller, run_row(listed.view, now_s, listed.summary, me=caller.user)))
+    if prices is not None:
+        rows = [priced(row, prices) for row in rows]
     return msgspec.json.encode(RunsDocument(DOCUMENT_VERSION, rows, stored_bytes))
 
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import msgspec
-from sqlalchemy import bindparam, case, func, select
+from sqlalchemy import LargeBinary, bindparam, case, func, select
 from sqlalchemy.engine import Connection
 
 from ...protocol.rest import Summary
@@ -21,6 +22,8 @@ _NEWEST = (
     .order_by(runs.c.submitted_at.desc())
     .limit(bindparam("count"))
 )
+#: a view that has the sweep's id somewhere: no column has it, and few ask
+_OF_SWEEP = _NEWEST.where(func.instr(runs.c.view, bindparam("sweep", type_=LargeBinary)) > 0)
 _NEWEST_OF_USER = _NEWEST.where(runs.c.user == bindparam("user"))
 _BRIEF = select(runs.c.view).order_by(runs.c.submitted_at.desc()).limit(bindparam("count"))
 _BRIEF_OF_USER = _BRIEF.where(runs.c.user == bindparam("user"))
@@ -43,12 +46,23 @@ def newest_views(connection: Connection, count: int, user: str | None) -> Iterat
         yield ListedRun(decoder.decode(view), None)
 
 
+def runs_of_sweep(connection: Connection, count: int, sweep: str, user: str | None) -> Iterator[ListedRun]:
+    """The trials of a sweep, newest first, and the run that drives it."""
+    for listed in _listed(connection, connection.execute(_OF_SWEEP, {"count": count, "sweep": sweep.encode()})):
+        if listed.view.sweep == sweep and user in (None, listed.view.user):
+            yield listed
+
+
 def newest_runs(connection: Connection, count: int, user: str | None) -> Iterator[ListedRun]:
     """The newest runs first, of one user or of all."""
     if user is None:
         rows = connection.execute(_NEWEST, {"count": count})
     else:
         rows = connection.execute(_NEWEST_OF_USER, {"count": count, "user": user})
+    return _listed(connection, rows)
+
+
+def _listed(connection: Connection, rows: Iterable[Any]) -> Iterator[ListedRun]:
     for run, view, small, kept, length in rows:
         found = small or kept
         if found is None and length is not None:  # written before there were summaries

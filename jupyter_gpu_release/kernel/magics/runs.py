@@ -232,14 +232,14 @@ def _show_end(relay: RunOutput, view: RunView) -> None:
 def _run_named(notebook: Notebook, magic: str, line: str, *, live: bool = False) -> str:
     word = line.strip()
     if word == "last":
-        return _newest(notebook, live=live).run
+        return newest_run(notebook, live=live).run
     if not is_run_id(word):
         given = f"{word!r} is not a run" if word else "no run is named"
         raise OptionError(f"%{magic}: {given}", hint=f"write %{magic} RUN, as listed by %gpu_runs, or %{magic} last")
     return word
 
 
-def _newest(notebook: Notebook, *, live: bool) -> RunRow:
+def newest_run(notebook: Notebook, *, live: bool) -> RunRow:
     """``last``: the newest run of this notebook, else the user's newest (``live``: that is not over)."""
     with notebook.rest_client() as gateway:
         newest = gateway.newest(live=live)

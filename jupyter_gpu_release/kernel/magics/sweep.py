@@ -16,7 +16,7 @@ from IPython.display import display
 from ...analysis.searches import find_searches
 from ...analysis.sources import name_of_plain_cell
 from ...client.tracebacks import make_interrupt
-from ...errors import OptionError, RunCancelledError
+from ...errors import NoSuchRunError, OptionError, RunCancelledError
 from ...functions.detached_sweep import DetachedSweep
 from ...functions.search import Search
 from ...functions.sweep import begin_sweep, checked_space, detach_sweep, find_sweep, study_of, watch_sweep
@@ -27,6 +27,7 @@ from ...options.sweep_options import SWEEP_OPTIONS, WITHOUT, SweepOptions, sweep
 from ...presentation.receipt import Receipt, bundle_of
 from ...presentation.status_line import StatusLine
 from ...protocol.states import is_run_id
+from ...scheduling.queues.prices import Prices
 from ...submission.location import locate
 from ...submission.request import Cell
 from ...units import format_count, format_gpu_hours, format_seconds
@@ -36,6 +37,7 @@ from ..runs.foreground import own_syntax_error, prepare_with_packages, write_inp
 from ..runs.functions import NotebookExecutor
 from ..runs.result_binder import BoundRun, ResultBinder
 from ..runs.trials import TrialCell, TrialExecutor
+from .runs import newest_run
 from .tables import Table
 from .variables import expand_variables
 
@@ -97,7 +99,7 @@ def run_sweep(notebook: Notebook, line: str, body: str) -> None:
 
 
 def attach_named(notebook: Notebook, word: str) -> bool:
-    """``%gpu_attach`` with the run or the name of a sweep that was detached; False: it is none."""
+    """``%gpu_attach`` with the run or the name of a sweep that was detached, or ``last``; False: it is none."""
     found = _sweep_named(notebook, word)
     if found is not None:
         attach_sweep(notebook, *found)
@@ -106,13 +108,18 @@ def attach_named(notebook: Notebook, word: str) -> bool:
 
 def _sweep_named(notebook: Notebook, word: str) -> tuple[Study, SweepFacts] | None:
     """The sweep that is driven on the cluster, if it is one that is named."""
-    if word in ("", "last") or notebook.background.find(word) is not None:
+    if word == "last":  # its trials are runs, too, and newer
+        word = newest_run(notebook, live=False).sweep
+    if not word or notebook.background.find(word) is not None:
         return None
     executor, session = NotebookExecutor(notebook), notebook.connection.session(notebook.settings)
     if not is_run_id(word):
         return find_sweep(executor, session, word)
-    with notebook.rest_client() as gateway:
-        view = gateway.view(word)
+    try:
+        with notebook.rest_client() as gateway:
+            view = gateway.view(word)
+    except NoSuchRunError:  # a kernel drives it; or there is none, which is said when its run is looked for
+        return None
     if view.sweep != word or session.welcome is None or view.user != session.welcome.user:
         return None
     found = find_sweep(executor, session, word) or find_sweep(executor, session, view.name)
@@ -199,6 +206,8 @@ class _SweepCell:
         self._output = CellOutput(notebook.shell)
         self._line = StatusLine(self._output)
         self._began_s = time.monotonic()
+        told = session.welcome.prices if session.welcome is not None else None
+        self._prices = Prices() if told is None else Prices(told.hourly, told.unit)
 
     def follow(self, interrupts: Interrupts) -> None:
         """Show it until it is over, bind the best trial's names; raises why it ended early."""
@@ -240,9 +249,9 @@ class _SweepCell:
         parts = self._sweep.counts
         if self._kept:
             parts.append(f"{len(self._kept)} of them kept")
-        spent_s = sum(trial.gpu_seconds for trial in self._sweep.all_trials if trial not in self._kept)
+        spent = _held([trial for trial in self._sweep.all_trials if trial not in self._kept])
         wall = "" if self._is_watched else f" in {format_seconds(time.monotonic() - self._began_s)}"
-        parts.append(f"{format_gpu_hours(spent_s)} of GPU time{wall}")
+        parts.append(f"{self._cost(spent)}{wall}")
         if best is not None and bound is not None and bound.values:
             parts.append(f"names of trial {best.number}: {', '.join(f'`{name}`' for name in bound.values)}")
         warnings = () if bound is None else bound.receipt.warnings
@@ -280,11 +289,18 @@ class _SweepCell:
             for trial in shown
         ]
         heads = ("trial", "state", sweep.metric, *names, "steps", "seconds", "run")
-        return Table(" · ".join([*sweep.counts, *self._left()]), heads, rows, drop=_DROP)
+        return Table(" · ".join([*sweep.counts, *self._left(_held(trials))]), heads, rows, drop=_DROP)
 
-    def _left(self) -> list[str]:
-        left = self._sweep.left
-        return [] if left is None else [f"expected for the other {left[0]}: {format_gpu_hours(left[1])} of GPU time"]
+    def _left(self, spent: list[tuple[str, float]]) -> list[str]:
+        """Only where GPU time has a price, the part that is spent is worth its place."""
+        told = [self._cost(spent)] if self._prices.rates and spent else []
+        if (left := self._sweep.left) is not None:
+            told.append(f"expected for the other {left[0]}: {self._cost([(spent[-1][0], left[1])])}")
+        return told
+
+    def _cost(self, held: list[tuple[str, float]]) -> str:
+        price = self._prices.of_runs(held)
+        return f"{format_gpu_hours(sum(gpu_s for _, gpu_s in held))} of GPU time{price and f', {price}'}"
 
     def _text(self, table: Table) -> str:
         return "\n".join(filter(None, [repr(table), self._failed]))
@@ -295,6 +311,11 @@ class _SweepCell:
     @property
     def _failed(self) -> str:
         return f"failed: {self._sweep.errors}" if self._sweep.errors else ""
+
+
+def _held(trials: Sequence[SweepTrial]) -> list[tuple[str, float]]:
+    """GPU-seconds of those that are over, each with the type of their GPUs."""
+    return [(trial.future.view.gpu_name, trial.gpu_seconds) for trial in trials if trial.gpu_seconds]
 
 
 def _shown(value: Any) -> str:

@@ -397,7 +397,7 @@ class Rank:
             note = f"nothing came back: {type(problem).__name__}: {problem}"
             self._finish(Outcome(notes=[*self._notes, note], **outcome_facts))
             return
-        outcome_facts["collected_s"] = time.time()
+        outcome_facts |= {"collected_s": time.time(), "metric": self._values.metric() if status == "ok" else {}}
         outcome = Outcome(results=collected.results, notes=self._notes + collected.notes, **outcome_facts)
         self._send_values(outcome, collected)
 

@@ -6,6 +6,7 @@ import ast
 import contextlib
 import functools
 import importlib
+import math
 import sys
 import time
 import types
@@ -22,6 +23,7 @@ from ...exchange.numbering import Numbering
 from ...protocol.cell import (
     FRAMES_LIMIT_BYTES,
     OTHERS_LIMIT_BYTES,
+    RESULT,
     RESUME,
     CellPayload,
     FailedFrames,
@@ -687,6 +689,17 @@ class RankValues:
     def _not_bound(self) -> list[str]:
         missing = [name for name in self._payload.out or () if name not in self._namespace]
         return [f"`{name}` (--out) was not bound by the cell" for name in missing]
+
+    def metric(self) -> dict[str, float]:
+        """Of a trial of a sweep: the value that is searched for; nothing where the sweep has to say what is wrong."""
+        if not (name := self._payload.metric):
+            return {}
+        returned: Any = dict.get(self._namespace, RESULT if self._payload.function else name)
+        with contextlib.suppress(ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError):
+            is_among = self._payload.function and isinstance(returned, Mapping)
+            value = float(returned[name] if is_among else returned)
+            return {name: value} if math.isfinite(value) else {}
+        return {}
 
     def untouched_reason(self) -> str:
         """The reason why the GPU was not touched, as far as can be told from here; empty when it was."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from .gpu_types import key
@@ -25,8 +25,12 @@ class Prices:
 
     def of_run(self, gpus: float, gpu_type: str, held_s: float) -> str:
         """The price of GPUs that were held: ``1.3 EUR``; empty where there is none."""
-        hourly = gpus * self.of_hour(gpu_type)
-        return self._words(hourly * held_s / 3600) if hourly else ""
+        return self.of_runs([(gpu_type, gpus * held_s)])
+
+    def of_runs(self, held: Iterable[tuple[str, float]]) -> str:
+        """The price of GPU-seconds, each with their type; empty where there is none."""
+        rated = [(self.of_hour(gpu_type), gpu_s) for gpu_type, gpu_s in held if gpu_s]
+        return self._words(sum(rate * gpu_s / 3600 for rate, gpu_s in rated)) if any(rate for rate, _ in rated) else ""
 
     def of_ask(self, gpus: float, gpu_type: str, timeout_s: float | None) -> str:
         """The price of a run that is not sent yet: ``2.5 EUR an hour, at most 5 EUR``; empty where there is none."""

@@ -14,6 +14,7 @@ import msgspec
 from ...client.rest import GatewayRequests
 from ...errors import ForbiddenError, GatewayUnavailableError, NoSuchRunError, StoreError
 from ...presentation.run_row import own_row
+from ...presentation.sweep_rows import fold_sweeps
 from ...protocol.lineage import Lineage, RunFacts
 from ...protocol.rest import RunRow
 from ...protocol.runs import FileInfo, GpuUse, Outcome
@@ -70,12 +71,29 @@ class RunRecords:
         return _page(line, row, stored.lineage(), stored, files)
 
     async def _told_page(self, line: GatewayConnection, run: str) -> RunPage:
-        row, lineage = await asyncio.gather(line.ask(GatewayRequests.run, run), line.ask(GatewayRequests.lineage, run))
+        try:
+            row = await line.ask(GatewayRequests.run, run)
+        except NoSuchRunError:
+            return await self._sweep_page(line, run)
+        if row.sweep == run:
+            return await self._sweep_page(line, run)
+        lineage = await line.ask(GatewayRequests.lineage, run)
         mine = is_own(line, row.user)
         await line.learn_store()
         known = await self._read(line, run) if mine else None
         files = await self._files(line, run, row.state) if mine else []
         return _page(line, row, lineage, known, files, is_cluster_known=True)
+
+    async def _sweep_page(self, line: GatewayConnection, sweep: str) -> RunPage:
+        """A sweep and its trials; code, options and inputs are those of its first trial."""
+        runs = (await line.ask(GatewayRequests.trials, sweep)).runs
+        if not runs:
+            raise NoSuchRunError(f"there is no run {sweep}", hint="list them: `jupyter gpu runs`")
+        (row,) = fold_sweeps(runs)
+        trials = [each for each in reversed(runs) if each.run != sweep]
+        lineage = await line.ask(GatewayRequests.lineage, (trials or runs)[0].run)
+        page = _page(line, row, lineage, None, [], is_cluster_known=True)
+        return msgspec.structs.replace(page, trials=trials)
 
     async def _read(self, line: GatewayConnection, run: str) -> StoredRun | None:
         """Its record, where this server sees the store and there is one already."""

@@ -48,3 +48,16 @@ export function beganAt(trials: readonly IRunRow[]): number {
   const submitted = trials.map(trial => trial.submitted_at);
   return Math.min(...(granted.length ? granted : submitted));
 }
+
+/** A trial's parameters as its call has them: `lr=0.1, width=64`. */
+export function parametersOf({ title, name }: IRunRow): string {
+  return title?.startsWith(`${name}(`)
+    ? title.slice(name.length + 1).replace(/\)$/, '')
+    : '';
+}
+
+/** The value that a trial's sweep searches for, as `%g` writes it; empty: it has none. */
+export function valueOf({ metric }: IRunRow): string {
+  const [value] = Object.values(metric ?? {});
+  return value === undefined ? '' : String(Number(value.toPrecision(6)));
+}

@@ -79,8 +79,10 @@ export interface IRunRow {
   /** id of the sweep that it is a trial of */
   sweep?: string;
   release_ms: number | null;
-  /** of what it has held, in words; on the page of a run alone */
+  /** of what it has held, in words; on the page of a run or a sweep alone */
   price?: string;
+  /** of a trial that went well: name of what the sweep searches for, and its value */
+  metric?: Record<string, number>;
   position: number | null;
   /** seconds until it starts, probably */
   start_estimate_s?: number | null;
@@ -432,6 +434,8 @@ export interface IRunPage {
   files: { path: string; bytes?: number }[];
   environment: { python?: string; packages?: Record<string, string> };
   is_cluster_known: boolean;
+  /** of a sweep, in the order in which they began */
+  trials: IRunRow[];
 }
 
 /** What one check found, and what to do about it. */

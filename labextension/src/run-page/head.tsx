@@ -27,8 +27,11 @@ export function Head(props: IHeadProps): React.ReactElement {
   const { snapshot } = gpus;
   const feedback = gpus.feedback.get(`run:${run.run}`);
   const who = { ...snapshot, me: page.mine ? run.user : snapshot.me };
-  const actions = [...runActions(run, who), ...pinActions(run, who)].filter(
-    action => action !== 'open' || runner.canOpen
+  // a sweep's trials are pinned one by one, and what follows it is its cell
+  const isSweep = page.trials.length > 0;
+  const own = isSweep ? [] : pinActions(run, who);
+  const actions = [...runActions(run, who), ...own].filter(action =>
+    action === 'open' ? runner.canOpen : action !== 'attach' || !isSweep
   );
   return (
     <div className="jp-GpuRelease-pageHead">
@@ -57,11 +60,13 @@ export function Head(props: IHeadProps): React.ReactElement {
           />
         ))}
         <CopyButton label={trans.__('Copy id')} text={run.run} trans={trans} />
-        <CopyButton
-          label={trans.__('Copy %1 line', '%gpu_attach')}
-          text={`%gpu_attach ${run.run}`}
-          trans={trans}
-        />
+        {(!isSweep || run.detached) && (
+          <CopyButton
+            label={trans.__('Copy %1 line', '%gpu_attach')}
+            text={`%gpu_attach ${run.run}`}
+            trans={trans}
+          />
+        )}
         <CopyButton
           label={trans.__('Copy link')}
           text={props.link}

@@ -97,7 +97,7 @@ export class RunPageModel extends VDomModel {
 
   private _lookAgain(): void {
     const isWhole = this._page !== null && isComplete(this._page);
-    const isOver = this._page !== null && isTerminal(this._page.run.state);
+    const isOver = this._isOver;
     this._looksLeft = isOver ? this._looksLeft - 1 : LAST_LOOKS;
     const needsOneMore = isOver && !isWhole && this._looksLeft > 0;
     if (this._again) {
@@ -121,8 +121,22 @@ export class RunPageModel extends VDomModel {
     }
   }
 
+  /** All its trials may be over while the next is about to be sent. */
+  private get _isOver(): boolean {
+    const page = this._page;
+    const known = new Map(page?.trials.map(({ run, state }) => [run, state]));
+    return (
+      page !== null &&
+      isTerminal(page.run.state) &&
+      this._gpus.snapshot.runs.every(
+        ({ run, sweep, state }) =>
+          sweep !== this.run || run === sweep || known.get(run) === state
+      )
+    );
+  }
+
   private _onChange(): void {
-    const isOver = this._page !== null && isTerminal(this._page.run.state);
+    const isOver = this._isOver;
     const feedback = this._gpus.feedback.get(`run:${this.run}`);
     if (feedback !== this._feedback) {
       this._feedback = feedback;

@@ -20,8 +20,10 @@ import {
   Options,
   Place,
   Section,
+  SweepLink,
   Times
 } from './sections';
+import { Trials } from './trials';
 
 export interface IRunPageOptions {
   run: string;
@@ -73,6 +75,13 @@ export class RunPage extends Widget {
       new Part(this.model, 'jp-GpuRelease-pageTop', () => this._drawHead())
     );
     parts.addWidget(output);
+    parts.addWidget(
+      new Part(this.model, 'jp-GpuRelease-pageTrials', () => this._drawTrials())
+    );
+    // a sweep's own output is that of its trials
+    this.model.stateChanged.connect(({ page }) =>
+      output.setHidden((page?.trials.length ?? 0) > 0)
+    );
     parts.addWidget(
       new Part(this.model, 'jp-GpuRelease-pageCode', () => this._drawCode())
     );
@@ -152,6 +161,12 @@ export class RunPage extends Widget {
         );
   }
 
+  private _drawTrials(): JSX.Element | null {
+    const { trans, openRun } = this._options.gpus;
+    const { page } = this.model;
+    return page && <Trials page={page} trans={trans} onOpen={openRun} />;
+  }
+
   private _drawCode(): JSX.Element | null {
     const { gpus, rendermime } = this._options;
     const { page } = this.model;
@@ -170,7 +185,8 @@ export class RunPage extends Widget {
     const common = { page, trans };
     return (
       <>
-        <Times {...common} />
+        <SweepLink {...common} onOpen={openRun} />
+        {page.trials.length === 0 && <Times {...common} />}
         <Earlier {...common} />
         {page.gpu_use && hasUse && (
           <Section title={trans.__('GPU use')}>

@@ -5,6 +5,7 @@ import * as React from 'react';
 import { quoted } from '../cells/magic';
 import { baseName, formatBytes } from '../format';
 import { runLabel } from '../labels';
+import { valueOf } from '../model/sweeps';
 import { IRunPage, IRunSummary, waits } from '../model/types';
 import { CopyButton } from './copy';
 import { formatMoment, momentsOf } from './times';
@@ -71,6 +72,34 @@ export function Earlier({
           <li key={index}>{words}</li>
         ))}
       </ol>
+    </Section>
+  );
+}
+
+/** Of a trial: the page of its sweep, and its value. */
+export function SweepLink(
+  props: ISectionProps & { onOpen: (run: string) => void }
+): React.ReactElement | null {
+  const { trans, onOpen } = props;
+  const { run } = props.page;
+  const { sweep } = run;
+  if (!sweep || sweep === run.run) {
+    return null;
+  }
+  const [metric] = Object.keys(run.metric ?? {});
+  return (
+    <Section title={trans.__('Sweep')}>
+      <a
+        href="#"
+        title={sweep}
+        onClick={event => {
+          event.preventDefault();
+          onOpen(sweep);
+        }}
+      >
+        {trans.__('All its trials')}
+      </a>
+      {metric && ` · ${metric}=${valueOf(run)}`}
     </Section>
   );
 }

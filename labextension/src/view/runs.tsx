@@ -10,7 +10,7 @@ import { GpuModel, IFeedback } from '../model/model';
 import { Action, runActions } from '../model/permissions';
 import { originOf, titleOf } from '../model/run-titles';
 import { ISnapshot } from '../model/snapshot';
-import { beganAt, groupSweeps, IRunGroup } from '../model/sweeps';
+import { beganAt, groupSweeps, IRunGroup, valueOf } from '../model/sweeps';
 import { runHint, runLabel, stateText, trialsText } from '../labels';
 import { feedbackHeight, IconActions, Outcome } from './details';
 import * as heights from './list/row-heights';
@@ -113,7 +113,8 @@ function runItems(
       run,
       progress: progress.get(run.run) ?? '',
       // a sweep's cell waits for it, and no kernel for its trials
-      actions: trials.length > 0 ? actions.filter(isOfSweep) : actions,
+      actions:
+        trials.length > 0 ? [...actions.filter(isOfSweep), 'show'] : actions,
       feedback,
       trials
     };
@@ -187,7 +188,9 @@ function line(run: IRunRow, trans: TranslationBundle): string {
     run.release_ms !== null
       ? trans.__('free after %1', formatSeconds(run.release_ms / 1000))
       : '';
-  return [gpus, held, free].filter(Boolean).join(' · ');
+  const [metric] = Object.keys(run.metric ?? {});
+  const value = metric ? `${metric}=${valueOf(run)}` : '';
+  return [value, gpus, held, free].filter(Boolean).join(' · ');
 }
 
 interface IRunRowProps {

@@ -15,7 +15,7 @@ from node_bed import Node, Run, is_running
 
 from jupyter_gpu_release.host import process_control
 from jupyter_gpu_release.host.gpu_reader import GpuReader
-from jupyter_gpu_release.node.agent import gpu_use
+from jupyter_gpu_release.node.agent import gpu_use, part_use
 from jupyter_gpu_release.node.agent.gpu_use import UseMeter
 from jupyter_gpu_release.node.supervisor.agent_connection import Hello, Pair
 from jupyter_gpu_release.protocol.node import GpuInfo
@@ -111,6 +111,27 @@ def test_a_part_is_free_when_its_own_processes_are_gone_and_its_neighbour_goes_o
     assert second.on_node._part.peak_bytes == 2 * _GIB
     assert not first.text("stderr") + second.text("stderr")
     assert second.phase("ended") is None
+
+
+def test_more_than_its_part_is_warned_of_then_interrupted_with_what_came_of_it(
+    driver: _Driver, half: Callable[[], Run], until: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its names come back; the neighbour hears nothing of it."""
+    monkeypatch.setattr(part_use, "OVER_S", 0.2)
+    first, second = half(), half()
+    ours, theirs = _pids(first)["rank"], _pids(second)["rank"]
+    driver.used = {ours: 60 * _GIB, theirs: _GIB}
+    until(lambda: first.phase("ended") is not None, "the interrupt")
+    driver.used = {theirs: _GIB}
+    outcome = first.wait()
+    assert outcome.status == "interrupted"
+    assert "the cell uses 60 GiB of the GPU, and its part has 40 GiB: it is interrupted in 0.2 s" in first.text(
+        "stderr"
+    )
+    assert [note for note in outcome.notes if note.startswith("interrupted: it used 60 GiB of the GPU for 0.2 s")]
+    assert "first" in [value.name for value in outcome.results]
+    assert second.phase("ended") is None
+    assert not second.text("stderr")
 
 
 def test_a_rank_whose_supervisor_is_gone_has_nothing_of_its_new_parent() -> None:
