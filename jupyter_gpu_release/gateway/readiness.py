@@ -102,6 +102,9 @@ def _wait_for(gateway: Any) -> Deployed:
     while time.monotonic() < deadline:
         try:
             answer = msgspec.json.decode(ray.get(gateway.describe.remote(), timeout=_CREATE_S), type=Deployed)
+        except ray.exceptions.ActorUnavailableError:  # Ray is restarting it just now
+            time.sleep(_POLL_S)
+            continue
         except ray.exceptions.RayError as error:
             raise ClusterError(f"the gateway does not start: {last_line(error)}", hint="see Ray's logs") from error
         if answer.ok:

@@ -74,6 +74,12 @@ class GatewayConnection:
         session = self._session
         return session if session is not None and session.serves(target) else self._connected(target)
 
+    def session_in_contact(self, settings: GpuRelease) -> GatewaySession:
+        """As :meth:`session`, and waits for one that has lost contact; it goes on trying when that takes too long."""
+        session = self.session(settings)
+        self._reach(session)
+        return session
+
     def close(self, timeout_s: float = 2.0) -> None:
         """Say good-bye to the gateway (runs that are attached to this kernel end)."""
         session, self._session = self._session, None
@@ -85,16 +91,22 @@ class GatewayConnection:
             self.close()
         if self._session is None:
             self._session = GatewaySession(target, self._session_id)
-        line = StatusLine(CellOutput(self._shell))
         try:
-            self._wait_for(self._session, line)
+            self._reach(self._session)
         except BaseException as error:
             # an interrupt shall not wait for threads
             self.close(2.0 if isinstance(error, Exception) else 0.1)
-            line.end(f"connecting to the gateway {target.url}: not done")
             raise
-        line.end(f"connected to the gateway {target.url}")
         return self._session
+
+    def _reach(self, session: GatewaySession) -> None:
+        line = StatusLine(CellOutput(self._shell))
+        try:
+            self._wait_for(session, line)
+        except BaseException:
+            line.end(f"connecting to the gateway {session.target.url}: not done")
+            raise
+        line.end(f"connected to the gateway {session.target.url}")
 
     def _wait_for(self, session: GatewaySession, line: StatusLine) -> None:
         """Return when the session is welcome; says that it waits, and may be interrupted."""

@@ -54,6 +54,23 @@ def test_with_several_nodes_it_is_said_whether_runs_outlive_the_head() -> None:
     assert (found(1, remembers=False), found(3, remembers=False), found(3, remembers=True)) == ([], [NOTE], [OK])
 
 
+def test_without_the_heads_memory_doctor_says_what_then_is_true(monkeypatch: pytest.MonkeyPatch) -> None:
+    health = Health(True, __version__, PROTOCOL, "c", 1, 3, 3, 4, simulated=True)
+    monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
+
+    def says(own: Connection | None) -> str:
+        (found,) = check_head(health, own)
+        return found.hint
+
+    pool = Connection("http://127.0.0.1:1", "token", "/store", embedded=True)
+    theirs = Connection("http://127.0.0.1:1", "token", "/store", embedded=False)
+    assert "Slurm's pools keep none" in says(pool)
+    assert says(theirs) == says(None)
+    assert "RAY_gcs_storage=rocksdb" in says(None)
+    monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "10.0.0.1")
+    assert "the next head's pod" in says(theirs)
+
+
 def test_the_way_to_a_gateway_that_says_nothing_is_looked_at_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
     """The limit for all of it must not go to waiting for a first answer."""
     monkeypatch.setattr(gateway, "_ANSWER_S", 0.3)

@@ -206,25 +206,31 @@ def test_a_kernel_whose_link_is_cut_for_long_stops_waiting_and_its_run_goes_on(
 ) -> None:
     """At full size for five minutes. The cell fails and names its run; attaching later shows each of its lines."""
     laptop = bed.network["laptop"]
-    patience = (
-        "import jupyter_gpu_release.kernel.runs.follow as follow; usual = follow._GIVE_UP_S; follow._GIVE_UP_S = "
+    notebook.ok(
+        "import jupyter_gpu_release.kernel.connection as way, jupyter_gpu_release.kernel.runs.follow as follow\n"
+        f"usual = follow._GIVE_UP_S, way.CONNECT_S; follow._GIVE_UP_S = {sized(3, 60)}; way.CONNECT_S = 3600"
     )
-    notebook.ok(f"{patience}{sized(3, 60)}")
     cell = Counting(notebook, tmp_path)
     bed.network.cut(laptop)
     before = cell.step()
     try:
         failed = notebook.end(cell.message)
+        assert failed.reply["ename"] == "GatewayUnavailableError", failed.traceback
         for more in range(0, sized(80, 300 * 20), 80):  # the cell's own seconds
             until(lambda more=more: cell.step() > before + more, "the cell's steps while the link is cut")
+        (run,) = set(re.findall(r"%gpu_logs (\S+?),", failed.traceback))
+        notebook.ok("follow._GIVE_UP_S = usual[0]")
+        attached = notebook.begin(f"%gpu_attach {run}")  # before there is a way to the gateway
+        notebook.until(lambda shown: any("connecting to the gateway" in text for text in shown.displays()))
+        before_attached = cell.step()
+        until(lambda: cell.step() > before_attached + 80, "a question to nobody, which fails within 3 s")
     finally:
         bed.network.join(laptop)
-        notebook.ok("follow._GIVE_UP_S = usual")
-    assert failed.reply["ename"] == "GatewayUnavailableError", failed.traceback
-    assert 0 < len(_numbers(failed)) <= before + 80, "the link was not cut"
-    (run,) = set(re.findall(r"%gpu_logs (\S+?),", failed.traceback))
     cell.go.touch()
-    shown = notebook.ok(f"%gpu_attach {run}")
+    shown = notebook.end(attached)
+    assert shown.status == "ok", shown.traceback
+    notebook.ok("way.CONNECT_S = usual[1]")
+    assert 0 < len(_numbers(failed)) <= before + 80, "the link was not cut"
     assert _numbers(shown) == list(range(notebook.value("last") + 1)), "each line once, in order"
 
 

@@ -145,6 +145,14 @@ def bed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PoolBed]:
         made.slurm.stop()
 
 
+@pytest.fixture
+def pool(bed: PoolBed) -> PoolBed:
+    """With its pool, whichever tests were before."""
+    started = bed.start(POOL)
+    assert started.returncode == 0, started.stderr
+    return bed
+
+
 @pytest.mark.parametrize(
     ("text", "says"),
     [
@@ -177,74 +185,74 @@ def test_small_runs_share_a_node_which_goes_back(bed: PoolBed) -> None:
     assert bed.slurm.ask("squeue", "-h", "-t", "all", "-o", "%T").split() == ["CANCELLED"]  # one for both
 
 
-def test_a_gang_waits_for_all_of_its_nodes_and_takes_its_jobs_back(bed: PoolBed) -> None:
-    bed.set_node("n2", "DRAIN")
-    gang = bed.launch(4, ranks=2, nodes=2)
-    wait_until(lambda: bed.says("pending ("), "the reason of Slurm")
-    (reason,) = bed.waits()
+def test_a_gang_waits_for_all_of_its_nodes_and_takes_its_jobs_back(pool: PoolBed) -> None:
+    pool.set_node("n2", "DRAIN")
+    gang = pool.launch(4, ranks=2, nodes=2)
+    wait_until(lambda: pool.says("pending ("), "the reason of Slurm")
+    (reason,) = pool.waits()
     assert re.match(r"waiting for a node: Slurm job \d+, pending \(.+\)", reason)
-    assert sorted(job.split()[1] for job in bed.slurm.jobs()) == ["PENDING", "RUNNING"]
-    assert bed.command("cancel", "last").returncode == 0
+    assert sorted(job.split()[1] for job in pool.slurm.jobs()) == ["PENDING", "RUNNING"]
+    assert pool.command("cancel", "last").returncode == 0
     gang.communicate(timeout=60)
-    wait_until(lambda: not bed.slurm.jobs(), "the end of both jobs")
-    bed.set_node("n2", "RESUME")
+    wait_until(lambda: not pool.slurm.jobs(), "the end of both jobs")
+    pool.set_node("n2", "RESUME")
 
 
 @ONLY_IN_SOAK  # limits of Slurm are whole minutes
 def test_before_a_nodes_end_a_restartable_run_moves_and_one_that_does_not_fit_is_elsewhere(
-    bed: PoolBed, tmp_path: Path
+    pool: PoolBed, tmp_path: Path
 ) -> None:
     go = tmp_path / "go"
     for name in NODES:
-        bed.set_node(name, "DRAIN")
-    restartable = bed.launch(1, until=go, restartable=True)
-    wait_until(bed.slurm.jobs, "a pending job")
-    (short,) = (job.split()[0] for job in bed.slurm.jobs())
-    bed.slurm.ask("scontrol", "update", f"JobId={short}", "TimeLimit=5")  # minutes; in its last two it takes no runs
+        pool.set_node(name, "DRAIN")
+    restartable = pool.launch(1, until=go, restartable=True)
+    wait_until(pool.slurm.jobs, "a pending job")
+    (short,) = (job.split()[0] for job in pool.slurm.jobs())
+    pool.slurm.ask("scontrol", "update", f"JobId={short}", "TimeLimit=5")  # minutes; in its last two it takes no runs
     for name in NODES:
-        bed.set_node(name, "RESUME")
+        pool.set_node(name, "RESUME")
     wait_until(lambda: jobs_of(go) == [short], "the first node")
-    long = bed.launch(1, until=go, timeout="30m")  # there is room on the first node, but no time
+    long = pool.launch(1, until=go, timeout="30m")  # there is room on the first node, but no time
     wait_until(lambda: len(jobs_of(go)) == 3, "the restartable run's second start")
     assert short not in jobs_of(go)[1:]
     go.touch()
     assert {job for launched in (restartable, long) for _, job, _ in answer(launched)} == set(jobs_of(go)[1:])
-    bed.slurm.ask("scancel", short)
-    wait_until(lambda: not bed.slurm.jobs(), "the end of both jobs")
+    pool.slurm.ask("scancel", short)
+    wait_until(lambda: not pool.slurm.jobs(), "the end of both jobs")
 
 
 @ONLY_IN_SOAK
-def test_when_a_node_fails_what_is_restartable_goes_on_elsewhere(bed: PoolBed, tmp_path: Path) -> None:
+def test_when_a_node_fails_what_is_restartable_goes_on_elsewhere(pool: PoolBed, tmp_path: Path) -> None:
     go, never = tmp_path / "go", tmp_path / "never"
-    restartable = bed.launch(1, until=go, restartable=True)
+    restartable = pool.launch(1, until=go, restartable=True)
     wait_until(lambda: jobs_of(go), "the node")
-    lost = bed.launch(1, until=never)
+    lost = pool.launch(1, until=never)
     wait_until(lambda: jobs_of(never) == jobs_of(go), "the other run on the same node")
-    (name,) = bed.slurm.ask("squeue", "-h", "-o", "%N").split()
-    bed.set_node(name, "DOWN")
+    (name,) = pool.slurm.ask("squeue", "-h", "-o", "%N").split()
+    pool.set_node(name, "DOWN")
     assert answer(lost) == [["RunLostError"]]
     wait_until(lambda: jobs_of(go)[1:], "the restartable run's second start")
     go.touch()
     assert len(answer(restartable)) == 1
     assert len(set(jobs_of(go))) == 2
-    bed.set_node(name, "RESUME")
+    pool.set_node(name, "RESUME")
 
 
-def test_a_cell_goes_on_while_the_controller_is_away_and_stop_ends_all_jobs(bed: PoolBed, tmp_path: Path) -> None:
+def test_a_cell_goes_on_while_the_controller_is_away_and_stop_ends_all_jobs(pool: PoolBed, tmp_path: Path) -> None:
     go = tmp_path / "go"
-    gang = bed.launch(4, until=go, ranks=2, nodes=2)
-    wait_until(lambda: not bed.waits() and len(bed.slurm.jobs()) == 2, "the gang's nodes")
-    bed.slurm.stop_controller()
-    third = bed.launch(2)
-    wait_until(lambda: bed.says("the pool has all of its 2 nodes"), "the pool's limit")
+    gang = pool.launch(4, until=go, ranks=2, nodes=2)
+    wait_until(lambda: not pool.waits() and len(pool.slurm.jobs()) == 2, "the gang's nodes")
+    pool.slurm.stop_controller()
+    third = pool.launch(2)
+    wait_until(lambda: pool.says("the pool has all of its 2 nodes"), "the pool's limit")
     go.touch()
     assert len(answer(gang)) == 1
     assert len(answer(third)) == 1
-    bed.slurm.start_controller()
-    wait_until(lambda: bed.slurm.ask("sinfo", "-h"), "the controller")
-    stopped = bed.command("stop", "--yes")
+    pool.slurm.start_controller()
+    wait_until(lambda: pool.slurm.ask("sinfo", "-h"), "the controller")
+    stopped = pool.command("stop", "--yes")
     assert stopped.returncode == 0, stopped.stderr
-    assert bed.slurm.jobs() == []
+    assert pool.slurm.jobs() == []
 
 
 def test_two_jobs_on_one_host_give_their_own_gpu_each(

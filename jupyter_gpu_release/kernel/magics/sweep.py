@@ -112,7 +112,8 @@ def _sweep_named(notebook: Notebook, word: str) -> tuple[Study, SweepFacts] | No
         word = newest_run(notebook, live=False).sweep
     if not word or notebook.background.find(word) is not None:
         return None
-    executor, session = NotebookExecutor(notebook), notebook.connection.session(notebook.settings)
+    session = notebook.connection.session_in_contact(notebook.settings)  # a question beside it would not wait
+    executor = NotebookExecutor(notebook)
     if not is_run_id(word):
         return find_sweep(executor, session, word)
     try:
