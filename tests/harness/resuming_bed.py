@@ -108,7 +108,7 @@ class Attempts:
 
     @property
     def refusals(self) -> list[RunStays]:
-        """Its answers to notices that it does not follow, each once: the first save, a trial, may have told it before."""
+        """Its answers to notices that it does not follow, each once: the first save may have told it before."""
         return list(dict.fromkeys(message for message in self.run.messages if isinstance(message, RunStays)))
 
     @property
