@@ -7,7 +7,7 @@ import random
 import time
 import tracemalloc
 
-from jupyter_gpu_release.scheduling.decisions import Start, Yield
+from jupyter_gpu_release.scheduling.decisions import Preempt, Start
 from jupyter_gpu_release.scheduling.queues.tree import Queue
 from jupyter_gpu_release.scheduling.schedule import decide_on
 from jupyter_gpu_release.scheduling.state import ClusterSnapshot, State
@@ -88,7 +88,7 @@ def _carry_out(state: State, now_s: float) -> int:
     """Start what may start; whoever was asked to step aside waits again. Tells how many decisions there were."""
     decisions = decide_on(state, now_s)
     for decision in decisions:
-        if isinstance(decision, Yield):
+        if isinstance(decision, Preempt):
             run = state.jobs[decision.run].run
             state.end(decision.run)
             state.submit(run)

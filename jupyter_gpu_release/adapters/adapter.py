@@ -59,6 +59,10 @@ class GroupState:
     parts: dict[int, tuple[Any, Any]] | None = None
 
 
+class ImmovableError(Exception):
+    """The cell cannot go on elsewhere; says why."""
+
+
 class Realm(Protocol):
     """The process that reads a graph."""
 
@@ -336,6 +340,12 @@ class Adapter:
         CPU. ``value`` may be of any class.
         """
 
+    def compute_a_little(self) -> None:
+        """Use the library's threads: called in a fork of the fork server, to see if it works there.
+
+        It raises, or never returns, where it does not.
+        """
+
     def set_thread_count(self, count: int) -> None:
         """Have the library compute in so many threads. Called in a rank before a cell, and in the fork that saves."""
 
@@ -387,6 +397,31 @@ class Adapter:
     def why_not_now(self) -> str:
         """The reason why no save can be made at this moment; empty: one can."""
         return ""
+
+    def has_group(self) -> bool:
+        """Tell if the cell has made a process group."""
+        return False
+
+    def group_facts(self, ranks: int) -> dict[str, Any]:
+        """Plain values that say what the process groups of this cell's ``ranks`` were made with; empty: there is none.
+
+        Raises ImmovableError for what cannot be made again.
+        """
+        return {}
+
+    def restore_group(self, made: dict[str, Any], rank: int, ranks: int) -> dict[str, Any]:
+        """Make them again; returns when all ranks have, with the old name of each. The library may not be loaded yet.
+
+        Raises LoadError where they cannot be made of so many ranks.
+        """
+        return {}
+
+    def why_of_this_size(self, names: Mapping[str, Any], ranks: int) -> str:
+        """The reason why a gang with these names goes on at its size only; empty: there is none."""
+        return ""
+
+    def resize_samplers(self) -> None:
+        """Let what deals out data to ranks deal it out to as many as there are now."""
 
     def has_rows(self, kind: type) -> bool:
         """Tell if a loop over such an object goes over its rows by their index, and to begin one changes nothing."""

@@ -6,7 +6,7 @@ import sys
 from typing import Any
 
 from .. import streams
-from .adapter import Adapter, LibrarySettings, Reducer, Values
+from .adapter import Adapter, ImmovableError, LibrarySettings, Reducer, Values
 
 _SETTINGS = {
     "jax_enable_x64": False,
@@ -82,6 +82,12 @@ class JaxAdapter(Adapter):
 
     name = "jax"
     can_use_gpu = True
+
+    def group_facts(self, ranks: int) -> dict[str, Any]:
+        distributed = sys.modules.get("jax._src.distributed")
+        if getattr(getattr(distributed, "global_state", None), "client", None) is not None:
+            raise ImmovableError("jax.distributed is initialised, and cannot be a second time")
+        return {}
 
     def says_memory_is_out(self, error: str) -> bool:
         return "RESOURCE_EXHAUSTED" in error

@@ -116,3 +116,15 @@ def first_answer(answers: Iterable[Answer | None]) -> Answer | None:
 def size_of(thing: Any) -> int | None:
     """The size of an object in bytes, if its library knows it without the object being written."""
     return first_answer(adapter.nbytes_of(thing) for adapter in adapters_of(type(thing)))
+
+
+def group_facts(ranks: int) -> dict[str, Any]:
+    """Facts of :meth:`Adapter.group_facts`, and whose groups they are. Raises ImmovableError."""
+    told = [(adapter.name, adapter.group_facts(ranks)) for adapter in loaded_adapters()]
+    return next(({"library": name, **facts} for name, facts in told if facts), {})
+
+
+def restore_group(made: dict[str, Any], rank: int, ranks: int) -> dict[str, Any]:
+    """Have the library make its groups again, loaded or not; see :meth:`Adapter.restore_group`."""
+    adapter = adapter_of(made.get("library", "torch"))  # what is older says nothing: it is torch's
+    return {} if adapter is None else adapter.restore_group(made, rank, ranks)

@@ -8,7 +8,7 @@ from .adapter import Adapter, LibrarySettings
 
 
 class SklearnAdapter(Adapter):
-    """Settings."""
+    """Settings, and its threads after a fork."""
 
     settings = (
         LibrarySettings(
@@ -18,6 +18,13 @@ class SklearnAdapter(Adapter):
             lambda sklearn, name, value: sklearn.set_config(**{name: value}),
         ),
     )
+
+    def compute_a_little(self) -> None:
+        import numpy as np
+        from sklearn.cluster import KMeans
+
+        points = np.arange(64.0).reshape(32, 2)
+        KMeans(n_clusters=2, n_init=1, max_iter=2).fit(points)
 
 
 ADAPTER = SklearnAdapter()

@@ -13,12 +13,11 @@ from rich.text import Text
 
 from ..checks.finding import BROKEN, NOTE, Finding
 from ..presentation.plain_text import without_backticks
-from ..presentation.status_tables import active_table, gpu_table, queue_table
+from ..presentation.status_tables import active_table, gpu_table, head_line, queue_table, waits
 from ..presentation.sweep_rows import fold_sweeps
 from ..presentation.text_table import DROPPED, text_lines
 from ..presentation.wording import (
     error_words,
-    format_drained,
     held_by,
     name_of,
     run_word,
@@ -96,35 +95,28 @@ def output_console() -> Console:
 
 def print_status(console: Console, status: StatusDocument) -> None:
     """The cluster in one line, its GPUs, who runs, who waits, the GPU-hours of who asks."""
-    gpus = status.gpus
-    kind = "simulated GPUs" if status.simulated else "GPUs"
-    others = f", {gpus.external} used by others" if gpus.external else ""
-    warm = f" ({gpus.warm} of them kept warm)" if gpus.warm else ""
-    drained = format_drained(status)
-    held = f"{gpus.held} held{warm}, {gpus.free} free{drained}{others}"
-    console.print(f"{status.gateway.url} · {gpus.total} {kind}: {held}", markup=False)
+    console.print(head_line(status), markup=False)
     for heads, rows in (gpu_table(status, time.time()), active_table(status), queue_table(status)):
         if rows:
             console.print()
             write_columns(console, heads, rows, _STATE_STYLES)
-    for row in status.runs:
-        if row.waits_for:
-            console.print(f"  · {row.run}: {wait_of_row(row)}", markup=False)
+    _print_lines(console, waits(status.runs))
     if status.queue:
-        for holder in held_by(status):
-            console.print(f"  · {holder}", markup=False)
+        _print_lines(console, held_by(status))
     if (left_out := status.waiting - len(status.queue)) > 0:
         console.print(f"  · {left_out} more wait behind: their owners see them here", markup=False)
     for node in status.nodes:
-        for remark in node.notes:
-            console.print(f"  · {node.host}: {remark}", markup=False)
+        _print_lines(console, (f"{node.host}: {remark}" for remark in node.notes))
         for each in node.prepared:
             libraries = ", ".join(each.libraries)
             text = f"  · {node.host}: prepared for cells: {libraries} ({format_bytes(each.bytes)} of memory)"
             console.print(text, markup=False)
-    for note in status.queue_notes:
-        console.print(f"  · queues: {note}", markup=False)
-    for line in _account(status):
+    _print_lines(console, (f"queues: {note}" for note in status.queue_notes))
+    _print_lines(console, _account(status))
+
+
+def _print_lines(console: Console, lines: Iterable[str]) -> None:
+    for line in lines:
         console.print(f"  · {line}", markup=False)
 
 
@@ -143,8 +135,7 @@ def print_queues(console: Console, document: QueuesDocument) -> None:
     heads = ("queue", "guaranteed", "max", "used", "fair share", "waiting", "who")
     rows = [row for share in document.queues for row in (_queue(share), *_types(share))]
     write_columns(console, heads, rows, {}, _QUEUES_DROP)
-    for note in document.notes:
-        console.print(f"  · {note}", markup=False)
+    _print_lines(console, document.notes)
     usable = [share.name for share in document.queues if share.usable]
     if len(document.queues) == 1 and usable:
         console.print("One queue for all: users share it fairly.")
@@ -217,9 +208,7 @@ def print_runs(console: Console, runs: Sequence[RunRow], stored_bytes: int | Non
     if console.width < _WIDE:
         rows = [(run, when[5:16], *rest) for run, when, *rest in rows]
     write_columns(console, [head for head, _cell in _RUN_COLUMNS], rows, _STATE_STYLES, _RUNS_DROP)
-    for run in runs:
-        if run.waits_for:
-            console.print(f"  · {run.run}: {wait_of_row(run)}", markup=False)
+    _print_lines(console, waits(runs))
     if words := stored_words(stored_bytes):
         console.print(f"  · {words}", markup=False)
 

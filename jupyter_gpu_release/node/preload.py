@@ -16,6 +16,8 @@ import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
+from ..adapters.registry import adapter_of
+
 # torch._dynamo: the first optimiser that a cell makes imports it (1.3 s here)
 DEFAULT = (
     "numpy",
@@ -62,30 +64,8 @@ def import_libraries(
     return failed
 
 
-def _use_numpy() -> None:
-    import numpy as np
-
-    matrix = np.ones((256, 256))
-    assert float((matrix @ matrix)[0, 0]) == 256.0
-
-
-def _use_torch() -> None:
-    import torch
-
-    weight = torch.ones(256, 256, requires_grad=True)
-    (weight @ weight).sum().backward()
-    assert weight.grad is not None
-
-
-def _use_sklearn() -> None:
-    import numpy as np
-    from sklearn.cluster import KMeans
-
-    points = np.arange(64.0).reshape(32, 2)
-    KMeans(n_clusters=2, n_init=1, max_iter=2).fit(points)
-
-
-_CANARIES: dict[str, Callable[[], None]] = {"numpy": _use_numpy, "torch": _use_torch, "sklearn": _use_sklearn}
+#: libraries that some version or build of did not work in a forked child
+_CANARIES = ("numpy", "torch", "sklearn")
 
 
 def fork_unsafe_libraries(meanwhile: Callable[[], object] = lambda: None) -> list[str]:
@@ -107,7 +87,8 @@ def _use_in_child(names: list[str]) -> int:
     if pid == 0:
         try:
             for name in names:
-                _CANARIES[name]()
+                if (adapter := adapter_of(name)) is not None:
+                    adapter.compute_a_little()
             os._exit(0)
         finally:
             os._exit(1)

@@ -2,11 +2,28 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from ..protocol.rest import GpuRow, RunRow, StatusDocument
 from ..units import format_part, format_percent, format_seconds
-from .wording import gpu_state, name_of, person, run_word, start_of_row
+from .wording import format_drained, gpu_state, name_of, person, run_word, start_of_row, wait_of_row
 
 Rows = list[tuple[str, ...]]
+
+
+def head_line(status: StatusDocument) -> str:
+    """The cluster in one line: how many GPUs it has, and who has them."""
+    gpus = status.gpus
+    kind = "simulated GPUs" if status.simulated else "GPUs"
+    others = f", {gpus.external} used by others" if gpus.external else ""
+    warm = f" ({gpus.warm} of them kept warm)" if gpus.warm else ""
+    free = f"{gpus.free} free{format_drained(status)}{others}"
+    return f"{status.gateway.url} · {gpus.total} {kind}: {gpus.held} held{warm}, {free}"
+
+
+def waits(runs: Iterable[RunRow]) -> list[str]:
+    """A line for each run that waits for something else than GPUs."""
+    return [f"{run.run}: {wait_of_row(run)}" for run in runs if run.waits_for]
 
 
 def gpu_table(status: StatusDocument, now_s: float) -> tuple[tuple[str, ...], Rows]:

@@ -244,7 +244,7 @@ _TITLE_LETTERS = 80
 
 #: a text that stands alone, such as a docstring
 _LONE_TEXT = re.compile(r"^(\"{3}|'{3}).*?\1", re.DOTALL | re.MULTILINE)
-#: ``model.fit(X, y)``, ``loss = train(model)``; not torch's ``model.train()``, a switch
+#: ``model.fit(X, y)``, ``loss = train(model)``; not ``model.train()``, a switch
 _TRAINS = re.compile(r"(?!def |class |async )[^#]*?(?:\b|_)(?:fit|train)\w*\((?!\s*\))")
 
 

@@ -18,7 +18,7 @@ class Start:
 
 
 @dataclass(frozen=True, slots=True)
-class Yield:
+class Preempt:
     """Preempt these ranks for another run; ``moves``: where they go on (index, node)."""
 
     run: str
@@ -164,7 +164,7 @@ class Wait:
     cause: Cause
 
 
-Decision = Start | Yield | Wait
+Decision = Start | Preempt | Wait
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,7 +201,7 @@ class MakeRoom:
     ranks: tuple[tuple[int, str], ...]
     placement: tuple[Slot, ...]
     action: str
-    yields: tuple[Yield, ...]
+    preempts: tuple[Preempt, ...]
 
 
 @dataclass(frozen=True, slots=True)

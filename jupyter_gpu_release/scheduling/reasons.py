@@ -19,9 +19,9 @@ from .decisions import (
     OverGuarantee,
     OverMax,
     OverUserMax,
+    Preempt,
     Unready,
     Wait,
-    Yield,
 )
 from .queues.tree import DEFAULT_QUEUE, UNLIMITED
 from .workload import GPU
@@ -31,7 +31,7 @@ def explain(decision: Decision) -> str | Reason:
     """One sentence for a run that waits, starts or is preempted."""
     if isinstance(decision, Wait):
         return _why_it_waits(decision)
-    if isinstance(decision, Yield):
+    if isinstance(decision, Preempt):
         return why_preempted(decision, [node for _, node in decision.moves])
     where = ", ".join(dict.fromkeys(node for _, node in decision.ranks))
     if decision.promised:
@@ -59,7 +59,7 @@ _BY = {
 }
 
 
-def why_preempted(decision: Yield, hosts: Iterable[str]) -> Reason:
+def why_preempted(decision: Preempt, hosts: Iterable[str]) -> Reason:
     """The cause; ``hosts``: nodes that the run is moved to, as people call them."""
     facts = {"user": decision.user, "run": decision.beneficiary, "hosts": ", ".join(dict.fromkeys(hosts))}
     return Reason(decision.action, {name: fact for name, fact in facts.items() if fact})

@@ -9,12 +9,12 @@ from .actions.backfill import backfill
 from .actions.consolidate import consolidate
 from .actions.preempt import preempt
 from .actions.reclaim import reclaim
-from .decisions import Cause, Coming, Decision, NeverFits, Start, Wait, Yield
+from .decisions import Cause, Coming, Decision, NeverFits, Preempt, Start, Wait
 from .plugins import run_order
 from .plugins.vetoes import cause
 from .state import ClusterSnapshot, Job, State
 
-Action = Callable[[State, Mapping[str, float], float], Iterable[Start | Yield]]
+Action = Callable[[State, Mapping[str, float], float], Iterable[Start | Preempt]]
 
 ACTIONS: dict[str, Action] = {
     "allocate": allocate,
@@ -34,14 +34,14 @@ def schedule(snapshot: ClusterSnapshot, now_s: float) -> list[Decision]:
     return [*decided, *waits(state, now_s)]
 
 
-def decide_on(state: State, now_s: float) -> list[Start | Yield]:
+def decide_on(state: State, now_s: float) -> list[Start | Preempt]:
     """Decide on an index that is kept from pass to pass, which stays as it is: tell it what was carried out."""
     decided = run_actions(state, now_s)
     state.undo()
     return decided
 
 
-def run_actions(state: State, now_s: float) -> list[Start | Yield]:
+def run_actions(state: State, now_s: float) -> list[Start | Preempt]:
     """Run the actions; ``state`` is left as they would have it."""
     shares = state.shares()
     state.heads, state.blocked, state.for_all = [], {}, {}

@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from ..units import format_seconds
-from .decisions import Expire, Grant, Grow, MakeRoom, NoRoom, Promise, Release, Start, Wait, Yield
+from .decisions import Expire, Grant, Grow, MakeRoom, NoRoom, Preempt, Promise, Release, Start, Wait
 from .nodes import Group
 from .resource_requests import parts_on, slots
 from .schedule import run_actions, waits
@@ -111,7 +111,7 @@ class Scheduler:
         some ranks, or go on elsewhere, what they go on with.
         """
         self.promise(room.run, room.ranks)
-        for asked in room.yields:
+        for asked in room.preempts:
             stays = self._places_of(asked.run)
             for index in asked.ranks:
                 stays.pop(index, None)
@@ -244,18 +244,18 @@ class Scheduler:
             found.waits = list(self._waits(found, warm, promised, now_s))
 
     def _starts(
-        self, found: Decisions, decided: Iterable[Start | Yield], paused: Collection[str], now_s: float
+        self, found: Decisions, decided: Iterable[Start | Preempt], paused: Collection[str], now_s: float
     ) -> Iterator[Start]:
         """One start for each run that waits, with all ranks that it gets; what is for others is noted in ``found``."""
         starts: dict[str, Start] = {}
-        yields: list[Yield] = []
+        preempts: list[Preempt] = []
         for each in decided:
-            if isinstance(each, Yield):
-                yields.append(each)
+            if isinstance(each, Preempt):
+                preempts.append(each)
                 continue
             if each.action in _MAKE_ROOM:
-                self._note_room(found, each, yields, paused, now_s)
-                yields = []
+                self._note_room(found, each, preempts, paused, now_s)
+                preempts = []
             if each.run not in self._askers:
                 self._note_growth(found, each)
             elif each.run not in starts:
@@ -265,13 +265,13 @@ class Scheduler:
         yield from starts.values()
 
     def _note_room(
-        self, found: Decisions, start: Start, yields: Sequence[Yield], paused: Collection[str], now_s: float
+        self, found: Decisions, start: Start, preempts: Sequence[Preempt], paused: Collection[str], now_s: float
     ) -> None:
         """Nobody is preempted for a run that could not start then, or that holds a lease already."""
         run = start.run
         if run in self._askers and run not in paused and not self._is_over(run, now_s):
             placement = slots(self.state.jobs[run].run, start.ranks)
-            found.rooms.append(MakeRoom(run, start.ranks, placement, start.action, tuple(yields)))
+            found.rooms.append(MakeRoom(run, start.ranks, placement, start.action, tuple(preempts)))
 
     def _note_growth(self, found: Decisions, start: Start) -> None:
         lease = next((lease for lease, key in self._keys.items() if key == start.run), None)

@@ -14,13 +14,10 @@ from pathlib import Path
 from jupyter_core.paths import jupyter_path
 
 from .._version import __version__
+from ..checks.cluster import cluster_checks
 from ..checks.finding import Finding, Report, at, broken, broken_by, note, ok, report_on
-from ..checks.gateway import STORE_S, check_cluster, check_used_store, check_within, used_store
-from ..checks.home import check_home, check_token_file
 from ..checks.limits import Check, findings_within
 from ..checks.package import DISTRIBUTION, check_package
-from ..client.discovery import Target
-from ..client.home import HomePaths
 from ..errors import GpuReleaseError
 from .audit import SCHEMAS
 from .gateway import GatewayConnection
@@ -36,9 +33,6 @@ _FILES_S = 10.0
 #: as which Jupyter starts the server's own Python
 _OWN_PYTHONS = ("python", f"python{sys.version_info.major}", f"python{sys.version_info.major}.{sys.version_info.minor}")
 _ASK_VERSION = f"from importlib import metadata; print(metadata.version({DISTRIBUTION!r}))"
-_NO_CLUSTER = (
-    "start one: `jupyter gpu start`, the sidebar's button or the first %%gpu_train; JUPYTER_GPU_URL names a team's"
-)
 #: the parts of `GET status` that are looked at here anew
 _LOOKED_AT = frozenset({"gateway"})
 
@@ -73,7 +67,7 @@ async def examine(facts: ServerFacts, find_line: Callable[[], GatewayConnection]
     try:
         if find_line is not None:
             line = find_line()
-            checks |= _checks_of(await asyncio.wait_for(line.find_target(), _FILES_S), line.token_file)
+            checks |= cluster_checks(await asyncio.wait_for(line.find_target(), _FILES_S), line.token_file)
     except TimeoutError:
         mend = "does its filesystem answer? `ls` there would hang, too"
         hangs = broken("home", f"the cluster's files have not been read within {_FILES_S:g} s", mend, where=_SERVER)
@@ -86,20 +80,6 @@ async def examine(facts: ServerFacts, find_line: Callable[[], GatewayConnection]
 
 def _carry_out(checks: Mapping[str, Check]) -> Report:
     return report_on(at(_SERVER, findings_within(_LIMIT_S, checks, where=_SERVER)))
-
-
-def _checks_of(target: Target | None, token_file: str) -> dict[str, Check]:
-    """``token_file``: that of the user who asks, in place of the server's own."""
-    home = partial(check_home, HomePaths.from_environment())
-    if target is None:
-        none = note("cluster", "none is running here and no gateway is configured", _NO_CLUSTER)
-        return {"home": home, "cluster": lambda: [none]}
-    found: dict[str, Check] = {"token": partial(check_token_file, token_file or target.token_file)}
-    if not target.configured:
-        found["home"] = home
-    if target.store:
-        found["store"] = partial(check_within, STORE_S, check_used_store, used_store(target.store))
-    return {**found, "gateway": partial(check_cluster, target, check_used_store)}
 
 
 def check_extension(facts: ServerFacts) -> Iterator[Finding]:

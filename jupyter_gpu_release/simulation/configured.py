@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from ..errors import OptionError
-from ..scheduling.decisions import Start, Yield
+from ..scheduling.decisions import Preempt, Start
 from ..scheduling.learned_run_times import LearnedRunTimes, OrderSettings
 from ..scheduling.queues.queues_file import QueuesFile, priority_value
 from ..scheduling.schedule import decide_on
@@ -87,17 +87,17 @@ class Configured(SimulatedPolicy):
         """Carry out passes; another one where an overdue run has started, because the next may be overdue as well, and
         one for those that were preempted.
         """
-        again, has_yielded = True, False
+        again, has_preempted = True, False
         while again and self._waiting and (self.free.total or self.may_stop):
             overdue, decided = self.run_times.overdue(now_s), decide_on(self._state, now_s)
-            yields = [decision for decision in decided if isinstance(decision, Yield)]
+            preempts = [decision for decision in decided if isinstance(decision, Preempt)]
             starts = [decision for decision in decided if isinstance(decision, Start)]
-            for each in yields:
+            for each in preempts:
                 self._preempt(each.run)
             for start in starts:
                 self._carry_out(start, now_s, begin)
-            again = any(start.run in overdue for start in starts) or (bool(yields) and not has_yielded)
-            has_yielded |= bool(yields)
+            again = any(start.run in overdue for start in starts) or (bool(preempts) and not has_preempted)
+            has_preempted |= bool(preempts)
 
     def _preempt(self, name: str) -> None:
         """Have a run wait again in its old place: in virtual time its GPUs are free at once."""

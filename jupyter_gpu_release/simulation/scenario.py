@@ -11,7 +11,7 @@ import msgspec
 
 from ..errors import OptionError
 from ..presentation.wording import reason_words
-from ..scheduling.decisions import Start, Yield
+from ..scheduling.decisions import Preempt, Start
 from ..scheduling.queues.queues_file import (
     PolicySpec,
     QueueSpec,
@@ -148,7 +148,7 @@ class _Runs:
                 state = RankState.PROMISED if decision.promised else RankState.GRANTED
                 for index, node in decision.ranks:
                     ranks[decision.run][index] = Rank(state, node)
-            elif isinstance(decision, Yield):
+            elif isinstance(decision, Preempt):
                 for index in decision.ranks:
                     ranks[decision.run][index] = replace(ranks[decision.run][index], state=RankState.YIELDING)
                 for index, node in decision.moves:
@@ -156,7 +156,7 @@ class _Runs:
         self._set(ranks)
 
     def settle(self) -> None:
-        """Let what is granted run, and queue what yields and what is promised."""
+        """Let what is granted run, and queue what is preempted and what is promised."""
         self._set({run.run: [_settled(rank) for rank in run.ranks] for run in self._snapshot.runs})
 
     def _set(self, ranks: Mapping[str, Sequence[Rank]]) -> None:
@@ -291,7 +291,7 @@ def _rank(spec: RankSpec, index: int, run: RunSpec, nodes: Sequence[Node]) -> Ra
     if (spec.node is not None) != (state in _HOLDS):
         what = "has no node" if spec.node is None else f"is on {spec.node}"
         raise OptionError(
-            f"{place} is {state} and {what}", hint="a rank that runs or yields has a node, a queued one none"
+            f"{place} is {state} and {what}", hint="a rank that runs or is preempted has a node, a queued one none"
         )
     names = [node.name for node in nodes]
     if spec.node is not None and spec.node not in names:

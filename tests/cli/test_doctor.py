@@ -10,7 +10,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from jupyter_gpu_release.checks.finding import BROKEN, NOTE, OK, Finding
+from jupyter_gpu_release.checks.cluster import no_cluster
+from jupyter_gpu_release.checks.finding import BROKEN, OK, Finding
 from jupyter_gpu_release.checks.home import check_home
 from jupyter_gpu_release.cli.admin.doctor import check_leftovers, check_store
 from jupyter_gpu_release.cli.main import main
@@ -34,9 +35,7 @@ def test_it_works_with_no_cluster_and_starts_none(own_home: HomePaths, capsys: p
     by_check = {finding.check: finding for finding in findings}
     assert {"python", "package", "ray", "home", "nvml", "cuda", "store", "cluster", "leftovers"} <= set(by_check)
     assert by_check["ray"].level == OK
-    assert by_check["cluster"] == Finding(
-        "cluster", NOTE, "none is running here and no gateway is configured", "the first %%gpu_train starts one"
-    )
+    assert by_check["cluster"] == no_cluster()
     assert status == int(any(finding.level == BROKEN for finding in findings))
     assert own_home.read_connection() is None
 

@@ -73,7 +73,7 @@ class Run:
         self.count = max([order.after_event, *(event.n for event in earlier)])
         self.signalled = ""
         #: it is being preempted
-        self.yields = False
+        self.preempts = False
         self.is_ended = False
         self._save = order.save
         self._is_saved = False
@@ -154,7 +154,7 @@ class Run:
         self._tell(RunSaved(self.order.attempt_id, self._save))
 
     def _is_to_stop(self) -> bool:
-        return self.yields and (not self._is_deaf or (self._folder / "hears").exists())
+        return self.preempts and (not self._is_deaf or (self._folder / "hears").exists())
 
     def _saved(self, next_round: int) -> Save:
         number = self._save.number + 1 if self._save else 1
@@ -174,7 +174,7 @@ class Run:
         if not self.order.restartable or self._stays:
             self._tell(RunStays(self.order.attempt_id, "cannot be moved: `sock` is an open socket"))
             return False
-        self.yields = True
+        self.preempts = True
         return True
 
     async def _do_ask(self, rank: int) -> None:

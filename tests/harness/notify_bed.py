@@ -11,10 +11,28 @@ import ssl
 import threading
 from email.message import EmailMessage
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any
+from typing import Any, Self
 
 
-class MailBed:
+class _Bed:
+    """Answers in a thread of its own until its ``with`` ends."""
+
+    def __init__(self, server: socketserver.TCPServer) -> None:
+        self._server = server
+        self.port = int(server.server_address[1])
+        self._thread = threading.Thread(target=server.serve_forever, args=(0.05,))
+        self._thread.start()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._server.shutdown()
+        self._thread.join()
+        self._server.server_close()
+
+
+class MailBed(_Bed):
     """SMTP, with STARTTLS where ``tls`` has a certificate; ``refuse`` answers the recipient, ``password`` is wanted."""
 
     def __init__(self, tls: ssl.SSLContext | None = None, refuse: str = "", password: str = "") -> None:
@@ -27,19 +45,9 @@ class MailBed:
             def handle(self) -> None:
                 _Session(bed, self).talk()
 
-        self._server = socketserver.ThreadingTCPServer(("127.0.0.1", 0), _Talk)
-        self._server.daemon_threads = True
-        self.port = int(self._server.server_address[1])
-        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.05,))
-        self._thread.start()
-
-    def __enter__(self) -> MailBed:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._server.shutdown()
-        self._thread.join()
-        self._server.server_close()
+        server = socketserver.ThreadingTCPServer(("127.0.0.1", 0), _Talk)
+        server.daemon_threads = True
+        super().__init__(server)
 
 
 class _Session:
@@ -110,7 +118,7 @@ class _Session:
         return self._say("250 ok")
 
 
-class HookBed:
+class HookBed(_Bed):
     """HTTP: answers with ``statuses`` one after the other (then 200), and keeps path and JSON of what it is told.
 
     ``tls``: it is a proxy, too, and answers for the host that it is asked for, with this certificate.
@@ -144,17 +152,6 @@ class HookBed:
             def log_message(self, *_: object) -> None:
                 pass
 
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), _Answer)
-        self.port = int(self._server.server_address[1])
+        super().__init__(ThreadingHTTPServer(("127.0.0.1", 0), _Answer))
         self.place = f"localhost:{self.port}"
         self.url = f"http://{self.place}/hooks/s3cret-of-ann"
-        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.05,))
-        self._thread.start()
-
-    def __enter__(self) -> HookBed:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._server.shutdown()
-        self._thread.join()
-        self._server.server_close()

@@ -79,7 +79,7 @@ class QueueBed:
         self.failed.append(record.run)
 
     def _on_make_room(self, room: MakeRoom) -> bool:
-        self.asked += [(each.run, room.run) for each in room.yields]
+        self.asked += [(each.run, room.run) for each in room.preempts]
         return True
 
     def _on_release(self, lease: Lease, _why: str) -> None:

@@ -20,7 +20,7 @@ from jupyter_gpu_release.gateway.db.rows import StoredRun
 from jupyter_gpu_release.gateway.runs import machine
 from jupyter_gpu_release.gateway.runs.machine import step
 from jupyter_gpu_release.gateway.runs.outcomes import lost
-from jupyter_gpu_release.gateway.runs.record import Ended, Queued, Releasing, RunRecord, RunSnapshot, Yielding
+from jupyter_gpu_release.gateway.runs.record import Ended, Preempting, Queued, Releasing, RunRecord, RunSnapshot
 from jupyter_gpu_release.protocol.node import AttemptId, NodeRun, RunPhase, RunSaved, RunUnbegun
 from jupyter_gpu_release.protocol.runs import Outcome, Preemption, ResourceAsk, RunRequest, RunView, Save
 from jupyter_gpu_release.protocol.states import RunState
@@ -467,7 +467,7 @@ class World:
                 self.hear(run, machine.Unheard(attempt_id, signal.name))
 
     def _watch(self, run: str, notice: Preemption) -> Task:
-        while isinstance(stage := self.runs[run].stage, Yielding) and stage.notice is notice:
+        while isinstance(stage := self.runs[run].stage, Preempting) and stage.notice is notice:
             self.hear(run, machine.NoticeDue(self.runs[run].attempt_id, is_needed=True))
             yield
 
@@ -799,7 +799,7 @@ class World:
     def _cancel_all(self) -> None:
         for run, snapshot in self.runs.items():
             if not (
-                snapshot.cancellation.reason or isinstance(snapshot.stage, Yielding)
+                snapshot.cancellation.reason or isinstance(snapshot.stage, Preempting)
             ):  # that is ended when its grace is over
                 self.hear(run, machine.Cancel("cancelled by ann"))
 

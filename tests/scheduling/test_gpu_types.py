@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from jupyter_gpu_release.protocol.runs import ResourceAsk
-from jupyter_gpu_release.scheduling.decisions import Grant, OverGuarantee, OverMax, Slot, Start, Yield
+from jupyter_gpu_release.scheduling.decisions import Grant, OverGuarantee, OverMax, Preempt, Slot, Start
 from jupyter_gpu_release.scheduling.queues.gpu_types import named_types, type_among
 from jupyter_gpu_release.scheduling.queues.queues_file import parse_queues
 from jupyter_gpu_release.scheduling.queues.tree import Policy, Queue
@@ -55,7 +55,7 @@ def settled(snapshot: ClusterSnapshot) -> ClusterSnapshot:
         if isinstance(decision, Start):
             for index, node in decision.ranks:
                 ranks[decision.run][index] = Rank(RankState.QUEUED if decision.promised else RankState.RUNNING, node)
-        elif isinstance(decision, Yield):
+        elif isinstance(decision, Preempt):
             for index in decision.ranks:
                 ranks[decision.run][index] = Rank()
             for index, node in decision.moves:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from jupyter_gpu_release.scheduling.decisions import Slot, Start, Yield
+from jupyter_gpu_release.scheduling.decisions import Preempt, Slot, Start
 from jupyter_gpu_release.scheduling.queues.tree import Policy, Queue
 from jupyter_gpu_release.scheduling.reasons import explain
 from jupyter_gpu_release.scheduling.schedule import decide_on, schedule
@@ -84,7 +84,7 @@ def test_never_more_than_a_card_and_never_a_part_beside_a_whole(data: st.DataObj
         decided = decide_on(kept, float(now_s))
         assert decided == decide_on(State(replace(empty, runs=tuple(runs.values()))), float(now_s))
         assert all(explain(each) for each in decided)
-        taken = {found.run for found in decided if isinstance(found, Yield)}
+        taken = {found.run for found in decided if isinstance(found, Preempt)}
         over = [run for run in sorted(runs) if run in taken or (runs[run].ranks[0].node and data.draw(st.booleans()))]
         for found in decided:
             if isinstance(found, Start) and not found.promised:
@@ -134,7 +134,7 @@ def test_a_guarantee_takes_all_parts_of_one_card_and_no_others() -> None:
     snapshot = ClusterSnapshot(
         nodes, queues, (*parts, Run("whole", "a", (Rank(),), GPU, 1)), Policy(actions=("allocate", "reclaim"))
     )
-    taken = {found.run for found in schedule(snapshot, 0.0) if isinstance(found, Yield)}
+    taken = {found.run for found in schedule(snapshot, 0.0) if isinstance(found, Preempt)}
     assert taken in ({"p0", "p1"}, {"p2", "p3"})
 
 

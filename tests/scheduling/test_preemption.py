@@ -44,8 +44,8 @@ def test_of_equal_runs_the_one_steps_aside_that_loses_least_work() -> None:
     found.submit(waiting("urgent", priority=75), Asker())
     (room,) = found.decide(100.0).rooms
     assert (room.run, room.placement, room.action) == ("urgent", (Slot("a", 1),), "preempt")
-    assert [each.run for each in room.yields] == ["little lost"]
-    assert explain(room.yields[0]) == "ann's run has the higher priority in this queue"
+    assert [each.run for each in room.preempts] == ["little lost"]
+    assert explain(room.preempts[0]) == "ann's run has the higher priority in this queue"
 
 
 def test_places_are_kept_until_those_have_gone_who_step_aside() -> None:
@@ -78,7 +78,7 @@ def test_a_run_that_moves_finds_its_new_place_free() -> None:
     found.hold(left), found.hold(right)
     found.submit(waiting("pair", 2), Asker())
     (room,) = found.decide(100.0).rooms
-    (moved,) = room.yields
+    (moved,) = room.preempts
     assert room.action == "consolidate"
     assert moved.moves
     ((_, target),) = moved.moves
@@ -140,7 +140,7 @@ def test_an_elastic_run_grows_and_gives_back_what_it_can_do_without() -> None:
     found.hold(replace(small, slots=(Slot("a", 3),)))
     found.submit(waiting("urgent", 2, priority=75), Asker())
     (room,) = found.decide(100.0).rooms
-    assert [(each.run, each.ranks) for each in room.yields] == [("elastic", (2,))]
+    assert [(each.run, each.ranks) for each in room.preempts] == [("elastic", (2,))]
 
 
 @pytest.mark.parametrize(("lasts_s", "restartable", "begins"), [(50.0, False, 3), (500.0, False, 0), (500.0, True, 3)])
@@ -178,7 +178,7 @@ def test_room_is_made_as_a_whole() -> None:
     found.submit(waiting("pair", 2, priority=75), Asker())
     (room,) = found.decide(100.0).rooms
     assert room.placement == (Slot("a", 2),)
-    assert {each.run for each in room.yields} == {"one", "two"}
+    assert {each.run for each in room.preempts} == {"one", "two"}
 
 
 def test_of_those_that_step_aside_the_more_urgent_one_goes_on_elsewhere() -> None:
@@ -187,7 +187,7 @@ def test_of_those_that_step_aside_the_more_urgent_one_goes_on_elsewhere() -> Non
         found.hold(held(waiting(name, priority=priority), "a"))
     found.submit(waiting("urgent", 2, priority=75), Asker())
     (room,) = found.decide(100.0).rooms
-    assert {each.run: each.moves for each in room.yields} == {"least": (), "more": ((0, "b"),)}
+    assert {each.run: each.moves for each in room.preempts} == {"least": (), "more": ((0, "b"),)}
 
 
 def test_two_gangs_step_aside_to_a_node_that_has_room_for_just_both() -> None:
@@ -198,7 +198,7 @@ def test_two_gangs_step_aside_to_a_node_that_has_room_for_just_both() -> None:
         found.hold(held(gang, "a", gpus=2))
     found.submit(replace(waiting("urgent", 4, priority=75), needs=Needs(gpu_type="h100")), Asker())
     (room,) = found.decide(100.0).rooms
-    assert {each.run: each.moves for each in room.yields} == dict.fromkeys(("one", "two"), ((0, "b"), (1, "b")))
+    assert {each.run: each.moves for each in room.preempts} == dict.fromkeys(("one", "two"), ((0, "b"), (1, "b")))
 
 
 def test_a_node_that_lacks_the_environment_is_not_taken_though_it_is_the_only_one() -> None:
@@ -223,7 +223,7 @@ def test_of_those_that_were_looked_at_the_most_deserving_is_spared() -> None:
         found.hold(held(waiting(name, gpus, priority=priority), "a", gpus=gpus))
     found.submit(waiting("urgent", 3, priority=75), Asker())
     (room,) = found.decide(100.0).rooms
-    assert {each.run for each in room.yields} == {"least", "large"}
+    assert {each.run for each in room.preempts} == {"least", "large"}
 
 
 def test_of_equal_runs_the_youngest_is_taken_and_the_most_urgent_never() -> None:
@@ -232,7 +232,7 @@ def test_of_equal_runs_the_youngest_is_taken_and_the_most_urgent_never() -> None
         found.hold(held(replace(waiting(name, priority=25), submitted_at=submitted_at), "a"))
     found.submit(waiting("urgent", priority=75), Asker())
     (room,) = found.decide(100.0).rooms
-    assert [each.run for each in room.yields] == ["young"]
+    assert [each.run for each in room.preempts] == ["young"]
 
 
 @pytest.mark.parametrize(("priority", "taken"), [(99, True), (100, False)])

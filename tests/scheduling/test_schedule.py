@@ -17,9 +17,9 @@ from jupyter_gpu_release.scheduling.decisions import (
     OverGuarantee,
     OverMax,
     OverUserMax,
+    Preempt,
     Start,
     Wait,
-    Yield,
 )
 from jupyter_gpu_release.scheduling.placement import find_places
 from jupyter_gpu_release.scheduling.queues.tree import Policy, Queue
@@ -104,7 +104,7 @@ def after(snapshot: ClusterSnapshot, decisions: list[Decision], *, settled: bool
             for index, node in decision.ranks:
                 if settled or not decision.promised:
                     runs[decision.run][index] = Rank(RankState.RUNNING, node)
-        elif isinstance(decision, Yield):
+        elif isinstance(decision, Preempt):
             places = dict(decision.moves) if settled else {}
             for index in decision.ranks:
                 runs[decision.run][index] = (
@@ -124,7 +124,7 @@ def _next_round(snapshot: ClusterSnapshot, decisions: list[Decision]) -> Cluster
         if isinstance(decision, Start) and decision.promised:
             for index, node in decision.ranks:
                 then[decision.run][index] = Rank(RankState.QUEUED, node)
-        elif isinstance(decision, Yield):
+        elif isinstance(decision, Preempt):
             for index, node in decision.moves:
                 then[decision.run][index] = Rank(RankState.QUEUED, node)
     return replace(snapshot, runs=tuple(replace(run, ranks=tuple(then[run.run])) for run in snapshot.runs))
@@ -186,7 +186,7 @@ def test_ceilings_hold_and_only_restartable_runs_are_taken(snapshot: ClusterSnap
         if not snapshot.policy.non_restartable_over_guarantee:
             assert account.fixed <= max(account.guaranteed, had.fixed)
     runs = {run.run: run for run in snapshot.runs}
-    yielded = [runs[decision.run] for decision in decisions if isinstance(decision, Yield)]
+    yielded = [runs[decision.run] for decision in decisions if isinstance(decision, Preempt)]
     assert all(run.restartable and run.priority < 100 for run in yielded)
 
 
@@ -195,7 +195,7 @@ def test_ceilings_hold_and_only_restartable_runs_are_taken(snapshot: ClusterSnap
 def test_a_pass_leaves_nothing_startable_behind(snapshot: ClusterSnapshot) -> None:
     state = State(snapshot)
     # preempted runs still count until they have gone
-    is_open = any(isinstance(decision, Yield) for decision in run_actions(state, 0.0)) or state.heads
+    is_open = any(isinstance(decision, Preempt) for decision in run_actions(state, 0.0)) or state.heads
     for wait in waits(state, 0.0):
         fits = find_places(state, state.jobs[wait.run], soon=False) is not None
         assert not fits or is_open or isinstance(wait.cause, OverMax | OverGuarantee)

@@ -53,6 +53,12 @@ class NumpyAdapter(Adapter):
 
         return _reduce_generator if _is_generator(kind) else arrays.reducer_for(kind)
 
+    def compute_a_little(self) -> None:
+        import numpy as np
+
+        matrix = np.ones((256, 256))
+        assert float((matrix @ matrix)[0, 0]) == 256.0
+
     # ------------------------------------------------------------------------------- memory and identity
     def update_in_place(self, old: Any, new: Any) -> bool | None:
         from . import in_place

@@ -10,7 +10,7 @@ from typing import Any
 
 from ..adapter import Adapter, GroupState, Reducer
 from ..memory import Layout, Place
-from . import devices, distributed, operators, settings
+from . import devices, distributed, operators, process_group, settings
 
 
 def _is_tensor(thing: Any) -> bool:
@@ -177,6 +177,13 @@ class TorchAdapter(Adapter):
     def follow_placement(self, value: Any, device: str) -> None:
         devices.follow_placement(value, device)
 
+    def compute_a_little(self) -> None:
+        import torch
+
+        weight = torch.ones(256, 256, requires_grad=True)
+        (weight @ weight).sum().backward()
+        assert weight.grad is not None
+
     def set_thread_count(self, count: int) -> None:
         if (torch := _whole()) is not None:
             torch.set_num_threads(count)
@@ -197,6 +204,21 @@ class TorchAdapter(Adapter):
 
     def join_again(self, group: GroupState) -> None:
         distributed.join_again(group)
+
+    def has_group(self) -> bool:
+        return process_group.is_there()
+
+    def group_facts(self, ranks: int) -> dict[str, Any]:
+        return process_group.capture(ranks)
+
+    def restore_group(self, made: dict[str, Any], rank: int, ranks: int) -> dict[str, Any]:
+        return process_group.restore(made, rank, ranks)
+
+    def why_of_this_size(self, names: Mapping[str, Any], ranks: int) -> str:
+        return process_group.why_of_this_size(names, ranks)
+
+    def resize_samplers(self) -> None:
+        process_group.resize_samplers()
 
     def why_not_now(self) -> str:
         if not distributed.has_own_gradients():

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from jupyter_core.paths import jupyter_runtime_dir
 
+from ...checks.cluster import no_cluster
 from ...checks.finding import Finding, broken, broken_by, note, ok, report_on
 from ...checks.frameworks import Driver, compare_cuda, dotted, installed_frameworks
 from ...checks.gateway import PATIENCE_S, STORE_S, check_cluster, check_used_store, check_within
@@ -116,7 +117,7 @@ def _findings(home: HomePaths) -> Iterator[Finding]:
     if target is not None:
         yield from _check_target(home, target)
     else:
-        yield note("cluster", "none is running here and no gateway is configured", "the first %%gpu_train starts one")
+        yield no_cluster()
     yield from check_jupyter_servers(Path(jupyter_runtime_dir()), _SERVER_S)
     yield from check_leftovers()
 

@@ -27,7 +27,7 @@ from ..cluster.lease import FREE_S, Lease, LeaseTable
 from ..cluster.nodes import Node as ClusterNode
 from ..cluster.nodes import NodeTable, away_reason, left_s
 from ..runs.attempts import blamed_hosts
-from ..runs.record import RunRecord, Yielding
+from ..runs.record import Preempting, RunRecord
 
 log = logging.getLogger(__name__)
 
@@ -301,9 +301,9 @@ class Inventory:
                 self.scheduler.drop(name)
         for name, lease in leases.items():
             record = self._find_run(lease.run)
-            yields = record is not None and isinstance(record.stage, Yielding)
-            is_coming = lease.state is LeaseState.RELEASING or name in offered or yields
-            facts = (is_coming, yields, lease.kept, self._is_stuck(lease), _gpu_of(lease), *_risks_of(record))
+            preempts = record is not None and isinstance(record.stage, Preempting)
+            is_coming = lease.state is LeaseState.RELEASING or name in offered or preempts
+            facts = (is_coming, preempts, lease.kept, self._is_stuck(lease), _gpu_of(lease), *_risks_of(record))
             known = self._known.get(name)
             if known is None or known.facts != facts:
                 self._hold_or_count(lease, known, facts, is_coming=is_coming)
@@ -331,7 +331,7 @@ class Inventory:
 
     def _hold(self, lease: Lease, before: _Known | None, facts: tuple[object, ...], *, is_coming: bool) -> None:
         record, kept = self._find_run(lease.run), lease.kept
-        has_ended = is_coming and not (record is not None and isinstance(record.stage, Yielding))
+        has_ended = is_coming and not (record is not None and isinstance(record.stage, Preempting))
         user = "" if has_ended or kept is not None else lease.run
         if before is not None:
             self._learn(before, has_ended=not user)

@@ -37,7 +37,7 @@ from ..runs.live_runs import RunTable
 from ..runs.machine import Event
 from ..runs.manifests import Manifests
 from ..runs.outcomes import given_up
-from ..runs.record import Queued, Releasing, RunRecord, RunSnapshot, Starting, Yielding
+from ..runs.record import Preempting, Queued, Releasing, RunRecord, RunSnapshot, Starting
 from . import gangs
 from .environment_waits import EnvironmentWaits
 from .run_queue import RunQueue
@@ -241,10 +241,10 @@ class Lifecycle:
 
     def _on_make_room(self, room: MakeRoom) -> bool:
         """Preempt all these runs for another; False: one of them cannot be preempted, so none is."""
-        records = [record for asked in room.yields if (record := self.runs.get(asked.run)) and record.may_be_taken]
-        if len(records) < len(room.yields):
+        records = [record for asked in room.preempts if (record := self.runs.get(asked.run)) and record.may_be_taken]
+        if len(records) < len(room.preempts):
             return False
-        for record, asked in zip(records, room.yields, strict=True):
+        for record, asked in zip(records, room.preempts, strict=True):
             hosts = [node.host for _, name in asked.moves if (node := self.nodes.find(name)) is not None]
             self.preempt(record, asked.action, why_preempted(asked, hosts), run=asked.beneficiary, user=asked.user)
         return True
@@ -360,7 +360,7 @@ class Lifecycle:
 
     async def _watch(self, record: RunRecord, notice: Preemption) -> None:
         """Look at a run until it has stopped, or need not any more."""
-        while isinstance(record.stage, Yielding) and record.stage.notice is notice:
+        while isinstance(record.stage, Preempting) and record.stage.notice is notice:
             # one that a user has asked frees its GPUs for anybody
             waits = self.runs.get(notice.run) if notice.run else None
             is_needed = not notice.run or (waits is not None and isinstance(waits.stage, Queued))

@@ -20,7 +20,18 @@ from ...protocol.runs import Attempt, KeptLease, Outcome, PersistWait, Preemptio
 from ..cluster.lease import Lease
 from .attempts import brought_home, ended_attempt, ended_by_cancel, failed_host, goes_on, save_of
 from .outcomes import final_reason, final_state, gone_facts, is_lost, lost, lost_results, merged, unstarted
-from .record import Cancellation, Ended, Persisting, Queued, Releasing, Running, RunSnapshot, Stage, Starting, Yielding
+from .record import (
+    Cancellation,
+    Ended,
+    Persisting,
+    Preempting,
+    Queued,
+    Releasing,
+    Running,
+    RunSnapshot,
+    Stage,
+    Starting,
+)
 
 #: why a run is cancelled whose own cell was interrupted
 INTERRUPTED = "interrupted"
@@ -448,7 +459,7 @@ def why_not_preempted(run: RunSnapshot) -> ConflictError | None:
         )
     if view.stays:
         return ConflictError(f"run {view.run} cannot be preempted: {view.stays}", hint="wait for its end, or end it")
-    if run.may_be_asked or isinstance(run.stage, Yielding):
+    if run.may_be_asked or isinstance(run.stage, Preempting):
         return None
     return ConflictError(f"run {view.run} does not run now ({view.state})", hint="`jupyter gpu status` shows it")
 
@@ -497,16 +508,16 @@ class _Step:
             case Unstarted(error, lease), Queued():
                 self.finish(unstarted(error))
                 self.do(*([] if lease is None else [GiveBack(lease)]))
-            case Unstarted(error, _), Starting() | Running() | Yielding() | Releasing(outcome=None):
+            case Unstarted(error, _), Starting() | Running() | Preempting() | Releasing(outcome=None):
                 self.release(unstarted(error), is_final=True)
             # ------------------------------------------------------------------------------- its start
             case Accepted(), Starting(forgotten=reason):
                 self.accept()
                 if reason:
                     self.forget(Forgotten(run.attempt_id, reason, reason))
-            case Accepted(), Running() | Yielding() | Releasing() | Persisting():
+            case Accepted(), Running() | Preempting() | Releasing() | Persisting():
                 self.accept()
-            case StartFailed() as failed, Starting() | Running() | Yielding() | Releasing(outcome=None):
+            case StartFailed() as failed, Starting() | Running() | Preempting() | Releasing(outcome=None):
                 self.start_failed(failed)
             # ----------------------------------------------------------------------- words of its node
             case RunPhase() as told, _ if run.expects(told.phase):
@@ -525,17 +536,17 @@ class _Step:
                 self.note(replace(stage, forgotten=reason))
             # ---------------------------------------------------------------------------- preemption
             case Preempt(notice, why), Running(lease) if run.may_be_asked:
-                self.show(Yielding(lease, notice), notice=notice, reason=why)
+                self.show(Preempting(lease, notice), notice=notice, reason=why)
                 self.do(Commit(), WatchNotice(notice))
-            case NoticeDue(is_needed=is_needed), Yielding() as stage:
+            case NoticeDue(is_needed=is_needed), Preempting() as stage:
                 self.look_at_notice(stage, is_needed=is_needed)
-            case NoticeHeard(is_taken=is_taken), Yielding() as stage:
+            case NoticeHeard(is_taken=is_taken), Preempting() as stage:
                 self.note(replace(stage, is_told=is_taken is not None, is_refused=is_taken is False))
-            case RunStays(of_size=True), Starting() | Running() | Yielding() if run.request.ask.min_gpus is not None:
+            case RunStays(of_size=True), Starting() | Running() | Preempting() if run.request.ask.min_gpus is not None:
                 self.run = run.of_fixed_size()
                 self.show(most_gpus=0)
                 self.do(Commit())
-            case RunStays(of_size=False) as stays, Yielding() as stage:
+            case RunStays(of_size=False) as stays, Preempting() as stage:
                 self.stay(stage, stays)
             case RunStays(of_size=False, for_now=False, reason=reason), Starting() | Running() | Releasing():
                 self.show(stays=reason)
@@ -546,7 +557,7 @@ class _Step:
             case Cancel(why), Queued():
                 self.wish(reason=why)
                 self.finish(unstarted(self.run.cancellation.error()))
-            case Cancel() as cancel, Starting() | Running() | Yielding() | Releasing(outcome=None):
+            case Cancel() as cancel, Starting() | Running() | Preempting() | Releasing(outcome=None):
                 self.cancel(cancel)
             case Cancel(why), Releasing(outcome=Outcome() as outcome) | Persisting(outcome=outcome) if follows(
                 run, outcome
@@ -559,16 +570,16 @@ class _Step:
             # -------------------------------------------------------------------------- nodes and agents
             case Forgotten() as forgotten, _ if run.accepted:
                 self.forget(forgotten)
-            case Lost() as gone, Starting() | Running() | Yielding() | Releasing(is_final=False) | Persisting():
+            case Lost() as gone, Starting() | Running() | Preempting() | Releasing(is_final=False) | Persisting():
                 self.lose(gone)
-            case Silent(node, text), Starting() | Running() | Yielding() if not run.silent_node:
+            case Silent(node, text), Starting() | Running() | Preempting() if not run.silent_node:
                 self.run = replace(run, silent_node=node)
                 self.show(reason=text)
             case Silent(), _:  # it was told, or nothing of it is on a node
                 pass
             case Heard(node), _:
                 self.hear_from(node)
-            case Unheard(name=name), Starting() | Running() | Yielding() | Releasing():
+            case Unheard(name=name), Starting() | Running() | Preempting() | Releasing():
                 self.wish(unsent=run.cancellation.unsent or name)
             case Found() as found, _:
                 self.find(found)
@@ -682,7 +693,7 @@ class _Step:
             self.run = replace(self.run, deaths={self.run.view.attempt: (host, at_s), **self.run.deaths})
 
     # --------------------------------------------------------------------------------- preemption
-    def look_at_notice(self, stage: Yielding, *, is_needed: bool) -> None:
+    def look_at_notice(self, stage: Preempting, *, is_needed: bool) -> None:
         """Its grace is over: it goes on from its last save. Nobody needs its GPUs any more: it goes on as it is.
 
         One that its user has interrupted ends by that, with what it has.
@@ -702,7 +713,7 @@ class _Step:
         elif stage.is_refused:
             self.stay(stage, RunStays(self.run.attempt_id, "it has no place to stop at any more", for_now=True))
 
-    def stay(self, stage: Yielding, stays: RunStays) -> None:
+    def stay(self, stage: Preempting, stays: RunStays) -> None:
         """It goes on, and its user is told why."""
         reason, facts = f"it was to be preempted, and cannot be now: {stays.reason}", dict[str, Any]()
         if not stays.for_now:
@@ -872,7 +883,7 @@ class _Step:
                 self.show(Starting(lease), granted_at=at_s, position=None, reason="", hosts=found.hosts, **shape)
             case Starting() | Running() | Releasing() as stage if lease is not None:
                 self.note(replace(stage, lease=lease))
-            case Yielding() as stage if lease is not None:
+            case Preempting() as stage if lease is not None:
                 self.note(replace(stage, lease=lease))
                 self.do(WatchNotice(stage.notice))
             case Persisting() if lease is not None:  # it needs its GPUs no more, and was about to give them back

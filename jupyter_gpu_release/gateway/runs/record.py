@@ -2,7 +2,7 @@
 
 A run is in one *stage*, and each stage carries the facts that exist only while it lasts::
 
-    Queued ──▶ Starting ──▶ Running ⇄ Yielding ──▶ Releasing ──▶ Persisting ──▶ Ended
+    Queued ──▶ Starting ──▶ Running ⇄ Preempting ──▶ Releasing ──▶ Persisting ──▶ Ended
       ▲            │                        ▲        │  └────────────│─────────────▲
       │            │                        │        │               │
       └────────────┘ (nothing has begun)    │        │               │
@@ -72,7 +72,7 @@ class Running:
 
 
 @dataclass(frozen=True, slots=True)
-class Yielding:
+class Preempting:
     """It was preempted: it runs on to its next safe point, and is ended at the notice's deadline."""
 
     state: ClassVar[RunState] = RunState.YIELDING
@@ -122,7 +122,7 @@ class Ended:
     outcome: Outcome | None
 
 
-Stage = Queued | Starting | Running | Yielding | Releasing | Persisting | Ended
+Stage = Queued | Starting | Running | Preempting | Releasing | Persisting | Ended
 
 
 def _restored_stage(stored: StoredRun) -> Stage:
@@ -136,7 +136,7 @@ def _restored_stage(stored: StoredRun) -> Stage:
         case RunState.RUNNING:
             return Running(None)
         case RunState.YIELDING if stored.view.notice is not None:
-            return Yielding(None, stored.view.notice)
+            return Preempting(None, stored.view.notice)
         case RunState.RELEASING:
             return Releasing(None)
         case RunState.PERSISTING:
@@ -222,7 +222,7 @@ class RunSnapshot:
     def lease(self) -> Lease | None:
         """The lease that it holds."""
         match self.stage:
-            case Starting(lease=lease) | Running(lease=lease) | Yielding(lease=lease) | Releasing(lease=lease):
+            case Starting(lease=lease) | Running(lease=lease) | Preempting(lease=lease) | Releasing(lease=lease):
                 return lease
             case _:
                 return None
@@ -254,7 +254,7 @@ class RunSnapshot:
         match self.stage:
             case Starting():
                 return phase in ("running", "ended", "released", "final")
-            case Running() | Yielding():
+            case Running() | Preempting():
                 return phase in ("ended", "released", "final")
             case Releasing(outcome=None):
                 return phase in ("released", "final")

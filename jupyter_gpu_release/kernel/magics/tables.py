@@ -9,10 +9,10 @@ import time
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
-from ...presentation.status_tables import active_table, gpu_table, queue_table
+from ...presentation.status_tables import active_table, gpu_table, head_line, queue_table, waits
 from ...presentation.sweep_rows import fold_sweeps
 from ...presentation.text_table import DROPPED, WHOLE, text_lines
-from ...presentation.wording import error_words, format_drained, held_by, name_of, run_word, stored_words, wait_of_row
+from ...presentation.wording import error_words, held_by, name_of, run_word, stored_words, wait_of_row
 from ...protocol.rest import RunError, RunRow, RunsDocument, StatusDocument
 from ...protocol.states import RunState
 from ...units import format_seconds
@@ -57,19 +57,13 @@ def _cells(tag: str, texts: Sequence[str], styles: Sequence[str]) -> str:
 
 def status_tables(document: StatusDocument) -> list[Table]:
     """``%gpu_status``: the cluster in one line, its GPUs, what runs, what waits."""
-    gpus = document.gpus
-    kind = "simulated GPUs" if document.simulated else "GPUs"
-    external = f", {gpus.external} used by others" if gpus.external else ""
-    warm = f" ({gpus.warm} of them kept warm)" if gpus.warm else ""
-    free = f"{gpus.free} free{format_drained(document)}{external}"
-    head = Table(f"{document.gateway.url}: {gpus.total} {kind}, {gpus.held} held{warm}, {free}")
     tables = (
         Table("GPUs", *gpu_table(document, time.time())),
         Table("Running", *active_table(document)),
         _queued(document),
     )
-    waits = [Table(f"{row.run}: {wait_of_row(row)}") for row in document.runs if row.waits_for]
-    return [head, *(table for table in tables if table.rows), *waits]
+    lines = map(Table, waits(document.runs))
+    return [Table(head_line(document)), *(table for table in tables if table.rows), *lines]
 
 
 def _queued(document: StatusDocument) -> Table:

@@ -31,7 +31,3 @@ class Collected:
                 hasher.update(piece)
             found[name] = str(hasher.hexdigest())
         return found
-
-
-class ImmovableError(Exception):
-    """The cell cannot go on elsewhere; says why."""

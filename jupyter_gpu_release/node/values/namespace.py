@@ -14,7 +14,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
-from ...adapters.adapter import GroupState
+from ...adapters.adapter import GroupState, ImmovableError
 from ...adapters.registry import adapters_of, loaded_adapters
 from ...analysis.cell_facts import is_latest, is_machinery
 from ...cell_api.ranks import ranks
@@ -53,7 +53,7 @@ from ...units import format_bytes
 from ...unpickling import Trust
 from . import frameworks
 from .changes import ArrivedNumbers, NameSnapshot, ObjectIds, drop_temporaries, is_immutable, numbering_of
-from .collected_values import Collected, ImmovableError
+from .collected_values import Collected
 from .error_frames import collect_frames
 from .inputs_after import InputsAfter
 from .last_output import last_output

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from ..decisions import Start, Yield
+from ..decisions import Preempt, Start
 from ..placement import suiting
 from ..state import Job, State
 from .allocate import asks_as
@@ -16,7 +16,7 @@ from .victims import Terms, best_unit, make_room, movable, next_ones
 _UNKNOWN_WAIT_S = 3600.0
 
 
-def consolidate(state: State, shares: Mapping[str, float], now_s: float) -> Iterator[Start | Yield]:
+def consolidate(state: State, shares: Mapping[str, float], now_s: float) -> Iterator[Start | Preempt]:
     """Serve each waiting run once, in order; everything that is moved goes on running.
 
     Only where less GPU time is lost by moving than would lie idle until the run fits by itself.
@@ -33,11 +33,11 @@ def consolidate(state: State, shares: Mapping[str, float], now_s: float) -> Iter
             contest.drop(asks_as(job))
 
 
-def _move_others(state: State, job: Job, now_s: float) -> list[Start | Yield]:
+def _move_others(state: State, job: Job, now_s: float) -> list[Start | Preempt]:
     others = [other for other in movable(state, now_s) if other is not job]
     mark, gained = state.mark(), _gained_work(state, job, now_s)
     decided = make_room(state, job, others, lambda jobs: best_unit(jobs, now_s), "consolidate", Terms(all_move=True))
-    if sum(_lost_work(state, each, now_s) for each in decided if isinstance(each, Yield)) >= gained:
+    if sum(_lost_work(state, each, now_s) for each in decided if isinstance(each, Preempt)) >= gained:
         state.undo(mark)
         return []
     return decided
@@ -51,7 +51,7 @@ def _gained_work(state: State, job: Job, now_s: float) -> float:
     return wait_s * job.step_size * job.run.gpus_per_rank
 
 
-def _lost_work(state: State, moved: Yield, now_s: float) -> float:
+def _lost_work(state: State, moved: Preempt, now_s: float) -> float:
     """GPU-seconds (thousandths) that moving these ranks costs: work that is not saved, and the move itself."""
     run = state.jobs[moved.run].run
     undone_s = 0.0 if run.saved_at is None else max(0.0, now_s - run.saved_at)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 
-from ..decisions import Start, Yield
+from ..decisions import Preempt, Start
 from ..state import Job, State
 from .allocate import asks_as
 from .victims import best_unit, make_room, movable, next_ones
 
 
-def preempt(state: State, shares: Mapping[str, float], now_s: float) -> Iterator[Start | Yield]:
+def preempt(state: State, shares: Mapping[str, float], now_s: float) -> Iterator[Start | Preempt]:
     """Serve each waiting run once, in order."""
     lowest: dict[str, int] = {}
     for other in movable(state, now_s):
@@ -35,7 +35,7 @@ def _fails_like(job: Job) -> Callable[[Job], bool]:
     return lambda other: other.run.queue == job.run.queue and other.run.priority <= job.run.priority and asks(other)
 
 
-def _preempt_for(state: State, job: Job, now_s: float) -> list[Start | Yield]:
+def _preempt_for(state: State, job: Job, now_s: float) -> list[Start | Preempt]:
     lower = [other for other in movable(state, now_s) if _is_below(state, other, job)]
     return make_room(state, job, lower, lambda jobs: best_unit(jobs, now_s), "preempt") if lower else []
 

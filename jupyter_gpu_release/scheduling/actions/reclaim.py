@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
-from ..decisions import Start, Yield
+from ..decisions import Preempt, Start
 from ..nodes import Group
 from ..placement import suiting
 from ..plugins.queue_order import saturation
@@ -13,7 +13,7 @@ from .allocate import asks_as
 from .victims import Terms, Unit, best_unit, make_room, movable, next_ones
 
 
-def reclaim(state: State, shares: Mapping[str, float], now_s: float) -> Iterator[Start | Yield]:
+def reclaim(state: State, shares: Mapping[str, float], now_s: float) -> Iterator[Start | Preempt]:
     """Serve each waiting run once, in order."""
     if not movable(state, now_s):
         return
@@ -27,7 +27,7 @@ def reclaim(state: State, shares: Mapping[str, float], now_s: float) -> Iterator
             contest.drop(_fails_like(job))
 
 
-def _reclaim_for(state: State, shares: Mapping[str, float], job: Job, now_s: float) -> list[Start | Yield]:
+def _reclaim_for(state: State, shares: Mapping[str, float], job: Job, now_s: float) -> list[Start | Preempt]:
     for kind in _kinds_below_share(state, shares, job):
         groups = [group for group in suiting(state, job.run) if kind is None or state.type_of(group) == kind]
         search = Search(state, shares, job, now_s, kind, groups)

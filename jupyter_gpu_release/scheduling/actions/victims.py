@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from ...settings.built_in import BUILT_IN
-from ..decisions import Start, Yield
+from ..decisions import Preempt, Start
 from ..nodes import Group
 from ..placement import choose, find_places, permitted, rooms_for, suiting
 from ..plugins.limits import permits
@@ -83,7 +83,7 @@ class Terms:
 
 def make_room(
     state: State, job: Job, others: Sequence[Job], following: Next, action: str, terms: Terms = Terms()
-) -> list[Start | Yield]:
+) -> list[Start | Preempt]:
     """Take units until the next ranks of ``job`` fit; spare what is not needed, move what fits elsewhere.
 
     Nothing is changed when it leads nowhere. Where there are many, only those on nodes where little is missing are
@@ -113,7 +113,7 @@ def _near(state: State, job: Job, others: Sequence[Job]) -> list[Job]:
 
 def _search(
     state: State, job: Job, others: Sequence[Job], following: Next, action: str, terms: Terms
-) -> list[Start | Yield]:
+) -> list[Start | Preempt]:
     mark = state.mark()
     taken: list[Unit] = []
     while len(taken) < max(_MOST_TRIED, _MOST_NEAR) and (victim := following(others)) is not None:
@@ -221,22 +221,22 @@ def _resettle(state: State, job: Job, ranks: list[int]) -> None:
         ranks = ranks[count:]
 
 
-def _finish(state: State, job: Job, taken: list[Unit], mark: int, action: str, terms: Terms) -> list[Start | Yield]:
+def _finish(state: State, job: Job, taken: list[Unit], mark: int, action: str, terms: Terms) -> list[Start | Preempt]:
     state.undo(mark)
     for unit in taken:
         _evict(state, unit)
     start = _start(state, job, terms)
     assert start is not None, "what worked on trial works"
     _move(state, taken)
-    yields = list(_yields(taken, job.run, action))
-    if not yields:
+    preempts = list(_preempts(taken, job.run, action))
+    if not preempts:
         # it fits as it is: whatever keeps it from starting, to preempt others is no help
         state.undo(mark)
         return []
-    return [*yields, Start(start.run, start.ranks, promised=True, action=action)]
+    return [*preempts, Start(start.run, start.ranks, promised=True, action=action)]
 
 
-def _yields(taken: list[Unit], beneficiary: Run, action: str) -> Iterator[Yield]:
+def _preempts(taken: list[Unit], beneficiary: Run, action: str) -> Iterator[Preempt]:
     ranks: dict[str, list[int]] = {}
     jobs = {unit.job.run.run: unit.job for unit in taken}
     for unit in taken:
@@ -246,7 +246,7 @@ def _yields(taken: list[Unit], beneficiary: Run, action: str) -> Iterator[Yield]
         gone = sorted(index for index in indexes if job.states[index] is not RankState.RUNNING)
         moves = tuple((index, job.places[index]) for index in gone if job.states[index] is RankState.PROMISED)
         if gone:
-            yield Yield(name, tuple(gone), beneficiary.run, action, moves, beneficiary.user)
+            yield Preempt(name, tuple(gone), beneficiary.run, action, moves, beneficiary.user)
 
 
 def next_ones(

@@ -6,7 +6,7 @@ import heapq
 from collections.abc import Collection
 from dataclasses import dataclass, replace
 
-from ..decisions import Start, Yield
+from ..decisions import Preempt, Start
 from ..schedule import decide_on
 from ..state import ClusterSnapshot, State
 from ..workload import Rank, RankState, Run
@@ -83,13 +83,13 @@ class _Play:
             if not decided:
                 break
             for each in decided:
-                if isinstance(each, Yield):
+                if isinstance(each, Preempt):
                     self._preempt(each)
             for each in decided:
                 if isinstance(each, Start):
                     self._start(each)
 
-    def _preempt(self, decision: Yield) -> None:
+    def _preempt(self, decision: Preempt) -> None:
         """These ranks go back to the queue at once, and the run has as long to go on as before."""
         name, job = decision.run, self._state.jobs[decision.run]
         ranks = tuple(

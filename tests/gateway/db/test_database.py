@@ -9,7 +9,6 @@ import signal
 import sqlite3
 import subprocess
 import sys
-from collections.abc import Iterator
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
@@ -35,13 +34,6 @@ from jupyter_gpu_release.protocol.config import GatewayConfig
 from jupyter_gpu_release.protocol.runs import Attempt, Outcome, ResourceAsk, RunRequest, RunView
 from jupyter_gpu_release.protocol.wire import encode
 from jupyter_gpu_release.store.layout import VALUES_FILE
-
-
-@pytest.fixture
-def engine(tmp_path: Path) -> Iterator[Engine]:
-    engine = open_ledger(tmp_path / "home" / "ledger.sqlite")
-    yield engine
-    engine.dispose()
 
 
 def submission(number: int, state: str = "queued", **facts: object) -> tuple[RunView, int, RunRequest]:

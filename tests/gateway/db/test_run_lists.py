@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import time
 from collections.abc import Callable, Iterator
-from pathlib import Path
 
 import msgspec
 import pytest
@@ -17,7 +16,6 @@ from jupyter_gpu_release.cli.tables import print_runs
 from jupyter_gpu_release.gateway.api.responses import runs_document
 from jupyter_gpu_release.gateway.auth.permissions import Caller
 from jupyter_gpu_release.gateway.db import database
-from jupyter_gpu_release.gateway.db.database import open_ledger
 from jupyter_gpu_release.gateway.db.run_lists import newest_runs
 from jupyter_gpu_release.gateway.db.schema import summaries
 from jupyter_gpu_release.presentation.wording import wait_of_row
@@ -32,13 +30,6 @@ from jupyter_gpu_release.protocol.runs import (
     RunView,
     ValueInfo,
 )
-
-
-@pytest.fixture
-def engine(tmp_path: Path) -> Iterator[Engine]:
-    engine = open_ledger(tmp_path / "home" / "ledger.sqlite")
-    yield engine
-    engine.dispose()
 
 
 def add(engine: Engine, number: int, outcome: Outcome | None = None, user: str = "ann") -> str:

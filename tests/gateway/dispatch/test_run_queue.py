@@ -15,7 +15,7 @@ from queue_bed import QueueBed
 
 from jupyter_gpu_release.gateway.cluster.lease import Lease
 from jupyter_gpu_release.gateway.dispatch import inventory, run_queue
-from jupyter_gpu_release.gateway.runs.record import Running, Yielding
+from jupyter_gpu_release.gateway.runs.record import Preempting, Running
 from jupyter_gpu_release.protocol.node import NodeInfo
 from jupyter_gpu_release.protocol.runs import Preemption, RunView
 from jupyter_gpu_release.protocol.states import LeaseState
@@ -389,7 +389,7 @@ async def test_who_steps_aside_is_asked_once_and_its_place_is_kept_for_the_one_i
     bed.queue.add(urgent)
     bed.decide()
     assert bed.asked == [("low", "urgent")]
-    low.snapshot = replace(low.snapshot, stage=Yielding(lease, Preemption("preempt", "", 0.0, 0.0, "urgent", "ann")))
+    low.snapshot = replace(low.snapshot, stage=Preempting(lease, Preemption("preempt", "", 0.0, 0.0, "urgent", "ann")))
     older = bed.run("older", gpus=8, ordinal=-60)
     older.view = structs.replace(older.view, priority_value=75)
     bed.queue.add(older)

@@ -43,13 +43,13 @@ from jupyter_gpu_release.gateway.runs.record import (
     Cancellation,
     Ended,
     Persisting,
+    Preempting,
     Queued,
     Releasing,
     Running,
     RunSnapshot,
     Stage,
     Starting,
-    Yielding,
 )
 from jupyter_gpu_release.protocol.node import AttemptId, NodeRun, RunPhase, RunSaved, RunStays
 from jupyter_gpu_release.protocol.runs import (
@@ -114,7 +114,7 @@ _ID = AttemptId("r", 0)
 _LEASE = Lease("lease", _ID, (Slot("n", 2),))
 _KILL, _END_OF_GRACE = SendSignal(_LEASE, "kill"), SendSignal(_LEASE, "kill", "preempted")
 _NOTICE = Preemption("preempt", "bob's run goes first", 10.0, 50.0, "other")
-_TOLD = Yielding(_LEASE, _NOTICE, is_told=True)
+_TOLD = Preempting(_LEASE, _NOTICE, is_told=True)
 _OK = Outcome("ok", notes=["as it was"])
 
 
@@ -130,7 +130,7 @@ def _run(stage: Stage, ask: ResourceAsk | None = None, **facts: Any) -> RunSnaps
     [
         (_run(Queued()), Unstarted(ClusterError("ours"), _LEASE), [GiveBack(_LEASE)]),
         (_run(Ended(RunState.CANCELLED, _OK)), Granted(_LEASE, {}), [GiveBack(_LEASE)]),
-        (_run(Yielding(None, _NOTICE)), Found(_ID, _LEASE, ["h"], ["0"], "", is_silent=True), [WatchNotice(_NOTICE)]),
+        (_run(Preempting(None, _NOTICE)), Found(_ID, _LEASE, ["h"], ["0"], "", is_silent=True), [WatchNotice(_NOTICE)]),
         (
             _run(Persisting(_OK)),
             Found(_ID, _LEASE, ["h"], ["0"], "", NodeRun(_ID, "released"), is_unbegun=False),

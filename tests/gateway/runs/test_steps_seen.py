@@ -45,13 +45,13 @@ from jupyter_gpu_release.gateway.runs.record import (
     Cancellation,
     Ended,
     Persisting,
+    Preempting,
     Queued,
     Releasing,
     Running,
     RunSnapshot,
     Stage,
     Starting,
-    Yielding,
 )
 from jupyter_gpu_release.protocol.cell import Graph
 from jupyter_gpu_release.protocol.node import AttemptId, NodeRun, RunPhase, RunSaved, RunStays, RunUnbegun, RunWaits
@@ -188,7 +188,7 @@ def test_an_elastic_run_that_keeps_its_size_is_asked_to_grow_no_more() -> None:
 def test_who_may_be_preempted() -> None:
     may = _run(Running(_LEASE), restartable=True)
     assert why_not_preempted(may) is None
-    assert why_not_preempted(_run(Yielding(_LEASE, _NOTICE), restartable=True)) is None, "it is, already"
+    assert why_not_preempted(_run(Preempting(_LEASE, _NOTICE), restartable=True)) is None, "it is, already"
     for run, words in (
         (_run(Running(_LEASE)), "it is not restartable"),
         (_run(Running(_LEASE), restartable=True, stays="it has a socket"), "it has a socket"),
@@ -212,12 +212,12 @@ def test_a_preemption_is_known_to_the_next_gateway_and_its_node_hears_it_until_i
 
 
 def test_a_run_that_cannot_stop_any_more_goes_on_and_its_user_reads_why() -> None:
-    yields = _run(Yielding(_LEASE, _NOTICE), restartable=True, notice=_NOTICE, reason="bob's run goes first")
-    goes_on, effects = _after(yields, NoticeHeard(_ID, False), NoticeDue(_ID, is_needed=True), now_s=20.0)
+    preempts = _run(Preempting(_LEASE, _NOTICE), restartable=True, notice=_NOTICE, reason="bob's run goes first")
+    goes_on, effects = _after(preempts, NoticeHeard(_ID, False), NoticeDue(_ID, is_needed=True), now_s=20.0)
     assert (goes_on.view.state, goes_on.view.notice) == ("running", None)
     assert goes_on.view.reason == "it was to be preempted, and cannot be now: it has no place to stop at any more"
     assert Stays(_NOTICE) in effects
-    for_good, _ = _after(yields, RunStays(_ID, "it has a socket"))
+    for_good, _ = _after(preempts, RunStays(_ID, "it has a socket"))
     assert (for_good.view.stays, for_good.view.reason, for_good.view.notice) == ("it has a socket", "", None)
 
 

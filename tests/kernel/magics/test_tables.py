@@ -59,7 +59,7 @@ STATUS = {
 
 def test_status_tells_who_holds_and_who_waits():
     head, gpus, running, waiting = status_tables(msgspec.convert(STATUS, StatusDocument))
-    assert repr(head) == "http://127.0.0.1:1: 4 simulated GPUs, 1 held, 3 free"
+    assert repr(head) == "http://127.0.0.1:1 · 4 simulated GPUs: 1 held, 3 free"
     assert gpus.rows == [("box", "0", "sim", "1 of 8 GiB", "40 %", "running", "r1", "ann")]
     assert running.rows == [("r1", "ann", "running", "1", "0 ms", "3 s", "b.ipynb")]
     assert waiting.rows == [("1", "r2", "bob", "default", "normal", "2", "1 of 2 free")]

@@ -46,7 +46,7 @@ def test_a_run_is_listed_and_its_output_shown_again(notebook: Kernel):
 
 
 def test_status_and_estimate(notebook: Kernel, until: Any):
-    nobody = "4 simulated GPUs, 0 held, 4 free"
+    nobody = "4 simulated GPUs: 0 held, 4 free"
     until(lambda: nobody in notebook.run("%gpu_status").plain()[0], "what other tests' kernels held is free")
     notebook.run("big = bytes(3 << 20)")
     sent, estimate = notebook.run("%%gpu_train --gpus 2 --estimate\nlen(big)").plain()

@@ -11,10 +11,11 @@ import dataclasses
 from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import msgspec
 
+from ....adapters.adapter import ImmovableError
 from ....errors import RankError
 from ....protocol.cell import RESUME
 from ....protocol.runs import RankPart
@@ -23,16 +24,14 @@ from ....store.digests import digest_of
 from ...gang.channel import RankChannel
 from ...gang.rendezvous import SETTLE
 from ...ipc.frames import Stay
-from ...values.collected_values import ImmovableError
 from ...values.gather import Part, offer_part, open_part
 from .preempted import TakenSave
 from .run_files import StoreUnfitError
-from .saver import stay_of
+from .saver import tried
 
 _MEETING = "save"
 #: buffers below this are sent without a question
 _COMPARED_BYTES = 1 << 16
-_Made = TypeVar("_Made")
 
 
 class _Ready(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -73,10 +72,10 @@ class GangSave:
 
         Raises ImmovableError or StoreUnfitError, in all ranks, for what one of them cannot.
         """
-        taken, stay = _tried(take) if self._rank else (None, None)
+        taken, stay = tried(take) if self._rank else (None, None)
         stay = self._problem(stay)
         if not self._rank and stay is None:
-            taken, stay = _tried(take)
+            taken, stay = tried(take)
         has = [] if taken is None or self._rank else list(_digests(taken.values.buffers).values())
         wanted = decode(self._tell("broadcast", encode(_Wanted(stay, has))) or encode(_Wanted(stay, has)), _Wanted)
         stay = wanted.stay
@@ -101,7 +100,7 @@ class GangSave:
         stay = self._problem(stay)
         lengths: dict[str, int] = {}
         if not self._rank and stay is None:
-            found, stay = _tried(look)
+            found, stay = tried(look)
             lengths = found or {}
         return self._settle(_Ready(stay, lengths)).lengths
 
@@ -139,7 +138,7 @@ class GangSave:
 
     # ---------------------------------------------------------------------------------------- parts
     def _offered(self, taken: TakenSave, has: Sequence[str], held: contextlib.ExitStack) -> _Brought:
-        brought, stay = _tried(lambda: self._brought(taken, has, held))
+        brought, stay = tried(lambda: self._brought(taken, has, held))
         return brought or _Brought(stay)
 
     def _brought(self, taken: TakenSave, has: Sequence[str], held: contextlib.ExitStack) -> _Brought:
@@ -164,7 +163,7 @@ class GangSave:
             expect_room(whole.save.bytes)
             return whole
 
-        whole, stay = _tried(put)
+        whole, stay = tried(put)
         if stay is not None:
             stay = Stay(f"the ranks' parts were not brought together: {stay.reason}", for_now=True)
         return whole, stay
@@ -195,13 +194,6 @@ class GangSave:
         total = len(values.stream) + sum(buffer.nbytes for buffer in buffers)
         made = dataclasses.replace(values, buffers=buffers, total_bytes=total, keep=keep)
         return TakenSave(msgspec.structs.replace(taken.save, parts=parts, bytes=total), made)
-
-
-def _tried(act: Callable[[], _Made]) -> tuple[_Made | None, Stay | None]:
-    try:
-        return act(), None
-    except Exception as error:  # noqa: BLE001 - the other ranks wait for an answer
-        return None, stay_of(error)
 
 
 def _digests(buffers: Sequence[Any]) -> dict[int, str]:

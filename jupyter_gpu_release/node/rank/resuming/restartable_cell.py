@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from ....adapters.adapter import GroupState
-from ....adapters.registry import loaded_adapters
+from ....adapters.adapter import GroupState, ImmovableError
+from ....adapters.registry import loaded_adapters, restore_group
 from ....analysis.resumable_loops import plain_loops, word_of
 from ....protocol.runs import Save
 from ....serialization import codec
@@ -23,8 +23,7 @@ from ....units import format_seconds
 from ...ipc.frames import RankOrder, Stay
 from ...ipc.notice import Flag, Notice, Word
 from ...values import frameworks
-from ...values.collected_values import ImmovableError
-from . import figures, process_group, random_state
+from . import figures, random_state
 from .cell_program import LOOK, LOOPS, CellProgram, LoopNode
 from .headers import Headers
 from .loops import Header, Loop, length_of
@@ -33,7 +32,7 @@ from .preempted import Preempted, RunNodes, TakenSave
 from .pulse import Pulse
 from .run_files import FilesSnapshot, set_back
 from .save_pace import SavePace
-from .saver import Saver, SaverReport, stay_of
+from .saver import Saver, SaverReport, stay_of, tried
 from .saves import SavedNames, Saves, expect_nothing_running
 
 if TYPE_CHECKING:
@@ -119,13 +118,14 @@ class RestartableCell:
 
     def join(self, made: dict[str, Any]) -> dict[str, Any]:
         """Make the process groups again, before the names are read that belong to them; returns them by name."""
-        return process_group.restore(made, self._order.rank, self._order.ranks)
+        return restore_group(made, self._order.rank, self._order.ranks)
 
     def _join_again(self, group: GroupState) -> None:
         for adapter in loaded_adapters():
             adapter.join_again(group)
         if group.groups and self._is_resized:
-            process_group.resize_samplers()
+            for adapter in loaded_adapters():
+                adapter.resize_samplers()
 
     @property
     def _is_resized(self) -> bool:
@@ -194,10 +194,9 @@ class RestartableCell:
         saves = self._saves
         saves.around, saves.lost_around = None, ""
         if any(loop.statement == number and loop.is_inside_with for loop in saves.program.loops):
-            try:
-                saves.around = self._left["around"] if self._left is not None else saves.states()
-            except Exception as error:  # noqa: BLE001 - the cell runs, and cannot be moved from there
-                saves.lost_around = stay_of(error).reason
+            left = self._left
+            saves.around, stay = tried(lambda: saves.states() if left is None else left["around"])
+            saves.lost_around = stay.reason if stay is not None else ""
 
     # ------------------------------------------------------------------------------------ loops
     #: what a cell's own ``try`` lets through
@@ -269,13 +268,13 @@ class RestartableCell:
 
     def _is_kept(self, header: Header, iterator: Any) -> bool:
         """Tell if the place of the iterator is saved; else the header is evaluated again, if it can be."""
-        try:
-            if header.first and type(iterator).__module__ == "__main__":
-                return not codec.dump({"it": iterator}, self._values.realm).failed
-            return can_be_saved(iterator)
-        except Exception as error:  # noqa: BLE001 - a loop that cannot be saved runs all the same
-            header.first = {"lost": [stay_of(error).reason]}
-            return False
+        if header.first and type(iterator).__module__ == "__main__":
+            is_kept, stay = tried(lambda: not codec.dump({"it": iterator}, self._values.realm).failed)
+        else:
+            is_kept, stay = tried(lambda: can_be_saved(iterator))
+        if stay is not None:
+            header.first = {"lost": [stay.reason]}
+        return bool(is_kept)
 
     def _plain(self, node: LoopNode, iterator: Iterator[Any], reason: str) -> Iterator[Any]:
         """A loop that is none of ours; the notebook may have said so before."""
@@ -292,10 +291,10 @@ class RestartableCell:
         """Have the gateway neither grow nor shrink a gang whose names are spread over its ranks."""
         if not self._order.is_elastic or self._order.rank or self._is_of_size:
             return
-        try:
-            why = process_group.why_of_this_size(self._namespace, self._order.ranks)
-        except Exception as error:  # noqa: BLE001 - what the names hold is foreign code
-            why = stay_of(error).reason
+        names, ranks = self._namespace, self._order.ranks
+        whys = (adapter.why_of_this_size(names, ranks) for adapter in loaded_adapters())
+        why, stay = tried(lambda: next(filter(None, whys), ""))
+        why = why if stay is None else stay.reason
         if why:
             self._is_of_size = True
             self._tell_stay(Stay(why, of_size=True))
@@ -328,10 +327,8 @@ class RestartableCell:
 
     def _first_look(self, node: LoopNode, items: Any = None) -> FirstLook | None:
         """``items``: what the header gave, where to evaluate it has changed nothing."""
-        try:
-            return None if is_container(items) else self._headers.look(node)
-        except Exception as error:  # noqa: BLE001 - the loop runs all the same, and cannot be moved
-            return {"lost": [stay_of(error).reason]}
+        look, stay = tried(lambda: None if is_container(items) else self._headers.look(node))
+        return look if stay is None else {"lost": [stay.reason]}
 
     # ------------------------------------------------------------------------------ safe points
     def on_checkpoint(self, state: Any, every_s: float | None) -> None:
@@ -360,7 +357,7 @@ class RestartableCell:
         state, group = self._checkpoints.restore(), self._values.group
         if state is None or group is None or not group.replicas:
             return state
-        if process_group.is_there():
+        if any(adapter.has_group() for adapter in loaded_adapters()):
             for adapter in loaded_adapters():
                 adapter.join_again(group)
             return state
@@ -445,26 +442,21 @@ class RestartableCell:
         files: FilesSnapshot | None = None
         stay: Stay | None = Stay("", for_now=True)  # the save before is not finished
         if self._saver is None or self._saver.is_over:
-            files, stay = self._looked_around()
+            files, stay = tried(self._look_around)
         self.open_gate()  # the others may take as long as a round
         lengths = gang.meet_for_save(stay, lambda: FilesSnapshot(self._files).lengths())
         self.close_gate()
         assert files is not None
         return self._begin_save(loop, files, lengths, is_trial=False)
 
-    def _looked_around(self) -> tuple[FilesSnapshot | None, Stay | None]:
-        try:
-            return self._look_around(), None
-        except Exception as error:  # noqa: BLE001 - the other ranks wait for an answer
-            return None, stay_of(error)
-
     def _save_beside(self, begin: Callable[[], Saver | None], *, tells: bool = True) -> None:
         self.close_gate()  # no half of a save, and no interrupt for the fork
         try:
-            self._saver = begin()
-        except Exception as error:  # noqa: BLE001 - the cell goes on
-            stay = stay_of(error)
-            self._on_unsaved(stay, tells=tells and bool(stay.reason))
+            saver, stay = tried(begin)
+            if stay is None:
+                self._saver = saver
+            else:
+                self._on_unsaved(stay, tells=tells and bool(stay.reason))
         finally:
             self.open_gate()
 
@@ -524,15 +516,16 @@ class RestartableCell:
     def _has_saved(self, place: str, loop: Loop | None) -> bool:
         """Save what the cell has made; False: that is not possible, and the cell goes on."""
         self._saves.number += 1
-        try:
-            self.end_saver()
-            self.taken = self._taken_now(place or self._saves.place_of(loop), loop)
-        except Exception as error:  # noqa: BLE001 - the cell goes on
-            self._stay(stay_of(error))
+        taken, stay = tried(lambda: self._taken_now(place or self._saves.place_of(loop), loop))
+        if stay is None:
+            self.taken = taken
+        else:
+            self._stay(stay)
         return self.taken is not None
 
     def _taken_now(self, place: str, loop: Loop | None) -> TakenSave:
         """The save; then interrupts are kept out."""
+        self.end_saver()
         self._tell_size()
         if self._gang is None:
             return self._take(place, loop)

@@ -10,9 +10,11 @@ import threading
 import traceback
 import warnings
 from collections.abc import Callable
+from typing import TypeVar
 
 import msgspec
 
+from ....adapters.adapter import ImmovableError
 from ....adapters.registry import loaded_adapters
 from ....errors import GpuReleaseError
 from ....host import process_control
@@ -20,10 +22,18 @@ from ....protocol.runs import Save
 from ....protocol.wire import decode, encode
 from ....serialization.exceptions import error_text
 from ...ipc.frames import Stay
-from ...values.collected_values import ImmovableError
 from .run_files import StoreUnfitError
 
 _NAME = "jgr-saver"
+_Made = TypeVar("_Made")
+
+
+def tried(act: Callable[[], _Made]) -> tuple[_Made | None, Stay | None]:
+    """Do it: what it makes, or why it failed. Others wait for an answer, and no error of a save is ever the cell's."""
+    try:
+        return act(), None
+    except Exception as error:  # noqa: BLE001 - reducers are foreign code
+        return None, stay_of(error)
 
 
 def stay_of(error: Exception) -> Stay:
@@ -95,18 +105,12 @@ def _save(rank: int, writes: int, work: Callable[[], SaverReport]) -> None:
         gc.disable()  # nobody's finalizers run here
         for adapter in loaded_adapters():
             adapter.set_thread_count(1)  # its threads are not in the fork
-        report = encode(_reported(work))
+        made, stay = tried(work)
+        report = encode(made or SaverReport(stay=stay))
         while report:
             report = report[os.write(writes, report) :]
     finally:
         os._exit(0)
-
-
-def _reported(work: Callable[[], SaverReport]) -> SaverReport:
-    try:
-        return work()
-    except Exception as error:  # noqa: BLE001 - the fork's entry point: reducers are foreign code
-        return SaverReport(stay=stay_of(error))
 
 
 def _heard(data: bytes) -> SaverReport:

@@ -15,8 +15,8 @@ from typing import Any, Protocol
 
 import msgspec
 
-from ....adapters.adapter import GroupState
-from ....adapters.registry import loaded_adapters
+from ....adapters.adapter import GroupState, ImmovableError
+from ....adapters.registry import group_facts, loaded_adapters
 from ....protocol.cell import Graph
 from ....protocol.runs import SAVE_FORMAT, Save
 from ....serialization.diagnosis import find_trouble
@@ -26,9 +26,9 @@ from ....store.layout import SAVE_FILE, of_attempt
 from ....submission import library_patches
 from ...ipc.frames import RankOrder
 from ...results.persister import require_file_size
-from ...values.collected_values import Collected, ImmovableError
+from ...values.collected_values import Collected
 from ...values.immovable import begun_file, has_graph, in_words
-from . import figures, process_group, random_state
+from . import figures, random_state
 from .cell_program import CellProgram, LoopNode
 from .checkpoints import Checkpoints
 from .loops import Loop
@@ -248,7 +248,7 @@ class Saves:
             return state
         state |= {
             **self.states(),
-            "group": process_group.capture(self._order.ranks),
+            "group": group_facts(self._order.ranks),
             "statement": self.statement,
             "around": self.around,
             "figures": figures.capture(),

@@ -1,4 +1,4 @@
-"""The torch process groups of a cell that goes on elsewhere: what they were made with, and the same once more."""
+"""The process groups of a cell that goes on elsewhere: what they were made with, and the same once more."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ import sys
 from collections.abc import Mapping
 from typing import Any
 
-from ....adapters.torch.distributed import holds_shards
-from ....errors import LoadError
-from ...values.collected_values import ImmovableError
+from ...errors import LoadError
+from ..adapter import ImmovableError
+from .distributed import holds_shards
 
 _KEY = "jupyter_gpu_release/groups/{}"
 
@@ -21,9 +21,6 @@ def capture(ranks: int) -> dict[str, Any]:
 
     Raises ImmovableError for what cannot be made again.
     """
-    jax = sys.modules.get("jax._src.distributed")
-    if jax is not None and getattr(getattr(jax, "global_state", None), "client", None) is not None:
-        raise ImmovableError("jax.distributed is initialised, and cannot be a second time")
     if not is_there():
         return {}
     dist: Any = sys.modules["torch.distributed"]
