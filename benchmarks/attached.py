@@ -22,11 +22,15 @@ _LIMIT_S = 120.0
 
 
 @contextmanager
-def attached_bed() -> Iterator[Bed]:
-    """A Ray head with 4 GPUs in its books and the gateway on it; gone on every way out."""
+def attached_bed(*, keeps_head: bool = False) -> Iterator[Bed]:
+    """A Ray head with 4 GPUs in its books and the gateway on it; gone on every way out.
+
+    ``keeps_head``: Ray keeps its tables on disk.
+    """
     folder = Path(tempfile.mkdtemp(prefix="jgr-bench-"))
     before = dict(os.environ)
-    os.environ.update(_ray_settings(folder))
+    kept = {"RAY_gcs_storage": "rocksdb", "RAY_gcs_storage_path": f"{folder}/gcs"} if keeps_head else {}
+    os.environ.update(_ray_settings(folder) | kept)
     head = _start_head(folder)
     try:
         cluster = Bed(folder)

@@ -5,9 +5,10 @@ from __future__ import annotations
 from ..report import Report
 from .frontier import add_frontier
 from .head import add_head
+from .memory import add_memory
 from .slurm import add_slurm
 
-PARTS = ("frontier", "slurm", "head")
+PARTS = ("frontier", "slurm", "head", "memory")
 
 
 def run(*, quick: bool, parts: tuple[str, ...] = PARTS) -> Report:
@@ -17,6 +18,7 @@ def run(*, quick: bool, parts: tuple[str, ...] = PARTS) -> Report:
         add_frontier(report, quick=quick)
     if "slurm" in parts:
         add_slurm(report, quick=quick)
-    if "head" in parts and not (quick and parts == PARTS):  # a cluster of its own, asked for by name
-        add_head(report, quick=quick)
+    for name, add in (("head", add_head), ("memory", add_memory)):
+        if name in parts and not (quick and parts == PARTS):  # clusters of their own, asked for by name
+            add(report, quick=quick)
     return report

@@ -26,7 +26,7 @@ _RAY = [sys.executable, "-m", "ray.scripts.scripts"]
 GPUS_EACH = 2
 
 
-def _kept_head(folder: Path) -> dict[str, str]:
+def kept_head(folder: Path) -> dict[str, str]:
     """The variables by which Ray keeps the head's memory, in this folder."""
     kept = block("operate/head-lost.md", "## Keep the head's memory")
     words = [word for line in kept.commands({"/var/lib/ray-gcs": str(folder)}) for word in shlex.split(line)]
@@ -60,7 +60,7 @@ class FarBed:
             "PYTHONPATH": ":".join(map(str, paths)),
         }
         if keeps_head:
-            self._environment |= _kept_head(folder / "gcs")
+            self._environment |= kept_head(folder / "gcs")
         head = network["head"]
         self.gcs, self.port = f"{head.address}:6379", 8765
         self.url = f"http://{head.address}:{self.port}"
