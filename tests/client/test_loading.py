@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -62,6 +63,26 @@ def test_by_the_gateway_with_what_it_waits_for() -> None:
     with pytest.raises(StillTrainingError, match=r"being written: 1 GiB .*No space left on device"):
         client_load._from_view(view, None, around)  # type: ignore[arg-type]
     assert not client_load._is_ending(view), "nobody waits here for room on the store"
+
+
+def test_the_gateway_is_told_which_notebook_loads(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else a collection takes the files that its arrays are mapped from."""
+    asked: list[tuple[str, str]] = []
+
+    def view(run: str, session: str = "") -> RunView:
+        asked.append((run, session))
+        return RunView(run, "u", "succeeded", outcome=Outcome("ok"))
+
+    gateway = nullcontext(SimpleNamespace(view=view))
+    monkeypatch.setattr(client_load, "GatewayClient", SimpleNamespace(for_target=lambda _: gateway))
+    around = ExecutionContext(
+        realm=lambda: NamespaceInfo({}, at_home=True),
+        find_target=lambda: Target("http://127.0.0.1:9", ""),
+        session=lambda: "mine",
+    )
+    monkeypatch.setattr(client_load, "execution_context", lambda: around)
+    assert dict(client_load.load_results(RUN)) == {}
+    assert asked == [(RUN, "mine")]
 
 
 def test_results_that_were_collected_are_not_taken_for_none() -> None:

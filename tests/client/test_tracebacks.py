@@ -14,7 +14,7 @@ from jupyter_gpu_release.client.tracebacks import failure_of, remote_error, synt
 from jupyter_gpu_release.errors import OptionError, RunCancelledError, RunFailedError
 from jupyter_gpu_release.node.ipc.frames import died_outcome
 from jupyter_gpu_release.protocol import wire
-from jupyter_gpu_release.protocol.runs import ErrorInfo, RunView
+from jupyter_gpu_release.protocol.runs import ErrorInfo, Outcome, RunView
 from jupyter_gpu_release.serialization import exceptions
 
 
@@ -62,6 +62,19 @@ def test_a_run_that_was_cancelled_before_its_first_statement_is_called_cancelled
     assert isinstance(error, RunCancelledError)
     assert error.message == "interrupted before its first statement"
     assert isinstance(failure_of(view, 1), KeyboardInterrupt)  # by the stop button of this kernel
+
+
+def test_a_cell_that_took_an_interrupt_and_ended_well_is_no_failure() -> None:
+    view = RunView("20260101-000000-00000001", "ann", "succeeded", outcome=Outcome("ok"))
+    assert failure_of(view, 1) is None
+    assert isinstance(failure_of(view, 2), KeyboardInterrupt), "who asks twice ends what comes after, too"
+
+
+def test_the_class_of_a_runs_error_is_kept_where_code_catches_it() -> None:
+    packed = info(SyntaxError("bad", ("f.py", 3, 2, "a = = 1")))
+    view = RunView("20260101-000000-00000001", "ann", "failed", outcome=Outcome("error", error=packed))
+    assert isinstance(failure_of(view, 0, to_catch=True), SyntaxError)
+    assert not isinstance(failure_of(view, 0), SyntaxError)
 
 
 def test_the_users_exception_stays_itself():

@@ -44,7 +44,7 @@ def test_ranks_are_collapsed_in_one_display(capsys: Any, monkeypatch: pytest.Mon
     publisher = Publisher()
     relay = relay_in_a_notebook(publisher)
     relay.show(events(text(0, "mine\n"), text(1, "<b>one</b>\nan"), text(2, "served\n", who="ps 0")))
-    relay.show(events(text(1, "other\n10%\r20%\r\x1b[31m30%\x1b[0m"), ("clear_output", {"wait": False, "rank": 1})))
+    relay.show(events(text(1, "other\r\n10%\r20%\r\x1b[31m30%\x1b[0m"), ("clear_output", {"wait": False, "rank": 1})))
     relay.show(events(("display", {"data": {"text/plain": "Figure"}, "rank": 1})))
     for _ in range(2):
         relay.show_held_back()

@@ -31,6 +31,7 @@ def test_without_limits_nothing_goes() -> None:
 
 def test_by_age_of_the_last_use() -> None:
     runs = [results(1, 31 * DAY), results(2, 29 * DAY), results(3, 31 * DAY, loaded_at=NOW - DAY)]
+    runs.append(results(4, 31 * DAY, reused_at=NOW - 2 * DAY))
     (removal,) = choose_removals(runs, MONTH, NOW)
     assert (removal.run, removal.reason, removal.bytes) == ("run-1", "not used for 31 days", GIB)
 
