@@ -94,6 +94,11 @@ soak: $(STAMP) ## the heavy suites at full size (make test-all runs each small):
 test-ui: bundle test-js $(HUB_PROXY) $(COLLABORATION) ## the sidebar: unit tests (jest), then a real browser
 	$(BIN)/python -m pytest tests/ui
 
+# an environment for each: minutes, and some 300 MB each. CI leaves it out
+.PHONY: test-oldest
+test-oldest: bundle ## a GPU cell with the oldest IPython, ipykernel, jupyter_server, JupyterLab and Notebook
+	JUPYTER_GPU_SOAK=1 $(BIN)/python -m pytest -o timeout=1500 -rP tests/ui/test_oldest_versions.py
+
 .PHONY: test-js
 test-js: $(BUNDLE)
 	$(JLPM) test

@@ -291,7 +291,12 @@ def _fixed_parts(message: str) -> list[str]:
     return [part for each in re.split(r"…|`name`", message.removeprefix("⚠ ")) if (part := each.strip(" ,`"))]
 
 
-_TROUBLES = re.findall(r"^(.+)\n: ", (REPOSITORY / "docs" / "troubleshooting.md").read_text(), re.MULTILINE)
+_OF_MESSAGES = ("troubleshooting", "failed-cells", "gateway-messages")
+_TROUBLES = [
+    message
+    for page in _OF_MESSAGES
+    for message in re.findall(r"^(.+)\n: ", (DOCS / "use" / f"{page}.md").read_text(), re.MULTILINE)
+]
 
 
 @pytest.mark.parametrize("message", [each for heading in _TROUBLES for each in heading.split(" · ")])

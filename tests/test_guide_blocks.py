@@ -36,7 +36,16 @@ _PAGES = [
 
 @pytest.mark.parametrize(
     "document",
-    ["../README.md", "scheduling.md", "idle-policy.md", "troubleshooting.md", "kubernetes.md", *sorted(_PAGES)],
+    [
+        "../README.md",
+        "scheduling.md",
+        "idle-policy.md",
+        "use/troubleshooting.md",
+        "use/failed-cells.md",
+        "use/gateway-messages.md",
+        "kubernetes.md",
+        *sorted(_PAGES),
+    ],
 )
 def test_every_block_is_run_by_a_test(document: str) -> None:
     left = [str(one) for one in blocks_of(document) if one not in _claimed()]

@@ -73,7 +73,7 @@ _PAGE_OF_COMMAND = {
     "notify": "use/notifications",
     "gc": "use/results",
     "attach": "use/come-back",
-    "simulate": "simulator",
+    "simulate": "operate/simulator",
     "advise": "writing-a-cell",
     "docs": "index",
     "mcp": "use/assistants",

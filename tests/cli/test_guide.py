@@ -163,6 +163,6 @@ def test_what_a_monitor_reads(gateway: GatewayClient, cluster: Ready, capsys: py
 def test_what_is_run_first_of_all_when_something_is_wrong(
     gateway: GatewayClient, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    (line,) = block("troubleshooting.md", "# Troubleshooting, by message").commands()
+    (line,) = block("use/troubleshooting.md", "# Troubleshooting, by message").commands()
     _gpu(line)
     assert "answers and knows the token" in capsys.readouterr().out

@@ -7,10 +7,12 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from doc_blocks import block
 from rich.console import Console
 
 from jupyter_gpu_release.cli import simulate
 from jupyter_gpu_release.cli.main import main
+from jupyter_gpu_release.cli.parser import parse
 
 TRACES = Path(__file__).parents[2] / "examples" / "traces"
 ROWS = "submit_s,duration_s,gpus,user,priority,gpu_type\n0,100,4,ann,,\n1,50,4,bob,,\n2,10,1,bob,,\n3,x,1,bob,,\n"
@@ -182,3 +184,10 @@ def test_the_ledgers_runs_are_replayed_beside_what_happened(
 def test_a_trace_and_the_ledger_cannot_be_replayed_at_once(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["simulate", "trace.csv", "--from-ledger"]) != 0
     assert "a trace and --from-ledger" in capsys.readouterr().err
+
+
+def test_the_commands_of_the_page_name_traces_that_are_here() -> None:
+    for line in block("operate/simulator.md", "# Simulator").commands():
+        asked = parse(line.split()[2:])
+        assert (TRACES.parents[1] / asked.trace).exists()
+        assert (TRACES.parents[1] / asked.cluster).exists()

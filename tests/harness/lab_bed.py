@@ -127,12 +127,14 @@ def running_lab(
     environment: Mapping[str, str] | None = None,
     config: str = "",
     settings: Mapping[str, object] | None = None,
+    python: str = sys.executable,
 ) -> Iterator[Lab]:
     """A server below ``folder`` until the block ends.
 
-    ``config``: more lines of its configuration file. ``settings``: what the user has set for the sidebar.
+    ``config``: more lines of its configuration file. ``settings``: what the user has set for the sidebar. ``python``:
+    of its environment, and of its kernels'.
     """
-    with lab_process(folder, environment=environment, config=config, settings=settings) as process:
+    with lab_process(folder, environment=environment, config=config, settings=settings, python=python) as process:
         yield process.lab
 
 
@@ -143,6 +145,7 @@ def lab_process(
     environment: Mapping[str, str] | None = None,
     config: str = "",
     settings: Mapping[str, object] | None = None,
+    python: str = sys.executable,
 ) -> Iterator[LabProcess]:
     """The same, with its process."""
     root = folder / "notebooks"
@@ -166,7 +169,7 @@ def lab_process(
         "JUPYTER_GPU_HOME": "gpu",
     }
     own = {name: str(folder / path) for name, path in names.items()}
-    command = [sys.executable, "-m", "jupyterlab", f"--config={file}"]  # `jupyter lab` would take the first one of PATH
+    command = [python, "-m", "jupyterlab", f"--config={file}"]  # `jupyter lab` would take the first one of PATH
     lab = Lab(f"http://127.0.0.1:{port}", token, root)
     process = LabProcess(lab, command, {**os.environ, **own, **(environment or {})}, folder / "server.log")
     try:

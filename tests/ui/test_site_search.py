@@ -33,7 +33,7 @@ QUESTIONS: dict[str, tuple[set[str], tuple[str, ...]]] = {
     "Mac or Windows as a client": ({"start/platforms"}, ("windows mac client", "windows")),
     "AMD": ({"start/platforms"}, ("AMD", "amd gpus")),
     "MIG": ({"operate/mig", "start/platforms"}, ("MIG", "mig instance")),
-    "half a GPU": ({"start/platforms", "operate/mig"}, ("half a GPU", "parts of a GPU")),
+    "half a GPU": ({"use/parts", "start/platforms"}, ("half a GPU", "parts of a GPU")),
     "TensorBoard, W&B, MLflow": ({"use/trackers"}, ("tensorboard", "mlflow", "wandb")),
     "%pip install in a cell": ({"use/packages"}, ("pip install cell", "package missing")),
     "delete old results": ({"use/results", "operate/old-results"}, ("delete old results", "remove old results")),
@@ -50,11 +50,40 @@ QUESTIONS: dict[str, tuple[set[str], tuple[str, ...]]] = {
     "a team's cluster": ({"operate/team"}, ("set up team cluster", "cluster for a team")),
     "upgrade while cells run": ({"operate/upgrade"}, ("upgrade", "upgrade gateway")),
     "backup": ({"operate/backup"}, ("backup", "restore ledger")),
+    "a message before a cell begins": (
+        {"use/troubleshooting", "use/values"},
+        ("secret held back", "troubleshooting message"),
+    ),
+    "out of memory": ({"use/failed-cells", "use/faq-runs"}, ("CUDA out of memory", "memory limit message")),
+    "a token that is not known": (
+        {"use/gateway-messages", "operate/tokens"},
+        ("gateway does not know this token", "token expired"),
+    ),
+    "another queues file, tried on old runs": ({"operate/simulator"}, ("simulator", "replay runs policy")),
+    "the rule of the queue's order": ({"understand/expected-work"}, ("expected work", "overtaken bound gangs")),
+    "search for parameters": ({"use/sweeps"}, ("sweep parameters", "optuna trials")),
+    "many short calls": ({"use/many-calls"}, ("launch_map", "many short calls")),
+    "a node that dies": ({"use/node-failures"}, ("node dies retries", "try again when a node dies")),
+    "a mail when it ends": ({"use/notifications"}, ("mail when a run ends", "slack webhook notify")),
+    "an idle kernel's memory": ({"use/idle-kernels", "idle-policy"}, ("idle kernel", "free memory kernel holds")),
+    "a debugger": ({"start/faq"}, ("debugger", "breakpoint")),
+    "the same training again": ({"use/cache"}, ("cache cell", "train twice")),
+    "random seeds": ({"use/values"}, ("random numbers seed", "names travel random")),
+    "interrupt or cancel": ({"use/stop"}, ("interrupt cell", "stop a cell")),
+    "nginx": ({"operate/proxy"}, ("nginx proxy", "websocket proxy")),
+    "Prometheus": ({"operate/monitor"}, ("prometheus", "grafana dashboard")),
+    "a node's maintenance": ({"operate/drain"}, ("drain node", "node maintenance")),
+    "an assistant": ({"use/assistants", "operate/assistants"}, ("mcp assistant", "assistant")),
+    "two users on one GPU": ({"use/parts"}, ("share a GPU", "part of a GPU memory limit")),
+    "prices": ({"operate/queues"}, ("prices rates", "price GPU hour")),
 }
 
 
 #: pages that the site's search finds, the best first (it takes what it shows from the end)
-_FOUND = "words => Search._performSearch(...Search._parseQuery(words)).map(([page]) => page).reverse()"
+_FOUND = """words => {
+  history.replaceState(null, '', '?q=' + encodeURIComponent(words));
+  return Search._performSearch(...Search._parseQuery(words)).map(([page]) => page).reverse();
+}"""
 
 
 @pytest.fixture(scope="module")
