@@ -21,7 +21,7 @@ from jupyter_gpu_release.gateway.cluster.agents import AgentFactory
 from jupyter_gpu_release.gateway.cluster.lease import Lease
 from jupyter_gpu_release.gateway.cluster.placement_groups import RayLeases
 from jupyter_gpu_release.gateway.service import GatewayService
-from jupyter_gpu_release.protocol.environments import BuildReport, Installed, PackagesAnswer, Versions
+from jupyter_gpu_release.protocol.environments import BuildReport, ClusterPackages, Installed, PackagesAnswer, Versions
 from jupyter_gpu_release.protocol.lineage import Environment
 from jupyter_gpu_release.protocol.node import (
     AGENT_PROTOCOL,
@@ -209,8 +209,8 @@ class SimulatedAgent(NodeAgentApi):
     async def probe_store(self, path: str) -> str:
         return ""
 
-    async def installed_packages(self) -> Any:
-        return pack(Installed("3", "", {}, []))
+    async def installed_packages(self, pythons: list[str]) -> Any:
+        return pack(ClusterPackages(Installed("3", "", {}, [])))
 
     async def check_environment(self, plan: Any) -> Any:
         return pack(PackagesAnswer(is_ready=True))

@@ -11,7 +11,7 @@ import yaml
 from packaging.requirements import InvalidRequirement, Requirement
 
 from ..errors import OptionError
-from ..protocol.environments import ENVIRONMENT_PATTERN, NamedEnvironment
+from ..protocol.environments import ENVIRONMENT_PATTERN, Interpreter, NamedEnvironment
 from .lock_files import is_lock, read_lock
 
 #: what `--environment` means by itself
@@ -21,13 +21,19 @@ RESERVED = frozenset({"auto", "cluster", "kernel"})
 class _Spec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     name: Annotated[str, msgspec.Meta(max_length=64, pattern=ENVIRONMENT_PATTERN)]
     #: lines, a file of lines, or a lock file
-    requirements: list[str] | str
+    requirements: list[str] | str = []
     users: list[str] | None = None
+    #: version of another Python, or the path of its interpreter
+    python: Interpreter = ""
+    #: folder of a virtual or conda environment that all nodes see
+    path: Annotated[str, msgspec.Meta(pattern=r"^(/[^\x00-\x1f]*)?\Z")] = ""
 
 
 class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     schema_version: int
     environments: list[_Spec] = []
+    #: others than the cluster's, for kernels of these versions
+    pythons: list[Interpreter] = []
 
 
 class OfferedEnvironment(msgspec.Struct, frozen=True):
@@ -43,7 +49,14 @@ class OfferedEnvironment(msgspec.Struct, frozen=True):
         return any(user in groups.get(name[1:], ()) for name in self.users if name.startswith("@"))
 
 
-def read_environments(path: Path) -> list[OfferedEnvironment]:
+class Offers(msgspec.Struct, frozen=True):
+    """Content of the file. ``pythons``: for every kernel of the same version."""
+
+    environments: list[OfferedEnvironment] = []
+    pythons: list[str] = []
+
+
+def read_environments(path: Path) -> Offers:
     """Read the file, and the files that it names; raises :class:`OptionError`."""
     try:
         found = msgspec.convert(yaml.safe_load(_text(path)), _File)
@@ -58,16 +71,24 @@ def read_environments(path: Path) -> list[OfferedEnvironment]:
         if name in RESERVED or names.count(name) > 1:
             why = "is a word of `--environment` itself" if name in RESERVED else "is there twice"
             raise OptionError(f"{path}: the name {name} {why}", hint="take another name")
-    return [OfferedEnvironment(_named(path, each), each.users) for each in found.environments]
+    offered = [OfferedEnvironment(_named(path, each), each.users) for each in found.environments]
+    return Offers(offered, [each for each in found.pythons if each])
 
 
 def _named(path: Path, spec: _Spec) -> NamedEnvironment:
-    if isinstance(spec.requirements, str) and is_lock(spec.requirements):
+    other = spec.path or spec.python
+    is_locked = isinstance(spec.requirements, str) and is_lock(spec.requirements)
+    if (spec.path and spec.python) or (other and is_locked):
+        raise OptionError(
+            f"{path}: {spec.name}: `python`, `path` and a lock file do not go together",
+            hint="a folder has its Python, and a lock file is read for the cluster's: write one of them",
+        )
+    if isinstance(spec.requirements, str) and is_locked:
         place = path.parent / spec.requirements
         locked = read_lock(place, _text(place))
         pins = [f"{name}=={version}" for name, version in locked.versions.items()]
         return NamedEnvironment(spec.name, [_checked(place, spec.name, pin) for pin in pins], True, locked.hashes)
-    return NamedEnvironment(spec.name, _requirements(path, spec))
+    return NamedEnvironment(spec.name, _requirements(path, spec), interpreter=other)
 
 
 def _text(path: Path) -> str:

@@ -8,8 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+import msgspec
+
 from ..protocol.environments import (
     LACKS,
+    OURS,
     Distribution,
     Installed,
     LeftOut,
@@ -18,9 +21,10 @@ from ..protocol.environments import (
     PlannedPackage,
     Unmet,
     Why,
+    minor_of,
     named_by_content,
 )
-from .owned import Owned
+from .owned import Owned, required_by_us
 from .requirements import Requirements, same_version, takes
 from .shared_packages import SharedPackages
 
@@ -42,6 +46,7 @@ def make_plan(
     owned: Iterable[str] = (),
     unavailable: Mapping[str, str] | None = None,
     requests: Sequence[str] = (),
+    interpreter: str = "",
 ) -> Plan:
     """Return the environment for cells of ``notebook`` on ``cluster``.
 
@@ -53,19 +58,27 @@ def make_plan(
         Packages that could not be had when somebody tried, and the installer's words.
     requests
         Requirements that somebody wrote (``--pip``); their versions are not known yet.
+    interpreter
+        The operator's name of another Python, of which ``cluster`` tells; empty: it is the cluster's own.
     """
-    ours, theirs = (".".join(each.python.split(".")[:2]) for each in (notebook, cluster))
+    ours, theirs = minor_of(notebook.python), minor_of(cluster.python)
     if ours != theirs:
-        other = LeftOut(
-            "python",
-            notebook.python,
-            cluster.python,
-            Why.PYTHON,
-            f"the cluster runs Python {cluster.python}, for which the notebook's packages are not made",
-            f"use a kernel with Python {theirs}",
-        )
-        return Plan(cluster.python, cluster.platform, left_out=[other])
-    return _Planner(notebook, cluster, Owned(cluster, owned), unavailable or {}).plan(requests)
+        reason = f"the cluster runs Python {cluster.python}, for which the notebook's packages are not made"
+        hint = f"use a kernel with Python {theirs}, or have the operator offer Python {ours} (`pythons:`)"
+        return _without_python(notebook, cluster, reason, hint)
+    plan = _Planner(notebook, cluster, Owned(cluster, owned, interpreter), unavailable or {}).plan(requests)
+    if not interpreter:
+        return plan
+    needed = required_by_us({each.name: each for each in notebook.distributions}, Requirements(notebook.markers))
+    for left in plan.left_out:
+        if left.name in needed and left.name != OURS:
+            return _without_python(notebook, cluster, f"every rank needs {left}", left.hint)
+    return named_by_content(msgspec.structs.replace(plan, interpreter=interpreter))
+
+
+def _without_python(notebook: Installed, cluster: Installed, reason: str, hint: str) -> Plan:
+    other = LeftOut("python", notebook.python, cluster.python, Why.PYTHON, reason, hint)
+    return Plan(cluster.python, cluster.platform, left_out=[other])
 
 
 def with_resolved(notebook: Installed, cluster: Installed, versions: Mapping[str, str]) -> Installed:

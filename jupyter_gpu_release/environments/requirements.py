@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import lru_cache
 
 from packaging.requirements import InvalidRequirement, Requirement
@@ -11,7 +11,7 @@ from packaging.utils import canonicalize_name
 from packaging.version import InvalidVersion, Version
 
 from ..errors import OptionError
-from ..protocol.environments import Distribution
+from ..protocol.environments import Distribution, Installed
 
 
 class Requirements:
@@ -68,6 +68,15 @@ def read_requests(text: str, option: str) -> list[str]:
             )
         found.append(str(requirement))
     return found
+
+
+def unmet(lines: Iterable[str], there: Installed) -> list[str]:
+    """Requirements of these that its packages do not meet."""
+    needs = Requirements(there.markers).of(Distribution("all", "0", requires=list(lines)))
+    have = {each.name: each.version for each in there.distributions}
+    return [
+        f"{name}{versions}" for name, versions in needs.items() if not (name in have and takes(versions, have[name]))
+    ]
 
 
 def takes(versions: SpecifierSet, version: str) -> bool:

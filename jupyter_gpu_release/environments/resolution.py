@@ -18,7 +18,7 @@ def make_question(plan: Plan, notebook: Installed, cluster: Installed, owned: It
 
     Raises :class:`ImpossibleAskError` when one of them is the cluster's own.
     """
-    ours = Owned(cluster, owned)
+    ours = Owned(cluster, owned, plan.interpreter)
     there = {each.name: each for each in cluster.distributions}
     for request in plan.requests:
         name = str(canonicalize_name(Requirement(request).name))
@@ -34,7 +34,8 @@ def make_question(plan: Plan, notebook: Installed, cluster: Installed, owned: It
         if each.name in ours:
             constraints += [f"{name}{versions}" for name, versions in needs.of(each).items() if name not in ours]
     names = {each.name for each in (*notebook.distributions, *cluster.distributions)}
-    excluded = {name for name in names if name in ours} | {name for name in GPU_LIBRARIES if "*" not in name}
+    excluded = {name for name in names if name in ours}
+    excluded |= {name for name in GPU_LIBRARIES if "*" not in name and name in ours}
     excluded |= {each.name for each in plan.packages if each.is_shipped}
     preferred = {each.name: each.version for each in (*cluster.distributions, *notebook.distributions)}
     return Question(
@@ -42,4 +43,5 @@ def make_question(plan: Plan, notebook: Installed, cluster: Installed, owned: It
         sorted(set(constraints)),
         sorted(excluded),
         [f"{name}=={version}" for name, version in sorted(preferred.items()) if name not in excluded],
+        plan.interpreter,
     )

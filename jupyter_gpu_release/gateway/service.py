@@ -408,6 +408,7 @@ class GatewayService(RunListener, LeaseListener, NodeListener, SessionListener):
             )
         if request.environment is not None:
             check_size(request.environment)
+            await self.check_python(caller, request.environment.interpreter)
         await self._wait_for_agent()
         nodes = self.nodes.scheduled()
         ask = part_of_user(self.queue_rules.file, caller.user, request, nodes).ask
@@ -416,6 +417,10 @@ class GatewayService(RunListener, LeaseListener, NodeListener, SessionListener):
         if request.imports and (missing := await missing_imports(self.nodes, request.imports)):
             raise _missing(missing, embedded=self.config.embedded, is_admin=caller.is_admin)
         return ask
+
+    async def check_python(self, caller: Caller, interpreter: str) -> None:
+        """Raise :class:`ForbiddenError` for another Python than those that the caller is offered: nodes start it."""
+        await self.named_environments.check(interpreter, caller.user, self.queue_rules.file.groups)
 
     def _is_driven(self, sweep: str) -> bool:
         """Tell if the run that drives this sweep goes on."""

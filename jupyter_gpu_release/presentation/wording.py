@@ -196,6 +196,9 @@ def describe_environment(plan: Plan, seconds: float) -> str:
     """Say what was built for a run: ``packages that the cluster lacks: einops 0.8.1 · ready in 1.9 s``."""
     if not seconds:
         return ""
+    if plan.interpreter:
+        count = format_count(len(plan.packages), "package")
+        return f"environment for Python {plan.python}: {count} · ready in {format_seconds(seconds)}"
     lacks = all(each.reason == LACKS for each in plan.packages)
     named = ", ".join(map(_package_words, plan.packages[:_MOST_PACKAGES]))
     more = len(plan.packages) - _MOST_PACKAGES

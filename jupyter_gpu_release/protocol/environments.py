@@ -19,6 +19,9 @@ _Package = Annotated[str, msgspec.Meta(max_length=200, pattern=NAME_PATTERN)]
 _Version = Annotated[str, msgspec.Meta(max_length=200, pattern=VERSION_PATTERN)]
 _Hash = Annotated[str, msgspec.Meta(max_length=71, pattern=r"^sha256:[0-9a-f]{64}\Z")]
 _Texts = Annotated[list[Name], msgspec.Meta(max_length=10_000)]
+#: a Python beside the cluster's own: its version, or a path on the nodes
+INTERPRETER_PATTERN = r"^(3(\.\d{1,3}){1,2}|/[^\x00-\x1f]*)?\Z"
+Interpreter = Annotated[str, msgspec.Meta(max_length=4096, pattern=INTERPRETER_PATTERN)]
 #: a requirement: no option, URL, path, variable or second line, whoever sends it: the installer reads it
 _Line = Annotated[str, msgspec.Meta(max_length=4096, pattern=r"^[A-Za-z0-9][\w.,;()\[\]<>=!~*+|&'\" -]*\Z")]
 _Lines = Annotated[list[_Line], msgspec.Meta(max_length=20_000)]
@@ -142,6 +145,7 @@ class Unmet(msgspec.Struct, frozen=True):
 class Plan(msgspec.Struct, frozen=True, omit_defaults=True):
     """An environment for a notebook's cells: what is installed in front of the cluster's own packages.
 
+    ``interpreter``: the operator's name of another Python, in front of whose packages it is; the cluster's are in none.
     ``requests``: packages whose version has to be found first (``resolve``). ``digest`` names the environment; it is
     empty where there is nothing to install, or where requests are left.
     """
@@ -153,6 +157,7 @@ class Plan(msgspec.Struct, frozen=True, omit_defaults=True):
     unmet: Annotated[list[Unmet], msgspec.Meta(max_length=20_000)] = msgspec.field(default_factory=list)
     requests: _Texts = msgspec.field(default_factory=list)
     digest: Annotated[str, msgspec.Meta(max_length=64, pattern=r"^[0-9a-f]{0,64}\Z")] = ""
+    interpreter: Interpreter = ""
 
 
 class PackagesAnswer(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -173,13 +178,14 @@ class Question(msgspec.Struct, frozen=True):
     """Question for versions that nobody has chosen yet. All lines are requirements (PEP 508).
 
     ``constraints`` hold for what is chosen; ``excluded`` are names that are there already, whatever requires them;
-    ``preferred`` are versions to choose where nothing speaks against them.
+    ``preferred`` are versions to choose where nothing speaks against them. ``interpreter``: as in :class:`Plan`.
     """
 
     requests: _Lines
     constraints: _Lines
     excluded: Annotated[list[_Package], msgspec.Meta(max_length=20_000)]
     preferred: _Lines
+    interpreter: Interpreter = ""
 
 
 class Versions(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -190,27 +196,44 @@ class Versions(msgspec.Struct, frozen=True, omit_defaults=True):
     mend: str = ""
 
 
+class OtherPython(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A Python of the nodes beside the cluster's own. ``interpreter``: its version or path, as the operator wrote it.
+
+    ``installed``: packages that cells find in it: those of a whole environment (a folder), else none.
+    ``problem``: why a node has none, ``mend``: what to do about it. ``is_for_all``: any kernel of its version gets it.
+    """
+
+    interpreter: str
+    installed: Installed | None = None
+    problem: str = ""
+    mend: str = ""
+    is_for_all: bool = False
+
+
 class NamedEnvironment(msgspec.Struct, frozen=True, omit_defaults=True):
     """An environment that the operator has named: the cluster's packages, and what these requirements add.
 
     ``is_locked``: these are all packages, with their versions. ``hashes``: name → those of its wheels.
+    ``interpreter``: of the Python that it is for, or the folder of one that is there; empty: the cluster's.
     """
 
     name: str
     requirements: list[str]
     is_locked: bool = False
     hashes: dict[str, list[str]] = msgspec.field(default_factory=dict)
+    interpreter: str = ""
 
 
 class ClusterPackages(msgspec.Struct, frozen=True, omit_defaults=True):
     """Packages of the cluster's nodes. ``owned``: names and patterns that the operator has added to its own.
 
-    ``named``: environments that the asker is offered.
+    ``named``: environments that the asker is offered. ``pythons``: those that the asker's cells may run in.
     """
 
     installed: Installed
     owned: list[str] = msgspec.field(default_factory=list)
     named: list[NamedEnvironment] = msgspec.field(default_factory=list)
+    pythons: list[OtherPython] = msgspec.field(default_factory=list)
 
 
 class WheelSent(msgspec.Struct, frozen=True):
@@ -266,14 +289,19 @@ class EnvironmentRemoval(msgspec.Struct, frozen=True):
 
 def environment_digest(plan: Plan) -> str:
     """Name of a plan's environment: kind of interpreter, and content of its packages."""
-    minor = ".".join(plan.python.split(".")[:2])
     content = [(each.name, each.version, each.is_shipped, each.digest, *each.hashes) for each in plan.packages]
-    return digest_of((minor, plan.platform, content))
+    other = (plan.interpreter,) if plan.interpreter else ()
+    return digest_of((minor_of(plan.python), plan.platform, content, *other))
+
+
+def minor_of(python: str) -> str:
+    """``3.13`` of ``3.13.1``: packages are made for it."""
+    return ".".join(python.split(".")[:2])
 
 
 def named_by_content(plan: Plan) -> Plan:
-    """The plan with its environment's name; none where it has no package, or versions are not known yet."""
-    digest = "" if plan.requests or not plan.packages else environment_digest(plan)
+    """The plan with its environment's name; none where it would be empty, or versions are not known yet."""
+    digest = environment_digest(plan) if not plan.requests and (plan.packages or plan.interpreter) else ""
     return msgspec.structs.replace(plan, digest=digest)
 
 

@@ -13,7 +13,7 @@ import msgspec
 
 from ..settings.table import CLUSTER
 from .config import DEFAULT_HASH_SEED, UnixUser
-from .environments import BuildReport, EnvironmentRow, Installed, PackagesAnswer, Plan, Question, Versions
+from .environments import BuildReport, ClusterPackages, EnvironmentRow, PackagesAnswer, Plan, Question, Versions
 from .events import Event
 from .lineage import Environment
 from .runs import Outcome, PersistWait, Save
@@ -699,13 +699,13 @@ class NodeAgentApi(ABC):
         """
 
     @abstractmethod
-    async def installed_packages(self) -> Packed[Installed]:
-        """Packages that are installed here.
+    async def installed_packages(self, pythons: list[str]) -> Packed[ClusterPackages]:
+        """Packages that are installed here, and in other Pythons, which the operator has named.
 
         Called by
             a kernel's question, once for each state of its own packages.
         Waits
-            for the packages' metadata to be read, in a thread.
+            for the packages' metadata to be read, in a thread; for the installer, a minute at most, to fetch a Python.
         """
 
     @abstractmethod

@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
 import msgspec
@@ -22,7 +23,9 @@ from ..protocol.environments import (
     Distribution,
     Installed,
     LeftOut,
+    NamedEnvironment,
     Origin,
+    OtherPython,
     PackagesAnswer,
     Plan,
     PlannedPackage,
@@ -30,6 +33,7 @@ from ..protocol.environments import (
     Versions,
     WheelSent,
     Why,
+    minor_of,
     named_by_content,
 )
 from ..settings.built_in import BUILT_IN
@@ -93,6 +97,8 @@ class CellPackages:
     there: Mapping[str, str] = field(default_factory=dict)
     #: no node could tell what it can get
     is_unsure: bool = False
+    #: why there is no environment for the notebook's Python, though the operator offers one
+    python_problem: str = ""
 
     def left_of(self, imports: Sequence[str]) -> list[str]:
         """Those that the cluster itself has to have."""
@@ -120,9 +126,10 @@ class NotebookPackages:
         Raises :class:`MissingPackageError` where the cell imports what no node can get, and what the gateway refuses.
         """
         name = "" if options.environment == "auto" else options.environment
-        said = [] if welcome is None else self._python_news(welcome.python)
-        if name == "cluster" or welcome is None or not (name or options.pip or welcome.packages):
-            return said
+        if welcome is None:
+            return []
+        if name == "cluster" or not (name or options.pip or welcome.packages):
+            return self._python_news(welcome.python)
         found = self.find(options.pip, welcome.packages, open_gateway, name)
         needed = [name for name in prepared.imports if name in found.absent]
         if needed:
@@ -131,17 +138,22 @@ class NotebookPackages:
         prepared.environment = found.plan
         if found.plan is not None:
             prepared.imports = found.left_of(prepared.imports)
-        return said + self._news(prepared, found)
+        is_other = found.plan is not None and found.plan.interpreter
+        theirs = found.plan.python if found.plan is not None and is_other else welcome.python
+        return self._python_news(theirs, found.python_problem) + self._news(prepared, found)
 
-    def _python_news(self, theirs: str) -> list[str]:
+    def _python_news(self, theirs: str, problem: str = "") -> list[str]:
         """Sentence about another minor version of Python, said once."""
-        here, there = (".".join(python.split(".")[:2]) for python in (platform.python_version(), theirs))
+        here, there = minor_of(platform.python_version()), minor_of(theirs)
         if here == there or not theirs or ("python", there) in self._said:
             return []
         self._said.add(("python", there))
+        cures = (
+            f"use a kernel with Python {there}, or define them in the GPU cell; the operator may offer Python {here}"
+        )
         return [
             f"the cluster runs Python {there}, this kernel {here}: data travels between them, the notebook's packages "
-            f"do not, and functions do not run there (use a kernel with Python {there}, or define them in the GPU cell)"
+            f"do not, and functions do not run there ({cures}{problem and f': {problem}'})"
         ]
 
     def _news(self, prepared: CellNeeds, found: CellPackages) -> list[str]:
@@ -206,6 +218,7 @@ def named_packages(name: str, pip: str, gateway: PackageGateway) -> CellPackages
     """
     from ..environments.installed import InstalledReader
     from ..environments.plan import with_resolved
+    from ..environments.requirements import unmet
 
     cluster = gateway.packages()
     known = {each.name: each for each in cluster.named}
@@ -213,15 +226,29 @@ def named_packages(name: str, pip: str, gateway: PackageGateway) -> CellPackages
         offered = ", ".join(["auto", "cluster", *sorted(known)])
         raise OptionError(f"--environment {name}: there is none by this name for you", hint=f"you may use: {offered}")
     named, here, requests = known[name], cluster.installed, _requests(pip)
-    if named.is_locked:
+    other = None
+    if named.interpreter:
+        other, here = _named_python(named, cluster)
+        ours = next((each for each in cluster.installed.distributions if each.name == OURS), None)
+        requests = [*named.requirements, *requests, *unmet(ours.requires if ours is not None else (), here)]
+    elif named.is_locked:
         here = with_resolved(here, here, dict(each.split("==") for each in named.requirements))
     else:
         requests = [*named.requirements, *requests]
-    found = _Decision(here, gateway, InstalledReader([]), requests, named.hashes).decide()
+    found = _Decision(here, gateway, InstalledReader([]), requests, named.hashes, other).decide()
     for left in found.left_out:
         if not (named.is_locked and left.why is Why.OWNED):
             raise MissingPackageError(f"--environment {name}: {left}", hint=left.hint)
     return found
+
+
+def _named_python(named: NamedEnvironment, cluster: ClusterPackages) -> tuple[OtherPython, Installed]:
+    for each in cluster.pythons:
+        if each.interpreter == named.interpreter and each.installed is not None:
+            return each, each.installed
+        if each.interpreter == named.interpreter:
+            raise MissingPackageError(f"--environment {named.name}: {each.problem}", hint=each.mend)
+    raise MissingPackageError(f"--environment {named.name}: no node has told of its Python", hint="try again")
 
 
 class _Decision:
@@ -234,8 +261,11 @@ class _Decision:
         reader: InstalledReader,
         requests: list[str],
         hashes: Mapping[str, list[str]] = {},
+        other: OtherPython | None = None,
     ) -> None:
+        """``other``: the Python to plan for; None: the cluster's, else one of the notebook's version."""
         self._here = here
+        self._other = other
         self._hashes = hashes
         self._gateway = gateway
         self._reader = reader
@@ -246,30 +276,49 @@ class _Decision:
 
     def decide(self) -> CellPackages:
         """Return the decision; raises where packages that somebody wrote down cannot be had."""
-        cluster = self._gateway.packages()
+        cluster = self._with_other_python(self._gateway.packages())
         for _ in range(_ROUNDS):
             plan = self._plan(cluster)
             if not plan.packages:
-                return self._result(plan, cluster.installed)
+                return self._result(plan, cluster)
             answer = self._gateway.check_packages(_bare(plan))
             if answer.problem:
-                return self._without(plan, answer.problem, answer.mend, cluster.installed)
+                return self._without(plan, answer.problem, answer.mend, cluster)
             new = answer.unavailable.keys() - self._unavailable.keys()
             self._refuse_written(answer.unavailable)
             if not new:
                 for digest in answer.lacking:
                     wheel = next(each for each in self._wheels.values() if each.digest == digest)
                     self._gateway.send_wheel(digest, wheel.content)
-                return self._result(plan, cluster.installed)
+                return self._result(plan, cluster)
             self._unavailable |= answer.unavailable
-        return self._without(plan, "its index says another thing each time", "", cluster.installed)
+        return self._without(plan, "its index says another thing each time", "", cluster)
+
+    def _with_other_python(self, cluster: ClusterPackages) -> ClusterPackages:
+        """Packages that cells find behind an environment: the cluster's, or those of the other Python."""
+        minor = minor_of(self._here.python)
+        if self._other is None and minor != minor_of(cluster.installed.python):
+            fit = (each for each in cluster.pythons if each.is_for_all and each.installed is not None)
+            self._other = next(
+                (each for each in fit if each.installed and minor_of(each.installed.python) == minor), None
+            )
+        if self._other is None or self._other.installed is None:
+            return cluster
+        return msgspec.structs.replace(cluster, installed=self._other.installed)
 
     def _plan(self, cluster: ClusterPackages) -> Plan:
         from ..environments.plan import make_plan, with_resolved
         from ..environments.resolution import make_question
 
         here, owned = self._here, cluster.owned
-        plan = make_plan(here, cluster.installed, owned=owned, unavailable=self._unavailable, requests=self._requests)
+        plan_for = partial(
+            make_plan,
+            cluster=cluster.installed,
+            owned=owned,
+            unavailable=self._unavailable,
+            interpreter=self._other.interpreter if self._other else "",
+        )
+        plan = plan_for(here, requests=self._requests)
         if plan.requests:
             found = self._gateway.resolve_packages(make_question(plan, here, cluster.installed, owned))
             if found.problem and self._requests:
@@ -278,7 +327,7 @@ class _Decision:
                 return self._with_wheels(plan)
             here = self._here = with_resolved(here, cluster.installed, found.versions)
             self._requests = []
-            plan = make_plan(here, cluster.installed, owned=owned, unavailable=self._unavailable)
+            plan = plan_for(here)
         return self._with_wheels(plan)
 
     def _with_wheels(self, plan: Plan) -> Plan:
@@ -327,9 +376,10 @@ class _Decision:
                 )
 
     # ------------------------------------------------------------------------------------------- result
-    def _result(self, plan: Plan, cluster: Installed) -> CellPackages:
-        here = self._distributions()
+    def _result(self, plan: Plan, packages: ClusterPackages) -> CellPackages:
+        here, cluster = self._distributions(), packages.installed
         provided = _tops(here[each.name] for each in plan.packages)
+        provided |= _tops(cluster.distributions) if plan.interpreter else set()
         is_open = any(not here[each.name].imports for each in plan.packages)
         there = _tops(cluster.distributions)
         absent: dict[str, LeftOut] = {}
@@ -341,16 +391,22 @@ class _Decision:
                 for top in _tops([here[left.name]]) - provided:
                     (otherwise if top in there else absent)[top] = left
         return CellPackages(
-            _bare(plan) if plan.packages else None,
+            _bare(plan) if plan.digest else None,
             frozenset(provided),
             absent,
             otherwise,
             is_open,
             [each for each in plan.left_out if each.name != OURS],
             {each.name: each.version for each in cluster.distributions},
+            python_problem=self._python_problem(plan, packages),
         )
 
-    def _without(self, plan: Plan, problem: str, mend: str, cluster: Installed) -> CellPackages:
+    def _python_problem(self, plan: Plan, packages: ClusterPackages) -> str:
+        refused = [left.reason for left in plan.left_out if left.why is Why.PYTHON and self._other is not None]
+        refused += [each.problem for each in packages.pythons if each.is_for_all and each.problem]
+        return "; ".join(refused) if not plan.interpreter else ""
+
+    def _without(self, plan: Plan, problem: str, mend: str, cluster: ClusterPackages) -> CellPackages:
         """No environment can be built at all: cells find the cluster's packages, and learn why only if they need more.
 
         Raises where packages were written down.
@@ -359,13 +415,13 @@ class _Decision:
             LeftOut(each.name, each.version, "", Why.UNAVAILABLE, f"no node can build an environment: {problem}", mend)
             for each in plan.packages
         ]
-        found = self._result(msgspec.structs.replace(plan, packages=[], left_out=[*plan.left_out, *left]), cluster)
-        return replace(found, is_unsure=True)
+        bare = msgspec.structs.replace(plan, packages=[], left_out=[*plan.left_out, *left], digest="", interpreter="")
+        return replace(self._result(bare, cluster), is_unsure=True)
 
 
 def _bare(plan: Plan) -> Plan:
     """The part of it that nodes have to know."""
-    return Plan(plan.python, plan.platform, plan.packages, digest=plan.digest)
+    return Plan(plan.python, plan.platform, plan.packages, digest=plan.digest, interpreter=plan.interpreter)
 
 
 def _tops(distributions: Iterable[Distribution]) -> set[str]:

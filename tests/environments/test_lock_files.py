@@ -30,7 +30,7 @@ def _read(folder: Path, lock: str) -> NamedEnvironment:
     (folder / "environments.yaml").write_text(
         f"schema_version: 1\nenvironments: [{{name: vision, requirements: {lock}}}]"
     )
-    (found,) = read_environments(folder / "environments.yaml")
+    (found,) = read_environments(folder / "environments.yaml").environments
     return found.environment
 
 

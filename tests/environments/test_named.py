@@ -19,7 +19,11 @@ def test_environments_are_offered_to_whom_the_file_names(tmp_path: Path) -> None
     (tmp_path / "text.txt").write_text("# for all\nspacy==3.8  # pinned\n\n")
     lock = f"lock-version = '1.0'\n[[packages]]\nname = 'a'\nversion = '1'\nwheels = [{_WHEEL}]"
     (tmp_path / "pylock.toml").write_text(lock)
-    vision, text, locked = read_environments(tmp_path / "environments.yaml")
+    offers = read_environments(tmp_path / "environments.yaml")
+    vision, text, locked, older, theirs = offers.environments
+    assert offers.pythons == ["3.13", "/opt/python3.12/bin/python3"]
+    assert (older.environment.interpreter, older.environment.requirements) == ("3.12", ["einops"])
+    assert (theirs.environment.interpreter, theirs.environment.requirements) == ("/shared/envs/team", [])
     assert vision.environment.requirements == ["einops==0.8.1", "timm==1.0.20"]
     assert (text.environment.name, text.environment.requirements) == ("text", ["spacy==3.8"])
     assert (locked.environment.requirements, locked.environment.is_locked) == (["a==1"], True)
@@ -44,6 +48,13 @@ def test_environments_are_offered_to_whom_the_file_names(tmp_path: Path) -> None
             "the name a is there twice",
         ),
         ("environments: [", "environments.yaml: "),
+        ("schema_version: 1\npythons: [3.13]", "Expected `str`, got `float`"),
+        ("schema_version: 1\npythons: ['--help']", "$.pythons[0]"),
+        ("schema_version: 1\nenvironments: [{name: a, path: envs/a}]", "$.environments[0].path"),
+        (
+            "schema_version: 1\nenvironments: [{name: a, path: /a, python: '3.12'}]",
+            "`python`, `path` and a lock file do not go together",
+        ),
     ],
 )
 def test_mistakes_are_named(text: str, said: str, tmp_path: Path) -> None:

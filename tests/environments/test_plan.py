@@ -209,7 +209,36 @@ def test_what_the_notebook_misses_itself_is_its_own_business() -> None:
 def test_another_python_is_said_once_with_the_cure() -> None:
     plan = make_plan(side("a==1", python="3.12.4"), side())
     assert (packages(plan), left_out(plan), plan.digest) == ({}, {"python": Why.PYTHON}, "")
-    assert plan.left_out[0].hint == "use a kernel with Python 3.11"
+    assert plan.left_out[0].hint.startswith("use a kernel with Python 3.11, or have the operator offer Python 3.12")
+
+
+def test_for_another_python_that_the_nodes_have_all_goes_along_but_this_package() -> None:
+    notebook = side("torch==2.4", "msgspec==0.20", OURS, EDITED, python="3.12.4")
+    plan = make_plan(notebook, side(python="3.12.1"), interpreter="3.12", owned=["acme-*"])
+    assert packages(plan) == {"msgspec": "0.20", "torch": "2.4", "vision-tools": "0.1"}
+    assert (plan.interpreter, plan.python) == ("3.12", "3.12.1")
+    other = make_plan(notebook, side(python="3.12.1"), interpreter="/opt/python3.12")
+    assert len({plan.digest, other.digest, ""}) == 3
+    asked = make_plan(notebook, side(python="3.12.1"), interpreter="3.12", requests=["jax"])
+    question = make_question(asked, notebook, side(python="3.12.1"))
+    assert (question.requests, question.interpreter) == (["jax"], "3.12")
+    assert not {"jax", "torch", "msgspec"} & set(question.excluded)
+
+
+def test_a_rank_in_another_python_needs_what_this_package_requires() -> None:
+    notebook = side(dist("msgspec==0.20", is_pure=False), OURS, "a==1", python="3.12.4")
+    plan = make_plan(notebook, side(python="3.12.1"), interpreter="3.12", unavailable={"msgspec": "no wheel of it"})
+    assert (packages(plan), plan.digest, plan.interpreter) == ({}, "", "")
+    assert str(plan.left_out[0]) == "python 3.12.4: every rank needs msgspec 0.20: no wheel of it"
+
+
+def test_a_folder_of_another_python_keeps_its_gpu_libraries() -> None:
+    there = side("torch==2.3", "msgspec==0.19")
+    plan = make_plan(with_resolved(there, there, {"msgspec": "0.19", "added": "1"}), there, interpreter="/envs/a")
+    assert packages(plan) == {"added": "1"}
+    assert make_plan(there, there, interpreter="/envs/a").digest, "it is an environment, with nothing to install"
+    with pytest.raises(ImpossibleAskError, match="torch is the cluster's"):
+        make_question(make_plan(there, there, interpreter="/envs/a", requests=["torch"]), there, there)
 
 
 def test_the_digest_names_content_and_nothing_else() -> None:

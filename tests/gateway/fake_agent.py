@@ -25,6 +25,7 @@ from jupyter_gpu_release.node.agent.recorder import Reporter
 from jupyter_gpu_release.protocol.cell import CellPayload, Graph
 from jupyter_gpu_release.protocol.environments import (
     BuildReport,
+    ClusterPackages,
     EnvironmentRow,
     Installed,
     PackagesAnswer,
@@ -269,8 +270,8 @@ class StandInAgent(NodeAgentApi):
     async def end_session(self, session: str) -> None:
         """Nothing was prepared."""
 
-    async def installed_packages(self) -> Packed[Installed]:
-        return pack(Installed("3", "here", {}, []))
+    async def installed_packages(self, pythons: list[str]) -> Packed[ClusterPackages]:
+        return pack(ClusterPackages(Installed("3", "here", {}, [])))
 
     async def check_environment(self, plan: Packed[Plan]) -> Packed[PackagesAnswer]:
         return pack(PackagesAnswer())

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -12,14 +11,13 @@ from typing import Any
 
 import pytest
 from kernel_bed import Notebook
+from other_python import OTHER_PYTHON, make_kernel, make_small_environment
 from wheel_bed import install, make_wheel
 
 from jupyter_gpu_release.client.home import HomePaths
 from jupyter_gpu_release.local_cluster.start import StartOptions, start_embedded, stop_embedded
 
 pytestmark = pytest.mark.thorough
-#: of `make test-python`, which `make test-all` sees to
-OTHER_PYTHON = next(Path(__file__).parents[2].glob(".venv-3.*/bin/python"), Path("make test-python"))
 
 
 class Team:
@@ -168,7 +166,7 @@ def test_a_lock_file_is_what_cells_get_to_the_hash(team: Team, notebook: Noteboo
 def test_a_kernel_with_another_python_sends_and_gets_data(
     team: Team, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    _make_kernel(tmp_path / "share", "other-python", OTHER_PYTHON)
+    make_kernel(tmp_path / "share", "other-python", OTHER_PYTHON)
     monkeypatch.setenv("JUPYTER_PATH", str(tmp_path / "share"))
     notebook = Notebook(tmp_path, kernel="other-python")
     try:
@@ -193,11 +191,42 @@ def test_a_kernel_with_another_python_sends_and_gets_data(
         notebook.close()
 
 
-def _make_kernel(share: Path, name: str, python: Path) -> None:
-    spec = share / "kernels" / name / "kernel.json"
-    spec.parent.mkdir(parents=True)
-    argv = [str(python), "-m", "ipykernel_launcher", "-f", "{connection_file}"]
-    spec.write_text(json.dumps({"argv": argv, "display_name": name, "language": "python"}))
+def test_a_kernel_with_a_python_that_the_operator_offers_has_all_of_its_packages(
+    team: Team, notebook: Notebook, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    python = make_small_environment(tmp_path / "small", team.wheels)
+    make_kernel(tmp_path / "share", "small", python)
+    monkeypatch.setenv("JUPYTER_PATH", str(tmp_path / "share"))
+    folder = f"{{name: whole, path: {tmp_path / 'small'}, users: [nobody]}}, {{name: mine, path: {tmp_path / 'small'}}}"
+    team.named.write_text(f"schema_version: 1\npythons: [{OTHER_PYTHON}]\nenvironments: [{folder}]\n")
+    small = Notebook(tmp_path, kernel="small")
+    try:
+        here = small.value("__import__('sys').version_info[:2]")
+        small.ok("def mine(a): return a + 1")
+        cell = """%%gpu_train
+import importlib.util, psutil, shutil, subprocess, sys, einops_like
+there, got, torch = sys.version_info[:2], mine(1) + einops_like.x, importlib.util.find_spec("torch")
+class C:
+    def m(self): return 7
+c = C()
+spawned = subprocess.run([sys.executable, "-c", "import psutil, sys; print(sys.prefix)"], capture_output=True).stdout
+"""
+        team.have("einops-like", files={"einops_like.py": "x = 40\n"})
+        first = small.ok(cell)
+        assert small.value("there") == here
+        assert (small.value("got"), small.value("torch"), small.value("c.m()")) == (42, None, 7)
+        assert first.text("stderr") == ""
+        assert "environment for Python {}.{}".format(*here) in first.receipt
+        assert small.value("spawned.decode()").startswith(str(team.environments))
+        refused = small.run("%%gpu_train --environment whole\n1").traceback
+        assert "there is none by this name for you" in refused
+    finally:
+        small.close()
+    cell = "%%gpu_train --environment mine\nimport sys, psutil\nthere, where = sys.version_info[:2], psutil.__file__"
+    said = notebook.ok(cell).text("stderr")
+    assert "the cluster runs Python {}.{}".format(*here) in said
+    assert notebook.value("list(there)") == list(here)
+    assert notebook.value("where").startswith(str(tmp_path / "small"))
 
 
 def test_what_a_cell_gets_is_shown_and_what_it_installs_is_its_own(team: Team, notebook: Notebook) -> None:

@@ -22,6 +22,7 @@ from jupyter_gpu_release.protocol.environments import (
     Distribution,
     Installed,
     NamedEnvironment,
+    OtherPython,
     PackagesAnswer,
     Plan,
     Question,
@@ -46,6 +47,8 @@ class Cluster:
         self.checks: list[Plan] = []
         self.wheels: dict[str, bytes] = {}
         self.versions = Versions()
+        self.python = ""
+        self.pythons: list[OtherPython] = []
         self.locked = NamedEnvironment("locked", ["added==1.1", "torch==2"], True, {"added": [_HASH], "torch": [_HASH]})
 
     @contextlib.contextmanager
@@ -54,12 +57,13 @@ class Cluster:
 
     def record(self) -> Installed:
         mine = InstalledReader([]).read()
-        return Installed.of(mine.python, mine.platform, mine.markers, self.installed)
+        return Installed.of(self.python or mine.python, mine.platform, mine.markers, self.installed)
 
     def packages(self) -> ClusterPackages:
         if not self.has_nodes:
             raise ConflictError("no node of the cluster builds environments now")
-        return ClusterPackages(self.record(), ["acme-*"], [NamedEnvironment("vision", ["added>=1"]), self.locked])
+        named = [NamedEnvironment("vision", ["added>=1"]), self.locked, NamedEnvironment("whole", [], interpreter="/e")]
+        return ClusterPackages(self.record(), ["acme-*"], named, self.pythons)
 
     def check_packages(self, plan: Plan) -> PackagesAnswer:
         self.checks.append(plan)
@@ -231,7 +235,7 @@ def test_a_named_environment_takes_the_place_of_the_notebooks_packages(bed: Bed)
     assert len(bed.cluster.checks) == 1
     with pytest.raises(OptionError, match="--environment text: there is none by this name") as caught:
         bed.ask(environment="text")
-    assert caught.value.hint == "you may use: auto, cluster, locked, vision"
+    assert caught.value.hint == "you may use: auto, cluster, locked, vision, whole"
     bed.cluster.problem = "uv is not installed"
     with pytest.raises(MissingPackageError, match=r"--environment vision: added 1\.1: no node can build"):
         bed.ask(environment="vision", pip="more")
@@ -264,3 +268,43 @@ def test_another_python_is_said_once_also_where_no_environments_are_built(bed: B
     assert bed.said == []
     bed.ask(python=platform.python_version())
     assert bed.said == []
+
+
+def test_a_notebook_of_another_python_gets_a_whole_environment_where_the_nodes_have_it(bed: Bed) -> None:
+    bed.have("plain")
+    bed.cluster.python = "3.99.1"
+    mine = InstalledReader([]).read()
+    bare = Installed.of(mine.python, mine.platform, mine.markers, [])
+    bed.cluster.pythons = [OtherPython("/named/alone", bare)]
+    assert bed.ask("json", python="3.99.1").environment is None
+    assert "the operator may offer Python 3." in bed.said[0]
+    bed.cluster.pythons += [OtherPython("3.98", problem="no Python 3.98", is_for_all=True)]
+    _again(bed).ask("json", python="3.99.1")
+    assert bed.said[0].endswith(": no Python 3.98)")
+    bed.cluster.pythons += [OtherPython("/opt/python", bare, is_for_all=True)]
+    needs = _again(bed).ask("plain", python="3.99.1")
+    assert needs.environment is not None
+    assert (needs.environment.interpreter, _pins(needs), bed.said) == ("/opt/python", ["plain==1.0"], [])
+
+
+def test_a_named_folder_has_its_packages_and_what_ranks_require(bed: Bed) -> None:
+    ours = Distribution("jupyter-gpu-release", "0.1", requires=["added>=1"])
+    bed.cluster.installed = [ours]
+    with pytest.raises(MissingPackageError, match="no node has told of its Python"):
+        bed.ask(environment="whole")
+    bed.cluster.pythons = [OtherPython("/e", problem="/e is no Python of the nodes", mend="correct it")]
+    with pytest.raises(MissingPackageError, match="--environment whole: /e is no Python"):
+        bed.ask(environment="whole")
+    mine = InstalledReader([]).read()
+    there = [Distribution("torch", "2.4", imports=["torch"]), Distribution("added", "1.0", imports=["added"])]
+    bed.cluster.pythons = [OtherPython("/e", Installed.of("3.99.0", mine.platform, mine.markers, there))]
+    bed.cluster.versions = Versions({"added": "1.0"})
+    needs = bed.ask("torch", environment="whole")
+    assert needs.environment is not None
+    assert (needs.environment.packages, needs.imports) == ([], []), "all of it is there"
+    assert needs.environment.digest
+    assert "the cluster runs Python 3.99" in bed.said[0]
+    too_old = [Distribution("added", "0.9", imports=["added"])]
+    bed.cluster.pythons = [OtherPython("/e", Installed.of("3.99.0", mine.platform, mine.markers, too_old))]
+    bed.cluster.versions = Versions({"added": "1.1"})
+    assert _pins(_again(bed).ask("added", environment="whole")) == ["added==1.1"]

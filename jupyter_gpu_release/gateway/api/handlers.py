@@ -140,7 +140,7 @@ async def show_packages(service: GatewayService, caller: Caller, request: Reques
         No node builds environments now.
     """
     named = await service.named_environments.of_user(caller.user, service.queue_rules.file.groups)
-    return msgspec.structs.replace(await service.environments.packages(), named=named)
+    return await service.environments.packages(named, service.named_environments.pythons)
 
 
 async def check_packages(service: GatewayService, caller: Caller, request: Request) -> PackagesAnswer:
@@ -151,7 +151,9 @@ async def check_packages(service: GatewayService, caller: Caller, request: Reque
     ConflictError
         No node builds environments now.
     """
-    return await service.environments.check(await body_of(request, Plan))
+    plan = await body_of(request, Plan)
+    await service.check_python(caller, plan.interpreter)
+    return await service.environments.check(plan)
 
 
 async def resolve_packages(service: GatewayService, caller: Caller, request: Request) -> Versions:
@@ -162,7 +164,9 @@ async def resolve_packages(service: GatewayService, caller: Caller, request: Req
     ConflictError
         No node builds environments now.
     """
-    return await service.environments.resolve(await body_of(request, Question))
+    question = await body_of(request, Question)
+    await service.check_python(caller, question.interpreter)
+    return await service.environments.resolve(question)
 
 
 async def send_wheel(service: GatewayService, caller: Caller, request: Request) -> WheelSent:
@@ -191,6 +195,7 @@ async def build_environment(service: GatewayService, caller: Caller, request: Re
         A node cannot build it; the installer's last words are in it.
     """
     plan = await body_of(request, Plan)
+    await service.check_python(caller, plan.interpreter)
     built = await service.environments.build_everywhere(plan)
     service.audit.write_entry(caller, "environment.build", plan.digest)
     return built

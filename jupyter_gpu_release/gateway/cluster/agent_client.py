@@ -13,7 +13,15 @@ import ray
 
 from ...errors import ClusterError
 from ...host.unix_socket_calls import ConnectionClosedError, LocalCallError, LocalConnection
-from ...protocol.environments import BuildReport, EnvironmentRow, Installed, PackagesAnswer, Plan, Question, Versions
+from ...protocol.environments import (
+    BuildReport,
+    ClusterPackages,
+    EnvironmentRow,
+    PackagesAnswer,
+    Plan,
+    Question,
+    Versions,
+)
 from ...protocol.events import Event
 from ...protocol.lineage import Environment
 from ...protocol.node import (
@@ -285,9 +293,10 @@ class AgentClient:
         """The packages that these top-level imports mean there."""
         return unpack(await self._send(NodeAgentApi.environment, imports).answer(_READ_S), Environment)
 
-    async def installed_packages(self) -> Installed:
-        """Packages that are installed there."""
-        return unpack(await self._send(NodeAgentApi.installed_packages).answer(_READ_S), Installed)
+    async def installed_packages(self, pythons: list[str]) -> ClusterPackages:
+        """Packages that are installed there, and in these other Pythons."""
+        answer = self._send(NodeAgentApi.installed_packages, pythons).answer(_CHECK_S if pythons else _READ_S)
+        return unpack(await answer, ClusterPackages)
 
     async def check_environment(self, plan: Plan) -> PackagesAnswer:
         """Tell if the packages of an environment can be had there."""

@@ -25,6 +25,7 @@ from ...protocol.environments import (
     EnvironmentBuilt,
     EnvironmentRow,
     EnvironmentsDocument,
+    NamedEnvironment,
     PackagesAnswer,
     Plan,
     Question,
@@ -91,9 +92,15 @@ class EnvironmentBuilds:
             "no node of the cluster builds environments now", hint="`jupyter gpu doctor` says why of each node"
         )
 
-    async def packages(self) -> ClusterPackages:
-        """Packages of the nodes; raises :class:`ConflictError` where none builds environments."""
-        return ClusterPackages(await self._nodes.agent(self._asked().node).installed_packages(), self._owned)
+    async def packages(self, named: Sequence[NamedEnvironment], pythons: Sequence[str]) -> ClusterPackages:
+        """Packages of the nodes, also in other Pythons: for all kernels, and of what is ``named``.
+
+        Raises :class:`ConflictError` where none builds environments.
+        """
+        others = dict.fromkeys([*pythons, *(each.interpreter for each in named if each.interpreter)])
+        found = await self._nodes.agent(self._asked().node).installed_packages(list(others))
+        known = [msgspec.structs.replace(each, is_for_all=each.interpreter in pythons) for each in found.pythons]
+        return msgspec.structs.replace(found, owned=self._owned, named=list(named), pythons=known)
 
     async def check(self, plan: Plan) -> PackagesAnswer:
         """Tell if the packages can be had, and which wheels are to be sent.

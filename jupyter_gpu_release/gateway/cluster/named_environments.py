@@ -6,8 +6,8 @@ import logging
 from collections.abc import Collection, Mapping
 from pathlib import Path
 
-from ...environments.named import OfferedEnvironment, read_environments
-from ...errors import OptionError, StoreSilentError
+from ...environments.named import Offers, read_environments
+from ...errors import ForbiddenError, OptionError, StoreSilentError
 from ...protocol.environments import NamedEnvironment
 from ...store.threads import StoreThreads
 
@@ -20,7 +20,12 @@ class NamedEnvironments:
     def __init__(self, path: str, threads: StoreThreads) -> None:
         self._path = Path(path) if path else None
         self._threads = threads
-        self._offered: list[OfferedEnvironment] = []
+        self._offered = Offers()
+
+    @property
+    def pythons(self) -> list[str]:
+        """Other Pythons for all, as the file said when it was read last."""
+        return self._offered.pythons
 
     async def of_user(self, user: str, groups: Mapping[str, Collection[str]]) -> list[NamedEnvironment]:
         """Return those that a user is offered. ``groups``: of the queues file."""
@@ -29,4 +34,15 @@ class NamedEnvironments:
                 self._offered = await self._threads.run(read_environments, self._path)
             except (OptionError, StoreSilentError) as error:
                 log.warning("%s; named environments stay as they were", error.message)
-        return [each.environment for each in self._offered if each.is_for(user, groups)]
+        return [each.environment for each in self._offered.environments if each.is_for(user, groups)]
+
+    async def check(self, interpreter: str, user: str, groups: Mapping[str, Collection[str]]) -> None:
+        """Raise :class:`ForbiddenError` for another Python than those that the user is offered."""
+        if not interpreter:
+            return
+        named = await self.of_user(user, groups)
+        if interpreter not in [*self.pythons, *(each.interpreter for each in named)]:
+            raise ForbiddenError(
+                f"Python {interpreter} is none that you are offered",
+                hint="the operator names it in the file of named environments (`pythons:`, `python:`, `path:`)",
+            )

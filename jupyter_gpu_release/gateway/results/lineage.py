@@ -192,9 +192,11 @@ def in_front_of(nodes: Environment, plan: Plan | None) -> Environment:
     """Packages of a run that found those of ``plan`` in front of its node's own."""
     if plan is None:
         return nodes
-    packages = {name: version for name, version in nodes.packages.items() if version != ABSENT}
+    behind = {} if plan.interpreter else nodes.packages
+    packages = {name: version for name, version in behind.items() if version != ABSENT}
     packages |= {each.name: f"{each.version} {each.digest}".strip() for each in plan.packages}
-    return msgspec.structs.replace(nodes, packages=dict(sorted(packages.items())))
+    python = plan.python if plan.interpreter else nodes.python
+    return msgspec.structs.replace(nodes, packages=dict(sorted(packages.items())), python=python)
 
 
 def _digest(environment: Environment) -> str:

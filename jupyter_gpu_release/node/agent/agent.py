@@ -27,7 +27,15 @@ from ...host.background import BackgroundWork
 from ...host.gpu_reader import GpuReader
 from ...host.gpus import Nvml
 from ...host.process_control import machine_bytes
-from ...protocol.environments import BuildReport, EnvironmentRow, Installed, PackagesAnswer, Plan, Question, Versions
+from ...protocol.environments import (
+    BuildReport,
+    ClusterPackages,
+    EnvironmentRow,
+    PackagesAnswer,
+    Plan,
+    Question,
+    Versions,
+)
 from ...protocol.events import Event
 from ...protocol.lineage import Environment
 from ...protocol.node import (
@@ -421,9 +429,9 @@ class NodeAgent(NodeAgentApi):
         """The packages that these imports mean here, with those that they require."""
         return pack(await asyncio.to_thread(self._packages.environment, imports))
 
-    async def installed_packages(self) -> Packed[Installed]:
-        """Packages that are installed here."""
-        return pack(await self._environments.installed())
+    async def installed_packages(self, pythons: list[str]) -> Packed[ClusterPackages]:
+        """Packages that are installed here, and in these other Pythons."""
+        return pack(await self._environments.packages_with(pythons))
 
     async def check_environment(self, plan: Packed[Plan]) -> Packed[PackagesAnswer]:
         """Tell if its packages can be had."""

@@ -23,8 +23,10 @@ from ...errors import ClusterError, GpuReleaseError, RequestError
 from ...host import process_control
 from ...protocol.environments import (
     BuildReport,
+    ClusterPackages,
     EnvironmentRow,
     Installed,
+    OtherPython,
     PackagesAnswer,
     Plan,
     PlannedPackage,
@@ -35,6 +37,7 @@ from ...protocol.node import AgentConfig
 from ...units import format_bytes
 from ..environments.builder import Environments, ShippedWheel, refused
 from ..environments.installer import Installer, Sources
+from ..environments.pythons import FoundPython, Pythons
 from ..run_packages import remove_left_packages
 from .fork_servers import ForkServers
 
@@ -53,7 +56,7 @@ _JUST_MADE_S = 60.0
 #: for fork servers that no rank is left of to end
 _ENDS_S = 10.0
 #: below the root: what nobody but the agent looks into
-_OWN_FOLDERS = ("bytecode", "cache", "locks")
+_OWN_FOLDERS = ("bytecode", "cache", "locks", "pythons")
 _SITE = frozenset({"site-packages", "dist-packages"})
 
 
@@ -81,6 +84,7 @@ class NodeEnvironments:
         markers = {process_control.CLUSTER_MARKER: config.cluster, process_control.NODE_MARKER: node}
         installer = Installer(self._root / "cache", sources, {**os.environ, **markers})
         self._built = Environments(self._root, installer, behind)
+        self._pythons = Pythons(installer, self._root)
         self._reader = InstalledReader(behind)
         #: what is installed; empty: it is not known, or nothing is built here
         self.packages = ""
@@ -95,6 +99,28 @@ class NodeEnvironments:
         """Packages in the cluster's Python, read in a thread."""
         return await asyncio.to_thread(self._reader.read)
 
+    async def packages_with(self, pythons: list[str]) -> ClusterPackages:
+        """Packages in the cluster's Python and in these others; never raises."""
+        others = await asyncio.gather(*(self._look_at(each) for each in pythons))
+        return ClusterPackages(await self.installed(), pythons=list(others))
+
+    async def _look_at(self, python: str) -> OtherPython:
+        try:
+            async with asyncio.timeout(_CHECK_S):
+                found = await self._other(python)
+                return OtherPython(python, await asyncio.to_thread(found.installed) if found else None)
+        except GpuReleaseError as error:
+            return OtherPython(python, problem=error.message, mend=error.hint)
+        except TimeoutError:
+            return OtherPython(python, problem=f"the node has not found Python {python} in time", mend="try again")
+
+    async def _other(self, python: str) -> FoundPython | None:
+        """The Python of an environment; None: the cluster's. Raises :class:`ClusterError`."""
+        if not python:
+            return None
+        self._claim_root()
+        return await self._pythons.find(python)
+
     async def look(self) -> None:
         """See what is installed now, where that matters."""
         if self._config.max_environments:
@@ -106,7 +132,8 @@ class NodeEnvironments:
             if self._find(plan.digest) is not None:
                 return PackagesAnswer(is_ready=True)
             find_installer()
-            return PackagesAnswer(unavailable=await self._built.find_unavailable(plan, _CHECK_S))
+            other = await self._other(plan.interpreter)
+            return PackagesAnswer(unavailable=await self._built.find_unavailable(plan, _CHECK_S, other))
         except GpuReleaseError as error:
             return PackagesAnswer(problem=error.message, mend=error.hint)
 
@@ -115,7 +142,8 @@ class NodeEnvironments:
         try:
             find_installer()
             self._claim_root()
-            return Versions(await self._built.resolve(question, _CHECK_S))
+            other = await self._other(question.interpreter)
+            return Versions(await self._built.resolve(question, _CHECK_S, other))
         except GpuReleaseError as error:
             return Versions(problem=error.message, mend=error.hint)
 
@@ -174,7 +202,8 @@ class NodeEnvironments:
         folder = self._root / f".wheels-{plan.digest}-{secrets.token_hex(6)}"
         try:
             paths = await asyncio.to_thread(_write_wheels, folder, shipped, found)
-            await self._built.build(plan, paths, self._config.environment_timeout_s)
+            other = await self._other(plan.interpreter)
+            await self._built.build(plan, paths, self._config.environment_timeout_s, other)
         finally:
             await asyncio.to_thread(_remove_flat, folder)
 

@@ -27,8 +27,11 @@ from ...protocol.environments import Plan, PlannedPackage, Question, digest_of, 
 from ...units import format_count, format_seconds
 from .bytecode import compile_modules, remove_unused
 from .installer import Installer, InstallerError
+from .pythons import FoundPython
 
 _RECORD = "environment.json"
+#: this package, as a rank in another Python finds it
+_OURS = Path(__file__).parents[2]
 _LOOK_S = 0.05
 #: questions to the installer at once, each for one package
 _AT_ONCE = 4
@@ -89,7 +92,9 @@ class Environments:
         """Return the record of one that is ready; raises OSError."""
         return msgspec.json.decode((self._root / digest / _RECORD).read_bytes(), type=BuiltEnvironment)
 
-    async def build(self, plan: Plan, wheels: Mapping[str, ShippedWheel], limit_s: float) -> Path:
+    async def build(
+        self, plan: Plan, wheels: Mapping[str, ShippedWheel], limit_s: float, other: FoundPython | None = None
+    ) -> Path:
         """Return the folder of ``plan``'s environment, built if it is not there yet: by one process at a time.
 
         When the task is cancelled or the limit is over, nothing of it is left and no process of it runs.
@@ -100,6 +105,8 @@ class Environments:
             One for each package of the plan that is shipped, by name.
         limit_s
             For all of it, waiting for another process that builds the same included.
+        other
+            The plan's Python, where that is not the cluster's.
 
         Raises
         ------
@@ -119,7 +126,7 @@ class Environments:
             return ready
         try:
             async with asyncio.timeout(limit_s):
-                return await self._build_alone(plan, wheels)
+                return await self._build_alone(plan, wheels, other)
         except TimeoutError:
             count = format_count(len(plan.packages), "package")
             raise ClusterError(
@@ -129,14 +136,15 @@ class Environments:
         except OSError as error:
             raise refused(self._root, error) from error
 
-    async def find_unavailable(self, plan: Plan, limit_s: float) -> dict[str, str]:
+    async def find_unavailable(self, plan: Plan, limit_s: float, other: FoundPython | None = None) -> dict[str, str]:
         """Return those of the plan's packages that cannot be had, with the installer's words; nothing is installed.
 
         Raises :class:`ClusterError` when none can be had, or nobody can tell.
         """
         lines = {each.name: _line(each, {}) for each in plan.packages if not each.is_shipped}
         folder = self._root / f".checking-{secrets.token_hex(6)}"
-        install = ["pip", "install", "--python", self._python, "--no-deps", "--target", "nowhere"]
+        python = other.python if other else self._python
+        install = ["pip", "install", "--python", python, "--no-deps", "--target", "nowhere"]
         try:
             folder.mkdir(parents=True)
             (folder / "requirements.txt").write_text("".join(f"{line}\n" for line in lines.values()))
@@ -163,7 +171,7 @@ class Environments:
         """Count the plan's packages that the installer has: sent along, or in its cache."""
         return sum(each.is_shipped or self._installer.has_fetched(each.name, each.version) for each in plan.packages)
 
-    async def resolve(self, question: Question, limit_s: float) -> dict[str, str]:
+    async def resolve(self, question: Question, limit_s: float, other: FoundPython | None = None) -> dict[str, str]:
         """Return versions for the question's requests and for what these require: name → version.
 
         Raises :class:`ClusterError`: they do not go together, or not with the cluster's own packages.
@@ -174,7 +182,8 @@ class Environments:
             for name in ("requests", "constraints", "excluded", "preferred"):
                 (folder / f"{name}.txt").write_text("".join(f"{line}\n" for line in getattr(question, name)))
             arguments = ["pip", "compile", "requests.txt", "--constraints", "constraints.txt"]
-            arguments += ["--excludes", "excluded.txt", "--output-file", "preferred.txt", "--python", self._python]
+            python = other.python if other else self._python
+            arguments += ["--excludes", "excluded.txt", "--output-file", "preferred.txt", "--python", python]
             async with asyncio.timeout(limit_s):
                 await self._installer.call([*arguments, "--no-header", "--no-annotate"], folder)
             return _versions((folder / "preferred.txt").read_text())
@@ -218,7 +227,7 @@ class Environments:
             await self._installer.call(["cache", "clean", *names], self._root)
 
     # -------------------------------------------------------------------------------------------- build
-    async def _build_alone(self, plan: Plan, wheels: Mapping[str, ShippedWheel]) -> Path:
+    async def _build_alone(self, plan: Plan, wheels: Mapping[str, ShippedWheel], other: FoundPython | None) -> Path:
         async with self._locked(plan.digest) as lock:
             if (ready := self.find(plan.digest)) is not None:
                 return ready
@@ -226,7 +235,7 @@ class Environments:
                 await _remove_tree(left)
             folder = self._root / f".building-{plan.digest}-{secrets.token_hex(6)}"
             try:
-                await self._make(folder, plan, wheels, lock)
+                await self._make(folder, plan, wheels, lock, other)
                 folder.rename(self._root / plan.digest)
             finally:
                 await _remove_tree(folder)
@@ -245,8 +254,11 @@ class Environments:
         finally:
             os.close(lock)
 
-    async def _make(self, folder: Path, plan: Plan, wheels: Mapping[str, ShippedWheel], lock: int) -> None:
-        venv = ["venv", "--python", self._python, "--no-project", "--relocatable", str(folder)]
+    async def _make(
+        self, folder: Path, plan: Plan, wheels: Mapping[str, ShippedWheel], lock: int, other: FoundPython | None
+    ) -> None:
+        python_below = other.python if other else self._python
+        venv = ["venv", "--python", python_below, "--no-project", "--relocatable", str(folder)]
         await self._installer.call(venv, self._root, keep_open=lock)
         python = folder / "bin" / "python"
         packages = next(folder.glob("lib/python*/site-packages"))
@@ -258,7 +270,9 @@ class Environments:
         except InstallerError as error:
             raise await self._explained(error, install, lines, folder) from error
         _check(packages, plan)
-        (packages / "jupyter_gpu_cluster.pth").write_text(_path_lines(self._behind))
+        if other:
+            (packages / _OURS.name).symlink_to(_OURS)
+        (packages / "jupyter_gpu_cluster.pth").write_text(_path_lines(other.behind if other else self._behind))
         await compile_modules(python, packages, self._root / "bytecode")
         records = {each.name.removesuffix(".dist-info"): each for each in packages.glob("*.dist-info")}
         built = BuiltEnvironment(

@@ -141,10 +141,11 @@ class Installer:
         found |= {
             "UV_CACHE_DIR": str(self._cache),
             "UV_LINK_MODE": "hardlink",
-            "UV_PYTHON_DOWNLOADS": "never",
+            "UV_PYTHON_DOWNLOADS": "manual",  # where it is told to
             "UV_NO_PROGRESS": "1",
             "NO_COLOR": "1",
         }
+        found.setdefault("UV_PYTHON_INSTALL_DIR", str(self._cache.with_name("pythons")))
         if "UV_CONFIG_FILE" not in found:
             found["UV_NO_CONFIG"] = "1"
         if self._sources.index:

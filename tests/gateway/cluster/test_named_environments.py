@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from jupyter_gpu_release.errors import ForbiddenError
 from jupyter_gpu_release.gateway.cluster.named_environments import NamedEnvironments
 from jupyter_gpu_release.store.threads import StoreThreads
 
@@ -16,6 +17,20 @@ async def _names(offers: NamedEnvironments, user: str = "ann") -> list[str]:
 
 def _file(name: str) -> str:
     return f'schema_version: 1\nenvironments: [{{name: {name}, requirements: [einops], users: ["@team"]}}]'
+
+
+@pytest.mark.asyncio
+async def test_another_python_is_for_those_who_are_offered_it(tmp_path: Path) -> None:
+    """Nodes start what it names."""
+    path = tmp_path / "environments.yaml"
+    named = "{name: vision, path: /envs/vision, users: [ann]}"
+    path.write_text(f"schema_version: 1\npythons: ['3.13']\nenvironments: [{named}]")
+    offers = NamedEnvironments(str(path), StoreThreads())
+    for user, interpreter in (("bob", ""), ("bob", "3.13"), ("ann", "/envs/vision")):
+        await offers.check(interpreter, user, {})
+    for user, interpreter in (("bob", "/envs/vision"), ("ann", "/home/ann/python"), ("ann", "3.12")):
+        with pytest.raises(ForbiddenError, match="is none that you are offered"):
+            await offers.check(interpreter, user, {})
 
 
 @pytest.mark.asyncio

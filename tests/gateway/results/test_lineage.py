@@ -6,6 +6,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
+import msgspec
 import pytest
 from broker_bed import BrokerBed, until
 
@@ -41,6 +42,8 @@ def test_a_run_in_an_environment_had_its_packages() -> None:
     seen = {"mine": "1 sha256:ab", "numpy": "2.0", "torch": "2.5"}
     assert in_front_of(nodes, plan) == Environment("3.11", packages=seen, unknown=["own"])
     assert in_front_of(nodes, None) is nodes
+    other = in_front_of(nodes, msgspec.structs.replace(plan, python="3.13.0", interpreter="3.13"))
+    assert other == Environment("3.13.0", packages={"mine": "1 sha256:ab", "numpy": "2.0"}, unknown=["own"])
 
 
 def _walked(links: dict[str, list[str]], *, up: bool) -> tuple[list[str], bool]:

@@ -151,7 +151,14 @@ def test_nobody_else_finds_an_environment_or_writes_to_it(config: AgentConfig, t
         os.umask(before)
     root = tmp_path / "environments"
     modes = {each.name: each.stat().st_mode & 0o777 for each in (root, *root.iterdir())}
-    assert modes == {"environments": 0o700, "cache": 0o700, "locks": 0o700, "bytecode": 0o700, built: 0o555}
+    assert modes == {
+        "environments": 0o700,
+        "cache": 0o700,
+        "locks": 0o700,
+        "bytecode": 0o700,
+        "pythons": 0o700,
+        built: 0o555,
+    }
     assert next(root.glob("*/lib/*/site-packages/plain/__init__.py")).stat().st_mode & 0o777 == 0o444
 
 
