@@ -113,6 +113,7 @@ if ranks is not None:
 
 
 @pytest.mark.soak
+@pytest.mark.timeout(900)  # half a minute of two cores
 @pytest.mark.parametrize("backend", cases(["torch"], ["jax"]))
 @pytest.mark.skipif(importlib.util.find_spec("keras") is None, reason="could not import 'keras'")
 def test_each_cell_comes_to_what_it_comes_to_as_a_plain_one(tmp_path: Path, backend: str) -> None:
