@@ -32,6 +32,8 @@ def _row(digest: str, host: str = "gpu1", *, used_ago_s: float = 60.0) -> Enviro
 
 @pytest.fixture
 def document(monkeypatch: pytest.MonkeyPatch) -> EnvironmentsDocument:
+    now_s = time.time()
+    monkeypatch.setattr(time, "time", lambda: now_s)  # what is "1 min ago" stays it
     made = EnvironmentsDocument(
         1, [_row("abcd"), _row("abcd", "gpu2", used_ago_s=3600.0), _row("ab12")], ["gpu3: gone"]
     )
