@@ -6,6 +6,7 @@ import {
   SidePanel,
   ToolbarButton
 } from '@jupyterlab/ui-components';
+import { MessageLoop } from '@lumino/messaging';
 import { type AccordionPanel, Widget } from '@lumino/widgets';
 import * as React from 'react';
 import type { Advisor } from './cells/advice';
@@ -75,6 +76,11 @@ export class GpuPanel extends SidePanel {
     model.stateChanged.connect(this._arrangeSections, this);
     advisor?.changed.connect(this._onAdvice, this);
     this._arrangeSections();
+    // the header takes from the sections' height when it grows, and nobody tells Lumino
+    if (typeof ResizeObserver !== 'undefined') {
+      this._observer = new ResizeObserver(() => this._fitSections());
+      this._observer.observe(this.content.node);
+    }
   }
 
   set arrangement(arrangement: IArrangement) {
@@ -86,6 +92,7 @@ export class GpuPanel extends SidePanel {
     model.stateChanged.disconnect(this._arrangeSections, this);
     advisor?.changed.disconnect(this._onAdvice, this);
     this._focus.dispose();
+    this._observer?.disconnect();
     const hidden = this._sections.filter(({ widget }) => !widget.parent);
     super.dispose();
     hidden.forEach(({ widget }) => widget.dispose());
@@ -223,6 +230,11 @@ export class GpuPanel extends SidePanel {
     this._shareHeight();
   }
 
+  private _fitSections(): void {
+    MessageLoop.sendMessage(this.content, Widget.ResizeMessage.UnknownSize);
+    this._shareHeight();
+  }
+
   private _onAdvice(): void {
     this._arrangeSections();
     this._state.renew();
@@ -294,6 +306,7 @@ export class GpuPanel extends SidePanel {
   private _state = new ViewState();
   private _sections: ISection[];
   private _focus: FocusMemory;
+  private _observer?: ResizeObserver;
   private _shape = '';
   /** the user has moved a border: sizes are his from then on */
   private _isSized = false;

@@ -18,6 +18,7 @@ from lab_bed import Lab, execute, launch, open_lab, running_lab
 from playwright.sync_api import Browser, Page, sync_playwright
 from recording import SHOWN_IN, THEMES, VIEWPORT, set_theme, take, write_picture
 from shown_words import FILE, keep, panel_words, words_of
+from sidebar_bed import VIEWPORT as PANEL_VIEWPORT
 from sidebar_bed import show_panel
 from stories import NO_NOTIFICATIONS, FirstPicture, Tutorial, colleague, tutorial_lab
 
@@ -46,7 +47,7 @@ SCENES: dict[str, Scene] = {
 
 def picture(browser: Browser, lab: Lab, scene: str, theme: str, target: Path, *, widths: tuple[int, ...]) -> None:
     """One picture of the panel for each width."""
-    page = browser.new_page(viewport={"width": 1100, "height": 1000}, device_scale_factor=2 if len(widths) < 2 else 1)
+    page = browser.new_page(viewport=PANEL_VIEWPORT, device_scale_factor=2 if len(widths) < 2 else 1)
     api = GpuApi(page)
     SCENES[scene](api)
     open_lab(page, lab)
