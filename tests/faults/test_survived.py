@@ -127,8 +127,8 @@ def test_the_gateway_is_killed_and_a_detached_sweep_goes_on(
     assert shown.displays()[-1].startswith("✓ 6 trials · 6 complete · best score=5.5 (trial 5)")
     assert notebook.value("[n, score]") == [5, 5.5]
     assert sorted(path.name[0] for path in folder.iterdir()) == list("012345")
-    rows = [row for row in shared_cluster._document(f"/v1/runs?sweep={sweep}")["runs"] if row["run"] != sweep]
-    assert [(row["state"], row["earlier"]) for row in rows] == [("succeeded", [])] * 6
+    rows = shared_cluster.trials(sweep)
+    assert [(row.state, row.earlier, list(row.metric)) for row in rows] == [("succeeded", [], ["score"])] * 6
     shared_cluster.assert_nothing_is_held()
 
 

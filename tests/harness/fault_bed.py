@@ -19,6 +19,7 @@ from jupyter_gpu_release.client.home import read_secret
 from jupyter_gpu_release.client.rest import GatewayClient
 from jupyter_gpu_release.local_cluster.processes import cluster_processes
 from jupyter_gpu_release.local_cluster.ray_head import LOOPBACK_ONLY
+from jupyter_gpu_release.protocol.rest import RunRow
 
 
 class Cluster:
@@ -77,9 +78,17 @@ class Cluster:
         return document
 
     def _document(self, path: str) -> dict[str, Any]:
-        token = read_secret(Path(self.connection.token_file))
-        with GatewayClient(self.connection.url, token, timeout_s=60) as gateway:
+        with self._gateway() as gateway:
             return gateway.document(path)
+
+    def trials(self, sweep: str) -> list[RunRow]:
+        """The runs of a detached sweep's trials."""
+        with self._gateway() as gateway:
+            return [row for row in gateway.trials(sweep).runs if row.run != sweep]
+
+    def _gateway(self) -> GatewayClient:
+        token = read_secret(Path(self.connection.token_file))
+        return GatewayClient(self.connection.url, token, timeout_s=60)
 
     def placement_groups(self) -> list[str]:
         """Names of the placement groups that exist in Ray."""
