@@ -54,7 +54,7 @@ def hand_out_tokens(
     require_extra("hub", "the service for tokens")
     if not allow_plain_text:
         _check_tls("gateway", gateway, "write https://")
-        _check_tls("url", url, "name the https:// of a proxy in front of the service")
+        _check_tls("url", url, f"leave it out, and name a proxy's https:// in c.Spawner.environment['{HUB_SERVICE}']")
     lifetime_s = HUB["lifetime"].read(lifetime, "lifetime=")
     known = {"JUPYTER_GPU_URL": gateway, **({"JUPYTER_GPU_CA_FILE": ca_file} if ca_file else {})}
     own = {"JUPYTER_GPU_TOKEN_FILE": os.path.abspath(token_file), LIFETIME_VARIABLE: str(lifetime_s)}
