@@ -1,4 +1,4 @@
-"""What it costs each cell that Ray keeps the head's tables on disk: clusters without and with it in turn."""
+"""The cost for each cell of keeping the head's tables on disk: clusters without and with it in turn."""
 
 from __future__ import annotations
 

@@ -101,12 +101,12 @@ class GatewayConnection:
 
     def _reach(self, session: GatewaySession) -> None:
         line = StatusLine(CellOutput(self._shell))
+        end = f"connecting to the gateway {session.target.url}: not done"
         try:
             self._wait_for(session, line)
-        except BaseException:
-            line.end(f"connecting to the gateway {session.target.url}: not done")
-            raise
-        line.end(f"connected to the gateway {session.target.url}")
+            end = f"connected to the gateway {session.target.url}"
+        finally:
+            line.end(end)
 
     def _wait_for(self, session: GatewaySession, line: StatusLine) -> None:
         """Return when the session is welcome; says that it waits, and may be interrupted."""

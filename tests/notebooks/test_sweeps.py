@@ -122,7 +122,7 @@ def test_an_estimate_runs_nothing_and_the_table_says_how_much_is_left(notebook: 
 
 
 def test_with_prices_the_table_and_the_page_say_them(own_home: HomePaths, tmp_path: Path) -> None:
-    """What the trials that are over have cost, and what the others will."""
+    """The cost of the trials that are over, and the expected one of the others."""
     queues = tmp_path / "queues.yaml"
     queues.write_text('schema_version: 1\nrates: {"*": 36000}\nrate_unit: EUR\n')
     start_embedded(home=own_home, asked=StartOptions(simulated=1, queues=str(queues)), progress=print)

@@ -1,4 +1,4 @@
-"""What PyTorch says about a tensor that came home without its graph is explained, as long as the name holds it."""
+"""PyTorch's words about a tensor that came home without its graph are explained, as long as the name holds it."""
 
 from __future__ import annotations
 
