@@ -8,6 +8,7 @@ import math
 import os
 import select
 import signal
+import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator
 from functools import cache
@@ -29,6 +30,8 @@ NODE_MARKER = "JUPYTER_GPU_NODE"
 PERSISTER, MOVER = "jgr-persister", "jgr-mover"
 #: a process that was killed so long ago and is still there waits in the kernel
 STUCK_S = 10.0
+#: closing a file writes it to where it is; one that takes longer hangs
+_CLOSED_S = 2.0
 _LOOK_S = 0.1
 
 
@@ -114,12 +117,31 @@ def yield_to_others() -> None:
 
 
 def close_files(but: Iterable[int] = ()) -> None:
-    """Close all that this process has open, with the locks and ports, except for 0, 1, 2 and these."""
-    low = 3
-    for fd in sorted(fd for fd in but if fd >= low):
-        os.closerange(low, fd)
-        low = fd + 1
-    os.closerange(low, max(map(int, os.listdir("/proc/self/fd"))) + 1)
+    """Close all that this process has open, with the locks and ports, except for 0, 1, 2 and these.
+
+    Files of a filesystem that does not answer are closed when it does: nobody waits for them.
+    """
+    keep = {0, 1, 2, *but}
+    files = []
+    for fd in map(int, os.listdir("/proc/self/fd")):
+        with contextlib.suppress(OSError):  # the listing's own
+            path = os.readlink(f"/proc/self/fd/{fd}")
+            if fd in keep:
+                continue
+            if path.startswith("/") and not path.startswith("/dev/"):
+                files.append(fd)
+            else:
+                os.close(fd)
+    if files:
+        closer = threading.Thread(target=_close_each, args=(files,), name="jgr-closer", daemon=True)
+        closer.start()
+        closer.join(_CLOSED_S)
+
+
+def _close_each(files: list[int]) -> None:
+    for fd in files:
+        with contextlib.suppress(OSError):
+            os.close(fd)
 
 
 def is_persister(pid: int) -> bool:

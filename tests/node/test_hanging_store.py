@@ -81,3 +81,18 @@ def test_gpus_are_free_when_the_store_hangs_as_a_cell_publishes(
     store.answer()
     assert run.wait().status == "ok"
     assert any("published values" in note for note in run.outcome.notes)
+
+
+def test_gpus_are_free_when_the_store_hangs_as_a_cell_leaves_a_file_of_it_open(
+    node: Node, store: HangingStore, tmp_path: Path
+) -> None:
+    go = tmp_path / "go"
+    opens = f"import os\nfile = os.open({str(store.path / 'left')!r}, os.O_CREAT | os.O_WRONLY)\nos.write(file, b'x')\n"
+    run = node.start(opens + _CELL.format(go=str(go)), workdir=str(tmp_path))
+    run.wait_for(lambda run: "before" in run.text())
+    store.hang()
+    go.touch()
+    run.wait_for(lambda run: run.phase("released"), 30)
+    store.answer()
+    assert run.wait().status == "ok"
+    assert (store.path / "left").read_bytes() == b"x"
