@@ -96,3 +96,19 @@ def test_gpus_are_free_when_the_store_hangs_as_a_cell_leaves_a_file_of_it_open(
     store.answer()
     assert run.wait().status == "ok"
     assert (store.path / "left").read_bytes() == b"x"
+
+
+@pytest.mark.thorough  # it is told after 10 s
+def test_a_cell_that_waits_for_a_store_that_hangs_and_cannot_be_killed_is_told(
+    node: Node, store: HangingStore, tmp_path: Path
+) -> None:
+    (store.path / "data").write_bytes(b"x")
+    reads = f"print('before')\nwhile True:\n    open({str(store.path / 'data')!r}).read()\n"
+    run = node.start(reads, workdir=str(tmp_path), grace_s=0.5)
+    run.wait_for(lambda run: "before" in run.text())
+    store.hang()
+    run.signal("interrupt")
+    run.wait_for(lambda run: "cannot be killed" in run.text("stderr"))
+    assert not run.phase("released")
+    store.answer()
+    assert run.wait().status == "interrupted"

@@ -91,6 +91,7 @@ class Supervisor:
         self._unheard_from = 0.0  # monotonic time; 0: its line is open
         self._status = ""  # why we interrupted or killed
         self._kill_reason = ""  # in words, where it was not for want of a reaction
+        self._killed_from = 0.0  # monotonic time of the first SIGKILL; inf: it is told that this does not help
         self._memory = MemoryLimit(order.memory_bytes, order.sharers)
         self._stall = StallWatch(rank, order.stall_s)
         self._state = ""  # of a stalled rank
@@ -293,6 +294,10 @@ class Supervisor:
 
     def _kill(self, status: str) -> None:
         self._status = status
+        self._kill_rank()
+
+    def _kill_rank(self) -> None:
+        self._killed_from = self._killed_from or time.monotonic()
         process_control.kill_each([self._rank])
 
     def _check_limits(self) -> None:
@@ -301,7 +306,10 @@ class Supervisor:
             self._timeout = None
             self._interrupt("timeout")
         if self._deadline is not None and now > self._deadline:
-            process_control.kill_each([self._rank])
+            self._kill_rank()
+        if self._killed_from and now > self._killed_from + STUCK_S:
+            self._killed_from = math.inf
+            self._tell_stuck(process_control.in_words([self._rank]))
         if self._line.is_closed and self._outcome is None:
             self._unheard_from = self._unheard_from or now + _UNHEARD_S
             if now > self._unheard_from:  # one that ends says itself of what
