@@ -189,11 +189,13 @@ def test_what_is_skipped_or_broken_is_counted_and_every_failure_is_named(
     )
     assert run([job]) == 1
     said = capfd.readouterr().out
-    whys = said.split("##### why ")[1:]
+    whys = [why.split("\n#####")[0] for why in said.split("##### why ")[1:]]
     assert ["assert 'a b' == 'c::d'" in why for why in whys] == [True, False, False]
     end = said.splitlines()
     failed = [f"##### FAILED tests/test_it.py{test}" for test in ("::test_called[a b]", "::test_set_up", "")]
     assert end[-4:] == [*failed, "1 passed, 3 failed, 1 skipped"]  # what a module leaves behind counts as one
+    in_short = end.index("tests/test_it.py::test_called[a b]", -30)
+    assert end[in_short + 1].startswith("  E   AssertionError: assert 'a b' == 'c::d'")
 
 
 @pytest.mark.parametrize(

@@ -61,6 +61,9 @@ _COMMANDS = {
 _LOOK_S = 0.2
 #: so many lines of a failed test, or session, are shown again at the end
 _BEFORE = 40
+#: of a failure so many lines, so long, are said once more
+_FEW, _SHORT = 4, 200
+_ERROR = re.compile(r"[\w.]*(Error|Exception): ")
 _PLACE = re.compile(r"tests/\S+\.py:\d+: in ")
 
 
@@ -145,6 +148,13 @@ def why_failed(words: str) -> str:
     return "\n".join([*places[-_BEFORE:], *lines[-_BEFORE:]])
 
 
+def in_short(words: str) -> list[str]:
+    """Its errors, a line each, else its last words: a log of which only the end is left tells them, too."""
+    lines = [line.rstrip() for line in words.splitlines() if line.strip()]
+    errors = [line for line in lines if line.startswith("E  ") or _ERROR.match(line)]
+    return [line[:_SHORT] for line in list(dict.fromkeys(errors))[:_FEW] or lines[-_FEW:]]
+
+
 def run(jobs: Iterable[Job], at_once: int = AT_ONCE, *, record: bool = False) -> int:
     """Run all of them, whatever fails; 0 when nothing did. Told to end, they end (and clean up) first."""
     ended: list[Running] = []
@@ -170,6 +180,7 @@ def _close(ended: list[Running], whole: Outcomes) -> int:
     """The closing lines; returns the exit status."""
     _say("\n" + "\n".join(f"##### why {test} failed\n{why_failed(why)}\n" for test, why in whole.failed.items()))
     _say(costs.closing(whole, _lines_of_jobs(ended)) + "\n")
+    _say("\n".join("\n  ".join([test, *in_short(why)]) for test, why in whole.failed.items()))
     _say("\n".join(f"##### {each.report()}" for each in ended))
     for test in whole.failed:
         _say(f"##### FAILED {test}")
