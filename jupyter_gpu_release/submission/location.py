@@ -141,7 +141,7 @@ def _lines_above(raw: str, body: str, *, is_cell: bool) -> int:
     """A cell's body begins below our magic's line, which other magics or blank lines may precede."""
     if is_cell:
         for number, line in enumerate(raw.split("\n"), start=1):
-            if line.lstrip().startswith(("%%gpu_train", "%%gpu_sweep")):
+            if line.lstrip().startswith("%%gpu_"):
                 return number
         return 1
     first = body.split("\n", 1)[0]

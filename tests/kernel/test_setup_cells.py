@@ -20,3 +20,10 @@ def test_a_cell_that_is_edited_takes_its_own_place(monkeypatch: pytest.MonkeyPat
     with pytest.raises(ZeroDivisionError):
         cells.run("1 / 0")
     assert cells.clear() == 4
+
+
+def test_a_syntax_error_names_the_cell_and_its_line() -> None:
+    cells = SetupCells(make_shell(), SignalHandlers())
+    with pytest.raises(BaseException, match=r"never closed \(<gpu-cell-1-\w+>, line 3\)"):
+        cells.run("a = 1\nb = (")
+    assert cells.cells == []

@@ -28,6 +28,8 @@ def kernel_shell(code: str, **metadata: str) -> SimpleNamespace:
         ("%%gpu_train --gpus 1\nx = 1\n", 1),
         ("\n\n%%gpu_train\nx = 1", 3),
         ("%%time\n%%gpu_train\nx = 1", 2),
+        ("\n%%gpu_sweep --trials 2\nx = 1", 2),
+        ("\n\n%%gpu_setup\nx = 1", 3),
         ("get_ipython().run_cell_magic('gpu_train', '', 'x = 1')", 1),
     ],
 )

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from jupyter_gpu_release.node.agent import packages as packages_module
 from jupyter_gpu_release.node.agent.packages import Packages
 
 
@@ -51,3 +52,16 @@ def test_what_is_installed_is_known_by_its_version(
     assert before.packages == {"plain-tools": "1.0"}
     source.write_text("rate = 2")
     assert packages.environment(["plain_tools"]) == before
+
+
+def test_what_is_installed_anew_is_known_by_its_new_version(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setattr(packages_module, "folders_stamp", lambda: tmp_path.stat().st_mtime_ns)
+    _install(tmp_path, "plain_tools", "plain_tools", None)
+    packages = Packages()
+    assert packages.environment(["plain_tools"]).packages == {"plain-tools": "1.0"}
+    old = tmp_path / "plain_tools-1.0.dist-info"
+    metadata = (old / "METADATA").read_text().replace("1.0", "2.0")
+    (old / "METADATA").write_text(metadata)
+    old.rename(tmp_path / "plain_tools-2.0.dist-info")
+    assert packages.environment(["plain_tools"]).packages == {"plain-tools": "2.0"}
