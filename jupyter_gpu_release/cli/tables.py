@@ -291,13 +291,21 @@ def print_nodes(console: Console, nodes: Iterable[NodeRow]) -> None:
     write_columns(console, ("host", "id", "state", "gpus", "held", "notes"), rows, _STATE_STYLES)
 
 
+#: that of "environments", and a blank
+_CHECK_WIDTH = 13
+
+
 def print_findings(console: Console, findings: Iterable[Finding]) -> None:
     """One line a finding, its mend below it."""
     for finding in findings:
         sign, style = _LEVELS.get(finding.level, ("✓", "green"))
-        console.print(Text.assemble((f"{sign} ", style), (f"{finding.check:<10}", "dim"), finding.finding))
+        console.print(Text.assemble((f"{sign} ", style), (f"{finding.check:<{_CHECK_WIDTH}}", "dim"), finding.finding))
         if finding.hint:
-            console.print(Text.assemble("             → ", (finding.hint, "bold" if finding.level == BROKEN else "")))
+            console.print(
+                Text.assemble(
+                    " " * (_CHECK_WIDTH + 3) + "→ ", (finding.hint, "bold" if finding.level == BROKEN else "")
+                )
+            )
 
 
 def _gpus(run: RunRow) -> str:

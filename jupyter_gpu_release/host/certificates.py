@@ -32,6 +32,11 @@ class Certificate:
         """Days for which it is still valid; negative: expired."""
         return (self.ends_at_s - now_s) / _DAY_S
 
+    def is_for(self, host: str) -> bool:
+        """Tell if clients that call the server ``host`` accept it."""
+        above = host.partition(".")[2]
+        return any(name.lower() in (host.lower(), f"*.{above}".lower()) for name in self.names)
+
 
 def gateway_context(certificate: str, key: str) -> ssl.SSLContext:
     """Settings with which a gateway serves TLS; raises :class:`OptionError` naming the file and its fault."""

@@ -34,6 +34,20 @@ def check_listening(asked: Listening, *, allow_plain_text: bool) -> None:
         )
 
 
+def address_for_others(asked: Listening, own_name: str) -> str:
+    """The address to tell to others: the proxy's, or a name of the certificate that ``own_name`` is not one of.
+
+    Empty: the gateway's own will do.
+    """
+    if asked.proxy_url or not (asked.tls_cert and asked.port) or is_loopback(asked.host):
+        return asked.proxy_url
+    certificate = read_own(asked.tls_cert, asked.tls_key)
+    whole = [name for name in certificate.names if "*" not in name]
+    if not whole or certificate.is_for(own_name if asked.host in ("0.0.0.0", "::") else asked.host):
+        return ""
+    return f"https://{f'[{whole[0]}]' if ':' in whole[0] else whole[0]}:{asked.port}"
+
+
 def _check_proxy(url: str, *, allow_plain_text: bool) -> None:
     parts = urlsplit(url)
     is_address = parts.scheme in ("http", "https") and parts.hostname

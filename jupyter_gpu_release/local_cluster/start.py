@@ -36,7 +36,7 @@ from ..settings.table import RELEASE
 from ..units import format_count
 from .gpus import read_hardware, usable_gpus
 from .launch_spec import LOOPBACK, LaunchSpec, make_runtime_folder, read_plans
-from .preflight import begin_store, check_host, check_listening, read_queues
+from .preflight import address_for_others, begin_store, check_host, check_listening, read_queues
 from .processes import PLAN_FILE, cluster_processes, daemon_alive, is_alive, keeps_results, remove_folder, sweep
 from .settings import gateway_config
 from .slurm_pool import check_jobs, end_jobs, head_address, read_pool
@@ -63,7 +63,10 @@ class StartOptions(Listening, frozen=True, kw_only=True):
                 asked = msgspec.structs.replace(asked, **{name: str(Path(path).expanduser().absolute())})
         asked = msgspec.structs.replace(asked, proxy_url=asked.proxy_url.rstrip("/"))
         check_listening(asked, allow_plain_text=flags.get("allow_plain_text", False))
-        if asked.queues and (Path(asked.queues).exists() or not flags.get("address")):
+        address: str = flags.get("address") or ""
+        own_name = address.rpartition(":")[0].strip("[]") or socket.gethostname()
+        asked = msgspec.structs.replace(asked, proxy_url=address_for_others(asked, own_name))
+        if asked.queues and (Path(asked.queues).exists() or not address):
             read_queues(Path(asked.queues))  # a mistake in it is said before anything starts
         return asked
 

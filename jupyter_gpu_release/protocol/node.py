@@ -197,7 +197,7 @@ class GatewayAccess(msgspec.Struct, frozen=True, omit_defaults=True):
     url: str
     token: str
     sweep: str
-    #: PEM of the gateway's own certificate; empty: it has none, or a proxy stands before it
+    #: PEM of the gateway's own certificate; empty: it has none
     certificate: str = ""
 
     def __repr__(self) -> str:

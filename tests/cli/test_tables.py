@@ -263,3 +263,7 @@ def test_findings_have_their_mark_and_their_cure() -> None:
     said = _said(print_findings, found)
     assert [line[0] for line in said if line[0] != " "] == ["✓", "·", "✗"]
     assert [line.strip() for line in said if line[0] == " "] == ["→ update it", "→ start it"]
+
+
+def test_the_longest_check_stands_apart_from_its_finding() -> None:
+    assert _said(print_findings, [ok("environments", "node: is there")]) == ["✓ environments node: is there"]

@@ -20,16 +20,20 @@ _LIMIT_S = 240
 
 
 class GuideHosts:
-    """``head``, which is called ``gpu.example.org``, and ``laptop``, where a user sits. Both see the store."""
+    """``head``, ``laptop``, where a user sits, and maybe nodes. All see the store.
 
-    def __init__(self, network: Network, folder: Path) -> None:
+    ``gpu.example.org`` is the head's name, or an alias of it: ``head_is_called`` tells.
+    """
+
+    def __init__(self, network: Network, folder: Path, head_is_called: str = GATEWAY) -> None:
         self.network, self.folder = network, folder
         self.home = HomePaths(folder / "home")
         self._names = folder / "hosts"
-        self._names.write_text(f"127.0.0.1 localhost\n{network['head'].address} {GATEWAY}\n")
-        network["head"].run("hostname", GATEWAY)
-        for name in ("head", "laptop"):
-            self.at(name).mkdir()
+        known = "".join(f"{host.address} {host.name}\n" for host in network.hosts)
+        self._names.write_text(f"127.0.0.1 localhost\n{network['head'].address} {GATEWAY}\n{known}")
+        network["head"].run("hostname", head_is_called)
+        for host in network.hosts:
+            self.at(host.name).mkdir()
 
     def at(self, name: str) -> Path:
         """The folder in which a host's commands run."""

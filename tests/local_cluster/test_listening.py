@@ -49,3 +49,24 @@ def test_start_refuses_before_anything_starts(own_home: HomePaths, capsys: pytes
     assert main(["start", "--simulated-gpus", "1", "--tls-cert", "gateway.crt"]) == 2
     assert "--tls-cert without --tls-key" in capsys.readouterr().err
     assert own_home.read_connection() is None
+
+
+@pytest.mark.parametrize(
+    ("names", "flags", "told"),
+    [
+        (("gpu.example.org", "10.0.0.5"), {"host": "0.0.0.0"}, "https://gpu.example.org:8765"),
+        (("gpu.example.org", "10.0.0.5"), {"host": "0.0.0.0", "address": "10.0.0.5:6379"}, ""),
+        (("gpu.example.org",), {"host": "10.0.0.5"}, "https://gpu.example.org:8765"),
+        (("gpu.example.org",), {"host": "gpu.example.org"}, ""),
+        (("*.example.org",), {"host": "gpu.example.org"}, ""),
+        (("*.example.org",), {"host": "0.0.0.0"}, ""),
+        (("gpu.example.org",), {"host": "127.0.0.1"}, ""),
+        (("gpu.example.org",), {"host": "0.0.0.0", "proxy_url": "https://x.org/team/"}, "https://x.org/team"),
+    ],
+)
+def test_users_are_told_a_name_that_the_certificate_has(
+    names: tuple[str, ...], flags: dict[str, str], told: str, tmp_path: Path
+) -> None:
+    cert, key = Authority(tmp_path).sign("gateway", *names)
+    asked = StartOptions.read({"port": 8765, "tls_cert": cert, "tls_key": key, **flags})
+    assert asked.proxy_url == told

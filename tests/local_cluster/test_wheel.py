@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import runpy
+import shlex
 import subprocess
 import sys
 import sysconfig
@@ -52,7 +53,14 @@ def python(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("wheel") / "env"
     venv.create(folder, symlinks=True)
     python = folder / "bin" / "python"
-    subprocess.run([*_PIP, "--python", python, "install", "--quiet", "--no-deps", "--no-index", wheel], check=True)
+    line = block("operate/install.md", "# How to install it").filled(
+        {
+            "python3 -m pip": shlex.join([*_PIP, "--python", str(python)]),
+            f"dist/jupyter_gpu_release-{__version__}-py3-none-any.whl": str(wheel),
+        }
+    )
+    done = shell(f"{line.rstrip()} --quiet --no-deps --no-index", folder)
+    assert done.returncode == 0, done.stderr
     (packages,) = folder.glob("lib/python*/site-packages")
     # a path alone: the .pth files there, one of which is the editable installation's, are not read
     (packages / "libraries.pth").write_text("\n".join({sysconfig.get_path("purelib"), sysconfig.get_path("platlib")}))

@@ -12,12 +12,13 @@ from pathlib import Path
 
 import httpx
 
+from ...client.discovery import Target
 from ...client.rest import LOOPBACK, GatewayClient
 from ...errors import OptionError, StoreError
 from ...protocol.admin import TokenRequest, TokenRevocation, TokenRow
 from ...protocol.config import url_for_others
 from ...units import parse_seconds
-from ..connect import open_gateway
+from ..connect import open_gateway, reachable_gateway
 from ..runs import print_json
 from ..tables import output_console, print_tokens
 
@@ -35,9 +36,10 @@ def _create(arguments: argparse.Namespace) -> None:
     asked = TokenRequest(arguments.user, arguments.role, expires_s, arguments.label)
     path = Path(arguments.out).expanduser() if arguments.out else None
     descriptor = None if path is None else _new_file(path)  # before there is a secret that could be lost
-    with open_gateway() as gateway:
+    target = reachable_gateway()
+    with GatewayClient.for_target(target) as gateway:
         try:
-            address = _address_for_others(gateway)
+            address = _address_for_others(gateway, target)
             made = _fill(gateway, asked, path, descriptor)
         except BaseException:
             if path is not None:
@@ -88,9 +90,9 @@ def _new_file(path: Path) -> int:
         raise StoreError(f"cannot make the file {path}: {error.strerror}", hint="name another file") from error
 
 
-def _address_for_others(gateway: GatewayClient) -> str:
+def _address_for_others(gateway: GatewayClient, target: Target) -> str:
     """The address that this command has used; on the gateway's own machine the one that the gateway has for others."""
-    is_own = (httpx.URL(gateway.url).host or "") in LOOPBACK
+    is_own = target.connection is not None or (httpx.URL(gateway.url).host or "") in LOOPBACK
     return gateway.status().gateway.url if is_own else gateway.url
 
 

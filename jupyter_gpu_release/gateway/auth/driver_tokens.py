@@ -50,4 +50,4 @@ class DriverTokens:
 
     def _certificate(self) -> str:
         own = self._config.tls_cert
-        return first_certificate(own) if own and not self._config.public_url else ""
+        return first_certificate(own) if own else ""

@@ -160,7 +160,7 @@ class Environments:
         except TimeoutError:
             raise ClusterError(
                 f"the nodes' index has not answered within {format_seconds(limit_s)}",
-                hint="is it reachable from the nodes? `jupyter gpu doctor` looks",
+                hint="do the nodes reach the index? JUPYTER_GPU_ENVIRONMENT_INDEX names another",
             ) from None
         except OSError as error:
             raise refused(self._root, error) from error
@@ -190,7 +190,7 @@ class Environments:
         except TimeoutError:
             raise ClusterError(
                 f"no versions were found for {', '.join(question.requests)} within {format_seconds(limit_s)}",
-                hint="is the index reachable from the nodes? `jupyter gpu doctor` looks",
+                hint="do the nodes reach the index? JUPYTER_GPU_ENVIRONMENT_INDEX names another",
             ) from None
         except OSError as error:
             raise refused(self._root, error) from error

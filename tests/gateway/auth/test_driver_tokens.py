@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 from broker_bed import ANN, BrokerBed, until
+from certificates import Authority
 
 from jupyter_gpu_release.errors import AuthenticationError, ConflictError, NoSuchRunError, RunCancelledError
 from jupyter_gpu_release.gateway.auth.permissions import ASSISTANT, SWEEP, Caller
@@ -119,3 +120,14 @@ async def test_an_assistant_drives_no_sweep(tmp_path: Path, monkeypatch: pytest.
 def test_the_order_has_room_for_it() -> None:
     access = GatewayAccess("http://here", "jgr_secret", "s")
     assert msgspec.msgpack.decode(msgspec.msgpack.encode(access), type=GatewayAccess) == access
+
+
+@pytest.mark.asyncio
+async def test_it_trusts_the_gateway_s_own_certificate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also on a Ray cluster, where clients are told an address: a node may know neither authority nor name."""
+    cert, key = Authority(tmp_path / "authority").sign("gateway", "gpu.example.org")
+    bed = BrokerBed(tmp_path, monkeypatch, a=4)
+    bed.settings |= {"tls_cert": cert, "tls_key": key, "public_url": "https://10.0.0.5:8765"}
+    async with bed.life() as service:
+        access = _access(bed, await _driver(bed, service))
+    assert access.certificate.strip() == Path(cert).read_text().strip()
