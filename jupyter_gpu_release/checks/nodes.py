@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from .._version import __version__
 from ..protocol.rest import NodeCheck, NodeChecks, StatusDocument
@@ -79,6 +79,44 @@ def check_environments(checks: NodeChecks) -> Iterator[Finding]:
             yield note("environments", f"{node.host}: {problem}", hint, where=node.host)
         elif found is not None:
             yield ok("environments", f"{node.host} can build environments", where=node.host)
+    yield from _check_offered(checks)
+    yield from _check_owned(checks)
+
+
+def _check_offered(checks: NodeChecks) -> Iterator[Finding]:
+    """Each Python that the operator offers is on each node, and of one minor version."""
+    minors: dict[str, dict[str, str]] = {}
+    for node in checks.nodes:
+        for each in node.probe.pythons if node.probe is not None else ():
+            if each.problem:
+                yield note("environments", f"{node.host}: {each.problem}", each.mend, where=node.host)
+            else:
+                yield ok("environments", f"{node.host} has Python {each.version} ({each.interpreter})", where=node.host)
+                minors.setdefault(each.interpreter, {})[node.host] = _minor(each.version)
+    for interpreter, found in minors.items():
+        if len(set(found.values())) > 1:
+            said = f"{interpreter} is Python {_listed(found)}: an environment for one does not fit the other"
+            yield note("environments", said, "the same minor version under this path on all nodes")
+
+
+def _check_owned(checks: NodeChecks) -> Iterator[Finding]:
+    """The cluster's own packages are the same on all nodes: environments are planned in front of one set of them."""
+    found: dict[str, dict[str, str]] = {}
+    hosts = {node.host: node.probe.owned for node in checks.nodes if node.probe is not None and node.probe.owned}
+    for host, versions in hosts.items():
+        for name, version in versions.items():
+            found.setdefault(name, dict.fromkeys(hosts, "missing"))[host] = version
+    for name, versions in sorted(found.items()):
+        if len(set(versions.values())) > 1:
+            yield note("versions", f"{name}: {_listed(versions)}", "the same version on all nodes")
+
+
+def _listed(values: Mapping[str, str]) -> str:
+    """``2.4 on gpu-01, 2.5 on gpu-02 and gpu-03``."""
+    hosts: dict[str, list[str]] = {}
+    for host, value in values.items():
+        hosts.setdefault(value, []).append(host)
+    return ", ".join(f"{value} on {' and '.join(found)}" for value, found in hosts.items())
 
 
 def check_clocks(checks: NodeChecks, now_s: float) -> Iterator[Finding]:

@@ -111,6 +111,10 @@ def print_status(console: Console, status: StatusDocument) -> None:
             libraries = ", ".join(each.libraries)
             text = f"  · {node.host}: prepared for cells: {libraries} ({format_bytes(each.bytes)} of memory)"
             console.print(text, markup=False)
+        if node.environment_bytes:
+            many, memory = format_count(len(node.environment_bytes), "environment"), sum(node.environment_bytes)
+            text = f"  · {node.host}: fork servers of {many} ({format_bytes(memory)} of memory)"
+            console.print(text, markup=False)
     _print_lines(console, (f"queues: {note}" for note in status.queue_notes))
     _print_lines(console, _account(status))
 

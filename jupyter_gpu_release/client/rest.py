@@ -17,6 +17,7 @@ from ..errors import GatewayUnavailableError, GpuReleaseError, NoSuchRunError, f
 from ..host.certificates import client_context
 from ..protocol.admin import GcDocument, NodeDrain, TokenIssued, TokenRequest, TokenRevocation, TokensDocument
 from ..protocol.environments import (
+    BuildProgress,
     ClusterPackages,
     EnvironmentBuilt,
     EnvironmentRemoval,
@@ -239,6 +240,10 @@ class GatewayRequests(ABC):
     def build_environment(self, plan: Plan) -> EnvironmentBuilt:
         """Have all nodes build one. For admins."""
         return self._ask("POST", "/v1/environments/build", EnvironmentBuilt, {}, plan, _BUILD_S)
+
+    def build_progress(self, plan: Plan) -> BuildProgress:
+        """How far the nodes are with that. For admins."""
+        return self._ask("POST", "/v1/environments/progress", BuildProgress, {}, plan)
 
     def remove_environment(self, asked: EnvironmentRemoval) -> EnvironmentsDocument:
         """Remove one on all nodes; returns what is left of it. For admins."""

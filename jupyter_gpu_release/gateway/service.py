@@ -146,7 +146,7 @@ class GatewayService(RunListener, LeaseListener, NodeListener, SessionListener):
         self.leases = LeaseTable(self)
         self.ray_leases = ray_leases(calls, self.leases, self.nodes.is_lost)
         self.withheld_gpus = WithheldGpus(calls, self.nodes, self.leases, self.ray_leases, self)
-        self.node_checker = NodeChecker(self.nodes, config.store)
+        self.node_checker = NodeChecker(self.nodes, config.store, config.environment_owned)
         self.gpu_health = GpuHealth(minds_memory=not config.embedded)
         self.node_deaths = NodeDeaths()
         self.node_source: NodeSource = FixedNodes()

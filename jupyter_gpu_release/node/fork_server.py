@@ -119,8 +119,14 @@ def main() -> None:
     began = time.monotonic()
     shell, notes = _warm_up(config, agent.report)
     seconds = round(time.monotonic() - began, 3)
-    agent.report({"ready": True, "notes": notes, "seconds": seconds, "modules": sorted(sys.modules)})
+    agent.report(_ready(notes, seconds))
     _Server(listener, shell, agent).run()
+
+
+def _ready(notes: list[str], seconds: float) -> dict[str, object]:
+    """The last word before orders are taken. ``bytes``: memory of its own."""
+    own_bytes = process_control.private_bytes(os.getpid())
+    return {"ready": True, "notes": notes, "seconds": seconds, "modules": sorted(sys.modules), "bytes": own_bytes}
 
 
 def _warm_up(config: ForkServerConfig, report: Callable[[dict[str, object]], None]) -> tuple[RankShell, list[str]]:
@@ -178,16 +184,7 @@ def _serve_prepared(order: PrepareOrder, agent: _Agent, listener: socket.socket,
     if unfit:
         agent.report({"unfit": unfit})
         return
-    agent.report(
-        {
-            "ready": True,
-            "notes": [],
-            "seconds": round(time.monotonic() - began, 3),
-            "modules": sorted(sys.modules),
-            "ask_for_rank": witness.ask_for_rank,
-            "bytes": process_control.private_bytes(os.getpid()),
-        }
-    )
+    agent.report(_ready([], round(time.monotonic() - began, 3)) | {"ask_for_rank": witness.ask_for_rank})
     _Server(listener, shell, agent).run()
 
 

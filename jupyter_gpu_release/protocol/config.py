@@ -269,6 +269,7 @@ class GatewayConfig(ClusterSettings, frozen=True, omit_defaults=True):
     environments: str = CLUSTER["environments"].default
     environment_index: str = CLUSTER["environment_index"].default
     environment_wheels: list[str] = msgspec.field(default_factory=list)
+    environment_source_builds: str = CLUSTER["environment_source_builds"].default
     environment_owned: list[str] = msgspec.field(default_factory=list)
     named_environments: str = CLUSTER["named_environments"].default
     environment_timeout_s: float = CLUSTER["environment_timeout_s"].default

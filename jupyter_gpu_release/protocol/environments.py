@@ -262,8 +262,9 @@ class EnvironmentRow(msgspec.Struct, frozen=True, omit_defaults=True):
     python: str
     packages: list[PlannedPackage]
     used_at: float
-    #: a fork server runs in it
+    #: a fork server runs in it, and has so much memory of its own
     is_warm: bool = False
+    memory_bytes: int = 0
 
 
 class EnvironmentsDocument(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -279,6 +280,12 @@ class EnvironmentBuilt(msgspec.Struct, frozen=True):
 
     hosts: list[str]
     seconds: float
+
+
+class BuildProgress(msgspec.Struct, frozen=True):
+    """State of a build. ``fetched``: packages that the slowest node has; None: none builds it now, or one is silent."""
+
+    fetched: int | None
 
 
 class EnvironmentRemoval(msgspec.Struct, frozen=True):

@@ -73,6 +73,7 @@ class AgentConfig(msgspec.Struct, frozen=True, omit_defaults=True):
     environments: str = ""
     environment_index: str = ""
     environment_wheels: list[str] = msgspec.field(default_factory=list)
+    environment_source_builds: str = CLUSTER["environment_source_builds"].default
     environment_timeout_s: float = CLUSTER["environment_timeout_s"].default
     environment_retention_s: float = CLUSTER["environment_retention_s"].default
     max_environments: int = CLUSTER["max_environments"].default
@@ -307,6 +308,8 @@ class NodeInfo(msgspec.Struct, frozen=True, omit_defaults=True):
     prepared_gone: int = 0
     #: digest of what is installed here; empty: it is not known, or the node builds no environments
     packages: str = ""
+    #: memory of the fork servers of each environment that has one now
+    environment_bytes: list[int] = msgspec.field(default_factory=list)
 
 
 class PortTry(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -335,11 +338,28 @@ class NameLookup(msgspec.Struct, frozen=True, omit_defaults=True):
     problem: str = ""
 
 
+class PythonTry(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A Python that the operator offers beside the cluster's, as one node has it. ``version``: empty where it has none.
+
+    ``interpreter``: as the operator wrote it. ``problem``: why there is none, ``mend``: what to do about it.
+    """
+
+    interpreter: str
+    version: str = ""
+    problem: str = ""
+    mend: str = ""
+
+
 class ProbeOrder(msgspec.Struct, frozen=True):
-    """Ports that a node has to reach, and names that it should know."""
+    """Ports that a node has to reach, and names that it should know.
+
+    ``pythons``: others that it should have. ``owned``: names of packages that the operator owns beside GPU libraries.
+    """
 
     ports: list[PortTry] = msgspec.field(default_factory=list)
     names: list[NameLookup] = msgspec.field(default_factory=list)
+    pythons: list[str] = msgspec.field(default_factory=list)
+    owned: list[str] = msgspec.field(default_factory=list)
 
 
 class ProbeReport(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -357,6 +377,9 @@ class ProbeReport(msgspec.Struct, frozen=True, omit_defaults=True):
     shared_bytes: int | None = None
     #: why no environment can be built there, and what to do about it; empty: one can be; None: none is to be
     environments_problem: str | None = None
+    pythons: list[PythonTry] = msgspec.field(default_factory=list)
+    #: the cluster's own packages that have to fit the GPUs: name → version
+    owned: dict[str, str] = msgspec.field(default_factory=dict)
 
 
 class RunEvents(msgspec.Struct, frozen=True, tag="events"):

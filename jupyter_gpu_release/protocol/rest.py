@@ -87,6 +87,8 @@ class NodeRow(msgspec.Struct, frozen=True):
     notes: list[str] = msgspec.field(default_factory=list)
     #: fork servers that have further libraries for users' cells, and their memory
     prepared: list[PreparedInfo] = msgspec.field(default_factory=list)
+    #: memory of the fork servers of each environment that has one now
+    environment_bytes: list[int] = msgspec.field(default_factory=list)
 
 
 class NodesDocument(msgspec.Struct, frozen=True):
@@ -399,6 +401,8 @@ class StatusDocument(msgspec.Struct, frozen=True):
     default_queue: str = ""
     #: None: there are no rates
     prices: PriceList | None = None
+    #: named environments that who asks is offered
+    environments: list[str] = msgspec.field(default_factory=list)
 
     @property
     def waiting(self) -> int:

@@ -198,6 +198,8 @@ class Choices(msgspec.Struct, frozen=True):
     #: those that who asks may use
     queues: list[str] = msgspec.field(default_factory=list)
     prices: PriceList | None = None
+    #: named ones that who asks is offered
+    environments: list[str] = msgspec.field(default_factory=list)
 
 
 class ServerStatus(msgspec.Struct, frozen=True):
@@ -278,11 +280,11 @@ class AdviceDocument(msgspec.Struct, frozen=True):
 
 
 def choices_of(cluster: StatusDocument | None) -> Choices:
-    """Things a cell may ask for: GPUs and their number, as the nodes that are up tell, queues, options that exist."""
+    """GPUs and their number, as the nodes that are up tell; queues, environments, options that exist."""
     if cluster is None:
         return Choices(sorted(OPTIONS))
     gpus = [gpu for node in cluster.nodes if node.up for gpu in node.gpus if gpu.state != "drained"]
     # simulated GPUs have no type that a filter could match
     names = set() if cluster.simulated else {gpu.name for gpu in gpus if gpu.name}
     queues = [share.name for share in cluster.queues if share.usable]
-    return Choices(sorted(OPTIONS), sorted(names), len(gpus), queues, cluster.prices)
+    return Choices(sorted(OPTIONS), sorted(names), len(gpus), queues, cluster.prices, cluster.environments)

@@ -62,6 +62,14 @@ CLUSTER: dict[str, Setting] = {
         example="/shared/wheels",
         variable="JUPYTER_GPU_ENVIRONMENT_WHEELS",
     ),
+    "environment_source_builds": Setting(
+        help="Whether packages without a wheel are built from their source, as the user that the node agents run as: "
+        "what a package says for its build runs there. A node agent that is root never does.",
+        default="never",
+        choices=("never", "allowed"),
+        example="allowed",
+        variable="JUPYTER_GPU_ENVIRONMENT_SOURCE_BUILDS",
+    ),
     "environment_owned": Setting(
         help="Further packages that cells always get from the cluster, whatever the notebook has, such as `acme-*`.",
         default=[],

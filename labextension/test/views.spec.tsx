@@ -448,6 +448,46 @@ describe('the form', () => {
     model.dispose();
   });
 
+  it('offers the named environments, and keeps one that the cell names', async () => {
+    const api = new FakeApi();
+    api.answer = status([gpu(0)], {
+      choices: { environments: ['text', 'vision'] }
+    });
+    const { model } = await known(api);
+    const offered = offerOf(model.snapshot);
+    const show = (environments: string[], source: string) =>
+      render(
+        <MagicForm
+          line={readMagic(source)}
+          offer={{ ...offered, environments }}
+          trans={trans}
+          onChange={() => undefined}
+        />
+      );
+    const words = () =>
+      Array.from(screen.getByLabelText('Environment').children).map(
+        option => option.textContent
+      );
+    const first = show(offered.environments, 'x');
+    expect(words()).toEqual([
+      'the notebook’s packages',
+      'text',
+      'vision',
+      'the cluster’s own packages'
+    ]);
+    fireEvent.change(screen.getByLabelText('Environment'), {
+      target: { value: 'vision' }
+    });
+    expect(screen.getByText('%%gpu_train --environment vision')).toBeTruthy();
+    first.unmount();
+    const second = show([], '%%gpu_train --environment gone\nx');
+    expect(words()).toContain('gone');
+    second.unmount();
+    show([], 'x');
+    expect(screen.queryByLabelText('Environment')).toBeNull();
+    model.dispose();
+  });
+
   it('says what the cell would cost while one types', () => {
     const prices = {
       hourly: { '': 2.5, 'NVIDIA A100-SXM4-80GB': 1, 'NVIDIA H100 NVL': 2.5 },
@@ -455,7 +495,14 @@ describe('the form', () => {
       warn_above: 20
     };
     const offer = {
-      ...{ mostGpus: 8, freeGpus: 8, types: [], queues: [], options: null },
+      ...{
+        mostGpus: 8,
+        freeGpus: 8,
+        types: [],
+        queues: [],
+        environments: [],
+        options: null
+      },
       prices
     };
     const line = readMagic('%%gpu_train --gpu-type a100\n');

@@ -17,7 +17,7 @@ from jupyter_gpu_release.checks.nodes import (
     check_shared_memory,
     check_stores,
 )
-from jupyter_gpu_release.protocol.node import ProbeReport
+from jupyter_gpu_release.protocol.node import ProbeReport, PythonTry
 from jupyter_gpu_release.protocol.rest import NodeCheck, NodeChecks, StatusDocument
 
 
@@ -72,6 +72,37 @@ def test_a_node_that_cannot_build_environments_says_why() -> None:
     right, wrong = check_environments(NodeChecks(1, "/store", [*probes, NodeCheck("old")]))
     assert (right.level, right.where) == (OK, "gpu-00")
     assert (wrong.level, wrong.finding, wrong.hint) == (NOTE, "gpu-01: no index has answered", "is it reachable?")
+
+
+def test_each_python_that_the_operator_offers_is_looked_for_on_each_node() -> None:
+    here = [PythonTry("3.13", "3.13.1"), PythonTry("/opt/python", "3.12.1")]
+    there = [PythonTry("3.13", problem="the node has no Python 3.13 yet", mend="install it"), here[1]]
+    third = PythonTry("/opt/python", "3.13.0")
+    nodes = [
+        NodeCheck(host, probe=ProbeReport(pythons=found))
+        for host, found in (("gpu-01", here), ("gpu-02", there), ("gpu-03", [third]))
+    ]
+    found = list(check_environments(NodeChecks(1, "/store", nodes)))
+    assert [one.finding for one in found if one.level == OK] == [
+        "gpu-01 has Python 3.13.1 (3.13)",
+        "gpu-01 has Python 3.12.1 (/opt/python)",
+        "gpu-02 has Python 3.12.1 (/opt/python)",
+        "gpu-03 has Python 3.13.0 (/opt/python)",
+    ]
+    missing, differs = (one for one in found if one.level == NOTE)
+    assert (missing.where, missing.finding) == ("gpu-02", "gpu-02: the node has no Python 3.13 yet")
+    assert missing.hint == "install it"
+    assert "/opt/python is Python 3.12 on gpu-01 and gpu-02, 3.13 on gpu-03" in differs.finding
+
+
+def test_gpu_libraries_that_differ_from_node_to_node_are_noted() -> None:
+    owned = ({"torch": "2.4", "jax": "1"}, {"torch": "2.5", "jax": "1", "acme-kernels": "3"}, {})
+    nodes = [NodeCheck(f"gpu-0{n}", probe=ProbeReport(owned=each)) for n, each in enumerate(owned)]
+    found = list(check_environments(NodeChecks(1, "/store", nodes)))
+    assert [(one.check, one.level, one.finding) for one in found] == [
+        ("versions", NOTE, "acme-kernels: missing on gpu-00, 3 on gpu-01"),
+        ("versions", NOTE, "torch: 2.4 on gpu-00, 2.5 on gpu-01"),
+    ]
 
 
 def test_another_minor_version_of_python_is_noted_for_kernels_alone() -> None:

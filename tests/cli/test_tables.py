@@ -120,7 +120,8 @@ _GATEWAY = GatewayFacts("https://gpu-01:9472", "0")
 
 
 def test_status_says_what_else_is_worth_knowing_below_its_tables() -> None:
-    node = NodeRow("n", "gpu-01", [], notes=["its driver is old"], prepared=[PreparedInfo(["torch", "numpy"], 2 << 30)])
+    prepared, built = [PreparedInfo(["torch", "numpy"], 2 << 30)], [300 << 20, 212 << 20]
+    node = NodeRow("n", "gpu-01", [], notes=["its driver is old"], prepared=prepared, environment_bytes=built)
     waits = RunRow("r2", "bob", "queued", gpus=1)
     persists = RunRow("r1", "ann", "persisting", gpus=1, waits_for="10 GiB to be written")
     runs = RunRow("r3", "ann", "running", gpus=1, since_s=180.0)
@@ -146,6 +147,7 @@ def test_status_says_what_else_is_worth_knowing_below_its_tables() -> None:
         "  · 4 more wait behind: their owners see them here",
         "  · gpu-01: its driver is old",
         "  · gpu-01: prepared for cells: torch, numpy (2 GiB of memory)",
+        "  · gpu-01: fork servers of 2 environments (512 MiB of memory)",
         "  · queues: queues.yaml, line 3: no name",
         "  · your GPU-hours today: 1 h held, 0.5 h used, 0 h saved",
         "  · your GPU-hours in 7 days: 2 h held, 1 h used, 0 h saved",

@@ -53,7 +53,7 @@ def busy_day(api: GpuApi) -> None:
     hours = {"held_s": 8100.0, "used_s": 7560.0, "saved_s": 39_600.0, "others_s": 25_200.0}
     week = {"held_s": 61_000.0, "used_s": 55_100.0, "saved_s": 248_000.0, "others_s": 151_000.0}
     usage = {"today": hours, "week": week, "days": _days(), "stored_bytes": 11 * GIB}
-    api.status = status([first, second], queue, live, gpus=LOCAL, usage=usage)
+    api.status = status([first, second], queue, live, gpus=LOCAL, usage=usage, choices={"environments": ["vision"]})
     api.runs = [mine, queued, done, failed]
     api.kernels = [KERNEL]
 

@@ -6,6 +6,8 @@ import contextlib
 import functools
 import hashlib
 import http.server
+import io
+import tarfile
 import threading
 import zipfile
 from collections.abc import Iterator, Mapping, Sequence
@@ -39,6 +41,43 @@ def make_wheel(
     with zipfile.ZipFile(path, "w") as archive:
         for inside, text in contents.items():
             archive.writestr(inside, text)
+    return path
+
+
+#: code of a package for its own build: it needs no other package
+_BACKEND = """
+import zipfile
+def build_wheel(folder, config_settings=None, metadata_directory=None):
+    info, name = "{stem}-{version}.dist-info", "{stem}-{version}-py3-none-any.whl"
+    contents = {{
+        "{stem}.py": "built = True\\n",
+        info + "/METADATA": "Metadata-Version: 2.1\\nName: {name}\\nVersion: {version}\\n",
+        info + "/WHEEL": "Wheel-Version: 1.0\\nGenerator: test\\nRoot-Is-Purelib: true\\nTag: py3-none-any\\n",
+    }}
+    contents[info + "/RECORD"] = "".join(path + ",,\\n" for path in [*contents, info + "/RECORD"])
+    with zipfile.ZipFile(folder + "/" + name, "w") as archive:
+        for inside, text in contents.items():
+            archive.writestr(inside, text)
+    return name
+"""
+
+
+def make_sdist(folder: Path, name: str, version: str) -> Path:
+    """Write a package's source into ``folder``: one module, made by the package's own build code."""
+    stem = name.replace("-", "_")
+    system = '[build-system]\nrequires = []\nbuild-backend = "backend"\nbackend-path = ["."]\n'
+    contents = {
+        "pyproject.toml": f'{system}[project]\nname = "{name}"\nversion = "{version}"\n',
+        "PKG-INFO": f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n",
+        "backend.py": _BACKEND.format(stem=stem, name=name, version=version),
+    }
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / f"{stem}-{version}.tar.gz"
+    with tarfile.open(path, "w:gz") as archive:
+        for inside, text in contents.items():
+            entry = tarfile.TarInfo(f"{stem}-{version}/{inside}")
+            entry.size = len(text)
+            archive.addfile(entry, io.BytesIO(text.encode()))
     return path
 
 

@@ -63,9 +63,14 @@ def test_prices_are_the_gateways() -> None:
     assert choices_of(msgspec.structs.replace(_cluster(node("a", gpu(0))), prices=prices)).prices == prices
 
 
+def test_environments_are_those_that_the_gateway_offers() -> None:
+    cluster = msgspec.structs.replace(_cluster(node("a", gpu(0))), environments=["text", "vision"])
+    assert choices_of(cluster).environments == ["text", "vision"]
+
+
 def test_without_a_cluster_only_the_options_are_known(server: ServerBed) -> None:
     document = server.get("status")
-    none = {"gpu_types": None, "max_gpus": None, "queues": [], "prices": None}
+    none = {"gpu_types": None, "max_gpus": None, "queues": [], "prices": None, "environments": []}
     assert document["choices"] == none | {"options": sorted(OPTIONS)}
     assert document["may_act"] is True
 

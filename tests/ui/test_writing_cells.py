@@ -82,6 +82,10 @@ def test_the_form_says_what_is_wrong_and_what_is_sent(shown: Page, opened_notebo
         '%%gpu_train --gpus 4 --ranks 4 --min-gpus 2 --timeout 2h --name "my sums" --retries 1 --restartable --detach'
     )
     expect(form.locator(".jp-GpuRelease-preview")).to_have_text(line)
+    form.get_by_label("Environment").select_option("vision")
+    expect(form.locator(".jp-GpuRelease-preview")).to_contain_text("--environment vision")
+    form.get_by_label("Environment").select_option("the notebook’s packages")
+    expect(form.locator(".jp-GpuRelease-preview")).to_have_text(line)
     form.get_by_role("button", name="What is sent?").click()
     expect(form.locator("pre")).to_contain_text("data", timeout=_STARTED_MS)
     expect(form.locator("pre")).to_contain_text("To be sent")

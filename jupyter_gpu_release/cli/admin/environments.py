@@ -3,22 +3,28 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
+import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
 
 import msgspec
 from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from ...client.rest import GatewayClient
-from ...errors import ConflictError, RequestError
-from ...protocol.environments import EnvironmentRemoval, EnvironmentRow, EnvironmentsDocument
+from ...errors import ConflictError, GpuReleaseError, RequestError
+from ...protocol.environments import EnvironmentRemoval, EnvironmentRow, EnvironmentsDocument, Plan
 from ...submission.packages import named_packages
-from ...units import format_count, format_seconds
+from ...units import format_bytes, format_count, format_seconds
 from ..connect import open_gateway
 from ..runs import print_json
 from ..tables import output_console, write_columns
 
 _MOST_NAMED = 4
+#: between two looks at a build, and for the last answer about it
+_LOOK_S, _ANSWER_S = 0.5, 2.0
+PROGRESS_THREAD = "jgr-progress"
 
 
 def environments(arguments: argparse.Namespace) -> int:
@@ -53,9 +59,45 @@ def _build(console: Console, gateway: GatewayClient, name: str) -> None:
         return
     names = ", ".join(f"{each.name} {each.version}" for each in plan.packages)
     console.print(f"{name}: {names}", markup=False)
-    built = gateway.build_environment(plan)
+    with _progress(gateway, plan):
+        built = gateway.build_environment(plan)
     where = ", ".join(built.hosts) or "all nodes had it"
     console.print(f"{plan.digest[:12]} is built ({where}) · {format_seconds(built.seconds)}", highlight=False)
+
+
+@contextlib.contextmanager
+def _progress(gateway: GatewayClient, plan: Plan) -> Iterator[None]:
+    """Show how many packages the slowest node has: a bar on a terminal, else a line a change, on standard error."""
+    console, over = Console(stderr=True), threading.Event()
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
+        task = bar.add_task("packages", total=len(plan.packages))
+
+        def show(fetched: int) -> None:
+            bar.update(task, completed=fetched)
+            if not console.is_terminal:
+                console.print(f"{fetched} of {format_count(len(plan.packages), 'package')}", highlight=False)
+
+        asking = threading.Thread(
+            target=_ask_again, args=(gateway, plan, over, show), name=PROGRESS_THREAD, daemon=True
+        )
+        asking.start()
+        try:
+            yield
+        finally:
+            over.set()
+            asking.join(_ANSWER_S)
+
+
+def _ask_again(gateway: GatewayClient, plan: Plan, over: threading.Event, show: Callable[[int], None]) -> None:
+    """Ask until it is ``over``, or the gateway does not answer: who builds hears of that."""
+    shown = None
+    with contextlib.suppress(GpuReleaseError):
+        while not over.wait(_LOOK_S):
+            fetched = gateway.build_progress(plan).fetched
+            if fetched is not None and fetched != shown and not over.is_set():
+                show(fetched)
+                shown = fetched
 
 
 def _only(document: EnvironmentsDocument, beginning: str) -> EnvironmentsDocument:
@@ -106,10 +148,15 @@ def _used(rows: Iterable[EnvironmentRow]) -> str:
     return f"{ago} ago"
 
 
+def _state(row: EnvironmentRow) -> str:
+    memory = f" ({format_bytes(row.memory_bytes)} of memory)" if row.memory_bytes else ""
+    return f"a fork server runs{memory}" if row.is_warm else ""
+
+
 def _print_one(console: Console, rows: list[EnvironmentRow]) -> None:
     first = rows[0]
     console.print(f"{first.digest}: Python {first.python}, {format_count(len(first.packages), 'package')}")
     packages = [(each.name, each.version, "the notebook's" if each.is_shipped else "index") for each in first.packages]
     write_columns(console, ("package", "version", "from"), packages, {})
-    nodes = [(row.host, _used([row]), "a fork server runs" if row.is_warm else "") for row in rows]
+    nodes = [(row.host, _used([row]), _state(row)) for row in rows]
     write_columns(console, ("node", "used", "state"), nodes, {})

@@ -18,6 +18,7 @@ from ...errors import ConflictError, NoSuchRunError, RequestError
 from ...protocol.admin import GcDocument, NodeDrain
 from ...protocol.config import RetentionPolicy
 from ...protocol.environments import (
+    BuildProgress,
     ClusterPackages,
     EnvironmentBuilt,
     EnvironmentRemoval,
@@ -199,6 +200,11 @@ async def build_environment(service: GatewayService, caller: Caller, request: Re
     built = await service.environments.build_everywhere(plan)
     service.audit.write_entry(caller, "environment.build", plan.digest)
     return built
+
+
+async def show_build(service: GatewayService, caller: Caller, request: Request) -> BuildProgress:
+    """How far the nodes are that build an environment now (``POST /v1/environments/progress``, admins)."""
+    return await service.environments.progress(await body_of(request, Plan))
 
 
 async def remove_environment(service: GatewayService, caller: Caller, request: Request) -> EnvironmentsDocument:
@@ -454,7 +460,7 @@ async def show_checks(service: GatewayService, caller: Caller, request: Request)
 
     Takes 30 s at most.
     """
-    return await service.node_checker.check()
+    return await service.node_checker.check(await service.named_environments.interpreters())
 
 
 async def show_notify(service: GatewayService, caller: Caller, request: Request) -> NotifyDocument:

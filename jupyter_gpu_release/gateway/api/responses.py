@@ -81,6 +81,7 @@ async def status_document(service: GatewayService, user: str, gpus_age_s: float 
     free = count_free(nodes, held_on, service.leases.external)
     shown, left_out = _split_queue(waiting, user)
     queues = _queues(service, user, waiting)
+    offered = await service.named_environments.names_for(user, service.queue_rules.file.groups)
     return StatusDocument(
         schema_version=DOCUMENT_VERSION,
         simulated=service.config.simulated,
@@ -101,6 +102,7 @@ async def status_document(service: GatewayService, user: str, gpus_age_s: float 
         queue_notes=queues.notes,
         default_queue=queues.default_queue,
         prices=price_list(service.queue_rules.file.prices, rows),
+        environments=offered if service.config.environments_kept else [],
     )
 
 
@@ -281,9 +283,15 @@ def _node_row(service: GatewayService, node: Node, gpus: list[GpuInfo]) -> NodeR
     notes = node.info.notes if node.info is not None else ["its agent has not introduced itself yet"]
     trouble = [f"takes no runs: {node.problem}"] if node.problem else []
     is_up = node.info is not None and not node.is_lost
-    prepared = node.info.prepared if node.info is not None else []
     return NodeRow(
-        node.node, node.host, rows, up=is_up, drained=node.drained, notes=[*trouble, *notes], prepared=prepared
+        node.node,
+        node.host,
+        rows,
+        up=is_up,
+        drained=node.drained,
+        notes=[*trouble, *notes],
+        prepared=node.info.prepared if node.info is not None else [],
+        environment_bytes=node.info.environment_bytes if node.info is not None else [],
     )
 
 

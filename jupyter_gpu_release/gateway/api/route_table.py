@@ -9,6 +9,7 @@ from starlette.websockets import WebSocket
 
 from ...protocol.admin import GcDocument, NodeDrain, TokenIssued, TokenRequest, TokenRevocation, TokensDocument
 from ...protocol.environments import (
+    BuildProgress,
     ClusterPackages,
     EnvironmentBuilt,
     EnvironmentRemoval,
@@ -64,6 +65,7 @@ from .handlers import (
     resolve_packages,
     resume_node,
     send_wheel,
+    show_build,
     show_checks,
     show_estimate,
     show_health,
@@ -223,6 +225,15 @@ ROUTES: tuple[Route, ...] = (
         build_environment,
         "Build an environment on all nodes, before somebody needs it",
         EnvironmentBuilt,
+        Plan,
+        admin=True,
+    ),
+    Route(
+        "POST",
+        "/v1/environments/progress",
+        show_build,
+        "How many packages the nodes have that build an environment now",
+        BuildProgress,
         Plan,
         admin=True,
     ),

@@ -120,6 +120,7 @@ class AgentFactory:
             environments=config.environments,
             environment_index=config.environment_index,
             environment_wheels=config.environment_wheels,
+            environment_source_builds=config.environment_source_builds,
             environment_timeout_s=config.environment_timeout_s,
             environment_retention_s=config.environment_retention_s,
             max_environments=config.environments_kept,

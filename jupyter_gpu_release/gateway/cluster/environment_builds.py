@@ -20,6 +20,7 @@ import msgspec
 
 from ...errors import ClusterError, ConflictError, GpuReleaseError, RequestError
 from ...protocol.environments import (
+    BuildProgress,
     BuildReport,
     ClusterPackages,
     EnvironmentBuilt,
@@ -143,6 +144,11 @@ class EnvironmentBuilds:
             if report.problem:
                 raise ClusterError(f"{node.host}: {report.problem}", hint=report.hint)
         return EnvironmentBuilt([node.host for node in nodes], max((each.seconds for each in reports), default=0.0))
+
+    async def progress(self, plan: Plan) -> BuildProgress:
+        """How far the nodes are that build it now."""
+        building = [node for node in self.able() if (node.node, plan.digest) in self._building]
+        return BuildProgress(await self.count_fetched(building, plan))
 
     async def remove(self, beginning: str) -> EnvironmentsDocument:
         """Remove those whose digests begin so, where nobody uses them; returns what is left of them.

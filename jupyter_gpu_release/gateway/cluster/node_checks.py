@@ -7,6 +7,7 @@ import contextlib
 import time
 from collections.abc import Sequence
 
+import msgspec
 import ray
 
 from ...errors import ClusterError
@@ -23,22 +24,25 @@ _AGENT = "its node agent, for gangs over nodes"
 class NodeChecker:
     """Answers ``GET /v1/checks``. Who asks while the nodes look gets the same answer: it is work for all of them."""
 
-    def __init__(self, nodes: NodeTable, store: str) -> None:
+    def __init__(self, nodes: NodeTable, store: str, owned: Sequence[str] = ()) -> None:
+        """``owned``: packages that the operator owns beside GPU libraries."""
         self._nodes = nodes
         self._store = store
+        self._owned = list(owned)
         self._looking: asyncio.Task[NodeChecks] | None = None
 
-    async def check(self) -> NodeChecks:
-        """Have every node probe the store, and where there are several, the ways between them."""
+    async def check(self, pythons: Sequence[str] = ()) -> NodeChecks:
+        """Have every node probe the store and look for ``pythons``; of several also the ways between them."""
         if self._looking is None or self._looking.done():
-            self._looking = asyncio.create_task(_check_nodes(self._nodes, self._store), name="doctor")
+            asked = ProbeOrder(pythons=list(pythons), owned=self._owned)
+            self._looking = asyncio.create_task(_check_nodes(self._nodes, self._store, asked), name="doctor")
         return await asyncio.shield(self._looking)  # one who goes away does not take the answer from others
 
 
-async def _check_nodes(nodes: NodeTable, store: str) -> NodeChecks:
+async def _check_nodes(nodes: NodeTable, store: str, asked: ProbeOrder) -> NodeChecks:
     awake = [node for node in nodes.alive() if not node.is_asleep]
     ports = dict(zip([node.node for node in awake], await _all_ports(nodes, awake), strict=True))
-    orders = [_order(at, awake, ports) for at in range(len(awake))]
+    orders = [_order(asked, at, awake, ports) for at in range(len(awake))]
     checks = await asyncio.gather(*(_check(nodes, *facts, store) for facts in zip(awake, orders, strict=True)))
     return NodeChecks(DOCUMENT_VERSION, store, list(checks), time.time())
 
@@ -64,14 +68,14 @@ async def _ports(nodes: NodeTable, node: Node) -> list[PortTry]:
     return found
 
 
-def _order(at: int, awake: Sequence[Node], ports: dict[str, list[PortTry]]) -> ProbeOrder:
+def _order(asked: ProbeOrder, at: int, awake: Sequence[Node], ports: dict[str, list[PortTry]]) -> ProbeOrder:
     """The ports of a node's next peers, and their names and its own."""
     node = awake[at]
     ring = [*awake[at + 1 :], *awake[:at]]
     chosen = [peer for place, peer in enumerate(ring) if place < _MOST_PEERS or peer.is_head]
     peers = [peer for peer in chosen if peer.address and peer.address != node.address]
     names = [NameLookup(peer.host, peer.address) for peer in ([node, *peers] if peers else [])]
-    return ProbeOrder([port for peer in peers for port in ports[peer.node]], names)
+    return msgspec.structs.replace(asked, ports=[port for peer in peers for port in ports[peer.node]], names=names)
 
 
 async def _check(nodes: NodeTable, node: Node, order: ProbeOrder, store: str) -> NodeCheck:

@@ -476,11 +476,24 @@ class NodeAgent(NodeAgentApi):
 
     async def probe_node(self, order: Packed[ProbeOrder]) -> Packed[ProbeReport]:
         """The ways to the other nodes, and this one's frameworks and driver."""
-        report, store_id, problem = await asyncio.gather(
-            probe(unpack(order, ProbeOrder)), self._read_store_id(), self._environments.find_problem()
+        asked, environments = unpack(order, ProbeOrder), self._environments
+        report, store_id, problem, pythons, owned = await asyncio.gather(
+            probe(asked),
+            self._read_store_id(),
+            environments.find_problem(),
+            environments.try_pythons(asked.pythons),
+            environments.owned_versions(asked.owned),
         )
-        known = {"driver_cuda": self._reader.driver_cuda, "store_id": store_id, "environments_problem": problem}
-        return pack(msgspec.structs.replace(report, **known))
+        return pack(
+            msgspec.structs.replace(
+                report,
+                driver_cuda=self._reader.driver_cuda,
+                store_id=store_id,
+                environments_problem=problem,
+                pythons=pythons,
+                owned=owned,
+            )
+        )
 
     async def _read_store_id(self) -> str | None:
         """None: the store cannot be read now, or each user has one."""
@@ -596,6 +609,7 @@ class NodeAgent(NodeAgentApi):
             max_prepared=self._config.max_prepared,
             prepared_gone=self._servers.prepared.gone,
             packages=self._environments.packages,
+            environment_bytes=self._environments.memory_bytes,
         )
 
     def _notes(self) -> list[str]:

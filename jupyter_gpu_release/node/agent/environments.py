@@ -19,6 +19,7 @@ import msgspec
 
 from ...environments.installed import InstalledReader
 from ...environments.installer import find_installer
+from ...environments.owned import Owned
 from ...errors import ClusterError, GpuReleaseError, RequestError
 from ...host import process_control
 from ...protocol.environments import (
@@ -33,8 +34,8 @@ from ...protocol.environments import (
     Question,
     Versions,
 )
-from ...protocol.node import AgentConfig
-from ...units import format_bytes
+from ...protocol.node import AgentConfig, PythonTry
+from ...units import format_bytes, format_seconds
 from ..environments.builder import Environments, ShippedWheel, refused
 from ..environments.installer import Installer, Sources
 from ..environments.pythons import FoundPython, Pythons
@@ -50,6 +51,8 @@ _COLLECT_S = 3600.0
 _MOST_KEPT = 100
 #: for an index to answer `doctor` about a package that every index has
 _ANSWER_S, _ASKED_FOR = 3.0, "pip"
+#: for another Python to say which it is, when `doctor` asks
+_PYTHON_S = 8.0
 _LEAST_FREE_BYTES = 1 << 30
 #: for a rank to have its lock on packages of its own
 _JUST_MADE_S = 60.0
@@ -77,8 +80,12 @@ class NodeEnvironments:
         self._base = base
         self._root = Path(config.environments or default_folder())
         index = config.environment_index
+        self._refuses_sources = config.environment_source_builds == "allowed" and os.geteuid() == 0
         sources = Sources(
-            index="" if index == "none" else index, find_links=config.environment_wheels, offline=index == "none"
+            index="" if index == "none" else index,
+            find_links=config.environment_wheels,
+            offline=index == "none",
+            source_builds=config.environment_source_builds == "allowed" and not self._refuses_sources,
         )
         behind = list(dict.fromkeys(entry for entry in sys.path if os.path.basename(entry.rstrip("/")) in _SITE))
         markers = {process_control.CLUSTER_MARKER: config.cluster, process_control.NODE_MARKER: node}
@@ -162,9 +169,37 @@ class NodeEnvironments:
                 )
             if self._config.environment_index != "none":
                 await self._built.resolve(Question([_ASKED_FOR], [], [], []), _ANSWER_S)
+            if self._refuses_sources:
+                raise ClusterError(
+                    "nothing is built from its source: the node agent is root, and the packages' own code would be",
+                    hint="run the Ray nodes as another user, or put wheels where JUPYTER_GPU_ENVIRONMENT_WHEELS says",
+                )
         except GpuReleaseError as error:
             return str(error)
         return ""
+
+    async def try_pythons(self, pythons: list[str]) -> list[PythonTry]:
+        """Look for these others, as ``doctor`` asks; nothing is fetched. Never raises."""
+        if not self._config.max_environments:
+            return []
+        return list(await asyncio.gather(*map(self._try_python, pythons)))
+
+    async def _try_python(self, python: str) -> PythonTry:
+        try:
+            self._claim_root()
+            async with asyncio.timeout(_PYTHON_S):
+                return PythonTry(python, (await self._pythons.look(python)).version)
+        except GpuReleaseError as error:
+            return PythonTry(python, problem=error.message, mend=error.hint)
+        except TimeoutError:
+            said = f"Python {python} has not answered within {format_seconds(_PYTHON_S)}"
+            return PythonTry(python, problem=said, mend="is the disk that it lies on well?")
+
+    async def owned_versions(self, patterns: list[str]) -> dict[str, str]:
+        """Versions of GPU libraries, and of what ``patterns`` name: all nodes should have the same."""
+        installed = await self.installed()
+        owned = Owned(installed, patterns)
+        return {each.name: each.version for each in installed.distributions if owned.has_to_fit(each.name)}
 
     # -------------------------------------------------------------------------------------------- build
     async def build(self, plan: Plan, wheels: list[bytes]) -> BuildReport:
@@ -267,6 +302,12 @@ class NodeEnvironments:
         self._servers[digest] = servers
         return servers
 
+    @property
+    def memory_bytes(self) -> list[int]:
+        """Memory of each environment's fork servers, those included that end with their last rank."""
+        held = (servers.memory_bytes for servers in (*self._servers.values(), *(left for _, left in self._leaving)))
+        return [each for each in held if each]
+
     def _make_room(self) -> None:
         while len(self._servers) >= max(1, self._config.max_environments):
             digest = next(iter(self._servers))
@@ -297,6 +338,7 @@ class NodeEnvironments:
         One with a fork server that runs is in use.
         """
         await self._built.remove_leftovers(now_s - self._config.environment_timeout_s - _CHECK_S)
+        await asyncio.to_thread(self._pythons.remove_leftovers)
         ready = await asyncio.to_thread(self._read_ready)
         oldest_s = now_s - self._config.environment_retention_s
         due = [row for place, row in enumerate(ready) if row.used_at < oldest_s or place >= _MOST_KEPT]
@@ -323,7 +365,11 @@ class NodeEnvironments:
     async def list_environments(self) -> list[EnvironmentRow]:
         """List those that are ready, the latest used first."""
         ready = await asyncio.to_thread(self._read_ready)
-        return [msgspec.structs.replace(each, is_warm=each.digest in self._servers) for each in ready]
+        memory = {digest: servers.memory_bytes for digest, servers in self._servers.items()}
+        return [
+            msgspec.structs.replace(each, is_warm=each.digest in memory, memory_bytes=memory.get(each.digest, 0))
+            for each in ready
+        ]
 
     def _read_ready(self) -> list[EnvironmentRow]:
         rows: list[EnvironmentRow] = []

@@ -205,6 +205,13 @@ class ForkServers:
         is_starting = self._starting is not None and not self._starting.done()
         return is_starting or bool(self._retired) or (self._current is not None and self._current.alive)
 
+    @property
+    def memory_bytes(self) -> int:
+        """Memory of their own that these processes have, each as it said when it was ready."""
+        self._sweep()
+        alive = [*self._retired, *([self._current] if self._current is not None and self._current.alive else [])]
+        return sum(int(server.status.get("bytes", 0)) for server in alive)
+
     def retire_all(self) -> None:
         """Let each end when its last rank has; the next run starts another."""
         self.prepared.end_all()

@@ -13,6 +13,7 @@ import re
 import signal
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 import msgspec
 
@@ -115,25 +116,22 @@ class Installer:
         ``keep_open``: a descriptor that lives as long as the process does: a lock of ours outlives us with it.
         Raises :class:`InstallerError`; when the task is cancelled, the process has ended before this returns.
         """
-        process = await asyncio.create_subprocess_exec(
-            find_installer(),
-            *arguments,
-            *(self._switches if arguments[0] == "pip" else ()),
-            stdin=asyncio.subprocess.DEVNULL,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.PIPE,
-            cwd=folder,
-            env=self._variables(),
-            pass_fds=() if keep_open is None else (keep_open,),
-            start_new_session=True,
-        )
-        try:
-            output, words = await process.communicate()
-        finally:
-            await _end(process)
-        if process.returncode:
-            raise self._error(words.decode(errors="replace"), process.returncode)
-        return output.decode(errors="replace")
+        command = [find_installer(), *arguments, *(self._switches if arguments[0] == "pip" else ())]
+        ended = await run_program(command, folder, self._variables(), keep_open=keep_open)
+        if ended.status:
+            raise self._error(ended.words, ended.status)
+        return ended.output
+
+    @property
+    def pythons(self) -> Path:
+        """Folder of the Pythons that it has fetched."""
+        return Path(self._variables()["UV_PYTHON_INSTALL_DIR"])
+
+    @property
+    def marks(self) -> dict[str, str]:
+        """Variables by which processes of this node are found when their agent was killed."""
+        marks = (process_control.CLUSTER_MARKER, process_control.NODE_MARKER)
+        return {name: self._environ[name] for name in marks if name in self._environ}
 
     def _variables(self) -> dict[str, str]:
         found = {name: value for name, value in self._environ.items() if name.upper().startswith(_PASSED)}
@@ -142,6 +140,7 @@ class Installer:
             "UV_CACHE_DIR": str(self._cache),
             "UV_LINK_MODE": "hardlink",
             "UV_PYTHON_DOWNLOADS": "manual",  # where it is told to
+            "UV_PYTHON_INSTALL_BIN": "0",  # not into the user's ~/.local/bin
             "UV_NO_PROGRESS": "1",
             "NO_COLOR": "1",
         }
@@ -169,6 +168,38 @@ class Installer:
 def without_secrets(text: str) -> str:
     """The text without users, passwords and queries of URLs."""
     return _QUERY.sub(r"\1", _USER.sub("", text))
+
+
+class Ended(NamedTuple):
+    """A process that has ended: its status, and what it wrote to standard output and error."""
+
+    status: int
+    output: str
+    words: str
+
+
+async def run_program(
+    command: Sequence[str], folder: Path, environ: Mapping[str, str], *, keep_open: int | None = None
+) -> Ended:
+    """Run a command in a process group of its own; raises OSError where there is no such program.
+
+    When the task is cancelled, the process has ended before this returns, with all that it has started.
+    """
+    process = await asyncio.create_subprocess_exec(
+        *command,
+        stdin=asyncio.subprocess.DEVNULL,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+        cwd=folder,
+        env=environ,
+        pass_fds=() if keep_open is None else (keep_open,),
+        start_new_session=True,
+    )
+    try:
+        output, words = await process.communicate()
+    finally:
+        await _end(process)
+    return Ended(process.returncode or 0, output.decode(errors="replace"), words.decode(errors="replace"))
 
 
 async def _end(process: asyncio.subprocess.Process) -> None:

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import fcntl
 import json
 import os
-import subprocess
+import shutil
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import packaging
 
 from ...environments.installed import InstalledReader
 from ...errors import ClusterError
 from ...protocol.environments import OURS, Installed
-from .installer import Installer, InstallerError
+from ...units import format_seconds
+from .installer import Installer, InstallerError, run_program
 
 #: run in the other Python with the folder of our ``packaging``
 _FACTS = """
@@ -58,10 +61,29 @@ class Pythons:
         """
         known = self._known.get(name)
         if known is None or not os.path.exists(known.python):
-            known = self._known[name] = await _facts(name, await self._path(name))
+            known = self._known[name] = await self._facts(name, await self._path(name))
         return known
 
-    async def _path(self, name: str) -> str:
+    async def look(self, name: str) -> FoundPython:
+        """Return it as it is now, and fetch nothing. Raises :class:`ClusterError`."""
+        return await self._facts(name, await self._path(name, may_fetch=False))
+
+    async def _facts(self, name: str, python: str) -> FoundPython:
+        command = [python, "-I", "-c", _FACTS, str(Path(packaging.__file__).parents[1])]
+        environ = {"PATH": os.environ.get("PATH", os.defpath), **self._installer.marks}
+        try:
+            async with asyncio.timeout(_ANSWER_S):
+                ended = await run_program(command, Path("/"), environ)
+            version, platform, markers, folders = json.loads(ended.output)
+        except TimeoutError:
+            raise _unfit(name, f"it has not answered within {format_seconds(_ANSWER_S)}") from None
+        except OSError as error:
+            raise _unfit(name, error.strerror or str(error)) from error
+        except ValueError as error:
+            raise _unfit(name, ended.words.strip() or "it does not answer as a Python does") from error
+        return FoundPython(python, folders if os.path.isdir(name) else [], version, platform, markers)
+
+    async def _path(self, name: str, *, may_fetch: bool = True) -> str:
         if name.startswith("/"):
             return f"{name}/bin/python" if os.path.isdir(name) else name
         find = ["python", "find", "--no-project", name]
@@ -70,36 +92,30 @@ class Pythons:
         except InstallerError as error:
             if not self._installer.has_index:  # no network
                 raise _lacking(name, error.words) from error
+            if not may_fetch:
+                raise ClusterError(
+                    f"the node has no Python {name} yet",
+                    hint="uv fetches it for the first kernel that needs it; without a way out, install it there",
+                ) from error
         try:
             await self._installer.call(["python", "install", name], self._folder)
             return (await self._installer.call(find, self._folder)).strip()
         except InstallerError as error:
             raise _lacking(name, error.words) from error
+        finally:
+            await asyncio.shield(asyncio.to_thread(self.remove_leftovers))
+
+    def remove_leftovers(self) -> None:
+        """Remove what a fetch that was ended half-way has left, unless another one goes on: uv has its lock then."""
+        with contextlib.suppress(OSError), (self._installer.pythons / ".lock").open() as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            for partial in (self._installer.pythons / ".temp").iterdir():
+                shutil.rmtree(partial, ignore_errors=True)
 
 
 def _lacking(name: str, words: str) -> ClusterError:
     return ClusterError(f"the nodes have no Python {name}: {' '.join(words.split())[:300]}", hint=_CURE)
 
 
-async def _facts(name: str, python: str) -> FoundPython:
-    try:
-        said = await asyncio.to_thread(_ask, python)
-        version, platform, markers, folders = json.loads(said)
-    except (OSError, subprocess.SubprocessError, ValueError) as error:
-        words = getattr(error, "stderr", "") or str(error)
-        raise ClusterError(f"{name} is no Python of the nodes: {str(words).strip()[-300:]}", hint=_CURE) from error
-    return FoundPython(python, folders if os.path.isdir(name) else [], version, platform, markers)
-
-
-def _ask(python: str) -> str:
-    command: list[Any] = [python, "-I", "-c", _FACTS, Path(packaging.__file__).parents[1]]
-    done = subprocess.run(
-        command,
-        capture_output=True,
-        text=True,
-        timeout=_ANSWER_S,
-        check=True,
-        cwd="/",
-        env={"PATH": os.environ.get("PATH", os.defpath)},
-    )
-    return done.stdout
+def _unfit(name: str, words: str) -> ClusterError:
+    return ClusterError(f"{name} is no Python of the nodes: {words[-300:]}", hint=_CURE)

@@ -16,6 +16,8 @@ export interface IOffer {
   freeGpus: number;
   types: string[];
   queues: string[];
+  /** named environments */
+  environments: string[];
   /** options of `%%gpu_train`; null: not known */
   options: readonly string[] | null;
   /** null: there are no rates */
@@ -33,6 +35,7 @@ export function offerOf(snapshot: ISnapshot): IOffer {
     freeGpus: counts.free,
     types: known.gpu_types ?? seen,
     queues: known.queues ?? [],
+    environments: known.environments ?? [],
     options: known.options ?? null,
     prices: known.prices ?? null
   };
@@ -195,6 +198,18 @@ export function MagicForm(props: IFormProps): React.ReactElement {
           'gpu-type',
           trans.__('GPU type'),
           select('gpu-type', trans.__('any'), offer.types)
+        )}
+      {offers('environment') &&
+        (offer.environments.length > 0 || line.options.environment !== '') &&
+        field(
+          'environment',
+          trans.__('Environment'),
+          select(
+            'environment',
+            trans.__('the notebook’s packages'),
+            [...offer.environments, 'cluster'],
+            { cluster: trans.__('the cluster’s own packages') }
+          )
         )}
       {offers('async') &&
         field(

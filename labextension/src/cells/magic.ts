@@ -11,6 +11,7 @@ export interface IMagicOptions {
   nodes: string;
   'min-gpu-memory': string;
   'gpu-type': string;
+  environment: string;
   timeout: string;
   name: string;
   queue: string;
@@ -32,6 +33,7 @@ export const FORM_OPTIONS: readonly Valued[] = [
   'nodes',
   'min-gpu-memory',
   'gpu-type',
+  'environment',
   'timeout',
   'name',
   'queue',
@@ -49,6 +51,7 @@ export const NO_OPTIONS: IMagicOptions = {
   nodes: '',
   'min-gpu-memory': '',
   'gpu-type': '',
+  environment: '',
   timeout: '',
   name: '',
   queue: '',

@@ -257,6 +257,8 @@ export interface IChoices {
   /** options of `%%gpu_train` */
   options?: string[];
   prices?: IPriceList | null;
+  /** named ones that this user is offered */
+  environments?: string[];
 }
 
 /** The start of this machine's own cluster through this server. */

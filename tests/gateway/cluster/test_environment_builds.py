@@ -101,6 +101,22 @@ async def test_who_waited_longest_is_queued_first_though_a_node_is_slow_to_count
 
 
 @pytest.mark.asyncio
+async def test_an_operators_build_tells_how_far_it_is(bed: BrokerBed) -> None:
+    agent = bed.agents["a"]
+    async with bed.life() as service:
+        service.environments.keep_wheel(_DIGEST, _WHEEL)
+        assert (await service.environments.progress(_PLAN)).fetched is None
+        building = asyncio.create_task(service.environments.build_everywhere(_PLAN))
+        await until(lambda: agent.builds)
+        assert (await service.environments.progress(_PLAN)).fetched == 1
+        agent.fetched = 2
+        assert (await service.environments.progress(_PLAN)).fetched == 2
+        agent.has_built.set()
+        assert (await building).hosts == ["host-a"]
+        assert (await service.environments.progress(_PLAN)).fetched is None
+
+
+@pytest.mark.asyncio
 async def test_a_build_ends_with_the_last_run_that_waits_for_it(bed: BrokerBed) -> None:
     agent = bed.agents["a"]
     async with bed.life() as service:

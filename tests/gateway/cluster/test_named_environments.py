@@ -45,3 +45,23 @@ async def test_the_last_good_version_of_the_file_holds(tmp_path: Path) -> None:
     path.write_text(_file("text"))
     assert await _names(offers) == ["text"]
     assert await _names(NamedEnvironments("", StoreThreads())) == []
+
+
+@pytest.mark.asyncio
+async def test_pythons_that_all_are_offered_are_those_that_nodes_should_have(tmp_path: Path) -> None:
+    path = tmp_path / "environments.yaml"
+    named = "[{name: a, path: /envs/a}, {name: b, path: /envs/b, users: [ann]}, {name: c, python: '3.13'}]"
+    path.write_text(f"schema_version: 1\npythons: ['3.13', /opt/python]\nenvironments: {named}")
+    offers = NamedEnvironments(str(path), StoreThreads())
+    assert await offers.interpreters() == ["3.13", "/opt/python", "/envs/a"]
+
+
+@pytest.mark.asyncio
+async def test_a_status_names_those_that_its_reader_is_offered(tmp_path: Path) -> None:
+    """Asked again and again it reads no file: what it says may be a moment old."""
+    path = tmp_path / "environments.yaml"
+    path.write_text(_file("vision"))
+    offers, groups = NamedEnvironments(str(path), StoreThreads()), {"team": ["ann"]}
+    assert (await offers.names_for("ann", groups), await offers.names_for("bob", groups)) == (["vision"], [])
+    path.write_text(_file("text"))
+    assert await offers.names_for("ann", groups) == ["vision"]

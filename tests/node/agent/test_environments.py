@@ -5,14 +5,16 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import os
+import platform
 import sys
 import time
+from importlib.metadata import version
 from pathlib import Path
 
 import msgspec
 import pytest
 from disks import tmpfs
-from wheel_bed import make_wheel, silent_index
+from wheel_bed import make_sdist, make_wheel, silent_index
 
 from jupyter_gpu_release.errors import ClusterError
 from jupyter_gpu_release.node.agent import environments
@@ -63,18 +65,22 @@ def test_it_is_built_once_has_a_fork_server_and_goes_when_nobody_uses_it(config:
             server = await first.current_server()
             python = Path(f"/proc/{server.pid}/cmdline").read_bytes().split(b"\0")[0].decode()
             assert python == str(tmp_path / "environments" / one.digest / "bin" / "python")
+            (memory_bytes,) = node.memory_bytes
+            assert 1 << 20 < memory_bytes < 1 << 30
             assert not (await node.build(two, [])).problem
             while server.alive:  # a node keeps one of them here
                 await asyncio.sleep(0.05)
             rows = await node.list_environments()
             warm = {row.digest: (row.is_warm, [each.name for each in row.packages]) for row in rows}
             assert warm == {one.digest: (False, ["plain"]), two.digest: (True, ["other"])}
+            assert {row.digest: row.memory_bytes for row in rows} == {one.digest: 0, two.digest: node.memory_bytes[0]}
             assert not await node.remove("0" * 32)
             assert await node.collect(time.time() + 50.0) == []
             removed: list[str] = []
             while len(removed) < 2:  # once its fork server has ended
                 removed += await node.collect(time.time() + 200.0)
                 await asyncio.sleep(0.05)
+            assert node.memory_bytes == []
             assert sorted(removed) == sorted([one.digest, two.digest])
             with pytest.raises(ClusterError, match="is not on this node"):
                 node.servers_of(one.digest)
@@ -108,6 +114,50 @@ def test_the_reason_why_a_node_cannot_build_any_is_told(config: AgentConfig, tmp
     assert asyncio.run(_made(none).find_problem()) is None
     assert asyncio.run(_made(config).find_problem()) == ""
     assert "cannot be made: Not a directory" in (asyncio.run(_made(nowhere).find_problem()) or "")
+
+
+@pytest.mark.parametrize(("user", "setting"), [(1000, "allowed"), (0, "allowed"), (1000, "never")])
+def test_a_package_is_built_from_its_source_where_that_is_allowed_and_never_by_root(
+    config: AgentConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, user: int, setting: str
+) -> None:
+    """By uv, with the package's own build code."""
+    make_sdist(tmp_path / "wheels", "made", "1.0")
+    monkeypatch.setattr(os, "geteuid", lambda: user)
+    allowed = msgspec.structs.replace(config, environment_source_builds=setting)
+
+    async def play() -> None:
+        node, plan = _made(allowed), _plan("made==1.0")
+        try:
+            answer, report, problem = await node.check(plan), await node.build(plan, []), await node.find_problem()
+        finally:
+            node.kill_all()
+        if (user, setting) == (1000, "allowed"):
+            (module,) = (tmp_path / "environments" / plan.digest).glob("lib/python*/site-packages/made.py")
+            assert module.read_text() == "built = True\n"
+            assert (answer.unavailable, report.problem, problem) == ({}, "", "")
+        else:
+            assert list(answer.unavailable) == ["made"]
+            assert "the cluster's nodes cannot get made" in report.problem
+            assert ("the node agent is root" in (problem or "")) is (user == 0)
+        assert list((tmp_path / "environments").glob(".*")) == []
+
+    asyncio.run(play())
+
+
+def test_doctor_hears_of_each_other_python_and_of_gpu_libraries(config: AgentConfig, tmp_path: Path) -> None:
+    """Nothing is fetched for it, also where uv could."""
+    online = msgspec.structs.replace(config, environment_index="http://127.0.0.1:9/simple")
+    node = _made(online)
+    found, missing, none = asyncio.run(node.try_pythons([sys.executable, "3.99", "/bin/false"]))
+    assert (found.version, found.problem) == (platform.python_version(), "")
+    assert (missing.version, missing.problem) == ("", "the node has no Python 3.99 yet")
+    assert "install it there" in missing.mend
+    assert "/bin/false is no Python" in none.problem
+    assert list((tmp_path / "environments" / "pythons").iterdir()) == []
+    assert asyncio.run(_made(msgspec.structs.replace(config, max_environments=0)).try_pythons(["3.99"])) == []
+    owned = asyncio.run(node.owned_versions(["msgs*"]))
+    assert (owned["ray"], owned["msgspec"]) == (version("ray"), version("msgspec"))
+    assert "numpy" not in owned
 
 
 def test_a_root_that_others_may_write_to_has_none(config: AgentConfig, tmp_path: Path) -> None:

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import hashlib
 import os
 import platform
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
+from managed_python import VERSION, pack_python, python_mirror
 from uv import find_uv_bin
 from wheel_bed import install, make_wheel
 
@@ -66,6 +70,104 @@ def test_what_is_no_python_is_said(tmp_path: Path, name: str) -> None:
     with pytest.raises(ClusterError, match=f"{name} is no Python of the nodes") as caught:
         _find(tmp_path, name)
     assert "the operator corrects it" in caught.value.hint
+
+
+@pytest.fixture(scope="module")
+def archive(tmp_path_factory: pytest.TempPathFactory) -> bytes:
+    """A Python to be fetched."""
+    return pack_python(tmp_path_factory.mktemp("archive") / "python.tar.gz")
+
+
+def test_a_version_that_is_not_there_is_fetched(tmp_path: Path, archive: bytes) -> None:
+    """By uv itself, which checks its hash; nothing gets into the home of the agent's user."""
+    (tmp_path / "home").mkdir()
+    with python_mirror(tmp_path / "home", archive) as mirror:
+        installer = Installer(tmp_path / "cache", Sources(), mirror.variables)
+        with pytest.raises(ClusterError, match=f"the node has no Python {VERSION} yet"):
+            asyncio.run(Pythons(installer, tmp_path).look(VERSION))
+        assert not mirror.has_sent.is_set(), "doctor fetches nothing"
+        found = asyncio.run(Pythons(installer, tmp_path).find(VERSION))
+    assert Path(found.python).is_relative_to(tmp_path / "pythons")
+    assert (found.version, found.behind) == (platform.python_version(), [])
+    assert [each.name for each in (tmp_path / "home").iterdir()] == ["downloads.json"]
+    root = tmp_path / "root"
+    root.mkdir()
+    plan = named_by_content(Plan(found.version, found.platform, interpreter=VERSION))
+    built = asyncio.run(Environments(root, _installer(root), ["/not/behind"]).build(plan, {}, 120.0, found))
+    code = "import sys; print(sys.base_prefix)"
+    ran = subprocess.run([built / "bin" / "python", "-c", code], capture_output=True, text=True, cwd="/", check=False)
+    assert Path(ran.stdout.strip()).is_relative_to(tmp_path / "pythons")
+
+
+def test_a_python_of_another_hash_is_not_taken(tmp_path: Path, archive: bytes) -> None:
+    with python_mirror(tmp_path, archive) as mirror:
+        listed = tmp_path / "downloads.json"
+        listed.write_text(listed.read_text().replace(hashlib.sha256(archive).hexdigest(), "0" * 64))
+        installer = Installer(tmp_path / "cache", Sources(), mirror.variables)
+        with pytest.raises(ClusterError, match=f"the nodes have no Python {VERSION}: .*[Hh]ash mismatch"):
+            asyncio.run(Pythons(installer, tmp_path).find(VERSION))
+    assert _fetched(tmp_path) == []
+
+
+def test_a_fetch_that_is_ended_half_way_leaves_nothing(tmp_path: Path, archive: bytes) -> None:
+    """Another one that goes on is left alone."""
+    with python_mirror(tmp_path, archive, is_whole=False) as mirror:
+        installer = Installer(tmp_path / "cache", Sources(), mirror.variables)
+        pythons, partial = Pythons(installer, tmp_path), tmp_path / "pythons" / ".temp"
+
+        async def play() -> None:
+            search = asyncio.create_task(pythons.find(VERSION))
+            while not list(partial.glob("*/python/lib/*/*")):
+                await asyncio.sleep(0.01)
+            pythons.remove_leftovers()
+            assert list(partial.glob("*/python/lib/*/*"))
+            search.cancel()
+            await asyncio.wait({search})
+            assert search.cancelled()
+
+        asyncio.run(play())
+    assert _fetched(tmp_path) == []
+
+
+def test_what_a_killed_agent_has_fetched_in_part_goes_later(tmp_path: Path) -> None:
+    (tmp_path / "pythons" / ".temp" / "half").mkdir(parents=True)
+    (tmp_path / "pythons" / ".lock").touch()
+    Pythons(_installer(tmp_path), tmp_path).remove_leftovers()
+    assert _fetched(tmp_path) == []
+
+
+def _fetched(folder: Path) -> list[Path]:
+    """Pythons, and parts of some."""
+    kept = (each for each in (folder / "pythons").iterdir() if each.name not in (".temp", ".lock", ".gitignore"))
+    return [*kept, *(folder / "pythons" / ".temp").iterdir()]
+
+
+def test_a_search_that_is_ended_half_way_leaves_no_process(tmp_path: Path) -> None:
+    """Also none that the interpreter has started."""
+    started = tmp_path / "started"
+    hangs = tmp_path / "python"
+    hangs.write_text(f"#!/bin/sh\nsleep 1000 &\necho $$ $! > {started}.new\nmv {started}.new {started}\nwait\n")
+    hangs.chmod(0o755)
+
+    async def play() -> list[int]:
+        search = asyncio.create_task(Pythons(_installer(tmp_path), tmp_path).find(str(hangs)))
+        while not started.exists():
+            await asyncio.sleep(0.01)
+        search.cancel()
+        await asyncio.wait({search})
+        assert search.cancelled()
+        return [int(each) for each in started.read_text().split()]
+
+    pids = asyncio.run(play())
+    assert len(pids) == 2
+    while any(map(_is_running, pids)):  # the signal has been sent
+        time.sleep(0.01)
+
+
+def _is_running(pid: int) -> bool:
+    with contextlib.suppress(OSError):
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    return False
 
 
 @pytest.mark.parametrize("is_offline", [True, False])
