@@ -178,7 +178,7 @@ def sweep(
         So many failed trials end the sweep.
     sampler, pruner, study : optional
         Optuna's. ``pruner`` may be "asha", "hyperband" or "median": it ends trials early by what they
-        :func:`report`. A study of yours goes on.
+        :func:`report`. A study of yours goes on; with ``detach`` or a name one in memory is copied, which is said.
     kwargs : mapping, optional
         Keyword arguments of the function that are called like an option.
     **keywords

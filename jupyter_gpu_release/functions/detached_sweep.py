@@ -12,7 +12,7 @@ from ..protocol.wire import encode
 from ..submission.request import Submission
 from .arguments import Call
 from .executor import FunctionExecutor
-from .kept_study import SweepFacts, kept_trials, note_sweep, open_journal, refuse_driven
+from .kept_study import SweepFacts, note_sweep, open_journal, storage_of
 from .search import Search
 from .sweep_driver import Trialled
 from .sweep_run import SentSweep, drive_sweep
@@ -41,12 +41,19 @@ class DetachedSweep:
         """Send its driver; raises what the gateway refuses, and :class:`ConflictError` where the study is driven."""
         self.search.at_once(self.options.ask.gpus, 1)
         driver = self._driver()
-        study = self._study(driver.request.run)
+        study = noted = self._study_on_store(driver.request.run)
         facts = SweepFacts(
             driver.request.run, self._name, self.search.metric, self.search.mode, self._trials, self.is_cell
         )
-        note_sweep(study, facts)
+        if (own := self._search.study) is not None:
+            study, facts = own, msgspec.structs.replace(facts, storage=storage_of(own), study=own.study_name)
+        note_sweep(noted, facts)
         return study, facts, self.executor.send(driver, self._name, lambda _: None)
+
+    @property
+    def _search(self) -> Search:
+        """As the driver gets it: a study in memory has been copied to the store."""
+        return self.search.on_store() if self.search.is_in_memory else self.search
 
     @property
     def _name(self) -> str:
@@ -58,8 +65,8 @@ class DetachedSweep:
 
     def _driver(self) -> Submission:
         """A run like another one; it is called as its sweep is, so that to cancel the trials ends it, too."""
-        search = self.search
-        call = Call(drive_sweep, (encode(self._sent()), self.space, search.sampler, search.pruner))
+        search = self._search
+        call = Call(drive_sweep, (encode(self._sent()), self.space, search.sampler, search.pruner, search.study))
         own = build_options({"gpus": ["0"], "detach": [""], "restartable": [""]})
         options = self.options
         own = replace(own, queue=options.queue, environment=options.environment, pip=options.pip)
@@ -85,11 +92,9 @@ class DetachedSweep:
             self.is_cell,
         )
 
-    def _study(self, run: str) -> Study:
+    def _study_on_store(self, run: str) -> Study:
+        """The sweep's study, or where others find that of the user's own."""
         session = self.executor.session()
         user = session.welcome.user if session.welcome is not None else ""
         journal = open_journal(self.executor.store(session), user, self.options.name or run)
-        study = self.search.study_of(self.where, journal)
-        refuse_driven(study, self.executor)
-        kept_trials(study, self.where, self.executor, self._name)
-        return study
+        return self.search.study_on_store(self.where, journal, self.executor, self._name)[0]

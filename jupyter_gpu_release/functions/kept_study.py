@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,7 +12,7 @@ from urllib.parse import quote
 
 import msgspec
 
-from ..errors import ConflictError, OptionError
+from ..errors import ConflictError, OptionError, StoreError
 from ..protocol.states import RunState
 from ..store.files import SHARED_FILE, is_shared, make_store_folder
 from .executor import FunctionExecutor
@@ -31,6 +32,7 @@ _FACTS = "jupyter_gpu_release"
 _ERROR = "jupyter_gpu_release_error"
 #: of the one study in a journal
 STUDY = "sweep"
+_FILE = "journal:"
 
 
 class SweepFacts(msgspec.Struct, frozen=True):
@@ -43,6 +45,13 @@ class SweepFacts(msgspec.Struct, frozen=True):
     trials: int
     #: its trials are those of a cell, which leave names
     is_cell: bool
+    #: of a study of the user's own: where others can open it; empty: nobody knows
+    storage: str | None = None
+    study: str = STUDY
+
+    def has(self, trial: BaseTrial | FrozenTrial) -> bool:
+        """Tell if the sweep has made this trial."""
+        return bool(trial.user_attrs.get(_FACTS, {}).get("sweep") == self.sweep)
 
 
 def open_journal(store: Path, user: str, name: str) -> JournalStorage:
@@ -96,6 +105,45 @@ def refuse_driven(study: Study, executor: FunctionExecutor) -> None:
         )
 
 
+def copy_trials(own: Study, study: Study) -> None:
+    """Copy those that are over, and those that somebody has put into it; they are no trials of this sweep."""
+    from optuna.trial import TrialState
+
+    for trial in own.get_trials(states=(TrialState.COMPLETE, TrialState.PRUNED, TrialState.FAIL, TrialState.WAITING)):
+        trial.user_attrs.pop(_FACTS, None)
+        study.add_trial(trial)
+
+
+def storage_of(study: Study) -> str:
+    """Where others can open a study of the user's own: the address of a database, or a journal's file."""
+    from optuna.storages import RDBStorage
+    from optuna.storages.journal import JournalFileBackend
+
+    backend = getattr(study._storage, "_backend", study._storage)
+    if isinstance(backend, JournalFileBackend):
+        return f"{_FILE}{os.path.abspath(backend._file_path)}"
+    return backend.url if isinstance(backend, RDBStorage) else ""
+
+
+def open_study(facts: SweepFacts) -> Study:
+    """The study of the user's own that a sweep uses; raises :class:`StoreError`."""
+    import optuna
+    from optuna.storages import JournalStorage
+    from optuna.storages.journal import JournalFileBackend
+
+    place = facts.storage or ""
+    try:
+        if not place.startswith(_FILE):
+            return optuna.load_study(study_name=facts.study, storage=place)
+        path = os.fspath(Path(place.removeprefix(_FILE)).resolve(strict=True))  # Optuna would make the file
+        return optuna.load_study(study_name=facts.study, storage=JournalStorage(JournalFileBackend(path)))
+    except Exception as error:  # noqa: BLE001 - of any database
+        raise StoreError(
+            f"the study of sweep {facts.name} cannot be opened here: {type(error).__name__}: {error}",
+            hint=f"`jupyter gpu runs show {facts.sweep}` has what the run that drives it says",
+        ) from None
+
+
 def kept_trials(study: Study, space: SearchSpace, executor: FunctionExecutor, name: str) -> list[SweepTrial]:
     """The trials that went well or were pruned; those that nobody drives any more are told to have failed.
 
@@ -125,7 +173,9 @@ def own_trials(study: Study, space: SearchSpace, executor: FunctionExecutor, fac
     kept = []
     for trial in study.get_trials(deepcopy=False):
         noted = trial.user_attrs.get(_FACTS, {"run": "", "sweep": ""})
-        is_own = noted.get("sweep") == facts.sweep
+        is_own = facts.has(trial)
+        if facts.storage is not None and not is_own:  # others may use the user's own study, too
+            continue
         future = executor.earlier(noted["run"], facts.name) if noted["run"] else None
         if trial.state == TrialState.RUNNING and (future is None or future.status in _GONE):
             asked = Trial(study, trial._trial_id)
@@ -157,14 +207,13 @@ def trial_as_kept(trial: FrozenTrial, future: RunFuture[Any]) -> SweepTrial:
     return found
 
 
-def run_of(trial: FrozenTrial, sweep: str) -> str:
+def run_of(trial: FrozenTrial, facts: SweepFacts) -> str:
     """The run of a trial that this sweep has made or kept; empty: it is none of its trials."""
     from optuna.trial import TrialState
 
-    facts = trial.user_attrs.get(_FACTS)
-    if facts is None or (trial.state == TrialState.FAIL and facts.get("sweep") != sweep):
-        return ""
-    return str(facts["run"])
+    noted = trial.user_attrs.get(_FACTS)
+    keeps = facts.storage is None and trial.state != TrialState.FAIL
+    return str(noted["run"]) if noted is not None and (keeps or facts.has(trial)) else ""
 
 
 def _end(study: Study, trial: FrozenTrial, executor: FunctionExecutor, name: str) -> None:

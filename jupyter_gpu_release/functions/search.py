@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import dataclass
+import warnings
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from ..errors import OptionError
-from .kept_study import STUDY
+from .kept_study import STUDY, copy_trials, kept_trials, refuse_driven
 from .mapped_futures import places
-from .trial import COLUMNS
+from .trial import COLUMNS, SweepTrial
 
 if TYPE_CHECKING:
     from optuna import Study
@@ -17,10 +18,13 @@ if TYPE_CHECKING:
     from optuna.samplers import BaseSampler
     from optuna.storages import BaseStorage
 
+    from .executor import FunctionExecutor
     from .search_space import SearchSpace
 
 _DIRECTIONS = {"min": "minimize", "max": "maximize"}
 _PRUNERS = {"asha": "SuccessiveHalvingPruner", "hyperband": "HyperbandPruner", "median": "MedianPruner"}
+
+_COPIED = "the study is in memory, so it is copied to the store: sweep.study gets the trials, and yours stays as it is"
 
 
 @dataclass(frozen=True)
@@ -69,6 +73,18 @@ class Search:
             )
         return int(self.max_gpus / gpus) if gpus else self.max_gpus
 
+    @property
+    def is_in_memory(self) -> bool:
+        """Tell if the study is the user's own, and of this process alone."""
+        from optuna.storages import InMemoryStorage
+
+        return self.study is not None and isinstance(self.study._storage, InMemoryStorage)
+
+    def on_store(self) -> Search:
+        """The same with a study on the store, which has sampler and pruner of the user's own."""
+        own = self.study
+        return self if own is None else replace(self, study=None, sampler=own.sampler, pruner=own.pruner)
+
     def study_of(self, space: SearchSpace, storage: BaseStorage | None = None) -> Study:
         """The user's own study, or that in ``storage``, if it is of this space; else a new one in memory."""
         from optuna.trial import TrialState
@@ -82,6 +98,28 @@ class Search:
         for trial in study.get_trials(deepcopy=False, states=(TrialState.COMPLETE, TrialState.PRUNED)):
             _check_same_space(trial.distributions, space)
         return study
+
+    def study_on_store(
+        self, space: SearchSpace, journal: BaseStorage, executor: FunctionExecutor, name: str
+    ) -> tuple[Study, list[SweepTrial]]:
+        """The study in that journal, and the trials that it has; one in memory is copied there, which is said.
+
+        Raises :class:`ConflictError` where it is driven, :class:`OptionError` where it does not go with ``study=``.
+        """
+        if self.study is not None:
+            self.study_of(space)
+        study = self.on_store().study_of(space, journal)
+        refuse_driven(study, executor)
+        kept = kept_trials(study, space, executor, name)
+        if self.study is not None and study.get_trials(deepcopy=False):
+            raise OptionError(
+                f"study=: the store has a study of sweep {name} already",
+                hint="leave study= out to continue that one, or give another name=",
+            )
+        if self.study is not None and self.is_in_memory:
+            copy_trials(self.study, study)
+            warnings.warn(_COPIED, UserWarning, stacklevel=5)
+        return study, kept
 
     def _new_study(self, storage: BaseStorage | None) -> Study:
         import optuna

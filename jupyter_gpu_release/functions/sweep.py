@@ -11,13 +11,13 @@ from dataclasses import replace
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
-from ..errors import MissingPackageError, NoSuchRunError, OptionError, StoreError
+from ..errors import MissingPackageError, NoSuchRunError, StoreError
 from ..options.run_options import RunOptions
 from ..submission.request import Submission
 from .arguments import TrialCall, options_as_text
 from .detached_sweep import DetachedSweep
 from .executor import FunctionExecutor
-from .kept_study import STUDY, SweepFacts, journal_path, kept_trials, open_journal, refuse_driven, sweep_of
+from .kept_study import STUDY, SweepFacts, journal_path, open_journal, open_study, sweep_of
 from .search import Search
 from .sweep_driver import Driven, SweepDriver, SweepPlan, Trialled, nothing_found
 from .sweep_plots import draw_plots
@@ -197,8 +197,6 @@ def start_sweep(
     for example in where.examples():
         call.check_parameters(example)
     is_detached, options = _options(executor, own)
-    if is_detached and search.study is not None:
-        raise OptionError("a sweep that is detached has its study on the store, and not study=", hint=_NAME)
     if is_detached:
         submission = executor.prepare(call, options)
         return detach_sweep(DetachedSweep(executor, call, options, space, where, search, submission))
@@ -219,8 +217,11 @@ def checked_space(space: Space, search: Search) -> SearchSpace:
 def study_of(
     executor: FunctionExecutor, name: str, where: SearchSpace, search: Search
 ) -> tuple[Study, list[SweepTrial]]:
-    """The study, and the trials that it has; one with a name lies on the store, if that can be written from here."""
-    if not name or search.study is not None:
+    """The study, and the trials that it has; one with a name lies on the store, if that can be written from here.
+
+    A study of the user's own stays where it is, but for one in memory, which has a copy there.
+    """
+    if not name or (search.study is not None and not search.is_in_memory):
         return search.study_of(where), []
     session = executor.session()
     user = session.welcome.user if session.welcome is not None else ""
@@ -229,9 +230,7 @@ def study_of(
     except StoreError as error:
         warnings.warn(f"sweep {name} cannot be continued later: {error.message}", UserWarning, stacklevel=4)
         return search.study_of(where), []
-    study = search.study_of(where, journal)
-    refuse_driven(study, executor)
-    return study, kept_trials(study, where, executor, name)
+    return search.study_on_store(where, journal, executor, name)
 
 
 def begin_sweep(
@@ -275,7 +274,7 @@ def detach_sweep(detached: DetachedSweep) -> Sweep:
 def find_sweep(executor: FunctionExecutor, session: GatewaySession, name: str) -> tuple[Study, SweepFacts] | None:
     """The study of that name (of a sweep without one: the run that drives it), and its sweep on the cluster.
 
-    None: there is none. Raises :class:`StoreError`.
+    None: there is none, or nobody else can open it. Raises :class:`StoreError`.
     """
     user, store = session.welcome.user if session.welcome is not None else "", executor.store(session)
     if not journal_path(store, user, name).exists():
@@ -283,7 +282,9 @@ def find_sweep(executor: FunctionExecutor, session: GatewaySession, name: str) -
     optuna = _imported("optuna", "a sweep searches with Optuna")
     study = optuna.load_study(study_name=STUDY, storage=open_journal(store, user, name))
     facts = sweep_of(study)
-    return None if facts is None else (study, facts)
+    if facts is None or facts.storage is None:
+        return None if facts is None else (study, facts)
+    return (open_study(facts), facts) if facts.storage else None
 
 
 def watch_sweep(executor: FunctionExecutor, study: Study, facts: SweepFacts, run: RunFuture[Any]) -> Sweep:
@@ -301,9 +302,6 @@ def _options(executor: FunctionExecutor, own: Mapping[str, Any]) -> tuple[bool, 
     if not options.is_gang and "restartable" not in own:
         options = executor.parse_options(options_as_text({**usual, "restartable": True, **own}))
     return options.detach, replace(options, detach=False)
-
-
-_NAME = "give it a name=, by which it is found again"
 
 
 def _imported(package: str, why: str, install: str = "%pip install 'jupyter-gpu-release[sweep]'") -> Any:

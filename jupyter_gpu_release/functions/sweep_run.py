@@ -6,7 +6,7 @@ left running; their session is the same, so they end only if no attempt comes ba
 
 from __future__ import annotations
 
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
 
@@ -14,7 +14,7 @@ from .. import streams
 from ..cell_api import context
 from ..client.discovery import Target
 from ..client.session import GatewaySession
-from ..errors import NoSuchRunError
+from ..errors import GpuReleaseError, NoSuchRunError, RunFailedError
 from ..protocol.node import GatewayAccess
 from ..protocol.runs import RunRequest, RunView
 from ..protocol.session import driver_session
@@ -29,6 +29,9 @@ from .search_space import SearchSpace, Space
 from .sweep_driver import SweepDriver, SweepPlan, nothing_found
 from .trial import COMPLETE
 from .written_trial import WrittenTrial
+
+if TYPE_CHECKING:
+    from optuna import Study
 
 
 class SentSweep(msgspec.Struct, frozen=True):
@@ -51,8 +54,11 @@ class SentSweep(msgspec.Struct, frozen=True):
 
 
 @streams.named
-def drive_sweep(sent: bytes, space: Space, sampler: Any, pruner: Any) -> dict[str, Any]:
-    """Drive a sweep to its end; returns what is best, and raises why there is nothing."""
+def drive_sweep(sent: bytes, space: Space, sampler: Any, pruner: Any, study: Any) -> dict[str, Any]:
+    """Drive a sweep to its end; returns what is best, and raises why there is nothing.
+
+    ``study``: the user's own, in a storage of its own.
+    """
     around = context.current_context()
     access = around.gateway() if around is not None else None
     if around is None or access is None:
@@ -60,7 +66,7 @@ def drive_sweep(sent: bytes, space: Space, sampler: Any, pruner: Any) -> dict[st
     executor = DriverExecutor(access, around.store(), is_cell=(asked := decode(sent, SentSweep)).is_cell)
     try:
         search = Search(
-            asked.metric, asked.mode, asked.trials, asked.max_gpus, asked.max_failures, sampler, pruner, None
+            asked.metric, asked.mode, asked.trials, asked.max_gpus, asked.max_failures, sampler, pruner, study
         )
         return _driven_to_its_end(_begin(asked, space, search, executor, access.sweep), search)
     finally:
@@ -71,8 +77,11 @@ def _begin(asked: SentSweep, space: Space, search: Search, executor: DriverExecu
     where, session = SearchSpace(space), executor.session()
     user, gpus_total = (session.welcome.user, session.welcome.gpus_total) if session.welcome is not None else ("", 1)
     store = executor.store(session)
-    study = search.study_of(where, open_journal(store, user, asked.journal or sweep))
     facts = SweepFacts(sweep, asked.name, asked.metric, asked.mode, asked.trials, asked.is_cell)
+    if search.study is None:
+        study = search.study_of(where, open_journal(store, user, asked.journal or sweep))
+    else:
+        study, facts = _own_study(search, where), msgspec.structs.replace(facts, storage="")
     kept = own_trials(study, where, executor, facts)
     at_once = search.at_once(asked.template.ask.gpus, gpus_total)
     plan = SweepPlan(
@@ -82,6 +91,18 @@ def _begin(asked: SentSweep, space: Space, search: Search, executor: DriverExecu
     driver = SweepDriver(plan, executor, Submission(asked.template, cast(Any, None), paths), sweep)
     driver.begin()
     return driver
+
+
+def _own_study(search: Search, where: SearchSpace) -> Study:
+    try:
+        return search.study_of(where)
+    except GpuReleaseError:
+        raise
+    except Exception as error:  # of any database
+        raise RunFailedError(
+            f"the study cannot be opened on the cluster: {type(error).__name__}: {error}",
+            hint="nodes must reach its storage, too: a database, or a journal's file on the store",
+        ) from error
 
 
 def _driven_to_its_end(driver: SweepDriver, search: Search) -> dict[str, Any]:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from ..errors import RunFailedError
+from ..serialization.exceptions import error_text
 
 if TYPE_CHECKING:
     from optuna.trial import BaseTrial
@@ -77,19 +78,21 @@ class SweepTrial:
 
 def metric_of(returned: Any, metric: str, title: str) -> float:
     """The metric in what ``title`` returned; raises :class:`RunFailedError` where there is none."""
-    if isinstance(returned, Mapping):
-        if metric not in returned:
-            names = ", ".join(map(str, returned)) or "nothing"
-            raise RunFailedError(
-                f"{title} returned no {metric!r} but {names}", hint="give it that name, or name another metric"
-            )
-        returned = returned[metric]
     try:
+        if isinstance(returned, Mapping):
+            if metric not in returned:
+                names = ", ".join(map(str, returned)) or "nothing"
+                raise RunFailedError(
+                    f"{title} returned no {metric!r} but {names}", hint="give it that name, or name another metric"
+                )
+            returned = returned[metric]
         value = float(returned)
-    except (TypeError, ValueError, RuntimeError):
+    except RunFailedError:
+        raise
+    except BaseException as error:  # noqa: BLE001 - the user's own __float__, on the sweep's thread
         raise RunFailedError(
             f"{title} returned a {type(returned).__name__} for {metric!r}, no number",
-            hint=f"{metric!r} has to be a number",
+            hint=f"{metric!r} has to be a number; {type(error).__name__}: {error_text(error)}",
         ) from None
     if value != value:
         raise RunFailedError(f"{title} returned NaN for {metric!r}", hint="such a trial counts as failed")

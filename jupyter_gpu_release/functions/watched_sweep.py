@@ -93,7 +93,7 @@ class WatchedSweep:
     def _newest(self, frozen: FrozenTrial, known: SweepTrial | None) -> SweepTrial | None:
         if known is not None and known.state != RUNNING:
             return known
-        run = run_of(frozen, self.id)
+        run = run_of(frozen, self.facts)
         if not run:
             return None
         future = self._future(run, is_over=frozen.state.is_finished()) if known is None else known.future

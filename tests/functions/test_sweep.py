@@ -190,8 +190,8 @@ print(json.dumps([said({"lr": (2, 1)}, trials=1), said({"lr": (0, 1, "log")}, tr
     said({"lr": [1, 2]}, trials=3), said({"lr": [1]}, mode="best"), said({"lr": [1]}, trials=0),
     said({"lr": [1]}, max_gpus=1, gpus=2), said({"lr": [1]}, pruner="early"), said({"lr": [1]}, study=maximised),
     said({"lr": [1]}, study=maximised, pruner="median"), said({"rate": [1]}), said({"lr": [1]}, lr=2),
-    said({"lr": [1]}, detach=True, study=maximised), said({"lr": [1], "fixd": [2]}), said({"lr": [1]}, sedn="x"),
-    said({"lr": [1]}, metric="state")]))
+    said({"lr": [1]}, detach=True, name="own", study=maximised), said({"lr": [1], "fixd": [2]}),
+    said({"lr": [1]}, sedn="x"), said({"lr": [1]}, metric="state")]))
 """
     before = {row.run for row in gateway.runs().runs}
     texts, _ = start(_HEAD + text).end()
@@ -215,7 +215,7 @@ print(json.dumps([said({"lr": (2, 1)}, trials=1), said({"lr": (0, 1, "log")}, tr
         "a study= has its own sampler and pruner",
         "missing a required argument: 'lr'",
         "lr is searched and given as well",
-        "detach",
+        "the study does not minimize",
         "'fixd'",
         "'sedn'",
         "metric='state': a column",

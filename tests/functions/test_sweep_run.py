@@ -80,7 +80,8 @@ def said(**more):
         sweep(train, space, metric="score", mode="max", trials=3, name="left alone", **more)
     except Exception as error:
         return f"{type(error).__name__}: {error}"
-print(json.dumps([said(), said(detach=True), said(detach=True, study=__import__("optuna").create_study())]))
+own = __import__("optuna").create_study(direction="maximize")
+print(json.dumps([said(), said(detach=True), said(detach=True, study=own)]))
 """
     first = start(_HEAD + _SWEEP.replace("NAME", "'left alone'") + "os._exit(0)")
     sweep = first.line()
@@ -88,11 +89,10 @@ print(json.dumps([said(), said(detach=True), said(detach=True, study=__import__(
     begun = tmp_path / "begun"
     until(lambda: begun.exists() and len(list(begun.iterdir())) == 4, "it goes on")
     definitions = _SWEEP.partition("swept =")[0]
-    (plain, detached, own), _ = start(_HEAD + definitions + again).end()
-    for text in (plain, detached):
+    texts, _ = start(_HEAD + definitions + again).end()
+    for text in texts:
         assert text.startswith("ConflictError: another sweep left alone goes on"), text
         assert sweep in text
-    assert own.startswith("OptionError: a sweep that is detached has its study on the store")
     gateway.cancel(sweep)
     until(lambda: gateway.run(sweep).state == "cancelled", "its driver has ended")
     until(lambda: gateway.status().gpus.held == 0 and not gateway.status().queue, "nothing is left of it")
@@ -102,3 +102,65 @@ print(json.dumps([said(), said(detach=True), said(detach=True, study=__import__(
     (states,), _ = start(_HEAD + definitions + more + "print(json.dumps([list(swept.trials['state'])]))").end()
     assert states == ["complete"] * 3
     assert len(list(begun.iterdir())) == 5
+
+
+_OWN = """
+import optuna, warnings
+from optuna.storages import JournalStorage
+from optuna.storages.journal import JournalFileBackend
+def train(n):
+    return n
+def swept(study, trials=2, **more):
+    return sweep(train, {"n": (0, 99)}, mode="max", trials=trials, detach=True, study=study, **more)
+"""
+
+
+def test_a_study_of_the_users_own_is_used_where_it_lies(start: StartScript) -> None:
+    """Others use it at the same time: their trial is left alone, and theirs do not count."""
+    text = """
+storage = JournalStorage(JournalFileBackend("own.journal"))
+study = optuna.create_study(storage=storage, study_name="mine", direction="maximize")
+study.add_trial(optuna.create_trial(params={"n": 7}, distributions={"n": optuna.distributions.IntDistribution(0, 99)},
+                                    value=7.0))
+theirs = study.ask()
+first, second = swept(study), swept(study, trials=1, name="more")
+values = [first.result().value, second.result().value]
+print(json.dumps([len(first.trials), len(second.trials), first.study is study,
+                  sorted(trial.state.name for trial in study.trials),
+                  values == [float(each.trials["value"].max()) for each in (first, second)]]))
+"""
+    (of_first, of_second, is_own, states, is_best), _ = start(_HEAD + _OWN + text).end()
+    assert (of_first, of_second, is_own, is_best) == (2, 1, True, True)
+    assert states == ["COMPLETE"] * 4 + ["RUNNING"]
+
+
+def test_a_study_in_memory_is_copied_and_one_that_nodes_cannot_open_is_said(
+    start: StartScript, gateway: GatewayClient, tmp_path: Path
+) -> None:
+    """The copy has what the sampler shall know; the user's own stays as it is."""
+    text = """
+own = optuna.create_study(direction="maximize", sampler=optuna.samplers.BruteForceSampler())
+own.enqueue_trial({"n": 98})
+own.optimize(lambda trial: trial.suggest_int("n", 0, 99), n_trials=1)
+own.enqueue_trial({"n": 97})
+with warnings.catch_warnings(record=True) as caught:
+    warnings.simplefilter("always")
+    copied = swept(own, name="copied one")
+copied.result()
+def said(study, **more):
+    try:
+        return swept(study, **more).result()
+    except Exception as error:
+        return f"{type(error).__name__}: {error}"
+lost = optuna.create_study(storage=JournalStorage(JournalFileBackend("lost.journal")), direction="maximize")
+os.rename("lost.journal", "hidden.journal")
+print(json.dumps([[str(one.message) for one in caught if "in memory" in str(one.message)],
+                  list(copied.trials["params_n"])[0], len(copied.trials), len(copied.study.trials), len(own.trials),
+                  said(own, name="copied one"), said(lost)]))
+"""
+    (told, first, of_sweep, in_study, in_own, again, lost), _ = start(_HEAD + _OWN + text).end()
+    assert len(told) == 1
+    assert "copied to the store" in told[0]
+    assert (first, of_sweep, in_study, in_own) == (97, 2, 3, 2)
+    assert again.startswith("OptionError: study=: the store has a study of sweep copied one already")
+    assert "lost.journal" in lost

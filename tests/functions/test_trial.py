@@ -61,3 +61,20 @@ def test_a_trial_without_its_metric_says_what_there_is(returned: object, says: s
     with pytest.raises(RunFailedError) as refused:
         metric_of(returned, "loss", "fit")
     assert refused.value.message == says
+
+
+@pytest.mark.parametrize("error", [OSError("no"), SystemExit(3)])
+def test_a_number_that_raises_what_it_likes_is_the_trials_error(error: BaseException) -> None:
+    """On the sweep's thread: it shall not end that."""
+
+    class Odd(dict[str, object]):
+        def __float__(self) -> float:
+            raise error
+
+        def __contains__(self, key: object) -> bool:
+            raise error
+
+    for returned in (Odd(), {"loss": Odd()}):
+        with pytest.raises(RunFailedError, match="fit returned a Odd for 'loss', no number") as refused:
+            metric_of(returned, "loss", "fit")
+        assert type(error).__name__ in str(refused.value.hint)

@@ -251,6 +251,22 @@ def test_a_detached_sweep_outlives_its_kernel_and_is_attached_by_its_name_and_it
     assert "'not there' is not a run" in notebook.run("%gpu_attach not there").traceback
 
 
+def test_a_detached_sweep_of_a_study_of_the_users_own_is_attached_in_another_kernel(notebook: Notebook) -> None:
+    """Its table is read from the journal that the user has made."""
+    first = Notebook(notebook.folder)
+    first.ok(
+        "import optuna, jupyter_gpu_release\nfrom optuna.storages import JournalStorage\n"
+        "from optuna.storages.journal import JournalFileBackend\n"
+        "study = optuna.create_study(storage=JournalStorage(JournalFileBackend('own.journal')), study_name='mine')\n"
+        "space = [{'n': 1}, {'n': 2}]\ndef train(n):\n    return n\n"
+        "sweep = jupyter_gpu_release.sweep(train, space, study=study, detach=True, name='own one')"
+    )
+    first.close()
+    shown = notebook.ok("%gpu_attach own one")
+    assert shown.displays()[-1].startswith("✓ 2 trials · 2 complete · best value=1 (trial 0)")
+    assert notebook.value("[sweep.study.study_name, len(sweep.study.trials)]") == ["mine", 2]
+
+
 def test_trials_that_come_to_nothing_are_told_and_their_error_once(notebook: Notebook) -> None:
     """A process that dies, NaN, no number, a metric that is not bound; without one that went well it fails."""
     cell = (

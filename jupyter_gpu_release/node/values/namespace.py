@@ -695,7 +695,7 @@ class RankValues:
         if not (name := self._payload.metric):
             return {}
         returned: Any = dict.get(self._namespace, RESULT if self._payload.function else name)
-        with contextlib.suppress(ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError):
+        with contextlib.suppress(BaseException):  # the user's own __float__; the trial must have its outcome
             is_among = self._payload.function and isinstance(returned, Mapping)
             value = float(returned[name] if is_among else returned)
             return {name: value} if math.isfinite(value) else {}

@@ -19,7 +19,7 @@ from jupyter_gpu_release.errors import LoadError
 from jupyter_gpu_release.node.values import frameworks
 from jupyter_gpu_release.node.values.collected_values import Collected
 from jupyter_gpu_release.node.values.namespace import RankValues
-from jupyter_gpu_release.protocol.cell import CellPayload
+from jupyter_gpu_release.protocol.cell import RESULT, CellPayload
 from jupyter_gpu_release.serialization import codec
 from jupyter_gpu_release.serialization.rebuild import NamespaceInfo
 from jupyter_gpu_release.store.graph_file import open_graph, write_graph
@@ -258,6 +258,25 @@ def test_reevaluation_failures_are_notes() -> None:
     assert (space["device"], space["n"], "home" in space) == ("cpu", 2, False)
     values = RankValues(space, payload, b"", [], has_gpu=True)
     assert "`home` was evaluated again for this cell: cuda" in values.load()
+
+
+@pytest.mark.parametrize("error", [OSError("no"), AssertionError(), SystemExit(3), KeyboardInterrupt()])
+def test_a_metric_that_is_no_number_in_any_way_is_left_to_the_sweep(error: BaseException) -> None:
+    """The user's own ``__float__`` or mapping may raise anything; the trial has its outcome all the same."""
+
+    class Odd(dict[str, Any]):
+        def __float__(self) -> float:
+            raise error
+
+        def __getitem__(self, key: str) -> Any:
+            raise error
+
+    for function in ("", "train"):
+        values, space = rank({}, metric="loss", function=function)
+        space.update({"loss": Odd(), RESULT: Odd()})
+        assert values.metric() == {}
+        space.update({"loss": 0.5, RESULT: {"loss": 0.5}})
+        assert values.metric() == {"loss": 0.5}
 
 
 def test_device_words_come_home_as_cpu() -> None:
