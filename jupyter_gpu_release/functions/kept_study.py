@@ -8,7 +8,7 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from urllib.parse import quote
+from urllib.parse import quote, urlsplit
 
 import msgspec
 
@@ -115,14 +115,17 @@ def copy_trials(own: Study, study: Study) -> None:
 
 
 def storage_of(study: Study) -> str:
-    """Where others can open a study of the user's own: the address of a database, or a journal's file."""
+    """Where others can open a study of the user's own: the address of a database, or a journal's file.
+
+    Empty: nobody can. An address that has a password is written nowhere.
+    """
     from optuna.storages import RDBStorage
     from optuna.storages.journal import JournalFileBackend
 
     backend = getattr(study._storage, "_backend", study._storage)
     if isinstance(backend, JournalFileBackend):
         return f"{_FILE}{os.path.abspath(backend._file_path)}"
-    return backend.url if isinstance(backend, RDBStorage) else ""
+    return backend.url if isinstance(backend, RDBStorage) and not urlsplit(backend.url).password else ""
 
 
 def open_study(facts: SweepFacts) -> Study:
