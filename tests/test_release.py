@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
+import runpy
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
-from release_check import REPOSITORY, faults
+from release_check import REPOSITORY, faults, main
 
 
 def test_nothing_is_missing() -> None:
@@ -87,3 +89,38 @@ def test_a_missing_file_is_named(original: Path, tmp_path: Path, file: str) -> N
     shutil.copytree(original, root)
     (root / file).unlink()
     assert faults(root) == [f"{file}: missing"]
+
+
+@pytest.mark.parametrize(
+    ("address", "said"),
+    [
+        ("", "REPOSITORY: no address; run `make release-check REPOSITORY=https://HOST/OWNER/NAME`"),
+        ("http://code.example.org/gpu", "'http://code.example.org/gpu' is no public address"),
+        ("https://code.example.org", "'https://code.example.org' is no public address"),
+    ],
+)
+def test_a_release_without_a_public_address_fails(
+    address: str, said: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("JUPYTER_GPU_REPOSITORY", address)
+    assert main() == 1
+    assert said in capsys.readouterr().out
+
+
+def test_a_release_with_an_address_lacks_nothing(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("JUPYTER_GPU_REPOSITORY", "https://code.example.org/gpu")
+    assert main() == 0
+    assert "✗" not in capsys.readouterr().out
+
+
+def test_an_index_is_told_repository_tracker_and_documents(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("JUPYTER_GPU_REPOSITORY", "https://code.example.org/gpu/")
+    metadata: dict[str, Any] = {}
+    runpy.run_path(str(REPOSITORY / "hatch_build.py"))["IndexMetadata"](str(REPOSITORY), {}).update(metadata)
+    assert set(metadata["urls"]) == {"Repository", "Issues", "Documentation", "Changelog"}
+    for address in metadata["urls"].values():
+        assert address.startswith("https://code.example.org/gpu")
+        place = address.partition("/blob/HEAD/")[2]
+        assert (REPOSITORY / place).exists()

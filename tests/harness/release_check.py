@@ -195,17 +195,25 @@ def faults(root: Path = REPOSITORY) -> list[str]:
     return [fault for check in CHECKS for fault in check(root)]
 
 
+def check_address(address: str) -> Iterator[str]:
+    """The metadata name the public repository: an index leads there, to its tracker and to the documents."""
+    if not re.fullmatch(r"https://[\w.-]+/\S+", address):
+        given = f"{address!r} is no public address" if address else "no address"
+        yield f"REPOSITORY: {given}; run `make release-check REPOSITORY=https://HOST/OWNER/NAME` (and `make dist`)"
+
+
 def main() -> int:
     """Say what was checked, and each fault."""
+    address = os.environ.get("JUPYTER_GPU_REPOSITORY", "")
     found = 0
-    for check in CHECKS:
-        lacking = list(check(REPOSITORY))
+    for what, lacking in [
+        *((check.__doc__, list(check(REPOSITORY))) for check in CHECKS),
+        (check_address.__doc__, list(check_address(address))),
+    ]:
         found += len(lacking)
-        print(f"{'✗' if lacking else '✓'} {check.__doc__}", *(f"  {fault}" for fault in lacking), sep="\n")
+        print(f"{'✗' if lacking else '✓'} {what}", *(f"  {fault}" for fault in lacking), sep="\n")
     if "- unreleased" in (REPOSITORY / "CHANGELOG.md").read_text():
         print(f"· {version_of(REPOSITORY)} has no date in CHANGELOG.md yet: write it on the day of the release.")
-    if not os.environ.get("JUPYTER_GPU_REPOSITORY"):
-        print("· No address: an index will show no links. `make release-check REPOSITORY=https://…` names it.")
     return 1 if found else 0
 
 
