@@ -75,24 +75,22 @@ def _check_health(health: Health, target: Target) -> Iterator[Finding]:
     yield check_version(health.version, health.protocol, target.connection)
     for problem in health.problems:
         yield broken("gateway", problem, "see the logs below the runtime folder, or start the cluster again")
-    yield from check_head(health, target.connection)
+    yield from check_head(health)
     yield from check_certificate(target, time.time(), PORT_S)
 
 
-def check_head(health: Health, own: Connection | None = None) -> Iterator[Finding]:
-    """Tell if runs outlive the head; on one machine nothing does. ``own``: the cluster of this machine's home."""
+def check_head(health: Health) -> Iterator[Finding]:
+    """Tell if runs outlive the head; on one machine nothing does."""
     if health.nodes < 2:
         return
     if health.remembers_head:
         yield ok("head", "Ray keeps the head's memory on disk: runs on other nodes outlive a head that is lost")
         return
     said = "Ray's memory is lost with the head, and all runs with it"
-    yield note("head", said, f"{_after_the_head(own)} (docs: operate/head-lost.md)")
+    yield note("head", said, f"{_after_the_head()} (docs: operate/head-lost.md)")
 
 
-def _after_the_head(own: Connection | None) -> str:
-    if own is not None and own.embedded:  # with several nodes
-        return "Slurm's pools keep none: what waits or has --restartable goes on after the next `jupyter gpu start`"
+def _after_the_head() -> str:
     if os.environ.get(_IN_A_POD):
         return "heads of our chart keep none: what waits or has --restartable goes on with the next head's pod"
     return "where you start Ray yourself: RAY_gcs_storage=rocksdb"

@@ -50,8 +50,11 @@ class Target:
         return self
 
     def is_renewal_of(self, other: Target) -> bool:
-        """Tell if it differs from ``other`` in nothing but a token that the same file holds."""
-        return bool(self.token_file) and replace(other, token=self.token) == self
+        """Tell if it differs from ``other`` in nothing but its cluster's head, or a token that the same file holds."""
+        own, earlier = self.connection, other.connection
+        if own is not None and earlier is not None and own.cluster == earlier.cluster:
+            other = replace(other, connection=own)
+        return (replace(other, token=self.token) if self.token_file else other) == self
 
     def tls(self) -> ssl.SSLContext | None:
         """Settings for TLS, None where the gateway speaks plain text; raises :class:`OptionError` for a bad file."""
@@ -163,6 +166,18 @@ def is_alive(target: Target) -> bool:
         return same and daemon.status() != psutil.STATUS_ZOMBIE
     except psutil.Error:
         return False
+
+
+def has_ended(target: Target) -> bool:
+    """Tell if this machine's own cluster is over for good; a pool that has lost its head may get another one."""
+    connection = target.connection
+    if connection is None or is_alive(target):
+        return False
+    try:
+        named = HomePaths(Path(connection.token_file).parent).read_connection()
+    except GatewayUnavailableError:
+        named = None
+    return not connection.host or named is None or named.cluster != connection.cluster
 
 
 _OWN_MEND = "is it running? `jupyter gpu status` tells, `jupyter gpu start` starts this machine's own"

@@ -17,7 +17,7 @@ from typing import Any
 
 from ..analysis.cell_facts import CellFacts
 from ..analysis.device_choices import DeviceHistory
-from ..client.discovery import is_alive
+from ..client.discovery import has_ended
 from ..client.feed import NO_EVENTS, ConnectionBack, ConnectionLost, FeedItem
 from ..client.rest import GatewayClient
 from ..client.results import open_values
@@ -135,7 +135,7 @@ class LostContactWatch:
 
     def _watch(self, session: GatewaySession) -> None:
         while self._is_needed(session):
-            if not is_alive(session.target):
+            if has_ended(session.target):
                 for launched in list(self._open.values()):
                     launched.give_up(
                         RunLostError(

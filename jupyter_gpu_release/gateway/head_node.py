@@ -81,7 +81,7 @@ def start_ray(spec: RayHead) -> str:
             node_ip_address=spec.address,
             node_name=spec.address,
             temp_dir=spec.folder,
-            gcs_server_port=0,
+            gcs_server_port=spec.gcs_port,
             num_cpus=spec.cpus,
             num_gpus=spec.gpus,
             object_store_memory=spec.object_store_bytes,

@@ -46,6 +46,8 @@ _SHORT = re.compile(r"-[aNnJoeWtMQ]")
 
 #: of a node in Ray: its job
 JOB_LABEL = "slurm-job"
+#: each job's first process runs it, with the home and the cluster
+JOB_MODULE = "jupyter_gpu_release.local_cluster.slurm_worker"
 
 
 class Slurm:
@@ -146,9 +148,7 @@ def log_path(home: Path, job: str) -> Path:
 def job_script(home: Path, cluster: str) -> str:
     """The script of one node: all that it needs to know lies in the cluster's home, which it sees, too."""
     python, folder = shlex.quote(sys.executable), shlex.quote(str(home))
-    return (
-        f"#!/bin/sh\nexec {python} -m jupyter_gpu_release.local_cluster.slurm_worker {folder} {shlex.quote(cluster)}\n"
-    )
+    return f"#!/bin/sh\nexec {python} -m {JOB_MODULE} {folder} {shlex.quote(cluster)}\n"
 
 
 def _is_ours(option: str) -> bool:
@@ -168,4 +168,6 @@ def check_pool(pool: SlurmPool, where: str) -> None:
             raise OptionError(f"{where}: sbatch: {option} is set by the pool itself", hint="take it out")
     if pool.walltime_s < 5 * 60:
         raise OptionError(f"{where}: walltime {pool.walltime} is below 5 minutes", hint="write it like 8h")
+    if pool.head_grace_s < 60:
+        raise OptionError(f"{where}: head_grace {pool.head_grace} is below 1 minute", hint="write it like 30m")
     _ = pool.idle_return_s

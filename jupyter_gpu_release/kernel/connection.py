@@ -42,7 +42,6 @@ class GatewayConnection:
             return session
         had_ended = target is not None and not is_alive(target)
         if target is None or had_ended:
-            self.close()
             target = self._start_own(settings, had_ended=had_ended)
         session = self._connected(target)
         self._say_which_once(session)

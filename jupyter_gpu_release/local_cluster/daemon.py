@@ -86,6 +86,8 @@ class ClusterDaemon:
         address = deployment.wait_for_ray()
         self._say(_GATEWAY_STEP)
         deployed = self._deploy(address, deployment)
+        self._plan = msgspec.structs.replace(self._plan, daemon_pid=os.getpid(), ray_address=address)
+        self._plan.write()
         connection = self._connection(address, deployed)
         self._plan.paths.write_connection(connection)
         log(f"ready at {connection.url} after {self._elapsed():.1f} s")
@@ -114,9 +116,20 @@ class ClusterDaemon:
         remove_folder(self._plan.runtime)
         log(f"ended {count} processes")
 
+    def end_after_failure(self, reason: str) -> None:
+        """Keep Ray's logs for ``doctor`` and end everything, but for a pool's nodes: they wait for another head."""
+        if not self._plan.outlives_head:
+            self.end(reason, keep_logs=True)
+            return
+        log(f"the head ends: {reason}")
+        sweep(self._plan.cluster, os.getpid(), self._plan.runtime, head_only=True)
+        reap_children(1.0)
+        self._save_logs()
+
     def fail(self, error: GpuReleaseError) -> None:
         """Tell the starter why there is no cluster."""
-        self._send(Failed(type(error).code, error.message, error.hint))
+        hint = _MEND_POOL if self._plan.outlives_head else error.hint
+        self._send(Failed(type(error).code, error.message, hint))
 
     def _deploy(self, address: str, deployment: _Deployment) -> Deployed:
         config = self._plan.paths.gateway_config
@@ -245,6 +258,7 @@ class _Deployment:
         return self._process.stdout.readline()
 
 
+_MEND_POOL = "start it again, or give its nodes back: `jupyter gpu stop`"
 _MEND = "see log/cluster-daemon.log below JUPYTER_GPU_HOME, and run `jupyter gpu doctor`"
 
 
@@ -303,11 +317,14 @@ def main() -> int:
         reason, keep_logs = str(stopped), False
     except GpuReleaseError as error:
         _handle(signal.SIG_IGN)
-        daemon.end(error.message, keep_logs=True)
+        daemon.end_after_failure(error.message)
         daemon.fail(error)
         return 1
     _handle(signal.SIG_IGN)
-    daemon.end(reason, keep_logs=keep_logs)
+    if keep_logs:
+        daemon.end_after_failure(reason)
+    else:
+        daemon.end(reason, keep_logs=False)
     return 0
 
 

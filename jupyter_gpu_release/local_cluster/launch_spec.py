@@ -35,6 +35,8 @@ class LaunchSpec(ClusterSettings, frozen=True, omit_defaults=True):
     node: str = ""
     #: the daemon's process, written by itself
     daemon_pid: int = 0
+    #: ``host:port`` of the GCS, written once the cluster is ready
+    ray_address: str = ""
 
     @property
     def paths(self) -> HomePaths:
@@ -45,6 +47,16 @@ class LaunchSpec(ClusterSettings, frozen=True, omit_defaults=True):
     def ray_folder(self) -> str:
         """Ray's temp folder; its socket paths must stay below 107 bytes."""
         return f"{self.runtime}/ray"
+
+    @property
+    def head_memory(self) -> Path:
+        """Folder of what Ray keeps of the head of a pool."""
+        return Path(self.runtime) / "head"
+
+    @property
+    def outlives_head(self) -> bool:
+        """Tell if its nodes wait for a head that is lost."""
+        return self.slurm is not None and bool(self.ray_address) and self.head_memory.is_dir()
 
     @property
     def ray_token_file(self) -> str:

@@ -16,6 +16,7 @@ import psutil
 
 from ..host.process_control import CLUSTER_MARKER, PERSISTER, command_of
 from ..host.processes import environment_of, has_open
+from ..host.slurm import JOB_MODULE
 
 #: the daemon's orders, in its runtime folder
 PLAN_FILE = "cluster-daemon.json"
@@ -59,8 +60,12 @@ def marked_clusters() -> dict[str, list[int]]:
     return found
 
 
-def sweep(cluster: str, daemon_pid: int = 0, runtime: str = "", *, grace_s: float = _TERM_GRACE_S) -> int:
+def sweep(
+    cluster: str, daemon_pid: int = 0, runtime: str = "", *, grace_s: float = _TERM_GRACE_S, head_only: bool = False
+) -> int:
     """End everything of ``cluster``, also what was started meanwhile; returns how many processes were ended.
+
+    ``head_only``: but for the nodes that jobs of a pool have on this machine.
 
     Ray's daemons go first and at once: they have nothing to save, and they would start the gateway and the
     agents again. The others (cells among them) get SIGTERM, and SIGKILL after ``grace_s``; results that are not
@@ -69,6 +74,9 @@ def sweep(cluster: str, daemon_pid: int = 0, runtime: str = "", *, grace_s: floa
     ended: set[int] = set()  # one that takes long to die is found again
     for attempt in range(4):
         found = _members(cluster, daemon_pid, runtime)
+        if head_only:
+            lent = _of_pool_jobs(cluster)
+            found = [process for process in found if process.pid not in lent]
         if not found:
             break
         ended.update(process.pid for process in found)
@@ -134,6 +142,14 @@ def _members(cluster: str, daemon_pid: int, runtime: str) -> list[psutil.Process
         members.update({child.pid: child for child in descendants(process)})
     members.pop(os.getpid(), None)
     return [members[pid] for pid in sorted(members) if is_alive(pid)]
+
+
+def _of_pool_jobs(cluster: str) -> set[int]:
+    """The processes of a pool's jobs on this machine: each job's first one reaps all that it has started."""
+    own = [JOB_MODULE.encode(), cluster.encode()]
+    commands = {process: command_of(process.pid).split(b"\0") for process in psutil.process_iter()}
+    jobs = [process for process, words in commands.items() if words[2:5:2] == own]
+    return {member.pid for job in jobs for member in [job, *descendants(job)]}
 
 
 def _is_ray_daemon(process: psutil.Process) -> bool:

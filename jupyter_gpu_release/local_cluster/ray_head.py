@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import socket
 import sys
@@ -13,7 +14,7 @@ import msgspec
 
 from ..host.environment import for_cells, for_cluster, installer_variables
 from ..host.process_control import CLUSTER_MARKER, NODE_MARKER
-from ..protocol.config import GatewayConfig, RayHead, StoreMode
+from ..protocol.config import GatewayConfig, RayHead, SlurmPool, StoreMode
 from ..protocol.node import ForkServerConfig, early_server_path
 from .launch_spec import LOOPBACK, LaunchSpec
 
@@ -49,6 +50,7 @@ def head_command(plan: LaunchSpec, runtime_env_port: int) -> list[str]:
     spec = RayHead(
         folder=plan.ray_folder,
         address=plan.address,
+        gcs_port=int(plan.ray_address.rpartition(":")[2] or 0),
         gpus=plan.gpus,
         cpus=plan.cpus,
         object_store_bytes=OBJECT_STORE_BYTES,
@@ -91,6 +93,16 @@ def ray_environment(plan: LaunchSpec, environment: Mapping[str, str]) -> dict[st
         "RAY_task_events_report_interval_ms": "0",
         "RAY_enable_metrics_collection": "0",
         "RAY_USAGE_STATS_ENABLED": "0",
+        **(_keeps_head(plan, plan.slurm) if plan.slurm is not None else {}),
+    }
+
+
+def _keeps_head(plan: LaunchSpec, pool: SlurmPool) -> dict[str, str]:
+    """Have Ray keep the head's tables on disk, and nodes wait for the next head."""
+    return {
+        "RAY_gcs_storage": "rocksdb",
+        "RAY_gcs_storage_path": str(plan.head_memory),
+        "RAY_gcs_rpc_server_reconnect_timeout_s": str(math.ceil(pool.head_grace_s)),
     }
 
 
@@ -129,7 +141,7 @@ def read_import(plan: LaunchSpec) -> str:
 
 def write_stand_in(plan: LaunchSpec) -> None:
     """Put the stand-in modules where :func:`ray_environment` points ``PYTHONPATH``."""
-    plan.stand_in_folder.mkdir(mode=0o700)
+    plan.stand_in_folder.mkdir(mode=0o700, exist_ok=True)  # of an earlier head, or another node on this host
     for name in _LEFT_OUT:
         (plan.stand_in_folder / f"{name}.py").write_text(_ABSENT, encoding="utf-8")
     (plan.stand_in_folder / f"{_LAST_LEFT_OUT}.py").write_text(_LEAVE_PATH + _ABSENT, encoding="utf-8")

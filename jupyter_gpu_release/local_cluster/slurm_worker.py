@@ -13,7 +13,6 @@ import socket
 import stat
 import subprocess
 import sys
-from contextlib import suppress
 from pathlib import Path
 from types import FrameType
 from typing import NoReturn
@@ -65,8 +64,7 @@ class SlurmWorker:
         """Start the node and stay until it is gone; returns why it is."""
         address = self._plan.address
         make_own_folder(Path(self._plan.runtime))
-        with suppress(FileExistsError):  # of another job of this cluster on the same host
-            write_stand_in(self._plan)
+        write_stand_in(self._plan)
         environment = ray_environment(self._plan, os.environ)
         visible = {"CUDA_VISIBLE_DEVICES": ",".join(self._gpus), "CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
         begin_fork_server(self._plan, environment, self._config)

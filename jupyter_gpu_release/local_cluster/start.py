@@ -159,9 +159,25 @@ def start_embedded(*, home: HomePaths, asked: StartOptions, progress: Say) -> Re
             asked.refuse_another(running)
             return Ready(running, started=False)
         require_extra("cluster", "a cluster on this machine")
-        _clear_dead(home, progress)
-        plan = _plan(home, asked, progress)
+        plan = _without_head(home, asked)
+        if plan is None:
+            _clear_dead(home, progress)
+            plan = _plan(home, asked, progress)
+        else:
+            progress("this home's pool has lost its head, and goes on with a new one")
+            _end_head(plan)
+            plan = msgspec.structs.replace(plan, node=secrets.token_hex(28), daemon_pid=0)
         return _launch(plan, lock_fd, progress)
+
+
+def _without_head(home: HomePaths, asked: StartOptions) -> LaunchSpec | None:
+    """The pool of ``home`` whose nodes wait for another head; raises :class:`ConflictError` if another is asked for."""
+    connection = readable_connection(home)
+    for plan in read_plans(home):
+        if connection is not None and plan.runtime == connection.runtime and plan.outlives_head:
+            asked.refuse_another(connection)
+            return plan
+    return None
 
 
 def running_connection(home: HomePaths) -> Connection | None:
@@ -296,7 +312,10 @@ def _launch(plan: LaunchSpec, lock_fd: int, progress: Say) -> Ready:
         return result
     finally:
         if not ready:
-            _end_cluster(plan.cluster, daemon.pid, plan.runtime)
+            if plan.outlives_head:
+                _end_head(msgspec.structs.replace(plan, daemon_pid=daemon.pid))
+            else:
+                _end_cluster(plan.cluster, daemon.pid, plan.runtime)
             daemon.wait()
 
 
@@ -337,6 +356,13 @@ def _clear_dead(home: HomePaths, progress: Say) -> None:
         progress(line)
     if report.processes:
         progress(f"ended {report.processes} processes that an earlier cluster left behind")
+
+
+def _end_head(plan: LaunchSpec) -> None:
+    """End what is left of a pool's head, as if it had lost its power: its nodes go on waiting."""
+    if daemon_alive(plan.daemon_pid, plan.cluster):
+        os.kill(plan.daemon_pid, signal.SIGKILL)
+    sweep(plan.cluster, plan.daemon_pid, plan.runtime, head_only=True)
 
 
 def _end_cluster(cluster: str, daemon_pid: int, runtime: str) -> int:

@@ -189,6 +189,8 @@ class SlurmPool(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_
     walltime: str = "8h"
     #: a node without work goes back after this time
     idle_return: str = "10m"
+    #: nodes wait so long for a head that is lost
+    head_grace: str = "30m"
     #: further options of ``sbatch``, such as ``--constraint=a100``
     sbatch: list[str] = msgspec.field(default_factory=list)
     #: address of this machine that the nodes reach; empty: its first one beyond the loopback
@@ -205,6 +207,11 @@ class SlurmPool(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_
     def idle_return_s(self) -> float:
         """Seconds that a node may be without work; raises :class:`OptionError`."""
         return parse_seconds(self.idle_return, option="idle_return")
+
+    @property
+    def head_grace_s(self) -> float:
+        """Seconds that nodes wait for a head that is lost; raises :class:`OptionError`."""
+        return parse_seconds(self.head_grace, option="head_grace")
 
 
 _START = COMMANDS["start"].flags
@@ -330,6 +337,8 @@ class RayHead(msgspec.Struct, frozen=True):
     folder: str
     #: where it listens
     address: str
+    #: of the GCS; 0: one that is free
+    gcs_port: int
     gpus: int
     cpus: int
     object_store_bytes: int

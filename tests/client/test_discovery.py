@@ -11,7 +11,7 @@ import msgspec
 import psutil
 import pytest
 
-from jupyter_gpu_release.client.discovery import Target, find_gateway, is_alive
+from jupyter_gpu_release.client.discovery import Target, find_gateway, has_ended, is_alive
 from jupyter_gpu_release.client.home import Connection, HomePaths, read_secret, write_secret
 from jupyter_gpu_release.errors import AuthenticationError, GatewayUnavailableError
 
@@ -60,6 +60,27 @@ def test_a_daemon_that_nobody_has_waited_for_is_dead(own_cluster: Connection) ->
         assert not is_alive(
             Target("http://a", "t", connection=msgspec.structs.replace(own_cluster, daemon_pid=daemon.pid))
         )
+
+
+def test_a_pool_that_has_lost_its_head_is_not_over_until_it_is_stopped(
+    home: HomePaths, own_cluster: Connection
+) -> None:
+    with subprocess.Popen(["true"]) as daemon:
+        dead = msgspec.structs.replace(own_cluster, cluster="cafe", daemon_pid=daemon.pid, daemon_created=1.0)
+    pool = msgspec.structs.replace(dead, host="login1")
+    for known, is_over in ((dead, True), (pool, False)):
+        home.write_connection(known)
+        assert has_ended(find(home)) is is_over
+    lost = find(home)
+    home.write_connection(msgspec.structs.replace(pool, daemon_pid=os.getpid(), daemon_created=0.0))
+    assert not has_ended(lost)
+    assert find(home) != lost
+    assert find(home).is_renewal_of(lost)
+    home.write_connection(msgspec.structs.replace(pool, cluster="beef"))
+    assert has_ended(lost)
+    assert not find(home).is_renewal_of(lost)
+    home.remove_connection()
+    assert has_ended(lost)
 
 
 def test_the_environment_comes_before_the_own_cluster(home: HomePaths, own_cluster: Connection) -> None:

@@ -75,7 +75,7 @@ async def _await(run: RunFuture[None]) -> None:
 def test_contact_that_is_lost_while_a_watch_ends_is_watched_again(
     monkeypatch: pytest.MonkeyPatch, until: Callable[..., None]
 ) -> None:
-    monkeypatch.setattr(executor, "is_alive", lambda _target: False)
+    monkeypatch.setattr(executor, "has_ended", lambda _target: True)
     watch = executor.LostContactWatch()
     losing = threading.Thread(target=lambda: watch.on_contact_lost(cast(GatewaySession, session)))
 

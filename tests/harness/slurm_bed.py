@@ -42,12 +42,17 @@ MpiDefault=none
 JobAcctGatherType=jobacct_gather/none
 ReturnToService=2
 KillWait=5
+EnforcePartLimits=ANY
+PreemptType=preempt/partition_prio
+PreemptMode=CANCEL
 GresTypes=gpu
 SlurmdParameters=config_overrides
 NodeName=n1 NodeHostname={host} NodeAddr=127.0.0.1 Port={n1} CPUs=4 RealMemory=4000 Gres=gpu:2
 NodeName=n2 NodeHostname={host} NodeAddr=127.0.0.1 Port={n2} CPUs=4 RealMemory=4000 Gres=gpu:2
 PartitionName=main Nodes=n[1-2] Default=YES MaxTime=1-0 State=UP
 PartitionName=short Nodes=n[1-2] MaxTime=10 State=UP
+PartitionName=theirs Nodes=n[1-2] AllowAccounts=others State=UP
+PartitionName=urgent Nodes=n[1-2] PriorityTier=10 State=UP
 """
 
 

@@ -2,25 +2,19 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import shutil
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from nvml_bed import FakeGpus, build_library
-from slurm_bed import NODES, PROGRAMS, SlurmBed, wait_until
+from pool_bed import PoolBed, answer, jobs_of
+from slurm_bed import NODES, PROGRAMS, wait_until
 from soak import ONLY_IN_SOAK
 
-from jupyter_gpu_release.client.discovery import target_of
-from jupyter_gpu_release.client.home import HomePaths
-from jupyter_gpu_release.client.rest import GatewayClient
-from jupyter_gpu_release.local_cluster.start import running_connection, stop_embedded
-from jupyter_gpu_release.protocol.rest import NodeRow, StatusDocument
+from jupyter_gpu_release.local_cluster.start import running_connection
 
 pytestmark = [
     pytest.mark.thorough,
@@ -36,100 +30,6 @@ walltime: 1h
 idle_return: 12s
 simulated_gpus: true
 """
-_LAUNCH = """
-import json, sys
-from jupyter_gpu_release import checkpoint, launch
-from jupyter_gpu_release.errors import RunLostError
-def look(until):
-    import os, psutil, time
-    from pathlib import Path
-    job = next(filter(None, (above.environ().get("SLURM_JOB_ID") for above in psutil.Process().parents())))
-    if until:
-        with open(until + ".jobs", "a") as file:
-            print(job, file=file)
-    while until and not Path(until).exists():
-        checkpoint({})
-        time.sleep(0.05)
-    return [os.environ.get("JUPYTER_GPU_IDS"), job, os.environ.get("CUDA_VISIBLE_DEVICES")]
-def end_of(run):
-    try:
-        return run.result(timeout=400)
-    except RunLostError as error:
-        return [type(error).__name__]
-runs = [launch(look, sys.argv[3], **json.loads(sys.argv[1])) for _ in range(int(sys.argv[2]))]
-print(json.dumps([end_of(run) for run in runs]))
-"""
-
-
-class PoolBed:
-    """A Slurm, and a cluster that borrows its nodes."""
-
-    def __init__(self, folder: Path) -> None:
-        self.slurm = SlurmBed()
-        self.home = HomePaths(folder / "home")
-        self.file = folder / "pool.yml"
-        more = {"SLURM_CONF": str(self.slurm.conf), "JUPYTER_GPU_HOME": str(self.home.root)}
-        self._environment = {**os.environ, **more, "JUPYTER_GPU_PRELOAD": "numpy"}
-        self._launched: list[subprocess.Popen[str]] = []
-
-    def command(self, *words: str) -> subprocess.CompletedProcess[str]:
-        """``jupyter gpu …``."""
-        command = [sys.executable, "-m", "jupyter_gpu_release.cli", *words]
-        return subprocess.run(command, env=self._environment, capture_output=True, text=True, timeout=300, check=False)
-
-    def start(self, text: str) -> subprocess.CompletedProcess[str]:
-        """``start --slurm`` with a file."""
-        self.file.write_text(text)
-        return self.command("start", "--slurm", str(self.file))
-
-    def launch(self, gpus: int, *, times: int = 1, until: Path | str = "", **options: object) -> subprocess.Popen[str]:
-        """Launch functions that last until a file is there; they print the GPUs that they had."""
-        arguments = [json.dumps({"gpus": gpus, **options}), str(times), str(until)]
-        command = [sys.executable, "-c", _LAUNCH, *arguments]
-        process = subprocess.Popen(command, env=self._environment, stdout=subprocess.PIPE, text=True)
-        self._launched.append(process)
-        return process
-
-    def end_launched(self) -> None:
-        """End what a failed test has left."""
-        for process in self._launched:
-            with process:
-                process.kill()
-
-    def waits(self) -> list[str]:
-        """Why those that wait do so."""
-        return [row.reason for row in self._status().queue]
-
-    def nodes(self) -> list[NodeRow]:
-        """The nodes as the gateway shows them."""
-        return self._status().nodes
-
-    def _status(self) -> StatusDocument:
-        connection = running_connection(self.home)
-        assert connection is not None
-        with GatewayClient.for_target(target_of(connection), timeout_s=60) as gateway:
-            return gateway.status()
-
-    def set_node(self, name: str, state: str) -> None:
-        """As an admin does."""
-        self.slurm.ask("scontrol", "update", f"NodeName={name}", f"State={state}", "Reason=test")
-
-    def says(self, words: str) -> bool:
-        """Tell if somebody waits with these words."""
-        return any(words in reason for reason in self.waits())
-
-
-def answer(process: subprocess.Popen[str]) -> list[list[object]]:
-    """The lines that a launch has printed."""
-    out, _ = process.communicate(timeout=400)
-    assert process.returncode == 0
-    return list(json.loads(out.splitlines()[-1]))
-
-
-def jobs_of(until: Path) -> list[str]:
-    """The jobs on whose nodes a launched function has begun, one after the other."""
-    path = Path(f"{until}.jobs")
-    return path.read_text().split() if path.exists() else []
 
 
 @pytest.fixture(scope="module")
@@ -138,11 +38,7 @@ def bed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PoolBed]:
     try:
         yield made
     finally:
-        made.end_launched()
-        os.environ["SLURM_CONF"] = str(made.slurm.conf)
-        stop_embedded(made.home)
-        del os.environ["SLURM_CONF"]
-        made.slurm.stop()
+        made.stop()
 
 
 @pytest.fixture
@@ -157,6 +53,8 @@ def pool(bed: PoolBed) -> PoolBed:
     ("text", "says"),
     [
         (POOL + "partition: nowhere\n", "invalid partition specified: nowhere"),
+        (POOL + "partition: theirs\naccount: ours\n", "Invalid account or account/partition combination specified"),
+        (POOL + "partition: short\n", "Requested time limit is invalid (missing or exceeds some limit)"),
         (POOL + "sbatch: [--constraint=nothing]\n", "Invalid feature specification"),
         (POOL.replace("gpu:2", "gpu:9"), "Requested node configuration is not available"),
     ],
@@ -170,7 +68,7 @@ def test_what_slurm_would_refuse_is_said_before_anything_starts(bed: PoolBed, te
 
 
 def test_without_slurm_here_the_command_is_named(bed: PoolBed, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(bed._environment, "PATH", "/nowhere")
+    monkeypatch.setitem(bed.environment, "PATH", "/nowhere")
     refused = bed.start(POOL)
     assert "Slurm's command sbatch is not on this machine" in refused.stderr
 
@@ -222,20 +120,28 @@ def test_before_a_nodes_end_a_restartable_run_moves_and_one_that_does_not_fit_is
 
 
 @ONLY_IN_SOAK
-def test_when_a_node_fails_what_is_restartable_goes_on_elsewhere(pool: PoolBed, tmp_path: Path) -> None:
+@pytest.mark.parametrize("how", ["fails", "is preempted"])
+def test_when_a_node_goes_what_is_restartable_goes_on_elsewhere(pool: PoolBed, tmp_path: Path, how: str) -> None:
     go, never = tmp_path / "go", tmp_path / "never"
     restartable = pool.launch(1, until=go, restartable=True)
     wait_until(lambda: jobs_of(go), "the node")
     lost = pool.launch(1, until=never)
     wait_until(lambda: jobs_of(never) == jobs_of(go), "the other run on the same node")
     (name,) = pool.slurm.ask("squeue", "-h", "-o", "%N").split()
-    pool.set_node(name, "DOWN")
+    (job,) = (job.split()[0] for job in pool.slurm.jobs())
+    pool.slurm.ask("scontrol", "requeue", job)
+    assert pool.slurm.jobs() == [f"{job} RUNNING"]  # a job of a pool cannot be queued again
+    urgent = ["--partition=urgent", f"--nodelist={name}", "--exclusive", "--output=/dev/null", "--wrap=sleep 900"]
+    by = pool.slurm.ask("sbatch", "--parsable", *urgent) if how == "is preempted" else ""
+    if not by:
+        pool.set_node(name, "DOWN")
     assert answer(lost) == [["RunLostError"]]
     wait_until(lambda: jobs_of(go)[1:], "the restartable run's second start")
     go.touch()
     assert len(answer(restartable)) == 1
     assert len(set(jobs_of(go))) == 2
     pool.set_node(name, "RESUME")
+    pool.slurm.ask("scancel", *by.split())
 
 
 def test_a_cell_goes_on_while_the_controller_is_away_and_stop_ends_all_jobs(pool: PoolBed, tmp_path: Path) -> None:
@@ -261,7 +167,7 @@ def test_two_jobs_on_one_host_give_their_own_gpu_each(
     go = tmp_path / "go"
     gpus = FakeGpus(build_library(tmp_path), tmp_path / "gpus")
     for name, value in {**gpus.environment, "JUPYTER_GPU_ENVIRONMENT": "FAKE_NVML"}.items():
-        monkeypatch.setitem(bed._environment, name, value)
+        monkeypatch.setitem(bed.environment, name, value)
     bed.set_node("n2", "DRAIN")
     pool = POOL.replace("gpu:2", "gpu:1").replace("gpus_per_node: 2", "gpus_per_node: 1")
     started = bed.start(pool.replace("simulated_gpus: true", ""))

@@ -42,6 +42,7 @@ def test_the_commands_of_the_pages_are_right(block: Block) -> None:
         ("max_nodes: [", "cannot read"),
         ("max_nodes: 1\nsbatch: [--output=x]\n", "--output=x is set by the pool itself"),
         ("max_nodes: 1\nwalltime: 1s\n", "walltime 1s is below 5 minutes"),
+        ("max_nodes: 1\nhead_grace: 5s\n", "head_grace 5s is below 1 minute"),
     ],
 )
 def test_a_mistake_is_named(text: str, says: str, tmp_path: Path) -> None:

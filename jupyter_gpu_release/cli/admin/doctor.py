@@ -73,7 +73,8 @@ def check_leftovers() -> Iterator[Finding]:
     living = {plan.cluster for plan in read_plans() if daemon_alive(plan.daemon_pid, plan.cluster)}
     dead = [plan for plan in read_plans() if plan.cluster not in living]
     for plan in dead:
-        hint = f"JUPYTER_GPU_HOME={plan.home} jupyter gpu stop"
+        stop = f"JUPYTER_GPU_HOME={plan.home} jupyter gpu stop"
+        hint = f"`jupyter gpu start` goes on with its nodes; {stop}" if plan.outlives_head else stop
         yield broken("leftovers", f"{plan.runtime} belongs to a cluster whose cluster daemon is gone", hint)
     known = living | {plan.cluster for plan in dead}
     for cluster, pids in marked_clusters().items():

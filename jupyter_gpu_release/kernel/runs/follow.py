@@ -165,10 +165,10 @@ class RunFollower:
     def _watch_connection(self) -> None:
         if self._lost_at is None:
             return
-        from ...client.discovery import is_alive
+        from ...client.discovery import has_ended
 
         run = self._feed.run
-        if not is_alive(self._session.target):
+        if has_ended(self._session.target):
             raise RunLostError(
                 f"this machine's own cluster ended while run {run} was {self.view.state}; your variables are as before",
                 hint="run the cell again: that starts the cluster anew",
