@@ -28,8 +28,10 @@ _NAMES = {
         "make_keras_graph link_keras_graph"
     ),
     ".adapters.numpy.arrays": "view_as set_attributes rebuild_times rebuild_view make_ufunc",
+    ".adapters.numpy.generators": "make_drawing set_drawing",
     ".adapters.numpy.mapped_files": "map_file view_of_map",
     ".adapters.pandas": "make_block make_column",
+    ".adapters.stdlib.buffers": "array_over_buffer ctypes_over_buffer",
     ".adapters.stdlib.code_objects": "make_code",
     ".adapters.stdlib.context_variables": "make_variable set_variable",
     ".adapters.stdlib.environment": "WorkingFolder",
@@ -48,6 +50,7 @@ _NAMES = {
         "give_storage make_typed_storage make_generator make_seeded_generator load_script_module share_tensors "
         "set_optimizer place_storage place_torch_device turned_tensor"
     ),
+    ".adapters.traitlets": "set_traits",
     ".adapters.xgboost": "rebuild_xgboost_data",
     ".functions.api": "GpuFunction make_gpu_function",
     ".functions.map_worker": "call_items await_items",

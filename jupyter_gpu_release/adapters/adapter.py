@@ -149,6 +149,10 @@ class Adapter:
         of ``streams`` or of a plug-in. The reducer raises PicklingError with the reason if the object cannot travel.
         """
 
+    def reading(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """The function that a graph calls in the place of one of the library's that it names."""
+        return function
+
     def is_refused(self, value: Any) -> bool:
         """Tell if an object of the library never travels, whatever is in it. Asked after something has failed."""
         return False

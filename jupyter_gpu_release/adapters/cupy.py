@@ -11,6 +11,7 @@ from typing import Any
 
 from .. import streams
 from .adapter import Adapter, Reader, Reducer, receiving
+from .memory import placed
 
 #: id → (weak reference, mark) of numpy arrays, which take no attributes
 _ARRAYS: dict[int, tuple[weakref.ref[Any], str]] = {}
@@ -48,8 +49,7 @@ def place_array(reader: Reader, mark: str, dtype: Any, shape: Any, data: Any) ->
     """An array on its device, or a host array that stands for it."""
     import numpy as np
 
-    writable = bytearray(data) if isinstance(data, bytes) else data
-    array = np.frombuffer(writable, dtype="u1").view(dtype).reshape(shape)
+    array = np.frombuffer(placed(data), dtype="u1").view(dtype).reshape(shape)
     if reader.realm.has_gpu and not reader.realm.at_home:
         return importlib.import_module("cupy").asarray(array)
     mark_array(array, mark)

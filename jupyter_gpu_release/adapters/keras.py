@@ -381,6 +381,7 @@ class KerasAdapter(Adapter):
 
     name = "keras"
 
+    carried_calls = ("register_keras_serializable",)
     settings = (
         LibrarySettings("keras", _settings, lambda _: _SETTINGS, _set),
         LibrarySettings(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import math
 from typing import Any, NamedTuple
 
@@ -84,3 +85,38 @@ class NotThereError(Exception):
 
 #: larger arrays and shared tensors are exchanged instead, so that what came back stays mapped from its file
 LARGEST_COPIED_BYTES = 256 << 20
+
+
+# ------------------------------------------------------------------------------------------ Python's own buffers
+#: the class of all objects of ctypes
+CData: Any = ctypes.Structure.__base__
+#: under which an object of ctypes keeps what it looks at (``from_buffer``)
+_SOURCE = "ffffffff"
+
+
+class Placed(bytearray):
+    """Memory that came here as that of one array or tensor; nobody knows it as a buffer."""
+
+
+def placed(data: Any) -> Any:
+    """Bytes as memory that a new array may have; others' memory (a mapped file) as it is."""
+    return Placed(data) if type(owner_of(data)) in (bytes, bytearray) else data
+
+
+def owner_of(thing: Any) -> Any:
+    """The object whose memory a buffer shows: itself, or what it looks at."""
+    while (further := looked_at(thing)) is not None:
+        thing = further
+    return thing
+
+
+def looked_at(thing: Any) -> Any:
+    """The object at whose memory a memoryview or an object of ctypes looks; None: it has its own."""
+    if type(thing) is memoryview:
+        return thing.obj
+    if not isinstance(thing, CData):
+        return None
+    if thing._b_base_ is not None:
+        return thing._b_base_
+    kept = thing._objects
+    return kept.get(_SOURCE) if isinstance(kept, dict) else None

@@ -18,7 +18,21 @@ _log = logging.getLogger(__name__)
 #: packages add an adapter by an entry point of this group: ``library = "module:ADAPTER"``
 ENTRY_POINTS = "jupyter_gpu_release.adapters"
 #: modules of Python that have settings
-_PYTHONS = ("builtins", "csv", "decimal", "gc", "locale", "logging", "os", "posix", "socket", "sys", "time", "warnings")
+_PYTHONS = (
+    "builtins",
+    "calendar",
+    "csv",
+    "decimal",
+    "gc",
+    "locale",
+    "logging",
+    "os",
+    "posix",
+    "socket",
+    "sys",
+    "time",
+    "warnings",
+)
 #: library (a top-level package) → module here that has its ``ADAPTER``. Those further up are asked first
 _OURS = {
     "numpy": "numpy.adapter",
@@ -40,6 +54,7 @@ _OURS = {
     "__future__": "ipython",
     "ipykernel": "ipython",
     "ipywidgets": "ipywidgets",
+    "traitlets": "traitlets",
     "pydantic": "pydantic",
     "polars": "tables",
     "pyarrow": "tables",
@@ -96,7 +111,7 @@ def adapters_of(kind: type) -> tuple[Adapter, ...]:
     try:
         return _BY_KIND[kind]
     except KeyError:
-        origins = {str(base.__module__).partition(".")[0] for base in kind.__mro__}
+        origins = {str(getattr(base, "__module__", "")).partition(".")[0] for base in kind.__mro__}
         names = [name for name in _sources() if name in origins and name in sys.modules]
         adapters = {id(each): each for each in map(adapter_of, names) if each is not None}
         found = _BY_KIND[kind] = tuple(adapters.values())

@@ -1,6 +1,7 @@
 """Things of which only the identity counts and that a module has as an attribute: they travel by its name.
 
 A copy of a mark (``MISSING = object()``) is another mark, and Python finds a NaN in a list or dict by its identity.
+Some of Python's own modules take a text or a tuple for a mark.
 """
 
 from __future__ import annotations
@@ -92,14 +93,22 @@ def find_attribute(module: str, name: str) -> Any:
     return operator.attrgetter(name)(importlib.import_module(module))
 
 
-# --------------------------------------------------------------------------------------------- NaN
-#: NaN as pickle writes it
-_WRITTEN = (b"G\x7f\xf8\0\0\0\0\0\0", b"G\xff\xf8\0\0\0\0\0\0")
+# ------------------------------------------------------------------------ NaN, and texts that are marks
+#: NaN, and texts that are marks, as pickle writes them
+_WRITTEN = (b"G\x7f\xf8\0\0\0\0\0\0", b"G\xff\xf8\0\0\0\0\0\0", b"==SUPPRESS==", b"SUPPRESSHELP", b"\x8c\x07DEFAULT")
+#: texts and tuples that their modules compare by identity
+_PLAIN_MARKS = (("argparse", "SUPPRESS"), ("optparse", "SUPPRESS_HELP"), ("optparse", "NO_DEFAULT"))
 
 
 def has_nans(stream: bytes) -> bool:
-    """Tell if NaN may be in a pickle."""
-    return any(nan in stream for nan in _WRITTEN)
+    """Tell if NaN, or a text that is a mark, may be in a pickle."""
+    return any(written in stream for written in _WRITTEN)
+
+
+def plain_marks() -> dict[int, str]:
+    """Ids of the texts and tuples that are marks of loaded modules, and their keys."""
+    found = ((":".join(place), _attributes(place[0]).get(place[1])) for place in _PLAIN_MARKS)
+    return {id(mark): key for key, mark in found if mark is not None}
 
 
 def key_of_nan(nan: float) -> str | None:

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from ..protocol.runs import ResourceAsk, RunRequest
 
 _EVALUATOR = "evaluator"
+#: of a number of ranks or nodes
+_MOST_DIGITS = 6
 #: of ``--nodes``
 ANY_NODES = "any"
 
@@ -89,11 +91,11 @@ def gang_shape(gpus: int, ranks: str | None, nodes: str | None, ps: str | None) 
 def _count(name: str, text: str) -> int:
     from ..protocol.bounds import MOST_RANKS
 
-    if not re.fullmatch(r"[0-9]{1,6}", text) or int(text) < 1:
+    if not re.fullmatch(r"0*[1-9][0-9]*", text):
         what = "processes" if name == "ranks" else "nodes"
         either = ", or --nodes any" if name == "nodes" else ""
         raise OptionError(f"--{name} {text}: not a number of {what}", hint=f"write --{name} 2{either}")
-    if int(text) > MOST_RANKS:
+    if len(text) > _MOST_DIGITS or int(text) > MOST_RANKS:
         raise OptionError(f"--{name} {text}: too many", hint=f"write at most --{name} {MOST_RANKS}")
     return int(text)
 

@@ -235,6 +235,7 @@ class _Writer:
     @property
     def torn(self) -> set[Hashable]:
         """Memory of which a view was written alone although all of it came later."""
+        self._pickler.note_buffers_sent()
         return self._pickler.torn
 
     def write(self, values: Mapping[str, Any], facts: Facts, plain: PlainValues) -> Dump:

@@ -174,9 +174,12 @@ def reduce_exception(pickler: Any, error: BaseException) -> Any:
     reduced: Any = error.__reduce__()
     if reduced[0] is not kind:
         return NotImplemented
+    arguments = reduced[1]
+    if isinstance(error, BaseExceptionGroup):  # its class may take more than Python's own part of it does
+        arguments = (error.message, list(error.exceptions))
     linked = [_travels(pickler, part) for part in (error.__cause__, error.__context__)]
     state = (error.args, dict(vars(error)), *linked, error.__suppress_context__, dict(_members(error)))
-    return make_exception, (kind, reduced[1]), state, None, None, set_exception
+    return make_exception, (kind, arguments), state, None, None, set_exception
 
 
 def _travels(pickler: Any, error: BaseException | None) -> BaseException | None:

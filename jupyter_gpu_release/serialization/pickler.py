@@ -21,7 +21,7 @@ from cloudpickle import cloudpickle
 
 from ..adapters.adapter import REFUSING, Reducer
 from ..adapters.registry import adapters_of, first_answer
-from ..adapters.singletons import key_of_nan
+from ..adapters.singletons import key_of_nan, plain_marks
 from ..adapters.stdlib.values import reduce_stream
 from . import abstract_classes, class_statements, exceptions, instances, rebuild
 from .identity import class_attributes, class_id, function_attributes, function_id, member_attributes
@@ -41,7 +41,8 @@ class GraphPickler(cloudpickle.Pickler):
     """Writes several values with one memo, so that what they share stays shared.
 
     ``compact``: a fingerprint for comparing, not for loading: a class that arrived from outside is only its id and
-    what changed of it, and a tensor on a device is only a digest made there. ``with_nans``: each NaN stays itself.
+    what changed of it, and a tensor on a device is only a digest made there. ``with_nans``: each NaN, and each text
+    that is a mark, stays itself.
     """
 
     def __init__(
@@ -137,6 +138,14 @@ class GraphPickler(cloudpickle.Pickler):
             return True
         self.parts.add(key)
         return False
+
+    def note_buffers_sent(self) -> None:
+        """Note Python's own buffers among the memory that travels: pickle writes a ``bytearray`` and asks nobody."""
+        waiting = [key for key in self.parts if isinstance(key, tuple) and key[0] == "buffer"]
+        memo = self.memo.copy() if waiting else {}
+        for key in waiting:
+            if key[1] in memo:
+                self.note_memory_sent(key)
 
     def reducer_override(self, obj: Any) -> Any:
         """Called for every object that is not of a plain built-in type."""
@@ -271,10 +280,13 @@ class GraphPickler(cloudpickle.Pickler):
 
 def _also_nans(number: Callable[[Any], int | None] | None) -> Callable[[Any], int | str | None]:
     """Pickle asks this for each object, so it does little."""
+    marks = plain_marks()
 
     def persistent_id(thing: Any) -> int | str | None:
         if type(thing) is float and thing != thing:
             return key_of_nan(thing)
+        if id(thing) in marks:
+            return marks[id(thing)]
         return None if number is None else number(thing)
 
     return persistent_id

@@ -21,6 +21,7 @@ from cloudpickle import cloudpickle
 
 from .. import streams
 from ..adapters.adapter import RECEIVING, GroupState, receiving
+from ..adapters.registry import adapter_of
 from ..adapters.singletons import nan_of
 from . import abstract_classes, class_statements
 from .identity import (
@@ -104,8 +105,12 @@ class Rebuilder:
 
     def bound(self, found: Any) -> Any:
         """A global of the stream; a function that asks who reads it gets this."""
-        is_receiving = isinstance(found, types.FunctionType) and found in RECEIVING
-        return types.MethodType(RECEIVING[found], self) if is_receiving else found
+        if not isinstance(found, types.FunctionType):
+            return found
+        if found in RECEIVING:
+            return types.MethodType(RECEIVING[found], self)
+        adapter = adapter_of(str(found.__module__).partition(".")[0])
+        return found if adapter is None else adapter.reading(found)
 
     def referred(self, number: int | str) -> Any:
         """The notebook's own object, or a view on its memory; a NaN by its key."""

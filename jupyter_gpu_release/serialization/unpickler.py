@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from typing import Any, ClassVar
 
 from .. import streams
+from ..adapters.memory import placed
 from ..errors import LoadError, MissingHereError
 from ..unpickling import SteppedUnpickler, Trust, Unpickler
 from .rebuild import Rebuilder
@@ -34,7 +35,7 @@ class GraphUnpickler(Unpickler):
 
 def writable_buffers(buffers: Sequence[Any]) -> list[Any]:
     """Objects built over the buffers must be writable, as they were."""
-    return [bytearray(buffer) if isinstance(buffer, bytes) else buffer for buffer in buffers]
+    return list(map(placed, buffers))
 
 
 class MissingGlobal:

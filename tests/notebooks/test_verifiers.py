@@ -97,12 +97,15 @@ def test_papermill_passes_parameters_into_gpu_cells(tmp_path: Path) -> None:
 
 
 @pytest.mark.thorough
-def test_what_waits_for_a_run_beside_the_cells_has_its_output_where_a_late_one_is_lost(tmp_path: Path) -> None:
+@pytest.mark.parametrize("way", ["--async", "--detach"])
+def test_what_waits_for_a_run_beside_the_cells_has_its_output_where_a_late_one_is_lost(
+    tmp_path: Path, way: str
+) -> None:
     """nbclient drops what a cell says after it has returned."""
     cells = _notebook(
         "%load_ext jupyter_gpu_release",
-        GPU.strip() + " --async\nprint('trained')\nx = 1",
-        GPU.strip() + " --async\nprint('begun')\n1 / 0",
+        GPU.strip() + f" {way}\nprint('trained')\nx = 1",
+        GPU.strip() + f" {way}\nprint('begun')\n1 / 0",
         "%gpu_wait",
         "%gpu_wait",
         "print('x is', x)",

@@ -101,6 +101,8 @@ def test_no_gpu_is_a_cpu_stage():
         ("--gpus 1 --ranks 2", "ask for --gpus 2"),
         ("--ranks 0", "not a number of processes"),
         ("--gpus 0 --ranks 4097", "write at most --ranks 4096"),
+        ("--gpus 0 --ranks 1000000", "write at most --ranks 4096"),
+        (f"--gpus 0 --ranks {'9' * 5000}", "write at most --ranks 4096"),
         ("--gpus 4 --ranks 4 --nodes some", "or --nodes any"),
         ("--gpus 3 --ranks 3 --nodes 2", "or --nodes any"),
         ("--gpus 4 --nodes any", "write --ranks 4 --nodes any"),

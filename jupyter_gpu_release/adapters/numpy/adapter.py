@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import importlib
 import pickle
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from ...unpickling import Trust, loads
@@ -49,9 +50,16 @@ class NumpyAdapter(Adapter):
         return kind.__name__ == "ndarray"
 
     def reducer_for(self, kind: type) -> Reducer | None:
-        from . import arrays
+        from . import arrays, generators
 
+        found = generators.reducer_for(kind)
+        if found is not None:
+            return found
         return _reduce_generator if _is_generator(kind) else arrays.reducer_for(kind)
+
+    def reading(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        is_array_maker = function.__name__ == "_frombuffer"
+        return functools.partial(self._of("arrays").place_array, function) if is_array_maker else function
 
     def compute_a_little(self) -> None:
         import numpy as np
@@ -139,8 +147,11 @@ class NumpyAdapter(Adapter):
     def set_random_state(self, state: Any) -> bool:
         if "numpy.random" not in sys.modules:
             return False
-        with contextlib.suppress(ValueError, TypeError):  # another bit generator was set there
-            sys.modules["numpy.random"].set_state(loads(state, Trust.OWN))
+        random, found = sys.modules["numpy.random"], loads(state, Trust.OWN)
+        with contextlib.suppress(ValueError, TypeError, AttributeError):  # a bit generator that this version has not
+            if type(random.get_bit_generator()).__name__ != found["bit_generator"]:
+                random.set_bit_generator(getattr(random, found["bit_generator"])())
+            random.set_state(found)
         return True
 
     def generator_state(self, generator: Any) -> Any:

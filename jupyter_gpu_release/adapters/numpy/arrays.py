@@ -11,6 +11,7 @@ import numpy as np
 from ... import streams
 from .. import cupy
 from ..adapter import Reducer
+from ..memory import placed
 from ..registry import adapters_of
 from . import mapped_files
 
@@ -104,8 +105,7 @@ def _reduce_plain(pickler: Any, array: Any) -> Any:
         return NotImplemented
     if array.base is None or pickler.holders.get((id(array.base), "plain")) is array:
         pickler.note_memory_sent(id(array if array.base is None else array.base))
-        pickler.arrays[array.__array_interface__["data"][0]] = array
-        return NotImplemented
+        return _note_whole(pickler, array)
     mapped = mapped_files.reduce_mapped(pickler, array)
     if mapped is not NotImplemented:
         return mapped
@@ -118,7 +118,7 @@ def _reduce_plain(pickler: Any, array: Any) -> Any:
             return reduced
     owner = memory_root(array)
     if owner is None:
-        return NotImplemented
+        return _note_whole(pickler, array)
     root = _plain(pickler, owner)
     pickler.keep.append(root)
     covers = array.nbytes * 2 >= root.nbytes or root.nbytes <= _SMALL_BASE_BYTES
@@ -127,6 +127,14 @@ def _reduce_plain(pickler: Any, array: Any) -> Any:
     pickler.note_memory_sent(id(owner))
     offset = array.__array_interface__["data"][0] - root.__array_interface__["data"][0]
     return rebuild_view, (root, array.dtype, array.shape, array.strides, offset, array.flags.writeable)
+
+
+def _note_whole(pickler: Any, array: Any) -> Any:
+    """Its memory travels as numpy writes it: a tensor may look at the same."""
+    address = array.__array_interface__["data"][0]
+    pickler.note_memory_sent((address, "cpu"))  # as torch knows it
+    pickler.arrays[address] = array
+    return NotImplemented
 
 
 @streams.named
@@ -142,6 +150,11 @@ def rebuild_view(root: Any, dtype: Any, shape: Any, strides: Any, offset: int, w
     return view
 
 
+def place_array(make: Any, data: Any, *look: Any) -> Any:
+    """An array that is read, by numpy's function, over memory that nobody else knows; bytes are of a read-only one."""
+    return make(data if type(data) is bytes else placed(data), *look)
+
+
 def _reduce_times(array: Any) -> Any:
     """Dates and durations, which numpy copies into the stream (Python's buffers have no type for them): as numbers."""
     flags = array.flags
@@ -155,7 +168,7 @@ def _reduce_times(array: Any) -> Any:
 @streams.named
 def rebuild_times(numbers: Any, dtype: Any, shape: Any, order: str, writeable: bool) -> Any:
     """Dates or durations over the memory of their numbers."""
-    memory = bytearray(numbers) if writeable and memoryview(numbers).readonly else numbers
+    memory = placed(numbers) if writeable else numbers
     times: Any = np.ndarray(shape, dtype, buffer=memory, order="C" if order == "C" else "F")
     times.flags.writeable = writeable
     return times

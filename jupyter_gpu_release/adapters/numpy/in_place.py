@@ -8,12 +8,15 @@ import numpy
 
 from .. import cupy
 from ..memory import LARGEST_COPIED_BYTES
+from . import generators
 
 
 def update(old: Any, new: Any) -> bool | None:
     """An array, or a generator; False: another one of numpy's objects; None: of a class of the user's."""
     if isinstance(old, numpy.ndarray):
         return update_array(old, new) if type(old) is numpy.ndarray else _update_subclass(old, new)
+    if generators.reducer_for(type(old)) is not None:
+        return _update_drawing(old, new)
     module = str(type(old).__module__)
     if module.partition(".")[0] != "numpy":
         return None
@@ -77,4 +80,14 @@ def _update_generator(old: Any, new: Any) -> bool:
         old.set_state(new.get_state(legacy=False))
     else:
         mine.state = theirs.state
+    return True
+
+
+def _update_drawing(old: Any, new: Any) -> bool:
+    """One of a class made from numpy's, with its attributes."""
+    if not _update_generator(old, new):
+        return False
+    if hasattr(old, "__dict__"):
+        vars(old).clear()
+        vars(old).update(vars(new))
     return True

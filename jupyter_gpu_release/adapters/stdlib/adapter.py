@@ -7,13 +7,14 @@ from collections.abc import Iterable
 from typing import Any
 
 from ..adapter import Adapter, Reducer
-from . import settings, sqlite, values
+from . import buffers, settings, sqlite, values
 
 
 class StandardLibraryAdapter(Adapter):
     """Asked last, for every class."""
 
     name = "python"
+    carried_calls = settings.CALLS
     settings = settings.ALL
 
     def registration_of(self, cls: type) -> Any:
@@ -30,6 +31,12 @@ class StandardLibraryAdapter(Adapter):
 
     def reducer_for(self, kind: type) -> Reducer | None:
         return values.reducer_for(kind)
+
+    def reduce_array_over(self, pickler: Any, array: Any, owner: Any) -> Any:
+        return buffers.reduce_array_over(pickler, array, owner)
+
+    def update_in_place(self, old: Any, new: Any) -> bool | None:
+        return buffers.update(old, new)
 
 
 ADAPTER = StandardLibraryAdapter()

@@ -148,6 +148,18 @@ def _set_collector(_module: Any, name: str, value: Any) -> None:
         (gc.enable if value else gc.disable)()
 
 
+#: functions that set them, by whose names they would be taken for what stays in its process
+CALLS = (
+    "addLevelName",
+    "register_dialect",
+    "set_int_max_str_digits",
+    "setcontext",
+    "setdefaulttimeout",
+    "setfirstweekday",
+    "setlocale",
+    "setrecursionlimit",
+    "setswitchinterval",
+)
 ALL = (
     LibrarySettings("sys", _limits, lambda _: _USUAL_LIMITS, _set_limit, that_count=False),
     LibrarySettings(
@@ -172,6 +184,12 @@ ALL = (
         that_count=False,
     ),
     LibrarySettings("posix", lambda _: began.umask(), lambda _: began.UMASK, _set_umask, that_count=False),
+    LibrarySettings(
+        "calendar",
+        lambda calendar: {"first weekday": int(calendar.firstweekday())},
+        lambda _: {"first weekday": 0},
+        lambda calendar, _, value: calendar.setfirstweekday(value),
+    ),
     LibrarySettings("gc", _collector, lambda _: began.COLLECTOR, _set_collector, that_count=False),
     LibrarySettings("warnings", _warning_filters, lambda _: {}, _add_filter, that_count=False),
 )

@@ -24,8 +24,9 @@ from ...errors import CannotSendError
 from ...store.mapped.memory import address_of
 from .. import singletons
 from ..adapter import Reducer, refusing
+from ..memory import CData
 from ..users_code import is_of_the_user
-from . import cached_functions, context_variables
+from . import buffers, cached_functions, context_variables
 from .code_objects import reduce_code
 
 
@@ -244,6 +245,8 @@ def refuse_future(_pickler: Any, _future: Any) -> Any:
 
 def reducer_for(kind: type) -> Reducer | None:
     """The reducer for a class."""
+    if issubclass(kind, CData):
+        return buffers.reduce_ctypes
     return _BY_TYPE.get(kind) or _future(kind) or _container(kind) or singletons.reducer_for(kind)
 
 

@@ -120,7 +120,8 @@ def update(old: Any, new: Any) -> bool:
     if now is None or then is None or old.dtype != new.dtype or old.grad_fn is not None or old.is_inference():
         return False
     is_alike = (now.shape, now.strides) == (then.shape, then.strides)
-    if is_alike and (old.nbytes <= _SMALL_BYTES or (_is_shared(old) and old.nbytes <= LARGEST_COPIED_BYTES)):
+    is_others = _is_shared(old) or tensors.is_foreign(old.untyped_storage())
+    if is_alike and (old.nbytes <= _SMALL_BYTES or (is_others and old.nbytes <= LARGEST_COPIED_BYTES)):
         with torch.no_grad():
             old.detach().copy_(new.detach())
     elif _is_shared(old) and is_alike:

@@ -13,12 +13,15 @@ import warnings
 import weakref
 from typing import Any
 
+import numpy as np
 import torch
 
 from ... import streams
 from ..adapter import Reader, Reducer, receiving
+from ..memory import placed
 from ..numpy import arrays, mapped_files
 from ..singletons import by_name
+from ..stdlib import buffers
 from . import device_marks, distributed
 
 #: a view of at least this much less than its storage takes only itself along, unless the storage travels anyway
@@ -26,6 +29,8 @@ _SMALL_STORAGE_BYTES = 1 << 20
 DETACHED = "detached from its computation graph"
 #: under which a pickler knows which files are mapped
 _FILES = (None, "files")
+#: our mark on a storage whose memory came here with it, so that no other object owns it
+_PLACED = "_gpu_release_placed"
 #: torch's mark on a ``step`` that a scheduler has replaced
 _WRAPPED = "_wrapped_by_lr_sched"
 
@@ -200,8 +205,27 @@ class _StorageHolder:
             array = pickler.arrays.get(key[0]) if not mark and key[1] == "cpu" else None
             if array is not None and not (array.nbytes == storage.nbytes() and array.flags.forc):
                 array = None
+            if array is None and not mark and is_foreign(storage):
+                array = _named_memory(pickler, storage)
             found = pickler.holders[key] = _StorageHolder(storage, mark, array)
         return found
+
+
+def is_foreign(storage: Any) -> bool:
+    """Tell if the memory is another object's (``from_numpy``, ``frombuffer``): it did not come here as a tensor's."""
+    return storage.device.type == "cpu" and not storage.resizable() and not getattr(storage, _PLACED, False)
+
+
+def _named_memory(pickler: Any, storage: Any) -> Any:
+    """Foreign memory as an array over what a name of the notebook holds; None: no name does."""
+    size = storage.nbytes()
+    owner = buffers.owner_at(pickler, storage.data_ptr(), size) if size else None
+    if owner is None:
+        return None
+    whole = np.asarray(owner) if isinstance(owner, np.ndarray) else np.frombuffer(owner, "u1")
+    memory: Any = (whole if whole.flags.c_contiguous else whole.T).reshape(-1).view("u1")
+    start = storage.data_ptr() - memory.__array_interface__["data"][0]
+    return _kept(pickler, memory[start : start + size])
 
 
 def _reduce_mapped(pickler: Any, holder: _StorageHolder) -> Any:
@@ -250,12 +274,12 @@ def place_storage(reader: Reader, device: str, data: Any, size: int) -> Any:
     if size == 0:
         storage = torch.UntypedStorage(0)
     else:
-        writable = bytearray(data) if isinstance(data, bytes) else data
-        words = torch.frombuffer(writable, dtype=torch.uint8)
-        placed = words.to(device_marks.local_device(device)) if device and has_device else words
-        if placed is words and realm.group is not None and realm.group.owns_memory:
-            placed = words.clone()
-        storage = placed.untyped_storage()
+        words = torch.frombuffer(placed(data), dtype=torch.uint8)
+        there = words.to(device_marks.local_device(device)) if device and has_device else words
+        if there is words and realm.group is not None and realm.group.owns_memory:
+            there = words.clone()
+        storage = there.untyped_storage()
+    setattr(storage, _PLACED, True)
     if device and not has_device:
         setattr(storage, device_marks.ATTRIBUTE, device)
     return storage

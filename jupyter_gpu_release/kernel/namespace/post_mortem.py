@@ -57,8 +57,7 @@ def value_of(last: LastOutput, names: dict[str, Any], realm: NamespaceInfo, sent
             f"<a value of {last.library}, which is not imported here; give it a name to have it here>"
         )
     try:
-        buffers = [bytearray(each) for each in last.buffers]
-        return codec.load(last.stream, buffers, realm, live, trust=Trust.GATEWAY).values.get("_")
+        return codec.load(last.stream, last.buffers, realm, live, trust=Trust.GATEWAY).values.get("_")
     except GpuReleaseError as error:
         return UnavailableVariable(f"<a value of a GPU cell that cannot be rebuilt here: {error.message}>")
 
@@ -92,8 +91,7 @@ class _Variables:
 
     def _load(self) -> dict[str, Any]:
         try:
-            buffers = [bytearray(each) for each in self._failed.buffers]
-            loaded = codec.load(self._failed.stream, buffers, self._realm, trust=Trust.GATEWAY)
+            loaded = codec.load(self._failed.stream, self._failed.buffers, self._realm, trust=Trust.GATEWAY)
         except GpuReleaseError as error:
             words = f"<cannot be rebuilt here: {error.message}>"
             return {

@@ -150,7 +150,7 @@ def prepare_with_packages(notebook: CellContext, cell: Cell) -> tuple[CapturedIn
     prepared.notes += note_on_hashes(cell.body, prepared.originals, welcome.hash_seed if welcome is not None else "")
     prepared.notes += [*note_on_ids(cell.body, prepared.originals), *notebook.signal_handlers.notes(_NOT_THERE)]
     used = {*prepared.packages, *_modules_among(prepared.originals.values())}
-    prepared.notes += notebook.registrations.notes(used, notebook.shell.user_ns)
+    prepared.notes += notebook.registrations.notes(used, notebook.shell.user_ns, cell.body)
     _add_packages(notebook, cell, prepared, session)
     return prepared, session
 

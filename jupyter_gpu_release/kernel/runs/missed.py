@@ -19,10 +19,12 @@ _NOT_FOUND = re.compile(r"name '(\w+)' is not defined|Can't get attribute '(\w+)
 _NESTED = re.compile(r"event loop is (?:already )?running|running event loop")
 #: names of functions that tell a library something for later
 _TELLS = re.compile(r"regist|^(?:set|add|enable|use|install)(?:_|$)")
+#: of functions of Python's own modules (``calendar.setfirstweekday``), which has few such words
+_PYTHON_TELLS = re.compile(r"regist|^(?:set|add|enable|use|install)")
 _MOST_LETTERS = 70
 _NO_LIBRARIES = {"__main__", "builtins", __name__.partition(".")[0]}
-#: of Python's own modules, besides those whose settings travel: their registrations do (``ABC.register``), too
-_CARRIED = {"abc", "copyreg", "sqlite3", "functools"}
+#: Python's own modules of which all that is registered travels (``ABC.register``)
+_CARRIED = {"abc", "copyreg", "sqlite3", "functools", "random", "gc", "warnings"}
 
 Mentions = Callable[[ast.expr, str], bool]
 
@@ -59,35 +61,48 @@ class Registrations:
         self._read = 0
         self._waiting: list[tuple[str, str]] = []
 
-    def notes(self, packages: Collection[str], names: Mapping[str, Any]) -> list[str]:
+    def notes(self, packages: Collection[str], names: Mapping[str, Any], body: str = "") -> list[str]:
         """Sentences for the receipt of a cell that may use these packages; ``names`` are the notebook's."""
         cells = names.get("In") or []
         for number in range(self._read, len(cells)):
-            self._waiting += _registered(cells[number], number, names)
+            how = f"ran in cell {number}, not in GPU cells: if they need it, put it under `%%gpu_setup`"
+            self._waiting += [(package, f"`{text}` {how}") for package, text in _registered(cells[number], names)]
         self._read = len(cells)
         said = [sentence for package, sentence in self._waiting if package in packages]
         self._waiting = [each for each in self._waiting if each[0] not in packages]
-        return said
+        here = "runs in this cell's process only: if the notebook needs it, call it in a plain cell, too"
+        return [*said, *(f"`{text}` {here}" for _, text in _registered(body, {**names, **_imported(body)}))]
 
 
-def _registered(source: str, number: int, names: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """Packages with which a cell registered what does not travel, each with the sentence that says so."""
+def _registered(source: str, names: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """Packages with which a cell registers what does not travel, each with the text of the statement."""
     for call, text in _calls(source):
         function = _function(call, names)
         name, package = (str(getattr(function, each, "")) for each in ("__name__", "__module__"))
         package = package.partition(".")[0].removeprefix("_")
-        is_pythons = package in sys.stdlib_module_names  # whose other words are few; a library's would name too much
-        tells = _TELLS.search(name) is not None if is_pythons else "regist" in name
+        is_pythons = package in sys.stdlib_module_names  # a library's other words would name too much
+        tells = _PYTHON_TELLS.search(name) is not None if is_pythons else "regist" in name
         if tells and package not in _NO_LIBRARIES and not _travels(name, package):
-            yield (
-                package,
-                f"`{text}` ran in cell {number}, not in GPU cells: if they need it, put it under `%%gpu_setup`",
-            )
+            yield package, text
+
+
+def _imported(body: str) -> dict[str, Any]:
+    """Modules that a cell imports and this process has loaded, too, by the cell's names for them."""
+    try:
+        tree = ast.parse(body)
+    except (SyntaxError, ValueError):
+        return {}
+    imports = [alias for node in tree.body if isinstance(node, ast.Import) for alias in node.names]
+    found = {each.asname or _top(each.name): each.name if each.asname else _top(each.name) for each in imports}
+    return {name: sys.modules[module] for name, module in found.items() if module in sys.modules}
+
+
+def _top(module: str) -> str:
+    return module.partition(".")[0]
 
 
 def _travels(name: str, package: str) -> bool:
-    settings = {each.module for adapter in loaded_adapters() for each in adapter.settings}
-    return package in settings | _CARRIED or any(name in adapter.carried_calls for adapter in loaded_adapters())
+    return package in _CARRIED or any(name in adapter.carried_calls for adapter in loaded_adapters())
 
 
 def _calls(source: str) -> Iterator[tuple[ast.expr, str]]:

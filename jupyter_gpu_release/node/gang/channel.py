@@ -130,5 +130,4 @@ def _packed(value: Any, realm: rebuild.NamespaceInfo) -> bytes:
 
 def _unpacked(data: bytes, realm: rebuild.NamespaceInfo) -> Any:
     graph = decode(data, Graph)
-    buffers = [bytearray(buffer) for buffer in graph.buffers]
-    return codec.load(graph.stream, buffers, realm, trust=Trust.RANK).values["value"]
+    return codec.load(graph.stream, graph.buffers, realm, trust=Trust.RANK).values["value"]

@@ -137,7 +137,7 @@ def ask_for_names(address: str) -> None:
 
 def _take(names: dict[str, Any], stream: bytes, buffers: list[bytes], has_gpu: bool) -> None:
     realm = rebuild.NamespaceInfo(names, at_home=False, has_gpu=has_gpu)
-    loaded = codec.load(stream, list(map(bytearray, buffers)), realm, trust=Trust.RANK)
+    loaded = codec.load(stream, buffers, realm, trust=Trust.RANK)
     modules = {name: importlib.import_module(module) for name, module in loaded.modules.items()}
     for name, value in (modules | loaded.values).items():
         names.setdefault(name, value)  # what this process has bound meanwhile is its own

@@ -400,3 +400,14 @@ def test_ipython_goes_on_with_the_last_value_after_another_object_came_in_its_pl
     assert (nb.ns["x"].size, nb.ns["_"] is nb.ns["x"]) == (2, True)
     nb.cell("'next'")
     assert nb.ns["_"] == "next"
+
+
+def test_texts_that_a_module_compares_by_identity_stay_themselves(nb: Notebook) -> None:
+    nb.cell(
+        "import argparse, optparse\nparser = argparse.ArgumentParser(argument_default=argparse.SUPPRESS)\n"
+        "action = parser.add_argument('--x', help=argparse.SUPPRESS)\nold = [optparse.NO_DEFAULT]"
+    )
+    asked = "vars(parser.parse_args([])), 'SUPPRESS' in parser.format_help(), old[0] is optparse.NO_DEFAULT"
+    nb.ok(f"seen = {asked}\nmade = [argparse.SUPPRESS]\nparser.epilog = 'end'\nold.append(1)")
+    assert nb.ns["seen"] == nb.cell(asked) == ({}, False, True)
+    assert nb.cell("made[0] is argparse.SUPPRESS, action.help is argparse.SUPPRESS") == (True, True)

@@ -56,6 +56,16 @@ def test_csv_locale_zone_and_timeout_are_as_in_a_plain_cell(nb: Notebook) -> Non
     assert nb.cell("list(csv.reader(['a.b'], 'dots'))") == [["a", "b"]]
 
 
+def test_the_first_weekday_travels_both_ways(nb: Notebook) -> None:
+    nb.cell("import calendar\ncalendar.setfirstweekday(6)")
+    try:
+        nb.ok("seen = calendar.weekheader(2)[:2]\ncalendar.setfirstweekday(2)")
+        assert nb.ns["seen"] == "Su"
+        assert nb.cell("calendar.firstweekday()") == 2
+    finally:
+        nb.cell("calendar.setfirstweekday(0)")
+
+
 @pytest.mark.usefixtures("own_process_state")
 def test_umask_and_collector_are_as_in_a_plain_cell(nb: Notebook, tmp_path: Path) -> None:
     nb.cell("import gc, os\nos.umask(0o077); gc.disable(); gc.set_threshold(500, 5, 5)")

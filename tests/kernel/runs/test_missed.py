@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import abc
+import atexit
+import codecs
 import csv
+import logging
 import mimetypes
 import multiprocessing
 import sys
@@ -143,3 +146,26 @@ def test_what_is_registered_with_a_module_of_pythons_own_is_said_unless_it_trave
     assert first.startswith("`mimetypes.add_type('a/parquet', '.parq')` ran in cell 1, not in GPU cells")
     assert second.startswith("`multiprocessing.set_start_method('spawn', force=True)` ran in cell 1")
     assert Registrations().notes(["csv"], names) == []
+
+
+@pytest.mark.parametrize(
+    "statement",
+    ["logging.setLoggerClass(type)", "sys.settrace(print)", "atexit.register(print)", "codecs.register(print)"],
+)
+def test_what_does_not_travel_of_a_module_whose_settings_do_is_said(statement: str) -> None:
+    names = {"In": ["", statement], **{each.__name__: each for each in (logging, sys, atexit, codecs)}}
+    packages = ["logging", "sys", "atexit", "codecs"]
+    assert [statement in each for each in Registrations().notes(packages, names)] == [True]
+    carried = "logging.addLevelName(25, 'NOTE')\nsys.setrecursionlimit(5000)\nlogging.setLogRecordFactory(print)"
+    (said,) = Registrations().notes(packages, names | {"In": ["", carried]})
+    assert said.startswith("`logging.setLogRecordFactory(print)`")
+
+
+def test_what_a_gpu_cell_registers_with_a_module_of_pythons_own_is_said_unless_it_travels() -> None:
+    body = (
+        "import shutil, csv as c, calendar\nshutil.register_archive_format('mine', print)\n"
+        "c.register_dialect('bars')\ncalendar.setfirstweekday(6)\nmimetypes.add_type('a/parquet', '.parq')"
+    )
+    first, second = Registrations().notes([], {"In": [""], "mimetypes": mimetypes}, body)
+    assert first.startswith("`shutil.register_archive_format('mine', print)` runs in this cell's process only")
+    assert second.startswith("`mimetypes.add_type('a/parquet', '.parq')` runs")
