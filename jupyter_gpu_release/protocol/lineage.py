@@ -53,6 +53,8 @@ class Environment(msgspec.Struct, frozen=True, omit_defaults=True):
     packages: dict[str, str] = msgspec.field(default_factory=dict)
     #: packages of which it is not known what they are
     unknown: list[str] = msgspec.field(default_factory=list)
+    #: of the environment that was built for it; empty: it had the node's own packages
+    digest: str = ""
 
 
 class RunFacts(msgspec.Struct, frozen=True, omit_defaults=True):

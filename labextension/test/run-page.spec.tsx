@@ -91,12 +91,15 @@ describe('what is beside its output', () => {
       mine: 'files:12'
     };
     const shown = page(run('r'), {
-      environment: { python: '3.11.7', packages }
+      environment: { python: '3.11.7', packages, digest: 'abcdef'.repeat(5) },
+      options: { environment: 'vision' }
     });
     const { rerender } = render(<Place page={shown} trans={trans} />);
     expect(screen.getByText('einops 0.8.1, mine, torch 2.4')).toBeTruthy();
+    expect(screen.getByText('vision · abcdefabcdef')).toBeTruthy();
     rerender(<Place page={page(run('r'))} trans={trans} />);
     expect(screen.queryByText('Packages')).toBeNull();
+    expect(screen.queryByText('Environment')).toBeNull();
   });
 
   it('says why it was off its GPUs, and quotes options as a cell takes them', () => {

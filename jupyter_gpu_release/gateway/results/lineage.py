@@ -196,7 +196,7 @@ def in_front_of(nodes: Environment, plan: Plan | None) -> Environment:
     packages = {name: version for name, version in behind.items() if version != ABSENT}
     packages |= {each.name: f"{each.version} {each.digest}".strip() for each in plan.packages}
     python = plan.python if plan.interpreter else nodes.python
-    return msgspec.structs.replace(nodes, packages=dict(sorted(packages.items())), python=python)
+    return msgspec.structs.replace(nodes, packages=dict(sorted(packages.items())), python=python, digest=plan.digest)
 
 
 def _digest(environment: Environment) -> str:

@@ -53,6 +53,8 @@ _MOST_KEPT = 100
 _ANSWER_S, _ASKED_FOR = 3.0, "pip"
 #: for another Python to say which it is, when `doctor` asks
 _PYTHON_S = 8.0
+#: for one to be there when a kernel asks, and until one that could not be had is looked for again
+_PATIENCE_S, _TROUBLE_KNOWN_S = 5.0, 600.0
 _LEAST_FREE_BYTES = 1 << 30
 #: for a rank to have its lock on packages of its own
 _JUST_MADE_S = 60.0
@@ -92,6 +94,8 @@ class NodeEnvironments:
         installer = Installer(self._root / "cache", sources, {**os.environ, **markers})
         self._built = Environments(self._root, installer, behind)
         self._pythons = Pythons(installer, self._root)
+        #: other Python → when it was looked for, and what was found; one may have to be fetched
+        self._looks: dict[str, tuple[float, asyncio.Task[OtherPython]]] = {}
         self._reader = InstalledReader(behind)
         #: what is installed; empty: it is not known, or nothing is built here
         self.packages = ""
@@ -112,14 +116,27 @@ class NodeEnvironments:
         return ClusterPackages(await self.installed(), pythons=list(others))
 
     async def _look_at(self, python: str) -> OtherPython:
+        """It as it is now. To fetch one takes long: that goes on, and kernels do not wait for it."""
+        began_s, look = self._looks.get(python, (float("-inf"), None))
+        is_old = time.monotonic() - began_s > _TROUBLE_KNOWN_S
+        if look is None or (look.done() and (is_old or not look.result().problem)):
+            look = asyncio.create_task(self._find_out(python))
+            self._looks[python] = time.monotonic(), look
+        await asyncio.wait([look], timeout=_PATIENCE_S)
+        if look.done():
+            return look.result()
+        said = f"Python {python} is not there yet: the nodes look for it, or fetch it"
+        return OtherPython(python, problem=said, mend="try again in some minutes")
+
+    async def _find_out(self, python: str) -> OtherPython:
         try:
-            async with asyncio.timeout(_CHECK_S):
+            async with asyncio.timeout(self._config.environment_timeout_s):
                 found = await self._other(python)
                 return OtherPython(python, await asyncio.to_thread(found.installed) if found else None)
         except GpuReleaseError as error:
             return OtherPython(python, problem=error.message, mend=error.hint)
         except TimeoutError:
-            return OtherPython(python, problem=f"the node has not found Python {python} in time", mend="try again")
+            return OtherPython(python, problem=f"the nodes have not found Python {python} in time", mend="try again")
 
     async def _other(self, python: str) -> FoundPython | None:
         """The Python of an environment; None: the cluster's. Raises :class:`ClusterError`."""
@@ -190,6 +207,10 @@ class NodeEnvironments:
             async with asyncio.timeout(_PYTHON_S):
                 return PythonTry(python, (await self._pythons.look(python)).version)
         except GpuReleaseError as error:
+            _, look = self._looks.get(python, (0.0, None))
+            tried = look.result() if look is not None and look.done() else None
+            if tried is not None and tried.problem:  # what came of fetching it
+                return PythonTry(python, problem=tried.problem, mend=tried.mend)
             return PythonTry(python, problem=error.message, mend=error.hint)
         except TimeoutError:
             said = f"Python {python} has not answered within {format_seconds(_PYTHON_S)}"
@@ -318,7 +339,7 @@ class NodeEnvironments:
 
     def kill_all(self) -> None:
         """End every fork server and every build now."""
-        for task in list(self._builds.values()):
+        for task in (*self._builds.values(), *(look for _, look in self._looks.values())):
             task.cancel()
         for servers in (self._base, *self._servers.values(), *(servers for _, servers in self._leaving)):
             servers.kill_all()

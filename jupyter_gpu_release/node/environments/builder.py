@@ -197,8 +197,10 @@ class Environments:
         except InstallerError as error:
             if error.hint:
                 raise
+            together = "together " if len(question.requests) > 1 else ""
             raise InstallerError(
-                f"{', '.join(question.requests)} cannot be had beside the cluster's own packages\n{error.message}",
+                f"{', '.join(question.requests)} cannot be had {together}beside the cluster's own packages\n"
+                f"{error.message}",
                 hint="ask for other versions; the cluster's own stay as they are (`%gpu_env` shows them)",
                 words=error.words,
             ) from error

@@ -434,7 +434,11 @@ export interface IRunPage {
   links: { run: string; name: string; source: string }[];
   reused: number;
   files: { path: string; bytes?: number }[];
-  environment: { python?: string; packages?: Record<string, string> };
+  environment: {
+    python?: string;
+    packages?: Record<string, string>;
+    digest?: string;
+  };
   is_cluster_known: boolean;
   /** of a sweep, in the order in which they began */
   trials: IRunRow[];

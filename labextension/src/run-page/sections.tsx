@@ -114,6 +114,12 @@ function packagesOf({ environment }: IRunPage): string {
     .join(', ');
 }
 
+/** What was built for it, by the operator's name and by its digest. */
+function environmentOf({ environment, options }: IRunPage): string {
+  const digest = environment.digest ?? '';
+  return [options.environment, digest.slice(0, 12)].filter(Boolean).join(' · ');
+}
+
 /** Facts about where it runs or ran. */
 export function Place({ page, trans }: ISectionProps): React.ReactElement {
   const { run } = page;
@@ -130,6 +136,7 @@ export function Place({ page, trans }: ISectionProps): React.ReactElement {
     ],
     [trans.__('Nodes'), (run.hosts ?? []).join(', ')],
     [trans.__('Python'), page.environment.python ?? ''],
+    [trans.__('Environment'), environmentOf(page)],
     [trans.__('Packages'), packagesOf(page)]
   ];
   const known = pairs.filter(([, value]) => value !== '');

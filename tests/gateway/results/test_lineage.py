@@ -38,12 +38,15 @@ def test_results_are_used_again_only_where_all_nodes_have_the_same() -> None:
 
 def test_a_run_in_an_environment_had_its_packages() -> None:
     nodes = Environment("3.11", packages={"einops": "absent", "numpy": "1.26", "torch": "2.5"}, unknown=["own"])
-    plan = Plan("3.11.9", "here", [PlannedPackage("numpy", "2.0"), PlannedPackage("mine", "1", digest="sha256:ab")])
+    plan = Plan(
+        "3.11.9", "here", [PlannedPackage("numpy", "2.0"), PlannedPackage("mine", "1", digest="sha256:ab")], digest="e1"
+    )
     seen = {"mine": "1 sha256:ab", "numpy": "2.0", "torch": "2.5"}
-    assert in_front_of(nodes, plan) == Environment("3.11", packages=seen, unknown=["own"])
+    assert in_front_of(nodes, plan) == Environment("3.11", packages=seen, unknown=["own"], digest="e1")
     assert in_front_of(nodes, None) is nodes
     other = in_front_of(nodes, msgspec.structs.replace(plan, python="3.13.0", interpreter="3.13"))
-    assert other == Environment("3.13.0", packages={"mine": "1 sha256:ab", "numpy": "2.0"}, unknown=["own"])
+    own = {"mine": "1 sha256:ab", "numpy": "2.0"}
+    assert other == Environment("3.13.0", packages=own, unknown=["own"], digest="e1")
 
 
 def _walked(links: dict[str, list[str]], *, up: bool) -> tuple[list[str], bool]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import json
 import os
 import platform
 import sys
@@ -140,6 +141,70 @@ def test_a_package_is_built_from_its_source_where_that_is_allowed_and_never_by_r
             assert "the cluster's nodes cannot get made" in report.problem
             assert ("the node agent is root" in (problem or "")) is (user == 0)
         assert list((tmp_path / "environments").glob(".*")) == []
+
+    asyncio.run(play())
+
+
+def test_no_kernel_waits_while_another_python_is_fetched(
+    config: AgentConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is fetched once, and what is half there goes with the agent."""
+    monkeypatch.setenv("PATH", "/nowhere")
+    monkeypatch.setattr(environments, "_PATIENCE_S", 0.01)
+    fetched = tmp_path / "environments" / "pythons"
+
+    async def play() -> None:
+        node = _made(msgspec.structs.replace(config, environment_index="http://127.0.0.1:9/simple"))
+        first, again = [(await node.packages_with(["3.99", sys.executable])).pythons[0] for _ in range(2)]
+        assert "Python 3.99 is not there yet: the nodes look for it, or fetch it" in first.problem
+        assert again == first
+        assert len(node._looks) == 2
+        (_, look) = node._looks["3.99"]
+        while not (fetched / ".lock").exists() and not look.done():
+            await asyncio.sleep(0.01)
+        assert not look.done()
+        node.kill_all()
+        await asyncio.wait({look})
+        assert look.cancelled()
+
+    with silent_index() as url:
+        monkeypatch.setenv("UV_PYTHON_DOWNLOADS_JSON_URL", _downloads(tmp_path, url))
+        asyncio.run(play())
+    assert [each for each in fetched.iterdir() if each.name not in (".temp", ".lock", ".gitignore")] == []
+    assert list((fetched / ".temp").glob("*")) == []
+
+
+def _downloads(folder: Path, url: str) -> str:
+    """A list of one Python for uv to fetch."""
+    listed = folder / "downloads.json"
+    entry = {"name": "cpython", "arch": {"family": platform.machine(), "variant": None}, "os": "linux", "libc": "gnu"}
+    entry |= {"major": 3, "minor": 99, "patch": 0, "prerelease": "", "url": f"{url}python.tar.gz", "sha256": "0" * 64}
+    entry |= {"variant": None, "build": "20260101"}
+    listed.write_text(json.dumps({f"cpython-3.99.0-linux-{platform.machine()}-gnu": entry}))
+    return str(listed)
+
+
+def test_a_python_that_cannot_be_fetched_is_not_tried_for_every_kernel(
+    config: AgentConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", "/nowhere")
+    monkeypatch.setenv("UV_HTTP_RETRIES", "0")
+    monkeypatch.setenv("UV_PYTHON_DOWNLOADS_JSON_URL", _downloads(tmp_path, "http://127.0.0.1:9/"))
+
+    async def play() -> None:
+        node = _made(msgspec.structs.replace(config, environment_index="http://127.0.0.1:9/simple"))
+        await node.packages_with(["3.99"])
+        _, look = node._looks["3.99"]
+        assert "the nodes have no Python 3.99: " in (await look).problem
+        (again,) = (await node.packages_with(["3.99"])).pythons
+        assert node._looks["3.99"][1] is look, "it is remembered"
+        assert again == await look
+        (told,) = await node.try_pythons(["3.99"])
+        assert told.problem == again.problem, "doctor says why"
+        monkeypatch.setattr(environments, "_TROUBLE_KNOWN_S", 0.0)
+        await node.packages_with(["3.99"])
+        assert node._looks["3.99"][1] is not look
+        node.kill_all()
 
     asyncio.run(play())
 

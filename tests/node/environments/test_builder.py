@@ -408,6 +408,20 @@ def test_versions_are_found_beside_the_clusters_own(node: Node) -> None:
     assert node.left() == []
 
 
+def test_two_packages_that_conflict_are_named_with_what_they_disagree_on(node: Node) -> None:
+    for version in ("1.0", "2.0"):
+        make_wheel(node.wheels, "base", version)
+    make_wheel(node.wheels, "older", requires=["base<2"])
+    make_wheel(node.wheels, "newer", requires=["base>=2"])
+    with pytest.raises(InstallerError, match="older, newer cannot be had together beside") as caught:
+        asyncio.run(node.environments().resolve(Question(["older", "newer"], [], [], []), LIMIT_S))
+    said = " ".join(caught.value.words.split())
+    assert "base<2" in said
+    assert "base>=2" in said
+    assert "ask for other versions" in caught.value.hint
+    assert node.left() == []
+
+
 def _sha256(path: Path) -> str:
     return f"sha256:{hashlib.sha256(path.read_bytes()).hexdigest()}"
 

@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import hashlib
+import io
 import os
 import platform
 import subprocess
 import sys
+import tarfile
 import time
 from pathlib import Path
 
@@ -21,7 +23,7 @@ from jupyter_gpu_release.errors import ClusterError
 from jupyter_gpu_release.node.environments.builder import Environments
 from jupyter_gpu_release.node.environments.installer import Installer, Sources
 from jupyter_gpu_release.node.environments.pythons import FoundPython, Pythons
-from jupyter_gpu_release.protocol.environments import Plan, named_by_content
+from jupyter_gpu_release.protocol.environments import Origin, Plan, named_by_content
 
 
 def _installer(folder: Path) -> Installer:
@@ -97,6 +99,36 @@ def test_a_version_that_is_not_there_is_fetched(tmp_path: Path, archive: bytes) 
     code = "import sys; print(sys.base_prefix)"
     ran = subprocess.run([built / "bin" / "python", "-c", code], capture_output=True, text=True, cwd="/", check=False)
     assert Path(ran.stdout.strip()).is_relative_to(tmp_path / "pythons")
+
+
+def test_a_conda_environment_is_a_folder_too(tmp_path: Path, archive: bytes) -> None:
+    """It has a Python of its own, with its library, and says of its packages that conda has installed them."""
+    with tarfile.open(fileobj=io.BytesIO(archive)) as packed:
+        packed.extractall(tmp_path, filter="data")
+    folder = (tmp_path / "python").rename(tmp_path / "conda")
+    (folder / "bin" / "python").symlink_to(f"python{VERSION}")
+    (folder / "conda-meta").mkdir()
+    (folder / "conda-meta" / "history").touch()
+    where = "import sysconfig; print(sysconfig.get_path('purelib'))"
+    told = subprocess.run([folder / "bin" / "python", "-I", "-c", where], capture_output=True, text=True, check=True)
+    site = Path(told.stdout.strip())
+    assert site.is_relative_to(folder)
+    site.mkdir(parents=True, exist_ok=True)
+    metadata = install(make_wheel(tmp_path / "wheels", "theirs", files={"theirs.py": "x = 7\n"}), site)
+    (metadata / "INSTALLER").write_text("conda\n")
+    (metadata / "direct_url.json").write_text('{"dir_info": {}, "url": "file:///home/feedstock/work"}')
+    found = _find(tmp_path, str(folder))
+    assert [(each.name, each.origin) for each in found.installed().distributions] == [("theirs", Origin.CONDA)]
+    root = tmp_path / "root"
+    root.mkdir()
+    plan = named_by_content(Plan(found.version, found.platform, interpreter=str(folder)))
+    built = asyncio.run(Environments(root, _installer(root), ["/not/behind"]).build(plan, {}, 120.0, found))
+    code = "import sys, theirs, jupyter_gpu_release.node as ours\n"
+    code += "print(theirs.x, sys.prefix, sys.base_prefix, ours.__file__)"
+    ran = subprocess.run([built / "bin" / "python", "-c", code], capture_output=True, text=True, cwd="/", check=False)
+    seven, prefix, base, ours = ran.stdout.split()
+    assert (seven, prefix, base) == ("7", str(built), str(folder))
+    assert Path(ours).is_relative_to(built)
 
 
 def test_a_python_of_another_hash_is_not_taken(tmp_path: Path, archive: bytes) -> None:
