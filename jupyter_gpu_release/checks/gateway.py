@@ -39,8 +39,6 @@ STORE_S = 10.0
 _SAME_VERSION = "install the same version of jupyter-gpu-release on both sides, or versions that are one apart"
 #: for a first answer of the gateway: what comes after it must have its time, too
 _ANSWER_S = 5.0
-#: Kubernetes sets it in each pod
-_IN_A_POD = "KUBERNETES_SERVICE_HOST"
 StoreCheck = Callable[[Path], Finding]
 
 
@@ -87,13 +85,7 @@ def check_head(health: Health) -> Iterator[Finding]:
         yield ok("head", "Ray keeps the head's memory on disk: runs on other nodes outlive a head that is lost")
         return
     said = "Ray's memory is lost with the head, and all runs with it"
-    yield note("head", said, f"{_after_the_head()} (docs: operate/head-lost.md)")
-
-
-def _after_the_head() -> str:
-    if os.environ.get(_IN_A_POD):
-        return "heads of our chart keep none: what waits or has --restartable goes on with the next head's pod"
-    return "where you start Ray yourself: RAY_gcs_storage=rocksdb"
+    yield note("head", said, "where you start Ray yourself: RAY_gcs_storage=rocksdb (docs: operate/head-lost.md)")
 
 
 def check_told(status: StatusDocument, checks: NodeChecks, now_s: float) -> Iterator[Finding]:

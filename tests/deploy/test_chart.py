@@ -157,6 +157,24 @@ def test_the_store_is_for_many_and_the_ledger_for_one() -> None:
     assert modes == {"store": ["ReadWriteMany"], "ledger": ["ReadWriteOnce"]}
 
 
+def test_what_is_kept_of_the_head_is_of_its_image_and_settings() -> None:
+    def kept(values: str = "") -> str:
+        head, *nodes = pod_templates(one(render(values), "RayCluster")).values()
+        found = {
+            variable["value"]
+            for template in (head, *nodes)
+            for variable in template["spec"]["containers"][0]["env"]
+            if variable["name"] == "RAY_gcs_storage_path"
+        }
+        (folder,) = found
+        assert folder.startswith("/jupyter-gpu/ledger/")
+        return str(folder)
+
+    others = ("image: {tag: '2'}", "gateway: {port: 9000}", "gateway: {settings: {JUPYTER_GPU_PRELOAD: json}}")
+    assert len({kept(), *map(kept, others)}) == 1 + len(others)
+    assert kept("gateway: {queues: {schema_version: 1, queues: [{name: all}]}}") == kept()  # those are read anew
+
+
 def test_a_group_for_each_type_of_gpu() -> None:
     spec = one(render(block("kubernetes/gpus.md", "## GPUs of several types").text), "RayCluster")["spec"]
     a100, t4 = spec["workerGroupSpecs"]

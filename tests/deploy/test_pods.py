@@ -44,6 +44,11 @@ cell = "import socket; where, answer = socket.gethostname(), 6 * 7"
 get_ipython().run_cell_magic("gpu_train", "--gpu-type a100", cell)
 print("at", where, answer)
 """
+_DETACHED = """
+get_ipython().run_line_magic("load_ext", "jupyter_gpu_release")
+cell = "import pathlib, time\\nwhile not pathlib.Path('/shared/go').exists(): time.sleep(0.1)"
+get_ipython().run_cell_magic("gpu_train", "--detach", cell)
+"""
 
 
 class Cluster:
@@ -55,20 +60,23 @@ class Cluster:
         (folder / "claims").mkdir()
         cluster = one(self.manifests, "RayCluster")
         self.service = one(self.manifests, "Service", "-gateway")["metadata"]["name"]
-        head = network["head"]
-        self.names = "".join(
-            f"{head.address} {name}\n"
-            for name in (self.service, f"{cluster['metadata']['name']}-head-svc.{NAMESPACE}.svc.cluster.local")
-        )
+        head = f"{cluster['metadata']['name']}-head-svc"
+        self._of_head = (self.service, head, f"{head}.{NAMESPACE}.svc.cluster.local")
         self.pods: list[Pod] = []
-        self.head = self.new_head()
+        self.head = self.new_head("head")
         (group,) = cluster["spec"]["workerGroupSpecs"]
         self.workers = [self._pod(name, group) for name in ("node-a", "node-b")]
         self.notebook = self._pod("notebook", self._of_the_hub())
 
-    def new_head(self) -> Pod:
-        """The head's first pod, or one in place of a pod that is gone: its claims are as that one left them."""
-        return self._pod("head", one(self.manifests, "RayCluster")["spec"]["headGroupSpec"])
+    def new_head(self, name: str) -> Pod:
+        """The head's first pod, or one in place of a pod that is gone: its claims are as that one left them.
+
+        It has another address, which its services have from now on.
+        """
+        self.names = "".join(f"{self.network[name].address} {service}\n" for service in self._of_head)
+        for pod in self.pods:
+            pod.rename(self.names)
+        return self._pod(name, one(self.manifests, "RayCluster")["spec"]["headGroupSpec"])
 
     def _pod(self, name: str, group: Manifest) -> Pod:
         folder = self.folder / f"{name}-{len(self.pods)}"
@@ -137,7 +145,7 @@ class Cluster:
 
 @pytest.fixture
 def cluster(tmp_path: Path, until: Until) -> Iterator[Cluster]:
-    names = ("head", "node-a", "node-b", "notebook")
+    names = ("head", "next-head", "node-a", "node-b", "notebook")
     with Network(*names, own_processes=names) as network:
         found = Cluster(network, tmp_path, until)
         try:
@@ -150,8 +158,8 @@ def cluster(tmp_path: Path, until: Until) -> Iterator[Cluster]:
 def test_a_cell_runs_and_the_gateway_comes_back(cluster: Cluster) -> None:
     _start_all(cluster)
     _run_a_cell(cluster)
-    _lose_ray(cluster)
     _lose_the_head(cluster)
+    _lose_ray(cluster)
 
 
 def _start_all(cluster: Cluster) -> None:
@@ -186,9 +194,19 @@ def _lose_ray(cluster: Cluster) -> None:
 
 
 def _lose_the_head(cluster: Cluster) -> None:
-    """A new pod has the ledger of the old one, and its token."""
+    """A new pod has the ledger and the memory of the old one: what runs goes on, and what waits runs."""
+    for _ in range(3):
+        cluster.at_the_notebook("IPython", "--no-banner", "-c", _DETACHED)
+    cluster.until(lambda: _states(cluster) == ["queued", "running", "running", "succeeded"], "two to run, one to wait")
     cluster.head.stop()
-    cluster.head = cluster.new_head()
+    cluster.head = cluster.new_head("next-head")
     cluster.head.start()
     cluster.until(lambda: cluster.head.passes("gateway", "readinessProbe"), "the gateway of the new pod")
-    assert [run["state"] for run in cluster.ask("runs")["runs"]] == ["succeeded"]
+    assert _states(cluster) == ["queued", "running", "running", "succeeded"]
+    (claim,) = (cluster.folder / "claims").glob("*-store")
+    (claim / "go").touch()
+    cluster.until(lambda: _states(cluster) == ["succeeded"] * 4, "those that ran and the one that waited")
+
+
+def _states(cluster: Cluster) -> list[str]:
+    return sorted(run["state"] for run in cluster.ask("runs")["runs"])

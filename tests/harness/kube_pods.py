@@ -115,10 +115,16 @@ class Pod:
         account = f"gpu:x:{self._user}:{self._gid}::/jupyter-gpu/home:/bin/sh\n"
         self._accounts.write_text(account + Path("/etc/passwd").read_text())
         self._hosts = self._folder / "hosts"
-        self._hosts.write_text(f"127.0.0.1 localhost\n{host.address} {host.name}\n{hosts}")
+        self.rename(hosts)
         self._left_out = leave_out(self._folder)
         self._volumes = {volume["name"]: self._make(volume) for volume in self.spec["volumes"]}
         self._running: dict[str, subprocess.Popen[bytes]] = {}
+
+    def rename(self, hosts: str) -> None:
+        """Have these names for the cluster's services, also in containers that run."""
+        own = f"127.0.0.1 localhost\n{self._host.address} {self._host.name}\n"
+        with self._hosts.open("w") as file:  # the same file, which is mounted
+            file.write(own + hosts)
 
     def _make(self, volume: Manifest) -> Path:
         """The folder of a volume, with what it is to hold."""

@@ -28,7 +28,7 @@ log = logging.getLogger(__name__)
 #: between two copies at least, and in times of what the last one took
 _APART_S, _APART_TIMES = 5.0, 50.0
 _CHUNK_BYTES = 1 << 20
-#: for copies of this home that nobody writes any more: a head on Kubernetes has another address each time
+#: for copies of this home that nobody writes any more: the head had another address
 _KEPT_S = 30 * 86400.0
 
 

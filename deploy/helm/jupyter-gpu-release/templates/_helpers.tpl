@@ -43,11 +43,23 @@ ray.io/node-type: head
 {{- printf "%s://127.0.0.1:%d" (ternary "https" "http" (ne .Values.gateway.tlsSecret "")) (int .Values.gateway.port) -}}
 {{- end -}}
 
+{{- /* KubeRay's service for the head: another pod of it has another address. It names a pod that is not ready, too */ -}}
+{{- define "gpu.headService" -}}
+{{- printf "%s-head-svc" (include "gpu.fullname" .) -}}
+{{- end -}}
+
+{{- /* What Ray keeps of the head, with the gateway as it was started: another image or other settings begin anew */ -}}
+{{- define "gpu.headMemory" -}}
+{{- $settings := omit .Values.gateway "queues" "resources" -}}
+{{- $all := printf "%s %s %s" (include "gpu.image" .) (toYaml $settings) (toYaml .Values.ingress) -}}
+{{- printf "/jupyter-gpu/ledger/ray-head/%s" (sha256sum $all | trunc 12) -}}
+{{- end -}}
+
 {{- /* names by which the gateway is asked for: it refuses others, against DNS rebinding */ -}}
 {{- define "gpu.allowedHosts" -}}
 {{- $service := printf "%s-gateway" (include "gpu.fullname" .) -}}
 {{- $inside := printf "%s.%s" $service .Release.Namespace -}}
-{{- $names := list $service $inside (printf "%s.svc" $inside) (printf "%s.svc.cluster.local" $inside) -}}
+{{- $names := list (include "gpu.headService" .) $service $inside (printf "%s.svc" $inside) (printf "%s.svc.cluster.local" $inside) -}}
 {{- concat $names .Values.gateway.allowedHosts | join "," -}}
 {{- end -}}
 
@@ -80,6 +92,9 @@ capabilities: { drop: [ALL] }
 - { name: RAY_health_check_period_ms, value: "1000" }
 - { name: RAY_memory_monitor_refresh_ms, value: "0" } # it would end the gateway rather than the cell
 - { name: RAY_USAGE_STATS_ENABLED, value: "0" }
+- { name: RAY_gcs_storage, value: rocksdb }
+- { name: RAY_gcs_storage_path, value: {{ include "gpu.headMemory" . }} }
+- { name: RAY_gcs_rpc_server_reconnect_timeout_s, value: "600" } # nodes wait so long for the head's next pod
 - { name: JUPYTER_GPU_IMAGE, value: {{ include "gpu.image" . | quote }} }
 {{- end -}}
 
