@@ -20,11 +20,11 @@ from ..presentation.wording import (
     error_words,
     held_by,
     name_of,
-    run_word,
     state_words,
     stored_words,
     usage_words,
     wait_of_row,
+    word_of,
 )
 from ..protocol.admin import TokenRow
 from ..protocol.rest import (
@@ -222,7 +222,7 @@ _RUN_COLUMNS: tuple[tuple[str, Callable[[RunRow], str]], ...] = (
     ("run", lambda run: run.run),
     ("submitted", lambda run: format_moment(run.submitted_at)),
     ("user", lambda run: run.user),
-    ("state", lambda run: run_word(run.state)),
+    ("state", word_of),
     ("kept", lambda run: _kept(run)),
     ("GPUs", lambda run: str(run.gpus)),
     ("queued", lambda run: format_seconds(run.queued_s)),

@@ -192,6 +192,7 @@ def _known(row: dict[str, Any]) -> KnownRun:
     is_call = title.startswith(f"{row['name']}(")
     what = title if is_call else row["name"] or title or row["notebook"].rpartition("/")[2]
     when = time.strftime("%H:%M" if is_recent else "%d %b", time.localtime(at_s))
-    about = " · ".join(filter(None, (what, run_word(state), f"{gpus} GPU{'' if gpus == 1 else 's'}", when)))
+    word = run_word(state, (row.get("cause") or {}).get("code", ""))
+    about = " · ".join(filter(None, (what, word, f"{gpus} GPU{'' if gpus == 1 else 's'}", when)))
     is_over = any(each.word == state and each.is_terminal for each in RunState)
     return KnownRun(row["run"], state, about, is_over, state in (RunState.FAILED.word, RunState.LOST.word))

@@ -169,7 +169,7 @@ class GatewaySession:
         return feed
 
     def signal(self, run: str, signal: str = "interrupt") -> None:
-        """``interrupt`` (a second one kills) or ``kill``; sent after the reconnect when there is no connection."""
+        """``interrupt`` (a second one kills), ``pruned`` or ``kill``; without a connection sent after the reconnect."""
         self._tell(Signal(run, signal, secrets.token_hex(8)))
 
     def supply(self, message: Supply) -> None:

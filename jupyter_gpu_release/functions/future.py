@@ -329,9 +329,13 @@ class RunFuture(Future[T], Generic[T]):
         bool
             At once. False: it is over already. Else :meth:`result` raises :class:`RunCancelledError` once it has ended.
         """
+        return self.end("interrupt")
+
+    def end(self, signal: str) -> bool:
+        """End it as :meth:`cancel` does, by another signal."""
         if self.done():
             return False
-        self._tell("interrupt")
+        self._tell(signal)
         return True
 
     # ------------------------------------------------------------------------- the session's side (its thread)

@@ -165,6 +165,15 @@ def kept_trials(study: Study, space: SearchSpace, executor: FunctionExecutor, na
     return kept
 
 
+def earlier_of(study: Study, executor: FunctionExecutor, name: str) -> list[SweepTrial]:
+    """The trials of the study that went well or were pruned."""
+    from optuna.trial import TrialState
+
+    ended = study.get_trials(deepcopy=False, states=(TrialState.COMPLETE, TrialState.PRUNED))
+    noted = [(trial, trial.user_attrs[_FACTS]["run"]) for trial in ended if _FACTS in trial.user_attrs]
+    return [trial_as_kept(trial, executor.earlier(run, name)) for trial, run in noted]
+
+
 def own_trials(study: Study, space: SearchSpace, executor: FunctionExecutor, facts: SweepFacts) -> list[SweepTrial]:
     """The same for a sweep whose driver begins again: its failed trials are kept too, and those under way go on.
 

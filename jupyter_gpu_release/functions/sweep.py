@@ -17,7 +17,7 @@ from ..submission.request import Submission
 from .arguments import TrialCall, options_as_text
 from .detached_sweep import DetachedSweep
 from .executor import FunctionExecutor
-from .kept_study import STUDY, SweepFacts, journal_path, open_journal, open_study, sweep_of
+from .kept_study import STUDY, SweepFacts, earlier_of, journal_path, open_journal, open_study, sweep_of
 from .search import Search
 from .sweep_driver import Driven, SweepDriver, SweepPlan, Trialled, nothing_found
 from .sweep_plots import draw_plots
@@ -276,15 +276,28 @@ def find_sweep(executor: FunctionExecutor, session: GatewaySession, name: str) -
 
     None: there is none, or nobody else can open it. Raises :class:`StoreError`.
     """
+    study = _study_named(executor, session, name)
+    facts = None if study is None else sweep_of(study)
+    if study is None or facts is None:
+        return None
+    if facts.storage is None:
+        return study, facts
+    return (open_study(facts), facts) if facts.storage else None
+
+
+def earlier_trials(executor: FunctionExecutor, session: GatewaySession, name: str) -> list[SweepTrial]:
+    """The trials that a sweep of that name would keep. Raises :class:`StoreError`; changes nothing."""
+    study = _study_named(executor, session, name)
+    return [] if study is None else earlier_of(study, executor, name)
+
+
+def _study_named(executor: FunctionExecutor, session: GatewaySession, name: str) -> Study | None:
     user, store = session.welcome.user if session.welcome is not None else "", executor.store(session)
     if not journal_path(store, user, name).exists():
         return None
     optuna = _imported("optuna", "a sweep searches with Optuna")
-    study = optuna.load_study(study_name=STUDY, storage=open_journal(store, user, name))
-    facts = sweep_of(study)
-    if facts is None or facts.storage is None:
-        return None if facts is None else (study, facts)
-    return (open_study(facts), facts) if facts.storage else None
+    study: Study = optuna.load_study(study_name=STUDY, storage=open_journal(store, user, name))
+    return study
 
 
 def watch_sweep(executor: FunctionExecutor, study: Study, facts: SweepFacts, run: RunFuture[Any]) -> Sweep:

@@ -20,6 +20,7 @@ from ..host.interruptible import InterruptibleEvent
 from ..protocol.cell import CellPayload
 from ..protocol.events import Event
 from ..protocol.fetch import REPORT
+from ..protocol.session import PRUNED as PRUNED_SIGNAL
 from ..protocol.states import RunState
 from ..protocol.wire import decode, encode
 from ..serialization.exceptions import error_text
@@ -219,7 +220,8 @@ class SweepDriver:
     @property
     def _has_place(self) -> bool:
         is_waiting = any(trial.future.status in _WAITING for trial in self._living.values())
-        return len(self._living) < self.plan.at_once and not is_waiting
+        holding = sum(trial.future.view.gone_at is None for trial in self._living.values())
+        return holding < self.plan.at_once and not is_waiting
 
     def _listen(self) -> None:
         try:
@@ -288,7 +290,7 @@ class SweepDriver:
         if trial.asked.should_prune():
             trial.state = PRUNED
             trial.killed_at = time.monotonic() + _PATIENCE_S
-            trial.future.cancel()
+            trial.future.end(PRUNED_SIGNAL)
 
     def _kill_the_stubborn(self) -> None:
         """A pruned trial that went on after the interrupt would hold its place for good."""

@@ -9,7 +9,7 @@ import msgspec
 
 from ..protocol.rest import RunRow
 from ..protocol.states import RunState
-from .wording import run_word
+from .wording import word_of
 
 
 def fold_sweeps(runs: Sequence[RunRow]) -> list[RunRow]:
@@ -32,7 +32,7 @@ def _one_row(rows: list[RunRow]) -> RunRow:
     living = [trial for trial in trials if not RunState.of(trial.state).is_terminal]
     holding = [trial for trial in living if RunState.of(trial.state).holds_gpu]
     well = [trial for trial in trials if trial.state == RunState.SUCCEEDED.word]
-    counts = Counter(run_word(trial.state) for trial in trials)
+    counts = Counter(word_of(trial) for trial in trials)
     if not living and driver is not None and not RunState.of(driver.state).is_terminal:
         living = [driver]
     newest = (holding or living or well or trials)[0]

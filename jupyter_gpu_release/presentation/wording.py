@@ -52,6 +52,7 @@ GPU_WORDS = {
 #: reasons that name somebody. ``who``: ``you`` or a name; ``whose``: that one's run
 _REASONS = {
     "cancelled": "cancelled by {who}",
+    "pruned": "pruned: other trials do better",
     "asked": "asked by {who}",
     "behind": "{place}: what is free is kept for {whose} ahead of it, which would start later",
     "reclaim": "{whose} takes back what its queue is due",
@@ -62,16 +63,22 @@ _REASONS = {
 _FURTHER = {"hosts": " to {hosts}", "results": " before its results ({results}) were durable: they are given up"}
 
 
-def run_word(state: str) -> str:
-    """The word for a run's state; a state of a newer gateway is its own word."""
-    return RUN_WORDS.get(state, state)
+def run_word(state: str, code: str = "") -> str:
+    """The word for a run's state; a state of a newer gateway is its own word. ``code``: of the run's cause."""
+    is_pruned = code == "pruned" and state == "cancelled"
+    return code if is_pruned else RUN_WORDS.get(state, state)
+
+
+def word_of(run: Run) -> str:
+    """The word for the state of a run."""
+    return run_word(run.state, run.cause.code if run.cause is not None else "")
 
 
 def state_words(run: Run) -> str:
     """``lost: its node died``; a reason that names the state stands alone: ``cancelled by you``."""
-    if run.cause is not None and run.cause.code == run.state:
+    if run.cause is not None and run.cause.code == word_of(run):
         return run.reason
-    return ": ".join(filter(None, (run_word(run.state), run.reason)))
+    return ": ".join(filter(None, (word_of(run), run.reason)))
 
 
 def cancel_words(before: RunRow, after: RunRow) -> str:

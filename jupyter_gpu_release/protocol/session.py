@@ -48,8 +48,15 @@ class Submit(msgspec.Struct, frozen=True, tag="submit"):
     request: RunRequest
 
 
+#: signal, and code of the reason why the trial ends
+PRUNED = "pruned"
+
+
 class Signal(msgspec.Struct, frozen=True, tag="signal"):
-    """``interrupt`` (KeyboardInterrupt, then kill after the grace; a queued run is cancelled) or ``kill``."""
+    """``interrupt`` (KeyboardInterrupt, then kill after the grace; a queued run is cancelled) or ``kill``.
+
+    ``pruned``: an interrupt of a trial that does badly.
+    """
 
     run: Word
     signal: Word = "interrupt"

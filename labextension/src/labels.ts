@@ -81,11 +81,21 @@ export function runLabel(trans: TranslationBundle, state: RunState): string {
   }
 }
 
+/** The word for the state of a run. As `word_of` in wording.py. */
+export function runWord(trans: TranslationBundle, run: IRunRow): string {
+  return isPruned(run) ? trans.__('Pruned') : runLabel(trans, run.state);
+}
+
+/** Its sweep has ended this trial early. */
+function isPruned({ cause, state }: IRunRow): boolean {
+  return cause?.code === 'pruned' && state === 'cancelled';
+}
+
 /** State and reason in one, where the reason names the state: `Cancelled by you`. As `state_words` in wording.py. */
 export function stateText(trans: TranslationBundle, run: IRunRow): string {
   return namesState(run)
     ? run.reason[0].toUpperCase() + run.reason.slice(1)
-    : runLabel(trans, run.state);
+    : runWord(trans, run);
 }
 
 /** What else is to be said of a run that is over: its error, or why it ended, or what it took. */
@@ -95,8 +105,8 @@ export function whyText(trans: TranslationBundle, run: IRunRow): string {
   return (namesState(run) ? '' : why) || held;
 }
 
-function namesState({ cause, state }: IRunRow): boolean {
-  return cause?.code === state;
+function namesState(run: IRunRow): boolean {
+  return run.cause?.code === run.state || isPruned(run);
 }
 
 /** Why results are not on the store yet; the time of the next try in the browser's zone. */
@@ -108,8 +118,11 @@ export function waitText(trans: TranslationBundle, run: IRunRow): string {
 }
 
 /** What that word means. */
-export function runHint(trans: TranslationBundle, state: RunState): string {
-  switch (state) {
+export function runHint(trans: TranslationBundle, run: IRunRow): string {
+  if (isPruned(run)) {
+    return trans.__('Pruned: its sweep ended it, other trials do better');
+  }
+  switch (run.state) {
     case 'submitted':
     case 'queued':
       return trans.__('Queued: it waits for its GPUs');
@@ -175,8 +188,8 @@ export function trialsText(
   trans: TranslationBundle
 ): string {
   const counts = new Map<string, number>();
-  for (const { state } of trials) {
-    const word = runLabel(trans, state).toLowerCase();
+  for (const trial of trials) {
+    const word = runWord(trans, trial).toLowerCase();
     counts.set(word, (counts.get(word) ?? 0) + 1);
   }
   return [...counts].map(([word, count]) => `${count} ${word}`).join(', ');

@@ -8,6 +8,7 @@ import {
   runHint,
   runLabel,
   stateText,
+  trialsText,
   waitText,
   whyText
 } from '../src/labels';
@@ -37,7 +38,8 @@ describe('words', () => {
     for (const [state, word] of Object.entries(WORDS.run_states)) {
       const label = runLabel(trans, state as RunState);
       expect(label.toLowerCase()).toBe(word);
-      expect(runHint(trans, state as RunState)).toMatch(`${label}: `);
+      const hint = runHint(trans, run('r', { state: state as RunState }));
+      expect(hint).toMatch(`${label}: `);
     }
     expect(Object.keys(WORDS.gpu_states).sort()).toEqual(
       [...GPU_STATES].sort()
@@ -59,6 +61,18 @@ describe('words', () => {
     });
     expect(stateText(trans, own)).toBe('Cancelled by you');
     expect(whyText(trans, own)).toBe('held its GPUs for 1 min');
+    const pruned = run('r', {
+      state: 'cancelled',
+      reason: 'pruned: other trials do better',
+      cause: { code: 'pruned' },
+      error
+    });
+    expect(stateText(trans, pruned)).toBe('Pruned: other trials do better');
+    expect(whyText(trans, pruned)).toBe('held its GPUs for 1 min');
+    expect(runHint(trans, pruned)).toMatch('Pruned: ');
+    expect(trialsText([pruned, pruned, own], trans)).toBe(
+      '2 pruned, 1 cancelled'
+    );
     const lost = run('r', { state: 'lost', reason: 'its node died' });
     expect(stateText(trans, lost)).toBe('Lost');
     expect(whyText(trans, lost)).toBe('its node died');

@@ -15,6 +15,7 @@ from functions_bed import StartScript
 from jupyter_gpu_release.cell_api.report import report
 from jupyter_gpu_release.client.rest import GatewayClient
 from jupyter_gpu_release.errors import OptionError
+from jupyter_gpu_release.presentation.wording import state_words, word_of
 from jupyter_gpu_release.protocol.rest import RunRow
 
 Until = Callable[[Callable[[], object], str], None]
@@ -69,12 +70,49 @@ study = optuna.create_study(pruner=optuna.pruners.ThresholdPruner(upper=1))
 swept = sweep(train, [{"rate": 0.5}, {"rate": 2.0}], study=study, max_gpus=1)
 best = swept.result()
 print(json.dumps([best.parameters, list(swept.trials["state"]), int(swept.trials["steps"][0]),
-                  [trial.state.name for trial in study.trials]]))
+                  [trial.state.name for trial in study.trials], swept.trials["run"][1]]))
 """
-    (parameters, states, steps, of_study), _ = start(_HEAD + text).end()
+    (parameters, states, steps, of_study, run), _ = start(_HEAD + text).end()
     assert (parameters, states, steps) == ({"rate": 0.5}, ["complete", "pruned"], 3)
     assert of_study == ["COMPLETE", "PRUNED"]
+    (row,) = [row for row in gateway.runs().runs if row.run == run]
+    assert (word_of(row), state_words(row)) == ("pruned", "pruned: other trials do better")
     until(lambda: gateway.status().gpus.held == 0, "all GPUs are free")
+
+
+@pytest.mark.thorough
+def test_a_trial_that_is_preempted_goes_on_from_its_checkpoint(start: StartScript, gateway: GatewayClient) -> None:
+    """The same script's urgent call takes all GPUs meanwhile; no round runs twice."""
+    text = """
+from jupyter_gpu_release import checkpoint, restore
+def train(n):
+    state = restore() or {"next": 0, "sum": 0}
+    for step in range(state["next"], 4):
+        open(f"round-{n}-{step}", "x").close()
+        if (n, step) == (1, 1):
+            while not os.path.exists("go"):
+                time.sleep(0.02)
+        state = {"next": step + 1, "sum": state["sum"] + n * step}
+        checkpoint(state)
+    return state["sum"]
+def names():
+    return sorted(name for name in os.listdir(".") if name.startswith("round"))
+swept = sweep(train, {"n": [1, 2]}, mode="max", max_gpus=1)
+while not os.path.exists("round-1-1"):
+    time.sleep(0.02)
+taking = launch(names, priority="high", gpus=4)
+while swept.all_trials[0].word != "yielding":
+    time.sleep(0.02)
+open("go", "w").close()
+done = taking.result()
+swept.result()
+print(json.dumps([done, list(swept.trials["value"]), names(), swept.trials["run"][0]]))
+"""
+    (meanwhile, values, rounds, run), _ = start(_HEAD + text).end()
+    assert meanwhile == ["round-1-0", "round-1-1"]
+    assert values == [6.0, 12.0]
+    assert len(rounds) == 8
+    assert len(gateway.view(run).attempts) == 1
 
 
 @pytest.mark.thorough

@@ -6,6 +6,7 @@ from typing import Any
 
 from jupyter_gpu_release.presentation.sweep_rows import fold_sweeps
 from jupyter_gpu_release.protocol.rest import RunRow
+from jupyter_gpu_release.protocol.runs import Reason
 
 
 def _row(run: str, state: str, *, sweep: str = "", **facts: Any) -> RunRow:
@@ -18,13 +19,13 @@ def test_trials_are_one_row_where_their_newest_stood() -> None:
         _row("4", "queued", sweep="s", submitted_at=9.0),
         _row("3", "running", sweep="s", submitted_at=8.0, held_s=2.0, gpus=2),
         _row("b", "running"),
-        _row("2", "failed", sweep="s", submitted_at=7.0, held_s=1.0, gpus=2),
+        _row("2", "cancelled", sweep="s", submitted_at=7.0, held_s=1.0, gpus=2, cause=Reason("pruned")),
         _row("1", "succeeded", sweep="s", submitted_at=6.0, held_s=3.0, gpus=2),
     ]
     folded = fold_sweeps(rows)
     assert [row.run for row in folded] == ["c", "s", "b"]
     sweep = folded[1]
-    assert sweep.name == sweep.title == "widths: 1 queued, 1 running, 1 failed, 1 succeeded"
+    assert sweep.name == sweep.title == "widths: 1 queued, 1 running, 1 pruned, 1 succeeded"
     assert (sweep.state, sweep.gpus, sweep.submitted_at, sweep.held_s) == ("running", 2, 6.0, 6.0)
 
 

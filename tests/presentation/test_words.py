@@ -15,6 +15,7 @@ from jupyter_gpu_release.presentation.wording import (
     reason_for,
     reason_words,
     state_words,
+    word_of,
 )
 from jupyter_gpu_release.protocol.runs import Reason, RunView
 from jupyter_gpu_release.protocol.states import RunState
@@ -53,6 +54,10 @@ def test_a_state_and_its_reason_are_one_sentence() -> None:
     assert state_words(own) == "cancelled by you"
     assert state_words(RunView("r", "ann", "lost", reason="its node died")) == "lost: its node died"
     assert state_words(RunView("r", "ann", "submitted")) == "queued"
+    pruned = RunView("r", "ann", "cancelled", reason="pruned: other trials do better", cause=Reason("pruned"))
+    assert (word_of(pruned), state_words(pruned)) == ("pruned", reason_words(Reason("pruned"), "ann"))
+    running = RunView("r", "ann", "releasing", reason="pruned: other trials do better", cause=Reason("pruned"))
+    assert state_words(running) == "releasing: pruned: other trials do better"
 
 
 def test_your_own_act_is_yours() -> None:

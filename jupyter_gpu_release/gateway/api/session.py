@@ -23,9 +23,10 @@ from ...errors import (
     TooManyRequestsError,
 )
 from ...host.background import BackgroundWork
-from ...protocol.runs import RunRequest
+from ...protocol.runs import Reason, RunRequest
 from ...protocol.session import (
     PROTOCOL,
+    PRUNED,
     Accepted,
     Bye,
     ClientMessage,
@@ -284,7 +285,7 @@ class SessionConnection:
             return
         record.signals |= {message.id} - {""}
         kill = message.signal == "kill"
-        reason = "killed" if kill else INTERRUPTED
+        reason: str | Reason = Reason(message.signal) if message.signal == PRUNED else "killed" if kill else INTERRUPTED
         self._service.lifecycle.hear(record, Cancel(reason, kill, gives_up=False))
 
     def _supply(self, message: Supply) -> None:

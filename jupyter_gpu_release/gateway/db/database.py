@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-from sqlalchemy import bindparam, create_engine, delete, event, func, insert, select, update
+from sqlalchemy import bindparam, create_engine, delete, event, func, insert, inspect, select, update
 from sqlalchemy.dialects import sqlite
 from sqlalchemy.dialects.sqlite import insert as upsert
 from sqlalchemy.engine import Connection, CursorResult, Engine, Row
@@ -30,7 +30,19 @@ from ...store.files import make_private_folder
 from ...store.layout import values_name
 from .migrations import migrate
 from .rows import StoredLease, StoredRun, StoredSession, StoredToken
-from .schema import READ_WHOLE_BYTES, SCHEMA_VERSION, leases, meta, metadata, runs, saves, sessions, summaries, tokens
+from .schema import (
+    READ_WHOLE_BYTES,
+    SCHEMA_VERSION,
+    leases,
+    meta,
+    metadata,
+    runs,
+    saves,
+    sessions,
+    summaries,
+    tokens,
+    trials,
+)
 
 #: outcomes up to this are kept as they are: a trivial cell's without the random numbers' states that came back
 _KEPT_OUTCOME_BYTES = 1024
@@ -54,6 +66,7 @@ class PreparedStatement:
 
 
 _INSERT_RUN = PreparedStatement(insert(runs))
+_INSERT_TRIAL = PreparedStatement(insert(trials))
 _UPDATE_COLUMNS = ("state", "seq", "gpus", "granted_at", "running_at", "gone_at", "finished_at", "view", "outcome")
 _change_run = (
     update(runs)
@@ -117,7 +130,10 @@ def open_ledger(path: Path) -> Engine:
                     hint="upgrade jupyter_gpu_release, or move the file away",
                 )
             migrate(connection, known)
+            knows_trials = inspect(connection).has_table(trials.name)
             metadata.create_all(connection)
+            if not knows_trials:
+                _note_trials(connection)
             for index in runs.indexes:  # older ledgers have not all
                 index.create(connection, checkfirst=True)
             write_meta(connection, "schema_version", str(SCHEMA_VERSION))
@@ -133,6 +149,15 @@ def _set_up_connection(connection: Any, _record: Any) -> None:
     cursor.close()
 
 
+def _note_trials(connection: Connection) -> None:
+    """Fill the table of trials from the views of all runs, in a ledger that is older than it."""
+    maybe = select(runs.c.view).where(func.instr(runs.c.view, bindparam("word", b"sweep")) > 0)
+    views = [decode(row.view, RunView) for row in connection.execute(maybe)]
+    found = [{"sweep": view.sweep, "run": view.run} for view in views if view.sweep]
+    if found:
+        connection.execute(insert(trials), found)
+
+
 # ------------------------------------------------------------------------------------------------ runs
 def insert_run(connection: Connection, view: RunView, ordinal: int, request: RunRequest) -> None:
     """Record a submission; raises ``IntegrityError`` for a run that is known already."""
@@ -146,6 +171,8 @@ def insert_run(connection: Connection, view: RunView, ordinal: int, request: Run
         "request": encode(request),
     }
     _INSERT_RUN.execute(connection, fixed | _changing(view, None))
+    if view.sweep:
+        _INSERT_TRIAL.execute(connection, {"sweep": view.sweep, "run": view.run})
 
 
 def update_run(connection: Connection, view: RunView, outcome: Outcome | None) -> None:

@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from typing import Any
 
 import msgspec
-from sqlalchemy import LargeBinary, bindparam, case, func, select
+from sqlalchemy import bindparam, case, func, select
 from sqlalchemy.engine import Connection
 
 from ...protocol.rest import Summary
 from ...protocol.runs import RunView
 from ...protocol.wire import decode
-from .schema import READ_WHOLE_BYTES, runs, summaries
+from .schema import READ_WHOLE_BYTES, runs, summaries, trials
 
 _small = case((func.length(runs.c.outcome) <= READ_WHOLE_BYTES, runs.c.outcome), else_=None)
 _NEWEST = (
@@ -22,8 +22,8 @@ _NEWEST = (
     .order_by(runs.c.submitted_at.desc())
     .limit(bindparam("count"))
 )
-#: a view that has the sweep's id somewhere: no column has it, and few ask
-_OF_SWEEP = _NEWEST.where(func.instr(runs.c.view, bindparam("sweep", type_=LargeBinary)) > 0)
+_OF_SWEEP = _NEWEST.where(runs.c.run.in_(select(trials.c.run).where(trials.c.sweep == bindparam("sweep"))))
+_OF_SWEEP_OF_USER = _OF_SWEEP.where(runs.c.user == bindparam("user"))
 _NEWEST_OF_USER = _NEWEST.where(runs.c.user == bindparam("user"))
 _BRIEF = select(runs.c.view).order_by(runs.c.submitted_at.desc()).limit(bindparam("count"))
 _BRIEF_OF_USER = _BRIEF.where(runs.c.user == bindparam("user"))
@@ -48,9 +48,10 @@ def newest_views(connection: Connection, count: int, user: str | None) -> Iterat
 
 def runs_of_sweep(connection: Connection, count: int, sweep: str, user: str | None) -> Iterator[ListedRun]:
     """The trials of a sweep, newest first, and the run that drives it."""
-    for listed in _listed(connection, connection.execute(_OF_SWEEP, {"count": count, "sweep": sweep.encode()})):
-        if listed.view.sweep == sweep and user in (None, listed.view.user):
-            yield listed
+    values = {"count": count, "sweep": sweep}
+    if user is None:
+        return _listed(connection, connection.execute(_OF_SWEEP, values))
+    return _listed(connection, connection.execute(_OF_SWEEP_OF_USER, values | {"user": user}))
 
 
 def newest_runs(connection: Connection, count: int, user: str | None) -> Iterator[ListedRun]:

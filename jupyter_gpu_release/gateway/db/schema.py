@@ -44,6 +44,9 @@ summaries = Table(
     "summaries", metadata, Column("run", String, primary_key=True), Column("summary", LargeBinary, nullable=False)
 )
 
+#: the trials of each sweep, and the run that drives it
+trials = Table("trials", metadata, Column("sweep", String, primary_key=True), Column("run", String, primary_key=True))
+
 #: which store (its ``store.json``) is meant by a path
 stores = Table(
     "stores",

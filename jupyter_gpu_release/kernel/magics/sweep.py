@@ -9,6 +9,7 @@ import time
 from base64 import b64encode
 from collections.abc import Sequence
 from dataclasses import replace
+from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
 from IPython.display import display
@@ -16,10 +17,18 @@ from IPython.display import display
 from ...analysis.searches import find_searches
 from ...analysis.sources import name_of_plain_cell
 from ...client.tracebacks import make_interrupt
-from ...errors import NoSuchRunError, OptionError, RunCancelledError
+from ...errors import GpuReleaseError, NoSuchRunError, OptionError, RunCancelledError
 from ...functions.detached_sweep import DetachedSweep
 from ...functions.search import Search
-from ...functions.sweep import begin_sweep, checked_space, detach_sweep, find_sweep, study_of, watch_sweep
+from ...functions.sweep import (
+    begin_sweep,
+    checked_space,
+    detach_sweep,
+    earlier_trials,
+    find_sweep,
+    study_of,
+    watch_sweep,
+)
 from ...functions.sweep_plots import plots_as_png
 from ...functions.trial import RUNNING, SweepTrial
 from ...options.definitions import refuse_rest, split_line
@@ -145,16 +154,30 @@ def _estimate(notebook: Notebook, cell: Cell, own: SweepOptions, trials: int) ->
     from .estimate import estimate
 
     _check_metric(own.metric, estimate(notebook, cell))
-    display(Table(size_words(trials, own.max_gpus, cell.options)))
+    ended = _ended_before(notebook, cell.options.name)
+    spent = [trial.gpu_seconds for trial in ended if trial.gpu_seconds]
+    words = size_words(max(0, trials - len(ended)), own.max_gpus, cell.options, fmean(spent) if spent else None)
+    display(Table(words))
 
 
-def size_words(trials: int, max_gpus: int | None, options: RunOptions) -> str:
-    """Say how much a sweep is at most; how long a trial takes shows only when some have ended."""
+def _ended_before(notebook: Notebook, name: str) -> list[SweepTrial]:
+    """Trials that a sweep of that name would keep, as far as they are known."""
+    try:
+        session = notebook.connection.session_in_contact(notebook.settings) if name else None
+        return [] if session is None else earlier_trials(NotebookExecutor(notebook), session, name)
+    except GpuReleaseError:  # said above: there is no gateway; or there is no store here, and so no trials
+        return []
+
+
+def size_words(trials: int, max_gpus: int | None, options: RunOptions, trial_s: float | None = None) -> str:
+    """Say how much a sweep is, by the GPU-seconds of earlier trials (``trial_s``), or at most."""
     gpus, count = options.ask.gpus, format_count(trials, "trial")
     if not gpus:
         return f"{count} without a GPU"
     together = "as many at once as GPUs come free" if max_gpus is None else f"at most {max_gpus} GPUs at once"
     each = f"{count} with {format_count(gpus, 'GPU')} each, {together}"
+    if trial_s is not None:
+        return f"{each}; expected by earlier trials: {format_gpu_hours(trials * trial_s)} of GPU time"
     if options.timeout_s is None:
         return f"{each}; nobody knows the GPU time yet: the sweep's table says it once a trial has ended"
     most_s = trials * gpus * options.timeout_s

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from ...presentation.status_tables import active_table, gpu_table, head_line, queue_table, waits
 from ...presentation.sweep_rows import fold_sweeps
 from ...presentation.text_table import DROPPED, WHOLE, text_lines
-from ...presentation.wording import error_words, held_by, name_of, run_word, stored_words, wait_of_row
+from ...presentation.wording import error_words, held_by, name_of, stored_words, wait_of_row, word_of
 from ...protocol.rest import RunError, RunRow, RunsDocument, StatusDocument
 from ...protocol.states import RunState
 from ...units import format_seconds
@@ -107,7 +107,7 @@ def runs_table(document: RunsDocument, most: int = 20, own: Collection[str] = ()
 
 def _state(row: RunRow, own: Collection[str]) -> str:
     how = "detached" if row.detached else "async" if row.run in own else ""
-    return f"{run_word(row.state)} ({how})" if how else run_word(row.state)
+    return f"{word_of(row)} ({how})" if how else word_of(row)
 
 
 def _to_do(row: RunRow, own: Collection[str]) -> str:

@@ -1,7 +1,7 @@
 import type { TranslationBundle } from '@jupyterlab/translation';
 import * as React from 'react';
 import { errorText, formatSeconds } from '../format';
-import { runLabel } from '../labels';
+import { runWord } from '../labels';
 import { parametersOf, valueOf } from '../model/sweeps';
 import { IRunPage, IRunRow } from '../model/types';
 import { Section } from './sections';
@@ -82,7 +82,7 @@ export function Trials(props: ITrialsProps): React.ReactElement | null {
                 </td>
                 <td>{valueOf(trial)}</td>
                 <td title={trial.error ? errorText(trial.error) : trial.reason}>
-                  {runLabel(trans, trial.state)}
+                  {runWord(trans, trial)}
                 </td>
                 <td>
                   {trial.granted_at !== null &&

@@ -11,7 +11,7 @@ import { Action, runActions } from '../model/permissions';
 import { originOf, titleOf } from '../model/run-titles';
 import { ISnapshot } from '../model/snapshot';
 import { beganAt, groupSweeps, IRunGroup, valueOf } from '../model/sweeps';
-import { runHint, runLabel, stateText, trialsText } from '../labels';
+import { runHint, runWord, stateText, trialsText } from '../labels';
 import { feedbackHeight, IconActions, Outcome } from './details';
 import * as heights from './list/row-heights';
 import { Age, Icon } from './widgets';
@@ -90,7 +90,7 @@ function runItems(
       originOf(run),
       run.notebook,
       run.run,
-      runLabel(trans, run.state),
+      runWord(trans, run),
       run.gpu_name ?? ''
     ])
   );
@@ -148,7 +148,7 @@ function secondLine(
 function spoken(item: IRunItem, trans: TranslationBundle): string {
   const { run } = item;
   const rest = secondLine(item, trans);
-  const word = runLabel(trans, run.state);
+  const word = runWord(trans, run);
   const words = [titleOf(run), rest.startsWith(word) ? '' : word, rest];
   return words.filter(Boolean).join(', ');
 }
@@ -225,7 +225,7 @@ function RunRow(props: IRunRowProps): React.ReactElement {
         )}
         <Icon
           icon={RUN_ICONS[run.state]}
-          label={runHint(trans, run.state)}
+          label={runHint(trans, run)}
           kind={run.state}
         />
         <span
@@ -256,14 +256,14 @@ function RunWhen(props: {
   if (waits(run.state)) {
     return (
       <>
-        {runLabel(trans, run.state)} <Age seconds={waitingS(run)} at={at} />
+        {runWord(trans, run)} <Age seconds={waitingS(run)} at={at} />
       </>
     );
   }
   if (!isTerminal(run.state)) {
     return (
       <>
-        {run.state === 'running' ? '' : `${runLabel(trans, run.state)} `}
+        {run.state === 'running' ? '' : `${runWord(trans, run)} `}
         <Age seconds={run.held_s} at={at} />
       </>
     );

@@ -5,18 +5,21 @@ from __future__ import annotations
 import io
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
 from rich.console import Console
 from sqlalchemy import delete, event
-from sqlalchemy.engine import Engine
+from sqlalchemy.engine import Connection, Engine
 
 from jupyter_gpu_release.cli.tables import print_runs
 from jupyter_gpu_release.gateway.api.responses import runs_document
 from jupyter_gpu_release.gateway.auth.permissions import Caller
 from jupyter_gpu_release.gateway.db import database
-from jupyter_gpu_release.gateway.db.run_lists import newest_runs
+from jupyter_gpu_release.gateway.db.database import open_ledger
+from jupyter_gpu_release.gateway.db.run_lists import newest_runs, runs_of_sweep
 from jupyter_gpu_release.gateway.db.schema import summaries
 from jupyter_gpu_release.presentation.wording import wait_of_row
 from jupyter_gpu_release.protocol.cell import Graph
@@ -32,9 +35,9 @@ from jupyter_gpu_release.protocol.runs import (
 )
 
 
-def add(engine: Engine, number: int, outcome: Outcome | None = None, user: str = "ann") -> str:
+def add(engine: Engine, number: int, outcome: Outcome | None = None, user: str = "ann", sweep: str = "") -> str:
     run = f"20260101-000000-{number:08x}"
-    view = RunView(run, user, "queued", seq=1, submitted_at=float(number))
+    view = RunView(run, user, "queued", seq=1, submitted_at=float(number), sweep=sweep)
     with engine.begin() as connection:
         database.insert_run(connection, view, number, RunRequest(run, "s", ResourceAsk(), b""))
         if outcome is not None:
@@ -53,6 +56,35 @@ def test_newest_first_of_one_user_or_all(engine: Engine) -> None:
     first, bobs, last = add(engine, 1), add(engine, 2, user="bob"), add(engine, 3)
     assert [row.run for row in listed(engine, Caller("ann", "admin"), 2).runs] == [last, bobs]
     assert [row.run for row in listed(engine, Caller("ann"), mine=True).runs] == [last, first]
+
+
+def test_the_trials_of_a_sweep_cost_what_they_are(engine: Engine) -> None:
+    """Those of another user have the same id; a ledger from before there was a table of them gets one."""
+    sweep = f"20260101-000000-{9:08x}"
+    trials = [add(engine, number, sweep=sweep) for number in (1, 2, 3)]
+    add(engine, 4, user="bob", sweep=sweep)
+    add(engine, 5)
+    plans: list[str] = []
+
+    def explain(connection: Connection, _cursor: object, statement: str, values: tuple[Any, ...], *_: object) -> None:
+        if not statement.startswith("EXPLAIN"):
+            rows = connection.exec_driver_sql(f"EXPLAIN QUERY PLAN {statement}", values)
+            plans.extend(row[3] for row in rows)
+
+    event.listen(engine, "before_cursor_execute", explain)
+    for user, count, expected in (("ann", 9, trials[::-1]), ("ann", 2, trials[:0:-1]), (None, 1, None)):
+        with engine.connect() as connection:
+            found = [listed.view.run for listed in runs_of_sweep(connection, count, sweep, user)]
+        assert found == (expected or [f"20260101-000000-{4:08x}"])
+    assert plans
+    assert not [plan for plan in plans if plan.startswith("SCAN")], plans
+    event.remove(engine, "before_cursor_execute", explain)
+    with engine.begin() as connection:
+        connection.exec_driver_sql("DROP TABLE trials")
+    again = open_ledger(Path(str(engine.url.database)))
+    with again.connect() as connection:
+        assert [listed.view.run for listed in runs_of_sweep(connection, 9, sweep, "ann")] == trials[::-1]
+    again.dispose()
 
 
 def test_results_and_errors_are_for_the_owner_and_admins(engine: Engine) -> None:

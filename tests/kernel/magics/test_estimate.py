@@ -104,3 +104,9 @@ def test_what_would_be_sent():
 )
 def test_a_sweep_is_as_large_as_its_options_say(trials: int, max_gpus: int | None, written: Written, words: str):
     assert size_words(trials, max_gpus, build_options(written)).startswith(words)
+
+
+def test_of_a_sweep_that_has_ended_trials_their_time_counts():
+    """And no longer what is the most."""
+    words = size_words(5, None, build_options({"gpus": ["2"], "timeout": ["30m"]}), 7200.0)
+    assert words.endswith("as many at once as GPUs come free; expected by earlier trials: 10 h of GPU time")
