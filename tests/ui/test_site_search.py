@@ -76,6 +76,33 @@ QUESTIONS: dict[str, tuple[set[str], tuple[str, ...]]] = {
     "an assistant": ({"use/assistants", "operate/assistants"}, ("mcp assistant", "assistant")),
     "two users on one GPU": ({"use/parts"}, ("share a GPU", "part of a GPU memory limit")),
     "prices": ({"operate/queues"}, ("prices rates", "price GPU hour")),
+    # asked by those who know Slurm, Ray, JupyterHub and Kueue
+    "a job array": ({"start/coming-from"}, ("job array", "slurm job array")),
+    "the history of jobs": ({"start/coming-from"}, ("history of past jobs", "sacct")),
+    "to submit and to cancel a job": ({"start/coming-from"}, ("sbatch srun", "scancel")),
+    "fair share": (
+        {"understand/order-of-the-queue", "understand/expected-work", "scheduling"},
+        ("fair share", "my fair share"),
+    ),
+    "a reservation": ({"start/coming-from", "operate/questions"}, ("reservation workshop", "reserve GPUs workshop")),
+    "ssh to a node": ({"start/coming-from"}, ("ssh node", "ssh job node")),
+    "Ray's dashboard": ({"start/coming-from", "operate/one-machine"}, ("ray dashboard", "dashboard")),
+    "a runtime environment of Ray": ({"start/coming-from"}, ("runtime_env", "ray runtime_env packages")),
+    "Ray Tune": ({"start/coming-from"}, ("ray tune", "tune sweep")),
+    "an actor that keeps a model": ({"start/coming-from"}, ("actor model GPU", "actor keeps model")),
+    "a kernel without a GPU": ({"start/coming-from"}, ("cuda.is_available False", "is_available kernel")),
+    "output after a refresh": ({"start/coming-from"}, ("output lost refresh", "refresh page output")),
+    "an image for a job": ({"start/coming-from", "kubernetes"}, ("docker image", "image for a course")),
+    "borrowing in a cohort": ({"start/coming-from", "scheduling/other-schedulers"}, ("cohort borrowing", "borrow")),
+    "a gang is admitted as a whole": ({"start/coming-from"}, ("all-or-nothing", "gang admission")),
+    "a firewall": ({"operate/other-machines"}, ("firewall ports", "open firewall")),
+    "a collective that hangs": ({"use/gang-failures"}, ("NCCL hang", "NCCL timeout")),
+    "single sign-on": ({"operate/questions"}, ("LDAP", "single sign-on")),
+    "no internet": ({"operate/questions"}, ("air-gapped", "without internet")),
+    "a cluster without a Ray cluster": (
+        {"operate/several-machines"},
+        ("several machines", "several machines ray head"),
+    ),
 }
 
 
