@@ -114,3 +114,14 @@ def test_what_is_lost_goes_back_and_no_other_cluster_takes_its_place(bed: PoolBe
     assert "RUNNING" in bed.slurm.jobs()[0]
     assert bed.command("stop", "--yes").returncode == 0
     assert bed.slurm.jobs() == []
+
+
+def test_nodes_whose_head_stays_away_go_back(bed: PoolBed, tmp_path: Path) -> None:
+    never = tmp_path / "never"
+    assert bed.start(_POOL + "head_grace: 1m\n").returncode == 0
+    bed.launch(1, until=never)
+    wait_until(lambda: jobs_of(never), "the node")
+    kill_head(bed)
+    wait_until(lambda: not bed.slurm.jobs(), "the end of the job")
+    assert bed.command("stop", "--yes").returncode == 0
+    assert list(read_plans(bed.home)) == []
