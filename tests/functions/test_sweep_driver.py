@@ -21,7 +21,7 @@ from jupyter_gpu_release.functions.search_space import SearchSpace, Space
 from jupyter_gpu_release.functions.sweep_driver import SweepDriver, SweepPlan
 from jupyter_gpu_release.functions.trial import SweepTrial
 from jupyter_gpu_release.kernel.runs.trials import TrialCell
-from jupyter_gpu_release.protocol.cell import CellPayload
+from jupyter_gpu_release.protocol.cell import CellPayload, Graph
 from jupyter_gpu_release.protocol.events import Event
 from jupyter_gpu_release.protocol.runs import Outcome, ResourceAsk, RunRequest, RunView
 from jupyter_gpu_release.protocol.states import new_run_id
@@ -209,6 +209,19 @@ def test_one_trial_waits_for_its_gpu_at_most(until: Until) -> None:
     assert (len(executor.runs), driver._has_place) == (1, False)
     executor.runs[0].update_view(RunView("r0", "", "running"))
     until(lambda: len(executor.runs) == 2, "the next one is sent")
+    _finish(driver, executor, until)
+
+
+def test_a_trial_that_writes_its_results_holds_no_place(until: Until) -> None:
+    """Its GPU is free, and a slow store shall not keep the next trial from it."""
+    executor = _Executor()
+    driver = _driver({"x": (0, 9)}, executor, at_once=1)
+    driver.begin()
+    assert not driver._has_place
+    written = Outcome("ok", values=Graph(file="values.graph"))
+    executor.runs[0].update_view(RunView("r0", "", "persisting", gone_at=1.0, outcome=written))
+    until(lambda: len(executor.runs) == 2, "the next one is sent")
+    assert driver.trials[0].state == "running"
     _finish(driver, executor, until)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import re
 import subprocess
 import sys
@@ -159,6 +160,35 @@ def test_an_interrupt_ends_all_trials_and_the_best_so_far_is_bound(notebook: Not
         assert gateway.status().gpus.held == 0
 
 
+def test_a_trial_that_is_preempted_goes_on_in_the_same_round(notebook: Notebook, until: Until) -> None:
+    """A run of high priority takes all GPUs meanwhile; no round runs twice, and the value is that of all of them."""
+    cell = (
+        "%%gpu_sweep --metric score --max --max-gpus 1\nimport os, time\n"
+        "from jupyter_gpu_release import resumable\nn = search([1, 2])\nscore, rounds = 0.5, []\n"
+        "for epoch in resumable(range(5)):\n    open(f'round-{n}-{epoch}', 'x').close()\n    rounds.append(epoch)\n"
+        "    while (n, epoch) == (1, 2) and not os.path.exists('freed'):\n        time.sleep(0.02)\n"
+        "    score += n * epoch"
+    )
+    begun = notebook.begin(cell)
+    until((notebook.folder / "round-1-2").exists, "the first trial is in its third round")
+    with GatewayClient.for_target(find_gateway()) as gateway, contextlib.closing(Notebook(notebook.folder)) as urgent:
+        (trial,) = [row.run for row in gateway.runs().runs if row.state == "running"]
+        taking = urgent.begin("%%gpu_train --priority high --gpus 4\nimport os\ndone = os.listdir('.')")
+        until(lambda: gateway.run(trial).state == "yielding", "it is to be preempted")
+        (notebook.folder / "freed").touch()
+        urgent.end(taking)
+        shown = notebook.end(begun)
+        done = urgent.value("sorted(name for name in done if name.startswith('round'))")
+        assert done == ["round-1-0", "round-1-1", "round-1-2"]
+        assert [attempt.status for attempt in gateway.view(trial).attempts] == ["preempted"]
+    assert shown.displays()[-1].startswith("✓ 2 trials · 2 complete · best score=20.5 (trial 1)")
+    assert notebook.value("[list(sweep.trials['score']), sweep.load(0)['rounds'], rounds]") == [
+        [10.5, 20.5],
+        [0, 1, 2, 3, 4],
+        [0, 1, 2, 3, 4],
+    ]
+
+
 def test_its_trials_are_one_row_and_one_cancel_ends_them(notebook: Notebook) -> None:
     """By its id, from anywhere; it is interrupted as ■ does, and sends no other trial."""
     cell = (
@@ -201,6 +231,8 @@ def test_a_sweep_with_a_name_continues_after_its_kernel_was_killed(notebook: Not
     (notebook.folder / "go").touch()
     with GatewayClient.for_target(find_gateway()) as gateway:
         until(lambda: gateway.status().gpus.held == 0, "the kernel's trial has ended")
+    size = _unwrapped(notebook.ok(cell.replace("--max-gpus 1", "--estimate")).displays()[-1:])
+    assert size.startswith("2 trials with 1 GPU each, as many at once as GPUs come free; expected by earlier trials: ")
     shown = notebook.ok(cell)
     assert shown.displays()[-1].startswith("✓ 3 trials · 3 complete · best score=0.5 (trial 0) · 1 of them kept")
     assert notebook.value("[n, score, list(part)]") == [0, 0.5, [0.0, 1.0]]
