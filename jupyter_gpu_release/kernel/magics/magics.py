@@ -281,9 +281,9 @@ def manual(documentation: str = _COMMAND) -> str:
 
 
 def _row(option: Option) -> str:
-    head = f"--{option.name} {option.metavar}".rstrip()
-    line = f"{head:<28} {without_backticks(option.help)}"
-    return textwrap.fill(line, 80, initial_indent="  ", subsequent_indent=" " * 31)
+    head, indent = f"  --{option.name} {option.metavar}".rstrip(), " " * 31
+    text = textwrap.fill(without_backticks(option.help), 80, initial_indent=indent, subsequent_indent=indent)
+    return head + text[len(head) :] if len(head) < len(indent) else f"{head}\n{text}"
 
 
 def installed_manual() -> str:

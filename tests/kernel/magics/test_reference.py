@@ -21,6 +21,21 @@ def test_options_are_in_the_help(name: str):
     assert f"--{name} " in (GpuMagics.gpu_train.__doc__ or "")
 
 
+def test_the_help_is_grouped_and_begins_with_the_usual_options():
+    """Completion has the order of ``OPTIONS``, too: ``kernel/completion/test_magic_lines.py``."""
+    shown = GpuMagics.gpu_train.__doc__ or ""
+    titles = ["Usual", "Devices", "Names", "Environment", "Waiting", "Background", "Gangs", "Results"]
+    assert re.findall(r"^(\w+):$", shown, re.MULTILINE) == titles
+    assert re.findall(r"^  --([\w-]+)", shown, re.MULTILINE) == list(OPTIONS)
+    usual = re.findall(r"^  --([\w-]+)", shown.partition("Devices:")[0], re.MULTILINE)
+    assert usual == ["gpus", "gpu-type", "timeout", "name", "async", "restartable", "estimate"]
+
+
+def test_a_long_option_has_a_line_of_its_own():
+    (line,) = re.findall(r"^  --on-disconnect.*$", GpuMagics.gpu_train.__doc__ or "", re.MULTILINE)
+    assert line == "  --on-disconnect continue|cancel"
+
+
 @pytest.mark.parametrize("option", SEARCH, ids=lambda option: option.name)
 def test_options_of_sweeps_are_in_their_help_and_on_their_page(option: Option):
     assert f"--{option.name} " in (GpuMagics.gpu_sweep.__doc__ or "")
