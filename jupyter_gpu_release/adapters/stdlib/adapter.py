@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from ..adapter import Adapter, Reducer
+from ..memory import CData
 from . import buffers, settings, sqlite, values
 
 
@@ -34,6 +35,9 @@ class StandardLibraryAdapter(Adapter):
 
     def reduce_array_over(self, pickler: Any, array: Any, owner: Any) -> Any:
         return buffers.reduce_array_over(pickler, array, owner)
+
+    def can_change(self, kind: type) -> bool | None:
+        return issubclass(kind, (memoryview, CData)) or None
 
     def update_in_place(self, old: Any, new: Any) -> bool | None:
         return buffers.update(old, new)

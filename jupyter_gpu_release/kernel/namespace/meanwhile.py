@@ -12,6 +12,7 @@ from ...protocol.wire import without_gc
 from ...serialization.codec import LONGEST_COUNTED_BYTES, LONGEST_NUMBERED, suppressed_warnings
 from ...serialization.hashing.fingerprints import Compared, FingerprintReader
 from ...serialization.rebuild import NamespaceInfo
+from ...serialization.sharing.array_memory import looks_at_memory
 from ...serialization.sharing.held_elsewhere import told_apart
 from ...store.mapped.mapping import mapping_at
 from ...submission.capture import CapturedInputs
@@ -65,7 +66,7 @@ class InputsMeanwhile:
         idents = {
             id(self._objects[number])
             for number in found_here.apart
-            if number in found_here.changed or hasattr(self._objects[number], "__array_interface__")  # it looks at one
+            if number in found_here.changed or looks_at_memory(self._objects[number])  # of one that was changed
         }
         both = idents & by_run
         for name, found in compared.items():

@@ -7,10 +7,19 @@ import itertools
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from ...adapters.memory import Layout, NotThereError, Place
+from ...adapters.memory import Layout, NotThereError, Place, looked_at
 from ...adapters.registry import adapter_of, adapters_of, first_answer
 
-__all__ = ["KnownMemory", "Layout", "NotThereError", "Place", "in_writing_order", "layout_of", "place_in"]
+__all__ = [
+    "KnownMemory",
+    "Layout",
+    "NotThereError",
+    "Place",
+    "in_writing_order",
+    "layout_of",
+    "looks_at_memory",
+    "place_in",
+]
 
 
 def memory_of(pairs: Iterable[tuple[Any, Any]]) -> dict[Any, Any]:
@@ -69,6 +78,11 @@ class KnownMemory:
 def layout_of(thing: Any) -> Layout | None:
     """The layout of an array (without objects in it) or of a strided tensor; None for anything else."""
     return first_answer(adapter.layout_of(thing) for adapter in adapters_of(type(thing)))
+
+
+def looks_at_memory(thing: Any) -> bool:
+    """Tell if an object shows memory that another one may own: an array, a tensor, a view of a buffer."""
+    return looked_at(thing) is not None or layout_of(thing) is not None
 
 
 def place_in(live: Any, place: Place) -> Any:

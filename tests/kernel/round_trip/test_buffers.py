@@ -85,3 +85,22 @@ def test_an_array_that_came_here_is_one_as_before(nb: Notebook, size: int) -> No
         assert (nb.ns["own"][0], nb.ns["times"][1].astype(int)) == (number, number)
         assert b"over_buffer" not in trip.prepared.stream + trip.graph[0]
     assert np.shares_memory(nb.ns["own"], nb.ns["own"][:1])
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        "buffer = bytearray(8); view = np.frombuffer(buffer, 'u1')",
+        "buffer = bytearray(8); view = memoryview(buffer)",
+        "buffer = np.zeros(8); view = torch.from_numpy(buffer)",
+    ],
+)
+@pytest.mark.parametrize("names", [("view", "buffer"), ("buffer", "view")])
+def test_what_a_user_wrote_meanwhile_through_the_one_stays_although_the_run_changed_the_other(
+    nb: Notebook, make: str, names: tuple[str, str]
+) -> None:
+    nb.cell("import numpy as np\n" + ("import torch\n" if "torch" in make else "") + make)
+    trip = nb.gpu(f"{names[0]}[1] = 5", meanwhile=f"{names[1]}[3] = 9")
+    for name in names:
+        assert [int(each) for each in nb.ns[name]] == [0, 0, 0, 9, 0, 0, 0, 0]
+    assert f"`{names[0]}` was changed here meanwhile, and by the run" in " ".join(trip.notes)
