@@ -102,3 +102,5 @@ class GcDocument(msgspec.Struct, frozen=True, omit_defaults=True):
     kept: dict[str, int] = msgspec.field(default_factory=dict)
     #: what could not be done, and what is not ours to remove
     notes: list[str] = msgspec.field(default_factory=list)
+    #: digests of environments that nobody has used for ``environment_retention``; for admins
+    environments: list[str] = msgspec.field(default_factory=list)

@@ -38,13 +38,13 @@ def answering(monkeypatch: pytest.MonkeyPatch, document: GcDocument) -> Answerin
 
 def test_limits_are_read_and_removals_told(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     row = RemovalRow(RUN, "ann", "not used for 50 days", 3 << 30)
-    document = GcDocument(1, True, True, [row], 4 << 30, 2, ["o"], {"pinned": 3}, ["a note"])
+    document = GcDocument(1, True, True, [row], 4 << 30, 2, ["o"], {"pinned": 3}, ["a note"], ["abcd"])
     gateway = answering(monkeypatch, document)
     assert main(["gc", "--dry-run", "--older-than", "30d", "--keep", "20", "--quota", "50GiB"]) == 0
     assert gateway.asked == [(True, {"older_than_s": 30 * 86400, "keep": 20, "quota_bytes": 50 << 30})]
     said = capsys.readouterr().out
     assert f"{RUN}  ann   3 GiB  not used for 50 days" in said
-    assert "would be removed: 4 GiB would be freed" in said
+    assert "1 unused environment would be removed: 4 GiB would be freed" in said
     assert "3 pinned" in said
     assert "· a note" in said
 

@@ -204,6 +204,8 @@ class PretendedAgent:
         self.fetched = 1
         #: digests of those that it has, and whether cells run in them
         self.environments: list[str] = []
+        #: unix seconds of their last uses, by digest
+        self.used_at: dict[str, float] = {}
         self.uses_environments = False
         self.build_report = BuildReport(1.94)
         #: digest of its own packages; empty: it builds none
@@ -273,7 +275,8 @@ class PretendedAgent:
         return encode(BuildReport(problem="ended") if digest in self.stopped[before:] else self.build_report)
 
     async def do_list_environments(self) -> bytes:
-        return encode([EnvironmentRow(digest, "", "3.11.9", [], 0.0) for digest in self.environments])
+        used = self.used_at
+        return encode([EnvironmentRow(digest, "", "3.11.9", [], used.get(digest, 0.0)) for digest in self.environments])
 
     async def do_remove_environment(self, digest: str) -> bool:
         if self.uses_environments or digest not in self.environments:

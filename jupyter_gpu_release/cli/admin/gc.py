@@ -62,4 +62,6 @@ def _sum(document: GcDocument) -> str:
         parts.append(format_count(document.blobs, "unused blob"))
     if document.orphans:
         parts.append(f"{format_count(len(document.orphans), 'folder')} of submissions that never ran")
+    if document.environments:
+        parts.append(format_count(len(document.environments), "unused environment"))
     return f"{', '.join(parts)} {would}removed: {format_bytes(document.freed_bytes)} {would}freed."

@@ -374,7 +374,8 @@ async def import_bundle(service: GatewayService, caller: Caller, request: Reques
 async def collect_runs(service: GatewayService, caller: Caller, request: Request) -> GcDocument:
     """Remove results by age in seconds, count and quota in bytes (``POST /v1/gc``).
 
-    Limits that are named replace those of the gateway's settings. Who is no administrator collects the own runs only.
+    Limits that are named replace those of the gateway's settings. Who is no administrator collects the own runs only,
+    and no unused environments.
     """
     policy = service.config.retention
     limits = {name: number(request, name, -1) for name in ("older_than_s", "keep", "quota_bytes")}
@@ -385,7 +386,11 @@ async def collect_runs(service: GatewayService, caller: Caller, request: Request
     dry_run = flag(request, "dry_run")
     if not dry_run:
         service.audit.write_entry(caller, "runs.collect")
-    return await service.result_collector.collect(policy, user=user, dry_run=dry_run)
+    document = await service.result_collector.collect(policy, user=user, dry_run=dry_run)
+    if not caller.is_admin:
+        return document
+    gone = await service.environments.collect(time.time(), dry_run=dry_run)
+    return msgspec.structs.replace(document, environments=gone)
 
 
 async def show_status(service: GatewayService, caller: Caller, request: Request) -> Response:

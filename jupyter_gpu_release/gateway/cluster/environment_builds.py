@@ -172,6 +172,21 @@ class EnvironmentBuilds:
         rows = [row for row in left.environments if row.digest == digest]
         return msgspec.structs.replace(left, environments=rows)
 
+    async def collect(self, now_s: float, *, dry_run: bool) -> list[str]:
+        """Remove what nobody has used on a node for the retention, as nodes do hourly; returns the digests.
+
+        ``dry_run``: of what would go.
+        """
+        gone = set()
+        for node in self.able():
+            agent = self._nodes.agent(node.node)
+            with contextlib.suppress(ClusterError):  # it does so by itself later
+                for row in await agent.list_environments():
+                    is_due = row.used_at < now_s - self._retention_s and not row.is_warm
+                    if is_due and (dry_run or await agent.remove_environment(row.digest)):
+                        gone.add(row.digest)
+        return sorted(gone)
+
     # ------------------------------------------------------------------------------------------- wheels
     def _wheel(self, digest: str) -> Path:
         if _DIGEST.match(digest) is None:

@@ -495,6 +495,25 @@ async def test_an_environment_is_removed_by_the_beginning_of_its_digest(
 
 
 @pytest.mark.asyncio
+async def test_gc_removes_what_nobody_has_used_for_the_retention_on_that_node(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bed = BrokerBed(tmp_path, monkeypatch, a=1, b=1)
+    for name, last in (("a", time.time()), ("b", time.time() - 100 * 86400.0)):
+        bed.agents[name].environments = ["abcd" * 8]
+        bed.agents[name].used_at = {"abcd" * 8: last}
+    async with bed.life() as service:
+        for node in service.nodes.ready():
+            assert node.info is not None
+            node.info = msgspec.structs.replace(node.info, packages="p")
+        assert await service.environments.collect(time.time(), dry_run=True) == ["abcd" * 8]
+        assert bed.agents["b"].environments == ["abcd" * 8]
+        assert await service.environments.collect(time.time(), dry_run=False) == ["abcd" * 8]
+        assert (bed.agents["a"].environments, bed.agents["b"].environments) == (["abcd" * 8], [])
+        assert await service.environments.collect(time.time(), dry_run=False) == []
+
+
+@pytest.mark.asyncio
 async def test_a_wheel_is_kept_by_its_content_only(bed: BrokerBed, tmp_path: Path) -> None:
     async with bed.life() as service:
         for digest in (f"sha256:{'0' * 64}", "sha256:../../token", _DIGEST.upper()):
