@@ -20,7 +20,7 @@ from ..protocol.lineage import UsedInput
 from ..protocol.rest import RunRow
 from ..protocol.states import RunState
 from ..serialization.process_state import library_settings
-from ..store.users import told_results
+from ..store import ownership
 from ..submission.location import CellLocation
 from ..submission.request import Cell, choice_of, make_submission
 
@@ -82,7 +82,7 @@ class CodeSender(ScriptExecutor):
             row, view = gateway.run(run), gateway.view(run)
         _check_result(row, of)
         if view.outcome is not None and view.outcome.values is not None:
-            told_results.note_results(row.run, view.outcome.values)
+            ownership.note_results(row.run, view.outcome.values)
         return next(UsedInput(name, each.type, each.bytes, row.run) for each in row.results if each.name == of)
 
 

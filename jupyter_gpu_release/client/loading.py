@@ -30,11 +30,10 @@ from ..protocol.runs import RunView, ValueInfo
 from ..protocol.states import RunState, is_run_id
 from ..serialization import codec
 from ..serialization.rebuild import NamespaceInfo
+from ..store import ownership
 from ..store.files import is_shared
 from ..store.layout import VALUES_FILE, RunPaths, own_store
 from ..store.run_folders import read_manifest
-from ..store.users import told_results
-from ..store.users.ownership import is_trusted, trust
 from ..unpickling import Trust
 from .discovery import Target, find_gateway
 from .home import HomePaths
@@ -136,7 +135,7 @@ def store_of(target: Target) -> Path:
         return store
     with GatewayClient.for_target(target) as gateway:
         told = gateway.health()
-    trust(told.service_uid)
+    ownership.trust(told.service_uid)
     return own_store(Path(told.store)) if store is None else store
 
 
@@ -191,15 +190,15 @@ def _from_store(run: str, store: Path, around: ExecutionContext) -> Results:
 
 def _open_shared(run: str, graph: Graph, store: Path, around: ExecutionContext) -> tuple[bytes, Sequence[Any]]:
     """Values that a gateway has told this process of: whoever may write them may write the manifest, too."""
-    if not told_results.is_told(run):
+    if not ownership.is_told(run):
         raise ForbiddenError(
             f"the store {store} is a group's, and no gateway has told what run {run} left there: not loaded (loading "
             "runs code)",
             hint=_OUTSIDE if around.in_run else "load it through the gateway: JUPYTER_GPU_URL, or `jupyter gpu start`",
         )
-    told = msgspec.structs.replace(graph, digest=told_results.file_digest(run, graph.digest))
+    told = msgspec.structs.replace(graph, digest=ownership.file_digest(run, graph.digest))
     stream, buffers = open_stored(run, told, store, str(store))
-    if not told_results.is_what_was_told(run, stream, buffers):
+    if not ownership.is_what_was_told(run, stream, buffers):
         raise StoreError(f"{graph.file} is not what run {run} left: it was altered", hint="run the cell again")
     return stream, buffers
 
@@ -238,7 +237,7 @@ def _refuse_foreign(path: Path, is_kind: Any) -> None:
     except OSError as error:
         raise StoreError(f"cannot read {path}: {error.strerror}") from error
     others = 0o007 if is_shared(path.parent) else 0o077
-    if not is_kind(facts.st_mode) or not is_trusted(facts.st_uid) or facts.st_mode & others:
+    if not is_kind(facts.st_mode) or not ownership.is_trusted(facts.st_uid) or facts.st_mode & others:
         raise ForbiddenError(
             f"{path} does not belong to you alone, so it is not loaded (loading runs code)",
             hint="load it through the gateway: JUPYTER_GPU_URL, or `jupyter gpu start`",

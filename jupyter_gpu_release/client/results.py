@@ -12,7 +12,7 @@ from ..errors import StoreError
 from ..protocol.cell import Graph
 from ..protocol.runs import RunView, ValueInfo
 from ..protocol.states import RunState
-from ..store.users import told_results
+from ..store import ownership
 from ..units import format_bytes
 
 
@@ -74,7 +74,7 @@ def open_values(run: str, graph: Graph, find_store: Callable[[], Path], named: s
 
     Raises :class:`StoreError` when the folder is gone or cannot be seen, or the file is not what its digest says.
     """
-    told_results.note_results(run, graph)
+    ownership.note_results(run, graph)
     if not graph.file:
         return graph.stream, [bytearray(buffer) for buffer in graph.buffers]
     return open_stored(run, graph, find_store(), named)

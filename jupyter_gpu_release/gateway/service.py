@@ -47,8 +47,8 @@ from ..scheduling.start_estimates.nearest import possible_ask
 from ..settings.built_in import BUILT_IN
 from ..store.event_log import read_unforged
 from ..store.layout import RunPaths
+from ..store.private_stores import acting
 from ..store.threads import StoreThreads
-from ..store.users.private_stores import acting
 from .accounting import UsageAccount
 from .auth.audit import AuditLog
 from .auth.driver_tokens import DriverTokens

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+from IPython.utils.text import DollarFormatter
+
 from ..adapters.stdlib.environment import SignalHandlers
 from ..client.config import GpuRelease, NotebookDefaults, load_settings
+from ..errors import OptionError
 from ..options.definitions import Written, from_mapping, overlay
 from ..options.run_options import RunOptions, build_options
 from ..presentation.receipt import ShortCells
@@ -25,6 +28,9 @@ if TYPE_CHECKING:
     from ..submission.setup import Setup
     from .namespace.post_mortem import FailedCell
     from .runs.functions import NotebookExecutor
+
+#: options whose values may hold braces and dollars of their own
+_FREE_TEXT = frozenset({"env", "label", "name", "workdir"})
 
 
 class Notebook:
@@ -97,3 +103,24 @@ class Notebook:
         self.connection.close()
         if "settings" in self.__dict__ and self.settings in self.shell.configurables:
             self.shell.configurables.remove(self.settings)
+
+
+def expand_variables(written: Written, names: Mapping[str, Any]) -> Written:
+    """Put notebook variables into option values, as IPython does: ``--gpus {n}`` or ``--gpus $n``."""
+    return {name: [_expand(name, value, names) for value in values] for name, values in written.items()}
+
+
+def _expand(option: str, value: str, names: Mapping[str, Any]) -> str:
+    if "{" not in value and "$" not in value:
+        return value
+    try:
+        return str(DollarFormatter().vformat(value, args=[], kwargs=names))
+    except NameError as error:
+        if option in _FREE_TEXT:
+            return value
+        raise OptionError(
+            f"--{option} {value}: there is no variable {error.name}",
+            hint="define it in a cell before, or write the value",
+        ) from None
+    except Exception:  # noqa: BLE001 - any expression may stand there; what does not work stays as written
+        return value

@@ -24,11 +24,11 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from ..errors import StoreError
+from . import ownership
 from .digests import digest_of, is_digest, new_hasher
 from .files import error_of_write, is_shared, make_store_folder, open_new, open_plain, sync_to_disk
 from .mapped.mapping import GraphMap, mapping_at
 from .mapped.memory import start_write_out
-from .users import ownership
 
 _PIECE_BYTES = 8 << 20
 

@@ -24,6 +24,7 @@ from blake3 import blake3
 
 from ..errors import RequestError, StoreError
 from ..protocol.states import RunState, is_run_id
+from . import ownership
 from .blobs import BlobStore
 from .digests import is_digest
 from .files import make_store_folder, open_plain, write_atomic
@@ -31,7 +32,6 @@ from .graph_file import blobs_of, digest_in
 from .layout import RunPaths
 from .run_contents import graphs_of
 from .run_folders import read_manifest
-from .users import ownership
 
 BUNDLE_VERSION = 1
 HEAD_FILE, PROOF_FILE = "bundle.json", "bundle.proof"

@@ -24,13 +24,13 @@ import msgspec
 
 from ..errors import StoreError
 from ..protocol.cell import Graph
+from . import ownership
 from .blobs import BlobStore, damaged_error
 from .digests import digest_of
 from .files import UNLIMITED, Chunk, Pace, open_plain, write_atomic
 from .layout import RunPaths, blobs_folder_beside
 from .mapped.mapping import GraphMap
 from .run_folders import explain_collected
-from .users import ownership
 
 MAGIC = b"jgr-graph-1\n"
 TAIL = struct.Struct("<QQ16s")

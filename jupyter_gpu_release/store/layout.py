@@ -7,7 +7,7 @@
 One writer per file: what a second and later attempts of a run write has their number in its name
 (``values.1.graph``, :func:`of_attempt`), since a node that was given up may go on with an earlier one.
 
-``<store>/users/<uid>/``: such a store for one user, where cells run as their owners (``store/users/``).
+``<store>/users/<uid>/``: such a store for one user, where cells run as their owners (``store/private_stores.py``).
 
 ``<store>/studies/<user>/<name>.journal``: Optuna's studies of sweeps that have a name (``functions/kept_study.py``).
 

@@ -24,8 +24,8 @@ from ..protocol.rest import EstimateQuestion
 from ..protocol.runs import RunRequest
 from ..protocol.states import new_run_id
 from ..protocol.wire import encode
+from ..store import ownership
 from ..store.files import UNLIMITED, Pace
-from ..store.users import told_results
 from .capture import CapturedInputs
 from .lineage import with_large_digests
 from .location import CellLocation, find_front_end, find_workdir
@@ -165,9 +165,7 @@ def find_store(
 
         expect_store(store, ident)
         if service_uid is not None:
-            from ..store.users.ownership import trust
-
-            trust(service_uid)
+            ownership.trust(service_uid)
         return store
     if own and own != named_by_gateway:
         raise StoreError(
@@ -309,7 +307,7 @@ def _payload(cell: Cell, prepared: CapturedInputs, inputs: Graph, sources: Seque
         function=cell.function,
         installs=any(may_install(text) for text in (cell.body, *(each.source for each in prepared.setup))),
         plain_loops=prepared.plain_loops,
-        told=told_results.results_for_cell(),
+        told=ownership.results_for_cell(),
     )
 
 

@@ -17,11 +17,11 @@ from jupyter_gpu_release.errors import ForbiddenError, GatewayUnavailableError, 
 from jupyter_gpu_release.protocol.cell import Graph
 from jupyter_gpu_release.serialization import codec
 from jupyter_gpu_release.serialization.rebuild import NamespaceInfo
+from jupyter_gpu_release.store import ownership
 from jupyter_gpu_release.store.files import SHARED_FOLDER
 from jupyter_gpu_release.store.graph_file import write_graph
 from jupyter_gpu_release.store.layout import RunPaths
 from jupyter_gpu_release.store.run_folders import create_run_folder, write_manifest
-from jupyter_gpu_release.store.users import ownership, told_results
 
 RUN = "20260101-000000-00000001"
 
@@ -73,19 +73,19 @@ def around(request: pytest.FixtureRequest, store: Path, monkeypatch: pytest.Monk
         in_run=in_run,
     )
     monkeypatch.setattr(client_load, "execution_context", lambda: found)
-    monkeypatch.setattr(told_results, "_told", {})
+    monkeypatch.setattr(ownership, "_told", {})
     return found
 
 
 def test_a_cell_is_told_of_the_newest_results_and_of_their_very_buffers(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(told_results, "_told", {})
-    monkeypatch.setattr(told_results, "_NEWEST", 2)
+    monkeypatch.setattr(ownership, "_told", {})
+    monkeypatch.setattr(ownership, "_NEWEST", 2)
     monkeypatch.setattr(ownership, "_trusted", {1})
     for run in ("first", "second", "third", "first"):
-        told_results.note_results(run, Graph(stream=b"s", buffers=[b"a", b"bc"]))
-    assert list(told_results.results_for_cell()) == ["first", "third"]
-    assert told_results.is_what_was_told("first", b"s", [b"a", b"bc"])
-    assert not told_results.is_what_was_told("first", b"s", [b"ab", b"c"])
+        ownership.note_results(run, Graph(stream=b"s", buffers=[b"a", b"bc"]))
+    assert list(ownership.results_for_cell()) == ["first", "third"]
+    assert ownership.is_what_was_told("first", b"s", [b"a", b"bc"])
+    assert not ownership.is_what_was_told("first", b"s", [b"ab", b"c"])
 
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*by the manifest in the store")
@@ -120,11 +120,11 @@ def test_a_cell_knows_what_its_notebook_knows(
     _paths, graph = _write(store, [1, 2])
     client_results.open_values(RUN, graph, lambda: store, "the store")
     monkeypatch.setattr(ownership, "_trusted", set())
-    assert told_results.results_for_cell() == {}, "a store of one user says enough"
+    assert ownership.results_for_cell() == {}, "a store of one user says enough"
     monkeypatch.setattr(ownership, "_trusted", {1})
-    sent = told_results.results_for_cell()
-    monkeypatch.setattr(told_results, "_told", {})
-    told_results.learn_results(sent)
+    sent = ownership.results_for_cell()
+    monkeypatch.setattr(ownership, "_told", {})
+    ownership.learn_results(sent)
     assert client_load.load_results(RUN)["x"] == [1, 2]
 
 
@@ -139,7 +139,7 @@ def test_files_of_the_clusters_own_user_are_loaded_too(store: Path, monkeypatch:
 def test_the_newest_results_are_told() -> None:
     runs = [f"20260101-000000-{number:08}" for number in range(150)]
     for run in runs:
-        told_results.note_results(run, Graph(file="values.graph", digest=run))
-    told_results.note_results(runs[0], Graph(file="values.graph", digest="again"))
-    newest = list(told_results._told)[-2:]
+        ownership.note_results(run, Graph(file="values.graph", digest=run))
+    ownership.note_results(runs[0], Graph(file="values.graph", digest="again"))
+    newest = list(ownership._told)[-2:]
     assert newest == [runs[-1], runs[0]]

@@ -33,9 +33,9 @@ from jupyter_gpu_release.serialization import codec
 from jupyter_gpu_release.serialization.rebuild import NamespaceInfo
 from jupyter_gpu_release.store.graph_file import read_graph
 from jupyter_gpu_release.store.layout import RunPaths
+from jupyter_gpu_release.store.private_stores import acting_for, make_own_folder, open_to_users
 from jupyter_gpu_release.store.run_folders import create_run_folder, make_store
 from jupyter_gpu_release.store.threads import StoreThreads
-from jupyter_gpu_release.store.users.private_stores import acting_for, make_own_folder, open_to_users
 from jupyter_gpu_release.unpickling import Trust
 
 pytestmark = [needs_root, pytest.mark.thorough]

@@ -22,8 +22,8 @@ from jupyter_gpu_release.store.files import make_store_folder, write_atomic
 from jupyter_gpu_release.store.gc.trash import Trash
 from jupyter_gpu_release.store.graph_file import digest_in, read_graph, write_graph
 from jupyter_gpu_release.store.layout import RunPaths
+from jupyter_gpu_release.store.ownership import VARIABLE, trust
 from jupyter_gpu_release.store.run_folders import create_run_folder, make_store, share_store, write_manifest
-from jupyter_gpu_release.store.users.ownership import VARIABLE, trust
 
 pytestmark = needs_root
 _LARGE = bytes(range(256)) * 8192  # 2 MiB: a blob

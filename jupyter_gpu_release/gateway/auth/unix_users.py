@@ -16,9 +16,9 @@ import msgspec
 from ...errors import ClusterError
 from ...host.accounts import account, first_uid, named_account
 from ...protocol.config import GatewayConfig, StoreMode, UnixUser
+from ...store.private_stores import acting_for, make_own_folder, own_folder, own_folders
 from ...store.run_folders import make_store
 from ...store.threads import StoreThreads
-from ...store.users.private_stores import acting_for, make_own_folder, own_folder, own_folders
 
 _KEPT_S = 300.0
 _LOOKUPS_AT_ONCE = 4

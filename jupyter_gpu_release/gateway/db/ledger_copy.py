@@ -20,8 +20,8 @@ from ...errors import StoreError
 from ...protocol.config import GatewayConfig, StoreMode
 from ...store.digests import digest_of
 from ...store.files import make_private_folder, write_atomic
+from ...store.private_stores import acting_for, separate_users
 from ...store.threads import StoreThreads
-from ...store.users.private_stores import acting_for, separate_users
 from .schema import SCHEMA_VERSION
 
 log = logging.getLogger(__name__)

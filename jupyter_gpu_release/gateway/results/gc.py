@@ -26,11 +26,11 @@ from ...store.gc.policy import Removal, StoredResults, choose_removals, used_byt
 from ...store.gc.sweep import GRACE_S, store_time_s, sweep_blobs
 from ...store.gc.trash import Trash
 from ...store.layout import RunPaths, values_name
+from ...store.private_stores import acting_for
 from ...store.run_contents import Footprint, measure_folder, run_folders
 from ...store.run_folders import saved_since
 from ...store.saved_kernels import sweep_saved_kernels
 from ...store.threads import StoreThreads
-from ...store.users.private_stores import acting_for
 from ...units import format_seconds
 from ..db import retention
 from ..db.retention import LastUse

@@ -17,9 +17,9 @@ from ...protocol.lineage import Environment
 from ...protocol.runs import Outcome, RunRequest, RunView
 from ...protocol.states import RunState
 from ...store.layout import RunPaths, values_name
+from ...store.private_stores import acting
 from ...store.run_folders import create_run_folder, drop_saves, read_manifest, require_store, write_manifest
 from ...store.threads import StoreThreads
-from ...store.users.private_stores import acting
 
 log = logging.getLogger(__name__)
 #: changes close together make one file; of a run that is shorter only its end is written

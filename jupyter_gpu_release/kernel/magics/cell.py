@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import sys
-from typing import TYPE_CHECKING
 
 from IPython.display import display
 
@@ -14,12 +13,9 @@ from ...options.definitions import OPTIONS, refuse_rest, refuse_words, split_lin
 from ...presentation.wording import describe_sooner
 from ...submission.location import locate
 from ...submission.request import Cell
+from ..notebook import Notebook, expand_variables
 from ..runs.foreground import train
 from .tables import Table, queue_tables, status_tables
-from .variables import expand_variables
-
-if TYPE_CHECKING:
-    from ..notebook import Notebook
 
 #: own runs of which `%gpu_queue` says what would start sooner
 _MOST_LOOKED_AT = 3

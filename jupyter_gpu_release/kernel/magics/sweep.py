@@ -41,6 +41,7 @@ from ...submission.location import locate
 from ...submission.request import Cell
 from ...units import format_count, format_gpu_hours, format_seconds
 from ..interrupts import Interrupts
+from ..notebook import Notebook, expand_variables
 from ..output.cell_output import CellOutput
 from ..runs.foreground import own_syntax_error, prepare_with_packages, write_inputs
 from ..runs.functions import NotebookExecutor
@@ -48,7 +49,6 @@ from ..runs.result_binder import BoundRun, ResultBinder
 from ..runs.trials import TrialCell, TrialExecutor
 from .runs import newest_run
 from .tables import Table
-from .variables import expand_variables
 
 if TYPE_CHECKING:
     from optuna import Study
@@ -59,7 +59,6 @@ if TYPE_CHECKING:
     from ...functions.sweep import Sweep
     from ...options.run_options import RunOptions
     from ...submission.capture import CapturedInputs
-    from ..notebook import Notebook
 
 _TICK_S = 0.25
 #: the table has so many trials: those under way, and the best

@@ -6,8 +6,7 @@ import types
 from collections.abc import Collection, Mapping
 from typing import Any
 
-from ...exchange.numbering import Numbering
-from ...exchange.verdicts import compare
+from ...exchange.verdicts import Numbering, compare
 from ...protocol.wire import without_gc
 from ...serialization.codec import LONGEST_COUNTED_BYTES, LONGEST_NUMBERED, suppressed_warnings
 from ...serialization.hashing.fingerprints import Compared, FingerprintReader

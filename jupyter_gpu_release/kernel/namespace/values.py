@@ -11,7 +11,7 @@ from ...client import results
 from ...protocol.cell import Graph
 from ...protocol.states import is_run_id
 from ...serialization.sharing.array_memory import layout_of
-from ...store.users.ownership import trust
+from ...store.ownership import trust
 from ...submission.request import find_store
 
 if TYPE_CHECKING:

@@ -29,9 +29,9 @@ from ...protocol.fetch import REPORT, Answer
 from ...protocol.runs import ErrorInfo, Outcome, Save
 from ...protocol.wire import decode, encode
 from ...serialization import exceptions
+from ...store import ownership
 from ...store.graph_file import read_graph
 from ...store.layout import VALUES_FILE, RunPaths, of_attempt
-from ...store.users import told_results
 from ..gang.channel import RankChannel, make_rank_context
 from ..ipc import frames as ipc_frames
 from ..ipc.frames import Go, Kind, RankOrder, died_outcome
@@ -192,7 +192,7 @@ class Rank:
         with self._shell.builtin_trap:  # libraries that are imported now look for IPython among the builtins
             self._notes += self._values.load(keep=self._saved is not None)
         if payload.told:
-            told_results.learn_results(payload.told)
+            ownership.learn_results(payload.told)
         folder = RunPaths(Path(self._order.folder), self._order.attempt)
         set_context(
             ExecutionContext(
@@ -483,9 +483,8 @@ def _without_results(outcome: Outcome, why: StoreError) -> Outcome:
 def _share_files(owner: UnixUser, folder: Path) -> None:
     """Load what the run's owner has written; where a group shares the store, let it have what the cell writes, too."""
     from ...store.files import is_shared
-    from ...store.users.ownership import trust
 
-    trust(owner.uid)
+    ownership.trust(owner.uid)
     with contextlib.suppress(OSError):  # the folder need not be there yet
         if is_shared(folder):
             os.umask(0o007)

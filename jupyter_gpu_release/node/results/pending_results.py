@@ -79,14 +79,14 @@ def settled_outcome(attempt_id: AttemptId, outcome: Outcome, settlement: Settlem
 
 
 def _acting() -> Acting:
-    from ...store.users.private_stores import acting
+    from ...store.private_stores import acting
 
     return acting
 
 
 def _separate(store: Path, spool: Path) -> None:
     """Have a folder for each user in the spool, which they may pass."""
-    from ...store.users.private_stores import open_to_users, separate_users
+    from ...store.private_stores import open_to_users, separate_users
 
     separate_users(store)
     separate_users(spool)
@@ -184,14 +184,14 @@ class PendingResults:
         owner = order.owner
         if not order.as_owner or owner is None:
             return self.order
-        from ...store.users.private_stores import make_own_folder
+        from ...store.private_stores import make_own_folder
 
         make_own_folder(self._root, owner.uid, owner.gid)
         self._hear(owner.uid)
         return self._config_of(owner.uid, owner.gid)
 
     def _config_of(self, uid: int, gid: int) -> SpoolConfig:
-        from ...store.users.private_stores import own_folder
+        from ...store.private_stores import own_folder
 
         spool, store = own_folder(self._root, uid), own_folder(Path(self.order.store), uid)
         return msgspec.structs.replace(self.order, spool=str(spool), store=str(store), uid=uid, gid=gid)
@@ -199,7 +199,7 @@ class PendingResults:
     def _entry(self, attempt_id: AttemptId, folder: str) -> SpoolEntry:
         if not self._as_owners:
             return SpoolEntry(self._root, attempt_id)
-        from ...store.users.private_stores import own_folder, owner_of
+        from ...store.private_stores import own_folder, owner_of
 
         uid = owner_of(Path(folder)) or 0
         return SpoolEntry(own_folder(self._root, uid) if uid else self._root, attempt_id, uid=uid)
@@ -380,7 +380,7 @@ class PendingResults:
     def _entries(self) -> list[SpoolEntry]:
         found = spool_entries(self._root)
         if self._as_owners:
-            from ...store.users.private_stores import own_folders
+            from ...store.private_stores import own_folders
 
             for uid, folder in own_folders(self._root):
                 found += spool_entries(folder, uid=uid)
@@ -390,7 +390,7 @@ class PendingResults:
         """Tell if a record, which a user may have written, speaks of its run and of its user's store."""
         if not self._as_owners:
             return True
-        from ...store.users.private_stores import owner_of
+        from ...store.private_stores import owner_of
 
         folder = Path(waiting.folder)
         return (

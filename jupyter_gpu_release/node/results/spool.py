@@ -157,7 +157,7 @@ class SpoolEntry:
     def _rights(self) -> contextlib.AbstractContextManager[None]:
         if not self.uid:
             return contextlib.nullcontext()
-        from ...store.users.private_stores import acting_for
+        from ...store.private_stores import acting_for
 
         return acting_for(self.folder)
 

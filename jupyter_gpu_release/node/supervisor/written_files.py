@@ -112,7 +112,7 @@ class FileListing:
         if self._owner is None:
             self._find()
             return
-        from ...store.users.private_stores import file_identity
+        from ...store.private_stores import file_identity
 
         with file_identity(self._owner.uid, self._owner.gid, self._owner.groups):
             self._find()

@@ -17,7 +17,7 @@ from array import array
 from collections.abc import Callable, Iterable, Iterator, Mapping, Set
 from typing import Any
 
-from ...exchange.numbering import Numbering
+from ...exchange.verdicts import Numbering
 from ...serialization.sharing.held_elsewhere import told_apart
 from ...serialization.sharing.references import Key
 

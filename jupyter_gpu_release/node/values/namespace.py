@@ -19,7 +19,7 @@ from ...adapters.registry import adapters_of, loaded_adapters
 from ...analysis.cell_facts import is_latest, is_machinery
 from ...cell_api.ranks import ranks
 from ...errors import LoadError
-from ...exchange.numbering import Numbering
+from ...exchange.verdicts import Numbering
 from ...protocol.cell import (
     FRAMES_LIMIT_BYTES,
     OTHERS_LIMIT_BYTES,

@@ -9,8 +9,8 @@ from array import array
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
-from ...exchange.numbering import Numbering
 from ...exchange.shallow import Heap, TooLargeError, read_heap
+from ...exchange.verdicts import Numbering
 from ...store.mapped.mapping import GraphMap
 from ...store.mapped.memory import address_of
 from ..pickler import GraphPickler

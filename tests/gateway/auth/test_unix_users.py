@@ -20,9 +20,9 @@ from jupyter_gpu_release.protocol.config import GatewayConfig, StoreMode, UnixUs
 from jupyter_gpu_release.protocol.states import new_run_id
 from jupyter_gpu_release.store.identity import expect_store, read_identity
 from jupyter_gpu_release.store.layout import RunPaths
+from jupyter_gpu_release.store.private_stores import acting
 from jupyter_gpu_release.store.run_folders import read_manifest, write_manifest
 from jupyter_gpu_release.store.threads import StoreThreads
-from jupyter_gpu_release.store.users.private_stores import acting
 
 _CAROL = UnixUser("carol", 1003, 1003)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from jupyter_gpu_release.errors import OptionError
-from jupyter_gpu_release.kernel.magics.variables import expand_variables
+from jupyter_gpu_release.kernel.notebook import expand_variables
 
 
 def test_variables_are_put_in():

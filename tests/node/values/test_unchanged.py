@@ -15,8 +15,7 @@ import pandas as pd
 import pytest
 from soak import sized
 
-from jupyter_gpu_release.exchange.numbering import Numbering
-from jupyter_gpu_release.exchange.verdicts import compare
+from jupyter_gpu_release.exchange.verdicts import Numbering, compare
 from jupyter_gpu_release.node.values.namespace import RankValues
 from jupyter_gpu_release.protocol.cell import CellPayload
 from jupyter_gpu_release.serialization import codec

@@ -16,8 +16,8 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TypeVar
 
-from ...errors import StoreError
-from ..layout import USERS_FOLDER as FOLDER
+from ..errors import StoreError
+from .layout import USERS_FOLDER as FOLDER
 
 T = TypeVar("T")
 _ENTER_ONLY, _ANYBODY = 0o711, 0o1777
