@@ -7,7 +7,7 @@ import time
 from typing import Any
 
 from ..client.config import GpuRelease, find_target
-from ..client.discovery import Target, is_alive, is_refused
+from ..client.discovery import Target, has_ended, is_alive, is_refused
 from ..client.session import GatewaySession
 from ..errors import GatewayUnavailableError, WrongAddressError
 from ..presentation.receipt import boxed_html, bundle_of, to_html
@@ -42,6 +42,8 @@ class GatewayConnection:
             return session
         had_ended = target is not None and not is_alive(target)
         if target is None or had_ended:
+            if session is not None and has_ended(session.target):  # else it waits for its head
+                self.close()
             target = self._start_own(settings, had_ended=had_ended)
         session = self._connected(target)
         self._say_which_once(session)

@@ -9,12 +9,18 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, cast
 
 import psutil
 import pytest
+from round_trip import make_shell
 
+from jupyter_gpu_release.client.config import GpuRelease, find_target
 from jupyter_gpu_release.client.home import Connection, HomePaths, write_secret
+from jupyter_gpu_release.client.session import GatewaySession
+from jupyter_gpu_release.errors import GatewayUnavailableError
+from jupyter_gpu_release.kernel.connection import GatewayConnection
 from jupyter_gpu_release.protocol.session import Refused
 
 if TYPE_CHECKING:
@@ -196,3 +202,24 @@ def test_own_cluster_that_dies_is_noticed_at_once(
     assert outputs.error["ename"] == "RunLostError"
     assert "this machine's own cluster ended while run" in outputs.traceback
     assert kernel.value("kept") == "[1, 2]"
+
+
+@pytest.mark.parametrize(("host", "is_kept"), [("", False), ("login1", True)], ids=["own", "pool"])
+def test_a_session_ends_with_its_cluster_unless_that_is_a_pool_that_waits_for_its_head(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, host: str, is_kept: bool
+) -> None:
+    home = HomePaths(tmp_path / "home")
+    monkeypatch.setenv("JUPYTER_GPU_HOME", str(home.root))
+    write_secret(home.token, "own-token")
+    with subprocess.Popen(["true"]) as daemon:
+        dead = {"cluster": "cafe", "daemon_pid": daemon.pid, "daemon_created": 1.0, "host": host}
+    home.write_connection(Connection("http://127.0.0.1:9", str(home.token), "/s", simulated=True, **dead))
+    settings, closed = GpuRelease(auto_start="never"), list[float]()
+    connection = GatewayConnection(make_shell())
+    connection._session = cast(
+        GatewaySession,
+        SimpleNamespace(connected=False, target=find_target(settings), serves=lambda _: False, close=closed.append),
+    )
+    with pytest.raises(GatewayUnavailableError, match="no cluster is running here"):
+        connection.open(settings)
+    assert (connection._session is not None, closed == []) == (is_kept, is_kept)

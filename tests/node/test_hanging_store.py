@@ -44,6 +44,15 @@ def _says_why(run: Run) -> bool:
     return any("no answer" in wait.reason and run.order.folder in wait.path for wait in waits)
 
 
+def _end_while_it_hangs(run: Run, store: HangingStore, go: Path) -> None:
+    run.wait_for(lambda run: "before" in run.text())
+    store.hang()
+    go.touch()
+    run.wait_for(lambda run: run.phase("released"), 30)
+    store.answer()
+    assert run.wait().status == "ok"
+
+
 def test_gpus_are_free_and_output_is_shown_while_the_store_hangs(
     node: Node, store: HangingStore, tmp_path: Path, until: Until
 ) -> None:
@@ -74,12 +83,7 @@ def test_gpus_are_free_when_the_store_hangs_as_a_cell_publishes(
         go=str(go)
     )
     run = node.start(source + "gpu_release.publish(second=bytes(5000))\n", workdir=str(tmp_path))
-    run.wait_for(lambda run: "before" in run.text())
-    store.hang()
-    go.touch()
-    run.wait_for(lambda run: run.phase("released"), 30)
-    store.answer()
-    assert run.wait().status == "ok"
+    _end_while_it_hangs(run, store, go)
     assert any("published values" in note for note in run.outcome.notes)
 
 
@@ -89,12 +93,7 @@ def test_gpus_are_free_when_the_store_hangs_as_a_cell_leaves_a_file_of_it_open(
     go = tmp_path / "go"
     opens = f"import os\nfile = os.open({str(store.path / 'left')!r}, os.O_CREAT | os.O_WRONLY)\nos.write(file, b'x')\n"
     run = node.start(opens + _CELL.format(go=str(go)), workdir=str(tmp_path))
-    run.wait_for(lambda run: "before" in run.text())
-    store.hang()
-    go.touch()
-    run.wait_for(lambda run: run.phase("released"), 30)
-    store.answer()
-    assert run.wait().status == "ok"
+    _end_while_it_hangs(run, store, go)
     assert (store.path / "left").read_bytes() == b"x"
 
 

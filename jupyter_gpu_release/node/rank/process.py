@@ -132,7 +132,8 @@ def _leave(outlet: OutputSender, order: RankOrder, *, has_handlers: bool) -> Non
     if order.tells_leaving and _is_soon_gone() and not may_hold and not may_keep_port():
         outlet.flush()
         threading.excepthook = lambda _: None  # of threads of ours, which find their files closed
-        with contextlib.suppress(OSError):  # a process that may not look at its own files: its end tells the same
+        # it may not look at its own files, or has no thread left: its end tells the same
+        with contextlib.suppress(OSError, RuntimeError):
             process_control.close_files(but=outlet.descriptors)
             outlet.send_frame(Kind.LEAVING, wait=False)
             os.nice(_LAST)

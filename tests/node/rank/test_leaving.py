@@ -164,3 +164,21 @@ def test_a_thread_of_ours_that_meets_its_closed_file_says_nothing_in_the_cell(no
     run = node.run(_PUBLISHES)
     assert run.wait().status == "ok"
     assert run.text("stderr") == ""
+
+
+_NO_THREAD = """
+import threading
+_start = threading.Thread.start
+def start(self):
+    if self.name == "jgr-closer":
+        raise RuntimeError("can't start new thread")
+    _start(self)
+threading.Thread.start = start
+_file = open({log!r}, "w")
+"""
+
+
+def test_a_process_that_gets_no_thread_to_close_its_files_ends_as_any_other(node: Node) -> None:
+    run = node.run(_NO_THREAD.format(log=str(node.store / "left")))
+    assert run.wait().status == "ok"
+    assert run.text("stderr") == ""
