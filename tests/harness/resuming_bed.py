@@ -32,7 +32,7 @@ def pause(n, folder={folder!r}):
     if os.path.exists(path):
         os.unlink(path)
         loops = builtins.__gpu_release_loops__
-        while loops._notice._page[1] not in (1, 2):
+        while loops._notice.word not in (1, 2):
             time.sleep(0.001)
         while loops._saver is not None and not loops._saver.is_over:  # the answer would come a round later
             time.sleep(0.001)

@@ -7,19 +7,22 @@ Ranks of a gang stop at the same safe point. A rank that has come to one may not
 may be in a collective, and wait for it. So each writes down where it is, and its supervisor reads that. Told to hold,
 it waits at its next safe point for the few milliseconds until the gang's leader has heard from all supervisors, and
 says behind which place all of them stop.
+
+Neither waits for the other to have written. So a word and its place are one number, written at once, and what the
+supervisor reads of the rank it reads in the order in which that can be believed.
 """
 
 from __future__ import annotations
 
 import mmap
-import struct
 import time
 from enum import IntEnum
 from typing import Protocol
 
-_PLACE = struct.Struct("<q")
-#: places in the page
-_LOOK, _WORD, _HOLDS, _COMES_TO, _IS_BEHIND, _STOP = 0, 1, 2, 8, 16, 24
+#: the page's numbers, of 8 bytes each
+_LOOK, _ASKED, _HOLDS, _COMES_TO, _IS_BEHIND = range(5)
+#: of the number ``_ASKED``: the lowest bits are the word, the others the place
+_WORD_BITS, _WORD = 2, 3
 _LOOK_S = 0.0005
 #: a rank is between its two notes for microseconds; one that was stopped there counts as behind the second
 _LONGEST_BETWEEN_S = 0.1
@@ -44,12 +47,12 @@ class Flag(Protocol):
 
 
 class Notice:
-    """Made before the rank is forked."""
+    """Made before the rank is forked. Places are numbers below 2 ** 62."""
 
     def __init__(self) -> None:
-        self._page = mmap.mmap(-1, mmap.PAGESIZE)
-        #: of what a rank of a gang was asked last, and has answered: the word is its supervisor's alone
-        self._answered = -1
+        self._page = memoryview(mmap.mmap(-1, mmap.PAGESIZE)).cast("Q")
+        #: what a rank of a gang was asked last, and has answered: the word is its supervisor's alone
+        self._answered = 0
 
     # ------------------------------------------------------------------------------ the rank's side
     @property
@@ -66,43 +69,40 @@ class Notice:
         self._page[_LOOK] = 0
 
     @property
-    def is_given(self) -> bool:
-        """Tell if the rank is to be preempted."""
-        return self._page[_WORD] != 0
+    def word(self) -> Word:
+        """The word that stands there now."""
+        return Word(self._page[_ASKED] & _WORD)
 
     def take_back(self) -> None:
         """The rank stays."""
-        self._page[_WORD] = 0
+        self._page[_ASKED] = 0
 
     def ask_at(self, place: int) -> Word:
         """Tell what a rank of a gang is asked at this safe point: ``PREEMPT``, ``SAVE``, or ``NOTHING``: then it is
         behind it. Waits while the others are asked where they are.
         """
         page = self._page
-        _PLACE.pack_into(page, _COMES_TO, place)
-        word = page[_WORD]
-        if word == Word.HOLD:
+        page[_COMES_TO] = place
+        asked = page[_ASKED]
+        if asked & _WORD == Word.HOLD:
             page[_HOLDS] = 1
-            while (word := page[_WORD]) == Word.HOLD:
+            while (asked := page[_ASKED]) & _WORD == Word.HOLD:
                 time.sleep(_LOOK_S)
             page[_HOLDS] = 0
-        if word:
-            stop: int = _PLACE.unpack_from(page, _STOP)[0]
-            if place > stop != self._answered:
-                self._answered = stop
-                return Word(word)
-        _PLACE.pack_into(page, _IS_BEHIND, place)
+        if asked and asked != self._answered and place > asked >> _WORD_BITS:
+            self._answered = asked
+            return Word(asked & _WORD)
+        page[_IS_BEHIND] = place
         return Word.NOTHING
 
     def go_behind(self, place: int) -> None:
         """The rank of a gang goes on from a safe point at which it was asked something."""
-        _PLACE.pack_into(self._page, _IS_BEHIND, place)
+        self._page[_IS_BEHIND] = place
 
     # ------------------------------------------------------------------------ the supervisor's side
     def give(self, word: Word = Word.PREEMPT, place: int = 0) -> None:
         """Ask the rank to do this at its next safe point behind ``place``."""
-        _PLACE.pack_into(self._page, _STOP, place)
-        self._page[_WORD] = word
+        self._page[_ASKED] = place << _WORD_BITS | word
         self.look_up()
 
     def place_of_rank(self) -> int:
@@ -110,9 +110,10 @@ class Notice:
         deadline = time.monotonic() + _LONGEST_BETWEEN_S
         while True:
             time.sleep(_LOOK_S)  # until then each process sees what the other has written
-            behind: int = _PLACE.unpack_from(self._page, _IS_BEHIND)[0]
-            comes_to: int = _PLACE.unpack_from(self._page, _COMES_TO)[0]
-            if self._page[_HOLDS] or behind == comes_to:
+            holds = self._page[_HOLDS]  # once it does, the numbers below stay
+            behind = self._page[_IS_BEHIND]
+            comes_to = self._page[_COMES_TO]
+            if holds or behind == comes_to:
                 return behind
             if time.monotonic() > deadline:
                 return comes_to

@@ -399,7 +399,7 @@ class RestartableCell:
         """Tell if the cell is to be preempted here, and is saved. ``place``: where it is, if that is known."""
         if self._gang is not None:
             return self._is_asked_with_others(self._gang, place, loop)
-        return self._notice.is_given and self._has_saved(place, loop)
+        return self._notice.word is Word.PREEMPT and self._has_saved(place, loop)
 
     def _is_asked_with_others(self, gang: GangSave, place: str, loop: Loop | None) -> bool:
         number = self._number_of(loop)
