@@ -112,14 +112,11 @@ def reduce_index(pickler: Any, index: Any) -> Any:
 # ------------------------------------------------------------------------------------- updated in place
 def _update(old: Any, new: Any) -> bool:
     """Frames and series: their manager, of which blocks that look as before keep their memory."""
-    from .numpy.in_place import update_array
-
     if not all("_mgr" in getattr(each, "__dict__", ()) for each in (old, new)):
         return False
     for mine, theirs in zip(old._mgr.blocks, new._mgr.blocks, strict=False):
-        values = mine.values, theirs.values
         is_alone = mine.refs is not None and not mine.refs.has_reference()
-        if is_alone and all(type(each).__name__ == "ndarray" for each in values) and update_array(*values):
+        if is_alone and _update_values(mine.values, theirs.values):
             theirs.values = mine.values
             theirs.refs = mine.refs
             theirs.refs.add_reference(theirs)
@@ -132,6 +129,25 @@ def _update(old: Any, new: Any) -> bool:
     with contextlib.suppress(AttributeError):
         old.flags.allows_duplicate_labels = new.flags.allows_duplicate_labels
         vars(old).get("_item_cache", {}).clear()
+    return True
+
+
+def _update_values(old: Any, new: Any) -> bool:
+    """The values of a block: an array of numpy's, or of pandas' own, which others may hold, too."""
+    from .numpy.in_place import update_array
+
+    if type(old) is not type(new) or old.dtype != new.dtype or old.shape != new.shape:
+        return False
+    if type(old).__name__ == "ndarray":
+        return update_array(old, new)
+    if hasattr(old, "_ndarray") and not update_array(old._ndarray, new._ndarray):
+        return False
+    for name, part in getattr(new, "__dict__", {}).items():
+        mine = vars(old).get(name)
+        if not type(mine).__name__ == type(part).__name__ == "ndarray" or not update_array(mine, part):
+            vars(old)[name] = part
+    if hasattr(old, "_freq"):
+        old._freq = new._freq
     return True
 
 
@@ -245,6 +261,8 @@ class PandasAdapter(Adapter):
             return None
         if isinstance(old, sys.modules["pandas"].Index):
             return _update_index(old, new)
+        if isinstance(old, sys.modules["pandas"].api.extensions.ExtensionArray):
+            return _update_values(old, new)
         return _update(old, new)
 
     def can_change(self, kind: type) -> bool | None:

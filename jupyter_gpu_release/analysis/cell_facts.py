@@ -6,8 +6,9 @@ import __future__
 import ast
 import contextlib
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from .reflection import Reflection
 
@@ -75,14 +76,9 @@ def postpones_annotations(compiler_flags: int) -> bool:
 
 _OWN = frozenset(
     {
-        "In",
-        "Out",
         "_ih",
         "_oh",
         "_dh",
-        "get_ipython",
-        "exit",
-        "quit",
         "_exit_code",
         "__name__",
         "__doc__",
@@ -99,11 +95,26 @@ _OWN = frozenset(
 _LATEST = re.compile(r"_{1,3}|_\d+|_i{1,3}|_i\d+")
 #: the history objects, which hold the whole session
 HISTORY = frozenset({"In", "Out", "_ih", "_oh"})
+#: names of IPython's that one may take for oneself: those of the history are the same objects under its own names
+_HISTORY_NAMES = {"In": "_ih", "Out": "_oh"}
+_FUNCTIONS = frozenset({"exit", "quit", "get_ipython"})
 
 
-def is_machinery(name: str) -> bool:
-    """Tell if ``name`` is IPython's or Python's own."""
-    return name in _OWN
+def is_machinery(name: str, names: Mapping[str, Any]) -> bool:
+    """Tell if ``name`` is IPython's or Python's own, by what it holds in a namespace."""
+    if name in _OWN:
+        return True
+    if name in _HISTORY_NAMES:
+        return name in names and names[name] is names.get(_HISTORY_NAMES[name])
+    if name in _FUNCTIONS:
+        value = names.get(name)
+        return any(str(getattr(each, "__module__", "")).startswith("IPython") for each in (value, type(value)))
+    return False
+
+
+def cells_of(names: Mapping[str, Any]) -> Sequence[str]:
+    """The notebook's executed cells, by number; ``In``, under the name that nobody takes for himself."""
+    return names.get("_ih") or []
 
 
 def is_latest(name: str) -> bool:

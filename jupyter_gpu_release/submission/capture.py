@@ -333,7 +333,7 @@ class InputCapture:
             unsent={
                 name: self._names[name]
                 for name in facts.deleted - dump.sizes.keys() - set(choice.skip)
-                if name in self._names and not is_machinery(name)
+                if name in self._names and not is_machinery(name, self._names)
             },
             memo=dump.memo,
         )

@@ -137,10 +137,10 @@ class Selection:
 
     def _refuse_unknown(self) -> None:
         for name in sorted(self._chosen):
-            if name not in self._namespace or is_machinery(name):
+            if name not in self._namespace or is_machinery(name, self._namespace):
                 raise OptionError(f"--in {name}: the notebook has no such name", hint="check the spelling")
         for name in sorted(self._facts.reads & HISTORY - self._skipped):
-            if name in self._namespace and self._choice.include is None:
+            if is_machinery(name, self._namespace) and self._choice.include is None:
                 raise CannotSendError(
                     f"`{name}` is this session's whole history, it stays in the kernel",
                     hint="give the value a name before the cell (x = Out[3]) and use that",
@@ -338,7 +338,7 @@ class Selection:
         return {name: value}
 
     def _may_go(self, name: str) -> bool:
-        if name in self._skipped or is_machinery(name) or name not in self._namespace:
+        if name in self._skipped or is_machinery(name, self._namespace) or name not in self._namespace:
             return False
         if is_latest(name) and name not in self._facts.reads:
             return False

@@ -88,4 +88,11 @@ ROWS = {
         "o.a += 1; o.a = None",
         "o.a, z.tolist()",
     ),
+    "arrays of pandas' own that others hold, too": (
+        "all_of = [pd.Series(v, dtype=d) for v, d in (([1, None], 'Int64'), (['a', None], 'string'), (['a', 'b'], 'category'), ([True, None], 'boolean'))]\n"
+        "all_of += [pd.Series(pd.date_range('2020', periods=2, tz='UTC')), pd.Series(pd.arrays.IntervalArray.from_breaks([0, 1, 2]))]\n"
+        "held = [s.array for s in all_of]; other = pd.Series([1, 2], dtype='Int64'); of_other = other.array; frame = pd.DataFrame({'a': pd.array([1, 2])}); col = frame['a'].array",
+        "for s in all_of:\n    s.iloc[0] = s.iloc[1]\nof_other[1] = 7; frame.loc[1, 'a'] = 5",
+        "[(s.astype(str).tolist(), pd.Series(a).astype(str).tolist()) for s, a in zip(all_of, held)], other.tolist(), other.array is of_other, col.tolist()",
+    ),
 }

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from . import classes, dropped, frames, functions, of_libraries, shown, singletons, views
+from . import classes, dropped, frames, functions, held, of_libraries, shown, singletons, views
 
 
 @dataclass(frozen=True)
@@ -36,6 +36,7 @@ def _named(kind: str, imports: str, rows: Mapping[str, tuple[str, ...]]) -> dict
 CELLS: dict[str, Cell] = {
     **_named("frames", frames.IMPORTS, frames.ROWS),
     **_named("cached functions, enums, generators", functions.IMPORTS, functions.ROWS),
+    **_named("held by several", held.IMPORTS, held.ROWS),
     **_named("classes", classes.IMPORTS, classes.ROWS),
     **_named("taken out of an input", dropped.IMPORTS, dropped.PARTS),
     **_named("objects that end", dropped.IMPORTS, dropped.ENDS),

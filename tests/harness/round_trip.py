@@ -43,7 +43,7 @@ def make_shell() -> InteractiveShell:
     config.HistoryManager.enabled = False
     config.InteractiveShell.cache_size = 1000
     shell = InteractiveShell(config=config, user_module=types.ModuleType("__main__"))
-    shell.user_ns["In"] = shell.history_manager.input_hist_parsed
+    shell.user_ns["In"] = shell.user_ns["_ih"] = shell.history_manager.input_hist_parsed
     atexit.unregister(shell.atexit_operations)  # a collection of all garbage for each, a minute at the session's end
     return shell
 
@@ -192,7 +192,7 @@ class Notebook:
             sys.modules["__main__"] = before
 
     def _add_to_history(self, body: str) -> None:
-        self.shell.user_ns["In"].append(f"get_ipython().run_cell_magic('gpu_train', '', {body!r})\n")
+        self.shell.user_ns["_ih"].append(f"get_ipython().run_cell_magic('gpu_train', '', {body!r})\n")
         self.shell.execution_count += 1
 
     def _graph(self, stream: bytes, buffers: Any, through_files: bool) -> Graph:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import pytest
+from round_trip import make_shell
 
 from jupyter_gpu_release.analysis.cell_facts import is_latest, is_machinery
 from jupyter_gpu_release.host.secrets import looks_secret
@@ -106,7 +107,11 @@ def test_wrappers_and_credentials() -> None:
 
 
 def test_machinery() -> None:
-    assert all(map(is_machinery, ["In", "Out", "_ih", "_dh", "get_ipython", "exit", "__builtins__"]))
-    assert not any(map(is_machinery, ["_cache", "_", "_3", "__", "x", "__mine__", "i1"]))
+    names = dict(make_shell().user_ns)
+    own = ["In", "Out", "_ih", "_dh", "get_ipython", "exit", "quit", "__builtins__"]
+    assert all(is_machinery(name, names) for name in own)
+    assert not any(is_machinery(name, names) for name in ["_cache", "_", "_3", "__", "x", "__mine__", "i1"])
+    names |= dict.fromkeys(["In", "Out", "get_ipython", "exit", "quit"], 5)
+    assert [name for name in own if is_machinery(name, names)] == ["_ih", "_dh", "__builtins__"]
     assert all(map(is_latest, ["_", "__", "___", "_12", "_i", "_iii", "_i12"]))
     assert not any(map(is_latest, ["_a", "_1a", "____", "_iiii", "_i1a"]))

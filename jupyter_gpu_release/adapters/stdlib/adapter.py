@@ -8,7 +8,8 @@ from typing import Any
 
 from ..adapter import Adapter, Reducer
 from ..memory import CData
-from . import buffers, settings, sqlite, values
+from ..registry import first_answer
+from . import buffers, errors, iterators, settings, sqlite, values
 
 
 class StandardLibraryAdapter(Adapter):
@@ -37,10 +38,10 @@ class StandardLibraryAdapter(Adapter):
         return buffers.reduce_array_over(pickler, array, owner)
 
     def can_change(self, kind: type) -> bool | None:
-        return issubclass(kind, (memoryview, CData)) or None
+        return kind in iterators.KINDS or issubclass(kind, (BaseException, memoryview, CData)) or None
 
     def update_in_place(self, old: Any, new: Any) -> bool | None:
-        return buffers.update(old, new)
+        return first_answer(update(old, new) for update in (iterators.update, errors.update, buffers.update))
 
 
 ADAPTER = StandardLibraryAdapter()

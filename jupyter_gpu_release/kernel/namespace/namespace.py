@@ -11,7 +11,7 @@ from functools import partial
 from typing import Any
 
 from ...adapters.stdlib.environment import WorkingFolder
-from ...analysis.cell_facts import CellFacts, is_latest, is_machinery, parse_cell, postpones_annotations
+from ...analysis.cell_facts import CellFacts, cells_of, is_latest, is_machinery, parse_cell, postpones_annotations
 from ...analysis.dataflow import analyse
 from ...analysis.device_choices import DeviceHistory
 from ...analysis.sources import executed_cells
@@ -60,11 +60,15 @@ class Namespace:
     ) -> None:
         self._shell = shell
         self._realm = NamespaceInfo(shell.user_ns, at_home=True, cells=lambda: executed_cells(shell.compile))
+
+        def cells() -> Sequence[str]:
+            return cells_of(shell.user_ns)
+
         #: what was chosen as device, and what is on it
-        self.devices = DeviceHistory(shell.user_ns, lambda: shell.user_ns.get("In") or [])
+        self.devices = DeviceHistory(shell.user_ns, cells)
         #: what was set in libraries
-        self._patches = LibraryPatches(shell.user_ns, lambda: shell.user_ns.get("In") or [])
-        effects = EffectImports(lambda: shell.user_ns.get("In") or [])
+        self._patches = LibraryPatches(shell.user_ns, cells)
+        effects = EffectImports(cells)
         #: takes what is to be sent
         self.input_capture = InputCapture(
             shell.user_ns, self._realm, self._patches.found, awaits, setup, effects.modules
@@ -333,7 +337,7 @@ def _bound_by(tree: ast.Module, facts: CellFacts, choice: NameChoice) -> list[st
     names = facts.bound if choice.out is None else set(choice.out)
     imports = [node for node in ast.walk(tree) if isinstance(node, ast.Import | ast.ImportFrom)]
     imported = {(alias.asname or alias.name).partition(".")[0] for node in imports for alias in node.names}
-    own = {name for name in names if not is_machinery(name) and not is_latest(name)}
+    own = {name for name in names if not is_machinery(name, {}) and not is_latest(name)}
     return sorted(own - imported - set(choice.skip))
 
 

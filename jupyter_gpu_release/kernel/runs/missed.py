@@ -10,6 +10,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from typing import Any
 
 from ...adapters.registry import loaded_adapters
+from ...analysis.cell_facts import cells_of
 from ...analysis.scopes import dotted_name
 from ...protocol.runs import ErrorInfo
 
@@ -63,7 +64,7 @@ class Registrations:
 
     def notes(self, packages: Collection[str], names: Mapping[str, Any], body: str = "") -> list[str]:
         """Sentences for the receipt of a cell that may use these packages; ``names`` are the notebook's."""
-        cells = names.get("In") or []
+        cells = cells_of(names)
         for number in range(self._read, len(cells)):
             how = f"ran in cell {number}, not in GPU cells: if they need it, put it under `%%gpu_setup`"
             self._waiting += [(package, f"`{text}` {how}") for package, text in _registered(cells[number], names)]

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from ...analysis.cell_facts import cells_of
 from ...client.tracebacks import failure_of, without_traceback
 from ...errors import GpuReleaseError
 from ...presentation.receipt import Receipt, make_receipt
@@ -124,7 +125,7 @@ class ResultBinder:
         if error is None or error.code:
             return []
         mine = self._notebook.shell.user_ns
-        sentence = missed_sentence(error, mine.get("In") or [], mine)
+        sentence = missed_sentence(error, cells_of(mine), mine)
         return [sentence] if sentence else []
 
     def _hint(self, view: RunView) -> str:

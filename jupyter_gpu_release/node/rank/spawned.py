@@ -90,11 +90,11 @@ class _NamesAt:
 def _answer(name: str, there: Collection[str], realm: rebuild.NamespaceInfo) -> tuple[str, Any]:
     """``name`` and what it reads, but for names that are ``there``: ("graph", …), ("refused", why) or ("none", …)."""
     names = realm.namespace
-    if name not in names or is_machinery(name):
+    if name not in names or is_machinery(name, names):
         return "none", None
 
     def follow(read: str) -> dict[str, Any]:
-        return {} if read in there or read not in names or is_machinery(read) else {read: names[read]}
+        return {} if read in there or read not in names or is_machinery(read, names) else {read: names[read]}
 
     try:
         dump = codec.dump({name: names[name]}, realm, follow=follow)

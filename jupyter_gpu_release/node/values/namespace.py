@@ -436,7 +436,7 @@ class RankValues:
                 *(
                     name
                     for name in dict.fromkeys([*self._before, *self._unbound])
-                    if name not in self._namespace and not is_machinery(name)
+                    if name not in self._namespace and not is_machinery(name, {})
                 ),
                 *deleted,
             ],
@@ -478,7 +478,7 @@ class RankValues:
             name: value
             for name, value in dict.items(self._namespace)
             if name not in but
-            and not is_machinery(name)
+            and not is_machinery(name, self._namespace)
             and not is_attribute_name(name)
             and (name in changed or name in self._fetched or not self._is_as_before(name))
         }
@@ -499,7 +499,7 @@ class RankValues:
         if self._payload.function or not (self.shown or assigned):
             return {}
         stay = (name for name in before if name in namespace and name not in changed and self._is_as_before(name))
-        names = {name: namespace[name] for name in [*returned, *stay] if not _is_hidden(name)}
+        names = {name: namespace[name] for name in [*returned, *stay] if not _is_hidden(name, namespace)}
         send = functools.partial(self._last_output, names, known)
         return {
             "last": send(self.shown[0]) if self.shown else None,
@@ -643,7 +643,7 @@ class RankValues:
         made = (
             value
             for name, value in self._namespace.items()
-            if not _is_hidden(name) and (name in changed or not self._is_as_before(name))
+            if not _is_hidden(name, self._namespace) and (name in changed or not self._is_as_before(name))
         )
         return any(not is_immutable(value) for value in (*made, *self.shown))
 
@@ -655,7 +655,7 @@ class RankValues:
             name
             for name, value in self._namespace.items()
             if name not in skipped
-            and not _is_hidden(name)
+            and not _is_hidden(name, self._namespace)
             and (name in changed or name not in self._before or not self._before[name].holds(value))
         ]
 
@@ -780,8 +780,8 @@ def _is_import(value: Any) -> bool:
     return defined_somewhere and getattr(value, "__module__", "__main__") != "__main__"
 
 
-def _is_hidden(name: str) -> bool:
-    return is_machinery(name) or is_latest(name)
+def _is_hidden(name: str, names: Mapping[str, Any]) -> bool:
+    return is_machinery(name, names) or is_latest(name)
 
 
 def _type_name(value: Any) -> str:

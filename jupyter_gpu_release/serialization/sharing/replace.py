@@ -13,7 +13,7 @@ from typing import Any
 
 from ...adapters.adapter import Adapter
 from ...adapters.registry import adapters_of, loaded_adapters
-from ...adapters.stdlib import cached_functions
+from ...adapters.stdlib import cached_functions, iterators
 from ...adapters.stdlib.values import VIEWS, proxied, seen_through
 from .array_memory import memory_of
 
@@ -73,7 +73,8 @@ class ReferenceReplacer:
             return value
         known = self._replaced.get(id(value))
         if known is not None:
-            return known[1]
+            is_over_others = known[1] is not value and type(known[1]) in iterators.KINDS
+            return self._new(known[1]) if is_over_others else known[1]
         made = self._remade(value)
         if made is value:
             self._waiting.append(value)
@@ -114,6 +115,8 @@ class ReferenceReplacer:
             return value if owner is value.__self__ else getattr(owner, value.__name__)
         if kind is types.FunctionType and value.__closure__:
             return self._function(value)
+        if kind in iterators.KINDS:
+            return iterators.remade(value, self._new)
         return self._view(value)
 
     def _function(self, function: types.FunctionType) -> Any:
@@ -201,6 +204,8 @@ class ReferenceReplacer:
                 adapter.set_items(value, made)
 
     def _mapping(self, mapping: Any) -> None:
+        if isinstance(mapping, collections.defaultdict):
+            mapping.default_factory = self._new(mapping.default_factory)
         for key, part in list(mapping.items()):
             new = self._new(part)
             if new is not part:

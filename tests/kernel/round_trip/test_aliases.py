@@ -444,3 +444,13 @@ def test_an_equal_part_in_the_place_of_another_is_the_new_one(nb: Notebook, case
     nb.ok(body)
     nb.cell(later)
     assert repr(nb.cell(asked)) == repr(eval(asked, plain))
+
+
+def test_errors_that_are_kept_keep_where_they_were_raised(nb: Notebook) -> None:
+    nb.cell("errors = []\ntry:\n    1 / 0\nexcept Exception as error:\n    errors.append(error)\nfirst = errors[0]")
+    place = nb.ns["first"].__traceback__
+    assert place is not None
+    nb.ok("errors[0].add_note('seen'); errors.append(2)")
+    assert nb.ns["errors"][0] is nb.ns["first"]
+    assert nb.ns["first"].__notes__ == ["seen"]
+    assert nb.ns["first"].__traceback__ is place

@@ -22,6 +22,18 @@ def test_names_in_and_out(nb: Notebook) -> None:
     assert list(trip.results) == ["b"]
 
 
+def test_names_of_ipythons_that_a_user_takes_are_his(nb: Notebook) -> None:
+    nb.cell("In = 2; quit = 3; x = 1")
+    nb.ok("In += 1; Out = [In, quit]; exit = 4; x += 1; get_ipython = 'mine'")
+    assert [nb.ns[name] for name in ("In", "Out", "quit", "exit", "get_ipython")] == [3, [3, 3], 3, 4, "mine"]
+    nb.cell("Out.append(5)")
+    nb.ok("n = len(Out); del Out, In, exit")
+    assert nb.ns["n"] == 3
+    assert not {"Out", "In", "exit"} & nb.ns.keys()
+    nb.ok("n += 1")
+    assert nb.ns["n"] == 4
+
+
 def test_inputs_changed_in_place_come_back(nb: Notebook) -> None:
     nb.cell("import pandas as pd\nhistory = [1]\nd = {'a': 1}\ns = {1}\ndf = pd.DataFrame({'x': [1, 2]})\nsame = [5]")
     trip = nb.ok("history.append(2)\nd['b'] = 2\ns.add(2)\ndf['y'] = df['x'] * 2\nlen(same)")

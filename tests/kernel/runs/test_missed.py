@@ -124,7 +124,7 @@ def test_a_registration_that_stays_here_is_said_once_to_who_uses_the_library(mon
         "@plots.register_shape('round')\nclass Round: pass\nplots.other(1)",
         "frames.register_frame('geo')\ncsv.register_dialect('bars')\nmine.register_hook(1)",
     ]
-    names = {"In": cells, "plots": library, "frames": other, "csv": csv, "mine": object()}
+    names = {"_ih": cells, "plots": library, "frames": other, "csv": csv, "mine": object()}
     said = Registrations()
     assert said.notes(["frames", "csv"], names) == []
     (sentence,) = said.notes(["plots", "frames"], names)
@@ -141,7 +141,7 @@ def test_what_is_registered_with_a_module_of_pythons_own_is_said_unless_it_trave
         "csv.register_dialect('bars')\nabc.ABCMeta.register(abc.ABC, int)\nmimetypes.guess_type('a.txt')\n"
         "sys.set_int_max_str_digits(9000)",
     ]
-    names = {"In": cells} | {each.__name__: each for each in (abc, csv, mimetypes, multiprocessing, sys)}
+    names = {"_ih": cells} | {each.__name__: each for each in (abc, csv, mimetypes, multiprocessing, sys)}
     first, second = Registrations().notes(["abc", "csv", "mimetypes", "multiprocessing", "sys"], names)
     assert first.startswith("`mimetypes.add_type('a/parquet', '.parq')` ran in cell 1, not in GPU cells")
     assert second.startswith("`multiprocessing.set_start_method('spawn', force=True)` ran in cell 1")
@@ -153,11 +153,11 @@ def test_what_is_registered_with_a_module_of_pythons_own_is_said_unless_it_trave
     ["logging.setLoggerClass(type)", "sys.settrace(print)", "atexit.register(print)", "codecs.register(print)"],
 )
 def test_what_does_not_travel_of_a_module_whose_settings_do_is_said(statement: str) -> None:
-    names = {"In": ["", statement], **{each.__name__: each for each in (logging, sys, atexit, codecs)}}
+    names = {"_ih": ["", statement], **{each.__name__: each for each in (logging, sys, atexit, codecs)}}
     packages = ["logging", "sys", "atexit", "codecs"]
     assert [statement in each for each in Registrations().notes(packages, names)] == [True]
     carried = "logging.addLevelName(25, 'NOTE')\nsys.setrecursionlimit(5000)\nlogging.setLogRecordFactory(print)"
-    (said,) = Registrations().notes(packages, names | {"In": ["", carried]})
+    (said,) = Registrations().notes(packages, names | {"_ih": ["", carried]})
     assert said.startswith("`logging.setLogRecordFactory(print)`")
 
 
@@ -166,6 +166,6 @@ def test_what_a_gpu_cell_registers_with_a_module_of_pythons_own_is_said_unless_i
         "import shutil, csv as c, calendar\nshutil.register_archive_format('mine', print)\n"
         "c.register_dialect('bars')\ncalendar.setfirstweekday(6)\nmimetypes.add_type('a/parquet', '.parq')"
     )
-    first, second = Registrations().notes([], {"In": [""], "mimetypes": mimetypes}, body)
+    first, second = Registrations().notes([], {"_ih": [""], "mimetypes": mimetypes}, body)
     assert first.startswith("`shutil.register_archive_format('mine', print)` runs in this cell's process only")
     assert second.startswith("`mimetypes.add_type('a/parquet', '.parq')` runs")

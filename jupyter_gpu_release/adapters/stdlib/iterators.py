@@ -1,0 +1,55 @@
+"""Iterators of Python's own: over lists, texts and ranges, ``zip``, ``map``, ``enumerate`` and those of itertools.
+
+Others may hold one and go on with it, so they are brought to where the run has left them, or are made again.
+"""
+
+from __future__ import annotations
+
+import collections
+import itertools
+import operator
+from collections.abc import Callable
+from typing import Any
+
+#: whose place is a number
+_WITH_PLACE = frozenset(
+    map(type, (iter([]), reversed([]), iter(()), iter(""), iter("é"), iter(b""), iter(bytearray())))
+)
+#: that know how many items are left; the place itself is another number in each version of Python
+_RANGES = frozenset(map(type, (iter(range(0)), iter(range(1 << 70)))))
+_OF_ITERTOOLS = frozenset(
+    kind for kind in vars(itertools).values() if isinstance(kind, type) and issubclass(kind, collections.abc.Iterator)
+)
+#: what ``__reduce__`` gives are the objects that they hold; those over dicts and sets give a copy
+KINDS = _WITH_PLACE | _RANGES | _OF_ITERTOOLS | {zip, map, filter, enumerate, reversed, type(iter(int, 0))}
+
+
+def update(old: Any, new: Any) -> bool | None:
+    """Bring ``old`` to where ``new`` is; None: it is no such iterator."""
+    kind = type(old)
+    if kind not in KINDS:
+        return None
+    if kind in _WITH_PLACE:
+        _iter, (things,), *place = new.__reduce__()
+        if things or any(place):
+            old.__setstate__(place[0])
+        else:  # it has come to its end, and so forgotten over what it went
+            collections.deque(old, maxlen=0)
+        return True
+    if kind in _RANGES:
+        passed = operator.length_hint(old) - operator.length_hint(new)
+        collections.deque(itertools.islice(old, passed), maxlen=0)
+        return True
+    return False
+
+
+def remade(iterator: Any, new: Callable[[Any], Any]) -> Any:
+    """The iterator over what ``new`` gives for the objects that it holds: itself, where they are the same."""
+    maker, arguments, *state = iterator.__reduce__()
+    parts, place = new(arguments), [None if each is None else new(each) for each in state]
+    if parts is arguments and all(map(operator.is_, place, state)):
+        return iterator
+    made = maker(*parts)
+    if place and place[0] is not None:
+        made.__setstate__(place[0])
+    return made

@@ -1,0 +1,33 @@
+# ruff: noqa: E501 - a cell is one string
+"""Iterators, errors and functions that several hold: whoever has one sees what the others have done with it."""
+
+from __future__ import annotations
+
+IMPORTS = "import collections, itertools\n"
+ROWS = {
+    "iterators that others hold, too": (
+        "L = [1, 2, 3, 4]; a = iter(L); b = iter('abcd'); c = iter(range(9)); r = reversed(L); t = iter((1, 2)); box = [a, r]\n"
+        "o = type('O', (), {})(); o.b, o.c, o.t = b, c, t; next(a); next(c)",
+        "n = next(box[0]), next(o.b), next(o.c), next(r), [*o.t]; L.append(5); kept = [a]",
+        "n, next(a), next(b), next(c), next(box[1]), [*t], box[0] is a is kept[0], o.b is b, [*a], r.__length_hint__()",
+    ),
+    "iterators over iterators": (
+        "a, b, c, d = (iter([1, 2, 3, 4]) for _ in range(4)); z = zip(a, 'abcd'); m = map(str, b); e = enumerate(c); i = itertools.chain(d, 'x')\n"
+        "next(z); both = [e, c]",
+        "n = next(z), next(m), next(e), next(c), next(i); f = filter(None, a)",
+        "n, next(a), next(b), next(both[0]), next(both[1]), both[0] is e, next(d), [*i], next(f), [*z], [*m]",
+    ),
+    "errors that are kept": (
+        "class E(Exception):\n    def __init__(self, a, *, b):\n        super().__init__(a)\n        self.b = b\n"
+        "errors = []\nfor make in (lambda: 1 / 0, lambda: open('/no/such'), lambda: [][1]):\n    try:\n        make()\n    except Exception as error:\n        errors.append(error)\n"
+        "try:\n    raise E(1, b=[2]) from errors[0]\nexcept E as error:\n    own = error\nkept, first = [own], errors[0]",
+        "errors.append(errors[1].errno); errors[0].add_note('n'); kept[0].b.append(3); kept[0].args = (7,); group = ExceptionGroup('g', [errors[2]])",
+        "errors[0] is first, type(own.__cause__), first.__notes__, errors[3], own is kept[0], "
+        "own.b, own.args, group.exceptions[0] is errors[2], str(errors[1])",
+    ),
+    "by what a defaultdict makes its values": (
+        "class F:\n    n = 0\n    def make(self):\n        self.n += 1\n        return self.n\nf = F(); d = collections.defaultdict(f.make)",
+        "d['a'], d['b']",
+        "d['c'], f.n, d.default_factory.__self__ is f, dict(d)",
+    ),
+}
