@@ -29,9 +29,7 @@ def _usual_rc(matplotlib: Any) -> Values:
 
 def _set_rc(matplotlib: Any, name: str, value: Any) -> None:
     if name.startswith(_CODE):
-        converter, code = sys.modules["matplotlib.colors"].colorConverter, name.removeprefix(_CODE)
-        converter.colors[code] = value
-        converter.cache.clear()
+        sys.modules["matplotlib.colors"].colorConverter.colors[name.removeprefix(_CODE)] = value
     else:
         matplotlib.rcParams[name] = value
 

@@ -7,7 +7,7 @@ import threading
 from typing import TYPE_CHECKING, Any
 
 from ..client.rest import GatewayClient
-from ..errors import GpuReleaseError, NoSuchRunError, StoreError
+from ..errors import NoSuchRunError, StoreError
 from ..host.interruptible import InterruptibleEvent
 from .kept_study import SweepFacts, run_of, trial_as_kept
 from .sweep_driver import told_errors
@@ -74,11 +74,11 @@ class WatchedSweep:
         self._run.when_done(lambda _: ended.set())
         try:
             while not ended.wait(_LOOK_S):
-                with contextlib.suppress(OSError, GpuReleaseError):  # store or gateway are away for a while
+                with contextlib.suppress(Exception):  # store, gateway or a database of any kind is away for a while
                     self._look_at_study()
             self._look_at_study()
             self.failure = self._run.exception()
-        except (OSError, GpuReleaseError) as error:
+        except Exception as error:  # noqa: BLE001 - of any database
             self.failure = StoreError(
                 f"the study of sweep {self.id} cannot be read: {error}", hint=f"later: %gpu_attach {self.id}"
             )

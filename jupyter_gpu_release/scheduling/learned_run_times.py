@@ -188,7 +188,7 @@ class LearnedRunTimes(StatedRunTimes):
         self._held_since.add(known.ordinal, -known.gpus * known.started_s)
         self._history.put_back(known.campaign, known.started_s)
         known.started_s, self._overdue = None, None
-        waiting = self._by_size[known.gpus]
+        waiting = self._by_size.setdefault(known.gpus, deque())
         if (known.ordinal, run) not in waiting:
             self._by_size[known.gpus] = deque(sorted([*waiting, (known.ordinal, run)]))
 

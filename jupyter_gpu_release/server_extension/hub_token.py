@@ -81,13 +81,13 @@ class HubToken(LoggingConfigurable):
         """Return the seconds until the next time."""
         try:
             answer = await self._ask()
+            await asyncio.to_thread(write_secret, self._file, answer.token)
         except GpuReleaseError as error:
             if self._error is None:
                 self.log.warning("GPU token: %s (%s)", error.message, error.hint)
             self._error = error
             self._backoff_s = min(self._backoff_s * 2, _LONGEST_BACKOFF_S)
             return self._backoff_s * random.uniform(0.8, 1.0)
-        await asyncio.to_thread(write_secret, self._file, answer.token)
         self._error, self._backoff_s = None, _FIRST_BACKOFF_S
         self._on_renewed()
         return answer.expires_s / 2

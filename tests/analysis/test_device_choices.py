@@ -104,6 +104,12 @@ def test_a_choice_that_is_written_out_still_reads_what_it_was_made_of() -> None:
     assert {"wanted", "torch"} <= ledger.wanted(["at"])["at"].reads
 
 
+def test_a_choice_that_is_written_out_is_of_the_hardware_of_what_it_was_made_of() -> None:
+    there, here = "get_ipython().run_cell_magic('gpu_train', '', 'n = torch.cuda.device_count()')", "m = n * 2"
+    choice = ledger_of(there, here, "n = 5").choices["m"]
+    assert (choice.expression, choice.in_gpu_cell) == ("torch.cuda.device_count() * 2", True)
+
+
 def test_the_history_goes_on_after_a_reset_and_what_came_home_counts_until_it_is_bound_anew() -> None:
     names: dict[str, object] = {"came": "cpu", "anew": "cpu"}
     cells = ["x = 1", f"old = {CHOICE}"]

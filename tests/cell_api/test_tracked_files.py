@@ -44,6 +44,20 @@ def test_what_changes_while_the_cell_runs_fits_nothing(cell: Tracking, tmp_path:
     assert FileDigests().explain_change(found) == f"{file} has changed"
 
 
+def test_a_folder_in_which_a_file_changes_while_it_is_read_is_not_known(
+    cell: Tracking, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "a").touch()
+
+    def read(path: str) -> str:
+        Path(path).write_text("more")
+        return "0" * 64
+
+    monkeypatch.setattr(tracked_files, "_digest", read)
+    cell.track_path(tmp_path)
+    assert [found.digest for found in cell.tracked_files()] == ["", ""]
+
+
 def test_a_folder_stands_for_all_that_is_in_it(cell: Tracking, tmp_path: Path) -> None:
     folder = tmp_path / "data"
     (folder / "deep").mkdir(parents=True)

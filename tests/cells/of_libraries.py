@@ -55,7 +55,7 @@ ROWS = {
     ),
     "hooks on gradients": (
         "seen = []\nw = torch.ones(2, requires_grad=True); w.register_hook(lambda g: seen.append(g.tolist()))\n"
-        "net = torch.nn.Linear(1, 1); net.weight.register_hook(lambda g: g * 0 + 7)",
+        "net = torch.nn.Linear(1, 1); net.weight.register_hook(lambda g: g * 7)",
         "(w * 2).sum().backward(); net(torch.ones(1, 1)).sum().backward(); net.bias.register_hook(lambda g: g * 0 + 5);",
         "seen, net.weight.grad.item(), (net.zero_grad(), net(torch.ones(1, 1)).sum().backward(), net.bias.grad.item(), net.weight.grad.item())",
     ),

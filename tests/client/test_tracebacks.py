@@ -217,6 +217,13 @@ def test_a_group_of_very_many_is_refused():
         exceptions.pack_error(ExceptionGroup("many", [ValueError("x" * 100)] * 1000))
 
 
+def test_what_is_too_large_leaves_the_room_to_the_rest():
+    error: Any = ValueError("odd")
+    error.batch, error.rows = [bytes(60_000), bytes(70_000)], bytes(10_000)
+    found = remote_error(info(error), to_catch=True)
+    assert vars(found).keys() & {"batch", "rows"} == {"rows"}
+
+
 def test_ours_come_back_as_ours():
     error = remote_error(ErrorInfo("CellProcessDied", "segfault", code="failed", hint="look"), "receipt")
     assert isinstance(error, RunFailedError)

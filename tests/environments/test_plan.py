@@ -153,6 +153,11 @@ TABLE = {
         {"fast": Why.UNAVAILABLE},
     ),
     "an editable of too many files": (([dist("big==1", origin=Origin.EDITABLE)], []), {}, {"big": Why.UNAVAILABLE}),
+    "an editable of too many files on both sides": (
+        ([dist("big==1", origin=Origin.EDITABLE)], [dist("big==1", origin=Origin.EDITABLE)]),
+        {},
+        {"big": Why.UNAVAILABLE},
+    ),
     "conda's, taken from an index": (([dist("a==1", origin=Origin.CONDA, is_pure=False)], []), {"a": "1"}, {}),
     "a folder of the cluster stays there": (
         (["numpy==2"], ["numpy==1", dist("local==1", "numpy", origin=Origin.FOLDER)]),

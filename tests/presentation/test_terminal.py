@@ -97,6 +97,13 @@ def test_lines_beside_a_bar_keep_their_order_and_the_bar_is_one() -> None:
     assert text_of(found).count("%") == 1
 
 
+def test_behind_a_bar_not_everything_is_held_back() -> None:
+    printed = "".join(f"line {number}\n" for number in range(100))
+    kind, data = say(f"10%\r100%\n{printed}")
+    found = OutputCollapser().feed([Event(1, 0.0, kind, data)])
+    assert text_of([(event.kind, event.data["text"]) for event in found]) == f"100%\n{printed}"
+
+
 @pytest.mark.parametrize("at_once", [1, 2, 0])
 def test_a_bar_for_each_epoch_stands_where_it_stood(at_once: int) -> None:
     pairs = []

@@ -73,6 +73,23 @@ def test_a_run_that_is_put_back_waits_as_before() -> None:
     assert not run_times.knows("one")
 
 
+@pytest.mark.parametrize("most_ended", [20, 10_000], ids=["numbered anew meanwhile", "not"])
+def test_a_run_that_is_put_back_is_overtaken_no_longer_than_others(
+    monkeypatch: pytest.MonkeyPatch, most_ended: int
+) -> None:
+    """While it ran nobody else of its size waited, and it was none of those that are looked at."""
+    monkeypatch.setattr(learned_run_times, "_MOST_ENDED", most_ended)
+    run_times = LearnedRunTimes(8)
+    run_times.submitted("put back", "ann", 4, "", 0.0)
+    run_times.started("put back", 0.0)
+    assert not run_times.overdue(0.0)
+    for number in range(40):
+        submitted(run_times, f"r{number}", 1.0), run_times.started(f"r{number}", 1.0)
+        run_times.ended(f"r{number}", 1e6)
+    run_times.put_back("put back")
+    assert run_times.overdue(1e6) == {"put back"}
+
+
 def test_a_run_that_nobody_told_of_says_itself_how_long_it_takes() -> None:
     run_times = LearnedRunTimes(8)
     stranger = Run("stranger", "q", (Rank(),), GPU, 1, expected_s=30.0)

@@ -73,6 +73,18 @@ def test_matplotlib_settings_travel() -> None:
         assert matplotlib.rcParams["figure.figsize"] == [3.0, 4.0]
 
 
+def test_colours_of_one_letter_travel_also_where_one_was_looked_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    """seaborn gives them other colours (``color_codes``)."""
+    colors = pytest.importorskip("matplotlib.colors")
+    with monkeypatch.context() as here:
+        here.setitem(colors.colorConverter.colors, "b", (0.5, 0.0, 0.0))
+        captured = library_settings.capture_settings()
+    monkeypatch.setitem(colors.colorConverter.colors, "b", (0.0, 0.0, 1.0))
+    assert colors.to_rgb("b") == (0.0, 0.0, 1.0)
+    library_settings.ArrivedSettings().set_arrived(captured)
+    assert colors.to_rgb("b") == (0.5, 0.0, 0.0)
+
+
 def test_numpy_settings_travel() -> None:
     with np.printoptions(precision=2, suppress=True):
         captured = library_settings.capture_settings()

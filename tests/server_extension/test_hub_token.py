@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 from traitlets.config import LoggingConfigurable
 
+from jupyter_gpu_release.server_extension import hub_token
 from jupyter_gpu_release.server_extension.hub_token import HubToken
 
 
@@ -111,6 +112,25 @@ def test_a_service_that_refuses_is_said_and_asked_ever_less_often(service: _Serv
     assert token.problems() == []
     service.is_well = False
     assert asyncio.run(token._renew()) <= 2, "it begins anew"
+
+
+def test_a_token_that_cannot_be_written_is_said_and_tried_again(
+    service: _Service, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A disk may be full for a while: here something is in the folder's place."""
+    monkeypatch.setattr(hub_token, "_FIRST_BACKOFF_S", 0.1)
+    folder = tmp_path / "runtime"
+    token = _kept(folder)
+    folder.touch()
+
+    async def look() -> None:
+        (problem,) = token.problems()
+        assert str(folder) in problem.message
+        folder.unlink()
+        await _until(lambda: not token.problems())
+        assert (folder / "jupyter_gpu_token-big%2Fone").read_text().strip() == f"t{len(service.asked)}"
+
+    _while_running(token, look)
 
 
 @pytest.mark.parametrize("variable", ["JUPYTER_GPU_TOKEN", "JUPYTER_GPU_TOKEN_FILE"])

@@ -186,6 +186,8 @@ def update_run(connection: Connection, view: RunView, outcome: Outcome | None) -
 
 def _changing(view: RunView, outcome: Outcome | None) -> dict[str, Any]:
     facts: dict[str, Any] = {name: getattr(view, name) for name in _UPDATE_COLUMNS if name not in ("view", "outcome")}
+    if view.imported_from:
+        facts["granted_at"] = None  # it held another cluster's GPUs: here they are in no sum
     bare = msgspec.structs.replace(view, outcome=None) if view.outcome is not None else view
     return facts | {"view": encode(bare), "outcome": encode(outcome) if outcome is not None else None}
 

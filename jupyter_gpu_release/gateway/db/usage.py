@@ -15,7 +15,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from sqlalchemy import func, literal, select
+from sqlalchemy import func, literal, or_, select
 from sqlalchemy.dialects.sqlite import insert as upsert
 from sqlalchemy.engine import Connection
 
@@ -270,7 +270,11 @@ def read_leases(connection: Connection, since_s: float) -> tuple[list[LeaseUse],
             runs.c.user, runs.c.session, runs.c.gpus, runs.c.granted_at, runs.c.running_at, _ended_at, gpu_use.c.mean
         )
         .select_from(runs.outerjoin(gpu_use, gpu_use.c.run == runs.c.run))
-        .where(runs.c.granted_at.is_not(None), runs.c.gpus > 0, runs.c.submitted_at > since_s - WEEK_S)
+        .where(
+            runs.c.granted_at.is_not(None),
+            runs.c.gpus > 0,
+            or_(runs.c.finished_at.is_(None), runs.c.finished_at > since_s - WEEK_S),
+        )
     )
     earlier = connection.execute(
         select(

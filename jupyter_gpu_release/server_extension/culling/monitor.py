@@ -13,6 +13,7 @@ from traitlets.config import LoggingConfigurable
 
 from ...errors import GpuReleaseError
 from ...host.accounts import own_name
+from ...host.process_control import is_gone
 from ...protocol.rest import StatusDocument
 from .. import metrics
 from ..audit import ActionLog
@@ -122,6 +123,8 @@ class Monitor(LoggingConfigurable):
 
     def _look_at(self, kernel: str, watch: Watch, now_s: float, *, fresh: bool) -> None:
         track = self.tracks.setdefault(kernel, Track(kernel, "kernel", watch.conversation.began_s))
+        if kernel in self._suspended:
+            self._forget_ended(kernel, track)
         cpu = self.sample.cpu_s.get(kernel)
         if cpu is not None:
             watch.known_start(cpu[0])
@@ -133,6 +136,13 @@ class Monitor(LoggingConfigurable):
         if fresh and cpu is not None:
             self._last_cpu[kernel] = (self.sample.at_s, cpu)
         self._tell_jupyter(kernel, watch, signals)
+
+    def _forget_ended(self, kernel: str, track: Track) -> None:
+        """Of suspended processes those that are gone (a restart) are not to be restored."""
+        left = [pid for pid in self._suspended.pop(kernel) if not is_gone(pid)]
+        if left:
+            self._suspended[kernel] = left
+        track.suspended = bool(left)
 
     def _signals_of(
         self, kernel: str, watch: Watch, cpu: tuple[float, tuple[float, float]] | None, *, fresh: bool

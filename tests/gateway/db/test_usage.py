@@ -15,10 +15,11 @@ from sqlalchemy import select
 from jupyter_gpu_release.gateway.accounting import last_midnights
 from jupyter_gpu_release.gateway.db.database import insert_run, open_ledger, put_session, update_run
 from jupyter_gpu_release.gateway.db.rows import StoredSession, WarmLeaseRow, WarmSpan
-from jupyter_gpu_release.gateway.db.run_times import drop_attempt, put_attempt
+from jupyter_gpu_release.gateway.db.run_times import drop_attempt, past_runs, put_attempt
 from jupyter_gpu_release.gateway.db.schema import COUNTED_S, attempts, warm_times
 from jupyter_gpu_release.gateway.db.usage import (
     SIGN_S,
+    WEEK_S,
     LeaseUse,
     capacity_seconds,
     put_capacity,
@@ -34,6 +35,7 @@ from jupyter_gpu_release.protocol.rest import Usage
 from jupyter_gpu_release.protocol.runs import Attempt, ResourceAsk, RunRequest, RunView
 
 NOW = 10_000.0
+DAY_S = 86_400.0
 _ALL = [0.0, float(NOW)]
 
 
@@ -111,6 +113,34 @@ def test_the_ledger_tells_leases_and_ends(tmp_path: Path) -> None:
             put_attempt(link, RunView(run, "ann", "running", gpus=gpus, session="s"), Attempt(110.0, 130.0))
         drop_attempt(link, "put back", 0)
         assert [lease.gpus for lease in read_leases(link, 0.0)[0] if lease.until == 130.0] == [4]
+
+
+def test_a_run_counts_however_long_ago_it_was_submitted(tmp_path: Path) -> None:
+    """One goes on for 30 days, one ended yesterday; one ended long ago."""
+    engine, now_s = open_ledger(tmp_path / "ledger.sqlite"), 30 * DAY_S
+    with engine.begin() as link:
+        for run, gpus, until_s in (("a", 1, None), ("b", 2, 29 * DAY_S), ("c", 4, 10 * DAY_S)):
+            view = RunView(run=run, user="ann", state="queued", seq=1, gpus=gpus, session=run)
+            insert_run(link, view, 1, RunRequest(run, run, ResourceAsk(gpus, 1), b""))
+            state = "running" if until_s is None else "succeeded"
+            update_run(link, replace(view, state=state, granted_at=0.0, gone_at=until_s, finished_at=until_s), None)
+        leases, ends = read_leases(link, now_s - WEEK_S)
+    assert sorted(lease.gpus for lease in leases) == [1, 2]
+    (found,) = usage_between([now_s - WEEK_S, now_s], leases, ends)
+    assert found["ann"].held_s == (7 + 2 * 6) * DAY_S
+
+
+def test_what_an_imported_run_held_elsewhere_counts_nowhere_here(tmp_path: Path) -> None:
+    engine = open_ledger(tmp_path / "ledger.sqlite")
+    view = RunView(
+        run="a", user="ann", state="succeeded", seq=1, gpus=8, submitted_at=1.0, imported_from="the other lab"
+    )
+    view = replace(view, granted_at=2.0, running_at=3.0, gone_at=4.0, finished_at=5.0)
+    with engine.begin() as link:
+        insert_run(link, view, 1, RunRequest("a", "", ResourceAsk(8, 1), b""))
+        update_run(link, view, None)
+        assert read_leases(link, 0.0)[0] == []
+        assert past_runs(link, 10) == [], "other GPUs than the cluster's: they say nothing of how long its runs take"
 
 
 def test_two_who_share_one_gpu_save_it_for_each_other() -> None:

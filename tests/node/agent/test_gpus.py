@@ -87,6 +87,9 @@ def test_what_is_wrong_with_one_gpu_is_told_of_it_alone(ask: Ask) -> None:
     well = told()
     answer = [told("lost 1"), told("ecc 1 2"), told("remap 1 1 0"), told("remap 1 0 1"), told("slowed 1 64"),
               told("slowed 1 4"), told("xid 1 31"), told("xid 1 79"), told()]
+    state.write_text("error 9\\n")  # the driver is loaded anew
+    nvml.gpus()
+    answer.append(told("xid 1 74"))
     names = [gpu.name for gpu in nvml.gpus()]
     gpus._XID_LASTS_S = 0.0
     answer = [well, answer, told(), names]
@@ -102,6 +105,7 @@ def test_what_is_wrong_with_one_gpu_is_told_of_it_alone(ask: Ask) -> None:
     assert "too hot" in words[4]
     assert words[5] == words[6] == "", "a limit of power that was set, and a fault of a program, are no illness"
     assert words[7] == words[8] == "its driver reported Xid 79"
+    assert words[9] == "its driver reported Xid 74"
 
 
 _FOUR = "".join(

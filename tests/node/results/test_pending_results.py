@@ -11,6 +11,7 @@ import socket
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import psutil
@@ -20,11 +21,12 @@ from node_bed import Node
 from soak import thorough
 from vanishing_store import LARGE, SMALL, assert_whole, begin, failures_of, persister_of, waits_of
 
+from jupyter_gpu_release.errors import StoreError
 from jupyter_gpu_release.host import process_control
 from jupyter_gpu_release.node.ipc.frames import RankOrder, SpoolConfig
 from jupyter_gpu_release.node.results import persister
-from jupyter_gpu_release.node.results.spool import SpoolRecord
-from jupyter_gpu_release.protocol.node import RunPhase, RunSaved
+from jupyter_gpu_release.node.results.spool import SpoolEntry, SpoolRecord
+from jupyter_gpu_release.protocol.node import AttemptId, RunPhase, RunSaved
 from jupyter_gpu_release.protocol.runs import Outcome, Save
 from jupyter_gpu_release.protocol.wire import encode
 from jupyter_gpu_release.store.event_log import read_events
@@ -88,6 +90,39 @@ def test_a_persister_is_known_from_its_first_moment(monkeypatch: pytest.MonkeyPa
     finally:
         os.kill(pid, signal.SIGKILL)
         os.waitpid(pid, 0)
+
+
+class _Refused:
+    """A try that the store has refused at once."""
+
+    is_over, error = True, StoreError("no space left")
+
+    def __init__(self, *_: object) -> None:
+        """Writes nothing."""
+
+
+class _Clock:
+    """Time passes only where the persister waits."""
+
+    def __init__(self, patch: pytest.MonkeyPatch) -> None:
+        self.now_s = 1000.0
+        patch.setattr(persister, "time", SimpleNamespace(monotonic=lambda: self.now_s, sleep=self.wait))
+        patch.setattr(persister.signal, "sigtimedwait", lambda _, pause_s: self.wait(pause_s))
+
+    def wait(self, pause_s: float) -> None:
+        self.now_s += pause_s
+
+
+def test_it_is_the_first_of_all_failures_from_which_time_runs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    clock, attempt = _Clock(monkeypatch), AttemptId("20260101-000000-00000001", 0)
+    monkeypatch.setattr(persister, "_Try", _Refused)
+    entry = SpoolEntry(tmp_path, attempt)
+    order = SpoolConfig(str(tmp_path), str(tmp_path / "agent.sock"))
+    persister.Persister(order, entry, tmp_path, Outcome("ok"), b"stream", [], 6).run(0)
+    record = entry.read_record()
+    assert record is not None
+    assert record.state == "spilled"
+    assert clock.now_s == pytest.approx(1006.0), "it hears of a refusal a second after it has begun a try"
 
 
 @pytest.mark.parametrize(("decoy", "reason"), [(False, "is not there"), (True, "it has no store.json")])
