@@ -79,7 +79,6 @@ _OWN = frozenset(
         "_ih",
         "_oh",
         "_dh",
-        "_exit_code",
         "__name__",
         "__doc__",
         "__package__",
@@ -93,6 +92,8 @@ _OWN = frozenset(
     }
 )
 _LATEST = re.compile(r"_{1,3}|_\d+|_i{1,3}|_i\d+")
+#: set by ``!command``: it goes home, and is no result
+EXIT_CODE = "_exit_code"
 #: the history objects, which hold the whole session
 HISTORY = frozenset({"In", "Out", "_ih", "_oh"})
 #: names of IPython's that one may take for oneself: those of the history are the same objects under its own names

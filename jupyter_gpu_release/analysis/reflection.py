@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 #: calls and attributes that make a closer look worth while
 CALLS = frozenset({"globals", "locals", "vars", "dir", "eval", "exec"})
 ATTRIBUTES = frozenset({"user_ns", "user_global_ns", "f_globals", "modules", "import_module", "__main__"}) | frozenset(
-    {"__subclasses__", "query", "eval", "ev", "ex"}
+    {"__subclasses__", "query", "eval", "ev", "ex", "run_line_magic"}
 )
 #: the same in a function's compiled code
 WORDS = CALLS | ATTRIBUTES
@@ -213,6 +213,10 @@ class _ReflectionVisitor(ast.NodeVisitor):
                 self._text(text)
             case ast.Call(func=ast.Attribute(attr="query"), args=[text, *_]):
                 self._query(text)
+            case ast.Call(
+                func=ast.Attribute(attr="run_line_magic"), args=[ast.Constant("run"), ast.Constant(str(line))]
+            ):
+                self.found.any_name |= "-i" in str(line).split()  # the script sees the notebook's names
 
     def _text(self, text: ast.AST) -> None:
         match text:
@@ -235,7 +239,7 @@ class _ReflectionVisitor(ast.NodeVisitor):
                 self.found.add(reflection_in_query(part.value))
 
 
-_CERTAIN = WORDS - {"modules", "query", "eval", "dir", "vars", "__subclasses__"}
+_CERTAIN = WORDS - {"modules", "query", "eval", "dir", "vars", "__subclasses__", "run_line_magic"}
 _known: weakref.WeakKeyDictionary[types.CodeType, Reflection] = weakref.WeakKeyDictionary()
 
 

@@ -6,6 +6,8 @@ import re
 import sys
 from typing import Any
 
+from ..analysis.cell_facts import EXIT_CODE
+
 _OURS = re.compile(r"\s*%%gpu_")
 #: exit status of a shell
 _NOT_FOUND = 127
@@ -32,7 +34,7 @@ class NoGpuHere:
             sys.stderr.write(f"{_OF_SEARCH}\n")
         if _OURS.match(cell):
             return
-        if _TOOL.search(cell) and self._shell.user_ns.get("_exit_code") == _NOT_FOUND:
+        if _TOOL.search(cell) and self._shell.user_ns.get(EXIT_CODE) == _NOT_FOUND:
             sys.stderr.write(f"{_OF_TOOL}\n")
         elif result.error_in_exec is not None and _says_so(result.error_in_exec):
             sys.stderr.write(f"{_OF_CELL}\n")

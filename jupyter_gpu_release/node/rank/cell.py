@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import msgspec
 
 from ...adapters.gpu_memory import limit_gpu_memory
+from ...analysis.cell_facts import EXIT_CODE
 from ...cell_api import tracked_files
 from ...cell_api.context import ExecutionContext, set_context
 from ...cell_api.ranks import set_rank_context
@@ -319,7 +320,7 @@ class Rank:
 
     def _looked_in_vain(self, payload: CellPayload, error: Any) -> bool:
         """Tell if the cell asked for a GPU that is only simulated."""
-        asked = "nvidia-smi" in payload.source and self._shell.user_ns.get("_exit_code") == _COMMAND_NOT_FOUND
+        asked = "nvidia-smi" in payload.source and self._shell.user_ns.get(EXIT_CODE) == _COMMAND_NOT_FOUND
         return asked or (error is not None and lacks_gpu(error.evalue))
 
     def _end_preempted(self, taken: TakenSave) -> None:

@@ -16,7 +16,7 @@ from typing import Any
 
 from ...adapters.adapter import GroupState, ImmovableError
 from ...adapters.registry import adapters_of, loaded_adapters
-from ...analysis.cell_facts import is_latest, is_machinery
+from ...analysis.cell_facts import EXIT_CODE, is_latest, is_machinery
 from ...cell_api.ranks import ranks
 from ...errors import LoadError
 from ...exchange.verdicts import Numbering
@@ -423,7 +423,7 @@ class RankValues:
         results = [
             ValueInfo(name, _type_name(values[name]), dump.sizes[name])
             for name in names
-            if name in dump.sizes and not _is_import(values[name]) and not is_attribute_name(name)
+            if name in dump.sizes and not _is_import(values[name]) and not is_attribute_name(name) and name != EXIT_CODE
         ]
         self._leave_modules()
         return Collected(dump.stream, dump.buffers, dump.total_bytes, results, notes, dump.keep, dump.spans)

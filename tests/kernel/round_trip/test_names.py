@@ -34,6 +34,15 @@ def test_names_of_ipythons_that_a_user_takes_are_his(nb: Notebook) -> None:
     assert nb.ns["n"] == 4
 
 
+def test_the_status_of_a_command_is_in_the_notebook_too(nb: Notebook) -> None:
+    nb.cell("import sys")
+    trip = nb.ok("get_ipython().system_raw('exit 3')")
+    assert nb.ns["_exit_code"] == 3
+    assert list(trip.results) == []
+    nb.ok("r = _exit_code + 1")
+    assert nb.ns["r"] == 4
+
+
 def test_inputs_changed_in_place_come_back(nb: Notebook) -> None:
     nb.cell("import pandas as pd\nhistory = [1]\nd = {'a': 1}\ns = {1}\ndf = pd.DataFrame({'x': [1, 2]})\nsame = [5]")
     trip = nb.ok("history.append(2)\nd['b'] = 2\ns.add(2)\ndf['y'] = df['x'] * 2\nlen(same)")

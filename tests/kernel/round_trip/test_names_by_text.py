@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from round_trip import Notebook
 
@@ -75,3 +77,13 @@ def test_a_name_that_may_not_be_needed_does_not_fail_the_cell(nb: Notebook) -> N
     assert nb.ns["r"][0] == 1
     assert "`thing` is a placeholder in this cell: no module named only_here" in trip.notes
     assert "only_here" not in trip.prepared.imports
+
+
+def test_a_script_that_runs_among_the_notebooks_names_finds_them(nb: Notebook, tmp_path: Path) -> None:
+    script = tmp_path / "script.py"
+    script.write_text("b = a + 1\nc.append(b)\n")
+    nb.cell("a, c = 3, []")
+    trip = nb.ok(f"%run -i {script}")
+    assert (nb.ns["b"], nb.ns["c"]) == (4, [4])
+    assert {info.name for info in trip.prepared.sent} >= {"a", "c"}
+    assert not nb.collect(f"%run {script}").sent
