@@ -64,4 +64,5 @@ def test_what_pandas_has_itself_is_looked_at_once(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(adapter_module, "_is_extension", lambda *each: looked_at.append(each[1]) or of(*each))
     for name in ("total", "head"):
         monkeypatch.setattr(pandas.DataFrame, name, lambda _frame: 1, raising=False)
-    assert {name for _, name, _ in ADAPTER.extensions()} == {"head", "total"} == set(looked_at)
+    assert {name for _, name, _ in ADAPTER.extensions()} == {"head", "total"}
+    assert set(looked_at) - {"__slotnames__"} == {"head", "total"}  # Python's own note of a class that was pickled

@@ -153,10 +153,11 @@ def test_what_cannot_be_decided_counts_as_changed() -> None:
 
 def test_names_bound_deleted_rebound() -> None:
     values, space = rank({"a": [1], "b": [2], "c": 3, "d": 4})
-    space.update(new=1, b=[2], c=1000, _own=1, _=5, _7=6, _i3="x", In=[1])
+    space.update(new=1, b=[2], c=1000, _own=1, _=5, _7=6, _i3="x", Out=8)
+    space["In"] = space["_ih"] = [1]
     del space["a"]
     loaded = home(values.collect())
-    assert loaded.values == {"new": 1, "b": [2], "c": 1000, "_own": 1}
+    assert loaded.values == {"new": 1, "b": [2], "c": 1000, "_own": 1, "Out": 8}
     assert loaded.facts["deleted"] == ["a"]
     assert loaded.facts["inplace"] == []
 
