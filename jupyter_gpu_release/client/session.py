@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
 import random
 import secrets
 import time
@@ -246,7 +247,7 @@ class GatewaySession:
                 feed.put_item(ConnectionBack(time.monotonic() - self._lost_at))
             if feed.request is not None:
                 self._send_queue.put_message(Submit(feed.request))
-            elif feed.run not in resume or feed.adopt:
+            elif feed.adopt or feed.last_event < resume.get(feed.run, math.inf):  # one that came after the Hello
                 self._send_queue.put_message(Subscribe(feed.run, feed.last_event, feed.adopt))
         self._send_unacked(again=True)
         self._lost_at = self._error = None

@@ -60,7 +60,7 @@ class Signal(msgspec.Struct, frozen=True, tag="signal"):
 
     run: Word
     signal: Word = "interrupt"
-    #: the same one, sent again after a reconnect, counts once (a second interrupt kills)
+    #: the same one, sent again after a reconnect, counts once (the gateway takes a second interrupt for a kill)
     id: Word = ""
 
 

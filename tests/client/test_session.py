@@ -13,7 +13,7 @@ from jupyter_gpu_release.client.session import ConnectionBack, ConnectionLost, G
 from jupyter_gpu_release.errors import GatewayUnavailableError
 from jupyter_gpu_release.protocol.config import GatewayConfig
 from jupyter_gpu_release.protocol.runs import ResourceAsk, RunRequest
-from jupyter_gpu_release.protocol.session import ClientMessage, Hello, Refused, Signal, Submit, Welcome
+from jupyter_gpu_release.protocol.session import ClientMessage, Hello, Refused, Signal, Submit, Subscribe, Welcome
 from jupyter_gpu_release.protocol.wire import decode, encode
 
 
@@ -43,6 +43,9 @@ class _Gateway:
 
     def __init__(self, hangs_up_on: type[Signal | Submit]) -> None:
         self.heard: list[list[ClientMessage]] = []
+        self.subscribed: list[Subscribe] = []
+        #: done before it greets
+        self.on_hello: Callable[[], object] = lambda: None
         self._hangs_up_on = hangs_up_on
         self._server = serve(self._talk, "127.0.0.1", 0, compression=None)
         self.url = f"http://127.0.0.1:{self._server.socket.getsockname()[1]}"
@@ -54,6 +57,7 @@ class _Gateway:
         for data in link:
             message = decode(data, ClientMessage)
             if isinstance(message, Hello):
+                self.on_hello()
                 link.send(encode(Welcome(message.protocol, "", "ann", simulated=True, gpus_total=1, store="")))
             elif isinstance(message, self._hangs_up_on):
                 heard.append(message)
@@ -61,6 +65,8 @@ class _Gateway:
                     return
                 if isinstance(message, Submit):
                     link.send(encode(Refused(message.request.run, "impossible_ask", "no")))
+            elif isinstance(message, Subscribe):
+                self.subscribed.append(message)
 
     def end(self) -> None:
         self._server.shutdown()
@@ -94,6 +100,23 @@ def test_a_request_is_sent_until_it_is_answered_and_its_feed_hears_how_it_went(u
         assert gateway.heard[0] == gateway.heard[1]
         until(lambda: session._feeds.all() == [], "nothing more is heard of it")
         assert (session.trouble, session.silent_s) == (None, 0.0)
+    finally:
+        session.close()
+        gateway.end()
+
+
+def test_who_begins_to_follow_a_run_while_the_session_comes_back_hears_all_of_it(until: Callable[..., None]) -> None:
+    """Another feed of that run has its events, and so the session has asked for later ones only."""
+    run = "20260101-000000-00000001"
+    gateway = _Gateway(Signal)
+    session = GatewaySession(Target(gateway.url, "token"), "s")
+    try:
+        session.connect()
+        session.follow(run, after=5)
+        until(lambda: gateway.subscribed == [Subscribe(run, 5)], "the subscription")
+        gateway.on_hello = lambda: session.follow(run)
+        session.signal(run)
+        until(lambda: gateway.subscribed[1:] == [Subscribe(run, 0)], "the one that asks for all of it")
     finally:
         session.close()
         gateway.end()

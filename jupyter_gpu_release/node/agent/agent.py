@@ -305,9 +305,9 @@ class NodeAgent(NodeAgentApi):
         if (forwarder := self._forwarders.by_attempt.get(found)) is not None:
             forwarder.grant(gpu_ids)
             return
-        if found not in self._ungranted and found not in self._runs:
-            raise ClusterError(f"run {found.run} is not known on this node (its agent was started anew)")
         self._grant(found, gpu_ids)
+        if found not in self._runs:
+            raise ClusterError(f"run {found.run} is not known on this node (its agent was started anew)")
 
     async def abandon(self, attempt_id: Packed[AttemptId]) -> None:
         """Nobody wants it: forget it; if it may have begun, it is ended, and its results are dropped."""
@@ -530,10 +530,9 @@ class NodeAgent(NodeAgentApi):
         return attempt_id in self._runs
 
     def _grant(self, attempt_id: AttemptId, gpu_ids: list[str]) -> None:
-        found = self._ungranted.pop(attempt_id, None)
-        if found is not None:
-            self._runs[attempt_id] = found
-            found.grant(gpu_ids)
+        found = self._ungranted.get(attempt_id)
+        if found is not None and found.grant(gpu_ids):
+            self._runs[attempt_id] = self._ungranted.pop(attempt_id)
 
     def _made(self, order: StartOrder) -> RunOnNode:
         if not order.memory_bytes:

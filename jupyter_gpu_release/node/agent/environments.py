@@ -363,7 +363,7 @@ class NodeEnvironments:
         ready = await asyncio.to_thread(self._read_ready)
         oldest_s = now_s - self._config.environment_retention_s
         due = [row for place, row in enumerate(ready) if row.used_at < oldest_s or place >= _MOST_KEPT]
-        removed = [row for row in due if await self.remove(row.digest)]
+        removed = [row for row in due if await self.remove(row.digest, row.used_at)]
         digests = [row.digest for row in removed]
         if removed:
             log.info("environments %s have gone: nobody has used them for long", ", ".join(digests))
@@ -371,17 +371,21 @@ class NodeEnvironments:
             await self._built.forget({each.name for row in removed for each in row.packages} - kept)
         return digests
 
-    async def remove(self, digest: str) -> bool:
-        """Remove one; False: it is in use, or not here. Raises :class:`ClusterError`."""
+    async def remove(self, digest: str, used_at: float = float("inf")) -> bool:
+        """Remove one; False: it is in use, was used after ``used_at``, or is not here. Raises :class:`ClusterError`."""
         servers = self._servers.get(digest)
         self._leaving = [each for each in self._leaving if each[1].has_processes]
         is_used = digest in self._builds or any(digest == each for each, _ in self._leaving)
-        if is_used or self._find(digest) is None:
+        if is_used or self._find(digest) is None or self._used_at(digest) > used_at:
             return False
         if servers is not None and not await self._has_let_go(digest, servers):
             return False
         await self._built.remove(digest)
         return True
+
+    def _used_at(self, digest: str) -> float:
+        """Time of its last use; raises OSError."""
+        return (self._root / "locks" / digest).stat().st_mtime
 
     async def list_environments(self) -> list[EnvironmentRow]:
         """List those that are ready, the latest used first."""
@@ -401,7 +405,9 @@ class NodeEnvironments:
         for lock in (self._root / "locks").glob("*"):
             with contextlib.suppress(OSError):  # not built, or removed meanwhile
                 plan = self._built.describe(lock.name).plan
-                row = EnvironmentRow(lock.name, socket.gethostname(), plan.python, plan.packages, lock.stat().st_mtime)
+                row = EnvironmentRow(
+                    lock.name, socket.gethostname(), plan.python, plan.packages, self._used_at(lock.name)
+                )
                 rows.append(row)
         return sorted(rows, key=lambda row: -row.used_at)
 

@@ -127,7 +127,8 @@ class ForkServer:
         self._ready: asyncio.Task[None] | None = None
         self._spares: deque[Pair] = deque()
         self._used_at = self._left_at = 0.0
-        self._retired = False
+        #: it takes no more orders
+        self.is_retired = False
         self._filling: asyncio.Task[None] | None = None
 
     @property
@@ -174,7 +175,7 @@ class ForkServer:
     async def _fill(self, count: int) -> None:
         with contextlib.suppress(OSError, ClusterError):
             await self.ready()
-            while self.alive and not self._retired:
+            while self.alive and not self.is_retired:
                 cold = next((pair for pair in self._spares if not pair.is_warm), None)
                 if len(self._spares) >= count and cold is None:
                     break
@@ -189,7 +190,7 @@ class ForkServer:
                 await asyncio.sleep(_PAUSE_S)
 
     def _keep(self, pair: Pair) -> None:
-        if self._retired:  # meanwhile
+        if self.is_retired:  # meanwhile
             pair.close()
         else:
             self._spares.append(pair)
@@ -254,7 +255,7 @@ class ForkServer:
 
     def retire(self) -> None:
         """Take no more orders; it ends when its last rank has."""
-        self._retired = True
+        self.is_retired = True
         while self._spares:
             self._spares.pop().close()
         if self.process is not None and self.alive:
@@ -270,7 +271,7 @@ class ForkServer:
 
     def kill(self) -> None:
         """End it now; its supervisors notice and end their ranks."""
-        self._retired = True  # nothing more stands by
+        self.is_retired = True  # nothing more stands by
         while self._spares:
             self._spares.pop().close()
         if self.process is not None:

@@ -129,7 +129,7 @@ class GangRun:
         #: saves without notice that some ranks have made: number → rank → its part
         self._parts: dict[int, dict[int, Save]] = {}
         self._waiting_since_s: float | None = None
-        self._is_going = self._is_failing = self._is_cut_off = self._is_withdrawn = self._is_to_yield = False
+        self._is_going = self._is_cut_off = self._is_withdrawn = self._is_to_yield = False
         #: hosts that the cluster says are gone
         self._gone: set[str] = set()
         #: says that the cell has begun, and outlives this agent; left by the first rank to begin, or, where not all of
@@ -397,8 +397,7 @@ class GangRun:
             self._on_rank_at_end(line.spec)
         if self._signalled is None:
             if outcome.status not in ("ok", gang_plan.PREEMPTED, gang_plan.DISMISSED):
-                if not self._is_failing:  # a second interrupt would kill
-                    self._end_others()
+                self._end_others()
             elif len(self._specs) > self._ranks:
                 self._dismiss(line)
 
@@ -411,10 +410,9 @@ class GangRun:
 
     def _end_others(self) -> None:
         """One has failed. Rank 0 gets time to hand over what it has."""
-        self._is_failing = True
         for line in self._running():
             grace_s = None if line.spec.index == 0 else min(_OTHERS_GRACE_S, self._order.grace_s)
-            line.send_frame(Kind.SIGNAL, encode(Command("end", grace_s=grace_s)))
+            line.send_frame(Kind.SIGNAL, encode(Command("interrupt", grace_s=grace_s)))
 
     def _dismiss(self, ended: RankConnection) -> None:
         """Dismiss parameter servers: they serve until nobody needs them, and the chief's end is the run's."""
@@ -425,7 +423,9 @@ class GangRun:
 
     def _send_home(self) -> None:
         for line in self._running():
-            line.send_frame(Kind.SIGNAL, encode(Command("end", gang_plan.DISMISSED, "dismissed", _OTHERS_GRACE_S)))
+            line.send_frame(
+                Kind.SIGNAL, encode(Command("interrupt", gang_plan.DISMISSED, "dismissed", _OTHERS_GRACE_S))
+            )
 
     def _running(self) -> list[RankConnection]:
         return [line for line in self._lines.values() if line.outcome is None]

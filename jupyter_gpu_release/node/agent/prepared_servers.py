@@ -39,6 +39,8 @@ STANDBY: int = BUILT_IN["prepared_pairs"].default
 _MOST_DEPTH = 8
 #: modules of one user that are remembered
 _MOST_LEARNED = 200
+#: sessions of which it is remembered that they have ended
+_MOST_ENDED = 1000
 #: so long after its last use one goes that no session holds, and one whose session's end nobody may have heard of
 _UNUSED_S: float = BUILT_IN["prepared_unused_s"].default
 _HELD_S = 8 * 3600.0
@@ -103,6 +105,8 @@ class PreparedServers:
         self._leaving: list[ForkServer] = []
         #: user → modules that the user's cells had to import themselves, the first of them first
         self._learned: dict[str, dict[str, None]] = {}
+        #: sessions that have ended lately: what is asked for them is nobody's
+        self._ended: dict[str, None] = {}
         #: module → why it is not imported ahead, in words (empty: it cannot be imported at all)
         self._unfit: dict[str, str] = {}
         self._one_at_a_time = asyncio.Lock()
@@ -121,6 +125,10 @@ class PreparedServers:
     # ------------------------------------------------------------------------------------------- prepare
     async def prepare(self, order: PrepareOrder) -> None:
         """Return when a cell of this user that needs these modules finds them imported, as far as that can be."""
+        self._ended.pop(order.session, None)  # it is back
+        await self._prepare(order)
+
+    async def _prepare(self, order: PrepareOrder) -> None:
         if not self._most:
             return
         base = await self._base()
@@ -130,7 +138,7 @@ class PreparedServers:
             found = await self._prepare_more(order, needs)
         if needs and found is not None:
             found.used_s = time.monotonic()
-            found.sessions |= {order.session} - {""}
+            found.sessions |= self._holder(order)
 
     async def _prepare_more(self, order: PrepareOrder, needs: list[str]) -> Prepared | None:
         """Prepare ``needs``, and what was learned of the user; without needs only that, and nobody waits for it."""
@@ -143,8 +151,12 @@ class PreparedServers:
             if found is None:
                 found = await self._make(base, dict.fromkeys(wanted))
             if found is not None:
-                found.sessions |= {order.session} - {""}
+                found.sessions |= self._holder(order)
             return found
+
+    def _holder(self, order: PrepareOrder) -> set[str]:
+        """The session for which it was prepared, unless that has ended meanwhile."""
+        return {order.session}.difference(self._ended, {""})
 
     def _wanted(self, needs: Iterable[str], user: str, base: ForkServer) -> list[str]:
         asked = dict.fromkeys([*needs, *self._learned.get(user, ())])
@@ -178,6 +190,10 @@ class PreparedServers:
                 self._learn_unfit(server, names, error)
                 needs = {name: None for name in needs if self._is_worth_it(name, base)}
                 continue
+            if base.is_retired:  # packages have changed meanwhile: it has the old ones
+                server.kill()
+                server.remove_files()
+                return None
             made = Prepared(server, frozenset(needs), int(server.status["bytes"]))
             if before is not None:
                 made.bytes, made.depth = made.bytes + before.bytes, before.depth + 1
@@ -269,7 +285,7 @@ class PreparedServers:
 
     async def _prepare_later(self, order: PrepareOrder) -> None:
         with contextlib.suppress(ClusterError, OSError):  # said where it is asked for
-            await self.prepare(order)
+            await self._prepare(order)
 
     def _say(self, imported: list[ImportedModule]) -> list[str]:
         notes = []
@@ -289,6 +305,9 @@ class PreparedServers:
     # ---------------------------------------------------------------------------------------------- end
     def end_session(self, session: str) -> None:
         """A kernel has ended: what was prepared for nobody else goes."""
+        self._ended[session] = None
+        for early in list(self._ended)[:-_MOST_ENDED]:
+            del self._ended[early]
         for each in [each for each in self._all if session in each.sessions]:
             each.sessions.discard(session)
             if not each.sessions:

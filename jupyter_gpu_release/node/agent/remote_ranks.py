@@ -153,8 +153,8 @@ class RankForwarder:
         for tries_left in reversed(range(_FORK_TRIES)):
             server = await self._servers.ready_server(fresh=self._order.fresh, needs=self._order.needs, is_gang=True)
             try:
-                gpu_ids = await asyncio.wait_for(asyncio.shield(self._granted), _GRANT_S)
-                if gpu_ids is not None:
+                await asyncio.wait([self._granted], timeout=_GRANT_S)
+                if self._granted.done() and (gpu_ids := self._granted.result()) is not None:
                     self._watch(gpu_ids)
                     await self._lend_of(server, gpu_ids)
                 return

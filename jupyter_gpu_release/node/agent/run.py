@@ -108,11 +108,12 @@ class RunOnNode:
         return self._recorder.events_after(after)
 
     # ------------------------------------------------------------------------------ the run's life
-    def grant(self, gpu_ids: list[str]) -> None:
-        """The lease is there, with these accelerators: the cell may run."""
+    def grant(self, gpu_ids: list[str]) -> bool:
+        """The lease is there, with these accelerators: the cell may run. False: it was given up before."""
         if not self._granted.done():
             self.order = msgspec.structs.replace(self.order, gpu_ids=gpu_ids)
             self._granted.set_result(True)
+        return self._granted.result()
 
     def abandon(self) -> None:
         """The lease will not be granted: end what was prepared, without a word."""
@@ -207,12 +208,9 @@ class RunOnNode:
         return outcome
 
     async def _until_granted(self) -> list[str] | None:
-        try:
-            granted = await asyncio.wait_for(asyncio.shield(self._granted), _GRANT_S)
-        except TimeoutError:
-            self.abandon()
-            return None
-        return (self.order.gpu_ids or []) if granted else None
+        await asyncio.wait([self._granted], timeout=_GRANT_S)
+        self.abandon()  # no grant that comes from now on counts, and each that has come does
+        return (self.order.gpu_ids or []) if self._granted.result() else None
 
     # ------------------------------------------------------------------- what the processes tell
     def on_output(self, output: Output, marks: dict[str, object]) -> None:

@@ -94,12 +94,12 @@ class Output(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Command(msgspec.Struct, frozen=True, omit_defaults=True):
-    """``interrupt`` or ``kill`` (also the second interrupt), and the outcome's status when the run ends because of it.
+    """``interrupt`` (once: it may be told twice) or ``kill``, and the outcome's status when the run ends because of it.
 
     ``yield``: save, and end, at the next safe point. Of a gang: ``hold`` (wait there, and say where you are), then
     ``yield`` or ``save`` at the first safe point behind ``place``, or ``go on``.
 
-    ``end``: interrupt, unless that was done already. ``stack``: show where the rank stands, then kill it.
+    ``stack``: show where the rank stands, then kill it.
     ``reason``: why, in words. ``grace_s``: instead of the order's.
     """
 

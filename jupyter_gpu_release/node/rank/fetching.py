@@ -26,18 +26,12 @@ Take = Callable[[str, Answer], Any]
 
 
 class AnswerQueue:
-    """A thread of its own reads ``sock``, from the first question on: an interrupt tears no frame."""
+    """A thread of its own reads ``sock``: an interrupt tears no frame. Made before anything is asked."""
 
     def __init__(self, sock: socket.socket) -> None:
         self._sock = sock
         self._answers: queue.SimpleQueue[bytes] = queue.SimpleQueue()
-        self._reader: threading.Thread | None = None
-
-    def start_reading(self) -> None:
-        """Begin to read; call before anything is asked."""
-        if self._reader is None:
-            self._reader = threading.Thread(target=self._read_forever, name="jgr-answers", daemon=True)
-            self._reader.start()
+        threading.Thread(target=self._read_forever, name="jgr-answers", daemon=True).start()
 
     def next_answer(self, limit_s: float) -> bytes | None:
         """The next answer; None when none comes within ``limit_s``. Can be interrupted."""
@@ -54,7 +48,7 @@ class AnswerQueue:
 
 class Fetcher:
     """``held``: name → bytes at least. One question at a time, from any thread of the cell (see
-    :mod:`.values.names_on_request`).
+    :mod:`.values.names_on_request`). Made before interrupts strike.
     """
 
     def __init__(self, outlet: OutputSender, sock: socket.socket, held: Mapping[str, int], take: Take) -> None:
@@ -83,7 +77,6 @@ class Fetcher:
     def _ask(self, name: str) -> Answer:
         if self._refused:
             return Answer(error=self._refused)
-        self._answers.start_reading()
         self._asked += 1
         self._outlet.add_event(FETCH, {"name": name, "ask": self._asked})
         limit_s = _WAIT_S + self._held[name] / _SLOW_BYTES_PER_S

@@ -60,7 +60,6 @@ class ItemExchange:
 
     def item_numbers(self) -> Iterator[int]:
         """Numbers of items, until there is none left; whoever takes one says what came of it, then takes the next."""
-        self._answers.start_reading()
         request = self._ask(None)
         while (item := self._answer(request)) is not None:
             request = self._ask(item)

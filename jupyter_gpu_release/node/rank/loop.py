@@ -68,12 +68,14 @@ class CellLoop:
         if "await" in payload.source or "async" in payload.source:
             self._shell.gate.handler = self._on_interrupt
         try:
-            end.error = self._loop.run_until_complete(self._cell)
-            end.notes += self._finish_tasks()
+            try:
+                end.error = self._loop.run_until_complete(self._cell)
+                end.notes += self._finish_tasks()
+            finally:
+                self._shell.gate.close()
         except BaseException as error:  # noqa: BLE001 - an interrupt before the first or after the last statement
             end.error = error
-        finally:
-            self._shell.gate.close()
+            self._shell.gate.close()  # it may have struck just before that was done
         end.notes += signal_handlers.notes(_NOT_THERE)
         end.interrupted = isinstance(end.error, KeyboardInterrupt) or (
             self._cancelled and isinstance(end.error, asyncio.CancelledError)

@@ -186,7 +186,8 @@ class OutputSender:
             if what in _AWAITED:
                 try:
                     self._send_batch(batch, position)
-                finally:  # somebody waits for it, come what may
+                finally:  # somebody waits for it, come what may, and may begin the journal anew
+                    position = 0
                     self._send_awaited(what, *detail)
             elif isinstance(detail, str):
                 _append_text(batch, at_s, what, detail)

@@ -272,12 +272,10 @@ class Supervisor:
         elif command.signal == "stack":
             self._kill_reason = command.reason + ask_for_stack(self._rank, self._stack)
             self._kill(command.status)
-        elif command.signal == "end" and self._status:
-            return  # it has its grace already, for a reason of its own
-        elif command.signal == "kill" or self._status:
+        elif command.signal == "kill":
             self._kill_reason = self._kill_reason or command.reason or "killed at once, as was asked for"
             self._kill(command.status)
-        else:
+        elif not self._status:  # else it has its grace already; one that is told twice strikes once
             self._interrupt(command.status, command.grace_s)
 
     def _interrupt(self, status: str, grace_s: float | None = None) -> None:
@@ -435,11 +433,16 @@ def _wake_at_signals() -> int:
     return read_end
 
 
+def _has_ended(child: int) -> bool:
+    """Tell if a child has ended, and leave its number its own: it may still be signalled."""
+    return os.waitid(os.P_PID, child, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
+
+
 def _pass_on_order(agent: AgentLine, rank_line: RankLine, wake: int, rank: int) -> RankOrder | None:
     """Wait for an order and hand it to the rank; None when there will be none, or no rank to take it."""
     try:
         body = agent.await_order(
-            wake, lambda: os.waitpid(rank, os.WNOHANG) == (0, 0), lambda body: rank_line.send_frame(Kind.WARM_UP, body)
+            wake, lambda: not _has_ended(rank), lambda body: rank_line.send_frame(Kind.WARM_UP, body)
         )
         if body is None:
             return None

@@ -21,6 +21,7 @@ from jupyter_gpu_release.errors import ClusterError
 from jupyter_gpu_release.node.agent import environments
 from jupyter_gpu_release.node.agent.environments import NodeEnvironments
 from jupyter_gpu_release.node.agent.fork_servers import ForkServers
+from jupyter_gpu_release.node.environments.builder import Environments
 from jupyter_gpu_release.protocol.environments import Plan, PlannedPackage, named_by_content
 from jupyter_gpu_release.protocol.node import AgentConfig
 
@@ -304,6 +305,36 @@ def test_what_a_removed_one_had_alone_goes_with_it(
     kept = {path.name for path in (root / "cache").rglob("*.py")}
     assert [path.parent.name for path in (root / "cache").rglob("__init__.py")] == ["other"], kept
     assert len(list((root / "bytecode").iterdir())) == 1
+
+
+def test_one_that_is_used_again_while_others_go_stays(
+    config: AgentConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """To remove one takes a while: a cell may have come for the next."""
+    for name in ("plain", "other"):
+        make_wheel(tmp_path / "wheels", name, "1.0")
+    plans = [_plan("plain==1.0"), _plan("other==1.0")]
+    remove = Environments.remove
+
+    async def play() -> None:
+        for plan in plans:
+            await _built(_made(config), plan)
+        node = _made(config)
+
+        async def use_the_other(self: Environments, digest: str) -> None:
+            for plan in plans:
+                if plan.digest != digest:
+                    node.servers_of(plan.digest)
+            await remove(self, digest)
+
+        monkeypatch.setattr(Environments, "remove", use_the_other)
+        long_ago = time.time() - 500
+        for plan in plans:
+            os.utime(tmp_path / "environments" / "locks" / plan.digest, (long_ago, long_ago))
+        (gone,) = await node.collect(time.time())
+        assert [row.digest for row in await node.list_environments()] == [p.digest for p in plans if p.digest != gone]
+
+    asyncio.run(play())
 
 
 def test_nothing_is_built_under_the_name_of_other_packages(config: AgentConfig) -> None:

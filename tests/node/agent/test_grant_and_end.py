@@ -2,8 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
+import time
+
 import pytest
 from node_bed import Node
+
+from jupyter_gpu_release.node.agent.run import RunOnNode
+from jupyter_gpu_release.protocol.node import StartOrder
+from jupyter_gpu_release.protocol.states import new_run_id
 
 
 def _others_come_and_go(node: Node) -> None:
@@ -28,6 +35,28 @@ def test_a_run_whose_lease_came_to_nothing_ends_without_a_word(node: Node) -> No
     node.loop.call_soon_threadsafe(run.on_node.abandon)
     run.future.result(60)
     assert (run.messages, run.on_node.outcome) == ([], None)
+
+
+def test_a_grant_that_comes_as_the_wait_for_it_ends_counts_and_no_later_one(
+    node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else the gateway has a run with GPUs that nobody begins."""
+    monkeypatch.setattr("jupyter_gpu_release.node.agent.run._GRANT_S", 0.01)
+    order = StartOrder(new_run_id(), b"", str(node.store), 1)
+
+    async def wait(*, grants_after_it: bool) -> tuple[list[str] | None, list[bool]]:
+        run = RunOnNode(order, node.servers, None, node.keeping, lambda _: None)
+        granted: list[bool] = []
+        waiting = asyncio.create_task(run._until_granted())
+        await asyncio.sleep(0)
+        if grants_after_it:
+            return await waiting, [run.grant(["7"])]
+        asyncio.get_running_loop().call_later(0.02, lambda: granted.append(run.grant(["7"])))
+        time.sleep(0.04)  # the agent is busy: it finds that both are due
+        return await waiting, granted
+
+    assert node.call(wait(grants_after_it=False)) == (["7"], [True])
+    assert node.call(wait(grants_after_it=True)) == (None, [False])
 
 
 def test_what_is_wrong_with_the_place_is_said_when_the_run_is_granted(node: Node) -> None:

@@ -165,6 +165,46 @@ def test_it_goes_with_the_last_session_that_asked_for_it(
     until(lambda: _is_gone(place, server), "the end of the prepared server")
 
 
+def test_it_is_not_held_by_a_session_that_ended_before_it_was_there(
+    place: Node, prepared: PreparedServers, until: UntilTrue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While it was made, or before the end of the run from which it was learned."""
+    stand_by = ForkServer.stand_by
+
+    async def end_meanwhile(server: ForkServer, limit_s: float) -> None:
+        prepared.end_session("s1")
+        await stand_by(server, limit_s)
+
+    monkeypatch.setattr(ForkServer, "stand_by", end_meanwhile)
+    _prepare(place, "of_anybody", session="s1")
+    assert [each.sessions for each in prepared._all] == [set()]
+    slow = [prepared_servers.ImportedModule("of_nobody_else", 1.0)]
+    _on_loop(place, lambda: prepared.learn("bob", "s1", slow))
+    until(lambda: len(prepared._all) > 1, "what was learned")
+    assert [each.sessions for each in prepared._all] == [set(), set()]
+    _prepare(place, "of_anybody", session="s1")
+    assert [each.sessions for each in prepared._all] == [{"s1"}, set()], "it is back"
+
+
+def test_one_that_was_begun_before_packages_changed_is_not_used_after_it(
+    place: Node, prepared: PreparedServers, until: UntilTrue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stand_by, made = ForkServer.stand_by, list[ForkServer]()
+
+    async def change_meanwhile(server: ForkServer, limit_s: float) -> None:
+        if not made:
+            made.append(server)
+            place.servers.retire_all()
+        await stand_by(server, limit_s)
+
+    monkeypatch.setattr(ForkServer, "stand_by", change_meanwhile)
+    _prepare(place, "of_anybody")
+    assert not prepared.info
+    until(lambda: _is_gone(place, made[0]), "its end")
+    _prepare(place, "of_anybody")
+    assert _finds(place, "of_anybody", needs=["of_anybody"]) == {"of_anybody": True}
+
+
 def test_there_are_no_more_than_are_allowed_and_who_has_more_replaces_who_has_less(
     place: Node, prepared: PreparedServers, until: UntilTrue
 ) -> None:

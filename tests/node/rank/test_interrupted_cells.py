@@ -47,7 +47,7 @@ def test_a_cell_that_ignores_interrupts_is_killed_after_the_grace(node: Node) ->
     assert "killed" in outcome.error.evalue
 
 
-def test_a_second_interrupt_kills_at_once(node: Node) -> None:
+def test_a_kill_after_an_interrupt_waits_for_no_grace(node: Node) -> None:
     run = node.start(
         "import time\nwhile True:\n    try:\n        print('x', flush=True); time.sleep(100)\n"
         "    except KeyboardInterrupt:\n        print('no')",
@@ -56,8 +56,51 @@ def test_a_second_interrupt_kills_at_once(node: Node) -> None:
     run.wait_for(lambda r: "x" in r.text())
     run.signal("interrupt")
     run.wait_for(lambda r: "no" in r.text())
-    run.signal("interrupt")
+    run.signal("kill")
     assert run.wait().status == "interrupted"
+
+
+def test_an_interrupt_that_is_told_twice_strikes_once(node: Node) -> None:
+    """As when the connection broke over it, or the gateway was started anew: the cell is saving what it has."""
+    go = node.store / "go-on-saving"
+    run = node.start(
+        "import os, time\ntry:\n    print('x', flush=True); time.sleep(100)\nexcept KeyboardInterrupt:\n"
+        f"    print('saving', flush=True)\n    while not os.path.exists({str(go)!r}):\n        time.sleep(0.01)\n"
+        "    kept = 1"
+    )
+    run.wait_for(lambda r: "x" in r.text())
+    run.signal("interrupt")
+    run.wait_for(lambda r: "saving" in r.text())
+    run.signal("interrupt")
+    assert node.run("pass").outcome.status == "ok", "time in which it is heard"
+    go.touch()
+    assert run.wait().status == "ok", run.outcome.error
+    assert [value.name for value in run.outcome.results] == ["kept"]
+
+
+_STRIKES_LAST = """
+import asyncio, sys
+gate, struck = get_ipython().gate, []
+close = gate.close
+
+def strike_before():
+    if sys._getframe(1).f_code.co_name == "run" and not struck:
+        struck.append(True)
+        raise KeyboardInterrupt
+    close()
+
+gate.close = strike_before
+task = asyncio.ensure_future(asyncio.sleep(0))
+kept = 1
+"""
+
+
+def test_an_interrupt_right_before_interrupts_are_kept_out_costs_no_names(node: Node) -> None:
+    """After the last task that the cell has left."""
+    outcome = node.run(_STRIKES_LAST).outcome
+    assert outcome.error is not None
+    assert outcome.error.ename == "KeyboardInterrupt"
+    assert "kept" in [value.name for value in outcome.results]
 
 
 def test_an_interrupt_in_the_very_beginning_is_an_interrupt(node: Node) -> None:

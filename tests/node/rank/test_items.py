@@ -39,9 +39,6 @@ class _Answers:
     def __init__(self, _sock: object) -> None:
         self._answers = list(self.given)
 
-    def start_reading(self) -> None:
-        """There is nothing to read."""
-
     def next_answer(self, _limit_s: float) -> bytes | None:
         answer = self._answers.pop(0)
         return None if answer is None else encode(answer)
@@ -119,7 +116,10 @@ def test_small_values_travel_in_the_event_and_large_ones_by_a_file_of_their_item
     assert open_graph(path, large.values.digest).stream
 
 
-def test_what_cannot_leave_its_process_and_what_was_raised_is_told_of_its_item(tmp_path: Path) -> None:
+def test_what_cannot_leave_its_process_and_what_was_raised_is_told_of_its_item(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(items, "AnswerQueue", _Answers)
     outlet = _Outlet()
     exchange = _exchange(tmp_path, outlet)
     exchange.send_value(5, threading.Lock())

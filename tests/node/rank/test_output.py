@@ -117,6 +117,27 @@ def test_what_a_handler_printed_amid_a_print_does_not_break_the_journal() -> Non
     assert journal.unsent_texts() == [("stdout", "one")]
 
 
+def test_what_another_thread_prints_as_the_journal_begins_anew_hides_nothing_of_it(
+    ends: tuple[OutputSender, socket.socket],
+) -> None:
+    """The sender comes to it after the journal's writer, which had waited for all before it, has gone on."""
+    outlet, theirs = ends
+    journal = outlet._journal
+
+    class Writer:
+        def release(self) -> None:
+            journal.restart()
+            journal.add_text("stdout", "last words")
+
+    outlet._queue.append((0.0, "stdout", "much ", journal.add_text("stdout", "much ")))
+    outlet._queue.append((0.0, "flush!", (b"", Writer()), 0))
+    outlet._queue.append((0.0, "stdout", "of another thread", 0))
+    outlet._ring_for(outlet._bell)
+    assert [_text(theirs), _text(theirs)] == ["much ", "of another thread"]
+    outlet.flush()
+    assert journal.unsent_texts() == [("stdout", "last words")]
+
+
 def test_an_interrupt_while_another_is_being_repeated_is_not_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
     tries = list[int]()
 
