@@ -18,6 +18,9 @@ from jupyter_client.manager import start_new_kernel
 
 from jupyter_gpu_release.local_cluster.ray_head import LOOPBACK_ONLY
 
+#: of a run's name: its second
+_STAMP = len("20261121-034512")
+
 
 class Kernel:
     """A real ipykernel with the extension loaded."""
@@ -88,9 +91,11 @@ class Bed:
         return document
 
     def manifests(self, count: int) -> list[dict[str, Any]]:
-        """Manifests of the newest runs, once they are released."""
+        """Manifests of the newest runs, once they are released: names of runs of one second are in no order."""
         folders = sorted((Path(self.connection()["store"]) / "runs").iterdir(), key=lambda folder: folder.name)
-        return [manifest_of(folder) for folder in folders[-count:]]
+        since = folders[-count].name[:_STAMP]
+        found = [manifest_of(folder) for folder in folders if folder.name[:_STAMP] >= since]
+        return sorted(found, key=lambda manifest: float(manifest["submitted_at"]))[-count:]
 
     def ray_environment(self) -> dict[str, str]:
         """What a Ray driver of its own needs to join this cluster."""

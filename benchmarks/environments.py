@@ -14,6 +14,8 @@ from pathlib import Path
 import psutil
 
 from jupyter_gpu_release.environments.installed import InstalledReader
+from jupyter_gpu_release.host.process_control import command_of, end_all
+from jupyter_gpu_release.local_cluster.processes import marker_of
 
 from .bed import Bed, Kernel, bed, kernel
 from .report import CannotMeasureError, Report
@@ -29,6 +31,7 @@ sent = time.time()
 get_ipython().run_cell_magic("gpu_train", {options!r}, {body!r})
 """
 _OWN, _LAYER = "--environment cluster", "--environment auto"
+_FORK_SERVER = b"jupyter_gpu_release.node.fork_server"
 _FIRST = "import time; first = time.time()"
 
 
@@ -58,12 +61,15 @@ class _Team:
         for name in names:
             install(make_wheel(self.wheels, name, version), self.site)
 
-    def kill_fork_servers(self) -> None:
-        """The next cell finds a cold one."""
-        for process in psutil.process_iter(["cmdline"]):
-            words = " ".join(process.info["cmdline"] or ())
-            if "jupyter_gpu_release.node.fork_server" in words and str(self.cluster.home) in words:
-                process.kill()
+    def kill_fork_servers(self) -> int:
+        """The next cell finds a cold one, in whichever environment; returns how many processes have ended."""
+        cluster = str(self.cluster.connection()["cluster"])
+        return end_all(lambda: _fork_servers(cluster), limit_s=10.0)
+
+
+def _fork_servers(cluster: str) -> list[int]:
+    """Processes of the cluster's fork servers, those that stand by included: a fork has the same command line."""
+    return [pid for pid in psutil.pids() if marker_of(pid) == cluster and _FORK_SERVER in command_of(pid)]
 
 
 @contextmanager
@@ -104,12 +110,12 @@ def _add_ready(report: Report, team: _Team, count: int) -> None:
 
 def _add_cold(report: Report, team: _Team, count: int) -> None:
     """Five new wheels each time; then the same packages again where only the node's cache has them."""
-    built, again, own, held = [], [], [], []
+    built, again, own, held, killed = [], [], [], [], []
     body = f"import {', '.join(name.replace('-', '_') for name in _FIVE)}\n{_FIRST}"
     with kernel(team.cluster.work) as notebook:
         for number in range(count):
             _first_ms(notebook, _OWN)
-            team.kill_fork_servers()
+            killed.append(team.kill_fork_servers())
             own.append(_first_ms(notebook, _OWN))
             team.have(*_FIVE, version=f"{number + 1}.0")
             built.append(_first_ms(notebook, _LAYER, body))
@@ -117,11 +123,13 @@ def _add_cold(report: Report, team: _Team, count: int) -> None:
             for digest in _digests(team):
                 team.cluster.cli("environments", "remove", digest)
             again.append(_first_ms(notebook, _LAYER, body))
+    if not all(killed):
+        raise CannotMeasureError(f"no fork server was found to be killed in {killed.count(0)} of {count} rounds")
     cold = report.add("own_cold", own)
-    report.add("layer_cold", built)
-    report.add("layer_cold_cached", again)
+    layers = {name: report.add(name, found) for name, found in (("layer_cold", built), ("layer_cold_cached", again))}
     report.add("held_while_building", held, unit="s")
-    report.notes.append(f"layer_cold: {report.results['layer_cold']['median'] - cold:+.0f} ms beside own_cold")
+    report.notes.append(f"own_cold: fork servers were killed before it, {min(killed)} to {max(killed)} processes")
+    report.notes += [f"{name}: {found - cold:+.0f} ms beside own_cold" for name, found in layers.items()]
 
 
 def _digests(team: _Team) -> list[str]:

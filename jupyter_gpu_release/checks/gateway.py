@@ -90,6 +90,7 @@ def check_head(health: Health) -> Iterator[Finding]:
 
 def check_told(status: StatusDocument, checks: NodeChecks, now_s: float) -> Iterator[Finding]:
     """All that gateway and nodes have told."""
+    yield from check_files(checks)
     yield from check_clocks(checks, now_s)
     yield from check_nodes(status, checks)
     yield from check_drivers(checks)
@@ -98,6 +99,15 @@ def check_told(status: StatusDocument, checks: NodeChecks, now_s: float) -> Iter
     yield from check_environments(checks)
     yield from check_ports(checks)
     yield from check_names(checks)
+
+
+def check_files(checks: NodeChecks) -> Iterator[Finding]:
+    """Files of the operator's hold as they are now: queues, named environments."""
+    for each in checks.files:
+        said = f"{each.problem}; until it is mended the last good version holds"
+        yield broken(
+            "files", said, each.mend or "mend that file: the gateway reads it again by itself", where="gateway"
+        )
 
 
 def check_version(version: str, protocol: int, connection: Connection | None = None) -> Finding:

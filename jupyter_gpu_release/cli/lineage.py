@@ -76,6 +76,7 @@ def _run_facets(row: RunRow, facts: RunFacts) -> dict[str, Any]:
             platform=environment.platform,
             image=environment.image,
             packages=environment.packages,
+            digest=environment.digest,
             hosts=row.hosts,
         ),
         "gpuReleaseGpus": _facet(
@@ -169,6 +170,7 @@ def print_lineage(console: Console, row: RunRow, lineage: Lineage) -> None:
                         f"Python {environment.python}" if environment.python else "",
                         environment.platform,
                         environment.image,
+                        f"environment {environment.digest[:12]}" if environment.digest else "",
                     ),
                 )
             )

@@ -7,13 +7,14 @@ from pathlib import Path
 from typing import Annotated
 
 import msgspec
-import yaml
 from packaging.requirements import InvalidRequirement, Requirement
 
 from ..errors import OptionError
 from ..protocol.environments import ENVIRONMENT_PATTERN, Interpreter, NamedEnvironment
+from ..settings.yaml_document import YamlDocument
 from .lock_files import is_lock, read_lock
 
+_HINT = "`jupyter gpu docs operate/environments` shows such a file"
 #: what `--environment` means by itself
 RESERVED = frozenset({"auto", "cluster", "kernel"})
 
@@ -57,38 +58,67 @@ class Offers(msgspec.Struct, frozen=True):
 
 
 def read_environments(path: Path) -> Offers:
-    """Read the file, and the files that it names; raises :class:`OptionError`."""
-    try:
-        found = msgspec.convert(yaml.safe_load(_text(path)), _File)
-    except (yaml.YAMLError, msgspec.ValidationError) as error:
-        raise OptionError(
-            f"{path}: {' '.join(str(error).split())}", hint="docs/operate/environments.md shows such a file"
-        ) from error
+    """Read the file, and the files that it names; raises :class:`OptionError` with the line of a mistake."""
+    document = YamlDocument(_text(path), str(path), _HINT)
+    found = document.convert(_File)
     if found.schema_version != 1:
-        raise OptionError(f"{path}: schema_version {found.schema_version}", hint="write schema_version: 1")
+        error = f"schema_version {found.schema_version}: this version reads 1"
+        raise document.error(error, "schema_version", hint="write schema_version: 1")
     names = [each.name for each in found.environments]
-    for name in names:
-        if name in RESERVED or names.count(name) > 1:
+    for index, name in enumerate(names):
+        if name in RESERVED or name in names[:index]:
             why = "is a word of `--environment` itself" if name in RESERVED else "is there twice"
-            raise OptionError(f"{path}: the name {name} {why}", hint="take another name")
-    offered = [OfferedEnvironment(_named(path, each), each.users) for each in found.environments]
+            raise document.error(f"the name {name} {why}", f"environments[{index}].name", hint="take another name")
+    offered = [
+        OfferedEnvironment(_Reader(path, document, f"environments[{index}]").read(each), each.users)
+        for index, each in enumerate(found.environments)
+    ]
     return Offers(offered, [each for each in found.pythons if each])
 
 
-def _named(path: Path, spec: _Spec) -> NamedEnvironment:
-    other = spec.path or spec.python
-    is_locked = isinstance(spec.requirements, str) and is_lock(spec.requirements)
-    if (spec.path and spec.python) or (other and is_locked):
-        raise OptionError(
-            f"{path}: {spec.name}: `python`, `path` and a lock file do not go together",
-            hint="a folder has its Python, and a lock file is read for the cluster's: write one of them",
-        )
-    if isinstance(spec.requirements, str) and is_locked:
-        place = path.parent / spec.requirements
-        locked = read_lock(place, _text(place))
-        pins = [f"{name}=={version}" for name, version in locked.versions.items()]
-        return NamedEnvironment(spec.name, [_checked(place, spec.name, pin) for pin in pins], True, locked.hashes)
-    return NamedEnvironment(spec.name, _requirements(path, spec), interpreter=other)
+class _Reader:
+    """Turns one environment as it is written into one to be offered; every refusal names the line."""
+
+    def __init__(self, path: Path, document: YamlDocument, place: str) -> None:
+        self._path = path
+        self._document = document
+        self._place = place
+
+    def read(self, spec: _Spec) -> NamedEnvironment:
+        other = spec.path or spec.python
+        is_locked = isinstance(spec.requirements, str) and is_lock(spec.requirements)
+        if (spec.path and spec.python) or (other and is_locked):
+            raise self._document.error(
+                "`python`, `path` and a lock file do not go together",
+                self._place,
+                hint="a folder has its Python, and a lock file is read for the cluster's: write one of them",
+            )
+        if isinstance(spec.requirements, list):
+            lines = [(line.strip(), index) for index, line in enumerate(spec.requirements)]
+            pins = [self._checked(line, index) for line, index in lines if line]
+            return NamedEnvironment(spec.name, pins, interpreter=other)
+        place = self._path.parent / spec.requirements
+        text = self._text_of(place)
+        if is_locked:
+            locked = read_lock(place, text)
+            pins = [_requirement(f"{name}=={version}", str(place)) for name, version in locked.versions.items()]
+            return NamedEnvironment(spec.name, pins, True, locked.hashes)
+        numbered = ((line.partition("#")[0].strip(), number) for number, line in enumerate(text.splitlines(), 1))
+        pins = [_requirement(line, f"{place}, line {number}") for line, number in numbered if line]
+        return NamedEnvironment(spec.name, pins, interpreter=other)
+
+    def _text_of(self, place: Path) -> str:
+        try:
+            return _text(place)
+        except OptionError as error:
+            raise self._document.error(error.message, f"{self._place}.requirements", hint=error.hint) from error
+
+    def _checked(self, line: str, index: int) -> str:
+        try:
+            return _requirement(line, "")
+        except OptionError as error:
+            path = f"{self._place}.requirements[{index}]"
+            raise self._document.error(error.message, path, hint=error.hint) from error
 
 
 def _text(path: Path) -> str:
@@ -99,23 +129,16 @@ def _text(path: Path) -> str:
         raise OptionError(f"{path}: {reason}", hint="the gateway has to be able to read it") from error
 
 
-def _requirements(path: Path, spec: _Spec) -> list[str]:
-    if isinstance(spec.requirements, str):
-        path = path.parent / spec.requirements
-        written = [line.partition("#")[0].strip() for line in _text(path).splitlines()]
-    else:
-        written = spec.requirements
-    return [_checked(path, spec.name, line) for line in written if line]
-
-
-def _checked(path: Path, name: str, line: str) -> str:
+def _requirement(line: str, place: str) -> str:
+    """The line as a requirement; raises :class:`OptionError`, which repeats no URL: it may hold a password."""
     try:
         requirement = Requirement(line)
     except InvalidRequirement:
         requirement = None
     if requirement is None or requirement.url:
+        shown = "a URL or a path" if "/" in line or "@" in line else repr(line[:80])
         raise OptionError(
-            f"{path}: {name}: {line[:80]!r} is not a package's name and versions",
+            f"{place and f'{place}: '}{shown} is not a package's name and versions",
             hint="write lines such as einops==0.8.1; options, URLs and hashes have no place there",
         )
     return str(requirement)

@@ -10,7 +10,6 @@ from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name
 from packaging.version import InvalidVersion, Version
 
-from ..errors import OptionError
 from ..protocol.environments import Distribution, Installed
 
 
@@ -50,24 +49,6 @@ def _parsed(text: str) -> Requirement | None:
         return Requirement(text)
     except InvalidRequirement:  # old packages have some
         return None
-
-
-def read_requests(text: str, option: str) -> list[str]:
-    """Requirements as somebody writes them for an ``option``, with spaces between: ``einops==0.8.1 timm``.
-
-    Raises :class:`OptionError` for anything else than names and versions; it repeats no URL, which may hold a password.
-    """
-    found = []
-    for word in text.split():
-        requirement = _parsed(word)
-        if requirement is None or requirement.url:
-            shown = "a URL or a path" if "/" in word or "@" in word else word
-            raise OptionError(
-                f"{option} {shown}: not a package's name and versions",
-                hint=f"write {option} 'einops==0.8.1 timm'; what is installed here from a URL or a folder goes along",
-            )
-        found.append(str(requirement))
-    return found
 
 
 def unmet(lines: Iterable[str], there: Installed) -> list[str]:

@@ -40,8 +40,8 @@ class QueueRules:
     ) -> None:
         #: what holds now
         self.file = QueuesFile()
-        #: why the file as it is now does not hold; empty: it does
-        self.trouble = ""
+        #: why the file as it is now does not hold; None: it does
+        self.trouble: OptionError | StoreSilentError | None = None
         self._path = Path(path) if path else None
         self._cluster = cluster
         self._engine = engine
@@ -71,7 +71,7 @@ class QueueRules:
             if before is None:
                 raise
             self._text, self.file = before, parse_queues(before, self.path)
-            self._note_trouble(error.message)
+            self._note_trouble(error)
 
     async def look(self) -> None:
         """Read the file again if it has changed. Of one that cannot be read, or is malformed, nothing holds."""
@@ -80,7 +80,7 @@ class QueueRules:
         try:
             changed = await self._read()
         except (OptionError, StoreSilentError) as error:
-            self._note_trouble(error.message)
+            self._note_trouble(error)
             return
         if changed:
             log.info("queues file %s: the new version holds", self._path)
@@ -98,7 +98,7 @@ class QueueRules:
         file = parse_queues(text, self.path)
         changed = text != self._text
         if self.trouble:
-            self._note_trouble("")
+            self._note_trouble(None)
         if changed:
             self.file, self._text = file, text
             self._remember(text)
@@ -117,10 +117,12 @@ class QueueRules:
                 f"queues file {self._path}: {reason}", hint="put it back, or restart without it"
             ) from error
 
-    def _note_trouble(self, trouble: str) -> None:
-        if trouble and trouble != self.trouble:
-            log.warning("%s; the queues stay as they were", trouble)
-        changed, self.trouble = trouble != self.trouble, trouble
+    def _note_trouble(self, trouble: OptionError | StoreSilentError | None) -> None:
+        said = trouble.message if trouble is not None else ""
+        changed = said != (self.trouble.message if self.trouble is not None else "")
+        self.trouble = trouble
+        if trouble is not None and changed:
+            log.warning("%s; the queues stay as they were", said)
         if changed:
             self._on_change()
 

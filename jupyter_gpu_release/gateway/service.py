@@ -155,7 +155,9 @@ class GatewayService(RunListener, LeaseListener, NodeListener, SessionListener):
         elif not config.embedded:  # somebody else's Ray may have an autoscaler
             self.node_source = NodeDemand(calls, self.nodes, config.idle_agent_s)
         self.preparing = Preparing(self.nodes)
-        self.named_environments = NamedEnvironments(config.named_environments, self.store_threads)
+        self.named_environments = NamedEnvironments(
+            config.named_environments, config.cluster, self.engine, self.ledger, self.store_threads
+        )
         self.environments = EnvironmentBuilds(
             self.nodes,
             Path(config.home) / "wheels",
@@ -465,6 +467,7 @@ class GatewayService(RunListener, LeaseListener, NodeListener, SessionListener):
             restartable=admitted.restartable,
             most_gpus=int(ask.gpus) if ask.min_gpus is not None else 0,
             sweep=request.sweep,
+            environment_digest=request.environment.digest if request.environment is not None else "",
         )
 
     async def committed(self, record: RunRecord) -> None:

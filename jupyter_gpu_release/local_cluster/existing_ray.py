@@ -32,7 +32,7 @@ from ..protocol.config import Deployed, GatewayConfig, Listening, shared_by
 from ..store.files import write_atomic
 from .daemon import read_deployed
 from .launch_spec import runtime_root
-from .preflight import begin_store
+from .preflight import begin_store, check_named_environments
 from .ray_head import LOOPBACK_ONLY
 from .settings import gateway_config
 from .start import Say, StartOptions, ensure_token, running_connection, settings_of, start_lock, stop_embedded
@@ -145,7 +145,7 @@ def _in_the_way(running: Connection) -> str:
 def _config(address: str, home: HomePaths, store: Path, asked: StartOptions, store_id: str) -> GatewayConfig:
     ray_host = address.rpartition(":")[0].strip("[]")
     cluster = secrets.token_hex(8)
-    return gateway_config(
+    config = gateway_config(
         home,
         hosts=[ray_host],
         store=str(store),
@@ -158,6 +158,8 @@ def _config(address: str, home: HomePaths, store: Path, asked: StartOptions, sto
         cluster=cluster,
         embedded=False,
     )
+    check_named_environments(config.named_environments)
+    return config
 
 
 def _public_url(ray_host: str, listening: Listening) -> str:

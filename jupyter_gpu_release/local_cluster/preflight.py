@@ -1,4 +1,4 @@
-"""Checks before a start: address, TLS and proxy of the gateway, store, queues file."""
+"""Checks before a start: address, TLS and proxy of the gateway, store, files of queues and environments."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from ..client.home import HomePaths
+from ..environments.named import read_environments
 from ..errors import OptionError, StoreError
 from ..host.certificates import read_own
 from ..protocol.config import Listening
@@ -126,6 +127,15 @@ def check_host(host: str, option: str = "--host", hint: str = _HOST_HINT) -> Non
             probe.bind(address)
     except OSError as error:
         raise OptionError(f"{option} {host}: nothing can listen there ({error.strerror})", hint=hint) from error
+
+
+def check_named_environments(path: str) -> None:
+    """Read the file of named environments, where it is here: a gateway may be on another machine, or it comes later.
+
+    Raises :class:`OptionError` that names the line.
+    """
+    if path and Path(path).exists():
+        read_environments(Path(path))
 
 
 def read_queues(path: Path) -> QueuesFile:

@@ -36,7 +36,14 @@ from ..settings.table import RELEASE
 from ..units import format_count
 from .gpus import read_hardware, usable_gpus
 from .launch_spec import LOOPBACK, LaunchSpec, make_runtime_folder, read_plans
-from .preflight import address_for_others, begin_store, check_host, check_listening, read_queues
+from .preflight import (
+    address_for_others,
+    begin_store,
+    check_host,
+    check_listening,
+    check_named_environments,
+    read_queues,
+)
 from .processes import PLAN_FILE, cluster_processes, daemon_alive, is_alive, keeps_results, remove_folder, sweep
 from .settings import gateway_config
 from .slurm_pool import check_jobs, end_jobs, head_address, read_pool
@@ -232,7 +239,8 @@ def readable_connection(home: HomePaths) -> Connection | None:
 
 
 def _plan(home: HomePaths, asked: StartOptions, progress: Say) -> LaunchSpec:
-    gateway_config(home, store="", runtime="", ray_address="")  # a mistake is said before anything starts
+    config = gateway_config(home, store="", runtime="", ray_address="")  # a mistake is said before anything starts
+    check_named_environments(config.named_environments)
     check_host(asked.host)
     pool = read_pool(asked.slurm) if asked.slurm else None
     if pool is None:

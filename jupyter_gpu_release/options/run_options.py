@@ -292,7 +292,7 @@ def build_options(written: Written) -> RunOptions:
         env=_env(written),
         export=_keys(written, "export"),
         environment=_environment(written),
-        pip=_text(written, "pip") or "",
+        pip=_pip(written),
         workdir=_text(written, "workdir"),
         name=_text(written, "name") or "",
         fresh=bool(_flag(written, "fresh")),
@@ -491,6 +491,15 @@ def _environment(written: Written) -> str:
     if word == "cluster" and _text(written, "pip"):
         raise OptionError("--pip with --environment cluster: nothing is added to it", hint="leave one of them out")
     return word
+
+
+def _pip(written: Written) -> str:
+    text = _text(written, "pip") or ""
+    if text:  # only who asks for packages waits for this import
+        from .requested_packages import read_requests
+
+        read_requests(text)
+    return text
 
 
 def _one_of(written: Written, name: str) -> str:

@@ -277,6 +277,7 @@ def _facts(view: RunView, outcome: Outcome, results: Sequence[ValueInfo]) -> dic
         **({"attempts": len(view.attempts) + 1} if view.attempts else {}),
         **({"queue": view.queue} if view.queue != _ONE_QUEUE else {}),
         **({"priority": view.priority} if view.priority != _USUAL_PRIORITY else {}),
+        **({"environment": view.environment_digest} if view.environment_digest else {}),
         "results": [{"name": value.name, "type": value.type, "bytes": value.bytes} for value in results],
         "files": [file.path for file in outcome.files],
     }

@@ -487,6 +487,13 @@ class NodeCheck(msgspec.Struct, frozen=True, omit_defaults=True):
     probe: ProbeReport | None = None
 
 
+class FileTrouble(msgspec.Struct, frozen=True):
+    """A file that cannot be read, or is malformed: the last good version of it holds. ``mend``: what to do."""
+
+    problem: str
+    mend: str = ""
+
+
 class NodeChecks(msgspec.Struct, frozen=True):
     """The nodes as ``jupyter gpu doctor`` asks for them. ``store``: its root as the nodes see it.
 
@@ -497,6 +504,8 @@ class NodeChecks(msgspec.Struct, frozen=True):
     store: str
     nodes: list[NodeCheck]
     now_s: float = 0.0
+    #: files of the operator that do not hold as they are now
+    files: list[FileTrouble] = msgspec.field(default_factory=list)
 
 
 class EventsPage(msgspec.Struct, frozen=True):

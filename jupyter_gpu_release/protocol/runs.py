@@ -507,6 +507,8 @@ class RunView(Run, frozen=True, omit_defaults=True):
     saved_at: Finite | None = None
     #: what was built for it before it could be queued, and how long that took; empty: it was there, or it needs none
     built: str = ""
+    #: of the environment that its cell runs in; empty: it has the nodes' own packages
+    environment_digest: str = ""
 
     @property
     def attempt(self) -> int:

@@ -204,9 +204,9 @@ class NotebookPackages:
 
 
 def _requests(pip: str) -> list[str]:
-    from ..environments.requirements import read_requests
+    from ..options.requested_packages import read_requests
 
-    return read_requests(pip, "--pip") if pip else []
+    return read_requests(pip) if pip else []
 
 
 def named_packages(name: str, pip: str, gateway: PackageGateway) -> CellPackages:

@@ -45,7 +45,7 @@ from jupyter_gpu_release.errors import GpuReleaseError
 from jupyter_gpu_release.host.slurm import Slurm
 from jupyter_gpu_release.protocol.config import GatewayConfig, SlurmPool
 from jupyter_gpu_release.protocol.node import NameLookup, PortTry, ProbeReport
-from jupyter_gpu_release.protocol.rest import Health, NodeCheck, NodeChecks, StatusDocument
+from jupyter_gpu_release.protocol.rest import FileTrouble, Health, NodeCheck, NodeChecks, StatusDocument
 
 _PROBE = ProbeReport(
     [
@@ -145,6 +145,7 @@ def _bad_cases(folder: Path) -> dict[Callable[..., object], Iterable[Finding] | 
         network.check_names: network.check_names(_NODES),
         network.check_network: network.check_network(nobody.url, 5.0),
         network.check_ports: network.check_ports(_NODES),
+        gateway.check_files: gateway.check_files(NodeChecks(1, "/", [], files=[FileTrouble("queues.yaml, line 1: x")])),
         nodes.check_clocks: nodes.check_clocks(_NODES, 1000.0),
         nodes.check_drivers: nodes.check_drivers(_NODES),
         nodes.check_environments: nodes.check_environments(_NODES),

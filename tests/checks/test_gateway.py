@@ -13,6 +13,7 @@ from jupyter_gpu_release.checks import gateway
 from jupyter_gpu_release.checks.finding import BROKEN, NOTE, OK
 from jupyter_gpu_release.checks.gateway import (
     check_cluster,
+    check_files,
     check_head,
     check_same_store,
     check_used_store,
@@ -20,7 +21,7 @@ from jupyter_gpu_release.checks.gateway import (
 )
 from jupyter_gpu_release.client.discovery import Target
 from jupyter_gpu_release.client.home import Connection
-from jupyter_gpu_release.protocol.rest import Health
+from jupyter_gpu_release.protocol.rest import FileTrouble, Health, NodeChecks
 from jupyter_gpu_release.protocol.session import PROTOCOL
 from jupyter_gpu_release.store.run_folders import make_store
 
@@ -35,6 +36,14 @@ def test_another_store_at_the_same_path_is_found_and_not_written_to(tmp_path: Pa
     (newer,) = check_same_store(tmp_path, ident)
     assert "schema_version 99" in newer.finding
     assert not list(check_same_store(tmp_path / "none", ident)), "that it is not there is another finding"
+
+
+def test_a_file_of_the_operators_that_is_malformed_is_said_with_its_cure() -> None:
+    trouble = FileTrouble("/etc/environments.yaml, line 2: environments[0].name: no name", "take another name")
+    (found,) = check_files(NodeChecks(1, "/store", [], files=[trouble]))
+    assert (found.level, found.hint, found.where) == (BROKEN, "take another name", "gateway")
+    assert found.finding == f"{trouble.problem}; until it is mended the last good version holds"
+    assert not list(check_files(NodeChecks(1, "/store", [])))
 
 
 def test_versions_that_understand_each_other_are_no_fault() -> None:

@@ -11,7 +11,7 @@ from rich.console import Console
 
 from jupyter_gpu_release.cli.lineage import lineage_document, print_lineage
 from jupyter_gpu_release.cli.tables import print_nodes
-from jupyter_gpu_release.protocol.lineage import Lineage, Link, RunFacts, RunSummary, UsedInput
+from jupyter_gpu_release.protocol.lineage import Environment, Lineage, Link, RunFacts, RunSummary, UsedInput
 from jupyter_gpu_release.protocol.rest import NodeRow, RunRow
 
 _ROW = {"run": "fit", "user": "ann", "state": "failed", "gpus": 1, "ranks": 1, "name": "fit", "notebook": "b.ipynb"}
@@ -24,7 +24,8 @@ def _lineage(**facts: Any) -> Lineage:
     runs = [RunSummary("fit", True, "failed"), RunSummary("load", True, "succeeded", "load", "b.ipynb", 864000.0)]
     runs.append(RunSummary("gone", is_known=False))
     links = [Link("fit", "data", "load"), Link("gone", "model", "fit"), Link("gone", "other", "fit")]
-    return Lineage("fit", RunFacts("x = 1", used=used), [], runs, links, **facts)
+    environment = Environment("3.11", "linux", digest="ab12" * 8)
+    return Lineage("fit", RunFacts("x = 1", used=used, environment=environment), [], runs, links, **facts)
 
 
 def test_each_run_is_one_event_with_what_it_read_and_made() -> None:
@@ -38,6 +39,7 @@ def test_each_run_is_one_event_with_what_it_read_and_made() -> None:
     facets = whole["run"]["facets"]
     assert facets["nominalTime"]["nominalStartTime"] == "1970-01-01T00:00:20Z"
     assert facets["errorMessage"]["message"] == "E: why"
+    assert facets["gpuReleaseEnvironment"]["digest"] == "ab12" * 8
     assert (whole["eventTime"], load["eventTime"]) == ("1970-01-01T00:00:30Z", "1970-01-11T00:00:00Z")
     assert (load["inputs"], [each["name"] for each in load["outputs"]]) == ([], ["load/data"])
     assert load["outputs"][0]["facets"] == {}
@@ -58,6 +60,7 @@ def test_on_a_terminal_the_runs_above_and_below_are_trees(facts: dict[str, Any],
     print_lineage(Console(file=text, width=100), convert(_ROW, RunRow, strict=False), _lineage(**facts))
     lines = [line.strip() for line in text.getvalue().splitlines()]
     assert "x = 1" in lines
+    assert "Python 3.11 · linux · environment ab12ab12ab12" in lines
     assert "└── load  data  load · succeeded · 1970-01-1" in text.getvalue().replace("\xa0", " ")
     assert any(line.startswith("└── gone  model, other  not known here") for line in lines)
     assert f"data (Frame, 5 B) from run load {'d' * 20}…" in text.getvalue()

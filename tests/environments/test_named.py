@@ -36,21 +36,39 @@ def test_environments_are_offered_to_whom_the_file_names(tmp_path: Path) -> None
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("schema_version: 2", "schema_version 2"),
-        ("schema_version: 1\nenvironments: [{name: auto, requirements: []}]", "auto is a word of"),
-        ("schema_version: 1\nenvironments: [{name: Up, requirements: []}]", "name"),
-        ("schema_version: 1\nenvironments: [{name: a, requirements: [], more: 1}]", "more"),
-        ("schema_version: 1\nenvironments: [{name: a, requirements: [--index-url x]}]", "'--index-url x' is not"),
-        ("schema_version: 1\nenvironments: [{name: a, requirements: ['x @ https://u:p@h/x.whl']}]", "not a package's"),
-        ("schema_version: 1\nenvironments: [{name: a, requirements: gone.txt}]", "gone.txt: No such file"),
+        ("schema_version: 2", "environments.yaml, line 1: schema_version: schema_version 2: this version reads 1"),
+        (
+            "schema_version: 1\nenvironments: [{name: auto, requirements: []}]",
+            "line 2: environments[0].name: the name auto is a word of",
+        ),
+        (
+            "schema_version: 1\nenvironments: [{name: Up, requirements: []}]",
+            "environments[0].name: Expected `str` matching",
+        ),
+        (
+            "schema_version: 1\nenvironments: [{name: a, requirements: [], more: 1}]",
+            "line 2: environments[0].more: there is no",
+        ),
+        (
+            "schema_version: 1\nenvironments: [{name: a, requirements: [\n--index-url x]}]",
+            "line 3: environments[0].requirements[0]: '--index-url x'",
+        ),
+        (
+            "schema_version: 1\nenvironments: [{name: a, requirements: ['x @ https://u:p@h/x.whl']}]",
+            "a URL or a path is not",
+        ),
+        (
+            "schema_version: 1\nenvironments: [{name: a, requirements: gone.txt}]",
+            "line 2: environments[0].requirements: ",
+        ),
         (
             "schema_version: 1\nenvironments: [{name: a, requirements: []}, {name: a, requirements: []}]",
             "the name a is there twice",
         ),
-        ("environments: [", "environments.yaml: "),
+        ("environments: [", "environments.yaml, line 1: "),
         ("schema_version: 1\npythons: [3.13]", "Expected `str`, got `float`"),
-        ("schema_version: 1\npythons: ['--help']", "$.pythons[0]"),
-        ("schema_version: 1\nenvironments: [{name: a, path: envs/a}]", "$.environments[0].path"),
+        ("schema_version: 1\npythons: ['--help']", "line 2: pythons[0]: "),
+        ("schema_version: 1\nenvironments: [{name: a, path: envs/a}]", "line 2: environments[0].path: "),
         (
             "schema_version: 1\nenvironments: [{name: a, path: /a, python: '3.12'}]",
             "`python`, `path` and a lock file do not go together",
@@ -62,3 +80,14 @@ def test_mistakes_are_named(text: str, said: str, tmp_path: Path) -> None:
     with pytest.raises(OptionError) as caught:
         read_environments(tmp_path / "environments.yaml")
     assert said in str(caught.value)
+    assert caught.value.hint
+
+
+def test_a_line_of_a_file_of_requirements_is_named_without_its_secrets(tmp_path: Path) -> None:
+    (tmp_path / "all.txt").write_text("einops==0.8.1\n# more\nx @ https://ann:secret@host/x.whl\n")
+    named = tmp_path / "environments.yaml"
+    named.write_text("schema_version: 1\nenvironments: [{name: a, requirements: all.txt}]")
+    with pytest.raises(OptionError) as caught:
+        read_environments(named)
+    said = "a URL or a path is not a package's name and versions"
+    assert caught.value.message == f"{tmp_path / 'all.txt'}, line 3: {said}"

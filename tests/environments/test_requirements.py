@@ -1,12 +1,10 @@
-"""Requirements as they hold for one interpreter, and as somebody writes them."""
+"""Requirements as they hold for one interpreter."""
 
 from __future__ import annotations
 
-import pytest
 from packaging.specifiers import SpecifierSet
 
-from jupyter_gpu_release.environments.requirements import Requirements, read_requests, same_version, takes
-from jupyter_gpu_release.errors import OptionError
+from jupyter_gpu_release.environments.requirements import Requirements, same_version, takes
 from jupyter_gpu_release.protocol.environments import Distribution
 
 
@@ -35,12 +33,3 @@ def test_versions_that_are_the_same() -> None:
     assert not same_version("1.0", "1.0+cu121")
     assert same_version("of our own", "of our own")
     assert not same_version("of our own", "1.0")
-
-
-def test_packages_that_are_asked_for() -> None:
-    assert read_requests(" einops==0.8.1  timm ", "--pip") == ["einops==0.8.1", "timm"]
-    assert read_requests("", "--pip") == []
-    for text, shown in (("ok ==", "=="), ("a@https://me:pw@host/a.whl", "a URL or a path"), ("./a", "a URL or a path")):
-        with pytest.raises(OptionError) as refused:
-            read_requests(text, "--pip")
-        assert refused.value.message == f"--pip {shown}: not a package's name and versions"

@@ -51,6 +51,12 @@ class Shown:
         shown = [text for text in self.displays() if "free" in text or "held" in text or "run 2" in text]
         return str(shown[-1]) if shown else self.traceback
 
+    @property
+    def receipt_facts(self) -> dict[str, Any]:
+        """The same for programs that read the notebook."""
+        of_ours = [m["content"].get("metadata", {}).get("jupyter_gpu_release", {}) for m in self.messages]
+        return next(facts for facts in reversed(of_ours) if "status" in facts)
+
 
 class Notebook:
     """One kernel and its client."""

@@ -7,6 +7,7 @@ import functools
 import hashlib
 import http.server
 import io
+import shutil
 import tarfile
 import threading
 import zipfile
@@ -82,7 +83,9 @@ def make_sdist(folder: Path, name: str, version: str) -> Path:
 
 
 def install(wheel: Path, site: Path) -> Path:
-    """Unpack a wheel as an installer would; returns its metadata folder."""
+    """Unpack a wheel as an installer would, in place of another version; returns its metadata folder."""
+    for older in site.glob(f"{wheel.name.split('-')[0]}-*.dist-info"):
+        shutil.rmtree(older)
     with zipfile.ZipFile(wheel) as archive:
         archive.extractall(site)
     return next(site.glob(f"{wheel.name.split('-')[0]}-*.dist-info"))

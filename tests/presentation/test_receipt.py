@@ -34,6 +34,11 @@ def test_where_there_are_queues_the_receipt_says_in_which_it_waited():
     assert " · queued 1 min in research · " in waited
 
 
+def test_programs_that_read_a_notebook_learn_which_environment_a_cell_ran_in():
+    facts = [make_receipt(view(Outcome(status="ok"), environment_digest=digest)).facts for digest in ("e1", "")]
+    assert [each.get("environment") for each in facts] == ["e1", None]
+
+
 def test_real_gpus_with_type_and_memory():
     outcome = Outcome(status="ok", gpu_use=GpuUse(peak_utilization=1.0, mean_utilization=0.9, left_bytes=0))
     text = make_receipt(view(outcome, simulated=False, gpus=2, gpu_name="NVIDIA H100", ranks=2)).text

@@ -33,6 +33,7 @@ from ...protocol.lineage import CacheAnswer, CacheQuestion, CacheUse, Lineage
 from ...protocol.rest import (
     EstimateDocument,
     EstimateQuestion,
+    FileTrouble,
     Health,
     LeaseExtension,
     NodeChecks,
@@ -465,7 +466,9 @@ async def show_checks(service: GatewayService, caller: Caller, request: Request)
 
     Takes 30 s at most.
     """
-    return await service.node_checker.check(await service.named_environments.interpreters())
+    checks = await service.node_checker.check(await service.named_environments.interpreters())
+    troubles = [service.queue_rules.trouble, service.named_environments.trouble]
+    return msgspec.structs.replace(checks, files=[FileTrouble(each.message, each.hint) for each in troubles if each])
 
 
 async def show_notify(service: GatewayService, caller: Caller, request: Request) -> NotifyDocument:

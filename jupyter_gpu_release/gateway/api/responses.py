@@ -152,7 +152,7 @@ def _queues(service: GatewayService, user: str, waiting: Iterable[RunRecord]) ->
         total_of[node.gpu_type] += node.gpus
     claims = [*_held(service, {name: node.gpu_type for name, node in types.items()}), *_waiting(waiting)]
     rows = [queue_share(one, usable) for one in overview(rules.file, claims, gpus * GPU, total_of)]
-    trouble = [f"{rules.trouble}; the queues stay as they were"] if rules.trouble else []
+    trouble = [f"{rules.trouble.message}; the queues stay as they were"] if rules.trouble else []
     notes = [*trouble, *remarks(rules.file, gpus * GPU, total_of)]
     return QueuesDocument(DOCUMENT_VERSION, gpus, _default_queue(rules.file, user), rows, notes)
 

@@ -229,7 +229,7 @@ class NodeAgent(NodeAgentApi):
         self._where = NodeLocation(address=ray.util.get_node_ip_address(), marks=str(marks))
         self._remote_ranks = RemoteRankListener(self._where.address, self._gang_of)
         self._environments = NodeEnvironments(self._config, self._node, self._servers)
-        self._forwarders = RankForwarders(self._environments.servers_of, self._where.address, self._meter)
+        self._forwarders = RankForwarders(self._environments.standing_servers, self._where.address, self._meter)
         watch_raylet(self._on_raylet_gone)
         self._adopt()
         self._grant_listener = GrantListener(self._config.runtime, self._node, self._on_told)
@@ -539,7 +539,7 @@ class NodeAgent(NodeAgentApi):
             order = msgspec.structs.replace(
                 order, memory_bytes=default_memory_bytes(order, self._gpu_total, self._cpu_total)
             )
-        servers = self._environments.servers_of(order.environment)
+        servers = self._environments.standing_servers(order.environment)
         return RunOnNode(order, servers, self._meter, self._pending, self._reporter.report, self._where)
 
     def _gang_of(self, attempt_id: AttemptId) -> RunOnNode | None:

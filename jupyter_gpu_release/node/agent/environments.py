@@ -323,6 +323,19 @@ class NodeEnvironments:
         self._servers[digest] = servers
         return servers
 
+    def standing_servers(self, digest: str) -> ForkServers:
+        """The same for a run that has its GPUs: where none stands it gives them back, and waits until one does.
+
+        Raises :class:`ClusterError` then, and when the environment is not there.
+        """
+        servers = self.servers_of(digest)
+        if digest and not servers.is_standing:  # it made room for others, or was killed
+            raise ClusterError(
+                f"environment {digest[:8]} has no process yet that cells are forked from",
+                hint="the run waits until it has one",
+            )
+        return servers
+
     @property
     def memory_bytes(self) -> list[int]:
         """Memory of each environment's fork servers, those included that end with their last rank."""

@@ -199,6 +199,11 @@ class ForkServers:
         return server
 
     @property
+    def is_standing(self) -> bool:
+        """Tell if a cell could be forked now."""
+        return self._current is not None and self._current.alive and "ready" in self._current.status
+
+    @property
     def has_processes(self) -> bool:
         """Tell if one of them runs, be it for a last rank."""
         self._sweep()

@@ -7,13 +7,13 @@ import math
 import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Literal
 
 import msgspec
-import yaml
 
 from ...errors import OptionError
 from ...settings.table import POLICY, QUEUE
+from ...settings.yaml_document import YamlDocument
 from ...units import parse_seconds
 from ..workload import GPU, MOST_PARTS, Node
 from .gpu_types import key as type_key
@@ -21,8 +21,6 @@ from .prices import Prices
 from .tree import ACTIONS, DEFAULT_QUEUE, QUEUE_ORDER, RUN_ORDER, SHARED_QUEUE, UNLIMITED, Policy, Queue, QueueTree
 
 PRIORITIES = {"low": 25, "normal": 50, "high": 75}
-#: anchors can make a short text endless
-_MOST_PARTS, _DEEPEST = 200_000, 10
 
 
 class _Spec(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
@@ -204,16 +202,8 @@ def priority_value(asked: str | int, option: str) -> int:
 
 def parse_queues(text: str, name: str) -> QueuesFile:
     """Read the text of a queues file; ``name`` is that of the file. Raises :class:`OptionError` with the line."""
-    document = _Document(text, name)
-    try:
-        spec = msgspec.convert(document.written, _FileSpec)
-    except msgspec.ValidationError as error:
-        said, path = _split(str(error))
-        unknown = re.fullmatch(r"Object contains unknown field `(.+)`", said)
-        if unknown is None:
-            raise document.error(said, path) from error
-        hint = _meant(unknown[1], _fields_at(path))
-        raise document.error("there is no such field", f"{path}.{unknown[1]}".removeprefix("."), hint=hint) from error
+    document = YamlDocument(text, name, "`jupyter gpu docs scheduling/queues-file`")
+    spec = document.convert(_FileSpec, lambda path, field: _meant(field, _fields_at(path)))
     if spec.schema_version != 1:
         raise document.error(f"schema_version {spec.schema_version}: this version reads 1", "schema_version")
     return _Reader(document).read(spec)
@@ -226,63 +216,10 @@ def _fields_at(path: str) -> list[str]:
     return [field.encode_name for field in msgspec.structs.fields(spec)]
 
 
-def _split(message: str) -> tuple[str, str]:
-    """``Expected `int`, got `str` - at `$.queues[0].max``` → what is wrong, and where."""
-    said, _, path = message.partition(" - at `$")
-    return said, path.rstrip("`").removeprefix(".")
-
-
-class _Document:
-    """A YAML text, and the line of each of its parts."""
-
-    def __init__(self, text: str, name: str) -> None:
-        self._name = name
-        self._parts = 0
-        self._lines: dict[str, int] = {}
-        try:
-            node = yaml.compose(text, Loader=yaml.SafeLoader)
-            self.written = {} if node is None else self._read(node, "")
-        except yaml.MarkedYAMLError as error:
-            line = error.problem_mark.line + 1 if error.problem_mark else 1
-            raise OptionError(f"{name}, line {line}: {error.problem}", hint="the file is not YAML") from error
-        except yaml.YAMLError as error:
-            raise OptionError(f"{name}: {error}", hint="the file is not YAML") from error
-
-    def _read(self, node: yaml.Node, path: str) -> Any:
-        self._lines[path] = node.start_mark.line + 1
-        self._parts += 1
-        if self._parts > _MOST_PARTS or path.count(".") + path.count("[") > _DEEPEST:
-            raise self.error("more than a queues file can hold", path[:40])
-        if isinstance(node, yaml.SequenceNode):
-            return [self._read(item, f"{path}[{index}]") for index, item in enumerate(node.value)]
-        if not isinstance(node, yaml.MappingNode):
-            return yaml.SafeLoader("").construct_object(node)
-        found: dict[Any, Any] = {}
-        for key, value in node.value:
-            name = str(key.value)
-            below = f"{path}.{name}".removeprefix(".")
-            if name in found:
-                raise self.error(f"{name} stands there twice", below, line=key.start_mark.line + 1)
-            found[name] = self._read(value, below)
-            self._lines[below] = key.start_mark.line + 1
-        return found
-
-    def error(self, message: str, path: str, *, line: int | None = None, hint: str = "") -> OptionError:
-        """Make an error for a path (``queues[0].max``), with its line, or that of the nearest part around it."""
-        around = path
-        while around and around not in self._lines:
-            around = re.sub(r"(\.?[^.\[\]]+|\[[^\]]*\])$", "", around)
-        where = line or self._lines.get(around, 1)
-        place = f"{path}: " if path else ""
-        return OptionError(
-            f"{self._name}, line {where}: {place}{message}", hint=hint or "`jupyter gpu docs scheduling/queues-file`"
-        )
-
-
 class _Reader:
     """Turns what is written into queues and rules; every refusal names the line."""
 
-    def __init__(self, document: _Document) -> None:
+    def __init__(self, document: YamlDocument) -> None:
         self._document = document
 
     def read(self, spec: _FileSpec) -> QueuesFile:

@@ -13,7 +13,7 @@ import pytest
 import ray
 from broker_bed import ANN, BrokerBed, look_until, until
 
-from jupyter_gpu_release.errors import OptionError, RequestError
+from jupyter_gpu_release.errors import ClusterError, OptionError, RequestError
 from jupyter_gpu_release.gateway.cluster import environment_builds
 from jupyter_gpu_release.gateway.dispatch import environment_waits
 from jupyter_gpu_release.gateway.reconcile.scaling import Scaling
@@ -76,6 +76,7 @@ async def test_no_gpu_is_held_while_it_is_built_and_it_is_built_once(bed: Broker
         assert agent.builds == [(_PLAN.digest, [_WHEEL])]
         assert agent.orders[first.run].environment == _PLAN.digest
         assert first.view.built == "packages that the cluster lacks: einops 0.8.1, mine 1 · ready in 1.9 s"
+        assert (first.view.environment_digest, other.view.environment_digest) == (_PLAN.digest, "")
         third = await _submitted(service)
         assert (third.view.reason, third.view.built) != (reason, first.view.built)
         assert len(agent.builds) == 1, "it is there"
@@ -444,6 +445,27 @@ async def test_a_node_that_could_not_start_a_run_is_asked_for_its_environment_ag
         assert builds.lacking([node], _PLAN) == []
         builds.note_use([node], _PLAN, is_there=False)
         assert builds.lacking([node], _PLAN) == [node]
+
+
+@pytest.mark.asyncio
+async def test_a_run_gives_its_gpu_back_where_no_fork_server_stands_in_its_environment(bed: BrokerBed) -> None:
+    agent = bed.agents["a"]
+    async with bed.life() as service:
+        agent.has_built.set()
+        first = await _submitted(service)
+        await until(lambda: first.accepted)
+        bed.end(service, first)
+        agent.has_built.clear()
+        agent.faults["start"] = ClusterError("environment 12345678 has no process yet that cells are forked from")
+        second = await _submitted(service)
+        await until(lambda: len(agent.builds) == 2)
+        assert second.state is RunState.QUEUED
+        del agent.faults["start"]
+        other = await bed.running(service)
+        assert other.state is RunState.RUNNING, "the only GPU is free"
+        bed.end(service, other)
+        agent.has_built.set()
+        await until(lambda: second.accepted)
 
 
 @pytest.mark.asyncio

@@ -42,14 +42,16 @@ def test_the_newest_is_written_when_the_store_is_back(tmp_path: Path, monkeypatc
 
 def test_a_manifest_is_read_back_whole(tmp_path: Path) -> None:
     """No field of a view is another thing in the manifest."""
-    view = RunView(run_id(1), "ann", "succeeded", built="packages that the cluster lacks: einops 0.8.1")
+    view = RunView(
+        run_id(1), "ann", "succeeded", built="packages that the cluster lacks: einops", environment_digest="e1"
+    )
     request = RunRequest(run_id(1), "session", ResourceAsk(), b"", code="x = 1")
     make_store(tmp_path)
     paths = create_run_folder(tmp_path, run_id(1))
     manifest = module.manifest_of(view, Outcome("ok"), request, Environment("3.11", packages={"numpy": "2"}))
     write_manifest(paths, manifest, durable=False)
     stored = StoredRun.read(paths)
-    assert (stored.view.built, stored.facts.code) == (view.built, "x = 1")
+    assert (stored.view.built, stored.view.environment_digest, stored.facts.code) == (view.built, "e1", "x = 1")
     assert stored.facts.environment.packages == {"numpy": "2"}
 
 

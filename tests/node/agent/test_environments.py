@@ -72,6 +72,7 @@ def test_it_is_built_once_has_a_fork_server_and_goes_when_nobody_uses_it(config:
             assert not (await node.build(two, [])).problem
             while server.alive:  # a node keeps one of them here
                 await asyncio.sleep(0.05)
+            assert node.standing_servers(two.digest).is_standing
             rows = await node.list_environments()
             warm = {row.digest: (row.is_warm, [each.name for each in row.packages]) for row in rows}
             assert warm == {one.digest: (False, ["plain"]), two.digest: (True, ["other"])}
@@ -86,6 +87,31 @@ def test_it_is_built_once_has_a_fork_server_and_goes_when_nobody_uses_it(config:
             assert sorted(removed) == sorted([one.digest, two.digest])
             with pytest.raises(ClusterError, match="is not on this node"):
                 node.servers_of(one.digest)
+        finally:
+            node.kill_all()
+
+    asyncio.run(play())
+
+
+def test_no_run_holds_gpus_while_the_fork_server_of_its_environment_starts(config: AgentConfig, tmp_path: Path) -> None:
+    make_wheel(tmp_path / "wheels", "plain")
+    digest = _plan("plain==1.0").digest
+
+    async def play() -> None:
+        node = _made(config)
+        try:
+            await node.build(_plan("plain==1.0"), [])
+            server = await node.standing_servers(digest).current_server()
+            assert server.process is not None
+            server.process.kill()
+            while server.alive:
+                await asyncio.sleep(0.01)
+            with pytest.raises(ClusterError, match="no process yet that cells are forked from") as refused:
+                node.standing_servers(digest)
+            assert refused.value.hint == "the run waits until it has one"
+            assert (await node.build(_plan("plain==1.0"), [])).seconds == 0.0  # as for a run that waits
+            assert node.standing_servers(digest).is_standing
+            assert not node.standing_servers("").is_standing, "the cluster's own is the agent's to start"
         finally:
             node.kill_all()
 
