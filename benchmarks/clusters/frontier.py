@@ -5,12 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 from jupyter_gpu_release.protocol.config import SlurmPool
-from jupyter_gpu_release.scheduling.pool import Pool
-from jupyter_gpu_release.scheduling.workload import GPU, Node
+from jupyter_gpu_release.scheduling.pool import pool_of
+from jupyter_gpu_release.simulation.borrowed import Site
 
-from ..notebook_sessions import Session, Tally, generate, read_stats
+from ..notebook_sessions import Session, generate, read_stats
 from ..report import Report
-from .borrowed_nodes import Site, borrow, hold_per_session, mean_wait_s
+from .borrowed_nodes import Played, borrow, hold_per_session
 
 _STATS = Path(__file__).parents[2] / "examples" / "traces" / "adobe_nb_stats.json"
 #: GPUs of each node, and seconds that a job waits in the queue; ``idle_return`` is chosen by the first
@@ -30,7 +30,7 @@ def add_frontier(report: Report, *, quick: bool) -> None:
             held = hold_per_session(sessions, Site(queue_s))
             _add(report, "pool", found[int(default_s)])
             _add(report, "interactive", held)
-            within = [idle_s for idle_s, tally in found.items() if mean_wait_s(tally) <= _MOST_WAIT_S]
+            within = [idle_s for idle_s, played in found.items() if played.mean_wait_s <= _MOST_WAIT_S]
             report.add("idle_return_chosen", [min(within, default=IDLE_RETURN_S[-1])], "s")
     report.notes.append(
         "node_hours: GPU-hours of the nodes held ÷ GPU-hours used; added_wait: mean over all cells. A job waits in the"
@@ -39,13 +39,13 @@ def add_frontier(report: Report, *, quick: bool) -> None:
     )
 
 
-def _borrow(report: Report, sessions: list[Session], gpus: int, queue_s: int, idle_s: int) -> Tally:
-    pool = Pool(Node("", gpus * GPU), len(sessions), 0, idle_s)
-    tally = borrow(sessions, pool, Site(queue_s))
-    _add(report, f"pool_{gpus}gpu_{queue_s}s_idle{idle_s}s", tally)
-    return tally
+def _borrow(report: Report, sessions: list[Session], gpus: int, queue_s: int, idle_s: int) -> Played:
+    pool = SlurmPool(max_nodes=len(sessions), gpus_per_node=gpus, idle_return=f"{idle_s}s")
+    played = borrow(sessions, pool_of(pool), Site(queue_s))
+    _add(report, f"pool_{gpus}gpu_{queue_s}s_idle{idle_s}s", played)
+    return played
 
 
-def _add(report: Report, name: str, tally: Tally) -> None:
-    report.add(f"{name}_node_hours", [tally.held_gpu_s / tally.used_gpu_s], "×")
-    report.add(f"{name}_added_wait", [mean_wait_s(tally)], "s")
+def _add(report: Report, name: str, played: Played) -> None:
+    report.add(f"{name}_node_hours", [played.held_over_used], "×")
+    report.add(f"{name}_added_wait", [played.mean_wait_s], "s")

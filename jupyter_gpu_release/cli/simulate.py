@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -15,12 +15,15 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from ..errors import OptionError
 from ..local_cluster.preflight import read_queues
+from ..local_cluster.slurm_pool import read_pool
+from ..scheduling.pool import pool_of
 from ..simulation.baselines import BASELINES
+from ..simulation.borrowed import Borrowed, Site, cluster_of_pool
 from ..simulation.charts import write_report
 from ..simulation.cluster import ClusterSpec, read_cluster
 from ..simulation.configured import Configured
 from ..simulation.ledger import cluster_of, held_over_used, measured, trace_of
-from ..simulation.report import Comparison, PolicyMaker, compare, print_report, with_measured
+from ..simulation.report import Column, Comparison, PolicyMaker, compare, print_report, with_measured
 from ..simulation.scenario import Scenario, differences, read_scenarios, run_scenario
 from ..simulation.trace import Trace, read_trace
 from ..units import format_count
@@ -73,21 +76,22 @@ def _nodes(run: dict[str, Any]) -> str:
 
 def _replay(arguments: argparse.Namespace) -> int:
     """Replay a trace."""
-    cluster = read_cluster(Path(arguments.cluster)) if arguments.cluster else None
-    if cluster is None:
-        hint = "describe it: `nodes: [{count: 50, gpus: 8}]` in a YAML file"
-        raise OptionError("simulate: a trace needs --cluster FILE", hint=hint)
-    return _show(arguments, _compare(read_trace(Path(arguments.trace)), cluster, _policies(arguments)))
+    columns = _columns(arguments, _no_cluster)
+    return _show(arguments, _compare(read_trace(Path(arguments.trace)), columns))
+
+
+def _no_cluster() -> ClusterSpec:
+    hint = "describe it: `nodes: [{count: 50, gpus: 8}]` in a YAML file"
+    raise OptionError("simulate: a trace needs --cluster FILE, or --slurm FILE", hint=hint)
 
 
 def _replay_ledger(arguments: argparse.Namespace) -> int:
     """Replay this cluster's own runs, beside what they went through."""
-    policies = _policies(arguments)
     with open_gateway(timeout_s=_PATIENCE_S) as gateway:
+        columns = _columns(arguments, lambda: cluster_of(gateway.status()))
         rows = gateway.runs(_MOST_RUNS).runs
-        cluster = read_cluster(Path(arguments.cluster)) if arguments.cluster else cluster_of(gateway.status())
-    comparison = _compare(trace_of(rows), cluster, policies)
-    happened = measured(comparison.trace, rows, cluster.gpus)
+    comparison = _compare(trace_of(rows), columns)
+    happened = measured(comparison.trace, rows, comparison.gpus)
     return _show(arguments, with_measured(comparison, happened, held_over_used(comparison.trace, rows)))
 
 
@@ -106,6 +110,31 @@ def _show(arguments: argparse.Namespace, comparison: Comparison) -> int:
 #: runs that a gateway lists at most; reading them takes its time
 _MOST_RUNS, _PATIENCE_S = 10_000, 120.0
 _POLICIES: dict[str, PolicyMaker] = {**BASELINES, "configured": Configured}
+
+
+def _columns(arguments: argparse.Namespace, unnamed: Callable[[], ClusterSpec]) -> dict[str, Column]:
+    """Policies on the cluster that is named, or on the ``unnamed`` one; where pools are given, those."""
+    if arguments.slurm:
+        return _pools(arguments)
+    policies = _policies(arguments)
+    cluster = read_cluster(Path(arguments.cluster)) if arguments.cluster else unnamed()
+    return {name: Column(cluster, make) for name, make in policies.items()}
+
+
+def _pools(arguments: argparse.Namespace) -> dict[str, Column]:
+    """Pools by their files; in each the scheduler has the queues of the one file that is given."""
+    if arguments.policy or len(arguments.queues) > 1:
+        raise OptionError(
+            "simulate: --slurm with --policy, or with several --queues",
+            hint="nodes are borrowed for our own order: leave out --policy, and give one queues file at most",
+        )
+    file = read_queues(Path(arguments.queues[0])) if arguments.queues else None
+    site, part = Site(arguments.node_wait), arguments.restartable
+    pools = {path: pool_of(read_pool(path)) for path in arguments.slurm}
+    return {
+        path: Column(cluster_of_pool(pool), partial(Borrowed, pool=pool, site=site, file=file, restartable=part))
+        for path, pool in pools.items()
+    }
 
 
 def _policies(arguments: argparse.Namespace) -> dict[str, PolicyMaker]:
@@ -127,10 +156,10 @@ def _policies(arguments: argparse.Namespace) -> dict[str, PolicyMaker]:
     return {**found, **(files if len(files) > 1 else {"configured": next(iter(files.values()))})}
 
 
-def _compare(trace: Trace, cluster: ClusterSpec, policies: dict[str, PolicyMaker]) -> Comparison:
+def _compare(trace: Trace, columns: dict[str, Column]) -> Comparison:
     with _progress() as progress:
-        tasks = {name: progress.add_task(name, total=len(trace.jobs)) for name in policies}
-        return compare(trace, cluster, policies, lambda name, started: progress.update(tasks[name], completed=started))
+        tasks = {name: progress.add_task(name, total=len(trace.jobs)) for name in columns}
+        return compare(trace, columns, lambda name, started: progress.update(tasks[name], completed=started))
 
 
 @contextmanager

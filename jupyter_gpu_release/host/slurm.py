@@ -9,12 +9,13 @@ import shlex
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from ..errors import ClusterError, OptionError
 from ..protocol.config import SlurmPool
 from .environment import for_cluster
-from .slurm_answers import SQUEUE_FORMAT, SlurmJob, read_gpus, read_id, read_queue
+from .slurm_answers import SINFO_FORMAT, SQUEUE_FORMAT, SlurmJob, read_drained, read_gpus, read_id, read_queue
 
 #: a busy controller answers within a minute or not at all
 _ANSWER_S = 40.0
@@ -79,6 +80,13 @@ class Slurm:
         """This user's jobs of that name which are not over."""
         mine = [f"--name={name}", f"--user={os.geteuid()}"]
         return read_queue(self._call(["squeue", "--noheader", f"--format={SQUEUE_FORMAT}", *mine]))
+
+    def with_drained(self, jobs: Sequence[SlurmJob]) -> list[SlurmJob]:
+        """The same jobs; those whose node is drained know why."""
+        nodes = ",".join(sorted({job.node for job in jobs if job.is_there and job.node}))
+        asked = ["sinfo", "--noheader", "--Node", f"--nodes={nodes}", f"--format={SINFO_FORMAT}"]
+        drained = read_drained(self._call(asked)) if nodes else {}
+        return [replace(job, drained=drained.get(job.node, "")) for job in jobs]
 
     def gpus_of(self, job: str) -> list[str]:
         """The numbers of a job's GPUs on its one node."""

@@ -1,4 +1,7 @@
-"""Slurm's answers, read: the plain format of ``squeue``, and ``scontrol show job``. Slurm 20.11 to 25 write them so."""
+"""Slurm's answers, read: the plain formats of ``squeue`` and ``sinfo``, and ``scontrol show job``.
+
+Slurm 20.11 to 25 write them so.
+"""
 
 from __future__ import annotations
 
@@ -8,8 +11,10 @@ from dataclasses import dataclass
 
 from ..errors import ClusterError
 
-#: id, state, time left, expected start, reason (last: it may hold anything)
-SQUEUE_FORMAT = "%i|%T|%L|%S|%r"
+#: id, state, time left, expected start, node, reason (last: it may hold anything)
+SQUEUE_FORMAT = "%i|%T|%L|%S|%N|%r"
+#: node, state, reason
+SINFO_FORMAT = "%N|%T|%E"
 _WAITING = ("PENDING", "REQUEUED", "REQUEUE_HOLD", "REQUEUE_FED", "SPECIAL_EXIT", "RESV_DEL_HOLD")
 _THERE = ("RUNNING", "CONFIGURING", "SUSPENDED", "STOPPED", "SIGNALING", "RESIZING")
 _LEFT = re.compile(r"(?:(\d+)-)?(?:(\d+):)?(\d+):(\d+)")
@@ -25,6 +30,10 @@ class SlurmJob:
     left_s: float = math.inf
     starts: str = ""
     reason: str = ""
+    #: the host that it is on, as Slurm calls it
+    node: str = ""
+    #: why its node is drained, in the admin's words
+    drained: str = ""
 
     @property
     def is_waiting(self) -> bool:
@@ -57,9 +66,18 @@ def read_id(text: str) -> str:
 
 def read_queue(text: str) -> list[SlurmJob]:
     """Jobs in the order of their ids, from ``squeue --noheader --format=SQUEUE_FORMAT``."""
-    rows = [line.split("|", 4) for line in text.splitlines() if line.count("|") >= 4]
-    jobs = [SlurmJob(row[0].strip(), row[1], read_left(row[2]), _start(row[3]), row[4].strip()) for row in rows]
+    rows = [[part.strip() for part in line.split("|", 5)] for line in text.splitlines() if line.count("|") >= 5]
+    jobs = [
+        SlurmJob(job, state, read_left(left), _start(start), reason, node)
+        for job, state, left, start, node, reason in rows
+    ]
     return sorted(jobs, key=lambda job: int(re.sub(r"\D.*", "", job.job) or 0))
+
+
+def read_drained(text: str) -> dict[str, str]:
+    """Nodes that are drained, or will be once their jobs have ended, and why: from ``sinfo --format=SINFO_FORMAT``."""
+    rows = [[part.strip() for part in line.split("|", 2)] for line in text.splitlines() if line.count("|") >= 2]
+    return {node: reason or "none" for node, state, reason in rows if state.startswith("drain")}
 
 
 def _start(text: str) -> str:

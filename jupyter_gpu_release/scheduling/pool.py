@@ -6,8 +6,9 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from ..protocol.config import SlurmPool
 from .plugins.node_filters import FILTERS, cpu_count, gpu_count, gpu_memory, gpu_type, host_memory, labels, walltime
-from .workload import Node, Run
+from .workload import GPU, Node, Run
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +67,18 @@ class _Room:
             return False
         cpus = max(run.cpus_per_rank, run.needs.cpus)
         return run.gpus_per_rank <= self.gpus and cpus <= self.cpus and run.lasts_s <= self.left_s
+
+
+def pool_of(settings: SlurmPool, left_s: float = math.inf) -> Pool:
+    """The pool that a file describes; ``left_s``: time that a run may have on a node that has just come."""
+    shape = Node(
+        name="",
+        gpus=settings.gpus_per_node * GPU,
+        gpu_type=settings.gpu_type,
+        cpus=settings.cpus_per_node,
+        left_s=left_s,
+    )
+    return Pool(shape, settings.max_nodes, settings.min_nodes, settings.idle_return_s)
 
 
 def plan_pool(

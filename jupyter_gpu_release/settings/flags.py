@@ -248,7 +248,21 @@ COMMANDS: dict[str, Command] = {
             "json": _JSON,
             "trace": _word("TRACE.csv", "jobs to replay", required=False),
             "from_ledger": _switch("replay this cluster's own runs (the newest 10,000)"),
-            "cluster": _given("FILE", "YAML: the nodes to replay them on"),
+            "cluster": _given("FILE", "YAML: the nodes to replay them on", group="cluster"),
+            "slurm": Setting(
+                help="a file of `start --slurm`, in place of --cluster: its nodes are borrowed; each one is a column",
+                default=[],
+                otherwise="none",
+                metavar="FILE",
+                many="append",
+                group="cluster",
+            ),
+            "node_wait": Setting(
+                help="with --slurm: time that each of its jobs waits in Slurm's queue",
+                default=300.0,
+                unit=_SECONDS,
+                metavar="TIME",
+            ),
             "queues": Setting(
                 help="a queues file; each one is a column of its own",
                 default=[],

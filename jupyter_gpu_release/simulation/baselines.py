@@ -5,16 +5,13 @@ from __future__ import annotations
 import heapq
 from abc import abstractmethod
 from collections import deque
-from collections.abc import Callable
 
 from .cluster import FreeGpus, is_of_type
-from .replay import SimulatedPolicy
+from .replay import Begin, SimulatedPolicy
 from .trace import Job
 
 #: jobs behind a blocked head that EASY looks at (Slurm's `bf_max_job_test`)
 _BACKFILLED = 500
-
-Begin = Callable[[Job], bool]
 
 
 class Fifo(SimulatedPolicy):

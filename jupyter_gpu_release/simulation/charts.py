@@ -86,7 +86,7 @@ def _png(figure: Figure) -> bytes:
 
 def _page(comparison: Comparison, files: dict[str, bytes]) -> str:
     names = list(comparison.figures)
-    title = f"{comparison.trace.name} on {comparison.cluster.gpus} GPUs"
+    title = f"{comparison.trace.name} on {comparison.gpus} GPUs"
     parts = [
         f"<h1>{html.escape(title)}</h1>",
         f"<p>{len(comparison.trace.jobs)} jobs. {html.escape(comparison.trace.explain_left_out())}</p>",

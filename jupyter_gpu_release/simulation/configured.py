@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Callable
+from collections.abc import Sequence
 from dataclasses import replace
 
 from ..errors import OptionError
@@ -14,7 +14,7 @@ from ..scheduling.schedule import decide_on
 from ..scheduling.state import ClusterSnapshot, State
 from ..scheduling.workload import Needs, Node, Rank, Run, in_thousandths
 from .cluster import FreeGpus
-from .replay import SimulatedPolicy
+from .replay import Begin, SimulatedPolicy
 from .trace import Job
 
 
@@ -31,29 +31,30 @@ class Configured(SimulatedPolicy):
         file: QueuesFile | None = None,
         settings: OrderSettings | None = None,
         restartable: float = 0.0,
+        nodes: Sequence[Node] = (),
     ) -> None:
         super().__init__(free)
         self._restartable = restartable
         self.may_stop = restartable > 0
         self._file = file = file or QueuesFile()
         self.run_times = LearnedRunTimes(int(free.total), settings)
-        nodes = tuple(Node(_name(gpu_type), in_thousandths(gpus), gpu_type) for gpu_type, gpus in free.pools())
-        self._types = {_name(gpu_type): gpu_type for gpu_type, _ in free.pools()}
+        nodes = nodes or [Node(_name(gpu_type), in_thousandths(gpus), gpu_type) for gpu_type, gpus in free.pools()]
+        self._types = {node.name: node.gpu_type for node in nodes}
         queues = tuple(file.tree.queues.values())
-        self._state = State(ClusterSnapshot(nodes, queues, (), file.policy), self.run_times)
+        self._state = State(ClusterSnapshot(tuple(nodes), queues, (), file.policy), self.run_times)
         self._jobs: dict[str, Job] = {}
         self._waiting = 0
 
     def submit(self, job: Job, now_s: float) -> None:
         """Queue it where the file wants it: in its own queue, else in its user's."""
-        queue = self._queue(job)
+        queue, (ranks, gpus_per_rank) = self._queue(job), self._ranks(job)
         campaign = self.run_times.submitted(str(job.index), job.user, job.gpus, job.gpu_type, now_s, job.task)
         run = Run(
             run=str(job.index),
             queue=queue,
-            ranks=(Rank(),),
-            gpus_per_rank=in_thousandths(job.gpus),
-            min_ranks=1,
+            ranks=(Rank(),) * ranks,
+            gpus_per_rank=gpus_per_rank,
+            min_ranks=ranks,
             priority=self._priority(job, queue),
             user=job.user,
             submitted_at=now_s,
@@ -64,6 +65,10 @@ class Configured(SimulatedPolicy):
         self._jobs[run.run] = job
         self._waiting += 1
         self._state.submit(run)
+
+    def _ranks(self, job: Job) -> tuple[int, int]:
+        """Ranks of a job, and GPUs of each (thousandths): one, as GPUs of one type are one node."""
+        return 1, in_thousandths(job.gpus)
 
     def _queue(self, job: Job) -> str:
         named = job.queue if job.queue in self._file.tree.leaves() else None
@@ -83,7 +88,7 @@ class Configured(SimulatedPolicy):
         self._state.end(str(job.index))
         self.run_times.ended(str(job.index), now_s)
 
-    def start(self, now_s: float, begin: Callable[[Job], bool]) -> None:
+    def start(self, now_s: float, begin: Begin) -> None:
         """Carry out passes; another one where an overdue run has started, because the next may be overdue as well, and
         one for those that were preempted.
         """
@@ -108,7 +113,7 @@ class Configured(SimulatedPolicy):
         self.stop(self._jobs[name].index)
         self._waiting += 1
 
-    def _carry_out(self, start: Start, now_s: float, begin: Callable[[Job], bool]) -> None:
+    def _carry_out(self, start: Start, now_s: float, begin: Begin) -> None:
         job = self._jobs[start.run]
         if not begin(replace(job, gpu_type=self._types[start.ranks[0][1]])):
             raise RuntimeError(f"job {job.index} does not fit where it was placed")

@@ -36,7 +36,7 @@ def figures(replayed: Replayed) -> dict[str, object]:
         "max_overtaken_s": round(max_overtaken_s(replayed), 3),
         "preempted": sum(len(attempts) - 1 for attempts in replayed.attempts.values()),
         "work_lost": round(replayed.work_lost(), 6),
-        "held_over_used": 1.0,  # a job of a trace holds its GPUs from its start to its end
+        "held_over_used": round(replayed.held_over_used(), 4),
     }
 
 

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import heapq
+import itertools
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from .cluster import ClusterSpec, FreeGpus
 from .trace import Job
 
 #: a job that is preempted goes on from its last save: they are so far apart, and going on takes so long
 SAVED_EVERY_S, GOES_ON_IN_S = 60.0, 30.0
+Begin = Callable[[Job], bool]
 
 
 class SimulatedPolicy(ABC):
@@ -22,6 +25,8 @@ class SimulatedPolicy(ABC):
         self.free = free
         #: it may preempt running jobs, so it is asked while no GPU is free, too
         self.may_stop = False
+        #: when it is to be asked next, though no job comes or ends before
+        self.next_s = math.inf
         #: takes a running job's GPUs back; it may be begun again
         self.stop: Callable[[int], object] = self.free.give_back
 
@@ -33,11 +38,15 @@ class SimulatedPolicy(ABC):
         """Hear that a job has ended; its GPUs are free already."""
 
     @abstractmethod
-    def start(self, now_s: float, begin: Callable[[Job], bool]) -> None:
+    def start(self, now_s: float, begin: Begin) -> None:
         """Call ``begin`` for every job that starts now; it is False (and nothing happens) where GPUs are lacking.
 
         Called once for everything that happens in one instant.
         """
+
+    def held_gpu_s(self, now_s: float) -> float | None:
+        """GPU-seconds that are paid for until now; None: just those of the jobs."""
+        return None
 
 
 @dataclass(frozen=True)
@@ -51,6 +60,8 @@ class Replayed:
     starts_s: Sequence[float]
     gpus: int
     attempts: Mapping[int, Sequence[tuple[float, float]]] = field(default_factory=dict)
+    #: GPU-seconds that were paid for, where the jobs' own are not all
+    held_gpu_s: float | None = None
 
     def spans(self) -> list[Sequence[tuple[float, float]]]:
         """Beginnings and ends of each job's attempts."""
@@ -65,6 +76,11 @@ class Replayed:
         if job.index not in self.attempts:
             return start_s - job.submit_s
         return self.attempts[job.index][-1][1] - job.submit_s - job.duration_s
+
+    def held_over_used(self) -> float:
+        """GPU-seconds that were paid for, divided by those of the jobs."""
+        used = sum(job.gpus * job.duration_s for job in self.jobs)
+        return self.held_gpu_s / used if self.held_gpu_s is not None and used else 1.0
 
     def work_lost(self) -> float:
         """Part of all work that was done again, or was time to go on."""
@@ -82,9 +98,13 @@ def replay(
     cluster: ClusterSpec,
     make_policy: Callable[[FreeGpus], SimulatedPolicy],
     progress: Callable[[int], None] = lambda started: None,
+    following: Callable[[Job, float], Job | None] = lambda job, now_s: None,
 ) -> Replayed:
-    """Play all jobs to their end. Every job must fit the empty cluster. ``progress`` hears how many have started."""
-    return _Replay(jobs, cluster, make_policy, progress).play()
+    """Play all jobs to their end. Every job must fit the empty cluster. ``progress`` hears how many have started.
+
+    ``following`` is told of each job's end, and gives the job that is submitted only then or later, if there is one.
+    """
+    return _Replay(jobs, cluster, make_policy, progress, following).play()
 
 
 class _Replay:
@@ -94,8 +114,14 @@ class _Replay:
         cluster: ClusterSpec,
         make_policy: Callable[[FreeGpus], SimulatedPolicy],
         progress: Callable[[int], None],
+        following: Callable[[Job, float], Job | None],
     ) -> None:
-        self._jobs, self._cluster, self._progress = jobs, cluster, progress
+        self._cluster, self._progress, self._following = cluster, progress, following
+        self._numbers = itertools.count()
+        #: jobs that are to come, the next first; and those that have, by age
+        self._due = [(job.submit_s, next(self._numbers), job) for job in jobs]
+        heapq.heapify(self._due)
+        self._jobs: list[Job] = []
         self._free = FreeGpus(cluster)
         self._policy = make_policy(self._free)
         self._policy.stop = self._stop
@@ -111,23 +137,17 @@ class _Replay:
 
     def play(self) -> Replayed:
         """Go from instant to instant."""
-        submitted = 0
-        while submitted < len(self._jobs) or self._ends:
-            self._now_s = self._next(submitted)
+        while self._due or self._ends or self._policy.next_s < math.inf:
+            self._now_s = min([self._policy.next_s, *(queue[0][0] for queue in (self._due, self._ends) if queue)])
             self._end_jobs()
-            while submitted < len(self._jobs) and self._jobs[submitted].submit_s <= self._now_s:
-                self._policy.submit(self._jobs[submitted], self._now_s)
-                submitted += 1
+            while self._due and self._due[0][0] <= self._now_s:
+                self._jobs.append(replace(heapq.heappop(self._due)[2], index=len(self._jobs)))
+                self._policy.submit(self._jobs[-1], self._now_s)
             if self._free.total or self._policy.may_stop:
                 self._policy.start(self._now_s, self._begin)
         starts = [self._starts[job.index] for job in self._jobs]
-        return Replayed(self._jobs, starts, self._cluster.gpus, self._attempts)
-
-    def _next(self, submitted: int) -> float:
-        times = [self._ends[0][0]] if self._ends else []
-        if submitted < len(self._jobs):
-            times.append(self._jobs[submitted].submit_s)
-        return min(times)
+        held_gpu_s = self._policy.held_gpu_s(self._now_s)
+        return Replayed(tuple(self._jobs), starts, self._cluster.gpus, self._attempts, held_gpu_s)
 
     def _end_jobs(self) -> None:
         while self._ends and self._ends[0][0] <= self._now_s:
@@ -139,6 +159,8 @@ class _Replay:
                 self._attempts[index].append((began_s, end_s))
             self._free.give_back(index)
             self._policy.end(self._jobs[index], self._now_s)
+            if (job := self._following(self._jobs[index], self._now_s)) is not None:
+                heapq.heappush(self._due, (job.submit_s, next(self._numbers), job))
 
     def _begin(self, job: Job) -> bool:
         if not self._free.take(job.index, job.gpus, job.gpu_type):

@@ -22,11 +22,19 @@ PolicyMaker = Callable[[FreeGpus], SimulatedPolicy]
 
 
 @dataclass(frozen=True)
+class Column:
+    """A policy, and the cluster that it has."""
+
+    cluster: ClusterSpec
+    make: PolicyMaker
+
+
+@dataclass(frozen=True)
 class Comparison:
-    """One trace, one cluster, several policies."""
+    """One trace, several columns; ``gpus``: of the largest cluster."""
 
     trace: Trace
-    cluster: ClusterSpec
+    gpus: int
     replayed: Mapping[str, Replayed]
     figures: Mapping[str, Mapping[str, Any]]
 
@@ -39,7 +47,7 @@ class Comparison:
         return {
             "schema_version": 1,
             "trace": self.trace.name,
-            "gpus": self.cluster.gpus,
+            "gpus": self.gpus,
             "jobs": len(self.trace.jobs),
             "left_out": left_out,
             "policies": dict(self.figures),
@@ -57,17 +65,17 @@ def with_measured(comparison: Comparison, found: Replayed, held_over_used: float
 
 
 def compare(
-    trace: Trace,
-    cluster: ClusterSpec,
-    policies: Mapping[str, PolicyMaker],
-    progress: Callable[[str, int], None] = lambda name, started: None,
+    trace: Trace, columns: Mapping[str, Column], progress: Callable[[str, int], None] = lambda name, started: None
 ) -> Comparison:
-    """Replay a trace under each policy; ``progress`` hears the policy and how many jobs have started."""
-    fitting = without_too_large(trace, cluster.fitting)
+    """Replay what fits all clusters for each column; ``progress`` hears its name and how many jobs have started."""
+    clusters = [column.cluster for column in columns.values()]
+    fitting = without_too_large(trace, lambda gpu_type: min(cluster.fitting(gpu_type) for cluster in clusters))
     replayed = {
-        name: replay(fitting.jobs, cluster, policy, partial(progress, name)) for name, policy in policies.items()
+        name: replay(fitting.jobs, column.cluster, column.make, partial(progress, name))
+        for name, column in columns.items()
     }
-    return Comparison(fitting, cluster, replayed, {name: figures(found) for name, found in replayed.items()})
+    most = max(cluster.gpus for cluster in clusters)
+    return Comparison(fitting, most, replayed, {name: figures(found) for name, found in replayed.items()})
 
 
 _ROWS: tuple[tuple[str, str, bool], ...] = (
@@ -116,7 +124,7 @@ def group_rows(found: Mapping[str, Mapping[str, Any]], key: str, shown: Sequence
 def print_report(console: Console, comparison: Comparison) -> None:
     """Print the tables."""
     trace, names = comparison.trace, list(comparison.figures)
-    console.print(f"{trace.name}: {len(trace.jobs)} jobs on {comparison.cluster.gpus} GPUs", markup=False)
+    console.print(f"{trace.name}: {len(trace.jobs)} jobs on {comparison.gpus} GPUs", markup=False)
     if trace.left_out:
         console.print(trace.explain_left_out(), markup=False)
     _print(console, ["", *names], table_rows(comparison.figures))

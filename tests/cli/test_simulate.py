@@ -126,6 +126,39 @@ def test_each_queues_file_is_a_column(trace: list[str], tmp_path: Path, capsys: 
     assert set(json.loads(capsys.readouterr().out)["policies"]) == {"fifo", *map(str, files)}
 
 
+def test_each_pool_is_a_column_with_its_waits_and_its_hours(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "trace.csv").write_text("submit_s,duration_s,gpus\n0,100,1\n600,100,1\n601,10,8\n")
+    files = {str(tmp_path / f"{idle}.yml"): idle for idle in ("3m", "20m")}
+    for file, idle in files.items():
+        Path(file).write_text(f"max_nodes: 1\ngpus_per_node: 4\nidle_return: {idle}\n")
+    pools = [word for file in files for word in ("--slurm", file)]
+    assert main(["simulate", str(tmp_path / "trace.csv"), *pools, "--node-wait", "1m", "--json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert document["left_out"]["first"] == [[4, "asks for 8 GPUs, the cluster has 4"]]
+    found = {idle: document["policies"][file] for file, idle in files.items()}
+    assert [found[idle]["mean_wait_s"] for idle in ("3m", "20m")] == [70, 35]
+    assert found["3m"]["held_over_used"] == 4 * 2 * (10 + 100 + 180) / 200
+    assert found["20m"]["held_over_used"] == 4 * (700 + 1200 - 60) / 200
+
+
+@pytest.mark.parametrize(
+    ("more", "says"),
+    [
+        (["--policy", "fifo"], "simulate: --slurm with --policy"),
+        (["--queues", "a.yml", "--queues", "b.yml"], "or with several --queues"),
+        (["--node-wait", "soon"], "--node-wait soon: not a duration"),
+        (["--cluster", "cluster.yaml"], "not allowed with argument"),
+        (["--slurm", "none.yml"], "--slurm: cannot read none.yml"),
+    ],
+)
+def test_what_does_not_go_with_a_pool_is_named(
+    more: list[str], says: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "pool.yml").write_text("max_nodes: 1\n")
+    assert main(["simulate", "trace.csv", "--slurm", str(tmp_path / "pool.yml"), *more]) != 0
+    assert says in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(("part", "preempted"), [("0", 0), ("1", 1)])
 def test_restartable_jobs_are_preempted_where_a_queue_reclaims_its_share(
     trace: list[str], tmp_path: Path, part: str, preempted: int, capsys: pytest.CaptureFixture[str]
@@ -159,7 +192,7 @@ class _Gateway:
 
 
 def test_the_ledgers_runs_are_replayed_beside_what_happened(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     facts = {
         "user": "ann",
@@ -179,6 +212,23 @@ def test_the_ledgers_runs_are_replayed_beside_what_happened(
     assert document["policies"]["measured"]["mean_wait_s"] == 45.5
     assert document["policies"]["measured"]["held_over_used"] == round((10 + 2 * 89) / (8.5 + 2 * 88), 4)
     assert document["policies"]["fifo"]["mean_wait_s"] == 0
+
+    for name in ("pool.yml", "other.yml"):
+        (tmp_path / name).write_text("max_nodes: 1\ngpus_per_node: 2\ngpu_type: a100\n")
+    monkeypatch.chdir(tmp_path)
+    own_runs = block("operate/pool-size.md", "## Try files that differ", "jupyter gpu simulate --from-ledger")
+    (command,) = own_runs.commands()
+    assert main(command.split()[2:]) == 0
+    printed = capsys.readouterr().out
+    assert "measured" in printed
+    assert "other.yml" in printed
+
+
+def test_the_example_of_a_pool_replays_a_trace_that_is_here() -> None:
+    (command,) = block("operate/pool-size.md", "## Try files that differ", "jupyter gpu simulate examples").commands()
+    asked = parse(command.split()[2:])
+    assert (TRACES.parents[1] / asked.trace).exists()
+    assert (asked.slurm, asked.node_wait) == (["pool.yml"], 60)
 
 
 def test_a_trace_and_the_ledger_cannot_be_replayed_at_once(capsys: pytest.CaptureFixture[str]) -> None:

@@ -49,8 +49,9 @@ print(json.dumps([end_of(run) for run in runs]))
 class PoolBed:
     """A Slurm, and a cluster that borrows its nodes."""
 
-    def __init__(self, folder: Path) -> None:
-        self.slurm = SlurmBed()
+    def __init__(self, folder: Path, python: str = sys.executable) -> None:
+        """``python``: as :class:`SlurmBed` has it."""
+        self.slurm = SlurmBed(python)
         self.home = HomePaths(folder / "home")
         self.file = folder / "pool.yml"
         more = {"SLURM_CONF": str(self.slurm.conf), "JUPYTER_GPU_HOME": str(self.home.root)}
@@ -94,6 +95,14 @@ class PoolBed:
     def waits(self) -> list[str]:
         """Why those that wait do so."""
         return [row.reason for row in self._status().queue]
+
+    def told(self) -> list[str]:
+        """What users of runs that run are told."""
+        return [row.reason for row in self._status().runs if row.reason and row.state == "running"]
+
+    def troubles(self) -> int:
+        """How often the gateway has noted that Slurm refused, or gave no answer."""
+        return (self.home.log / "gateway.log").read_text().count(": Slurm: ")
 
     def nodes(self) -> list[NodeRow]:
         """The nodes as the gateway shows them."""

@@ -9,7 +9,7 @@ import pytest
 
 from jupyter_gpu_release.errors import ClusterError, OptionError
 from jupyter_gpu_release.host.slurm import Slurm, check_pool, job_options
-from jupyter_gpu_release.host.slurm_answers import SlurmJob, read_gpus, read_id, read_left, read_queue
+from jupyter_gpu_release.host.slurm_answers import SlurmJob, read_drained, read_gpus, read_id, read_left, read_queue
 from jupyter_gpu_release.protocol.config import SlurmPool
 
 
@@ -31,14 +31,19 @@ def test_time_left(text: str, seconds: float) -> None:
 
 def test_the_queue_is_read_whatever_a_reason_holds() -> None:
     text = (
-        "12|PENDING|8:00:00|2026-11-29T14:20:00|(ReqNodeNotAvail, UnavailableNodes:n[1-2])|x\n"
-        "9|RUNNING|7:59:58|2026-11-29T02:18:34|None\n"
+        "12|PENDING|8:00:00|2026-11-29T14:20:00||(ReqNodeNotAvail, UnavailableNodes:n[1-2])|x\n"
+        "9|RUNNING|7:59:58|2026-11-29T02:18:34|n1|None\n"
         "slurm_load_jobs: something\n"
     )
     waiting = SlurmJob("12", "PENDING", 28800.0, "2026-11-29T14:20:00", "(ReqNodeNotAvail, UnavailableNodes:n[1-2])|x")
-    assert read_queue(text) == [SlurmJob("9", "RUNNING", 28798.0, "2026-11-29T02:18:34", "None"), waiting]
+    assert read_queue(text) == [SlurmJob("9", "RUNNING", 28798.0, "2026-11-29T02:18:34", "None", "n1"), waiting]
     assert waiting.words.endswith(", expected 14:20 by Slurm")
-    assert read_queue("3|PENDING|1:00|N/A|Priority")[0].words == "Slurm job 3, pending (Priority)"
+    assert read_queue("3|PENDING|1:00|N/A||Priority")[0].words == "Slurm job 3, pending (Priority)"
+
+
+def test_nodes_that_are_drained_or_will_be_are_told_apart() -> None:
+    text = "n1|draining|new disk | fan\nn2|mixed|none\nn3|drained*|none\nn3|drained*|none\nn4|down|Not responding\n"
+    assert read_drained(text) == {"n1": "new disk | fan", "n3": "none"}
 
 
 def test_the_id_of_a_job_is_found_among_other_lines() -> None:
@@ -137,5 +142,5 @@ def test_a_job_in_words() -> None:
 
 
 def test_jobs_are_sorted_by_number_and_parts_of_an_array_with_theirs() -> None:
-    text = "".join(f"{job}|PENDING|1:00|N/A|Priority\n" for job in ("100", "20_3", "9", "20_[4-7]"))
+    text = "".join(f"{job}|PENDING|1:00|N/A||Priority\n" for job in ("100", "20_3", "9", "20_[4-7]"))
     assert [job.job for job in read_queue(text)] == ["9", "20_3", "20_[4-7]", "100"]

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from nvml_bed import FakeGpus, build_library
 from pool_bed import PoolBed, answer, jobs_of
+from ports import free_port
 from slurm_bed import NODES, PROGRAMS, wait_until
 from soak import ONLY_IN_SOAK
 
@@ -96,6 +99,23 @@ def test_a_gang_waits_for_all_of_its_nodes_and_takes_its_jobs_back(pool: PoolBed
     pool.set_node("n2", "RESUME")
 
 
+def test_a_job_that_cannot_reach_the_head_says_so_and_is_over(pool: PoolBed) -> None:
+    config = pool.home.root / "gateway.json"  # what nodes know of the head
+    text = config.read_text()
+    nobody = f"127.0.0.1:{free_port()}"
+    config.write_text(json.dumps({**json.loads(text), "ray_address": nobody}))
+    try:
+        launched = pool.launch(1)
+        wait_until(lambda: pool.says(f"cannot reach the head at {nobody}"), "the last lines of the job's log")
+        assert pool.says("set address:")
+        wait_until(lambda: not pool.slurm.jobs(), "the end of the job")
+    finally:
+        config.write_text(text)
+    assert pool.command("cancel", "last").returncode == 0
+    launched.communicate(timeout=60)
+    assert pool.slurm.jobs() == []
+
+
 @ONLY_IN_SOAK  # limits of Slurm are whole minutes
 def test_before_a_nodes_end_a_restartable_run_moves_and_one_that_does_not_fit_is_elsewhere(
     pool: PoolBed, tmp_path: Path
@@ -144,6 +164,52 @@ def test_when_a_node_goes_what_is_restartable_goes_on_elsewhere(pool: PoolBed, t
     pool.slurm.ask("scancel", *by.split())
 
 
+def test_on_a_node_that_slurm_drains_what_is_restartable_goes_elsewhere_and_the_rest_ends_there(
+    pool: PoolBed, tmp_path: Path
+) -> None:
+    go, end = tmp_path / "go", tmp_path / "end"
+    moves = pool.launch(1, until=go, restartable=True)
+    wait_until(lambda: jobs_of(go), "the node")
+    ends = pool.launch(1, until=end)
+    wait_until(lambda: jobs_of(end) == jobs_of(go), "the other run on the same node")
+    (name,) = pool.slurm.ask("squeue", "-h", "-o", "%N").split()
+    pool.set_node(name, "DRAIN")
+    wait_until(lambda: jobs_of(go)[1:], "the restartable run's second start")
+    drained, other = jobs_of(go)
+    assert pool.told() == ["its node is drained in Slurm (test): the run ends there, and the node then goes back"]
+    assert {job.split()[0] for job in pool.slurm.jobs()} == {drained, other}
+    end.touch()
+    assert [job for _, job, _ in answer(ends)] == [drained]
+    wait_until(lambda: [job.split()[0] for job in pool.slurm.jobs()] == [other], "the end of the drained node's job")
+    go.touch()
+    assert [job for _, job, _ in answer(moves)] == [other]
+    pool.set_node(name, "RESUME")
+    wait_until(lambda: not pool.slurm.jobs(), "the end of the idle node's job")
+
+
+@ONLY_IN_SOAK
+def test_who_waits_while_the_controller_is_away_is_told_and_gets_a_node_afterwards(
+    pool: PoolBed, tmp_path: Path
+) -> None:
+    go = tmp_path / "go"
+    runs = pool.launch(2, until=go)
+    wait_until(lambda: jobs_of(go), "the first node")
+    before = pool.troubles()
+    pool.slurm.stop_controller()
+    waits = pool.launch(2, until=go)
+    wait_until(lambda: pool.says("waiting for a node: sbatch: "), "the words of sbatch")
+    # tries are ever further apart: by now it was away for longer than a node may be idle, or silent
+    wait_until(lambda: pool.troubles() >= before + 3, "further tries")
+    assert pool.says("Unable to contact slurm controller")
+    assert len(jobs_of(go)) == 1
+    assert pool.told() == []
+    pool.slurm.start_controller()
+    wait_until(lambda: len(jobs_of(go)) == 2, "the second node")
+    go.touch()
+    assert [job for launched in (runs, waits) for _, job, _ in answer(launched)] == jobs_of(go)
+    wait_until(lambda: not pool.slurm.jobs(), "the end of both jobs")
+
+
 def test_a_cell_goes_on_while_the_controller_is_away_and_stop_ends_all_jobs(pool: PoolBed, tmp_path: Path) -> None:
     go = tmp_path / "go"
     gang = pool.launch(4, until=go, ranks=2, nodes=2)
@@ -159,6 +225,27 @@ def test_a_cell_goes_on_while_the_controller_is_away_and_stop_ends_all_jobs(pool
     stopped = pool.command("stop", "--yes")
     assert stopped.returncode == 0, stopped.stderr
     assert pool.slurm.jobs() == []
+
+
+def test_nodes_that_lack_the_home_are_said_and_no_job_is_left(tmp_path: Path) -> None:
+    """``slurmd`` sees an empty folder in its place."""
+    python = tmp_path / "python"
+    hide = f'mount -t tmpfs none {tmp_path}/home; exec {sys.executable} "$@"'
+    python.write_text(f"#!/bin/sh\nexec unshare --mount sh -c '{hide}' python \"$@\"\n")
+    python.chmod(0o755)
+    (tmp_path / "home").mkdir()
+    bed = PoolBed(tmp_path, str(python))
+    try:
+        started = bed.start(POOL)
+        assert started.returncode == 0, started.stderr
+        launched = bed.launch(1)
+        wait_until(lambda: bed.says("do the compute nodes have that folder?"), "what is suspected")
+        wait_until(lambda: not bed.slurm.jobs(), "the end of the job")
+        assert bed.command("stop", "--yes").returncode == 0
+        launched.kill()
+        assert bed.slurm.jobs() == []
+    finally:
+        bed.stop()
 
 
 def test_two_jobs_on_one_host_give_their_own_gpu_each(

@@ -12,6 +12,7 @@ from pathlib import Path
 import psutil
 import pytest
 from doc_blocks import block
+from kernel_bed import Notebook
 from pool_bed import PoolBed, answer, jobs_of
 from slurm_bed import PROGRAMS, wait_until
 
@@ -101,6 +102,41 @@ def test_nodes_runs_and_jobs_outlive_the_head(bed: PoolBed, tmp_path: Path) -> N
     assert bed.command("stop", "--yes").returncode == 0
     assert bed.slurm.jobs() == []
     assert list(read_plans(bed.home)) == []
+
+
+def test_a_notebooks_cell_goes_on_and_its_output_and_result_come(
+    bed: PoolBed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("SLURM_CONF", "JUPYTER_GPU_HOME"):
+        monkeypatch.setenv(name, bed.environment[name])
+    go = tmp_path / "go"
+    count = (
+        "number = 0\nwhile not pathlib.Path(GO).exists():\n    print(number, flush=True); number += 1; time.sleep(0.1)"
+    )
+    assert bed.start(_POOL).returncode == 0
+    notebook = Notebook(tmp_path)
+    try:
+        notebook.ok("from jupyter_gpu_release.kernel.runs import follow; follow._GIVE_UP_S = 400")  # a busy machine
+        counting = notebook.begin(f"%%gpu_train\nimport pathlib, time\n{count.replace('GO', repr(str(go)))}")
+        notebook.until(lambda shown: len(shown.lines()) > 3, 240)
+        before = bed.slurm.jobs()
+        kill_head(bed)
+        notebook.until(lambda shown: any("connection to the gateway lost" in text for text in shown.displays()))
+        assert bed.start(_POOL).returncode == 0
+        seen = len(notebook.until(lambda shown: True).lines())
+        notebook.until(lambda shown: len(shown.lines()) > seen + 20, 240)
+        go.touch()
+        shown = notebook.end(counting)
+        assert shown.status == "ok", shown.traceback
+        numbers = [int(line) for line in shown.lines() if line.isdecimal()]
+        assert numbers == list(range(len(numbers)))
+        assert notebook.value("number") == len(numbers)
+        assert bed.slurm.jobs() == before
+        assert len(notebook.ok("%%gpu_train\nnext_one = 1").receipt) > 0
+    finally:
+        notebook.close()
+    assert bed.command("stop", "--yes").returncode == 0
+    assert bed.slurm.jobs() == []
 
 
 def test_what_is_lost_goes_back_and_no_other_cluster_takes_its_place(bed: PoolBed, tmp_path: Path) -> None:

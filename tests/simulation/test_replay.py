@@ -13,7 +13,7 @@ from jupyter_gpu_release.simulation.baselines import BASELINES
 from jupyter_gpu_release.simulation.cluster import ClusterSpec, NodeKind
 from jupyter_gpu_release.simulation.metrics import figures, jain, max_overtaken_s
 from jupyter_gpu_release.simulation.replay import Replayed, replay
-from jupyter_gpu_release.simulation.report import compare, print_report
+from jupyter_gpu_release.simulation.report import Column, compare, print_report
 from jupyter_gpu_release.simulation.trace import Job, Trace, by_age, read_trace
 
 TRACES = Path(__file__).parents[2] / "examples" / "traces"
@@ -119,8 +119,8 @@ def test_the_tables_fit_eighty_columns() -> None:
     """Four policies whose waits are days: the figures of a cell stand below one another then."""
     crowd = jobs((0, 200_000, 4), (1, 200_000, 4), (2, 100_001, 4))
     shown = io.StringIO()
-    policies = {name: BASELINES[name] for name in ("fifo", "first_fit", "easy", "shortest_first")}
-    print_report(Console(file=shown, width=80), compare(Trace("crowd", crowd, ()), FOUR, policies))
+    columns = {name: Column(FOUR, BASELINES[name]) for name in ("fifo", "first_fit", "easy", "shortest_first")}
+    print_report(Console(file=shown, width=80), compare(Trace("crowd", crowd, ()), columns))
     lines = shown.getvalue().splitlines()
     assert max(map(len, lines)) <= 80
     assert "wait by GPUs: mean · 99 % at most" in lines

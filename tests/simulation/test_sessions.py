@@ -4,8 +4,12 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.clusters.borrowed_nodes import Played, borrow, hold_per_session
 from benchmarks.notebook_sessions import Cell, Session, generate, play, read_stats
 from jupyter_gpu_release.errors import OptionError
+from jupyter_gpu_release.scheduling.pool import Pool
+from jupyter_gpu_release.scheduling.workload import GPU, Node
+from jupyter_gpu_release.simulation.borrowed import Site
 
 STATS = Path(__file__).parents[2] / "examples" / "traces" / "adobe_nb_stats.json"
 TWO_CELLS = Session(0, 1, (Cell(60, 120), Cell(60, 0)))
@@ -37,6 +41,13 @@ def test_a_lease_that_is_kept_ends_when_the_next_cell_takes_too_long() -> None:
     kept = play([TWO_CELLS], 60)
     assert kept.warm == 0
     assert kept.held_gpu_s == pytest.approx(60 + 60 + 60, abs=1)
+
+
+def test_sessions_share_borrowed_nodes_and_an_interactive_job_is_held_while_its_user_thinks() -> None:
+    sessions, site = [TWO_CELLS, TWO_CELLS], Site(queue_s=100, boot_s=10)
+    shared = borrow(sessions, Pool(Node("", 2 * GPU), 2, idle_return_s=150), site)
+    assert shared == Played(2 * (10 + 60 + 120 + 60 + 150) / (4 * 60), 55)
+    assert hold_per_session(sessions, site) == Played((10 + 60 + 120 + 60) / (2 * 60), 55)
 
 
 def test_the_same_seed_draws_the_same_sessions() -> None:

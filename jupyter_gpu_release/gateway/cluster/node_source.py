@@ -36,6 +36,10 @@ class NodeSource(ABC):
     def with_answer(self, wait: Wait) -> Wait:
         """The same wait, with what the lender does about it. The queue calls it in each pass; it never raises."""
 
+    def why_leaving(self, node: Node) -> str:
+        """Say of a node that is ``leaving`` what users are told whose runs end with it; it never raises."""
+        return "its node is about to end, and the run with it"
+
     @abstractmethod
     async def give_back(self, node: Node) -> None:
         """Let a node go whose agent has ended. Again for the same node is fine; raises nothing."""

@@ -16,9 +16,9 @@ from ...host.slurm import JOB_LABEL, Slurm, job_name, job_script, log_path
 from ...host.slurm_answers import SlurmJob
 from ...protocol.config import GatewayConfig, SlurmPool
 from ...scheduling.decisions import LACKS_NODE, NodeWanted, Wait
-from ...scheduling.pool import Lent, Pool, PoolPlan, plan_pool
-from ...scheduling.workload import GPU, Run, in_thousandths
+from ...scheduling.pool import Lent, PoolPlan, plan_pool, pool_of
 from ...scheduling.workload import Node as Shape
+from ...scheduling.workload import Run, in_thousandths
 from .lease import LeaseTable
 from .node_source import NodeSource
 from .nodes import LAST_S, Node, NodeTable, coarse, is_expected, left_s, scheduled_node
@@ -63,7 +63,7 @@ class SlurmNodes(NodeSource):
         self._nodes = nodes
         self._leases = leases
         self._clock = clock
-        self._pool = pool_of(pool)
+        self._pool = pool_of(pool, coarse(pool.walltime_s - LAST_S - _BOOT_S))
         #: kinds of nodes that have come
         self._kinds: dict[object, Shape] = {}
         self._spawn = BackgroundWork().spawn
@@ -85,6 +85,8 @@ class SlurmNodes(NodeSource):
         #: jobs that have had their node, and those that may still get it
         self._arrived: set[str] = set()
         self._expected: set[str] = set()
+        #: nodes that Slurm's admins have drained, and why
+        self._drained: dict[str, str] = {}
         #: why no job is submitted just now, and until when
         self._trouble = ""
         self._pause_s = 0.0
@@ -102,7 +104,8 @@ class SlurmNodes(NodeSource):
         for job in there.keys() & listed.keys():
             self._note_end(there[job], listed[job])
         going = {job for job, node in there.items() if job in self._ended or left_s(node) <= 0}
-        self.leaving = frozenset(there[job].node for job in going)
+        self._drained = {there[job].node: listed[job].drained for job in there.keys() & listed if listed[job].drained}
+        self.leaving = frozenset((*(there[job].node for job in going), *self._drained))
         stays = {job: node for job, node in there.items() if job not in going}
         before_s = time.time() - _PATIENCE_S
         kept = self._about_to_start(lacking, waiting, stays.values())
@@ -147,14 +150,15 @@ class SlurmNodes(NodeSource):
                 self._kinds.setdefault((kind.gpu_type, kind.gpu_memory_bytes, kind.memory_bytes), kind)
 
     def _lent(self, node: Node, idle_s: Mapping[str, float]) -> Lent:
+        is_drained = node.node in self._drained
         return Lent(
             node.node,
             # whoever waits has found no room beside others on GPUs that are shared
             in_thousandths(node.gpus - self._leases.gpus_in_use(node.node)),
             node.cpus - self._leases.held(node.node).cpus,
-            idle_s.get(node.node),
+            math.inf if is_drained and node.node in idle_s else idle_s.get(node.node),
             left_s(node),
-            takes_runs=is_expected(node),
+            takes_runs=is_expected(node) and not is_drained,
             shape=scheduled_node(node) if node.info is not None else None,
         )
 
@@ -169,6 +173,15 @@ class SlurmNodes(NodeSource):
         job = next((job for job in self._jobs if job.job not in self._arrived | self._ended), None)
         says = self._trouble or (job.words if job is not None else "Slurm is asked for one")
         return replace(wait, cause=NodeWanted(wait.cause, "asked", f"waiting for a node: {says}"))
+
+    def why_leaving(self, node: Node) -> str:
+        """Name Slurm's reason."""
+        if why := self._drained.get(node.node):
+            return f"its node is drained in Slurm ({why}): the run ends there, and the node then goes back"
+        if node.ends_s is None or node.labels.get(JOB_LABEL, "") in self._ended:
+            return super().why_leaving(node)
+        ends_at = time.localtime(time.time() + node.ends_s - time.monotonic())
+        return f"its node's Slurm job ends at {time.strftime('%H:%M', ends_at)}, and the run with it"
 
     async def give_back(self, node: Node) -> None:
         """End its job at the next question to Slurm; until Slurm has done so, the node gets no runs."""
@@ -198,7 +211,8 @@ class SlurmNodes(NodeSource):
                 job = await asyncio.to_thread(self._submit)
                 log.info("Slurm job %s is submitted: runs wait for a node", job)
                 self._expected.add(job)
-            self._hear(await asyncio.to_thread(self._slurm.jobs, self._name))
+            jobs = await asyncio.to_thread(self._slurm.jobs, self._name)
+            self._hear(await asyncio.to_thread(self._slurm.with_drained, jobs))
             self._is_sure = True
         except ClusterError as error:
             log.warning("Slurm: %s", error.message)
@@ -246,15 +260,3 @@ class SlurmNodes(NodeSource):
         except OSError:
             return f"Slurm job {job} ended at once and left no {path}: do the compute nodes have that folder?"
         return f"Slurm job {job} ended at once: {' / '.join(lines) or 'its log is empty'}"
-
-
-def pool_of(settings: SlurmPool) -> Pool:
-    """The pool as the policy sees it."""
-    shape = Shape(
-        name="",
-        gpus=settings.gpus_per_node * GPU,
-        gpu_type=settings.gpu_type,
-        cpus=settings.cpus_per_node,
-        left_s=coarse(settings.walltime_s - LAST_S - _BOOT_S),  # as a node has it that has just come
-    )
-    return Pool(shape, settings.max_nodes, settings.min_nodes, settings.idle_return_s)

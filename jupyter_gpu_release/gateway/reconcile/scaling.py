@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Collection
 
 import ray
 
@@ -19,7 +18,7 @@ from ...scheduling.resource_requests import to_run
 from ...scheduling.workload import Run
 from ..cluster.node_source import NodeSource
 from ..cluster.nodes import Node
-from ..runs.machine import why_not_preempted
+from ..runs.machine import Warned, why_not_preempted
 from ..service import GatewayService
 
 log = logging.getLogger(__name__)
@@ -36,6 +35,8 @@ class Scaling:
         self._idle_since: dict[str, float] = {}
         #: nodes whose agent was made anew: one that has another version all the same stays as it is
         self._renewed: set[str] = set()
+        #: runs that were told that their node is about to end
+        self._warned: set[str] = set()
 
     async def look(self) -> None:
         """Ask for nodes, let idle ones go, wake those that somebody waits for; raises :class:`ClusterError`."""
@@ -44,7 +45,7 @@ class Scaling:
         if await source.look(lacking, waiting, self._idle_s(time.monotonic()) if source.scales else {}):
             service.nodes.note_leaving(source.leaving)
             service.lifecycle.queue.serve_soon()
-        self._preempt_on(source.leaving)
+        self._preempt_or_warn(source)
         if source.scales:
             self._wake(source)
             await self._let_idle_go(source)
@@ -65,12 +66,23 @@ class Scaling:
         ]
         return lacking, {record.run for record in queue.waiting()}
 
-    def _preempt_on(self, leaving: Collection[str]) -> None:
-        """Preempt what is restartable on nodes that are about to end: it goes on elsewhere."""
-        held = [lease for lease in self._service.leases.all() if any(slot.node in leaving for slot in lease.slots)]
-        for record in [self._service.runs.find(lease.run) for lease in held] if leaving else ():
-            if record is not None and why_not_preempted(record.snapshot) is None and record.view.notice is None:
+    def _preempt_or_warn(self, source: NodeSource) -> None:
+        """Preempt what is restartable on nodes that are about to end: it goes on elsewhere. Others are told."""
+        warnings: dict[str, str] = {}
+        for lease in self._service.leases.all() if source.leaving or self._warned else ():
+            node = next((slot.node for slot in lease.slots if slot.node in source.leaving), "")
+            record, found = self._service.runs.find(lease.run), self._service.nodes.find(node)
+            if record is None or found is None:
+                continue
+            if why_not_preempted(record.snapshot) is not None:
+                warnings[record.run] = source.why_leaving(found)
+            elif record.view.notice is None:
                 self._service.lifecycle.preempt(record, "request", "its node is about to end")
+        for run in warnings.keys() | self._warned:
+            record = self._service.runs.find(run)
+            if record is not None:
+                self._service.lifecycle.hear(record, Warned(warnings.get(run, "")))
+        self._warned = set(warnings)
 
     def _wake(self, source: NodeSource) -> None:
         """Have the next look at the nodes make agents again, where somebody waits."""

@@ -195,6 +195,13 @@ class Heard:
 
 
 @dataclass(frozen=True, slots=True)
+class Warned:
+    """A node of its is about to end; without ``text`` it stays."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
 class GiveUp:
     """Its results are not waited for any more, as soon as its nodes have dropped them."""
 
@@ -253,6 +260,7 @@ Event = (
     | Forgotten
     | Lost
     | Silent
+    | Warned
     | Heard
     | GiveUp
     | Unkept
@@ -572,11 +580,8 @@ class _Step:
                 self.forget(forgotten)
             case Lost() as gone, Starting() | Running() | Preempting() | Releasing(is_final=False) | Persisting():
                 self.lose(gone)
-            case Silent(node, text), Starting() | Running() | Preempting() if not run.silent_node:
-                self.run = replace(run, silent_node=node)
-                self.show(reason=text)
-            case Silent(), _:  # it was told, or nothing of it is on a node
-                pass
+            case Silent() | Warned() as about, _:
+                self.tell(about)
             case Heard(node), _:
                 self.hear_from(node)
             case Unheard(name=name), Starting() | Running() | Preempting() | Releasing():
@@ -819,6 +824,17 @@ class _Step:
             self.release(known, is_final=True, gone_at=gone.at_s)
 
     # ----------------------------------------------------------------------------------- nodes, restarts
+    def tell(self, about: Silent | Warned) -> None:
+        """Tell its user, unless that was done, or nothing of it is on a node. Silence is more than a warning."""
+        run = self.run
+        if run.silent_node or not isinstance(run.stage, Starting | Running | Preempting):
+            return
+        if isinstance(about, Silent):
+            self.run = replace(run, silent_node=about.node)
+            self.show(reason=about.text)
+        elif not isinstance(run.stage, Preempting) and run.view.reason != about.text:
+            self.show(reason=about.text)
+
     def hear_from(self, node: str) -> None:
         if self.run.silent_node == node:
             self.run = replace(self.run, silent_node="")

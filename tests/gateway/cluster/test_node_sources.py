@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import time
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -120,6 +121,9 @@ class StandInForSlurm(Slurm):
         self._answer("squeue")
         return list(self.queue.values())
 
+    def with_drained(self, jobs: Sequence[SlurmJob]) -> list[SlurmJob]:
+        return list(jobs)
+
     def _answer(self, command: str) -> None:
         self.asked.append(command)
         if self.trouble and command in self.fails:
@@ -207,6 +211,12 @@ def test_a_node_is_given_back_twice_without_harm(source: NodeSource) -> None:
     play(source.look(*LOOK))
     asyncio.run(source.give_back(found))
     asyncio.run(source.give_back(found))
+
+
+def test_whoever_ends_with_a_node_is_told_so(source: NodeSource) -> None:
+    found = make_nodes("n1").find("n1")
+    assert found is not None
+    assert source.why_leaving(found)
 
 
 # ------------------------------------------------------------------------------------------------- Slurm
@@ -378,6 +388,33 @@ def test_for_a_drained_node_another_one_is_asked(game: PoolGame) -> None:
     assert not game.nodes.scheduled()[0].schedulable  # so the run lacks a node, and does not wait for this one
     game.look(RUN)
     assert game.slurm.submitted == 1
+
+
+def test_a_node_that_slurm_drains_takes_no_runs_and_goes_back_as_soon_as_it_is_idle(game: PoolGame) -> None:
+    game.nodes.refresh([node("n1", "9")])
+    game.slurm.begin("9")
+    game.look()
+    (found,) = game.nodes.alive()
+    game.slurm.queue["9"] = replace(game.slurm.queue["9"], drained="new disk")
+    game.look(RUN)
+    assert (game.source.leaving, game.source.spare, game.slurm.submitted) == ({"n1"}, (), 1)
+    assert "drained in Slurm (new disk)" in game.source.why_leaving(found)
+    game.look(idle_s={"n1": 0.1})
+    assert game.source.spare == ("n1",)
+    game.slurm.begin("9")  # resumed
+    game.look(idle_s={"n1": 0.1})
+    assert (game.source.leaving, game.source.spare) == (set(), ())
+
+
+def test_before_a_walltimes_end_who_runs_there_is_told_when(game: PoolGame) -> None:
+    game.nodes.refresh([node("n1", "9")])
+    game.slurm.begin("9")
+    game.look()
+    (found,) = game.nodes.alive()
+    assert re.match(r"its node's Slurm job ends at \d\d:\d\d, and the run with it", game.source.why_leaving(found))
+    game.slurm.queue["9"] = SlurmJob("9", "COMPLETING")
+    game.look()
+    assert game.source.why_leaving(found) == "its node is about to end, and the run with it"
 
 
 def test_a_node_whose_job_ends_is_no_node_though_ray_has_not_seen_it_yet(game: PoolGame) -> None:

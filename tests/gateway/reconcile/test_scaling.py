@@ -155,6 +155,10 @@ async def test_what_is_restartable_leaves_a_node_that_is_about_to_end_and_the_re
         assert (moves.state, stays.state) == (RunState.YIELDING, RunState.RUNNING)
         assert moves.view.notice is not None
         assert (moves.view.notice.action, moves.view.notice.reason) == ("request", "its node is about to end")
+        assert stays.view.reason == "its node is about to end, and the run with it"
+        lender.leaving = frozenset()
+        await scaling.look()
+        assert stays.view.reason == ""
 
 
 @pytest.mark.asyncio

@@ -37,6 +37,7 @@ from jupyter_gpu_release.gateway.runs.machine import (
     Stays,
     TellNotice,
     WaitAgain,
+    Warned,
     step,
     unwanted,
     why_not_preempted,
@@ -166,6 +167,14 @@ def test_the_user_is_told_of_the_first_silent_node_until_that_answers() -> None:
     assert again.view.reason == "m is away"
     over, _ = _after(_run(Persisting(Outcome("ok")), silent_node="n", reason="cancelled by ann"), Heard("n"))
     assert over.view.reason == "cancelled by ann"
+
+
+def test_a_warning_never_hides_that_a_node_is_silent() -> None:
+    warned, _ = _after(_run(Running(_LEASE)), Warned("n ends at 14:20"))
+    assert warned.view.reason == "n ends at 14:20"
+    assert _after(warned, Warned("n ends at 14:20"))[0] is warned
+    assert _after(warned, Warned(""))[0].view.reason == ""
+    assert _after(warned, Silent("n", "n is away"), Warned("n ends at 14:20"))[0].view.reason == "n is away"
 
 
 def test_a_save_counts_once_and_not_after_the_end_or_of_another_attempt() -> None:
