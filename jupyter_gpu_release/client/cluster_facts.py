@@ -160,8 +160,13 @@ def _gpus_of(status: dict[str, Any]) -> ClusterGpus:
     return ClusterGpus(len(gpus), types, tuple(memory), len(nodes))
 
 
+_MIG_TYPE = re.compile(r"\bMIG ((?:\d+c\.)?\d+g\.\d+gb\S*)")
+
+
 def short_type(name: str) -> str:
-    """``NVIDIA A100-SXM4-40GB → a100``: what one writes behind ``--gpu-type``."""
+    """``NVIDIA A100-SXM4-40GB → a100``: what one writes behind ``--gpu-type``; of a MIG instance its own type."""
+    if instance := _MIG_TYPE.search(name):
+        return instance[1]
     found = re.search(r"\b([A-Z]+)[ -]?([0-9]+[A-Za-z]*)", name)
     return "".join(letter for letter in ("".join(found.groups()) if found else name).lower() if letter.isalnum())
 

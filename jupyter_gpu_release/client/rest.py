@@ -173,9 +173,9 @@ class GatewayRequests(ABC):
         asked = {"mine": "true"} if mine else {}
         return self._get("/v1/runs", RunsDocument, limit=limit, **asked | ({"brief": "true"} if brief else {}))
 
-    def trials(self, sweep: str) -> RunsDocument:
-        """The runs of a sweep's trials, newest first, and the one that drives it, if there is one."""
-        return self._get("/v1/runs", RunsDocument, limit=_MOST_RUNS, mine="true", sweep=sweep)
+    def trials(self, *sweeps: str) -> RunsDocument:
+        """The runs of sweeps' trials, newest first, and those that drive them, if there are any."""
+        return self._get("/v1/runs", RunsDocument, limit=_MOST_RUNS, mine="true", sweep=",".join(sweeps))
 
     def run(self, run: str) -> RunRow:
         """One run."""

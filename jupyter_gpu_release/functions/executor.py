@@ -39,8 +39,10 @@ from ..presentation.plain_text import text_of, without_colours
 from ..presentation.terminal import OutputCollapser
 from ..protocol.cell import RESULT, CellSource
 from ..protocol.events import Event
-from ..protocol.runs import RunView
+from ..protocol.rest import RunRow
+from ..protocol.runs import Run, RunView
 from ..protocol.session import Events, Refused
+from ..protocol.states import RunState
 from ..serialization import codec
 from ..serialization.process_state import library_settings
 from ..serialization.rebuild import NamespaceInfo
@@ -51,7 +53,7 @@ from ..submission.request import Cell, Submission, choice_of, exported_variables
 from ..submission.selection import NameChoice, Ways
 from ..unpickling import Trust
 from .arguments import Call, options_as_text
-from .future import RunFuture, word_for_function
+from .future import ListedFuture, RunFuture, word_for_function
 
 log = logging.getLogger(__name__)
 Show = Callable[[Sequence[Event]], None]
@@ -366,6 +368,26 @@ class FunctionExecutor(ABC):
         future: RunFuture[Any] = RunFuture(self, view, name, partial(session.signal, run))
         future.update_view(view)
         return future
+
+    def earlier_trials(self, runs: Mapping[str, str], name: str) -> dict[str, RunFuture[Any]]:
+        """As :meth:`earlier`, of the trials of sweeps, by run: the gateway is asked once. ``runs``: run → its sweep."""
+        session, sweeps = self.session(), sorted({sweep for sweep in runs.values() if sweep})
+        if not sweeps:
+            return {run: self.earlier(run, name) for run in runs}
+        with GatewayClient.for_target(session.target) as gateway:
+            rows = {row.run: row for row in gateway.trials(*sweeps).runs}
+        return {run: self._listed(rows.get(run), run, name) for run in runs}
+
+    def _listed(self, row: RunRow | None, run: str, name: str) -> RunFuture[Any]:
+        if row is None or not RunState.of(row.state).is_terminal:
+            return self.earlier(run, name)
+        view = RunView(**{field: getattr(row, field) for field in Run.__struct_fields__})
+        return ListedFuture(self, view, name, partial(self._whole_view, run))
+
+    def _whole_view(self, run: str) -> RunView:
+        session = self.session()
+        with GatewayClient.for_target(session.target) as gateway:
+            return gateway.view(run, session=session.session_id)
 
     def logs(self, run: str) -> str:
         """The recorded output of a run, folded."""

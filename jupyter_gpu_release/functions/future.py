@@ -358,6 +358,21 @@ class RunFuture(Future[T], Generic[T]):
                 self._wake(fn)
 
 
+class ListedFuture(RunFuture[T]):
+    """The future of a run that is over and known from a list: what came out of it is asked for when somebody looks."""
+
+    def __init__(self, launcher: Executor, view: RunView, name: str, whole: Callable[[], RunView]) -> None:
+        super().__init__(launcher, view, name, lambda _: None)
+        self._whole = whole
+        self.update_view(view)
+
+    def exception(self, timeout: float | None = None) -> BaseException | None:
+        """As that of others; asks the gateway for what came out of the run."""
+        if self._view.outcome is None:
+            self.update_view(self._whole())
+        return super().exception(timeout)
+
+
 def _loop_waiting(fn: Callable[..., object]) -> asyncio.AbstractEventLoop | None:
     """The loop in which ``asyncio.wait`` adds ``fn``; None: another one adds it.
 

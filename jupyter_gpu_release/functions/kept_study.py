@@ -5,16 +5,17 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from urllib.parse import quote, urlsplit
+from urllib.parse import urlsplit
 
 import msgspec
 
 from ..errors import ConflictError, OptionError, StoreError
 from ..protocol.states import RunState
 from ..store.files import SHARED_FILE, is_shared, make_store_folder
+from ..store.studies import study_path
 from .executor import FunctionExecutor
 from .trial import COMPLETE, FAILED, PRUNED, RUNNING, SweepTrial
 
@@ -59,19 +60,15 @@ def open_journal(store: Path, user: str, name: str) -> JournalStorage:
     from optuna.storages import JournalStorage
     from optuna.storages.journal import JournalFileBackend
 
-    path = journal_path(store, user, name)
+    path = study_path(store, user, name)
     make_store_folder(path.parent.parent)
     make_store_folder(path.parent)
     storage = JournalStorage(JournalFileBackend(str(path)))
-    if is_shared(path.parent):
-        with contextlib.suppress(PermissionError):  # the run that drives the study may be another user's, and was first
+    with contextlib.suppress(PermissionError):  # the run that drives the study may be another user's, and was first
+        path.touch()  # used: it is kept for longer
+        if is_shared(path.parent):
             path.chmod(SHARED_FILE)
     return storage
-
-
-def journal_path(store: Path, user: str, name: str) -> Path:
-    """The file of a user's studies of that name."""
-    return store / "studies" / quote(user, safe="") / f"{quote(name, safe='')[:200]}.journal"
 
 
 def note_sweep(study: Study, facts: SweepFacts) -> None:
@@ -154,15 +151,24 @@ def kept_trials(study: Study, space: SearchSpace, executor: FunctionExecutor, na
     """
     from optuna.trial import TrialState
 
-    kept = []
-    for trial in study.get_trials(deepcopy=False):
+    kept, found = [], study.get_trials(deepcopy=False)
+    futures = _futures_of((trial for trial in found if trial.state != TrialState.FAIL), executor, name)
+    for trial in found:
         facts = trial.user_attrs.get(_FACTS)
         if trial.state == TrialState.RUNNING:
-            _end(study, trial, executor, name)
+            _end(study, trial, futures.get(trial.number), name)
         elif facts is not None and trial.state in (TrialState.COMPLETE, TrialState.PRUNED):
             _check_setting(trial, space, facts["parameters"])
-            kept.append(trial_as_kept(trial, executor.earlier(facts["run"], name)))
+            kept.append(trial_as_kept(trial, futures[trial.number]))
     return kept
+
+
+def _futures_of(trials: Iterable[FrozenTrial], executor: FunctionExecutor, name: str) -> dict[int, RunFuture[Any]]:
+    """Number of each trial that has a run → that run."""
+    noted = {trial.number: trial.user_attrs.get(_FACTS, {}) for trial in trials}
+    sweeps = {facts["run"]: facts["sweep"] for facts in noted.values() if facts.get("run")}
+    futures = executor.earlier_trials(sweeps, name) if sweeps else {}
+    return {number: futures[facts["run"]] for number, facts in noted.items() if facts.get("run")}
 
 
 def earlier_of(study: Study, executor: FunctionExecutor, name: str) -> list[SweepTrial]:
@@ -170,8 +176,8 @@ def earlier_of(study: Study, executor: FunctionExecutor, name: str) -> list[Swee
     from optuna.trial import TrialState
 
     ended = study.get_trials(deepcopy=False, states=(TrialState.COMPLETE, TrialState.PRUNED))
-    noted = [(trial, trial.user_attrs[_FACTS]["run"]) for trial in ended if _FACTS in trial.user_attrs]
-    return [trial_as_kept(trial, executor.earlier(run, name)) for trial, run in noted]
+    futures = _futures_of(ended, executor, name)
+    return [trial_as_kept(trial, futures[trial.number]) for trial in ended if trial.number in futures]
 
 
 def own_trials(study: Study, space: SearchSpace, executor: FunctionExecutor, facts: SweepFacts) -> list[SweepTrial]:
@@ -183,12 +189,12 @@ def own_trials(study: Study, space: SearchSpace, executor: FunctionExecutor, fac
 
     again = not space.fixed_points(facts.trials)  # else its point is among those that are left
     kept = []
-    for trial in study.get_trials(deepcopy=False):
+    # others may use the user's own study, too
+    found = [each for each in study.get_trials(deepcopy=False) if facts.storage is None or facts.has(each)]
+    futures = _futures_of(found, executor, facts.name)
+    for trial in found:
         noted = trial.user_attrs.get(_FACTS, {"run": "", "sweep": ""})
-        is_own = facts.has(trial)
-        if facts.storage is not None and not is_own:  # others may use the user's own study, too
-            continue
-        future = executor.earlier(noted["run"], facts.name) if noted["run"] else None
+        is_own, future = facts.has(trial), futures.get(trial.number)
         if trial.state == TrialState.RUNNING and (future is None or future.status in _GONE):
             asked = Trial(study, trial._trial_id)
             asked.set_user_attr(_FACTS, {**noted, "sweep": ""})  # it is no failure of this sweep's
@@ -228,12 +234,10 @@ def run_of(trial: FrozenTrial, facts: SweepFacts) -> str:
     return str(noted["run"]) if noted is not None and (keeps or facts.has(trial)) else ""
 
 
-def _end(study: Study, trial: FrozenTrial, executor: FunctionExecutor, name: str) -> None:
+def _end(study: Study, trial: FrozenTrial, run: RunFuture[Any] | None, name: str) -> None:
     """It was under way when its notebook ended."""
     from optuna.trial import TrialState
 
-    facts = trial.user_attrs.get(_FACTS)
-    run = executor.earlier(facts["run"], name) if facts is not None else None
     if run is not None and not RunState.of(run.status).is_terminal:
         raise ConflictError(
             f"another sweep {name} goes on: its run {run.id} is {run.status}",

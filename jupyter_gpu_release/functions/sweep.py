@@ -13,11 +13,12 @@ from typing import TYPE_CHECKING, Any
 
 from ..errors import MissingPackageError, NoSuchRunError, StoreError
 from ..options.run_options import RunOptions
+from ..store.studies import study_path
 from ..submission.request import Submission
 from .arguments import TrialCall, options_as_text
 from .detached_sweep import DetachedSweep
 from .executor import FunctionExecutor
-from .kept_study import STUDY, SweepFacts, earlier_of, journal_path, open_journal, open_study, sweep_of
+from .kept_study import STUDY, SweepFacts, earlier_of, open_journal, open_study, sweep_of
 from .search import Search
 from .sweep_driver import Driven, SweepDriver, SweepPlan, Trialled, nothing_found
 from .sweep_plots import draw_plots
@@ -293,7 +294,7 @@ def earlier_trials(executor: FunctionExecutor, session: GatewaySession, name: st
 
 def _study_named(executor: FunctionExecutor, session: GatewaySession, name: str) -> Study | None:
     user, store = session.welcome.user if session.welcome is not None else "", executor.store(session)
-    if not journal_path(store, user, name).exists():
+    if not study_path(store, user, name).exists():
         return None
     optuna = _imported("optuna", "a sweep searches with Optuna")
     study: Study = optuna.load_study(study_name=STUDY, storage=open_journal(store, user, name))

@@ -6,6 +6,7 @@ left running; their session is the same, so they end only if no attempt comes ba
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
@@ -141,6 +142,10 @@ class DriverExecutor(ScriptExecutor):
             return self.follow(run, name)
         except NoSuchRunError:
             return RunFuture(self, RunView(run=run, user="", state="lost"), name, lambda _: None)
+
+    def earlier_trials(self, runs: Mapping[str, str], name: str) -> dict[str, RunFuture[Any]]:
+        """As that of others."""
+        return {run: self.earlier(run, name) for run in runs}
 
     def value_of(self, view: RunView, name: str) -> Any:
         """The value of a function, or the names of a cell."""

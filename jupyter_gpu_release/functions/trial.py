@@ -13,6 +13,7 @@ from ..serialization.exceptions import error_text
 if TYPE_CHECKING:
     from optuna.trial import BaseTrial
 
+    from ..protocol.runs import RunView
     from .future import RunFuture
 
 RUNNING, COMPLETE, PRUNED, FAILED = "running", "complete", "pruned", "failed"
@@ -44,6 +45,12 @@ class SweepTrial:
     def result(self) -> Any:
         """The value that the function returned; large arrays are mapped from the store."""
         return self.future.result()
+
+    @property
+    def whole_view(self) -> RunView:
+        """The view of its run, which is over, with what came out of it."""
+        self.future.exception()  # of a trial that was kept that is asked for now
+        return self.future.view
 
     @property
     def word(self) -> str:

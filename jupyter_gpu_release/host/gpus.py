@@ -118,6 +118,8 @@ class MigSlice(msgspec.Struct, frozen=True):
     uuid: str
     memory_bytes: int
     used_bytes: int
+    #: the GPU's, with the instance's type: ``H100 MIG 1g.10gb``
+    name: str = ""
 
 
 class Gpu(msgspec.Struct, frozen=True):
@@ -268,7 +270,7 @@ class Nvml:
             utilization=_told(lambda: pynvml.nvmlDeviceGetUtilizationRates(handle).gpu / 100),
             temperature_c=None if celsius is None else float(celsius),
             power_w=None if milliwatts is None else milliwatts / 1000,
-            slices=tuple(_slices(handle)) if fixed.divided else (),
+            slices=tuple(_slices(handle, index)) if fixed.divided else (),
             processes=self._processes(index, handle),
         )
 
@@ -473,12 +475,19 @@ def _instances(handle: Any) -> Iterator[tuple[int, Any]]:
             yield index, pynvml.nvmlDeviceGetMigDeviceHandleByIndex(handle, index)
 
 
-def _slices(handle: Any) -> Iterator[MigSlice]:
+def _slices(handle: Any, gpu: int) -> Iterator[MigSlice]:
     for index, part in _instances(handle):
         with contextlib.suppress(pynvml.NVMLError):
             memory = pynvml.nvmlDeviceGetMemoryInfo(part)
             instance = _told(lambda part=part: int(pynvml.nvmlDeviceGetGpuInstanceId(part)))  # type: ignore[misc]
-            yield MigSlice(index, instance, _text(pynvml.nvmlDeviceGetUUID, part), int(memory.total), int(memory.used))
+            yield MigSlice(
+                index,
+                instance,
+                _text(pynvml.nvmlDeviceGetUUID, part),
+                int(memory.total),
+                int(memory.used),
+                _name_of(_Device(part, handle, gpu)),
+            )
 
 
 def _told(question: Callable[[], T]) -> T | None:

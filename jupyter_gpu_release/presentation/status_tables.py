@@ -39,7 +39,8 @@ def _gpu(gpu: GpuRow, me: str, now_s: float) -> tuple[str, ...]:
     if gpu.parts:
         runs = ", ".join(part.run for part in gpu.parts)
         users = ", ".join(f"{person(part.user, me)} {part.gpus:g}" for part in gpu.parts)
-    return gpu.name, memory, busy, gpu_state(gpu, now_s), runs, users
+    name = f"{gpu.name} of GPU {gpu.slice_of}" if gpu.slice_of else gpu.name
+    return name, memory, busy, gpu_state(gpu, now_s), runs, users
 
 
 def active_table(status: StatusDocument) -> tuple[tuple[str, ...], Rows]:

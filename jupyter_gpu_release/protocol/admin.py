@@ -86,6 +86,15 @@ class RemovalRow(msgspec.Struct, frozen=True):
     bytes: int
 
 
+class StudyRow(msgspec.Struct, frozen=True):
+    """The study of a user's sweep that went, or would go."""
+
+    name: str
+    user: str
+    reason: str
+    bytes: int
+
+
 class GcDocument(msgspec.Struct, frozen=True, omit_defaults=True):
     """``gc --json``. ``blobs`` and ``freed_bytes`` count what was deleted (dry run: would be deleted now)."""
 
@@ -104,3 +113,5 @@ class GcDocument(msgspec.Struct, frozen=True, omit_defaults=True):
     notes: list[str] = msgspec.field(default_factory=list)
     #: digests of environments that nobody has used for ``environment_retention``; for admins
     environments: list[str] = msgspec.field(default_factory=list)
+    #: of sweeps: nobody has used them for as long as results stay
+    studies: list[StudyRow] = msgspec.field(default_factory=list)

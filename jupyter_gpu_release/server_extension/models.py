@@ -59,6 +59,9 @@ class MigInstance(msgspec.Struct, frozen=True):
     uuid: str
     memory_bytes: int
     used_bytes: int
+    #: the GPU's, with the instance's type: ``H100 MIG 1g.10gb``
+    name: str = ""
+    unattributed_bytes: int = 0
 
 
 class LocalGpu(msgspec.Struct, frozen=True):
@@ -78,7 +81,7 @@ class LocalGpu(msgspec.Struct, frozen=True):
 
 
 class KernelGpu(msgspec.Struct, frozen=True):
-    """The memory of one GPU that a kernel's processes hold. ``used_bytes`` None: the driver does not tell how much."""
+    """The memory of one GPU, or MIG instance, that a kernel's processes hold; None: the driver does not tell it."""
 
     index: int
     uuid: str

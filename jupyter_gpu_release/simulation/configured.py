@@ -13,7 +13,7 @@ from ..scheduling.queues.queues_file import QueuesFile, priority_value
 from ..scheduling.schedule import decide_on
 from ..scheduling.state import ClusterSnapshot, State
 from ..scheduling.workload import Needs, Node, Rank, Run, in_thousandths
-from .cluster import FreeGpus
+from .cluster import FreeGpus, is_of_type
 from .replay import Begin, SimulatedPolicy
 from .trace import Job
 
@@ -38,7 +38,8 @@ class Configured(SimulatedPolicy):
         self.may_stop = restartable > 0
         self._file = file = file or QueuesFile()
         self.run_times = LearnedRunTimes(int(free.total), settings)
-        nodes = nodes or [Node(_name(gpu_type), in_thousandths(gpus), gpu_type) for gpu_type, gpus in free.pools()]
+        pools = (Node(_name(gpu_type), in_thousandths(gpus), gpu_type) for gpu_type, gpus in free.pools())
+        self._nodes = nodes = file.shared(nodes or pools)
         self._types = {node.name: node.gpu_type for node in nodes}
         queues = tuple(file.tree.queues.values())
         self._state = State(ClusterSnapshot(tuple(nodes), queues, (), file.policy), self.run_times)
@@ -73,9 +74,18 @@ class Configured(SimulatedPolicy):
     def _queue(self, job: Job) -> str:
         named = job.queue if job.queue in self._file.tree.leaves() else None
         try:
+            if job.gpus < 1:
+                self._check_part(job)
             return self._file.queue_for(job.user, named)
         except OptionError as error:
             raise OptionError(f"row {job.row} of the trace: {error.message}", hint=error.hint) from error
+
+    def _check_part(self, job: Job) -> None:
+        self._file.check_sharing(job.user, f"{job.gpus:g} GPUs", job.gpus)
+        if not any(node.parts_per_gpu and is_of_type(job.gpu_type, node.gpu_type) for node in self._nodes):
+            raise OptionError(
+                f"{job.gpus:g} GPUs: GPUs of type {job.gpu_type or 'any'} are not shared", hint="gpu_sharing.types"
+            )
 
     def _priority(self, job: Job, queue: str) -> int:
         """The priority of a job, at most what its queue allows."""

@@ -9,7 +9,7 @@ One writer per file: what a second and later attempts of a run write has their n
 
 ``<store>/users/<uid>/``: such a store for one user, where cells run as their owners (``store/private_stores.py``).
 
-``<store>/studies/<user>/<name>.journal``: Optuna's studies of sweeps that have a name (``functions/kept_study.py``).
+``<store>/studies/<user>/<name>.journal``: Optuna's studies of sweeps that have a name (``store/studies.py``).
 
 ``<store>/ledgers/``: copies of gateways' ledgers, each its service user's alone (``gateway/db/ledger_copy.py``).
 

@@ -13,7 +13,7 @@ from jupyter_gpu_release.client.home import HomePaths
 from jupyter_gpu_release.client.rest import GatewayClient
 from jupyter_gpu_release.errors import OptionError
 from jupyter_gpu_release.local_cluster.settings import gateway_config
-from jupyter_gpu_release.protocol.admin import GcDocument, RemovalRow
+from jupyter_gpu_release.protocol.admin import GcDocument, RemovalRow, StudyRow
 from jupyter_gpu_release.protocol.config import GatewayConfig, RetentionPolicy
 
 RUN = "20260101-000003-00000003"
@@ -38,12 +38,15 @@ def answering(monkeypatch: pytest.MonkeyPatch, document: GcDocument) -> Answerin
 
 def test_limits_are_read_and_removals_told(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     row = RemovalRow(RUN, "ann", "not used for 50 days", 3 << 30)
-    document = GcDocument(1, True, True, [row], 4 << 30, 2, ["o"], {"pinned": 3}, ["a note"], ["abcd"])
+    study = StudyRow("widths", "bob", "not used for 40 days", 5)
+    document = GcDocument(1, True, True, [row], 4 << 30, 2, ["o"], {"pinned": 3}, ["a note"], ["abcd"], [study])
     gateway = answering(monkeypatch, document)
     assert main(["gc", "--dry-run", "--older-than", "30d", "--keep", "20", "--quota", "50GiB"]) == 0
     assert gateway.asked == [(True, {"older_than_s": 30 * 86400, "keep": 20, "quota_bytes": 50 << 30})]
     said = capsys.readouterr().out
     assert f"{RUN}  ann   3 GiB  not used for 50 days" in said
+    assert "study widths              bob   5 B    not used for 40 days" in said
+    assert "results of 1 run, 2 unused blobs, 1 folder of submissions that never ran, 1 study of a sweep, " in said
     assert "1 unused environment would be removed: 4 GiB would be freed" in said
     assert "3 pinned" in said
     assert "· a note" in said

@@ -27,6 +27,7 @@ from jupyter_gpu_release.protocol.node import PreparedInfo
 from jupyter_gpu_release.protocol.rest import (
     GatewayFacts,
     GpuCounts,
+    GpuPart,
     GpuRow,
     NodeRow,
     QueuesDocument,
@@ -153,6 +154,20 @@ def test_status_says_what_else_is_worth_knowing_below_its_tables() -> None:
         "  · your GPU-hours in 7 days: 2 h held, 1 h used, 0 h saved",
         "  · your runs take 3 GiB of the store",
     ]
+
+
+def test_status_shows_of_which_gpu_a_mig_instance_is_and_who_has_parts_of_one() -> None:
+    parts = [GpuPart("r1", "ann", 0.5), GpuPart("r2", "bob", 0.25)]
+    whole = GpuRow("0", "GPU-0", "H100", 80 << 30, 0, 0.0, "running", run="r1", user="ann", parts=parts)
+    instance = GpuRow("MIG-5a1b", "MIG-5a1b", "H100 MIG 1g.10gb", 10 << 30, 0, None, "free", slice_of="5")
+    nodes = [NodeRow("n", "gpu-01", [whole, instance])]
+    lines = _said(print_status, StatusDocument(1, False, _GATEWAY, GpuCounts(2, 0.75, 1.25, 0), nodes, [], [], "ann"))
+    assert lines[0].endswith("2 GPUs: 0.75 held, 1.25 free")
+    (shared,) = [line for line in lines if "r1" in line]
+    assert "you 0.5, bob 0.25" in shared
+    assert "r1, r2" in shared
+    (part,) = [line for line in lines if "MIG-5a1b" in line]
+    assert "H100 MIG 1g.10gb of GPU 5" in part
 
 
 def test_status_of_a_cluster_where_nothing_goes_on_is_one_line() -> None:

@@ -41,6 +41,7 @@ CALLS: dict[str, tuple[Callable[[Any], Any], str]] = {
     "estimate": (lambda c: c.estimate(RUN), f"GET /v1/runs/{RUN}/outlook"),
     "runs": (lambda c: c.runs(), "GET /v1/runs?limit=100"),
     "own runs": (lambda c: c.runs(7, mine=True, brief=True), "GET /v1/runs?limit=7&mine=true&brief=true"),
+    "trials": (lambda c: c.trials("a", "b"), "GET /v1/runs?limit=10000&mine=true&sweep=a%2Cb"),
     "run": (lambda c: c.run(RUN), f"GET /v1/runs/{RUN}"),
     "view": (lambda c: c.view(RUN), f"GET /v1/runs/{RUN}/outcome"),
     "view for": (lambda c: c.view(RUN, session="s"), f"GET /v1/runs/{RUN}/outcome?session=s"),

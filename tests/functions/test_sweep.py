@@ -183,6 +183,31 @@ print(json.dumps([list(map(int, second.trials["trial"])), len(study().trials), s
 
 
 @pytest.mark.thorough
+def test_trials_that_are_kept_are_asked_for_at_once_and_their_results_when_they_are_loaded(start: StartScript) -> None:
+    text = """
+from jupyter_gpu_release.client.rest import GatewayClient
+def train(n):
+    return {"value": n, "twice": [n, n]}
+def swept(points):
+    return sweep(train, {"n": points}, mode="max", name="asked once")
+swept([1, 2, 3]).result()
+asked, plain = [], GatewayClient._send
+def counted(self, request):
+    asked.append(request.path)
+    return plain(self, request)
+GatewayClient._send = counted
+again = swept([1, 2, 3])
+best, before = again.result(), len(asked)
+loaded = [again.load()["twice"], again.load(0)["twice"]]
+print(json.dumps([best.value, loaded, bool((again.trials["gpu_seconds"] > 0).all()), list(again.trials["state"]),
+                  [path for path in asked if path.startswith("/v1/runs")], best.run, again.trials["run"][0]]))
+"""
+    (value, loaded, has_seconds, states, asked, best, first), _ = start(_HEAD + text).end()
+    assert (value, loaded, has_seconds, states) == (3.0, [[3, 3], [1, 1]], True, ["complete"] * 3)
+    assert asked == ["/v1/runs", f"/v1/runs/{best}/outcome", f"/v1/runs/{first}/outcome"]
+
+
+@pytest.mark.thorough
 def test_cancel_ctrl_c_and_a_killed_script_free_all_gpus(
     start: StartScript, gateway: GatewayClient, until: Until, tmp_path: Path
 ) -> None:

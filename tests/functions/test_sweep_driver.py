@@ -46,6 +46,8 @@ class _Executor:
         self.heard: list[Any] = []
         self.told: list[int] = []
         self.state_of_earlier = "succeeded"
+        #: sweeps of runs that were asked for together
+        self.asked: list[set[str]] = []
 
     def session(self) -> None:
         """There is none."""
@@ -71,6 +73,10 @@ class _Executor:
         )
         future.update_view(future.view)
         return future
+
+    def earlier_trials(self, runs: Mapping[str, str], name: str) -> dict[str, RunFuture[Any]]:
+        self.asked.append(set(runs.values()))
+        return {run: self.earlier(run, name) for run in runs}
 
     def follow(self, run: str, name: str, heard: Any) -> RunFuture[Any]:
         number = len(self.runs)
@@ -331,6 +337,7 @@ def test_trials_of_before_are_kept_and_those_under_way_are_tried_again(until: Un
     assert _finish(second, again, until) == [{"x": 1}, {"x": 2}, {"x": 3}]
     assert len(again.runs) == 2
     third = _driver({"x": [1, 2, 3]}, again, study=study, kept=kept_trials(study, space, cast(Any, again), "train"))
+    assert again.asked == [{first.id, second.id}], "one question, about the trials of both"
     third.begin()
     assert len(_finish(third, again, until)) == 3
     assert len(again.runs) == 2

@@ -87,6 +87,7 @@ def test_slices_of_a_gpu(gpus: FakeGpus, reader: Reader) -> None:
         (0, 3, "MIG-a", 500),
         (1, 5, "MIG-b", 0),
     ]
+    assert first["slices"][0]["name"].endswith(" MIG")
     assert first["utilization"] is None
     assert first["processes"][0]["instance"] == 3
     assert second["slices"] == []

@@ -1,12 +1,15 @@
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from jupyter_gpu_release.errors import OptionError
 from jupyter_gpu_release.scheduling.learned_run_times import LearnedRunTimes
+from jupyter_gpu_release.scheduling.queues.queues_file import parse_queues
 from jupyter_gpu_release.scheduling.run_times import RunTimeHistory, median_error
 from jupyter_gpu_release.scheduling.workload import GPU, Rank, Run
 from jupyter_gpu_release.simulation.baselines import Fifo
@@ -35,6 +38,32 @@ def test_everybody_starts_and_nobody_gets_what_another_has(rows: list[tuple[int,
         running = zip(crowd, replayed.starts_s, strict=True)
         assert sum(job.gpus for job, start_s in running if start_s <= at < start_s + job.duration_s) <= 4
     assert replay(crowd, FOUR, Configured) == replayed
+
+
+def _halves(sharing: str, users: str = "aaaa") -> list[float]:
+    file = parse_queues(f"schema_version: 1\ngpu_sharing: {sharing}", "queues.yaml")
+    crowd = [Job(at, 0, 100, 0.5, user, row=at + 2) for at, user in enumerate(users)]
+    cluster = ClusterSpec((NodeKind(gpus=1, gpu_type="H100"), NodeKind(gpus=1, gpu_type="T4")))
+    return replay(crowd, cluster, partial(Configured, file=file)).waits_s()
+
+
+def test_parts_are_shared_as_the_queues_file_says() -> None:
+    assert _halves("true") == [0, 0, 0, 0]
+    assert _halves("{types: [h100]}") == [0, 0, 100, 100]
+
+
+@pytest.mark.parametrize(
+    ("sharing", "words"),
+    [
+        ("false", "row 2 of the trace: 0.5 GPUs: GPUs of this cluster are not shared"),
+        ("{types: [a100]}", "row 2 of the trace: 0.5 GPUs: GPUs of type any are not shared"),
+        ("{users: [ann]}", "row 2 of the trace: 0.5 GPUs: you may not share GPUs"),
+    ],
+)
+def test_a_part_that_the_queues_file_forbids_is_refused(sharing: str, words: str) -> None:
+    """Else it would wait for ever."""
+    with pytest.raises(OptionError, match=words):
+        _halves(sharing)
 
 
 def test_it_is_far_quicker_than_first_in_first_out_without_starving_gangs() -> None:

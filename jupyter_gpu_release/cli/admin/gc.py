@@ -38,8 +38,9 @@ def run(arguments: argparse.Namespace) -> int:
 
 def print_collection(console: Console, document: GcDocument) -> None:
     """The removals one a line, then the sum, what stayed and why."""
-    if document.removals:
+    if document.removals or document.studies:
         rows = [[r.run, r.user, format_bytes(r.bytes), r.reason] for r in document.removals]
+        rows += [[f"study {s.name}", s.user, format_bytes(s.bytes), s.reason] for s in document.studies]
         write_columns(console, ["run", "user", "frees", "why"], rows, {})
     console.print(_sum(document), markup=False)
     if document.kept:
@@ -62,6 +63,8 @@ def _sum(document: GcDocument) -> str:
         parts.append(format_count(document.blobs, "unused blob"))
     if document.orphans:
         parts.append(f"{format_count(len(document.orphans), 'folder')} of submissions that never ran")
+    if document.studies:
+        parts.append("1 study of a sweep" if len(document.studies) == 1 else f"{len(document.studies)} studies")
     if document.environments:
         parts.append(format_count(len(document.environments), "unused environment"))
     return f"{', '.join(parts)} {would}removed: {format_bytes(document.freed_bytes)} {would}freed."

@@ -274,6 +274,7 @@ async def list_runs(service: GatewayService, caller: Caller, request: Request) -
     mine = flag(request, "mine")
     if caller.is_admin and not mine:
         service.audit.write_entry(caller, "runs.list")
+    sweeps = list(filter(None, request.query_params.get("sweep", "").split(",")))
     stored_bytes = await service.usage.stored_bytes(caller.user)
     fresh = {record.run: record for record in service.runs.in_memory()}
     # 10,000 runs are some 10 MB of JSON: made in a thread, kernels' messages come first
@@ -282,8 +283,8 @@ async def list_runs(service: GatewayService, caller: Caller, request: Request) -
             runs_document,
             mine=mine,
             brief=flag(request, "brief"),
-            sweep=(sweep := request.query_params.get("sweep", "")),
-            prices=service.queue_rules.file.prices if sweep else None,
+            sweeps=sweeps,
+            prices=service.queue_rules.file.prices if sweeps else None,
             stored_bytes=stored_bytes,
         ),
         service.engine,
@@ -428,9 +429,7 @@ async def ask_estimate(service: GatewayService, caller: Caller, request: Request
     asked = await body_of(request, EstimateQuestion)
     if caller.is_assistant:
         asked = msgspec.structs.replace(asked, queue=service.queue_rules.file.queue_of_assistants(asked.queue))
-    found = await service.start_estimates.estimate_of(caller.user, asked)
-    price = service.queue_rules.file.prices.of_ask(asked.ask.gpus, asked.ask.gpu_type or "", asked.timeout_s)
-    return msgspec.structs.replace(found, price=price)
+    return await service.start_estimates.estimate_of(caller.user, asked)
 
 
 async def show_estimate(service: GatewayService, caller: Caller, request: Request) -> EstimateDocument:

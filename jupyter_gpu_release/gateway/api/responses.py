@@ -6,7 +6,7 @@ import asyncio
 import socket
 import time
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import msgspec
 from sqlalchemy.engine import Engine
@@ -49,7 +49,7 @@ from ..cluster.lease import Lease
 from ..cluster.nodes import Node
 from ..db.held_gpus import HeldGpus
 from ..db.rows import WarmLeaseRow
-from ..db.run_lists import newest_runs, newest_views, runs_of_sweep
+from ..db.run_lists import newest_runs, newest_views, runs_of_sweeps
 from ..runs.events import progress_of
 from ..runs.record import RunRecord
 from ..service import GatewayService
@@ -246,19 +246,19 @@ def runs_document(
     *,
     mine: bool = False,
     brief: bool = False,
-    sweep: str = "",
+    sweeps: Sequence[str] = (),
     prices: Prices | None = None,
     stored_bytes: int | None = None,
 ) -> bytes:
     """``runs --json`` as JSON: the newest ``count`` runs (of the caller: ``mine``), of each what ``caller`` may see.
 
-    ``fresh``: those in memory. ``brief``: without what came out of those that are not. ``sweep``: only its trials.
+    ``fresh``: those in memory. ``brief``: without what came out of those that are not. ``sweeps``: only their trials.
     ``prices``: by which each row says its price. ``stored_bytes``: what the caller's take of the store.
     """
     rows, user = [], caller.user if mine else None
     with without_gc(), engine.connect() as connection:
-        if sweep:
-            found = runs_of_sweep(connection, count, sweep, user)
+        if sweeps:
+            found = runs_of_sweeps(connection, count, sweeps, user)
         else:
             found = (newest_views if brief else newest_runs)(connection, count, user)
         for listed in found:

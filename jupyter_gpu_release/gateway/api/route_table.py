@@ -110,7 +110,7 @@ ROUTES: tuple[Route, ...] = (
             "limit": ("integer", f"at most so many (100; up to {MOST_ROWS})"),
             "mine": ("boolean", "the caller's own only; of others' runs less is shown"),
             "brief": ("boolean", "without results, files, notes and errors of runs that are over: much faster"),
-            "sweep": ("string", "only the trials of this sweep, and the run that drives it"),
+            "sweep": ("string", "only the trials of this sweep (several: `a,b`), and the run that drives it"),
         },
     ),
     Route("GET", "/v1/runs/{run}", show_run, "One run", RunRow),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,7 +22,9 @@ _NEWEST = (
     .order_by(runs.c.submitted_at.desc())
     .limit(bindparam("count"))
 )
-_OF_SWEEP = _NEWEST.where(runs.c.run.in_(select(trials.c.run).where(trials.c.sweep == bindparam("sweep"))))
+_OF_SWEEP = _NEWEST.where(
+    runs.c.run.in_(select(trials.c.run).where(trials.c.sweep.in_(bindparam("sweeps", expanding=True))))
+)
 _OF_SWEEP_OF_USER = _OF_SWEEP.where(runs.c.user == bindparam("user"))
 _NEWEST_OF_USER = _NEWEST.where(runs.c.user == bindparam("user"))
 _BRIEF = select(runs.c.view).order_by(runs.c.submitted_at.desc()).limit(bindparam("count"))
@@ -46,9 +48,9 @@ def newest_views(connection: Connection, count: int, user: str | None) -> Iterat
         yield ListedRun(decoder.decode(view), None)
 
 
-def runs_of_sweep(connection: Connection, count: int, sweep: str, user: str | None) -> Iterator[ListedRun]:
-    """The trials of a sweep, newest first, and the run that drives it."""
-    values = {"count": count, "sweep": sweep}
+def runs_of_sweeps(connection: Connection, count: int, sweeps: Sequence[str], user: str | None) -> Iterator[ListedRun]:
+    """The trials of sweeps, newest first, and the runs that drive them."""
+    values: dict[str, Any] = {"count": count, "sweeps": list(sweeps)}
     if user is None:
         return _listed(connection, connection.execute(_OF_SWEEP, values))
     return _listed(connection, connection.execute(_OF_SWEEP_OF_USER, values | {"user": user}))

@@ -474,8 +474,7 @@ def _submitted_at(run: RunView | RunRecord) -> float:
 
 
 def _without_runs(file: QueuesFile, nodes: tuple[Node, ...]) -> ClusterSnapshot:
-    nodes = tuple(replace(node, parts_per_gpu=file.sharing.parts_of(node)) for node in nodes)
-    return ClusterSnapshot(nodes, tuple(file.tree.queues.values()), (), file.policy)
+    return ClusterSnapshot(file.shared(nodes), tuple(file.tree.queues.values()), (), file.policy)
 
 
 def _gpu_of(lease: Lease) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from dataclasses import replace as replace_node
 
 from msgspec.structs import replace
 
@@ -50,7 +49,7 @@ def part_of_user(file: QueuesFile, user: str, request: RunRequest, cluster: Iter
     what = f"--gpus {request.ask.gpus:g}" if request.ask.gpu_memory_bytes is None else "--gpu-memory"
     if is_part(request.ask):
         file.check_sharing(user, what)
-    placed = with_part(request, [replace_node(node, parts_per_gpu=file.sharing.parts_of(node)) for node in cluster])
+    placed = with_part(request, file.shared(cluster))
     if is_part(placed.ask):
         file.check_sharing(user, what, placed.ask.gpus)
     return placed

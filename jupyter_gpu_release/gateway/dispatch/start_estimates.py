@@ -123,7 +123,7 @@ class StartEstimates:
     # --- those that are asked about
 
     async def estimate_of(self, user: str, question: EstimateQuestion) -> EstimateDocument:
-        """When a run would start that asks for this, and what would start sooner.
+        """When a run would start that asks for this, what would start sooner, and its price.
 
         Raises :class:`OptionError` and :class:`ImpossibleAskError` as its submission would.
         """
@@ -133,7 +133,9 @@ class StartEstimates:
         question = msgspec.structs.replace(question, ask=asked.ask)
         admitted = admit(file, user, asked)
         key = msgspec.msgpack.encode((self._changes, question))
-        return await self._questions.answer(user, key, lambda: self._look_ahead(user, question, admitted))
+        found = await self._questions.answer(user, key, lambda: self._look_ahead(user, question, admitted))
+        price = file.prices.of_ask(asked.ask.gpus, asked.ask.gpu_type or "", question.timeout_s)
+        return msgspec.structs.replace(found, price=price)
 
     async def _look_ahead(self, user: str, question: EstimateQuestion, admitted: Admission) -> EstimateDocument:
         now_s, waiting = time.time(), self._queue.waiting()

@@ -16,13 +16,13 @@ import msgspec
 from sqlalchemy.engine import Engine
 
 from ...errors import StoreError
-from ...protocol.admin import GcDocument, RemovalRow
+from ...protocol.admin import GcDocument, RemovalRow, StudyRow
 from ...protocol.cell import Graph
 from ...protocol.config import RetentionPolicy
 from ...protocol.rest import DOCUMENT_VERSION
 from ...protocol.runs import Outcome, RunView
 from ...protocol.states import RunState
-from ...store.gc.policy import Removal, StoredResults, choose_removals, used_bytes, why_kept
+from ...store.gc.policy import Removal, StoredResults, choose_removals, choose_studies, used_bytes, why_kept
 from ...store.gc.sweep import GRACE_S, store_time_s, sweep_blobs
 from ...store.gc.trash import Trash
 from ...store.layout import RunPaths, values_name
@@ -30,6 +30,7 @@ from ...store.private_stores import acting_for
 from ...store.run_contents import Footprint, measure_folder, run_folders
 from ...store.run_folders import saved_since
 from ...store.saved_kernels import sweep_saved_kernels
+from ...store.studies import list_studies, remove_study
 from ...store.threads import StoreThreads
 from ...units import format_seconds
 from ..db import retention
@@ -93,6 +94,7 @@ class ResultCollector:
         results = await self._threads.begin(self._survey, work, held)
         for removal in work.decide(results, user):
             await self._remove(removal, work)
+        await self._threads.begin(self._remove_studies, work, user, self._searching(), at=store)
         await self._threads.begin(self._sweep, work, saving_since_s, at=store)
         return work.document()
 
@@ -187,6 +189,19 @@ class ResultCollector:
         work.freed_bytes += before.own_bytes
         await self._ledger.write(partial(retention.end_removal, run=run))
 
+    def _searching(self) -> set[str]:
+        """Users with a sweep under way."""
+        return {record.view.user for record in self._runs.live() if record.view.sweep}
+
+    def _remove_studies(self, work: _Collection, user: str | None, searching: set[str]) -> None:
+        for study, reason in choose_studies(list_studies(work.store), work.policy, searching, time.time()):
+            try:
+                if user in (None, study.user) and (work.dry_run or remove_study(study)):
+                    work.studies.append(StudyRow(study.name, study.user, reason, study.bytes))
+                    work.freed_bytes += study.bytes
+            except StoreError as error:
+                work.note(str(error))
+
     # ------------------------------------------------------------------------------------ sweep
     def _sweep(self, work: _Collection, saving_since_s: float) -> None:
         """Blobs, and what writers that died left behind: nothing that was touched within the grace."""
@@ -265,6 +280,7 @@ class _Collection:
         self.unknown: list[Footprint] = []
         self.removals: list[Removal] = []
         self.orphans: list[str] = []
+        self.studies: list[StudyRow] = []
         self.freed_bytes = 0
         self.blobs = 0
         self._kept: Counter[str] = Counter()
@@ -297,6 +313,7 @@ class _Collection:
             self.orphans,
             dict(self._kept),
             self._notes,
+            studies=self.studies,
         )
 
 
@@ -309,6 +326,7 @@ def _together(first: GcDocument, second: GcDocument) -> GcDocument:
         orphans=[*first.orphans, *second.orphans],
         kept=dict(Counter(first.kept) + Counter(second.kept)),
         notes=[*first.notes, *second.notes],
+        studies=[*first.studies, *second.studies],
     )
 
 

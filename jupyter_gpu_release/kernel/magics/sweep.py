@@ -247,7 +247,7 @@ class _SweepCell:
         if best is not None and self._binds:
             # what an earlier sweep has made refers to what was sent then
             prepared = None if best in self._kept else self._prepared
-            bound = ResultBinder(self._notebook, self._session, prepared).bind_run(best.future.view)
+            bound = ResultBinder(self._notebook, self._session, prepared).bind_run(best.whole_view)
         self._finish(best, bound, is_whole=failure is None, is_interrupted=isinstance(failure, RunCancelledError))
         if passed_on:
             raise make_interrupt("the sweep was interrupted; `sweep` has its trials")

@@ -5,8 +5,8 @@ from __future__ import annotations
 import difflib
 import math
 import re
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 import msgspec
@@ -112,6 +112,10 @@ class QueuesFile:
     sharing: Sharing = field(default_factory=Sharing)
     #: where runs of assistants' tokens go; empty: where their user's go
     assistant_queue: str = ""
+
+    def shared(self, nodes: Iterable[Node]) -> tuple[Node, ...]:
+        """The nodes, whose GPUs are shared by as many runs as may."""
+        return tuple(replace(node, parts_per_gpu=self.sharing.parts_of(node)) for node in nodes)
 
     def check_sharing(self, user: str, what: str, part: float = 1) -> None:
         """Raise :class:`OptionError` where a user may have no parts of GPUs, or none as small as this one.

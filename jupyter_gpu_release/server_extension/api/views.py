@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable
 
 from ...host.gpus import Gpu
@@ -43,7 +44,10 @@ def gpu_rows(sample: Sample) -> list[LocalGpu]:
 
 
 def _gpu_row(gpu: Gpu, held: list[GpuHolding]) -> LocalGpu:
-    strange = [h.process.used_bytes or 0 for h in held if h.owner is Owner.UNATTRIBUTED]
+    strange: Counter[str] = Counter()
+    for holding in held:
+        if holding.owner is Owner.UNATTRIBUTED:
+            strange[holding.uuid] += holding.process.used_bytes or 0
     return LocalGpu(
         index=gpu.index,
         uuid=gpu.uuid,
@@ -53,9 +57,12 @@ def _gpu_row(gpu: Gpu, held: list[GpuHolding]) -> LocalGpu:
         utilization=gpu.utilization,
         temperature_c=gpu.temperature_c,
         power_w=gpu.power_w,
-        unattributed_bytes=sum(strange),
+        unattributed_bytes=strange.total(),
         problem=gpu.problem,
-        mig=[MigInstance(part.index, part.uuid, part.memory_bytes, part.used_bytes) for part in gpu.slices],
+        mig=[
+            MigInstance(part.index, part.uuid, part.memory_bytes, part.used_bytes, part.name, strange[part.uuid])
+            for part in gpu.slices
+        ],
     )
 
 
@@ -85,9 +92,9 @@ def kernel_row(monitor: Monitor, watch: Watch) -> KernelRow:
 
 def _by_gpu(held: list[GpuHolding]) -> list[KernelGpu]:
     rows = []
-    for index in sorted({entry.gpu for entry in held}):
-        own = [entry for entry in held if entry.gpu == index]
+    for index, uuid in sorted({(entry.gpu, entry.uuid) for entry in held}):
+        own = [entry for entry in held if (entry.gpu, entry.uuid) == (index, uuid)]
         known = [entry.process.used_bytes for entry in own if entry.process.used_bytes is not None]
         used = sum(known) if len(known) == len(own) else None
-        rows.append(KernelGpu(index, own[0].uuid, used, sorted({entry.process.pid for entry in own})))
+        rows.append(KernelGpu(index, uuid, used, sorted({entry.process.pid for entry in own})))
     return rows

@@ -41,7 +41,10 @@ class KernelProcess:
 
 
 class GpuHolding(msgspec.Struct, frozen=True):
-    """The memory that one process holds on one GPU, and its owner (``subject``: kernel id or terminal name)."""
+    """The memory that one process holds on one GPU, and its owner (``subject``: kernel id or terminal name).
+
+    ``uuid``: of the GPU, or of the MIG instance of it.
+    """
 
     gpu: int
     uuid: str
@@ -137,5 +140,11 @@ def attribute(gpus: Iterable[Gpu], owners: OwnerIndex, seen: Mapping[tuple[int, 
     for gpu in gpus:
         for process in gpu.processes:
             owner, subject, why = owners.owner_of(process.pid, seen[gpu.index, process.pid])
-            held.append(GpuHolding(gpu.index, gpu.uuid, process, owner, subject, why))
+            held.append(GpuHolding(gpu.index, _uuid_of(gpu, process), process, owner, subject, why))
     return tuple(held)
+
+
+def _uuid_of(gpu: Gpu, process: GpuProcess) -> str:
+    """The UUID of what the process holds; some instances share one piece of the memory, and cannot be told apart."""
+    own = [part.uuid for part in gpu.slices if part.instance is not None and part.instance == process.instance]
+    return own[0] if len(own) == 1 else gpu.uuid

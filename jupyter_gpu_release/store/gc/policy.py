@@ -8,12 +8,13 @@ manifest stays, so lineage keeps answering.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Sequence
 from dataclasses import dataclass, field
 
 from ...protocol.config import RetentionPolicy
 from ...settings.built_in import BUILT_IN
 from ...units import format_bytes, format_seconds
+from ..studies import StoredStudy
 
 #: results are not removed before they have been left alone for so long
 FRESH_S: float = BUILT_IN["left_alone_s"].default
@@ -69,6 +70,21 @@ def choose_removals(runs: Sequence[StoredResults], policy: RetentionPolicy, now_
     if policy.quota_bytes:
         removals += _over_quota(runs, space, policy.quota_bytes, now_s)
     return removals
+
+
+def choose_studies(
+    studies: Iterable[StoredStudy], policy: RetentionPolicy, busy: Container[str], now_s: float
+) -> list[tuple[StoredStudy, str]]:
+    """The studies of sweeps that go by age, and why; the other limits are about results: a study is small.
+
+    ``busy``: users with a sweep under way.
+    """
+    least_s = max(policy.older_than_s, FRESH_S) if policy.older_than_s else float("inf")
+    return [
+        (study, f"not used for {_age(now_s - study.used_at)}")
+        for study in sorted(studies, key=lambda study: study.used_at)
+        if now_s - study.used_at > least_s and study.user not in busy
+    ]
 
 
 def why_kept(run: StoredResults, now_s: float) -> str:

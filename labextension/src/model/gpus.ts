@@ -145,6 +145,24 @@ function ofKernel(gpu: IGpu, kernel: IKernelRow, known: GpuState): IGpu {
   };
 }
 
+/** The GPU itself; of one that is divided its MIG instances, which are what can be used. */
+function localRows(gpu: ILocalGpu): IGpuRow[] {
+  const { mig = [], ...whole } = gpu;
+  const index = String(gpu.index);
+  const stateOf = (bytes: number): GpuState =>
+    bytes > 0 ? 'unattributed' : 'free';
+  return mig.length === 0
+    ? [{ ...whole, index, state: stateOf(whole.unattributed_bytes) }]
+    : mig.map(part => ({
+        ...whole,
+        ...part,
+        name: part.name || gpu.name,
+        index: part.uuid,
+        slice_of: index,
+        state: stateOf(part.unattributed_bytes ?? 0)
+      }));
+}
+
 /** What this machine's driver says, for when no cluster answers. */
 export function localHosts(
   found: ILocalGpu[],
@@ -153,12 +171,10 @@ export function localHosts(
   if (found.length === 0) {
     return [];
   }
-  const gpus = found.map(each => {
-    const state = each.unattributed_bytes > 0 ? 'unattributed' : 'free';
-    const row: IGpuRow = { ...each, index: String(each.index), state };
+  const gpus = found.flatMap(localRows).map(row => {
     const gpu = gpuOf('local', '', row, '');
-    const kernel = holderOf(each.uuid, local);
-    return kernel ? ofKernel(gpu, kernel, state) : gpu;
+    const kernel = holderOf(row.uuid, local);
+    return kernel ? ofKernel(gpu, kernel, row.state) : gpu;
   });
   const notes = found.flatMap(each => (each.problem ? [each.problem] : []));
   return [{ id: 'local', host: '', up: true, notes, gpus }];

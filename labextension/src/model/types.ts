@@ -200,6 +200,16 @@ export interface ILocalGpu {
   temperature_c?: number | null;
   unattributed_bytes: number;
   problem?: string;
+  /** MIG instances of it, each of which is used as a GPU */
+  mig?: IMigInstance[];
+}
+
+export interface IMigInstance {
+  uuid: string;
+  name?: string;
+  memory_bytes: number;
+  used_bytes: number;
+  unattributed_bytes?: number;
 }
 
 export interface IProblem {

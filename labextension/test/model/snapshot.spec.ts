@@ -71,6 +71,46 @@ describe('snapshot', () => {
     expect(counts).toMatchObject({ total: 1, held: 1, free: 0 });
   });
 
+  it('of a GPU that is divided its MIG instances are shown, below its number', () => {
+    const mig = ['a', 'b'].map(letter => ({
+      uuid: `MIG-${letter}`,
+      name: 'H100 MIG 1g.10gb',
+      memory_bytes: 10 * GIB,
+      used_bytes: 0,
+      unattributed_bytes: letter === 'b' ? 5 : 0
+    }));
+    const card = {
+      index: 3,
+      uuid: 'GPU-3',
+      name: 'H100',
+      memory_bytes: 80 * GIB,
+      used_bytes: 0,
+      utilization: null,
+      unattributed_bytes: 5,
+      mig
+    };
+    const gpus = [{ index: 3, uuid: 'MIG-a', used_bytes: 1, pids: [7] }];
+    const { hosts, counts } = takeSnapshot(
+      status([], { cluster: null, gpus: [card], gateway: { state: 'none' } }),
+      [],
+      { schema_version: 1, gpus: [], kernels: [kernel({ gpus })] },
+      NOW
+    );
+    expect(
+      hosts[0].gpus.map(gpu => [
+        gpu.index,
+        gpu.name,
+        gpu.sliceOf,
+        gpu.memoryBytes,
+        gpu.state
+      ])
+    ).toEqual([
+      ['MIG-a', 'H100 MIG 1g.10gb', '3', 10 * GIB, 'idle-kernel'],
+      ['MIG-b', 'H100 MIG 1g.10gb', '3', 10 * GIB, 'unattributed']
+    ]);
+    expect(counts.total).toBe(2);
+  });
+
   it.each([
     ['unreachable', 'gateway-down'],
     ['refused', 'refused'],

@@ -6,12 +6,17 @@ import math
 from types import SimpleNamespace
 from typing import Any
 
+import msgspec
 import pytest
 
-from jupyter_gpu_release.errors import ClusterError
+from jupyter_gpu_release.errors import ClusterError, ImpossibleAskError
 from jupyter_gpu_release.gateway.cluster.nodes import NodeTable, away_reason, coarse, node_of, scheduled_node
+from jupyter_gpu_release.gateway.dispatch.parts import with_part
 from jupyter_gpu_release.host.slurm import JOB_LABEL
 from jupyter_gpu_release.protocol.node import GpuInfo, NodeInfo
+from jupyter_gpu_release.protocol.runs import ResourceAsk, RunRequest
+from jupyter_gpu_release.scheduling.plugins.node_filters import gpu_type
+from jupyter_gpu_release.scheduling.resource_requests import to_run
 from jupyter_gpu_release.scheduling.workload import GPU
 
 
@@ -149,6 +154,20 @@ def test_a_run_may_count_on_the_least_that_a_node_has(table: NodeTable) -> None:
     found = scheduled_node(node)
     assert (found.gpu_type, found.gpu_memory_bytes, found.memory_bytes) == ("NVIDIA H100", 40, 64)
     assert not found.knows_attempts, "its agent is from before attempts"
+
+
+def test_mig_instances_are_gpus_of_their_type(table: NodeTable) -> None:
+    """Also beside the whole GPU's type, which Ray tells."""
+    table.refresh([_entry(**{"accelerator_type:H100": 1.0})])
+    (node,) = table.alive()
+    node.info = _info(*(GpuInfo(f"MIG-{at}", "H100 MIG 1g.10gb", memory_bytes=10 << 30, slice_of="0") for at in "ab"))
+    asked = ResourceAsk(gpu_type="1g.10gb")
+    assert gpu_type(to_run("r", asked), scheduled_node(node)) is None
+    half = RunRequest("r", "s", msgspec.structs.replace(asked, gpus=0.5), b"")
+    assert with_part(half, [scheduled_node(node)]).ask.gpus == 0.5
+    too_small = RunRequest("r", "s", msgspec.structs.replace(asked, gpus=0.05), b"")
+    with pytest.raises(ImpossibleAskError, match=r"0\.05 of a GPU with 10 GiB is 512 MiB, of which CUDA itself takes"):
+        with_part(too_small, [scheduled_node(node)])
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ from jupyter_gpu_release.gateway.api.responses import runs_document
 from jupyter_gpu_release.gateway.auth.permissions import Caller
 from jupyter_gpu_release.gateway.db import database
 from jupyter_gpu_release.gateway.db.database import open_ledger
-from jupyter_gpu_release.gateway.db.run_lists import newest_runs, runs_of_sweep
+from jupyter_gpu_release.gateway.db.run_lists import newest_runs, runs_of_sweeps
 from jupyter_gpu_release.gateway.db.schema import summaries
 from jupyter_gpu_release.presentation.wording import wait_of_row
 from jupyter_gpu_release.protocol.cell import Graph
@@ -74,8 +74,13 @@ def test_the_trials_of_a_sweep_cost_what_they_are(engine: Engine) -> None:
     event.listen(engine, "before_cursor_execute", explain)
     for user, count, expected in (("ann", 9, trials[::-1]), ("ann", 2, trials[:0:-1]), (None, 1, None)):
         with engine.connect() as connection:
-            found = [listed.view.run for listed in runs_of_sweep(connection, count, sweep, user)]
+            found = [listed.view.run for listed in runs_of_sweeps(connection, count, [sweep], user)]
         assert found == (expected or [f"20260101-000000-{4:08x}"])
+    more = f"20260101-000000-{8:08x}"
+    last = add(engine, 6, sweep=more)
+    with engine.connect() as connection:
+        found = [listed.view.run for listed in runs_of_sweeps(connection, 9, [sweep, more], "ann")]
+    assert found == [last, *trials[::-1]]
     assert plans
     assert not [plan for plan in plans if plan.startswith("SCAN")], plans
     event.remove(engine, "before_cursor_execute", explain)
@@ -83,7 +88,7 @@ def test_the_trials_of_a_sweep_cost_what_they_are(engine: Engine) -> None:
         connection.exec_driver_sql("DROP TABLE trials")
     again = open_ledger(Path(str(engine.url.database)))
     with again.connect() as connection:
-        assert [listed.view.run for listed in runs_of_sweep(connection, 9, sweep, "ann")] == trials[::-1]
+        assert [listed.view.run for listed in runs_of_sweeps(connection, 9, [sweep], "ann")] == trials[::-1]
     again.dispose()
 
 

@@ -8,11 +8,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from broker_bed import BrokerBed, until
 
 from jupyter_gpu_release.errors import ImpossibleAskError, TooManyRequestsError
 from jupyter_gpu_release.gateway.dispatch import estimate_questions, start_estimates
+from jupyter_gpu_release.protocol.node import GpuInfo
 from jupyter_gpu_release.protocol.rest import EstimateQuestion
 from jupyter_gpu_release.protocol.runs import ResourceAsk
 from jupyter_gpu_release.scheduling.queues.queues_file import parse_queues
@@ -122,6 +124,21 @@ async def test_queues_that_would_refuse_the_run_are_not_offered(bed: BrokerBed, 
         asked = await service.start_estimates.estimate_of("ann", EstimateQuestion(timeout_s=600.0))
         waiting = await service.start_estimates.estimate_of_run(waits)
         assert [each.change for each in asked.sooner] == [each.change for each in waiting.sooner] == ["--queue open"]
+
+
+@pytest.mark.asyncio
+async def test_the_price_of_a_part_by_memory_is_that_of_the_part(bed: BrokerBed) -> None:
+    async with bed.life() as service:
+        service.queue_rules.file = parse_queues("schema_version: 1\nrates: {'*': 4}\nrate_unit: EUR", "queues.yaml")
+        node = service.nodes.find("a")
+        assert node is not None
+        gpus = [GpuInfo(str(number), "H100", memory_bytes=80 << 30) for number in range(4)]
+        node.info = msgspec.structs.replace(node.info, gpus=gpus)
+        service.on_nodes_changed()
+        ask = service.start_estimates.estimate_of
+        asked = EstimateQuestion(ResourceAsk(gpu_memory_bytes=20 << 30), timeout_s=7200.0)
+        assert (await ask("ann", asked)).price == "1 EUR an hour, at most 2 EUR"
+        assert (await ask("ann", _asked(2))).price == "8 EUR an hour"
 
 
 @pytest.mark.asyncio

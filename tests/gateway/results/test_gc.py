@@ -15,13 +15,14 @@ from jupyter_gpu_release.errors import ConflictError, StoreError
 from jupyter_gpu_release.gateway.auth.permissions import Caller
 from jupyter_gpu_release.gateway.db import database, lineage, retention, schema
 from jupyter_gpu_release.gateway.runs.sessions import Session
-from jupyter_gpu_release.protocol.admin import GcDocument
+from jupyter_gpu_release.protocol.admin import GcDocument, StudyRow
 from jupyter_gpu_release.protocol.config import RetentionPolicy
 from jupyter_gpu_release.protocol.lineage import CacheUse
 from jupyter_gpu_release.protocol.runs import ResourceAsk, RunRequest, RunView
 from jupyter_gpu_release.store.graph_file import open_graph, write_graph
 from jupyter_gpu_release.store.run_folders import read_manifest
 from jupyter_gpu_release.store.saved_kernels import saved_kernel_path
+from jupyter_gpu_release.store.studies import list_studies, remove_study, study_path
 
 MIB = 1 << 20
 
@@ -415,3 +416,78 @@ def test_a_store_that_cannot_be_read_ends_no_gateway(bed: StoreBed, caplog: pyte
 
     asyncio.run(go())
     assert "collecting: cannot list" in caplog.text
+
+
+def _study(bed: StoreBed, name: str, age_days: float = 50, user: str = "ann") -> Path:
+    path = study_path(bed.store, user, name)
+    (bed.store / "runs").mkdir(parents=True, exist_ok=True)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("12345")
+    at_s = time.time() - age_days * DAY_S
+    os.utime(path, (at_s, at_s))
+    return path
+
+
+def test_a_study_of_a_sweep_goes_by_age_like_results(bed: StoreBed) -> None:
+    """With what a lock has left; each user removes their own, and other limits are none of its."""
+    bed.add(1, age_days=2)
+    old, young, others = _study(bed, "old/one"), _study(bed, "young", 2), _study(bed, "of bob", user="bob")
+    lock = old.with_name(f"{old.name}.lock")
+    lock.symlink_to(old)
+    stranger = young.with_name("notes.txt")
+    stranger.touch()
+    assert collect(bed, RetentionPolicy(keep=1, quota_bytes=1)).studies == []
+    for dry_run in (True, False):
+        document = collect(bed, user="ann", dry_run=dry_run)
+        assert document.studies == [StudyRow("old/one", "ann", "not used for 50 days", 5)]
+        assert document.freed_bytes == 5
+        assert old.exists() is os.path.lexists(lock) is dry_run
+    assert [study.name for study in collect(bed).studies] == ["of bob"]
+    assert (young.exists(), stranger.exists(), others.parent.exists()) == (True, True, False)
+
+
+def test_no_study_goes_while_its_user_has_a_sweep_under_way(bed: StoreBed) -> None:
+    """Its one trial may run for longer than results stay."""
+    study, others = _study(bed, "long"), _study(bed, "short", user="bob")
+    bed.add(1, state="running", sweep=run_id(9))
+
+    async def go() -> GcDocument:
+        async with bed.service() as service:
+            with service.engine.connect() as connection:
+                for stored in database.live_runs(connection):
+                    service.runs.adopt(stored)
+            return await service.result_collector.collect(OLD)
+
+    assert [row.user for row in asyncio.run(go()).studies] == ["bob"]
+    assert study.exists()
+    assert not others.exists()
+
+
+def test_a_study_that_was_used_since_the_look_and_one_behind_a_link_stay(bed: StoreBed) -> None:
+    study = _study(bed, "used")
+    (found,) = list_studies(bed.store)
+    study.touch()
+    assert not remove_study(found)
+    elsewhere = bed.folder / "elsewhere"
+    study.parent.rename(elsewhere)
+    study.parent.symlink_to(elsewhere)
+    assert list_studies(bed.store) == []
+    os.utime(study, (1, 1))
+    assert collect(bed).studies == []
+    assert study.exists()
+
+
+def test_a_study_that_cannot_be_removed_is_a_note(bed: StoreBed, monkeypatch: pytest.MonkeyPatch) -> None:
+    study, other = _study(bed, "kept"), _study(bed, "gone")
+    really = Path.unlink
+
+    def unlink(path: Path, **more: bool) -> None:
+        if path == study:
+            raise PermissionError(13, "Permission denied")
+        really(path, **more)
+
+    monkeypatch.setattr(Path, "unlink", unlink)
+    document = collect(bed)
+    assert [row.name for row in document.studies] == ["gone"]
+    assert "cannot remove study kept: Permission denied" in document.notes[0]
+    assert not other.exists()

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from jupyter_gpu_release.host.gpus import Gpu, GpuProcess
+from jupyter_gpu_release.host.gpus import Gpu, GpuProcess, MigSlice
 from jupyter_gpu_release.host.process_control import CLUSTER_MARKER
 from jupyter_gpu_release.host.processes import Process, ProcessTable
+from jupyter_gpu_release.server_extension.api.views import gpu_rows
 from jupyter_gpu_release.server_extension.monitoring.attribution import (
     KERNEL_MARKER,
     Evidence,
@@ -17,6 +18,7 @@ from jupyter_gpu_release.server_extension.monitoring.attribution import (
     OwnerIndex,
     attribute,
 )
+from jupyter_gpu_release.server_extension.monitoring.sampling import Sample
 
 _PROCESSES = [
     Process(1, 0, 1, 0.0),
@@ -114,3 +116,20 @@ def test_first_seen_forgets_what_is_gone() -> None:
 def test_every_process_is_somebodys_and_none_is_lost() -> None:
     held = _held(20, 31, 50, 4711)
     assert [entry.owner for entry in held] == [Owner.KERNEL, Owner.TERMINAL, Owner.UNATTRIBUTED, Owner.UNATTRIBUTED]
+
+
+def test_what_a_process_holds_of_a_divided_gpu_is_its_instances() -> None:
+    """Two instances that share one piece of the memory cannot be told apart: it is the GPU's."""
+    slices = tuple(MigSlice(at, of, f"MIG-{at}", 10, 5, "H100 MIG 1g.10gb") for at, of in enumerate((3, 5, 5)))
+    processes = (GpuProcess(20, 5, instance=3), GpuProcess(21, 7, instance=5), GpuProcess(50, 5, instance=3))
+    gpu = Gpu(0, "GPU-0", slices=slices, processes=processes)
+    owners = OwnerIndex(
+        ProcessTable({process.pid: process for process in _PROCESSES}), _KERNELS, {}, Evidence(lambda _: {}, bool)
+    )
+    held = attribute([gpu], owners, FirstSeen().update([gpu], 1000.0))
+    assert [holding.uuid for holding in held] == ["MIG-0", "GPU-0", "MIG-0"]
+    (row,) = gpu_rows(Sample(0.0, (gpu,), held=held))
+    assert row.unattributed_bytes == 5
+    assert [(part.name, part.unattributed_bytes) for part in row.mig] == [
+        ("H100 MIG 1g.10gb", unattributed) for unattributed in (5, 0, 0)
+    ]
