@@ -10,6 +10,7 @@ import runpy
 import shlex
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,7 @@ from jupyter_gpu_release.options.definitions import OPTIONS, split_line
 from jupyter_gpu_release.options.run_options import build_options
 from jupyter_gpu_release.options.sweep_options import SWEEP_OPTIONS
 from jupyter_gpu_release.server_extension.culling.config import GpuCuller
+from jupyter_gpu_release.settings.table import RELEASE
 
 REPOSITORY = Path(__file__).parents[1]
 TRAITS = {kind.__name__: set(kind.class_own_traits(config=True)) for kind in (GpuCuller, GpuRelease)}
@@ -163,6 +165,30 @@ def test_every_command_that_is_written_down_is_understood() -> None:
         line = split_line(cell)
         assert not line.rest, cell
         build_options(line.written)
+
+
+def test_what_is_installed_on_the_pages_can_be_installed() -> None:
+    """``tests/local_cluster/test_wheel.py`` installs by the README's line."""
+    with (REPOSITORY / "pyproject.toml").open("rb") as file:
+        extras = set(tomllib.load(file)["project"]["optional-dependencies"])
+    lines = [
+        *block("start/install.md", "## For notebooks and a cluster on one machine").commands(),
+        *block("start/install.md", "## For notebooks that use a team's cluster", "pip").commands(),
+        *block("start/install.md", "## Your own conda environment, or venv").commands()[1:],
+        *block("use/assistants.md", "## Set it up", "pip").commands(),
+        *block("use/sweeps.md", "# Search for good parameters", "%pip").commands(),
+    ]
+    for line in lines:
+        (found,) = re.findall(r"^%?pip install (?:'(?:\.|jupyter-gpu-release)\[(\w+)\]'|\.)$", line)
+        assert not found or found in extras, line
+    (make,) = block("start/install.md", "## To try it").commands()
+    assert make in block("../README.md", "## Try it", "make").text
+    exports = block("start/install.md", "## For notebooks that use a team's cluster", "export").commands()
+    variables = {setting.variable for setting in RELEASE.values()}
+    for line in exports:
+        assert line.split()[1].partition("=")[0] in variables, line
+    for line in block("start/install.md", "## Check").commands():
+        parse(shlex.split(line)[2:])
 
 
 def _options_of(parser: argparse.ArgumentParser) -> set[str]:

@@ -428,14 +428,19 @@ def start_of_row(row: RunRow, me: str) -> str:
 
 
 def describe_estimate(estimate: EstimateDocument, me: str) -> str:
-    """When a run would start that is not sent yet, and what would be sooner."""
-    price = f"; price: {estimate.price}" if estimate.price else ""
+    """When a run would start that is not sent yet, what would be sooner, and the price."""
+    price = priced_words(estimate)
     if estimate.starts_in_s is not None and estimate.starts_in_s < 1:
         return f"it would start at once{price}"
     when = describe_start(estimate.starts_in_s, estimate.at_least_s, estimate.at_most_s, estimate.after, me)
     starts = f"it would start{when.removeprefix('starts')}" if when else "nobody knows when it would start"
     sooner = describe_sooner(estimate.sooner)
     return f"{estimate.reason}; {starts}{f'; sooner: {sooner}' if sooner else ''}{price}"
+
+
+def priced_words(estimate: EstimateDocument) -> str:
+    """``; price: 5 EUR an hour``, to stand behind another sentence; empty where there is none."""
+    return f"; price: {estimate.price}" if estimate.price else ""
 
 
 def describe_sooner(asks: Iterable[SoonerAsk]) -> str:

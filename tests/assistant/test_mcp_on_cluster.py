@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import json
 import os
 import re
 import sys
@@ -11,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from doc_blocks import block
 from optional_libraries import mcp
 
 from jupyter_gpu_release.client.autostart import Ready
@@ -65,9 +67,9 @@ class _Assistant:
 def test_an_assistant_works_with_runs_by_reference(cluster: Ready, tmp_path: Path) -> None:
     home = str(Path(cluster.connection.token_file).parent)
     environment = {**os.environ, "JUPYTER_GPU_HOME": home}
-    command = Parameters(
-        command=sys.executable, args=["-m", "jupyter_gpu_release.cli", "mcp"], env=environment, cwd=tmp_path
-    )
+    asked = json.loads(block("use/assistants.md", "## Set it up", "{").text)["mcpServers"]["gpu"]
+    program = Path(sys.executable).with_name(asked["command"])
+    command = Parameters(command=str(program), args=asked["args"], env=environment, cwd=tmp_path)
 
     async def work() -> tuple[str, str]:
         async with Client(command) as client:

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
-import msgspec
+import io
+import shlex
 
-from jupyter_gpu_release.cli.notify import _lines
-from jupyter_gpu_release.protocol.rest import NotifyDelivery, NotifyDocument
+import msgspec
+import pytest
+from doc_blocks import block
+
+from jupyter_gpu_release.cli.notify import _change, _lines
+from jupyter_gpu_release.cli.parser import parse
+from jupyter_gpu_release.protocol.rest import NotifyChange, NotifyDelivery, NotifyDocument
 
 _NONE = NotifyDocument(1, "ann", "", "", False, True, "gpu@example.org", ["hooks.example.org"], [], pauses=False)
 
@@ -41,3 +47,13 @@ def test_the_last_tries_say_how_they_went() -> None:
     assert said[0].startswith("  last mail, 2027-01-1")
     assert said[0].endswith(", of run r1: was taken")
     assert said[1].endswith(", of a test: failed: refused")
+
+
+def test_the_commands_of_the_page(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.stdin", io.StringIO("https://hooks.example.org/secret\n"))
+    lines = block("use/notifications.md", "# Be told when a run starts or ends").commands()
+    mail, webhook, events, nothing = (parse(shlex.split(line, comments=True)[2:]) for line in lines)
+    assert _change(mail) == NotifyChange(email="ann@example.org")
+    assert _change(webhook) == NotifyChange(webhook="https://hooks.example.org/secret")
+    assert (_change(events), events.test) == (NotifyChange(starts=False, ends=True, pauses=True), True)
+    assert _change(nothing) == NotifyChange()

@@ -5,6 +5,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from doc_blocks import Block, block
 from traitlets.config import Config
 
 from jupyter_gpu_release.client.config import GpuRelease, NotebookDefaults, find_target, load_settings
@@ -21,6 +22,20 @@ def shell(**values: object) -> SimpleNamespace:
 def test_nothing_configured(tmp_path: Path):
     settings = load_settings(shell(), [tmp_path])
     assert (settings.url, settings.auto_start, settings.defaults) == ("", "local", {})
+
+
+@pytest.mark.parametrize(
+    ("page", "defaults"),
+    [
+        (block("start/cluster.md", "## In a file"), {}),
+        (block("reference.md", "## Configuration files"), {"gpus": 1, "memory": "16GiB", "env": ["OMP_NUM_THREADS=4"]}),
+    ],
+)
+def test_the_files_of_the_pages(page: Block, defaults: dict[str, object], tmp_path: Path):
+    (tmp_path / "jupyter_gpu_release_config.py").write_text(page.text)
+    settings = load_settings(shell(), [tmp_path])
+    assert (settings.url, settings.token_file) == ("https://gpu.example.org", "~/.jupyter/gpu-token")
+    assert settings.defaults == defaults
 
 
 def test_files_of_jupyter(tmp_path: Path):

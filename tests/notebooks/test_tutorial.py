@@ -7,12 +7,12 @@ from pathlib import Path
 
 import nbformat
 import pytest
+from doc_blocks import blocks_in
 from kernel_bed import Notebook
 
 pytestmark = pytest.mark.thorough
 
 REPOSITORY = Path(__file__).parents[2]
-_BLOCK = re.compile(r"^```(?:python)?\n(%.*?|history.*?)^```", re.DOTALL | re.MULTILINE)
 
 
 @pytest.mark.timeout(600)  # it trains on all cores
@@ -23,7 +23,9 @@ def test_each_cell_of_the_tutorial_does_what_it_says(notebook: Notebook) -> None
         for cell in nbformat.read(REPOSITORY / "examples" / "digits.ipynb", as_version=4).cells
         if cell.cell_type == "code"
     )
-    magic, back, status, background, broken = (block.strip() for block in _BLOCK.findall(tutorial))
+    shown = sorted([*blocks_in("tutorial.md", ""), *blocks_in("tutorial.md", "python")], key=lambda one: one.line)
+    lab, magic, _receipt, back, status, background, broken, stop = (one.text.strip() for one in shown)
+    assert (lab, stop) == ("make lab", "!jupyter gpu stop")  # tests/ui/test_make_lab.py does both
     assert second.startswith(magic)
     notebook.ok(first)
     trained = notebook.ok(second)

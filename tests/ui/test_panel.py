@@ -17,6 +17,17 @@ from sidebar_bed import LOOK, Team, open_sidebar, opened, press, row, show_panel
 from soak import thorough
 
 _BROWSER = "jupyter-gpu-release:browser-notifications"
+_OFFERED = {
+    "user": "ada",
+    "email": "",
+    "webhook": "",
+    "starts": True,
+    "pauses": True,
+    "ends": True,
+    "mail_from": "gpu@example.org",
+    "webhook_hosts": ["hooks.slack.com"],
+    "deliveries": [],
+}
 UntilTrue = Callable[[Callable[[], object], str], None]
 AXE = Path(__file__).parents[2] / "labextension" / "node_modules" / "axe-core" / "axe.min.js"
 
@@ -221,18 +232,7 @@ def test_a_cull_warning_is_answered(shown: Page, api: GpuApi) -> None:
 
 def test_how_one_is_told_of_detached_runs(shown: Page, api: GpuApi) -> None:
     """A refusal leaves what was typed; a webhook that is set is not shown; a test says how it went."""
-    offered = {
-        "user": "ada",
-        "email": "",
-        "webhook": "",
-        "starts": True,
-        "pauses": True,
-        "ends": True,
-        "mail_from": "gpu@example.org",
-        "webhook_hosts": ["hooks.slack.com"],
-        "deliveries": [],
-    }
-    api.documents["notify"] = offered
+    api.documents["notify"] = _OFFERED
     shown.evaluate("() => void window.jupyterapp.commands.execute('jupyter-gpu-release:notify')")
     dialog = shown.locator(".jp-Dialog")
     dialog.get_by_label("E-mail").fill("ada@elsewhere.net")
@@ -244,7 +244,7 @@ def test_how_one_is_told_of_detached_runs(shown: Page, api: GpuApi) -> None:
     expect(dialog.get_by_role("alert")).to_have_text(f"{refusal['message']}: {refusal['mend']}")
     expect(dialog.get_by_label("E-mail")).to_have_value("ada@elsewhere.net")
     taken = [{"channel": "mail", "at": time.time()}]
-    api.answers = {"notify": (200, offered), "test": (200, offered | {"deliveries": taken})}
+    api.answers = {"notify": (200, _OFFERED), "test": (200, _OFFERED | {"deliveries": taken})}
     dialog.get_by_label("E-mail").fill("ada@example.org")
     dialog.get_by_role("button", name="Save and send a test").click()
     wait_told(shown, "was taken.")
@@ -380,6 +380,61 @@ def test_the_focus_stays_after_let_it_run_and_after_escape(shown: Page, api: Gpu
     shown.keyboard.press("Escape")
     expect(goes.locator(":scope:focus")).to_have_count(1)
     assert api.posts == []
+
+
+def test_the_focus_comes_back_from_dialogs_that_menus_and_buttons_open(shown: Page, api: GpuApi) -> None:
+    """Also where a menu, a confirmation or a refusal came in between."""
+    api.documents["notify"] = _OFFERED
+    gpu_scenes.busy_day(api)
+    execute(shown, LOOK)
+    arrange = shown.get_by_title("Group and sort").first
+    for leave in ("Cancel", "Escape"):
+        arrange.focus()
+        shown.keyboard.press("Enter")
+        shown.locator(".lm-Menu-item", has_text="Tell Me of Detached Runs").click()
+        dialog = shown.get_by_role("dialog")
+        expect(dialog).to_be_visible()
+        dialog.get_by_role("button", name="Cancel").click() if leave == "Cancel" else shown.keyboard.press(leave)
+        expect(dialog).to_have_count(0)
+        expect(arrange).to_be_focused()
+    goes = row(shown, "My runs", "ResNet")
+    goes.focus()
+    shown.keyboard.press("ContextMenu")
+    shown.locator(".lm-Menu-item", has_text="Cancel").click()
+    shown.get_by_role("button", name="Let it run").click()
+    expect(goes.locator(":scope:focus")).to_have_count(1)
+    gpu_scenes.no_cluster(api)
+    execute(shown, LOOK)
+    check = shown.locator(".jp-GpuRelease-situation").get_by_role("button", name="Check…")
+    check.press("Enter")
+    shown.get_by_role("dialog").get_by_role("button", name="Close").click()
+    expect(check).to_be_focused()
+
+
+_HEIGHTS = """() => [...document.querySelectorAll('#jupyter-gpu-release-panel .jp-GpuRelease-section')]
+  .filter(each => each.offsetParent !== null)
+  .map(each => {
+    const rows = [...each.querySelectorAll('[role=treeitem]')].map(row => row.getBoundingClientRect());
+    const box = each.getBoundingClientRect();
+    return [Math.round(box.height), rows.filter(row => row.top >= box.top - 1 && row.bottom <= box.bottom + 1).length];
+  })"""
+
+
+def test_five_sections_share_the_height_of_a_laptop(shown: Page, api: GpuApi) -> None:
+    """850 px: each list shows some whole rows, none is squeezed to its title, and nothing is cut off below."""
+    gpu_scenes.busy_day(api)
+    shown.set_viewport_size({"width": 1100, "height": 850})
+    execute(shown, LOOK)
+    expect(shown.get_by_role("region", name="Kernels with GPU memory")).to_be_visible()
+    shown.wait_for_function(f"({_HEIGHTS})().length === 5")
+    found = shown.evaluate(_HEIGHTS)
+    assert all(whole >= least for (_height, whole), least in zip(found, (4, 2, 1, 1, 0), strict=True)), found
+    assert all(height >= 48 for height, _whole in found), found
+    below = "() => document.querySelector('#jupyter-gpu-release-panel').getBoundingClientRect().bottom"
+    last = shown.locator("#jupyter-gpu-release-panel .jp-GpuRelease-section").last.bounding_box()
+    assert last is not None
+    assert last["y"] + last["height"] <= shown.evaluate(below) + 1
+    expect(row(shown, "Queue", "you").get_by_text("you")).to_be_in_viewport()  # my place is what I look for
 
 
 @pytest.mark.parametrize("theme", ["JupyterLab Dark", *thorough("JupyterLab Dark High Contrast")])

@@ -134,7 +134,7 @@ class StartEstimates:
         admitted = admit(file, user, asked)
         key = msgspec.msgpack.encode((self._changes, question))
         found = await self._questions.answer(user, key, lambda: self._look_ahead(user, question, admitted))
-        price = file.prices.of_ask(asked.ask.gpus, asked.ask.gpu_type or "", question.timeout_s)
+        price = file.prices.of_ask(asked.ask.gpus, asked.ask.gpu_type or "", admitted.timeout_s)
         return msgspec.structs.replace(found, price=price)
 
     async def _look_ahead(self, user: str, question: EstimateQuestion, admitted: Admission) -> EstimateDocument:

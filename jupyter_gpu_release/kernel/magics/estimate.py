@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from IPython.display import display
 
 from ...errors import ConflictError, GpuReleaseError, ImpossibleAskError, OptionError
-from ...presentation.wording import describe_estimate
+from ...presentation.wording import describe_estimate, priced_words
 from ...protocol.cell import INLINE_LIMIT_BYTES
 from ...protocol.rest import EstimateDocument, StatusDocument
 from ...protocol.runs import ResourceAsk
@@ -128,5 +128,6 @@ def _when(document: StatusDocument, ask: ResourceAsk, answer: EstimateDocument |
     if isinstance(answer, GpuReleaseError):
         return f"{wanted}: it would be refused: {answer.message} ({answer.hint})"
     if any(row.gpus == ask.gpus for row in document.warm_of(session)):
-        return f"{wanted}: it would start at once where the cell before it ran, whose GPUs this kernel keeps"
+        kept = "it would start at once where the cell before it ran, whose GPUs this kernel keeps"
+        return f"{wanted}: {kept}{priced_words(answer)}"
     return f"{wanted}: {describe_estimate(answer, document.user)}"

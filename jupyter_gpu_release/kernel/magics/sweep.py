@@ -153,34 +153,54 @@ def _estimate(notebook: Notebook, cell: Cell, own: SweepOptions, trials: int) ->
     from .estimate import estimate
 
     _check_metric(own.metric, estimate(notebook, cell))
-    ended = _ended_before(notebook, cell.options.name)
+    session = _session_if_any(notebook)
+    ended = _ended_before(notebook, session, cell.options.name)
     spent = [trial.gpu_seconds for trial in ended if trial.gpu_seconds]
-    words = size_words(max(0, trials - len(ended)), own.max_gpus, cell.options, fmean(spent) if spent else None)
-    display(Table(words))
+    left, trial_s = max(0, trials - len(ended)), fmean(spent) if spent else None
+    display(Table(size_words(left, own.max_gpus, cell.options, trial_s, _prices_of(session))))
 
 
-def _ended_before(notebook: Notebook, name: str) -> list[SweepTrial]:
+def _session_if_any(notebook: Notebook) -> GatewaySession | None:
+    try:
+        return notebook.connection.session_in_contact(notebook.settings)
+    except GpuReleaseError:  # said above: there is no gateway
+        return None
+
+
+def _prices_of(session: GatewaySession | None) -> Prices:
+    told = session.welcome.prices if session is not None and session.welcome is not None else None
+    return Prices() if told is None else Prices(told.hourly, told.unit, told.warn_above)
+
+
+def _ended_before(notebook: Notebook, session: GatewaySession | None, name: str) -> list[SweepTrial]:
     """Trials that a sweep of that name would keep, as far as they are known."""
     try:
-        session = notebook.connection.session_in_contact(notebook.settings) if name else None
-        return [] if session is None else earlier_trials(NotebookExecutor(notebook), session, name)
-    except GpuReleaseError:  # said above: there is no gateway; or there is no store here, and so no trials
+        return earlier_trials(NotebookExecutor(notebook), session, name) if session is not None and name else []
+    except GpuReleaseError:  # there is no store here, and so no trials
         return []
 
 
-def size_words(trials: int, max_gpus: int | None, options: RunOptions, trial_s: float | None = None) -> str:
-    """Say how much a sweep is, by the GPU-seconds of earlier trials (``trial_s``), or at most."""
+def size_words(
+    trials: int,
+    max_gpus: int | None,
+    options: RunOptions,
+    trial_s: float | None = None,
+    prices: Prices = Prices(),  # noqa: B008 - frozen
+) -> str:
+    """Say how much a sweep is and costs, by the GPU-seconds of earlier trials (``trial_s``), or at most."""
     gpus, count = options.ask.gpus, format_count(trials, "trial")
     if not gpus:
         return f"{count} without a GPU"
     together = "as many at once as GPUs come free" if max_gpus is None else f"at most {max_gpus} GPUs at once"
     each = f"{count} with {format_count(gpus, 'GPU')} each, {together}"
-    if trial_s is not None:
-        return f"{each}; expected by earlier trials: {format_gpu_hours(trials * trial_s)} of GPU time"
-    if options.timeout_s is None:
+    if trial_s is None and options.timeout_s is None:
         return f"{each}; nobody knows the GPU time yet: the sweep's table says it once a trial has ended"
-    most_s = trials * gpus * options.timeout_s
-    return f"{each}; at most {format_gpu_hours(most_s)} of GPU time, by the --timeout of each"
+    all_s = trials * (gpus * (options.timeout_s or 0.0) if trial_s is None else trial_s)
+    price = prices.of_plan(options.ask.gpu_type or "", all_s)
+    time = f"{format_gpu_hours(all_s)} of GPU time{price and f' (price: {price})'}"
+    if trial_s is not None:
+        return f"{each}; expected by earlier trials: {time}"
+    return f"{each}; at most {time}, by the --timeout of each"
 
 
 def _trial_options(notebook: Notebook, own: SweepOptions) -> RunOptions:
@@ -229,8 +249,7 @@ class _SweepCell:
         self._output = CellOutput(notebook.shell)
         self._line = StatusLine(self._output)
         self._began_s = time.monotonic()
-        told = session.welcome.prices if session.welcome is not None else None
-        self._prices = Prices() if told is None else Prices(told.hourly, told.unit)
+        self._prices = _prices_of(session)
 
     def follow(self, interrupts: Interrupts) -> None:
         """Show it until it is over, bind the best trial's names; raises why it ended early."""

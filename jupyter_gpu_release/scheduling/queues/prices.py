@@ -40,10 +40,17 @@ class Prices:
         words = f"{self._words(hourly)} an hour"
         if timeout_s is None:
             return words
-        most = hourly * timeout_s / 3600
-        is_dear = self.warn_above is not None and most > self.warn_above
+        return f"{words}, at most {self._weighed(hourly * timeout_s / 3600)}"
+
+    def of_plan(self, gpu_type: str, gpu_s: float) -> str:
+        """The price of GPU-seconds that are not spent yet, with the warning; empty where there is none."""
+        price = self.of_hour(gpu_type) * gpu_s / 3600
+        return self._weighed(price) if price else ""
+
+    def _weighed(self, price: float) -> str:
+        is_dear = self.warn_above is not None and price > self.warn_above
         warning = f": more than {self._words(self.warn_above or 0)}, is all of it needed?" if is_dear else ""
-        return f"{words}, at most {self._words(most)}{warning}"
+        return f"{self._words(price)}{warning}"
 
     def _words(self, price: float) -> str:
         return f"{price:.3g} {self.unit}".rstrip() if price < 999.5 else f"{price:,.0f} {self.unit}".rstrip()

@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
+from doc_blocks import block
 
 from jupyter_gpu_release.cli.main import main
 
@@ -19,7 +20,10 @@ def notebook(tmp_path: Path) -> Path:
 
 def test_advice_and_the_copy(notebook: Path, capsys: pytest.CaptureFixture[str]):
     copy = notebook.with_name("b.ipynb")
-    assert main(["advise", str(notebook), "--write", str(copy)]) == 0
+    page = block("writing-a-cell.md", "## Advice on a notebook")
+    for line in page.commands({"NOTEBOOK.ipynb": str(notebook), "COPY.ipynb": str(copy)}):
+        capsys.readouterr()
+        assert main(line.split()[2:]) == 0
     said = capsys.readouterr().out
     assert "h = m.fit(X); m.fit(); sent: m; back: h, m" in said
     assert "1 of 2 cells is worth a GPU cell." in said

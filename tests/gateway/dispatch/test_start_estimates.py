@@ -4,20 +4,24 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
 from broker_bed import BrokerBed, until
+from msgspec import structs
 
 from jupyter_gpu_release.errors import ImpossibleAskError, TooManyRequestsError
 from jupyter_gpu_release.gateway.dispatch import estimate_questions, start_estimates
+from jupyter_gpu_release.gateway.dispatch.parts import part_of_user
 from jupyter_gpu_release.protocol.node import GpuInfo
 from jupyter_gpu_release.protocol.rest import EstimateQuestion
-from jupyter_gpu_release.protocol.runs import ResourceAsk
-from jupyter_gpu_release.scheduling.queues.queues_file import parse_queues
+from jupyter_gpu_release.protocol.runs import ResourceAsk, RunRequest
+from jupyter_gpu_release.scheduling.queues.queues_file import QueuesFile, parse_queues
+from jupyter_gpu_release.scheduling.workload import Node
 
 
 @pytest.fixture
@@ -185,3 +189,30 @@ async def test_an_estimate_knows_that_a_run_may_be_taken_back(bed: BrokerBed) ->
         assert (await ask("ann", EstimateQuestion(ResourceAsk(2), restartable=True))).starts_in_s == 0.0
         with pytest.raises(ImpossibleAskError, match="cannot be taken back"):
             await ask("ann", _asked(2))
+
+
+@pytest.mark.asyncio
+async def test_an_estimate_has_the_price_of_what_the_run_would_get(
+    bed: BrokerBed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of the part that its memory is, and for the time that its queue allows at most."""
+
+    def on_large_gpus(file: QueuesFile, user: str, request: RunRequest, nodes: Iterable[Node]) -> RunRequest:
+        found = part_of_user(file, user, request, [replace(node, gpu_memory_bytes=80 << 30) for node in nodes])
+        return structs.replace(found, ask=ResourceAsk(gpus=found.ask.gpus))  # the bed's own GPUs tell no memory
+
+    monkeypatch.setattr(start_estimates, "part_of_user", on_large_gpus)
+    rules = parse_queues(
+        "schema_version: 1\nqueues: [{name: own, max_timeout: 2h}]\ndefault_queue: own\n"
+        "rates: {'*': 4}\nrate_unit: EUR\nwarn_above: 8",
+        "queues.yaml",
+    )
+    async with bed.life() as service:
+        service.queue_rules.file = rules
+        ask = service.start_estimates.estimate_of
+        half = ResourceAsk(gpu_memory_bytes=40 << 30)
+        assert (await ask("ann", EstimateQuestion(half))).price == "2 EUR an hour, at most 4 EUR"
+        dear = "8 EUR an hour, at most 16 EUR: more than 8 EUR, is all of it needed?"
+        assert (await ask("ann", _asked(2))).price == dear
+        short = EstimateQuestion(ResourceAsk(gpus=2), timeout_s=3600.0)
+        assert (await ask("ann", short)).price == "8 EUR an hour, at most 8 EUR"

@@ -5,6 +5,7 @@ import sys
 from collections.abc import Iterator
 
 import pytest
+from msgspec import structs
 
 from jupyter_gpu_release.client.discovery import Target
 from jupyter_gpu_release.client.home import Connection
@@ -13,8 +14,9 @@ from jupyter_gpu_release.kernel.magics.estimate import missing_packages, sent_ta
 from jupyter_gpu_release.kernel.magics.sweep import size_words
 from jupyter_gpu_release.options.definitions import Written
 from jupyter_gpu_release.options.run_options import build_options
-from jupyter_gpu_release.protocol.rest import EstimateDocument, GatewayFacts, GpuCounts, StatusDocument
+from jupyter_gpu_release.protocol.rest import EstimateDocument, GatewayFacts, GpuCounts, StatusDocument, WarmRow
 from jupyter_gpu_release.protocol.runs import ResourceAsk, ValueInfo
+from jupyter_gpu_release.scheduling.queues.prices import Prices
 from jupyter_gpu_release.submission.capture import CapturedInputs
 
 
@@ -110,3 +112,22 @@ def test_of_a_sweep_that_has_ended_trials_their_time_counts():
     """And no longer what is the most."""
     words = size_words(5, None, build_options({"gpus": ["2"], "timeout": ["30m"]}), 7200.0)
     assert words.endswith("as many at once as GPUs come free; expected by earlier trials: 10 h of GPU time")
+
+
+def test_where_gpu_time_has_a_price_a_sweep_says_its_own() -> None:
+    """And warns of it above the operator's limit, as for one run."""
+    euros = Prices({"h100": 2.5}, "EUR", 100.0)
+    options = build_options({"gpus": ["h100:2"], "timeout": ["30m"]})
+    most = size_words(64, None, options, None, euros)
+    assert most.endswith(
+        "; at most 64 h of GPU time (price: 160 EUR: more than 100 EUR, is all of it needed?), by the --timeout of each"
+    )
+    expected = size_words(5, None, options, 7200.0, euros)
+    assert expected.endswith("expected by earlier trials: 10 h of GPU time (price: 25 EUR)")
+
+
+def test_gpus_that_this_kernel_keeps_have_a_price_too() -> None:
+    warm = WarmRow("l", "r", "ann", 1, 0.0, 30.0, session="s")
+    document = structs.replace(cluster(free=3), warm=[warm])
+    said = start_words(document, ResourceAsk(), structs.replace(answer(), price="5 EUR an hour"), session="s")
+    assert said.endswith("whose GPUs this kernel keeps; price: 5 EUR an hour")

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import importlib.util
-import re
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
+from doc_blocks import blocks_in
 from node_bed import Node
 from resuming_bed import Attempts
 
@@ -18,7 +17,6 @@ pytestmark = pytest.mark.thorough
 
 Until = Callable[..., Any]
 
-_PAGE = Path(__file__).parents[4] / "docs" / "checkpoint-recipes.md"
 #: the third time that the model is asked is in the second of four epochs
 _COUNT = "calls = 0\ndef called():\n    global calls\n    calls += 1\n    pause(calls)\n"
 _LIGHTNING = """
@@ -74,20 +72,15 @@ x, y = numpy.random.rand(16, 4), numpy.random.rand(16, 1)
 _KERAS_CALL = "train_with_keras(model, x, y, 4, batch_size=8, verbose=0)"
 
 
-def _recipe(title: str) -> str:
-    """The code below a heading of the page."""
-    section = _PAGE.read_text().split(f"\n## {title}\n")[1]
-    found = re.search(r"```python\n(.*?)```", section, re.DOTALL)
-    assert found is not None
-    return found[1]
+_RECIPES = {one.heading: one.text for one in blocks_in("checkpoint-recipes.md", "python")}
 
 
 @pytest.mark.parametrize(
     ("library", "title", "before", "call"),
     [
-        ("lightning", "PyTorch Lightning", _LIGHTNING, _LIGHTNING_CALL),
-        ("transformers", "Trainer of transformers", _TRAINER, _TRAINER_CALL),
-        ("keras", "Keras", _KERAS, _KERAS_CALL),
+        ("lightning", "## PyTorch Lightning", _LIGHTNING, _LIGHTNING_CALL),
+        ("transformers", "## Trainer of transformers", _TRAINER, _TRAINER_CALL),
+        ("keras", "## Keras", _KERAS, _KERAS_CALL),
     ],
 )
 def test_a_training_that_steps_aside_ends_as_one_that_does_not(
@@ -95,9 +88,9 @@ def test_a_training_that_steps_aside_ends_as_one_that_does_not(
 ) -> None:
     if importlib.util.find_spec(library) is None:  # to import it here would take long
         pytest.skip(f"could not import '{library}'")
-    recipe = _recipe(title)
+    recipe = _RECIPES[title]
     if library == "keras":  # the model has no code of its own that could be asked
-        recipe = recipe.replace("callbacks=[StepAside()]", "callbacks=[Asked(), StepAside()]")
+        recipe = recipe.replace("callbacks=[Preemptible()]", "callbacks=[Asked(), Preemptible()]")
     source = f"import tempfile\nos.chdir(tempfile.mkdtemp(dir=gpu_release.run_dir))\n{_COUNT}{before}{recipe}"
     source += (
         f"\ntrained = {call}\ntrained = [numbers.tolist() for numbers in getattr(trained, 'values', lambda: trained)()]"
