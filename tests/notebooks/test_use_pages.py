@@ -259,10 +259,11 @@ def test_jax_without_this_package(notebook: Notebook) -> None:
 
 
 def test_a_sweep_is_detached_and_found_again(notebook: Notebook) -> None:
-    line = block("use/kept-sweeps.md", "## Detach it", "%%gpu_sweep").filled({"--trials 64": "--trials 3"})
+    own = {"widths": "of-the-page"}  # other tests' sweeps are on this store, too
+    line = block("use/kept-sweeps.md", "## Detach it", "%%gpu_sweep").filled({"--trials 64": "--trials 3", **own})
     notebook.ok(f"{line}width = search([1, 2, 3])\nloss = 1 / width")
     notebook.ok("del sweep")
-    _cell(notebook, block("use/kept-sweeps.md", "## Detach it", "%gpu_attach"))
+    _cell(notebook, block("use/kept-sweeps.md", "## Detach it", "%gpu_attach"), **own)
     assert notebook.value("[width, len(sweep.trials)]") == [3, 3]
 
 
