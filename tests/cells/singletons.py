@@ -73,6 +73,7 @@ ROWS: dict[str, tuple[str, ...]] = {
         + "g = np.random.mtrand._rand; r = random._inst; t = torch.default_generator; bits = np.random.Generator(g._bit_generator)",
         "a = g.rand(), r.random(), torch.rand(1, generator=t).item(), bits.random(); also = [g, r, t]",
         f"a, g is np.random.mtrand._rand, also[1] is random._inst, also[2] is torch.default_generator, {_SEED}, g.rand(), r.random(), torch.rand(1, generator=t).item(), bits.random()",
+        "del g, r, t, bits, also",  # as below
     ),
     "whose their methods are": (
         "import random\nfrom random import choice, random as draw\nfrom numpy.random import rand\nimport numpy as np",
