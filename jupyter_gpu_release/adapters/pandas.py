@@ -164,8 +164,9 @@ def _update_index(old: Any, new: Any) -> bool:
 def _memory_of(thing: Any) -> Iterator[int]:
     """Ids of the arrays that a frame or series consists of. Others may share them until somebody writes."""
     blocks = getattr(getattr(thing, "__dict__", {}).get("_mgr"), "blocks", ())
-    attributes = (getattr(each.values, "__dict__", {}).values() for each in blocks)
-    for part in itertools.chain((each.values for each in blocks), *attributes):
+    arrays = [each.values for each in blocks]
+    attributes = [[*getattr(each, "__dict__", {}).values(), getattr(each, "_ndarray", None)] for each in arrays]
+    for part in itertools.chain(arrays, *attributes):
         yield id(part)
         while isinstance(part, sys.modules["numpy"].ndarray):  # what it is a view of
             part = part.base
