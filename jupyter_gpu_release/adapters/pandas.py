@@ -138,6 +138,9 @@ def _update_values(old: Any, new: Any) -> bool:
 
     if type(old) is not type(new) or old.dtype != new.dtype or old.shape != new.shape:
         return False
+    categories = getattr(old.dtype, "categories", None)  # types with the same ones in another order are equal
+    if categories is not None and not categories.equals(new.dtype.categories):
+        return False
     if type(old).__name__ == "ndarray":
         return update_array(old, new)
     if hasattr(old, "_ndarray") and not update_array(old._ndarray, new._ndarray):

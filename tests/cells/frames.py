@@ -88,6 +88,11 @@ ROWS = {
         "o.a += 1; o.a = None",
         "o.a, z.tolist()",
     ),
+    "categories in another order": (
+        "f = pd.DataFrame({'c': pd.Categorical(['a', 'b', 'a'])}); held = f.c.array",
+        "f['c'] = f['c'].cat.reorder_categories(['b', 'a'])",
+        "f.c.tolist(), f.c.cat.categories.tolist(), held.tolist(), held.categories.tolist()",
+    ),
     "arrays of pandas' own that others hold, too": (
         "all_of = [pd.Series(v, dtype=d) for v, d in (([1, None], 'Int64'), (['a', None], 'string'), (['a', 'b'], 'category'), ([True, None], 'boolean'))]\n"
         "all_of += [pd.Series(pd.date_range('2020', periods=2, tz='UTC')), pd.Series(pd.arrays.IntervalArray.from_breaks([0, 1, 2]))]\n"

@@ -97,7 +97,7 @@ class PoolBed:
         return [row.reason for row in self._status().queue]
 
     def told(self) -> list[str]:
-        """What users of runs that run are told."""
+        """Words to users of runs that run."""
         return [row.reason for row in self._status().runs if row.reason and row.state == "running"]
 
     def troubles(self) -> int:

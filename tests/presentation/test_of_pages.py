@@ -1,4 +1,4 @@
-"""What the pages for users show of our own lines is what we say."""
+"""Lines of ours that the pages for users show are those that we write."""
 
 from __future__ import annotations
 

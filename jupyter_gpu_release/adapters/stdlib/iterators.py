@@ -8,6 +8,7 @@ from __future__ import annotations
 import collections
 import itertools
 import operator
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -15,10 +16,12 @@ from typing import Any
 _WITH_PLACE = frozenset(
     map(type, (iter([]), reversed([]), iter(()), iter(""), iter("é"), iter(b""), iter(bytearray())))
 )
-#: that know how many items are left; the place itself is another number in each version of Python
 _RANGES = frozenset(map(type, (iter(range(0)), iter(range(1 << 70)))))
+#: less those that do not tell what they hold (``pairwise``)
 _OF_ITERTOOLS = frozenset(
-    kind for kind in vars(itertools).values() if isinstance(kind, type) and issubclass(kind, collections.abc.Iterator)
+    kind
+    for kind in vars(itertools).values()
+    if isinstance(kind, type) and issubclass(kind, collections.abc.Iterator) and "__reduce__" in vars(kind)
 )
 #: what ``__reduce__`` gives are the objects that they hold; those over dicts and sets give a copy
 KINDS = _WITH_PLACE | _RANGES | _OF_ITERTOOLS | {zip, map, filter, enumerate, reversed, type(iter(int, 0))}
@@ -37,19 +40,24 @@ def update(old: Any, new: Any) -> bool | None:
             collections.deque(old, maxlen=0)
         return True
     if kind in _RANGES:
-        passed = operator.length_hint(old) - operator.length_hint(new)
-        collections.deque(itertools.islice(old, passed), maxlen=0)
+        _iter, (left,), place = new.__reduce__()
+        if place is None:  # Python 3.12 and later: a range of what is left, and a place in that
+            (mine,) = old.__reduce__()[1]
+            place = (left.start - mine.start) // left.step
+        old.__setstate__(place)
         return True
     return False
 
 
 def remade(iterator: Any, new: Callable[[Any], Any]) -> Any:
     """The iterator over what ``new`` gives for the objects that it holds: itself, where they are the same."""
-    maker, arguments, *state = iterator.__reduce__()
-    parts, place = new(arguments), [None if each is None else new(each) for each in state]
-    if parts is arguments and all(map(operator.is_, place, state)):
-        return iterator
-    made = maker(*parts)
-    if place and place[0] is not None:
-        made.__setstate__(place[0])
-    return made
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # of itertools, whatever the user makes of warnings
+        maker, arguments, *state = iterator.__reduce__()
+        parts, place = new(arguments), [None if each is None else new(each) for each in state]
+        if parts is arguments and all(map(operator.is_, place, state)):
+            return iterator
+        made = maker(*parts)
+        if place and place[0] is not None:
+            made.__setstate__(place[0])
+        return made

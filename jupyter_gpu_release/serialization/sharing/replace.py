@@ -205,7 +205,9 @@ class ReferenceReplacer:
 
     def _mapping(self, mapping: Any) -> None:
         if isinstance(mapping, collections.defaultdict):
-            mapping.default_factory = self._new(mapping.default_factory)
+            new = self._new(mapping.default_factory)
+            if new is not mapping.default_factory:
+                mapping.default_factory = new
         for key, part in list(mapping.items()):
             new = self._new(part)
             if new is not part:

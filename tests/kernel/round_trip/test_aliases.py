@@ -6,6 +6,7 @@ from __future__ import annotations
 import gc
 import sys
 import types
+import warnings
 import weakref
 from typing import Any
 
@@ -454,3 +455,20 @@ def test_errors_that_are_kept_keep_where_they_were_raised(nb: Notebook) -> None:
     assert nb.ns["errors"][0] is nb.ns["first"]
     assert nb.ns["first"].__notes__ == ["seen"]
     assert nb.ns["first"].__traceback__ is place
+
+
+def test_iterators_that_tell_nothing_of_themselves_are_long_or_warn_who_asks_them(nb: Notebook) -> None:
+    nb.cell(
+        "import itertools, warnings\npair = itertools.pairwise([1, 2, 3]); long = iter(range(10**30)); next(long)\n"
+        "chained = itertools.chain([1], [2]); e = enumerate('ab'); box = [e, long]"
+    )
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", DeprecationWarning)  # itertools has some for who asks
+        nb.ok("next(e); next(long)")
+    assert nb.cell("next(pair), next(box[0]), box[0] is e, next(box[1]), next(chained)") == (
+        (1, 2),
+        (1, "b"),
+        True,
+        2,
+        1,
+    )

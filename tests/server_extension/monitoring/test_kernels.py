@@ -1,4 +1,4 @@
-"""What is asked of a kernel whose process dies before it answers."""
+"""A question to a kernel whose process dies before it answers."""
 
 from __future__ import annotations
 
