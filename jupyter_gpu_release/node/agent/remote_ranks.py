@@ -14,6 +14,7 @@ import hmac
 import logging
 import secrets
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -92,6 +93,15 @@ class RemoteRankListener:
         run = self._find(lent.attempt_id)
         secret = run.order.gang.secret if run is not None else ""
         return lent if secret and hmac.compare_digest(proof, _proof(secret, nonce, hello)) else None
+
+
+class _Passed:
+    """A rank that is lent, what it said, and its line to the leader once there is one."""
+
+    def __init__(self, pair: Pair) -> None:
+        self.pair = pair
+        self.said = KindsSeen()
+        self.line: Line | None = None
 
 
 class RankForwarder:
@@ -195,23 +205,27 @@ class RankForwarder:
                 lent = RemoteRankHello(
                     self._order.run, self._order.node, local, gpu_ids, self._address, port, self._order.attempt
                 )
-                self._passing.add(asyncio.create_task(self._pass_through(pair, lent)))
+                passed = _Passed(pair)
+                passing = asyncio.create_task(self._pass_through(passed, lent))
+                # not its own `finally`: a task may be cancelled before its first step
+                passing.add_done_callback(partial(self._end_soon, passed))
+                self._passing.add(passing)
             await asyncio.gather(*self._passing, return_exceptions=True)
 
-    async def _pass_through(self, pair: Pair, lent: RemoteRankHello) -> None:
-        line: Line | None = None
-        said = KindsSeen()
-        try:
-            line = await self._reach_leader(encode(lent))
-            if line is not None:
-                leader, to_leader = line
-                down = asyncio.create_task(_copy(leader, pair.writer, pair.writer.close))
-                try:  # ends with the supervisor, when no descendant is left
-                    await _copy(pair.reader, to_leader, to_leader.write_eof, said)
-                finally:
-                    down.cancel()
-        finally:  # in a task of its own, which nobody cancels: until the rank is gone the GPUs are held
-            self._ending.add(asyncio.create_task(self._end(pair, said, line)))
+    async def _pass_through(self, passed: _Passed, lent: RemoteRankHello) -> None:
+        pair = passed.pair
+        passed.line = await self._reach_leader(encode(lent))
+        if passed.line is not None:
+            leader, to_leader = passed.line
+            down = asyncio.create_task(_copy(leader, pair.writer, pair.writer.close))
+            try:  # ends with the supervisor, when no descendant is left
+                await _copy(pair.reader, to_leader, to_leader.write_eof, passed.said)
+            finally:
+                down.cancel()
+
+    def _end_soon(self, passed: _Passed, _passing: asyncio.Task[None]) -> None:
+        """In a task of its own, which nobody cancels: until the rank is gone the GPUs are held."""
+        self._ending.add(asyncio.create_task(self._end(passed.pair, passed.said, passed.line)))
 
     async def _end(self, pair: Pair, said: KindsSeen, line: Line | None) -> None:
         """The supervisor ends the rank, and itself; where it was killed we do. Then the leader hears of it."""

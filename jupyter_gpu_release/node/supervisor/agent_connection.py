@@ -114,6 +114,7 @@ async def fork_pair(path: str, send_bytes: int) -> Pair:
     """Have a fork server fork a pair; returns when it is there. Raises ``OSError`` when it does not come."""
     sock = socket.socket(socket.AF_UNIX)
     sock.setblocking(False)
+    fds = list[int]()
     try:
         await asyncio.get_running_loop().sock_connect(sock, path)
         await _until_readable(sock.fileno())
@@ -125,6 +126,8 @@ async def fork_pair(path: str, send_bytes: int) -> Pair:
         reader, writer = await asyncio.open_unix_connection(sock=sock, limit=1 << 20)
     except BaseException:
         sock.close()
+        for fd in fds:
+            os.close(fd)
         raise
     return Pair(reader, writer, decode(data, Hello), *fds)
 

@@ -150,6 +150,26 @@ async def _withdraw(run: Run) -> bool:
     return run.on_node.withdraw()
 
 
+def test_a_rank_whose_gang_ends_at_the_moment_in_which_it_is_made_ends(
+    node: Node, begin: Begin, taken: list[Pair], monkeypatch: pytest.MonkeyPatch, until: Until
+) -> None:
+    run, lender = begin()
+    until(lambda: taken, "the leader's rank")
+    take = ForkServer.take_pair
+
+    async def in_the_last_moment(self: ForkServer) -> Pair:
+        pair = await take(self)
+        asyncio.get_running_loop().call_soon(lender.forwarders.by_attempt[run.order.attempt_id].abandon)
+        return pair
+
+    monkeypatch.setattr(ForkServer, "take_pair", in_the_last_moment)
+    node.call(lender.lend())
+    until(lambda: len(taken) == 2 and process_control.is_gone(taken[1].pid), "the lent rank to end")
+    until(lambda: taken[1]._rank == -1, "its descriptors to be closed")
+    assert node.call(_withdraw(run))
+    run.future.result(20)
+
+
 def test_a_node_that_cannot_make_the_ranks_that_it_lends_tries_again(
     node: Node, begin: Begin, taken: list[Pair], monkeypatch: pytest.MonkeyPatch, until: Until
 ) -> None:

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
+import select
 import socket
 import sys
+from pathlib import Path
+
+import pytest
 
 from jupyter_gpu_release.node.ipc.lines import AgentLine, RankLine
+from jupyter_gpu_release.node.supervisor import agent_connection
 from jupyter_gpu_release.node.supervisor.supervisor import _pass_on_order
 
 
@@ -22,3 +28,38 @@ def test_the_number_of_a_rank_that_ended_before_its_order_is_nobody_elses_yet() 
         sock.close()
     for fd in wake:
         os.close(fd)
+
+
+def test_descriptors_of_a_pair_that_nobody_waits_for_any_more_are_closed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A gang's grant was withdrawn at the moment in which the pair came."""
+    ends = list[int]()
+
+    async def ask() -> None:
+        with socket.socket(socket.AF_UNIX) as server:
+            server.bind(str(tmp_path / "server"))
+            server.listen()
+            asked = asyncio.create_task(agent_connection.fork_pair(str(tmp_path / "server"), 1 << 16))
+            connection = (await asyncio.get_running_loop().run_in_executor(None, server.accept))[0]
+            waiting = asyncio.Event()
+
+            async def never(**_: object) -> None:
+                waiting.set()
+                await asyncio.sleep(3600)
+
+            monkeypatch.setattr(asyncio, "open_unix_connection", never)
+            with connection:
+                pipes = [os.pipe() for _ in range(2)]
+                socket.send_fds(connection, [b"hello"], [writing for _, writing in pipes])
+                for reading, writing in pipes:
+                    ends.append(reading)
+                    os.close(writing)
+                await waiting.wait()
+                asked.cancel()
+                await asyncio.wait([asked])
+
+    asyncio.run(ask())
+    for end in ends:
+        assert select.select([end], [], [], 0)[0], "nobody has the other end open"
+        os.close(end)
