@@ -27,10 +27,13 @@ def work(x, seconds, data=None):
     if data is not None:
         float(data.sum())
     time.sleep(seconds)
-    return {"value": x, "span": (began, time.time()), "memory": anonymous()}
+    return {"value": x, "span": (began, time.time())}
 
-def spans(**keywords):
-    sweep = gpu_release.sweep(work, {"x": (0.0, 1.0)}, **keywords)
+def work_and_measure(x, seconds, data=None):
+    return {**work(x, seconds, data), "memory": anonymous()}
+
+def spans(function=work, **keywords):
+    sweep = gpu_release.sweep(function, {"x": (0.0, 1.0)}, **keywords)
     sweep.result()
     return [sweep.load(trial) for trial in sweep.trials["trial"]]
 
@@ -39,9 +42,9 @@ _PARTS = {
     "overhead": 'found = [one["span"] for one in spans(seconds=0.1, trials=COUNT, max_gpus=1)]',
     "busy": 'found = [one["span"] for one in spans(seconds=1.0, trials=COUNT)]',
     "memory": """
-plain = [one["memory"] for one in spans(seconds=0.0, trials=1, max_gpus=1)]
+plain = [one["memory"] for one in spans(work_and_measure, seconds=0.0, trials=1, max_gpus=1)]
 data = numpy.ones(SIZE, dtype=numpy.uint8)
-found = [plain, [one["memory"] for one in spans(seconds=0.2, trials=COUNT, kwargs={"data": data})]]
+found = [plain, [one["memory"] for one in spans(work_and_measure, seconds=0.2, trials=COUNT, kwargs={"data": data})]]
 """,
 }
 _DEADLINE = """
