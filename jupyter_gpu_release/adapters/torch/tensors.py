@@ -229,9 +229,9 @@ def _named_memory(pickler: Any, storage: Any) -> Any:
 
 
 def _reduce_mapped(pickler: Any, holder: _StorageHolder) -> Any:
-    """Memory that is a file: its place in there. (Memory of torch's own can be resized.)"""
+    """Memory that is a file: its place in there. (Neither torch's own memory is one, nor what came here.)"""
     storage = holder.storage
-    if storage.device.type != "cpu" or holder.mark or storage.resizable() or not storage.nbytes():
+    if holder.mark or not is_foreign(storage) or not storage.nbytes():
         return None
     memory = pickler.holders.get(_FILES)
     if memory is None:

@@ -39,8 +39,8 @@ _PAIR_S = 60.0
 #: so long after the latest order or end the next pair is forked, and so long is the pause between two
 _QUIET_S, _PAUSE_S = 0.06, 0.01
 #: so long after it a pair that stands by is told to warm up. That takes longer than to start a cell cold, so where
-#: cells follow each other faster than this, it would only take the cores from them
-_WARM_QUIET_S = 0.12
+#: cells follow each other faster than this (as short trials of a sweep do), it would only take the cores from them
+_WARM_QUIET_S = 0.2
 #: with nothing to hand out the next order would wait for a fork: many short runs in a row leave no quiet moment
 _EMPTY_QUIET_S = 0.015
 

@@ -10,7 +10,9 @@ import functools
 import importlib
 import pickle
 import types
+from collections.abc import Sequence
 
+from ...adapters.adapter import Adapter
 from ...adapters.registry import loaded_adapters
 from ...protocol.cell import CellPayload
 from ...protocol.runs import Outcome
@@ -57,21 +59,27 @@ def _speak() -> None:
 
 
 def _travel() -> None:
+    stream, buffers = _sent(tuple(loaded_adapters()))
+    payload = CellPayload(source="", ambient=_notebooks_state(), reevaluate={"device": "str('cpu')"})
+    space = types.ModuleType("__main__").__dict__
+    values = RankValues(space, payload, stream, buffers, has_gpu=False)
+    values.load()
+    space["result"] = space.get("tensor")
+    space["history"].append(2.0)
+    space["lock_free"] = {"a": 1}
+    values.collect()
+
+
+@functools.cache
+def _sent(adapters: Sequence[Adapter]) -> tuple[bytes, list[bytes]]:
+    """A notebook's graph. Ranks find it as the fork server has made it: what they make, they throw away."""
     home = types.ModuleType("__main__").__dict__
     exec(compile(_SOURCE, "<warmup>", "exec"), home)
-    for adapter in loaded_adapters():
+    for adapter in adapters:
         home |= adapter.samples()
     names = [name for name in home if not name.startswith("__")]
     dump = codec.dump({name: home[name] for name in names}, NamespaceInfo(home, at_home=True))
-    payload = CellPayload(source="", ambient=_notebooks_state(), reevaluate={"device": "str('cpu')"})
-    space = types.ModuleType("__main__").__dict__
-    for stream, buffers in ((b"", []), (dump.stream, [bytes(buffer) for buffer in dump.buffers])):
-        values = RankValues(space, payload, stream, buffers, has_gpu=False)
-        values.load()
-        space["result"] = space.get("tensor")
-        space.setdefault("history", []).append(2.0)
-        space["lock_free"] = {"a": 1}
-        values.collect()
+    return dump.stream, [bytes(buffer) for buffer in dump.buffers]
 
 
 @functools.cache

@@ -37,6 +37,13 @@ def test_who_stands_by_in_a_quiet_moment_is_warm(node: Node, server: ForkServer,
     assert _is_warm(node) == "True\n"
 
 
+def test_a_rank_gets_warm_with_what_its_fork_server_has_made(node: Node, server: ForkServer, until: UntilTrue) -> None:
+    node.run("pass")
+    until(lambda: server._filling is None or server._filling.done(), "pairs that stand by")
+    run = node.run("from jupyter_gpu_release.node.rank import warmup\nprint(warmup._sent.cache_info()[:2])")
+    assert run.text() == "(1, 1)\n"  # found once, made once
+
+
 def test_nobody_is_warmed_while_cells_follow_each_other(
     node: Node, server: ForkServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
