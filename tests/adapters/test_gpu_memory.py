@@ -9,9 +9,16 @@ from types import SimpleNamespace
 import pytest
 
 from jupyter_gpu_release.adapters import tensorflow
-from jupyter_gpu_release.adapters.gpu_memory import limit_gpu_memory
+from jupyter_gpu_release.adapters.gpu_memory import GpuMemoryLimit
 
 _GIB = 1 << 30
+
+
+def limit_gpu_memory(part: float, part_bytes: int) -> list[str]:
+    """The notes on it."""
+    notes: list[str] = []
+    GpuMemoryLimit(part, part_bytes, notes).set_loaded()
+    return notes
 
 
 def test_libraries_get_the_part_without_what_cuda_takes(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -37,7 +37,11 @@ def notebook(own_home: HomePaths, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     gpus = FakeGpus(build_library(library), tmp_path / "gpus", gpus=1)
     gpus.gpus = [f"gpu H100 GPU-5a1b0000-0 {81559 << 20} 0 0 40 70000"]
     gpus.show(*(f"mig 0 {at} {uuid} {9856 << 20} 0" for at, uuid in enumerate(INSTANCES, start=1)))
-    environment = {"CUDA_VISIBLE_DEVICES": ",".join(INSTANCES), "JUPYTER_GPU_PRELOAD": "json", "JUPYTER_GPU_ENVIRONMENT": "FAKE_NVML"}
+    environment = {
+        "CUDA_VISIBLE_DEVICES": ",".join(INSTANCES),
+        "JUPYTER_GPU_PRELOAD": "json",
+        "JUPYTER_GPU_ENVIRONMENT": "FAKE_NVML",
+    }
     for name, value in {**gpus.environment, **environment}.items():
         monkeypatch.setenv(name, value)
     command = [sys.executable, "-m", "jupyter_gpu_release.cli", "start"]

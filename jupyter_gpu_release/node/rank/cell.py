@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import msgspec
 
-from ...adapters.gpu_memory import limit_gpu_memory
+from ...adapters.gpu_memory import GpuMemoryLimit
 from ...analysis.cell_facts import EXIT_CODE
 from ...cell_api import tracked_files
 from ...cell_api.context import ExecutionContext, set_context
@@ -30,6 +30,7 @@ from ...protocol.fetch import REPORT, Answer
 from ...protocol.runs import ErrorInfo, Outcome, Save
 from ...protocol.wire import decode, encode
 from ...serialization import exceptions
+from ...serialization.process_state.local_modules import ImportWatch
 from ...store import ownership
 from ...store.graph_file import read_graph
 from ...store.layout import VALUES_FILE, RunPaths, of_attempt
@@ -131,7 +132,9 @@ class Rank:
         environment.set_visible_gpus(go.gpu_ids, simulated=self._order.simulated)
         environment.set_rank_variables(go, payload)
         if go.part:
-            self._notes += limit_gpu_memory(go.part, go.part_bytes)
+            limit = GpuMemoryLimit(go.part, go.part_bytes, self._notes)
+            limit.set_loaded()
+            ImportWatch(limit.concerns, limit.set_imported, at_once=True).start_watching()
             self._settings.watch_environment()  # the limit is not the cell's
         if self._order.ranks > 1 or self._order.role != "rank":
             set_rank_context(make_rank_context(self._order, go, self._channel, lambda: self._values.realm))

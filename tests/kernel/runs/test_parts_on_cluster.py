@@ -84,6 +84,60 @@ def test_a_part_is_named_when_it_waits_and_in_the_status(
     assert notebook.run("%gpu_wait", 60).reply["status"] == "ok"
 
 
+#: the first statements look; torch runs what waits until it opens the GPU, and JAX gives this to its plugin
+_LIMITS = """
+import os, sys
+limits = {"variable": os.environ["XLA_PYTHON_CLIENT_MEM_FRACTION"]}
+import torch
+waiting, told = [call for call, _ in torch.cuda._queued_calls], []
+torch.cuda.set_per_process_memory_fraction = lambda fraction, device=None: told.append(fraction)
+for call in waiting:
+    if call.__module__.startswith("jupyter_gpu_release"):
+        call()
+limits["torch"] = told
+import jaxlib.xla_client
+limits["jax"] = jaxlib.xla_client.generate_pjrt_gpu_plugin_options()["memory_fraction"]
+sys.path.insert(0, {folder!r})
+import importlib
+tensorflow = importlib.import_module("tensorflow")
+limits["tensorflow"] = tensorflow.python.eager.context.context()._config.gpu_options.per_process_gpu_memory_fraction
+"""
+#: it itself is too large for the tests' environment; what it has not by these names, it does not take
+_TENSORFLOW = {
+    "__init__.py": "from tensorflow.python.eager import context\nfrom tensorflow import python\n",
+    "python/__init__.py": "",
+    "python/eager/__init__.py": "",
+    "python/eager/context.py": (
+        "class Context:\n    _context_handle = _seed = None\n    __slots__ = ('_config',)\n"
+        "_context = Context()\ndef context():\n    return _context\n"
+    ),
+    "core/__init__.py": "",
+    "core/protobuf/__init__.py": "",
+    "core/protobuf/config_pb2.py": (
+        "from dataclasses import dataclass\n"
+        "@dataclass\nclass GPUOptions:\n    per_process_gpu_memory_fraction: float\n"
+        "@dataclass\nclass ConfigProto:\n    gpu_options: GPUOptions\n"
+    ),
+}
+
+
+@pytest.mark.parametrize("option", ["", pytest.param("--fresh", marks=pytest.mark.thorough)])
+def test_libraries_have_their_limit_before_the_cell_uses_them(
+    notebook: Kernel, gateway: GatewayClient, tmp_path: Path, option: str
+) -> None:
+    """Loaded before the cell, or imported by it: in a fresh process that is all of them."""
+    pytest.importorskip("torch")
+    pytest.importorskip("jaxlib")
+    for name, text in _TENSORFLOW.items():
+        (file := tmp_path / "tensorflow" / name).parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text)
+    shown = notebook.run(f"%%gpu_train --gpus 0.25 {option}\n{_LIMITS.replace('{folder!r}', repr(str(tmp_path)))}", 120)
+    assert shown.reply["status"] == "ok", shown.traceback
+    limits = {"variable": "0.2500", "torch": [0.25], "jax": 0.25, "tensorflow": 0.25}
+    assert notebook.value("limits") == repr(limits)
+    assert "does not limit its memory" not in shown.plain()[-1]
+
+
 @pytest.mark.parametrize(
     ("line", "words"),
     [
