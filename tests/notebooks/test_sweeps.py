@@ -100,6 +100,60 @@ def test_plots_are_the_users_and_a_sentence_without_matplotlib(notebook: Noteboo
     assert shown.displays("image/png") == []
 
 
+#: stand-ins that take what the libraries document: Weights & Biases its variables, MLflow what it is called with
+_WANDB = """
+import os
+def init(*, project, name=None, group=None):
+    made = {"name": name or os.environ["WANDB_NAME"], "group": group or os.environ["WANDB_RUN_GROUP"]}
+    with open(f"wandb-{made['name']}", "x") as file:
+        file.write(f"{project}, {made['group']}")
+    return made
+"""
+_MLFLOW = """
+import contextlib
+@contextlib.contextmanager
+def start_run(*, run_name):
+    with open(f"mlflow-{run_name}", "x") as file:
+        yield file
+"""
+
+
+def test_a_trackers_run_has_its_trials_name(notebook: Notebook) -> None:
+    """Of Weights & Biases without a word, of MLflow as the page says; TensorBoard's files are the trial's own."""
+    pytest.importorskip("tensorboardX")
+    for name, text in {"wandb": _WANDB, "mlflow": _MLFLOW}.items():
+        (notebook.folder / f"{name}.py").write_text(text)
+    page = (Path(__file__).parents[2] / "docs/use/kept-sweeps.md").read_text()
+    (start,) = re.findall(r"`(mlflow\.start_run.*?)`", page)
+    cell = (
+        "%%gpu_sweep --metric score --name tracked{}\nimport os, mlflow, wandb\n"
+        "from jupyter_gpu_release import run_dir\n"
+        "from tensorboardX import SummaryWriter\nn = search([1, 2])\nscore = n\n"
+        "logged = wandb.init(project='digits')\n"
+        f"with {start} as log:\n    log.write(str(n))\n"
+        "with SummaryWriter(run_dir) as board:\n    board.add_scalar('score', n, 0)"
+    )
+    notebook.ok(cell.format(""))
+    written = {file.name: file.read_text() for file in notebook.folder.glob("*-tracked *")}
+    trials = notebook.value("[[trial.number, trial.parameters['n'], trial.run] for trial in sweep.all_trials]")
+    assert written == {
+        name: text
+        for number, n, _ in trials
+        for name, text in ((f"wandb-tracked {number}", "digits, tracked"), (f"mlflow-tracked {number}", str(n)))
+    }
+    assert notebook.value("logged") == {"name": f"tracked {notebook.value('sweep.best.number')}", "group": "tracked"}
+    with GatewayClient.for_target(find_gateway()) as gateway:
+        for _, _, run in trials:
+            paths = [entry.path for entry in gateway.view(run).outcome.files]
+            assert sum(path.startswith("run_dir/events.out.tfevents.") for path in paths) == 1, paths
+    notebook.ok("import os\nos.environ['WANDB_RUN_GROUP'] = 'mine'")
+    notebook.ok(
+        cell.format(" --env WANDB_NAME=chosen --max").replace("search([1, 2])", "search([1])").replace("tracked", "own")
+    )
+    assert notebook.value("logged") == {"name": "chosen", "group": "mine"}
+    notebook.ok("del os.environ['WANDB_RUN_GROUP']")
+
+
 def test_an_estimate_runs_nothing_and_the_table_says_how_much_is_left(notebook: Notebook) -> None:
     body = "import time\nn = search([0, 1, 2])\nlength = len(shared)\nscore = n + 0.5\n"
     with GatewayClient.for_target(find_gateway()) as gateway:
