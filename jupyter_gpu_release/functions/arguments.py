@@ -177,12 +177,16 @@ class TrialCall(Call):
         if both:
             raise OptionError(f"{both[0]} is searched and given as well", hint=f"leave out one {both[0]} of the two")
         hint = self.hint  # of keywords that were given, not of what is searched
-        Call(
-            self.function,
-            (),
-            {**self.kwargs, **parameters},
-            lambda name, key, value: "" if key in parameters else hint(name, key, value),
-        )
+        try:
+            Call(
+                self.function,
+                (),
+                {**self.kwargs, **parameters},
+                lambda name, key, value: "" if key in parameters else hint(name, key, value),
+            )
+        except WrongCallError as error:
+            usual = f"{self.name}() gets what the space names, and what kwargs= has"
+            raise WrongCallError(error.message, hint=error.hint or usual) from None
 
     def _check_arguments(self) -> None:
         """The call is not complete without its parameters: :meth:`check_parameters`."""
@@ -308,4 +312,4 @@ def _text(key: str, option: Option, value: Any) -> str:
         raise OptionError(
             f"{key}={value!r}: a {type(value).__name__} is no value for it", hint=f"write {key}={option.metavar}"
         )
-    return f"{value:f}" if isinstance(value, float) else str(value)
+    return f"{value:f}".rstrip("0").rstrip(".") if isinstance(value, float) else str(value)

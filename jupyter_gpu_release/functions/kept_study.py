@@ -27,7 +27,8 @@ if TYPE_CHECKING:
     from .future import RunFuture
     from .search_space import SearchSpace
 
-#: attribute of a trial in Optuna's study: its run, its parameters and its sweep; of the study: :class:`SweepFacts`
+#: attribute of a trial in Optuna's study: its run, its parameters, its metric and its sweep; of the study:
+#: :class:`SweepFacts`
 _FACTS = "jupyter_gpu_release"
 #: of a trial that failed
 _ERROR = "jupyter_gpu_release_error"
@@ -82,9 +83,19 @@ def sweep_of(study: Study) -> SweepFacts | None:
     return None if facts is None else msgspec.convert(facts, SweepFacts)
 
 
-def note_run(trial: BaseTrial, run: str, parameters: Mapping[str, Any], sweep: str) -> None:
+def note_run(trial: BaseTrial, run: str, parameters: Mapping[str, Any], metric: str, sweep: str) -> None:
     """Say in the study which run a trial is; before that is sent, so that none is without."""
-    trial.set_user_attr(_FACTS, {"run": run, "parameters": dict(parameters), "sweep": sweep})
+    trial.set_user_attr(_FACTS, {"run": run, "parameters": dict(parameters), "metric": metric, "sweep": sweep})
+
+
+def check_metric(trial: FrozenTrial, metric: str) -> None:
+    """Raise :class:`OptionError` where a sweep has made the trial for another metric: their values do not compare."""
+    noted = trial.user_attrs.get(_FACTS, {}).get("metric", metric)
+    if noted != metric:
+        raise OptionError(
+            f"metric={metric!r}, and the study has trials of {noted!r}",
+            hint="give the metric that it was begun with, or make a new study (another name=)",
+        )
 
 
 def note_error(trial: BaseTrial, error: str) -> None:

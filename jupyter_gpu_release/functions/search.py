@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from ..errors import OptionError
-from .kept_study import STUDY, copy_trials, kept_trials, refuse_driven
+from .kept_study import STUDY, check_metric, copy_trials, kept_trials, refuse_driven
 from .mapped_futures import places
 from .trial import COLUMNS, SweepTrial
 
@@ -60,8 +60,23 @@ class Search:
                 f"trials={self.trials}, and the space has {space.size} points",
                 hint="leave trials out: each is tried once",
             )
+        self._check_kinds()
         if self.study is not None and (self.sampler is not None or self.pruner is not None):
             raise OptionError("a study= has its own sampler and pruner", hint="give them to optuna.create_study()")
+
+    def _check_kinds(self) -> None:
+        from optuna import Study
+        from optuna.pruners import BasePruner
+        from optuna.samplers import BaseSampler
+
+        names = ", ".join(_PRUNERS)
+        for name, value, kinds, several, hint in (
+            ("sampler", self.sampler, BaseSampler, "samplers", "give one, such as optuna.samplers.RandomSampler()"),
+            ("pruner", self.pruner, BasePruner | str, "pruners", f"write {names}, or give one of optuna.pruners"),
+            ("study", self.study, Study, "studies", "give what optuna.create_study() or load_study() returns"),
+        ):
+            if value is not None and not isinstance(value, kinds):
+                raise OptionError(f"{name}={value!r}: none of Optuna's {several}", hint=hint)
 
     def at_once(self, gpus: float, total: int) -> int:
         """Number of trials under way at most; without a limit the one that waits is limit enough (nodes may come)."""
@@ -97,6 +112,7 @@ class Search:
             )
         for trial in study.get_trials(deepcopy=False, states=(TrialState.COMPLETE, TrialState.PRUNED)):
             _check_same_space(trial.distributions, space)
+            check_metric(trial, self.metric)
         return study
 
     def study_on_store(

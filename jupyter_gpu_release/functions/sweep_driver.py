@@ -239,7 +239,7 @@ class SweepDriver:
             parameters = self.plan.space.suggest(asked)
             self.plan.call.check_parameters(parameters)
             submission = self._submission_of(asked.number, parameters)
-            note_run(asked, submission.request.run, parameters, self.id)
+            note_run(asked, submission.request.run, parameters, self.metric, self.id)
             heard = partial(self._hear, asked.number)
             future = self._executor.send(submission, self.plan.name, heard, self._session)
         except TrialPruned:  # Optuna's own word for parameters that do not go together

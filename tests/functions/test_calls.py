@@ -71,6 +71,7 @@ def test_python_values_become_options():
     ("own", "words"),
     [
         ({"gpus": -1}, "--gpus -1"),
+        ({"gpus": 1.5}, "--gpus 1.5: several"),
         ({"gpus": True}, "a bool is no value"),
         ({"memory": "lots"}, "--memory lots: not a size"),
         ({"gather": "x"}, "gather='x': not True or False"),

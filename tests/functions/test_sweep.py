@@ -254,7 +254,9 @@ print(json.dumps([said({"lr": (2, 1)}, trials=1), said({"lr": (0, 1, "log")}, tr
     said({"lr": [1]}, max_gpus=1, gpus=2), said({"lr": [1]}, pruner="early"), said({"lr": [1]}, study=maximised),
     said({"lr": [1]}, study=maximised, pruner="median"), said({"rate": [1]}), said({"lr": [1]}, lr=2),
     said({"lr": [1]}, detach=True, name="own", study=maximised), said({"lr": [1], "fixd": [2]}),
-    said({"lr": [1]}, sedn="x"), said({"lr": [1]}, metric="state")]))
+    said({"lr": [1]}, sedn="x"), said({"lr": [1]}, metric="state"), said({"lr": [1]}, sampler="tpe"),
+    said({"lr": [1]}, pruner=optuna.pruners.MedianPruner), said({"lr": [1]}, study="mine"),
+    said({"lr": [1]}, gpus=1.5)]))
 """
     before = {row.run for row in gateway.runs().runs}
     texts, _ = start(_HEAD + text).end()
@@ -282,6 +284,10 @@ print(json.dumps([said({"lr": (2, 1)}, trials=1), said({"lr": (0, 1, "log")}, tr
         "'fixd'",
         "'sedn'",
         "metric='state': a column",
+        "sampler='tpe': none of Optuna's samplers",
+        "none of Optuna's pruners",
+        "study='mine': none of Optuna's studies",
+        "--gpus 1.5: several GPUs are whole ones",
     ]
     for said, words in zip(texts, expected, strict=True):
         assert words in str(said)

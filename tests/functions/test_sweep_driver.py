@@ -299,6 +299,20 @@ def test_a_trial_that_came_to_nothing_does_not_make_the_study_one_of_another_spa
     assert Search("value", "min", 3, None, 10, None, None, study).study_of(space) is study
 
 
+def test_a_study_of_another_metric_is_refused(until: Until) -> None:
+    """Its values would be compared with those of this one. What nobody has noted a metric for is taken as it is."""
+    study, space = optuna.create_study(), SearchSpace({"x": (0, 9)})
+    study.add_trial(optuna.trial.create_trial(value=1.0, params={"x": 1}, distributions=space.distributions))
+    executor = _Executor()
+    driver = _driver({"x": (0, 9)}, executor, trials=1, study=study)
+    driver.begin()
+    _finish(driver, executor, until)
+    assert Search("value", "min", 3, None, 10, None, None, study).study_of(space) is study
+    with pytest.raises(OptionError, match="metric='loss', and the study has trials of 'value'") as caught:
+        Search("loss", "min", 3, None, 10, None, None, study).study_of(space)
+    assert "another name=" in caught.value.hint
+
+
 def test_a_pruned_trial_that_goes_on_is_killed(until: Until, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sweep_driver, "_PATIENCE_S", 0.0)
     executor = _Executor()
