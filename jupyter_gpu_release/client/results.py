@@ -84,11 +84,14 @@ def open_stored(run: str, graph: Graph, store: Path, named: str) -> tuple[bytes,
     """Like :func:`open_values`, of a file, whoever has told of it."""
     from ..store.graph_file import read_graph
     from ..store.layout import RunPaths
+    from ..store.run_folders import require_store
 
     folder = RunPaths.of(store, run).folder
     if folder.is_symlink():
         raise StoreError(f"{folder} is a symbolic link, which no run's folder is: not loaded", hint="remove the link")
     if not os.path.isdir(folder):
+        if str(store) == named:
+            require_store(store)  # not mounted here: no cell that is run again would mend that
         elsewhere = f"name in JUPYTER_GPU_STORE where this kernel sees {named}, the store of the cluster"
         hint = elsewhere if str(store) != named else "was it removed there? Run the cell again"
         raise StoreError(f"there is no folder of run {run} in the store {store}", hint=hint)

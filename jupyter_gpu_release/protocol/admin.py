@@ -86,6 +86,15 @@ class RemovalRow(msgspec.Struct, frozen=True):
     bytes: int
 
 
+class StoredRow(msgspec.Struct, frozen=True):
+    """One run on the store. ``bytes``: its files, and the blobs that no older run of its user has."""
+
+    run: str
+    user: str
+    notebook: str
+    bytes: int
+
+
 class StudyRow(msgspec.Struct, frozen=True):
     """The study of a user's sweep that went, or would go."""
 
@@ -115,3 +124,5 @@ class GcDocument(msgspec.Struct, frozen=True, omit_defaults=True):
     environments: list[str] = msgspec.field(default_factory=list)
     #: of sweeps: nobody has used them for as long as results stay
     studies: list[StudyRow] = msgspec.field(default_factory=list)
+    #: of a dry run: the runs whose results are on the store now, oldest first
+    stored: list[StoredRow] = msgspec.field(default_factory=list)

@@ -207,7 +207,7 @@ COMMANDS: dict[str, Command] = {
         "remove old results from the store, and what nothing refers to any more",
         {
             "json": _JSON,
-            "dry_run": _switch("only say what would go, and why"),
+            "dry_run": _switch("only say how much is whose, what would go, and why"),
             "older_than": Setting(
                 help="results that were not used for so long, such as 30d",
                 default=0.0,

@@ -116,7 +116,7 @@ USERS_FOLDER = "users"
 def own_store(store: Path) -> Path:
     """The store of this process's user, where users have stores of their own below ``store``; else ``store``."""
     own = store / USERS_FOLDER / str(os.geteuid())
-    return own if own.is_dir() else store
+    return own if os.path.isdir(own) else store  # False too where this user may not enter the store
 
 
 def blobs_folder(store: Path) -> Path:

@@ -54,7 +54,10 @@ def require_store(store: Path) -> None:
 
     It is never made anew in its place: what is written there would be hidden when it comes back.
     """
-    if not (store / "runs").is_dir():
+    if not os.path.isdir(store / "runs"):
+        if os.path.isdir(store) and not os.access(store, os.X_OK):
+            hint = "its operator adds your account to the group that shares it"
+            raise StoreError(f"Unix user {os.geteuid()} may not enter the store {store}", hint=hint)
         raise StoreError(f"the store {store} is not there", hint="is it mounted?")
     check_identity(store)
 

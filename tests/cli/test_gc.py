@@ -13,7 +13,7 @@ from jupyter_gpu_release.client.home import HomePaths
 from jupyter_gpu_release.client.rest import GatewayClient
 from jupyter_gpu_release.errors import OptionError
 from jupyter_gpu_release.local_cluster.settings import gateway_config
-from jupyter_gpu_release.protocol.admin import GcDocument, RemovalRow, StudyRow
+from jupyter_gpu_release.protocol.admin import GcDocument, RemovalRow, StoredRow, StudyRow
 from jupyter_gpu_release.protocol.config import GatewayConfig, RetentionPolicy
 
 RUN = "20260101-000003-00000003"
@@ -59,6 +59,25 @@ def test_without_limits_it_is_said(monkeypatch: pytest.MonkeyPatch, capsys: pyte
     assert "No limits are set" in capsys.readouterr().out
     assert main(["gc", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["has_limits"] is False
+
+
+def test_a_dry_run_tells_how_much_is_whose(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    stored = [
+        StoredRow("run-1", "ann", "a.ipynb", 1 << 30),
+        StoredRow("run-2", "bob", "", 5 << 30),
+        StoredRow("run-3", "ann", "b.ipynb", 7 << 30),
+        StoredRow("run-4", "ann", "a.ipynb", 2 << 30),
+    ]
+    answering(monkeypatch, GcDocument(1, True, False, [], 0, 0, stored=stored))
+    assert main(["gc", "--dry-run"]) == 0
+    table = [line.split() for line in capsys.readouterr().out.partition("\n\n")[0].splitlines()[2:]]
+    assert [" ".join(row) for row in table] == [
+        "ann all 3 10 GiB",
+        "ann b.ipynb 1 7 GiB run-3 (7 GiB)",
+        "ann a.ipynb 2 3 GiB run-4 (2 GiB)",
+        "bob all 1 5 GiB",
+        "bob (no notebook) 1 5 GiB run-2 (5 GiB)",
+    ]
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,7 @@ from jupyter_gpu_release.protocol.runs import Outcome, PersistWait, RunView, Val
 from jupyter_gpu_release.serialization import codec
 from jupyter_gpu_release.serialization.rebuild import NamespaceInfo
 from jupyter_gpu_release.store.graph_file import write_graph
-from jupyter_gpu_release.store.run_folders import create_run_folder, write_manifest
+from jupyter_gpu_release.store.run_folders import create_run_folder, make_store, write_manifest
 
 RUN = "20260101-000000-00000001"
 
@@ -138,6 +138,7 @@ def test_a_run_folder_that_is_not_what_it_says_is_refused(
     ("named", "hint"), [(None, "was it removed there?"), ("/there", "where this kernel sees /there, the store of")]
 )
 def test_a_run_whose_folder_is_not_there_is_named(tmp_path: Path, named: str | None, hint: str) -> None:
+    make_store(tmp_path)
     with pytest.raises(StoreError, match=f"no folder of run {RUN}") as refused:
         open_stored(RUN, Graph(file="values.graph", digest="0"), tmp_path, named or str(tmp_path))
     assert hint in refused.value.hint

@@ -56,6 +56,12 @@ def test_small_values_need_no_store() -> None:
     buffers[0][0] = 0  # one's own copy, which can be changed
 
 
+def test_where_the_store_is_not_mounted_no_cell_is_blamed(tmp_path: Path) -> None:
+    with pytest.raises(StoreError, match="is not there") as caught:
+        open_stored(new_run_id(), Graph(file="values.graph"), tmp_path, str(tmp_path))
+    assert caught.value.hint == "is it mounted?"
+
+
 def test_a_folder_that_is_not_a_runs_is_not_read(tmp_path: Path) -> None:
     make_store(tmp_path)
     gone, linked, real = new_run_id(), new_run_id(), new_run_id()

@@ -95,6 +95,12 @@ def test_three_examples_of_a_cell(notebook: Notebook) -> None:
     assert notebook.value("[history, model.fitted]") == [{"weight": 1.0}, True]
 
 
+def test_a_large_result_is_left_out(notebook: Notebook) -> None:
+    left_out = block("operate/no-shared-store.md", "## Three ways out")
+    assert "back: mean (float)" in _cell(notebook, left_out).receipt
+    assert notebook.value("[mean, 'weights' in globals()]") == [1.0, False]
+
+
 def test_the_lines_of_the_reference(notebook: Notebook) -> None:
     notebook.ok(
         "class Model:\n    def fit(self, *given):\n        self.fitted = True\nmodel, n, api_key = Model(), 1, 'k'"

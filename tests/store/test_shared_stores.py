@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 from unix_users import ANN, BOB, SERVICE, TEAM, as_user, needs_root, public_folder
 
+from jupyter_gpu_release.checks.gateway import check_used_store, used_store
 from jupyter_gpu_release.errors import StoreError
 from jupyter_gpu_release.protocol.cell import Graph
 from jupyter_gpu_release.protocol.events import Event
@@ -21,9 +22,15 @@ from jupyter_gpu_release.store.event_log import EventWriter
 from jupyter_gpu_release.store.files import make_store_folder, write_atomic
 from jupyter_gpu_release.store.gc.trash import Trash
 from jupyter_gpu_release.store.graph_file import digest_in, read_graph, write_graph
-from jupyter_gpu_release.store.layout import RunPaths
+from jupyter_gpu_release.store.layout import RunPaths, own_store
 from jupyter_gpu_release.store.ownership import VARIABLE, trust
-from jupyter_gpu_release.store.run_folders import create_run_folder, make_store, share_store, write_manifest
+from jupyter_gpu_release.store.run_folders import (
+    create_run_folder,
+    make_store,
+    require_store,
+    share_store,
+    write_manifest,
+)
 
 pytestmark = needs_root
 _LARGE = bytes(range(256)) * 8192  # 2 MiB: a blob
@@ -158,3 +165,15 @@ def test_a_store_of_one_user_stays_private_in_a_shared_folder() -> None:
         write_manifest(run, {"run": run.folder.name}, durable=False)
         assert run.folder.stat().st_mode & 0o777 == 0o700
         assert run.manifest.stat().st_mode & 0o777 == 0o600
+
+
+def test_who_is_no_member_is_told_so(store: Path) -> None:
+    def look() -> None:
+        assert own_store(store) == store
+        with pytest.raises(StoreError, match=f"Unix user {BOB} may not enter the store") as caught:
+            require_store(store)
+        assert "adds your account to the group" in caught.value.hint
+        finding = check_used_store(used_store(str(store)))
+        assert (finding.level, f"Unix user {BOB} may not enter" in finding.finding) == ("broken", True)
+
+    assert as_user(BOB, look) == 0

@@ -16,10 +16,13 @@ REPOSITORY = Path(__file__).parents[2]
 _FIRST = 3
 #: question of a user or an operator → the pages that answer it, and keywords, each of which finds one of them
 QUESTIONS: dict[str, tuple[set[str], tuple[str, ...]]] = {
-    "my own conda environment": ({"start/install", "use/packages"}, ("conda environment", "own venv")),
+    "my own conda environment": ({"start/install", "use/packages"}, ("conda", "conda environment", "own venv")),
     "the cost of a cell that takes 2 s": ({"start/first-cell"}, ("cost short cell", "cost of a cell that takes 2 s")),
     "Accelerate on two GPUs": ({"use/gang-frameworks"}, ("accelerate two GPUs", "accelerate ranks")),
-    "DDP on two GPUs": ({"use/gangs"}, ("DistributedDataParallel", "torchrun ranks", "train many GPUs")),
+    "DDP on two GPUs": (
+        {"use/gangs"},
+        ("DDP", "PyTorch DDP", "DistributedDataParallel", "torchrun ranks", "train many GPUs"),
+    ),
     "50 to 500 GB of data": ({"use/data"}, ("num_workers", "dev/shm large data", "500 GB")),
     "caches": ({"use/data"}, ("cache HF_HOME", "shared cache folder")),
     "VS Code": ({"vscode"}, ("VS Code", "pylance")),
@@ -33,14 +36,20 @@ QUESTIONS: dict[str, tuple[set[str], tuple[str, ...]]] = {
     "Mac or Windows as a client": ({"start/platforms"}, ("windows mac client", "windows")),
     "AMD": ({"start/platforms"}, ("AMD", "amd gpus")),
     "MIG": ({"operate/mig", "start/platforms"}, ("MIG", "mig instance")),
-    "half a GPU": ({"use/parts", "start/platforms"}, ("half a GPU", "parts of a GPU")),
+    "half a GPU": (
+        {"use/parts", "start/platforms"},
+        ("half a GPU", "parts of a GPU", "fractional GPU", "fraction of a GPU"),
+    ),
     "TensorBoard, W&B, MLflow": ({"use/trackers"}, ("tensorboard", "mlflow", "wandb")),
     "%pip install in a cell": ({"use/packages"}, ("pip install cell", "package missing")),
     "delete old results": ({"use/results", "operate/old-results"}, ("delete old results", "remove old results")),
-    "how much is mine": ({"use/results"}, ("how much is mine", "gc quota mine")),
+    "how much is mine": ({"use/results"}, ("how much is mine", "gc mine sizes")),
     "report a bug": ({"use/report"}, ("report bug", "issue tracker")),
     "why a cell waits": ({"use/queues"}, ("why wait", "queue priority")),
-    "the GPU is not used fully": ({"use/gpus"}, ("GPU used fully", "GPU busy waiting for data")),
+    "the GPU is not used fully": (
+        {"use/gpus"},
+        ("GPU used fully", "GPU busy waiting for data", "utilization", "GPU utilisation"),
+    ),
     "the cluster is not used fully": ({"operate/unused-gpus"}, ("unused GPUs", "cluster GPUs not used fully")),
     "results after the notebook is closed": ({"use/come-back"}, ("attach run", "load results")),
     "training in the background": ({"use/background"}, ("async background", "train while the kernel is free")),
@@ -54,7 +63,10 @@ QUESTIONS: dict[str, tuple[set[str], tuple[str, ...]]] = {
         {"use/troubleshooting", "use/values"},
         ("secret held back", "troubleshooting message"),
     ),
-    "out of memory": ({"use/failed-cells", "use/faq-runs"}, ("CUDA out of memory", "memory limit message")),
+    "out of memory": (
+        {"use/failed-cells", "use/faq-runs"},
+        ("out of memory", "OOM", "CUDA out of memory", "memory limit message"),
+    ),
     "a token that is not known": (
         {"use/gateway-messages", "operate/tokens"},
         ("gateway does not know this token", "token expired"),
@@ -103,6 +115,23 @@ QUESTIONS: dict[str, tuple[set[str], tuple[str, ...]]] = {
         {"operate/several-machines"},
         ("several machines", "several machines ray head"),
     ),
+    # and in the trackers of Kubeflow, KAI (Run:ai), batchspawner, Colab and others
+    "inference": ({"use/faq-runs"}, ("inference", "batch inference", "vLLM", "serve vLLM")),
+    "the licence": ({"start/faq"}, ("licence", "license", "Apache license")),
+    "DeepSpeed": ({"use/gang-frameworks"}, ("deepspeed", "deepspeed launcher")),
+    "a kernel that died": ({"use/faq-runs"}, ("kernel died", "kernel dies")),
+    "a connection that is lost": ({"use/faq-runs"}, ("connection lost training", "output lost browser closed")),
+    "a pod that is pending": ({"kubernetes/gpus"}, ("pod pending", "Insufficient nvidia.com/gpu")),
+    "nodes with a taint": ({"kubernetes/gpus"}, ("GPU taint toleration", "taint")),
+    "how a GPU is shared": ({"use/parts"}, ("time slicing", "MPS", "vGPU")),
+    "a server as a job of Slurm's": ({"start/coming-from"}, ("batchspawner", "SlurmSpawner")),
+    "a container": ({"start/coming-from"}, ("apptainer singularity", "docker")),
+    "Kubeflow": ({"start/coming-from"}, ("kubeflow", "kubeflow notebook")),
+    "Run:ai": ({"start/coming-from"}, ("run:ai fractions", "fractions Run:ai")),
+    "an instance that the cloud takes away": ({"use/node-failures"}, ("spot instances", "preemptible spot")),
+    "object storage": ({"use/data"}, ("S3", "object storage")),
+    "no shared filesystem": ({"operate/no-shared-store"}, ("no shared filesystem", "without shared folder")),
+    "how much is whose": ({"operate/old-results"}, ("how much is whose", "results users quota")),
 }
 
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import argparse
+from collections import defaultdict
+from collections.abc import Iterable
 
 from rich.console import Console
 
 from ...errors import GatewayUnavailableError
-from ...protocol.admin import GcDocument
+from ...protocol.admin import GcDocument, StoredRow
 from ...units import format_bytes, format_count
 from ..connect import open_gateway
 from ..runs import print_json
@@ -37,7 +39,9 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def print_collection(console: Console, document: GcDocument) -> None:
-    """The removals one a line, then the sum, what stayed and why."""
+    """Of a dry run first the sizes of what there is; the removals one a line, then the sum, what stayed and why."""
+    if document.stored:
+        _print_sizes(console, document.stored)
     if document.removals or document.studies:
         rows = [[r.run, r.user, format_bytes(r.bytes), r.reason] for r in document.removals]
         rows += [[f"study {s.name}", s.user, format_bytes(s.bytes), s.reason] for s in document.studies]
@@ -53,6 +57,27 @@ def print_collection(console: Console, document: GcDocument) -> None:
         )
     for note in document.notes:
         console.print(f"  · {note}", markup=False)
+
+
+def _print_sizes(console: Console, stored: Iterable[StoredRow]) -> None:
+    """Each user's sum, then that of each of the user's notebooks with its largest run; the largest first."""
+    by_user: dict[str, dict[str, list[StoredRow]]] = defaultdict(lambda: defaultdict(list))
+    for row in stored:
+        by_user[row.user][row.notebook].append(row)
+    rows = []
+    for user, notebooks in sorted(by_user.items(), key=lambda item: -_size(*item[1].values())):
+        everything = list(notebooks.values())
+        rows.append([user, "all", str(sum(map(len, everything))), format_bytes(_size(*everything)), ""])
+        for notebook, runs in sorted(notebooks.items(), key=lambda item: -_size(item[1])):
+            largest = max(runs, key=lambda row: row.bytes)
+            size = f"{largest.run} ({format_bytes(largest.bytes)})"
+            rows.append([user, notebook or "(no notebook)", str(len(runs)), format_bytes(_size(runs)), size])
+    write_columns(console, ["user", "notebook", "runs", "on the store", "largest run"], rows, {})
+    console.print()
+
+
+def _size(*groups: Iterable[StoredRow]) -> int:
+    return sum(row.bytes for group in groups for row in group)
 
 
 def _sum(document: GcDocument) -> str:

@@ -16,13 +16,21 @@ import msgspec
 from sqlalchemy.engine import Engine
 
 from ...errors import StoreError
-from ...protocol.admin import GcDocument, RemovalRow, StudyRow
+from ...protocol.admin import GcDocument, RemovalRow, StoredRow, StudyRow
 from ...protocol.cell import Graph
 from ...protocol.config import RetentionPolicy
 from ...protocol.rest import DOCUMENT_VERSION
 from ...protocol.runs import Outcome, RunView
 from ...protocol.states import RunState
-from ...store.gc.policy import Removal, StoredResults, choose_removals, choose_studies, used_bytes, why_kept
+from ...store.gc.policy import (
+    Removal,
+    RunSpace,
+    StoredResults,
+    choose_removals,
+    choose_studies,
+    measure_space,
+    why_kept,
+)
 from ...store.gc.sweep import GRACE_S, store_time_s, sweep_blobs
 from ...store.gc.trash import Trash
 from ...store.layout import RunPaths, values_name
@@ -104,7 +112,8 @@ class ResultCollector:
         found: Counter[str] = Counter()
         for store in await self._stores():
             work = self._begin(RetentionPolicy(), store, dry_run=True)
-            found.update(used_bytes(await self._threads.begin(self._survey, work, set())))
+            for space in measure_space(await self._threads.begin(self._survey, work, set())):
+                found[space.user] += space.bytes
         return dict(found)
 
     @contextlib.asynccontextmanager
@@ -278,6 +287,7 @@ class _Collection:
         self.footprints: list[Footprint] = []
         #: folders of runs that the ledger does not know
         self.unknown: list[Footprint] = []
+        self.stored: list[RunSpace] = []
         self.removals: list[Removal] = []
         self.orphans: list[str] = []
         self.studies: list[StudyRow] = []
@@ -290,6 +300,8 @@ class _Collection:
         now_s = time.time()
         removals = choose_removals(results, self.policy, now_s)
         chosen = [removal for removal in removals if user in (None, removal.user)]
+        if self.dry_run:
+            self.stored = [space for space in measure_space(results) if user in (None, space.user)]
         if self.policy.has_limits:
             self._kept.update(why for found in results if (why := why_kept(found, now_s)))
         return chosen
@@ -314,6 +326,7 @@ class _Collection:
             dict(self._kept),
             self._notes,
             studies=self.studies,
+            stored=[StoredRow(space.run, space.user, space.notebook, space.bytes) for space in self.stored],
         )
 
 
@@ -327,6 +340,7 @@ def _together(first: GcDocument, second: GcDocument) -> GcDocument:
         kept=dict(Counter(first.kept) + Counter(second.kept)),
         notes=[*first.notes, *second.notes],
         studies=[*first.studies, *second.studies],
+        stored=[*first.stored, *second.stored],
     )
 
 

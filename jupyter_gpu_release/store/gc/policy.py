@@ -62,6 +62,16 @@ class Removal:
     bytes: int
 
 
+@dataclass(frozen=True)
+class RunSpace:
+    """``bytes`` of the store count for ``run``, which ``user`` submitted from ``notebook``."""
+
+    run: str
+    user: str
+    notebook: str
+    bytes: int
+
+
 def choose_removals(runs: Sequence[StoredResults], policy: RetentionPolicy, now_s: float) -> list[Removal]:
     """The removals that ``policy`` asks for, in the order in which they shall be carried out (oldest use first)."""
     reasons = _too_old(runs, policy, now_s) | _too_many(runs, policy, now_s)
@@ -102,10 +112,15 @@ def why_kept(run: StoredResults, now_s: float) -> str:
     return ""
 
 
-def used_bytes(runs: Sequence[StoredResults]) -> dict[str, int]:
-    """User → the bytes that these runs take of the store, each blob once."""
-    space = _Space(runs)
-    return {user: space.used_by(user) for user in {run.user for run in runs}}
+def measure_space(runs: Iterable[StoredResults]) -> list[RunSpace]:
+    """Space of each run, oldest first. A blob that several runs of a user share counts for the oldest of them."""
+    counted: set[tuple[str, str]] = set()
+    spaces = []
+    for run in sorted(runs, key=lambda run: (run.submitted_at, run.run)):
+        new = {(run.user, name): size for name, size in run.shared.items() if (run.user, name) not in counted}
+        counted.update(new)
+        spaces.append(RunSpace(run.run, run.user, run.notebook, run.own_bytes + sum(new.values())))
+    return spaces
 
 
 def _too_old(runs: Iterable[StoredResults], policy: RetentionPolicy, now_s: float) -> dict[str, str]:

@@ -108,6 +108,20 @@ def test_a_dry_run_says_the_same_and_changes_nothing(bed: StoreBed) -> None:
     assert (dry.removals, dry.blobs, dry.freed_bytes) == (done.removals, done.blobs, done.freed_bytes)
 
 
+def test_a_dry_run_lists_what_is_stored_to_its_owners(bed: StoreBed) -> None:
+    old, young = bed.add(1, blob("a"), pinned=True), bed.add(2, blob("a"), age_days=2, user="bob")
+
+    async def go(user: str | None, *, dry_run: bool) -> GcDocument:
+        async with bed.service() as service:
+            return await service.result_collector.collect(RetentionPolicy(), user=user, dry_run=dry_run)
+
+    everybody = asyncio.run(go(None, dry_run=True)).stored
+    assert [(row.run, row.user) for row in everybody] == [(old, "ann"), (young, "bob")]
+    assert all(MIB <= row.bytes < 2 * MIB for row in everybody)
+    assert asyncio.run(go("bob", dry_run=True)).stored == everybody[1:]
+    assert asyncio.run(go(None, dry_run=False)).stored == []
+
+
 def test_without_limits_only_garbage_goes(bed: StoreBed) -> None:
     bed.add(1, blob("a"))
     bed.add(2, blob("b"))

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jupyter_gpu_release.protocol.config import RetentionPolicy
-from jupyter_gpu_release.store.gc.policy import StoredResults, choose_removals, why_kept
+from jupyter_gpu_release.store.gc.policy import StoredResults, choose_removals, measure_space, why_kept
 
 DAY, GIB = 86400.0, 1 << 30
 NOW = 100 * DAY
@@ -152,3 +152,10 @@ def test_always(runs: list[StoredResults], older_than_s: float, keep: int, quota
     after = sum(run.own_bytes for run in left) + 5 * len({name for run in left for name in run.shared})
     assert sum(removal.bytes for removal in removals) == before - after
     assert choose_removals(left, policy, NOW) == []
+
+
+def test_a_shared_blob_counts_once_for_each_user_for_the_oldest_run() -> None:
+    old, young = results(1, 50 * DAY, shared={"a": 5}), results(2, 40 * DAY, shared={"a": 5, "b": 7})
+    other = results(3, 45 * DAY, user="bob", shared={"a": 5})
+    sizes = [(space.run, space.bytes) for space in measure_space([young, other, old])]
+    assert sizes == [("run-1", GIB + 5), ("run-3", GIB + 5), ("run-2", GIB + 7)]
