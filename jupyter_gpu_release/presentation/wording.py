@@ -256,6 +256,10 @@ _TITLE_LETTERS = 80
 _LONE_TEXT = re.compile(r"^(\"{3}|'{3}).*?\1", re.DOTALL | re.MULTILINE)
 #: ``model.fit(X, y)``, ``loss = train(model)``; not ``model.train()``, a switch
 _TRAINS = re.compile(r"(?!def |class |async )[^#]*?(?:\b|_)(?:fit|train)\w*\((?!\s*\))")
+#: ``results = []``, ``epochs = 3``: what comes before the work
+_PREPARES = re.compile(
+    r"[\w.]+ *= *(\[\]|\{\}|\(\)|(list|dict|set)\(\)|[-+\d][\w.+-]*|None|True|False|'[^']*'|\"[^\"]*\") *(#.*)?$"
+)
 
 
 def run_title(name: str, code: str, call: str = "") -> str:
@@ -275,7 +279,8 @@ def _title_of(lines: list[str]) -> str:
         return comment
     steps = [line for line in said if not line.startswith("#")]
     trains = next((line for line in steps if _TRAINS.match(line)), "")
-    return trains or next((line for line in steps if not line.startswith(("import ", "from "))), "".join(steps[:1]))
+    others = [line for line in steps if not line.startswith(("import ", "from "))] or steps
+    return trains or next((line for line in others if not _PREPARES.match(line)), "".join(others[:1]))
 
 
 def error_words(error: RunError) -> str:
