@@ -10,13 +10,19 @@ import msgspec
 from packaging.requirements import InvalidRequirement, Requirement
 
 from ..errors import OptionError
-from ..protocol.environments import ENVIRONMENT_PATTERN, Interpreter, NamedEnvironment
+from ..protocol.environments import ENVIRONMENT_PATTERN, INTERPRETER_PATTERN, Interpreter, NamedEnvironment
 from ..settings.yaml_document import YamlDocument
 from .lock_files import is_lock, read_lock
 
 _HINT = "`jupyter gpu docs operate/environments` shows such a file"
 #: what `--environment` means by itself
 RESERVED = frozenset({"auto", "cluster", "kernel"})
+_FOLDER_PATTERN = r"^(/[^\x00-\x1f]*)?\Z"
+_IN_WORDS = {
+    ENVIRONMENT_PATTERN: "a name has small letters, digits, `.`, `_` and `-`, and begins with a letter or digit",
+    INTERPRETER_PATTERN: "a Python is a version (3.12) or the absolute path of its interpreter",
+    _FOLDER_PATTERN: "a folder is an absolute path",
+}
 
 
 class _Spec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -27,7 +33,7 @@ class _Spec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     #: version of another Python, or the path of its interpreter
     python: Interpreter = ""
     #: folder of a virtual or conda environment that all nodes see
-    path: Annotated[str, msgspec.Meta(pattern=r"^(/[^\x00-\x1f]*)?\Z")] = ""
+    path: Annotated[str, msgspec.Meta(pattern=_FOLDER_PATTERN)] = ""
 
 
 class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -60,7 +66,7 @@ class Offers(msgspec.Struct, frozen=True):
 def read_environments(path: Path) -> Offers:
     """Read the file, and the files that it names; raises :class:`OptionError` with the line of a mistake."""
     document = YamlDocument(_text(path), str(path), _HINT)
-    found = document.convert(_File)
+    found = document.convert(_File, patterns=_IN_WORDS)
     if found.schema_version != 1:
         error = f"schema_version {found.schema_version}: this version reads 1"
         raise document.error(error, "schema_version", hint="write schema_version: 1")

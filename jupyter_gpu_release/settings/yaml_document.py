@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 import msgspec
@@ -36,15 +36,22 @@ class YamlDocument:
         except yaml.YAMLError as error:
             raise OptionError(f"{name}: {error}", hint="the file is not YAML") from error
 
-    def convert(self, kind: type[T], meant: Callable[[str, str], str] = lambda _path, _field: "") -> T:
+    def convert(
+        self,
+        kind: type[T],
+        meant: Callable[[str, str], str] = lambda _path, _field: "",
+        patterns: Mapping[str, str] = {},
+    ) -> T:
         """Return it as this kind of record; raises :class:`OptionError` with the line.
 
-        ``meant``: the cure for a field that the part at a path does not have.
+        ``meant``: the cure for a field that the part at a path does not have. ``patterns``: those of the record's
+        texts, in words.
         """
         try:
             return msgspec.convert(self.written, kind)
         except msgspec.ValidationError as error:
             said, path = _split(str(error))
+            said = next((words for pattern, words in patterns.items() if said.endswith(repr(pattern))), said)
             unknown = re.fullmatch(r"Object contains unknown field `(.+)`", said)
             if unknown is None:
                 raise self.error(said, path) from error

@@ -43,7 +43,7 @@ def test_environments_are_offered_to_whom_the_file_names(tmp_path: Path) -> None
         ),
         (
             "schema_version: 1\nenvironments: [{name: Up, requirements: []}]",
-            "environments[0].name: Expected `str` matching",
+            "environments[0].name: a name has small letters, digits, `.`, `_` and `-`, and begins with",
         ),
         (
             "schema_version: 1\nenvironments: [{name: a, requirements: [], more: 1}]",
@@ -68,7 +68,14 @@ def test_environments_are_offered_to_whom_the_file_names(tmp_path: Path) -> None
         ("environments: [", "environments.yaml, line 1: "),
         ("schema_version: 1\npythons: [3.13]", "Expected `str`, got `float`"),
         ("schema_version: 1\npythons: ['--help']", "line 2: pythons[0]: "),
-        ("schema_version: 1\nenvironments: [{name: a, path: envs/a}]", "line 2: environments[0].path: "),
+        (
+            "schema_version: 1\nenvironments: [{name: a, path: envs/a}]",
+            "line 2: environments[0].path: a folder is an absolute path",
+        ),
+        (
+            "schema_version: 1\npythons: ['2.7']",
+            "line 2: pythons[0]: a Python is a version (3.12) or the absolute path",
+        ),
         (
             "schema_version: 1\nenvironments: [{name: a, path: /a, python: '3.12'}]",
             "`python`, `path` and a lock file do not go together",
