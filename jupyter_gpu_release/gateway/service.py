@@ -164,6 +164,7 @@ class GatewayService(RunListener, LeaseListener, NodeListener, SessionListener):
             config.environment_owned,
             config.environment_timeout_s,
             config.environment_retention_s,
+            owners.find if owners else None,
         )
         # runs on it
         releaser = LeaseReleaser(self.leases, self.nodes, self.ray_leases, self.ledger)
@@ -403,7 +404,7 @@ class GatewayService(RunListener, LeaseListener, NodeListener, SessionListener):
                 f"keep_s {request.keep_s:g}: GPUs are kept for the next cell of a kernel that is connected",
                 hint="send a number of seconds, and the request through the kernel's session",
             )
-        if request.environment is not None and not self.config.environments_kept:
+        if request.environment is not None and not self.config.max_environments:
             raise OptionError(
                 "this cluster builds no environments for cells",
                 hint="write --environment cluster; packages that all need are installed there by its operator",
@@ -611,7 +612,7 @@ class GatewayService(RunListener, LeaseListener, NodeListener, SessionListener):
             python=platform.python_version(),
             hash_seed=self.config.hash_seed,
             service_uid=self._service_uid(),
-            packages=(self.environments.digest or UNKNOWN) if self.config.environments_kept else "",
+            packages=(self.environments.digest or UNKNOWN) if self.config.max_environments else "",
             prices=PriceList(dict(prices.rates), prices.unit, prices.warn_above) if prices.rates else None,
         )
 

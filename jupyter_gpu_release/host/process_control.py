@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import errno
 import math
 import os
+import re
 import select
 import signal
 import threading
@@ -72,6 +74,14 @@ def is_readable(descriptor: int) -> bool:
     poll = select.poll()  # `select.select` refuses numbers from 1,024 on
     poll.register(descriptor, select.POLLIN)
     return bool(poll.poll(0))
+
+
+def pid_behind(descriptor: int) -> int:
+    """The process that a process descriptor means; raises OSError for any other descriptor, or one that is gone."""
+    found = re.search(r"^Pid:\t(\d+)$", Path(f"/proc/self/fdinfo/{descriptor}").read_text(), re.MULTILINE)
+    if found is None:
+        raise ProcessLookupError(errno.ESRCH, "it is no descriptor of a living process")
+    return int(found[1])
 
 
 class ForeignProcess:

@@ -13,7 +13,6 @@ import atexit
 import contextlib
 import gc
 import importlib
-import json
 import os
 import select
 import selectors
@@ -28,7 +27,7 @@ import msgspec
 
 from ..adapters.stdlib import log_settings
 from ..host import process_control
-from ..protocol.node import ForkServerConfig, PrepareOrder
+from ..protocol.node import ForkServerConfig, ForkServerStatus, PrepareOrder
 from . import preload as node_preload
 from .import_witness import ImportWitness
 from .rank.process import run_rank
@@ -54,9 +53,9 @@ class _Agent:
         self.line: socket.socket | None = None if early else socket.socket(fileno=line)
         self.listener: socket.socket | None = _listen(f"{early}.ctl") if early else None
 
-    def report(self, status: dict[str, object]) -> None:
+    def report(self, status: ForkServerStatus) -> None:
         """Say what happens, once there is somebody; whoever starts the cluster reads the latest in a file."""
-        line = json.dumps(status).encode()
+        line = msgspec.json.encode(status)
         if self._news:
             with contextlib.suppress(OSError), open(self._news, "wb") as file:
                 file.write(line)
@@ -123,20 +122,26 @@ def main() -> None:
     _Server(listener, shell, agent).run()
 
 
-def _ready(notes: list[str], seconds: float) -> dict[str, object]:
-    """The last word before orders are taken. ``bytes``: memory of its own."""
-    own_bytes = process_control.private_bytes(os.getpid())
-    return {"ready": True, "notes": notes, "seconds": seconds, "modules": sorted(sys.modules), "bytes": own_bytes}
+def _ready(notes: list[str], seconds: float, ask_for_rank: list[str] | None = None) -> ForkServerStatus:
+    """The last word before orders are taken."""
+    return ForkServerStatus(
+        ready=True,
+        notes=notes,
+        modules=sorted(sys.modules),
+        seconds=seconds,
+        bytes=process_control.private_bytes(os.getpid()),
+        ask_for_rank=ask_for_rank or [],
+    )
 
 
-def _warm_up(config: ForkServerConfig, report: Callable[[dict[str, object]], None]) -> tuple[RankShell, list[str]]:
+def _warm_up(config: ForkServerConfig, report: Callable[[ForkServerStatus], None]) -> tuple[RankShell, list[str]]:
     names = config.preload if config.preload or not config.early else node_preload.DEFAULT
     wanted = [name for name in names if name.partition(".")[0] not in config.exclude and name not in config.fatal]
     gc.disable()  # it would take a second, for the 2 MB of 490 that nothing needs any more
     shell = build_shell()  # first: tqdm.auto, matplotlib and others look for a shell when they are imported
     with shell.builtin_trap:  # pandas asks for `get_ipython` once and for all
-        failed = node_preload.import_libraries(wanted, lambda name: report({"importing": name}))
-    report({"importing": ""})
+        failed = node_preload.import_libraries(wanted, lambda name: report(ForkServerStatus(name)))
+    report(ForkServerStatus())
     log_settings.watch_loggers()
     if config.as_owners:
         importlib.import_module(".rank.owner", __package__)  # a rank would import it while its cell waits
@@ -171,20 +176,20 @@ def _serve_prepared(order: PrepareOrder, agent: _Agent, listener: socket.socket,
     The agent asks again without it, since an import cannot be undone.
     """
     process_control.become_subreaper()
-    agent.report({"pid": os.getpid()})
+    agent.report(ForkServerStatus(pid=os.getpid()))
     gc.disable()
     began = time.monotonic()
     with shell.builtin_trap, ImportWitness() as witness:
         failed = node_preload.import_libraries(
-            order.names, lambda name: agent.report({"importing": name}), witness.note_import
+            order.names, lambda name: agent.report(ForkServerStatus(name)), witness.note_import
         )
     unfit = witness.unfit | dict.fromkeys(failed, "")
     if not unfit and (bad := _make_forkable()):
         unfit = dict.fromkeys(bad, "it does not work after a fork")
     if unfit:
-        agent.report({"unfit": unfit})
+        agent.report(ForkServerStatus(unfit=unfit))
         return
-    agent.report(_ready([], round(time.monotonic() - began, 3)) | {"ask_for_rank": witness.ask_for_rank})
+    agent.report(_ready([], round(time.monotonic() - began, 3), witness.ask_for_rank))
     _Server(listener, shell, agent).run()
 
 

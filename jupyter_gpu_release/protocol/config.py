@@ -320,11 +320,6 @@ class GatewayConfig(ClusterSettings, frozen=True, omit_defaults=True):
         return self.public_url or f"{self.scheme}://{f'[{self.host}]' if ':' in self.host else self.host}:{self.port}"
 
     @property
-    def environments_kept(self) -> int:
-        """Environments of which a node keeps a fork server; none where it is root's and would load its user's code."""
-        return 0 if self.store_mode == StoreMode.OWNER else self.max_environments
-
-    @property
     def scheme(self) -> str:
         """``https`` with a certificate, else ``http``."""
         return "https" if self.tls_cert else "http"

@@ -12,6 +12,7 @@ from abc import ABC, abstractmethod
 import msgspec
 
 from ..settings.table import CLUSTER
+from .bounds import Number
 from .config import DEFAULT_HASH_SEED, UnixUser
 from .environments import BuildReport, ClusterPackages, EnvironmentRow, PackagesAnswer, Plan, Question, Versions
 from .events import Event
@@ -112,6 +113,25 @@ class ForkServerConfig(msgspec.Struct, frozen=True, omit_defaults=True):
     as_owners: bool = False
 
 
+class ForkServerStatus(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A fork server's word on how far it is: one line of JSON. The process may be a user's."""
+
+    #: library that it imports just now
+    importing: str = ""
+    #: of one that was forked from another
+    pid: Number = 0
+    #: it takes orders; what follows is said with it. ``bytes``: memory of its own
+    ready: bool = False
+    notes: list[str] = msgspec.field(default_factory=list)
+    modules: list[str] = msgspec.field(default_factory=list)
+    seconds: float = 0.0
+    bytes: Number = 0
+    #: libraries that ask for their rank when they are imported
+    ask_for_rank: list[str] = msgspec.field(default_factory=list)
+    #: libraries that cannot be imported ahead, and why: it ends
+    unfit: dict[str, str] = msgspec.field(default_factory=dict)
+
+
 class PrepareOrder(msgspec.Struct, frozen=True, omit_defaults=True):
     """Have these modules imported in a fork of a fork server. Gateway to agent, and agent to fork server.
 
@@ -185,6 +205,8 @@ class JoinOrder(msgspec.Struct, frozen=True, omit_defaults=True):
     needs: list[str] = msgspec.field(default_factory=list)
     #: as in :class:`StartOrder`
     environment: str = ""
+    #: Unix user as whom the environment's fork server runs, where cells run as their owners
+    owner: UnixUser | None = None
 
     @property
     def attempt_id(self) -> AttemptId:
@@ -249,6 +271,11 @@ class StartOrder(msgspec.Struct, frozen=True, omit_defaults=True):
     environment: str = ""
     #: of the driver of a sweep
     access: GatewayAccess | None = None
+
+    @property
+    def has_owners_server(self) -> bool:
+        """Tell if its ranks are forked from a process that is its owner's already."""
+        return self.as_owner and bool(self.environment)
 
     @property
     def is_part(self) -> bool:
@@ -752,8 +779,12 @@ class NodeAgentApi(ABC):
         """
 
     @abstractmethod
-    async def build_environment(self, plan: Packed[Plan], wheels: list[bytes]) -> Packed[BuildReport]:
+    async def build_environment(
+        self, plan: Packed[Plan], wheels: list[bytes], owner: Packed[UnixUser] | None = None
+    ) -> Packed[BuildReport]:
         """Build an environment if it is not there, and start its fork server. Who asks for the same shares the build.
+
+        ``owner``: Unix user whose cells run in it, where they run as their owners: the fork server is that user's.
 
         Called by
             a submission, before it is queued; and the start of a run on a node that has lost it, or is new.

@@ -23,6 +23,7 @@ from jupyter_gpu_release._version import __version__
 from jupyter_gpu_release.errors import ClusterError
 from jupyter_gpu_release.node.agent.recorder import Reporter
 from jupyter_gpu_release.protocol.cell import CellPayload, Graph
+from jupyter_gpu_release.protocol.config import UnixUser
 from jupyter_gpu_release.protocol.environments import (
     BuildReport,
     ClusterPackages,
@@ -279,7 +280,9 @@ class StandInAgent(NodeAgentApi):
     async def resolve_packages(self, question: Packed[Question]) -> Packed[Versions]:
         return pack(Versions())
 
-    async def build_environment(self, plan: Packed[Plan], wheels: list[bytes]) -> Packed[BuildReport]:
+    async def build_environment(
+        self, plan: Packed[Plan], wheels: list[bytes], owner: Packed[UnixUser] | None = None
+    ) -> Packed[BuildReport]:
         return pack(BuildReport())
 
     async def list_environments(self) -> Packed[list[EnvironmentRow]]:

@@ -24,7 +24,7 @@ from jupyter_gpu_release.gateway.reconcile import node_liveness, recovery
 from jupyter_gpu_release.gateway.runs.record import RunRecord
 from jupyter_gpu_release.gateway.service import GatewayService
 from jupyter_gpu_release.protocol.cell import CellPayload
-from jupyter_gpu_release.protocol.config import GatewayConfig
+from jupyter_gpu_release.protocol.config import GatewayConfig, UnixUser
 from jupyter_gpu_release.protocol.environments import BuildReport, EnvironmentRow, Plan
 from jupyter_gpu_release.protocol.lineage import Environment
 from jupyter_gpu_release.protocol.node import (
@@ -199,6 +199,7 @@ class PretendedAgent:
         self.has_imported = asyncio.Event()
         #: digests of environments that it was asked to build, with the wheels, and of those that nobody wants any more
         self.builds: list[tuple[str, list[bytes]]] = []
+        self.built_for: list[str] = []
         self.stopped: list[str] = []
         self.has_built = asyncio.Event()
         self.fetched = 1
@@ -267,9 +268,10 @@ class PretendedAgent:
         self.prepares.append(decode(order, PrepareOrder))
         await self.has_imported.wait()
 
-    async def do_build_environment(self, plan: bytes, wheels: list[bytes]) -> bytes:
+    async def do_build_environment(self, plan: bytes, wheels: list[bytes], owner: bytes | None = None) -> bytes:
         digest, before = decode(plan, Plan).digest, len(self.stopped)
         self.builds.append((digest, wheels))
+        self.built_for.append(decode(owner, UnixUser).name if owner is not None else "")
         while not self.has_built.is_set() and digest not in self.stopped[before:]:
             await asyncio.sleep(0.01)
         return encode(BuildReport(problem="ended") if digest in self.stopped[before:] else self.build_report)

@@ -18,6 +18,7 @@ from jupyter_gpu_release.host import process_control
 from jupyter_gpu_release.host.gpu_reader import GpuReader
 from jupyter_gpu_release.host.gpus import Nvml
 from jupyter_gpu_release.local_cluster.launch_spec import runtime_root
+from jupyter_gpu_release.node.agent.environments import NodeEnvironments
 from jupyter_gpu_release.node.agent.fork_servers import ForkServers
 from jupyter_gpu_release.node.agent.gpu_use import UseMeter
 from jupyter_gpu_release.node.agent.run import AdoptedRun, RunOnNode
@@ -60,6 +61,7 @@ class Node:
         self.config = msgspec.structs.replace(config, **settings)
         self._keepings: list[PendingResults] = []
         self.servers: ForkServers = self.call(self._make(self.config))
+        self.environments = NodeEnvironments(self.config, self.marker, self.servers)
         self.keeping: PendingResults = self.call(self._make_keeping())
         self.meter = UseMeter(GpuReader(Nvml()))
 
@@ -94,7 +96,7 @@ class Node:
             if keeping._starting:
                 await asyncio.wait(keeping._starting.values())
         self.keeping.close()
-        self.servers.kill_all()
+        self.environments.kill_all()
         tasks = asyncio.all_tasks() - {asyncio.current_task()}
         for task in tasks:
             task.cancel()
@@ -147,7 +149,9 @@ class Run:
 
     async def _make(self, node: Node) -> RunOnNode:
         where = NodeLocation(marks=str(node.marks))
-        return RunOnNode(self.order, node.servers, node.meter, node.keeping, self._tell, where)
+        owner = self.order.owner if self.order.as_owner else None
+        servers = node.environments.standing_servers(self.order.environment, owner)
+        return RunOnNode(self.order, servers, node.meter, node.keeping, self._tell, where)
 
     def _tell(self, message: NodeMessage) -> None:
         with self.changed:

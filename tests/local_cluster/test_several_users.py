@@ -24,6 +24,7 @@ from unix_users import (
     python_for_all,
     run_python_as,
 )
+from wheel_bed import install, make_wheel
 
 from jupyter_gpu_release.client.discovery import target_of
 from jupyter_gpu_release.client.home import Connection, HomePaths, write_secret
@@ -54,6 +55,18 @@ except GpuReleaseError as error:
 print(json.dumps([said, len(large), future.id, of_other]))
 """
 
+#: a user's program with a package that is edited in place, and one that the nodes have a wheel of
+_WITH_PACKAGES = """
+import json, os, sys
+import jupyter_gpu_release as gpu_release
+
+def train():
+    import added, edited
+    return os.getuid(), edited.BY, added.__version__, sys.prefix
+
+print(json.dumps(gpu_release.launch(train, pip="added==1.0").result(timeout=120)))
+"""
+
 
 class Team:
     """Users of a gateway, each with a home that nobody else may enter."""
@@ -71,6 +84,23 @@ class Team:
             for uid, name in names.items():
                 write_secret(self.homes[uid] / "token", gateway.create_token(TokenRequest(name)).secret)
                 os.chown(self.homes[uid] / "token", uid, uid)
+
+    def run_with_packages(self, uid: int) -> list[object]:
+        """Findings of a user's program whose packages the cluster lacks."""
+        home = self.homes[uid]
+        source, site = home / "project", home / "site-packages"
+        source.mkdir()
+        (source / "edited.py").write_text(f"BY = {uid}\n")
+        wheel = make_wheel(home / "dist", "edited", "0.1", {"__editable__.edited.pth": f"{source}\n"})
+        metadata = install(wheel, site)
+        (metadata / "direct_url.json").write_text(json.dumps({"url": source.as_uri(), "dir_info": {"editable": True}}))
+        for path in (home, *home.rglob("*")):
+            os.chown(path, uid, uid)
+        environment = self._environment | {"JUPYTER_GPU_TOKEN_FILE": str(home / "token")}
+        environment["PYTHONPATH"] = f"{source}:{site}"
+        said = run_python_as(self._python, uid, ["-c", _WITH_PACKAGES], home, environment, self._groups)
+        found: list[object] = json.loads(said.splitlines()[-1])
+        return found
 
     def run(self, uid: int, other: str) -> tuple[list[object], int, str, str]:
         """Findings of a user's program, which tries to load the run of the other."""
@@ -115,6 +145,9 @@ def test_cells_run_as_their_owners(own_home: HomePaths) -> None:
             PATH=f"{path}:{os.environ['PATH']}",
             JUPYTER_GPU_SPOOL=str(folder / "spool"),
             JUPYTER_GPU_PRELOAD="json",
+            JUPYTER_GPU_ENVIRONMENTS=str(folder / "environments"),
+            JUPYTER_GPU_ENVIRONMENT_INDEX="none",
+            JUPYTER_GPU_ENVIRONMENT_WHEELS=str(folder / "wheels"),
             CUDA_VISIBLE_DEVICES="",
         )
         assert done.returncode == 0, done.stderr
@@ -132,6 +165,12 @@ def test_cells_run_as_their_owners(own_home: HomePaths) -> None:
             own = store / "users" / str(uid)
             assert own.stat().st_mode & 0o777 == 0o700
             assert {path.lstat().st_uid for path in (own, *own.rglob("*"))} == {uid}
+        make_wheel(folder / "wheels", "added", "1.0")
+        found = [team.run_with_packages(uid) for uid in (ann, bob)]
+        assert [each[:3] for each in found] == [[uid, uid, "1.0"] for uid in (ann, bob)]
+        prefixes = {Path(str(each[3])) for each in found}
+        assert {each.parent for each in prefixes} == {folder / "environments"}
+        assert len(prefixes) == 2
 
 
 def _write_users(folder: Path) -> None:

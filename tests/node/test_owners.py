@@ -11,80 +11,33 @@ import sys
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import msgspec
 import pytest
 from doc_blocks import block
 from forked import forked
-from node_bed import Node, Run, is_running
+from node_bed import is_running
+from owners_bed import ACCOUNTS, Limits, OwnersNode, values_of
 from unix_users import ANN, BOB, TEAM, as_user, needs_root, public_folder, python_for_all
 
 from jupyter_gpu_release.gateway.auth.unix_users import UnixUsers
 from jupyter_gpu_release.local_cluster.store_modes import MODE, USERS, store_settings
 from jupyter_gpu_release.node.results.spool import SpoolRecord, short_address
-from jupyter_gpu_release.protocol.cell import Graph
-from jupyter_gpu_release.protocol.config import GatewayConfig, UnixUser
+from jupyter_gpu_release.protocol.config import GatewayConfig
 from jupyter_gpu_release.protocol.node import AttemptId
 from jupyter_gpu_release.protocol.runs import Outcome
 from jupyter_gpu_release.protocol.states import new_run_id
 from jupyter_gpu_release.protocol.wire import encode
-from jupyter_gpu_release.serialization import codec
-from jupyter_gpu_release.serialization.rebuild import NamespaceInfo
-from jupyter_gpu_release.store.graph_file import read_graph
 from jupyter_gpu_release.store.layout import RunPaths
-from jupyter_gpu_release.store.private_stores import acting_for, make_own_folder, open_to_users
-from jupyter_gpu_release.store.run_folders import create_run_folder, make_store
+from jupyter_gpu_release.store.private_stores import acting_for
+from jupyter_gpu_release.store.run_folders import create_run_folder
 from jupyter_gpu_release.store.threads import StoreThreads
-from jupyter_gpu_release.unpickling import Trust
 
 pytestmark = [needs_root, pytest.mark.thorough]
-Limits = dict[str, tuple[int, int]]
 Until = Callable[[Callable[[], object], str], None]
-_USERS = {
-    ANN: UnixUser("ann", ANN, ANN, [ANN, TEAM], "/", "/bin/bash"),
-    BOB: UnixUser("bob", BOB, BOB, [BOB], "/nonexistent", ""),
-}
 _LARGE = 3 << 20
 #: until a file is there
 _WAIT = "import os, time\nprint(os.getpid())\nwhile not os.path.exists({gate!r}): time.sleep(0.01)\n"
-
-
-class OwnersNode:
-    """A node on which cells run as their owners."""
-
-    def __init__(self, folder: Path) -> None:
-        root = folder / "store"
-        self.node = Node(root, ["numpy"], as_owners=True)
-        open_to_users(root)
-        self.stores = {uid: make_own_folder(root, uid, uid) for uid in _USERS}
-        for store in self.stores.values():
-            with acting_for(store):
-                make_store(store, self.node.config.store_id)
-
-    def start(self, uid: int, source: str, limits: Limits | None = None, **options: Any) -> Run:
-        run, store = new_run_id(), self.stores[uid]
-        workdir = str(options.pop("at", store / "runs" / run))
-        with acting_for(store):
-            create_run_folder(store, run)
-        self.node.store = store
-        try:
-            return self.node.start(
-                source,
-                run=run,
-                workdir=workdir,
-                as_owner=True,
-                made=True,
-                owner=msgspec.structs.replace(_USERS[uid], limits=limits or {}),
-                **options,
-            )
-        finally:
-            self.node.store = store.parent.parent
-
-    def run(self, uid: int, source: str, limits: Limits | None = None, **options: Any) -> Run:
-        run = self.start(uid, source, limits, **options)
-        run.wait()
-        return run
 
 
 @pytest.fixture(scope="module")
@@ -95,14 +48,6 @@ def owners() -> Iterator[OwnersNode]:
         yield bed
         bed.node.close()
         sys.executable = python
-
-
-def _values(run: Run) -> dict[str, Any]:
-    assert run.outcome.status == "ok", (run.outcome, run.text("stderr"))
-    graph = run.outcome.values
-    assert graph is not None
-    stream, buffers = read_graph(Graph(graph.stream, graph.buffers), Path(run.order.folder))
-    return codec.load(stream, buffers, NamespaceInfo({}, at_home=True), trust=Trust.OWN).values
 
 
 def _owners_of(folder: Path) -> set[int]:
@@ -133,7 +78,7 @@ for name in os.listdir("/proc/self/fd"):
 sockets = len(inherited)
 """
     run = owners.run(ANN, source)
-    names = _values(run)
+    names = values_of(run)
     assert names["ids"] == ((ANN,) * 3, (ANN,) * 3, sorted([ANN, TEAM]))
     assert names["rights"] == {""}
     assert names["variables"] == ["/", "ann", "ann", "/bin/bash"]
@@ -173,7 +118,7 @@ except ValueError:
     raised = False
 """
     limits = {"nproc": (30, 30), "nofile": (512, of_root + more), "core": (0, 0)}
-    names = _values(owners.run(BOB, source, limits))
+    names = values_of(owners.run(BOB, source, limits))
     assert names["found"] == limits
     assert names["refused"]
     assert len(names["left"]) < 30
@@ -196,7 +141,7 @@ def test_a_cell_has_the_limits_of_the_operator_guides_table(owners: OwnersNode, 
 import resource
 found = {{name: resource.getrlimit(getattr(resource, "RLIMIT_" + name.upper())) for name in {sorted(account.limits)!r}}}
 """
-    found = _values(owners.run(ANN, source, dict(account.limits)))["found"]
+    found = values_of(owners.run(ANN, source, dict(account.limits)))["found"]
     assert found == {
         "nproc": (4096, 4096),
         "nofile": (4096, most),
@@ -242,7 +187,7 @@ def test_results_that_the_limits_forbid_are_the_cells_error_and_small_ones_come_
     assert failed.error is not None
     assert failed.error.ename == "ZeroDivisionError"
     assert [note for note in failed.notes if re.search(why, note)], failed.notes
-    assert _values(owners.run(ANN, "small = 42", limits))["small"] == 42
+    assert values_of(owners.run(ANN, "small = 42", limits))["small"] == 42
 
 
 def test_a_soft_limit_on_files_does_not_keep_results_from_the_store(owners: OwnersNode) -> None:
@@ -257,7 +202,7 @@ def test_a_folder_that_the_cells_user_may_not_enter_is_as_one_that_is_not_there(
     source = "import os, notebooks_own\nwhere, there = os.getcwd(), notebooks_own.THERE"
     modules = {"notebooks_own.py": b"THERE = 'sent along'"}
     run = owners.run(ANN, source, at=home, modules=modules)
-    names = _values(run)
+    names = values_of(run)
     assert names["where"] == str(RunPaths(Path(run.order.folder)).files)
     assert names["there"] == "sent along"
     assert [note for note in run.outcome.notes if f"(uid {ANN}) may not enter the notebook's folder {home}" in note]
@@ -339,7 +284,7 @@ def test_one_user_can_do_nothing_to_the_other_nor_to_the_node(owners: OwnersNode
     spool = Path(owners.node.keeping.order.spool)
     paths = [str(owners.stores[BOB]), str(owners.node.runtime), str(spool), str(spool / "users" / str(BOB))]
     source = _PRYING.format(pids=pids, paths=paths, sockets=[str(server.path)])
-    names = _values(owners.run(ANN, source))
+    names = values_of(owners.run(ANN, source))
     assert {name: how for name, how in names["found"].items() if how != "PermissionError"} == {}
     gate.touch()
     assert other.wait().status == "ok"
@@ -427,7 +372,7 @@ def test_root_runs_no_cell(owners: OwnersNode) -> None:
         "x = 1",
         run=run,
         workdir=str(folder),
-        owner=msgspec.structs.replace(_USERS[ANN], uid=0),
+        owner=msgspec.structs.replace(ACCOUNTS[ANN], uid=0),
         as_owner=True,
         made=True,
     )

@@ -102,7 +102,7 @@ async def status_document(service: GatewayService, user: str, gpus_age_s: float 
         queue_notes=queues.notes,
         default_queue=queues.default_queue,
         prices=price_list(service.queue_rules.file.prices, rows),
-        environments=offered if service.config.environments_kept else [],
+        environments=offered if service.config.max_environments else [],
     )
 
 

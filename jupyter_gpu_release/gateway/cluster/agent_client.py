@@ -13,6 +13,7 @@ import ray
 
 from ...errors import ClusterError
 from ...host.unix_socket_calls import ConnectionClosedError, LocalCallError, LocalConnection
+from ...protocol.config import UnixUser
 from ...protocol.environments import (
     BuildReport,
     ClusterPackages,
@@ -307,9 +308,12 @@ class AgentClient:
         """Versions of packages for an environment."""
         return unpack(await self._send(NodeAgentApi.resolve_packages, pack(question)).answer(_CHECK_S), Versions)
 
-    async def build_environment(self, plan: Plan, wheels: list[bytes], limit_s: float) -> BuildReport:
-        """Have an environment built, and a fork server started in it."""
-        answer = self._send(NodeAgentApi.build_environment, pack(plan), wheels).answer(limit_s)
+    async def build_environment(
+        self, plan: Plan, wheels: list[bytes], owner: UnixUser | None, limit_s: float
+    ) -> BuildReport:
+        """Have an environment built, and a fork server started in it, as ``owner`` where that matters."""
+        whose = () if owner is None else (pack(owner),)
+        answer = self._send(NodeAgentApi.build_environment, pack(plan), wheels, *whose).answer(limit_s)
         return unpack(await answer, BuildReport)
 
     async def list_environments(self) -> list[EnvironmentRow]:

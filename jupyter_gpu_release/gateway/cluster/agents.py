@@ -123,7 +123,7 @@ class AgentFactory:
             environment_source_builds=config.environment_source_builds,
             environment_timeout_s=config.environment_timeout_s,
             environment_retention_s=config.environment_retention_s,
-            max_environments=config.environments_kept,
+            max_environments=config.max_environments,
             as_owners=config.store_mode == StoreMode.OWNER,
         )
 

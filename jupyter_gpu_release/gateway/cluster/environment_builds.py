@@ -13,12 +13,13 @@ import os
 import re
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
 import msgspec
 
 from ...errors import ClusterError, ConflictError, GpuReleaseError, RequestError
+from ...protocol.config import UnixUser
 from ...protocol.environments import (
     BuildProgress,
     BuildReport,
@@ -51,20 +52,29 @@ _DIGEST = re.compile(r"sha256:[0-9a-f]{64}\Z")
 class EnvironmentBuilds:
     """Knows which node has which environment, and keeps the wheels that notebooks have sent.
 
-    ``folder``: for these wheels, on the gateway's own disk. ``retention_s``: after its last use one goes.
+    ``folder``: for these wheels, on the gateway's own disk. ``retention_s``: after its last use one goes. ``owner_of``:
+    finds a user's account, where cells run as their owners: a node has an environment for each of them then.
     """
 
     def __init__(
-        self, nodes: NodeTable, folder: Path, owned: Sequence[str], timeout_s: float, retention_s: float
+        self,
+        nodes: NodeTable,
+        folder: Path,
+        owned: Sequence[str],
+        timeout_s: float,
+        retention_s: float,
+        owner_of: Callable[[str], Awaitable[UnixUser | None]] | None = None,
     ) -> None:
+        self._owner_of = owner_of
         self._nodes = nodes
         self._folder = folder
         self._owned = list(owned)
         self._limit_s = timeout_s + _FORK_S
         self._retention_s = retention_s
-        #: (node, life of its agent, digest) → when it was last found or used there
-        self._there: dict[tuple[str, str, str], float] = {}
-        self._building: dict[tuple[str, str], asyncio.Future[BuildReport]] = {}
+        #: (node, life of its agent, digest, for whom) → when it was last found or used there
+        self._there: dict[tuple[str, str, str, str], float] = {}
+        #: (node, digest, for whom) → its build
+        self._building: dict[tuple[str, str, str], asyncio.Future[BuildReport]] = {}
         #: (node, digest) → runs that wait for it
         self._waiting: Counter[tuple[str, str]] = Counter()
 
@@ -138,8 +148,8 @@ class EnvironmentBuilds:
         :class:`RequestError` when its packages are too many.
         """
         check_size(plan)
-        nodes = self.lacking(self.able(), plan)
-        reports = await self.build(nodes, plan)
+        nodes = self.lacking(self.able(), plan, "")
+        reports = await self.build(nodes, plan, "")
         for node, report in zip(nodes, reports, strict=True):
             if report.problem:
                 raise ClusterError(f"{node.host}: {report.problem}", hint=report.hint)
@@ -147,7 +157,7 @@ class EnvironmentBuilds:
 
     async def progress(self, plan: Plan) -> BuildProgress:
         """How far the nodes are that build it now."""
-        building = [node for node in self.able() if (node.node, plan.digest) in self._building]
+        building = [node for node in self.able() if (node.node, plan.digest, "") in self._building]
         return BuildProgress(await self.count_fetched(building, plan))
 
     async def remove(self, beginning: str) -> EnvironmentsDocument:
@@ -231,30 +241,39 @@ class EnvironmentBuilds:
     # -------------------------------------------------------------------------------------------- builds
     def is_building(self, node: str) -> bool:
         """Tell if the node builds one now."""
-        return any(name == node for name, _ in self._building)
+        return any(name == node for name, *_ in self._building)
 
-    def lacking(self, nodes: Iterable[Node], plan: Plan) -> list[Node]:
-        """Nodes of these that may have to build it: a node keeps one for the retention after its last use."""
+    def _key(self, node: Node, plan: Plan, user: str) -> tuple[str, str, str, str]:
+        life = node.info.incarnation if node.info is not None else ""
+        return node.node, life, plan.digest, self._for_whom(user)
+
+    def _for_whom(self, user: str) -> str:
+        return user if self._owner_of is not None else ""
+
+    def lacking(self, nodes: Iterable[Node], plan: Plan, user: str) -> list[Node]:
+        """Nodes of these that may have to build it, for cells of ``user``: a node keeps one for the retention after its
+        last use.
+        """
         known_s = time.monotonic() - self._retention_s / 2
-        return [node for node in nodes if self._there.get(_key(node, plan), float("-inf")) < known_s]
+        return [node for node in nodes if self._there.get(self._key(node, plan, user), float("-inf")) < known_s]
 
-    def note_use(self, nodes: Iterable[Node], plan: Plan, *, is_there: bool) -> None:
+    def note_use(self, nodes: Iterable[Node], plan: Plan, user: str, *, is_there: bool) -> None:
         """A run has begun in it on these nodes, or could not: then they are asked before the next one."""
         for node in nodes:
             if is_there:
-                self._there[_key(node, plan)] = time.monotonic()
+                self._there[self._key(node, plan, user)] = time.monotonic()
             else:
-                self._there.pop(_key(node, plan), None)
+                self._there.pop(self._key(node, plan, user), None)
 
-    def nodes_without(self, plan: Plan | None) -> list[str]:
-        """Nodes that a run with this plan may not start on yet."""
-        return [] if plan is None else [node.node for node in self.lacking(self._nodes.alive(), plan)]
+    def nodes_without(self, plan: Plan | None, user: str) -> list[str]:
+        """Nodes that a run of ``user`` with this plan may not start on yet."""
+        return [] if plan is None else [node.node for node in self.lacking(self._nodes.alive(), plan, user)]
 
-    def known(self, plan: Plan) -> dict[str, float]:
+    def known(self, plan: Plan, user: str) -> dict[str, float]:
         """Nodes that have it, and when each was last seen to."""
         nodes = self._nodes.alive()
-        lacking = self.lacking(nodes, plan)
-        return {node.node: self._there[_key(node, plan)] for node in nodes if node not in lacking}
+        lacking = self.lacking(nodes, plan, user)
+        return {node.node: self._there[self._key(node, plan, user)] for node in nodes if node not in lacking}
 
     async def count_fetched(self, nodes: Iterable[Node], plan: Plan) -> int | None:
         """Packages that each of these nodes has fetched at least; None: one does not say."""
@@ -264,44 +283,45 @@ class EnvironmentBuilds:
         except ClusterError:
             return None
 
-    async def build(self, nodes: Sequence[Node], plan: Plan) -> list[BuildReport]:
-        """Return when each of them has it, or has failed: a report of each.
+    async def build(self, nodes: Sequence[Node], plan: Plan, user: str) -> list[BuildReport]:
+        """Return when each of them has it for cells of ``user`` (empty: it is there), or has failed: a report of each.
 
         When it is cancelled, what nobody waits for ends.
         """
-        return await asyncio.gather(*(self._build_on(node, plan) for node in nodes))
+        return await asyncio.gather(*(self._build_on(node, plan, user) for node in nodes))
 
-    async def _build_on(self, node: Node, plan: Plan) -> BuildReport:
-        key = node.node, plan.digest
+    async def _build_on(self, node: Node, plan: Plan, user: str) -> BuildReport:
+        key, shared = (node.node, plan.digest, self._for_whom(user)), (node.node, plan.digest)
         building = self._building.get(key)
         if building is None:
-            building = self._building[key] = asyncio.ensure_future(self._ask(node, plan))
+            building = self._building[key] = asyncio.ensure_future(self._ask(node, plan, user))
             building.add_done_callback(lambda done: self._forget(key, done))
-        self._waiting[key] += 1
+        self._waiting[shared] += 1  # the node builds it once for all
         try:
             return await asyncio.shield(building)
         finally:
-            self._waiting[key] -= 1
-            if not self._waiting[key]:
-                del self._waiting[key]
+            self._waiting[shared] -= 1
+            if not self._waiting[shared]:
+                del self._waiting[shared]
                 if not building.done():
                     self._forget(key, building)  # whoever needs it from now on has it built anew
                     await self._stop(node, plan.digest)
 
-    def _forget(self, key: tuple[str, str], building: asyncio.Future[BuildReport]) -> None:
+    def _forget(self, key: tuple[str, str, str], building: asyncio.Future[BuildReport]) -> None:
         if self._building.get(key) is building:
             del self._building[key]
 
-    async def _ask(self, node: Node, plan: Plan) -> BuildReport:
+    async def _ask(self, node: Node, plan: Plan, user: str) -> BuildReport:
         try:
+            owner = await self._owner_of(user) if self._owner_of is not None and user else None
             wheels = await asyncio.to_thread(self._read_wheels, plan)
-            report = await self._nodes.agent(node.node).build_environment(plan, wheels, self._limit_s)
+            report = await self._nodes.agent(node.node).build_environment(plan, wheels, owner, self._limit_s)
         except GpuReleaseError as error:
             return BuildReport(problem=error.message, hint=error.hint)
         except OSError as error:
             return BuildReport(problem=f"the gateway's wheels cannot be read: {error}")
         if not report.problem:
-            self._there[_key(node, plan)] = time.monotonic()
+            self._there[self._key(node, plan, user)] = time.monotonic()
         return report
 
     async def _stop(self, node: Node, digest: str) -> None:
@@ -323,7 +343,3 @@ def _facts(folder: Path) -> Iterator[tuple[float, int, Path]]:
         with contextlib.suppress(FileNotFoundError):
             facts = path.stat()
             yield facts.st_mtime, facts.st_size, path
-
-
-def _key(node: Node, plan: Plan) -> tuple[str, str, str]:
-    return node.node, node.info.incarnation if node.info is not None else "", plan.digest

@@ -50,6 +50,10 @@ class _Wait:
         return isinstance(self.record.stage, Queued)
 
     @property
+    def user(self) -> str:
+        return self.record.view.user
+
+    @property
     def run(self) -> scheduling.Run:
         return to_run(self.record.run, self.record.request.ask)
 
@@ -119,7 +123,7 @@ class EnvironmentWaits:
         suiting = [node for node in self._builds.able() if suits(run, scheduled_node(node))]
         blamed = blamed_hosts(wait.record.view)
         suiting = [node for node in suiting if node.host not in blamed] or suiting
-        lacking = self._builds.lacking(suiting, wait.plan)
+        lacking = self._builds.lacking(suiting, wait.plan, wait.user)
         having = [node for node in suiting if node not in lacking]
         if _share(run, map(self._as_free, having)) >= len(run.ranks):
             return [], True
@@ -145,7 +149,7 @@ class EnvironmentWaits:
         run = wait.run
         up = [node for node in self._nodes.alive() if suits(run, scheduled_node(node))]
         cannot = {_key(node) for node in up if node.info is not None and not node.info.packages}
-        cannot |= {_key(node) for node in self._builds.lacking(up, wait.plan) if _key(node) in wait.failed}
+        cannot |= {_key(node) for node in self._builds.lacking(up, wait.plan, wait.user) if _key(node) in wait.failed}
         left = [node for node in up if _key(node) not in cannot or away_reason(node)]
         if not _share(run, map(scheduled_node, up)) >= run.min_ranks > _share(run, map(scheduled_node, left)):
             return None
@@ -176,7 +180,7 @@ class EnvironmentWaits:
 
         Of runs that share a build the one that waited longest goes on first: nothing else is waited for.
         """
-        building = asyncio.ensure_future(self._builds.build(nodes, wait.plan))
+        building = asyncio.ensure_future(self._builds.build(nodes, wait.plan, wait.user))
         self._spawn(self._tell_progress(wait, nodes, building, deadline_s))
         await asyncio.wait([building])
         if not wait.is_on:
@@ -233,7 +237,7 @@ class EnvironmentWaits:
                     await self._build(wait, nodes, math.inf, is_further=is_ready)
                 elif not is_ready and self._has_failed(wait):
                     break
-                if (now := self._builds.known(wait.plan)) != known:  # by this build, or for another run
+                if (now := self._builds.known(wait.plan, wait.user)) != known:  # by this build, or for another run
                     known = now
                     self._tell_again(record)
                 with contextlib.suppress(TimeoutError):

@@ -131,6 +131,7 @@ async def start(nodes: NodeTable, lease: Lease, order: StartOrder) -> list[Agent
                 order.attempt,
                 order.needs,
                 order.environment,
+                order.owner if order.as_owner else None,
             )
             joins.append(nodes.agent(slot.node).start_remote_ranks(join))
     return [nodes.agent(leader.node).start(order), *joins]

@@ -94,7 +94,7 @@ class Lifecycle:
             self._on_make_room,
             self._on_grow,
             with_answer,
-            lambda record: environments.nodes_without(record.request.environment),
+            lambda record: environments.nodes_without(record.request.environment, record.view.user),
         )
         self.warm = warm
         self.releaser = releaser

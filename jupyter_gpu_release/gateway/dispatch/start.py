@@ -118,14 +118,14 @@ class RunStarter:
         are held, so the run gives them back and waits.
         """
         plan = record.request.environment
-        if plan is not None and (lacking := self._environments.lacking(self._nodes_of(lease), plan)):
+        if plan is not None and (lacking := self._environments.lacking(self._nodes_of(lease), plan, record.view.user)):
             raise ClusterError(
                 f"{lacking[0].host} has its environment no longer", hint="the run waits until it is built again"
             )
 
     def _note_use(self, record: RunRecord, lease: Lease, *, is_there: bool) -> None:
         if (plan := record.request.environment) is not None:
-            self._environments.note_use(self._nodes_of(lease), plan, is_there=is_there)
+            self._environments.note_use(self._nodes_of(lease), plan, record.view.user, is_there=is_there)
 
     def _nodes_of(self, lease: Lease) -> list[Node]:
         found = (self._nodes.find(slot.node) for slot in lease.slots)

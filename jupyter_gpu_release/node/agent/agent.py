@@ -27,6 +27,7 @@ from ...host.background import BackgroundWork
 from ...host.gpu_reader import GpuReader
 from ...host.gpus import Nvml
 from ...host.process_control import machine_bytes
+from ...protocol.config import UnixUser
 from ...protocol.environments import (
     BuildReport,
     ClusterPackages,
@@ -441,9 +442,12 @@ class NodeAgent(NodeAgentApi):
         """Versions of packages for an environment."""
         return pack(await self._environments.resolve(unpack(question, Question)))
 
-    async def build_environment(self, plan: Packed[Plan], wheels: list[bytes]) -> Packed[BuildReport]:
+    async def build_environment(
+        self, plan: Packed[Plan], wheels: list[bytes], owner: Packed[UnixUser] | None = None
+    ) -> Packed[BuildReport]:
         """Build it if it is not there, and start its fork server."""
-        return pack(await self._environments.build(unpack(plan, Plan), wheels))
+        user = unpack(owner, UnixUser) if owner is not None else None
+        return pack(await self._environments.build(unpack(plan, Plan), wheels, user))
 
     async def list_environments(self) -> Packed[list[EnvironmentRow]]:
         """List the environments that are ready."""
@@ -539,7 +543,8 @@ class NodeAgent(NodeAgentApi):
             order = msgspec.structs.replace(
                 order, memory_bytes=default_memory_bytes(order, self._gpu_total, self._cpu_total)
             )
-        servers = self._environments.standing_servers(order.environment)
+        owner = order.owner if order.as_owner else None
+        servers = self._environments.standing_servers(order.environment, owner)
         return RunOnNode(order, servers, self._meter, self._pending, self._reporter.report, self._where)
 
     def _gang_of(self, attempt_id: AttemptId) -> RunOnNode | None:

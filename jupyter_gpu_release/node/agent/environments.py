@@ -13,6 +13,7 @@ import socket
 import stat
 import sys
 import time
+from collections import Counter
 from pathlib import Path
 
 import msgspec
@@ -22,6 +23,8 @@ from ...environments.installer import find_installer
 from ...environments.owned import Owned
 from ...errors import ClusterError, GpuReleaseError, RequestError
 from ...host import process_control
+from ...host.access_lists import admit, admitted
+from ...protocol.config import UnixUser
 from ...protocol.environments import (
     BuildReport,
     ClusterPackages,
@@ -35,8 +38,9 @@ from ...protocol.environments import (
     Versions,
 )
 from ...protocol.node import AgentConfig, PythonTry
+from ...protocol.wire import encode
 from ...units import format_bytes, format_seconds
-from ..environments.builder import Environments, ShippedWheel, refused
+from ..environments.builder import Environments, ShippedWheel, check_name, refused
 from ..environments.installer import Installer, Sources
 from ..environments.pythons import FoundPython, Pythons
 from ..run_packages import remove_left_packages
@@ -62,6 +66,7 @@ _JUST_MADE_S = 60.0
 _ENDS_S = 10.0
 #: below the root: what nobody but the agent looks into
 _OWN_FOLDERS = ("bytecode", "cache", "locks", "pythons")
+_ENTER_ONLY = 0o711
 _SITE = frozenset({"site-packages", "dist-packages"})
 
 
@@ -80,6 +85,8 @@ class NodeEnvironments:
         self._config = config
         self._node = node
         self._base = base
+        #: whose cells' processes may enter them: we are root then, and start nothing of what is in them
+        self._as_owners = config.as_owners
         self._root = Path(config.environments or default_folder())
         index = config.environment_index
         self._refuses_sources = config.environment_source_builds == "allowed" and os.geteuid() == 0
@@ -92,16 +99,16 @@ class NodeEnvironments:
         behind = list(dict.fromkeys(entry for entry in sys.path if os.path.basename(entry.rstrip("/")) in _SITE))
         markers = {process_control.CLUSTER_MARKER: config.cluster, process_control.NODE_MARKER: node}
         installer = Installer(self._root / "cache", sources, {**os.environ, **markers})
-        self._built = Environments(self._root, installer, behind)
-        self._pythons = Pythons(installer, self._root)
+        self._built = Environments(self._root, installer, behind, is_closed=self._as_owners)
+        self._pythons = Pythons(installer, self._root, only_roots=self._as_owners)
         #: other Python → when it was looked for, and what was found; one may have to be fetched
         self._looks: dict[str, tuple[float, asyncio.Task[OtherPython]]] = {}
         self._reader = InstalledReader(behind)
         #: what is installed; empty: it is not known, or nothing is built here
         self.packages = ""
         self._builds: dict[str, asyncio.Task[None]] = {}
-        #: digest → its fork servers, the latest used last
-        self._servers: dict[str, ForkServers] = {}
+        #: digest and whose they are → fork servers, the latest used last
+        self._servers: dict[tuple[str, bytes], ForkServers] = {}
         #: digest and fork servers whose last ranks have not ended yet
         self._leaving: list[tuple[str, ForkServers]] = []
 
@@ -184,6 +191,8 @@ class NodeEnvironments:
                     f"{self._root} has {format_bytes(free_bytes)} free",
                     hint="make room there, or name another folder in JUPYTER_GPU_ENVIRONMENTS",
                 )
+            if self._as_owners:
+                self._check_lists()
             if self._config.environment_index != "none":
                 await self._built.resolve(Question([_ASKED_FOR], [], [], []), _ANSWER_S)
             if self._refuses_sources:
@@ -223,12 +232,16 @@ class NodeEnvironments:
         return {each.name: each.version for each in installed.distributions if owned.has_to_fit(each.name)}
 
     # -------------------------------------------------------------------------------------------- build
-    async def build(self, plan: Plan, wheels: list[bytes]) -> BuildReport:
-        """Build it if it is not there, and have its fork server ready; never raises."""
+    async def build(self, plan: Plan, wheels: list[bytes], owner: UnixUser | None = None) -> BuildReport:
+        """Build it if it is not there, and have its fork server ready; never raises.
+
+        ``owner``: as whom that runs, where cells run as their owners; nobody's: there is none then.
+        """
         began_s = time.monotonic()
         try:
             if not self._config.max_environments:
                 raise RequestError("this cluster builds no environments", hint="write --environment cluster")
+            check_name(plan)
             is_there = self._find(plan.digest) is not None
             if not is_there:
                 task = self._builds.get(plan.digest)
@@ -239,7 +252,10 @@ class NodeEnvironments:
                 if task.cancelled():
                     return BuildReport(problem="its build was ended, since nobody waited for it any more")
                 task.result()
-            await self.servers_of(plan.digest).current_server()
+            if owner is not None:
+                self._admit(plan.digest, owner)
+            if owner is not None or not self._as_owners:
+                await self.servers_of(plan.digest, owner).current_server()
         except (GpuReleaseError, OSError) as error:
             known = refused(self._root, error) if isinstance(error, OSError) else error
             log.warning("environment %s: %s", plan.digest[:8], known)
@@ -283,6 +299,22 @@ class NodeEnvironments:
         self._claim_root()
         return self._built.find(digest)
 
+    def _check_lists(self) -> None:
+        try:
+            admitted(self._root)
+        except OSError as error:
+            raise _without_lists(self._root, error) from error
+
+    def _admit(self, digest: str, owner: UnixUser) -> None:
+        """Let an owner read what is there for content that the owner could name; raises :class:`ClusterError`.
+
+        On the event loop: a list is read, then written.
+        """
+        try:
+            admit(self._root / digest, owner.uid)
+        except OSError as error:
+            raise _without_lists(self._root, error) from error
+
     def _claim_root(self) -> None:
         """Make sure that nobody else can put packages there; raises :class:`ClusterError`."""
         try:
@@ -301,34 +333,52 @@ class NodeEnvironments:
             )
         for name in _OWN_FOLDERS:
             (self._root / name).mkdir(mode=0o700, exist_ok=True)
+        if self._as_owners:
+            self._open_to_owners()
+
+    def _open_to_owners(self) -> None:
+        """Owners pass the root, and a Python that was fetched; they list neither. Raises :class:`ClusterError`."""
+        for folder in (self._root, self._root / "pythons"):
+            if folder.stat().st_mode & 0o777 != _ENTER_ONLY:
+                folder.chmod(_ENTER_ONLY)
+        closed = next((str(above) for above in self._root.parents if not above.stat().st_mode & 0o001), "")
+        if closed:
+            raise ClusterError(
+                f"users cannot come to environments in {self._root}: only some may enter {closed}",
+                hint="the operator names another folder in JUPYTER_GPU_ENVIRONMENTS",
+            )
 
     # ------------------------------------------------------------------------------------------ fork servers
-    def servers_of(self, digest: str) -> ForkServers:
+    def servers_of(self, digest: str, owner: UnixUser | None = None) -> ForkServers:
         """The fork servers in an environment; without one those in the cluster's Python.
 
+        ``owner``: whose they are, where cells run as their owners. Who has other groups or limits now has others.
         Raises :class:`ClusterError` when the environment is not there.
         """
         if not digest:
             return self._base
+        if self._as_owners and owner is None:
+            raise ClusterError("the order names no owner for the cell to run as", hint="report it, please")
         folder = self._find(digest)
         if folder is None:
             raise ClusterError(f"environment {digest[:8]} is not on this node", hint="run the cell again")
         with contextlib.suppress(OSError):  # its last use
             os.utime(self._root / "locks" / digest)
-        servers = self._servers.pop(digest, None)
+        key = digest, encode(owner)
+        servers = self._servers.pop(key, None)
         if servers is None:
             self._make_room()
             config = _without_prepared(self._config)
-            servers = ForkServers(config, self._node, environment=folder)
-        self._servers[digest] = servers
+            servers = ForkServers(config, self._node, environment=folder, owner=owner)
+        self._servers[key] = servers
         return servers
 
-    def standing_servers(self, digest: str) -> ForkServers:
+    def standing_servers(self, digest: str, owner: UnixUser | None = None) -> ForkServers:
         """The same for a run that has its GPUs: where none stands it gives them back, and waits until one does.
 
         Raises :class:`ClusterError` then, and when the environment is not there.
         """
-        servers = self.servers_of(digest)
+        servers = self.servers_of(digest, owner)
         if digest and not servers.is_standing:  # it made room for others, or was killed
             raise ClusterError(
                 f"environment {digest[:8]} has no process yet that cells are forked from",
@@ -344,8 +394,8 @@ class NodeEnvironments:
 
     def _make_room(self) -> None:
         while len(self._servers) >= max(1, self._config.max_environments):
-            digest = next(iter(self._servers))
-            self._leaving.append((digest, self._servers.pop(digest)))
+            key = next(iter(self._servers))
+            self._leaving.append((key[0], self._servers.pop(key)))
         for _, servers in self._leaving:  # a run that was on its way may have started one more
             servers.retire_all()
         self._leaving = [(digest, servers) for digest, servers in self._leaving if servers.has_processes]
@@ -386,12 +436,11 @@ class NodeEnvironments:
 
     async def remove(self, digest: str, used_at: float = float("inf")) -> bool:
         """Remove one; False: it is in use, was used after ``used_at``, or is not here. Raises :class:`ClusterError`."""
-        servers = self._servers.get(digest)
         self._leaving = [each for each in self._leaving if each[1].has_processes]
         is_used = digest in self._builds or any(digest == each for each, _ in self._leaving)
         if is_used or self._find(digest) is None or self._used_at(digest) > used_at:
             return False
-        if servers is not None and not await self._has_let_go(digest, servers):
+        if not await self._has_let_go(digest):
             return False
         await self._built.remove(digest)
         return True
@@ -403,9 +452,11 @@ class NodeEnvironments:
     async def list_environments(self) -> list[EnvironmentRow]:
         """List those that are ready, the latest used first."""
         ready = await asyncio.to_thread(self._read_ready)
-        memory = {digest: servers.memory_bytes for digest, servers in self._servers.items()}
+        memory = Counter[str]()
+        for (digest, _), servers in self._servers.items():
+            memory[digest] += servers.memory_bytes
         return [
-            msgspec.structs.replace(each, is_warm=each.digest in memory, memory_bytes=memory.get(each.digest, 0))
+            msgspec.structs.replace(each, is_warm=each.digest in memory, memory_bytes=memory[each.digest])
             for each in ready
         ]
 
@@ -424,12 +475,26 @@ class NodeEnvironments:
                 rows.append(row)
         return sorted(rows, key=lambda row: -row.used_at)
 
-    async def _has_let_go(self, digest: str, servers: ForkServers) -> bool:
-        servers.retire_all()
+    async def _has_let_go(self, digest: str) -> bool:
+        """Tell if its fork servers, whose ever they are, have ended at our word."""
+        mine = {key: servers for key, servers in self._servers.items() if key[0] == digest}
+        for servers in mine.values():
+            servers.retire_all()
         until_s = time.monotonic() + _ENDS_S
-        while servers.has_processes and time.monotonic() < until_s:
+        while any(servers.has_processes for servers in mine.values()) and time.monotonic() < until_s:
             await asyncio.sleep(0.02)
-        return not servers.has_processes and self._servers.pop(digest, None) is not None
+        for key, servers in mine.items():
+            if self._servers.get(key) is servers and not servers.has_processes:
+                del self._servers[key]
+        return not any(key[0] == digest for key in self._servers)
+
+
+def _without_lists(root: Path, error: OSError) -> ClusterError:
+    return ClusterError(
+        f"the filesystem of {root} keeps no access lists (ACLs), by which owners enter their environments only: "
+        f"{error.strerror}",
+        hint="the operator names a folder on another one in JUPYTER_GPU_ENVIRONMENTS",
+    )
 
 
 def _without_prepared(config: AgentConfig) -> AgentConfig:
@@ -439,7 +504,7 @@ def _without_prepared(config: AgentConfig) -> AgentConfig:
 
 def _write_wheels(folder: Path, shipped: list[PlannedPackage], found: dict[str, bytes]) -> dict[str, ShippedWheel]:
     """Files for the installer, which checks their digests; it reads name and version off their names."""
-    folder.mkdir(exist_ok=True)
+    folder.mkdir(mode=0o700, exist_ok=True)
     paths = {}
     for each in shipped:
         path = folder / f"{each.name.replace('-', '_')}-{each.version.replace('-', '_')}-py3-none-any.whl"

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
 import logging
 import os
 import resource
@@ -21,14 +20,13 @@ import time
 from collections import deque
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
 from ...errors import ClusterError
 from ...host.process_control import ForeignProcess, command_of
 from ...host.processes import environment_of
-from ...protocol.node import PrepareOrder
+from ...protocol.node import ForkServerStatus, PrepareOrder
 from ..supervisor.agent_connection import Pair, fork_pair
 
 log = logging.getLogger(__name__)
@@ -44,6 +42,8 @@ _WARM_QUIET_S = 0.2
 #: with nothing to hand out the next order would wait for a fork: many short runs in a row leave no quiet moment
 _EMPTY_QUIET_S = 0.015
 
+#: of one word of a fork server, which names all its modules; and of the end of its log
+_MOST_SAID_BYTES, _LAST_BYTES = 8 << 20, 4096
 _CREDENTIALS = struct.Struct("3i")
 _LIMITS = ("NOFILE", "NPROC", "CORE", "STACK", "MEMLOCK", "AS", "DATA", "FSIZE", "SIGPENDING", "MSGQUEUE")
 
@@ -109,14 +109,20 @@ class ForkServer:
     """One running fork server: its socket path, its process, what it had to say when ready."""
 
     def __init__(
-        self, path: Path, process: subprocess.Popen[bytes] | ForeignProcess | None, line: socket.socket
+        self,
+        path: Path,
+        process: subprocess.Popen[bytes] | ForeignProcess | None,
+        line: socket.socket,
+        user: int | None = None,
     ) -> None:
+        """``user``: whose processes it and its pairs are; None: ours."""
         self.path = path
+        self._user = os.getuid() if user is None else user
         self.notes: list[str] = []
         #: what it imports just now; empty before and after
         self.importing = ""
         #: what it said last; once it is ready, what it has
-        self.status: dict[str, Any] = {}
+        self.status = ForkServerStatus()
         self.modules: frozenset[str] = frozenset()
         #: modules that those who stand by import, since they cannot be forked with them
         self.at_rest: list[str] = []
@@ -203,7 +209,7 @@ class ForkServer:
     async def _connect(self) -> Pair:
         try:
             async with asyncio.timeout(_PAIR_S):
-                return await fork_pair(str(self.path), 1 << 20)
+                return await fork_pair(str(self.path), 1 << 20, self._user)
         except TimeoutError:  # it hangs
             self.kill()
             raise ConnectionAbortedError("no process for the cell came in time") from None
@@ -211,18 +217,18 @@ class ForkServer:
     async def _read_status(self) -> None:
         try:
             async with asyncio.timeout(READY_S):
-                while await self.hear() and "ready" not in self.status and "unfit" not in self.status:
-                    self.importing = self.status.get("importing", "")
+                while await self.hear() and not self.status.ready and not self.status.unfit:
+                    self.importing = self.status.importing
         except TimeoutError:
             self.kill()  # it hangs
-        if "ready" not in self.status:
+        if not self.status.ready:
             at = f" while it imported {self.importing}" if self.importing else ""
             raise ClusterError(
                 f"the process that cells are forked from ended{at}: {self.last_log_line()}",
                 hint="run `jupyter gpu doctor`; a library that cannot be imported there can leave the preload list",
             )
-        self.notes = list(self.status["notes"])
-        self.modules = frozenset(self.status["modules"])
+        self.notes = self.status.notes
+        self.modules = frozenset(self.status.modules)
 
     async def hear(self) -> bool:
         """Wait for its next word, which is its ``status`` then; False: it has ended."""
@@ -231,11 +237,14 @@ class ForkServer:
                 data = await asyncio.get_running_loop().sock_recv(self._line, 1 << 16)
             except OSError:
                 data = b""
-            if not data:
+            if not data or len(self._unread) > _MOST_SAID_BYTES:
                 return False
             self._unread += data
         line, _, self._unread = self._unread.partition(b"\n")
-        self.status = json.loads(line)
+        try:
+            self.status = msgspec.json.decode(line, type=ForkServerStatus)
+        except msgspec.MsgspecError:  # what it has loaded may be a user's, and speak for it
+            return False
         return True
 
     def order_prepared(self, names: Iterable[str], listener: socket.socket, line: socket.socket) -> None:
@@ -248,9 +257,10 @@ class ForkServer:
 
     def last_log_line(self) -> str:
         """The end of its log, one line."""
-        with contextlib.suppress(OSError):
-            text = self.path.with_suffix(".log").read_text(errors="replace").strip()
-            return text.splitlines()[-1] if text else "no message"
+        with contextlib.suppress(OSError), self.path.with_suffix(".log").open("rb") as log:
+            log.seek(max(0, os.fstat(log.fileno()).st_size - _LAST_BYTES))  # a user's process may have written it
+            lines = log.read(_LAST_BYTES).decode(errors="replace").strip().splitlines()
+            return lines[-1] if lines else "no message"
         return "no message"
 
     def retire(self) -> None:

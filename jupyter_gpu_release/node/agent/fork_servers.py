@@ -23,9 +23,11 @@ import msgspec
 from ...errors import ClusterError
 from ...host import process_control
 from ...host.environment import for_cells, installer_variables
+from ...protocol.config import UnixUser
 from ...protocol.node import AgentConfig, ForkServerConfig
 from ...settings.built_in import BUILT_IN
 from .. import preload
+from ..as_owner import command_as
 from ..installed_packages import PackageWatch
 from ..supervisor.agent_connection import Pair
 from .fork_server import EarlyServer, ForkServer
@@ -85,11 +87,15 @@ class ForkServers:
         gpus: int = 1,
         early: EarlyServer | None = None,
         environment: Path | None = None,
+        owner: UnixUser | None = None,
     ) -> None:
         """``early``: one that was started before us; it is the first, if it is fit.
 
         ``environment``: folder of a virtual environment in whose interpreter they run; None: in ours.
+        ``owner``: who they become before that interpreter starts, since its packages are this user's choice; None: they
+        are ours.
         """
+        self._owner = owner
         self._early = early
         self._home = environment
         self._python = str(environment / "bin" / "python") if environment is not None else sys.executable
@@ -201,7 +207,7 @@ class ForkServers:
     @property
     def is_standing(self) -> bool:
         """Tell if a cell could be forked now."""
-        return self._current is not None and self._current.alive and "ready" in self._current.status
+        return self._current is not None and self._current.alive and self._current.status.ready
 
     @property
     def has_processes(self) -> bool:
@@ -215,7 +221,7 @@ class ForkServers:
         """Memory of their own that these processes have, each as it said when it was ready."""
         self._sweep()
         alive = [*self._retired, *([self._current] if self._current is not None and self._current.alive else [])]
-        return sum(int(server.status.get("bytes", 0)) for server in alive)
+        return sum(server.status.bytes for server in alive)
 
     def retire_all(self) -> None:
         """Let each end when its last rank has; the next run starts another."""
@@ -255,27 +261,31 @@ class ForkServers:
         path, listener = self._bind()
         ours, theirs = socket.socketpair()
         ours.setblocking(False)
+        own = (listener.fileno(), theirs.fileno())
         server_config = ForkServerConfig(
             os.getpid(),
             names,
             fatal=self._fatal,
-            listen_fd=listener.fileno(),
-            line_fd=theirs.fileno(),
-            as_owners=self._config.as_owners,
+            listen_fd=own[0],
+            line_fd=own[1],
+            as_owners=self._config.as_owners and self._owner is None,
         )
-        argument = msgspec.json.encode(server_config).decode()
+        command = [self._python, "-m", "jupyter_gpu_release.node.fork_server"]
+        command.append(msgspec.json.encode(server_config).decode())
+        if self._owner is not None:
+            command = command_as(self._owner, command, own)
         environment = self._environment()
 
         def start() -> subprocess.Popen[bytes]:
             with listener, theirs, open(path.with_suffix(".log"), "wb", opener=_private) as log:
                 return subprocess.Popen(
-                    [self._python, "-m", "jupyter_gpu_release.node.fork_server", argument],
+                    command,
                     stdin=subprocess.DEVNULL,
                     stdout=log,
                     stderr=log,
                     env=environment,
                     cwd="/",
-                    pass_fds=(listener.fileno(), theirs.fileno()),
+                    pass_fds=own,
                     start_new_session=True,
                 )
 
@@ -291,7 +301,7 @@ class ForkServers:
             if popen is None:
                 ours.close()
                 started.add_done_callback(_kill_late)
-        return ForkServer(path, popen, ours)
+        return ForkServer(path, popen, ours, self._owner.uid if self._owner is not None else None)
 
     def _bind(self) -> tuple[Path, socket.socket]:
         """A place of its own for a fork server to listen at."""

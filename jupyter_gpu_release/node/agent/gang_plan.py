@@ -68,7 +68,7 @@ def rank_order(
         is_elastic=order.gang.is_elastic,
         save=order.save,
         owner=order.owner,
-        as_owner=order.as_owner,
+        as_owner=order.as_owner and not order.has_owners_server,
         access=order.access,
     )
 

@@ -133,7 +133,8 @@ class GangRun:
         #: hosts that the cluster says are gone
         self._gone: set[str] = set()
         #: says that the cell has begun, and outlives this agent; left by the first rank to begin, or, where not all of
-        #: them see this node's disk, by the agent before it tells them to
+        #: them may write it (it is another node's disk, or they are a user's), by the agent before it tells them to
+        self._is_marked_here = bool(order.gang.members) or order.has_owners_server
         self._mark = f"{where.marks}/{order.attempt_id}" if where.marks else ""
 
     # ------------------------------------------------------------------------------------- start
@@ -212,7 +213,7 @@ class GangRun:
         self._changed.set()
 
     def _order_of(self, spec: RankSpec) -> RankOrder:
-        mark = "" if self._order.gang.members else self._mark
+        mark = "" if self._is_marked_here else self._mark
         return gang_plan.rank_order(self._order, self._keep, spec, self._specs, mark)
 
     def attach_rank(self, lent: RemoteRankHello, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
@@ -260,7 +261,7 @@ class GangRun:
 
     def _go(self, gpu_ids: list[str], master_port: int) -> None:
         """All or none: nobody begins before everybody is there."""
-        if self._mark and self._order.gang.members:
+        if self._mark and self._is_marked_here:
             os.close(os.open(self._mark, os.O_CREAT | os.O_WRONLY | os.O_CLOEXEC, 0o600))
         self._is_going = True
         complete = GangLayout(self._specs, master_port, self._is_gang)
@@ -282,11 +283,15 @@ class GangRun:
 
     # --------------------------------------------------------------------------------------- run
     async def _until_ended(self) -> Outcome:
-        watch = asyncio.create_task(self._watch_for_hangs())
+        watches = [asyncio.create_task(self._watch_for_hangs())]
+        if self._order.has_owners_server:
+            pairs = [line.pair for line in self._lines.values() if line.pair is not None]
+            watches += [asyncio.create_task(pair.watch_supervisor()) for pair in pairs]
         try:
             await asyncio.gather(*(self._follow(line) for line in list(self._lines.values())))
         finally:
-            watch.cancel()
+            for watch in watches:
+                watch.cancel()
         return gang_plan.merge_outcomes(
             {i: line.outcome for i, line in self._lines.items() if line.outcome is not None}, self._specs
         )
@@ -300,6 +305,8 @@ class GangRun:
                     self._take(line, kind, body)
         if line.outcome is None:
             self._on_released(line, await self._lost(line))
+        elif line.pair is not None and self._order.has_owners_server:  # a user's process has said that nothing is left
+            await line.pair.end_rank(self._watcher.on_stuck)
 
     async def _lost(self, line: RankConnection) -> Outcome:
         spec = line.spec

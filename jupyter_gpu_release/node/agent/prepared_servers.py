@@ -194,7 +194,7 @@ class PreparedServers:
                 server.kill()
                 server.remove_files()
                 return None
-            made = Prepared(server, frozenset(needs), int(server.status["bytes"]))
+            made = Prepared(server, frozenset(needs), server.status.bytes)
             if before is not None:
                 made.bytes, made.depth = made.bytes + before.bytes, before.depth + 1
             log.info("prepared: %s (%d MiB)", ", ".join(made.info.libraries), made.bytes >> 20)
@@ -218,7 +218,7 @@ class PreparedServers:
             async with asyncio.timeout(_FORK_S):
                 if not await forked.hear():
                     raise ConnectionResetError
-            forked.process = ForeignProcess(int(forked.status["pid"]))
+            forked.process = ForeignProcess(forked.status.pid)
         except (OSError, TimeoutError, asyncio.CancelledError) as error:
             forked.remove_files()
             if isinstance(error, asyncio.CancelledError):
@@ -227,7 +227,7 @@ class PreparedServers:
         return forked
 
     def _learn_unfit(self, server: ForkServer, names: list[str], error: ClusterError) -> None:
-        unfit: dict[str, str] = server.status.get("unfit", {})
+        unfit = server.status.unfit
         if not unfit:  # of one that hangs or ended there is nothing more to hear
             log.warning("%s", error.message)
             unfit = dict.fromkeys([server.importing] if server.importing else names, "the process ended as it did")
@@ -252,7 +252,7 @@ class PreparedServers:
         if not self._all:
             return None
         wanted = self._wanted(needs, user, base)
-        fit = [each for each in self._alive() if not (is_gang and each.server.status.get("ask_for_rank"))]
+        fit = [each for each in self._alive() if not (is_gang and each.server.status.ask_for_rank)]
         best = max(fit, key=lambda each: (sum(each.has([name]) for name in wanted), each.used_s), default=None)
         if best is None or not any(best.has([name]) for name in wanted):
             return None

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from ...errors import ClusterError, GpuReleaseError
+from ...protocol.config import UnixUser
 from ...protocol.node import AttemptId, JoinOrder, StartOrder
 from ...protocol.wire import decode, encode
 from ..gang.layout import HeldPorts, RemoteRankHello
@@ -96,10 +97,14 @@ class RemoteRankListener:
 
 
 class _Passed:
-    """A rank that is lent, what it said, and its line to the leader once there is one."""
+    """A rank that is lent, what it said, and its line to the leader once there is one.
 
-    def __init__(self, pair: Pair) -> None:
+    ``watch``: looks at its supervisor, where that is its user's.
+    """
+
+    def __init__(self, pair: Pair, watch: asyncio.Task[None] | None) -> None:
         self.pair = pair
+        self.watch = watch
         self.said = KindsSeen()
         self.line: Line | None = None
 
@@ -205,7 +210,8 @@ class RankForwarder:
                 lent = RemoteRankHello(
                     self._order.run, self._order.node, local, gpu_ids, self._address, port, self._order.attempt
                 )
-                passed = _Passed(pair)
+                watch = asyncio.create_task(pair.watch_supervisor()) if self._order.owner is not None else None
+                passed = _Passed(pair, watch)
                 passing = asyncio.create_task(self._pass_through(passed, lent))
                 # not its own `finally`: a task may be cancelled before its first step
                 passing.add_done_callback(partial(self._end_soon, passed))
@@ -225,16 +231,21 @@ class RankForwarder:
 
     def _end_soon(self, passed: _Passed, _passing: asyncio.Task[None]) -> None:
         """In a task of its own, which nobody cancels: until the rank is gone the GPUs are held."""
-        self._ending.add(asyncio.create_task(self._end(passed.pair, passed.said, passed.line)))
+        self._ending.add(asyncio.create_task(self._end(passed)))
 
-    async def _end(self, pair: Pair, said: KindsSeen, line: Line | None) -> None:
+    async def _end(self, passed: _Passed) -> None:
         """The supervisor ends the rank, and itself; where it was killed we do. Then the leader hears of it."""
+        pair, line = passed.pair, passed.line
         with contextlib.suppress(OSError):
             pair.writer.write_eof()
             while data := await pair.reader.read(1 << 16):
-                said.feed(data)
-        if Kind.RELEASED not in said.kinds:
+                passed.said.feed(data)
+        if passed.watch is not None:
+            passed.watch.cancel()
+        if Kind.RELEASED not in passed.said.kinds:
             await pair.end_processes(self._order.run, log.error)
+        elif self._order.owner is not None:  # a user's process has said it
+            await pair.end_rank(log.error)
         pair.close()
         if line is not None:  # the GPUs do not wait for it
             self._hanging_up.add(asyncio.create_task(_close_when_heard(*line)))
@@ -255,8 +266,10 @@ class RankForwarder:
 class RankForwarders:
     """All that this node lends, by run. ``meter``: of its GPUs, where they are real."""
 
-    def __init__(self, servers_of: Callable[[str], ForkServers], address: str, meter: UseMeter | None = None) -> None:
-        """``servers_of``: the fork servers in an environment, by its digest."""
+    def __init__(
+        self, servers_of: Callable[[str, UnixUser | None], ForkServers], address: str, meter: UseMeter | None = None
+    ) -> None:
+        """``servers_of``: the fork servers in an environment, by its digest and whose they are."""
         self._servers_of = servers_of
         self._address = address
         self._meter = meter
@@ -268,7 +281,7 @@ class RankForwarders:
         known = self.by_attempt.get(order.attempt_id)
         if known is not None and not known.has_ended:
             return None
-        servers = self._servers_of(order.environment)
+        servers = self._servers_of(order.environment, order.owner)
         forwarder = self.by_attempt[order.attempt_id] = RankForwarder(order, servers, self._address, self._meter)
         return forwarder
 

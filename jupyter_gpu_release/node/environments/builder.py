@@ -74,10 +74,20 @@ def _rebuild(message: str, hint: str, words: str, packages: dict[str, str]) -> U
 class Environments:
     """Those of one node, below ``root``, for all of its processes.
 
-    ``behind``: folders of the cluster's packages. ``python``: the cluster's interpreter.
+    ``behind``: folders of the cluster's packages. ``python``: the cluster's interpreter. ``is_closed``: nobody enters
+    one but its builder and those who are admitted (:func:`.access_lists.admit`).
     """
 
-    def __init__(self, root: Path, installer: Installer, behind: Sequence[str], python: str = sys.executable) -> None:
+    def __init__(
+        self,
+        root: Path,
+        installer: Installer,
+        behind: Sequence[str],
+        python: str = sys.executable,
+        *,
+        is_closed: bool = False,
+    ) -> None:
+        self._is_closed = is_closed
         self._root = root
         self._installer = installer
         self._behind = list(behind)
@@ -117,11 +127,7 @@ class Environments:
         ClusterError
             It was not ready in time, the disk is full, …: the installer's last words are in it.
         """
-        if not plan.digest or plan.requests or plan.digest != environment_digest(plan):
-            raise RequestError(
-                "an environment has to be named by its packages, whose versions are known",
-                hint="let the kernel plan it: %gpu_env",
-            )
+        check_name(plan)
         if (ready := self.find(plan.digest)) is not None:
             return ready
         try:
@@ -260,6 +266,7 @@ class Environments:
         self, folder: Path, plan: Plan, wheels: Mapping[str, ShippedWheel], lock: int, other: FoundPython | None
     ) -> None:
         python_below = other.python if other else self._python
+        # from the first package on the folder's own interpreter is whatever these make of it: nothing of ours starts it
         venv = ["venv", "--python", python_below, "--no-project", "--relocatable", str(folder)]
         await self._installer.call(venv, self._root, keep_open=lock)
         python = folder / "bin" / "python"
@@ -270,18 +277,21 @@ class Environments:
         try:
             await self._installer.call([*install, "--requirements", "requirements.txt"], folder, keep_open=lock)
         except InstallerError as error:
-            raise await self._explained(error, install, lines, folder) from error
+            elsewhere = ["pip", "install", "--python", python_below, "--no-deps", "--target", "nowhere"]
+            raise await self._explained(error, elsewhere, lines, folder) from error
         _check(packages, plan)
         if other:
             (packages / _OURS.name).symlink_to(_OURS)
         (packages / "jupyter_gpu_cluster.pth").write_text(_path_lines(other.behind if other else self._behind))
-        await compile_modules(python, packages, self._root / "bytecode")
+        await compile_modules(python_below, packages, self._root / "bytecode")
         records = {each.name.removesuffix(".dist-info"): each for each in packages.glob("*.dist-info")}
         built = BuiltEnvironment(
             1, plan, {name: digest_of((each / "RECORD").read_bytes()) for name, each in sorted(records.items())}
         )
         (folder / _RECORD).write_bytes(msgspec.json.encode(built))
         await asyncio.to_thread(_make_read_only, folder)
+        if self._is_closed:
+            folder.chmod(0o500)
 
     async def _explained(
         self, error: InstallerError, install: Sequence[str], lines: Mapping[str, str], folder: Path
@@ -318,6 +328,15 @@ class Environments:
             "`--environment cluster` runs the cell without it",
             words=error.words,
             packages=failed,
+        )
+
+
+def check_name(plan: Plan) -> None:
+    """Raise :class:`RequestError` for a plan whose name is not that of its packages: it would get those of others."""
+    if not plan.digest or plan.requests or plan.digest != environment_digest(plan):
+        raise RequestError(
+            "an environment has to be named by its packages, whose versions are known",
+            hint="let the kernel plan it: %gpu_env",
         )
 
 

@@ -19,7 +19,7 @@ from pathlib import Path
 
 from blake3 import blake3
 
-#: run in the environment's Python with the folder of packages; reads names of files, writes those that it compiled
+#: run in the Python below the environment with the folder of packages; reads names of files, writes those compiled
 _COMPILE = """
 import py_compile, sys
 root = sys.argv[1]
@@ -36,8 +36,11 @@ _AT_ONCE = 500
 _LARGEST_BYTES = 4 << 20
 
 
-async def compile_modules(python: Path, packages: Path, cache: Path) -> None:
-    """Leave bytecode beside every module below ``packages``; ``cache`` is a folder of the same filesystem."""
+async def compile_modules(python: str, packages: Path, cache: Path) -> None:
+    """Leave bytecode beside every module below ``packages``; ``cache`` is a folder of the same filesystem.
+
+    ``python``: an interpreter of the same version that no package has a part in.
+    """
     await asyncio.to_thread(cache.mkdir, parents=True, exist_ok=True)
     waiting = await asyncio.to_thread(_take_known, packages, cache)
     names = list(waiting)
@@ -82,10 +85,10 @@ def _modules(packages: Path) -> Iterator[str]:
                 yield os.path.relpath(os.path.join(root, name), packages)
 
 
-async def _compile(python: Path, packages: Path, names: list[str]) -> list[str]:
+async def _compile(python: str, packages: Path, names: list[str]) -> list[str]:
     """Names of those that were compiled."""
     process = await asyncio.create_subprocess_exec(
-        *(str(python), "-I", "-S", "-W", "ignore", "-c", _COMPILE, str(packages)),
+        *(python, "-I", "-S", "-W", "ignore", "-c", _COMPILE, str(packages)),
         stdin=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.DEVNULL,

@@ -135,7 +135,8 @@ class Installer:
 
     def _variables(self) -> dict[str, str]:
         found = {name: value for name, value in self._environ.items() if name.upper().startswith(_PASSED)}
-        found.pop("UV_PYTHON", None)
+        for name in ("UV_PYTHON", "UV_COMPILE_BYTECODE"):  # the second would start the packages' own code
+            found.pop(name, None)
         found |= {
             "UV_CACHE_DIR": str(self._cache),
             "UV_LINK_MODE": "hardlink",

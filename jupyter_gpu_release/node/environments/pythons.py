@@ -8,6 +8,10 @@ import fcntl
 import json
 import os
 import shutil
+import stat
+from collections.abc import Iterator, Sequence
+from glob import escape as glob_escape
+from glob import glob
 from pathlib import Path
 from typing import NamedTuple
 
@@ -23,7 +27,7 @@ from .installer import Installer, InstallerError, run_program
 _FACTS = """
 import json, os, platform, sys, sysconfig
 folders = [each for each in sys.path if os.path.basename(each.rstrip("/")) in ("site-packages", "dist-packages")]
-sys.path.append(sys.argv[1])
+sys.path.insert(0, sys.argv[1])  # whatever an editable package of the other has
 from packaging.markers import default_environment
 print(json.dumps([platform.python_version(), sysconfig.get_platform(), default_environment(), folders]))
 """
@@ -47,9 +51,10 @@ class FoundPython(NamedTuple):
 
 
 class Pythons:
-    """Those of one node. ``folder``: to call the installer in."""
+    """Those of one node. ``folder``: to call the installer in. ``only_roots``: no other user may change them."""
 
-    def __init__(self, installer: Installer, folder: Path) -> None:
+    def __init__(self, installer: Installer, folder: Path, *, only_roots: bool = False) -> None:
+        self._only_roots = only_roots
         self._installer = installer
         self._folder = folder
         self._known: dict[str, FoundPython] = {}
@@ -71,6 +76,11 @@ class Pythons:
     async def _facts(self, name: str, python: str) -> FoundPython:
         command = [python, "-I", "-c", _FACTS, str(Path(packaging.__file__).parents[1])]
         environ = {"PATH": os.environ.get("PATH", os.defpath), **self._installer.marks}
+        if self._only_roots and (writable := await asyncio.to_thread(_writable, name, python)):
+            raise ClusterError(
+                f"{writable} is not root's alone, so root does not start Python {name}",
+                hint="the operator has root own it, and nobody else write to it (`chown -R root`, `chmod -R go-w`)",
+            )
         try:
             async with asyncio.timeout(_ANSWER_S):
                 ended = await run_program(command, Path("/"), environ)
@@ -111,6 +121,44 @@ class Pythons:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             for partial in (self._installer.pythons / ".temp").iterdir():
                 shutil.rmtree(partial, ignore_errors=True)
+
+
+def _writable(name: str, python: str) -> str:
+    """A path by which another user than root could change this Python, or its folder; empty: there is none."""
+    prefix = os.path.dirname(os.path.dirname(os.path.realpath(python)))
+    trees = [name] if os.path.isdir(name) else glob(f"{glob_escape(prefix)}/lib/python3*")
+    return next((path for path in (*_ways(python), *_ways(*trees), *_inside(trees)) if not _is_roots(path)), "")
+
+
+def _ways(*paths: str) -> Iterator[str]:
+    """Each path, where it leads, and all folders above both."""
+    for path in paths:
+        for way in dict.fromkeys((path, os.path.realpath(path))):
+            yield from (way, *map(str, Path(way).parents))
+
+
+def _inside(trees: Sequence[str]) -> Iterator[str]:
+    """All that is in folders, and in those that links there lead to."""
+    waiting, seen = list(trees), {os.path.realpath(tree) for tree in trees}
+    while waiting:
+        for folder, folders, files in os.walk(waiting.pop()):
+            for path in (f"{folder}/{each}" for each in (*folders, *files)):
+                yield path
+                if os.path.islink(path):
+                    yield from _ways(path)
+                    real = os.path.realpath(path)
+                    if os.path.isdir(real) and not any(os.path.commonpath((real, each)) == each for each in seen):
+                        waiting.append(real)
+                        seen.add(real)
+
+
+def _is_roots(path: str) -> bool:
+    try:
+        facts = os.lstat(path)
+    except OSError:  # it does not start either
+        return True
+    is_sticky = stat.S_ISDIR(facts.st_mode) and facts.st_mode & stat.S_ISVTX  # only root replaces what is root's there
+    return facts.st_uid == 0 and (stat.S_ISLNK(facts.st_mode) or not facts.st_mode & 0o022 or bool(is_sticky))
 
 
 def _lacking(name: str, words: str) -> ClusterError:

@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import functools
 import os
+import re
 import signal
 import socket
 import threading
@@ -23,8 +24,11 @@ from ...protocol.wire import decode, encode
 from ..ipc.frames import Kind, pack_frame
 
 _HELLO_BYTES = 4096
+#: between looks at supervisors that their cells may hinder
+_LOOK_S = 1.0
 #: of all processes that a rank has forked, however they detached themselves
 _MARK = "jgr-rank-"
+_MARK_PATTERN = re.compile(rf"{_MARK}[0-9a-f]{{16}}")
 
 
 class Hello(msgspec.Struct, frozen=True):
@@ -91,10 +95,32 @@ class Pair:
         """The rank and what it has started, be their parents gone: the supervisor has inherited them while it lives."""
         return {self.pid, *process_control.descendants_of(self.pid), *process_control.descendants_of(self._parent)}
 
+    async def watch_supervisor(self) -> None:
+        """Kill the supervisor if it is stopped or traced: one of the cell's own user, whom its cell may hinder.
+
+        The end of its line tells of it.
+        """
+        while process_control.state_of(self._parent) not in ("T", "t"):
+            await asyncio.sleep(_LOOK_S)
+        with contextlib.suppress(ProcessLookupError):
+            signal.pidfd_send_signal(self._supervisor, signal.SIGKILL)
+
     async def wait_until_ended(self) -> None:
         """Return when neither the supervisor nor the rank lives; one that must end soon is waited for."""
         for fd in (self._supervisor, self._rank):
             await _until_readable(fd)
+
+    async def end_rank(self, on_stuck: Callable[[str], None]) -> None:
+        """Kill the rank, which has nothing more to do, and what it has started but for what keeps results."""
+        with contextlib.suppress(ProcessLookupError):
+            signal.pidfd_send_signal(self._rank, signal.SIGKILL)
+
+        def find() -> list[int]:
+            return [pid for pid in self.processes() if pid != self.pid and not process_control.is_persister(pid)]
+
+        if find():
+            loop = asyncio.get_running_loop()
+            await _in_thread(lambda: end_all(find, on_stuck=lambda text: _tell(loop, on_stuck, text)))
 
     async def end_processes(self, run: str, on_stuck: Callable[[str], None]) -> None:
         """Kill what is left of the pair and of all that the rank has started; return when it is gone.
@@ -110,8 +136,11 @@ class Pair:
         await self.wait_until_ended()
 
 
-async def fork_pair(path: str, send_bytes: int) -> Pair:
-    """Have a fork server fork a pair; returns when it is there. Raises ``OSError`` when it does not come."""
+async def fork_pair(path: str, send_bytes: int, user: int) -> Pair:
+    """Have a fork server fork a pair; returns when it is there. Raises ``OSError`` when it does not come.
+
+    ``user``: whose processes the two are. A fork server may be a user's: we signal no others for its word.
+    """
     sock = socket.socket(socket.AF_UNIX)
     sock.setblocking(False)
     fds = list[int]()
@@ -121,6 +150,7 @@ async def fork_pair(path: str, send_bytes: int) -> Pair:
         data, fds, _flags, _address = socket.recv_fds(sock, _HELLO_BYTES, 2)
         if not data:
             raise ConnectionResetError("the process for the cell ended as it began")
+        hello = _checked(data, fds, user)
         with contextlib.suppress(OSError):
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, send_bytes)
         reader, writer = await asyncio.open_unix_connection(sock=sock, limit=1 << 20)
@@ -129,7 +159,21 @@ async def fork_pair(path: str, send_bytes: int) -> Pair:
         for fd in fds:
             os.close(fd)
         raise
-    return Pair(reader, writer, decode(data, Hello), *fds)
+    return Pair(reader, writer, hello, *fds)
+
+
+def _checked(data: bytes, fds: Sequence[int], user: int) -> Hello:
+    """The first word, if it is true; raises ``OSError``."""
+    try:
+        hello = decode(data, Hello)
+    except msgspec.MsgspecError as error:
+        raise ConnectionAbortedError("the process for the cell does not say what it is") from error
+    pids = [process_control.pid_behind(fd) for fd in fds]
+    if pids != [hello.supervisor, hello.rank] or {process_control.user_of(pid) for pid in pids} != {user}:
+        raise ConnectionAbortedError("the process for the cell is not what it says")
+    if _MARK_PATTERN.fullmatch(hello.mark) is None:
+        raise ConnectionAbortedError("the process for the cell bears no mark")
+    return hello
 
 
 async def _until_readable(fd: int) -> None:

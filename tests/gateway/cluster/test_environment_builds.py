@@ -13,7 +13,8 @@ import pytest
 import ray
 from broker_bed import ANN, BrokerBed, look_until, until
 
-from jupyter_gpu_release.errors import ClusterError, OptionError, RequestError
+from jupyter_gpu_release.errors import ClusterError, RequestError
+from jupyter_gpu_release.gateway.auth.permissions import Caller
 from jupyter_gpu_release.gateway.cluster import environment_builds
 from jupyter_gpu_release.gateway.dispatch import environment_waits
 from jupyter_gpu_release.gateway.reconcile.scaling import Scaling
@@ -21,12 +22,13 @@ from jupyter_gpu_release.gateway.runs.machine import Cancel, Lost
 from jupyter_gpu_release.gateway.runs.record import RunRecord
 from jupyter_gpu_release.gateway.service import GatewayService
 from jupyter_gpu_release.protocol.cell import CellPayload
-from jupyter_gpu_release.protocol.config import StoreMode
+from jupyter_gpu_release.protocol.config import UnixUser
 from jupyter_gpu_release.protocol.environments import LACKS, BuildReport, Plan, PlannedPackage, named_by_content
 from jupyter_gpu_release.protocol.runs import ResourceAsk, RunRequest
 from jupyter_gpu_release.protocol.states import RunState, new_run_id
 from jupyter_gpu_release.protocol.wire import encode
 
+_BOB = Caller("bob", "user")
 _WHEEL = b"a wheel of the notebook's own"
 _DIGEST = f"sha256:{hashlib.sha256(_WHEEL).hexdigest()}"
 _PLAN = named_by_content(
@@ -49,10 +51,12 @@ def _look_often(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(environment_waits, name, 0.01)
 
 
-async def _submitted(service: GatewayService, retries: int = 0, ask: ResourceAsk | None = None) -> RunRecord:
+async def _submitted(
+    service: GatewayService, retries: int = 0, ask: ResourceAsk | None = None, caller: Caller = ANN
+) -> RunRecord:
     payload = encode(CellPayload(source="x"))
     request = RunRequest(new_run_id(), "s", ask or ResourceAsk(), payload, environment=_PLAN, retries=retries)
-    record = await service.submit(ANN, request)
+    record = await service.submit(caller, request)
     await service.committed(record)
     return record
 
@@ -293,7 +297,7 @@ def _error(record: RunRecord) -> str:
 async def _looks(service: GatewayService, monkeypatch: pytest.MonkeyPatch, count: int) -> None:
     """Wait until it was looked so often for nodes that could build further."""
     looks, known = [], service.environments.known
-    monkeypatch.setattr(service.environments, "known", lambda plan: looks.append(1) or known(plan))
+    monkeypatch.setattr(service.environments, "known", lambda *asked: looks.append(1) or known(*asked))
     await until(lambda: len(looks) >= count)
 
 
@@ -341,7 +345,7 @@ async def test_a_run_whose_node_has_lost_its_environment_gives_its_gpus_back_fir
         await asyncio.sleep(0)  # the queue is told of it once more
         service.lifecycle.queue.inventory.in_step()
         agent.has_built.clear()
-        service.environments.note_use(service.nodes.ready(), _PLAN, is_there=False)
+        service.environments.note_use(service.nodes.ready(), _PLAN, "ann", is_there=False)
         bed.end(service, other)
         await until(lambda: len(agent.builds) == 2)
         assert (record.state, service.leases.all()) == (RunState.QUEUED, [])
@@ -360,12 +364,28 @@ async def _come(bed: BrokerBed, service: GatewayService, name: str) -> None:
 
 
 @pytest.mark.asyncio
-async def test_where_cells_run_as_their_owners_none_is_built(bed: BrokerBed) -> None:
+async def test_where_cells_run_as_their_owners_a_node_has_it_for_each_of_them(bed: BrokerBed) -> None:
+    """The node shares the build, and has a fork server for each: nobody's end ends it for others."""
+    agent = bed.agents["a"]
+
+    async def owner_of(user: str) -> UnixUser:
+        return UnixUser(user, 1001, 1001)
+
     async with bed.life() as service:
-        service.config = msgspec.structs.replace(service.config, store_mode=StoreMode.OWNER)
-        with pytest.raises(OptionError, match="builds no environments"):
-            await _submitted(service)
-        assert not bed.agents["a"].builds
+        service.environments._owner_of = owner_of
+        first, other = await _submitted(service), await _submitted(service, caller=_BOB)
+        await until(lambda: len(agent.builds) == 2)
+        assert sorted(agent.built_for) == ["ann", "bob"]
+        service.lifecycle.hear(first, Cancel("interrupted"))
+        await until(lambda: sum(service.environments._waiting.values()) == 1)
+        agent.has_built.set()
+        await until(lambda: other.accepted)
+        assert agent.stopped == []
+        nodes = service.nodes.ready()
+        lacking = {user: service.environments.lacking(nodes, _PLAN, user) for user in ("ann", "bob", "eve")}
+        assert lacking == {"ann": [], "bob": [], "eve": nodes}
+        await service.environments.build_everywhere(_PLAN)
+        assert agent.built_for[2:] == [""], "an operator's build is nobody's"
 
 
 @pytest.mark.asyncio

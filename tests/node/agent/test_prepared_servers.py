@@ -220,7 +220,7 @@ def test_there_are_no_more_than_are_allowed_and_who_has_more_replaces_who_has_le
     assert [each.libraries for each in prepared.info] == [["asks_for_rank"], ["of_anybody", "of_nobody_else"]]
     both = prepared._all[-1]
     assert both.depth == 1
-    assert both.bytes > first.status["bytes"]
+    assert both.bytes > first.status.bytes
     assert _finds(place, "of_anybody", needs=["of_nobody_else"]) == {"of_anybody": True}
     _on_loop(place, lambda: prepared._drop(both))
     until(lambda: _is_gone(place, first), "the end of the one that had less, and of what was forked from it")
