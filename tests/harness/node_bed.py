@@ -150,7 +150,7 @@ class Run:
     async def _make(self, node: Node) -> RunOnNode:
         where = NodeLocation(marks=str(node.marks))
         owner = self.order.owner if self.order.as_owner else None
-        servers = node.environments.standing_servers(self.order.environment, owner)
+        servers = node.environments.servers_of(self.order.environment, owner)
         return RunOnNode(self.order, servers, node.meter, node.keeping, self._tell, where)
 
     def _tell(self, message: NodeMessage) -> None:

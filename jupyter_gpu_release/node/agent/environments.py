@@ -376,13 +376,14 @@ class NodeEnvironments:
     def standing_servers(self, digest: str, owner: UnixUser | None = None) -> ForkServers:
         """The same for a run that has its GPUs: where none stands it gives them back, and waits until one does.
 
-        Raises :class:`ClusterError` then, and when the environment is not there.
+        One is started then. Raises :class:`ClusterError` then, and when the environment is not there.
         """
         servers = self.servers_of(digest, owner)
-        if digest and not servers.is_standing:  # it made room for others, or was killed
+        if not servers.is_standing:  # it made room for others, or was killed
+            servers.start_soon()
+            where = f"environment {digest[:8]}" if digest else f"{socket.gethostname()}"
             raise ClusterError(
-                f"environment {digest[:8]} has no process yet that cells are forked from",
-                hint="the run waits until it has one",
+                f"{where} has no process yet that cells are forked from", hint="the run waits until it has one"
             )
         return servers
 

@@ -6,6 +6,7 @@ They are started by a thread of their own: where Python lies on a filesystem tha
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import os
 import queue
@@ -22,6 +23,7 @@ import msgspec
 
 from ...errors import ClusterError
 from ...host import process_control
+from ...host.background import BackgroundWork
 from ...host.environment import for_cells, installer_variables
 from ...protocol.config import UnixUser
 from ...protocol.node import AgentConfig, ForkServerConfig
@@ -105,6 +107,7 @@ class ForkServers:
         self._current: ForkServer | None = None
         self._starter = _Starter()
         self._starting: asyncio.Task[ForkServer] | None = None
+        self._later = BackgroundWork()
         self._retired: list[ForkServer] = []
         self._packages = PackageWatch()
         #: those with more libraries
@@ -171,6 +174,14 @@ class ForkServers:
             else:
                 self._failures, self.trouble = 0, ""
                 return server
+
+    def start_soon(self) -> None:
+        """Have one ready if none is; nobody waits for it."""
+        self._later.spawn(self._start_unasked())
+
+    async def _start_unasked(self) -> None:
+        with contextlib.suppress(ClusterError, OSError):  # `trouble` says it
+            await self.current_server()
 
     def _after_failure(self, server: ForkServer, error: ClusterError) -> None:
         log.warning("%s", error.message)
@@ -242,6 +253,8 @@ class ForkServers:
 
     def kill_all(self) -> None:
         """End every fork server."""
+        for task in self._later.tasks:
+            task.cancel()
         self.prepared.kill_all()
         for server in [*self._retired, *([self._current] if self._current else [])]:
             server.kill()

@@ -203,6 +203,9 @@ class RunOnNode:
                     return outcome
             if self._is_withdrawn:
                 return None
+            if not self._servers.is_standing:  # another takes seconds: no GPU is held for so long
+                self._servers.start_soon()
+                raise UnbegunError(f"the process on {self._host} that cells are forked from has ended")
             log.warning("run %s is begun anew: its processes were killed before its first statement", self.order.run)
             self.gang = GangRun(self.order, self._pending.order_for(self.order), self, self._where)
         return outcome

@@ -16,7 +16,7 @@ from typing import Any
 import msgspec
 import psutil
 import pytest
-from node_bed import Node, is_running
+from node_bed import Node, Run, is_running
 from soak import thorough
 
 from jupyter_gpu_release.errors import ClusterError
@@ -51,20 +51,38 @@ class _Slow:
         return eval, (f"exec({_LOADS.format(folder=str(self.folder))!r}) or 5",)
 
 
-@pytest.mark.slow("a fork server is started again")
-@pytest.mark.parametrize("victim", ["rank", *thorough("supervisor", "fork server")])
+@pytest.mark.parametrize("victim", ["rank", *thorough("supervisor")])
 def test_a_cell_whose_processes_are_killed_before_it_begins_begins_anew(
     node: Node, until: UntilTrue, tmp_path: Path, victim: str
 ) -> None:
-    dump = codec.dump({"slow": _Slow(tmp_path)}, NamespaceInfo(types.ModuleType("__main__").__dict__, at_home=True))
-    run = node.start("print(slow)", gpus=1, inputs=Graph(stream=dump.stream))
-    until(lambda: list(tmp_path.iterdir()), "a rank that loads")
-    rank = int(next(tmp_path.iterdir()).name.partition("-")[2])
-    os.kill({"rank": rank, "supervisor": _pairs(node)[rank], "fork server": _server(node)}[victim], signal.SIGKILL)
+    run, rank = _loading(node, until, tmp_path)
+    os.kill({"rank": rank, "supervisor": _pairs(node)[rank]}[victim], signal.SIGKILL)
     outcome = run.wait()
     assert (outcome.error, run.text()) == (None, "5\n")
     assert len(list(tmp_path.iterdir())) == 2
     assert len([message for message in run.messages if message == run.phase("running")]) == 1
+
+
+def _loading(node: Node, until: UntilTrue, folder: Path) -> tuple[Run, int]:
+    """A run whose inputs are being loaded, and the rank that does it."""
+    dump = codec.dump({"slow": _Slow(folder)}, NamespaceInfo(types.ModuleType("__main__").__dict__, at_home=True))
+    run = node.start("print(slow)", gpus=1, inputs=Graph(stream=dump.stream))
+    until(lambda: list(folder.iterdir()), "a rank that loads")
+    return run, int(next(folder.iterdir()).name.partition("-")[2])
+
+
+@pytest.mark.slow("a fork server is started again")
+def test_no_gpu_is_held_while_the_fork_server_is_started_again(node: Node, until: UntilTrue, tmp_path: Path) -> None:
+    """The run is given back: it has not begun, and nothing of it is left."""
+    run, rank = _loading(node, until, tmp_path)
+    server = _server(node)
+    os.kill(server, signal.SIGKILL)
+    run.future.result(60)
+    assert "that cells are forked from has ended" in run.on_node.unbegun
+    assert process_control.is_gone(rank)
+    assert run.phase("released") is None
+    until(lambda: node.servers.is_standing, "the next one")
+    assert _server(node) != server
 
 
 def test_a_cell_that_has_begun_is_not_begun_again(node: Node, tmp_path: Path) -> None:
