@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import hashlib
 import os
 import signal
@@ -23,6 +24,7 @@ from wheel_bed import make_wheel
 from jupyter_gpu_release.errors import ClusterError
 from jupyter_gpu_release.host import process_control
 from jupyter_gpu_release.host.access_lists import admitted
+from jupyter_gpu_release.node.agent import environments
 from jupyter_gpu_release.node.agent.fork_servers import ForkServers
 from jupyter_gpu_release.node.supervisor.agent_connection import Hello, fork_pair, new_mark
 from jupyter_gpu_release.protocol.environments import BuildReport, Plan, PlannedPackage, named_by_content
@@ -250,6 +252,7 @@ def test_an_owners_fork_server_ends_with_the_agent(bed: Bed, until: Until) -> No
 import asyncio, sys, time
 import msgspec
 from pathlib import Path
+from jupyter_gpu_release.node.agent import environments
 from jupyter_gpu_release.node.agent.fork_servers import ForkServers
 from jupyter_gpu_release.protocol.config import UnixUser
 from jupyter_gpu_release.protocol.node import AgentConfig
@@ -315,8 +318,8 @@ def test_root_starts_no_python_that_a_user_may_change(bed: Bed) -> None:
     python.write_text(f'#!/bin/sh\n: > {bed.witness}/$(id -u)\nexec {sys.executable} "$@"\n')
     python.chmod(0o755)
     os.chown(theirs, ANN, ANN)
-    environments = bed.node.environments
-    (found,) = bed.node.call(environments.packages_with([str(theirs)])).pythons
+    node = bed.node.environments
+    (found,) = bed.node.call(node.packages_with([str(theirs)])).pythons
     assert f"{theirs} is not root's alone, so root does not start Python {theirs}" in found.problem
     assert "chown -R root" in found.mend
     plan = named_by_content(Plan(sys.version.split()[0], "here", [], interpreter=str(theirs)))
@@ -326,7 +329,7 @@ def test_root_starts_no_python_that_a_user_may_change(bed: Bed) -> None:
     (theirs / "site.py").write_text("")
     (theirs / "site.py").chmod(0o666)
     with pytest.raises(ClusterError, match=r"site\.py is not root's alone"):
-        bed.node.call(environments._pythons.look(str(theirs)))
+        bed.node.call(node._pythons.look(str(theirs)))
     assert bed.seen == set()
     (theirs / "site.py").chmod(0o644)
     away = bed.folder / "away"
@@ -335,11 +338,32 @@ def test_root_starts_no_python_that_a_user_may_change(bed: Bed) -> None:
     os.chown(away / "module.py", ANN, ANN)
     (theirs / "lib").symlink_to(away)
     with pytest.raises(ClusterError, match=r"away/module\.py is not root's alone"):
-        bed.node.call(environments._pythons.look(str(theirs)))
+        bed.node.call(node._pythons.look(str(theirs)))
     (theirs / "lib").unlink()
     assert bed.seen == set()
-    assert bed.node.call(environments._pythons.look(str(theirs))).python == str(python)
+    assert bed.node.call(node._pythons.look(str(theirs))).python == str(python)
     assert bed.seen == {0}
+
+
+def test_a_folder_that_owners_cannot_be_let_into_is_named(bed: Bed, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its filesystem has no access lists, or users cannot come to it."""
+    plan, wheels = bed.plan("plain==1.0")
+
+    def refuse(*_: object) -> None:
+        raise OSError(errno.EOPNOTSUPP, "Operation not supported")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(environments, "admit", refuse)
+        patch.setattr(environments, "admitted", refuse)
+        problem = bed.build(ANN, plan, wheels).problem
+        assert f"the filesystem of {bed.folder}/environments keeps no access lists (ACLs)" in problem
+        assert problem in str(bed.node.call(bed.node.environments.find_problem()))
+    bed.folder.chmod(0o700)
+    try:
+        assert f"only some may enter {bed.folder}" in bed.build(ANN, plan, wheels).problem
+    finally:
+        bed.folder.chmod(0o755)
+    assert bed.node.call(bed.node.environments.find_problem()) == ""
 
 
 def test_an_owner_is_told_what_the_fork_server_ended_of(bed: Bed) -> None:

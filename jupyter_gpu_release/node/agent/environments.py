@@ -477,7 +477,7 @@ class NodeEnvironments:
         return sorted(rows, key=lambda row: -row.used_at)
 
     async def _has_let_go(self, digest: str) -> bool:
-        """Tell if its fork servers, whose ever they are, have ended at our word."""
+        """Tell if its fork servers, of all owners, have ended at our word."""
         mine = {key: servers for key, servers in self._servers.items() if key[0] == digest}
         for servers in mine.values():
             servers.retire_all()
