@@ -461,10 +461,10 @@ async def test_a_node_that_could_not_start_a_run_is_asked_for_its_environment_ag
     async with bed.life() as service:
         (node,) = service.nodes.ready()
         builds = service.environments
-        builds.note_use([node], _PLAN, is_there=True)
-        assert builds.lacking([node], _PLAN) == []
-        builds.note_use([node], _PLAN, is_there=False)
-        assert builds.lacking([node], _PLAN) == [node]
+        builds.note_use([node], _PLAN, "ann", is_there=True)
+        assert builds.lacking([node], _PLAN, "ann") == []
+        builds.note_use([node], _PLAN, "ann", is_there=False)
+        assert builds.lacking([node], _PLAN, "ann") == [node]
 
 
 @pytest.mark.asyncio

@@ -50,7 +50,7 @@ class Lender:
         self._run = run.order.run
         self.lead = RemoteRankListener("127.0.0.1", lambda _: run.on_node)
         self._tasks: list[asyncio.Task[None]] = []
-        self.forwarders = RankForwarders(lambda _: node.servers, "127.0.0.1")
+        self.forwarders = RankForwarders(lambda _digest, _owner: node.servers, "127.0.0.1")
 
     async def lend(self) -> None:
         address, port = await self.lead.listen()
@@ -211,7 +211,7 @@ def test_a_node_has_its_gpus_back_when_the_driver_shows_that_the_ranks_have_left
 ) -> None:
     meter = Meter()
     run, lender = begin()
-    lender.forwarders = RankForwarders(lambda _: node.servers, "127.0.0.1", meter)
+    lender.forwarders = RankForwarders(lambda _digest, _owner: node.servers, "127.0.0.1", meter)
     node.call(lender.lend())
     assert run.wait().status == "ok"
     left = asyncio.run_coroutine_threadsafe(lender.forwarders.end_ranks(run.order.attempt_id), node.loop)

@@ -40,7 +40,7 @@ def test_descriptors_of_a_pair_that_nobody_waits_for_any_more_are_closed(
         with socket.socket(socket.AF_UNIX) as server:
             server.bind(str(tmp_path / "server"))
             server.listen()
-            asked = asyncio.create_task(agent_connection.fork_pair(str(tmp_path / "server"), 1 << 16))
+            asked = asyncio.create_task(agent_connection.fork_pair(str(tmp_path / "server"), 1 << 16, 0))
             connection = (await asyncio.get_running_loop().run_in_executor(None, server.accept))[0]
             waiting = asyncio.Event()
 
@@ -49,6 +49,7 @@ def test_descriptors_of_a_pair_that_nobody_waits_for_any_more_are_closed(
                 await asyncio.sleep(3600)
 
             monkeypatch.setattr(asyncio, "open_unix_connection", never)
+            monkeypatch.setattr(agent_connection, "_checked", lambda *_: None)  # pipes tell when they are closed
             with connection:
                 pipes = [os.pipe() for _ in range(2)]
                 socket.send_fds(connection, [b"hello"], [writing for _, writing in pipes])
