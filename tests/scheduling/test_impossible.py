@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from jupyter_gpu_release.errors import ImpossibleAskError
@@ -93,6 +95,13 @@ def test_the_nearest_that_fits_is_named(ask: ResourceAsk, hint: str) -> None:
     with pytest.raises(ImpossibleAskError) as refused:
         possible_ask(ask, to_run("r", ask), NODES, ["h100", "t4"])
     assert refused.value.hint == hint
+
+
+def test_of_several_spreads_that_fit_the_nearest_is_named() -> None:
+    ask = ResourceAsk(gpus=8, ranks=8, nodes=8)
+    with pytest.raises(ImpossibleAskError) as refused:
+        possible_ask(ask, to_run("r", ask), [replace(NODES[1], name=name, gpus=4 * GPU) for name in "abcd"])
+    assert refused.value.hint == "the nearest that fits: --nodes 4"
 
 
 @pytest.mark.parametrize(

@@ -61,8 +61,8 @@ def test_runs_that_held_gpus_become_jobs_and_the_others_are_named() -> None:
 
 
 def test_held_counts_from_the_grant_and_used_from_the_first_statement_to_the_last() -> None:
-    rows = [row(0, 0, 10, running_at=1.0, release_ms=1000.0)]
-    assert held_over_used(trace_of(rows), rows) == pytest.approx(10 / 8)
+    rows = [row(0, 0, 10, running_at=1.0, release_ms=1000.0), row(20, 20, 24, running_at=22.0), row(30, 30, 99)]
+    assert held_over_used(trace_of(rows), rows) == pytest.approx((10 + 4) / (8 + 2))
 
 
 def test_an_empty_ledger_is_said() -> None:

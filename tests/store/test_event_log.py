@@ -57,6 +57,7 @@ def test_a_folder_that_is_away_at_first(tmp_path: Path) -> None:
         writer.write([_event(1)])
     (tmp_path / "run").mkdir()
     writer.write([])
+    writer.close()
     assert [event.n for event in read_events(tmp_path / "run" / "events.log")] == [1]
 
 
@@ -68,6 +69,7 @@ def test_what_is_too_much_ends_the_log_without_a_hole(tmp_path: Path) -> None:
     (tmp_path / "run").mkdir()
     with pytest.raises(StoreError, match="output is missing"):
         writer.write([_event(4)])
+    writer.close()
     assert [event.n for event in read_events(tmp_path / "run" / "events.log")] == [1]
 
 
@@ -137,6 +139,7 @@ def test_refusals_that_are_over_do_not_add_up(
             writer.write([_event(number, 100)])
         limit_files(1 << 20)
         writer.write([])
+    writer.close()
     assert [event.n for event in read_events(path)] == list(range(1, 11))
 
 

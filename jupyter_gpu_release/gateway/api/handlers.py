@@ -379,11 +379,9 @@ async def collect_runs(service: GatewayService, caller: Caller, request: Request
     Limits that are named replace those of the gateway's settings. Who is no administrator collects the own runs only,
     and no unused environments.
     """
-    policy = service.config.retention
-    limits = {name: number(request, name, -1) for name in ("older_than_s", "keep", "quota_bytes")}
-    given = {name: value for name, value in limits.items() if value >= 0}
-    if given:  # limits that are named replace those of the gateway's settings
-        policy = RetentionPolicy(**given)
+    limits = ("older_than_s", "keep", "quota_bytes")
+    given = {name: number(request, name, 0) for name in limits if name in request.query_params}
+    policy = RetentionPolicy(**given) if given else service.config.retention
     user = None if caller.is_admin else caller.user
     dry_run = flag(request, "dry_run")
     if not dry_run:

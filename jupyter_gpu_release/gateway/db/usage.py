@@ -203,9 +203,8 @@ class _Steps:
 
     def add(self, since: float, until: float, user: str, *, held: float = 0, warm: float = 0, paused: int = 0) -> None:
         """GPUs of a user for a time."""
-        begin, end = max(since, self._since_s), min(until, self._now_s)
-        if end > begin:
-            self._changes += [(begin, user, held, warm, paused), (end, user, -held, -warm, -paused)]
+        if until > since:
+            self._changes += [(since, user, held, warm, paused), (until, user, -held, -warm, -paused)]
 
     def summed(self, capacity: Sequence[tuple[float, int]]) -> list[_Sums]:
         """The sums, with the GPU-seconds saved."""

@@ -112,7 +112,7 @@ class Search:
 
     def _by_saturation(self, parent: str) -> list[str]:
         names = self._state.tree.children.get(parent, [])
-        return sorted(names, key=lambda name: -saturation(self._state, self._shares, name, 0, self._kind))
+        return sorted(names, key=lambda name: -saturation(self._state, self._shares, name, self._kind))
 
     def _may_take(self, own: str, other: str) -> bool:
         """The other is above its share; or above its guarantee, and the own side stays within its guarantee."""
@@ -131,7 +131,7 @@ class Search:
             return True
         if name == self._path[0]:
             return False
-        own = saturation(self._state, self._shares, name, 0, self._kind)
+        own = saturation(self._state, self._shares, name, self._kind)
         siblings = self._state.tree.children[self._state.tree.queues[name].parent]
         taken = [other for other in siblings if self._allocated(other) < self._before[other]]
-        return all(saturation(self._state, self._shares, other, 0, self._kind) >= own for other in taken)
+        return all(saturation(self._state, self._shares, other, self._kind) >= own for other in taken)

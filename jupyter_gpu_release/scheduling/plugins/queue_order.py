@@ -10,9 +10,9 @@ from ..state import State
 Order = Callable[[State, Mapping[str, float], str, int, str | None], tuple[float, ...]]
 
 
-def saturation(state: State, shares: Mapping[str, float], name: str, more: int = 0, kind: str | None = None) -> float:
-    """GPUs that a queue would have with ``more``, in parts of its share."""
-    return _part(state.account(name, kind).allocated + more, state.share(shares, name, kind))
+def saturation(state: State, shares: Mapping[str, float], name: str, kind: str | None) -> float:
+    """GPUs that a queue has, in parts of its share."""
+    return _part(state.account(name, kind).allocated, state.share(shares, name, kind))
 
 
 def _part(has: int, share: float) -> float:

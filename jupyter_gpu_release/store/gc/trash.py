@@ -63,11 +63,11 @@ class Trash:
         """Delete one entry of the trash; fine when it is not there."""
         path = self.folder / name
         try:
-            if path.is_symlink() or path.is_file():
-                path.unlink()
-            elif path.exists():
+            if path.is_dir() and not path.is_symlink():
                 _open_folders(path)
                 shutil.rmtree(path)
+            else:
+                path.unlink()
         except FileNotFoundError:
             return
         except OSError as error:

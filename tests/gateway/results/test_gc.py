@@ -7,11 +7,14 @@ import os
 import time
 from pathlib import Path
 
+import msgspec
 import pytest
 from sqlalchemy import select
+from starlette.requests import Request
 from store_bed import DAY_S, OLD, StoreBed, blob, collect, gone, is_whole, run_id
 
 from jupyter_gpu_release.errors import ConflictError, StoreError
+from jupyter_gpu_release.gateway.api.handlers import collect_runs
 from jupyter_gpu_release.gateway.auth.permissions import Caller
 from jupyter_gpu_release.gateway.db import database, lineage, retention, schema
 from jupyter_gpu_release.gateway.runs.sessions import Session
@@ -120,6 +123,30 @@ def test_a_dry_run_lists_what_is_stored_to_its_owners(bed: StoreBed) -> None:
     assert all(MIB <= row.bytes < 2 * MIB for row in everybody)
     assert asyncio.run(go("bob", dry_run=True)).stored == everybody[1:]
     assert asyncio.run(go(None, dry_run=False)).stored == []
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize(
+    ("asked", "caller", "expected"),
+    [
+        ("", Caller("root", "admin"), [1, 2]),
+        ("keep=0", Caller("root", "admin"), []),  # no limit at all
+        ("older_than_s=5000000", Caller("root", "admin"), []),
+        ("quota_bytes=1&dry_run=true", Caller("root", "admin"), [1, 2]),
+        ("", Caller("bob", "user"), [2]),
+    ],
+)
+async def test_limits_that_a_request_names_replace_those_of_the_settings(
+    bed: StoreBed, asked: str, caller: Caller, expected: list[int]
+) -> None:
+    bed.config = msgspec.structs.replace(bed.config, retention=OLD)
+    bed.add(1)
+    bed.add(2, user="bob")
+    scope = {"type": "http", "method": "POST", "path": "/", "headers": [], "query_string": asked.encode()}
+    async with bed.service() as service:
+        document = await collect_runs(service, caller, Request(scope))
+    assert gone(document) == list(map(run_id, expected))
+    assert is_whole(bed, 1) is (1 not in expected or "dry_run" in asked)
 
 
 def test_without_limits_only_garbage_goes(bed: StoreBed) -> None:

@@ -261,15 +261,15 @@ def test_the_use_of_a_run_is_sampled_and_what_is_left_is_reported(ask: Ask) -> N
     order = StartOrder(run="r", payload=b"", folder="/", gpu_ids=["1"])
     meter.begin_sampling(order)
     reader.ask().result()
-    state.write_text("gpu A100 GPU-1 1000 100 40\\ngpu A100 GPU-2 1000 700 80\\n")
+    state.write_text("gpu T4 GPU-1 500 100 40\\ngpu A100 GPU-2 1000 700 80\\n")
     deadline = time.monotonic() + 20
     while not meter.samples_taken(order.attempt_id) and time.monotonic() < deadline:
         time.sleep(0.05)
-    state.write_text("gpu A100 GPU-1 1000 100 40\\ngpu A100 GPU-2 1000 30 0\\n")
+    state.write_text("gpu T4 GPU-1 500 100 40\\ngpu A100 GPU-2 1000 30 0\\n")
     use = asyncio.run(meter.end_sampling(order))
     answer = [use.peak_utilization, use.peak_memory_bytes, use.total_memory_bytes, use.left_bytes]
     """
-    assert ask(_TWO, code) == [0.8, 700, 1000, 30]
+    assert ask(_TWO.replace("A100 GPU-1 1000", "T4 GPU-1 500"), code) == [0.8, 700, 1000, 30]
 
 
 def test_of_a_shared_gpu_only_the_runs_own_processes_count(ask: Ask) -> None:

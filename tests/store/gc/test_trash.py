@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
@@ -73,6 +74,18 @@ def test_links_are_removed_and_not_followed(tmp_path: Path) -> None:
     Trash(tmp_path).remove_results(RUN, "too old", 5.0)
     assert_only_the_manifest_is_left(tmp_path)
     assert (outside / "keep").read_text() == "precious"
+
+
+@pytest.mark.parametrize("make", [Path.touch, partial(Path.symlink_to, target="../runs")])
+def test_an_entry_of_the_trash_that_is_no_folder_is_deleted(make: Callable[[Path], None], tmp_path: Path) -> None:
+    make_run(tmp_path, OTHER)
+    trash = Trash(tmp_path)
+    trash.make_folder()
+    make(trash.folder / RUN)
+    for _ in range(2):
+        trash.delete_entry(RUN)
+        assert os.listdir(trash.folder) == []
+    assert RunPaths.of(tmp_path, OTHER).values.exists()
 
 
 def test_a_run_that_is_a_link_is_named_and_not_touched(tmp_path: Path) -> None:
