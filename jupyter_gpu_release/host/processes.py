@@ -164,7 +164,8 @@ class ProcessWatch:
         last_pid = self._read_last_pid()  # before the list: what starts between the two is then new at the next look
         present = {int(name) for name in self._names() if name.isdecimal()}
         known = self._table.processes
-        anew = last_pid == 0 or now_s - self._anew_s > _ANEW_S or now_s - self._looked_s > _LONGEST_GAP_S
+        has_wrapped = last_pid < self._last_pid
+        anew = has_wrapped or last_pid == 0 or now_s - self._anew_s > _ANEW_S or now_s - self._looked_s > _LONGEST_GAP_S
         asked = present if anew else self._doubtful(present, last_pid)
         if asked or len(present) != len(known):
             found = {pid: known[pid] for pid in present - asked if pid in known}
@@ -177,12 +178,8 @@ class ProcessWatch:
 
     def _doubtful(self, present: set[int], last_pid: int) -> set[int]:
         """Ids that are new or may have been given out anew, and the children of those and of what is gone."""
-        known, before = self._table.processes, self._last_pid
-        if before <= last_pid:
-            given = {pid for pid in present if before < pid <= last_pid}
-        else:  # the numbers began again
-            given = {pid for pid in present if pid > before or pid <= last_pid}
-        doubtful = given | (present - known.keys())
+        known = self._table.processes
+        doubtful = {pid for pid in present if self._last_pid < pid <= last_pid} | (present - known.keys())
         changed = doubtful | (known.keys() - present)
         orphans = {child for pid in changed for child in self._table.children(pid)}
         return doubtful | (orphans & present)

@@ -16,9 +16,13 @@ from jupyter_gpu_release.protocol.config import GatewayConfig, SlurmPool
 
 
 class _Slurm(Slurm):
+    def __init__(self, *jobs: SlurmJob) -> None:
+        super().__init__()
+        self._jobs = list(jobs)
+
     def jobs(self, name: str) -> list[SlurmJob]:
         assert name == "jupyter-gpu-cafe"
-        return [SlurmJob("7", "RUNNING"), SlurmJob("8", "PENDING")]
+        return self._jobs
 
 
 def _home(folder: Path, pool: SlurmPool | None) -> HomePaths:
@@ -35,8 +39,11 @@ def test_a_cluster_without_a_pool_has_no_finding(tmp_path: Path) -> None:
 
 
 def test_the_jobs_of_the_pool_are_named(tmp_path: Path) -> None:
-    (found,) = check_slurm(_home(tmp_path, SlurmPool(max_nodes=3)), _Slurm())
+    home = _home(tmp_path, SlurmPool(max_nodes=3))
+    (found,) = check_slurm(home, _Slurm(SlurmJob("7", "RUNNING"), SlurmJob("8", "PENDING")))
     assert (found.level, found.finding) == (OK, "Slurm answers; jobs of the pool: 7 running; 8 pending (at most 3)")
+    (found,) = check_slurm(home, _Slurm())
+    assert found.finding == "Slurm answers; jobs of the pool: none (at most 3)"
 
 
 def test_slurm_that_is_missing_is_broken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

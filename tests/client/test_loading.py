@@ -14,7 +14,7 @@ from jupyter_gpu_release.cell_api.context import ExecutionContext
 from jupyter_gpu_release.client import loading as client_load
 from jupyter_gpu_release.client.discovery import Target
 from jupyter_gpu_release.client.results import Results, open_stored
-from jupyter_gpu_release.errors import ForbiddenError, StillTrainingError, StoreError
+from jupyter_gpu_release.errors import ForbiddenError, RunFailedError, StillTrainingError, StoreError
 from jupyter_gpu_release.protocol.cell import Graph
 from jupyter_gpu_release.protocol.runs import Outcome, PersistWait, RunView, ValueInfo
 from jupyter_gpu_release.serialization import codec
@@ -90,6 +90,15 @@ def test_results_that_were_collected_are_not_taken_for_none() -> None:
     view = RunView(RUN, "u", "succeeded", outcome=Outcome("ok", results=[ValueInfo("x", "int", 1)]))
     with pytest.raises(StoreError, match="not kept any more"):
         client_load._from_view(view, None, around)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(("reason", "said"), [("", "results"), ("a node was lost", "results: a node was lost")])
+def test_a_run_that_failed_and_left_nothing_says_so(reason: str, said: str) -> None:
+    around = ExecutionContext(realm=lambda: NamespaceInfo({}, at_home=True), find_target=None)
+    view = RunView(RUN, "u", "lost", reason=reason, outcome=Outcome("lost"))
+    with pytest.raises(RunFailedError) as failed:
+        client_load._from_view(view, None, around)  # type: ignore[arg-type]
+    assert failed.value.message == f"run {RUN} lost and left no {said}"
 
 
 @pytest.mark.parametrize("spoil", ["damaged", "of another run", "linked"])

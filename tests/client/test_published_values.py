@@ -11,7 +11,7 @@ from jupyter_gpu_release.cell_api.context import ExecutionContext
 from jupyter_gpu_release.client import published_values
 from jupyter_gpu_release.client.discovery import Target
 from jupyter_gpu_release.client.rest import GatewayClient
-from jupyter_gpu_release.errors import ForbiddenError
+from jupyter_gpu_release.errors import ForbiddenError, NothingPublishedError
 from jupyter_gpu_release.protocol.events import Event, Publication
 from jupyter_gpu_release.protocol.rest import EventsPage
 from jupyter_gpu_release.serialization.rebuild import NamespaceInfo
@@ -44,3 +44,5 @@ def test_all_pages_are_read_and_each_is_read_once(monkeypatch: pytest.MonkeyPatc
     told.append(Event(6, 0.0, "published", msgspec.to_builtins(Publication("loss", 0.0))))
     assert published_values.latest_published("loss", RUN) == 0.0
     assert asked == [0, 2, 4, 5]
+    with pytest.raises(NothingPublishedError, match=f"run {RUN} has not published `accuracy`"):
+        published_values.latest_published("accuracy", RUN)

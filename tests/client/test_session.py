@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 from collections.abc import Callable
 
@@ -13,7 +14,16 @@ from jupyter_gpu_release.client.session import ConnectionBack, ConnectionLost, G
 from jupyter_gpu_release.errors import GatewayUnavailableError
 from jupyter_gpu_release.protocol.config import GatewayConfig
 from jupyter_gpu_release.protocol.runs import ResourceAsk, RunRequest
-from jupyter_gpu_release.protocol.session import ClientMessage, Hello, Refused, Signal, Submit, Subscribe, Welcome
+from jupyter_gpu_release.protocol.session import (
+    ClientMessage,
+    Heartbeat,
+    Hello,
+    Refused,
+    Signal,
+    Submit,
+    Subscribe,
+    Welcome,
+)
 from jupyter_gpu_release.protocol.wire import decode, encode
 
 
@@ -120,3 +130,34 @@ def test_who_begins_to_follow_a_run_while_the_session_comes_back_hears_all_of_it
     finally:
         session.close()
         gateway.end()
+
+
+class _Beats:
+    """A link on a loop whose clock each message moves forward; behind the last one comes nothing."""
+
+    def __init__(self, every_s: float, beats: int) -> None:
+        self._every_s, self.left, self._ahead_s = every_s, beats, 0.0
+        loop = asyncio.get_running_loop()
+        clock = loop.time
+        loop.time = lambda: clock() + self._ahead_s  # type: ignore[method-assign]
+
+    async def recv(self) -> bytes:
+        self._ahead_s += self._every_s
+        await asyncio.sleep(0)
+        if not self.left:
+            self._ahead_s += self._every_s
+            await asyncio.Event().wait()
+        self.left -= 1
+        return encode(Heartbeat())
+
+
+def test_each_message_gives_a_gateway_the_whole_time_anew_in_which_it_may_be_silent() -> None:
+    session = GatewaySession(Target("http://127.0.0.1:9", "token"), "s", silence_s=900.0)
+
+    async def read() -> None:
+        link = _Beats(600.0, 5)
+        with pytest.raises(GatewayUnavailableError, match="fell silent"):
+            await session._read(link)  # type: ignore[arg-type]
+        assert link.left == 0
+
+    asyncio.run(read())

@@ -13,6 +13,7 @@ from doc_blocks import blocks_in
 from functions_bed import StartScript
 
 from jupyter_gpu_release.cell_api.report import report
+from jupyter_gpu_release.cell_api.search import search
 from jupyter_gpu_release.client.rest import GatewayClient
 from jupyter_gpu_release.errors import OptionError
 from jupyter_gpu_release.presentation.wording import state_words, word_of
@@ -308,5 +309,12 @@ def test_a_report_is_checked_where_it_is_made() -> None:
     report(3, 0.5)
     report(numpy.int64(3), 0.5)  # type: ignore[arg-type]
     for step, value in ((-1, 0.5), (1.5, 0.5), (True, 0.5), (1, "much"), (1, None)):
-        with pytest.raises(OptionError, match=r"report\("):
+        with pytest.raises(OptionError, match=r"report\(") as refused:
             report(step, value)  # type: ignore[arg-type]
+        assert refused.value.hint.startswith("report(epoch, ")
+
+
+def test_a_call_of_search_outside_of_a_sweeps_cell_names_where_it_belongs() -> None:
+    with pytest.raises(OptionError, match="at the top level of a `%%gpu_sweep` cell") as refused:
+        search(1, 2)
+    assert refused.value.hint.startswith("write %%gpu_sweep above the cell")
