@@ -47,7 +47,7 @@ class CodeSender(ScriptExecutor):
     def options(self, gpus: int | float | str, written: Mapping[str, Any]) -> RunOptions:
         """The options of a run, over the configuration files' defaults; raises :class:`OptionError`."""
         options = self.parse_options(options_as_text({"gpus": gpus, **written}, _OPTIONS, _ELSEWHERE))
-        if options.keep_s or options.keep_auto:
+        if options.keep_s:  # also with `auto`
             raise OptionError("keep is set in a configuration file", hint=_ELSEWHERE["keep"])
         return options
 

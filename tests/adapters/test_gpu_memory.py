@@ -33,6 +33,8 @@ def test_libraries_get_the_part_without_what_cuda_takes(monkeypatch: pytest.Monk
     for call in queued:
         call()
     assert told == [0.475]
+    limit_gpu_memory(0.5, _GIB // 2)  # of a small one CUDA leaves half
+    assert os.environ["XLA_PYTHON_CLIENT_MEM_FRACTION"] == "0.2500"
 
 
 def test_where_the_memory_is_not_known_it_is_the_share(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -87,3 +87,10 @@ def test_one_that_cannot_be_looked_at_says_how_to(authority: Authority) -> None:
     target = Target(f"https://127.0.0.1:{port}", "secret", ca_file=str(authority.file))
     (finding,) = check_certificate(target, time.time(), 5.0)
     assert (finding.level, f"openssl s_client -connect 127.0.0.1:{port}" in finding.hint) == (NOTE, True)
+
+
+def test_one_that_says_nothing_is_given_up(authority: Authority) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        url = f"https://127.0.0.1:{listener.getsockname()[1]}"
+        (finding,) = check_certificate(Target(url, "secret", ca_file=str(authority.file)), time.time(), 0.05)
+    assert (finding.level, "timed out" in finding.finding) == (NOTE, True)

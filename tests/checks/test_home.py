@@ -28,9 +28,12 @@ def test_a_secret_is_its_owners_alone(tmp_path: Path, monkeypatch: pytest.Monkey
     assert "belongs to another user" in check_mode("token", home.token, 0o600).finding
 
 
-def test_a_folder_that_is_not_there_can_be_made_or_not(tmp_path: Path) -> None:
+def test_a_folder_that_is_not_there_can_be_made_or_not(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "file").write_text("")
     assert check_to_come("home", tmp_path / "a" / "b", "JUPYTER_GPU_HOME").level == OK
     broken = check_to_come("home", tmp_path / "file" / "b", "JUPYTER_GPU_HOME")
     assert (broken.level, broken.hint) == (BROKEN, "name another: JUPYTER_GPU_HOME")
     assert "is no folder" in broken.finding
+    monkeypatch.setattr(os, "access", lambda *_: False)
+    closed = check_to_come("home", tmp_path / "a" / "b", "JUPYTER_GPU_HOME")
+    assert (closed.level, f"{tmp_path} may not be written" in closed.finding) == (BROKEN, True)

@@ -203,6 +203,12 @@ def test_what_is_no_answer_is_said_in_words(
         asyncio.run(ask())
 
 
+def test_its_connection_ends_with_it() -> None:
+    with Wire(_refused(500, "internal")).sync_client() as client:
+        assert not client._client.is_closed
+    assert client._client.is_closed
+
+
 def test_a_name_leads_nowhere_else() -> None:
     assert safe_path("../../v1/gc?x#") == "v1gcx"
     assert (safe_path(".."), safe_path(""), safe_path(RUN)) == ("-", "-", RUN)

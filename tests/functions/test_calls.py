@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import functools
+import inspect
+import sys
 from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
@@ -149,6 +151,14 @@ def test_the_decorator_refuses_what_is_no_option_and_no_function():
             gpu(**{key: 2})
     with pytest.raises(OptionError, match="above a function"):
         gpu(gpus=2)(3)  # type: ignore[type-var]
+
+
+def test_others_see_a_decorated_coroutine_function_as_one():
+    async def later() -> int:
+        return 1
+
+    assert inspect.iscoroutinefunction(gpu(later)) is (sys.version_info >= (3, 12))
+    assert not inspect.iscoroutinefunction(gpu(train))
 
 
 def test_a_wrong_call_of_a_decorated_function_ends_at_the_callers_line():

@@ -44,10 +44,15 @@ def test_a_user_gets_so_many_tokens_at_once_and_more_later(monkeypatch: pytest.M
     client = TestClient(service.app(_ENVIRONMENT))
 
     def ask(user: str) -> int:
-        headers = {"Authorization": f"token {user}"}
-        return int(client.post("/services/gpu-tokens/token", headers=headers).status_code)
+        nonlocal said
+        answer = client.post("/services/gpu-tokens/token", headers={"Authorization": f"token {user}"})
+        said = answer.text
+        return int(answer.status_code)
 
+    said = ""
     assert [ask("ann") for _ in range(61)] == [201] * 60 + [429]
+    assert "ann had 60 tokens within 10 minutes" in said
+    assert "try again later" in said
     assert ask("bob") == 201, "a user's many servers are no other user's"
     now_s += 601.0
     assert ask("ann") == 201

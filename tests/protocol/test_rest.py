@@ -19,19 +19,24 @@ _PAST = [Attempt(granted_at=12.0, gone_at=40.0)]
 
 
 @pytest.mark.parametrize(
-    ("view", "since_s"),
+    ("view", "since_s", "held_s"),
     [
-        (RunView("r", "ada", "queued", submitted_at=10.0), 50.0),
-        (RunView("r", "ada", "running", submitted_at=10.0, granted_at=12.0), 48.0),
-        (RunView("r", "ada", "queued", submitted_at=10.0, attempts=_PAST), 20.0),
-        (RunView("r", "ada", "running", submitted_at=10.0, granted_at=55.0, attempts=_PAST), 5.0),
-        (RunView("r", "ada", "succeeded", submitted_at=10.0, granted_at=12.0, gone_at=30.0, finished_at=31.0), None),
+        (RunView("r", "ada", "queued", submitted_at=10.0), 50.0, 0.0),
+        (RunView("r", "ada", "running", submitted_at=10.0, granted_at=12.0), 48.0, 48.0),
+        (RunView("r", "ada", "queued", submitted_at=10.0, attempts=_PAST), 20.0, 28.0),
+        (RunView("r", "ada", "running", submitted_at=10.0, granted_at=55.0, attempts=_PAST), 5.0, 33.0),
+        (
+            RunView("r", "ada", "succeeded", submitted_at=10.0, granted_at=12.0, gone_at=30.0, finished_at=31.0),
+            None,
+            18.0,
+        ),
     ],
 )
 def test_a_run_that_was_preempted_waits_since_then_and_holds_its_gpus_since_it_goes_on(
-    view: RunView, since_s: float | None
+    view: RunView, since_s: float | None, held_s: float
 ) -> None:
-    assert run_row(view, 60.0).since_s == since_s
+    row = run_row(view, 60.0)
+    assert (row.since_s, row.held_s) == (since_s, held_s)
 
 
 def test_rows_of_gateways_of_before_are_read() -> None:

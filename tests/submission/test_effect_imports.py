@@ -16,4 +16,6 @@ def test_only_imports_whose_names_nothing_reads_are_for_their_effect() -> None:
 
 
 def test_a_module_that_is_missing_there_fails_nothing() -> None:
-    exec(effect_cell("no_such_module_at_all").source, {})
+    cell = effect_cell("no_such_module_at_all")
+    exec(cell.source, {})
+    assert cell.modules == ["no_such_module_at_all"]
