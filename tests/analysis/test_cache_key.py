@@ -69,6 +69,8 @@ def test_options(line: str, counts: bool) -> None:
         ("--gpus h100:1", "--gpus H100:1", True),
         ("--out a,b", "--out b,a", True),
         ("--gpus 2 --ranks 2 --ps 1", "--gpus 2 --ranks 2 --ps 1,evaluator", False),
+        ("--gpus 2 --ranks 2 --nodes 1", "--gpus 2 --ranks 2 --nodes 2", False),
+        ("--gpus 2 --ranks 2 --nodes 1", "--gpus 2 --ranks 2 --nodes any", False),
     ],
 )
 def test_lines_that_mean_the_same_have_one_key(one: str, other: str, same: bool) -> None:

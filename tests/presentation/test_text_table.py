@@ -137,6 +137,18 @@ def test_sentences_that_would_be_narrow_stand_below_their_row(monkeypatch: pytes
     assert [table.title for table in status_tables(STATUS)][-1] == "Queued"
 
 
+def test_a_list_says_how_a_run_is_followed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "240")
+    for more, own, state in (
+        ({}, (), "running"),
+        ({}, (RUN,), "running (async)"),
+        ({"detached": True}, (), "detached"),
+    ):
+        row = msgspec.convert({**ROW, "state": "running", "error": None, **more}, RunRow, strict=False)
+        assert state in repr(runs_table(RunsDocument(1, [row]), own=own))
+        assert ("(" in repr(runs_table(RunsDocument(1, [row]), own=own)).splitlines()[-1]) is (state != "running")
+
+
 def test_a_wide_terminal_has_all_columns() -> None:
     text = io.StringIO()
     print_status(Console(file=text, width=240), STATUS)
