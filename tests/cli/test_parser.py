@@ -64,6 +64,20 @@ def test_a_mistake_is_exit_status_2_on_standard_error(capsys: pytest.CaptureFixt
     assert output.err == "strat: no such command\n  → did you mean `jupyter gpu start`?\n"
 
 
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("runs show", "runs show: which run?\n  → jupyter gpu runs show RUN\n"),
+        ("runs import a b", "runs import takes one FILE, not b too\n  → jupyter gpu runs import FILE\n"),
+    ],
+)
+def test_as_many_runs_and_files_as_a_command_takes(
+    words: str, said: str, own_home: object, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(words.split()) != 0
+    assert said in capsys.readouterr().err
+
+
 def test_without_a_command_the_overview_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
     assert main([]) == 2
     assert "%%gpu_train" in capsys.readouterr().out

@@ -106,6 +106,8 @@ def test_a_token_file(home: HomePaths, tmp_path: Path) -> None:
     assert found.with_current_token() is found
     write_secret(file, "renewed")
     assert found.with_current_token().token == "renewed"
+    with pytest.raises(AuthenticationError, match=f"cannot read the token file {tmp_path / 'none'}: No such file"):
+        find(home, "http://a:1", None, str(tmp_path / "none"))
 
 
 def test_a_token_file_that_others_may_read_is_refused(home: HomePaths, tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from jupyter_gpu_release.cell_api.context import ExecutionContext
 from jupyter_gpu_release.client import loading as client_load
 from jupyter_gpu_release.client.discovery import Target
 from jupyter_gpu_release.client.results import Results, open_stored
-from jupyter_gpu_release.errors import ForbiddenError, RunFailedError, StillTrainingError, StoreError
+from jupyter_gpu_release.errors import ForbiddenError, NoSuchRunError, RunFailedError, StillTrainingError, StoreError
 from jupyter_gpu_release.protocol.cell import Graph
 from jupyter_gpu_release.protocol.runs import Outcome, PersistWait, RunView, ValueInfo
 from jupyter_gpu_release.serialization import codec
@@ -90,6 +90,12 @@ def test_results_that_were_collected_are_not_taken_for_none() -> None:
     view = RunView(RUN, "u", "succeeded", outcome=Outcome("ok", results=[ValueInfo("x", "int", 1)]))
     with pytest.raises(StoreError, match="not kept any more"):
         client_load._from_view(view, None, around)  # type: ignore[arg-type]
+
+
+def test_results_of_others_are_theirs() -> None:
+    around = ExecutionContext(realm=lambda: NamespaceInfo({}, at_home=True), find_target=None)
+    with pytest.raises(NoSuchRunError, match=f"run {RUN} belongs to bob, and so do its results"):
+        client_load._from_view(RunView(RUN, "bob", "succeeded"), None, around)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(("reason", "said"), [("", "results"), ("a node was lost", "results: a node was lost")])

@@ -11,7 +11,13 @@ from jupyter_gpu_release.cell_api.context import ExecutionContext
 from jupyter_gpu_release.client import published_values
 from jupyter_gpu_release.client.discovery import Target
 from jupyter_gpu_release.client.rest import GatewayClient
-from jupyter_gpu_release.errors import ForbiddenError, NothingPublishedError
+from jupyter_gpu_release.errors import (
+    ForbiddenError,
+    GatewayUnavailableError,
+    NoSuchRunError,
+    NothingPublishedError,
+    StoreError,
+)
 from jupyter_gpu_release.protocol.events import Event, Publication
 from jupyter_gpu_release.protocol.rest import EventsPage
 from jupyter_gpu_release.serialization.rebuild import NamespaceInfo
@@ -46,3 +52,32 @@ def test_all_pages_are_read_and_each_is_read_once(monkeypatch: pytest.MonkeyPatc
     assert asked == [0, 2, 4, 5]
     with pytest.raises(NothingPublishedError, match=f"run {RUN} has not published `accuracy`"):
         published_values.latest_published("accuracy", RUN)
+
+
+def test_what_cannot_be_had_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
+    around = ExecutionContext(realm=lambda: NamespaceInfo({}, at_home=True), find_target=None)
+    monkeypatch.setattr(published_values, "execution_context", lambda: around)
+    with pytest.raises(NothingPublishedError, match="no run of this notebook has published `loss` yet") as caught:
+        published_values.latest_published("loss", None)
+    assert caught.value.hint == "name the run: published('loss', run=…)"
+    with pytest.raises(NoSuchRunError, match="'abc' is not the id of a run"):
+        published_values.latest_published("loss", "abc")
+    with pytest.raises(GatewayUnavailableError, match="there is no gateway"):
+        published_values.latest_published("loss", RUN)
+
+
+def test_a_file_that_is_always_replaced_meanwhile_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    def replaced(*_: object) -> None:
+        tries.append(1)
+        raise published_values.ReplacedError
+
+    tries: list[int] = []
+    around = ExecutionContext(
+        realm=lambda: NamespaceInfo({}, at_home=True), find_target=lambda: Target("http://127.0.0.1:9", "t")
+    )
+    monkeypatch.setattr(published_values, "execution_context", lambda: around)
+    monkeypatch.setattr(published_values, "_catch_up", lambda *_: {"loss": Publication("loss", 1.0)})
+    monkeypatch.setattr(published_values, "value_of", replaced)
+    with pytest.raises(StoreError, match="replaced faster than it can be read"):
+        published_values.latest_published("loss", RUN)
+    assert len(tries) > 1

@@ -59,21 +59,39 @@ def test_every_magic_is_there(loaded: dict[str, object]):
     assert {"gpu_train", "gpu_setup"} <= set(loaded["cell"])
 
 
-def test_loading_twice_and_unloading(home: dict[str, str]):
+def test_unloading_leaves_the_shell_as_it_was(home: dict[str, str]):
     code = """
 from IPython.core.interactiveshell import InteractiveShell
 import jupyter_gpu_release
+from jupyter_gpu_release.cell_api.context import current_context
+from jupyter_gpu_release.kernel import extension
+class Kernel:
+    def do_inspect(self, *_):
+        pass
 shell = InteractiveShell.instance()
-table = shell.magics_manager.magics
-names = lambda: sorted(name for kind in ("line", "cell") for name in table[kind] if name.startswith("gpu_"))
+shell.kernel = Kernel()
+def state():
+    return {
+        "magics": {kind: sorted(names) for kind, names in shell.magics_manager.magics.items()},
+        "events": {name: list(functions) for name, functions in shell.events.callbacks.items()},
+        "transforms": list(shell.input_transformer_manager.cleanup_transforms),
+        "matchers": list(shell.Completer.custom_matchers),
+        "figures": {kind: dict(one.deferred_printers) for kind, one in shell.display_formatter.formatters.items()},
+        "inspect": shell.kernel.do_inspect,
+        "shell": {name: id(value) for name, value in vars(shell).items()},
+        "context": current_context(),
+    }
+before = state()
 jupyter_gpu_release.load_ipython_extension(shell)
 jupyter_gpu_release.load_ipython_extension(shell)
-first = names()
+loaded = state()
+assert all(loaded[name] != before[name] for name in before if name != "shell")
+extension._loaded[id(shell)].notebook.background._between.begin()  # as the first run in the background does
 jupyter_gpu_release.unload_ipython_extension(shell)
-assert names() == [], names()
+assert state() == before, state()
 jupyter_gpu_release.unload_ipython_extension(shell)
 jupyter_gpu_release.load_ipython_extension(shell)
-assert names() == first and first
+assert state()["magics"] == loaded["magics"]
 """
     in_python(code, home)
 

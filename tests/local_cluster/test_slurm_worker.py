@@ -15,6 +15,7 @@ from ports import free_port
 
 from jupyter_gpu_release.client.home import Connection, HomePaths
 from jupyter_gpu_release.errors import ClusterError, ConflictError
+from jupyter_gpu_release.host.slurm import Slurm
 from jupyter_gpu_release.local_cluster.slurm_worker import address_towards, given_gpus, make_own_folder, read_config
 from jupyter_gpu_release.local_cluster.start import StartOptions, start_embedded, stop_embedded
 from jupyter_gpu_release.protocol.config import GatewayConfig, SlurmPool
@@ -98,11 +99,20 @@ def test_a_folder_of_somebody_else_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("variable", "value"),
-    [("CUDA_VISIBLE_DEVICES", "2,3"), ("SLURM_JOB_GPUS", "2,3"), ("CUDA_VISIBLE_DEVICES", "GPU-8f,GPU-9a")],
+    ("variable", "value", "gpus"),
+    [
+        ("CUDA_VISIBLE_DEVICES", "2,3", ["2", "3"]),
+        ("SLURM_JOB_GPUS", "2,3", ["2", "3"]),
+        ("CUDA_VISIBLE_DEVICES", "GPU-8f,GPU-9a", ["GPU-8f", "GPU-9a"]),
+        ("CUDA_VISIBLE_DEVICES", "NoDevFiles", ["5"]),
+        ("CUDA_VISIBLE_DEVICES", "", ["5"]),
+    ],
 )
-def test_its_gpus_are_those_that_slurm_gave(monkeypatch: pytest.MonkeyPatch, variable: str, value: str) -> None:
+def test_its_gpus_are_those_that_slurm_gave(
+    monkeypatch: pytest.MonkeyPatch, variable: str, value: str, gpus: list[str]
+) -> None:
     for name in ("CUDA_VISIBLE_DEVICES", "SLURM_JOB_GPUS"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv(variable, value)
-    assert given_gpus("7") == value.split(",")
+    monkeypatch.setattr(Slurm, "gpus_of", lambda _slurm, job: ["5"] if job == "7" else [])
+    assert given_gpus("7") == gpus

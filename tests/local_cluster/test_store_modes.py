@@ -7,7 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from jupyter_gpu_release.client.home import HomePaths
 from jupyter_gpu_release.errors import OptionError
+from jupyter_gpu_release.local_cluster.settings import gateway_config
 from jupyter_gpu_release.local_cluster.store_modes import GROUP, MODE, USERS, store_settings
 from jupyter_gpu_release.protocol.config import StoreMode, UnixUser
 
@@ -76,3 +78,18 @@ def test_only_root_can_have_cells_run_as_their_owners(monkeypatch: pytest.Monkey
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
     with pytest.raises(OptionError, match="where root starts the cluster"):
         store_settings({MODE: "owner"})
+
+
+@pytest.mark.parametrize(
+    ("mode", "named", "spool"),
+    [("single", "", "/home/spool"), ("single", "/var/spool/gpu", "/var/spool/gpu"), ("owner", "", "")],
+)
+def test_results_wait_in_the_home_unless_the_operator_names_a_folder_or_others_write_them(
+    mode: str, named: str, spool: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    monkeypatch.setenv(MODE, mode)
+    if named:
+        monkeypatch.setenv("JUPYTER_GPU_SPOOL", named)
+    found = gateway_config(HomePaths(tmp_path), spool=Path("/home/spool"), store="", runtime="", ray_address="")
+    assert found.spool == spool

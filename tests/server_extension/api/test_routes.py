@@ -137,4 +137,11 @@ def test_bad_numbers_and_bodies_are_refused(server: ServerBed) -> None:
         assert server.http.get(f"{API}/runs", params={"limit": limit}).status_code == 400
     assert server.post("leases/x/extend", {"keep_s": "long"}).status_code == 400
     assert server.post("leases/x/extend", {"keep_s": -1}).status_code == 400
-    assert server.http.post(f"{API}/leases/x/extend", content=b"{" * 70000).status_code == 400
+    for path, more, said in (
+        ("leases/x/extend", {"content": b"{" * 70000}, "the body is larger than 65536 bytes"),
+        ("leases/x/extend", {"content": b"{"}, "the body is not what this route takes"),
+        ("cells", None, "no notebook is named"),
+        ("runs/x/output", None, "this route is a WebSocket"),
+    ):
+        answer = server.http.get(f"{API}/{path}") if more is None else server.http.post(f"{API}/{path}", **more)
+        assert (answer.status_code, said in answer.json()["message"]) == (400, True), answer.text
