@@ -94,6 +94,7 @@ def test_every_option_that_counts_is_looked_at_or_comes_by_itself() -> None:
         ("__import__('os')", "imports modules"),
         ("import importlib\nimportlib.import_module(name)", "imports modules"),
         ("get_ipython().system('ls')", "commands of the shell"),
+        ("get_ipython().system(command)", "commands of the shell"),
         ("get_ipython()", "the shell itself"),
         ("get_ipython().run_line_magic('run', 'a.py')", "the magic %run"),
         ("%pip install x", "installs"),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 from jupyter_gpu_release.serialization.sharing.held_elsewhere import held_elsewhere
 from jupyter_gpu_release.serialization.sharing.in_place import update_in_place
@@ -34,3 +34,21 @@ def test_a_class_without_a_module():
         assert held_elsewhere(memo, but=(), every_kind=every_kind) in ([], [1])
     assert update_in_place(thing, kind([2]), set())
     assert thing == [2]
+
+
+class Shared:
+    """All of them have the same attributes."""
+
+    _all: ClassVar[dict[str, Any]] = {}
+
+    def __new__(cls) -> Any:
+        made = super().__new__(cls)
+        made.__dict__ = cls._all
+        return made
+
+
+def test_objects_with_the_same_attributes_keep_them():
+    old, new = Shared(), Shared()
+    new.n = 1
+    assert update_in_place(old, new, set())
+    assert (old.n, new.n) == (1, 1)

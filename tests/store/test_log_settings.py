@@ -90,6 +90,23 @@ def test_loggers_that_logging_does_not_know_are_not_read_nor_kept() -> None:
     assert [reference() for reference in held] == [None, None]
 
 
+@pytest.mark.usefixtures("watched")
+def test_loggers_of_libraries_are_looked_at_only_if_they_were_set_since(monkeypatch: pytest.MonkeyPatch) -> None:
+    looked_at: list[str] = []
+
+    def state(logger: logging.Logger) -> Any:
+        looked_at.append(logger.name)
+        return usual(logger)
+
+    usual = log_settings._state
+    monkeypatch.setattr(log_settings, "_state", state)
+    log_settings.read(logging)
+    assert ("email.of_a_library" in looked_at, "jgr_test_mine" in looked_at) == (False, True)
+    logging.getLogger("email.of_a_library").setLevel(logging.DEBUG)
+    log_settings.read(logging)
+    assert "email.of_a_library" in looked_at
+
+
 def _plain(found: dict[str, Any]) -> dict[str, Any]:
     """Without what stays in its process, which is another object each time."""
     return {name: value for name, value in found.items() if not isinstance(value, log_settings.Staying)}
