@@ -131,21 +131,23 @@ def test_gpus_are_shared_by_all_unless_the_file_says_by_whom():
     shared = parse_queues("schema_version: 1", "q")
     shared.check_sharing("ann", "--gpus 0.5")
     assert shared.sharing.parts_of(node) == 20
-    text = "schema_version: 1\ngroups: {lab: [bob]}\ngpu_sharing: {users: ['@lab'], types: [a100], most: 4}"
+    text = "schema_version: 1\ngroups: {lab: [bob]}\ngpu_sharing: {users: ['@lab'], types: [a100], at_most: 4}"
     some = parse_queues(text, "q")
     some.check_sharing("bob", "--gpus 0.5")
     with pytest.raises(OptionError, match="you may not share GPUs"):
         some.check_sharing("ann", "--gpus 0.5")
     assert [some.sharing.parts_of(each) for each in (node, replace(node, gpu_type="H100"))] == [4, 0]
     with pytest.raises(OptionError, match="of this cluster are not shared"):
-        parse_queues("schema_version: 1\ngpu_sharing: false", "q").check_sharing("bob", "--gpus 0.5")
+        parse_queues("schema_version: 1\ngpu_sharing: {mode: none}", "q").check_sharing("bob", "--gpus 0.5")
 
 
 @pytest.mark.parametrize(
     ("sharing", "words"),
     [
-        ("{most: 1}", "line 2: gpu_sharing.most: 1 runs cannot share a GPU"),
+        ("{at_most: 1}", "line 2: gpu_sharing.at_most: 1 runs cannot share a GPU"),
         ("{users: ['@lab']}", "there is no group lab"),
+        ("{mode: some}", "line 2: gpu_sharing.mode"),
+        ("{most: 4}", "there is no such field"),
         ("{type: [a100]}", "there is no such field"),
     ],
 )

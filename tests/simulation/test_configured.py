@@ -48,14 +48,14 @@ def _halves(sharing: str, users: str = "aaaa") -> list[float]:
 
 
 def test_parts_are_shared_as_the_queues_file_says() -> None:
-    assert _halves("true") == [0, 0, 0, 0]
+    assert _halves("{}") == [0, 0, 0, 0]
     assert _halves("{types: [h100]}") == [0, 0, 100, 100]
 
 
 @pytest.mark.parametrize(
     ("sharing", "words"),
     [
-        ("false", "row 2 of the trace: 0.5 GPUs: GPUs of this cluster are not shared"),
+        ("{mode: none}", "row 2 of the trace: 0.5 GPUs: GPUs of this cluster are not shared"),
         ("{types: [a100]}", "row 2 of the trace: 0.5 GPUs: GPUs of type any are not shared"),
         ("{users: [ann]}", "row 2 of the trace: 0.5 GPUs: you may not share GPUs"),
     ],

@@ -62,9 +62,10 @@ class PolicySpec(_Spec, frozen=True):
 class SharingSpec(_Spec, frozen=True):
     """Sharing of GPUs as written."""
 
+    mode: Literal["none", "shared"] = "shared"
     users: list[str] | None = None
     types: list[str] | None = None
-    most: int = MOST_PARTS
+    at_most: int = MOST_PARTS
 
 
 class _FileSpec(_Spec, frozen=True):
@@ -77,7 +78,7 @@ class _FileSpec(_Spec, frozen=True):
     rates: dict[str, float] = {}
     rate_unit: str = ""
     warn_above: float | None = None
-    gpu_sharing: SharingSpec | bool = True
+    gpu_sharing: SharingSpec = SharingSpec()
 
 
 @dataclass(frozen=True)
@@ -239,14 +240,13 @@ class _Reader:
 
     def _sharing(self, spec: _FileSpec) -> Sharing:
         written = spec.gpu_sharing
-        if isinstance(written, bool):
-            return Sharing(MOST_PARTS if written else 0)
-        if not 2 <= written.most <= MOST_PARTS:
-            message, hint = f"{written.most} runs cannot share a GPU", f"write 2 to {MOST_PARTS}, or gpu_sharing: false"
-            raise self._document.error(message, "gpu_sharing.most", hint=hint)
+        if not 2 <= written.at_most <= MOST_PARTS:
+            message, hint = f"{written.at_most} runs cannot share a GPU", f"write 2 to {MOST_PARTS}, or mode: none"
+            raise self._document.error(message, "gpu_sharing.at_most", hint=hint)
         self._check_names(written.users or [], spec.groups, "gpu_sharing.users")
         types, users = written.types, written.users
-        return Sharing(written.most, None if types is None else tuple(types), None if users is None else tuple(users))
+        most = written.at_most if written.mode == "shared" else 0
+        return Sharing(most, None if types is None else tuple(types), None if users is None else tuple(users))
 
     def _prices(self, spec: _FileSpec) -> Prices:
         wrong = next((kind for kind, rate in spec.rates.items() if not 0 <= rate < math.inf), None)

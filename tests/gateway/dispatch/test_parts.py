@@ -50,7 +50,7 @@ def test_what_cannot_be_a_part_is_refused_with_what_can() -> None:
 
 
 def test_the_rules_of_the_queues_file_decide_which_gpus_are_shared_and_by_how_many() -> None:
-    file = parse_queues("schema_version: 1\ngpu_sharing: {types: [h100], most: 4}", "queues.yaml")
+    file = parse_queues("schema_version: 1\ngpu_sharing: {types: [h100], at_most: 4}", "queues.yaml")
 
     def part(ask: ResourceAsk) -> float:
         return part_of_user(file, "ann", _request(ask), _NODES).ask.gpus
@@ -64,7 +64,7 @@ def test_the_rules_of_the_queues_file_decide_which_gpus_are_shared_and_by_how_ma
         part(ResourceAsk(gpu_memory_bytes=_GIB, gpu_type="a100"))
     with pytest.raises(OptionError, match="--gpu-memory: GPUs of this cluster are not shared"):
         part_of_user(
-            parse_queues("schema_version: 1\ngpu_sharing: false", "q"),
+            parse_queues("schema_version: 1\ngpu_sharing: {mode: none}", "q"),
             "ann",
             _request(ResourceAsk(gpu_memory_bytes=_GIB)),
             _NODES,
