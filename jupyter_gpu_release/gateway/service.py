@@ -413,7 +413,7 @@ class GatewayService(RunListener, LeaseListener, NodeListener, SessionListener):
             check_size(request.environment)
             await self.check_python(caller, request.environment.interpreter)
         await self._wait_for_agent()
-        nodes = self.nodes.scheduled()
+        nodes = self.queue_rules.file.shared(self.nodes.scheduled())
         ask = part_of_user(self.queue_rules.file, caller.user, request, nodes).ask
         if not self.node_source.scales:  # else Ray may start a node that fits
             ask = possible_ask(ask, to_run(request.run, ask), nodes, gpu_types(nodes))

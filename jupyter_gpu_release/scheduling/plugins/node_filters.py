@@ -118,7 +118,7 @@ def _lack(run: Run, nodes: Sequence[Node]) -> str | None:
         return f"asks for {wanted} that offer this, the cluster has {len(fitting)}"
     named = list(dict.fromkeys(lack for node_lacks in lacks for lack in node_lacks))
     nowhere = [lack for lack in named if all(lack in node_lacks for node_lacks in lacks)]
-    return f"asks for {' and '.join(nowhere or named)}; no node of the cluster offers that ({_offers(run, nodes)})"
+    return f"asks for {' and '.join(nowhere or named)}; no node of the cluster offers that{_offers(run, nodes)}"
 
 
 def ranks_on(run: Run, node: Node) -> int:
@@ -128,7 +128,7 @@ def ranks_on(run: Run, node: Node) -> int:
 
 
 def _offers(run: Run, nodes: Sequence[Node]) -> str:
-    """List what there is instead, for the properties that were asked for."""
+    """List what there is instead, in brackets, for the properties that were asked for; empty: of none is more known."""
     needs, parts = run.needs, []
     if needs.gpu_type:
         parts.append("GPUs: " + (", ".join(sorted({node.gpu_type for node in nodes if node.gpu_type})) or "unnamed"))
@@ -143,4 +143,4 @@ def _offers(run: Run, nodes: Sequence[Node]) -> str:
         parts.append("labels: " + (", ".join(have) or "none of these"))
     if needs.cpus or run.cpus_per_rank > 1:
         parts.append(f"most CPUs: {max(node.cpus for node in nodes)}")
-    return "; ".join(parts)
+    return f" ({'; '.join(parts)})" if parts else ""

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from broker_bed import ANN, BrokerBed, until
 
-from jupyter_gpu_release.errors import OptionError
+from jupyter_gpu_release.errors import ImpossibleAskError, OptionError
 from jupyter_gpu_release.gateway.service import GatewayService
 from jupyter_gpu_release.protocol.runs import ResourceAsk, RunRequest
 from jupyter_gpu_release.protocol.states import RunState, new_run_id
@@ -66,3 +66,13 @@ async def test_queues_that_change_while_a_run_is_taken_in_hold_for_it(bed: Broke
         service.agent_up.set()
         with pytest.raises(OptionError, match="--queue default: there is no such queue"):
             await submission
+
+
+@pytest.mark.asyncio
+async def test_a_part_is_refused_where_the_cluster_has_no_gpu_that_may_be_shared(bed: BrokerBed) -> None:
+    async with bed.life() as service:
+        service.queue_rules.file = parse_queues("schema_version: 1\ngpu_sharing: {types: [h100]}", "queues.yaml")
+        service.on_queues_changed()
+        with pytest.raises(ImpossibleAskError, match="may be shared; no node of the cluster offers that\n") as refused:
+            await bed.submitted(service, ask=ResourceAsk(0.5))
+        assert refused.value.hint == "the nearest that fits: --gpus 1"
