@@ -284,7 +284,7 @@ async def list_runs(service: GatewayService, caller: Caller, request: Request) -
             mine=mine,
             brief=flag(request, "brief"),
             sweeps=sweeps,
-            prices=service.queue_rules.file.prices if sweeps else None,
+            prices=service.queue_rules.file.prices,
             stored_bytes=stored_bytes,
         ),
         service.engine,

@@ -247,7 +247,7 @@ def runs_document(
     mine: bool = False,
     brief: bool = False,
     sweeps: Sequence[str] = (),
-    prices: Prices | None = None,
+    prices: Prices = Prices(),  # noqa: B008 - frozen
     stored_bytes: int | None = None,
 ) -> bytes:
     """``runs --json`` as JSON: the newest ``count`` runs (of the caller: ``mine``), of each what ``caller`` may see.
@@ -267,7 +267,7 @@ def runs_document(
                 rows.append(record_row(record, caller, now_s))
             else:
                 rows.append(shown_run(caller, run_row(listed.view, now_s, listed.summary, me=caller.user)))
-    if prices is not None:
+    if prices.rates:
         rows = [priced(row, prices) for row in rows]
     return msgspec.json.encode(RunsDocument(DOCUMENT_VERSION, rows, stored_bytes))
 

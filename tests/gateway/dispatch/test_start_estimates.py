@@ -13,12 +13,15 @@ import msgspec
 import pytest
 from broker_bed import BrokerBed, until
 from msgspec import structs
+from starlette.requests import Request
 
 from jupyter_gpu_release.errors import ImpossibleAskError, TooManyRequestsError
+from jupyter_gpu_release.gateway.api.handlers import list_runs, show_run
+from jupyter_gpu_release.gateway.auth.permissions import Caller
 from jupyter_gpu_release.gateway.dispatch import estimate_questions, start_estimates
 from jupyter_gpu_release.gateway.dispatch.parts import part_of_user
 from jupyter_gpu_release.protocol.node import GpuInfo
-from jupyter_gpu_release.protocol.rest import EstimateQuestion
+from jupyter_gpu_release.protocol.rest import EstimateQuestion, RunsDocument
 from jupyter_gpu_release.protocol.runs import ResourceAsk, RunRequest
 from jupyter_gpu_release.scheduling.queues.queues_file import QueuesFile, parse_queues
 from jupyter_gpu_release.scheduling.workload import Node
@@ -143,6 +146,18 @@ async def test_the_price_of_a_part_by_memory_is_that_of_the_part(bed: BrokerBed)
         asked = EstimateQuestion(ResourceAsk(gpu_memory_bytes=20 << 30), timeout_s=7200.0)
         assert (await ask("ann", asked)).price == "1 EUR an hour, at most 2 EUR"
         assert (await ask("ann", _asked(2))).price == "8 EUR an hour"
+
+
+@pytest.mark.asyncio
+async def test_a_list_says_the_price_of_a_run_as_its_own_page_does(bed: BrokerBed) -> None:
+    async with bed.life() as service:
+        service.queue_rules.file = parse_queues("schema_version: 1\nrates: {'*': 4000000}\nrate_unit: EUR", "a.yaml")
+        record = await bed.running(service, 1)
+        scope = {"type": "http", "query_string": b"", "path_params": {"run": record.run}}
+        ann, asked = Caller("ann"), Request(scope)
+        listed = msgspec.json.decode((await list_runs(service, ann, asked)).body, type=RunsDocument)
+        prices = [row.price for row in (*listed.runs, await show_run(service, ann, asked))]
+        assert [price.endswith(" EUR") for price in prices] == [True, True]
 
 
 @pytest.mark.asyncio
