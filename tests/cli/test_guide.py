@@ -9,7 +9,7 @@ import shlex
 import sqlite3
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -139,12 +139,17 @@ def test_the_ledger_is_copied_while_the_cluster_runs(gateway: GatewayClient, clu
         assert copy.execute("SELECT count(*) FROM tokens").fetchone()[0] >= 1
 
 
-def test_old_results_are_asked_for(gateway: GatewayClient, capsys: pytest.CaptureFixture[str]) -> None:
+def test_old_results_are_asked_for(
+    gateway: GatewayClient, until: Callable[..., None], capsys: pytest.CaptureFixture[str]
+) -> None:
     (limits,) = block("operate/old-results.md", "# How to delete old results").commands()
     _gpu(limits)
     said = capsys.readouterr().out
     assert "would be freed" in said
     assert "No limits are set" not in said
+    launched = "import jupyter_gpu_release as gpu_release; gpu_release.launch(len, [1], gpus=0).result()"
+    subprocess.run([sys.executable, "-c", launched], check=True, timeout=120)
+    until(lambda: gateway.collect(dry_run=True).stored, "the run's folder")
     (line,) = block("operate/old-results.md", "## How much is whose", "jupyter").commands()
     _gpu(line)
     said = capsys.readouterr().out
