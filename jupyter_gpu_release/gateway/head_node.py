@@ -21,6 +21,7 @@ from ray._private.node import Node
 from ray._private.parameter import RayParams
 from ray._private.ray_constants import PROCESS_TYPE_RAYLET
 
+from ..host.process_control import machine_bytes
 from ..protocol.config import RayHead, StartedRay
 from .deploy import deploy
 from .ray_driver import answer_with, take_stdout
@@ -85,6 +86,7 @@ def start_ray(spec: RayHead) -> str:
             num_cpus=spec.cpus,
             num_gpus=spec.gpus,
             object_store_memory=spec.object_store_bytes,
+            memory=machine_bytes() - spec.object_store_bytes,
             include_dashboard=False,
             include_log_monitor=False,
             no_monitor=True,

@@ -10,6 +10,7 @@ import sys
 import msgspec
 from ray._private.parameter import RayParams
 
+from ..host.process_control import machine_bytes
 from ..protocol.config import RayWorker
 from .head_node import QuickNode, answer_for_dashboard
 
@@ -25,6 +26,7 @@ def start_worker(spec: RayWorker) -> None:
             num_cpus=spec.cpus,
             num_gpus=spec.gpus,
             object_store_memory=spec.object_store_bytes,
+            memory=machine_bytes() - spec.object_store_bytes,  # Ray itself looks at no limit of a job's
             labels=spec.labels,
             include_log_monitor=False,
             dashboard_agent_listen_port=0,

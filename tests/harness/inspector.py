@@ -46,6 +46,8 @@ for line in sys.stdin:
         (group,) = [g for g in table if g["name"] == rest[0] and g["state"] != "REMOVED"]
         identity = ray.PlacementGroupID(bytes.fromhex(group["placement_group_id"]))
         answer = remove_placement_group(PlacementGroup(identity))
+    elif word == "memory":
+        answer = [int(node["Resources"].get("memory", 0)) for node in ray.nodes() if node["Alive"]]
     elif word == "free":
         answer = sum(r.get("GPU", 0) for r in available_resources_per_node().values())
     print(json.dumps(answer), file=answers, flush=True)
@@ -69,7 +71,7 @@ class Inspector:
         assert self._answer() == "ready"
 
     def ask(self, *words: str) -> Any:
-        """``groups``, ``free``; ``end NAMESPACE``, ``group NAME`` and ``ungroup NAME`` change the cluster."""
+        """``groups``, ``free``, ``memory``; ``end NAMESPACE``, ``group NAME``, ``ungroup NAME`` change the cluster."""
         assert self._process.stdin is not None
         self._process.stdin.write(json.dumps(words) + "\n")
         self._process.stdin.flush()

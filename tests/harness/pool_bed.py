@@ -49,9 +49,9 @@ print(json.dumps([end_of(run) for run in runs]))
 class PoolBed:
     """A Slurm, and a cluster that borrows its nodes."""
 
-    def __init__(self, folder: Path, python: str = sys.executable) -> None:
-        """``python``: as :class:`SlurmBed` has it."""
-        self.slurm = SlurmBed(python)
+    def __init__(self, folder: Path, python: str = sys.executable, *, confines: bool = False) -> None:
+        """``python``, ``confines``: as :class:`SlurmBed` has them."""
+        self.slurm = SlurmBed(python, confines=confines)
         self.home = HomePaths(folder / "home")
         self.file = folder / "pool.yml"
         more = {"SLURM_CONF": str(self.slurm.conf), "JUPYTER_GPU_HOME": str(self.home.root)}

@@ -1,14 +1,17 @@
 """A real Slurm of two nodes on this machine, with munge, ports and files of its own: ``SlurmBed``.
 
-It needs root, and Debian's ``slurmctld``, ``slurmd``, ``slurm-client`` and ``munge``. GPUs are plain files.
+It needs root, and Debian's ``slurmctld``, ``slurmd``, ``slurm-client`` and ``munge``. GPUs are plain files, or device
+files without a driver where cgroups confine jobs.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
 import secrets
 import shutil
 import socket
+import stat
 import subprocess
 import sys
 import tempfile
@@ -34,10 +37,10 @@ SlurmctldLogFile={folder}/ctld.log
 SlurmdSpoolDir={folder}/spool.%n
 SlurmdPidFile={folder}/%n.pid
 SlurmdLogFile={folder}/%n.log
-ProctrackType=proctrack/linuxproc
-TaskPlugin=task/none
+ProctrackType={proctrack}
+TaskPlugin={task}
 SelectType=select/cons_tres
-SelectTypeParameters=CR_Core
+SelectTypeParameters={consumable}
 MpiDefault=none
 JobAcctGatherType=jobacct_gather/none
 ReturnToService=2
@@ -47,13 +50,30 @@ PreemptType=preempt/partition_prio
 PreemptMode=CANCEL
 GresTypes=gpu
 SlurmdParameters=config_overrides
-NodeName=n1 NodeHostname={host} NodeAddr=127.0.0.1 Port={n1} CPUs=4 RealMemory=4000 Gres=gpu:2
-NodeName=n2 NodeHostname={host} NodeAddr=127.0.0.1 Port={n2} CPUs=4 RealMemory=4000 Gres=gpu:2
+NodeName=n1 NodeHostname={host} NodeAddr=127.0.0.1 Port={n1} CPUs={cpus} RealMemory=4000 Gres=gpu:2
+NodeName=n2 NodeHostname={host} NodeAddr=127.0.0.1 Port={n2} CPUs={cpus} RealMemory=4000 Gres=gpu:2
 PartitionName=main Nodes=n[1-2] Default=YES MaxTime=1-0 State=UP
 PartitionName=short Nodes=n[1-2] MaxTime=10 State=UP
 PartitionName=theirs Nodes=n[1-2] AllowAccounts=others State=UP
 PartitionName=urgent Nodes=n[1-2] PriorityTier=10 State=UP
 """
+#: as sites have it that confine jobs; the version of cgroups that this kernel has
+_CGROUPS = """CgroupAutomount=no
+CgroupPlugin=cgroup/v1
+CgroupMountpoint=/sys/fs/cgroup
+ConstrainCores=yes
+ConstrainRAMSpace=yes
+ConstrainDevices=yes
+"""
+_UNCONFINED = {"proctrack": "proctrack/linuxproc", "task": "task/none", "consumable": "CR_Core", "cpus": 4}
+_CONTROLLERS = [Path("/sys/fs/cgroup") / name for name in ("memory", "cpuset", "devices", "freezer")]
+#: of NVIDIA's devices: nothing but a driver answers there
+_MAJOR = 195
+
+
+def has_cgroups() -> bool:
+    """Tell if this machine has the controllers that Slurm confines jobs with, writable."""
+    return all(os.access(folder / "cgroup.procs", os.W_OK) for folder in _CONTROLLERS)
 
 
 def wait_until(is_so: Callable[[], object], what: str, limit_s: float = 240.0) -> None:
@@ -65,14 +85,17 @@ def wait_until(is_so: Callable[[], object], what: str, limit_s: float = 240.0) -
 
 
 class SlurmBed:
-    """The daemons; ``stop`` ends them. ``conf`` is what ``SLURM_CONF`` names; ``python``: see :meth:`_start_node`."""
+    """The daemons; ``stop`` ends them. ``conf`` is what ``SLURM_CONF`` names; ``python``: see :meth:`_start_node`.
 
-    def __init__(self, python: str = sys.executable) -> None:
+    ``confines``: jobs are in cgroups, as ``task/cgroup`` makes them.
+    """
+
+    def __init__(self, python: str = sys.executable, *, confines: bool = False) -> None:
         self.folder = Path(tempfile.mkdtemp(prefix="jgr-slurm-"))
         self.conf = self.folder / "slurm.conf"
         self._environment = {**os.environ, "SLURM_CONF": str(self.conf)}
         self._daemons: dict[str, subprocess.Popen[bytes]] = {}
-        self._write()
+        self._write(confines=confines)
         try:
             self._start_munge()
             self.start_controller()
@@ -84,13 +107,22 @@ class SlurmBed:
             self.stop()
             raise
 
-    def _write(self) -> None:
+    def _write(self, *, confines: bool) -> None:
         ports = {name: free_port() for name in ("ctld", *NODES)}
         host = socket.gethostname().partition(".")[0]
-        self.conf.write_text(_CONF.format(folder=self.folder, host=host, **ports))
-        files = [self.folder / f"gpu{number}" for number in range(2 * GPUS)]
-        for file in files:
-            file.touch()
+        how = _UNCONFINED
+        if confines:
+            task = "task/affinity,task/cgroup"
+            own = len(os.sched_getaffinity(0))
+            how = {"proctrack": "proctrack/cgroup", "task": task, "consumable": "CR_Core_Memory", "cpus": own}
+            self.conf.with_name("cgroup.conf").write_text(_CGROUPS)
+        self.conf.write_text(_CONF.format(folder=self.folder, host=host, **ports, **how))
+        for number in range(2 * GPUS):
+            file = self.folder / f"gpu{number}"
+            if confines:
+                os.mknod(file, 0o666 | stat.S_IFCHR, os.makedev(_MAJOR, number))
+            else:
+                file.touch()
         self.conf.with_name("gres.conf").write_text(
             f"NodeName=n1 Name=gpu File={self.folder}/gpu[0-1]\nNodeName=n2 Name=gpu File={self.folder}/gpu[2-3]\n"
         )
@@ -143,6 +175,8 @@ class SlurmBed:
             wait_until(lambda: not self.jobs(), "the end of all jobs", 60)
         for name in reversed(list(self._daemons)):
             self._end(self._daemons.pop(name))
+        for folder in (top / f"slurm_{node}" for top in _CONTROLLERS for node in NODES):
+            _remove_cgroup(folder)
         shutil.rmtree(self.folder, ignore_errors=True)
 
     @staticmethod
@@ -153,3 +187,11 @@ class SlurmBed:
         except subprocess.TimeoutExpired:
             daemon.kill()
             daemon.wait()
+
+
+def _remove_cgroup(folder: Path) -> None:
+    """What slurmd leaves is empty."""
+    for each in sorted(folder.rglob("*/"), reverse=True):
+        each.rmdir()
+    with contextlib.suppress(FileNotFoundError):
+        folder.rmdir()
