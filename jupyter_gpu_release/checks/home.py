@@ -50,5 +50,8 @@ def check_to_come(check: str, folder: Path, variable: str) -> Finding:
     above = next(parent for parent in folder.parents if os.path.exists(parent))
     if above.is_dir() and os.access(above, os.W_OK | os.X_OK):
         return ok(check, f"{folder} does not exist yet (`jupyter gpu start` makes it)")
-    why = "may not be written" if above.is_dir() else "is no folder"
-    return broken(check, f"{folder} does not exist, and cannot be made: {above} {why}", f"name another: {variable}")
+    why, mend = "is no folder", f"name another: {variable}"
+    if above.is_dir():
+        why = "may not be written"
+        mend = f"let uid {os.geteuid()} or gid {os.getegid()} write there, or {mend}"
+    return broken(check, f"{folder} does not exist, and cannot be made: {above} {why}", mend)

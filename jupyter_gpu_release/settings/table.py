@@ -305,6 +305,11 @@ VARIABLES: dict[str, Setting] = {
         otherwise="none",
         variable="JUPYTER_GPU_IMAGE",
     ),
+    "pod_head": Setting(
+        help="In a pod of the Helm chart, which sets it: host and port of the head's service, for `doctor`.",
+        otherwise="none",
+        variable="JUPYTER_GPU_POD_HEAD",
+    ),
 }
 
 #: trait of ``c.GpuRelease`` → setting, for kernels, scripts and the Jupyter server

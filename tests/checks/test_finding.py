@@ -25,6 +25,7 @@ from jupyter_gpu_release.checks import (
     network,
     nodes,
     package,
+    pod,
     slurm,
 )
 from jupyter_gpu_release.checks.finding import (
@@ -155,6 +156,7 @@ def _bad_cases(folder: Path) -> dict[Callable[..., object], Iterable[Finding] | 
         nodes.check_stores: nodes.check_stores(_NODES, "0123"),
         nodes.check_pythons: nodes.check_pythons(_NODES, "3.11.2"),
         package.check_package: [*package.check_package("again"), package.compare_installed("0.0.1", "again")],
+        pod.check_pod: pod.check_pod(0, {"JUPYTER_GPU_POD_HEAD": f"127.0.0.1:{free_port()}"}),
         package.compare_ray: [package.compare_ray(""), package.compare_ray("1.0")],
         package.compare_installed: package.compare_installed("0.0.1", "restart this kernel"),
     }

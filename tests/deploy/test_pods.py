@@ -143,6 +143,13 @@ class Cluster:
             pod.stop()
 
 
+def broken_in(pod: Pod, container: str) -> dict[str, str]:
+    """What ``doctor`` calls broken there: check → finding."""
+    said = pod.run(pod.container(container), ["python3", "-m", "jupyter_gpu_release.cli", "doctor", "--json"]).stdout
+    found = json.loads(said)["findings"]
+    return {one["check"]: one["finding"] for one in found if one["level"] == "broken"}
+
+
 @pytest.fixture
 def cluster(tmp_path: Path, until: Until) -> Iterator[Cluster]:
     names = ("head", "next-head", "node-a", "node-b", "notebook")
@@ -155,8 +162,28 @@ def cluster(tmp_path: Path, until: Until) -> Iterator[Cluster]:
             found.stop()
 
 
+def test_what_keeps_a_pod_from_its_cluster_is_found(cluster: Cluster) -> None:
+    """Before the gateway is up, so also where it never will be."""
+    head, node = cluster.head, cluster.workers[0]
+    (first,) = head.spec["initContainers"]
+    assert head.run(first, [*first["command"], *first["args"]]).returncode == 0
+    (claim,) = (cluster.folder / "claims").glob("*-store")
+    for pod, container in ((head, "gateway"), (node, "ray-worker")):
+        found = broken_in(pod, container)
+        assert "nothing listens there" in found.pop("network")
+        assert found == ({"gateway": "it has not been put on this pod's Ray yet"} if pod is head else {})
+        claim.chmod(0o755)  # as the root of an NFS export
+        assert "cannot be made: /shared may not be written" in broken_in(pod, container)["store"]
+        claim.chmod(0o2775)
+    pod_token = node.volume("ray-token") / "ray-token"
+    pod_token.unlink()
+    assert "Ray's token cannot be read" in broken_in(node, "ray-worker")["token"]
+
+
 def test_a_cell_runs_and_the_gateway_comes_back(cluster: Cluster) -> None:
     _start_all(cluster)
+    for pod, container in ((cluster.head, "gateway"), (cluster.workers[0], "ray-worker")):
+        assert broken_in(pod, container) == {}
     _run_a_cell(cluster)
     _lose_the_head(cluster)
     _lose_ray(cluster)

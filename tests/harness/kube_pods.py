@@ -149,6 +149,10 @@ class Pod:
                 (place / item["path"]).chmod(volume["secret"].get("defaultMode", 0o644))
         return place
 
+    def volume(self, name: str) -> Path:
+        """The folder of a volume."""
+        return self._volumes[name]
+
     def start(self) -> None:
         """Run what runs first, to its end, and start the others."""
         for container in self.spec.get("initContainers", []):

@@ -17,6 +17,7 @@ from ...checks.gateway import PATIENCE_S, STORE_S, check_cluster, check_used_sto
 from ...checks.home import check_home, check_to_come, check_token_file
 from ...checks.jupyter_servers import check_jupyter_servers
 from ...checks.package import check_package, compare_ray, installed_version
+from ...checks.pod import check_pod, is_pod, without_gateway
 from ...checks.slurm import check_slurm
 from ...client.config import configured_target
 from ...client.discovery import Target
@@ -106,6 +107,7 @@ def _findings(home: HomePaths) -> Iterator[Finding]:
     yield from check_versions()
     yield from check_home(home)
     yield from check_gpus()
+    yield from check_pod(len(read_hardware().gpus))
     try:
         target = configured_target()
     except GpuReleaseError as error:
@@ -118,7 +120,7 @@ def _findings(home: HomePaths) -> Iterator[Finding]:
     if target is not None:
         yield from _check_target(home, target)
     else:
-        yield no_cluster()
+        yield without_gateway() if is_pod() else no_cluster()
     yield from check_jupyter_servers(Path(jupyter_runtime_dir()), _SERVER_S)
     yield from check_leftovers()
 

@@ -85,9 +85,16 @@ capabilities: { drop: [ALL] }
 - { name: HOME, value: /jupyter-gpu/home }
 {{- end -}}
 
+{{- /* of containers that know the store: by it `doctor` knows what to look at */ -}}
+{{- define "gpu.podEnv" -}}
+{{ include "gpu.rayToken" . }}
+- { name: JUPYTER_GPU_POD_HEAD, value: {{ printf "%s:6379" (include "gpu.headService" .) | quote }} }
+- { name: JUPYTER_GPU_STORE, value: {{ printf "%s/gpu-runs" .Values.store.mountPath | quote }} }
+{{- end -}}
+
 {{- /* of Ray's containers: docs/operate/ray-cluster.md */ -}}
 {{- define "gpu.rayEnv" -}}
-{{ include "gpu.rayToken" . }}
+{{ include "gpu.podEnv" . }}
 - { name: RAY_raylet_report_resources_period_milliseconds, value: "2" }
 - { name: RAY_health_check_period_ms, value: "1000" }
 - { name: RAY_memory_monitor_refresh_ms, value: "0" } # it would end the gateway rather than the cell
