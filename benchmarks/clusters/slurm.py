@@ -128,6 +128,7 @@ def _cold_worker(cluster: Bed) -> float:
     command = [sys.executable, "-m", module, str(cluster.home), connection.cluster]
     environment = {**os.environ, "SLURM_JOB_ID": "0", "CUDA_VISIBLE_DEVICES": "0,1"}
     with GatewayClient.for_target(target_of(connection), timeout_s=60) as gateway:
+        _wait(lambda: not gateway.health().gpus_total, "the end of the last job's node")
         began_s = time.perf_counter()
         worker = subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL, start_new_session=True)
         try:

@@ -42,7 +42,7 @@ def start(arguments: argparse.Namespace) -> int:
     home = HomePaths.from_environment()
     with _progress() as say:
         ready = _start(arguments, home, say)
-    _print_ready(ready, home)
+    _print_ready(ready, home, borrows=bool(arguments.slurm))
     return 0
 
 
@@ -160,7 +160,7 @@ def _start_for_program(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _print_ready(ready: Ready, home: HomePaths) -> None:
+def _print_ready(ready: Ready, home: HomePaths, *, borrows: bool) -> None:
     connection = ready.connection
     if not connection.embedded:
         what = f"The gateway on the Ray cluster at {connection.ray_address}"
@@ -181,6 +181,8 @@ def _print_ready(ready: Ready, home: HomePaths) -> None:
     url = url_for_others(connection.url, socket.gethostname()) if connection.embedded else connection.url
     proxy = f" (others: {connection.proxy_url})" if connection.proxy_url else ""
     _out(f"  gateway  {url}{proxy}\n  token    {connection.token_file}\n  store    {connection.store}")
+    if borrows:
+        _out("  nodes    from Slurm: a cell that needs one has a job submitted to Slurm")
     _out("In a notebook of this machine, begin a cell with %%gpu_train")
     _out("(if unknown: %load_ext jupyter_gpu_release).")
     if connection.proxy_url or url_for_others(connection.url, "") != connection.url:

@@ -135,6 +135,7 @@ def job_options(pool: SlurmPool, name: str, log: Path) -> list[str]:
         "--nodes=1",
         "--ntasks=1",
         "--no-requeue",
+        "--propagate=NONE",  # a login node's limits, as on CPU time, are not meant for what computes
         f"--cpus-per-task={pool.cpus_per_node}",
         f"--time={math.ceil(pool.walltime_s / 60)}",
         f"--output={log}",
@@ -174,8 +175,11 @@ def check_pool(pool: SlurmPool, where: str) -> None:
     for option in pool.sbatch:
         if _is_ours(option):
             raise OptionError(f"{where}: sbatch: {option} is set by the pool itself", hint="take it out")
-    if pool.walltime_s < 5 * 60:
+    try:
+        walltime_s, head_grace_s, _ = pool.walltime_s, pool.head_grace_s, pool.idle_return_s
+    except OptionError as error:
+        raise OptionError(f"{where}: {error.message}", hint=error.hint) from error
+    if walltime_s < 5 * 60:
         raise OptionError(f"{where}: walltime {pool.walltime} is below 5 minutes", hint="write it like 8h")
-    if pool.head_grace_s < 60:
+    if head_grace_s < 60:
         raise OptionError(f"{where}: head_grace {pool.head_grace} is below 1 minute", hint="write it like 30m")
-    _ = pool.idle_return_s

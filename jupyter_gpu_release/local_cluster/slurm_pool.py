@@ -33,7 +33,9 @@ def read_pool(path: str) -> SlurmPool:
         raise OptionError(f"--slurm: cannot read {path}: {' '.join(str(error).split())}", hint=_HINT) from error
     except msgspec.ValidationError as error:
         known = ", ".join(SlurmPool.__struct_fields__)
-        raise OptionError(f"--slurm: {path}: {error}", hint=f"it may have: {known}") from error
+        raise OptionError(
+            f"--slurm: {path}: {error}", hint=f"durations are written like 8h; it may have: {known}"
+        ) from error
     check_pool(pool, f"--slurm: {path}")
     return pool
 

@@ -206,6 +206,12 @@ BUILT_IN: dict[str, Setting] = {
         unit=_NUMBER,
         fixed="the rest is for the agent, the store's cache and results that wait",
     ),
+    "node_memory_bytes": Setting(
+        help="Memory of a node that cells do not get where its share is less, as in a small batch job or container.",
+        default=512 << 20,
+        unit=_BYTES,
+        fixed="measured: Ray, the agent and a fork server with numpy take 400 MiB",
+    ),
     # ------------------------------------------------------------------------------- removal of results
     "left_alone_s": Setting(
         help="Results are not removed before nobody has used them for so long.",

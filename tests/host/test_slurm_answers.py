@@ -75,6 +75,7 @@ def test_a_job_of_the_pool_in_options_of_sbatch() -> None:
         "--nodes=1",
         "--ntasks=1",
         "--no-requeue",
+        "--propagate=NONE",
         "--cpus-per-task=1",
         "--time=90",
         "--output=/log/%j",

@@ -79,6 +79,7 @@ def test_without_slurm_here_the_command_is_named(bed: PoolBed, monkeypatch: pyte
 def test_small_runs_share_a_node_which_goes_back(bed: PoolBed) -> None:
     started = bed.start(POOL)
     assert started.returncode == 0, started.stderr
+    assert "nodes    from Slurm: a cell that needs one has a job submitted to Slurm" in started.stdout
     assert bed.slurm.jobs() == []
     had = answer(bed.launch(1, times=2))
     assert [ids for ids, *_ in had] in (["0", "1"], ["1", "0"], ["0", "0"], ["1", "1"])  # one after the other, maybe

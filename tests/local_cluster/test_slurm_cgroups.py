@@ -24,13 +24,13 @@ pytestmark = [
     pytest.mark.skipif(os.geteuid() != 0 or not all(map(shutil.which, PROGRAMS)), reason="needs root, and Slurm"),
     pytest.mark.skipif(not has_cgroups(), reason="needs cgroups of version 1 that can be written"),
 ]
-_MEMORY = 1500 << 20
+_MEMORY = 2 << 30
 _POOL = """
 max_nodes: 1
 gpus_per_node: 1
 gres: gpu:1
 cpus_per_node: 1
-memory: 1500M
+memory: 2G
 walltime: 1h
 simulated_gpus: true
 """
@@ -49,7 +49,11 @@ def look(files):
     given = Path("/sys/fs/cgroup/cpuset" + own, "cpuset.cpus").read_text().strip()
     return given, sorted(os.sched_getaffinity(0)), [problem_of(file) for file in files]
 def fill(files):
-    return len(bytearray(b"1") * (3 << 30))
+    import time
+    held = []
+    while len(held) < 3 << 7:
+        held.append(b"1" * (8 << 20))
+        time.sleep(0.01)
 try:
     print(json.dumps(launch(globals()[sys.argv[1]], sys.argv[2:], gpus=1).result(timeout=400)))
 except Exception as error:
@@ -105,7 +109,7 @@ def test_a_cell_that_takes_more_than_the_job_has_ends_alone(bed: PoolBed) -> Non
     before = bed.slurm.jobs()
     ended = launched(bed, "fill")
     assert ended[0] == "RunFailedError"
-    assert "of host memory, its limit is 1.3" in str(ended[1])  # GiB, of the job's 1.5
+    assert "of host memory, its limit is 1.5 GiB" in str(ended[1])  # of the job's 2
     assert launched(bed, "look")
     assert bed.slurm.jobs() == before
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pwd
+import resource
 import shutil
 
 import pytest
@@ -26,9 +27,16 @@ simulated_gpus: true
 _LAUNCH = """
 from jupyter_gpu_release import launch
 def look():
-    import os
-    return os.getuid()
-print(launch(look, gpus=1).result(timeout=200))
+    import os, resource
+    return os.getuid(), resource.getrlimit(resource.RLIMIT_CPU)[1]
+print(*launch(look, gpus=1).result(timeout=200))
+"""
+#: as on a login node that ends what computes for long
+_LIMITED_START = """
+import resource, sys
+from jupyter_gpu_release.cli.main import main
+resource.setrlimit(resource.RLIMIT_CPU, (1800, 1800))
+sys.exit(main(["start", "--slurm", sys.argv[1]]))
 """
 _CLI = ("-m", "jupyter_gpu_release.cli")
 
@@ -43,9 +51,10 @@ def test_an_ordinary_user_has_a_pool_of_their_own() -> None:
         slurm = SlurmBed(python)
         more = {"SLURM_CONF": str(slurm.conf), "JUPYTER_GPU_HOME": str(home / "jgr"), "JUPYTER_GPU_PRELOAD": "numpy"}
         try:
-            run_python_as(python, user.pw_uid, [*_CLI, "start", "--slurm", str(home / "pool.yml")], home, more)
+            run_python_as(python, user.pw_uid, ["-c", _LIMITED_START, str(home / "pool.yml")], home, more)
             said = run_python_as(python, user.pw_uid, ["-c", _LAUNCH], home, more)
-            assert said.split()[-1] == str(user.pw_uid)
+            _, unlimited = resource.getrlimit(resource.RLIMIT_CPU)
+            assert said.split()[-2:] == [str(user.pw_uid), str(unlimited)]  # the node's limits, not the login node's
             assert slurm.ask("squeue", "-h", "-o", "%u %T").split() == ["nobody", "RUNNING"]
             run_python_as(python, user.pw_uid, [*_CLI, "stop", "--yes"], home, more)
             assert slurm.jobs() == []

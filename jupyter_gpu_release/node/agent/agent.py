@@ -77,15 +77,22 @@ from .remote_ranks import RankForwarders, RemoteRankListener
 from .run import AdoptedRun, RunOnNode
 from .store_watch import StoreWatch
 
-#: part of the machine's memory that cells may use, and the least share of it that a run gets by default
+#: part of the machine's memory that cells may use at most, and what this node's own processes take
 USABLE: float = BUILT_IN["memory_share"].default
+_OWN_BYTES: int = BUILT_IN["node_memory_bytes"].default
+#: of what cells may use, the least that a run gets by default
 LEAST_SHARE = 0.05
 
 
 def default_memory_bytes(order: StartOrder, gpus: int, cpus: int) -> int:
     """A default limit in bytes, so that no cell takes the others down: the run's share of a node with so many."""
     part = order.gpus / gpus if order.gpus and gpus else min(1.0, (order.cpus or 1) / max(cpus, 1))
-    return int(machine_bytes() * USABLE * max(part, LEAST_SHARE))
+    return int(usable_bytes(machine_bytes()) * max(part, LEAST_SHARE))
+
+
+def usable_bytes(memory_bytes: int) -> float:
+    """Memory that all cells of a node with so much may use: above it the system would end something of the node."""
+    return max(memory_bytes / 2, min(memory_bytes * USABLE, memory_bytes - _OWN_BYTES))
 
 
 _END_S = 2.0
