@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from jupyter_gpu_release.submission.library_patches import LibraryPatches, stored_attributes
+from jupyter_gpu_release.submission.library_patches import LibraryPatches, UnreadCells, stored_attributes
 
 
 def _of_two_locals(lib: Any, value: Any) -> None:
@@ -57,3 +57,13 @@ def test_what_comes_back_is_not_said_to_stay_away() -> None:
     patches = LibraryPatches({"pd": pandas}, list)
     cell = "pd.DataFrame.total = lambda self: 1\npd.DataFrame.x = 3\npd.Timestamp.later = lambda self: 1\npd.rate = 1"
     assert patches.stay_away(ast.parse(cell), []) == ["pd.DataFrame.x", "pd.Timestamp.later", "pd.rate"]
+
+
+def test_each_cell_of_a_history_is_taken_once_and_anew_after_a_reset() -> None:
+    cells = ["a", "b"]
+    unread = UnreadCells(lambda: cells)
+    assert [list(unread.take()), list(unread.take())] == [["a", "b"], []]
+    cells.append("c")
+    assert list(unread.take()) == ["c"]
+    cells[:] = ["d"]
+    assert [list(unread.take()), list(unread.take())] == [["d"], []]
