@@ -78,8 +78,9 @@ def test_a_configured_keep_holds_no_gpu(monkeypatch: pytest.MonkeyPatch) -> None
 )
 def test_inputs_that_are_not_there(state: str, inputs: dict[str, str], error: type[GpuReleaseError], text: str) -> None:
     sender = _sender(state)
-    with pytest.raises(error, match=text):
+    with pytest.raises(error, match=text) as refused:
         sender.submit("print(1)", sender.options(1, {}), inputs)
+    assert refused.value.hint
 
 
 def test_what_is_no_python_is_said_with_its_line() -> None:

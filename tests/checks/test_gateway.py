@@ -21,6 +21,7 @@ from jupyter_gpu_release.checks.gateway import (
 )
 from jupyter_gpu_release.client.discovery import Target
 from jupyter_gpu_release.client.home import Connection
+from jupyter_gpu_release.errors import StoreError
 from jupyter_gpu_release.protocol.rest import FileTrouble, Health, NodeChecks
 from jupyter_gpu_release.protocol.session import PROTOCOL
 from jupyter_gpu_release.store.run_folders import make_store
@@ -36,6 +37,17 @@ def test_another_store_at_the_same_path_is_found_and_not_written_to(tmp_path: Pa
     (newer,) = check_same_store(tmp_path, ident)
     assert "schema_version 99" in newer.finding
     assert not list(check_same_store(tmp_path / "none", ident)), "that it is not there is another finding"
+
+
+@pytest.mark.parametrize("own", ["", "make room. "])
+def test_a_store_that_cannot_be_used_from_here_may_lie_elsewhere(own: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def probe(folder: Path) -> None:
+        raise StoreError(f"{folder} is full", hint=own.strip())
+
+    monkeypatch.setattr(gateway, "probe_store", probe)
+    found = check_used_store(Path("/store"))
+    assert (found.level, found.finding) == (BROKEN, "/store is full")
+    assert found.hint == f"{own}JUPYTER_GPU_STORE names where this machine sees it"
 
 
 def test_a_file_of_the_operators_that_is_malformed_is_said_with_its_cure() -> None:

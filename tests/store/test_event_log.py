@@ -146,5 +146,6 @@ def test_refusals_that_are_over_do_not_add_up(
 def test_a_writer_knows_its_newest_pickles(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(event_log, "_MOST_KNOWN", 2)
     with closing(EventWriter(tmp_path / "events.log")) as log:
-        log.write([Event(n, 0.0, "published", {"name": "x", "graph": {"stream": b"own"}}) for n in (1, 2, 3)])
-        assert list(log.written) == [2, 3]
+        values = [{"graph": {"stream": b"own"}}, {"file": "x.graph"}, {"value": 1}, {"graph": {"stream": b"own"}}]
+        log.write([Event(n, 0.0, "published", {"name": "x", **value}) for n, value in enumerate(values, start=1)])
+        assert list(log.written) == [2, 4]
