@@ -71,6 +71,13 @@ def test_a_training_cell_is_found_through_its_functions(notebook: Path):
     assert (advice.plain_s, advice.cells_s) == (1014.0, 300.0)
 
 
+def test_what_a_function_only_makes_things_of_does_not_come_back(tmp_path: Path):
+    trains = "def train_new(loader):\n    loss = Net()(loader).sum()\n    loss.backward()\n    return loss\n"
+    path = write(tmp_path / "a.ipynb", code(_TRAINING + trains), code("loader = [torch.ones(3)]\ntrain_new(loader)"))
+    (worth,) = advise(read_notebook(path)).worth
+    assert (worth.sent, worth.back) == (("Net", "train_new"), ("loader",))
+
+
 def test_the_copy_has_the_magics_and_everything_else_as_it_was(notebook: Path):
     before = json.loads(notebook.read_text())
     after = json.loads(advise(read_notebook(notebook)).rewritten())

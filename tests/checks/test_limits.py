@@ -22,13 +22,15 @@ def test_what_hangs_is_a_finding_and_the_others_are_told() -> None:
         raise OSError("broken pipe")
 
     began_s = time.monotonic()
-    found = list(findings_within(1.0, {"store": hang, "gateway": fail, "home": lambda: [ok("home", "private")]}))
+    checks = {"store": hang, "gateway": fail, "home": lambda: [ok("home", "private")]}
+    found = list(findings_within(1.0, checks, where="kernel"))
     never.set()
     assert time.monotonic() - began_s >= 1.0
     told = {(one.check, one.level): one for one in found}
     assert told.keys() == {("store", OK), ("store", BROKEN), ("gateway", BROKEN), ("home", OK)}
     assert told["store", BROKEN].finding == "this check has not ended within 1 s"
     assert "OSError: broken pipe" in told["gateway", BROKEN].finding
+    assert {told[check, BROKEN].where for check in ("store", "gateway")} == {"kernel"}
 
 
 def test_nothing_waits_for_the_limit_once_all_is_told() -> None:

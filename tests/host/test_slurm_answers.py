@@ -49,8 +49,9 @@ def test_nodes_that_are_drained_or_will_be_are_told_apart() -> None:
 def test_the_id_of_a_job_is_found_among_other_lines() -> None:
     assert read_id("12\n") == read_id("12;cluster\n") == read_id("Welcome!\n12;cluster\nquota: 5 h\n") == "12"
     for text, says in (("", "it said nothing"), ("queued, thank you\n", "queued, thank you")):
-        with pytest.raises(ClusterError, match=f"named no job: {says}"):
+        with pytest.raises(ClusterError, match=f"named no job: {says}") as refused:
             read_id(text)
+        assert refused.value.hint == "is sbatch a command of your site's own here?"
 
 
 @pytest.mark.parametrize(
