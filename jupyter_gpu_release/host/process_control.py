@@ -235,14 +235,23 @@ def end_marked(marker: str, value: str, *, spare: frozenset[int] = frozenset(), 
     return len(victims)
 
 
-def left_by(rank: int, mark: str, run: str) -> set[int]:
+def left_by(rank: int, mark: str, run: str, user: int | None = None) -> set[int]:
     """Living processes of a rank that nobody looks after any more, but for its persister.
 
     What it forked shares its memory called ``mark``, what it started anew has its run's marker in the environment.
+    ``user``: whose alone, where it is this user's word that they are the rank's.
     """
     forked, started = mark.encode(), f"{RUN_MARKER}={run}".encode()
     found = {pid for pid in psutil.pids() if pid != os.getpid() and _is_left(pid, forked, started)}
+    if user is not None:
+        found = {pid for pid in found if _is_of(pid, user)}
     return {pid for pid in found if pid == rank or not is_persister(pid)}
+
+
+def _is_of(pid: int, user: int) -> bool:
+    with contextlib.suppress(OSError):
+        return user_of(pid) == user
+    return False
 
 
 def _is_left(pid: int, forked: bytes, started: bytes) -> bool:

@@ -310,6 +310,17 @@ def test_root_signals_no_process_for_a_users_word(lie: Callable[[Hello], object]
     assert len(os.listdir("/proc/self/fd")) == before
 
 
+def test_root_ends_no_process_of_others_whatever_mark_a_user_says(bed: Bed) -> None:
+    """Marks are in names of folders that all users see."""
+    environ = {process_control.RUN_MARKER: "20260101-000000-00000000"}
+    with subprocess.Popen(["sleep", "3600"], env=environ, user=BOB, group=BOB, extra_groups=[]) as other:
+        found = {
+            uid: process_control.left_by(0, "mark", environ[process_control.RUN_MARKER], uid) for uid in (ANN, BOB)
+        }
+        other.kill()
+    assert {uid: other.pid in pids for uid, pids in found.items()} == {ANN: False, BOB: True}
+
+
 def test_root_starts_no_python_that_a_user_may_change(bed: Bed) -> None:
     """As the path of a named environment, or by its version."""
     theirs = bed.folder / "theirs"

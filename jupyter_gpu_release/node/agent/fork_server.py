@@ -117,7 +117,7 @@ class ForkServer:
     ) -> None:
         """``user``: whose processes it and its pairs are; None: ours."""
         self.path = path
-        self._user = os.getuid() if user is None else user
+        self._user = user
         self.notes: list[str] = []
         #: what it imports just now; empty before and after
         self.importing = ""

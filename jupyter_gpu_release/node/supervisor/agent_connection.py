@@ -55,11 +55,18 @@ def send_hello(agent: socket.socket, rank: int, mark: str) -> None:
 
 
 class Pair:
-    """``supervisor`` and ``rank`` are process descriptors."""
+    """``supervisor`` and ``rank`` are process descriptors. ``user``: whose processes they are, if not ours."""
 
     def __init__(
-        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, hello: Hello, supervisor: int, rank: int
+        self,
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
+        hello: Hello,
+        supervisor: int,
+        rank: int,
+        user: int | None = None,
     ) -> None:
+        self._user = user
         self.reader = reader
         self.writer = writer
         self.pid = hello.rank
@@ -131,15 +138,15 @@ class Pair:
             with contextlib.suppress(ProcessLookupError):
                 signal.pidfd_send_signal(fd, signal.SIGKILL)
         loop = asyncio.get_running_loop()
-        find = functools.partial(process_control.left_by, self.pid, self._mark, run)
+        find = functools.partial(process_control.left_by, self.pid, self._mark, run, self._user)
         await _in_thread(lambda: end_all(find, on_stuck=lambda text: _tell(loop, on_stuck, text)))
         await self.wait_until_ended()
 
 
-async def fork_pair(path: str, send_bytes: int, user: int) -> Pair:
+async def fork_pair(path: str, send_bytes: int, user: int | None = None) -> Pair:
     """Have a fork server fork a pair; returns when it is there. Raises ``OSError`` when it does not come.
 
-    ``user``: whose processes the two are. A fork server may be a user's: we signal no others for its word.
+    ``user``: whose processes the two are, if not ours. A fork server may be a user's: we signal no others for its word.
     """
     sock = socket.socket(socket.AF_UNIX)
     sock.setblocking(False)
@@ -159,17 +166,18 @@ async def fork_pair(path: str, send_bytes: int, user: int) -> Pair:
         for fd in fds:
             os.close(fd)
         raise
-    return Pair(reader, writer, hello, *fds)
+    return Pair(reader, writer, hello, fds[0], fds[1], user)
 
 
-def _checked(data: bytes, fds: Sequence[int], user: int) -> Hello:
+def _checked(data: bytes, fds: Sequence[int], user: int | None) -> Hello:
     """The first word, if it is true; raises ``OSError``."""
     try:
         hello = decode(data, Hello)
     except msgspec.MsgspecError as error:
         raise ConnectionAbortedError("the process for the cell does not say what it is") from error
     pids = [process_control.pid_behind(fd) for fd in fds]
-    if pids != [hello.supervisor, hello.rank] or {process_control.user_of(pid) for pid in pids} != {user}:
+    users = {process_control.user_of(pid) for pid in pids}
+    if pids != [hello.supervisor, hello.rank] or users != {os.getuid() if user is None else user}:
         raise ConnectionAbortedError("the process for the cell is not what it says")
     if _MARK_PATTERN.fullmatch(hello.mark) is None:
         raise ConnectionAbortedError("the process for the cell bears no mark")
