@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from jupyter_gpu_release.presentation.run_row import run_row
-from jupyter_gpu_release.protocol.rest import RunRow
+from jupyter_gpu_release.protocol.rest import RunError, RunRow, Summary
 from jupyter_gpu_release.protocol.runs import Attempt, FileInfo, RunView, ValueInfo
 
 
@@ -37,6 +37,13 @@ def test_a_run_that_was_preempted_waits_since_then_and_holds_its_gpus_since_it_g
 ) -> None:
     row = run_row(view, 60.0)
     assert (row.since_s, row.held_s) == (since_s, held_s)
+
+
+def test_what_came_out_of_a_run_is_in_its_row() -> None:
+    came_out = Summary(RunError("E", "why"), [ValueInfo("x", "int")], ["a note"], [FileInfo("f")], {"loss": 0.5})
+    assert all(getattr(came_out, name) for name in Summary.__struct_fields__), "a field that is new"
+    row = run_row(RunView("r", "ada", "failed"), 60.0, came_out)
+    assert {name: getattr(row, name) for name in Summary.__struct_fields__} == msgspec.structs.asdict(came_out)
 
 
 def test_rows_of_gateways_of_before_are_read() -> None:

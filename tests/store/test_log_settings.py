@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import logging
+import logging.handlers
 import weakref
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -105,6 +106,17 @@ def test_loggers_of_libraries_are_looked_at_only_if_they_were_set_since(monkeypa
     logging.getLogger("email.of_a_library").setLevel(logging.DEBUG)
     log_settings.read(logging)
     assert "email.of_a_library" in looked_at
+
+
+@pytest.mark.usefixtures("watched")
+def test_what_stays_in_its_process_is_named_and_a_handler_that_does_nothing_is_not() -> None:
+    logger, mine = logging.getLogger("jgr_test_mine"), logging.handlers.MemoryHandler(1)
+    logger.handlers += [logging.NullHandler(), mine]
+    found = log_settings.read(logging)
+    staying = {name: value.thing for name, value in found.items() if isinstance(value, log_settings.Staying)}
+    assert {name: thing for name, thing in staying.items() if "jgr_test_mine" in name} == {
+        "MemoryHandler of jgr_test_mine": mine
+    }
 
 
 def _plain(found: dict[str, Any]) -> dict[str, Any]:
