@@ -1,4 +1,4 @@
-"""A Hub whose tokens would travel in plain text is refused, unless its operator says that they may."""
+"""What keeps a Hub from handing out tokens: plain text, unless its operator allows that, and packages it lacks."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from jupyter_gpu_release.errors import OptionError
+from jupyter_gpu_release.checks import package
+from jupyter_gpu_release.errors import ClusterError, OptionError
 from jupyter_gpu_release.hub.config import hand_out_tokens
 
 
@@ -39,3 +40,10 @@ def test_so_does_the_service_itself() -> None:
 @pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "[::1]"])
 def test_on_one_machine_nobody_reads_along(host: str) -> None:
     assert _configured(f"http://{host}:8765", url=f"http://{host}:8780")
+
+
+def test_packages_that_the_service_lacks_are_named_before_the_hub_starts_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(package, "installed_version", lambda _name: "")
+    with pytest.raises(ClusterError, match="the service for tokens needs ") as missing:
+        _configured("https://gpu.example.org")
+    assert missing.value.hint.endswith("-m pip install 'jupyter-gpu-release[hub]'")
