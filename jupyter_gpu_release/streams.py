@@ -21,26 +21,29 @@ _NAMES = {
     ".adapters.accelerate": "make_sharing fill_shared",
     ".adapters.cupy": "place_array",
     ".adapters.ipywidgets": "fill_widget",
-    ".adapters.ipython": "ShownAs",
+    ".adapters.ipython": "ShownAs ToldIpython",
     ".adapters.jax": "make_jax",
     ".adapters.keras": (
         "rebuild_keras_model make_keras_object fill_keras_object make_keras_container fill_keras_container "
         "make_keras_graph link_keras_graph"
     ),
-    ".adapters.numpy.arrays": "view_as set_attributes rebuild_times rebuild_view make_ufunc",
+    ".adapters.numpy.arrays": "view_as set_attributes rebuild_times rebuild_view make_ufunc record_at",
     ".adapters.numpy.generators": "make_drawing set_drawing",
     ".adapters.numpy.mapped_files": "map_file view_of_map",
+    ".adapters.numpy.settings": "ToldNumpy",
     ".adapters.pandas": "make_block make_column",
     ".adapters.stdlib.buffers": "array_over_buffer ctypes_over_buffer",
     ".adapters.stdlib.code_objects": "make_code",
     ".adapters.stdlib.context_variables": "make_variable set_variable",
     ".adapters.stdlib.environment": "WorkingFolder",
+    ".adapters.stdlib.log_settings": "ToldLogging set_handler",
     ".adapters.stdlib.sqlite": "ToldSqlite",
     ".adapters.stdlib.random_numbers": "make_random set_random",
     ".adapters.singletons": "find_attribute",
     ".adapters.stdlib.values": (
         "make_cell set_cell make_weakref dead_weakref make_lru_cache make_cached_property standard_stream "
-        "import_module view_bytes fill_container make_weak_proxy make_mapping_proxy replaced_function"
+        "import_module view_bytes fill_container make_weak_proxy make_mapping_proxy replaced_function "
+        "make_finalizer dead_finalizer make_type_parameter"
     ),
     ".adapters.tensorflow": "rebuild_tensorflow_function usual_strategy",
     ".adapters.torch.distributed": "give_module give_replica make_shard fill_shard",

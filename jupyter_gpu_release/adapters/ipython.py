@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import functools
 import sys
-from collections.abc import Iterable
+import types
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from .. import streams
@@ -100,8 +101,49 @@ def _is_from_outside(printer: Any) -> bool:
     return str(getattr(made_of, "__module__", "")).partition(".")[0] not in _OWN
 
 
+# ------------------------------------------------------- magics, aliases and annotations that a notebook has made
+class _Told(type):
+    """Attributes of its class are what was told to this process's shell; one that is set is told to it."""
+
+    def __setattr__(cls, words: str, value: Any) -> None:
+        shell, (kind, name) = current_shell(), words.split(" ", 1)
+        if kind == _ALIAS:
+            shell.alias_manager.define_alias(name, value)
+        elif kind == _ANNOTATION:
+            shell.user_ns.setdefault("__annotations__", {})[name] = value
+        elif kind == _CLASS:
+            shell.register_magics(value)
+        else:
+            shell.register_magic_function(value, kind.removesuffix("-magic"), name)
+
+
+class ToldIpython(metaclass=_Told):
+    """Magics that are functions of the notebook, aliases of commands, annotations of the notebook's names."""
+
+    __module__ = streams.__name__
+
+
+_ALIAS, _ANNOTATION, _CLASS = "alias", "annotation", "magics-class"
+
+
+def _told(shell: Any) -> Iterator[tuple[str, Any]]:
+    for kind, magics in shell.magics_manager.magics.items():
+        for name, magic in magics.items():
+            if type(magic) is types.FunctionType and magic.__module__ == "__main__":
+                yield f"{kind}-magic {name}", magic
+    kinds = [type(each) for each in shell.magics_manager.registry.values()]
+    yield from ((f"{_CLASS} {kind.__name__}", kind) for kind in kinds if kind.__module__ == "__main__")
+    usual = dict(shell.alias_manager.default_aliases)
+    yield from ((f"{_ALIAS} {name}", line) for name, line in shell.alias_manager.aliases if usual.get(name) != line)
+    annotations = shell.user_ns.get("__annotations__")
+    if type(annotations) is dict:
+        yield from ((f"{_ANNOTATION} {name}", value) for name, value in annotations.items() if type(name) is str)
+
+
 class IpythonAdapter(Adapter):
-    """Settings, formatters."""
+    """Settings, formatters, magics."""
+
+    carried_calls = ("register_line_magic", "register_cell_magic", "register_line_cell_magic", "register_magics")
 
     settings = (
         LibrarySettings(
@@ -113,12 +155,13 @@ class IpythonAdapter(Adapter):
     )
 
     def extended_classes(self) -> Iterable[type]:
-        return [ShownAs]
+        return [ShownAs, ToldIpython]
 
     def extensions(self) -> Iterable[tuple[type, str, Any]]:
         shell = current_shell()
         found = {} if shell is None else _printers(shell.display_formatter.formatters)
-        return [(ShownAs, name, printers) for name, printers in found.items()]
+        told = [] if shell is None else [(ToldIpython, *each) for each in _told(shell)]
+        return [*((ShownAs, name, printers) for name, printers in found.items()), *told]
 
     def holds_itself(self, kind: type) -> bool:
         return str(kind.__module__).startswith(("IPython", "ipykernel"))

@@ -15,6 +15,9 @@ from .. import streams
 from .adapter import Adapter, LibrarySettings, Reducer, Values
 
 _LONGEST_ATTRIBUTE = 1000
+#: of more objects in columns nobody looks which they are
+_MOST_OBJECTS = 5_000
+_ATOMS = frozenset({str, bytes, int, float, complex, bool, type(None)})
 #: what their objects consist of is nobody's but theirs
 _OPAQUE = ("pandas._libs", *(f"pandas.core.{part}" for part in ("arrays", "frame", "indexes", "internals", "series")))
 
@@ -42,7 +45,7 @@ def reduce_frame(_pickler: Any, frame: Any) -> Any:
 
 def is_plain(value: Any, depth: int = 4) -> bool:
     """Tell if it is a number, a text, or a small container of such."""
-    if type(value) in (str, bytes, int, float, complex, bool, type(None)):
+    if type(value) in _ATOMS:
         return True
     if type(value) not in (list, tuple, dict, set) or len(value) > _LONGEST_ATTRIBUTE or not depth:
         return False
@@ -164,6 +167,14 @@ def _update_index(old: Any, new: Any) -> bool:
     return True
 
 
+def _columns_of_objects(manager: Any) -> list[Any]:
+    """Arrays of Python's objects, of which a frame or series consists; less those of texts and numbers alone."""
+    values = [block.values for block in getattr(manager, "blocks", ())]
+    objects = [each for each in values if type(each).__name__ == "ndarray" and each.dtype.hasobject]
+    is_small = sum(each.size for each in objects) <= _MOST_OBJECTS
+    return [each for each in objects if any(type(part) not in _ATOMS for part in each.flat)] if is_small else []
+
+
 def _memory_of(thing: Any) -> Iterator[int]:
     """Ids of the arrays that a frame or series consists of. Others may share them until somebody writes."""
     blocks = getattr(getattr(thing, "__dict__", {}).get("_mgr"), "blocks", ())
@@ -275,12 +286,23 @@ class PandasAdapter(Adapter):
         return issubclass(kind, (pandas.DataFrame, pandas.Series, pandas.Index)) if _is_own(kind) else None
 
     def items_of(self, thing: Any) -> Any:
-        """The axes, which several frames may share."""
-        return getattr(getattr(thing, "__dict__", {}).get("_mgr"), "axes", None)
+        """The axes, which several frames may share, and what is in columns of objects, if it is not very much."""
+        manager = getattr(thing, "__dict__", {}).get("_mgr")
+        axes = getattr(manager, "axes", None)
+        columns = _columns_of_objects(manager)
+        if axes is None or not columns:
+            return axes
+        return [*axes, *itertools.chain.from_iterable(column.flat for column in columns)]
 
     def set_items(self, thing: Any, items: dict[int, Any]) -> None:
-        for place, axis in items.items():
-            thing._mgr.axes[place] = axis
+        axes = thing._mgr.axes
+        for place in [place for place in items if place < len(axes)]:
+            axes[place] = items.pop(place)
+        start = len(axes)
+        for column in _columns_of_objects(thing._mgr) if items else ():
+            for place in [place for place in items if place < start + column.size]:
+                column.flat[place - start] = items.pop(place)
+            start += column.size
 
     def own_memory(self, thing: Any) -> Iterable[int]:
         return _memory_of(thing) if _is_own(type(thing)) else ()

@@ -44,6 +44,8 @@ class CellFacts:
     #: what it reaches through its namespace or by text, looked for when ``reflects``
     reflection: Reflection = field(default_factory=Reflection)
     reflects: bool = False
+    #: perhaps reads pickles, which name classes and functions
+    unpickles: bool = False
     #: names that its tree does not show (``import *``, magics)
     binds_more: bool = False
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from . import reflection as analysis_reflection
 from .cell_facts import CellFacts, Transform
-from .reflection import reflection_in
+from .reflection import names_in_annotation, reflection_in
 from .scopes import (
     Comprehension,
     FreeNames,
@@ -33,8 +33,16 @@ def analyse(tree: ast.Module, transform: Transform, *, postponed: bool = False) 
         tree = annotations.visit(copy.deepcopy(tree))
     flow = NameFlow(CellFacts(), transform)
     flow.run(tree.body)
-    flow.facts.hints |= annotations.names - flow.facts.reads - flow.facts.bound
+    named = annotations.names | _names_in_annotations(tree)
+    flow.facts.hints |= named - flow.facts.reads - flow.facts.bound
     return flow.facts
+
+
+def _names_in_annotations(tree: ast.Module) -> set[str]:
+    """Names in annotations that are texts (``"Node"``, ``list["Node"]``)."""
+    nodes = [getattr(node, place, None) for node in ast.walk(tree) for place in ("annotation", "returns")]
+    texts = [part for node in nodes if isinstance(node, ast.AST) for part in ast.walk(node)]
+    return {name for part in texts if isinstance(part, ast.Constant) for name in names_in_annotation(part.value)}
 
 
 def _postpones(tree: ast.Module) -> bool:
@@ -98,6 +106,7 @@ def note_chain(facts: CellFacts, node: ast.Attribute) -> None:
     """Remember ``a.b.c``."""
     if node.attr in analysis_reflection.ATTRIBUTES:
         facts.reflects = True
+    facts.unpickles |= node.attr in analysis_reflection.UNPICKLERS
     chain = dotted_name(node)
     if chain:
         facts.chains.add(chain)
@@ -236,7 +245,7 @@ class NameFlow:
         for statement in statements:
             bound.append(set(self._bound))
             self.block([statement])
-        if self.facts.reflects or "__main__" in self.facts.modules:
+        if self.facts.reflects or self.facts.unpickles or "__main__" in self.facts.modules | self.facts.reads:
             self._reflect(statements, bound)
         if self.facts.opaque:
             self.soft = True

@@ -13,14 +13,17 @@ import types
 import weakref
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from typing import Any
 
 #: calls and attributes that make a closer look worth while
-CALLS = frozenset({"globals", "locals", "vars", "dir", "eval", "exec"})
+CALLS = frozenset({"globals", "locals", "vars", "dir", "eval", "exec", "testmod", "unittest.main", "ipytest.run"})
 ATTRIBUTES = frozenset({"user_ns", "user_global_ns", "f_globals", "modules", "import_module", "__main__"}) | frozenset(
-    {"__subclasses__", "query", "eval", "ev", "ex", "run_line_magic"}
+    {"__subclasses__", "query", "eval", "ev", "ex", "run_line_magic", "testmod"}
 )
-#: the same in a function's compiled code
-WORDS = CALLS | ATTRIBUTES
+#: methods that find what a pickle names
+UNPICKLERS = frozenset({"load", "loads", "read_pickle"})
+#: all of these, in a function's compiled code
+WORDS = CALLS | ATTRIBUTES | UNPICKLERS
 _NAMESPACES = frozenset({"user_ns", "user_global_ns", "f_globals"})
 _READERS = frozenset({"get", "pop", "setdefault", "__getitem__", "__contains__"})
 _WRITERS = frozenset({"update", "__setitem__"})
@@ -33,6 +36,11 @@ _FORMULA = re.compile(r"(?:^|[\w)\]])\s*~\s*[\w(]")
 _SQL = re.compile(r"\bselect\b", re.IGNORECASE)
 _TABLE = re.compile(r"\b(?:from|join)\s+([A-Za-z_]\w*)", re.IGNORECASE)
 _WORD = re.compile(r"[A-Za-z_]\w*")
+#: ``setup="from __main__ import f, x"`` (timeit), ``"__main__.Tests.test_a"`` (unittest, logging)
+_IMPORTED = re.compile(r"from\s+__main__\s+import\s+([\w ,]+)")
+_DOTTED = re.compile(r"\b__main__\.(\w+)")
+#: their ``load`` gives plain values; that of others may look classes and functions up in ``__main__``, as pickle does
+_PLAIN_FORMATS = frozenset({"json", "yaml", "toml", "tomllib", "orjson", "ujson", "simplejson"})
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
 
 
@@ -48,6 +56,8 @@ class Reflection:
     any_name: bool = False
     #: all classes of the notebook: who asks for subclasses finds those that are there
     all_classes: bool = False
+    #: a class or function of the notebook may be looked up by its name, by what reads a pickle
+    definitions: bool = False
 
     def add(self, other: Reflection) -> None:
         """Take over all of ``other``."""
@@ -56,6 +66,7 @@ class Reflection:
         self.queries |= other.queries
         self.any_name |= other.any_name
         self.all_classes |= other.all_classes
+        self.definitions |= other.definitions
 
 
 def reflection_in(tree: ast.AST, *, top_level: bool = True) -> Reflection:
@@ -82,8 +93,21 @@ def reflection_in_query(text: str) -> Reflection:
     return Reflection(names=set(_QUERY_NAME.findall(text)))
 
 
+def names_in_annotation(annotation: Any) -> Iterator[str]:
+    """Names in the texts of an annotation: ``"Node"``, ``list["Node"]``."""
+    text = annotation if isinstance(annotation, str) else getattr(annotation, "__forward_arg__", None)
+    if isinstance(text, str):
+        yield from _WORD.findall(text)
+    elif type(annotation) is not type:
+        arguments = getattr(annotation, "__args__", ())
+        for part in arguments if isinstance(arguments, tuple) else ():
+            yield from names_in_annotation(part)
+
+
 def names_in_frame_text(text: str) -> set[str]:
-    """Names that a library looks up where it is called: of a formula all words, of SQL the tables."""
+    """Names that a library looks up where it is called: of a formula all words, of SQL the tables; in ``__main__``."""
+    if "__main__" in text:
+        return set(_WORD.findall(" ".join(_IMPORTED.findall(text)))) | set(_DOTTED.findall(text))
     if _FORMULA.search(text):
         return set(_WORD.findall(text))
     return set(_TABLE.findall(text)) if _SQL.search(text) else set()
@@ -207,6 +231,14 @@ class _ReflectionVisitor(ast.NodeVisitor):
             case ast.Call(func=ast.Name(id=name), args=[text, *spaces]) if name in _RUNS_TEXT:
                 if not spaces or self._is_namespace(spaces[0]):  # else it finds names elsewhere
                     self._text(text)
+            case ast.Call(func=ast.Name(id="testmod") | ast.Attribute(attr="testmod"), args=[]):
+                self.found.any_name = True
+            case ast.Call(func=ast.Attribute(value=ast.Name(id="unittest"), attr="main"), args=[]):
+                self.found.any_name = True
+            case ast.Call(func=ast.Attribute(value=ast.Name(id="ipytest"), attr="run")):
+                self.found.any_name = True
+            case ast.Call(func=ast.Attribute(value=ast.Name(id=library), attr="load" | "loads" | "read_pickle")):
+                self.found.definitions |= library not in _PLAIN_FORMATS
             case ast.Call(func=ast.Attribute(attr="__subclasses__"), args=[]):
                 self.found.all_classes = True
             case ast.Call(func=ast.Attribute(attr="ev" | "ex" | "run_cell" | "eval"), args=[text, *_]):
@@ -239,7 +271,7 @@ class _ReflectionVisitor(ast.NodeVisitor):
                 self.found.add(reflection_in_query(part.value))
 
 
-_CERTAIN = WORDS - {"modules", "query", "eval", "dir", "vars", "__subclasses__", "run_line_magic"}
+_CERTAIN = WORDS - UNPICKLERS - {"modules", "query", "eval", "dir", "vars", "__subclasses__", "run_line_magic"}
 _known: weakref.WeakKeyDictionary[types.CodeType, Reflection] = weakref.WeakKeyDictionary()
 
 
@@ -282,4 +314,6 @@ def _from_source(code: types.CodeType) -> Reflection | None:
 def _from_code(code: types.CodeType, words: frozenset[str]) -> Reflection:
     texts = {constant for each in _codes(code) for constant in each.co_consts if isinstance(constant, str)}
     names = {text for text in texts if text.isidentifier()}
-    return Reflection(names, any_name=bool(words & _CERTAIN), all_classes="__subclasses__" in words)
+    found = Reflection(names, any_name=bool(words & _CERTAIN), all_classes="__subclasses__" in words)
+    found.definitions = bool(words & UNPICKLERS)
+    return found

@@ -334,7 +334,9 @@ class _Writer:
         if state and self._more.follow is not None:  # what functions read that were put into modules
             self._follow_reads(done, self._more.follow, lambda _thing: {}, left)
             rest = {name: value for name, value in rest.items() if name not in done}
-        self._what_has_room(rest, self._more.rest_bytes)
+        left = self._what_has_room(rest, self._more.rest_bytes) or 0
+        if rest and self._more.follow is not None:
+            self._follow_reads(done | rest.keys(), self._more.follow, lambda _thing: {}, min(left, STATE_BYTES))
         self._dump.modules_of_rest = self._pickler.modules - needed
 
     def _what_has_room(self, values: dict[str, Any], left: int | None) -> int | None:

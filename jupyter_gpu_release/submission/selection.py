@@ -13,7 +13,13 @@ from typing import Any
 from ..adapters.registry import loaded_adapters
 from ..analysis.cell_facts import HISTORY, CellFacts, is_latest, is_machinery
 from ..analysis.device_choices import Assignment, DeviceLedger
-from ..analysis.reflection import Reflection, reflection_in_query, reflection_in_text, reflection_of
+from ..analysis.reflection import (
+    Reflection,
+    names_in_annotation,
+    reflection_in_query,
+    reflection_in_text,
+    reflection_of,
+)
 from ..errors import CannotSendError, OptionError
 from ..host.secrets import looks_secret
 from ..serialization import codec
@@ -176,7 +182,7 @@ class Selection:
         that looks names up by text, these too.
         """
         found = self._looked_up_by(thing) if isinstance(thing, types.FunctionType) else {}
-        return found | self._home(thing)
+        return found | self._home(thing) | self._in_annotations(thing)
 
     def _home(self, thing: Any) -> dict[str, Any]:
         if getattr(thing, "__module__", None) != "__main__":
@@ -187,6 +193,14 @@ class Selection:
             return {}
         self.sent.setdefault(root, found)
         return {root: found}
+
+    def _in_annotations(self, thing: Any) -> dict[str, Any]:
+        """Names in annotations that are texts, which ``typing.get_type_hints`` looks up."""
+        annotations = vars(thing).get("__annotations__") if isinstance(thing, type) else thing.__annotations__
+        values = annotations.values() if type(annotations) is dict else ()
+        names = {name for value in values for name in names_in_annotation(value)} & self._namespace.keys()
+        self._reflection.names |= names
+        return {name: value for each in sorted(names) for name, value in self._with_device_choice(each).items()}
 
     def _looked_up_by(self, function: types.FunctionType) -> dict[str, Any]:
         if function.__globals__ is not self._namespace:
@@ -217,11 +231,22 @@ class Selection:
         """Classes in the order in which the notebook defined them."""
         return [name for name, value in self._namespace.items() if isinstance(value, type) and _is_own(value)]
 
+    def _definitions(self) -> list[str]:
+        """The same with functions: what a pickle may name."""
+        kinds = (type, types.FunctionType)
+        own = [name for name, value in self._namespace.items() if isinstance(value, kinds) and _is_own(value)]
+        return [name for name in own if name not in self.sent or name in self._read_by_state]
+
     def rest(self) -> dict[str, Any]:
         """All that could be meant where names are looked up by text that is not known before the cell runs."""
-        if not self._reflection.any_name or self._choice.include is not None:
+        if self._choice.include is not None:
             return {}
         found: dict[str, Any] = {}
+        if not self._reflection.any_name:
+            for name in self._definitions() if self._reflection.definitions else ():
+                self._read_by_state.add(name)
+                found |= self._with_device_choice(name)
+            return found
         self._unready.clear()
         for name, value in list(self._namespace.items()):
             if name in found or is_latest(name) or (name in self.sent and name not in self.implicit):
@@ -365,8 +390,8 @@ def _is_secret(name: str, value: Any) -> bool:
     return looks_secret(split_attribute_name(name)[1].rpartition(".")[2], value)
 
 
-def _is_own(cls: type) -> bool:
-    return cls.__module__ == "__main__"
+def _is_own(thing: Any) -> bool:
+    return bool(thing.__module__ == "__main__")
 
 
 def _why(error: Exception) -> str:

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-IMPORTS = "import collections, itertools\n"
+IMPORTS = "import collections, itertools\nimport pandas as pd\n"
 ROWS = {
     "iterators that others hold, too": (
         "L = [1, 2, 3, 4]; a = iter(L); b = iter('abcd'); c = iter(range(9)); r = reversed(L); t = iter((1, 2)); box = [a, r]\n"
@@ -16,6 +16,21 @@ ROWS = {
         "next(z); both = [e, c]",
         "n = next(z), next(m), next(e), next(c), next(i); f = filter(None, a)",
         "n, next(a), next(b), next(both[0]), next(both[1]), both[0] is e, next(d), [*i], next(f), [*z], [*m]",
+    ),
+    "iterators that go on to the next": (
+        "a, b = [1], [2, 3]; c = itertools.chain(a, b); d = itertools.chain.from_iterable([[1], [2, 3], [4]]); next(c); box = [d]",
+        "b.append(4); n = next(c), next(d), next(d)",
+        "n, [*c], [*d], box[0] is d",
+    ),
+    "what a column of objects holds": (
+        "row = [1]; more = {'x': 1}; df = pd.DataFrame({'a': [row, [2]], 'n': [1, 2]}); s = pd.Series([more, None]); last = df.a[1]",
+        "df.a[0].append(3); df.a[1].append(4); df['n'] += 1; s[0]['y'] = 2; made = pd.DataFrame({'b': [row]})",
+        "row, more, last, df.to_dict(), df.a[0] is row, df.a[1] is last, s[0] is more, made.b[0] is row",
+    ),
+    "what a slice holds": (
+        "part = [1]; s = slice(part, None)",
+        "s.start.append(2); t = slice(None, part)",
+        "part, s.start is part, t.stop is part",
     ),
     "errors that are kept": (
         "class E(Exception):\n    def __init__(self, a, *, b):\n        super().__init__(a)\n        self.b = b\n"

@@ -65,6 +65,15 @@ _VARIABLES = (
 )
 #: setup, cell. The setup is a plain cell once, and a GPU cell once
 SETTINGS = {
+    "magics, aliases and annotations": (
+        "from IPython.core.magic import Magics, line_magic, magics_class, register_line_cell_magic, register_line_magic\n"
+        "said = []\n@register_line_magic\ndef shout(line):\n    said.append(line)\n    return line.upper()\n"
+        "@register_line_cell_magic\ndef twice(line, cell=None):\n    get_ipython().run_cell((cell or line) * 2)\n"
+        "@magics_class\nclass Own(Magics):\n    @line_magic\n    def own(self, line): return line + '!'\n"
+        "get_ipython().register_magics(Own)\n%alias hello echo hello %s\nclass Part: pass\npart: Part = Part()",
+        "loud = %shout abc\nmine = %own abc\nprint(loud, mine)\n%twice print(len(said))\n%hello you\n"
+        "print(__annotations__, __annotations__['part'] is Part)",
+    ),
     "of libraries that show numbers and pictures": (
         "import warnings, numpy as np, matplotlib as mpl, matplotlib.pyplot as plt\n"
         "plt.style.use('dark_background'); mpl.rcParams['figure.figsize'] = (2, 1)\n"

@@ -15,6 +15,18 @@ ROWS: dict[str, tuple[str, ...]] = {
         "n = [inspect._empty, dataclasses.MISSING]; ok = m[0] is dataclasses.MISSING, m[1] is inspect._empty, m[3] is Ellipsis, m[5] is unittest.mock.DEFAULT",
         "n[0] is inspect._empty, n[1] is dataclasses.MISSING, ok, m[6] is dataclasses.KW_ONLY",
     ),
+    "the contexts from which decimal makes others": (
+        "import decimal\ndecimal.DefaultContext.prec = 7; template = decimal.BasicContext",
+        "made = decimal.Context().prec; template.prec = 5; same = template is decimal.BasicContext",
+        "made, same, decimal.BasicContext.prec, template is decimal.BasicContext",
+        "decimal.DefaultContext.prec = 28; decimal.BasicContext.prec = 9",
+    ),
+    "what numpy writes to": (
+        "import numpy as np\nlog = []\nclass Log:\n    def write(self, text): log.append(text)\nhere = Log(); was = np.seterrcall(here), np.seterr(divide='log')",
+        "x = np.ones(1) / 0; same = np.geterrcall() is here",
+        "log, same, np.geterrcall() is here",
+        "_ = np.seterrcall(None), np.seterr(divide='warn')",
+    ),
     "the context of decimal": (
         "import decimal\ncontext = decimal.getcontext(); context.prec = 5; other = context.copy()",
         "context.prec = 3; same = context is decimal.getcontext(); third = str(decimal.Decimal(1) / 3); other.prec = 9",

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from . import classes, dropped, frames, functions, held, of_libraries, shown, singletons, views
+from . import by_text, classes, dropped, frames, functions, held, of_libraries, shown, singletons, views
 
 
 @dataclass(frozen=True)
@@ -43,6 +43,7 @@ CELLS: dict[str, Cell] = {
     **_named("a name bound anew", dropped.IMPORTS, dropped.NAMES),
     **_named("singletons", singletons.IMPORTS, singletons.ROWS),
     **_named("views", views.IMPORTS, views.ROWS),
+    **_named("names by text", by_text.IMPORTS, by_text.ROWS),
     **_named("of libraries", of_libraries.IMPORTS, of_libraries.ROWS),
     **{f"shown: {name}": Cell("", body, is_of_kernel=True) for name, body in shown.ERRORS.items()},
     **{f"shown: {name}": Cell(setup, body, is_of_kernel=True) for name, (setup, body) in shown.OUTPUTS.items()},

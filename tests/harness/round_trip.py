@@ -169,11 +169,7 @@ class Notebook:
     def expect_as_plain(self, cell: Cell, *, is_gpu_setup: bool = False) -> None:
         """The answer to what ``cell`` asks is the same after a GPU cell as after a plain one."""
         skip_without(cell.setup)
-        plain: dict[str, Any] = {"__name__": "__main__"}
-        for source in (cell.setup, cell.body):
-            exec(compile(source, "<plain cell>", "exec", dont_inherit=True), plain)
-        expected = repr(eval(cell.asked, plain))
-        exec(cell.end, plain)
+        expected = _asked_after_plain(cell)
         (self.ok if is_gpu_setup else self.cell)(cell.setup)
         self.ok(cell.body)
         try:
@@ -207,6 +203,20 @@ class Notebook:
             path = Path(graph.file)
             return tuple(open_graph(path, graph.digest, blobs=_blobs_at(path)))  # type: ignore[return-value]
         return graph.stream, graph.buffers
+
+
+def _asked_after_plain(cell: Cell) -> str:
+    """The answer after a plain cell, among the names of a main module of its own."""
+    before, module = sys.modules["__main__"], types.ModuleType("__main__")
+    sys.modules["__main__"] = module
+    try:
+        for source in (cell.setup, cell.body):
+            exec(compile(source, "<plain cell>", "exec", dont_inherit=True), vars(module))
+        expected = repr(eval(cell.asked, vars(module)))
+        exec(cell.end, vars(module))
+    finally:
+        sys.modules["__main__"] = before
+    return expected
 
 
 def _blobs_at(path: Path) -> BlobStore:

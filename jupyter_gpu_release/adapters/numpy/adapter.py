@@ -49,6 +49,14 @@ class NumpyAdapter(Adapter):
     def has_rows(self, kind: type) -> bool:
         return kind.__name__ == "ndarray"
 
+    carried_calls = ("seterrcall",)
+
+    def extended_classes(self) -> Iterable[type]:
+        return [settings.ToldNumpy]
+
+    def extensions(self) -> Iterable[tuple[type, str, Any]]:
+        return settings.told()
+
     def reducer_for(self, kind: type) -> Reducer | None:
         from . import arrays, generators
 
@@ -75,12 +83,12 @@ class NumpyAdapter(Adapter):
 
     def can_change(self, kind: type) -> bool | None:
         is_generator = str(kind.__module__).startswith("numpy.random")
-        return True if is_generator or issubclass(kind, _arrays()) else None
+        return True if is_generator or issubclass(kind, (_arrays(), sys.modules["numpy"].void)) else None
 
     def hidden_parts(self, thing: Any) -> Iterable[Any]:
         """The garbage collector does not ask arrays."""
         if not isinstance(thing, _arrays()):
-            return ()
+            return (thing.base,) if isinstance(thing, sys.modules["numpy"].void) else ()
         return (thing.base, *thing.flat) if thing.dtype.hasobject else (thing.base,)
 
     def items_of(self, thing: Any) -> Any:
@@ -122,10 +130,11 @@ class NumpyAdapter(Adapter):
         return self._of("memory").view_at(live, place, address, strides)
 
     def replaced_memory(self, old: Any, new: Any) -> dict[Any, Any]:
-        return self._of("memory").replaced_memory(old, new) if type(old) is _arrays() else {}
+        return self._of("memory").replaced_memory(old, new) if isinstance(old, _arrays()) else {}
 
     def over_new_memory(self, thing: Any, replaced: Mapping[Any, Any]) -> Any:
-        return self._of("memory").over_new_memory(thing, replaced) if type(thing) is _arrays() else thing
+        has_memory = isinstance(thing, (_arrays(), sys.modules["numpy"].void))
+        return self._of("memory").over_new_memory(thing, replaced) if has_memory else thing
 
     def fill_view(self, old: Any, new: Any) -> bool:
         return type(old) is _arrays() and self._of("memory").fill_view(old, new)

@@ -23,6 +23,8 @@ def reducer_for(kind: type) -> Reducer | None:
     """The reducer for a class, None for numpy's own way."""
     if kind in _KINDS:
         return _KINDS[kind]
+    if issubclass(kind, np.dtype):
+        return reduce_type
     is_array = issubclass(kind, np.ndarray) and not issubclass(kind, np.memmap)
     if not is_array:
         return None
@@ -37,6 +39,11 @@ def _is_memory_and_attributes(kind: Any) -> bool:
         getattr(kind, name) is getattr(np.ndarray, name) for name in ("__reduce__", "__reduce_ex__", "__setstate__")
     )
     return usual and not any("__slots__" in vars(base) for base in kind.__mro__ if issubclass(base, np.ndarray))
+
+
+def is_view_of_class(array: Any) -> bool:
+    """Tell if an array of a class of its own can be made over other memory."""
+    return array.base is not None and reducer_for(type(array)) is reduce_subclass
 
 
 def reduce_subclass(pickler: Any, array: Any) -> Any:
@@ -211,6 +218,47 @@ def foreign_owner(array: Any) -> Any:
     return base
 
 
+# ------------------------------------------------------------------------------------- records of an array
+def as_view(record: Any) -> Any:
+    """An array that looks at a record where it lies in the array that it was taken from; None: it lies alone."""
+    owner = record.base
+    while isinstance(owner, np.void):  # a record of a record
+        owner = owner.base
+    if not isinstance(owner, np.ndarray) or owner.dtype.hasobject:
+        return None
+    offset = record.__array_interface__["data"][0] - owner.__array_interface__["data"][0]
+    plain: Any = np.ndarray.view(owner, np.ndarray)
+    if not 0 <= offset <= plain.nbytes - record.nbytes or not plain.flags.c_contiguous:
+        return np.asarray(record)
+    return rebuild_view(plain, record.dtype, (), (), offset, record.flags.writeable)
+
+
+def reduce_record(pickler: Any, record: Any) -> Any:
+    """As the element of a view: what is set in it is set in the array."""
+    view = as_view(record)
+    if view is None:
+        return NotImplemented
+    pickler.keep.append(view)
+    return record_at, (view,)
+
+
+@streams.named
+def record_at(view: Any) -> Any:
+    """The record at which a view of one element looks."""
+    return view[()]
+
+
+def reduce_type(_pickler: Any, dtype: Any) -> Any:
+    """A type of elements of which numpy has one only, so that it stays that one."""
+    is_only = dtype.isbuiltin == 1 and np.dtype(dtype.str) is dtype
+    return (np.dtype, (dtype.str,)) if is_only else NotImplemented
+
+
+def reduce_limits(_pickler: Any, limits: Any) -> Any:
+    """``np.finfo(…)``, of which numpy has one for each type: numpy's own way cannot be read."""
+    return np.finfo, (limits.dtype,)
+
+
 def reduce_ufunc(_pickler: Any, ufunc: Any) -> Any:
     """A universal function of ``np.frompyfunc`` by the function in it; others by name."""
     parts = gc.get_referents(ufunc)
@@ -225,4 +273,11 @@ def make_ufunc(function: Any, count_in: int, count_out: int, identity: Any) -> A
     return np.frompyfunc(function, count_in, count_out, identity=identity)
 
 
-_KINDS: dict[type, Reducer] = {np.ufunc: reduce_ufunc, np.ndarray: reduce_array, np.memmap: mapped_files.reduce_mapped}
+_KINDS: dict[type, Reducer] = {
+    np.ufunc: reduce_ufunc,
+    np.ndarray: reduce_array,
+    np.memmap: mapped_files.reduce_mapped,
+    np.finfo: reduce_limits,
+    np.void: reduce_record,
+    np.record: reduce_record,
+}

@@ -15,6 +15,8 @@ def update(old: Any, new: Any) -> bool | None:
     """An array, or a generator; False: another one of numpy's objects; None: of a class of the user's."""
     if isinstance(old, numpy.ndarray):
         return update_array(old, new) if type(old) is numpy.ndarray else _update_subclass(old, new)
+    if isinstance(old, numpy.void):
+        return old.dtype == new.dtype and update_array(numpy.asarray(old), numpy.asarray(new))
     if generators.reducer_for(type(old)) is not None:
         return _update_drawing(old, new)
     module = str(type(old).__module__)

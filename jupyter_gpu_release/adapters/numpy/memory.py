@@ -57,17 +57,26 @@ def replaced_memory(old: Any, new: Any) -> dict[Any, Any]:
 
 
 def over_new_memory(array: Any, memory: Mapping[Any, Any]) -> Any:
-    """The array over the memory that stands in the place of its own."""
+    """The array, or the record of one, over the memory that stands in the place of its own."""
+    if isinstance(array, np.void):
+        view = arrays.as_view(array)
+        made = None if view is None else over_new_memory(view, memory)
+        return array if made is None or made is view else made[()]
     foreign = arrays.foreign_owner(array)
     for adapter in adapters_of(type(foreign)):
         if (made := adapter.array_over_new_memory(array, foreign, memory)) is not None:
             return made
     root = array if array.base is None else arrays.memory_root(array)
     new = memory.get(id(root)) if root is not None else None
-    if new is None or array.dtype.hasobject:
+    if new is None or array.dtype.hasobject or (type(array) is not np.ndarray and not arrays.is_view_of_class(array)):
         return array
     offset = array.__array_interface__["data"][0] - root.__array_interface__["data"][0]
-    return arrays.rebuild_view(new, array.dtype, array.shape, array.strides, offset, array.flags.writeable)
+    made = arrays.rebuild_view(new, array.dtype, array.shape, array.strides, offset, array.flags.writeable)
+    if type(array) is np.ndarray:
+        return made
+    made = arrays.view_as(made, type(array), array.dtype)
+    getattr(made, "__dict__", {}).update(getattr(array, "__dict__", {}))
+    return made
 
 
 def fill_view(old: Any, new: Any) -> bool:

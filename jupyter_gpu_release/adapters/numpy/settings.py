@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
+from ... import streams
 from ..adapter import LibrarySettings, Values
 
 #: ``seterr``
@@ -37,6 +39,26 @@ _USUAL = {
 def _write(numpy: Any, name: str, value: Any) -> None:
     kind = name.removeprefix(_ERROR)
     numpy.set_printoptions(**{name: value}) if kind == name else numpy.seterr(**{kind: value})
+
+
+# ------------------------------------------------------------------------------ what ``seterrcall`` was told
+class _Calling(type):
+    """The attribute of its class is what numpy calls, or writes to."""
+
+    def __setattr__(cls, _name: str, value: Any) -> None:
+        sys.modules["numpy"].seterrcall(value)
+
+
+class ToldNumpy(metaclass=_Calling):
+    """The function that numpy calls, or the object that it writes to, where ``seterr`` says so."""
+
+    __module__ = streams.__name__
+
+
+def told() -> list[tuple[type, str, Any]]:
+    """It, if there is any."""
+    value = getattr(sys.modules["numpy"], "geterrcall", lambda: None)()
+    return [] if value is None else [(ToldNumpy, "function of seterrcall", value)]
 
 
 ALL = (LibrarySettings("numpy", _read, lambda _: _USUAL, _write),)

@@ -34,6 +34,8 @@ def update(old: Any, new: Any) -> bool | None:
         return None
     if kind in _WITH_PLACE:
         _iter, (things,), *place = new.__reduce__()
+        if not _is_over(old, things):
+            return False
         if things or any(place):
             old.__setstate__(place[0])
         else:  # it has come to its end, and so forgotten over what it went
@@ -47,6 +49,17 @@ def update(old: Any, new: Any) -> bool | None:
         old.__setstate__(place)
         return True
     return False
+
+
+def _is_over(iterator: Any, things: Any) -> bool:
+    """Tell if it goes over these, or is to come to its end, or is there: it forgets then over what it went."""
+    (mine,) = iterator.__reduce__()[1]
+    if mine is things or not things:
+        return True
+    try:
+        return bool(mine == things)
+    except Exception:  # noqa: BLE001 - what is in them may be of any class
+        return False
 
 
 def remade(iterator: Any, new: Callable[[Any], Any]) -> Any:

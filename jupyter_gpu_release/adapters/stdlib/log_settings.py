@@ -5,14 +5,18 @@ Only what differs from a fresh Python is read; such a setting is None.
 
 from __future__ import annotations
 
+import copyreg
 import functools
 import logging
 import os
 import sys
+import types
 import weakref
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
+
+from ... import streams
 
 _DISABLE = "disable"
 _LOGGER = "logger "
@@ -238,7 +242,56 @@ def _built(stream: str, level: int, written: tuple[Any, ...] | None) -> logging.
 
 def _staying(logger: logging.Logger) -> list[Any]:
     handlers = [each for each in logger.handlers if _packed(each) is None and not isinstance(each, logging.NullHandler)]
-    return [*handlers, *logger.filters]
+    return [each for each in (*handlers, *logger.filters) if not _is_of_notebook(each)]
+
+
+# ------------------------------------------------------------- handlers and filters that the notebook has written
+def _is_of_notebook(thing: Any) -> bool:
+    made_of = thing if isinstance(thing, types.FunctionType) else type(thing)
+    return made_of.__module__ == "__main__" and not isinstance(thing, logging.FileHandler)
+
+
+class _Adding(type):
+    """Attributes of its class are handlers and filters of loggers; those that are set stand in the place of others."""
+
+    def __setattr__(cls, _words: str, value: tuple[str, list[Any]]) -> None:
+        name, things = value
+        logger = logging.getLogger(name)
+        for thing in _of_notebook(logger):
+            logger.removeHandler(thing) if isinstance(thing, logging.Handler) else logger.removeFilter(thing)
+        for thing in things:
+            logger.addHandler(thing) if isinstance(thing, logging.Handler) else logger.addFilter(thing)
+
+
+class ToldLogging(metaclass=_Adding):
+    """Handlers and filters of the notebook's classes, and functions that filter."""
+
+    __module__ = streams.__name__
+
+
+def told() -> Iterator[tuple[type, str, Any]]:
+    """Those that loggers have, each time with the logger's name."""
+    for logger in _loggers():
+        if things := _of_notebook(logger):
+            words = f"handlers and filters of logger {logger.name}".replace(".", "/")  # it is no path
+            yield ToldLogging, words, (logger.name, things)
+
+
+def _of_notebook(logger: logging.Logger) -> list[Any]:
+    return [each for each in (*logger.handlers, *logger.filters) if _is_of_notebook(each)]
+
+
+def reduce_handler(_pickler: Any, handler: logging.Handler) -> Any:
+    """Without its lock."""
+    state = {name: value for name, value in vars(handler).items() if name != "lock"}
+    return copyreg.__newobj__, (type(handler),), state, None, None, set_handler  # type: ignore[attr-defined]
+
+
+@streams.named
+def set_handler(handler: logging.Handler, state: dict[str, Any]) -> None:
+    """Fill a handler; its lock is new."""
+    vars(handler).update(state)
+    handler.createLock()
 
 
 def _words(thing: Any) -> str:

@@ -41,7 +41,11 @@ _USUAL_LIMITS = {"recursion limit": 1000, "digits": 4300, "switch interval": 0.0
 
 
 def _decimal(decimal: Any) -> Values:
-    context = decimal.getcontext()
+    contexts = {"": decimal.getcontext(), **{f"{name}.": getattr(decimal, name) for name in _USUAL_TEMPLATES}}
+    return {f"{prefix}{name}": value for prefix, each in contexts.items() for name, value in _context(each).items()}
+
+
+def _context(context: Any) -> Values:
     signals = {
         name: sorted(signal.__name__ for signal, is_on in getattr(context, name).items() if is_on) for name in _SIGNALS
     }
@@ -59,10 +63,25 @@ _DECIMAL = {
     "traps": ["DivisionByZero", "InvalidOperation", "Overflow"],
     "flags": [],
 }
+#: contexts from which others are made
+_USUAL_TEMPLATES: dict[str, Values] = {
+    "DefaultContext": _DECIMAL,
+    "ExtendedContext": {**_DECIMAL, "prec": 9, "traps": []},
+    "BasicContext": {
+        **_DECIMAL,
+        "prec": 9,
+        "rounding": "ROUND_HALF_UP",
+        "traps": ["Clamped", "DivisionByZero", "InvalidOperation", "Overflow", "Underflow"],
+    },
+}
+_USUAL_DECIMAL = _DECIMAL | {
+    f"{prefix}.{name}": value for prefix, values in _USUAL_TEMPLATES.items() for name, value in values.items()
+}
 
 
 def _set_decimal(decimal: Any, name: str, value: Any) -> None:
-    context = decimal.getcontext()
+    template, _, name = name.rpartition(".")
+    context = getattr(decimal, template) if template else decimal.getcontext()
     if name in _SIGNALS:
         signals = getattr(context, name)
         for signal in signals:
@@ -172,7 +191,7 @@ ALL = (
         follow_threads=True,
     ),
     LibrarySettings("logging", log_settings.read, lambda _: {}, log_settings.write, only_set=True, that_count=False),
-    LibrarySettings("decimal", _decimal, lambda _: _DECIMAL, _set_decimal),
+    LibrarySettings("decimal", _decimal, lambda _: _USUAL_DECIMAL, _set_decimal),
     LibrarySettings("csv", _csv, lambda _: _USUAL_CSV, _set_csv),
     LibrarySettings("locale", _locale, _usual_locale, lambda locale, _, value: locale.setlocale(locale.LC_ALL, value)),
     LibrarySettings("time", _zone, _usual_zone, _set_zone),

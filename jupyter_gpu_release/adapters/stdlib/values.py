@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import contextlib
 import contextvars
 import ctypes
 import decimal
@@ -10,12 +11,14 @@ import functools
 import gc
 import importlib
 import io
+import logging
 import operator
 import pickle
 import struct
 import sys
 import types
 import typing
+import warnings
 import weakref
 from typing import Any
 
@@ -23,10 +26,10 @@ from ... import streams
 from ...errors import CannotSendError
 from ...store.mapped.memory import address_of
 from .. import singletons
-from ..adapter import Reducer, refusing
+from ..adapter import Reader, Reducer, receiving, refusing
 from ..memory import CData
 from ..users_code import is_of_the_user
-from . import buffers, cached_functions, context_variables
+from . import buffers, cached_functions, context_variables, log_settings
 from .code_objects import reduce_code
 
 
@@ -51,6 +54,17 @@ def reduce_weakref(_pickler: Any, reference: weakref.ref[Any]) -> Any:
     """A weak reference to something (else) in the graph."""
     target = reference()
     return (dead_weakref, ()) if target is None else (make_weakref, (target,))
+
+
+def reduce_finalizer(pickler: Any, finalizer: weakref.finalize[..., Any]) -> Any:
+    """One of the notebook's is alive in its cells; one that a cell has made ends with the cell's process."""
+    parts = finalizer.peek()
+    if parts is None or not pickler.can_write(parts):
+        return dead_finalizer, ()
+    pickler.keep.append(parts)
+    if not (pickler.realm.at_home or pickler.compact or _arrived.get(id(finalizer)) is finalizer):
+        pickler.remarks.append("without its `weakref.finalize`, which is over with the cell's process")
+    return make_finalizer, parts
 
 
 def reduce_weak_proxy(_pickler: Any, proxy: Any) -> Any:
@@ -136,6 +150,13 @@ def reduce_new_type(_pickler: Any, kind: typing.NewType) -> Any:
     return typing.NewType, (kind.__name__, kind.__supertype__), dict(vars(kind))
 
 
+def reduce_type_parameter(_pickler: Any, parameter: Any) -> Any:
+    """One of the notebook by value, as cloudpickle does with ``TypeVar``; others by reference (pickle's own way)."""
+    if parameter.__module__ != "__main__":
+        return NotImplemented
+    return make_type_parameter, (type(parameter), parameter.__name__, getattr(parameter, "__bound__", None))
+
+
 def reduce_array_type(_pickler: Any, kind: Any) -> Any:
     """``Point * 3`` of ctypes, which is one class in each process."""
     length = getattr(kind, "_length_", None)
@@ -143,9 +164,12 @@ def reduce_array_type(_pickler: Any, kind: Any) -> Any:
     return (operator.mul, (kind._type_, length)) if is_product else NotImplemented
 
 
-def reduce_decimal_context(_pickler: Any, context: decimal.Context) -> Any:
-    """The one that counts is the receiver's own, which is set as this one is."""
-    return (decimal.getcontext, ()) if context is decimal.getcontext() else NotImplemented
+def reduce_decimal_context(pickler: Any, context: decimal.Context) -> Any:
+    """Those that the module has are the receiver's own, which are set as these are."""
+    if context is decimal.getcontext():
+        return decimal.getcontext, ()
+    name = next((name for name, value in vars(decimal).items() if value is context), None)
+    return NotImplemented if name is None else singletons.by_name(pickler, "decimal", name)
 
 
 def reduce_cached_property(_pickler: Any, prop: Any) -> Any:
@@ -202,6 +226,7 @@ _BY_TYPE: dict[type, Reducer] = {
     types.CodeType: reduce_code,
     types.ModuleType: reduce_module,
     weakref.ref: reduce_weakref,
+    weakref.finalize: reduce_finalizer,
     weakref.ProxyType: reduce_weak_proxy,
     weakref.CallableProxyType: reduce_weak_proxy,
     weakref.WeakValueDictionary: reduce_weak_mapping,
@@ -217,6 +242,8 @@ _BY_TYPE: dict[type, Reducer] = {
     types.MethodType: reduce_bound_method,
     struct.Struct: reduce_struct,
     typing.NewType: reduce_new_type,
+    typing.ParamSpec: reduce_type_parameter,
+    typing.TypeVarTuple: reduce_type_parameter,
     decimal.Context: reduce_decimal_context,
     type(ctypes.Array): reduce_array_type,
     functools.cached_property: reduce_cached_property,
@@ -228,11 +255,15 @@ _BY_TYPE: dict[type, Reducer] = {
 }
 
 
+def _says_itself(kind: type) -> bool:
+    """Tell if a class knows how its objects travel."""
+    names = ("__reduce__", "__reduce_ex__", "__getstate__")
+    return any(name in vars(base) for base in kind.__mro__[:-1] for name in names)
+
+
 def _future(kind: type) -> Reducer | None:
-    if any(
-        name in vars(base) for base in kind.__mro__[:-1] for name in ("__reduce__", "__reduce_ex__", "__getstate__")
-    ):
-        return None  # it knows how to travel
+    if _says_itself(kind):
+        return None
     is_future = any((base.__module__, base.__name__) == ("concurrent.futures._base", "Future") for base in kind.__mro__)
     return refuse_future if is_future else None
 
@@ -247,10 +278,21 @@ def reducer_for(kind: type) -> Reducer | None:
     """The reducer for a class."""
     if issubclass(kind, CData):
         return buffers.reduce_ctypes
+    if issubclass(kind, logging.Handler) and kind.__module__ == "__main__" and not _says_itself(kind):
+        return log_settings.reduce_handler
     return _BY_TYPE.get(kind) or _future(kind) or _container(kind) or singletons.reducer_for(kind)
 
 
 # -------------------------------------------------------------------------------------- put together
+@streams.named
+def make_type_parameter(kind: Any, name: str, bound: Any) -> Any:
+    """A ``ParamSpec`` or ``TypeVarTuple`` of the notebook."""
+    made = kind(name) if bound is None else kind(name, bound=bound)
+    with contextlib.suppress(AttributeError):
+        made.__module__ = "__main__"
+    return made
+
+
 @streams.named
 def make_cell() -> types.CellType:
     """An empty closure cell."""
@@ -297,6 +339,47 @@ def make_weakref(target: Any) -> weakref.ref[Any]:
     """A weak reference. In a rank its target stays alive: who holds it may have stayed in the notebook."""
     kept_alive.append(target)
     return weakref.ref(target)
+
+
+@streams.named
+def dead_finalizer() -> weakref.finalize[..., Any]:
+    """A finalizer that has nothing to do any more."""
+    finalizer = weakref.finalize(_Gone(), int)
+    finalizer.detach()
+    return finalizer
+
+
+def update_finalizer(old: Any, new: Any) -> bool | None:
+    """Detach a finalizer of the notebook that the cell has called or detached."""
+    if not isinstance(old, weakref.finalize):
+        return None
+    if new.detach() is None:
+        old.detach()
+    return True
+
+
+@streams.named
+@receiving
+def make_finalizer(
+    reader: Reader, target: Any, function: Any, arguments: tuple[Any, ...], named: dict[str, Any]
+) -> weakref.finalize[..., Any]:
+    """A finalizer that calls nothing by itself: a cell may call or detach it, its target's end is the notebook's."""
+    if reader.realm.at_home:  # stands for the notebook's own, or for one that a cell has made
+        finalizer = weakref.finalize(make_finalizer, _say_over)
+    else:
+        kept_alive.append(target)
+        finalizer = weakref.finalize(target, function, *arguments, **named)
+        _arrived[id(finalizer)] = finalizer
+    finalizer.atexit = False
+    return finalizer
+
+
+#: the notebook's finalizers in a rank, by id; they take no weak reference
+_arrived: dict[int, weakref.finalize[..., Any]] = {}
+
+
+def _say_over() -> None:
+    warnings.warn("this finalizer is over with the process of the cell that made it", RuntimeWarning, stacklevel=3)
 
 
 #: targets of weak references that have arrived; in the notebook only until all is read

@@ -100,6 +100,9 @@ class ReferenceReplacer:
             if kind in (tuple, frozenset):
                 return kind(parts)
             return kind._make(parts) if hasattr(kind, "_make") else value
+        if kind is slice:
+            parts = [self._new(part) for part in (value.start, value.stop, value.step)]
+            return value if all(map(operator.is_, parts, (value.start, value.stop, value.step))) else slice(*parts)
         if kind is weakref.ref:
             target = value()
             owner = None if target is None else self._replaced.get(id(target))

@@ -15,6 +15,7 @@ import pytest
 from round_trip import Notebook, RankServer
 
 from jupyter_gpu_release.errors import CannotSendError, GpuReleaseError, OptionError
+from tests.cells.table import Cell
 
 
 @pytest.fixture(scope="module")
@@ -346,3 +347,51 @@ def test_the_notebook_goes_where_a_cell_went(nb: Notebook, tmp_path: Path, monke
     trip = nb.ok("os.chdir('..')\nos.stat = lambda _: type('Stat', (), {'st_ino': 1})")  # as on another machine
     assert [note for note in trip.notes if note.endswith(f"`{before}`: there is no such folder here")]
     assert Path.cwd() == before / "sub"
+
+
+_FINALIZERS = """
+import weakref
+class Owner: pass
+one, two, log = Owner(), Owner(), []
+one.end = weakref.finalize(one, log.append, 1)
+f, g = (weakref.finalize(two, log.append, number) for number in (2, 3))
+"""
+
+
+def test_finalizers_of_the_notebook_are_alive_in_a_cell_until_it_calls_or_detaches_them(nb: Notebook) -> None:
+    body = "alive = one.end.alive, f.alive; one.n = 3; f(); detached = g.detach()[2]; g_is_alive = g.alive"
+    asked = "alive, log, one.end.alive, one.end.peek()[0] is one, f.alive, g.alive, g_is_alive, detached"
+    nb.expect_as_plain(Cell(_FINALIZERS, body, asked))
+
+
+def test_a_finalizer_that_a_cell_makes_is_over_with_its_process(nb: Notebook) -> None:
+    nb.cell("import weakref\nlog = []\nclass Owner: pass")
+    trip = nb.ok("owner = Owner(); end = weakref.finalize(owner, log.append, 1)")
+    assert trip.notes == ["`end` came back without its `weakref.finalize`, which is over with the cell's process"]
+    with pytest.warns(RuntimeWarning, match="over with the process of the cell"):
+        nb.cell("end()")
+    assert nb.ns["log"] == []
+
+
+def test_a_directory_of_the_notebook_is_removed_by_the_notebook_alone(nb: Notebook) -> None:
+    nb.cell("import os, tempfile\nfolder, other = tempfile.TemporaryDirectory(), tempfile.TemporaryDirectory()")
+    trip = nb.ok("open(os.path.join(folder.name, 'file'), 'w').close(); other.cleanup(); folder.used = True")
+    assert trip.notes == []
+    there = nb.cell(
+        "os.listdir(folder.name), folder._finalizer.alive, os.path.exists(other.name), other._finalizer.alive"
+    )
+    assert there == (["file"], True, False, False)
+    nb.cell("folder.cleanup()")
+
+
+def test_handlers_and_filters_of_loggers_that_are_the_notebooks_work_in_a_cell(nb: Notebook) -> None:
+    nb.expect_as_plain(
+        Cell(
+            "import logging\nlines = []\nclass Keep(logging.Handler):\n    def emit(self, record): lines.append(self.format(record))\n"
+            "def filtered(record): lines.append('asked'); return 'no' not in record.msg\nlog = logging.getLogger('held.by'); log.propagate = False\n"
+            "keep = Keep(); keep.setFormatter(logging.Formatter('%(levelname)s %(message)s')); log.addHandler(keep); log.addFilter(filtered)",
+            "class Count(logging.Handler):\n    n = 0\n    def emit(self, record): self.n += 1\ncount = Count(); log.addHandler(count); log.addHandler(keep); log.warning('in'); log.warning('no')",
+            "log.warning('out'), lines, log.handlers == [keep, count], count.n, log.filters == [filtered]",
+            "log.handlers.clear(); log.filters.clear()",
+        )
+    )

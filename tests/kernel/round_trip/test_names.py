@@ -251,6 +251,8 @@ def test_a_name_whose_new_value_cannot_return_says_so_and_is_not_the_old_one(nb:
     nb.cell("import threading\nresult = 'old'; other = {'a': 1}")
     trip = nb.ok("result = {'lock': threading.Lock()}\nfresh = (i for i in range(3))\nother['a'] = 2")
     assert any("result" in note and "not returned" in note for note in trip.notes)
+    ended = nb.ok("import weakref\nclass Owner: pass\nowner = Owner(); end = weakref.finalize(owner, print)")
+    assert ["without its `weakref.finalize`" in note for note in ended.notes] == [True]
     for name in ("result", "fresh"):
         assert f"`{name}` was made in a GPU cell and could not return" in repr(nb.ns[name])
         with pytest.raises(CannotSendError, match="could not return"):
