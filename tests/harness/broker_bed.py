@@ -187,6 +187,8 @@ class PretendedAgent:
         self.orders: dict[str, StartOrder] = {}
         #: orders whose GPUs are known
         self.granted: set[str] = set()
+        #: by run: where its results are to be written, and which
+        self.kept: dict[str, tuple[str, Outcome]] = {}
         #: runs that were preempted
         self.stepping_aside: list[str] = []
         self.silent = False
@@ -383,6 +385,9 @@ class PretendedAgent:
         name = name_of(attempt_id)
         if signal == "kill" and self._end_phase(name):
             self.killed.append(name)
+
+    async def do_keep_results(self, attempt_id: bytes, folder: str, outcome: bytes) -> None:
+        self.kept[name_of(attempt_id)] = folder, decode(outcome, Outcome)
 
     async def do_step_aside(self, attempt_id: bytes) -> bool:
         self.stepping_aside.append(name_of(attempt_id))

@@ -254,3 +254,34 @@ def test_moving_a_run_costs_something_though_nothing_of_it_is_lost() -> None:
         found.hold(held(replace(waiting("right"), expected_s=90.0 + ends_s), "b", saved_at=100.0))
         found.submit(waiting("pair", 2), Asker())
         assert bool(found.decide(100.0).rooms) is moves
+
+
+def test_of_many_that_could_be_preempted_those_are_looked_at_where_the_least_is_missing() -> None:
+    """Forty lose less work, but each shares its node with a run that stays."""
+    nodes = tuple(Node(f"n{number}", 2 * GPU) for number in range(40))
+    found = scheduler(nodes=(*nodes, Node("z", 2 * GPU)))
+    for node in nodes:
+        stays = held(replace(waiting(f"stays on {node.name}", priority=25), restartable=False), node.name)
+        found.hold(stays), found.hold(held(waiting(f"cheap on {node.name}", priority=25), node.name, saved_at=99.0))
+    found.hold(held(waiting("dear", priority=25), "z", saved_at=20.0))
+    found.submit(waiting("urgent", 2, priority=75), Asker())
+    (room,) = found.decide(100.0).rooms
+    assert ([each.run for each in room.preempts], room.placement) == (["dear"], (Slot("z", 2),))
+
+
+@pytest.mark.parametrize(
+    ("limit", "expected"),
+    [(Queue("full"), ["a"]), (Queue("full", max=GPU), []), (Queue("full", max_of=(("t4", GPU),)), ["b"])],
+    ids=["none", "of all", "of a type"],
+)
+def test_what_was_promised_is_not_given_beyond_a_limit_that_was_reached_meanwhile(
+    limit: Queue, expected: list[str]
+) -> None:
+    found = scheduler(limit, Queue("q"), nodes=(replace(A, gpu_type="T4"), replace(B, gpu_type="H100")))
+    lease = held(waiting("was preempted"), "a")
+    found.hold(lease)
+    found.submit(waiting("urgent", queue="full"), Asker())
+    found.promise("urgent", ((0, "a"),))
+    found.hold(held(waiting("overtook", queue="full"), "a"))
+    found.drop(lease.lease)
+    assert [slot.node for grant in found.decide(100.0).grants for slot in grant.placement] == expected

@@ -189,3 +189,24 @@ async def test_only_the_leases_of_the_kernel_that_ended_are_given_back(bed: Brok
         assert left is not first
         assert left.kept is not None
         assert left.kept.session == "other"
+
+
+@pytest.mark.asyncio
+async def test_what_somebody_waits_for_is_not_kept_but_handed_over_as_it_is(bed: BrokerBed) -> None:
+    """Of GPUs that are kept for as long as nobody waits; those that are kept for a time are."""
+    async with bed.life() as service:
+        _connect(service)
+        for auto in (True, False):
+            record = await bed.running(service, 2, keep_s=60.0, keep_auto=auto)
+            waits = await bed.submitted(service, 2, session="another", user="bob")
+            bed.end(service, record)
+            await until(lambda record=record: record.state is RunState.SUCCEEDED)
+            assert ((record.view.kept is None), (waits.lease is not None)) == (auto, auto)
+            assert bed.ray.asked.count("placement_group") == (1 if auto else 2), (
+                "no word to Ray for the one that waited"
+            )
+            if auto:
+                await until(lambda waits=waits: str(waits.attempt_id) in bed.agents["a"].phases)
+                bed.say(service, waits, "running")
+                bed.end(service, waits)
+                await until(lambda waits=waits: waits.state is RunState.SUCCEEDED)

@@ -6,10 +6,13 @@ import asyncio
 import logging
 import socket
 import ssl
+import time
 from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
+import httpx
 import msgspec
 import pytest
 from certificates import Authority
@@ -221,6 +224,38 @@ def test_more_than_can_be_sent_are_said_and_not_kept(engine: Engine, monkeypatch
         _play(engine, NotifyRules(webhooks=_hooks(hook)), play)
     assert len(hook.told) == 1
     assert [(each.run, each.error) for each in said] == [("r2", "too many messages wait to be sent: not sent")]
+
+
+def test_a_user_gets_so_many_messages_an_hour(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    now_s = 0.0
+    refused: dict[str, str] = {}
+    monkeypatch.setattr(notifier, "_MOST_AN_HOUR", 2)
+    monkeypatch.setattr(notifier, "time", SimpleNamespace(monotonic=lambda: now_s, time=time.time))
+    with HookBed() as hook:
+
+        async def play(notifier: Notifier) -> None:
+            nonlocal now_s
+            for user in ("ann", "bob"):
+                await notifier.change(user, NotifyChange(webhook=hook.url))
+            for at_s, run in ((0, "a1"), (9, "a2"), (99, "a3"), (99, "b1"), (3601, "a4"), (3602, "a5")):
+                now_s, user = at_s, {"a": "ann", "b": "bob"}[run[0]]
+                notifier.on_stage(msgspec.structs.replace(OVER, run=run, user=user), RESULTS)
+                refused.update({each.run: each.error for each in notifier.document(user).deliveries})
+
+        _play(engine, NotifyRules(webhooks=_hooks(hook)), play)
+    assert sorted(facts["run"] for _, facts in hook.told) == ["a1", "a2", "a4", "b1"]
+    assert refused == dict.fromkeys(("a3", "a5"), "more than 2 messages in an hour: not sent")
+
+
+def test_slack_gets_the_text_alone_without_its_marks() -> None:
+    notice = notifier.Notice("r", "ann", "end", "webhook", "a < b", "<@everyone> & all", {"run": "r"}, 0)
+    assert channels._body(httpx.URL("https://chat.example.org/x"), notice) == {
+        "text": "a < b\n<@everyone> & all",
+        "run": "r",
+    }
+    assert channels._body(httpx.URL("https://hooks.slack.com/x"), notice) == {
+        "text": "a &lt; b\n&lt;@everyone&gt; &amp; all"
+    }
 
 
 def test_mails_go_to_the_senders_domain_unless_the_operator_names_others() -> None:
