@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -19,4 +20,6 @@ def ranks() -> Iterator[RankServer]:
 @pytest.fixture
 def nb(ranks: RankServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Notebook:
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(builtins, "_", None, raising=False)  # `doctest` leaves one there
+    monkeypatch.delattr(builtins, "_")
     return Notebook(ranks, tmp_path)
