@@ -205,9 +205,11 @@ def _extent(array: Any) -> tuple[int, int]:
 
 
 def _base_of(array: Any) -> Any:
-    """Also of a sliding window, between which and its array there is an object of numpy's own."""
+    """Also of a sliding window, or of a part of a record: an object of numpy's own is between these and their array."""
     base = array.base
-    return base.base if type(base).__name__ == "DummyArray" else base
+    while isinstance(base, np.void) or type(base).__name__ == "DummyArray":
+        base = base.base
+    return base
 
 
 def foreign_owner(array: Any) -> Any:
@@ -221,9 +223,7 @@ def foreign_owner(array: Any) -> Any:
 # ------------------------------------------------------------------------------------- records of an array
 def as_view(record: Any) -> Any:
     """An array that looks at a record where it lies in the array that it was taken from; None: it lies alone."""
-    owner = record.base
-    while isinstance(owner, np.void):  # a record of a record
-        owner = owner.base
+    owner = _base_of(record)
     if not isinstance(owner, np.ndarray) or owner.dtype.hasobject:
         return None
     offset = record.__array_interface__["data"][0] - owner.__array_interface__["data"][0]
