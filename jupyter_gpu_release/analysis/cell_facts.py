@@ -21,11 +21,13 @@ class CellFacts:
     """Names are top-level names of the notebook.
 
     ``reads``: read before the cell itself has bound them. ``hints``: perhaps read (bound on some paths only, named
-    in the text of a magic, a command or a query). ``bound``: perhaps bound, ``deleted``: perhaps unbound.
+    in the text of a magic, a command or a query). ``annotated``: words of annotations that are texts. ``bound``:
+    perhaps bound, ``deleted``: perhaps unbound.
     """
 
     reads: set[str] = field(default_factory=set)
     hints: set[str] = field(default_factory=set)
+    annotated: set[str] = field(default_factory=set)
     bound: set[str] = field(default_factory=set)
     deleted: set[str] = field(default_factory=set)
     #: top-level packages that the cell cannot do without

@@ -33,8 +33,8 @@ def analyse(tree: ast.Module, transform: Transform, *, postponed: bool = False) 
         tree = annotations.visit(copy.deepcopy(tree))
     flow = NameFlow(CellFacts(), transform)
     flow.run(tree.body)
-    named = annotations.names | _names_in_annotations(tree)
-    flow.facts.hints |= named - flow.facts.reads - flow.facts.bound
+    flow.facts.hints |= annotations.names - flow.facts.reads - flow.facts.bound
+    flow.facts.annotated |= _names_in_annotations(tree) - flow.facts.reads - flow.facts.bound
     return flow.facts
 
 

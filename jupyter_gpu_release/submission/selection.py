@@ -158,7 +158,7 @@ class Selection:
         found: dict[str, Any] = {}
         for name in self._classes() if self._reflection.all_classes else ():
             found |= self._with_device_choice(name)
-        for name in sorted(names & self._namespace.keys()):
+        for name in sorted((names & self._namespace.keys()) | self._kinds(self._facts.annotated)):
             found |= self._with_device_choice(name)
         return in_writing_order(found) if len(found) > 1 else found
 
@@ -198,9 +198,18 @@ class Selection:
         """Names in annotations that are texts, which ``typing.get_type_hints`` looks up."""
         annotations = vars(thing).get("__annotations__") if isinstance(thing, type) else thing.__annotations__
         values = annotations.values() if type(annotations) is dict else ()
-        names = {name for value in values for name in names_in_annotation(value)} & self._namespace.keys()
+        names = self._kinds(name for value in values for name in names_in_annotation(value))
         self._reflection.names |= names
         return {name: value for each in sorted(names) for name, value in self._with_device_choice(each).items()}
+
+    def _kinds(self, names: Iterable[str]) -> set[str]:
+        """Those of the names in an annotation's text that hold what an annotation is made of.
+
+        Words of ``Literal["train"]`` and ``Float[Tensor, "batch width"]`` name no data of the notebook.
+        """
+        kinds = (type, types.ModuleType, types.GenericAlias, types.UnionType)
+        found = {name: self._namespace[name] for name in names if name in self._namespace}
+        return {name for name, value in found.items() if isinstance(value, kinds) or type(value).__module__ == "typing"}
 
     def _looked_up_by(self, function: types.FunctionType) -> dict[str, Any]:
         if function.__globals__ is not self._namespace:
@@ -310,7 +319,12 @@ class Selection:
     def is_optional(self, name: str) -> bool:
         """Tell if the cell can do without: it is only perhaps read."""
         looked_up = name in self._reflection.names and name not in self._facts.reads
-        may_lack = name in self._facts.hints or looked_up or name in self.implicit or name in self._read_by_state
+        may_lack = (
+            name in self._facts.hints | self._facts.annotated
+            or looked_up
+            or name in self.implicit
+            or name in self._read_by_state
+        )
         return is_attribute_name(name) or (may_lack and name not in self._chosen)
 
     def module_names(self) -> dict[str, str]:

@@ -80,7 +80,11 @@ ROWS: dict[str, tuple[str, str, str]] = {
     "a record, made": (_FIELDS, "r = s[1]; r['a'] = 4", "s, r, r.__setitem__('b', 7), s"),
     "a record of a part": (_FIELDS + "p = s[1:]; r = p[0]; box = [r]", "box[0]['a'] = 4", "s, p, r, box[0] is r"),
     "a record of a record": ("s = np.zeros(2, [('p', [('x', 'i4')])]); r = s[1]['p']", "r['x'] = 5", "s, r"),
-    "a field of a record": ("s = np.zeros(2, [('p', 'i4', 3)]); a = s[1]['p']", "a[1] = 5", "s, a, a.__setitem__(0, 7), s"),
+    "a field of a record": (
+        "s = np.zeros(2, [('p', 'i4', 3)]); a = s[1]['p']",
+        "a[1] = 5",
+        "s, a, a.__setitem__(0, 7), s",
+    ),
     "a record alone": ("r = np.void((1, 2.), [('a', 'i4'), ('b', 'f8')]); box = [r]", "r['a'] = 5", "r, box[0] is r"),
     "a record, its array changed": (
         "s = np.zeros(3, [('a', 'f8')]).view(np.recarray); r = s[1]",

@@ -87,3 +87,16 @@ def test_a_script_that_runs_among_the_notebooks_names_finds_them(nb: Notebook, t
     assert (nb.ns["b"], nb.ns["c"]) == (4, [4])
     assert {info.name for info in trip.prepared.sent} >= {"a", "c"}
     assert not nb.collect(f"%run {script}").sent
+
+
+def test_words_in_annotations_name_no_data(nb: Notebook) -> None:
+    """``Literal["train"]`` means no frame of that name, nor ``Float[Tensor, "batch width"]`` a tensor."""
+    nb.cell(
+        "import typing\nclass Row: pass\ntrain = batch = 'x' * 100_000\nHalf = typing.Literal['train']\n"
+        "def split(half: typing.Literal['train'], shape: 'batch width', row: 'Row') -> Half: return half"
+    )
+    for body, sent in [
+        ("split('train')", {"Row", "split"}),
+        ("def load(half: typing.Literal['train'], row: 'Row') -> 'batch': pass", {"Row"}),
+    ]:
+        assert {info.name for info in nb.collect(body).sent} == sent
