@@ -318,7 +318,7 @@ class _Writer:
             found = [*map(follow, more), *map(home, defined[looked_at:])]
             looked_at += len(found) - len(more)
             new = {name: value for values in found for name, value in values.items() if name not in done}
-            done |= new.keys()
+            done.update(new)  # in place: who calls goes on with it
             room = self._what_has_room(new, room)
 
     def _rest(self, done: set[str]) -> None:

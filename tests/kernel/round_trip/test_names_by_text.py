@@ -100,3 +100,14 @@ def test_words_in_annotations_name_no_data(nb: Notebook) -> None:
         ("def load(half: typing.Literal['train'], row: 'Row') -> 'batch': pass", {"Row"}),
     ]:
         assert {info.name for info in nb.collect(body).sent} == sent
+
+
+def test_what_a_cell_needs_goes_along_whatever_else_might_be_looked_up(nb: Notebook) -> None:
+    """``load`` may be an unpickler's: then functions that nothing in the cell names go along, with little."""
+    nb.cell(
+        "import threading\nimport numpy as np\nlock, big = threading.Lock(), np.ones(1_000_000)\ndef first(): return big, lock\n"
+        "class Data:\n    def load(self): return big[0]\ndata = Data()"
+    )
+    trip = nb.ok("x = data.load()")
+    assert nb.ns["x"] == 1.0
+    assert trip.prepared.warnings == trip.notes == []
