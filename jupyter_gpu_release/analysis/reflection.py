@@ -39,8 +39,9 @@ _WORD = re.compile(r"[A-Za-z_]\w*")
 #: ``setup="from __main__ import f, x"`` (timeit), ``"__main__.Tests.test_a"`` (unittest, logging)
 _IMPORTED = re.compile(r"from\s+__main__\s+import\s+([\w ,]+)")
 _DOTTED = re.compile(r"\b__main__\.(\w+)")
-#: their ``load`` gives plain values; that of others may look classes and functions up in ``__main__``, as pickle does
-_PLAIN_FORMATS = frozenset({"json", "yaml", "toml", "tomllib", "orjson", "ujson", "simplejson"})
+#: their ``load`` gives plain values (numpy's unless told otherwise); others' may look classes and functions up in
+#: ``__main__``, as pickle does
+_PLAIN_FORMATS = frozenset({"json", "yaml", "toml", "tomllib", "orjson", "ujson", "simplejson", "np", "numpy"})
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
 
 
@@ -237,8 +238,9 @@ class _ReflectionVisitor(ast.NodeVisitor):
                 self.found.any_name = True
             case ast.Call(func=ast.Attribute(value=ast.Name(id="ipytest"), attr="run")):
                 self.found.any_name = True
-            case ast.Call(func=ast.Attribute(value=ast.Name(id=library), attr="load" | "loads" | "read_pickle")):
-                self.found.definitions |= library not in _PLAIN_FORMATS
+            case ast.Call(func=ast.Attribute(value=ast.Name(id=library), attr=word)) if word in UNPICKLERS:
+                allows = any(keyword.arg in ("allow_pickle", None) for keyword in call.keywords)
+                self.found.definitions |= allows or library not in _PLAIN_FORMATS
             case ast.Call(func=ast.Attribute(attr="__subclasses__"), args=[]):
                 self.found.all_classes = True
             case ast.Call(func=ast.Attribute(attr="ev" | "ex" | "run_cell" | "eval"), args=[text, *_]):

@@ -67,6 +67,8 @@ LONGEST_NUMBERED = 2 << 20
 #: in longer streams nobody counts who holds what is in them (about 15,000 objects; where many are held, 1 µs each)
 LONGEST_COUNTED_BYTES = 256 << 10
 _MOST_RESTARTS = 5
+#: of values that perhaps cannot be written so many are tried together: each try copies the memo
+_AT_ONCE = 16
 #: fact: the order of sets
 _SETS = "sets"
 #: the beginning of an empty set in a pickle: EMPTY_SET, MEMOIZE, MARK; rarely of something else
@@ -341,7 +343,30 @@ class _Writer:
 
     def _what_has_room(self, values: dict[str, Any], left: int | None) -> int | None:
         """Write these into the room that is ``left`` (None: no limit), and say what is then."""
-        for name, value in values.items():
+        found = list(values.items())
+        for start in range(0, len(found), _AT_ONCE):
+            left = self._some(found[start : start + _AT_ONCE], left)
+        return left
+
+    def _some(self, found: list[tuple[str, Any]], left: int | None) -> int | None:
+        """The same for a few: all at once, so that the memo is copied once, or else one by one."""
+        if not self._careful or len(found) == 1:
+            return self._one_by_one(found, left)
+        before, was = self._place(), self._pickler.copy_memo()
+        self._careful = False
+        try:
+            return self._one_by_one(found, left)
+        except _TornError:
+            self._take_back(before, was)
+            for table in (self._dump.sizes, self._dump.spans, self._dump.remarks, self.needs):
+                for name, _value in found:
+                    table.pop(name, None)
+        finally:
+            self._careful = True
+        return self._one_by_one(found, left)
+
+    def _one_by_one(self, found: list[tuple[str, Any]], left: int | None) -> int | None:
+        for name, value in found:
             size = 0 if left is None else _size_at_least(value)
             if left is None or size <= left:
                 self._name(name, value, left)
@@ -350,10 +375,13 @@ class _Writer:
                 self._dump.failed.setdefault(name, NoRoomError(size))
         return left
 
+    def _place(self) -> tuple[int, int]:
+        return self._file.tell(), len(self._dump.buffers)
+
     def _name(self, name: str, value: Any, room: int | None = None) -> None:
         if name in self._dump.failed:
             return
-        before = self._file.tell(), len(self._dump.buffers)
+        before = self._place()
         was = self._pickler.copy_memo() if self._careful else None
         self._pickler.remarks.clear()
         self._pickler.reads_at_load.clear()

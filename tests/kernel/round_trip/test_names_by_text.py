@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 from round_trip import Notebook
 
+from jupyter_gpu_release.serialization.pickler import GraphPickler
+
 _NOTEBOOK = """
 import math, threading
 import numpy as np, pandas as pd
@@ -111,3 +113,29 @@ def test_what_a_cell_needs_goes_along_whatever_else_might_be_looked_up(nb: Noteb
     trip = nb.ok("x = data.load()")
     assert nb.ns["x"] == 1.0
     assert trip.prepared.warnings == trip.notes == []
+
+
+def test_numpy_loads_no_pickle_unless_it_is_told_to(nb: Notebook) -> None:
+    nb.cell("import numpy as np\nimport os\ndef plot(): pass\npath = 'a.npy'\ndef read(path): return np.load(path)")
+    for body, sent in [
+        ("a = np.load(path)", {"path"}),
+        ("a = read(path)", {"path", "read"}),
+        ("a = np.load(path, allow_pickle=True)", {"path", "plot", "read"}),
+    ]:
+        assert {info.name for info in nb.collect(body).sent} - {"np"} == sent, body
+
+
+def test_what_might_be_looked_up_is_tried_together(nb: Notebook, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The memo is copied before each try, so that one by one many definitions would take seconds."""
+    copies, copy = [], GraphPickler.copy_memo
+    monkeypatch.setattr(GraphPickler, "copy_memo", lambda pickler: copies.append(1) or copy(pickler))
+    functions = "\n".join(f"def f{number}(): return {number}" for number in range(200))
+    nb.cell(
+        f"import pickle, threading\nlock = threading.Lock()\n{functions}\ndef bad(x=lock): pass\ndata = pickle.dumps(f7)"
+    )
+    trip = nb.ok("r = pickle.loads(data)()")
+    assert nb.ns["r"] == 7
+    sent = {info.name for info in trip.prepared.sent}
+    assert sent >= {f"f{number}" for number in range(200)}
+    assert "bad" not in sent
+    assert len(copies) < 50
