@@ -298,3 +298,30 @@ async def test_lent_ranks_are_told_and_those_of_an_older_attempt_end_first(open_
 async def test_it_states_its_protocol(open_bed: Callable[[], Any]) -> None:
     async with open_bed() as bed:
         assert decode(await bed.call("hello"), NodeInfo).protocol == AGENT_PROTOCOL
+
+
+@pytest.mark.slow("fork servers are started")
+@pytest.mark.asyncio
+async def test_a_node_whose_fork_server_could_not_be_started_again_takes_runs_when_it_can(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No run comes to a node in trouble, so none would try: the agent does, also long after it was warm."""
+    monkeypatch.setattr(agent_module, "_AGAIN_S", 0.01)
+    bed = AgentBed("real", tmp_path)
+    bed.agent = _made(bed, monkeypatch)
+
+    async def refuse(_names: list[str]) -> None:
+        raise OSError("no process can be made")
+
+    try:
+        servers = bed.agent._servers
+        await bed.until(lambda: servers.is_standing)
+        with monkeypatch.context() as patch:
+            patch.setattr(servers, "_spawn", refuse)
+            servers._current.kill()
+            servers._current.process.wait(60)
+            servers.start_soon()
+            await bed.until(lambda: servers.trouble)
+        await bed.until(lambda: servers.is_standing and not servers.trouble)
+    finally:
+        await bed.end()

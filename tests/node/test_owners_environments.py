@@ -24,8 +24,9 @@ from wheel_bed import make_wheel
 from jupyter_gpu_release.errors import ClusterError
 from jupyter_gpu_release.host import process_control
 from jupyter_gpu_release.host.access_lists import admitted
-from jupyter_gpu_release.node.agent import environments
+from jupyter_gpu_release.node.agent import environments, fork_server, gang_run
 from jupyter_gpu_release.node.agent.fork_servers import ForkServers
+from jupyter_gpu_release.node.environments.installer import Installer
 from jupyter_gpu_release.node.supervisor.agent_connection import Hello, fork_pair, new_mark
 from jupyter_gpu_release.protocol.environments import BuildReport, Plan, PlannedPackage, named_by_content
 from jupyter_gpu_release.protocol.wire import encode
@@ -244,6 +245,56 @@ def test_a_cell_that_hinders_its_supervisor_is_ended_by_root(bed: Bed, until: Un
     assert bed.cell(ANN, f"{source}time.sleep(3600)", digest).outcome.status == "lost"
     (cell,) = bed.seen
     until(lambda: process_control.is_gone(cell), "the end of the cell")
+
+
+def test_a_fork_server_that_its_owner_hinders_is_ended_when_its_last_cell_has(
+    bed: Bed, until: Until, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It would not end at a word, and its environment would stay for ever."""
+    monkeypatch.setattr(fork_server, "_ENDS_S", 0.1)
+    digest = bed.built(ANN, "plain==1.0")
+    run = bed.start(ANN, "import time\nprint(1, flush=True)\ntime.sleep(3600)", environment=digest)
+    run.wait_for(lambda run: run.text())
+    server = bed.server(ANN, digest)
+    os.kill(server, signal.SIGSTOP)
+    with monkeypatch.context() as patch:
+        patch.setattr(environments, "_ENDS_S", 0.5)
+        assert not bed.node.call(bed.node.environments.remove(digest)), "a cell is there"
+    assert not process_control.is_gone(server)
+    run.signal("kill")
+    run.wait()
+    assert bed.node.call(bed.node.environments.remove(digest))
+    until(lambda: process_control.is_gone(server), "the end of the fork server")
+
+
+def test_a_cell_whose_supervisor_says_what_is_too_long_is_ended(
+    bed: Bed, until: Until, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Root's agent would keep it: what a user's process says may have any length."""
+    monkeypatch.setattr(gang_run, "_MOST_FRAME_BYTES", 1 << 16)
+    digest = bed.built(ANN, "plain==1.0")
+    bed.seen.clear()
+    source = f"import os, time\nos.open(f'{bed.witness}/{{os.getpid()}}', os.O_CREAT)\n"
+    long = "from IPython.display import HTML, display\ndisplay(HTML('x' * (1 << 17)))\ntime.sleep(10)"
+    assert bed.cell(ANN, source + long, digest).outcome.status == "lost"
+    (cell,) = bed.seen
+    until(lambda: process_control.is_gone(cell), "the end of the cell")
+
+
+def test_nobody_looks_into_an_environment_while_it_is_built(bed: Bed, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Arguments of the installer tell its name, and what was opened then would stay open."""
+    seen, call = list[int](), Installer.call
+
+    async def note(self: Installer, *words: Any, **options: Any) -> Any:
+        answer = await call(self, *words, **options)
+        seen.extend(each.stat().st_mode & 0o777 for each in (bed.folder / "environments").glob(".building-*"))
+        return answer
+
+    monkeypatch.setattr(Installer, "call", note)
+    sent = make_wheel(bed.folder / "sent", "private", files={"private.py": "secret = 2\n"})
+    digest = bed.built(ANN, sent=(sent,))
+    assert set(seen) == {0o700}
+    assert (bed.folder / "environments" / digest).stat().st_mode & 0o007 == 0
 
 
 def test_an_owners_fork_server_ends_with_the_agent(bed: Bed, until: Until) -> None:

@@ -569,7 +569,7 @@ class NodeAgent(NodeAgentApi):
 
     async def _warm_up(self) -> None:
         """Introduce this node; one that can start no cells takes no runs (``trouble``), and tries again."""
-        is_working, _ = await asyncio.gather(self._can_start_cells(), self._environments.look())
+        await asyncio.gather(self._see_to_servers(), self._environments.look())
         await self._store.ask_store()
         self._spawn(self._store.watch_forever())
         await self._read_gpus()
@@ -577,17 +577,16 @@ class NodeAgent(NodeAgentApi):
         await self._reporter.report_node(pack(self._info()))
         if not self._config.simulated:
             self._spawn(self._watch_gpus())
-        while not is_working:
+        while True:  # what was in the way at some later time may be gone, too
             await asyncio.sleep(_AGAIN_S)
-            is_working = await self._can_start_cells()
+            if self._servers.trouble:
+                await self._see_to_servers()
 
-    async def _can_start_cells(self) -> bool:
+    async def _see_to_servers(self) -> None:
         try:
             await self._servers.current_server()
         except (GpuReleaseError, OSError) as error:
             log.error("this node takes no runs: %s", error)
-            return False
-        return True
 
     async def _watch_gpus(self) -> None:
         """Have readings that are not old when the gateway asks: it takes GPUs out that are not well."""

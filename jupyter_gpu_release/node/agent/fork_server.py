@@ -42,6 +42,9 @@ _WARM_QUIET_S = 0.2
 #: with nothing to hand out the next order would wait for a fork: many short runs in a row leave no quiet moment
 _EMPTY_QUIET_S = 0.015
 
+#: for a retired one to end when its last cell has
+_ENDS_S = 5.0
+
 #: of one word of a fork server, which names all its modules; and of the end of its log
 _MOST_SAID_BYTES, _LAST_BYTES = 8 << 20, 4096
 _CREDENTIALS = struct.Struct("3i")
@@ -132,7 +135,8 @@ class ForkServer:
         self._unread = b""
         self._ready: asyncio.Task[None] | None = None
         self._spares: deque[Pair] = deque()
-        self._used_at = self._left_at = 0.0
+        self._lent: list[Pair] = []
+        self._used_at = self._left_at = self._retired_at = 0.0
         #: it takes no more orders
         self.is_retired = False
         self._filling: asyncio.Task[None] | None = None
@@ -159,9 +163,13 @@ class ForkServer:
         while self._spares:
             pair = self._spares.popleft()
             if pair.is_alive:
-                return pair
+                return self._lend(pair)
             pair.close()
-        return await self._connect()
+        return self._lend(await self._connect())
+
+    def _lend(self, pair: Pair) -> Pair:
+        self._lent = [*(each for each in self._lent if not each.is_closed), pair]
+        return pair
 
     def postpone_prefork(self) -> None:
         """A run has ended: whoever waits for its GPUs or its names wants the cores now."""
@@ -266,10 +274,18 @@ class ForkServer:
     def retire(self) -> None:
         """Take no more orders; it ends when its last rank has."""
         self.is_retired = True
+        self._retired_at = self._retired_at or time.monotonic()
         while self._spares:
             self._spares.pop().close()
         if self.process is not None and self.alive:
             self.process.send_signal(signal.SIGUSR1)
+
+    def end_if_overdue(self) -> None:
+        """Kill a retired one of a user that has no cell any more, and has not ended: it may have been hindered."""
+        if self._user is None or not self._retired_at or any(not pair.is_closed for pair in self._lent):
+            return
+        if time.monotonic() - max(self._retired_at, self._used_at, self._left_at) > _ENDS_S:
+            self.kill()
 
     def remove_files(self) -> None:
         """Remove from the disk what the dead one left."""

@@ -261,6 +261,8 @@ class ForkServers:
             server.remove_files()
 
     def _sweep(self) -> None:
+        for server in self._retired:
+            server.end_if_overdue()
         for server in [server for server in self._retired if not server.alive]:
             self._retired.remove(server)
             server.remove_files()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
 import os
 import time
 from collections.abc import Awaitable, Callable
@@ -68,6 +69,8 @@ _OTHERS_GRACE_S = 1.0
 #: with parameter servers, the chief's end is the end: workers that only serve are dismissed after this
 _DISMISS_S = 2.0
 _LOOK_S = 1.0
+#: of one frame, where a user's process may have made it up: no output is as long
+_MOST_FRAME_BYTES = 256 << 20
 
 
 #: the accelerators on this node once the lease is there, None when it will not be
@@ -297,7 +300,7 @@ class GangRun:
         )
 
     async def _follow(self, line: RankConnection) -> None:
-        frames = FrameReader()
+        frames = FrameReader(_MOST_FRAME_BYTES if self._order.as_owner else math.inf)
         with contextlib.suppress(OSError):  # a node that is gone
             # RELEASED is the last word; the supervisor's own end (it holds nothing) takes another 9 ms
             while line.outcome is None and (data := await line.reader.read(1 << 18)):

@@ -243,6 +243,7 @@ class Environments:
                 await _remove_tree(left)
             folder = self._root / f".building-{plan.digest}-{secrets.token_hex(6)}"
             try:
+                folder.mkdir(mode=0o700)  # what is opened before it is closed stays open
                 await self._make(folder, plan, wheels, lock, other)
                 folder.rename(self._root / plan.digest)
             finally:
@@ -290,8 +291,7 @@ class Environments:
         )
         (folder / _RECORD).write_bytes(msgspec.json.encode(built))
         await asyncio.to_thread(_make_read_only, folder)
-        if self._is_closed:
-            folder.chmod(0o500)
+        folder.chmod(0o500 if self._is_closed else 0o555)
 
     async def _explained(
         self, error: InstallerError, install: Sequence[str], lines: Mapping[str, str], folder: Path
@@ -391,9 +391,9 @@ def _path_lines(folders: Sequence[str]) -> str:
 
 
 def _make_read_only(folder: Path) -> None:
-    """Nobody writes to it, and every user who knows its name reads it, whatever the umask."""
-    for root, _, names in os.walk(folder, topdown=False):
-        for path in (*(os.path.join(root, name) for name in names), root):
+    """Nobody writes to what is in it, and every user who may enter it reads that, whatever the umask."""
+    for root, folders, names in os.walk(folder, topdown=False):
+        for path in (os.path.join(root, name) for name in (*names, *folders)):
             facts = os.lstat(path)
             if not stat.S_ISLNK(facts.st_mode):
                 os.chmod(path, 0o555 if facts.st_mode & stat.S_IXUSR else 0o444)

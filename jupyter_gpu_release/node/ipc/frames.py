@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import socket
 import struct
@@ -210,17 +211,23 @@ def _exactly(sock: socket.socket, count: int) -> bytes | None:
 
 
 class FrameReader:
-    """Cuts a byte stream into frames; what is torn at the end is never yielded."""
+    """Cuts a byte stream into frames; what is torn at the end is never yielded.
 
-    def __init__(self) -> None:
+    ``most_bytes``: of one frame, where who speaks may be a user's process.
+    """
+
+    def __init__(self, most_bytes: float = math.inf) -> None:
         self._buffer = bytearray()
+        self._most_bytes = most_bytes
 
     def feed(self, data: bytes) -> Iterator[tuple[Kind, bytes]]:
-        """Add ``data`` and yield the frames that are complete now."""
+        """Add ``data`` and yield the frames that are complete now; raises ``OSError`` for one that is too long."""
         self._buffer += data
         start = 0
         while len(self._buffer) - start >= HEAD_BYTES:
             length, kind = _HEAD.unpack_from(self._buffer, start)
+            if length > self._most_bytes:
+                raise ConnectionAbortedError(f"a frame of {length} bytes")
             end = start + HEAD_BYTES + length
             if len(self._buffer) < end:
                 break

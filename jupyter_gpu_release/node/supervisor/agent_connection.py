@@ -82,6 +82,11 @@ class Pair:
         """Tell if it may take an order."""
         return not self.reader.at_eof()
 
+    @property
+    def is_closed(self) -> bool:
+        """Tell if it has been let go."""
+        return self._supervisor < 0
+
     def warm_up(self, imports: Sequence[str] = ()) -> None:
         """Let it do before its order what would else come after it; not while somebody wants the cores.
 
