@@ -39,9 +39,8 @@ _WORD = re.compile(r"[A-Za-z_]\w*")
 #: ``setup="from __main__ import f, x"`` (timeit), ``"__main__.Tests.test_a"`` (unittest, logging)
 _IMPORTED = re.compile(r"from\s+__main__\s+import\s+([\w ,]+)")
 _DOTTED = re.compile(r"\b__main__\.(\w+)")
-#: their ``load`` gives plain values (numpy's unless told otherwise); others' may look classes and functions up in
-#: ``__main__``, as pickle does
-_PLAIN_FORMATS = frozenset({"json", "yaml", "toml", "tomllib", "orjson", "ujson", "simplejson", "np", "numpy"})
+#: what reads pickles, which look classes and functions up in ``__main__``, as cells write it; numpy only if it is told to
+_UNPICKLING = frozenset({"pickle", "cloudpickle", "dill", "joblib", "torch", "pd", "pandas"})
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
 
 
@@ -240,7 +239,7 @@ class _ReflectionVisitor(ast.NodeVisitor):
                 self.found.any_name = True
             case ast.Call(func=ast.Attribute(value=ast.Name(id=library), attr=word)) if word in UNPICKLERS:
                 allows = any(keyword.arg in ("allow_pickle", None) for keyword in call.keywords)
-                self.found.definitions |= allows or library not in _PLAIN_FORMATS
+                self.found.definitions |= allows or library in _UNPICKLING
             case ast.Call(func=ast.Attribute(attr="__subclasses__"), args=[]):
                 self.found.all_classes = True
             case ast.Call(func=ast.Attribute(attr="ev" | "ex" | "run_cell" | "eval"), args=[text, *_]):
@@ -317,5 +316,5 @@ def _from_code(code: types.CodeType, words: frozenset[str]) -> Reflection:
     texts = {constant for each in _codes(code) for constant in each.co_consts if isinstance(constant, str)}
     names = {text for text in texts if text.isidentifier()}
     found = Reflection(names, any_name=bool(words & _CERTAIN), all_classes="__subclasses__" in words)
-    found.definitions = bool(words & UNPICKLERS)
+    found.definitions = bool(words & UNPICKLERS and words & _UNPICKLING)
     return found

@@ -105,13 +105,14 @@ def test_words_in_annotations_name_no_data(nb: Notebook) -> None:
 
 
 def test_what_a_cell_needs_goes_along_whatever_else_might_be_looked_up(nb: Notebook) -> None:
-    """``load`` may be an unpickler's: then functions that nothing in the cell names go along, with little."""
+    """Where something is unpickled functions that nothing in the cell names go along, with little."""
     nb.cell(
-        "import threading\nimport numpy as np\nlock, big = threading.Lock(), np.ones(1_000_000)\ndef first(): return big, lock\n"
-        "class Data:\n    def load(self): return big[0]\ndata = Data()"
+        "import pickle, threading\nimport numpy as np\nlock, big = threading.Lock(), np.ones(1_000_000)\ndef first(): return big, lock\n"
+        "class Data:\n    def load(self): return big[0], pickle.loads(b'N.')\ndata = Data()"
     )
     trip = nb.ok("x = data.load()")
-    assert nb.ns["x"] == 1.0
+    assert nb.ns["x"] == (1.0, None)
+    assert "first" in {info.name for info in trip.prepared.sent}
     assert trip.prepared.warnings == trip.notes == []
 
 
