@@ -39,7 +39,7 @@ _WORD = re.compile(r"[A-Za-z_]\w*")
 #: ``setup="from __main__ import f, x"`` (timeit), ``"__main__.Tests.test_a"`` (unittest, logging)
 _IMPORTED = re.compile(r"from\s+__main__\s+import\s+([\w ,]+)")
 _DOTTED = re.compile(r"\b__main__\.(\w+)")
-#: what reads pickles, which look classes and functions up in ``__main__``, as cells write it; numpy only if it is told to
+#: libraries that read pickles (numpy if it is told to), which look classes and functions up in ``__main__``
 _UNPICKLING = frozenset({"pickle", "cloudpickle", "dill", "joblib", "torch", "pd", "pandas"})
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
 
