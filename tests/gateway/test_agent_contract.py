@@ -168,6 +168,8 @@ def open_bed(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest
         bed = AgentBed(request.param, tmp_path)
         bed.agent = _made(bed, monkeypatch)
         try:
+            if bed.kind == "real":  # it refuses orders until cells can be forked
+                await bed.agent._servers.current_server()
             yield bed
         finally:
             await bed.end()
