@@ -144,7 +144,7 @@ class Cluster:
 
 
 def broken_in(pod: Pod, container: str) -> dict[str, str]:
-    """What ``doctor`` calls broken there: check → finding."""
+    """Findings that ``doctor`` calls broken there, by check."""
     said = pod.run(pod.container(container), ["python3", "-m", "jupyter_gpu_release.cli", "doctor", "--json"]).stdout
     found = json.loads(said)["findings"]
     return {one["check"]: one["finding"] for one in found if one["level"] == "broken"}

@@ -190,7 +190,7 @@ class SlurmBed:
 
 
 def _remove_cgroup(folder: Path) -> None:
-    """What slurmd leaves is empty."""
+    """Remove the empty groups that slurmd leaves."""
     for each in sorted(folder.rglob("*/"), reverse=True):
         each.rmdir()
     with contextlib.suppress(FileNotFoundError):

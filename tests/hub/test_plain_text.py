@@ -1,4 +1,4 @@
-"""What keeps a Hub from handing out tokens: plain text, unless its operator allows that, and packages it lacks."""
+"""A Hub hands out no tokens over plain text, unless its operator allows that, nor without packages it needs."""
 
 from __future__ import annotations
 

@@ -429,7 +429,7 @@ def test_a_folder_that_owners_cannot_be_let_into_is_named(bed: Bed, monkeypatch:
 
 
 def test_an_owner_is_told_what_the_fork_server_ended_of(bed: Bed) -> None:
-    """What it wrote last, were it ever so long."""
+    """By the end of its log, were that ever so long."""
     text = (
         "import os, sys\nos.ftruncate(2, 1 << 40)\nos.lseek(2, 0, os.SEEK_END)\nos.write(2, b'\\nthe last word\\n')\n"
     )
