@@ -6,11 +6,13 @@ import asyncio
 import contextlib
 import os
 import time
+from asyncio.subprocess import DEVNULL, PIPE, Process
 from dataclasses import dataclass
 
 from ..client.autostart import Ready, ended_without_word, read_step, start_command
 from ..client.config import GpuRelease
 from ..errors import ConflictError, GpuReleaseError
+from ..host.child_process import child_process
 from .gateway import GatewayConnection, GatewayListener
 from .models import ClusterStart
 
@@ -101,18 +103,14 @@ class LocalStart:
         self._listener.on_change()
 
     async def _follow(self, attempt: _Attempt) -> None:
-        process = await asyncio.create_subprocess_exec(
-            *start_command(self._settings.start_options),
-            stdin=asyncio.subprocess.DEVNULL,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.PIPE,
-            start_new_session=True,
-        )
-        assert process.stdout is not None
-        assert process.stderr is not None
-        said = asyncio.create_task(process.stderr.read())
-        other = b""
-        try:
+        command, pipes = tuple(start_command(self._settings.start_options)), {"stdout": PIPE, "stderr": PIPE}
+        start = child_process(command, _ended, stdin=DEVNULL, **pipes, start_new_session=True)
+        async with contextlib.AsyncExitStack() as then, start as process:
+            assert process.stdout is not None
+            assert process.stderr is not None
+            said = asyncio.create_task(process.stderr.read())
+            then.push_async_callback(asyncio.wait, {said})
+            other = b""
             async for raw in process.stdout:
                 line = read_step(raw)
                 if isinstance(line, Ready):
@@ -123,12 +121,9 @@ class LocalStart:
                 attempt.step = line.text
                 self._listener.on_change()
             raise ended_without_word(await process.wait(), await said or other)
-        finally:
-            await _ended(process)
-            await said
 
 
-async def _ended(process: asyncio.subprocess.Process) -> None:
+async def _ended(process: Process) -> None:
     """Wait for its end: after its last word that is now; one that is asked to stop takes its cluster down first."""
     with contextlib.suppress(ProcessLookupError):
         if process.returncode is None:

@@ -19,6 +19,8 @@ from pathlib import Path
 
 from blake3 import blake3
 
+from .installer import run_program
+
 #: run in the Python below the environment with the folder of packages; reads names of files, writes those compiled
 _COMPILE = """
 import py_compile, sys
@@ -87,20 +89,9 @@ def _modules(packages: Path) -> Iterator[str]:
 
 async def _compile(python: str, packages: Path, names: list[str]) -> list[str]:
     """Names of those that were compiled."""
-    process = await asyncio.create_subprocess_exec(
-        *(python, "-I", "-S", "-W", "ignore", "-c", _COMPILE, str(packages)),
-        stdin=asyncio.subprocess.PIPE,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.DEVNULL,
-        start_new_session=True,
-    )
-    try:
-        said, _ = await process.communicate("\0".join(names).encode())
-    finally:
-        if process.returncode is None:
-            process.kill()
-            await process.wait()
-    return said.decode().split("\0")[:-1]
+    command = [python, "-I", "-S", "-W", "ignore", "-c", _COMPILE, str(packages)]
+    ended = await run_program(command, Path("/"), os.environ, said="\0".join(names).encode())
+    return ended.output.split("\0")[:-1]
 
 
 def _keep(packages: Path, compiled: dict[str, Path]) -> None:

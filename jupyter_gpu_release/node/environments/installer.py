@@ -11,6 +11,7 @@ import contextlib
 import os
 import re
 import signal
+from asyncio.subprocess import DEVNULL, PIPE, Process
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -20,6 +21,7 @@ import msgspec
 from ...environments.installer import find_installer
 from ...errors import ClusterError
 from ...host import process_control
+from ...host.child_process import child_process
 
 #: of this process's environment, by their beginnings
 _PASSED = (
@@ -180,30 +182,32 @@ class Ended(NamedTuple):
 
 
 async def run_program(
-    command: Sequence[str], folder: Path, environ: Mapping[str, str], *, keep_open: int | None = None
+    command: Sequence[str],
+    folder: Path,
+    environ: Mapping[str, str],
+    *,
+    said: bytes | None = None,
+    keep_open: int | None = None,
 ) -> Ended:
-    """Run a command in a process group of its own; raises OSError where there is no such program.
+    """Run a command in a process group of its own, and tell it ``said``; raises OSError where there is no such program.
 
     When the task is cancelled, the process has ended before this returns, with all that it has started.
     """
-    process = await asyncio.create_subprocess_exec(
-        *command,
-        stdin=asyncio.subprocess.DEVNULL,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.PIPE,
-        cwd=folder,
-        env=environ,
-        pass_fds=() if keep_open is None else (keep_open,),
-        start_new_session=True,
-    )
-    try:
-        output, words = await process.communicate()
-    finally:
-        await _end(process)
+    options = {
+        "stdin": DEVNULL if said is None else PIPE,
+        "stdout": PIPE,
+        "stderr": PIPE,
+        "cwd": folder,
+        "env": environ,
+        "pass_fds": () if keep_open is None else (keep_open,),
+        "start_new_session": True,
+    }
+    async with child_process(tuple(command), _end, **options) as process:
+        output, words = await process.communicate(said)
     return Ended(process.returncode or 0, output.decode(errors="replace"), words.decode(errors="replace"))
 
 
-async def _end(process: asyncio.subprocess.Process) -> None:
+async def _end(process: Process) -> None:
     """End it with all that it has started; it has time to tidy up."""
     if process.returncode is not None:
         return

@@ -13,6 +13,7 @@ import sys
 import tarfile
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 from managed_python import VERSION, pack_python, python_mirror
@@ -174,18 +175,32 @@ def _fetched(folder: Path) -> list[Path]:
     return [*kept, *(folder / "pythons" / ".temp").iterdir()]
 
 
-def test_a_search_that_is_ended_half_way_leaves_no_process(tmp_path: Path) -> None:
-    """Also none that the interpreter has started."""
+@pytest.mark.parametrize("when", ["it runs", "it starts"])
+def test_a_search_that_is_ended_half_way_leaves_no_process(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, when: str
+) -> None:
+    """Also none that the interpreter has started, while the loop has not heard yet that itself has."""
     started = tmp_path / "started"
     hangs = tmp_path / "python"
     hangs.write_text(f"#!/bin/sh\nsleep 1000 &\necho $$ $! > {started}.new\nmv {started}.new {started}\nwait\n")
     hangs.chmod(0o755)
+    start = asyncio.create_subprocess_exec
 
     async def play() -> list[int]:
+        is_known = asyncio.Event()
+
+        async def start_slowly(*command: Any, **options: Any) -> Any:
+            process = await start(*command, **options)
+            await is_known.wait()
+            return process
+
+        if when == "it starts":
+            monkeypatch.setattr(asyncio, "create_subprocess_exec", start_slowly)
         search = asyncio.create_task(Pythons(_installer(tmp_path), tmp_path).find(str(hangs)))
         while not started.exists():
             await asyncio.sleep(0.01)
         search.cancel()
+        asyncio.get_running_loop().call_later(0.01, is_known.set)
         await asyncio.wait({search})
         assert search.cancelled()
         return [int(each) for each in started.read_text().split()]
