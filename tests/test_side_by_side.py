@@ -192,10 +192,11 @@ def test_what_is_skipped_or_broken_is_counted_and_every_failure_is_named(
     whys = [why.split("\n#####")[0] for why in said.split("##### why ")[1:]]
     assert ["assert 'a b' == 'c::d'" in why for why in whys] == [True, False, False]
     end = said.splitlines()
-    failed = [f"##### FAILED tests/test_it.py{test}" for test in ("::test_called[a b]", "::test_set_up", "")]
-    assert end[-4:] == [*failed, "1 passed, 3 failed, 1 skipped"]  # what a module leaves behind counts as one
-    in_short = end.index("tests/test_it.py::test_called[a b]", -30)
-    assert end[in_short + 1].startswith("  E   AssertionError: assert 'a b' == 'c::d'")
+    assert end[-3].startswith("##### FAILED tests/test_it.py::test_called[a b]: AssertionError: assert 'a b' == 'c::d'")
+    assert end[-2] == "##### FAILED tests/test_it.py::test_set_up and 1 more: assert 0"
+    assert end[-1] == "1 passed, 3 failed, 1 skipped"  # what a module leaves behind counts as one
+    in_short = [end.index(f"tests/test_it.py{test}", -30) for test in ("::test_called[a b]", "::test_set_up", "")]
+    assert [end[line + 1].split("assert ")[-1] for line in in_short] == ["'a b' == 'c::d'", "0", "0"]
 
 
 @pytest.mark.parametrize(
@@ -210,7 +211,7 @@ def test_a_session_without_a_summary_fails_whatever_its_tests_did(
 
 def test_what_is_no_session_of_pytest_counts_as_one(capfd: pytest.CaptureFixture[str]) -> None:
     assert run([_python("good", ""), _python("bad", "raise SystemExit(2)")]) == 1
-    assert capfd.readouterr().out.splitlines()[-2:] == ["##### FAILED bad", "1 passed, 1 failed"]
+    assert capfd.readouterr().out.splitlines()[-2:] == ["##### FAILED bad: exit status 2", "1 passed, 1 failed"]
 
 
 def test_in_ci_a_missing_browser_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -155,6 +155,18 @@ def in_short(words: str) -> list[str]:
     return [line[:_SHORT] for line in list(dict.fromkeys(errors))[:_FEW] or lines[-_FEW:]]
 
 
+def by_reason(failed: dict[str, str]) -> list[str]:
+    """Each reason once, with the first test of a module that failed for it, and how many more did: the log's last lines
+    are all that some see.
+    """
+    tests: dict[tuple[str, str], list[str]] = {}
+    for test, why in failed.items():
+        reason = next(iter(in_short(why)), "").removeprefix("E").strip()
+        tests.setdefault((test.partition("::")[0], reason), []).append(test)
+    more = (f" and {len(those) - 1} more" if len(those) > 1 else "" for those in tests.values())
+    return [f"{those[0]}{others}: {reason}" for ((_, reason), those), others in zip(tests.items(), more, strict=True)]
+
+
 def run(jobs: Iterable[Job], at_once: int = AT_ONCE, *, record: bool = False) -> int:
     """Run all of them, whatever fails; 0 when nothing did. Told to end, they end (and clean up) first."""
     ended: list[Running] = []
@@ -182,8 +194,7 @@ def _close(ended: list[Running], whole: Outcomes) -> int:
     _say(costs.closing(whole, _lines_of_jobs(ended)) + "\n")
     _say("\n".join("\n  ".join([test, *in_short(why)]) for test, why in whole.failed.items()))
     _say("\n".join(f"##### {each.report()}" for each in ended))
-    for test in whole.failed:
-        _say(f"##### FAILED {test}")
+    _say("\n".join(f"##### FAILED {line}" for line in by_reason(whole.failed)))
     _say(str(whole))
     return int(bool(whole.failed))
 
