@@ -183,7 +183,7 @@ def test_what_keeps_a_pod_from_its_cluster_is_found(cluster: Cluster) -> None:
 def test_a_cell_runs_and_the_gateway_comes_back(cluster: Cluster) -> None:
     _start_all(cluster)
     for pod, container in ((cluster.head, "gateway"), (cluster.workers[0], "ray-worker")):
-        assert broken_in(pod, container) == {}
+        cluster.until(lambda at=(pod, container): broken_in(*at) == {}, "doctor finds nothing broken")
     _run_a_cell(cluster)
     _lose_the_head(cluster)
     _lose_ray(cluster)
