@@ -11,7 +11,7 @@ from pathlib import Path
 
 from lab_bed import Lab, execute, open_lab
 from nvml_bed import FakeGpus
-from playwright.sync_api import Browser, Error, Locator, Page, ViewportSize
+from playwright.sync_api import Browser, Error, Locator, Page, ViewportSize, expect
 from playwright.sync_api import TimeoutError as TooLate
 
 from jupyter_gpu_release.client.rest import GatewayClient
@@ -80,8 +80,29 @@ def without_errors(page: Page) -> Iterator[None]:
     assert not [error for error in errors if "gpu" in error.lower()]
 
 
+def press_escape(page: Page) -> None:
+    """Once the dialog, if there is one, hears keys: it is shown before it has the focus."""
+    dialogs = page.locator(".jp-Dialog")
+    if dialogs.count():
+        expect(dialogs.last.locator(":focus")).to_have_count(1)
+    page.keyboard.press("Escape")
+
+
+def close_all(page: Page) -> None:
+    """Menus and dialogs, as a test that failed may have left them; a dialog may have lost the focus."""
+    dialogs = page.locator(".jp-Dialog")
+    page.keyboard.press("Escape")  # menus
+    for _ in range(10):
+        if not dialogs.count():
+            return
+        dialogs.last.locator("button").last.focus()
+        page.keyboard.press("Escape")
+        page.wait_for_timeout(100)
+
+
 def begin_anew(page: Page) -> None:
     """JupyterLab with nothing open but the sidebar, as light and as wide as at first."""
+    close_all(page)
     page.set_viewport_size(VIEWPORT)
     page.evaluate("() => window.toasts.clear()")
     page.evaluate("() => [...window.jupyterapp.shell.widgets('main')].forEach(widget => widget.dispose())")

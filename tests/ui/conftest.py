@@ -16,7 +16,7 @@ from gpu_api import GpuApi
 from lab_bed import chromium, execute, launch, running_lab
 from nvml_bed import FakeGpus, build_library
 from playwright.sync_api import Browser, Error, Page, expect, sync_playwright
-from sidebar_bed import CONFIG, LOOK, Team, begin_anew, open_sidebar, opened, row, without_errors
+from sidebar_bed import CONFIG, LOOK, Team, begin_anew, close_all, open_sidebar, opened, row, without_errors
 
 from jupyter_gpu_release.client.autostart import Ready
 from jupyter_gpu_release.client.home import read_secret
@@ -117,6 +117,7 @@ def played(played_of_all: GpuApi) -> Iterator[GpuApi]:
 def api(played: GpuApi) -> GpuApi:
     """The routes as new, and a panel that shows nothing of the test before."""
     gpu_scenes.between(played)
+    close_all(played.page)
     execute(played.page, LOOK)
     expect(row(played.page, "GPUs", "between tests")).to_be_visible()
     return played

@@ -13,7 +13,7 @@ import pytest
 from gpu_api import GpuApi, active, gpu, node, run, status, waiting
 from lab_bed import execute
 from playwright.sync_api import Browser, Locator, Page, expect
-from sidebar_bed import LOOK, Team, open_sidebar, opened, press, row, show_panel, wait_told
+from sidebar_bed import LOOK, Team, open_sidebar, opened, press, press_escape, row, show_panel, wait_told
 from soak import thorough
 
 _BROWSER = "jupyter-gpu-release:browser-notifications"
@@ -364,10 +364,7 @@ def test_the_focus_stays_after_let_it_run_and_after_escape(shown: Page, api: Gpu
     gpu_scenes.busy_day(api)
     execute(shown, LOOK)
     goes = row(shown, "My runs", "ResNet")
-    for leave in (
-        lambda: shown.get_by_role("button", name="Let it run").click(),
-        lambda: shown.keyboard.press("Escape"),
-    ):
+    for leave in (lambda: shown.get_by_role("button", name="Let it run").click(), lambda: press_escape(shown)):
         goes.focus()
         goes.get_by_role("button", name="Cancel").press("Enter")
         expect(shown.get_by_role("dialog")).to_be_visible()
@@ -394,7 +391,7 @@ def test_the_focus_comes_back_from_dialogs_that_menus_and_buttons_open(shown: Pa
         shown.locator(".lm-Menu-item", has_text="Tell Me of Detached Runs").click()
         dialog = shown.get_by_role("dialog")
         expect(dialog).to_be_visible()
-        dialog.get_by_role("button", name="Cancel").click() if leave == "Cancel" else shown.keyboard.press(leave)
+        dialog.get_by_role("button", name="Cancel").click() if leave == "Cancel" else press_escape(shown)
         expect(dialog).to_have_count(0)
         expect(arrange).to_be_focused()
     goes = row(shown, "My runs", "ResNet")

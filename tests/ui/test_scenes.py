@@ -18,7 +18,7 @@ import pytest
 from gpu_api import Document, GpuApi, active, run
 from lab_bed import execute
 from playwright.sync_api import Page, expect
-from sidebar_bed import LOOK, Team, open_notebook, row, write_notebook
+from sidebar_bed import LOOK, Team, close_all, open_notebook, row, write_notebook
 from soak import ONLY_IN_SOAK
 
 pytestmark = pytest.mark.thorough
@@ -289,22 +289,10 @@ def stage(played: GpuApi, team: Team) -> Stage:
 def cleared(stage: Stage) -> Iterator[Stage]:
     """The stage with nothing of the scene before."""
     yield stage
-    _close_all(stage.page)
+    close_all(stage.page)
     stage.page.evaluate(_NO_TOASTS)
     expect(stage.page.locator(f".jp-Dialog, .lm-Menu, {_TOAST}")).to_have_count(0)
     stage.api.clear()
-
-
-def _close_all(page: Page) -> None:
-    """Dialogs hear keys only while they have the focus, which one may not have yet, or have lost."""
-    dialogs = page.locator(".jp-Dialog")
-    page.keyboard.press("Escape")  # menus
-    for _ in range(10):
-        if not dialogs.count():
-            return
-        dialogs.last.locator("button").last.focus()
-        page.keyboard.press("Escape")
-        page.wait_for_timeout(100)
 
 
 _CUT_OFF = """selector => {
