@@ -107,7 +107,7 @@ def test_a_cell_that_cannot_be_moved_says_so_before_anybody_asks(node: Node, unt
         "for n in gpu_release.resumable(range(10**9), every=0):\n    time.sleep(0.01)\n"
         "    if os.path.exists(f'{gpu_release.run_dir}/end'):\n        break\nprint(sock is None)"
     )
-    attempts = Attempts(node, source, [])
+    attempts = Attempts(node, source, [], is_tried=True)
     until(lambda: attempts.refusals, "it says that it cannot be moved")
     assert "cannot be moved: `sock` is an open socket" in attempts.refusals[0].reason
     assert not attempts.ask()
