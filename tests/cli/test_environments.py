@@ -82,6 +82,7 @@ def test_one_is_shown_by_the_beginning_of_its_digest(
 ) -> None:
     said = _said(capsys, "show", "abc")
     assert "Python 3.11.9, 5 packages" in said
+    assert "a 1.0 index" in said
     assert "mine 1.0 the notebook's" in said
     assert "gpu2 1 h ago a fork server runs (512 MiB of memory)" in said
     for digest, count in (("ab", "2 environments"), ("ff", "0 environments")):

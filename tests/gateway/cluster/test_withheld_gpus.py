@@ -42,7 +42,12 @@ class _Ray:
         self.leases = LeaseTable(cast(Any, self))
         nodes: Any = SimpleNamespace(alive=lambda: [self.node])
         ray_leases: Any = SimpleNamespace(groups_aside=self._groups_aside)
-        self.aside = _Withheld(cast(Any, None), nodes, self.leases, ray_leases, cast(Any, self))
+        self.aside = _Withheld(cast(Any, self), nodes, self.leases, ray_leases, cast(Any, self))
+        self.freed = asyncio.Event()
+
+    async def ask(self, *_call: object) -> None:
+        """A group is removed, and a look at Ray that came meanwhile has it no more."""
+        self.leases.external = {}
 
     async def _groups_aside(self) -> dict[str, PlacementGroup]:
         return self.groups
@@ -51,7 +56,7 @@ class _Ray:
         self.aside.look()
 
     def on_gpus_free(self) -> None:
-        pass
+        self.freed.set()
 
 
 class _Withheld(WithheldGpus):
@@ -84,6 +89,17 @@ async def test_what_the_last_gateway_held_is_held_until_the_agent_has_said_how_i
     ray.node.unwell_gpus = {}
     ray.aside.look_anew()
     assert ray.aside.held_on(ray.node.node) == 0
+
+
+@pytest.mark.asyncio
+async def test_a_gpu_that_takes_runs_again_is_not_counted_twice_as_free() -> None:
+    ray = _Ray()
+    ray.groups = {f"jgr-aside-here-{ray.node.node[:12]}-1": cast(PlacementGroup, object())}
+    await ray.aside.adopt()
+    ray.node.drained_gpus = {}
+    ray.aside.look_anew()
+    await asyncio.wait_for(ray.freed.wait(), 30)
+    assert ray.leases.external == {ray.node.node: 0}
 
 
 def test_a_gpu_that_ray_does_not_give_is_not_aside() -> None:
