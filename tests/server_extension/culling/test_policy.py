@@ -53,6 +53,32 @@ def test_a_kernel_that_holds_a_gpu(changes: dict[str, object], now_s: float, exp
     assert decision.reason
 
 
+@pytest.mark.parametrize(
+    ("changes", "now_s", "due_s"),
+    [
+        ({}, 10, 990),
+        ({}, 900, 100),
+        ({}, 5000, 100),  # a late warning
+        ({"warned_at_s": 900.0}, 960, 40),
+        ({"warned_at_s": 5000.0}, 5060, 40),
+        ({"warned_at_s": 900.0, "keep_until_s": 2800.0}, 2000, 800),
+        ({"warned_at_s": 900.0}, 1000, None),
+        ({"idle_samples": 2}, 5000, None),
+    ],
+)
+def test_the_user_is_told_how_long_it_takes_until_something_is_done(
+    changes: dict[str, object], now_s: float, due_s: float | None
+) -> None:
+    assert decide(replace(SEEN, **changes), POLICY, now_s).due_s == due_s  # type: ignore[arg-type]
+
+
+def test_so_one_is_of_a_notice_and_of_a_lease_that_ends_by_itself() -> None:
+    notices = replace(POLICY, action=Action.NOTIFY)
+    assert decide(SEEN, notices, 400).due_s == 600
+    lease = replace(SEEN, kind="lease", held_bytes=0, ends_at_s=1010.0)
+    assert decide(lease, replace(POLICY, lease_idle_s=1000), 1000).due_s == 10
+
+
 def test_open_tabs_protect_where_the_operator_says_so() -> None:
     policy = replace(POLICY, cull_connected=False)
     assert _word(decide(replace(SEEN, connections=1), policy, 5000)) == ("leave", "connected")
