@@ -19,7 +19,6 @@ from ..protocol.environments import (
     Origin,
     Plan,
     PlannedPackage,
-    Unmet,
     Why,
     minor_of,
     named_by_content,
@@ -125,7 +124,6 @@ class _Planner:
             self._cluster.platform,
             known,
             sorted(filter(self._is_worth_a_word, self._left_out.values()), key=lambda left: left.name),
-            [*self._unmet_inside(entering), *self._unmet_behind(entering)],
             opened,
         )
         return named_by_content(plan)
@@ -247,25 +245,6 @@ class _Planner:
         if here.origin in _OWN_FILES or name in self._unavailable:
             return PlannedPackage(name, here.version, reason, True, here.origin, here.digest, here.files)
         return PlannedPackage(name, here.version, reason, origin=here.origin)
-
-    def _unmet_inside(self, entering: Mapping[str, str]) -> Iterator[Unmet]:
-        """Requirements of what goes in that are met in the notebook, and not in its cells."""
-        for name in sorted(entering.keys() & self._here.keys()):
-            for required, versions in self._needs_here.of(self._here[name]).items():
-                here, there = self._here.get(required), self._there.get(required)
-                if required in entering or here is None or not takes(versions, here.version):
-                    continue
-                if there is None or not takes(versions, there.version):
-                    yield Unmet(name, f"{required}{versions}", there.version if there else "")
-
-    def _unmet_behind(self, entering: Mapping[str, str]) -> Iterator[Unmet]:
-        """Requirements of what stays the cluster's that are met there without what goes in, and not with it."""
-        for name in sorted(self._there.keys() - entering.keys()):
-            for required, versions in self._needs.of(self._there[name]).items():
-                if required in entering and required in self._there:
-                    version = self._version(required)
-                    if version and takes(versions, self._there[required].version) and not takes(versions, version):
-                        yield Unmet(name, f"{required}{versions}", version)
 
 
 def _has_same_files(here: Distribution, there: Distribution) -> bool:

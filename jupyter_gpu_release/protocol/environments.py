@@ -130,18 +130,6 @@ class LeftOut(msgspec.Struct, frozen=True, omit_defaults=True):
         return f"{self.name} {self.notebook}: {self.reason}"
 
 
-class Unmet(msgspec.Struct, frozen=True):
-    """A requirement that is met in the notebook and not in the environment. ``found`` is empty where nothing is."""
-
-    name: Word
-    requirement: Name
-    found: Word
-
-    def __str__(self) -> str:
-        """Return it as a sentence."""
-        return f"{self.name} requires {self.requirement}, and cells find {self.found or 'none'}"
-
-
 class Plan(msgspec.Struct, frozen=True, omit_defaults=True):
     """An environment for a notebook's cells: what is installed in front of the cluster's own packages.
 
@@ -154,7 +142,6 @@ class Plan(msgspec.Struct, frozen=True, omit_defaults=True):
     platform: Word
     packages: Annotated[list[PlannedPackage], msgspec.Meta(max_length=20_000)] = msgspec.field(default_factory=list)
     left_out: Annotated[list[LeftOut], msgspec.Meta(max_length=20_000)] = msgspec.field(default_factory=list)
-    unmet: Annotated[list[Unmet], msgspec.Meta(max_length=20_000)] = msgspec.field(default_factory=list)
     requests: _Texts = msgspec.field(default_factory=list)
     digest: Annotated[str, msgspec.Meta(max_length=64, pattern=r"^[0-9a-f]{0,64}\Z")] = ""
     interpreter: Interpreter = ""

@@ -196,20 +196,6 @@ def test_what_could_not_be_had_is_shipped_if_it_is_pure_and_named_if_not() -> No
     assert "wheel" in left.hint
 
 
-def test_a_requirement_that_only_cells_miss_is_named() -> None:
-    plan = make_plan(side(dist("lit==2", "torch>=2.4"), "torch==2.4"), side("torch==2.3"))
-    assert [str(each) for each in plan.unmet] == ["lit requires torch>=2.4, and cells find 2.3"]
-
-
-def test_a_package_of_the_cluster_that_stays_and_misses_its_own_is_named() -> None:
-    plan = make_plan(side("numpy==2"), side("numpy==1", dist("local==1", "numpy<2", origin=Origin.FOLDER)))
-    assert [str(each) for each in plan.unmet] == ["local requires numpy<2, and cells find 2"]
-
-
-def test_what_the_notebook_misses_itself_is_its_own_business() -> None:
-    assert make_plan(side(dist("a==2", "b>=9", "c"), "b==1"), side("b==1")).unmet == []
-
-
 def test_another_python_is_said_once_with_the_cure() -> None:
     plan = make_plan(side("a==1", python="3.12.4"), side())
     assert (packages(plan), left_out(plan), plan.digest) == ({}, {"python": Why.PYTHON}, "")
