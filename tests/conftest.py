@@ -25,7 +25,8 @@ from soak import SoakOnly
 
 from jupyter_gpu_release.client.autostart import Ready
 from jupyter_gpu_release.client.home import HomePaths
-from jupyter_gpu_release.local_cluster.processes import is_alive, marker_of
+from jupyter_gpu_release.host.process_control import is_gone
+from jupyter_gpu_release.local_cluster.processes import marker_of
 from jupyter_gpu_release.local_cluster.start import StartOptions, start_embedded, stop_embedded
 
 _SESSION_VARIABLE = "JUPYTER_GPU_TEST_SESSION"
@@ -139,7 +140,7 @@ class Leftovers:
     def _look(self) -> list[str]:
         left = []
         for process in psutil.process_iter():
-            if process.pid in self._processes or process.pid == os.getpid() or not is_alive(process.pid):
+            if process.pid in self._processes or process.pid == os.getpid() or is_gone(process.pid):
                 continue
             if _is_orphan_of_ray(process) or (_is_marked(process.pid) and not self._is_shared(process)):
                 left.append(f"process {_describe(process)}")

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import psutil
 
-from ..host.process_control import CLUSTER_MARKER, PERSISTER, command_of
+from ..host.process_control import CLUSTER_MARKER, command_of, is_gone, is_persister, persisters
 from ..host.processes import environment_of, has_open
 from ..host.slurm import JOB_MODULE
 
@@ -34,15 +34,7 @@ def marker_of(pid: int) -> str:
 
 def daemon_alive(pid: int, cluster: str) -> bool:
     """Tell if ``pid`` is the daemon of ``cluster`` still, and not a process that got its number later."""
-    return pid > 0 and is_alive(pid) and marker_of(pid) == cluster
-
-
-def is_alive(pid: int) -> bool:
-    """Tell if the process exists and is no zombie."""
-    try:
-        return bool(psutil.Process(pid).status() != psutil.STATUS_ZOMBIE)
-    except psutil.Error:
-        return False
+    return pid > 0 and not is_gone(pid) and marker_of(pid) == cluster
 
 
 def cluster_processes(cluster: str, daemon_pid: int = 0, runtime: str = "") -> list[int]:
@@ -55,7 +47,7 @@ def marked_clusters() -> dict[str, list[int]]:
     found: dict[str, list[int]] = {}
     for pid in psutil.pids():
         cluster = marker_of(pid)
-        if cluster and pid != os.getpid() and is_alive(pid):
+        if cluster and pid != os.getpid() and not is_gone(pid):
             found.setdefault(cluster, []).append(pid)
     return found
 
@@ -90,21 +82,14 @@ def end_processes(found: list[psutil.Process], *, grace_s: float = _TERM_GRACE_S
     others = [process for process in found if process not in daemons]
     _signal(daemons, "kill")
     _signal(others, "terminate")
-    _wait_spilled([process for process in others if _keeps_results(process)])
+    _wait_spilled([process for process in others if is_persister(process.pid)])
     _signal(_wait_gone(others, grace_s), "kill")
     _wait_gone(found, _KILL_WAIT_S)
 
 
 def keeps_results(cluster: str) -> bool:
     """Tell if a process of ``cluster`` is still writing results to the node's own disk."""
-    return any(_keeps_results(process) for process in psutil.process_iter() if marker_of(process.pid) == cluster)
-
-
-def _keeps_results(process: psutil.Process) -> bool:
-    try:
-        return bool(process.name() == PERSISTER) and is_alive(process.pid)
-    except psutil.Error:
-        return False
+    return any(marker_of(pid) == cluster for pid in persisters())
 
 
 def _wait_spilled(persisters: list[psutil.Process]) -> None:
@@ -141,7 +126,7 @@ def _members(cluster: str, daemon_pid: int, runtime: str) -> list[psutil.Process
     for process in list(members.values()):
         members.update({child.pid: child for child in descendants(process)})
     members.pop(os.getpid(), None)
-    return [members[pid] for pid in sorted(members) if is_alive(pid)]
+    return [members[pid] for pid in sorted(members) if not is_gone(pid)]
 
 
 def _of_pool_jobs(cluster: str) -> set[int]:
@@ -198,7 +183,7 @@ def _wait_gone(processes: list[psutil.Process], timeout_s: float) -> list[psutil
     deadline = time.monotonic() + timeout_s
     while True:
         _reap()
-        processes = [process for process in processes if process.is_running() and is_alive(process.pid)]
+        processes = [process for process in processes if process.is_running() and not is_gone(process.pid)]
         if not processes or time.monotonic() > deadline:
             return processes
         time.sleep(0.02)

@@ -29,7 +29,7 @@ from ..errors import (
     from_code,
 )
 from ..host.environment import for_cluster
-from ..host.process_control import CLUSTER_MARKER
+from ..host.process_control import CLUSTER_MARKER, is_gone
 from ..protocol.config import GatewayConfig, Listening, shared_by
 from ..settings.built_in import BUILT_IN
 from ..settings.table import RELEASE
@@ -44,7 +44,7 @@ from .preflight import (
     check_named_environments,
     read_queues,
 )
-from .processes import PLAN_FILE, cluster_processes, daemon_alive, is_alive, keeps_results, remove_folder, sweep
+from .processes import PLAN_FILE, cluster_processes, daemon_alive, keeps_results, remove_folder, sweep
 from .settings import gateway_config
 from .slurm_pool import check_jobs, end_jobs, head_address, read_pool
 
@@ -379,7 +379,7 @@ def _end_cluster(cluster: str, daemon_pid: int, runtime: str) -> int:
     if daemon_alive(daemon_pid, cluster):
         os.kill(daemon_pid, signal.SIGTERM)
         deadline = time.monotonic() + _STOP_LIMIT_S
-        while is_alive(daemon_pid) and (time.monotonic() < deadline or keeps_results(cluster)):
+        while not is_gone(daemon_pid) and (time.monotonic() < deadline or keeps_results(cluster)):
             time.sleep(0.02)
     sweep(cluster, daemon_pid, runtime)
     folder = Path(runtime)

@@ -20,7 +20,8 @@ from jupyter_gpu_release.cli.main import main
 from jupyter_gpu_release.client.autostart import Failed, Progress, Ready, StartLine, start_local_cluster
 from jupyter_gpu_release.client.home import Connection, HomePaths, read_secret, write_secret
 from jupyter_gpu_release.errors import ClusterError, ImpossibleAskError, OptionError, StoreError
-from jupyter_gpu_release.local_cluster.processes import cluster_processes, is_alive, marker_of
+from jupyter_gpu_release.host.process_control import is_gone
+from jupyter_gpu_release.local_cluster.processes import cluster_processes, marker_of
 from jupyter_gpu_release.local_cluster.start import StartOptions, running_connection, start_embedded
 
 pytestmark = pytest.mark.timeout(480)  # clusters of their own: 15 s, minutes on a machine that is busy
@@ -135,7 +136,7 @@ def test_a_killed_starter_is_no_harm_and_when_ray_dies_the_daemon_ends_the_rest(
     connection = ready.connection
     (raylet,) = named("raylet", (member.pid for member in members(connection)))
     raylet.kill()
-    until(lambda: not is_alive(connection.daemon_pid), "the daemon to end")
+    until(lambda: is_gone(connection.daemon_pid), "the daemon to end")
     _assert_gone(connection)
     assert not own_home.connection.exists()
     assert f"raylet (pid {raylet.pid}) ended by itself, killed by signal 9" in _daemon_log(own_home)

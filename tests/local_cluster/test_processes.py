@@ -13,12 +13,11 @@ from typing import Any
 
 import pytest
 
-from jupyter_gpu_release.host.process_control import CLUSTER_MARKER
+from jupyter_gpu_release.host.process_control import CLUSTER_MARKER, is_gone
 from jupyter_gpu_release.local_cluster import processes
 from jupyter_gpu_release.local_cluster.processes import (
     cluster_processes,
     daemon_alive,
-    is_alive,
     marked_clusters,
     remove_folder,
     sweep,
@@ -87,8 +86,8 @@ def test_marked_processes_and_their_descendants_are_found(spawn: Spawn, cluster_
     assert found == {parent.pid, unmarked_child}
     assert parent.pid in marked_clusters()[cluster_id]
     assert sweep(cluster_id) == 2
-    assert not is_alive(unmarked_child)
-    assert is_alive(stranger.pid)
+    assert is_gone(unmarked_child)
+    assert not is_gone(stranger.pid)
 
 
 def test_the_session_counts_when_a_marked_process_is_in_it(spawn: Spawn, cluster_id: str) -> None:
@@ -97,7 +96,7 @@ def test_the_session_counts_when_a_marked_process_is_in_it(spawn: Spawn, cluster
     assert orphan not in set(cluster_processes(cluster_id))
     assert orphan in cluster_processes(cluster_id, leader.pid)
     sweep(cluster_id, leader.pid)
-    assert not is_alive(orphan)
+    assert is_gone(orphan)
 
 
 def test_a_session_number_alone_ends_nobody(spawn: Spawn, cluster_id: str) -> None:
@@ -106,14 +105,14 @@ def test_a_session_number_alone_ends_nobody(spawn: Spawn, cluster_id: str) -> No
     assert _line(stranger) == "up"
     assert cluster_processes(cluster_id, stranger.pid) == []
     assert sweep(cluster_id, stranger.pid) == 0
-    assert is_alive(stranger.pid)
+    assert not is_gone(stranger.pid)
 
 
 def test_what_ignores_sigterm_is_killed(spawn: Spawn, cluster_id: str) -> None:
     stubborn = spawn(_STUBBORN)
     assert _line(stubborn) == "up"
     assert sweep(cluster_id, grace_s=0.2) == 1
-    assert not is_alive(stubborn.pid)
+    assert is_gone(stubborn.pid)
 
 
 def test_daemon_alive_wants_the_same_cluster(spawn: Spawn, cluster_id: str, until: Until) -> None:
@@ -131,7 +130,7 @@ def test_a_zombie_is_not_alive(spawn: Spawn, until: Until) -> None:
     process = spawn(_SLEEP)
     process.kill()  # nobody waits for it: it stays in the process table
     until(lambda: Path(f"/proc/{process.pid}/stat").read_text().split(")")[1].split()[0] == "Z", "the zombie")
-    assert not is_alive(process.pid)
+    assert is_gone(process.pid)
 
 
 _WRITER = """

@@ -16,8 +16,9 @@ from kernel_bed import Notebook
 from pool_bed import PoolBed, answer, jobs_of
 from slurm_bed import PROGRAMS, wait_until
 
+from jupyter_gpu_release.host.process_control import is_gone
 from jupyter_gpu_release.local_cluster.launch_spec import read_plans
-from jupyter_gpu_release.local_cluster.processes import cluster_processes, is_alive
+from jupyter_gpu_release.local_cluster.processes import cluster_processes
 
 pytestmark = [
     pytest.mark.thorough,
@@ -58,7 +59,7 @@ def head_processes(bed: PoolBed) -> list[psutil.Process]:
 
 def kill_head(bed: PoolBed) -> None:
     """As when the machine loses its power."""
-    while left := [process for process in head_processes(bed) if is_alive(process.pid)]:
+    while left := [process for process in head_processes(bed) if not is_gone(process.pid)]:
         for process in left:
             with contextlib.suppress(psutil.NoSuchProcess):
                 process.kill()
