@@ -13,7 +13,8 @@ from ..analysis.dataflow import analyse
 from ..client.rest import GatewayClient
 from ..errors import NoSuchRunError, OptionError, StillTrainingError
 from ..functions.arguments import RESERVED, options_as_text
-from ..functions.script import ScriptExecutor, keep_quiet
+from ..functions.executor import keep_quiet
+from ..functions.script import ScriptExecutor
 from ..options.definitions import OPTIONS
 from ..options.run_options import RunOptions
 from ..protocol.lineage import UsedInput

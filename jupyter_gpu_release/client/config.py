@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +11,7 @@ from traitlets import Bool, Dict, Enum, Float, List, Unicode
 from traitlets.config import Config, Configurable
 from traitlets.config.loader import ConfigFileNotFound, JSONFileConfigLoader, PyFileConfigLoader
 
-from ..errors import GpuReleaseError, OptionError
+from ..errors import GatewayUnavailableError, GpuReleaseError, OptionError
 from ..options.definitions import Written, from_mapping, overlay, parse_settings
 from ..options.run_options import build_options
 from ..settings.setting import trait
@@ -75,6 +75,31 @@ def find_target(settings: GpuRelease) -> Target | None:
         store=unless_set("JUPYTER_GPU_STORE", settings.store),
         ca_file=unless_set("JUPYTER_GPU_CA_FILE", settings.ca_file),
     )
+
+
+def check_may_start(settings: GpuRelease) -> None:
+    """Raise :class:`GatewayUnavailableError` where no cluster is started for who needs one."""
+    if settings.auto_start == "never":
+        raise GatewayUnavailableError(
+            "no cluster is running here, no gateway is configured, and auto_start is 'never'",
+            hint="set JUPYTER_GPU_URL, or run `jupyter gpu start`",
+        )
+
+
+def start_own(settings: GpuRelease, progress: Callable[[str], None]) -> Target:
+    """Start this machine's own cluster as the ``settings`` say; returns its gateway.
+
+    Raises what :func:`.start_local_cluster` raises. ``progress`` gets each step's words.
+    """
+    from .autostart import start_local_cluster
+
+    start_local_cluster(progress, options=settings.start_options)
+    target = find_target(settings)
+    if target is None:
+        raise GatewayUnavailableError(
+            "the local cluster was started but left no connection file", hint="run `jupyter gpu doctor`"
+        )
+    return target
 
 
 def configured_target() -> Target | None:

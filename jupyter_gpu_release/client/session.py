@@ -38,7 +38,7 @@ from ..protocol.session import (
 from ..protocol.wire import encode
 from ..settings.built_in import BUILT_IN
 from . import websocket
-from .discovery import Target, unreachable
+from .discovery import Target, is_refused, unreachable
 from .feed import ConnectionBack, ConnectionLost, FeedItem, FeedTable, RunFeed
 from .websocket import LoopThread, SendQueue, UnackedMessages, open_link, own_end, receive, send
 
@@ -59,6 +59,13 @@ _RENEWED_WITHIN_S = 25.0
 #: between tries of a kernel without runs: well below the gateway's reconnect grace (30 s), after which what it keeps
 #: there is given up
 _LONGEST_IDLE_DELAY_S = 8.0
+
+
+#: for a gateway to answer
+CONNECT_S = 15.0
+#: a port of this machine at which nobody listens: a gateway that restarts is back by then
+REFUSED_HERE_S = 5.0
+_TICK_S = 0.25
 
 
 class GatewaySession:
@@ -339,3 +346,29 @@ class GatewaySession:
         link, self._link = self._link, None
         if link is not None:
             websocket.forget_link_in_fork(link)
+
+
+def connect(session: GatewaySession, on_wait: Callable[[float], None] = lambda _waited_s: None) -> None:
+    """Return when the session is welcome, or raise the reason why it is not.
+
+    A gateway that restarts gets the time for that. ``on_wait`` hears again and again how long it has taken so far.
+    """
+    began = time.monotonic()
+    while True:
+        try:
+            session.connect(_TICK_S)
+        except WrongAddressError as error:
+            raise GatewayUnavailableError(error.message, hint=error.hint) from error
+        except GatewayUnavailableError as error:
+            waited_s = time.monotonic() - began
+            if waited_s >= _patience_s(session, error):
+                raise session.trouble or session.unanswered(waited_s) from None
+            on_wait(waited_s)
+        else:
+            return
+
+
+def _patience_s(session: GatewaySession, error: GatewayUnavailableError) -> float:
+    """Seconds to go on trying; a gateway that has been there, and this machine's own, are given the whole time."""
+    is_new = session.welcome is None and session.target.connection is None
+    return REFUSED_HERE_S if is_new and session.target.is_loopback and is_refused(error) else CONNECT_S

@@ -352,7 +352,7 @@ class FunctionExecutor(ABC):
         """
         session = self.session()
         first = RunView(run=run, user="", state="submitted")
-        future, hearing = self._future_of(session, first, name, show or _ignore)
+        future, hearing = self._future_of(session, first, name, show or keep_quiet)
         session.follow(run, 0 if show else NO_EVENTS, on_item=hearing)
         self._await_answer(session, hearing)
         if hearing.refusal is not None:
@@ -412,20 +412,11 @@ class FunctionExecutor(ABC):
     def store(self, session: GatewaySession | None) -> Path:
         """The store's root as it is seen from here; raises :class:`StoreError`."""
         session = session or self.session()
-        target, welcome = session.target, session.welcome
-        if welcome is None:
-            return find_store(target.store, "", configured=target.configured)
-        return find_store(
-            target.store,
-            welcome.store,
-            configured=target.configured,
-            ident=welcome.store_id,
-            service_uid=welcome.service_uid,
-        )
+        return find_store(session.target.store, session.welcome, configured=session.target.configured)
 
 
-def _ignore(_events: Sequence[Event]) -> None:
-    """Its output is not asked for."""
+def keep_quiet(_events: Sequence[Event]) -> None:
+    """Show nothing; output is recorded, and ``logs()`` has it."""
 
 
 def _withdraw_unused(folder: Path, launched: RunFuture[Any]) -> None:

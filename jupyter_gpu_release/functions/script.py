@@ -7,7 +7,6 @@ import os
 import secrets
 import sys
 import threading
-import time
 from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
@@ -15,11 +14,9 @@ from typing import Any
 
 from ..analysis.device_choices import DeviceHistory
 from ..analysis.sources import OF_FILE, SOURCES_LIMIT_BYTES
-from ..client.autostart import start_local_cluster
-from ..client.config import GpuRelease, find_target, load_settings
-from ..client.discovery import Target, is_alive, is_refused
-from ..client.session import GatewaySession
-from ..errors import GatewayUnavailableError
+from ..client.config import GpuRelease, check_may_start, find_target, load_settings, start_own
+from ..client.discovery import Target, is_alive
+from ..client.session import GatewaySession, connect
 from ..options.definitions import Written, from_mapping, overlay
 from ..options.run_options import RunOptions, build_options
 from ..presentation.plain_text import is_stderr, text_of
@@ -28,12 +25,7 @@ from ..protocol.events import Event
 from ..serialization.rebuild import NamespaceInfo
 from ..submission.capture import CapturedInputs, InputCapture
 from ..submission.location import CellLocation
-from .executor import FunctionExecutor, Show
-
-_CONNECT_S = 15.0
-#: a port of this machine at which nobody listens: a gateway that restarts is back by then
-_REFUSED_HERE_S = 5.0
-_TICK_S = 0.25
+from .executor import FunctionExecutor, Show, keep_quiet
 
 
 class ScriptExecutor(FunctionExecutor):
@@ -90,23 +82,13 @@ class ScriptExecutor(FunctionExecutor):
         return _print if live else keep_quiet
 
     def _start_own(self) -> Target:
-        if self.settings.auto_start == "never":
-            raise GatewayUnavailableError(
-                "no cluster is running here, no gateway is configured, and auto_start is 'never'",
-                hint="set JUPYTER_GPU_URL, or run `jupyter gpu start`",
-            )
+        check_may_start(self.settings)
         why = "starting this machine's own cluster (it runs until `jupyter gpu stop`)"
 
         def say(step: str) -> None:
             sys.stderr.write(f"{why}: {step} …\n")
 
-        start_local_cluster(say, options=self.settings.start_options)
-        target = find_target(self.settings)
-        if target is None:
-            raise GatewayUnavailableError(
-                "the local cluster was started but left no connection file", hint="run `jupyter gpu doctor`"
-            )
-        return target
+        return start_own(self.settings, say)
 
     def _texts(self) -> list[str]:
         """The script as one cell, where it is a file of reasonable size."""
@@ -115,20 +97,6 @@ class ScriptExecutor(FunctionExecutor):
             if path.is_file() and path.stat().st_size <= SOURCES_LIMIT_BYTES:
                 return [path.read_text()]
         return []
-
-
-def connect(session: GatewaySession) -> None:
-    """Wait until the session is welcome; a gateway that restarts gets the time for that."""
-    began = time.monotonic()
-    while True:
-        try:
-            session.connect(_TICK_S)
-        except GatewayUnavailableError as error:
-            here = session.target.is_loopback and session.target.connection is None and is_refused(error)
-            if time.monotonic() - began >= (_REFUSED_HERE_S if here else _CONNECT_S):
-                raise session.trouble or session.unanswered(time.monotonic() - began) from None
-        else:
-            return
 
 
 def _script() -> str:
@@ -142,7 +110,3 @@ def _print(events: Sequence[Event]) -> None:
             stream = sys.stderr if is_stderr(event) else sys.stdout
             stream.write(text_of(event))
             stream.flush()
-
-
-def keep_quiet(_events: Sequence[Event]) -> None:
-    """Show nothing; output is recorded, and ``logs()`` has it."""

@@ -14,7 +14,7 @@ import msgspec
 from .. import streams
 from ..cell_api import context
 from ..client.discovery import Target
-from ..client.session import GatewaySession
+from ..client.session import GatewaySession, connect
 from ..errors import GpuReleaseError, NoSuchRunError, RunFailedError
 from ..protocol.node import GatewayAccess
 from ..protocol.runs import RunRequest, RunView
@@ -24,7 +24,7 @@ from ..store.layout import RunPaths
 from ..submission.request import Submission
 from .future import RunFuture
 from .kept_study import SweepFacts, open_journal, own_trials
-from .script import ScriptExecutor, connect
+from .script import ScriptExecutor
 from .search import Search
 from .search_space import SearchSpace, Space
 from .sweep_driver import SweepDriver, SweepPlan, nothing_found

@@ -3,23 +3,19 @@
 from __future__ import annotations
 
 import secrets
-import time
 from typing import Any
 
-from ..client.config import GpuRelease, find_target
-from ..client.discovery import Target, has_ended, is_alive, is_refused
-from ..client.session import GatewaySession
-from ..errors import GatewayUnavailableError, WrongAddressError
+from ..client.config import GpuRelease, check_may_start, find_target, start_own
+from ..client.discovery import Target, has_ended, is_alive
+from ..client.session import GatewaySession, connect
+from ..errors import GatewayUnavailableError
 from ..presentation.receipt import boxed_html, bundle_of, to_html
 from ..presentation.status_line import StatusLine
 from ..protocol.session import Welcome
 from .output.cell_output import CellOutput
 
-CONNECT_S = 15.0
-#: a port of this machine at which nobody listens: a gateway that restarts is back by then
-REFUSED_HERE_S = 5.0
-#: how often it is tried, and how long that passes without a word
-_TICK_S, _QUIET_S = 0.25, 1.0
+#: for so long it passes without a word that a gateway does not answer
+_QUIET_S = 1.0
 
 
 class GatewayConnection:
@@ -103,51 +99,28 @@ class GatewayConnection:
     def _reach(self, session: GatewaySession) -> None:
         line = StatusLine(CellOutput(self._shell))
         end = f"connecting to the gateway {session.target.url}: not done"
+
+        def say(waited_s: float) -> None:
+            if waited_s >= _QUIET_S:
+                line.show_text(f"connecting to the gateway {session.target.url} … ({waited_s:.0f} s)")
+
         try:
-            self._wait_for(session, line)
+            connect(session, say)
             end = f"connected to the gateway {session.target.url}"
         finally:
             line.end(end)
 
-    def _wait_for(self, session: GatewaySession, line: StatusLine) -> None:
-        """Return when the session is welcome; says that it waits, and may be interrupted."""
-        began = time.monotonic()
-        while True:
-            try:
-                session.connect(_TICK_S)
-            except WrongAddressError as error:
-                raise GatewayUnavailableError(error.message, hint=error.hint) from error
-            except GatewayUnavailableError as error:
-                waited_s = time.monotonic() - began
-                if waited_s >= _patience_s(session, error):
-                    raise session.trouble or session.unanswered(waited_s) from None
-                if waited_s >= _QUIET_S:
-                    line.show_text(f"connecting to the gateway {session.target.url} … ({waited_s:.0f} s)")
-            else:
-                return
-
     def _start_own(self, settings: GpuRelease, *, had_ended: bool) -> Target:
-        from ..client.autostart import start_local_cluster
-
-        if settings.auto_start == "never":
-            raise GatewayUnavailableError(
-                "no cluster is running here, no gateway is configured, and auto_start is 'never'",
-                hint="set JUPYTER_GPU_URL, or run `jupyter gpu start`",
-            )
+        check_may_start(settings)
         line = StatusLine(CellOutput(self._shell))
         why = "starting this machine's own cluster" + (" anew (it had ended)" if had_ended else "")
         line.show_text(f"{why} …")
         try:
-            start_local_cluster(lambda step: line.show_text(f"{why}: {step} …"), options=settings.start_options)
+            target = start_own(settings, lambda step: line.show_text(f"{why}: {step} …"))
         except BaseException:
             line.finish_plain(f"{why}: not done")
             raise
         self._has_said_which = False
-        target = find_target(settings)
-        if target is None:
-            raise GatewayUnavailableError(
-                "the local cluster was started but left no connection file", hint="run `jupyter gpu doctor`"
-            )
         session = self._connected(target)
         if session.welcome is not None:
             line.finish(describe_cluster(session.welcome), {})
@@ -160,12 +133,6 @@ class GatewayConnection:
         self._has_said_which = True
         if session.welcome.embedded and not session.target.configured:
             StatusLine(CellOutput(self._shell)).finish(describe_cluster(session.welcome), {})
-
-
-def _patience_s(session: GatewaySession, error: GatewayUnavailableError) -> float:
-    """Seconds to go on trying; a gateway that has been there, and this machine's own, are given the whole time."""
-    is_new = session.welcome is None and session.target.connection is None
-    return REFUSED_HERE_S if is_new and session.target.is_loopback and is_refused(error) else CONNECT_S
 
 
 def describe_cluster(welcome: Welcome) -> dict[str, str]:

@@ -22,6 +22,7 @@ from ..options.run_options import RunOptions
 from ..protocol.cell import INLINE_LIMIT_BYTES, CellPayload, CellSource, Graph
 from ..protocol.rest import EstimateQuestion
 from ..protocol.runs import RunRequest
+from ..protocol.session import Welcome
 from ..protocol.states import new_run_id
 from ..protocol.wire import encode
 from ..store import ownership
@@ -139,18 +140,17 @@ def choice_of(options: RunOptions) -> NameChoice:
     )
 
 
-def find_store(
-    own: str, named_by_gateway: str, *, configured: bool, ident: str = "", service_uid: int | None = None
-) -> Path:
+def find_store(own: str, welcome: Welcome | None, *, configured: bool) -> Path:
     """The store's root as this kernel sees it; raises :class:`StoreError` where it is not to be seen.
 
-    ``ident``: of the store that the gateway means; nothing is written from here to another one in its place.
-    ``service_uid``: user whose files are loaded from there beside this one's.
+    ``own``: the path that is set here. ``welcome``: of the gateway, once it has said what store it means; nothing is
+    written from here to another one in its place.
 
     It is never made here: a folder that only this kernel sees would be no store.
     """
     from ..store.layout import USERS_FOLDER, own_store
 
+    named_by_gateway = welcome.store if welcome is not None else ""
     store = own_store(Path(own or named_by_gateway).expanduser())
     if os.path.isdir(store):  # False too where a folder above it may not be entered
         if own and not configured:  # both are paths of this machine
@@ -163,9 +163,8 @@ def find_store(
             )
         from ..store.identity import expect_store
 
-        expect_store(store, ident)
-        if service_uid is not None:
-            ownership.trust(service_uid)
+        expect_store(store, welcome.store_id if welcome is not None else "")
+        ownership.trust(welcome.service_uid if welcome is not None else None)
         return store
     if own and own != named_by_gateway:
         raise StoreError(

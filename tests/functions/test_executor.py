@@ -14,6 +14,7 @@ import pytest
 
 from jupyter_gpu_release.analysis.device_choices import DeviceHistory
 from jupyter_gpu_release.cell_api.context import ExecutionContext, set_context
+from jupyter_gpu_release.client import autostart
 from jupyter_gpu_release.client.discovery import Target
 from jupyter_gpu_release.client.feed import ConnectionBack, ConnectionLost, FeedItem
 from jupyter_gpu_release.client.rest import GatewayClient
@@ -436,7 +437,7 @@ def test_in_a_run_it_is_an_ordinary_call_and_nothing_is_launched(bed: Bed) -> No
 def test_without_a_cluster_a_script_says_what_to_do(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("JUPYTER_GPU_HOME", str(tmp_path))
     began: list[object] = []
-    monkeypatch.setattr(script, "start_local_cluster", lambda say, options: began.append(options))
+    monkeypatch.setattr(autostart, "start_local_cluster", lambda say, options: began.append(options))
     executor = script.ScriptExecutor()
     settings = SimpleNamespace(
         auto_start="never", start_options=["--gpus", "2"], url="", token_file="", store="", ca_file="", defaults={}

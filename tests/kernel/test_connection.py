@@ -95,7 +95,7 @@ def test_the_wait_for_a_gateway_can_be_interrupted(make_kernel: MakeKernel, home
     kernel = make_kernel({**home, "JUPYTER_GPU_URL": silent, "JUPYTER_GPU_TOKEN": "x"})
     kernel.run("%load_ext jupyter_gpu_release")
     # nothing but the interrupt ends the wait
-    kernel.run("import jupyter_gpu_release.kernel.connection as way\nway.CONNECT_S = 3600")
+    kernel.run("import jupyter_gpu_release.client.session as way\nway.CONNECT_S = 3600")
     message = kernel.start("%gpu_train 1")
     while "data" not in kernel.client.get_iopub_msg(timeout=20)["content"]:
         pass

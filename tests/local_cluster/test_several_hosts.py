@@ -207,7 +207,7 @@ def test_a_kernel_whose_link_is_cut_for_long_stops_waiting_and_its_run_goes_on(
     """At full size for five minutes. The cell fails and names its run; attaching later shows each of its lines."""
     laptop = bed.network["laptop"]
     notebook.ok(
-        "import jupyter_gpu_release.kernel.connection as way, jupyter_gpu_release.kernel.runs.follow as follow\n"
+        "import jupyter_gpu_release.client.session as way, jupyter_gpu_release.kernel.runs.follow as follow\n"
         f"usual = follow._GIVE_UP_S, way.CONNECT_S; follow._GIVE_UP_S = {sized(3, 60)}; way.CONNECT_S = 3600"
     )
     cell = Counting(notebook, tmp_path)

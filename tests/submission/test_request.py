@@ -13,6 +13,7 @@ from jupyter_gpu_release.options.definitions import OPTIONS, split_line
 from jupyter_gpu_release.options.run_options import build_options, written_options
 from jupyter_gpu_release.protocol.cell import INLINE_LIMIT_BYTES, CellPayload, Graph, SetupCell
 from jupyter_gpu_release.protocol.lineage import UsedInput
+from jupyter_gpu_release.protocol.session import PROTOCOL, Welcome
 from jupyter_gpu_release.protocol.wire import decode
 from jupyter_gpu_release.store.files import Pace
 from jupyter_gpu_release.submission.capture import CapturedInputs
@@ -162,15 +163,23 @@ def test_only_large_inputs_are_written_and_nothing_is_left_of_a_run_that_did_not
 
 
 def test_the_store_that_the_kernel_names_is_the_clusters(tmp_path: Path) -> None:
-    own, other = tmp_path / "own", tmp_path / "other"
+    own, other, nowhere = tmp_path / "own", tmp_path / "other", tmp_path / "nowhere"
     for folder in (own, other):
         folder.mkdir()
-    assert find_store(str(own), str(own), configured=False) == own
-    assert find_store("", str(own), configured=False) == own
-    assert find_store(str(own), str(other), configured=True) == own  # elsewhere it has another path
+    (tmp_path / "link").symlink_to(own)
+
+    def find(named: Path | str, of_gateway: Path, *, configured: bool) -> Path:
+        welcome = Welcome(PROTOCOL, "0", "ann", simulated=True, gpus_total=1, store=str(of_gateway))
+        return find_store(str(named), welcome, configured=configured)
+
+    assert find(own, own, configured=False) == own
+    assert find("", own, configured=False) == own
+    assert find(tmp_path / "link", own, configured=False) == tmp_path / "link"
+    assert find(own, other, configured=True) == own  # elsewhere it has another path
+    assert find_store(str(own), None, configured=True) == own  # the gateway has not said anything yet
     with pytest.raises(StoreError, match="but the store of this cluster is"):
-        find_store(str(own), str(other), configured=False)
+        find(own, other, configured=False)
     with pytest.raises(StoreError, match=r"names .*nowhere, which is no folder here"):
-        find_store(str(tmp_path / "nowhere"), str(own), configured=True)
+        find(nowhere, own, configured=True)
     with pytest.raises(StoreError, match="cannot be seen from this kernel"):
-        find_store("", str(tmp_path / "nowhere"), configured=True)
+        find("", nowhere, configured=True)

@@ -22,16 +22,7 @@ _MOST_NAMED = 12
 
 def store_of(session: GatewaySession) -> Path:
     """The store's root as this kernel sees it; raises :class:`StoreError`."""
-    target, welcome = session.target, session.welcome
-    if welcome is None:
-        return find_store(target.store, "", configured=target.configured)
-    return find_store(
-        target.store,
-        welcome.store,
-        configured=target.configured,
-        ident=welcome.store_id,
-        service_uid=welcome.service_uid,
-    )
+    return find_store(session.target.store, session.welcome, configured=session.target.configured)
 
 
 def open_values(session: GatewaySession, run: str, graph: Graph) -> tuple[bytes, Sequence[Any]]:

@@ -6,12 +6,11 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from ...analysis import sources as analysis_sources
-from ...functions.executor import FunctionExecutor, Show
+from ...functions.executor import FunctionExecutor, Show, keep_quiet
 from ...options.definitions import Written
 from ...options.run_options import RunOptions
 from ...presentation.run_output import RunOutput
 from ...protocol.cell import CellSource
-from ...protocol.events import Event
 from ...submission.location import CellLocation, locate
 from ..output.cell_output import PinnedOutput
 
@@ -45,8 +44,4 @@ class NotebookExecutor(FunctionExecutor):
 
     def output_listener(self, *, live: bool) -> Show:
         """Below the cell that launches it."""
-        return RunOutput(PinnedOutput(self._notebook.shell), folds=False).show if live else _keep_quiet
-
-
-def _keep_quiet(_events: Sequence[Event]) -> None:
-    """Show nothing; output is recorded, ``logs()`` and ``%gpu_logs`` have it."""
+        return RunOutput(PinnedOutput(self._notebook.shell), folds=False).show if live else keep_quiet

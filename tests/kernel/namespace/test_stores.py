@@ -9,10 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from jupyter_gpu_release.errors import StoreError
 from jupyter_gpu_release.protocol.cell import Graph
 from jupyter_gpu_release.protocol.runs import ErrorInfo
-from jupyter_gpu_release.submission.request import find_store
 
 if TYPE_CHECKING:
     from kernel_outputs import Kernel
@@ -94,19 +92,3 @@ def test_a_store_that_was_unmounted_is_not_made_anew_for_inputs(
     assert "is it mounted?" in shown(refused)
     assert list((tmp_path / "mount point").iterdir()) == []
     assert not gateway.runs
-
-
-def test_which_store(tmp_path: Path):
-    own, other = tmp_path / "own", tmp_path / "other"
-    own.mkdir()
-    (tmp_path / "link").symlink_to(own)
-    assert find_store("", str(own), configured=False) == own
-    assert find_store(str(tmp_path / "link"), str(own), configured=False) == tmp_path / "link"
-    assert find_store(str(own), "/on/the/nodes", configured=True) == own
-    for named, configured in ((str(own), False), (str(other), True), ("", True)):
-        with pytest.raises(StoreError) as caught:
-            find_store(str(other) if named == str(own) else named, str(other), configured=configured)
-        assert "JUPYTER_GPU_STORE" in str(caught.value)
-    other.mkdir()
-    with pytest.raises(StoreError, match="JUPYTER_GPU_STORE names"):
-        find_store(str(other), str(own), configured=False)
