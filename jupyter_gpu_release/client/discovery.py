@@ -12,7 +12,9 @@ from pathlib import Path
 from typing import TypeVar
 from urllib.parse import urlsplit
 
-from ..errors import AuthenticationError, GatewayUnavailableError, GpuReleaseError, WrongAddressError
+import msgspec
+
+from ..errors import AuthenticationError, GatewayUnavailableError, GpuReleaseError, WrongAddressError, from_code
 from ..host.certificates import certificate_fault, client_context
 from .home import Connection, HomePaths, read_secret
 
@@ -220,6 +222,15 @@ def not_a_gateway(url: str, status: int, *, configured: bool) -> GatewayUnavaila
     kind = GatewayUnavailableError if status in _PASSING else WrongAddressError
     named = f" ({named_by()})" if configured else ""
     return kind(f"{url} answered with HTTP {status}: not a gateway?{named}", hint=hint_for(configured=configured))
+
+
+def said_refusal(body: bytes) -> GpuReleaseError | None:
+    """The error in a gateway's answer of status 400 and above; None: no gateway says that."""
+    try:
+        facts = msgspec.json.decode(body)["error"]
+        return from_code(facts["code"], facts["message"], facts.get("mend", ""))
+    except (msgspec.DecodeError, KeyError, TypeError):
+        return None
 
 
 def named_by() -> str:

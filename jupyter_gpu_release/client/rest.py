@@ -13,7 +13,7 @@ from typing import Any, Concatenate, ParamSpec, TypeVar, cast
 import httpx
 import msgspec
 
-from ..errors import GatewayUnavailableError, GpuReleaseError, NoSuchRunError, from_code
+from ..errors import GatewayUnavailableError, GpuReleaseError, NoSuchRunError
 from ..host.certificates import client_context
 from ..protocol.admin import GcDocument, NodeDrain, TokenIssued, TokenRequest, TokenRevocation, TokensDocument
 from ..protocol.environments import (
@@ -48,7 +48,7 @@ from ..protocol.rest import (
 from ..protocol.runs import RunView
 from ..protocol.states import RunState
 from ..settings.built_in import BUILT_IN
-from .discovery import Target, not_a_gateway, unreachable
+from .discovery import Target, not_a_gateway, said_refusal, unreachable
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -73,11 +73,7 @@ def read_answer(url: str, path: str, response: httpx.Response, kind: type[T], *,
 
 def refusal_error(url: str, response: httpx.Response, *, configured: bool) -> GpuReleaseError:
     """The error in an answer of status 400 and above."""
-    try:
-        facts = msgspec.json.decode(response.content)["error"]
-        return from_code(facts["code"], facts["message"], facts.get("mend", ""))
-    except (msgspec.DecodeError, KeyError, TypeError):
-        return not_a_gateway(url, response.status_code, configured=configured)
+    return said_refusal(response.content) or not_a_gateway(url, response.status_code, configured=configured)
 
 
 def safe_path(name: str) -> str:

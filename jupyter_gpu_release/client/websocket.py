@@ -19,12 +19,12 @@ from urllib.parse import quote, urlsplit, urlunsplit
 
 import msgspec
 
-from ..errors import AuthenticationError, ForbiddenError, GatewayUnavailableError, GpuReleaseError, from_code
+from ..errors import AuthenticationError, ForbiddenError, GatewayUnavailableError, GpuReleaseError
 from ..host.interruptible import InterruptibleEvent
 from ..protocol.session import ClientMessage, Detach, Events, GatewayMessage, Heartbeat, Signal, Supply, Update
 from ..protocol.wire import decode, encode
 from ..settings.built_in import BUILT_IN
-from .discovery import not_a_gateway, unreachable
+from .discovery import not_a_gateway, said_refusal, unreachable
 
 if TYPE_CHECKING:
     from websockets.asyncio.client import ClientConnection, connect
@@ -125,11 +125,8 @@ async def follow_run(target: Target, run: str, after: int, timeout_s: float) -> 
 
 def refusal_error(response: Response, target: Target) -> GpuReleaseError:
     """The error that an HTTP answer to the upgrade stands for."""
-    try:
-        facts = msgspec.json.decode(response.body or b"")["error"]
-        return from_code(facts["code"], facts["message"], facts.get("mend", ""))
-    except (msgspec.DecodeError, KeyError, TypeError):
-        pass
+    if (said := said_refusal(response.body or b"")) is not None:
+        return said
     if response.status_code == 401:
         return AuthenticationError(f"the gateway {target.url} does not know this token", hint="check JUPYTER_GPU_TOKEN")
     if response.status_code == 403:
