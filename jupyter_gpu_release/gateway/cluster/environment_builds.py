@@ -9,6 +9,7 @@ import asyncio
 import contextlib
 import hashlib
 import logging
+import math
 import os
 import re
 import time
@@ -254,8 +255,12 @@ class EnvironmentBuilds:
         """Nodes of these that may have to build it, for cells of ``user``: a node keeps one for the retention after its
         last use.
         """
-        known_s = time.monotonic() - self._retention_s / 2
-        return [node for node in nodes if self._there.get(self._key(node, plan, user), float("-inf")) < known_s]
+        return [node for node in nodes if self._there.get(self._key(node, plan, user), -math.inf) < self._known_s]
+
+    @property
+    def _known_s(self) -> float:
+        """The moment before which what was found may be gone."""
+        return time.monotonic() - self._retention_s / 2
 
     def note_use(self, nodes: Iterable[Node], plan: Plan, user: str, *, is_there: bool) -> None:
         """A run has begun in it on these nodes, or could not: then they are asked before the next one."""
@@ -321,6 +326,7 @@ class EnvironmentBuilds:
         except OSError as error:
             return BuildReport(problem=f"the gateway's wheels cannot be read: {error}")
         if not report.problem:
+            self._there = {key: at_s for key, at_s in self._there.items() if at_s >= self._known_s}
             self._there[self._key(node, plan, user)] = time.monotonic()
         return report
 

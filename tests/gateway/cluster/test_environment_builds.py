@@ -469,6 +469,19 @@ async def test_a_node_that_could_not_start_a_run_is_asked_for_its_environment_ag
 
 
 @pytest.mark.asyncio
+async def test_what_was_found_too_long_ago_to_count_is_forgotten(bed: BrokerBed) -> None:
+    async with bed.life() as service:
+        (node,) = service.nodes.ready()
+        builds = service.environments
+        builds.note_use([node], _PLAN, "ann", is_there=True)
+        bed.agents["a"].has_built.set()
+        builds._retention_s = 0.0
+        other = msgspec.structs.replace(_PLAN, digest="b" * 32)
+        assert [report.problem for report in await builds.build([node], other, "ann")] == [""]
+        assert [digest for _, _, digest, _ in builds._there] == [other.digest]
+
+
+@pytest.mark.asyncio
 async def test_a_run_gives_its_gpu_back_where_no_fork_server_stands_in_its_environment(bed: BrokerBed) -> None:
     agent = bed.agents["a"]
     async with bed.life() as service:
