@@ -18,16 +18,9 @@ from typing import Any
 import msgspec
 
 from ..checks.package import require_extra
-from ..client.autostart import Failed, Progress, Ready, StartLine
+from ..client.autostart import Ready, read_step
 from ..client.home import Connection, HomePaths, read_secret, write_secret
-from ..errors import (
-    AuthenticationError,
-    ClusterError,
-    ConflictError,
-    GatewayUnavailableError,
-    ImpossibleAskError,
-    from_code,
-)
+from ..errors import AuthenticationError, ClusterError, ConflictError, GatewayUnavailableError, ImpossibleAskError
 from ..host.environment import for_cluster
 from ..host.process_control import CLUSTER_MARKER, is_gone
 from ..protocol.config import GatewayConfig, Listening, shared_by
@@ -347,12 +340,10 @@ def _spawn_daemon(plan: LaunchSpec, write_fd: int, lock_fd: int) -> subprocess.P
 def _follow(read_fd: int, plan: LaunchSpec, progress: Say) -> Ready:
     with os.fdopen(read_fd, "rb") as lines:
         for raw in lines:
-            line = msgspec.json.decode(raw, type=StartLine)
+            line = read_step(raw)
             if isinstance(line, Ready):
                 return line
-            if isinstance(line, Failed):
-                raise from_code(line.code, line.message, line.hint)
-            if isinstance(line, Progress):
+            if line is not None:
                 progress(line.text)
     raise ClusterError("the start was stopped", hint=f"see {plan.paths.log / 'cluster-daemon.log'}, then start again")
 
