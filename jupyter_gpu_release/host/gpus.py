@@ -452,20 +452,9 @@ def _only_named(name: str, devices: Iterator[_Device]) -> _Device | None:
     found = []
     for device in devices:
         with contextlib.suppress(pynvml.NVMLError):  # the trouble of another one
-            if _bears(name, device):
+            if _text(pynvml.nvmlDeviceGetUUID, device.handle).lower().startswith(name.lower()):
                 found.append(device)
     return found[0] if len(found) == 1 else None
-
-
-def _bears(name: str, device: _Device) -> bool:
-    """Tell if CUDA would take this name for the device; MIG instances had their GPU's and their numbers once."""
-    if _text(pynvml.nvmlDeviceGetUUID, device.handle).lower().startswith(name.lower()):
-        return True
-    if device.handle is device.gpu or "/" not in name:
-        return False
-    gpu = _text(pynvml.nvmlDeviceGetUUID, device.gpu)
-    numbers = (pynvml.nvmlDeviceGetGpuInstanceId(device.handle), pynvml.nvmlDeviceGetComputeInstanceId(device.handle))
-    return name == f"MIG-{gpu}/{numbers[0]}/{numbers[1]}"
 
 
 def _instances(handle: Any) -> Iterator[tuple[int, Any]]:

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from .process_control import stat_fields
 
-_TICKS_PER_S = os.sysconf("SC_CLK_TCK") if hasattr(os, "sysconf") else 100
+_TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 #: the one namespace in which process ids are the driver's own (linux/proc_ns.h: PROC_PID_INIT_INO)
 _FIRST_NAMESPACE = "pid:[4026531836]"
 

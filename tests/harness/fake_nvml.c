@@ -94,7 +94,6 @@ int nvmlDeviceGetAttributes_v2(void *h, attributes_t *a) {
     unsigned int eighths = (unsigned)((c->total * 8 + cards[c->gpu].total - 1) / cards[c->gpu].total);
     memset(a, 0, sizeof *a); a->megabytes = c->total >> 20; a->gi_slices = a->ci_slices = eighths == 4 ? 3 : eighths == 8 ? 7 : eighths; return 0;
 }
-int nvmlDeviceGetComputeInstanceId(void *h, unsigned int *n) { CARD(); (void)c; *n = 0; return 0; }
 int nvmlSystemGetDriverVersion(char *s, unsigned int n) { LOAD(); snprintf(s, n, "999.1"); return 0; }
 int nvmlSystemGetCudaDriverVersion_v2(int *v) { LOAD(); *v = 13000; return 0; }
 int nvmlDeviceGetComputeRunningProcesses_v3(void *h, unsigned int *n, process_t *out) {

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import sys
 from collections.abc import Collection, Iterable
 from typing import Any
 
@@ -47,6 +46,6 @@ class DetachedResults:
     ) -> None:
         """Show it as IPython shows any error, with our sentence below it."""
         hint = self.hint(str(value))
-        if hint and sys.version_info >= (3, 11):
+        if hint:
             value.add_note(hint)
         shell.showtraceback((etype, value, tb), tb_offset=tb_offset, running_compiled_code=True)

@@ -244,7 +244,6 @@ _guard: SigbusHandler | None = None
 def guard_mappings(find: Callable[[int], Mapping | None]) -> None:
     """Guard the mappings that ``find`` knows from now on (called whenever one is made)."""
     global _guard
-    with contextlib.suppress(AttributeError):  # a C library without sigaction
-        if _guard is None:
-            _guard = SigbusHandler(find)
-        _guard.install()
+    if _guard is None:
+        _guard = SigbusHandler(find)
+    _guard.install()

@@ -122,10 +122,7 @@ _FOUR = "".join(
             ["GPU-dddd", "GPU-bbbbbbbb-0"],
             [["GPU-dddd", "A100", "GPU-dddddddd-0", 4], ["GPU-bbbbbbbb-0", "A100", "GPU-bbbbbbbb-0", 2]],
         ),
-        (
-            ["MIG-y", "MIG-GPU-bbbbbbbb-0/5/0"],
-            [["MIG-y", "A100 MIG", "MIG-y", 20], ["MIG-GPU-bbbbbbbb-0/5/0", "A100 MIG", "MIG-x", 10]],
-        ),
+        (["MIG-y", "MIG-x"], [["MIG-y", "A100 MIG", "MIG-y", 20], ["MIG-x", "A100 MIG", "MIG-x", 10]]),
     ],
 )
 def test_gpus_are_told_under_the_names_that_ray_gives_them(ask: Ask, visible: list[str], seen: list[object]) -> None:
