@@ -224,7 +224,7 @@ def not_a_gateway(url: str, status: int, *, configured: bool) -> GatewayUnavaila
     return kind(f"{url} answered with HTTP {status}: not a gateway?{named}", hint=hint_for(configured=configured))
 
 
-def said_refusal(body: bytes) -> GpuReleaseError | None:
+def said_refusal(body: bytes | bytearray) -> GpuReleaseError | None:
     """The error in a gateway's answer of status 400 and above; None: no gateway says that."""
     try:
         facts = msgspec.json.decode(body)["error"]
