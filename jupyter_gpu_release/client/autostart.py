@@ -48,11 +48,7 @@ StartLine = Progress | Ready | Failed
 
 
 def start_local_cluster(
-    progress: Callable[[str], None],
-    *,
-    options: Sequence[str] = (),
-    python: str = sys.executable,
-    environment: dict[str, str] | None = None,
+    progress: Callable[[str], None], *, options: Sequence[str] = (), environment: dict[str, str] | None = None
 ) -> Ready:
     """Start the embedded cluster (or find the running one) and call ``progress`` with each step's words.
 
@@ -60,7 +56,7 @@ def start_local_cluster(
     are those of ``jupyter gpu start``. Raises :class:`GpuReleaseError` with the reason.
     """
     process = subprocess.Popen(
-        start_command(options, python),
+        start_command(options),
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -75,9 +71,9 @@ def start_local_cluster(
         process.communicate()
 
 
-def start_command(options: Sequence[str] = (), python: str = sys.executable) -> list[str]:
+def start_command(options: Sequence[str]) -> list[str]:
     """The command that starts it and prints one JSON record a line."""
-    return [python, "-m", "jupyter_gpu_release.cli", "start", "--progress-json", *options]
+    return [sys.executable, "-m", "jupyter_gpu_release.cli", "start", "--progress-json", *options]
 
 
 def read_step(raw: bytes) -> Progress | Ready | None:

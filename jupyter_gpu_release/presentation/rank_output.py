@@ -6,7 +6,6 @@ import html
 import secrets
 import time
 from collections import deque
-from collections.abc import Callable
 
 from .output_sink import OutputSink
 from .plain_text import without_colours
@@ -48,9 +47,8 @@ class _Fold:
 class RankFolds:
     """One display for all ranks; everything is in the run's log (``%gpu_logs``) as well."""
 
-    def __init__(self, output: OutputSink, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, output: OutputSink) -> None:
         self._output = output
-        self._clock = clock
         self._folds: dict[int, _Fold] = {}
         self._names: dict[int, str] = {}
         self._display = {"display_id": f"gpu-ranks-{secrets.token_hex(8)}"}
@@ -66,9 +64,9 @@ class RankFolds:
 
     def show(self, *, at_once: bool = False) -> None:
         """Bring the display up to date, a few times a second at most."""
-        if not self._is_behind or (self._clock() < self._next_at and not at_once):
+        if not self._is_behind or (time.monotonic() < self._next_at and not at_once):
             return
-        self._is_behind, self._next_at = False, self._clock() + _PAUSE_S
+        self._is_behind, self._next_at = False, time.monotonic() + _PAUSE_S
         data = {"text/html": self._html(), "text/plain": self._plain()}
         self._output.publish(data, {}, self._display, update=self._is_shown)
         self._is_shown = True

@@ -51,9 +51,9 @@ class LeaseState(Enum):
 _RUN_ID = re.compile(r"[0-9]{8}-[0-9]{6}-[0-9a-f]{8}")
 
 
-def new_run_id(now_s: float | None = None) -> str:
+def new_run_id() -> str:
     """A sortable, unguessable-enough run id such as ``20261121-034512-9f3a12bc`` (UTC)."""
-    stamp = time.strftime("%Y%m%d-%H%M%S", time.gmtime(now_s))
+    stamp = time.strftime("%Y%m%d-%H%M%S", time.gmtime())
     return f"{stamp}-{secrets.token_hex(4)}"
 
 

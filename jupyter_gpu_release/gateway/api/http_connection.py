@@ -64,19 +64,10 @@ class TlsListener:
     The event loop's own server keeps any number of connections that never begin their handshake.
     """
 
-    def __init__(
-        self,
-        listener: socket.socket,
-        context: ssl.SSLContext,
-        make: Callable[[], asyncio.Protocol],
-        handshake_s: float = REQUEST_S,
-        most: int = MOST_WAITING,
-    ) -> None:
+    def __init__(self, listener: socket.socket, context: ssl.SSLContext, make: Callable[[], asyncio.Protocol]) -> None:
         self._listener = listener
         self._context = context
         self._make = make
-        self._handshake_s = handshake_s
-        self._most = most
         self._loop = asyncio.get_running_loop()
         self._handshakes: dict[asyncio.Task[None], socket.socket] = {}
         self._accepting = self._loop.create_task(self._accept_forever())
@@ -106,7 +97,7 @@ class TlsListener:
         task = self._loop.create_task(self._shake_hands(connection))
         self._handshakes[task] = connection
         task.add_done_callback(lambda done: self._handshakes.pop(done, None))
-        if len(self._handshakes) > self._most:
+        if len(self._handshakes) > MOST_WAITING:
             self._end_handshake(next(iter(self._handshakes)))
 
     def _end_handshake(self, task: asyncio.Task[None]) -> None:
@@ -119,7 +110,7 @@ class TlsListener:
                 self._make,
                 connection,
                 ssl=self._context,
-                ssl_handshake_timeout=self._handshake_s,
+                ssl_handshake_timeout=REQUEST_S,
                 ssl_shutdown_timeout=_TLS_END_S,
             )
 

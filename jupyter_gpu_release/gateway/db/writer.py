@@ -42,7 +42,8 @@ class _Entry:
 class LedgerError(ClusterError):
     """A write could not be committed, or there is nobody any more to commit it; the reason is its cause."""
 
-    def __init__(self, message: str, *, hint: str = "is the gateway's disk full? see log/gateway.log") -> None:
+    def __init__(self, message: str) -> None:
+        hint = "is the gateway's disk full? see log/gateway.log"
         super().__init__(f"the ledger cannot record this: {message}", hint=hint)
 
 

@@ -62,7 +62,6 @@ class ResultCollector:
         keeping: ResultHolds,
         threads: StoreThreads,
         *,
-        grace_s: float = GRACE_S,
         list_stores: Callable[[], list[Path]] | None = None,
     ) -> None:
         """``list_stores``: those of the users, where each has one; asked in a thread."""
@@ -74,7 +73,6 @@ class ResultCollector:
         self._runs = runs
         self._keeping = keeping
         self._threads = threads
-        self._grace_s = grace_s
         self._busy = asyncio.Lock()
 
     async def collect(self, policy: RetentionPolicy, *, user: str | None = None, dry_run: bool = False) -> GcDocument:
@@ -215,7 +213,7 @@ class ResultCollector:
     def _sweep(self, work: _Collection, saving_since_s: float) -> None:
         """Blobs, and what writers that died left behind: nothing that was touched within the grace."""
         saving_since_s = min(saving_since_s, self._saving_elsewhere(work))
-        before_s = min(store_time_s(work.store), saving_since_s) - self._grace_s
+        before_s = min(store_time_s(work.store), saving_since_s) - GRACE_S
         self._sweep_orphans(work, before_s)
         if not work.dry_run:
             self._sweep_imports(work.store, before_s)
@@ -243,7 +241,7 @@ class ResultCollector:
         if not since:
             return float("inf")
         oldest = min(since, key=lambda run: since[run])
-        if time.time() - since[oldest] > self._grace_s:
+        if time.time() - since[oldest] > GRACE_S:
             work.note(
                 f"run {oldest} of another cluster has been writing its results for "
                 f"{format_seconds(time.time() - since[oldest])}: no blob that is newer is freed before it is over "

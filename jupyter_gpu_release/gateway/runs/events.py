@@ -103,10 +103,10 @@ def _without_holes(events: list[Event], after: int) -> Iterator[Event]:
 class EventTail:
     """Batches in order and without a gap, the oldest dropped beyond ``TAIL_BYTES``."""
 
-    def __init__(self, run: str, last: int = 0) -> None:
+    def __init__(self, run: str) -> None:
         self.run = run
         #: number of the last event that the gateway has heard of
-        self.last = last
+        self.last = 0
         #: False for a run of the gateway's earlier life: there may be more in its log
         self.known = True
         #: number of the event up to which it was read, and what it said (see ``gateway/runs/events.py``)

@@ -74,24 +74,15 @@ def _rebuild(message: str, hint: str, words: str, packages: dict[str, str]) -> U
 class Environments:
     """Those of one node, below ``root``, for all of its processes.
 
-    ``behind``: folders of the cluster's packages. ``python``: the cluster's interpreter. ``is_closed``: nobody enters
+    ``behind``: folders of the packages of the cluster's Python, which is this process's. ``is_closed``: nobody enters
     one but its builder and those who are admitted (:func:`.access_lists.admit`).
     """
 
-    def __init__(
-        self,
-        root: Path,
-        installer: Installer,
-        behind: Sequence[str],
-        python: str = sys.executable,
-        *,
-        is_closed: bool = False,
-    ) -> None:
+    def __init__(self, root: Path, installer: Installer, behind: Sequence[str], *, is_closed: bool = False) -> None:
         self._is_closed = is_closed
         self._root = root
         self._installer = installer
         self._behind = list(behind)
-        self._python = python
 
     def find(self, digest: str) -> Path | None:
         """Folder of one that is ready; its interpreter is ``bin/python`` in it."""
@@ -149,7 +140,7 @@ class Environments:
         """
         lines = {each.name: _line(each, {}) for each in plan.packages if not each.is_shipped}
         folder = self._root / f".checking-{secrets.token_hex(6)}"
-        python = other.python if other else self._python
+        python = other.python if other else sys.executable
         install = ["pip", "install", "--python", python, "--no-deps", "--target", "nowhere"]
         try:
             folder.mkdir(parents=True)
@@ -188,7 +179,7 @@ class Environments:
             for name in ("requests", "constraints", "excluded", "preferred"):
                 (folder / f"{name}.txt").write_text("".join(f"{line}\n" for line in getattr(question, name)))
             arguments = ["pip", "compile", "requests.txt", "--constraints", "constraints.txt"]
-            python = other.python if other else self._python
+            python = other.python if other else sys.executable
             arguments += ["--excludes", "excluded.txt", "--output-file", "preferred.txt", "--python", python]
             async with asyncio.timeout(limit_s):
                 await self._installer.call([*arguments, "--no-header", "--no-annotate"], folder)
@@ -266,7 +257,7 @@ class Environments:
     async def _make(
         self, folder: Path, plan: Plan, wheels: Mapping[str, ShippedWheel], lock: int, other: FoundPython | None
     ) -> None:
-        python_below = other.python if other else self._python
+        python_below = other.python if other else sys.executable
         # from the first package on the folder's own interpreter is whatever these make of it: nothing of ours starts it
         venv = ["venv", "--python", python_below, "--no-project", "--relocatable", str(folder)]
         await self._installer.call(venv, self._root, keep_open=lock)

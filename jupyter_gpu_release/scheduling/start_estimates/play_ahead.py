@@ -33,13 +33,12 @@ def play_ahead(
     expected: ExpectedRunTimes,
     case: Case = Case.EXPECTED,
     wanted: Collection[str] | None = None,
-    most_steps: int = MOST_STEPS,
 ) -> dict[str, ExpectedStart]:
     """The starts of waiting runs, as far as it can be told, by run.
 
     ``wanted``: stop when these have started (None: all). Runs that are preempted are taken as gone.
     """
-    return _Play(snapshot, expected, case).play(wanted, most_steps)
+    return _Play(snapshot, expected, case).play(wanted)
 
 
 class _Play:
@@ -65,9 +64,9 @@ class _Play:
             self._end_at[run] = self._now_s + max(0.0, in_s)
             heapq.heappush(self._ends, (self._end_at[run], len(self._ends), run))
 
-    def play(self, wanted: Collection[str] | None, most_steps: int) -> dict[str, ExpectedStart]:
+    def play(self, wanted: Collection[str] | None) -> dict[str, ExpectedStart]:
         """Go from end to end."""
-        for _ in range(most_steps):
+        for _ in range(MOST_STEPS):
             self._start_all()
             if not self._ends or self._is_done(wanted):
                 break
