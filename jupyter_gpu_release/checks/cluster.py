@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from ..client.discovery import Target, is_alive
+from ..client.discovery import HEAD_LOST, HEAD_MEND, Target, has_lost_head, is_alive
 from ..client.home import HomePaths
 from .finding import Finding, broken, note
 from .gateway import STORE_S, check_cluster, check_used_store, check_within, used_store
@@ -18,7 +18,7 @@ def cluster_checks(target: Target | None, token_file: str = "", *, python: str =
     if target is None:
         return {"home": home, "cluster": lambda: [no_cluster()]}
     if not is_alive(target):
-        return {"cluster": lambda: [_dead_cluster()]}
+        return {"cluster": lambda: [dead_cluster(target)]}
     checks: dict[str, Check] = {"token": partial(check_token_file, token_file or target.token_file)}
     if not target.configured:
         checks["home"] = home
@@ -33,6 +33,9 @@ def no_cluster() -> Finding:
     return note("cluster", "none is running here and no gateway is configured", mend)
 
 
-def _dead_cluster() -> Finding:
+def dead_cluster(target: Target) -> Finding:
+    """Tell what to do about a cluster of this machine's that is not alive."""
+    if has_lost_head(target):
+        return broken("cluster", HEAD_LOST, HEAD_MEND)
     mend = "the next %%gpu_train starts it anew; `jupyter gpu stop` clears away what is left"
     return broken("cluster", "this machine's own cluster has ended, and left its connection file", mend)

@@ -27,6 +27,7 @@ from .nodes import (
     check_environments,
     check_frameworks,
     check_nodes,
+    check_process_limits,
     check_pythons,
     check_shared_memory,
     check_stores,
@@ -96,6 +97,7 @@ def check_told(status: StatusDocument, checks: NodeChecks, now_s: float) -> Iter
     yield from check_drivers(checks)
     yield from check_frameworks(checks)
     yield from check_shared_memory(checks)
+    yield from check_process_limits(checks)
     yield from check_environments(checks)
     yield from check_ports(checks)
     yield from check_names(checks)

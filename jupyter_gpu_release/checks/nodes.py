@@ -16,6 +16,12 @@ _UPGRADE = "its agent is made anew as soon as nothing runs there; else install t
 _COMES_BACK = "once it is well it comes back by itself"
 _SHARED_BYTES = 1 << 28
 _MORE_SHARED = "a pod: an emptyDir with `medium: Memory` at /dev/shm (our chart: sharedMemory); Docker: --shm-size"
+_LEAST_FILES, _LEAST_PROCESSES = 4096, 2048
+_MORE_FILES = "`ulimit -n 65536` for what starts Ray there (systemd: LimitNOFILE=65536; jobs of Slurm have slurmd's)"
+_MORE_PROCESSES = (
+    "a higher `ulimit -u` for what starts Ray there (systemd: LimitNPROC=, TasksMax=); "
+    "a pod: podPidsLimit of the kubelet; Docker: --pids-limit"
+)
 _REMARK = "the log of the node's agent says more; a library may leave the preload list (JUPYTER_GPU_PRELOAD)"
 
 
@@ -179,3 +185,17 @@ def check_shared_memory(checks: NodeChecks) -> Iterator[Finding]:
         if shared_bytes is not None and shared_bytes < _SHARED_BYTES:
             said = f"{node.host}: /dev/shm holds {format_bytes(shared_bytes)}: data loaders with workers fail there"
             yield note("memory", said, _MORE_SHARED, where=node.host)
+
+
+def check_process_limits(checks: NodeChecks) -> Iterator[Finding]:
+    """Limits on open files, and on processes, that cells meet sooner than their users expect."""
+    for node in checks.nodes:
+        probe = node.probe
+        if probe is None:
+            continue
+        if probe.open_files is not None and 0 <= probe.open_files < _LEAST_FILES:
+            said = f"a process may have {probe.open_files} files open: data loaders with workers may meet that"
+            yield note("limits", f"{node.host}: {said}", _MORE_FILES, where=node.host)
+        if probe.processes is not None and probe.processes < _LEAST_PROCESSES:
+            said = f"{probe.processes} processes and threads at most: loaders and thread pools may fail to start there"
+            yield note("limits", f"{node.host}: {said}", _MORE_PROCESSES, where=node.host)

@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 
 from ..client.config import configured_target
-from ..client.discovery import Target
+from ..client.discovery import HEAD_LOST, HEAD_MEND, Target, has_lost_head
 from ..client.home import HomePaths
 from ..client.rest import GatewayClient
 from ..errors import GatewayUnavailableError
@@ -24,6 +24,8 @@ def store_without_cluster() -> Path | None:
     target = configured_target()
     if target is not None and not (target.embedded and running_connection(HomePaths.from_environment()) is None):
         return None
+    if target is not None and has_lost_head(target):  # its runs continue, whatever the store has of them
+        return None
     named = os.environ.get("JUPYTER_GPU_STORE") or (target.store if target is not None else "")
     return own_store(Path(named).expanduser() if named else HomePaths.from_environment().store)
 
@@ -37,6 +39,8 @@ def reachable_gateway() -> Target:
             hint="`jupyter gpu start` starts one here; JUPYTER_GPU_URL names another",
         )
     if target.embedded and running_connection(HomePaths.from_environment()) is None:
+        if has_lost_head(target):
+            raise GatewayUnavailableError(HEAD_LOST, hint=HEAD_MEND)
         raise GatewayUnavailableError(
             "this machine's own cluster has died (see log/cluster-daemon.log below JUPYTER_GPU_HOME)",
             hint="`jupyter gpu start` clears it away and starts a new one",

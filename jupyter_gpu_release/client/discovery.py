@@ -182,6 +182,14 @@ def has_ended(target: Target) -> bool:
     return not connection.host or named is None or named.cluster != connection.cluster
 
 
+def has_lost_head(target: Target) -> bool:
+    """Tell if this home's pool has lost its head: its nodes and their runs continue, and `start` brings it back."""
+    return target.connection is not None and not is_alive(target) and not has_ended(target)
+
+
+#: of a pool that has lost its head
+HEAD_LOST = "the head of this home's pool is lost; its nodes wait for it (head_grace), and the runs on them continue"
+HEAD_MEND = "the same `jupyter gpu start --slurm FILE` brings it back; `jupyter gpu stop` ends these nodes and runs"
 _OWN_MEND = "is it running? `jupyter gpu status` tells, `jupyter gpu start` starts this machine's own"
 #: what OpenSSL calls an answer that is none
 _NO_TLS = frozenset({"WRONG_VERSION_NUMBER", "HTTP_REQUEST", "RECORD_LAYER_FAILURE", "PACKET_LENGTH_TOO_LONG"})

@@ -106,7 +106,8 @@ def launch_map(
     items : iterable
         The values, one for each call. All of them go to each process, as they are now.
     processes : int, optional
-        How many processes work at a time, at most. Default: as many as the cluster has GPUs for (8 without GPUs).
+        How many processes work at a time, at most. Default: as many as the cluster has GPUs for, with
+        nodes that a Slurm pool may borrow (8 without GPUs).
     kwargs : mapping, optional
         Keyword arguments for each call that are called like an option.
     stream : bool

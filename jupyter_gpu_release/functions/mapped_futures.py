@@ -162,7 +162,7 @@ def start_map(
     ]
     coordinator = MapCoordinator(executor, submission, name, futures, executor.output_listener(live=stream))
     made.append(coordinator)
-    total = session.welcome.gpus_total if session.welcome is not None else 1
+    total = session.welcome.gpus_most if session.welcome is not None else 1
     coordinator.begin(min(len(items), processes or places(options.ask.gpus, total)))
     return MappedFutures(name, futures, coordinator)
 

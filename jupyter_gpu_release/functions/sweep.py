@@ -253,7 +253,7 @@ def begin_sweep(
         where,
         search.metric,
         search.trials or where.size or 1,
-        search.at_once(options.ask.gpus, welcome.gpus_total if welcome is not None else 1),
+        search.at_once(options.ask.gpus, welcome.gpus_most if welcome is not None else 1),
         search.max_failures,
         kept,
     )

@@ -76,7 +76,7 @@ def drive_sweep(sent: bytes, space: Space, sampler: Any, pruner: Any, study: Any
 
 def _begin(asked: SentSweep, space: Space, search: Search, executor: DriverExecutor, sweep: str) -> SweepDriver:
     where, session = SearchSpace(space), executor.session()
-    user, gpus_total = (session.welcome.user, session.welcome.gpus_total) if session.welcome is not None else ("", 1)
+    user, gpus_most = (session.welcome.user, session.welcome.gpus_most) if session.welcome is not None else ("", 1)
     store = executor.store(session)
     facts = SweepFacts(sweep, asked.name, asked.metric, asked.mode, asked.trials, asked.is_cell)
     if search.study is None:
@@ -84,7 +84,7 @@ def _begin(asked: SentSweep, space: Space, search: Search, executor: DriverExecu
     else:
         study, facts = _own_study(search, where), msgspec.structs.replace(facts, storage="")
     kept = own_trials(study, where, executor, facts)
-    at_once = search.at_once(asked.template.ask.gpus, gpus_total)
+    at_once = search.at_once(asked.template.ask.gpus, gpus_most)
     plan = SweepPlan(
         asked.trial, asked.name, study, where, asked.metric, asked.trials, at_once, asked.max_failures, kept
     )

@@ -614,6 +614,7 @@ class GatewayService(RunListener, LeaseListener, NodeListener, SessionListener):
             service_uid=self._service_uid(),
             packages=(self.environments.digest or UNKNOWN) if self.config.max_environments else "",
             prices=PriceList(dict(prices.rates), prices.unit, prices.warn_above) if prices.rates else None,
+            gpus_borrowed_most=self.node_source.gpus_most,
         )
 
     def problems(self) -> list[str]:

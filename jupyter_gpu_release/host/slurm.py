@@ -45,6 +45,9 @@ _OF_THIS_HOST = ("HOSTNAME", "TMPDIR", "TMP", "TEMP", "XDG_RUNTIME_DIR")
 _SHORT = re.compile(r"-[aNnJoeWtMQ]")
 
 
+_MEND = "does `sinfo` answer? See `jupyter gpu docs operate/slurm`"
+#: by command
+_MENDS = {"sbatch": "change what the file of --slurm asks for, as Slurm says; if it does not answer: `sinfo`"}
 #: of a node in Ray: its job
 JOB_LABEL = "slurm-job"
 #: each job's first process runs it, with the home and the cluster
@@ -115,7 +118,7 @@ class Slurm:
                 f"{name} has not answered for {_ANSWER_S:.0f} s", hint="is slurmctld up? `sinfo`"
             ) from error
         if done.returncode:
-            raise ClusterError(f"{name}: {_words(done.stderr, name)}", hint="see `jupyter gpu docs operate/slurm`")
+            raise ClusterError(f"{name}: {_words(done.stderr, name)}", hint=_MENDS.get(name, _MEND))
         return done.stdout
 
 

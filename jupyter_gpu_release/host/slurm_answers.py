@@ -85,10 +85,12 @@ def _start(text: str) -> str:
 
 
 def read_left(text: str) -> float:
-    """``1-02:03:04``, ``3:04``; what is no time (``UNLIMITED``, ``NOT_SET``) is no end."""
+    """``1-02:03:04``, ``3:04``; ``INVALID`` is written of a job that is over its limit and still runs; what is no time
+    (``UNLIMITED``, ``NOT_SET``) is no end.
+    """
     found = _LEFT.fullmatch(text.strip())
     if found is None:
-        return math.inf
+        return 0.0 if text.strip() == "INVALID" else math.inf
     days, hours, minutes, seconds = (int(part or 0) for part in found.groups())
     return float(((days * 24 + hours) * 60 + minutes) * 60 + seconds)
 

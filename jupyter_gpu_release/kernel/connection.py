@@ -138,6 +138,8 @@ class GatewayConnection:
 def describe_cluster(welcome: Welcome) -> dict[str, str]:
     """The one line that says that this is this machine's own cluster, and whether its GPUs are real."""
     kind = "simulated GPUs" if welcome.simulated else "GPUs"
-    number = f"{welcome.gpus_total} {kind if welcome.gpus_total != 1 else kind[:-1]}"
+    number = f"{welcome.gpus_most} {kind if welcome.gpus_most != 1 else kind[:-1]}"
+    if welcome.gpus_borrowed_most:
+        number = f"up to {number}, on nodes that are borrowed when cells need them"
     text = f"This is this machine's own cluster: {number}. It runs until `jupyter gpu stop`."
     return bundle_of(text, boxed_html(to_html(text)))

@@ -241,8 +241,8 @@ def _plan(home: HomePaths, asked: StartOptions, progress: Say) -> LaunchSpec:
         address = LOOPBACK
     else:
         count, is_simulated = 0, pool.simulated_gpus
-        address = head_address(pool, progress)
         check_jobs(pool, home)
+        address = head_address(pool, progress)
     folder = asked.store_folder(home)
     store_id = begin_store(home, folder)
     ensure_token(home, progress)

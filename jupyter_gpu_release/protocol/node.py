@@ -402,6 +402,10 @@ class ProbeReport(msgspec.Struct, frozen=True, omit_defaults=True):
     store_id: str | None = None
     #: what ``/dev/shm`` holds there, the memory that data loaders share; None: it was not looked at
     shared_bytes: int | None = None
+    #: files that a process of a cell may have open, by ``ulimit -n``; None: it was not looked at
+    open_files: int | None = None
+    #: processes and threads that there may be at a time, by ``ulimit -u`` and cgroups; None: as many as they like
+    processes: int | None = None
     #: why no environment can be built there, and what to do about it; empty: one can be; None: none is to be
     environments_problem: str | None = None
     pythons: list[PythonTry] = msgspec.field(default_factory=list)

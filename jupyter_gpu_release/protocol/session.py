@@ -127,6 +127,13 @@ class Welcome(msgspec.Struct, frozen=True, tag="welcome"):
     packages: str = ""
     #: rates of the queues file, by the names that it gives types; None: it names none
     prices: PriceList | None = None
+    #: GPUs with all nodes that may be borrowed; 0: none are
+    gpus_borrowed_most: int = 0
+
+    @property
+    def gpus_most(self) -> int:
+        """GPUs that may run cells at once, also on nodes that are not there yet."""
+        return max(self.gpus_total, self.gpus_borrowed_most)
 
 
 class Accepted(msgspec.Struct, frozen=True, tag="accepted"):

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from ..protocol.config import SlurmPool
+from ..units import format_seconds
 from .plugins.node_filters import FILTERS, cpu_count, gpu_count, gpu_memory, gpu_type, host_memory, labels, walltime
 from .workload import GPU, Node, Run
 
@@ -125,11 +126,14 @@ def _further(pool: Pool, run: Run, most: int) -> list[_Room]:
 
 def _never(pool: Pool, run: Run) -> str:
     """The reason why no node of the pool, or not so many, could take a run; empty: they could."""
-    checks = (gpu_count, cpu_count, host_memory, labels, walltime, *((gpu_type,) if pool.shape.gpu_type else ()))
+    checks = (gpu_count, cpu_count, host_memory, labels, *((gpu_type,) if pool.shape.gpu_type else ()))
     lacks = [lack for check in checks if (lack := check(run, pool.shape))]
     lacks = lacks or _never_seen(pool, run)
     if lacks:
         return f"no node of the pool has {' and '.join(lacks)}"
+    if walltime(run, pool.shape):
+        lasts, stays = format_seconds(run.lasts_s), format_seconds(pool.shape.left_s)
+        return f"its --timeout is {lasts}, and the pool's walltime leaves {stays}: shorten it, or add --restartable"
     if _place(run, _further(pool, run, pool.most)) is None:
         return f"the pool has at most {pool.most} nodes"
     return ""

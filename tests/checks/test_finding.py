@@ -71,7 +71,7 @@ _NODES = NodeChecks(
         NodeCheck("gpu-02", "", "silent\n  → look at its file server", "3.9.1", __version__, {"driver": "535.2"}),
         NodeCheck("gpu-03", "it is away"),
         NodeCheck("gpu-04", probe=ProbeReport(store_id="4567", environments_problem="no uv\n  → install it")),
-        NodeCheck("gpu-05", probe=ProbeReport(shared_bytes=64 << 20)),
+        NodeCheck("gpu-05", probe=ProbeReport(shared_bytes=64 << 20, open_files=1024, processes=1024)),
     ],
     1010.0,
 )
@@ -152,6 +152,7 @@ def _bad_cases(folder: Path) -> dict[Callable[..., object], Iterable[Finding] | 
         nodes.check_environments: nodes.check_environments(_NODES),
         nodes.check_frameworks: nodes.check_frameworks(_NODES),
         nodes.check_nodes: nodes.check_nodes(_STATUS, _NODES),
+        nodes.check_process_limits: nodes.check_process_limits(_NODES),
         nodes.check_shared_memory: nodes.check_shared_memory(_NODES),
         nodes.check_stores: nodes.check_stores(_NODES, "0123"),
         nodes.check_pythons: nodes.check_pythons(_NODES, "3.11.2"),

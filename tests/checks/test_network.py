@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import resource
 import shutil
 import socket
 import sys
@@ -75,6 +76,7 @@ def test_a_port_that_is_open_and_one_where_nobody_listens(network: Network, list
     closed = msgspec.structs.replace(listening, port=9)
     report = _ask(network, listening, closed)
     assert report.shared_bytes == shutil.disk_usage("/dev/shm").total
+    assert report.open_files == resource.getrlimit(resource.RLIMIT_NOFILE)[0]
     opened, refused = report.ports
     assert (opened.answer, refused.answer) == ("open", "refused")
     (finding,) = check_ports(NodeChecks(1, "/store", [NodeCheck("one", probe=ProbeReport([opened, refused]))]))

@@ -13,6 +13,7 @@ from jupyter_gpu_release.checks.nodes import (
     check_environments,
     check_frameworks,
     check_nodes,
+    check_process_limits,
     check_pythons,
     check_shared_memory,
     check_stores,
@@ -64,6 +65,22 @@ def test_a_container_with_little_shared_memory_is_noted() -> None:
     assert (little.level, little.where) == (NOTE, "docker")
     assert "/dev/shm holds 64 MiB" in little.finding
     assert "--shm-size" in little.hint
+
+
+def test_limits_that_cells_would_meet_are_noted_with_the_cure() -> None:
+    probes = {
+        "laptop": ProbeReport(open_files=1024, processes=None),
+        "pod": ProbeReport(open_files=1 << 20, processes=1024),
+        "enough": ProbeReport(open_files=65536, processes=96365),
+        "unlimited": ProbeReport(open_files=-1),
+    }
+    nodes = [NodeCheck(host, probe=probe) for host, probe in probes.items()] + [NodeCheck("old")]
+    files, processes = check_process_limits(NodeChecks(1, "/store", nodes))
+    assert (files.level, files.where, processes.where) == (NOTE, "laptop", "pod")
+    assert "a process may have 1024 files open" in files.finding
+    assert "LimitNOFILE" in files.hint
+    assert "1024 processes and threads at most" in processes.finding
+    assert "podPidsLimit" in processes.hint
 
 
 def test_a_node_that_cannot_build_environments_says_why() -> None:

@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 from pathlib import Path
+from socket import gethostname
 
 import msgspec
 import pytest
@@ -150,9 +151,26 @@ def test_a_connection_to_a_dead_cluster_is_found(own_home: HomePaths, capsys: py
     )
     status, findings = _doctor(capsys)
     assert status == 1
-    assert (
-        Finding("cluster", BROKEN, "the connection file names a cluster that is dead", "jupyter gpu stop") in findings
-    )
+    (found,) = [finding for finding in findings if finding.check == "cluster"]
+    assert (found.level, "has ended, and left its connection file" in found.finding) == (BROKEN, True)
+
+
+def test_of_a_pool_that_has_lost_its_head_nobody_is_told_that_it_has_ended(
+    own_home: HomePaths, capsys: pytest.CaptureFixture[str]
+) -> None:
+    own_home.create()
+    write_secret(own_home.token, "secret")
+    url, token, store = "http://127.0.0.1:9", str(own_home.token), str(own_home.store)
+    # a living process, but not that daemon; ``host``: only pools have it
+    facts = {"daemon_pid": os.getpid(), "daemon_created": 1.0, "host": gethostname()}
+    own_home.write_connection(Connection(url, token, store, cluster="pool", **facts))
+    status, findings = _doctor(capsys)
+    (found,) = [finding for finding in findings if finding.check == "cluster"]
+    assert (status, found.level, "the head of this home's pool is lost" in found.finding) == (1, BROKEN, True)
+    assert found.hint.startswith("the same `jupyter gpu start --slurm FILE` brings it back")
+    for command in ("status", "runs"):  # which the store calls lost
+        assert main([command]) == 1
+        assert capsys.readouterr().err.startswith("the head of this home's pool is lost")
 
 
 def test_a_configured_gateway_that_is_down_is_broken(

@@ -73,7 +73,7 @@ class Bed(FunctionExecutor):
         names: dict[str, Any] = {}
         realm = NamespaceInfo(names, at_home=True)
         super().__init__(realm, InputCapture(names, realm), DeviceHistory(names, list))
-        self.welcome = SimpleNamespace(gpus_total=6, packages="", python="")
+        self.welcome = SimpleNamespace(gpus_most=6, packages="", python="")
         self.answer = answer
         self.signals: list[tuple[str, str]] = []
         self.requests: list[RunRequest] = []

@@ -22,7 +22,7 @@ from jupyter_gpu_release.protocol.config import SlurmPool
         ("0:00", 0.0),
         ("UNLIMITED", math.inf),
         ("NOT_SET", math.inf),
-        ("INVALID", math.inf),
+        ("INVALID", 0.0),
     ],
 )
 def test_time_left(text: str, seconds: float) -> None:

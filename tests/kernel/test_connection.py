@@ -20,8 +20,8 @@ from jupyter_gpu_release.client.config import GpuRelease, find_target
 from jupyter_gpu_release.client.home import Connection, HomePaths, write_secret
 from jupyter_gpu_release.client.session import GatewaySession
 from jupyter_gpu_release.errors import GatewayUnavailableError
-from jupyter_gpu_release.kernel.connection import GatewayConnection
-from jupyter_gpu_release.protocol.session import Refused
+from jupyter_gpu_release.kernel.connection import GatewayConnection, describe_cluster
+from jupyter_gpu_release.protocol.session import Refused, Welcome
 
 if TYPE_CHECKING:
     from kernel_outputs import Kernel
@@ -182,6 +182,12 @@ def test_whose_cluster_it_is_is_said_once(
     assert first.plain()[0] == ("This is this machine's own cluster: 4 simulated GPUs. It runs until jupyter gpu stop.")
     assert len(first.plain()) == 2
     assert len(second.plain()) == 1
+
+
+def test_of_a_pool_the_gpus_that_it_may_borrow_are_said() -> None:
+    welcome = Welcome(1, "0", "ann", simulated=False, gpus_total=0, store="/store", gpus_borrowed_most=8)
+    (text,) = (text for kind, text in describe_cluster(welcome).items() if kind == "text/plain")
+    assert text.startswith("This is this machine's own cluster: up to 8 GPUs, on nodes that are borrowed")
 
 
 def test_own_cluster_that_dies_is_noticed_at_once(

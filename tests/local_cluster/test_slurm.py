@@ -177,7 +177,7 @@ def test_on_a_node_that_slurm_drains_what_is_restartable_goes_elsewhere_and_the_
     pool.set_node(name, "DRAIN")
     wait_until(lambda: jobs_of(go)[1:], "the restartable run's second start")
     drained, other = jobs_of(go)
-    assert pool.told() == ["its node is drained in Slurm (test): the run ends there, and the node then goes back"]
+    assert pool.told() == ["its node is drained in Slurm (test): the run may end there, and the node then goes back"]
     assert {job.split()[0] for job in pool.slurm.jobs()} == {drained, other}
     end.touch()
     assert [job for _, job, _ in answer(ends)] == [drained]

@@ -68,7 +68,10 @@ def test_what_nobody_waits_for_is_taken_back_the_last_first() -> None:
         (run("a", 3), "no node of the pool has 3 GPUs on one node"),
         (run("a", 8, 4), "the pool has at most 3 nodes"),
         (run("a", 7, "any"), "the pool has at most 3 nodes"),
-        (run("a", limit_s=7200.0), "no node of the pool has a node that stays for 2 h"),
+        (
+            run("a", limit_s=7200.0),
+            "its --timeout is 2 h, and the pool's walltime leaves 1 h: shorten it, or add --restartable",
+        ),
         (run("a", 0, cpus=9), "no node of the pool has 9 CPUs on one node"),
     ],
 )

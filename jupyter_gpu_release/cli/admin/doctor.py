@@ -10,7 +10,7 @@ from pathlib import Path
 
 from jupyter_core.paths import jupyter_runtime_dir
 
-from ...checks.cluster import no_cluster
+from ...checks.cluster import dead_cluster, no_cluster
 from ...checks.finding import Finding, broken, broken_by, note, ok, report_on
 from ...checks.frameworks import Driver, compare_cuda, dotted, installed_frameworks
 from ...checks.gateway import PATIENCE_S, STORE_S, check_cluster, check_used_store, check_within
@@ -129,7 +129,7 @@ def _check_target(home: HomePaths, target: Target) -> Iterator[Finding]:
     connection = target.connection
     if connection is not None and connection.embedded:
         if running_connection(home) is None:
-            yield broken("cluster", "the connection file names a cluster that is dead", "jupyter gpu stop")
+            yield dead_cluster(target)
             return
         yield ok("cluster", f"daemon {connection.daemon_pid}, Ray at {connection.ray_address}")
         yield from check_slurm(home)

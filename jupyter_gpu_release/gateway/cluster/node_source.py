@@ -19,6 +19,8 @@ class NodeSource(ABC):
 
     #: nodes come when somebody asks, so no run is refused as too large for those that are there
     scales = False
+    #: GPUs of all nodes together that may be lent, where that is known; else 0
+    gpus_most = 0
     #: nodes that are about to end: they get no runs
     leaving: frozenset[str] = frozenset()
     #: nodes without work that may go: ``Scaling`` ends their agents, then calls :meth:`give_back`
@@ -36,9 +38,15 @@ class NodeSource(ABC):
     def with_answer(self, wait: Wait) -> Wait:
         """The same wait, with what the lender does about it. The queue calls it in each pass; it never raises."""
 
-    def why_leaving(self, node: Node) -> str:
-        """Say of a node that is ``leaving`` what users are told whose runs end with it; it never raises."""
-        return "its node is about to end, and the run with it"
+    def why_leaving(self, node: Node, *, is_preempted: bool = False) -> str:
+        """Say of a node that is ``leaving`` what users are told whose runs end with it, or are preempted from it; it
+        never raises.
+        """
+        return "its node is about to end" + ("" if is_preempted else ", and the run with it")
+
+    def why_gone(self, node: Node) -> str:
+        """Say of a node that Ray no longer has what users are told whose runs are lost with it; it never raises."""
+        return f"the node {node.host} is gone"
 
     @abstractmethod
     async def give_back(self, node: Node) -> None:

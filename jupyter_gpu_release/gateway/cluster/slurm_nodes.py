@@ -33,6 +33,8 @@ _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 15.0, 600.0
 _LINES = 3
 #: Slurm tells time that is left in whole seconds; more is another limit, by `scontrol update`
 _OTHER_LIMIT_S = 5.0
+#: Ray sees that a node is gone after its job has ended; clocks and rounding may make that sooner than its end
+_LATE_S = 10.0
 #: of a job's walltime, until its node takes runs
 _BOOT_S = 60.0
 
@@ -63,6 +65,7 @@ class SlurmNodes(NodeSource):
         self._nodes = nodes
         self._leases = leases
         self._clock = clock
+        self.gpus_most = pool.max_nodes * pool.gpus_per_node
         self._pool = pool_of(pool, coarse(pool.walltime_s - LAST_S - _BOOT_S))
         #: kinds of nodes that have come
         self._kinds: dict[object, Shape] = {}
@@ -78,6 +81,8 @@ class SlurmNodes(NodeSource):
         self._heard_s = -math.inf
         #: nothing was submitted since that ``_jobs`` may lack
         self._is_sure = False
+        #: Slurm has not said what there is when it was asked last
+        self._is_silent = False
         #: Slurm has not taken it that jobs were to end
         self._cannot_end = False
         #: jobs that were told to end
@@ -119,7 +124,8 @@ class SlurmNodes(NodeSource):
             sum(job.is_there for job in open_jobs),
             [job.job for job in open_jobs if job.is_waiting],
         )
-        self.spare = self._plan.give_back
+        over = (node.node for job, node in there.items() if job in going - self._ended and node.node in idle_s)
+        self.spare = (*self._plan.give_back, *over)
         self._carry_out(is_news_due=bool(open_jobs) or not stays.keys() <= listed.keys())
         told = self.leaving, self._plan.asked, self._plan.refused, [job.words for job in open_jobs], self._trouble
         is_news, self._told = told != self._told, told
@@ -174,14 +180,25 @@ class SlurmNodes(NodeSource):
         says = self._trouble or (job.words if job is not None else "Slurm is asked for one")
         return replace(wait, cause=NodeWanted(wait.cause, "asked", f"waiting for a node: {says}"))
 
-    def why_leaving(self, node: Node) -> str:
+    def why_leaving(self, node: Node, *, is_preempted: bool = False) -> str:
         """Name Slurm's reason."""
         if why := self._drained.get(node.node):
-            return f"its node is drained in Slurm ({why}): the run ends there, and the node then goes back"
+            then = "" if is_preempted else ": the run may end there, and the node then goes back"
+            return f"its node is drained in Slurm ({why}){then}"
         if node.ends_s is None or node.labels.get(JOB_LABEL, "") in self._ended:
-            return super().why_leaving(node)
+            return super().why_leaving(node, is_preempted=is_preempted)
         ends_at = time.localtime(time.time() + node.ends_s - time.monotonic())
-        return f"its node's Slurm job ends at {time.strftime('%H:%M', ends_at)}, and the run with it"
+        then = "" if is_preempted else ", and the run with it"
+        return f"its node's Slurm job ends at {time.strftime('%H:%M', ends_at)}{then}"
+
+    def why_gone(self, node: Node) -> str:
+        """Name its job, and the walltime where that was over: Slurm forgets a job soon, its log says more."""
+        gone, job = super().why_gone(node), node.labels.get(JOB_LABEL, "")
+        if not job:
+            return gone
+        if node.ends_s is not None and node.ends_s - time.monotonic() <= _LATE_S:
+            return f"{gone} with its Slurm job {job}, whose walltime is over"
+        return f"{gone} with its Slurm job {job} (why: see log/{log_path(self._home, job).name})"
 
     async def give_back(self, node: Node) -> None:
         """End its job at the next question to Slurm; until Slurm has done so, the node gets no runs."""
@@ -211,14 +228,22 @@ class SlurmNodes(NodeSource):
                 job = await asyncio.to_thread(self._submit)
                 log.info("Slurm job %s is submitted: runs wait for a node", job)
                 self._expected.add(job)
-            jobs = await asyncio.to_thread(self._slurm.jobs, self._name)
-            self._hear(await asyncio.to_thread(self._slurm.with_drained, jobs))
+            self._hear(await self._listed())
             self._is_sure = True
         except ClusterError as error:
             log.warning("Slurm: %s", error.message)
             self._rest(error.message)
         finally:
             self._asked_at_s, self._work = self._clock(), None
+
+    async def _listed(self) -> list[SlurmJob]:
+        self._is_silent, was_silent = True, self._is_silent
+        jobs = await asyncio.to_thread(self._slurm.jobs, self._name)
+        jobs = await asyncio.to_thread(self._slurm.with_drained, jobs)
+        self._is_silent = False
+        if was_silent:  # that was the trouble, and it is over
+            self._rests_until_s = -math.inf
+        return jobs
 
     async def _end_jobs(self) -> None:
         try:

@@ -154,7 +154,7 @@ async def refresh_nodes(service: GatewayService) -> None:
     died = service.nodes.refresh(await service.ray_leases.nodes())
     for node in died:
         log.warning("node %s (%s) is gone", node.host, node.node[:8])
-        why = f"the node {node.host} is gone"
+        why = service.node_source.why_gone(node)
         service.gpu_health.forget_node(node.node)
         await _lose_all(service, node, why, _runs_on(service, node.node), died_on=_seen_host(node))
     await service.agents.ensure_agents()

@@ -77,7 +77,8 @@ class Scaling:
             if why_not_preempted(record.snapshot) is not None:
                 warnings[record.run] = source.why_leaving(found)
             elif record.view.notice is None:
-                self._service.lifecycle.preempt(record, "request", "its node is about to end")
+                why = source.why_leaving(found, is_preempted=True)
+                self._service.lifecycle.preempt(record, "request", why)
         for run in warnings.keys() | self._warned:
             record = self._service.runs.find(run)
             if record is not None:

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
+import resource
 import shutil
 import threading
 from collections.abc import Callable, Sequence
 from functools import partial
+from pathlib import Path
 from typing import TypeVar
 
 import msgspec
@@ -28,7 +31,14 @@ async def probe(order: ProbeOrder) -> ProbeReport:
     """Try everything at once; what takes too long is reported as it is by then."""
     frameworks = asyncio.create_task(_in_thread(_frameworks, dict[str, str]()))
     names = asyncio.create_task(_look_up(order.names))
-    return ProbeReport(await _try_ports(order.ports), await names, await frameworks, shared_bytes=_shared_bytes())
+    return ProbeReport(
+        await _try_ports(order.ports),
+        await names,
+        await frameworks,
+        shared_bytes=_shared_bytes(),
+        open_files=resource.getrlimit(resource.RLIMIT_NOFILE)[0],  # cells have the agent's limits
+        processes=most_processes(),
+    )
 
 
 async def _try_ports(ports: Sequence[PortTry]) -> list[PortTry]:
@@ -64,6 +74,30 @@ def _shared_bytes() -> int | None:
     try:
         return shutil.disk_usage("/dev/shm").total
     except OSError:
+        return None
+
+
+def most_processes(root: Path = Path("/")) -> int | None:
+    """The least of this process's limits on processes and threads; None: there is none. ``ulimit -u`` binds no root."""
+    own = resource.getrlimit(resource.RLIMIT_NPROC)[0] if os.getuid() else resource.RLIM_INFINITY
+    limits = [] if own == resource.RLIM_INFINITY else [own]
+    try:
+        groups = (root / "proc/self/cgroup").read_text().splitlines()
+    except OSError:
+        groups = []
+    for _, controllers, path in (line.split(":", 2) for line in groups):
+        if controllers in ("", "pids"):  # version 2, or 1
+            group, top = Path(path.lstrip("/")), root / "sys/fs/cgroup" / controllers
+            found = (_pids_most(top / at) for at in (group, *group.parents))
+            limits += [most for most in found if most is not None]
+    return min(limits, default=None)
+
+
+def _pids_most(group: Path) -> int | None:
+    """A group's own limit. In a container groups above its own are not there."""
+    try:
+        return int((group / "pids.max").read_text())
+    except (OSError, ValueError):  # ``max``: it sets none
         return None
 
 

@@ -87,7 +87,7 @@ def impossible(run: Run, cluster: Iterable[Node]) -> str | None:
 def _too_many(run: Run, nodes: Sequence[Node]) -> str | None:
     asked, total = run.min_ranks * run.gpus_per_rank, sum(node.gpus for node in nodes)
     if asked > total:
-        return f"asks for {asked / GPU:g} GPUs, the cluster has {total / GPU:g}"
+        return f"asks for {asked / GPU:g} GPU{'' if asked == GPU else 's'}, the cluster has {total / GPU:g}"
     if run.nodes == "any":
         return None
     if run.nodes > len(nodes):

@@ -217,6 +217,7 @@ def test_whoever_ends_with_a_node_is_told_so(source: NodeSource) -> None:
     found = make_nodes("n1").find("n1")
     assert found is not None
     assert source.why_leaving(found)
+    assert source.why_gone(found).startswith("the node n1 is gone")
 
 
 # ------------------------------------------------------------------------------------------------- Slurm
@@ -242,6 +243,10 @@ class PoolGame:
 @pytest.fixture
 def game(tmp_path: Path) -> PoolGame:
     return PoolGame(tmp_path)
+
+
+def test_the_gpus_that_may_come_count_before_they_do(game: PoolGame) -> None:
+    assert (game.source.gpus_most, FixedNodes().gpus_most) == (4, 0)
 
 
 def test_a_job_is_submitted_once_named_and_withdrawn(game: PoolGame) -> None:
@@ -283,6 +288,16 @@ def test_what_cannot_be_cancelled_holds_up_no_new_job(game: PoolGame) -> None:
     game.look()
     game.look(GANG)
     assert game.slurm.submitted == 3
+
+
+def test_as_soon_as_a_silent_controller_answers_its_silence_is_no_trouble_any_more(game: PoolGame) -> None:
+    game.slurm.fails, game.slurm.trouble = {"squeue"}, "squeue: Socket timed out"
+    for _ in range(5):
+        told = game.look(RUN)
+    assert told == "waiting for a node: squeue: Socket timed out"
+    game.slurm.trouble = ""
+    assert game.look(RUN, after_s=31.0) == "waiting for a node: Slurm job 1, pending (Priority)"
+    assert game.slurm.submitted == 1
 
 
 def test_a_controller_in_trouble_is_asked_seldom(game: PoolGame) -> None:
@@ -372,7 +387,7 @@ def test_a_run_that_no_new_node_stays_for_is_refused(tmp_path: Path, limit_s: fl
     game = PoolGame(tmp_path, msgspec.structs.replace(POOL, walltime="2h"))
     run = to_run("r", ResourceAsk(gpus=2), limit_s=limit_s)
     told = game.look(run)
-    assert (game.slurm.submitted, "no node of the pool has a node that stays" in told) == (submitted, not submitted)
+    assert (game.slurm.submitted, "the pool's walltime leaves" in told) == (submitted, not submitted)
     game.nodes.refresh([node("n1", "1")])
     come = game.nodes.alive()[0]
     come.ends_s = time.monotonic() + 7200.0 - 45.0  # after 45 s its agent is there
@@ -406,6 +421,16 @@ def test_a_node_that_slurm_drains_takes_no_runs_and_goes_back_as_soon_as_it_is_i
     assert (game.source.leaving, game.source.spare) == (set(), ())
 
 
+def test_a_node_about_to_end_goes_back_as_soon_as_nothing_runs_there(game: PoolGame) -> None:
+    """Its GPUs may be those that the job waits for which takes its place."""
+    game.nodes.refresh([node("n1", "9")])
+    game.slurm.begin("9", OVER)
+    game.look(RUN)
+    assert (game.source.leaving, game.source.spare) == ({"n1"}, ())
+    game.look(RUN, idle_s={"n1": 0.1})
+    assert (game.source.leaving, game.source.spare) == ({"n1"}, ("n1",))
+
+
 def test_before_a_walltimes_end_who_runs_there_is_told_when(game: PoolGame) -> None:
     game.nodes.refresh([node("n1", "9")])
     game.slurm.begin("9")
@@ -415,6 +440,16 @@ def test_before_a_walltimes_end_who_runs_there_is_told_when(game: PoolGame) -> N
     game.slurm.queue["9"] = SlurmJob("9", "COMPLETING")
     game.look()
     assert game.source.why_leaving(found) == "its node is about to end, and the run with it"
+
+
+def test_who_is_lost_with_a_node_is_told_of_its_job_and_of_a_walltime_that_is_over(game: PoolGame) -> None:
+    game.nodes.refresh([node("n1", "9")])
+    game.slurm.begin("9")
+    game.look()
+    (found,) = game.nodes.alive()
+    assert game.source.why_gone(found).endswith("is gone with its Slurm job 9 (why: see log/slurm-9.log)")
+    found.ends_s = time.monotonic()
+    assert game.source.why_gone(found).endswith("is gone with its Slurm job 9, whose walltime is over")
 
 
 def test_a_node_whose_job_ends_is_no_node_though_ray_has_not_seen_it_yet(game: PoolGame) -> None:
