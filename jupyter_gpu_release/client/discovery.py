@@ -232,13 +232,13 @@ def not_a_gateway(url: str, status: int, *, configured: bool) -> GatewayUnavaila
     return kind(f"{url} answered with HTTP {status}: not a gateway?{named}", hint=hint_for(configured=configured))
 
 
-def said_refusal(body: bytes | bytearray) -> GpuReleaseError | None:
-    """The error in a gateway's answer of status 400 and above; None: no gateway says that."""
+def refusal_error(url: str, status: int, body: bytes | bytearray, *, configured: bool) -> GpuReleaseError:
+    """The error in an HTTP answer of status 400 and above."""
     try:
         facts = msgspec.json.decode(body)["error"]
         return from_code(facts["code"], facts["message"], facts.get("mend", ""))
     except (msgspec.DecodeError, KeyError, TypeError):
-        return None
+        return not_a_gateway(url, status, configured=configured)
 
 
 def named_by() -> str:

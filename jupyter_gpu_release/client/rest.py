@@ -13,7 +13,7 @@ from typing import Any, Concatenate, ParamSpec, TypeVar, cast
 import httpx
 import msgspec
 
-from ..errors import GatewayUnavailableError, GpuReleaseError, NoSuchRunError
+from ..errors import GatewayUnavailableError, NoSuchRunError
 from ..host.certificates import client_context
 from ..protocol.admin import GcDocument, NodeDrain, TokenIssued, TokenRequest, TokenRevocation, TokensDocument
 from ..protocol.environments import (
@@ -48,7 +48,7 @@ from ..protocol.rest import (
 from ..protocol.runs import RunView
 from ..protocol.states import RunState
 from ..settings.built_in import BUILT_IN
-from .discovery import Target, not_a_gateway, said_refusal, unreachable
+from .discovery import Target, refusal_error, unreachable
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -61,7 +61,7 @@ def read_answer(url: str, path: str, response: httpx.Response, kind: type[T], *,
     Raises what the gateway refused with, or :class:`GatewayUnavailableError` for an answer that no gateway gives.
     """
     if response.status_code >= 400:
-        raise refusal_error(url, response, configured=configured)
+        raise refusal_error(url, response.status_code, response.content, configured=configured)
     try:
         return msgspec.json.decode(response.content, type=kind)
     except msgspec.MsgspecError as error:
@@ -69,11 +69,6 @@ def read_answer(url: str, path: str, response: httpx.Response, kind: type[T], *,
             f"{url}{path} answered with something else than a gateway does: {error}",
             hint="is the address right, and the gateway of this version?",
         ) from error
-
-
-def refusal_error(url: str, response: httpx.Response, *, configured: bool) -> GpuReleaseError:
-    """The error in an answer of status 400 and above."""
-    return said_refusal(response.content) or not_a_gateway(url, response.status_code, configured=configured)
 
 
 def safe_path(name: str) -> str:

@@ -19,16 +19,15 @@ from urllib.parse import quote, urlsplit, urlunsplit
 
 import msgspec
 
-from ..errors import AuthenticationError, ForbiddenError, GatewayUnavailableError, GpuReleaseError
+from ..errors import GatewayUnavailableError
 from ..host.interruptible import InterruptibleEvent
 from ..protocol.session import ClientMessage, Detach, Events, GatewayMessage, Heartbeat, Signal, Supply, Update
 from ..protocol.wire import decode, encode
 from ..settings.built_in import BUILT_IN
-from .discovery import not_a_gateway, said_refusal, unreachable
+from .discovery import refusal_error, unreachable
 
 if TYPE_CHECKING:
     from websockets.asyncio.client import ClientConnection, connect
-    from websockets.http11 import Response
 
     from .discovery import Target
 
@@ -81,7 +80,8 @@ def _own_errors(target: Target) -> Iterator[None]:
     try:
         yield
     except InvalidStatus as error:
-        raise refusal_error(error.response, target) from error
+        answer = error.response
+        raise refusal_error(target.url, answer.status_code, answer.body or b"", configured=target.configured) from error
     except OSError as error:
         raise unreachable(target.url, _as_of_a_socket(error), configured=target.configured) from error
     except (WebSocketException, EOFError) as error:
@@ -121,17 +121,6 @@ async def follow_run(target: Target, run: str, after: int, timeout_s: float) -> 
                     yield msgspec.json.decode(data, type=Events | Update)
     except msgspec.MsgspecError as error:
         raise GatewayUnavailableError(f"the gateway sent what is no message: {error}", hint=_DOCTOR) from error
-
-
-def refusal_error(response: Response, target: Target) -> GpuReleaseError:
-    """The error that an HTTP answer to the upgrade stands for."""
-    if (said := said_refusal(response.body or b"")) is not None:
-        return said
-    if response.status_code == 401:
-        return AuthenticationError(f"the gateway {target.url} does not know this token", hint="check JUPYTER_GPU_TOKEN")
-    if response.status_code == 403:
-        return ForbiddenError(f"the gateway {target.url} refuses this client")
-    return not_a_gateway(target.url, response.status_code, configured=target.configured)
 
 
 async def receive(link: ClientConnection) -> GatewayMessage:

@@ -36,8 +36,9 @@ def nobody() -> str:
 
 
 @pytest.fixture
-def not_a_gateway() -> Iterator[str]:
-    """Answers every connection with HTML."""
+def not_a_gateway(request: pytest.FixtureRequest) -> Iterator[str]:
+    """Answers every connection with HTML; the parameter: status and reason."""
+    status = getattr(request, "param", "200 OK").encode()
     server = socket.create_server(("127.0.0.1", 0))
     over = threading.Event()
 
@@ -49,7 +50,7 @@ def not_a_gateway() -> Iterator[str]:
                 return
             with peer:
                 peer.recv(65536)
-                peer.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 6\r\nConnection: close\r\n\r\n<html>")
+                peer.sendall(b"HTTP/1.1 " + status + b"\r\nContent-Length: 6\r\nConnection: close\r\n\r\n<html>")
 
     thread = threading.Thread(target=answer)
     thread.start()
@@ -150,6 +151,14 @@ def test_somebody_else_is_no_gateway_however_long_one_waits(not_a_gateway: str) 
         session.connect(200)
     assert time.monotonic() - began < 100
     session.close()
+
+
+@pytest.mark.parametrize("not_a_gateway", ["401 Unauthorized", "403 Forbidden"], indirect=True)
+def test_a_proxy_that_wants_another_login_is_not_taken_for_the_gateway(not_a_gateway: str) -> None:
+    with pytest.raises(WrongAddressError, match=r"HTTP 40\d: not a gateway"):
+        _open_and_close(Target(not_a_gateway, "t"))
+    with GatewayClient(not_a_gateway, "t") as client, pytest.raises(WrongAddressError, match=r"HTTP 40\d"):
+        client.health()
 
 
 @pytest.mark.parametrize(("status", "is_final"), [(404, True), (301, True), (502, False), (503, False)])
