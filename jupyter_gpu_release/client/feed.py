@@ -33,8 +33,6 @@ class ConnectionLost:
 class ConnectionBack:
     """The session is connected again; nothing was missed."""
 
-    away_s: float
-
 
 FeedItem = Accepted | Refused | Update | Events | ConnectionLost | ConnectionBack
 

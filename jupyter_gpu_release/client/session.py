@@ -251,7 +251,7 @@ class GatewaySession:
         for feed in self._feeds.all():
             feed.on_reconnect()
             if self._lost_at is not None:
-                feed.put_item(ConnectionBack(time.monotonic() - self._lost_at))
+                feed.put_item(ConnectionBack())
             if feed.request is not None:
                 self._send_queue.put_message(Submit(feed.request))
             elif feed.adopt or feed.last_event < resume.get(feed.run, math.inf):  # one that came after the Hello

@@ -203,7 +203,7 @@ def test_contact_that_is_lost_ends_a_run_only_where_it_is_lost_for_good() -> Non
     run, hear, lost = _handler()
     hear(Accepted(RunView("r", "ann", "running")))
     hear(ConnectionLost(GatewayUnavailableError("away")))
-    hear(ConnectionBack(3.0))
+    hear(ConnectionBack())
     assert (run.done(), lost, run.status, hear.refusal) == (False, ["lost"], "running", None)
     hear(ConnectionLost(GatewayUnavailableError("closed"), final=True))
     assert (run.done(), lost) == (True, ["lost"])

@@ -110,7 +110,7 @@ def test_without_contact_the_second_interrupt_ends_any_wait():
     ("items", "gives_up"),
     [
         ([AWAY] * 4, True),
-        ([AWAY, ConnectionBack(1.0), AWAY, ConnectionBack(1.0)], False),
+        ([AWAY, ConnectionBack(), AWAY, ConnectionBack()], False),
         ([AWAY, Update(view("running"))] * 2, False),
         ([ConnectionLost(GatewayUnavailableError("ended"), final=True)], True),
     ],
