@@ -57,3 +57,5 @@ def test_the_commands_of_the_page(monkeypatch: pytest.MonkeyPatch) -> None:
     assert _change(webhook) == NotifyChange(webhook="https://hooks.example.org/secret")
     assert (_change(events), events.test) == (NotifyChange(starts=False, ends=True, pauses=True), True)
     assert _change(nothing) == NotifyChange()
+    every = parse(["notify", "--on", "start, pause,end"])
+    assert _change(every) == NotifyChange(starts=True, ends=True, pauses=True)

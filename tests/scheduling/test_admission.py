@@ -186,7 +186,7 @@ def test_it_says_what_is_odd_about_the_file() -> None:
     assert said == ["the guarantees are 8 GPUs in all, and the cluster has 7 GPUs"]
     assert remarks(QueuesFile(), 0) == []
     small = parse_queues(
-        "schema_version: 1\nqueues: [{name: a, guaranteed: 2}, {name: b, parent: a, guaranteed: 3}]\n"
+        "schema_version: 1\nqueues: [{name: c}, {name: a, guaranteed: 2}, {name: b, parent: a, guaranteed: 3}]\n"
         "policy: {actions: [allocate]}",
         "f",
     )

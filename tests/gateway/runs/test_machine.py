@@ -162,6 +162,7 @@ def test_what_has_to_be_done(run: RunSnapshot, event: Event, effects: list[Effec
 def test_what_is_known_of_it_afterwards() -> None:
     again, _ = step(_run(Starting(_LEASE)), StartFailed(_ID, ClusterError("away"), has_begun=False), 60.0)
     assert (again.view.hosts, again.view.reason, again.view.vain_starts) == ([], "away", 1)
+    assert again.attempt_id == AttemptId(_ID.run, _ID.attempt + 1)  # its node may still know the one in vain
     later, _ = step(_run(Persisting(Outcome("preempted")), restartable=True), RunPhase(_ID, "final", 50.0), 60.0)
     assert (later.view.hosts, later.view.gpu_ids, len(later.view.attempts)) == ([], [], 1)
     # one that ends while it waits has ended with the attempt before
