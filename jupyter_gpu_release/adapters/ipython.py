@@ -111,6 +111,9 @@ class _Told(type):
             shell.alias_manager.define_alias(name, value)
         elif kind == _ANNOTATION:
             shell.user_ns.setdefault("__annotations__", {})[name] = value
+        elif kind == _TRANSFORMERS:
+            others = [each for each in shell.ast_transformers if not _is_of_notebook(each)]
+            shell.ast_transformers[:] = [*others, *value]
         elif kind == _CLASS:
             shell.register_magics(value)
         else:
@@ -118,12 +121,16 @@ class _Told(type):
 
 
 class ToldIpython(metaclass=_Told):
-    """Magics that are functions of the notebook, aliases of commands, annotations of the notebook's names."""
+    """What the notebook has made: magics, aliases of commands, annotations of its names, transformers of code."""
 
     __module__ = streams.__name__
 
 
-_ALIAS, _ANNOTATION, _CLASS = "alias", "annotation", "magics-class"
+_ALIAS, _ANNOTATION, _CLASS, _TRANSFORMERS = "alias", "annotation", "magics-class", "ast-transformers"
+
+
+def _is_of_notebook(thing: Any) -> bool:
+    return type(thing).__module__ == "__main__"
 
 
 def _told(shell: Any) -> Iterator[tuple[str, Any]]:
@@ -135,6 +142,8 @@ def _told(shell: Any) -> Iterator[tuple[str, Any]]:
     yield from ((f"{_CLASS} {kind.__name__}", kind) for kind in kinds if kind.__module__ == "__main__")
     usual = dict(shell.alias_manager.default_aliases)
     yield from ((f"{_ALIAS} {name}", line) for name, line in shell.alias_manager.aliases if usual.get(name) != line)
+    if own := list(filter(_is_of_notebook, shell.ast_transformers)):
+        yield f"{_TRANSFORMERS} of the notebook", own
     annotations = shell.user_ns.get("__annotations__")
     if type(annotations) is dict:
         yield from ((f"{_ANNOTATION} {name}", value) for name, value in annotations.items() if type(name) is str)

@@ -1,4 +1,4 @@
-"""xgboost: data sets, which pickle refuses, as the file that xgboost itself makes of them, in memory."""
+"""xgboost: its settings; data sets, which pickle refuses, as the file that xgboost itself makes of them, in memory."""
 
 from __future__ import annotations
 
@@ -8,11 +8,22 @@ import sys
 from typing import Any
 
 from .. import streams
-from .adapter import Adapter, Reducer
+from .adapter import Adapter, LibrarySettings, Reducer, Values
+
+_USUAL = {"verbosity": 1, "use_rmm": False}
+
+
+def _read(xgboost: Any) -> Values:
+    config = xgboost.get_config()
+    return {name: config[name] for name in _USUAL if name in config}
 
 
 class XgboostAdapter(Adapter):
-    """Data sets."""
+    """Data sets, and what ``set_config`` was told."""
+
+    settings = (
+        LibrarySettings("xgboost", _read, lambda _: _USUAL, lambda xgboost, *set_: xgboost.set_config(**dict([set_]))),
+    )
 
     def reducer_for(self, kind: type) -> Reducer | None:
         return reduce_data if kind is sys.modules["xgboost"].DMatrix else None

@@ -1,26 +1,31 @@
 """Attributes that executed cells set in libraries: ``ssl._create_default_https_context = …``, ``np.float = float``.
 
-Modules of the notebook's own are looked at as a whole; a library only where a cell says that it sets something.
+They are a module's, a class's, or those of an object that a module has (``pio.templates.default = …``). Modules of the
+notebook's own are looked at as a whole; a library only where a cell says that it sets something.
 """
 
 from __future__ import annotations
 
 import ast
+import contextlib
 import dis
+import functools
 import re
 import sys
 import types
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from functools import cache
+from dataclasses import dataclass
 from typing import Any
 
-from ..adapters.registry import loaded_adapters
+from ..adapters.registry import adapter_of, loaded_adapters
 from ..analysis.scopes import dotted_name
 from ..serialization.process_state.local_modules import extensions_of_libraries, name_in
 
 #: cells that may hold such an assignment
 _SUSPECT = re.compile(r"^\s*\w+(?:\.\w+)+\s*(?:[-+*/|&]|//|\*\*)?=(?!=)", re.MULTILINE)
 _ABSENT = object()
+#: objects of these modules' classes are everywhere
+_NO_LIBRARIES = ("__main__", "builtins")
 _LOADS = ("LOAD_NAME", "LOAD_GLOBAL", "LOAD_FAST", "LOAD_DEREF")
 #: never a method
 _LITERALS = (ast.Constant, ast.List, ast.Tuple, ast.Set, ast.Dict)
@@ -58,7 +63,7 @@ def _assignments(node: ast.AST) -> Iterator[tuple[ast.AST, ast.AST | None]]:
             yield from _assignments(child)
 
 
-@cache
+@functools.cache
 def stored_attributes(code: types.CodeType) -> frozenset[str]:
     """Chains to which compiled code assigns, that of the functions in it included."""
     chain = copied = ""
@@ -125,9 +130,9 @@ class LibraryPatches:
         return [
             chain
             for chain, value in sorted(assigned_attributes(tree).items())
-            if (owner := _owner(chain, self._names)) is not None
-            and _module_of(owner).partition(".")[0] not in tops
-            and not (_is_extended(owner) and not isinstance(value, _LITERALS))
+            if (holder := _holder(_from_module(chain, self._names), self._names)) is not None
+            and _package_of(holder.owner) not in tops
+            and not (_is_extended(holder.owner) and not isinstance(value, _LITERALS))
         ]
 
     def _look_at(self, source: str) -> None:
@@ -137,26 +142,63 @@ class LibraryPatches:
             tree = ast.parse(source)
         except (SyntaxError, ValueError):
             return
-        self._chains |= dict.fromkeys(sorted(assigned_attributes(tree)))
+        self._chains |= dict.fromkeys(_from_module(chain, self._names) for chain in sorted(assigned_attributes(tree)))
 
 
 def _place(chain: str, names: dict[str, Any]) -> tuple[str, Any] | None:
-    owner, attribute = _owner(chain, names), chain.rpartition(".")[2]
-    value = _ABSENT if owner is None else vars(owner).get(attribute, _ABSENT)
-    if owner is None or value is _ABSENT or isinstance(value, types.ModuleType) or chain in _OF_THE_PROCESS:
+    holder, attribute = _holder(chain, names), chain.rpartition(".")[2]
+    value = _ABSENT if holder is None else holder.value_of(attribute)
+    if holder is None or value is _ABSENT or isinstance(value, types.ModuleType) or chain in _OF_THE_PROCESS:
         return None
-    return name_in(owner, attribute), value
+    return holder.name_of(attribute), value
 
 
-def _owner(chain: str, names: dict[str, Any]) -> Any:
-    """The module, or the class in one, to which the chain's last attribute belongs; None: another thing."""
+@dataclass(frozen=True)
+class _Holder:
+    """To which a chain's last attribute belongs: a module, a class in one, or an object that one of these has."""
+
+    owner: Any
+    #: from the module or class to the object
+    path: tuple[str, ...] = ()
+
+    def value_of(self, attribute: str) -> Any:
+        if not self.path:
+            return vars(self.owner).get(attribute, _ABSENT)
+        with contextlib.suppress(Exception):  # a property of the library's
+            return functools.reduce(getattr, (*self.path, attribute), self.owner)
+        return _ABSENT
+
+    def name_of(self, attribute: str) -> str:
+        """Under which name the attribute travels."""
+        return name_in(self.owner, ".".join((*self.path, attribute)))
+
+
+def _holder(chain: str, names: dict[str, Any]) -> _Holder | None:
+    """None: it belongs to another thing."""
     root, *path = chain.split(".")[:-1]
     owner = dict.get(names, root, sys.modules.get(root))  # asks nobody for what was not sent
-    for part in path:
-        owner = vars(owner).get(part) if type(owner) is types.ModuleType or isinstance(owner, type) else None
-    if type(owner) is types.ModuleType:
-        return owner if owner.__name__ in sys.modules and owner.__name__ != "__main__" else None
-    return owner if isinstance(owner, type) and _is_importable(owner) else None
+    while path and _is_open(owner) and _is_open(found := vars(owner).get(path[0])):
+        owner, path = found, path[1:]
+    if not _is_importable(owner) or (path and _has_own_adapter(owner)):
+        return None
+    return _Holder(owner, tuple(path))
+
+
+def _is_open(owner: Any) -> bool:
+    return type(owner) is types.ModuleType or isinstance(owner, type)
+
+
+def _from_module(chain: str, names: dict[str, Any]) -> str:
+    """The chain from the module that has the object of its first name (``from plotly.io import templates``)."""
+    root, _, rest = chain.partition(".")
+    thing = dict.get(names, root)
+    name = str(type(thing).__module__)
+    for module in map(sys.modules.get, () if name in _NO_LIBRARIES else (name, name.partition(".")[0])):
+        if type(module) is types.ModuleType:
+            found = next((own for own, value in list(vars(module).items()) if value is thing), None)
+            if found is not None:
+                return f"{module.__name__}.{found}.{rest}"
+    return chain
 
 
 def _is_extended(owner: Any) -> bool:
@@ -164,10 +206,17 @@ def _is_extended(owner: Any) -> bool:
     return any(owner is kind for adapter in loaded_adapters() for kind in adapter.extended_classes())
 
 
-def _module_of(owner: Any) -> str:
-    return str(owner.__module__ if isinstance(owner, type) else owner.__name__)
+def _has_own_adapter(owner: Any) -> bool:
+    """It knows what is a setting of the library's objects."""
+    return adapter_of(_package_of(owner)) is not None
 
 
-def _is_importable(cls: type) -> bool:
-    module = sys.modules.get(cls.__module__)
-    return cls.__module__ != "__main__" and module is not None and vars(module).get(cls.__qualname__) is cls
+def _package_of(owner: Any) -> str:
+    return str(owner.__module__ if isinstance(owner, type) else owner.__name__).partition(".")[0]
+
+
+def _is_importable(owner: Any) -> bool:
+    if type(owner) is types.ModuleType:
+        return owner.__name__ in sys.modules and owner.__name__ != "__main__"
+    module = sys.modules.get(owner.__module__) if isinstance(owner, type) else None
+    return module is not None and owner.__module__ != "__main__" and vars(module).get(owner.__qualname__) is owner

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-IMPORTS = "import collections, itertools\nimport pandas as pd\n"
+IMPORTS = "import collections, io, itertools, logging, weakref\nimport pandas as pd\n"
 ROWS = {
     "iterators that others hold, too": (
         "L = [1, 2, 3, 4]; a = iter(L); b = iter('abcd'); c = iter(range(9)); r = reversed(L); t = iter((1, 2)); box = [a, r]\n"
@@ -44,5 +44,22 @@ ROWS = {
         "class F:\n    n = 0\n    def make(self):\n        self.n += 1\n        return self.n\nf = F(); d = collections.defaultdict(f.make)",
         "d['a'], d['b']",
         "d['c'], f.n, d.default_factory.__self__ is f, dict(d)",
+    ),
+    "what weak containers hold": (
+        "class A: pass\na, b = A(), A(); s = weakref.WeakSet([a]); v = weakref.WeakValueDictionary(a=a); k = weakref.WeakKeyDictionary({a: [1]}); part, box = k[a], [s]",
+        "n = len(s), len(v), len(k), v['a'] in s\nfor x in s: x.n = 7\nfor y in k.values(): y.append(2)\nv['a'].m = 8; c = A(); s.add(c); v['c'] = c; k[c] = [a]\ndel x, y",
+        "n, a.n, a.m, a in s, v['a'] is a, k[a] is part, part, c in s, v['c'] is c, k[c][0] is a, box[0] is s, len(s), [*v], len(k)",
+    ),
+    "objects that a class notes weakly": (
+        "class Node:\n    made = weakref.WeakSet()\n    def __init__(self, up=None):\n        self.up, self.below = up, weakref.WeakSet()\n        Node.made.add(self)\n        if up is not None: up.below.add(self)\n"
+        "top = Node(); one = Node(top)",
+        "two = Node(top); n = len(Node.made), len(top.below)",
+        "n, len(Node.made), len(top.below), one in top.below, two in Node.made, two.up is top",
+    ),
+    "a text that a handler writes to": (
+        "text = io.StringIO(); own = logging.StreamHandler(text); own.setFormatter(logging.Formatter('%(levelname)s %(message)s')); log = logging.getLogger('to.text')\nlog.addHandler(own); log.propagate = False",
+        "log.warning('in the cell'); print('printed', file=text); n = len(text.getvalue())",
+        "log.error('after'), text.getvalue(), n, own in log.handlers, own.stream is text",
+        "log.handlers.clear()",
     ),
 }

@@ -115,4 +115,37 @@ ROWS = {
         "parametrizations.weight_norm(a); parametrize.remove_parametrizations(b, 'weight'); c = parametrizations.weight_norm(torch.nn.Linear(2, 2))",
         "nets(torch.ones(1, 2)).tolist(), alias[0] is a is nets[0], alias[1] is b, list(nets.state_dict()), list(c.state_dict()), [type(each).__name__ for each in (a, b, c)]",
     ),
+    "settings of torch": (
+        "b = torch.backends; b.cuda.enable_flash_sdp(False); b.mkldnn.enabled = False; torch.set_warn_always(True); b.cudnn.allow_tf32 = False\n"
+        "torch.multiprocessing.set_sharing_strategy('file_system'); torch.use_deterministic_algorithms(True, warn_only=True)\n"
+        "def seen(): return b.cuda.flash_sdp_enabled(), b.cuda.math_sdp_enabled(), b.mkldnn.enabled, b.cudnn.allow_tf32, torch.is_warn_always_enabled(), torch.multiprocessing.get_sharing_strategy(), torch.get_deterministic_debug_mode()",
+        "before = seen(); b.cuda.enable_math_sdp(False); b.cudnn.allow_tf32 = True; torch.set_deterministic_debug_mode(2)",
+        "before, seen()",
+        "b.cuda.enable_flash_sdp(True); b.cuda.enable_math_sdp(True); b.mkldnn.enabled = True; torch.set_warn_always(False); torch.set_deterministic_debug_mode(0)\n"
+        "torch.multiprocessing.set_sharing_strategy('file_descriptor')",
+    ),
+    "torch's new way to set a precision": (
+        "b = torch.backends; b.cuda.matmul.fp32_precision = 'tf32'; torch.set_default_dtype(torch.float64)",
+        "before = b.cuda.matmul.fp32_precision, torch.ones(1).dtype; b.cudnn.conv.fp32_precision = 'ieee'",
+        "before, b.cuda.matmul.fp32_precision, b.cudnn.conv.fp32_precision",
+        "b.cuda.matmul.fp32_precision, b.cudnn.conv.fp32_precision = 'none', 'tf32'; torch.set_default_dtype(torch.float32)",
+    ),
+    "how numpy shows numbers": (
+        "np.set_printoptions(legacy='1.25', formatter={'int': lambda i: f'<{i}>'})",
+        "words = repr([np.float64(1)]), str(np.arange(2)); np.set_printoptions(legacy='1.25', override_repr=lambda a: 'mine')",
+        "words, repr(np.float64(1)), repr(np.arange(2))",
+        "np.set_printoptions(legacy=False)",
+    ),
+    "what is set in an object that a module has": (
+        "import networkx\nfrom networkx import config\nconfig.cache_converted_graphs = False; networkx.config.fallback_to_nx = True",
+        "seen = networkx.config.cache_converted_graphs, networkx.config.fallback_to_nx",
+        "seen",
+        "config.cache_converted_graphs = True; config.fallback_to_nx = False",
+    ),
+    "settings of xgboost": (
+        "import xgboost\nxgboost.set_config(verbosity=0)",
+        "seen = xgboost.get_config()['verbosity']; xgboost.set_config(verbosity=2)",
+        "seen, xgboost.get_config()['verbosity']",
+        "xgboost.set_config(verbosity=1)",
+    ),
 }

@@ -49,7 +49,7 @@ _TREE = (
     "def f(x: Missing): pass\nprint(Node.__annotations__, [field.name for field in fields(Node)], f.__annotations__)"
 )
 _LOGGED = (
-    "import logging\nlogging.info('by root')\nlogging.getLogger('loud').debug('loud')\n"
+    "import logging, warnings\nlogging.info('by root'); warnings.warn('warned')\nlogging.getLogger('loud').debug('loud')\n"
     "logging.getLogger('quiet').warning('quiet')\nlogging.getLogger('own').error('own')\n"
     "print(len(logging.root.handlers), logging.getLogger('own').propagate)"
 )
@@ -74,6 +74,12 @@ SETTINGS = {
         "loud = %shout abc\nmine = %own abc\nprint(loud, mine)\n%twice print(len(said))\n%hello you\n"
         "print(__annotations__, __annotations__['part'] is Part)",
     ),
+    "transformers of code": (
+        "import ast\nclass More(ast.NodeTransformer):\n    def visit_Constant(self, node):\n"
+        "        return ast.copy_location(ast.Constant(42), node) if node.value == 41 else node\n"
+        "get_ipython().ast_transformers.append(More())",
+        "print(41)\nprint(len(get_ipython().ast_transformers))",
+    ),
     "of libraries that show numbers and pictures": (
         "import warnings, numpy as np, matplotlib as mpl, matplotlib.pyplot as plt\n"
         "plt.style.use('dark_background'); mpl.rcParams['figure.figsize'] = (2, 1)\n"
@@ -93,7 +99,7 @@ SETTINGS = {
     "no future import": ("from dataclasses import dataclass, fields\nfrom typing import ClassVar", _TREE),
     "logging": (_LOG_SETUP, _LOGGED),
     "logging that is changed": (
-        f"{_LOG_SETUP}\nlogging.disable(logging.INFO)\nlogging.root.handlers[0].setFormatter(None)\n"
+        f"{_LOG_SETUP}\nlogging.captureWarnings(True); logging.disable(logging.INFO)\nlogging.root.handlers[0].setFormatter(None)\n"
         "logging.getLogger('quiet').setLevel(logging.NOTSET)",
         _LOGGED,
     ),

@@ -92,4 +92,9 @@ ROWS: dict[str, tuple[str, str, str]] = {
         "s, r, r.a",
     ),
     "view of an array's memory": ("x = np.arange(4.); v = memoryview(x)", "v[0] = 9.0", "x, list(v)"),
+    "a tensor over a part of an array that is a part itself": (
+        "x = np.arange(6.)[1:]; t = torch.from_numpy(x[1:])",
+        "x += 1; t[0] = 9",
+        "x, t",
+    ),
 }

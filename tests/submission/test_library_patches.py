@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ast
+import sys
+import types
 from collections.abc import Callable
 from typing import Any
 
@@ -57,6 +59,27 @@ def test_what_comes_back_is_not_said_to_stay_away() -> None:
     patches = LibraryPatches({"pd": pandas}, list)
     cell = "pd.DataFrame.total = lambda self: 1\npd.DataFrame.x = 3\npd.Timestamp.later = lambda self: 1\npd.rate = 1"
     assert patches.stay_away(ast.parse(cell), []) == ["pd.DataFrame.x", "pd.Timestamp.later", "pd.rate"]
+
+
+def test_what_is_set_in_an_object_of_a_module_goes_along_and_what_a_gpu_cell_sets_there_is_said(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The object is found by the module's name for it, or by a name of the notebook's. An adapter knows its library."""
+
+    class Templates:
+        __module__ = "plots"
+
+    library = types.ModuleType("plots")
+    library.templates = Templates()  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "plots", library)
+    names = {"p": library, "found": library.templates, "own": Templates(), "sys": sys}
+    cells = ["p.templates.default = 'dark'\nfound.size = 3\nown.n = 1\nsys.stdout.x = 1"]
+    for place, value in (("default", "dark"), ("size", 3)):
+        setattr(library.templates, place, value)
+    patches = LibraryPatches(names, lambda: cells)
+    assert patches.found().items() >= {"plots:templates.default": "dark", "plots:templates.size": 3}.items()
+    assert not [name for name in patches.found() if name.startswith(("sys:", "plots:own"))]
+    assert patches.stay_away(ast.parse(cells[0]), []) == ["found.size", "p.templates.default"]
 
 
 def test_each_cell_of_a_history_is_taken_once_and_anew_after_a_reset() -> None:

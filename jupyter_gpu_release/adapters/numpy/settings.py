@@ -8,6 +8,8 @@ from typing import Any
 from ... import streams
 from ..adapter import LibrarySettings, Values
 
+#: print options that each call of ``set_printoptions`` resets
+_RESET = ("formatter", "override_repr")
 #: ``seterr``
 _ERROR = "error."
 
@@ -28,6 +30,8 @@ _USUAL = {
     "infstr": "inf",
     "sign": "-",
     "floatmode": "maxprec",
+    "legacy": False,
+    "override_repr": None,
     "formatter": None,
     "error.divide": "warn",
     "error.over": "warn",
@@ -38,7 +42,11 @@ _USUAL = {
 
 def _write(numpy: Any, name: str, value: Any) -> None:
     kind = name.removeprefix(_ERROR)
-    numpy.set_printoptions(**{name: value}) if kind == name else numpy.seterr(**{kind: value})
+    if kind != name:
+        numpy.seterr(**{kind: value})
+        return
+    options = numpy.get_printoptions()
+    numpy.set_printoptions(**{each: options[each] for each in _RESET if each in options} | {name: value})
 
 
 # ------------------------------------------------------------------------------ what ``seterrcall`` was told

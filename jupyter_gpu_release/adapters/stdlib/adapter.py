@@ -39,11 +39,29 @@ class StandardLibraryAdapter(Adapter):
         return buffers.reduce_array_over(pickler, array, owner)
 
     def can_change(self, kind: type) -> bool | None:
-        return kind in iterators.KINDS or issubclass(kind, (BaseException, memoryview, weakref.finalize, CData)) or None
+        changing = (BaseException, memoryview, weakref.finalize, CData, *values.FILES_IN_MEMORY)
+        return kind in iterators.KINDS or issubclass(kind, changing) or None
 
     def update_in_place(self, old: Any, new: Any) -> bool | None:
-        updates = (iterators.update, errors.update, buffers.update, values.update_finalizer)
+        updates = (
+            iterators.update,
+            errors.update,
+            buffers.update,
+            values.update_finalizer,
+            values.update_weak_container,
+            values.update_file_in_memory,
+        )
         return first_answer(update(old, new) for update in updates)
+
+    def is_opaque(self, kind: type) -> bool:
+        return kind in values.WEAK_CONTAINERS
+
+    def items_of(self, thing: Any) -> Any:
+        return values.weak_items(thing) if type(thing) in values.WEAK_CONTAINERS else None
+
+    def set_items(self, thing: Any, items: dict[int, Any]) -> None:
+        if type(thing) in values.WEAK_CONTAINERS:
+            values.set_weak_items(thing, items)
 
 
 ADAPTER = StandardLibraryAdapter()

@@ -10,7 +10,7 @@ from typing import Any
 
 from ... import streams
 from ...store.mapped.memory import address_of
-from ..memory import CData, Placed, looked_at, owner_of
+from ..memory import CData, Layout, Placed, looked_at, owner_of
 from ..registry import adapters_of, first_answer
 
 _BUFFERS = (bytearray, array.array, CData)
@@ -69,10 +69,16 @@ def _named_buffers(namespace: dict[str, Any]) -> Iterator[tuple[int, int, Any]]:
         if issubclass(type(value), _BUFFERS):
             if not issubclass(type(value), CData) or value._b_needsfree_:
                 yield (*_span(value), value)
-        elif type(value).__name__ == "ndarray" and value.base is None:
-            layout = first_answer(adapter.layout_of(value) for adapter in adapters_of(type(value)))
-            if layout is not None and layout.is_dense:
+        elif type(value).__name__ == "ndarray":
+            while type(value.base) is type(value):  # what came home in a file is a view of all that is in there
+                value = value.base
+            layout = _layout_of(value)
+            if layout is not None and layout.is_dense and _layout_of(value.base) is None:
                 yield layout.extent[0], value.nbytes, value
+
+
+def _layout_of(thing: Any) -> Layout | None:
+    return first_answer(adapter.layout_of(thing) for adapter in adapters_of(type(thing)))
 
 
 def _span(buffer: Any) -> tuple[int, int]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import copyreg
 import functools
+import io
 import logging
 import os
 import sys
@@ -19,6 +20,7 @@ from typing import Any
 from ... import streams
 
 _DISABLE = "disable"
+_CAPTURE = "captureWarnings"
 _LOGGER = "logger "
 _LEVEL = "level "
 _USUAL_LEVELS = {0: "NOTSET", 10: "DEBUG", 20: "INFO", 30: "WARNING", 40: "ERROR", 50: "CRITICAL"}
@@ -67,6 +69,8 @@ class Staying:
 def read(_module: Any) -> dict[str, Any]:
     """The settings, by the names of what they are set for."""
     found: dict[str, Any] = {_DISABLE: logging.root.manager.disable} if logging.root.manager.disable else {}
+    if logging._warnings_showwarning is not None:  # type: ignore[attr-defined]
+        found[_CAPTURE] = True
     if logging._levelToName != _USUAL_LEVELS:
         named = logging._levelToName.items() - _USUAL_LEVELS.items()
         found |= {f"{_LEVEL}{number}": name for number, name in sorted(named)}
@@ -86,6 +90,8 @@ def write(_module: Any, name: str, value: Any) -> None:
     """Set one of them."""
     if name == _DISABLE:
         logging.disable(value or 0)
+    elif name == _CAPTURE:
+        logging.captureWarnings(bool(value))
     elif name.startswith(_LEVEL):
         number = int(name.removeprefix(_LEVEL))
         logging.addLevelName(number, value or _USUAL_LEVELS.get(number, f"Level {number}"))
@@ -247,6 +253,10 @@ def _staying(logger: logging.Logger) -> list[Any]:
 
 # ------------------------------------------------------------- handlers and filters that the notebook has written
 def _is_of_notebook(thing: Any) -> bool:
+    if type(thing) is logging.StreamHandler:
+        thing = thing.stream if _packed(thing) is None else None
+    if type(thing) is io.StringIO:
+        return True
     made_of = thing if isinstance(thing, types.FunctionType) else type(thing)
     return made_of.__module__ == "__main__" and not isinstance(thing, logging.FileHandler)
 

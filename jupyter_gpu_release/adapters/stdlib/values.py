@@ -72,9 +72,49 @@ def reduce_weak_proxy(_pickler: Any, proxy: Any) -> Any:
     return make_weak_proxy, (proxied(proxy),)
 
 
-def reduce_weak_mapping(_pickler: Any, mapping: Any) -> Any:
-    """The entries that are alive."""
-    return type(mapping), (dict(mapping),)
+FILES_IN_MEMORY = (io.StringIO, io.BytesIO)
+WEAK_CONTAINERS = (weakref.WeakSet, weakref.WeakValueDictionary, weakref.WeakKeyDictionary)
+
+
+def reduce_weak_container(_pickler: Any, container: Any) -> Any:
+    """The entries that are alive, put in later: they may hold the container."""
+    entries = list(container) if type(container) is weakref.WeakSet else list(container.items())
+    return type(container), (), entries, None, None, fill_weak_container
+
+
+def weak_items(container: Any) -> list[Any]:
+    """The objects that it refers to, be it weakly or not."""
+    if type(container) is weakref.WeakSet:
+        return list(container)
+    return [part for pair in list(container.items()) for part in pair]
+
+
+def set_weak_items(container: Any, items: dict[int, Any]) -> None:
+    """Put others in the place of those with these numbers."""
+    parts = [items.get(place, part) for place, part in enumerate(weak_items(container))]
+    container.clear()
+    container.update(parts if type(container) is weakref.WeakSet else zip(parts[::2], parts[1::2], strict=True))
+
+
+def update_file_in_memory(old: Any, new: Any) -> bool | None:
+    """The content and the position of a ``StringIO`` or ``BytesIO``."""
+    if type(old) not in FILES_IN_MEMORY:
+        return None
+    try:
+        old.__setstate__(new.__getstate__())
+    except (BufferError, ValueError):  # others look at its memory, or it was closed
+        return False
+    return True
+
+
+def update_weak_container(old: Any, new: Any) -> bool | None:
+    """Fill a container of the notebook anew: what lets its entries go knows the one that it was made for."""
+    if type(old) not in WEAK_CONTAINERS:
+        return None
+    entries = list(new) if type(new) is weakref.WeakSet else list(new.items())
+    old.clear()
+    old.update(entries)
+    return True
 
 
 def reduce_lru_cache(pickler: Any, function: Any) -> Any:
@@ -192,7 +232,8 @@ def reduce_stream(_pickler: Any, stream: Any) -> Any:
     for name in ("stdout", "stderr"):
         if stream is getattr(sys, name) or stream is getattr(sys, f"__{name}__"):
             return standard_stream, (name,)
-    return refuse_file(_pickler, stream) if isinstance(stream, io.IOBase) else NotImplemented
+    is_in_memory = isinstance(stream, io.StringIO)
+    return refuse_file(_pickler, stream) if isinstance(stream, io.IOBase) and not is_in_memory else NotImplemented
 
 
 def _container(kind: type) -> Reducer | None:
@@ -229,8 +270,7 @@ _BY_TYPE: dict[type, Reducer] = {
     weakref.finalize: reduce_finalizer,
     weakref.ProxyType: reduce_weak_proxy,
     weakref.CallableProxyType: reduce_weak_proxy,
-    weakref.WeakValueDictionary: reduce_weak_mapping,
-    weakref.WeakKeyDictionary: reduce_weak_mapping,
+    **dict.fromkeys(WEAK_CONTAINERS, reduce_weak_container),
     memoryview: reduce_memoryview,
     types.MappingProxyType: reduce_mapping_proxy,
     type({}.keys()): reduce_dict_view,
@@ -278,7 +318,8 @@ def reducer_for(kind: type) -> Reducer | None:
     """The reducer for a class."""
     if issubclass(kind, CData):
         return buffers.reduce_ctypes
-    if issubclass(kind, logging.Handler) and kind.__module__ == "__main__" and not _says_itself(kind):
+    is_handler = kind is logging.StreamHandler or (issubclass(kind, logging.Handler) and kind.__module__ == "__main__")
+    if is_handler and not _says_itself(kind):
         return log_settings.reduce_handler
     return _BY_TYPE.get(kind) or _future(kind) or _container(kind) or singletons.reducer_for(kind)
 
@@ -339,6 +380,13 @@ def make_weakref(target: Any) -> weakref.ref[Any]:
     """A weak reference. In a rank its target stays alive: who holds it may have stayed in the notebook."""
     kept_alive.append(target)
     return weakref.ref(target)
+
+
+@streams.named
+def fill_weak_container(container: Any, entries: list[Any]) -> None:
+    """Fill it. In a rank its entries stay alive: who holds them may have stayed in the notebook."""
+    kept_alive.append(entries)
+    container.update(entries)
 
 
 @streams.named

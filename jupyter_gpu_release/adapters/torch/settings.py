@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import os
 import sys
+from collections.abc import Iterable
 from typing import Any
 
 import psutil
@@ -13,20 +14,62 @@ from ..adapter import LibrarySettings, Values
 
 
 def _read(torch: Any) -> Values:
-    cudnn = torch.backends.cudnn
+    backends, cudnn = torch.backends, torch.backends.cudnn
     printed = vars(sys.modules["torch._tensor_str"].PRINT_OPTS)
     return {
         "dtype": str(torch.get_default_dtype()).removeprefix("torch."),
         "device": _device(torch),
-        "matmul": torch.get_float32_matmul_precision(),
-        "deterministic": torch.are_deterministic_algorithms_enabled(),
+        "deterministic": torch.get_deterministic_debug_mode(),
         "grad": torch.is_grad_enabled(),
         "anomaly": torch.is_anomaly_enabled(),
         "threads": torch.get_num_threads(),
+        "warnings": torch.is_warn_always_enabled(),
+        "sharing": torch.multiprocessing.get_sharing_strategy(),
+        "mkldnn": backends.mkldnn.is_available() and backends.mkldnn.enabled,
         **{name: getattr(cudnn, name.partition(".")[2]) for name in _CUDNN},
+        **{name: is_on() for name, ask in _ATTENTION.items() if (is_on := getattr(backends.cuda, ask, None))},
+        **_precisions(torch),
         **{f"print.{name}": value for name, value in printed.items()},
     }
 
+
+def _precisions(torch: Any) -> Values:
+    """Precision of products. Torch has two ways to set it, and refuses to read by the old one what the new one set."""
+    found: Values = {}
+    old = ["tf32.cudnn"]
+    try:
+        found["matmul"] = torch.get_float32_matmul_precision()
+    except RuntimeError:
+        found = _by_new_way(torch, _PRECISIONS)
+        old.append("tf32.cuda.matmul")
+    for name in old:
+        try:
+            found[name] = _backend(torch, name).allow_tf32
+        except RuntimeError:
+            found |= _by_new_way(torch, _IN_PLACE_OF[name])
+    return found
+
+
+def _by_new_way(torch: Any, names: Iterable[str]) -> Values:
+    return {name: _backend(torch, name).fp32_precision for name in names}
+
+
+def _backend(torch: Any, name: str) -> Any:
+    """The part of ``torch.backends`` with this setting."""
+    return functools.reduce(getattr, name.split(".")[1:], torch.backends)
+
+
+#: the wider ones first: what they set holds for the others
+_PRECISIONS = dict.fromkeys(
+    ["precision"] + [f"precision.mkldnn{part}" for part in ("", ".matmul", ".conv", ".rnn")], "none"
+)
+#: settings of the old way, and those of the new one that are read where torch refuses to tell them
+_IN_PLACE_OF = {
+    "tf32.cuda.matmul": {"precision.cuda.matmul": "none"},
+    "tf32.cudnn": {"precision.cudnn": "none", "precision.cudnn.conv": "tf32", "precision.cudnn.rnn": "tf32"},
+}
+#: kinds of attention, all of which are on, and the function that tells
+_ATTENTION = {f"attention.{kind}": f"{kind}_sdp_enabled" for kind in ("flash", "mem_efficient", "math", "cudnn")}
 
 #: a default device that this process has not, as it arrived, and what was set here then
 _elsewhere: tuple[str, Any] | None = None
@@ -60,10 +103,19 @@ _USUAL = {
     "dtype": "float32",
     "device": "cpu",
     "matmul": "highest",
-    "deterministic": False,
+    "tf32.cudnn": True,
+    "tf32.cuda.matmul": False,
+    **_PRECISIONS,
+    **_IN_PLACE_OF["tf32.cuda.matmul"],
+    **_IN_PLACE_OF["tf32.cudnn"],
+    "deterministic": 0,
     "grad": True,
     "anomaly": False,
+    "warnings": False,
+    "sharing": "file_descriptor",
+    "mkldnn": True,
     **_CUDNN,
+    **dict.fromkeys(_ATTENTION, True),
     "print.precision": 4,
     "print.threshold": 1000,
     "print.edgeitems": 3,
@@ -95,13 +147,25 @@ def _write(torch: Any, name: str, value: Any) -> None:
     elif kind == "matmul":
         torch.set_float32_matmul_precision(value)
     elif kind == "deterministic":
-        torch.use_deterministic_algorithms(value)
+        torch.set_deterministic_debug_mode(value)
     elif kind == "grad":
         torch.set_grad_enabled(value)
     elif kind == "threads":
         torch.set_num_threads(value)
     elif kind == "anomaly":
         torch.autograd.set_detect_anomaly(value)
+    elif kind == "warnings":
+        torch.set_warn_always(value)
+    elif kind == "sharing":
+        torch.multiprocessing.set_sharing_strategy(value)
+    elif kind == "mkldnn":
+        torch.backends.mkldnn.enabled = value
+    elif kind == "tf32":
+        _backend(torch, name).allow_tf32 = value
+    elif kind == "attention":
+        getattr(torch.backends.cuda, f"enable_{rest}_sdp")(value)
+    elif kind == "precision":
+        _backend(torch, name).fp32_precision = value
     else:
         setattr(torch.backends.cudnn if kind == "cudnn" else sys.modules["torch._tensor_str"].PRINT_OPTS, rest, value)
 

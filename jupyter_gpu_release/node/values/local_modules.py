@@ -22,6 +22,7 @@ from ...serialization.process_state.local_modules import (
     set_attributes_of,
     split_attribute_name,
     state_of,
+    words_for,
 )
 from ...serialization.rebuild import NamespaceInfo
 from .changes import NameSnapshot
@@ -66,7 +67,11 @@ class ModulesOfNotebook:
                 vars(sys.modules[module]).pop(attribute, None)
         here = {name: value for name, value in state.items() if split_attribute_name(name)[0] in sys.modules}
         known = [*others.values(), *_remembered(here.values())]
-        set_attributes_of(here, known=map(id, known), is_same=functools.partial(_is_same, realm))
+        failed = set_attributes_of(here, known=map(id, known), is_same=functools.partial(_is_same, realm))
+        notes += [
+            f"`{words_for(name)}` was set in the notebook and is not so in the cell: {type(error).__name__}: {error}"
+            for name, error in failed.items()
+        ]
         self._extensions = extensions_of_libraries()
         if self._tops:
             self._watch.start_watching()

@@ -104,18 +104,29 @@ def _is_definition(module: types.ModuleType, attribute: str, value: Any) -> bool
     return getattr(value, "__module__", None) == module.__name__ and value.__qualname__ == attribute
 
 
-def set_attributes_of(state: Mapping[str, Any], *, known: Iterable[int], is_same: Callable[[Any, Any], bool]) -> None:
+def set_attributes_of(
+    state: Mapping[str, Any], *, known: Iterable[int], is_same: Callable[[Any, Any], bool]
+) -> dict[str, Exception]:
     """Set what arrived in modules that have just been imported; what is there already stays itself.
 
     A list, dict or set is filled, so that whoever imported it has it, too; but what another name holds as well (its id
-    is ``known``) is put there itself.
+    is ``known``) is put there itself. Returns what could not be set: another version of a library may refuse it.
     """
     shared = set(known)
+    failed: dict[str, Exception] = {}
     for name, value in state.items():
-        place, attribute = find_holder(name)
-        old = vars(place).get(attribute, _ABSENT)
-        if id(value) in shared or not (is_same(old, value) or _fill(old, value)):
-            setattr(place, attribute, value)
+        try:
+            _set_attribute(name, value, is_shared=id(value) in shared, is_same=is_same)
+        except Exception as error:  # noqa: BLE001 - a library's own code
+            failed[name] = error
+    return failed
+
+
+def _set_attribute(name: str, value: Any, *, is_shared: bool, is_same: Callable[[Any, Any], bool]) -> None:
+    place, attribute = find_holder(name)
+    old = getattr(place, "__dict__", {}).get(attribute, _ABSENT)
+    if is_shared or not (is_same(old, value) or _fill(old, value)):
+        setattr(place, attribute, value)
 
 
 def _fill(old: Any, new: Any) -> bool:

@@ -166,6 +166,18 @@ def test_what_cells_set_in_libraries_goes_in(nb: Notebook) -> None:
         )
 
 
+def test_what_cannot_be_set_in_a_library_there_is_said(nb: Notebook) -> None:
+    """The node may have another version of it, which lacks the object."""
+    nb.cell("import fractions, types\nsetattr(fractions, 'rules', types.SimpleNamespace(limit=1))")
+    try:
+        nb.cell("fractions.rules.limit = 5")
+        trip = nb.ok("import fractions\nx = 1")
+        (said,) = [note for note in trip.notes if "rules" in note]
+        assert said.startswith("`fractions.rules.limit` was set in the notebook and is not so in the cell: Attribute")
+    finally:
+        nb.cell("del fractions.rules")
+
+
 def test_what_functions_put_into_libraries_read_goes_in(nb: Notebook) -> None:
     nb.cell("import fractions, json, math\nkept = json.dumps, math.floor, fractions.Fraction.limit_denominator")
     nb.cell(
