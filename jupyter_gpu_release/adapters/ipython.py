@@ -121,7 +121,7 @@ class _Told(type):
 
 
 class ToldIpython(metaclass=_Told):
-    """What the notebook has made: magics, aliases of commands, annotations of its names, transformers of code."""
+    """Magics, aliases of commands, annotations of names and transformers of code that a notebook has made."""
 
     __module__ = streams.__name__
 
