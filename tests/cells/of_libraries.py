@@ -136,12 +136,6 @@ ROWS = {
         "words, repr(np.float64(1)), repr(np.arange(2))",
         "np.set_printoptions(legacy=False)",
     ),
-    "what is set in an object that a module has": (
-        "import networkx\nfrom networkx import config\nconfig.cache_converted_graphs = False; networkx.config.fallback_to_nx = True",
-        "seen = networkx.config.cache_converted_graphs, networkx.config.fallback_to_nx",
-        "seen",
-        "config.cache_converted_graphs = True; config.fallback_to_nx = False",
-    ),
     "settings of xgboost": (
         "import xgboost\nxgboost.set_config(verbosity=0)",
         "seen = xgboost.get_config()['verbosity']; xgboost.set_config(verbosity=2)",

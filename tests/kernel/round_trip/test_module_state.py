@@ -166,6 +166,16 @@ def test_what_cells_set_in_libraries_goes_in(nb: Notebook) -> None:
         )
 
 
+def test_what_is_set_in_an_object_that_a_library_has_goes_in(nb: Notebook) -> None:
+    nb.cell("import networkx as nx\nfrom networkx import config\nbefore = config.cache_converted_graphs")
+    nb.cell("config.cache_converted_graphs = not before; nx.config.fallback_to_nx = True")
+    try:
+        nb.ok("seen = nx.config.cache_converted_graphs is not before, nx.config.fallback_to_nx")
+        assert nb.ns["seen"] == (True, True)
+    finally:
+        nb.cell("config.cache_converted_graphs = before; nx.config.fallback_to_nx = False")
+
+
 def test_what_cannot_be_set_in_a_library_there_is_said(nb: Notebook) -> None:
     """The node may have another version of it, which lacks the object."""
     nb.cell("import fractions, types\nsetattr(fractions, 'rules', types.SimpleNamespace(limit=1))")
