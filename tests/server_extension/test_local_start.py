@@ -24,11 +24,10 @@ from jupyter_gpu_release.server_extension import local_start
 from jupyter_gpu_release.server_extension.gateway import GatewayConnection, GatewayListener
 from jupyter_gpu_release.server_extension.local_start import LocalStart
 
-pytestmark = pytest.mark.thorough
-
 Until = Callable[[Callable[[], object], str], None]
 
 
+@pytest.mark.thorough
 def test_a_button_starts_a_cluster_and_one_that_was_killed_is_as_none(tmp_path: Path, until: Until) -> None:
     settings = {"start_options": ["--simulated-gpus", "2"], "poll_interval": 0.3}
     bed = ServerBed(tmp_path, {"GpuRelease": settings}, {"JUPYTER_GPU_PRELOAD": "numpy"})
