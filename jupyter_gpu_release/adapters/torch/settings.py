@@ -25,7 +25,7 @@ def _read(torch: Any) -> Values:
         "threads": torch.get_num_threads(),
         "warnings": torch.is_warn_always_enabled(),
         "sharing": torch.multiprocessing.get_sharing_strategy(),
-        "mkldnn": backends.mkldnn.is_available() and backends.mkldnn.enabled,
+        **({"mkldnn": backends.mkldnn.enabled} if backends.mkldnn.is_available() else {}),
         **{name: getattr(cudnn, name.partition(".")[2]) for name in _CUDNN},
         **{name: is_on() for name, ask in _ATTENTION.items() if (is_on := getattr(backends.cuda, ask, None))},
         **_precisions(torch),
