@@ -111,7 +111,6 @@ class LearnedRunTimes(StatedRunTimes):
         #: waiting runs by size, the oldest first; those that wait no longer are dropped when they come to the front
         self._by_size: dict[float, deque[tuple[int, str]]] = {}
         self._works: deque[float] = deque(maxlen=_WORKS)
-        #: expected and true durations
         self._small_work = 1e12
         self._since = 0
         self._submitted = 0
