@@ -288,9 +288,8 @@ class ForkServer:
             self.kill()
 
     def remove_files(self) -> None:
-        """Remove from the disk what the dead one left."""
-        while self._spares:
-            self._spares.pop().close()
+        """Remove from the disk what the dead one left; a pair that comes only now is closed."""
+        self.kill()
         self._line.close()
         for path in (self.path, self.path.with_suffix(".log"), self.path.with_suffix(".news")):
             path.unlink(missing_ok=True)

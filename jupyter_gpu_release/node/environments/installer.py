@@ -211,8 +211,14 @@ async def _end(process: Process) -> None:
     """End it with all that it has started; it has time to tidy up."""
     if process.returncode is not None:
         return
-    for number in (signal.SIGTERM, signal.SIGKILL):
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(process.pid, number)
-        with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(process.wait(), _END_S)
+    try:
+        await _signal(process, signal.SIGTERM)
+    finally:  # also where the agent ends meanwhile, and cancels this, too
+        await _signal(process, signal.SIGKILL)
+
+
+async def _signal(process: Process, number: signal.Signals) -> None:
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(process.pid, number)
+    with contextlib.suppress(TimeoutError):
+        await asyncio.wait_for(process.wait(), _END_S)

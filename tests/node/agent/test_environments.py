@@ -194,7 +194,7 @@ def test_no_kernel_waits_while_another_python_is_fetched(
             await asyncio.sleep(0.01)
         assert not look.done()
         node.kill_all()
-        await asyncio.wait({look})
+        await asyncio.wait([task for _, task in node._looks.values()])
         assert look.cancelled()
 
     with silent_index() as url:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -9,6 +10,7 @@ from node_bed import Node
 
 from jupyter_gpu_release.node.agent import fork_server
 from jupyter_gpu_release.node.agent.fork_server import ForkServer
+from jupyter_gpu_release.node.supervisor.agent_connection import Pair
 
 UntilTrue = Callable[[Callable[[], object], str], None]
 #: said by the rank itself
@@ -50,3 +52,28 @@ def test_nobody_is_warmed_while_cells_follow_each_other(
     monkeypatch.setattr(fork_server, "_WARM_QUIET_S", 3600.0)
     said = [_is_warm(node) for _ in range(node.servers._standby + 2)]
     assert said[-2:] == ["False\n"] * 2  # those before them stood by already
+
+
+def test_a_pair_that_comes_after_its_fork_server_was_given_up_is_closed(node: Node) -> None:
+    async def play() -> bool:
+        made = await node.servers._spawn([])
+        await made.ready()
+        connect, has_come, goes_on = made._connect, asyncio.Event(), asyncio.Event()
+        pairs: list[Pair] = []
+
+        async def connect_late() -> Pair:
+            pairs.append(await connect())
+            has_come.set()
+            await goes_on.wait()
+            return pairs[0]
+
+        made._connect = connect_late  # type: ignore[method-assign]
+        made.prefork(1)
+        await has_come.wait()
+        made.remove_files()
+        goes_on.set()
+        assert made._filling is not None
+        await asyncio.wait([made._filling])
+        return pairs[0].is_closed
+
+    assert node.call(play())
