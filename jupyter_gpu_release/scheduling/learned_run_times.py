@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from .run_times import Campaign, RunTimeHistory, Span
+from .run_times import Campaign, RunTimeHistory, Span, median_error
 from .state import StatedRunTimes
 from .workload import Run
 
@@ -54,6 +54,8 @@ class _Known:
     gpus: float
     campaign: Campaign
     started_s: float | None = None
+    #: as it was when the run started
+    expected_s: float = 0.0
 
 
 class _Sums:
@@ -111,6 +113,8 @@ class LearnedRunTimes(StatedRunTimes):
         #: waiting runs by size, the oldest first; those that wait no longer are dropped when they come to the front
         self._by_size: dict[float, deque[tuple[int, str]]] = {}
         self._works: deque[float] = deque(maxlen=_WORKS)
+        #: expected and true durations
+        self._judged: deque[tuple[float, float]] = deque(maxlen=_WORKS)
         self._small_work = 1e12
         self._since = 0
         self._submitted = 0
@@ -169,6 +173,7 @@ class LearnedRunTimes(StatedRunTimes):
         if known is None or known.started_s is not None:
             return
         known.started_s = now_s
+        known.expected_s = self._history.expected_s(known.campaign, now_s)
         self._history.started(known.campaign, now_s)
         self._held.add(known.ordinal, known.gpus)
         self._held_since.add(known.ordinal, known.gpus * now_s)
@@ -200,6 +205,7 @@ class LearnedRunTimes(StatedRunTimes):
         self._used.add(known.ordinal, work)
         self._history.ended(known.campaign, known.started_s, duration_s)
         self._works.append(work)
+        self._judged.append((known.expected_s, duration_s))
         self._since += 1
         if self._since >= _EVERY:
             self._since, self._small_work = 0, self._told_apart_below()
@@ -211,6 +217,10 @@ class LearnedRunTimes(StatedRunTimes):
             if left < 0:
                 return max(work, 1.0)
         return 1e12
+
+    def median_factor(self) -> float:
+        """Median factor between what the last runs were expected to take, when they started, and what they took."""
+        return median_error(self._judged)
 
     # --- asked by a pass
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import bisect
 import math
 from collections import deque
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterable
 from dataclasses import dataclass, field
 
 #: ended runs that are remembered of one user and shape; of a shape and of all: four times as many
@@ -215,3 +215,9 @@ def _middle(ordered: list[float]) -> tuple[float, float]:
         return 0.0, math.inf
     last = len(ordered) - 1
     return ordered[round(0.1 * last)], ordered[round(0.9 * last)]
+
+
+def median_error(pairs: Iterable[tuple[float, float]]) -> float:
+    """Median factor between expected and true durations (2: half of all were within twofold)."""
+    factors = sorted(max(expected, true) / max(1.0, min(expected, true)) for expected, true in pairs)
+    return factors[len(factors) // 2] if factors else 1.0

@@ -28,6 +28,7 @@ LARGE = (
     "polars",
     "pydantic",
     "statsmodels",
+    "networkx",
     "mcp",
 )
 _MISSING = [name for name in LARGE if importlib.util.find_spec(name) is None]

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from jupyter_gpu_release.errors import OptionError
 from jupyter_gpu_release.scheduling.learned_run_times import LearnedRunTimes
 from jupyter_gpu_release.scheduling.queues.queues_file import parse_queues
-from jupyter_gpu_release.scheduling.run_times import RunTimeHistory
+from jupyter_gpu_release.scheduling.run_times import RunTimeHistory, median_error
 from jupyter_gpu_release.scheduling.workload import GPU, Rank, Run
 from jupyter_gpu_release.simulation.baselines import Fifo
 from jupyter_gpu_release.simulation.cluster import ClusterSpec, NodeKind
@@ -111,6 +111,7 @@ def test_an_estimate_says_how_far_it_may_be_off_and_never_exceeds_the_timeout() 
     assert found.low_s < found.expected_s < found.high_s
     assert estimates.estimate(campaign, 1000, limit_s=50).expected_s == 50
     assert estimates.estimate(campaign, 1000, limit_s=50).high_s == 50
+    assert median_error([(10, 20), (30, 10), (7, 7)]) == 2
 
 
 def waiting(run: str, gpus: int, submitted_at: float) -> Run:
@@ -157,3 +158,13 @@ def test_small_work_goes_first_until_large_work_has_waited_longer() -> None:
     assert run_times.rank(short, 200_000) < run_times.rank(long, 200_000)
     run_times.submitted("late", "ann", 1, "", 1e9)
     assert run_times.rank(long, 1e9) < run_times.rank(waiting("late", 1, 1e9), 1e9)
+
+
+def test_run_times_know_how_far_they_were_off() -> None:
+    run_times = LearnedRunTimes(gpus=4)
+    for number in range(3):
+        run_times.submitted(f"run{number}", "ann", 1, "", 0)
+        run_times.started(f"run{number}", 0)
+    for number in range(3):
+        run_times.ended(f"run{number}", 7200)
+    assert run_times.median_factor() == pytest.approx(2), "an hour is expected of the very first run"

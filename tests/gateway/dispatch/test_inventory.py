@@ -36,6 +36,7 @@ async def test_a_gateway_that_restarts_knows_who_waits_since_when_and_what_was_u
         assert ages == [record.view.submitted_at for record in waiting]
         assert state.jobs[held.run].states == [RankState.RUNNING]
         assert inventory.run_times.has_started(held.run)
+        assert inventory.run_times.median_factor() >= 1.0
         assert state.user_usage["default", "ann"] > 0.0
         again = await bed.submitted(second, 4, notebook="n.ipynb", cell="c")
         run = inventory.in_step().state.jobs[again.run].run
