@@ -199,7 +199,7 @@ async def test_an_estimate_while_a_lease_is_offered_ends_its_run_once() -> None:
     bed.leases.drop_lease(lease)
     bed.decide()
     assert bed.granted == ["one", "two"]
-    assert len(found.run_times._works) == 1
+    assert len(found.run_times._judged) == 1
     assert not found.run_times.knows("one")
 
 
