@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 import time
 from collections.abc import Callable
@@ -13,6 +14,7 @@ import pytest
 from gpu_api import GpuApi, active, gpu, node, run, status, waiting
 from lab_bed import execute
 from playwright.sync_api import Browser, Locator, Page, expect
+from playwright.sync_api import TimeoutError as TooLate
 from sidebar_bed import LOOK, Team, open_sidebar, opened, press, press_escape, row, show_panel, wait_told
 from soak import thorough
 
@@ -408,6 +410,8 @@ def test_the_focus_comes_back_from_dialogs_that_menus_and_buttons_open(shown: Pa
     expect(check).to_be_focused()
 
 
+#: of each section
+_LEAST_ROWS = (4, 2, 1, 1, 0)
 _HEIGHTS = """() => [...document.querySelectorAll('#jupyter-gpu-release-panel .jp-GpuRelease-section')]
   .filter(each => each.offsetParent !== null)
   .map(each => {
@@ -423,10 +427,15 @@ def test_five_sections_share_the_height_of_a_laptop(shown: Page, api: GpuApi) ->
     shown.set_viewport_size({"width": 1100, "height": 850})
     execute(shown, LOOK)
     expect(shown.get_by_role("region", name="Kernels with GPU memory")).to_be_visible()
-    shown.wait_for_function(f"({_HEIGHTS})().length === 5")
+    fits = f"least => {{ const found = ({_HEIGHTS})(); return found.length === least.length && found.every("
+    fits += "([height, whole], n) => height >= 48 && whole >= least[n]); }"
+    with contextlib.suppress(TooLate):  # sections are as high as their lists are, once these are drawn
+        shown.wait_for_function(fits, arg=_LEAST_ROWS, timeout=20_000)
     found = shown.evaluate(_HEIGHTS)
-    assert all(whole >= least for (_height, whole), least in zip(found, (4, 2, 1, 1, 0), strict=True)), found
-    assert all(height >= 48 for height, _whole in found), found
+    assert len(found) == len(_LEAST_ROWS)
+    assert all(whole >= least and height >= 48 for (height, whole), least in zip(found, _LEAST_ROWS, strict=True)), (
+        found
+    )
     below = "() => document.querySelector('#jupyter-gpu-release-panel').getBoundingClientRect().bottom"
     last = shown.locator("#jupyter-gpu-release-panel .jp-GpuRelease-section").last.bounding_box()
     assert last is not None
