@@ -21,5 +21,6 @@ async def child_process(
     try:
         yield await asyncio.shield(starting)
     finally:
-        with contextlib.suppress(OSError):  # it was said above
-            await end(await starting)
+        await asyncio.wait([starting])
+        if not starting.cancelled() and starting.exception() is None:
+            await end(starting.result())

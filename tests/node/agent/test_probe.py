@@ -1,4 +1,4 @@
-"""What a node tells of its own limits."""
+"""Limits that a node tells of itself."""
 
 from __future__ import annotations
 
