@@ -6,17 +6,16 @@ import os
 import stat
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 from urllib.parse import urlsplit
 
 import msgspec
-import yaml
 
 from ..client.home import HomePaths, write_secret
 from ..errors import OptionError
 from ..protocol.config import MailRules, NotifyRules
 from ..settings.setting import read_text
 from ..settings.table import VARIABLES
+from ..settings.yaml_document import YamlDocument
 from ..units import parse_seconds
 
 VARIABLE, PASSWORD = VARIABLES["notify"].variable, VARIABLES["smtp_password"].variable
@@ -40,21 +39,16 @@ def notify_rules(home: HomePaths, environment: Mapping[str, str]) -> NotifyRules
     return msgspec.structs.replace(rules, mail=mail)
 
 
+class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    notify: NotifyRules
+
+
 def _read(path: Path) -> NotifyRules:
-    text = read_text(path, VARIABLE, _HINT)
-    try:
-        document = yaml.safe_load(text)
-    except yaml.YAMLError as error:
-        raise OptionError(f"{path}: {' '.join(str(error).split())}", hint=_HINT) from error
-    written: Any = document.get("notify") if isinstance(document, dict) else None
-    if not isinstance(written, dict) or set(document) != {"notify"}:
-        raise OptionError(f"{path}: it is no table with the one entry `notify:`", hint=_HINT)
-    if "waited" in written:
-        written["waited_s"] = parse_seconds(str(written.pop("waited")), option=f"{path}: waited")
-    try:
-        return msgspec.convert(written, NotifyRules)
-    except msgspec.ValidationError as error:
-        raise OptionError(f"{path}: notify: {error}", hint=_HINT) from error
+    document = YamlDocument(read_text(path, VARIABLE, _HINT), str(path), _HINT)
+    written = document.written.get("notify") if isinstance(document.written, dict) else None
+    if isinstance(written, dict) and "waited" in written:
+        written["waited"] = parse_seconds(str(written["waited"]), option=f"{path}: waited")
+    return document.convert(_File).notify
 
 
 def _checked(rules: NotifyRules, path: str) -> NotifyRules:

@@ -7,15 +7,14 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-import msgspec
 import psutil
-import yaml
 
 from ..client.home import HomePaths
-from ..errors import ClusterError, OptionError
+from ..errors import ClusterError
 from ..host.slurm import Slurm, check_pool, job_name
 from ..protocol.config import SlurmPool
 from ..settings.setting import read_text
+from ..settings.yaml_document import YamlDocument
 from .preflight import check_host
 
 _HINT = "see `jupyter gpu docs operate/slurm`"
@@ -27,15 +26,7 @@ _INNER = ("docker", "virbr", "veth", "br-", "podman", "cni", "lxc", "lxd")
 def read_pool(path: str) -> SlurmPool:
     """Read the file of ``--slurm``; raises :class:`OptionError` that names what is wrong in it."""
     text = read_text(Path(path).expanduser(), "--slurm", _HINT)
-    try:
-        pool = msgspec.convert(yaml.safe_load(text) or {}, SlurmPool)
-    except yaml.YAMLError as error:
-        raise OptionError(f"--slurm: cannot read {path}: {' '.join(str(error).split())}", hint=_HINT) from error
-    except msgspec.ValidationError as error:
-        known = ", ".join(SlurmPool.__struct_fields__)
-        raise OptionError(
-            f"--slurm: {path}: {error}", hint=f"durations are written like 8h; it may have: {known}"
-        ) from error
+    pool = YamlDocument(text, f"--slurm: {path}", _HINT).convert(SlurmPool)
     check_pool(pool, f"--slurm: {path}")
     return pool
 

@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Any, TypedDict
 
 import msgspec
-import yaml
 
 from ..errors import OptionError
 from ..protocol.config import StoreMode, UnixUser
 from ..settings.setting import read_text
 from ..settings.table import VARIABLES
+from ..settings.yaml_document import YamlDocument
 from ..units import parse_bytes, parse_seconds
 
 MODE, GROUP, USERS = (VARIABLES[name].variable for name in ("store_mode", "store_group", "unix_users"))
@@ -60,11 +60,7 @@ def store_settings(environment: Mapping[str, str]) -> StoreSettings:
 def _table(path: str) -> dict[str, Any]:
     if not path:
         return {}
-    text = read_text(Path(path), USERS, _HINT)
-    try:
-        document = yaml.safe_load(text)
-    except yaml.YAMLError as error:
-        raise OptionError(f"{USERS}: cannot read {path}: {' '.join(str(error).split())}", hint=_HINT) from error
+    document = YamlDocument(read_text(Path(path), USERS, _HINT), f"{USERS}: {path}", _HINT).written
     if not isinstance(document, dict):
         raise OptionError(f"{USERS}: {path} is no table of users", hint="one line each, as in `ann: anna`")
     return {str(user): named for user, named in document.items()}

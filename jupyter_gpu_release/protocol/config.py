@@ -143,7 +143,7 @@ class NotifyRules(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknow
     mail: MailRules | None = None
     webhooks: WebhookRules = WebhookRules()
     #: a run that had to wait for less than this many seconds is not told of when it starts
-    waited_s: float = NOTIFY["waited"].default
+    waited_s: float = msgspec.field(default=NOTIFY["waited"].default, name="waited")
     #: address of a run's page; ``{run}`` stands for its id
     link: str = ""
 

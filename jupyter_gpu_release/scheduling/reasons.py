@@ -86,7 +86,7 @@ def because(cause: Cause) -> str:
             guaranteed = "everything" if cause.guaranteed == UNLIMITED else gpus(cause.guaranteed, cause.gpu_type)
             return f"it cannot be taken back, and queue {cause.queue} is guaranteed {guaranteed} for such runs"
         case NeverFits():
-            return f"others go first until a node that fits is up: {cause.lack}"
+            return f"waits for a node that fits, others may go first: {cause.lack}"
         case NotYet():
             return "others go first"
         case ForAll():

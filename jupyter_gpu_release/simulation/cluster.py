@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import msgspec
-import yaml
 
 from ..errors import OptionError
+from ..settings.setting import read_text
+from ..settings.yaml_document import YamlDocument
 
 _HINT = "write it like `nodes: [{count: 50, gpus: 8, gpu_type: v100, cpus: 64}]`"
 
@@ -45,18 +45,10 @@ def is_of_type(asked: str, offered: str) -> bool:
 
 def read_cluster(path: Path) -> ClusterSpec:
     """Read ``--cluster FILE``; raises :class:`OptionError` that names the place."""
-    try:
-        written: Any = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise OptionError(f"--cluster {path}: {error.strerror}", hint=_HINT) from error
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise OptionError(f"--cluster {path}: {' '.join(str(error).split())}", hint=_HINT) from error
-    try:
-        spec = msgspec.convert(written, ClusterSpec)
-    except msgspec.ValidationError as error:
-        raise OptionError(f"--cluster {path}: {error}", hint=_HINT) from error
+    where = f"--cluster {path}"
+    spec = YamlDocument(read_text(path, "--cluster", _HINT), where, _HINT).convert(ClusterSpec)
     if any(kind.gpus < 0 or kind.count < 0 for kind in spec.nodes) or not spec.gpus:
-        raise OptionError(f"--cluster {path}: it has no GPUs, or less than none", hint=_HINT)
+        raise OptionError(f"{where}: it has no GPUs, or less than none", hint=_HINT)
     return spec
 
 

@@ -84,7 +84,10 @@ def test_the_comparison_of_all_policies_fits_80_columns(
         (["simulate", "nowhere.csv"], "a trace needs --cluster FILE"),
         (["simulate", "--from-ledger", "--restartable", "50"], "--restartable 50: not a number from 0 to 1"),
         (["simulate", "nowhere.csv", "--cluster", str(TRACES / "philly_400.yaml")], "nowhere.csv: No such file"),
-        (["simulate", str(TRACES / "README.md"), "--cluster", "nowhere.yaml"], "--cluster nowhere.yaml: No such file"),
+        (
+            ["simulate", str(TRACES / "README.md"), "--cluster", "nowhere.yaml"],
+            "--cluster: cannot read nowhere.yaml: No such file",
+        ),
     ],
 )
 def test_what_is_missing_is_named(words: list[str], says: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -95,11 +98,11 @@ def test_what_is_missing_is_named(words: list[str], says: str, capsys: pytest.Ca
 @pytest.mark.parametrize(
     ("content", "says"),
     [
-        ("nodes: [", "while parsing"),
-        ("[]", "Expected `object`"),
+        ("nodes: [", "cluster.yaml, line 1: "),
+        ("[]", "line 1: expected a table, it is a list"),
         ("nodes: [{gpus: 0}]", "it has no GPUs"),
-        ("nodes: [{gpus: eight}]", "Expected `int`"),
-        ("nodes: [{gpus: 8, gpu: 3}]", "unknown field `gpu`"),
+        ("nodes: [{gpus: eight}]", "line 1: nodes[0].gpus: expected a whole number, it is a text"),
+        ("nodes: [{gpus: 8, gpu: 3}]", "line 1: nodes[0].gpu: there is no such field"),
     ],
 )
 def test_a_cluster_that_cannot_be_is_refused(

@@ -66,7 +66,7 @@ def test_environments_are_offered_to_whom_the_file_names(tmp_path: Path) -> None
             "the name a is there twice",
         ),
         ("environments: [", "environments.yaml, line 1: "),
-        ("schema_version: 1\npythons: [3.13]", "Expected `str`, got `float`"),
+        ("schema_version: 1\npythons: [3.13]", "expected a text, it is a number"),
         ("schema_version: 1\npythons: ['--help']", "line 2: pythons[0]: "),
         (
             "schema_version: 1\nenvironments: [{name: a, path: envs/a}]",

@@ -35,16 +35,19 @@ def test_the_commands_of_the_pages_are_right(block: Block) -> None:
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        ("max_nodes: 1\nmax_node: 3\n", "unknown field `max_node`"),
-        ("max_nodes: many\n", "Expected `int`, got `str`"),
-        ("max_nodes: 0\n", "Expected `int` >= 1"),
-        ("partition: gpu\n", "missing required field `max_nodes`"),
-        ("[1, 2]\n", "Expected `object`"),
-        ("max_nodes: [", "cannot read"),
+        ("max_nodes: 1\nmax_node: 3\n", "line 2: max_node: there is no such field"),
+        ("max_nodes: many\n", "line 1: max_nodes: expected a whole number, it is a text"),
+        ("max_nodes: 0\n", "line 1: max_nodes: expected a whole number >= 1"),
+        ("partition: gpu\n", "line 1: the field max_nodes is missing"),
+        ("[1, 2]\n", "expected a table, it is a list"),
+        ("max_nodes: [", "line 1: "),
         ("max_nodes: 1\nsbatch: [--output=x]\n", "--output=x is set by the pool itself"),
         ("max_nodes: 1\nwalltime: 1s\n", "walltime 1s is below 5 minutes"),
         ("max_nodes: 1\nwalltime: 1x\n", "walltime 1x: not a duration"),
-        ("max_nodes: 1\nwalltime: 12:00:00\n", "Expected `str`, got `int` - at `$.walltime`"),  # as Slurm has it
+        (
+            "max_nodes: 1\nwalltime: 12:00:00\n",
+            "line 2: walltime: expected a text, it is a whole number",
+        ),  # as Slurm has it
         ("max_nodes: 1\nhead_grace: 5s\n", "head_grace 5s is below 1 minute"),
     ],
 )

@@ -160,7 +160,7 @@ def test_a_gang_that_several_nodes_have_room_for_waits_for_their_gpus() -> None:
     decisions = schedule(ClusterSnapshot(nodes, (Queue("q"),), (runs("r", gpus=2), gang, large)), 0.0)
     assert [explain(each) for each in decisions if isinstance(each, Wait)] == [
         "next in q: needs 4 × 1 GPU together, 2 of 4 are free",
-        "others go first until a node that fits is up: asks for 5 GPUs, the cluster has 4",
+        "waits for a node that fits, others may go first: asks for 5 GPUs, the cluster has 4",
     ]
 
 

@@ -93,7 +93,11 @@ def test_without_a_file_all_users_share_one_queue() -> None:
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [
-        ("    max: 16", "    max: many", "queues.yaml, line 8: queues[1].max: Expected"),
+        (
+            "    max: 16",
+            "    max: many",
+            "queues.yaml, line 8: queues[1].max: expected a number or a table or nothing, it is a text",
+        ),
         ("    max: 16", "    max: 4", "queues.yaml, line 7: queues[1].guaranteed: guaranteed is more than max"),
         ("    max: 16", "    maxx: 16", "queues.yaml, line 8: queues[1].maxx: there is no such field"),
         ("    max: 16", "    max: 16\n    max: 17", "queues.yaml, line 9: queues[1].max: max stands there twice"),

@@ -171,7 +171,7 @@ def test_nobody_waits_for_a_gang_whose_node_died_and_it_comes_back_to_its_place(
 
     gone = ask(Cluster()).words()
     assert (gone["small"], gone["stage"]) == ("a", "a")
-    assert gone["gang"] == "others go first until a node that fits is up: asks for 8 GPUs, the cluster has 4"
+    assert gone["gang"] == "waits for a node that fits, others may go first: asks for 8 GPUs, the cluster has 4"
     back = ask(Cluster((A, replace(A, name="c")), {"c": 1})).words()
     assert back["stage"] == "a"
     assert back["gang"].startswith("next in the queue: needs 2 × 4 GPUs together")
@@ -197,7 +197,7 @@ def test_a_gang_waits_for_its_node_that_is_expected_back_not_for_one_in_lasting_
     broken.ask("r2", 2)
     assert broken.words() == {
         "r2": "b",
-        "r1": "others go first until a node that fits is up: host-a does not have the store",
+        "r1": "waits for a node that fits, others may go first: host-a does not have the store",
     }
 
 

@@ -44,7 +44,7 @@ def test_nobody_waits_for_what_they_do_not_need() -> None:
         ],
     )
     assert [runs[name]["state"] for name in ("gang", "small", "stage")] == ["queued", "granted", "granted"]
-    assert "others go first until a node that fits is up" in runs["gang"]["reason"]
+    assert "waits for a node that fits, others may go first" in runs["gang"]["reason"]
 
 
 def test_a_gang_is_placed_whole_over_uneven_nodes() -> None:

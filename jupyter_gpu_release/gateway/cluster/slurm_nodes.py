@@ -228,7 +228,8 @@ class SlurmNodes(NodeSource):
                 job = await asyncio.to_thread(self._submit)
                 log.info("Slurm job %s is submitted: runs wait for a node", job)
                 self._expected.add(job)
-            self._hear(await self._listed())
+            if failed := self._hear(await self._listed()):
+                self._rest(await asyncio.to_thread(self._why_it_ended, failed))
             self._is_sure = True
         except ClusterError as error:
             log.warning("Slurm: %s", error.message)
@@ -258,7 +259,8 @@ class SlurmNodes(NodeSource):
         script = job_script(self._home, self._cluster)
         return self._slurm.submit(self._settings, self._name, script, log_path(self._home, "%j"))
 
-    def _hear(self, jobs: list[SlurmJob]) -> None:
+    def _hear(self, jobs: list[SlurmJob]) -> str:
+        """Take in what there is; return a job that has ended before its node came."""
         listed, self._heard_s = {job.job for job in jobs}, self._clock()
         self._jobs = [job for job in jobs if job.is_waiting or job.is_there]
         failed = self._expected - listed - self._arrived - self._ended
@@ -266,11 +268,10 @@ class SlurmNodes(NodeSource):
         over = listed - {job.job for job in self._jobs}
         self._ended = (self._ended & (listed | alive)) | (over & alive)
         self._expected = (self._expected | {job.job for job in self._jobs}) & listed - self._arrived - self._ended
-        if failed:
-            self._rest("; ".join(self._why_it_ended(job) for job in sorted(failed)[:1]))
-        elif self._heard_s >= self._rests_until_s:
+        if not failed and self._heard_s >= self._rests_until_s:
             self._trouble = ""
             self._pause_s = 0.0 if self._arrived & listed else self._pause_s
+        return min(failed, default="")
 
     def _rest(self, why: str) -> None:
         """Submit nothing for a while."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import math
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -13,7 +12,7 @@ import msgspec
 
 from ...errors import OptionError
 from ...settings.table import POLICY, QUEUE
-from ...settings.yaml_document import YamlDocument
+from ...settings.yaml_document import YamlDocument, meant
 from ...units import parse_seconds
 from ..workload import GPU, MOST_PARTS, Node
 from .gpu_types import key as type_key
@@ -208,17 +207,10 @@ def priority_value(asked: str | int, option: str) -> int:
 def parse_queues(text: str, name: str) -> QueuesFile:
     """Read the text of a queues file; ``name`` is that of the file. Raises :class:`OptionError` with the line."""
     document = YamlDocument(text, name, "`jupyter gpu docs scheduling/queues-file`")
-    spec = document.convert(_FileSpec, lambda path, field: _meant(field, _fields_at(path)))
+    spec = document.convert(_FileSpec)
     if spec.schema_version != 1:
         raise document.error(f"schema_version {spec.schema_version}: this version reads 1", "schema_version")
     return _Reader(document).read(spec)
-
-
-def _fields_at(path: str) -> list[str]:
-    """The fields that the part of the file at ``path`` may have."""
-    parts: dict[str, type[msgspec.Struct]] = {"queues": QueueSpec, "policy": PolicySpec, "gpu_sharing": SharingSpec}
-    spec = next((spec for name, spec in parts.items() if path.startswith(name)), _FileSpec)
-    return [field.encode_name for field in msgspec.structs.fields(spec)]
 
 
 class _Reader:
@@ -268,7 +260,7 @@ class _Reader:
             if queue.name in names[:index]:
                 raise self._document.error(f"there are two queues called {queue.name}", f"queues[{index}].name")
             if queue.parent and queue.parent not in names:
-                hint = _meant(queue.parent, names)
+                hint = meant(queue.parent, names)
                 raise self._document.error(f"there is no queue {queue.parent}", f"queues[{index}].parent", hint=hint)
         try:
             QueueTree(queues)
@@ -283,7 +275,7 @@ class _Reader:
     def _check_names(self, users: Sequence[str], groups: Collection[str], path: str) -> None:
         for at, user in enumerate(users):
             if user.startswith("@") and user[1:] not in groups:
-                hint = _meant(user[1:], list(groups))
+                hint = meant(user[1:], groups)
                 raise self._document.error(f"there is no group {user[1:]}", f"{path}[{at}]", hint=hint)
 
     def _defaults(self, spec: _FileSpec, tree: QueueTree) -> dict[str, str]:
@@ -299,7 +291,7 @@ class _Reader:
     def _check_leaf(self, queue: str, leaves: Sequence[str], path: str) -> None:
         if queue not in leaves:
             message = f"there is no queue {queue} that takes runs"
-            raise self._document.error(message, path, hint=_meant(queue, leaves))
+            raise self._document.error(message, path, hint=meant(queue, leaves))
 
     def _policy(self, spec: PolicySpec) -> Policy:
         try:
@@ -307,11 +299,6 @@ class _Reader:
         except OptionError as error:
             part = error.message.partition(":")[0]
             raise self._document.error(error.message, f"policy.{part}", hint=error.hint) from error
-
-
-def _meant(word: str, names: Sequence[str]) -> str:
-    close = difflib.get_close_matches(word, names, n=1)
-    return f"did you mean {close[0]}?" if close else f"there are: {', '.join(names) or 'none'}"
 
 
 def to_queue(spec: QueueSpec) -> Queue:

@@ -236,7 +236,7 @@ async def test_a_node_that_loses_its_power_is_given_up_after_the_grace_and_ends_
         await look_until(service, lambda: record.state is RunState.LOST)
         assert record.view.reason == "the node host-b has not answered for 0.3 s"
         assert service.leases.of_run(record.run) is None
-        await look_until(service, lambda: waits.view.reason.startswith("others go first"))
+        await look_until(service, lambda: waits.view.reason.startswith("waits for a node that fits"))
         assert behind.lease is not None
         bed.agents["b"].silent = False
         assert record.run in bed.agents["b"].phases  # it went on there
@@ -270,11 +270,11 @@ async def test_a_node_dies_with_a_queue_behind_it(bed: BrokerBed) -> None:
         assert (large.view.position, small.view.position) == (2, 1)  # the less work, the sooner
         bed.ray.dead.add("b")
         bed.agents["b"].silent = True
-        await look_until(service, lambda: record.state is RunState.LOST and large.view.reason.startswith("others go"))
+        await look_until(service, lambda: record.state is RunState.LOST and large.view.reason.startswith("waits for a node that fits"))
         bed.end(service, first)
         await until(lambda: small.lease is not None)
         assert small.lease.slots[0].node == "a"
-        assert large.view.reason.startswith("others go first until a node that fits is up: asks for 4 GPUs")
+        assert large.view.reason.startswith("waits for a node that fits, others may go first: asks for 4 GPUs")
 
 
 @pytest.mark.asyncio
@@ -285,7 +285,7 @@ async def test_a_node_without_the_store_takes_no_runs_and_says_why(bed: BrokerBe
         assert service.problems() == ["host-b: the store /team is not there: is it mounted?"]
         large, small = await bed.submitted(service, 4), await bed.running(service, 1)
         assert small.lease.slots[0].node == "a"
-        assert large.view.reason.endswith("up: host-b: the store /team is not there: is it mounted?")
+        assert large.view.reason.endswith("first: host-b: the store /team is not there: is it mounted?")
         bed.agents["b"].trouble = ""
         await look_until(service, lambda: large.lease is not None)
 
