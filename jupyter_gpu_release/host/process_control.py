@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable, Collection, Iterable, Iterator
 from functools import cache
 from pathlib import Path
+from typing import Literal
 
 import psutil
 
@@ -329,23 +330,25 @@ def is_of_the_user(pid: int) -> bool:
 @cache
 def machine_bytes() -> int:
     """Memory of this machine, or of the container or batch job that we are in when that is less."""
-    total = int(psutil.virtual_memory().total)
+    return int(min(psutil.virtual_memory().total, least_limit("memory")))
+
+
+def least_limit(controller: Literal["memory", "pids"], root: Path = Path("/")) -> float:
+    """The least limit of our cgroups and of those above them, in bytes or processes; without one it is infinite.
+
+    In a container groups above its own are not there.
+    """
+    least, groups, older = math.inf, "", {"memory": "memory.limit_in_bytes"}
     with contextlib.suppress(OSError):
-        return int(min(total, least_limit(Path("/proc/self/cgroup").read_text(), Path("/sys/fs/cgroup"))))
-    return total
-
-
-def least_limit(cgroups: str, root: Path) -> float:
-    """The least limit of memory of our cgroups (as ``/proc/self/cgroup`` names them) and of those above them."""
-    least = math.inf
-    for line in cgroups.splitlines():
-        _, kinds, own = line.split(":", 2)
-        if kinds not in ("", "memory"):
+        groups = (root / "proc/self/cgroup").read_text()
+    for _, controllers, own in (line.split(":", 2) for line in groups.splitlines()):
+        if controllers not in ("", controller):  # version 2, or 1
             continue
-        top, file = (root / kinds, "memory.limit_in_bytes") if kinds else (root, "memory.max")
-        for folder in [own, *map(str, Path(own).parents)]:
-            with contextlib.suppress(OSError, ValueError):
-                least = min(least, int((top / folder.lstrip("/") / file).read_text()))
+        file = older.get(controllers, f"{controller}.max")
+        for folder in (Path(own), *Path(own).parents):
+            with contextlib.suppress(OSError, ValueError):  # ``max``: it sets none
+                group = root / "sys/fs/cgroup" / controllers / folder.relative_to("/")
+                least = min(least, int((group / file).read_text()))
     return least
 
 

@@ -47,9 +47,12 @@ def test_a_process_whose_memory_is_let_go_is_left_until_it_has_ended(monkeypatch
     ],
 )
 def test_the_memory_of_a_batch_job_is_its_cgroups_limit(tmp_path: Path, cgroups: str, job: str, file: str) -> None:
-    (tmp_path / job / "step_batch").mkdir(parents=True)
-    (tmp_path / job / "step_batch" / file).write_text("max\n")
-    assert least_limit(cgroups, tmp_path) == math.inf
-    (tmp_path / job / file).write_text("2000\n")
-    (tmp_path / job).parent.joinpath(file).write_text("9000\n")
-    assert least_limit(cgroups, tmp_path) == 2000
+    own, group = tmp_path / "proc/self", tmp_path / "sys/fs/cgroup" / job
+    own.mkdir(parents=True)
+    (own / "cgroup").write_text(cgroups)
+    (group / "step_batch").mkdir(parents=True)
+    (group / "step_batch" / file).write_text("max\n")
+    assert least_limit("memory", tmp_path) == math.inf
+    (group / file).write_text("2000\n")
+    group.parent.joinpath(file).write_text("9000\n")
+    assert least_limit("memory", tmp_path) == 2000

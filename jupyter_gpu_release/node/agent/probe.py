@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
 import os
 import resource
 import shutil
@@ -17,6 +18,7 @@ import msgspec
 
 from ...checks.frameworks import dotted, installed_frameworks
 from ...checks.network import PORT_S, answer_of, look_up
+from ...host.process_control import least_limit
 from ...protocol.node import NameLookup, PortTry, ProbeOrder, ProbeReport
 
 T = TypeVar("T")
@@ -80,25 +82,8 @@ def _shared_bytes() -> int | None:
 def most_processes(root: Path = Path("/")) -> int | None:
     """The least of this process's limits on processes and threads; None: there is none. ``ulimit -u`` binds no root."""
     own = resource.getrlimit(resource.RLIMIT_NPROC)[0] if os.getuid() else resource.RLIM_INFINITY
-    limits = [] if own == resource.RLIM_INFINITY else [own]
-    try:
-        groups = (root / "proc/self/cgroup").read_text().splitlines()
-    except OSError:
-        groups = []
-    for _, controllers, path in (line.split(":", 2) for line in groups):
-        if controllers in ("", "pids"):  # version 2, or 1
-            group, top = Path(path.lstrip("/")), root / "sys/fs/cgroup" / controllers
-            found = (_pids_most(top / at) for at in (group, *group.parents))
-            limits += [most for most in found if most is not None]
-    return min(limits, default=None)
-
-
-def _pids_most(group: Path) -> int | None:
-    """A group's own limit. In a container groups above its own are not there."""
-    try:
-        return int((group / "pids.max").read_text())
-    except (OSError, ValueError):  # ``max``: it sets none
-        return None
+    most = min(math.inf if own == resource.RLIM_INFINITY else own, least_limit("pids", root))
+    return None if most == math.inf else int(most)
 
 
 def _frameworks() -> dict[str, str]:

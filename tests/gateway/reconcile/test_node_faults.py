@@ -270,7 +270,10 @@ async def test_a_node_dies_with_a_queue_behind_it(bed: BrokerBed) -> None:
         assert (large.view.position, small.view.position) == (2, 1)  # the less work, the sooner
         bed.ray.dead.add("b")
         bed.agents["b"].silent = True
-        await look_until(service, lambda: record.state is RunState.LOST and large.view.reason.startswith("waits for a node that fits"))
+        await look_until(
+            service,
+            lambda: record.state is RunState.LOST and large.view.reason.startswith("waits for a node that fits"),
+        )
         bed.end(service, first)
         await until(lambda: small.lease is not None)
         assert small.lease.slots[0].node == "a"
