@@ -145,7 +145,8 @@ class Gateway(GatewayApi):
         interval_s = self._config.reconcile_interval_s
         due_s = time.monotonic() + interval_s
         while True:
-            await asyncio.sleep(pause_s(len(self._service.nodes.alive()), interval_s))
+            pause, queue = pause_s(len(self._service.nodes.alive()), interval_s), self._service.lifecycle.queue
+            await (queue.until_more_lack(pause) if self._service.node_source.scales else asyncio.sleep(pause))
             if time.monotonic() < due_s:
                 await self._look([self._look_at_nodes])
                 continue

@@ -121,6 +121,7 @@ class Lifecycle:
     def on_node_up(self) -> None:
         """A node takes runs from now on, or builds what they need."""
         self._environment_waits.on_node_up()
+        self.queue.serve()
 
     def _queue(self, record: RunRecord) -> None:
         self.queue.add(record)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import time
 from collections.abc import Callable, Collection
@@ -68,6 +69,7 @@ class RunQueue:
         self._with_answer = with_answer
         #: of those that wait, the ones that another node would help
         self._lacking: set[str] = set()
+        self._lacks_more = asyncio.Event()
         self._waiting: dict[str, RunRecord] = {}
         self._open = False
         #: runs that keep their place (and what they would get) without being granted
@@ -99,6 +101,13 @@ class RunQueue:
     def lacking(self) -> list[RunRecord]:
         """Waiting runs that another node would help, by their places."""
         return [record for record in self.waiting() if record.run in self._lacking]
+
+    async def until_more_lack(self, limit_s: float) -> None:
+        """Wait until another node would help one more of them, and for those that come with it."""
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._lacks_more.wait(), limit_s)
+            await asyncio.sleep(_SOON_S)
+        self._lacks_more.clear()
 
     def open(self) -> None:
         """Begin to grant (recovery is over)."""
@@ -316,6 +325,8 @@ class RunQueue:
 
     def _note_wait(self, record: RunRecord, wait: Wait) -> None:
         lacks = isinstance(wait.cause, LACKS_NODE)
+        if lacks and record.run not in self._lacking:
+            self._lacks_more.set()
         (self._lacking.add if lacks else self._lacking.discard)(record.run)
         view, reason = record.view, explain(self._with_answer(wait))
         if (view.position, view.cause or view.reason, record.state) != (wait.position, reason, RunState.QUEUED):

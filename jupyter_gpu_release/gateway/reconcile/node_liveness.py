@@ -35,9 +35,9 @@ async def take_in(service: GatewayService, info: NodeInfo) -> None:
     node.known_imports.clear()
     _judge_gpus(service, node)
     service.agent_up.set()
+    await service.agents.connect(node)
     service.lifecycle.on_node_up()
     service.status_feed.note_change()
-    await service.agents.connect(node)
 
 
 def _is_known(node: Node, info: NodeInfo) -> bool:

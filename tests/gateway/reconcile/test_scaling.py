@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
@@ -15,6 +16,7 @@ from jupyter_gpu_release._version import __version__
 from jupyter_gpu_release.errors import ClusterError
 from jupyter_gpu_release.gateway.cluster.node_source import FixedNodes, NodeSource
 from jupyter_gpu_release.gateway.cluster.nodes import Node
+from jupyter_gpu_release.gateway.reconcile import node_liveness
 from jupyter_gpu_release.gateway.reconcile.scaling import Scaling
 from jupyter_gpu_release.gateway.service import GatewayService
 from jupyter_gpu_release.protocol.states import RunState
@@ -203,3 +205,30 @@ async def test_a_node_that_was_woken_while_its_agent_was_asked_stays(
         monkeypatch.setattr(type(bed.agents["a"]), "do_runs", wake_meanwhile)
         await scaling.look()
         assert (lender.given, killed, node.agent) == ([], [], bed.agents["a"])
+
+
+@pytest.mark.asyncio
+async def test_who_lacks_a_node_is_told_of_at_once(bed: BrokerBed) -> None:
+    async with bed.life() as service:
+        queue = service.lifecycle.queue
+        for _ in range(2):
+            await bed.running(service)
+        await queue.until_more_lack(0.0)
+        heard = asyncio.ensure_future(queue.until_more_lack(3600.0))
+        waits = await bed.submitted(service)
+        await asyncio.wait_for(heard, 30)
+        assert [record.run for record in queue.lacking()] == [waits.run]
+
+
+@pytest.mark.asyncio
+async def test_a_node_takes_who_waits_for_it_as_soon_as_its_agent_is_there(bed: BrokerBed) -> None:
+    """It does not wait for the next look around."""
+    async with bed.life() as service:
+        node = service.nodes.find("b")
+        assert node is not None
+        node.info, node.adopted = None, False
+        await bed.running(service)
+        waits = await bed.submitted(service)
+        assert waits.lease is None
+        await node_liveness.on_node_up(service, bed.agents["b"].info())
+        await until(lambda: waits.lease is not None)
