@@ -134,7 +134,7 @@ def _fields_at(kind: type[Any], path: str) -> list[str]:
 
 
 def _below(kind: Any, name: str) -> Any:
-    """What a kind of value has under a name; ``[``: its items."""
+    """The kind of a part by its name; ``[``: of items."""
     fields = (field.type for field in getattr(kind, "fields", ()) if field.encode_name == name)
     items = getattr(kind, "item_type", getattr(kind, "value_type", None)) if name == "[" else None
     return next(fields, items)

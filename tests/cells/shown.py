@@ -50,14 +50,14 @@ _TREE = (
 )
 _LOGGED = (
     "import logging, warnings\nlogging.info('by root'); warnings.warn('warned')\nlogging.getLogger('loud').debug('loud')\n"
-    "logging.getLogger('quiet').warning('quiet')\nlogging.getLogger('own').error('own')\n"
+    "logging.getLogger('quiet').warning('quiet')\nlogging.getLogger('own').error('own'); logging.getLogger('own').warning('below its level')\n"
     "print(len(logging.root.handlers), logging.getLogger('own').propagate)"
 )
 _LOG_SETUP = (
     "import logging, sys\nlogging.basicConfig(level=logging.INFO, format='{levelname}: {message}', style='{', "
     "stream=sys.stdout)\nlogging.getLogger('loud').setLevel(logging.DEBUG)\n"
     "logging.getLogger('quiet').setLevel(logging.ERROR)\nown = logging.getLogger('own')\nown.propagate = False\n"
-    "own.addHandler(logging.StreamHandler())"
+    "own.addHandler(logging.StreamHandler()); own.handlers[0].setLevel(logging.ERROR)"
 )
 _VARIABLES = (
     "import os\nprint([os.environ.get(name) for name in ('OWN_MODE', 'OWN_WORD')],"

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from jupyter_gpu_release.errors import ForbiddenError
 from jupyter_gpu_release.gateway.runs.manifests import manifest_of
 from jupyter_gpu_release.protocol.rest import GatewayFacts, GpuCounts, GpuRow, NodeRow, StatusDocument
 from jupyter_gpu_release.protocol.runs import GpuUse, Outcome, ResourceAsk, RunRequest, RunView
@@ -49,3 +50,26 @@ async def test_what_its_node_has_measured_comes_first(
         line.use.record(2002.0, StatusDocument(1, False, GatewayFacts("https://g", "0"), counts, rows, [], []))
     use = (await RunRecords().page(line, _RUN)).gpu_use
     assert (use.utilization if use is not None and isinstance(shown, list) else use) == shown
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("user", ["ada", "eve"])
+async def test_files_are_opened_for_their_owner_alone(user: str, tmp_path: Path) -> None:
+    view = RunView(_RUN, "ada", "succeeded", gpus=1, submitted_at=2000.0)
+    (create_run_folder(tmp_path, _RUN).files / "a.txt").write_text("hers")
+
+    async def ask(*_: object) -> RunView:
+        return view
+
+    async def learn_store() -> None:
+        pass
+
+    line: Any = SimpleNamespace(
+        is_there=lambda: True, ask=ask, learn_store=learn_store, store=str(tmp_path), is_of_one_user=False, user=user
+    )
+    if user == "ada":
+        with await RunRecords().open_file(line, _RUN, "a.txt") as file:
+            assert file.read() == b"hers"
+    else:
+        with pytest.raises(ForbiddenError, match="are ada's"):
+            await RunRecords().open_file(line, _RUN, "a.txt")

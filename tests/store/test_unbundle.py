@@ -136,6 +136,25 @@ def test_more_than_it_says(bundle: Path, tmp_path: Path) -> None:
     refused(bundle, tmp_path / "other", "more in it than bundle.json says")
 
 
+def test_a_bundle_whose_graph_refers_to_more_than_it_brings(bundle: Path, tmp_path: Path) -> None:
+    path = tmp_path / "less.tar"
+    with tarfile.open(bundle) as whole, tarfile.open(path, "w", format=tarfile.GNU_FORMAT) as less:
+        head = read(bundle).head
+        (*kept, left_out) = head.blobs
+        raw = msgspec.json.encode(msgspec.structs.replace(head, blobs=kept))
+        changed = {"bundle.json": raw, "bundle.proof": proof_of(raw, SECRET).encode()}
+        for member in whole:
+            if member.name != f"blobs/{left_out.digest}":
+                source = whole.extractfile(member)
+                assert source is not None
+                content = changed.get(member.name) or source.read()
+                member.size = len(content)
+                less.addfile(member, io.BytesIO(content))
+    with pytest.raises(GpuReleaseError, match=r"content of (values|inputs)\.graph is not"):
+        unpack_bundle(tmp_path / "other", read(path))
+    assert not (tmp_path / "other" / "runs").exists()
+
+
 def test_values_that_are_not_the_manifests(store: Path, tmp_path: Path) -> None:
     make_run(store)
     body = msgspec.json.encode(

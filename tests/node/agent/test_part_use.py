@@ -35,7 +35,7 @@ def test_it_is_not_ended_for_what_it_has_given_back_or_what_others_use() -> None
 
 def test_giving_some_back_for_a_moment_does_not_help() -> None:
     part = _part()
-    said = [part.look({_OWN: (3 if second % 4 == 3 else 5) * _GIB}, float(second)) for second in range(12)]
+    said = [part.look({_OWN: (3 if second % 3 == 2 else 5) * _GIB}, float(second)) for second in range(12)]
     assert [word for word in said if word] == [WARN, INTERRUPT]
 
 
