@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import secrets
+import threading
 from typing import Any
 
 from ..client.config import GpuRelease, check_may_start, find_target, start_own
 from ..client.discovery import Target, has_ended, is_alive
 from ..client.session import GatewaySession, connect
-from ..errors import GatewayUnavailableError
+from ..errors import GatewayUnavailableError, StoreError
 from ..presentation.receipt import boxed_html, bundle_of, to_html
 from ..presentation.status_line import StatusLine
 from ..protocol.session import Welcome
@@ -133,6 +134,27 @@ class GatewayConnection:
         self._has_said_which = True
         if session.welcome.embedded and not session.target.configured:
             StatusLine(CellOutput(self._shell)).finish(describe_cluster(session.welcome), {})
+        elif why := _why_no_store(session):
+            text = f"Of cells that are sent from here, names above 1 MiB in all neither go nor come back: {why}"
+            StatusLine(CellOutput(self._shell)).finish_plain(text)
+
+
+def _why_no_store(session: GatewaySession) -> str:
+    """Why this kernel does not see the store, and the cure. One that hangs is told of where a value needs it."""
+    from ..submission.request import find_store
+
+    found: list[StoreError] = []
+
+    def look() -> None:
+        try:
+            find_store(session.target.store, session.welcome, configured=session.target.configured)
+        except StoreError as error:
+            found.append(error)
+
+    looking = threading.Thread(target=look, name="jgr-store-look", daemon=True)
+    looking.start()
+    looking.join(_QUIET_S)
+    return f"{found[0].message}; {found[0].hint}" if found else ""
 
 
 def describe_cluster(welcome: Welcome) -> dict[str, str]:

@@ -70,6 +70,14 @@ def test_a_lost_connection_is_said(kernel: Kernel, gateway: FakeGateway):
     assert kernel.finish(message).reply["status"] == "ok"
 
 
+def test_a_kernel_that_does_not_see_the_store_says_so_once_before_anything_runs(kernel: Kernel, gateway: FakeGateway):
+    gateway.store = gateway.store / "elsewhere"
+    (line, *_) = [text for text in kernel.run("%%gpu_train\npass").plain() if "above 1 MiB" in text]
+    assert line.startswith("Of cells that are sent from here, names above 1 MiB in all neither go nor come back: ")
+    assert f"the store {gateway.store} cannot be seen from this kernel; mount the shared filesystem here" in line
+    assert not [text for text in kernel.run("%%gpu_train\npass").plain() if "above 1 MiB" in text]
+
+
 def test_a_configured_gateway_that_is_down_is_not_replaced(take_kernel: MakeKernel, home: dict[str, str]):
     kernel = take_kernel({**home, "JUPYTER_GPU_URL": "http://127.0.0.1:9", "JUPYTER_GPU_TOKEN": "x"})
     outputs = kernel.run("%%gpu_train\nx = 1", timeout_s=60)
