@@ -345,7 +345,7 @@ class Lifecycle:
         """No node goes on with it, nor has heard of its accelerators, before it is granted others."""
         if lease is not None:
             gangs.abandon(self.nodes, lease)
-            await self.releaser.free(lease, await gangs.ranks_left(self.nodes, lease, leader_has=True))
+            await self.free_and_serve(lease, await gangs.ranks_left(self.nodes, lease, leader_has=True))
         await (self._manifests.threads.wait_until_answered() if until_store else asyncio.sleep(_AGAIN_S))
         await self._resume_when_built(record)
 
@@ -416,9 +416,9 @@ class Lifecycle:
         )
         return False
 
-    async def free_and_serve(self, lease: Lease) -> None:
+    async def free_and_serve(self, lease: Lease, silent: frozenset[str] = frozenset()) -> None:
         """Give back a lease that is nobody's; its GPUs are the queue's."""
-        await self.releaser.free(lease)
+        await self.releaser.free(lease, silent)
         self.queue.serve()
 
     async def give_up_results(self, record: RunRecord, reason: Reason) -> None:
