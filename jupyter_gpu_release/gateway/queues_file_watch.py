@@ -11,8 +11,8 @@ from pathlib import Path
 from sqlalchemy.engine import Engine
 
 from ..errors import OptionError, StoreSilentError
+from ..host.threads import StoreThreads
 from ..scheduling.queues.queues_file import QueuesFile, parse_queues
-from ..store.threads import StoreThreads
 from .db import database
 from .db.writer import LedgerWriter
 

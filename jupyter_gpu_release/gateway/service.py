@@ -31,6 +31,7 @@ from ..errors import (
     RunCancelledError,
 )
 from ..host.background import LastLook
+from ..host.threads import StoreThreads
 from ..presentation.wording import run_origin, run_title
 from ..protocol.config import GatewayConfig, StoreMode
 from ..protocol.environments import UNKNOWN
@@ -48,7 +49,6 @@ from ..settings.built_in import BUILT_IN
 from ..store.event_log import read_unforged
 from ..store.layout import RunPaths
 from ..store.private_stores import acting
-from ..store.threads import StoreThreads
 from .accounting import UsageAccount
 from .auth.audit import AuditLog
 from .auth.driver_tokens import DriverTokens

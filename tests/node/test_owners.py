@@ -21,6 +21,7 @@ from owners_bed import ACCOUNTS, Limits, OwnersNode, values_of
 from unix_users import ANN, BOB, TEAM, as_user, needs_root, public_folder, python_for_all
 
 from jupyter_gpu_release.gateway.auth.unix_users import UnixUsers
+from jupyter_gpu_release.host.threads import StoreThreads
 from jupyter_gpu_release.local_cluster.store_modes import MODE, USERS, store_settings
 from jupyter_gpu_release.node.results.spool import SpoolRecord, short_address
 from jupyter_gpu_release.protocol.config import GatewayConfig
@@ -31,7 +32,6 @@ from jupyter_gpu_release.protocol.wire import encode
 from jupyter_gpu_release.store.layout import RunPaths
 from jupyter_gpu_release.store.private_stores import acting_for
 from jupyter_gpu_release.store.run_folders import create_run_folder
-from jupyter_gpu_release.store.threads import StoreThreads
 
 pytestmark = [needs_root, pytest.mark.thorough]
 Until = Callable[[Callable[[], object], str], None]

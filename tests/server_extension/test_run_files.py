@@ -13,6 +13,7 @@ import msgspec
 import pytest
 
 from jupyter_gpu_release.errors import NoSuchRunError, StoreError
+from jupyter_gpu_release.host.threads import StoreThreads
 from jupyter_gpu_release.protocol.runs import FileInfo
 from jupyter_gpu_release.server_extension.runs import files, page
 from jupyter_gpu_release.server_extension.runs.files import list_files, open_file, open_record
@@ -20,7 +21,6 @@ from jupyter_gpu_release.server_extension.runs.page import Listings
 from jupyter_gpu_release.store.event_log import read_events
 from jupyter_gpu_release.store.layout import RunPaths
 from jupyter_gpu_release.store.stored_run import StoredRun
-from jupyter_gpu_release.store.threads import StoreThreads
 
 _RUN, _OTHER = "20261123-010203-abcdef01", "20261123-010203-abcdef02"
 

@@ -12,6 +12,7 @@ from typing import Any, cast
 import pytest
 
 from jupyter_gpu_release.errors import ForbiddenError, GatewayUnavailableError, NoSuchRunError, StoreError
+from jupyter_gpu_release.host.threads import StoreThreads
 from jupyter_gpu_release.presentation.run_row import run_row
 from jupyter_gpu_release.protocol.events import Event
 from jupyter_gpu_release.protocol.runs import ErrorInfo, Holder, Outcome, RunView, StartEstimate, ValueInfo
@@ -25,7 +26,6 @@ from jupyter_gpu_release.server_extension.outputs.following import follow
 from jupyter_gpu_release.server_extension.outputs.transcript import Transcript
 from jupyter_gpu_release.store.event_log import EventWriter
 from jupyter_gpu_release.store.layout import RunPaths
-from jupyter_gpu_release.store.threads import StoreThreads
 
 RUN = "20261123-010203-abcdef01"
 

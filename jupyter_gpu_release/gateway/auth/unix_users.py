@@ -15,10 +15,10 @@ import msgspec
 
 from ...errors import ClusterError
 from ...host.accounts import account, first_uid, named_account
+from ...host.threads import StoreThreads
 from ...protocol.config import GatewayConfig, StoreMode, UnixUser
 from ...store.private_stores import acting_for, make_own_folder, own_folder, own_folders
 from ...store.run_folders import make_store
-from ...store.threads import StoreThreads
 
 _KEPT_S = 300.0
 _LOOKUPS_AT_ONCE = 4

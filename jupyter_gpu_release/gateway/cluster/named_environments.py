@@ -13,8 +13,8 @@ from sqlalchemy.engine import Engine
 from ...environments.named import Offers, read_environments
 from ...errors import ForbiddenError, OptionError, StoreSilentError
 from ...host.background import LastLook
+from ...host.threads import StoreThreads
 from ...protocol.environments import NamedEnvironment
-from ...store.threads import StoreThreads
 from ..db import database
 from ..db.writer import LedgerWriter
 

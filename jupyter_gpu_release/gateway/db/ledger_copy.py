@@ -17,11 +17,11 @@ from pathlib import Path
 from typing import BinaryIO
 
 from ...errors import StoreError
+from ...host.threads import StoreThreads
 from ...protocol.config import GatewayConfig, StoreMode
 from ...store.digests import digest_of
 from ...store.files import make_private_folder, write_atomic
 from ...store.private_stores import acting_for, separate_users
-from ...store.threads import StoreThreads
 from .schema import SCHEMA_VERSION
 
 log = logging.getLogger(__name__)

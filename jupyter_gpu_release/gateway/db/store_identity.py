@@ -14,12 +14,12 @@ from sqlalchemy.engine import Engine
 
 from ...errors import StoreError, StoreSilentError
 from ...host.accounts import group_id
+from ...host.threads import StoreThreads
 from ...protocol.config import GatewayConfig, StoreMode
 from ...store.files import is_shared
 from ...store.identity import ensure_identity, expect_store
 from ...store.private_stores import acting_for, open_to_users, separate_users
 from ...store.run_folders import make_store, share_store
-from ...store.threads import StoreThreads
 from . import database
 from .schema import stores
 

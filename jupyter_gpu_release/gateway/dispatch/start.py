@@ -10,8 +10,8 @@ from typing import Any
 import msgspec
 
 from ...errors import ClusterError, GpuReleaseError
+from ...host.threads import ANSWER_S
 from ...protocol.node import GatewayAccess
-from ...store.threads import ANSWER_S
 from ..auth.unix_users import UnixUsers
 from ..cluster.environment_builds import EnvironmentBuilds
 from ..cluster.lease import Lease, LeaseTable

@@ -16,6 +16,7 @@ import msgspec
 from sqlalchemy.engine import Engine
 
 from ...errors import StoreError
+from ...host.threads import StoreThreads
 from ...protocol.admin import GcDocument, RemovalRow, StoredRow, StudyRow
 from ...protocol.cell import Graph
 from ...protocol.config import RetentionPolicy
@@ -39,7 +40,6 @@ from ...store.run_contents import Footprint, measure_folder, run_folders
 from ...store.run_folders import saved_since
 from ...store.saved_kernels import sweep_saved_kernels
 from ...store.studies import list_studies, remove_study
-from ...store.threads import StoreThreads
 from ...units import format_seconds
 from ..db import retention
 from ..db.retention import LastUse

@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 
 from ...errors import ClusterError, StoreError, StoreSilentError
+from ...host.threads import StoreThreads
 from ...options.run_options import written_options
 from ...protocol.lineage import Environment
 from ...protocol.runs import Outcome, RunRequest, RunView
@@ -19,7 +20,6 @@ from ...protocol.states import RunState
 from ...store.layout import RunPaths, values_name
 from ...store.private_stores import acting
 from ...store.run_folders import create_run_folder, drop_saves, read_manifest, require_store, write_manifest
-from ...store.threads import StoreThreads
 
 log = logging.getLogger(__name__)
 #: changes close together make one file; of a run that is shorter only its end is written

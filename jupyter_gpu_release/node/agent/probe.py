@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import math
 import os
 import resource
 import shutil
-import threading
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
@@ -19,6 +17,7 @@ import msgspec
 from ...checks.frameworks import dotted, installed_frameworks
 from ...checks.network import PORT_S, answer_of, look_up
 from ...host.process_control import least_limit
+from ...host.threads import DaemonThreads
 from ...protocol.node import NameLookup, PortTry, ProbeOrder, ProbeReport
 
 T = TypeVar("T")
@@ -27,6 +26,7 @@ _AT_ONCE = 64
 #: for all ports, for all names, for reading the metadata of packages
 _ALL_S = 8.0
 _NO_ANSWER = "no name server has answered in time"
+_threads = DaemonThreads(_AT_ONCE, "jgr-probe")
 
 
 async def probe(order: ProbeOrder) -> ProbeReport:
@@ -91,22 +91,8 @@ def _frameworks() -> dict[str, str]:
 
 
 async def _in_thread(work: Callable[[], T], otherwise: T) -> T:
-    """The result of ``work``, in a thread that nobody waits for at the end; ``otherwise`` when it takes too long."""
-    loop = asyncio.get_running_loop()
-    future: asyncio.Future[T] = loop.create_future()
-
-    def settle(result: T) -> None:
-        if not future.done():
-            future.set_result(result)
-
-    def carry_out() -> None:
-        try:
-            result = work()
-        except Exception:  # noqa: BLE001 - a thread's entry point: what cannot be read is not told
-            result = otherwise
-        with contextlib.suppress(RuntimeError):  # the loop is closed
-            loop.call_soon_threadsafe(settle, result)
-
-    threading.Thread(target=carry_out, name="jgr-probe", daemon=True).start()
-    await asyncio.wait([future], timeout=_ALL_S)
-    return future.result() if future.done() else otherwise
+    """The result of ``work``; ``otherwise`` when that takes too long, or cannot be read."""
+    asked = _threads.begin(work)
+    asked.add_done_callback(asyncio.Future.exception)  # that of a late one is nobody's
+    await asyncio.wait([asked], timeout=_ALL_S)
+    return asked.result() if asked.done() and asked.exception() is None else otherwise

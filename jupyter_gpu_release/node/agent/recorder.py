@@ -17,6 +17,7 @@ import ray
 from ray.exceptions import RayError
 
 from ...errors import StoreError
+from ...host.threads import StoreThreads
 from ...host.unix_socket_calls import LocalCallError, LocalConnection, answering_for
 from ...protocol.events import Event
 from ...protocol.node import (
@@ -34,7 +35,6 @@ from ...protocol.node import (
 from ...protocol.wire import Packed, encode, pack
 from ...store.event_log import KEPT_BYTES, EventWriter, events_after, read_events
 from ...store.layout import RunPaths
-from ...store.threads import StoreThreads
 from ..ipc.frames import Output
 
 log = logging.getLogger(__name__)

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import threading
 from functools import partial
 from pathlib import Path
 
 from ...errors import StoreError
+from ...host.threads import Acting, DaemonThreads
 from ...store.run_folders import require_store
-from ...store.threads import Acting
 
 _EVERY_S = 3.0
 #: a filesystem that has not answered after this hangs
@@ -25,6 +23,7 @@ class StoreWatch:
         self._store = Path(store)
         look = partial(_trouble, self._store)
         self._look = acting(self._store, look) if acting is not None else look
+        self._threads = DaemonThreads(1, "jgr-store-watch")
         self._asked: asyncio.Future[str] | None = None
         #: why no run can be carried out here, in words; empty when the store is there
         self.trouble = ""
@@ -38,23 +37,11 @@ class StoreWatch:
     async def ask_store(self) -> None:
         """Ask once, unless an earlier question is not answered yet."""
         if self._asked is None:
-            self._asked = self._ask()
+            self._asked = self._threads.begin(self._look)
         if not (await asyncio.wait({self._asked}, timeout=_LIMIT_S))[0]:
             self.trouble = f"the store {self._store} does not answer: is its filesystem's server up?"
             return
         self.trouble, self._asked = self._asked.result(), None
-
-    def _ask(self) -> asyncio.Future[str]:
-        loop = asyncio.get_running_loop()
-        answer: asyncio.Future[str] = loop.create_future()
-
-        def work() -> None:
-            trouble = self._look()
-            with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
-                loop.call_soon_threadsafe(answer.set_result, trouble)
-
-        threading.Thread(target=work, name="store", daemon=True).start()
-        return answer
 
 
 def _trouble(store: Path) -> str:

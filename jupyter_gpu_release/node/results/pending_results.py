@@ -22,13 +22,13 @@ import msgspec
 
 from ...errors import GpuReleaseError, RunCancelledError, RunLostError, StoreError, StoreSilentError
 from ...host import process_control
+from ...host.threads import Acting, StoreThreads
 from ...protocol.cell import Graph
 from ...protocol.node import AgentConfig, AttemptId, StartOrder
 from ...protocol.runs import ErrorInfo, Outcome, PersistWait
 from ...protocol.wire import decode
 from ...store.files import make_private_folder
 from ...store.layout import VALUES_FILE, of_attempt
-from ...store.threads import Acting, StoreThreads
 from ...units import format_bytes
 from ..ipc.frames import SpoolConfig
 from .mover import start_mover

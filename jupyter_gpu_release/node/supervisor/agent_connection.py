@@ -13,13 +13,13 @@ import os
 import re
 import signal
 import socket
-import threading
 from collections.abc import Callable, Sequence
 
 import msgspec
 
 from ...host import process_control
 from ...host.process_control import end_all
+from ...host.threads import DaemonThreads
 from ...protocol.wire import decode, encode
 from ..ipc.frames import Kind, pack_frame
 
@@ -29,6 +29,8 @@ _LOOK_S = 1.0
 #: of all processes that a rank has forked, however they detached themselves
 _MARK = "jgr-rank-"
 _MARK_PATTERN = re.compile(rf"{_MARK}[0-9a-f]{{16}}")
+#: more than a node has ranks: a process may not end, and files of ``/proc`` may hang
+_threads = DaemonThreads(1 << 10, "jgr-ending")
 
 
 class Hello(msgspec.Struct, frozen=True):
@@ -132,7 +134,7 @@ class Pair:
 
         if find():
             loop = asyncio.get_running_loop()
-            await _in_thread(lambda: end_all(find, on_stuck=lambda text: _tell(loop, on_stuck, text)))
+            await _threads.begin(lambda: end_all(find, on_stuck=lambda text: _tell(loop, on_stuck, text)))
 
     async def end_processes(self, run: str, on_stuck: Callable[[str], None]) -> None:
         """Kill what is left of the pair and of all that the rank has started; return when it is gone.
@@ -144,7 +146,7 @@ class Pair:
                 signal.pidfd_send_signal(fd, signal.SIGKILL)
         loop = asyncio.get_running_loop()
         find = functools.partial(process_control.left_by, self.pid, self._mark, run, self._user)
-        await _in_thread(lambda: end_all(find, on_stuck=lambda text: _tell(loop, on_stuck, text)))
+        await _threads.begin(lambda: end_all(find, on_stuck=lambda text: _tell(loop, on_stuck, text)))
         await self.wait_until_ended()
 
 
@@ -206,19 +208,3 @@ async def _until_readable(fd: int) -> None:
 def _tell(loop: asyncio.AbstractEventLoop, what: Callable[[str], None], text: str) -> None:
     with contextlib.suppress(RuntimeError):  # the loop is closed
         loop.call_soon_threadsafe(what, text)
-
-
-async def _in_thread(work: Callable[[], object]) -> None:
-    """Do it in a thread of its own: a process may not end, and files of ``/proc`` may hang."""
-    loop = asyncio.get_running_loop()
-    done = asyncio.Event()
-
-    def run() -> None:
-        try:
-            work()
-        finally:
-            with contextlib.suppress(RuntimeError):  # the loop is closed
-                loop.call_soon_threadsafe(done.set)
-
-    threading.Thread(target=run, name="jgr-ending", daemon=True).start()
-    await done.wait()

@@ -92,7 +92,6 @@ class Monitor(LoggingConfigurable):
             for task in self._acting.values():
                 task.cancel()
             self.watches.close()
-            self.samples.close()
 
     # --------------------------------------------------------------------------------------------- looking
     async def take_sample(self) -> None:

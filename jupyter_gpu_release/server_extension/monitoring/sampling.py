@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import os
-import queue
-import threading
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -22,6 +19,7 @@ from ...host.processes import (
     in_first_namespace,
     since_boot_s,
 )
+from ...host.threads import DaemonThreads
 from .attribution import Evidence, FirstSeen, GpuHolding, KernelProcess, Owner, OwnerIndex, attribute
 
 #: what a process that uses a GPU has open (the second: Windows' subsystem for Linux)
@@ -144,21 +142,14 @@ class SampleLoop:
 
     def __init__(self, looker: Sampler) -> None:
         self._looker = looker
-        self._orders: queue.SimpleQueue[_SampleRequest | None] = queue.SimpleQueue()
-        self._thread: threading.Thread | None = None
+        self._threads = DaemonThreads(1, "jgr-nvml")
         self._pending: asyncio.Future[Sample] | None = None
         self.last = Sample(time.monotonic(), problem="not looked yet")
 
     async def next(self, kernels: Sequence[KernelProcess], terminals: Mapping[str, int]) -> Sample | None:
         """A fresh sample; None while the driver does not answer (then :attr:`problem` says so)."""
-        if self._thread is None:
-            # a daemon: the interpreter must not wait at its end for a call into a driver that hangs
-            self._thread = threading.Thread(target=self._serve, name="jgr-nvml", daemon=True)
-            self._thread.start()
         if self._pending is None:
-            loop = asyncio.get_running_loop()
-            self._pending = loop.create_future()
-            self._orders.put(_SampleRequest(loop, self._pending, kernels, terminals))
+            self._pending = self._threads.begin(self._looker.sample, kernels, terminals)
         done, _ = await asyncio.wait([self._pending], timeout=_SLOW_S)
         if not done:
             return None
@@ -166,41 +157,9 @@ class SampleLoop:
         self.last = pending.result()
         return self.last
 
-    def _serve(self) -> None:
-        while (order := self._orders.get()) is not None:
-            try:
-                sample: Sample | Exception = self._looker.sample(order.kernels, order.terminals)
-            except Exception as error:  # noqa: BLE001 (the loop that waits for it reports it)
-                sample = error
-            with contextlib.suppress(RuntimeError):  # the loop has ended meanwhile
-                order.loop.call_soon_threadsafe(_deliver, order.answer, sample)
-
     @property
     def problem(self) -> str:
         """The reason why there are no figures, or only old ones."""
         if self._pending is not None and time.monotonic() - self.last.at_s > _SLOW_S:
             return f"the NVIDIA driver has not answered for {time.monotonic() - self.last.at_s:.0f} s"
         return self.last.problem
-
-    def close(self) -> None:
-        """Let the thread go; a call into the driver that hangs is not waited for."""
-        self._orders.put(None)
-
-
-@dataclass(frozen=True)
-class _SampleRequest:
-    """One look that is wanted, and who waits for it."""
-
-    loop: asyncio.AbstractEventLoop
-    answer: asyncio.Future[Sample]
-    kernels: Sequence[KernelProcess]
-    terminals: Mapping[str, int]
-
-
-def _deliver(answer: asyncio.Future[Sample], sample: Sample | Exception) -> None:
-    if answer.done():
-        return
-    if isinstance(sample, Exception):
-        answer.set_exception(sample)
-    else:
-        answer.set_result(sample)

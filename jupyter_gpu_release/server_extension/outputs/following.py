@@ -8,11 +8,11 @@ from contextlib import aclosing, suppress
 from functools import partial
 
 from ...errors import ForbiddenError, GatewayUnavailableError, NoSuchRunError, StoreError
+from ...host.threads import StoreThreads
 from ...presentation.run_row import own_view
 from ...protocol.runs import RunView
 from ...protocol.session import Events
 from ...store.event_log import read_piece
-from ...store.threads import StoreThreads
 from ..gateway import GatewayConnection
 from ..models import OutputMessage
 from ..runs.files import open_record

@@ -13,6 +13,7 @@ import msgspec
 
 from ...client.rest import GatewayRequests
 from ...errors import ForbiddenError, GatewayUnavailableError, NoSuchRunError, StoreError
+from ...host.threads import StoreThreads
 from ...presentation.run_row import own_row
 from ...presentation.sweep_rows import fold_sweeps
 from ...protocol.lineage import Lineage, RunFacts
@@ -20,7 +21,6 @@ from ...protocol.rest import RunRow
 from ...protocol.runs import FileInfo, GpuUse, Outcome
 from ...store.layout import RunPaths
 from ...store.stored_run import StoredRun
-from ...store.threads import StoreThreads
 from ..gateway import GatewayConnection
 from ..models import DOCUMENT_VERSION, RunPage
 from .files import list_files, open_file, open_record

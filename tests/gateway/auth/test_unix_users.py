@@ -16,13 +16,13 @@ from jupyter_gpu_release.gateway.auth.unix_users import UnixUsers
 from jupyter_gpu_release.gateway.db.database import open_ledger
 from jupyter_gpu_release.gateway.db.store_identity import meant_store
 from jupyter_gpu_release.gateway.runs.manifests import Manifests
+from jupyter_gpu_release.host.threads import StoreThreads
 from jupyter_gpu_release.protocol.config import GatewayConfig, StoreMode, UnixUser
 from jupyter_gpu_release.protocol.states import new_run_id
 from jupyter_gpu_release.store.identity import expect_store, read_identity
 from jupyter_gpu_release.store.layout import RunPaths
 from jupyter_gpu_release.store.private_stores import acting
 from jupyter_gpu_release.store.run_folders import read_manifest, write_manifest
-from jupyter_gpu_release.store.threads import StoreThreads
 
 _CAROL = UnixUser("carol", 1003, 1003)
 

@@ -12,7 +12,7 @@ from jupyter_gpu_release.errors import ForbiddenError
 from jupyter_gpu_release.gateway.cluster.named_environments import NamedEnvironments
 from jupyter_gpu_release.gateway.db import database
 from jupyter_gpu_release.gateway.db.writer import LedgerWriter
-from jupyter_gpu_release.store.threads import StoreThreads
+from jupyter_gpu_release.host.threads import StoreThreads
 
 Make = Callable[..., NamedEnvironments]
 

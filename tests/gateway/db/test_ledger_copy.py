@@ -15,8 +15,8 @@ from sqlalchemy.engine import Engine
 from jupyter_gpu_release.errors import StoreError
 from jupyter_gpu_release.gateway.db import database, ledger_copy
 from jupyter_gpu_release.gateway.db.ledger_copy import LedgerCopy, copy_path, ledger_path, restore_ledger
+from jupyter_gpu_release.host.threads import StoreThreads
 from jupyter_gpu_release.protocol.config import GatewayConfig
-from jupyter_gpu_release.store.threads import StoreThreads
 
 Until = Callable[..., None]
 

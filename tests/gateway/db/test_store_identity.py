@@ -12,10 +12,10 @@ import pytest
 from jupyter_gpu_release.errors import StoreError
 from jupyter_gpu_release.gateway.db import database
 from jupyter_gpu_release.gateway.db.store_identity import meant_store
+from jupyter_gpu_release.host.threads import StoreThreads
 from jupyter_gpu_release.protocol.config import GatewayConfig
 from jupyter_gpu_release.store.identity import expect_store
 from jupyter_gpu_release.store.run_folders import make_store, require_store
-from jupyter_gpu_release.store.threads import StoreThreads
 
 Start = Callable[[], str]
 

@@ -11,13 +11,13 @@ from store_bed import run_id
 from jupyter_gpu_release.errors import StoreError, StoreSilentError
 from jupyter_gpu_release.gateway.runs import manifests as module
 from jupyter_gpu_release.gateway.runs.manifests import Manifests
+from jupyter_gpu_release.host.threads import StoreThreads
 from jupyter_gpu_release.protocol.cell import Graph
 from jupyter_gpu_release.protocol.lineage import Environment, UsedInput
 from jupyter_gpu_release.protocol.runs import ErrorInfo, Outcome, ResourceAsk, RunRequest, RunView
 from jupyter_gpu_release.store.layout import RunPaths
 from jupyter_gpu_release.store.run_folders import create_run_folder, make_store, read_manifest, write_manifest
 from jupyter_gpu_release.store.stored_run import StoredRun
-from jupyter_gpu_release.store.threads import StoreThreads
 
 
 def test_the_newest_is_written_when_the_store_is_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,8 +12,8 @@ from jupyter_gpu_release.gateway.db.writer import LedgerWriter
 from jupyter_gpu_release.gateway.runs.live_runs import RunListener, RunTable
 from jupyter_gpu_release.gateway.runs.manifests import Manifests
 from jupyter_gpu_release.gateway.runs.record import RunRecord
+from jupyter_gpu_release.host.threads import StoreThreads
 from jupyter_gpu_release.protocol.runs import ResourceAsk, RunRequest, RunView
-from jupyter_gpu_release.store.threads import StoreThreads
 
 
 class _Listener(RunListener):

@@ -9,7 +9,7 @@ import threading
 import pytest
 
 from jupyter_gpu_release.errors import StoreSilentError
-from jupyter_gpu_release.store.threads import StoreThreads
+from jupyter_gpu_release.host.threads import StoreThreads
 
 
 def test_a_store_that_hangs_holds_up_its_own_threads_only() -> None:
