@@ -153,22 +153,13 @@ class MapCall(Call):
 
 
 class TrialCall(Call):
-    """``function(**kwargs)`` with the parameters of a trial, which :meth:`statement_with` writes into the statement."""
-
-    @property
-    def title(self) -> str:
-        """As errors speak of it."""
-        return f"{self.name}()"
-
-    def statement_with(self, parameters: Mapping[str, Any]) -> str:
-        """The statement of one trial; its parameters are plain values."""
-        return self.statement.replace(f"{_FUNCTION}(", f"{_FUNCTION}(**{dict(parameters)!r}, ", 1)
+    """``function(**kwargs)`` with the parameters of a trial, which :attr:`written` has places for."""
 
     @property
     def written(self) -> WrittenTrial:
-        """The same as text."""
+        """The trials' statement as text."""
         return WrittenTrial(
-            self.name, self.title, self.statement.replace(f"{_FUNCTION}(", f"{_FUNCTION}(**{HOLE}, ", 1)
+            self.name, f"{self.name}()", self.statement.replace(f"{_FUNCTION}(", f"{_FUNCTION}(**{HOLE}, ", 1)
         )
 
     def check_parameters(self, parameters: Mapping[str, Any]) -> None:

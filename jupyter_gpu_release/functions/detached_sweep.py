@@ -14,8 +14,8 @@ from .arguments import Call
 from .executor import FunctionExecutor
 from .kept_study import SweepFacts, note_sweep, open_journal, storage_of
 from .search import Search
-from .sweep_driver import Trialled
 from .sweep_run import SentSweep, drive_sweep
+from .written_trial import WrittenTrial
 
 if TYPE_CHECKING:
     from optuna import Study
@@ -29,7 +29,7 @@ class DetachedSweep:
     """``options`` and ``submission`` are those of the trials; ``where`` is the ``space``, checked."""
 
     executor: FunctionExecutor
-    call: Trialled
+    trial: WrittenTrial
     options: RunOptions
     space: Space
     where: SearchSpace
@@ -57,7 +57,7 @@ class DetachedSweep:
 
     @property
     def _name(self) -> str:
-        return self.options.name or self.call.name
+        return self.options.name or self.trial.name
 
     @property
     def _trials(self) -> int:
@@ -81,7 +81,7 @@ class DetachedSweep:
         return SentSweep(
             self.submission.request,
             self.submission.paths is not None,
-            self.call.written,
+            self.trial,
             self.options.name,
             self._name,
             search.metric,

@@ -6,7 +6,7 @@ import importlib
 import time
 import warnings
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
@@ -20,10 +20,11 @@ from .detached_sweep import DetachedSweep
 from .executor import FunctionExecutor
 from .kept_study import STUDY, SweepFacts, earlier_of, open_journal, open_study, sweep_of
 from .search import Search
-from .sweep_driver import Driven, SweepDriver, SweepPlan, Trialled, nothing_found
+from .sweep_driver import Driven, SweepDriver, SweepPlan, nothing_found
 from .sweep_plots import draw_plots
 from .trial import COMPLETE, RUNNING, SweepTrial
 from .watched_sweep import WatchedSweep
+from .written_trial import WrittenTrial
 
 if TYPE_CHECKING:
     from optuna import Study
@@ -200,9 +201,10 @@ def start_sweep(
     is_detached, options = _options(executor, own)
     if is_detached:
         submission = executor.prepare(call, options)
-        return detach_sweep(DetachedSweep(executor, call, options, space, where, search, submission))
+        return detach_sweep(DetachedSweep(executor, call.written, options, space, where, search, submission))
     study, kept = study_of(executor, options.name, where, search)
-    return begin_sweep(executor, call, options, where, study, kept, search, executor.prepare(call, options))
+    submission, check = executor.prepare(call, options), call.check_parameters
+    return begin_sweep(executor, call.written, options, where, study, kept, search, submission, check)
 
 
 def checked_space(space: Space, search: Search) -> SearchSpace:
@@ -236,19 +238,20 @@ def study_of(
 
 def begin_sweep(
     executor: FunctionExecutor,
-    call: Trialled,
+    trial: WrittenTrial,
     options: RunOptions,
     where: SearchSpace,
     study: Study,
     kept: Sequence[SweepTrial],
     search: Search,
     submission: Submission,
+    check: Callable[[Mapping[str, Any]], None] = lambda _parameters: None,
 ) -> Sweep:
-    """Send the first trial of what was prepared; raises what the gateway refuses."""
+    """Send the first trial of what was prepared; raises what the gateway refuses, and as ``check`` does."""
     welcome = executor.session().welcome
     plan = SweepPlan(
-        call,
-        options.name or call.name,
+        trial,
+        options.name or trial.name,
         study,
         where,
         search.metric,
@@ -256,6 +259,7 @@ def begin_sweep(
         search.at_once(options.ask.gpus, welcome.gpus_most if welcome is not None else 1),
         search.max_failures,
         kept,
+        check,
     )
     driver = SweepDriver(plan, executor, submission)
     driver.begin()

@@ -6,12 +6,13 @@ import logging
 import math
 import threading
 import time
+from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from queue import Empty, SimpleQueue
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -44,33 +45,11 @@ _PATIENCE_S = 30.0
 _WAITING = (RunState.SUBMITTED.word, RunState.QUEUED.word)
 
 
-class Trialled(Protocol):
-    """A function, or a cell, that trials run; :class:`.TrialCall`. Called on the sweep's thread, blocks nothing."""
-
-    @property
-    def name(self) -> str:
-        """Name of the trials' runs, where the user gives none."""
-
-    @property
-    def title(self) -> str:
-        """As errors speak of it."""
-
-    def statement_with(self, parameters: Mapping[str, Any]) -> str:
-        """Source of one trial; its parameters are plain values."""
-
-    @property
-    def written(self) -> WrittenTrial:
-        """The same without what stays here, to be sent to a driver on the cluster."""
-
-    def check_parameters(self, parameters: Mapping[str, Any]) -> None:
-        """Raise :class:`OptionError` for parameters that it does not take."""
-
-
 @dataclass(frozen=True)
 class SweepPlan:
     """Trials that are wanted: ``trials`` more, ``at_once`` of them at most, until ``max_failures`` have failed."""
 
-    call: Trialled
+    trial: WrittenTrial
     name: str
     study: Study
     space: SearchSpace
@@ -80,6 +59,8 @@ class SweepPlan:
     max_failures: int
     #: trials of earlier sweeps of this name, or of an earlier driver of this one; they count as some of ``trials``
     kept: Sequence[SweepTrial] = ()
+    #: raises :class:`OptionError` for parameters that the function does not take
+    check: Callable[[Mapping[str, Any]], None] = lambda _parameters: None
 
     @property
     def points(self) -> list[dict[str, Any]]:
@@ -87,57 +68,45 @@ class SweepPlan:
         return self.space.fixed_points(self.trials)
 
 
-class Driven(Protocol):
-    """A sweep that is under way, wherever it is driven; :class:`.Sweep` shows it. Nothing here blocks for long."""
+class Driven(ABC):
+    """A sweep that is under way, wherever it is driven; :class:`.Sweep` shows it. Nothing here blocks for long.
 
-    trials: list[SweepTrial]
-    over: InterruptibleEvent
-    #: why it ended early
-    failure: BaseException | None
+    ``sweep``: under which its trials are known and cancelled together. ``wanted``: trials, kept ones included.
+    """
 
-    @property
-    def id(self) -> str:
-        """Under which its trials are known and cancelled together."""
+    def __init__(self, sweep: str, name: str, metric: str, wanted: int, study: Study) -> None:
+        self.id = sweep
+        self.name = name
+        self.metric = metric
+        self.wanted = wanted
+        self.study = study
+        self.trials: list[SweepTrial] = []
+        self.over = InterruptibleEvent()
+        #: why it ended early
+        self.failure: BaseException | None = None
 
-    @property
-    def study(self) -> Study:
-        """Optuna's."""
-
-    @property
-    def name(self) -> str:
-        """As errors and lists call it."""
-
-    @property
-    def metric(self) -> str:
-        """Name of the metric."""
-
-    @property
-    def wanted(self) -> int:
-        """Number of trials, kept ones included."""
-
+    @abstractmethod
     def cancel(self) -> None:
         """Interrupt the trials under way and begin no other; a second call kills."""
 
     def errors(self) -> str:
         """The errors of trials, each once, with how often it came."""
+        counts = Counter(trial.error for trial in self.trials if trial.state == FAILED)
+        return "; ".join(f"{error} ({count} times)" if count > 1 else error for error, count in counts.most_common())
 
 
-class SweepDriver:
+class SweepDriver(Driven):
     """One thread does all of it; it ends with the last trial.
 
     One trial waits for its GPU at most: a sweep grows as GPUs come free, and the study is asked as late as can be.
     """
 
     def __init__(self, plan: SweepPlan, executor: FunctionExecutor, submission: Submission, sweep: str = "") -> None:
+        super().__init__(sweep or submission.request.run, plan.name, plan.metric, plan.trials, plan.study)
         self.plan = plan
-        self.trials: list[SweepTrial] = list(plan.kept)
-        self.over = InterruptibleEvent()
-        #: why it ended early
-        self.failure: BaseException | None = None
+        self.trials += plan.kept
         self._executor = executor
         self._session = executor.session()
-        #: under which its trials are known and cancelled together
-        self.id = sweep or submission.request.run
         #: never sent itself: each trial has a copy of its inputs
         self._template = submission
         self._payload = decode(submission.request.payload, CellPayload)
@@ -149,26 +118,6 @@ class SweepDriver:
         self._skipped = 0
         self._living: dict[int, SweepTrial] = {}
         self._messages: SimpleQueue[Callable[[], None]] = SimpleQueue()
-
-    @property
-    def study(self) -> Study:
-        """Optuna's."""
-        return self.plan.study
-
-    @property
-    def name(self) -> str:
-        """As errors and lists call it."""
-        return self.plan.name
-
-    @property
-    def metric(self) -> str:
-        """Name of the metric."""
-        return self.plan.metric
-
-    @property
-    def wanted(self) -> int:
-        """Number of trials, kept ones included."""
-        return self.plan.trials
 
     def begin(self) -> None:
         """Send the first trial, or take up those under way; raises what the gateway refuses."""
@@ -237,7 +186,7 @@ class SweepDriver:
         asked = self.plan.study.ask()
         try:
             parameters = self.plan.space.suggest(asked)
-            self.plan.call.check_parameters(parameters)
+            self.plan.check(parameters)
             submission = self._submission_of(asked.number, parameters)
             note_run(asked, submission.request.run, parameters, self.metric, self.id)
             heard = partial(self._hear, asked.number)
@@ -265,7 +214,7 @@ class SweepDriver:
 
     def _submission_of(self, number: int, parameters: Mapping[str, Any]) -> Submission:
         made = self._template.again()
-        statement = self.plan.call.statement_with(parameters)
+        statement = self.plan.trial.statement_with(parameters)
         name = f"{self.plan.name} {number}"
         # the second and third are those of Weights & Biases; a user's own stay
         named = {"GPU_TRIAL_NAME": name, "WANDB_NAME": name, "WANDB_RUN_GROUP": self.plan.name}
@@ -322,8 +271,8 @@ class SweepDriver:
         outcome = trial.future.view.outcome
         if outcome is not None and self.plan.metric in outcome.metric:
             return outcome.metric[self.plan.metric]
-        returned = self._executor.value_of(trial.future.view, self.plan.call.name)  # says what is wrong
-        return metric_of(returned, self.plan.metric, self.plan.call.title)
+        returned = self._executor.value_of(trial.future.view, self.plan.trial.name)  # says what is wrong
+        return metric_of(returned, self.plan.metric, self.plan.trial.title)
 
     def _tell(self, asked: BaseTrial, state: str, value: float | None = None) -> None:
         from optuna.trial import TrialState
@@ -335,16 +284,6 @@ class SweepDriver:
         self.failure = self.failure or failure
         for trial in self._living.values():
             trial.future.cancel()
-
-    def errors(self) -> str:
-        """The errors of trials, each once, with how often it came."""
-        return told_errors(self.trials)
-
-
-def told_errors(trials: Sequence[SweepTrial]) -> str:
-    """The errors of these trials, each once, with how often it came."""
-    counts = Counter(trial.error for trial in trials if trial.state == FAILED)
-    return "; ".join(f"{error} ({count} times)" if count > 1 else error for error, count in counts.most_common())
 
 
 def waiting_in(study: Study) -> int:

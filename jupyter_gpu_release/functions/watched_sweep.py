@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from ..client.rest import GatewayClient
 from ..errors import NoSuchRunError, StoreError
-from ..host.interruptible import InterruptibleEvent
 from .kept_study import SweepFacts, run_of, trial_as_kept
-from .sweep_driver import told_errors
+from .sweep_driver import Driven
 from .trial import RUNNING, SweepTrial
 
 if TYPE_CHECKING:
@@ -24,49 +23,21 @@ if TYPE_CHECKING:
 _LOOK_S = 0.5
 
 
-class WatchedSweep:
+class WatchedSweep(Driven):
     """One thread looks at the study until the run is over. To stop watching changes nothing."""
 
     def __init__(self, facts: SweepFacts, study: Study, executor: FunctionExecutor, run: RunFuture[Any]) -> None:
+        super().__init__(facts.sweep, facts.name, facts.metric, facts.trials, study)
         self.facts = facts
-        self.study = study
-        self.trials: list[SweepTrial] = []
-        self.over = InterruptibleEvent()
-        #: why it ended early, or without a result
-        self.failure: BaseException | None = None
         self._executor = executor
         self._run = run
         self._look_at_study()
         threading.Thread(target=self._watch, name="gpu-sweep-watch", daemon=True).start()
 
-    @property
-    def id(self) -> str:
-        """The run that drives it."""
-        return self.facts.sweep
-
-    @property
-    def name(self) -> str:
-        """As errors and lists call it."""
-        return self.facts.name
-
-    @property
-    def metric(self) -> str:
-        """Name of the metric."""
-        return self.facts.metric
-
-    @property
-    def wanted(self) -> int:
-        """Number of trials, kept ones included."""
-        return self.facts.trials
-
     def cancel(self) -> None:
         """Interrupt driver and trials; a second call kills."""
         with contextlib.suppress(NoSuchRunError), GatewayClient.for_target(self._executor.session().target) as gateway:
             gateway.cancel(self.id)
-
-    def errors(self) -> str:
-        """The errors of trials, each once, with how often it came."""
-        return told_errors(self.trials)
 
     # --------------------------------------------------------------------------------------- the thread
     def _watch(self) -> None:

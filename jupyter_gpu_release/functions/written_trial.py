@@ -1,4 +1,4 @@
-"""``WrittenTrial``: what the trials of a sweep run, as text, for a driver on the cluster."""
+"""``WrittenTrial``: what the trials of a sweep run, as text: it needs neither the function nor the notebook."""
 
 from __future__ import annotations
 
@@ -12,26 +12,18 @@ HOLE = "\0"
 
 
 class WrittenTrial(msgspec.Struct, frozen=True):
-    """As :class:`.Trialled`; it needs neither the function nor the notebook."""
+    """A function or a cell. ``name``: of its runs, where the user gives none; ``title``: as errors speak of it."""
 
     name: str
     title: str
     text: str
 
-    @property
-    def written(self) -> WrittenTrial:
-        """Itself."""
-        return self
-
     def statement_with(self, parameters: Mapping[str, Any]) -> str:
-        """Source of one trial."""
+        """Source of one trial; its parameters are plain values."""
         text = self.text
         for name, value in parameters.items():
             text = text.replace(f"{HOLE}{name}{HOLE}", repr(value))
         return text.replace(HOLE, repr(dict(parameters)))
-
-    def check_parameters(self, _parameters: Mapping[str, Any]) -> None:
-        """Nothing: the function itself says what it does not take."""
 
 
 class Hole:

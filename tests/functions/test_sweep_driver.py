@@ -20,7 +20,7 @@ from jupyter_gpu_release.functions.search import Search
 from jupyter_gpu_release.functions.search_space import SearchSpace, Space
 from jupyter_gpu_release.functions.sweep_driver import SweepDriver, SweepPlan
 from jupyter_gpu_release.functions.trial import SweepTrial
-from jupyter_gpu_release.kernel.runs.trials import TrialCell
+from jupyter_gpu_release.kernel.runs.trials import trial_of_cell
 from jupyter_gpu_release.protocol.cell import CellPayload, Graph
 from jupyter_gpu_release.protocol.events import Event
 from jupyter_gpu_release.protocol.runs import Outcome, ResourceAsk, RunRequest, RunView
@@ -108,7 +108,8 @@ def _driver(
 ) -> SweepDriver:
     call = TrialCall(_train, (), {}, lambda *_: "")
     study = study or optuna.create_study(pruner=optuna.pruners.ThresholdPruner(upper=1))
-    plan = SweepPlan(call, "train", study, SearchSpace(space), "value", trials, at_once, failures, kept)
+    check, where = call.check_parameters, SearchSpace(space)
+    plan = SweepPlan(call.written, "train", study, where, "value", trials, at_once, failures, kept, check)
     request = RunRequest("r", "s", ResourceAsk(), encode(CellPayload("")))
     return SweepDriver(plan, cast(Any, executor), Submission(request, cast(Any, None)), sweep)
 
@@ -402,12 +403,11 @@ def test_a_failed_trial_of_the_same_sweep_is_kept_and_one_of_another_is_not(unti
 
 def test_a_trial_as_text_is_the_trial() -> None:
     call = TrialCall(_train, (), {"y": 2}, lambda *_: "")
-    parameters = {"x": "\\0 {x}", "z": 0.5}
-    assert call.written.statement_with(parameters) == call.statement_with(parameters)
+    written = call.written.statement_with({"x": "\\0 {x}", "z": 0.5})
+    assert written == call.statement.replace("(", "(**{'x': '\\\\0 {x}', 'z': 0.5}, ", 1)
     searched = find_searches("a = search([1]); b = search(\n    1, 2\n)\nc = a + b", str, {})
-    cell = TrialCell(searched)
     values = {"a": "it's", "b": 2}
-    assert cell.written.statement_with(values) == cell.statement_with(values)
+    assert trial_of_cell(searched).statement_with(values) == searched.with_values(values)
 
 
 def test_another_list_of_settings_is_another_space(until: Until) -> None:

@@ -46,7 +46,7 @@ from ..output.cell_output import CellOutput
 from ..runs.foreground import own_syntax_error, prepare_with_packages, write_inputs
 from ..runs.functions import NotebookExecutor
 from ..runs.result_binder import BoundRun, ResultBinder
-from ..runs.trials import TrialCell, TrialExecutor
+from ..runs.trials import TrialExecutor, trial_of_cell
 from .runs import newest_run
 from .tables import Table
 
@@ -88,7 +88,7 @@ def run_sweep(notebook: Notebook, line: str, body: str) -> None:
     if own.estimate:
         _estimate(notebook, cell, own, search.trials or where.size or 1)
         return
-    executor, trial = TrialExecutor(notebook), TrialCell(searched)
+    executor, trial = TrialExecutor(notebook), trial_of_cell(searched)
     study, kept = (None, []) if own.detach else study_of(executor, options.name, where, search)
     prepared, session = prepare_with_packages(notebook, cell)
     _check_metric(own.metric, prepared)

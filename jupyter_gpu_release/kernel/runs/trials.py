@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ...functions.written_trial import Hole, WrittenTrial
@@ -14,27 +12,9 @@ if TYPE_CHECKING:
     from ...protocol.runs import RunView
 
 
-@dataclass(frozen=True)
-class TrialCell:
-    """The cell as a sweep's driver asks for it (:class:`.Trialled`)."""
-
-    searched: SearchedCell
-    name: str = "sweep"
-    title: str = "the cell"
-
-    def statement_with(self, parameters: Mapping[str, Any]) -> str:
-        """Source of one trial."""
-        return self.searched.with_values(parameters)
-
-    @property
-    def written(self) -> WrittenTrial:
-        """The same as text."""
-        return WrittenTrial(
-            self.name, self.title, self.searched.with_values({name: Hole(name) for name in self.searched.calls})
-        )
-
-    def check_parameters(self, _parameters: Mapping[str, Any]) -> None:
-        """Nothing: the names that are searched are those that the cell has."""
+def trial_of_cell(searched: SearchedCell) -> WrittenTrial:
+    """The cell as text, with a place for each value that is searched."""
+    return WrittenTrial("sweep", "the cell", searched.with_values({name: Hole(name) for name in searched.calls}))
 
 
 class TrialExecutor(NotebookExecutor):
