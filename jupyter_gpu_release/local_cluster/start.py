@@ -22,12 +22,12 @@ from ..client.autostart import Ready, read_step
 from ..client.home import Connection, HomePaths, read_secret, write_secret
 from ..errors import AuthenticationError, ClusterError, ConflictError, GatewayUnavailableError, ImpossibleAskError
 from ..host.environment import for_cluster
+from ..host.gpus import Nvml
 from ..host.process_control import CLUSTER_MARKER, is_gone
 from ..protocol.config import GatewayConfig, Listening, shared_by
 from ..settings.built_in import BUILT_IN
 from ..settings.table import RELEASE
 from ..units import format_count
-from .gpus import read_hardware, usable_gpus
 from .launch_spec import LOOPBACK, LaunchSpec, make_runtime_folder, read_plans
 from .preflight import (
     address_for_others,
@@ -268,17 +268,28 @@ def choose_gpus(gpus: int | None, simulated: int | None) -> tuple[int, bool]:
     """Number of GPUs that the cluster gets, and whether they are simulated; raises :class:`ImpossibleAskError`."""
     if simulated is not None:
         return simulated, True
-    hardware = read_hardware()
-    real = usable_gpus(hardware)
+    reading = Nvml().read()
+    real = usable_gpus(len(reading.gpus))
     if gpus is None:
         return (real, False) if real else (BUILT_IN["simulated_gpus"].default, True)
     if gpus > real:
-        why = f" ({hardware.problem})" if hardware.problem else ""
+        why = f" ({reading.problem})" if reading.problem else ""
         raise ImpossibleAskError(
             f"--gpus {gpus}: this machine has {real} usable NVIDIA GPUs{why}",
             hint=f"ask for at most {real}, or use --simulated-gpus {gpus}" if real else f"use --simulated-gpus {gpus}",
         )
     return gpus, False
+
+
+def usable_gpus(count: int) -> int:
+    """Number of a machine's GPUs that this user's ``CUDA_VISIBLE_DEVICES`` leaves."""
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if visible is None:
+        return count
+    named = [entry for entry in visible.split(",") if entry.strip() and entry.strip() not in ("-1", "NoDevFiles")]
+    if count and all(entry.strip().startswith("MIG-") for entry in named):  # several of one GPU
+        return len(named)
+    return min(count, len(named))
 
 
 def ensure_token(home: HomePaths, progress: Say) -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from nvml_bed import build_library
 
-from jupyter_gpu_release.local_cluster.gpus import Hardware, usable_gpus
+from jupyter_gpu_release.local_cluster.start import usable_gpus
 
 Run = Callable[..., subprocess.CompletedProcess[str]]
 
@@ -77,13 +77,12 @@ def test_more_than_there_are(with_gpus: Run) -> None:
 
 
 def test_hidden_gpus_do_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
-    hardware = Hardware(["A", "B", "C"])
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "GPU-aa,GPU-bb")
-    assert usable_gpus(hardware) == 2
+    assert usable_gpus(3) == 2
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "MIG-aa,MIG-bb,MIG-cc,MIG-dd")
-    assert usable_gpus(hardware) == 4
-    assert usable_gpus(Hardware([])) == 0
+    assert usable_gpus(3) == 4
+    assert usable_gpus(0) == 0
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "-1")
-    assert usable_gpus(hardware) == 0
+    assert usable_gpus(3) == 0
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES")
-    assert usable_gpus(hardware) == 3
+    assert usable_gpus(3) == 3

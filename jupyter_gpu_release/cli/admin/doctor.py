@@ -12,7 +12,7 @@ from jupyter_core.paths import jupyter_runtime_dir
 
 from ...checks.cluster import dead_cluster, no_cluster
 from ...checks.finding import Finding, broken, broken_by, note, ok, report_on
-from ...checks.frameworks import Driver, compare_cuda, dotted, installed_frameworks
+from ...checks.frameworks import Driver, compare_cuda, cuda_version, installed_frameworks
 from ...checks.gateway import PATIENCE_S, STORE_S, check_cluster, check_used_store, check_within
 from ...checks.home import check_home, check_to_come, check_token_file
 from ...checks.jupyter_servers import check_jupyter_servers
@@ -24,7 +24,7 @@ from ...client.discovery import Target
 from ...client.home import HomePaths
 from ...client.rest import GatewayClient
 from ...errors import GpuReleaseError, StoreError
-from ...local_cluster.gpus import read_hardware
+from ...host.gpus import Nvml
 from ...local_cluster.launch_spec import read_plans
 from ...local_cluster.preflight import expect_last
 from ...local_cluster.processes import daemon_alive, marked_clusters
@@ -52,21 +52,22 @@ def check_store(home: HomePaths, folder: Path, *, is_used: bool = False) -> Find
 
 def check_gpus() -> Iterator[Finding]:
     """NVML, and its driver against the CUDA that the installed frameworks were built for."""
-    hardware = read_hardware()
-    if not hardware.gpus:
+    nvml = Nvml()
+    reading, version, cuda = nvml.read(), nvml.driver_version(), nvml.driver_cuda()
+    nvml.close()
+    count = len(reading.gpus)
+    if not count:
         yield note(
             "nvml",
-            f"no NVIDIA GPU on this machine ({hardware.problem})",
+            f"no NVIDIA GPU on this machine ({reading.problem})",
             "a cluster that is started here has simulated ones",
         )
     else:
-        names = ", ".join(hardware.gpus)
-        yield ok(
-            "nvml", f"{len(hardware.gpus)} GPUs: {names}; driver {hardware.driver}, CUDA {dotted(hardware.driver_cuda)}"
-        )
-    driver = Driver(bool(hardware.gpus), hardware.driver, hardware.driver_cuda)
-    for framework, cuda in installed_frameworks():
-        yield compare_cuda(driver, framework, cuda)
+        names = ", ".join(gpu.name or gpu.problem for gpu in reading.gpus)
+        yield ok("nvml", f"{count} GPUs: {names}; driver {version}, CUDA {cuda}")
+    driver = Driver(bool(count), version, cuda_version(cuda) or (0, 0))
+    for framework, built in installed_frameworks():
+        yield compare_cuda(driver, framework, built)
 
 
 def check_leftovers() -> Iterator[Finding]:
@@ -107,7 +108,7 @@ def _findings(home: HomePaths) -> Iterator[Finding]:
     yield from check_versions()
     yield from check_home(home)
     yield from check_gpus()
-    yield from check_pod(len(read_hardware().gpus))
+    yield from check_pod(len(Nvml().read().gpus))
     try:
         target = configured_target()
     except GpuReleaseError as error:
