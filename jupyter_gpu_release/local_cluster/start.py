@@ -11,7 +11,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -268,7 +268,8 @@ def choose_gpus(gpus: int | None, simulated: int | None) -> tuple[int, bool]:
     """Number of GPUs that the cluster gets, and whether they are simulated; raises :class:`ImpossibleAskError`."""
     if simulated is not None:
         return simulated, True
-    reading = Nvml().read()
+    with closing(Nvml()) as nvml:
+        reading = nvml.read()
     real = usable_gpus(len(reading.gpus))
     if gpus is None:
         return (real, False) if real else (BUILT_IN["simulated_gpus"].default, True)

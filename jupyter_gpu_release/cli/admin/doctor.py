@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 from collections.abc import Iterator
+from contextlib import closing
 from functools import partial
 from pathlib import Path
 
@@ -52,9 +53,8 @@ def check_store(home: HomePaths, folder: Path, *, is_used: bool = False) -> Find
 
 def check_gpus() -> Iterator[Finding]:
     """NVML, and its driver against the CUDA that the installed frameworks were built for."""
-    nvml = Nvml()
-    reading, version, cuda = nvml.read(), nvml.driver_version(), nvml.driver_cuda()
-    nvml.close()
+    with closing(Nvml()) as nvml:
+        reading, version, cuda = nvml.read(), nvml.driver_version(), nvml.driver_cuda()
     count = len(reading.gpus)
     if not count:
         yield note(
@@ -108,7 +108,9 @@ def _findings(home: HomePaths) -> Iterator[Finding]:
     yield from check_versions()
     yield from check_home(home)
     yield from check_gpus()
-    yield from check_pod(len(Nvml().read().gpus))
+    with closing(Nvml()) as nvml:
+        count = len(nvml.read().gpus)
+    yield from check_pod(count)
     try:
         target = configured_target()
     except GpuReleaseError as error:
