@@ -302,6 +302,10 @@ def test_who_may_not_wait_gets_what_is_given_up_for_it_within_two_seconds() -> N
     assert outcome(scheduler([impatient], [kept("w1", 3)], {}).decide(NOW + 0.1)) == "expired"
 
 
+def test_the_end_of_what_is_kept_is_a_time_to_decide_at() -> None:
+    assert scheduler([], [kept("w1"), kept("w2", until_s=NOW + 9)], {}).decide(NOW).next_end_s == NOW + 9
+
+
 def test_the_reason_says_what_is_kept() -> None:
     decided = scheduler([run("r1", 3)], [kept("w1", 2)], {"a": 1}).decide(NOW)
     assert [explain(wait) for wait in decided.waits] == [

@@ -210,3 +210,12 @@ async def test_what_somebody_waits_for_is_not_kept_but_handed_over_as_it_is(bed:
                 bed.say(service, waits, "running")
                 bed.end(service, waits)
                 await until(lambda waits=waits: waits.state is RunState.SUCCEEDED)
+
+
+@pytest.mark.asyncio
+async def test_what_is_too_small_for_the_next_cell_of_its_user_is_given_back_for_it(bed: BrokerBed) -> None:
+    async with bed.life() as service:
+        lease = await _kept(bed, service, keep_s=600.0)
+        larger = await bed.submitted(service, 2, session="another")
+        await until(lambda: larger.lease is not None)
+        assert (lease.state, service.leases.warm()) == (LeaseState.GONE, [])

@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-import httpx
 import pytest
 from feeds import Reading
 from ray_bed import GatewayBed, request
@@ -114,51 +113,6 @@ def test_an_interrupted_cell_keeps_its_gpus_and_one_that_was_given_up_does_not(
     assert view.state == "cancelled"
     assert (view.kept is not None) is (how == "interrupt")
     session.close()
-
-
-def test_the_time_passes(gateway: GatewayBed, open_session: Open, until) -> None:
-    view = end(open_session("short"), gpus=3, keep_s=0.7)
-    rows = warm(gateway)
-    assert [row.until for row in rows] == [view.kept.until] or time.time() >= view.kept.until
-    until(lambda: status(gateway).gpus.free == 4, "the end of its time")
-    assert time.time() >= view.kept.until
-    assert gateway.bed.ask("groups") == []
-
-
-def test_what_waits_ends_auto_at_once_and_ones_own(gateway: GatewayBed, open_session: Open) -> None:
-    """The same shape is handed over as it is; another shape waits until it is given back."""
-    idle, other = open_session("idle"), bobs_session(gateway)
-    first = end(idle, gpus=4, keep_s=300.0, keep_auto=True)
-    assert first.kept.auto
-    second = end(other, gpus=4)
-    assert (second.state, second.on_kept, second.gpu_ids) == ("succeeded", False, first.gpu_ids)
-    assert warm(gateway) == []
-
-    third = end(idle, gpus=3, keep_s=300.0)
-    assert third.kept is not None
-    elsewhere = open_session("elsewhere")
-    assert end(elsewhere, gpus=2, detach=True, wait_s=0.0).state != "succeeded"  # nobody sits before it
-    assert end(elsewhere, gpus=2).state == "succeeded"  # of the same user, though not auto
-    assert warm(gateway) == []
-
-    assert end(idle, gpus=3, keep_s=300.0, keep_auto=True).kept is not None
-    soon = end(other, gpus=2, wait_s=0.0)  # what comes back soon (within 2 s) is free now
-    assert soon.state == "succeeded" or soon.finished_at - soon.submitted_at >= 2.0
-    other.close()
-
-
-def test_auto_is_kept_whoever_waits_once_its_user_has_asked_for_more_time(
-    gateway: GatewayBed, open_session: Open
-) -> None:
-    idle, other = open_session("extended"), bobs_session(gateway)
-    first = end(idle, gpus=4, keep_s=300.0, keep_auto=True)
-    headers = {"Authorization": f"Bearer {gateway.token}"}
-    url = f"{gateway.url}/v1/leases/{first.run}/extend"
-    assert httpx.post(url, json={"keep_s": 400.0}, headers=headers).is_success
-    assert end(other, gpus=4, wait_s=0.0).state != "succeeded"
-    assert [row.run for row in warm(gateway)] == [first.run]
-    release(gateway, first.run)
-    other.close()
 
 
 def test_a_killed_gateway_goes_on_keeping_until_the_same_time(gateway: GatewayBed, open_session: Open, until) -> None:

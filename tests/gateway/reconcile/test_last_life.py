@@ -82,6 +82,7 @@ async def test_a_weekend_without_a_cluster_is_charged_to_nobody(bed: BrokerBed, 
         assert queued is not None
         await until(lambda: lost.state.is_terminal and queued.state.is_terminal)
         assert lost.view.state == queued.view.state == "lost"
+        assert "started anew" in queued.view.reason
         assert lost.view.gone_at == lost.view.finished_at
         assert lost.view.finished_at <= stopped_at
         assert held_s(lost.view, time.time()) <= stopped_at - running.view.granted_at

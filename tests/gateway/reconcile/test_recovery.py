@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import os
-import signal
 from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
 import pytest
 from feeds import Reading
-from ray_bed import GatewayBed, RayBed, request, vanish
+from ray_bed import GatewayBed, RayBed, request
 
 from jupyter_gpu_release.client.feed import ConnectionBack, ConnectionLost
 from jupyter_gpu_release.client.home import write_secret
-from jupyter_gpu_release.client.session import GatewaySession
 
 
 def test_a_killed_gateway_costs_no_run_and_no_event(gateway: GatewayBed, open_session) -> None:
@@ -78,32 +75,6 @@ def test_a_group_that_was_handed_over_is_found_again_and_the_queue_keeps_its_ord
 def test_a_placement_group_of_nobody_is_removed(gateway: GatewayBed, until) -> None:
     gateway.bed.ask("group", gateway.group_of("20260101-000000-00000000"))
     until(lambda: gateway.bed.ask("groups") == [], "its removal")
-
-
-@pytest.mark.thorough
-def test_another_clusters_ledger_has_nothing_alive(ray_bed: RayBed, tmp_path: Path, until) -> None:
-    """The whole cluster died with a run on it and one waiting: the next one calls both lost."""
-    first = GatewayBed(ray_bed, tmp_path)
-    assert first.deploy().ok
-    session = GatewaySession(first.target, "old")
-    session.connect()
-    running, queued = request("hold", "old", gpus=4), request("print 1", "old", gpus=4)
-    Reading(session.submit(running)).state("running")
-    Reading(session.submit(queued)).position(1)
-    with first.rest() as client:
-        os.kill(client.health().pid, signal.SIGKILL)
-    first.end()
-    vanish(session)
-    second = GatewayBed(ray_bed, tmp_path)
-    try:
-        assert second.deploy().ok
-        with second.rest() as client:
-            assert client.run(running.run).state == "lost"
-            assert client.run(queued.run).state == "lost"
-            assert "started anew" in client.run(queued.run).reason
-        until(second.is_clean, "nothing is held")
-    finally:
-        second.end()
 
 
 def test_deploying_again_finds_the_gateway(gateway: GatewayBed) -> None:
