@@ -36,6 +36,7 @@ _NAMES = {
     ".adapters.stdlib.code_objects": "make_code",
     ".adapters.stdlib.context_variables": "make_variable set_variable",
     ".adapters.stdlib.environment": "WorkingFolder",
+    ".adapters.stdlib.iterators": "set_tee",
     ".adapters.stdlib.log_settings": "ToldLogging set_handler",
     ".adapters.stdlib.sqlite": "ToldSqlite",
     ".adapters.stdlib.random_numbers": "make_random set_random",

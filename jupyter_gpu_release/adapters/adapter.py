@@ -125,7 +125,8 @@ class Adapter:
     #: objects of the library are values: a small one that a cell ends with goes home for ``_``
     gives_values = False
 
-    #: functions of the library that register something which travels
+    #: functions that register or set something which travels, and attributes that do, the latter with the name before
+    #: them (``cudnn.benchmark``), the former where another library's would be meant, too (``style.use``)
     carried_calls: Collection[str] = ()
 
     # ------------------------------------------------------------------------ taken apart and put together
@@ -220,6 +221,10 @@ class Adapter:
 
         None: it has no place for such.
         """
+
+    def has_more_items(self, thing: Any) -> bool:
+        """Tell if it holds objects that are too many for :meth:`items_of` to tell of."""
+        return False
 
     def set_items(self, thing: Any, items: dict[int, Any]) -> None:
         """Put others in the place of those with these numbers in :meth:`items_of`."""
@@ -371,6 +376,10 @@ class Adapter:
 
         They travel both ways. Asked before and after each cell, so fast. Such a value equals itself alone, or is plain.
         """
+        return ()
+
+    def what_stays(self) -> Iterable[str]:
+        """Sentences for a receipt on what the library has in the notebook and no GPU cell has. Each is said once."""
         return ()
 
     def use_terminal(self) -> None:

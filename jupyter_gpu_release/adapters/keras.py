@@ -381,7 +381,14 @@ class KerasAdapter(Adapter):
 
     name = "keras"
 
-    carried_calls = ("register_keras_serializable",)
+    carried_calls = (
+        "register_keras_serializable",
+        "set_dtype_policy",
+        "set_epsilon",
+        "set_floatx",
+        "set_global_policy",
+        "set_image_data_format",
+    )
     settings = (
         LibrarySettings("keras", _settings, lambda _: _SETTINGS, _set),
         LibrarySettings(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterable
 from typing import Any
 
 from .adapter import Adapter, LibrarySettings, Reducer, Values
@@ -97,6 +98,14 @@ def reduce_figure(_pickler: Any, figure: Any) -> Any:
 class MatplotlibAdapter(Adapter):
     """Figures and settings."""
 
+    carried_calls = (
+        "colormaps.register",
+        "set_cmap",
+        "set_matplotlib_close",
+        "set_matplotlib_formats",
+        "style.use",
+        *(f"seaborn.set{what}" for what in ("", "_color_codes", "_context", "_palette", "_style", "_theme")),
+    )
     settings = (
         LibrarySettings("matplotlib.cm", _colormaps, lambda _: {}, _set_colormap),
         LibrarySettings("matplotlib", _rc, _usual_rc, _set_rc),
@@ -111,6 +120,11 @@ class MatplotlibAdapter(Adapter):
 
     def reducer_for(self, kind: type) -> Reducer | None:
         return reduce_figure if any(base.__name__ == "Figure" for base in kind.__mro__) else None
+
+    def what_stays(self) -> Iterable[str]:
+        figures = getattr(sys.modules.get("matplotlib._pylab_helpers"), "Gcf", None)
+        sentence = "figures that are open here are not open in GPU cells: name them there, without their numbers"
+        return [sentence] if getattr(figures, "figs", None) else ()
 
     def holds_itself(self, kind: type) -> bool:
         return str(kind.__module__).startswith("matplotlib")

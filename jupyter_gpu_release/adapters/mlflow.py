@@ -27,6 +27,7 @@ def _write(_module: Any, name: str, value: Any) -> None:
 class MlflowAdapter(Adapter):
     """Settings."""
 
+    carried_calls = ("mlflow.set_tracking_uri", "mlflow.set_experiment")
     settings = (LibrarySettings("mlflow", _read, lambda _: dict.fromkeys(_PLACES), _write, that_count=False),)
 
 

@@ -16,7 +16,7 @@ from .adapter import Adapter, LibrarySettings, Reducer, Values
 
 _LONGEST_ATTRIBUTE = 1000
 #: of more objects in columns nobody looks which they are
-_MOST_OBJECTS = 5_000
+_MOST_OBJECTS = 9_900
 _ATOMS = frozenset({str, bytes, int, float, complex, bool, type(None)})
 #: what their objects consist of is nobody's but theirs
 _OPAQUE = ("pandas._libs", *(f"pandas.core.{part}" for part in ("arrays", "frame", "indexes", "internals", "series")))
@@ -169,10 +169,14 @@ def _update_index(old: Any, new: Any) -> bool:
 
 def _columns_of_objects(manager: Any) -> list[Any]:
     """Arrays of Python's objects, of which a frame or series consists; less those of texts and numbers alone."""
-    values = [block.values for block in getattr(manager, "blocks", ())]
-    objects = [each for each in values if type(each).__name__ == "ndarray" and each.dtype.hasobject]
+    objects = _arrays_of_objects(manager)
     is_small = sum(each.size for each in objects) <= _MOST_OBJECTS
     return [each for each in objects if any(type(part) not in _ATOMS for part in each.flat)] if is_small else []
+
+
+def _arrays_of_objects(manager: Any) -> list[Any]:
+    values = [block.values for block in getattr(manager, "blocks", ())]
+    return [each for each in values if type(each).__name__ == "ndarray" and each.dtype.hasobject]
 
 
 def _memory_of(thing: Any) -> Iterator[int]:
@@ -251,7 +255,13 @@ class PandasAdapter(Adapter):
 
     gives_values = True
 
-    carried_calls = ("register_dataframe_accessor", "register_series_accessor", "register_index_accessor")
+    carried_calls = (
+        "register_dataframe_accessor",
+        "register_series_accessor",
+        "register_index_accessor",
+        "pandas.set_option",
+        "set_eng_float_format",
+    )
     settings = (LibrarySettings("pandas", _options, _usual_options, _set_option),)
 
     def gives_the_same(self, kind: type) -> bool:
@@ -303,6 +313,11 @@ class PandasAdapter(Adapter):
             for place in [place for place in items if place < start + column.size]:
                 column.flat[place - start] = items.pop(place)
             start += column.size
+
+    def has_more_items(self, thing: Any) -> bool:
+        arrays = _arrays_of_objects(getattr(thing, "__dict__", {}).get("_mgr"))
+        is_large = sum(each.size for each in arrays) > _MOST_OBJECTS
+        return is_large and any(type(part) not in _ATOMS for each in arrays for part in each.flat)
 
     def own_memory(self, thing: Any) -> Iterable[int]:
         return _memory_of(thing) if _is_own(type(thing)) else ()

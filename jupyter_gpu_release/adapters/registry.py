@@ -29,6 +29,7 @@ _PYTHONS = (
     "os",
     "posix",
     "socket",
+    "threading",
     "sys",
     "time",
     "warnings",

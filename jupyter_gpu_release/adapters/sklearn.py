@@ -10,6 +10,7 @@ from .adapter import Adapter, LibrarySettings
 class SklearnAdapter(Adapter):
     """Settings, and its threads after a fork."""
 
+    carried_calls = ("sklearn.set_config",)
     settings = (
         LibrarySettings(
             "sklearn",

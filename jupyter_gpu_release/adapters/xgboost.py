@@ -21,6 +21,7 @@ def _read(xgboost: Any) -> Values:
 class XgboostAdapter(Adapter):
     """Data sets, and what ``set_config`` was told."""
 
+    carried_calls = ("xgboost.set_config",)
     settings = (
         LibrarySettings("xgboost", _read, lambda _: _USUAL, lambda xgboost, *set_: xgboost.set_config(**dict([set_]))),
     )

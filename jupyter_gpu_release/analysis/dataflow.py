@@ -90,8 +90,8 @@ _OPAQUE = frozenset({"exec", "eval", "globals", "locals", "vars", "compile"})
 #: magics whose line, or body, is Python of the notebook
 _PYTHON_LINES = frozenset({"time", "timeit", "prun", "memit", "mprun", "lprun", "mpl_time", "gpu_train"})
 _PYTHON_BODIES = frozenset({"time", "timeit", "prun", "memit", "capture", "gpu_train", "gpu_sweep", "gpu_setup"})
-#: magics that list the notebook's names
-_LISTS = frozenset({"who", "who_ls", "whos", "psearch"})
+#: magics that list the notebook's names, or forget them
+_LISTS = frozenset({"who", "who_ls", "whos", "psearch", "reset", "reset_selective"})
 _INSTALLERS = frozenset({"pip", "conda", "mamba", "micromamba", "uv"})
 _INSTALLS = re.compile(r"\b(?:pip3?|conda|mamba|uv)\b.*\b(?:(?:un)?install|add)\b")
 _INTERPOLATED = re.compile(r"\$\{?([A-Za-z_]\w*)|\{([^{}]+)\}")

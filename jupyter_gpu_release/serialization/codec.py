@@ -413,7 +413,7 @@ class _Writer:
         return [f"as a copy of a part of `{name}`" for name in copied]
 
     def _value(self, name: str, value: Any) -> None:
-        if issubclass(type(value), types.ModuleType) and _is_importable(value):
+        if issubclass(type(value), types.ModuleType) and is_importable(value):
             self._pickler.modules.add(value.__name__)
             self._own((name, value.__name__))
         else:
@@ -441,7 +441,8 @@ def _size_at_least(value: Any) -> int:
     return size_of(value) or 0
 
 
-def _is_importable(module: types.ModuleType) -> bool:
+def is_importable(module: types.ModuleType) -> bool:
+    """Tell if it travels by its name: not one that the notebook has made."""
     return module.__name__ in sys.modules or getattr(module, "is_deferred", False) is True
 
 

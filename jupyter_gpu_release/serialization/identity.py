@@ -219,5 +219,5 @@ _PYTHONS_OWN = frozenset(
 
 def function_attributes(function: types.FunctionType) -> dict[str, Any]:
     """Attributes of a function that a cell can have changed."""
-    look: dict[str, Any] = {"__defaults__": function.__defaults__, "__kwdefaults__": function.__kwdefaults__}
+    look = {name: getattr(function, name) for name in ("__code__", "__defaults__", "__doc__", "__kwdefaults__")}
     return {**look, **{f".{name}": value for name, value in vars(function).items()}}

@@ -191,7 +191,7 @@ class GraphPickler(cloudpickle.Pickler):
         where, foreign = self._where(function)
         name = function.__name__
         arguments = (function_id(function), function.__code__, where, name, function.__closure__)
-        slots = {
+        slots: dict[str, Any] = {
             "__qualname__": function.__qualname__,
             "__module__": function.__module__,
             "__doc__": function.__doc__,
@@ -200,6 +200,7 @@ class GraphPickler(cloudpickle.Pickler):
             "__kwdefaults__": function.__kwdefaults__,
         }
         changed, removed = self._changes(function, function_attributes)
+        slots |= {"__code__": function.__code__} if "__code__" in changed else {}
         state = (slots, dict(vars(function)), foreign, changed, removed)
         return rebuild.make_function, arguments, state, None, None, rebuild.set_function
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import difflib
-import os
 import sys
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -12,7 +11,8 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from ..adapters.stdlib import environment, log_settings
+from ..adapters.registry import loaded_adapters
+from ..adapters.stdlib import environment
 from ..analysis.cell_facts import CellFacts, is_machinery
 from ..analysis.dataflow import JOINS_GROUP
 from ..analysis.device_choices import DeviceLedger
@@ -207,7 +207,7 @@ class InputCapture:
         prepared = self._captured(facts, choice, ledger, more, labels)
         prepared.ambient = ambient
         self._add_environment(prepared, choice)
-        self._say_log_files(prepared)
+        self._say_what_stays(prepared)
         prepared.call_by(labels or {})
         if setup is not None and read_by_setup is not None:
             _add_setup(prepared, setup, read_by_setup)
@@ -254,14 +254,11 @@ class InputCapture:
                     prepared.warnings.append(f"environment variable {name} {why} and is held back: {way}")
         self._said |= {*own.secret, *own.large}
 
-    def _say_log_files(self, prepared: CapturedInputs) -> None:
-        """Say once of each log file of the notebook that no cell writes to it."""
-        for path in log_settings.log_files():
-            if path not in self._said:
-                self._said.add(path)
-                prepared.notes.append(
-                    f"what GPU cells log is not in the notebook's log file `{os.path.basename(path)}`"
-                )
+    def _say_what_stays(self, prepared: CapturedInputs) -> None:
+        """Say once of each log file of the notebook that no cell writes to it, and the like."""
+        sentences = [sentence for each in loaded_adapters() for sentence in each.what_stays()]
+        prepared.notes += [sentence for sentence in sentences if sentence not in self._said]
+        self._said.update(sentences)
 
     def _state(self, selection: Selection, needed: set[str]) -> tuple[dict[str, Any], dict[str, list[str]]]:
         here = self._modules.local(needed, self._modules.added_paths())

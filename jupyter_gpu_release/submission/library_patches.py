@@ -22,7 +22,7 @@ from ..analysis.scopes import dotted_name
 from ..serialization.process_state.local_modules import extensions_of_libraries, name_in
 
 #: cells that may hold such an assignment
-_SUSPECT = re.compile(r"^\s*\w+(?:\.\w+)+\s*(?:[-+*/|&]|//|\*\*)?=(?!=)", re.MULTILINE)
+_SUSPECT = re.compile(r"(?:^|[;:])\s*\w+(?:\.\w+)+\s*(?:[-+*/|&]|//|\*\*)?=(?!=)", re.MULTILINE)
 _ABSENT = object()
 #: objects of these modules' classes are everywhere
 _NO_LIBRARIES = ("__main__", "builtins")
@@ -130,7 +130,7 @@ class LibraryPatches:
         return [
             chain
             for chain, value in sorted(assigned_attributes(tree).items())
-            if (holder := _holder(_from_module(chain, self._names), self._names)) is not None
+            if (holder := _holder(from_module(chain, self._names), self._names)) is not None
             and _package_of(holder.owner) not in tops
             and not (_is_extended(holder.owner) and not isinstance(value, _LITERALS))
         ]
@@ -142,7 +142,7 @@ class LibraryPatches:
             tree = ast.parse(source)
         except (SyntaxError, ValueError):
             return
-        self._chains |= dict.fromkeys(_from_module(chain, self._names) for chain in sorted(assigned_attributes(tree)))
+        self._chains |= dict.fromkeys(from_module(chain, self._names) for chain in sorted(assigned_attributes(tree)))
 
 
 def _place(chain: str, names: dict[str, Any]) -> tuple[str, Any] | None:
@@ -162,7 +162,7 @@ class _Holder:
     path: tuple[str, ...] = ()
 
     def value_of(self, attribute: str) -> Any:
-        if not self.path:
+        if not self.path and not _has_properties(self.owner):
             return vars(self.owner).get(attribute, _ABSENT)
         with contextlib.suppress(Exception):  # a property of the library's
             return functools.reduce(getattr, (*self.path, attribute), self.owner)
@@ -175,6 +175,8 @@ class _Holder:
 
 def _holder(chain: str, names: dict[str, Any]) -> _Holder | None:
     """None: it belongs to another thing."""
+    if any(".".join(chain.split(".")[-2:]) in adapter.carried_calls for adapter in loaded_adapters()):
+        return None
     root, *path = chain.split(".")[:-1]
     owner = dict.get(names, root, sys.modules.get(root))  # asks nobody for what was not sent
     while path and _is_open(owner) and _is_open(found := vars(owner).get(path[0])):
@@ -185,10 +187,15 @@ def _holder(chain: str, names: dict[str, Any]) -> _Holder | None:
 
 
 def _is_open(owner: Any) -> bool:
-    return type(owner) is types.ModuleType or isinstance(owner, type)
+    return isinstance(owner, types.ModuleType | type)
 
 
-def _from_module(chain: str, names: dict[str, Any]) -> str:
+def _has_properties(owner: Any) -> bool:
+    """Tell if it is a module of a class of its own (``torch.utils.deterministic``)."""
+    return isinstance(owner, types.ModuleType) and type(owner) is not types.ModuleType
+
+
+def from_module(chain: str, names: dict[str, Any]) -> str:
     """The chain from the module that has the object of its first name (``from plotly.io import templates``)."""
     root, _, rest = chain.partition(".")
     thing = dict.get(names, root)
@@ -216,7 +223,7 @@ def _package_of(owner: Any) -> str:
 
 
 def _is_importable(owner: Any) -> bool:
-    if type(owner) is types.ModuleType:
-        return owner.__name__ in sys.modules and owner.__name__ != "__main__"
+    if isinstance(owner, types.ModuleType):
+        return sys.modules.get(owner.__name__) is owner and owner.__name__ != "__main__"
     module = sys.modules.get(owner.__module__) if isinstance(owner, type) else None
     return module is not None and owner.__module__ != "__main__" and vars(module).get(owner.__qualname__) is owner

@@ -9,7 +9,22 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from . import by_text, classes, dropped, frames, functions, held, of_libraries, shown, singletons, views
+from . import (
+    by_text,
+    classes,
+    dropped,
+    frames,
+    functions,
+    held,
+    iterators,
+    library_objects,
+    objects,
+    of_libraries,
+    process,
+    shown,
+    singletons,
+    views,
+)
 
 
 @dataclass(frozen=True)
@@ -44,6 +59,10 @@ CELLS: dict[str, Cell] = {
     **_named("singletons", singletons.IMPORTS, singletons.ROWS),
     **_named("views", views.IMPORTS, views.ROWS),
     **_named("names by text", by_text.IMPORTS, by_text.ROWS),
+    **_named("objects", objects.IMPORTS, objects.ROWS),
+    **_named("iterators", iterators.IMPORTS, iterators.ROWS),
+    **_named("objects of libraries", library_objects.IMPORTS, library_objects.ROWS),
+    **_named("process", process.IMPORTS, process.ROWS),
     **_named("of libraries", of_libraries.IMPORTS, of_libraries.ROWS),
     **{f"shown: {name}": Cell("", body, is_of_kernel=True) for name, body in shown.ERRORS.items()},
     **{f"shown: {name}": Cell(setup, body, is_of_kernel=True) for name, (setup, body) in shown.OUTPUTS.items()},

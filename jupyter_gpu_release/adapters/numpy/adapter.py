@@ -49,7 +49,7 @@ class NumpyAdapter(Adapter):
     def has_rows(self, kind: type) -> bool:
         return kind.__name__ == "ndarray"
 
-    carried_calls = ("seterrcall",)
+    carried_calls = ("numpy.set_printoptions", "numpy.seterr", "seterrcall", "set_bit_generator")
 
     def extended_classes(self) -> Iterable[type]:
         return [settings.ToldNumpy]

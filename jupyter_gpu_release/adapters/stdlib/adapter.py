@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copyreg
+import os
 import weakref
 from collections.abc import Iterable
 from typing import Any
@@ -31,6 +32,10 @@ class StandardLibraryAdapter(Adapter):
 
     def extensions(self) -> Iterable[tuple[type, str, Any]]:
         return [*sqlite.told(), *log_settings.told()]
+
+    def what_stays(self) -> Iterable[str]:
+        words = "what GPU cells log is not in the notebook's log file"
+        return [f"{words} `{os.path.basename(path)}`" for path in log_settings.log_files()]
 
     def reducer_for(self, kind: type) -> Reducer | None:
         return values.reducer_for(kind)

@@ -6,11 +6,14 @@ Others may hold one and go on with it, so they are brought to where the run has 
 from __future__ import annotations
 
 import collections
+import gc
 import itertools
 import operator
 import warnings
 from collections.abc import Callable
 from typing import Any
+
+from ... import streams
 
 #: whose place is a number
 _WITH_PLACE = frozenset(
@@ -25,6 +28,22 @@ _OF_ITERTOOLS = frozenset(
 )
 #: what ``__reduce__`` gives are the objects that they hold; those over dicts and sets give a copy
 KINDS = _WITH_PLACE | _RANGES | _OF_ITERTOOLS | {zip, map, filter, enumerate, reversed, type(iter(int, 0))}
+TEE: type = type(itertools.tee(())[0])
+#: what siblings have in common
+KINDS |= {itertools._tee_dataobject}  # type: ignore[attr-defined]
+
+
+def reduce_tee(_pickler: Any, tee: Any) -> Any:
+    """With its siblings, which go on with what it has taken."""
+    maker, arguments, place = _reduced(tee)
+    siblings = [each for each in gc.get_referrers(place[0]) if type(each) is TEE and each is not tee]
+    return maker, arguments, (place, siblings), None, None, set_tee
+
+
+@streams.named
+def set_tee(tee: Any, state: tuple[Any, list[Any]]) -> None:
+    """Put it where it was."""
+    tee.__setstate__(state[0])
 
 
 def update(old: Any, new: Any) -> bool | None:
@@ -48,6 +67,9 @@ def update(old: Any, new: Any) -> bool | None:
             place = (left.start - mine.start) // left.step
         old.__setstate__(place)
         return True
+    if kind is TEE:
+        old.__setstate__(_reduced(new)[2])
+        return True
     return False
 
 
@@ -64,13 +86,19 @@ def _is_over(iterator: Any, things: Any) -> bool:
 
 def remade(iterator: Any, new: Callable[[Any], Any]) -> Any:
     """The iterator over what ``new`` gives for the objects that it holds: itself, where they are the same."""
+    maker, arguments, *state = _reduced(iterator)
+    parts, place = new(arguments), [None if each is None else new(each) for each in state]
+    if parts is arguments and all(map(operator.is_, place, state)):
+        return iterator
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)  # of itertools, whatever the user makes of warnings
-        maker, arguments, *state = iterator.__reduce__()
-        parts, place = new(arguments), [None if each is None else new(each) for each in state]
-        if parts is arguments and all(map(operator.is_, place, state)):
-            return iterator
+        warnings.simplefilter("ignore", DeprecationWarning)
         made = maker(*parts)
         if place and place[0] is not None:
             made.__setstate__(place[0])
         return made
+
+
+def _reduced(iterator: Any) -> Any:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # of itertools, whatever the user makes of warnings
+        return iterator.__reduce__()

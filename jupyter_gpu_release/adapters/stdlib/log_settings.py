@@ -9,6 +9,7 @@ import copyreg
 import functools
 import io
 import logging
+import operator
 import os
 import sys
 import types
@@ -121,6 +122,14 @@ def _loggers() -> Iterator[logging.Logger]:
             continue
         if known.get(logger.name) is logger:  # not one that somebody made for itself
             yield logger
+    if any(map(_is_of_somebody, map(operator.call, logging._handlerList))):  # type: ignore[attr-defined]
+        loggers = [each for each in list(known.values()) if isinstance(each, logging.Logger) and _is_of_library(each)]
+        yield from (each for each in loggers if any(map(_is_of_somebody, each.handlers)))
+
+
+def _is_of_somebody(handler: Any) -> bool:
+    """Tell if a handler counts that a library's logger has: somebody has added it."""
+    return handler is not None and (_is_of_notebook(handler) or isinstance(handler, logging.FileHandler))
 
 
 def _that_may_be_set(known: Mapping[str, object]) -> list[logging.Logger]:
@@ -266,6 +275,7 @@ class _Adding(type):
 
     def __setattr__(cls, _words: str, value: tuple[str, list[Any]]) -> None:
         name, things = value
+        _told_of.add(name)
         logger = logging.getLogger(name)
         for thing in _of_notebook(logger):
             logger.removeHandler(thing) if isinstance(thing, logging.Handler) else logger.removeFilter(thing)
@@ -279,10 +289,15 @@ class ToldLogging(metaclass=_Adding):
     __module__ = streams.__name__
 
 
+#: loggers that have, or had, such things
+_told_of: set[str] = set()
+
+
 def told() -> Iterator[tuple[type, str, Any]]:
     """Those that loggers have, each time with the logger's name."""
-    for logger in _loggers():
-        if things := _of_notebook(logger):
+    for logger in dict.fromkeys([*_loggers(), *map(logging.getLogger, _told_of)]):
+        if (things := _of_notebook(logger)) or logger.name in _told_of:
+            _told_of.add(logger.name)
             words = f"handlers and filters of logger {logger.name}".replace(".", "/")  # it is no path
             yield ToldLogging, words, (logger.name, things)
 

@@ -167,13 +167,28 @@ def _set_collector(_module: Any, name: str, value: Any) -> None:
         (gc.enable if value else gc.disable)()
 
 
+def _stack_size(threading: Any) -> Values:
+    size = threading.stack_size()
+    if size:
+        threading.stack_size(size)  # asking has set it to the usual one
+    return {"stack size": size}
+
+
 #: functions that set them, by whose names they would be taken for what stays in its process
 CALLS = (
+    "addHandler",
     "addLevelName",
+    "addsitedir",
+    "environ.setdefault",
+    "logging.captureWarnings",
+    "logging.disable",
     "register_dialect",
+    "setLevel",
     "set_int_max_str_digits",
     "setcontext",
     "setdefaulttimeout",
+    "set_verbosity",
+    *(f"set_verbosity_{level}" for level in ("debug", "error", "info", "warning")),
     "setfirstweekday",
     "setlocale",
     "setrecursionlimit",
@@ -208,6 +223,13 @@ ALL = (
         lambda calendar: {"first weekday": int(calendar.firstweekday())},
         lambda _: {"first weekday": 0},
         lambda calendar, _, value: calendar.setfirstweekday(value),
+    ),
+    LibrarySettings(
+        "threading",
+        _stack_size,
+        lambda _: {"stack size": 0},
+        lambda threading, _, value: threading.stack_size(value),
+        that_count=False,
     ),
     LibrarySettings("gc", _collector, lambda _: began.COLLECTOR, _set_collector, that_count=False),
     LibrarySettings("warnings", _warning_filters, lambda _: {}, _add_filter, that_count=False),

@@ -29,7 +29,7 @@ from .. import singletons
 from ..adapter import Reader, Reducer, receiving, refusing
 from ..memory import CData
 from ..users_code import is_of_the_user
-from . import buffers, cached_functions, context_variables, log_settings
+from . import buffers, cached_functions, context_variables, iterators, log_settings
 from .code_objects import reduce_code
 
 
@@ -271,6 +271,7 @@ _BY_TYPE: dict[type, Reducer] = {
     weakref.ProxyType: reduce_weak_proxy,
     weakref.CallableProxyType: reduce_weak_proxy,
     **dict.fromkeys(WEAK_CONTAINERS, reduce_weak_container),
+    iterators.TEE: iterators.reduce_tee,
     memoryview: reduce_memoryview,
     types.MappingProxyType: reduce_mapping_proxy,
     type({}.keys()): reduce_dict_view,
@@ -385,7 +386,8 @@ def make_weakref(target: Any) -> weakref.ref[Any]:
 @streams.named
 def fill_weak_container(container: Any, entries: list[Any]) -> None:
     """Fill it. In a rank its entries stay alive: who holds them may have stayed in the notebook."""
-    kept_alive.append(entries)
+    place = int(type(container) is weakref.WeakValueDictionary)
+    kept_alive.extend(entries if type(container) is weakref.WeakSet else [entry[place] for entry in entries])
     container.update(entries)
 
 

@@ -36,6 +36,8 @@ class TorchAdapter(Adapter):
         "register_autograd",
         "register_vmap",
         "register_kernel",
+        "register_parametrization",
+        *settings.CALLS,
     )
     settings = settings.ALL
 

@@ -182,6 +182,31 @@ def _write_hooks(module: Any, _name: str, value: Any) -> None:
     module.RemovableHandle.next_id = max(module.RemovableHandle.next_id, value)
 
 
+#: functions that set them or what is the process's own, and attributes
+CALLS = (
+    *(f"cudnn.{name}" for name in ("allow_tf32", "benchmark", "deterministic", "enabled", "fp32_precision")),
+    *(f"mkldnn.{name}" for name in ("enabled", "fp32_precision")),
+    "backends.fp32_precision",
+    "enable_cudnn_sdp",
+    "enable_flash_sdp",
+    "enable_math_sdp",
+    "enable_mem_efficient_sdp",
+    "cuda.set_device",
+    "set_anomaly_enabled",
+    "set_default_device",
+    "set_default_dtype",
+    "set_default_tensor_type",
+    "set_detect_anomaly",
+    "set_deterministic_debug_mode",
+    "set_float32_matmul_precision",
+    "set_grad_enabled",
+    "set_num_threads",
+    "set_per_process_memory_fraction",
+    "set_printoptions",
+    "set_sharing_strategy",
+    "set_warn_always",
+    "use_deterministic_algorithms",
+)
 ALL = (
     LibrarySettings("torch", _read, _usual, _write, follow_threads=True),
     LibrarySettings("torch.utils.hooks", _read_hooks, lambda _: {_HOOKS: 0}, _write_hooks, that_count=False),

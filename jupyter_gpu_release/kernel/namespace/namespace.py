@@ -29,7 +29,12 @@ from ...serialization.process_state.local_modules import (
     split_attribute_name,
 )
 from ...serialization.rebuild import NamespaceInfo
-from ...serialization.sharing.namespace_update import NamespaceUpdate, outlived_sentences, stale_sentences
+from ...serialization.sharing.namespace_update import (
+    NamespaceUpdate,
+    ended_sentences,
+    outlived_sentences,
+    stale_sentences,
+)
 from ...serialization.sharing.originals import Originals
 from ...serialization.sharing.references import Key
 from ...submission.capture import CapturedInputs, InputCapture
@@ -204,7 +209,7 @@ class Namespace:
             self._notes += changed_sentences(changed, run) if changed else []
             self._notes += stayed + _left_behind(arrival, sent)
             self._notes += old_parts_left(self._old_parts) + stale_sentences(arrival.stale)
-            self._notes += outlived_sentences(arrival.outlived)
+            self._notes += outlived_sentences(arrival.outlived) + ended_sentences(arrival.ended)
             self._notes += [f"results hold copies of parts of `{name}`" for name in sorted(loaded.copied)]
         lacking = loaded.lacking(namespace) if prepared is None else []  # else the code is of this notebook
         if lacking:

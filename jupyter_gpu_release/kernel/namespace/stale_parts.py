@@ -10,6 +10,7 @@ import types
 from collections.abc import Collection, Mapping
 from typing import Any
 
+from ...adapters.registry import adapters_of
 from ...serialization.codec import LONGEST_COUNTED_BYTES
 from ...serialization.sharing.held_elsewhere import held_elsewhere, references_of_ours
 from ...submission.capture import CapturedInputs
@@ -45,6 +46,7 @@ class OldParts:
         #: so that no other object gets an id of theirs
         self._parts: dict[int, Any] = {}
         names = [name for name in changed if name in prepared.originals]
+        self._beyond = [name for name in names if _has_more_items(prepared.originals[name])]
         if len(prepared.stream) <= LONGEST_COUNTED_BYTES or not names:
             return
         try:
@@ -69,9 +71,14 @@ class OldParts:
     def left(self, namespace: Mapping[str, Any], kept: Collection[int]) -> list[str]:
         """Names of inputs of which something still holds old parts; ``kept``: ids of what is not old any more."""
         try:
-            return [name for name, idents in self._of.items() if _is_left(name, idents - set(kept), namespace)]
+            found = [name for name, idents in self._of.items() if _is_left(name, idents - set(kept), namespace)]
+            return list(dict.fromkeys([*self._beyond, *found]))
         except Exception:  # noqa: BLE001 - see the class
             return []
+
+
+def _has_more_items(value: Any) -> bool:
+    return any(adapter.has_more_items(value) for adapter in adapters_of(type(value)))
 
 
 def _is_left(name: str, idents: set[int], namespace: Mapping[str, Any]) -> bool:

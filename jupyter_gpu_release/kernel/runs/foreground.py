@@ -149,14 +149,23 @@ def prepare_with_packages(notebook: CellContext, cell: Cell) -> tuple[CapturedIn
     welcome = session.welcome
     prepared.notes += note_on_hashes(cell.body, prepared.originals, welcome.hash_seed if welcome is not None else "")
     prepared.notes += [*note_on_ids(cell.body, prepared.originals), *notebook.signal_handlers.notes(_NOT_THERE)]
-    used = {*prepared.packages, *_modules_among(prepared.originals.values())}
-    prepared.notes += notebook.registrations.notes(used, notebook.shell.user_ns, cell.body)
+    used = {*prepared.packages, *_packages_of(prepared.originals.values())}
+    local = {name.partition(".")[0] for name in notebook.names.input_capture.local_modules}
+    prepared.notes += notebook.registrations.notes(used, notebook.shell.user_ns, cell.body, local)
     _add_packages(notebook, cell, prepared, session)
     return prepared, session
 
 
-def _modules_among(values: Iterable[Any]) -> set[str]:
-    return {value.__name__.partition(".")[0] for value in values if isinstance(value, types.ModuleType)}
+def _packages_of(values: Iterable[Any]) -> set[str]:
+    """Packages that are values of names, or have their classes or functions."""
+    return {
+        str(value.__name__ if isinstance(value, types.ModuleType) else _maker(value).__module__).partition(".")[0]
+        for value in values
+    }
+
+
+def _maker(value: Any) -> Any:
+    return value if isinstance(value, type | types.FunctionType | types.BuiltinFunctionType) else type(value)
 
 
 def _add_packages(notebook: CellContext, cell: Cell, prepared: CapturedInputs, session: GatewaySession) -> None:

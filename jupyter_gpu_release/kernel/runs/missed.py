@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import ast
+import builtins
 import re
 import sys
 import types
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import Any
 
 from ...adapters.registry import loaded_adapters
 from ...analysis.cell_facts import cells_of
 from ...analysis.scopes import dotted_name
 from ...protocol.runs import ErrorInfo
+from ...submission.library_patches import from_module
 
 _QUOTED = re.compile(r"['\"`‘]([^'\"`‘’]{1,80})['\"`’]|<__main__\.(\w+) object at")
 _NOT_FOUND = re.compile(r"name '(\w+)' is not defined|Can't get attribute '(\w+)' on <module '__main__'")
@@ -20,8 +22,15 @@ _NOT_FOUND = re.compile(r"name '(\w+)' is not defined|Can't get attribute '(\w+)
 _NESTED = re.compile(r"event loop is (?:already )?running|running event loop")
 #: names of functions that tell a library something for later
 _TELLS = re.compile(r"regist|^(?:set|add|enable|use|install)(?:_|$)")
-#: of functions of Python's own modules (``calendar.setfirstweekday``), which has few such words
-_PYTHON_TELLS = re.compile(r"regist|^(?:set|add|enable|use|install)")
+#: of those that are called for what a library does from then on (``calendar.setfirstweekday``); seeds travel
+_SETS = re.compile(r"^(?:set|add|enable|disable|use|install|switch)(?!.*seed)|^start$")
+#: what such a function cannot act on: the effect is in the library
+_PLAIN = (
+    *(int, float, complex, str, bytes, type, type(None)),
+    *(types.ModuleType, types.FunctionType, types.BuiltinFunctionType),
+)
+#: cells feel what these do without naming them
+_EVERYWHERE, _OF_THE_PROCESS = re.compile(r"^install"), {"faulthandler", "resource"}
 _MOST_LETTERS = 70
 _NO_LIBRARIES = {"__main__", "builtins", __name__.partition(".")[0]}
 #: Python's own modules of which all that is registered travels (``ABC.register``)
@@ -36,7 +45,7 @@ def missed_name(error: ErrorInfo) -> str:
     return next(filter(None, found.groups())) if found is not None else ""
 
 
-def missed_sentence(error: ErrorInfo, cells: Sequence[str], names: Mapping[str, Any]) -> str:
+def missed_sentence(error: ErrorInfo, cells: Sequence[str], names: dict[str, Any]) -> str:
     """Say which statement it is, and in which cell; empty: none is known. ``cells``: the notebook's, the run's last."""
     words = list(dict.fromkeys("".join(found) for found in _QUOTED.findall(error.evalue)))
     if error.ename == AttributeError.__name__:
@@ -46,7 +55,9 @@ def missed_sentence(error: ErrorInfo, cells: Sequence[str], names: Mapping[str, 
     else:
         words, tells = [*words, *_texts_in(cells[-1] if cells else "")], _registers
     for number in range(len(cells) - 1, 0, -1):
-        for call, text in reversed(list(_calls(cells[number]))) if any(map(cells[number].__contains__, "(@")) else ():
+        for call, text in (
+            reversed(list(_calls(cells[number], ast.Expr))) if any(map(cells[number].__contains__, "(@")) else ()
+        ):
             if any(tells(call, word) for word in words):
                 return f"`{text}` ran in cell {number} of the notebook, not here: put it under `%%gpu_setup`"
     return ""
@@ -62,63 +73,90 @@ class Registrations:
         self._read = 0
         self._waiting: list[tuple[str, str]] = []
 
-    def notes(self, packages: Collection[str], names: Mapping[str, Any], body: str = "") -> list[str]:
-        """Sentences for the receipt of a cell that may use these packages; ``names`` are the notebook's."""
+    def notes(
+        self, packages: Collection[str], names: dict[str, Any], body: str = "", local: Collection[str] = ()
+    ) -> list[str]:
+        """Sentences for the receipt of a cell that may use these packages; ``names`` are the notebook's.
+
+        ``local``: packages beside the notebook, whose state travels.
+        """
         cells = cells_of(names)
         for number in range(self._read, len(cells)):
             how = f"ran in cell {number}, not in GPU cells: if they need it, put it under `%%gpu_setup`"
             self._waiting += [(package, f"`{text}` {how}") for package, text in _registered(cells[number], names)]
         self._read = len(cells)
-        said = [sentence for package, sentence in self._waiting if package in packages]
-        self._waiting = [each for each in self._waiting if each[0] not in packages]
+        used = {"", *packages, *_packages_in(body)} - {*local}
+        said = [sentence for package, sentence in self._waiting if package in used]
+        self._waiting = [each for each in self._waiting if each[0] not in used]
         here = "runs in this cell's process only: if the notebook needs it, call it in a plain cell, too"
-        return [*said, *(f"`{text}` {here}" for _, text in _registered(body, {**names, **_imported(body)}))]
+        told = _registered(body, {**names, **_bound(body)})
+        return [*said, *(f"`{text}` {here}" for package, text in told if package not in local)]
 
 
-def _registered(source: str, names: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """Packages with which a cell registers what does not travel, each with the text of the statement."""
-    for call, text in _calls(source):
-        function = _function(call, names)
-        name, package = (str(getattr(function, each, "")) for each in ("__name__", "__module__"))
-        package = package.partition(".")[0].removeprefix("_")
-        is_pythons = package in sys.stdlib_module_names  # a library's other words would name too much
-        tells = _PYTHON_TELLS.search(name) is not None if is_pythons else "regist" in name
-        if tells and package not in _NO_LIBRARIES and not _travels(name, package):
-            yield package, text
+def _registered(source: str, names: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    """Packages that a cell tells what does not travel, each with the text of the statement."""
+    for call, text in _calls(source, ast.Expr, ast.Assign):  # `old = seterr(…)`, too
+        function, path = _function(call, names), dotted_name(call.func if isinstance(call, ast.Call) else call)
+        root = names.get(path.partition(".")[0])
+        home = root.__name__ if isinstance(root, types.ModuleType) else str(getattr(function, "__module__", ""))
+        package, name = re.sub(r"^_(?!_)", "", _top(home)), str(getattr(function, "__name__", path.rpartition(".")[2]))
+        tells = "regist" in name or (isinstance(call, ast.Call) and text[0] != "@" and _sets(call, name, names))
+        if function is not None and tells and package not in _NO_LIBRARIES and not _travels(name, path, package):
+            yield "" if _EVERYWHERE.search(name) or package in _OF_THE_PROCESS else package, text
 
 
-def _imported(body: str) -> dict[str, Any]:
-    """Modules that a cell imports and this process has loaded, too, by the cell's names for them."""
-    try:
-        tree = ast.parse(body)
-    except (SyntaxError, ValueError):
-        return {}
+def _sets(call: ast.Call, name: str, names: dict[str, Any]) -> bool:
+    """Tell if it is called for what its library does from then on, not for what it does with its arguments."""
+    given = [node.id for part in (*call.args, *call.keywords) for node in ast.walk(part) if isinstance(node, ast.Name)]
+    values = [names.get(each, vars(builtins).get(each)) for each in given]
+    return _SETS.search(name) is not None and all(isinstance(value, _PLAIN) for value in values)
+
+
+def _bound(body: str) -> dict[str, Any]:
+    """Names that a cell binds: modules that this process has loaded, too, and other things, which are unknown."""
+    tree = _parsed(body)
     imports = [alias for node in tree.body if isinstance(node, ast.Import) for alias in node.names]
     found = {each.asname or _top(each.name): each.name if each.asname else _top(each.name) for each in imports}
-    return {name: sys.modules[module] for name, module in found.items() if module in sys.modules}
+    unknown = {node.id: ... for node in ast.walk(tree) if isinstance(node, ast.Name) and type(node.ctx) is ast.Store}
+    return unknown | {name: sys.modules[module] for name, module in found.items() if module in sys.modules}
+
+
+def _packages_in(body: str) -> set[str]:
+    """Packages that a cell imports itself."""
+    found = [node for node in ast.walk(_parsed(body)) if isinstance(node, ast.Import | ast.ImportFrom)]
+    names = [
+        [node.module or ""] if isinstance(node, ast.ImportFrom) else [a.name for a in node.names] for node in found
+    ]
+    return {_top(name) for of_node in names for name in of_node}
 
 
 def _top(module: str) -> str:
     return module.partition(".")[0]
 
 
-def _travels(name: str, package: str) -> bool:
-    return package in _CARRIED or any(name in adapter.carried_calls for adapter in loaded_adapters())
+def _travels(name: str, path: str, package: str) -> bool:
+    """``path``: as the statement calls it (``plt.style.use``)."""
+    ends = {name, f"{package}.{name}", ".".join(path.split(".")[-2:])}
+    return package in _CARRIED or any(not ends.isdisjoint(adapter.carried_calls) for adapter in loaded_adapters())
 
 
-def _calls(source: str) -> Iterator[tuple[ast.expr, str]]:
-    """Calls for their effect, and decorators, with the text that names them."""
-    try:
-        tree = ast.parse(source)
-    except (SyntaxError, ValueError):
-        return
-    for node in tree.body:
-        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Call):
+def _calls(source: str, *kinds: type[ast.Expr | ast.Assign]) -> Iterator[tuple[ast.expr, str]]:
+    """Calls in statements of these kinds, and decorators, with the text that names them."""
+    for node in _parsed(source).body:
+        if isinstance(node, kinds) and isinstance(node.value, ast.Call):
             if not dotted_name(node.value.func).startswith("get_ipython"):
                 yield node.value, _text(node.value)
         elif isinstance(node, ast.FunctionDef | ast.ClassDef):
             for decorator in node.decorator_list:
                 yield decorator, f"@{_text(decorator)}"
+
+
+def _parsed(source: str) -> ast.Module:
+    """Without a statement where it is no Python."""
+    try:
+        return ast.parse(source)
+    except (SyntaxError, ValueError):
+        return ast.Module([], [])
 
 
 def _text(node: ast.expr) -> str:
@@ -147,20 +185,22 @@ def _mentions(call: ast.expr, word: str) -> bool:
     )
 
 
-def _makes_attribute(names: Mapping[str, Any]) -> Mentions:
+def _makes_attribute(names: dict[str, Any]) -> Mentions:
     def makes(call: ast.expr, word: str) -> bool:
         return _mentions(call, word) or word in _words_of(_function(call, names))
 
     return makes
 
 
-def _function(call: ast.expr, names: Mapping[str, Any]) -> Any:
-    """The function of a module or class that is called."""
-    root, *path = dotted_name(call.func if isinstance(call, ast.Call) else call).split(".")
-    found = names.get(root)
+def _function(call: ast.expr, names: dict[str, Any]) -> Any:
+    """The function of a module or class that is called, or the method of an object that a module has."""
+    root, *path = from_module(dotted_name(call.func if isinstance(call, ast.Call) else call), names).split(".")
+    found = names.get(root, sys.modules.get(root))
+    if path and not isinstance(found, types.ModuleType | type):
+        return None
     for part in path:
         if not isinstance(found, types.ModuleType | type):
-            return None
+            found = type(found)  # asks no property of it
         found = getattr(found, part, None)
     return getattr(found, "__func__", found)
 
@@ -181,11 +221,8 @@ def _words_of_code(code: types.CodeType) -> Iterator[str]:
 
 def _texts_in(source: str) -> Iterable[str]:
     """Texts that the GPU cell itself names; as IPython keeps it, the cell is a text."""
-    try:
-        tree = ast.parse(source)
-    except (SyntaxError, ValueError):
-        return []
-    texts = [node.value for node in ast.walk(tree) if isinstance(node, ast.Constant) and isinstance(node.value, str)]
+    nodes = ast.walk(_parsed(source))
+    texts = [node.value for node in nodes if isinstance(node, ast.Constant) and isinstance(node.value, str)]
     if "run_cell_magic" in source and texts:
         return _texts_in(texts[-1])
     return texts

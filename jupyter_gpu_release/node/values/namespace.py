@@ -16,6 +16,7 @@ from typing import Any
 
 from ...adapters.adapter import GroupState, ImmovableError
 from ...adapters.registry import adapters_of, loaded_adapters
+from ...adapters.stdlib.values import kept_alive
 from ...analysis.cell_facts import EXIT_CODE, is_latest, is_machinery
 from ...cell_api.ranks import ranks
 from ...errors import LoadError
@@ -44,6 +45,7 @@ from ...serialization.process_state import random_states
 from ...serialization.process_state.local_modules import is_attribute_name, words_for
 from ...serialization.rebuild import NamespaceInfo
 from ...serialization.sharing.array_memory import in_writing_order
+from ...serialization.sharing.held_elsewhere import can_change
 from ...serialization.sharing.namespace_update import NamespaceUpdate
 from ...serialization.sharing.numbered_parts import LargeInput
 from ...serialization.sharing.originals import Originals
@@ -143,7 +145,7 @@ class RankValues:
         with suppressed_warnings():
             for name in names if not self._payload.function else ():
                 value = self._namespace[name]
-                if not is_immutable(value) and not isinstance(value, types.ModuleType):
+                if not is_immutable(value) and not (isinstance(value, types.ModuleType) and codec.is_importable(value)):
                     self._inputs[name] = reader.read_fingerprint(value)
             self._apart = self._read_apart(reader)
         self._arrived = arrived if keep else {}
@@ -189,7 +191,8 @@ class RankValues:
         self._known = ObjectIds(loaded.memo, self._held_elsewhere)
         if not self._payload.function:
             self._numbers = ArrivedNumbers(loaded.memo)
-            if len(stream) <= codec.LONGEST_COUNTED_BYTES:
+            if len(stream) <= codec.LONGEST_COUNTED_BYTES:  # so of the others nothing in the notebook holds one
+                kept_alive[:] = [target for target in kept_alive if not can_change(type(target))]
                 self._numbering = numbering_of(loaded.memo, self._known)
         return list(loaded.values), loaded.memo
 

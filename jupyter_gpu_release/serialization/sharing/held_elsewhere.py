@@ -52,7 +52,7 @@ def held_elsewhere(
     which would hold them, too). ``every_kind``: also those that take weak references.
     """
     things = [thing for _, thing in memo.values()]
-    is_asked = _can_change if every_kind else _takes_no_weak_reference
+    is_asked = can_change if every_kind else _takes_no_weak_reference
     kinds = {kind for kind in set(map(type, things)) if is_asked(kind)}
     many = {
         id(thing): count - ours
@@ -80,10 +80,11 @@ def told_apart(memo: Mapping[int, Any]) -> Iterator[tuple[int, Any]]:
 
 
 def _is_told(kind: type) -> bool:
-    return kind is object or issubclass(kind, type) or _can_change(kind)
+    return kind is object or issubclass(kind, type) or can_change(kind)
 
 
-def _can_change(kind: type) -> bool:
+def can_change(kind: type) -> bool:
+    """Tell if objects of a class are looked at."""
     if issubclass(kind, type):
         return False
     answer = first_answer(adapter.can_change(kind) for adapter in adapters_of(kind))
@@ -101,7 +102,7 @@ def memory_of(things: list[Any]) -> Iterator[int]:
 
 
 def _takes_no_weak_reference(kind: type) -> bool:
-    return kind.__weakrefoffset__ == 0 and _can_change(kind)
+    return kind.__weakrefoffset__ == 0 and can_change(kind)
 
 
 def _held_in(memo: Mapping[int, tuple[int, Any]], things: list[Any]) -> Iterator[Any]:

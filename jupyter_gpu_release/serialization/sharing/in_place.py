@@ -28,8 +28,10 @@ def update_in_place(old: Any, new: Any, stale: set[str]) -> bool:
     ``stale`` gets the attributes (``Class.name``) that a class of the user's leaves out of what travels: they stay.
     """
     kind = type(old)
-    if not is_alike(old, new) or isinstance(old, type | types.ModuleType | types.FunctionType):
+    if not is_alike(old, new) or isinstance(old, type | types.FunctionType):
         return False
+    if kind is types.ModuleType:  # of the notebook's own
+        return _update_attributes(old, new, stale)
     adapters = adapters_of(kind)
     if any(adapter.holds_itself(kind) for adapter in adapters):
         return False

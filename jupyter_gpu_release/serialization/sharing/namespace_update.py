@@ -6,10 +6,11 @@ In the notebook these are the results of a run; in a rank that goes on, what the
 from __future__ import annotations
 
 import types
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any, Protocol
 
 from ...adapters.stdlib.values import VIEWS, seen_through
+from ...adapters.users_code import is_of_the_user
 from ..lazy_modules import module_or_deferred
 from .array_memory import copy_into_view
 from .held_elsewhere import memory_of
@@ -51,6 +52,8 @@ class NamespaceUpdate:
         self._originals = originals
         #: classes of replaced objects that live as long as those in their place
         self.outlived: set[str] = set()
+        #: names that the cell has deleted, whose objects have a ``__del__``
+        self.ended: list[str] = []
         self._as_before = frozenset(loaded.facts.get("as_before", ()))
         #: id of an object that shall be nowhere any more → (it, what stands in its place)
         self._pairs: dict[int, tuple[Any, Any]] = {}
@@ -71,8 +74,9 @@ class NamespaceUpdate:
         for name, module in loaded.modules.items():
             namespace[name] = module_or_deferred(module, namespace)
         for name in loaded.facts.get("deleted", ()):
-            if namespace.get(name) is self._originals.get(name):
-                namespace.pop(name, None)
+            if name in namespace and namespace[name] is self._originals.get(name):
+                kind = type(namespace.pop(name))
+                self.ended += [name] if is_of_the_user(getattr(kind, "__del__", None)) else []
         if replaced:
             kept = {id(thing) for thing in self._originals.values()}
             new = {name for name, value in loaded.values.items() if id(value) not in kept} if not self._home else set()
@@ -213,6 +217,11 @@ def outlived_sentences(classes: Collection[str]) -> list[str]:
     """Sentences for the receipt."""
     why = "the old one lives as long, since its `__del__` would let go what both have"
     return [f"an object of `{name}` is another one now; {why}" for name in sorted(classes)]
+
+
+def ended_sentences(names: Iterable[str]) -> list[str]:
+    """Sentences for the receipt."""
+    return [f"`{name}` is deleted: its `__del__` ran in the cell, and runs here, too" for name in names]
 
 
 _EMPTY = object()

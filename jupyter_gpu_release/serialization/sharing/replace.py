@@ -69,12 +69,14 @@ class ReferenceReplacer:
         """The object to hold instead of ``value`` (``value`` itself, if nothing of it was replaced)."""
         if type(value) in weakref.ProxyTypes:  # what is asked of it, its target answers, which may be gone
             return self._proxy(value)
-        if isinstance(value, _ATOMS):
-            return value
         known = self._replaced.get(id(value))
         if known is not None:
-            is_over_others = known[1] is not value and type(known[1]) in iterators.KINDS
-            return self._new(known[1]) if is_over_others else known[1]
+            is_over_others = type(known[1]) in iterators.KINDS or isinstance(known[1], (tuple, frozenset))
+            return self._new(known[1]) if is_over_others and known[1] is not value else known[1]
+        if isinstance(value, _ATOMS):
+            if type(value).__dictoffset__ and not isinstance(value, types.ModuleType):  # a text with attributes
+                self._waiting.append(value)
+            return value
         made = self._remade(value)
         if made is value:
             self._waiting.append(value)

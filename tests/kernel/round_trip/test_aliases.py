@@ -202,6 +202,12 @@ def test_a_memoryview_that_a_cell_makes_looks_at_the_notebooks_memory(nb: Notebo
     assert nb.ok("gaps = view[::2]").notes == ["`gaps` came back as bytes, without what it looked at"]
 
 
+def test_objects_in_a_column_that_are_too_many_to_stay_themselves_are_said(nb: Notebook) -> None:
+    nb.cell("import pandas as pd\nfew, many = (pd.DataFrame({'a': [[i] for i in range(n)]}) for n in (9_000, 12_000))")
+    trip = nb.ok("few['n'] = 1; many['n'] = 1")
+    assert trip.notes == ["parts of `many` that something else holds, too, are still the old ones there"]
+
+
 @pytest.mark.parametrize("count", [20_000, *thorough(60_000)])
 def test_parts_of_large_inputs_that_stay_the_old_ones_are_said(nb: Notebook, count: int) -> None:
     nb.cell(

@@ -48,3 +48,19 @@ def test_of_very_many_parts_the_receipt_says_that_they_are_the_old_ones(nb: Note
     assert "parts of `todo` that something else holds, too, are still the old ones there" in end.notes
     nb.ok("rows.append(0)\nrows = []")
     assert nb.cell("len(shown)") == 9001, "an input as a whole is brought home however large it is"
+
+
+def test_what_only_a_name_holds_ends_in_the_cell_that_deletes_it(nb: Notebook) -> None:
+    nb.cell(
+        "import weakref\nclass A: pass\na = A(); r, s = weakref.ref(a), weakref.WeakSet([a])\n"
+        "d, k = weakref.WeakValueDictionary(k=a), weakref.WeakKeyDictionary({a: 1})"
+    )
+    nb.ok("del a; n = r() is None, len(s), len(d), len(k)")
+    assert nb.ns["n"] == (True, 0, 0, 0)
+    assert nb.cell("r() is None, len(s), len(d), len(k)") == (True, 0, 0, 0)
+
+
+def test_a_deleted_object_whose_del_runs_in_both_places_is_named(nb: Notebook) -> None:
+    nb.cell("log = []\nclass A:\n    def __del__(self): log.append('end')\na, b = A(), [A()]")
+    assert nb.ok("del a; c = len(b)").notes == ["`a` is deleted: its `__del__` ran in the cell, and runs here, too"]
+    assert nb.ok("del b").notes == []

@@ -332,3 +332,45 @@ def test_what_a_cell_imports_below_a_package_that_has_a_name(nb: Notebook) -> No
     nb.ok("import wsgiref.headers\nimport xmlrpc.client\nn = len(wsgiref.headers.Headers([]))")
     assert "xmlrpc.client" not in sys.modules
     assert nb.cell("n, wsgiref.headers.__name__, xmlrpc.client.__name__") == (0, "wsgiref.headers", "xmlrpc.client")
+
+
+def test_what_a_gpu_cell_sets_in_a_module_with_properties_is_said_unless_it_travels(nb: Notebook) -> None:
+    nb.cell("import torch, torch.utils.deterministic as det")
+    trip = nb.ok("det.fill_uninitialized_memory = False; torch.backends.cudnn.benchmark = True")
+    try:
+        assert nb.cell("torch.backends.cudnn.benchmark, det.fill_uninitialized_memory") == (True, True)
+        assert trip.prepared.notes == [
+            "det.fill_uninitialized_memory: set in this cell only, what is set in a library stays in its process"
+        ]
+    finally:
+        nb.cell("torch.backends.cudnn.benchmark = False")
+
+
+@pytest.mark.parametrize(
+    ("setup", "asked", "answer", "end"),
+    [
+        (
+            "import torch.utils.deterministic as d, torch\nd.fill_uninitialized_memory = False; c = torch.backends.cudnn; c.benchmark_limit = 7",
+            "d.fill_uninitialized_memory, torch.backends.cudnn.benchmark_limit",
+            (False, 7),
+            "d.fill_uninitialized_memory = True; c.benchmark_limit = 10",
+        ),
+        (
+            "import logging\nold = logging.lastResort; logging.lastResort = None; logging.raiseExceptions = False",
+            "logging.lastResort is None, logging.raiseExceptions",
+            (True, False),
+            "logging.lastResort = old; logging.raiseExceptions = True",
+        ),
+        ("import mpmath\nmpmath.mp.dps = 20", "str(mpmath.mp.pi)", "3.1415926535897932385", "mpmath.mp.dps = 15"),
+    ],
+    ids=["a module with properties", "behind another statement", "an object of a module"],
+)
+def test_what_the_notebook_set_in_a_library_is_so_in_the_cell(
+    nb: Notebook, setup: str, asked: str, answer: object, end: str
+) -> None:
+    nb.cell(setup)
+    try:
+        nb.ok(f"r = {asked}")
+        assert nb.ns["r"] == answer
+    finally:
+        nb.cell(end)

@@ -140,3 +140,12 @@ def test_what_might_be_looked_up_is_tried_together(nb: Notebook, monkeypatch: py
     assert sent >= {f"f{number}" for number in range(200)}
     assert "bad" not in sent
     assert len(copies) < 50
+
+
+@pytest.mark.parametrize(
+    ("magic", "left"), [("%reset_selective -f ^x", ["y", "z"]), ("%reset -f", ["z"]), ("%xdel xa", ["xb", "y", "z"])]
+)
+def test_names_that_a_magic_forgets_are_gone_from_the_notebook(nb: Notebook, magic: str, left: list[str]) -> None:
+    nb.cell("xa = [1]; xb = 2; y = 3")
+    nb.ok(f"{magic}\nz = 1")
+    assert [name for name in ("xa", "xb", "y", "z") if name in nb.ns] == left

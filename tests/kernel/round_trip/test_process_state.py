@@ -130,6 +130,17 @@ def test_a_log_file_of_the_notebook_is_said_once(nb: Notebook, tmp_path: Path) -
         nb.cell("logging.root.removeHandler(handler); handler.close()")
 
 
+def test_a_log_file_of_a_librarys_logger_is_said(nb: Notebook, tmp_path: Path) -> None:
+    nb.cell(
+        f"import logging, json\nhandler = logging.FileHandler({str(tmp_path / 'json.log')!r})\nlogging.getLogger('json.own').addHandler(handler)"
+    )
+    try:
+        said = "what GPU cells log is not in the notebook's log file `json.log`"
+        assert said in nb.ok("x = 1").prepared.notes
+    finally:
+        nb.cell("logging.getLogger('json.own').removeHandler(handler); handler.close()")
+
+
 def test_what_cells_set_before_the_first_gpu_cell_is_not_taken_for_usual() -> None:
     """The extension is loaded when the kernel starts; all that knows settings only when it is needed."""
     code = (

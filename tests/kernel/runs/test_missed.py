@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 import abc
+import ast
+import asyncio
 import atexit
 import codecs
 import csv
+import faulthandler
 import logging
 import mimetypes
 import multiprocessing
+import os
+import random
+import resource
 import sys
+import time
+import tracemalloc
 import types
 
 import pytest
@@ -17,6 +25,7 @@ import pytest
 from jupyter_gpu_release.adapters.adapter import Adapter
 from jupyter_gpu_release.kernel.runs.missed import Registrations, missed_name, missed_sentence
 from jupyter_gpu_release.protocol.runs import ErrorInfo
+from tests.cells.table import CELLS
 
 
 class Library:
@@ -169,3 +178,93 @@ def test_what_a_gpu_cell_registers_with_a_module_of_pythons_own_is_said_unless_i
     first, second = Registrations().notes([], {"_ih": [""], "mimetypes": mimetypes}, body)
     assert first.startswith("`shutil.register_archive_format('mine', print)` runs in this cell's process only")
     assert second.startswith("`mimetypes.add_type('a/parquet', '.parq')` runs")
+
+
+class _Registry:
+    def enable(self, name: str) -> None:
+        """It is held by a module."""
+
+
+def _shapes() -> dict[str, object]:
+    """The names of a notebook that uses a library, a module beside it and modules of Python's own."""
+    library, beside = types.ModuleType("shapes"), types.ModuleType("beside")
+    for module in (library, beside):
+        exec(
+            "def set_scale(x): pass\ndef add_shape(kind, f): pass\ndef install(): pass\ndef plot(x): pass", vars(module)
+        )
+        for function in filter(callable, list(vars(module).values())):
+            function.__module__ = module.__name__
+    library.renderers = _Registry()  # type: ignore[attr-defined]
+    modules = (asyncio, faulthandler, logging, os, random, resource, sys, time, tracemalloc)
+    own = type("Shape", (), {"__module__": "__main__"})
+    return {"shapes": library, "beside": beside, "Shape": own, "x": [1], "n": 3} | {m.__name__: m for m in modules}
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "shapes.set_scale(3)",
+        "old = shapes.set_scale(n)",
+        "shapes.add_shape(Shape, lambda s: s.area)",
+        "shapes.renderers.enable('plain')",
+        "tracemalloc.start()",
+        "asyncio.set_event_loop_policy(asyncio.DefaultEventLoopPolicy())",
+    ],
+)
+def test_what_a_library_is_told_is_said_once_to_who_uses_it(statement: str) -> None:
+    names = {"_ih": ["", statement], **_shapes()}
+    said = Registrations()
+    assert said.notes(["numpy"], names) == []
+    (sentence,) = said.notes(["shapes", "tracemalloc", "asyncio"], names)
+    assert "ran in cell 1, not in GPU cells: if they need it, put it under `%%gpu_setup`" in sentence
+    assert said.notes(["shapes", "tracemalloc", "asyncio"], names) == []
+
+
+def test_a_library_that_the_cell_itself_imports_is_used() -> None:
+    names = {"_ih": ["", "tracemalloc.start()"], "tracemalloc": tracemalloc}
+    (sentence,) = Registrations().notes([], names, "import tracemalloc as t\nprint(t.is_tracing())")
+    assert sentence.startswith("`tracemalloc.start()`")
+
+
+@pytest.mark.parametrize(
+    "statement", ["faulthandler.enable()", "resource.setrlimit(resource.RLIMIT_AS, (n, n))", "shapes.install()"]
+)
+def test_what_acts_on_the_whole_process_is_said_in_any_cell(statement: str) -> None:
+    (sentence,) = Registrations().notes([], {"_ih": ["", statement], **_shapes()})
+    assert sentence.partition(" ran in")[0] == f"`{statement}`"
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "shapes.plot(x)",
+        "shapes.set_scale(x)",  # its effect may be on the argument
+        "time.sleep(1); os.makedirs('a'); print(1); random.shuffle(x); random.seed(0)",
+        "os.environ.setdefault('A', 'b'); logging.root.setLevel(10); logging.disable(10)",
+        "x.set_scale(3)",
+        "def set_scale(n): pass",
+        "beside.set_scale(3)",
+    ],
+)
+def test_what_acts_on_its_arguments_or_travels_is_not_said(statement: str) -> None:
+    names = {"_ih": ["", statement], **_shapes()}
+    assert Registrations().notes([*sys.stdlib_module_names, "shapes", "beside"], names, statement, ["beside"]) == []
+
+
+def test_a_function_of_the_notebook_tells_no_library() -> None:
+    names = {"_ih": ["", "register(3)\nset_rate(1)"]}
+    exec("def register(x): pass\ndef set_rate(x): pass", space := {"__name__": "__main__"})
+    assert Registrations().notes(["main", "_main__", "__main__"], names | space, "register(3)") == []
+
+
+def test_nothing_is_said_of_the_cells_that_other_tests_try() -> None:
+    for name, cell in CELLS.items():
+        tree = ast.parse("" if cell.is_of_kernel else cell.setup)
+        stored = [node for node in ast.walk(tree) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)]
+        names: dict[str, object] = {node.id: object() for node in stored}
+        for node in tree.body:
+            modules = [each.name for each in node.names] if isinstance(node, ast.Import) else []
+            if modules and all(module in sys.modules for module in modules):
+                exec(compile(ast.Module([node], []), "<imports>", "exec"), names)
+        used = {getattr(module, "__name__", "").partition(".")[0] for module in names.values()}
+        assert Registrations().notes(used, {**names, "_ih": ["", cell.setup]}, cell.body) == [], name
