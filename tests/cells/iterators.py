@@ -41,7 +41,7 @@ ROWS = {
     "map over object": ("acc = []; m = map(acc.append, [1, 2, 3]); next(m)", "next(m)", "acc, list(m), acc"),
     "reversed list": ("l = [1, 2, 3]; r = reversed(l); next(r)", "x = next(r); l.append(9)", "x, list(r), l"),
     "enumerate start": ("e = enumerate('abc', 5); next(e); al = [e]", "x = next(e)", "x, next(al[0])"),
-    "callable iter": ("n = [0]\ndef f(): n[0] += 1; return n[0]\ni = iter(f, 4)", "x = next(i)", "x, list(i), n"),
+    "callable iter": ("n = [0]\ndef f(): n[0] += 1; return n[0]\ni = iter(f, 9)", "x = next(i)", "x, next(i), n"),
     "siblings of tee, one": (
         "src=iter([1,2,3,4,5]); a, b = itertools.tee(src); next(a)",
         "x = next(a)",

@@ -3,15 +3,15 @@
 
 from __future__ import annotations
 
-IMPORTS = "import collections, copy, dataclasses, datetime, decimal, enum, fractions, functools, heapq, io, itertools, json, math, operator, os, pathlib, random, re, string, struct, sys, types, typing, weakref, array\nimport numpy as np, pandas as pd, torch\n"
+IMPORTS = "import collections, copy, dataclasses, datetime, decimal, enum, fractions, functools, heapq, io, itertools, json, math, operator, os, pathlib, random, re, string, struct, sys, types, typing, weakref, array\n"
 ROWS = {
     "sklearn pipeline": (
-        "from sklearn.pipeline import make_pipeline\nfrom sklearn.preprocessing import StandardScaler\nfrom sklearn.linear_model import LinearRegression\np = make_pipeline(StandardScaler(), LinearRegression()); sc = p[0]; X = np.arange(6.).reshape(3, 2); y = np.arange(3.)",
+        "import numpy as np\nfrom sklearn.pipeline import make_pipeline\nfrom sklearn.preprocessing import StandardScaler\nfrom sklearn.linear_model import LinearRegression\np = make_pipeline(StandardScaler(), LinearRegression()); sc = p[0]; X = np.arange(6.).reshape(3, 2); y = np.arange(3.)",
         "p.fit(X, y); r = p.predict(X).round(3).tolist()",
         "r, p[0] is sc, sc.mean_.tolist(), p.predict(X).round(3).tolist()",
     ),
     "sklearn warm": (
-        "from sklearn.ensemble import RandomForestClassifier\nm = RandomForestClassifier(2, warm_start=True, random_state=np.random.RandomState(0)); rs = m.random_state; X = np.arange(20.).reshape(10, 2); y = [0, 1] * 5; m.fit(X, y); first = m.estimators_[0]",
+        "import numpy as np\nfrom sklearn.ensemble import RandomForestClassifier\nm = RandomForestClassifier(2, warm_start=True, random_state=np.random.RandomState(0)); rs = m.random_state; X = np.arange(20.).reshape(10, 2); y = [0, 1] * 5; m.fit(X, y); first = m.estimators_[0]",
         "m.n_estimators = 3; m.fit(X, y)",
         "len(m.estimators_), m.estimators_[0] is first, m.random_state is rs, m.predict(X).tolist(), rs.rand()",
     ),
@@ -26,7 +26,7 @@ ROWS = {
         "v, g is f, float(h(1))",
     ),
     "scipy frozen": (
-        "from scipy import stats\nd = stats.norm(2, 3); np.random.seed(1)",
+        "import numpy as np\nfrom scipy import stats\nd = stats.norm(2, 3); np.random.seed(1)",
         "x = d.rvs(2).tolist(), d.cdf(2)",
         "x, d.rvs(1).tolist(), d.args",
     ),
@@ -106,86 +106,90 @@ ROWS = {
         "len(s.trials), al is s, [round(t.value, 4) for t in s.trials]",
     ),
     "torch dataset": (
-        "class D(torch.utils.data.Dataset):\n    def __init__(s): s.reads = []\n    def __len__(s): return 4\n    def __getitem__(s, i): s.reads.append(i); return i\nd = D(); dl = torch.utils.data.DataLoader(d, 2, shuffle=True); torch.manual_seed(0)",
+        "import torch\nclass D(torch.utils.data.Dataset):\n    def __init__(s): s.reads = []\n    def __len__(s): return 4\n    def __getitem__(s, i): s.reads.append(i); return i\nd = D(); dl = torch.utils.data.DataLoader(d, 2, shuffle=True); torch.manual_seed(0)",
         "b = [x.tolist() for x in dl]",
         "b, sorted(d.reads), dl.dataset is d, torch.rand(1).item()",
     ),
     "torch distributions": (
-        "from torch import distributions as td\nd = td.Normal(torch.zeros(1, requires_grad=True), 1.); loc = d.loc; torch.manual_seed(2)",
+        "import torch\nfrom torch import distributions as td\nd = td.Normal(torch.zeros(1, requires_grad=True), 1.); loc = d.loc; torch.manual_seed(2)",
         "x = d.sample().item(); lp = d.log_prob(torch.ones(1)).item()",
         "x, lp, d.sample().item(), d.loc is loc",
     ),
     "torch state dict": (
-        "m = torch.nn.Linear(1, 1); sd = m.state_dict(); best = copy.deepcopy(sd)",
+        "import torch\nm = torch.nn.Linear(1, 1); sd = m.state_dict(); best = copy.deepcopy(sd)",
         "with torch.no_grad(): m.weight.fill_(3.)\nbest['bias'].zero_()",
         "sd['weight'].item(), best['bias'].item(), best['weight'].item() != 3., list(sd) == list(best)",
     ),
     "torch amp scaler": (
-        "s = torch.amp.GradScaler('cpu', enabled=False); e = torch.optim.swa_utils.AveragedModel(torch.nn.Linear(1, 1)); n = e.n_averaged",
+        "import torch\ns = torch.amp.GradScaler('cpu', enabled=False); e = torch.optim.swa_utils.AveragedModel(torch.nn.Linear(1, 1)); n = e.n_averaged",
         "e.update_parameters(torch.nn.Linear(1, 1))",
         "int(e.n_averaged), e.n_averaged is n",
     ),
     "torch grad fn": (
-        "w = torch.ones(2, requires_grad=True); o = torch.optim.Adam([w], lr=.1)",
+        "import torch\nw = torch.ones(2, requires_grad=True); o = torch.optim.Adam([w], lr=.1)",
         "(w * torch.tensor([1., 2.])).sum().backward(); o.step(); o.zero_grad()",
         "[round(x, 4) for x in w.tolist()], w.grad, o.state[w]['step'].item(), o.param_groups[0]['params'][0] is w",
     ),
     "torch named params": (
-        "net = torch.nn.ModuleDict({'a': torch.nn.Linear(1, 1), 'b': torch.nn.ParameterList([torch.nn.Parameter(torch.zeros(1))])}); p = net['b'][0]",
+        "import torch\nnet = torch.nn.ModuleDict({'a': torch.nn.Linear(1, 1), 'b': torch.nn.ParameterList([torch.nn.Parameter(torch.zeros(1))])}); p = net['b'][0]",
         "net['c'] = torch.nn.Identity(); net['b'].append(torch.nn.Parameter(torch.ones(1)))",
         "list(net), len(net['b']), net['b'][0] is p",
     ),
     "np random global obj": (
-        "rng = np.random.mtrand._rand; f = np.random.rand; np.random.seed(3)",
+        "import numpy as np\nrng = np.random.mtrand._rand; f = np.random.rand; np.random.seed(3)",
         "x = f(), rng.rand()",
         "x, f(), rng is np.random.mtrand._rand",
     ),
     "np poly": (
-        "p = np.polynomial.Polynomial([1, 2]); q = np.poly1d([1, 2])",
+        "import numpy as np\np = np.polynomial.Polynomial([1, 2]); q = np.poly1d([1, 2])",
         "p.coef[0] = 5; r = p(1), q(1); q[0] = 9",
         "r, p.coef.tolist(), q.c.tolist()",
     ),
     "np errstate vectorize": (
-        "calls = []\ndef f(x): calls.append(x); return x + 1\nv = np.vectorize(f, otypes=[int], cache=False)",
+        "import numpy as np\ncalls = []\ndef f(x): calls.append(x); return x + 1\nv = np.vectorize(f, otypes=[int], cache=False)",
         "r = v([1, 2]).tolist()",
         "r, calls, v(5).item()",
     ),
     "np strings": (
-        "s = np.array(['a', 'bb']); t = np.char.array(['x']); u = np.array(['v'], dtype=np.dtypes.StringDType()) if hasattr(np.dtypes, 'StringDType') else s",
+        "import numpy as np\ns = np.array(['a', 'bb']); t = np.char.array(['x']); u = np.array(['v'], dtype=np.dtypes.StringDType()) if hasattr(np.dtypes, 'StringDType') else s",
         "s[0] = 'zzz'; w = np.char.upper(s).tolist()",
         "s.tolist(), w, u.tolist()",
     ),
     "np datetime": (
-        "d = np.array(['2024-01-01', 'NaT'], 'M8[D]'); v = d[:1]",
+        "import numpy as np\nd = np.array(['2024-01-01', 'NaT'], 'M8[D]'); v = d[:1]",
         "d += np.timedelta64(1, 'D'); n = int(np.isnat(d).sum())",
         "d.astype(str).tolist(), v.astype(str).tolist(), n",
     ),
     "np masked shared": (
-        "m = np.ma.array([1., 2.], mask=[0, 1]); d = m.data; k = m.mask",
+        "import numpy as np\nm = np.ma.array([1., 2.], mask=[0, 1]); d = m.data; k = m.mask",
         "m[0] = 5; m[1] = np.ma.masked; x = m[1] is np.ma.masked",
         "x, m.tolist(), d.tolist(), k.tolist()",
     ),
     "np rec": (
-        "r = np.rec.fromarrays([[1, 2], ['a', 'b']], names='n,s'); c = r.n",
+        "import numpy as np\nr = np.rec.fromarrays([[1, 2], ['a', 'b']], names='n,s'); c = r.n",
         "r.n[0] = 7; r[1].s = 'z'",
         "r.tolist(), c.tolist(), r.s.tolist()",
     ),
     "pd eval": (
-        "df = pd.DataFrame({'a': [1, 2]}); k = 3",
+        "import pandas as pd\ndf = pd.DataFrame({'a': [1, 2]}); k = 3",
         "df.eval('b = a * @k', inplace=True); q = df.query('b > @k').index.tolist()",
         "df.to_dict('list'), q",
     ),
     "pd string index": (
-        "df = pd.DataFrame({'k': ['b', 'a'], 'v': [1, 2]}).set_index('k'); ix = df.index; g = df.loc['a']",
+        "import pandas as pd\ndf = pd.DataFrame({'k': ['b', 'a'], 'v': [1, 2]}).set_index('k'); ix = df.index; g = df.loc['a']",
         "df.loc['c'] = 5; df = df.sort_index()",
         "df.v.to_dict(), list(ix), g.v",
     ),
     "pd rolling": (
-        "s = pd.Series([1., 2., 3.]); r = s.rolling(2); e = s.ewm(alpha=.5)",
+        "import pandas as pd\ns = pd.Series([1., 2., 3.]); r = s.rolling(2); e = s.ewm(alpha=.5)",
         "s.iloc[0] = 10.; a = r.mean().tolist(); b = e.mean().round(2).tolist()",
         "str(a), b, s.tolist()",
     ),
-    "pd style": ("df = pd.DataFrame({'a': [1]}); st = df.style", "x = st.data is df", "x, st.data is df"),
+    "pd style": (
+        "import pandas as pd\ndf = pd.DataFrame({'a': [1]}); st = df.style",
+        "x = st.data is df",
+        "x, st.data is df",
+    ),
     "asyncio": (
         "import asyncio\nq = asyncio.Queue(); q.put_nowait([1])",
         "n = q.qsize(); q.put_nowait(2)",
@@ -207,7 +211,7 @@ ROWS = {
         "x, d[u]",
     ),
     "argparse": (
-        "import argparse\np = argparse.ArgumentParser(); p.add_argument('--n', type=int, default=3); ns = p.parse_args([])",
+        "import argparse\np = argparse.ArgumentParser(prog='p'); p.add_argument('--n', type=int, default=3); ns = p.parse_args([])",
         "ns.n += 1; p.add_argument('--m', default='x'); more = p.parse_args(['--n', '5'])",
         "ns, more, p.parse_args([]).m",
     ),
@@ -262,7 +266,7 @@ ROWS = {
         "l, i, al is l",
     ),
     "sklearn custom": (
-        "from sklearn.base import BaseEstimator, TransformerMixin\nclass T(BaseEstimator, TransformerMixin):\n    def __init__(self, k=1): self.k = k\n    def fit(self, X, y=None): self.m_ = np.mean(X); return self\n    def transform(self, X): return X - self.m_ * self.k\nt = T(); h = [t]",
+        "import numpy as np\nfrom sklearn.base import BaseEstimator, TransformerMixin\nclass T(BaseEstimator, TransformerMixin):\n    def __init__(self, k=1): self.k = k\n    def fit(self, X, y=None): self.m_ = np.mean(X); return self\n    def transform(self, X): return X - self.m_ * self.k\nt = T(); h = [t]",
         "Z = t.fit_transform(np.array([1., 3.])); t.set_params(k=2)",
         "Z.tolist(), h[0] is t, t.get_params(), repr(t)",
     ),

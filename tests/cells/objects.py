@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-IMPORTS = "import collections, copy, dataclasses, datetime, decimal, enum, fractions, functools, heapq, io, itertools, json, math, operator, os, pathlib, random, re, string, struct, sys, types, typing, weakref, array\nimport numpy as np, pandas as pd, torch\n"
+IMPORTS = "import collections, copy, dataclasses, datetime, decimal, enum, fractions, functools, heapq, io, itertools, json, math, operator, os, pathlib, random, re, string, struct, sys, types, typing, weakref, array\n"
 ROWS = {
     "str subclass attr": (
         "class S(str): pass\ns = S('a'); s.tag = [1]; d = {s: 1}",
@@ -41,22 +41,22 @@ ROWS = {
         "sorted(s), t is s, s.n",
     ),
     "ndarray subclass": (
-        "class A(np.ndarray):\n    def __array_finalize__(s, o): s.unit = getattr(o, 'unit', None)\na = np.arange(3.).view(A); a.unit = 'm'; b = a[1:]",
+        "import numpy as np\nclass A(np.ndarray):\n    def __array_finalize__(s, o): s.unit = getattr(o, 'unit', None)\na = np.arange(3.).view(A); a.unit = 'm'; b = a[1:]",
         "a += 1; a.unit = 'k'; c = a[:2]",
         "a.tolist(), a.unit, b.tolist(), b.unit, c.unit, type(c) is A",
     ),
     "frame subclass": (
-        "class F(pd.DataFrame):\n    _metadata = ['src']\n    @property\n    def _constructor(s): return F\nf = F({'a': [1, 2]}); f.src = 'x'; g = f",
+        "import pandas as pd\nclass F(pd.DataFrame):\n    _metadata = ['src']\n    @property\n    def _constructor(s): return F\nf = F({'a': [1, 2]}); f.src = 'x'; g = f",
         "f['b'] = 3; f.src = 'y'; h = f[f.a > 1]",
         "f.to_dict('list'), g is f, g.src, h.src, type(h) is F",
     ),
     "tensor subclass": (
-        "class T(torch.Tensor): pass\nt = torch.ones(2).as_subclass(T); u = t[:1]",
+        "import torch\nclass T(torch.Tensor): pass\nt = torch.ones(2).as_subclass(T); u = t[:1]",
         "t.mul_(3); v = t + 1",
         "t.tolist(), u.tolist(), type(v) is T, type(t) is T",
     ),
     "module with plain list": (
-        "class M(torch.nn.Module):\n    def __init__(s):\n        super().__init__(); s.log = []; s.w = torch.nn.Parameter(torch.ones(1)); s.register_buffer('b', torch.zeros(1), persistent=False)\n    def forward(s, x): s.log.append(1); s.b += 1; return x * s.w\nm = M(); log = m.log; w = m.w",
+        "import torch\nclass M(torch.nn.Module):\n    def __init__(s):\n        super().__init__(); s.log = []; s.w = torch.nn.Parameter(torch.ones(1)); s.register_buffer('b', torch.zeros(1), persistent=False)\n    def forward(s, x): s.log.append(1); s.b += 1; return x * s.w\nm = M(); log = m.log; w = m.w",
         "m(torch.ones(1)).sum().backward()",
         "log, m.log is log, w.grad.tolist(), m.b.tolist(), m.w is w",
     ),
@@ -149,12 +149,12 @@ ROWS = {
         "a, b, r.random(), r.n",
     ),
     "random state legacy": (
-        "rs = np.random.RandomState(4); st = rs.get_state(legacy=False)",
+        "import numpy as np\nrs = np.random.RandomState(4); st = rs.get_state(legacy=False)",
         "x = rs.rand(); rs.set_state(st)",
         "x == rs.rand(), rs.randint(9)",
     ),
     "seed sequence": (
-        "ss = np.random.SeedSequence(5); kids = ss.spawn(1)",
+        "import numpy as np\nss = np.random.SeedSequence(5); kids = ss.spawn(1)",
         "more = ss.spawn(2); g = np.random.default_rng(more[1]); x = g.random()",
         "x, ss.n_children_spawned, ss.spawn(1)[0].spawn_key",
     ),
@@ -179,7 +179,7 @@ ROWS = {
         "y, p.n",
     ),
     "eq array": (
-        "class E:\n    def __init__(s): s.a = np.zeros(2)\n    def __eq__(s, o): return s.a == o.a\n    def __hash__(s): return 1\ne = E(); d = {e: [1]}",
+        "import numpy as np\nclass E:\n    def __init__(s): s.a = np.zeros(2)\n    def __eq__(s, o): return s.a == o.a\n    def __hash__(s): return 1\ne = E(); d = {e: [1]}",
         "e.a[0] = 5; d[e].append(2)",
         "e.a.tolist(), d[e]",
     ),
@@ -377,7 +377,7 @@ ROWS = {
         "r, f.show('z')",
     ),
     "NaT and NA": (
-        "s = pd.Series([pd.NaT, pd.Timestamp('2024')]); n = pd.NA; l = [pd.NA, pd.NaT, None, np.nan, ...]",
+        "import numpy as np\nimport pandas as pd\ns = pd.Series([pd.NaT, pd.Timestamp('2024')]); n = pd.NA; l = [pd.NA, pd.NaT, None, np.nan, ...]",
         "x = [each is other for each, other in zip(l, [pd.NA, pd.NaT, None, np.nan, ...])]; l.append(NotImplemented)",
         "x, l[-1] is NotImplemented, n is pd.NA, s[0] is pd.NaT, l[3] is np.nan",
     ),
@@ -392,57 +392,57 @@ ROWS = {
         "u, tz, d[0] is t",
     ),
     "broadcast": (
-        "a = np.arange(3.); b = np.broadcast_to(a, (2, 3)); c = a[::-1]",
+        "import numpy as np\na = np.arange(3.); b = np.broadcast_to(a, (2, 3)); c = a[::-1]",
         "a[0] = 9",
         "b.tolist(), c.tolist(), b.flags.writeable",
     ),
     "object array": (
-        "l = [1]; a = np.array([l, None, 'x'], dtype=object); b = a[:1]",
+        "import numpy as np\nl = [1]; a = np.array([l, None, 'x'], dtype=object); b = a[:1]",
         "a[0].append(2); a[1] = a[0]",
         "l, a[1] is l, b[0] is l",
     ),
     "structured": (
-        "a = np.zeros(2, [('x', 'f8'), ('y', 'i4')]); x = a['x']",
+        "import numpy as np\na = np.zeros(2, [('x', 'f8'), ('y', 'i4')]); x = a['x']",
         "a['x'] = [1, 2]; a[0]['y'] = 5",
         "a.tolist(), x.tolist()",
     ),
     "matrix memmap": (
-        "m = np.memmap('mm.dat', dtype='f4', mode='w+', shape=3); m[:] = 1; m.flush()",
+        "import numpy as np\nm = np.memmap('mm.dat', dtype='f4', mode='w+', shape=3); m[:] = 1; m.flush()",
         "m[0] = 5; m.flush(); t = float(m.sum())",
         "t, m.tolist(), np.fromfile('mm.dat', 'f4').tolist()",
     ),
     "parameter tying": (
-        "e = torch.nn.Embedding(3, 2); l = torch.nn.Linear(2, 3, bias=False); l.weight = e.weight",
+        "import torch\ne = torch.nn.Embedding(3, 2); l = torch.nn.Linear(2, 3, bias=False); l.weight = e.weight",
         "with torch.no_grad(): e.weight.fill_(2.)",
         "l.weight is e.weight, l.weight.tolist()",
     ),
     "optimizer groups": (
-        "m = torch.nn.Linear(1, 1); o = torch.optim.SGD(m.parameters(), lr=1.); s = torch.optim.lr_scheduler.StepLR(o, 1, .5)",
+        "import torch\nm = torch.nn.Linear(1, 1); o = torch.optim.SGD(m.parameters(), lr=1.); s = torch.optim.lr_scheduler.StepLR(o, 1, .5)",
         "o.step(); s.step(); g = o.param_groups[0]['lr']",
         "g, o.param_groups[0]['lr'], s.optimizer is o, s.last_epoch, o.param_groups[0]['params'][0] is m.weight",
     ),
     "module hooks": (
-        "seen = []; m = torch.nn.Linear(1, 1); h = m.register_forward_hook(lambda *_: seen.append(1))",
+        "import torch\nseen = []; m = torch.nn.Linear(1, 1); h = m.register_forward_hook(lambda *_: seen.append(1))",
         "m(torch.ones(1)); h.remove(); m(torch.ones(1))",
         "seen, (m(torch.ones(1)), seen)[1], len(m._forward_hooks)",
     ),
     "frame attrs and flags": (
-        "df = pd.DataFrame({'a': [1, 2]}); df.attrs['u'] = ['m']; s = df.a",
+        "import pandas as pd\ndf = pd.DataFrame({'a': [1, 2]}); df.attrs['u'] = ['m']; s = df.a",
         "df.attrs['u'].append('k'); df.flags.allows_duplicate_labels = True",
         "df.attrs, s.tolist(), df.flags.allows_duplicate_labels",
     ),
     "groupby kept": (
-        "df = pd.DataFrame({'k': ['a', 'b', 'a'], 'v': [1, 2, 3]}); g = df.groupby('k')",
+        "import pandas as pd\ndf = pd.DataFrame({'k': ['a', 'b', 'a'], 'v': [1, 2, 3]}); g = df.groupby('k')",
         "t = g.v.sum().to_dict(); df.loc[0, 'v'] = 10",
         "t, df.v.tolist(), g.obj is df",
     ),
     "multi index frame": (
-        "ix = pd.MultiIndex.from_product([['a'], [1, 2]], names=['x', 'y']); df = pd.DataFrame({'v': [1, 2]}, index=ix)",
+        "import pandas as pd\nix = pd.MultiIndex.from_product([['a'], [1, 2]], names=['x', 'y']); df = pd.DataFrame({'v': [1, 2]}, index=ix)",
         "df.loc[('a', 2), 'v'] = 9; l = df.index.get_level_values('y').tolist()",
         "df.v.tolist(), l, df.index is ix, df.index.names",
     ),
     "own generators": (
-        "r = random.Random(1); g = np.random.default_rng(1); t = torch.Generator().manual_seed(1); l = [r, g]",
+        "import numpy as np\nimport torch\nr = random.Random(1); g = np.random.default_rng(1); t = torch.Generator().manual_seed(1); l = [r, g]",
         "x = r.random(), g.random(), torch.rand(1, generator=t).item()",
         "x, r.random(), g.random(), torch.rand(1, generator=t).item(), l[0] is r, l[1] is g",
     ),
@@ -462,7 +462,7 @@ ROWS = {
         "z, m.x, m.y, alias[0] is m, l, hasattr(m, 'l')",
     ),
     "what many cells of a column hold": (
-        "row = [1]; df = pd.DataFrame({'a': [row] + [[i] for i in range(6000)]})",
+        "import pandas as pd\nrow = [1]; df = pd.DataFrame({'a': [row] + [[i] for i in range(6000)]})",
         "df.a[0].append(2); df['n'] = 1",
         "row, df.a[0], df.a[0] is row",
     ),

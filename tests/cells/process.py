@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-IMPORTS = "import collections, copy, dataclasses, datetime, decimal, enum, fractions, functools, heapq, io, itertools, json, math, operator, os, pathlib, random, re, string, struct, sys, types, typing, weakref, array\nimport numpy as np, pandas as pd, torch\n"
+IMPORTS = "import collections, copy, dataclasses, datetime, decimal, enum, fractions, functools, heapq, io, itertools, json, math, operator, os, pathlib, random, re, string, struct, sys, types, typing, weakref, array\n"
 ROWS = {
     "the size of threads' stacks": (
         "import threading\n_ = threading.stack_size(1 << 20)",
@@ -17,7 +17,7 @@ ROWS = {
         "log.handlers.clear()",
     ),
     "a handler of a library's logger": (
-        "import logging\ntext = io.StringIO()",
+        "import torch\nimport logging\ntext = io.StringIO()",
         "log = logging.getLogger('torch.h32'); own = logging.StreamHandler(text); log.addHandler(own); log.propagate = False; log.warning('in')",
         "log.warning('after'), text.getvalue()",
         "log.handlers.clear(); log.propagate = True",
@@ -29,7 +29,7 @@ ROWS = {
         "sys.setrecursionlimit(3000)",
     ),
     "options of pandas": (
-        "pd.set_option('display.precision', 2)",
+        "import pandas as pd\npd.set_option('display.precision', 2)",
         "x = pd.get_option('display.precision'); pd.set_option('display.max_rows', 7)",
         "x, pd.get_option('display.max_rows')",
         "pd.reset_option('display.precision'); pd.reset_option('display.max_rows')",

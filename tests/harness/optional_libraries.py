@@ -29,6 +29,9 @@ LARGE = (
     "pydantic",
     "statsmodels",
     "networkx",
+    "sympy",
+    "mpmath",
+    "pyarrow",
     "mcp",
 )
 _MISSING = [name for name in LARGE if importlib.util.find_spec(name) is None]
