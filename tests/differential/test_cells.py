@@ -13,7 +13,7 @@ from jupyter_gpu_release.client.autostart import Ready
 from tests.cells.table import CELLS
 from tests.differential.__main__ import compare_cells
 
-pytestmark = [pytest.mark.thorough, pytest.mark.soak]
+pytestmark = [pytest.mark.thorough, pytest.mark.soak, pytest.mark.timeout(900)]
 
 #: ``make test-all`` plays every fourth
 _EVERY = 1 if AT_FULL_SIZE else 4
