@@ -22,7 +22,6 @@ ROWS = {
         "x = next(i)",
         "x, next(src), list(i), list(t)",
     ),
-    "groupby": ("g = itertools.groupby('aabb'); al = g", "k, sub = next(g); s = list(sub)", "k, s, next(al)[0]"),
     "accumulate": (
         "a = itertools.accumulate([1, 2, 3, 4]); next(a); al = [a]",
         "x = next(a)",

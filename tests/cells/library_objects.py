@@ -7,12 +7,12 @@ IMPORTS = "import collections, copy, dataclasses, datetime, decimal, enum, fract
 ROWS = {
     "sklearn pipeline": (
         "import numpy as np\nfrom sklearn.pipeline import make_pipeline\nfrom sklearn.preprocessing import StandardScaler\nfrom sklearn.linear_model import LinearRegression\np = make_pipeline(StandardScaler(), LinearRegression()); sc = p[0]; X = np.arange(6.).reshape(3, 2); y = np.arange(3.)",
-        "p.fit(X, y); r = p.predict(X).round(3).tolist()",
+        "p.fit(X, y); r = p.predict(X).round(3).tolist();",
         "r, p[0] is sc, sc.mean_.tolist(), p.predict(X).round(3).tolist()",
     ),
     "sklearn warm": (
         "import numpy as np\nfrom sklearn.ensemble import RandomForestClassifier\nm = RandomForestClassifier(2, warm_start=True, random_state=np.random.RandomState(0)); rs = m.random_state; X = np.arange(20.).reshape(10, 2); y = [0, 1] * 5; m.fit(X, y); first = m.estimators_[0]",
-        "m.n_estimators = 3; m.fit(X, y)",
+        "m.n_estimators = 3; m.fit(X, y);",
         "len(m.estimators_), m.estimators_[0] is first, m.random_state is rs, m.predict(X).tolist(), rs.rand()",
     ),
     "scipy sparse": (
@@ -267,7 +267,7 @@ ROWS = {
     ),
     "sklearn custom": (
         "import numpy as np\nfrom sklearn.base import BaseEstimator, TransformerMixin\nclass T(BaseEstimator, TransformerMixin):\n    def __init__(self, k=1): self.k = k\n    def fit(self, X, y=None): self.m_ = np.mean(X); return self\n    def transform(self, X): return X - self.m_ * self.k\nt = T(); h = [t]",
-        "Z = t.fit_transform(np.array([1., 3.])); t.set_params(k=2)",
+        "Z = t.fit_transform(np.array([1., 3.])); t.set_params(k=2);",
         "Z.tolist(), h[0] is t, t.get_params(), repr(t)",
     ),
 }

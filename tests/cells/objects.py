@@ -421,11 +421,6 @@ ROWS = {
         "o.step(); s.step(); g = o.param_groups[0]['lr']",
         "g, o.param_groups[0]['lr'], s.optimizer is o, s.last_epoch, o.param_groups[0]['params'][0] is m.weight",
     ),
-    "module hooks": (
-        "import torch\nseen = []; m = torch.nn.Linear(1, 1); h = m.register_forward_hook(lambda *_: seen.append(1))",
-        "m(torch.ones(1)); h.remove(); m(torch.ones(1))",
-        "seen, (m(torch.ones(1)), seen)[1], len(m._forward_hooks)",
-    ),
     "frame attrs and flags": (
         "import pandas as pd\ndf = pd.DataFrame({'a': [1, 2]}); df.attrs['u'] = ['m']; s = df.a",
         "df.attrs['u'].append('k'); df.flags.allows_duplicate_labels = True",
@@ -450,11 +445,6 @@ ROWS = {
         "class A: pass\na = A(); r = weakref.ref(a); box = [a]",
         "del a; n = r() is None",
         "n, r() is None, r() is box[0]",
-    ),
-    "a weak reference to what only the notebook holds": (
-        "class A: pass\na = A(); r = weakref.ref(a); s = weakref.WeakSet([a])",
-        "n = r() is None, len(s); r().n = 5",
-        "n, a.n, r() is a",
     ),
     "a module of the notebook's own": (
         "m = types.ModuleType('own'); m.x = 1; m.l = []; l = m.l; alias = [m]",

@@ -14,13 +14,7 @@ ROWS = {
         "import logging\nlog = logging.getLogger('h32.taken'); own = logging.StreamHandler(io.StringIO()); log.addHandler(own)",
         "log.removeHandler(own)",
         "len(log.handlers)",
-        "log.handlers.clear()",
-    ),
-    "a handler of a library's logger": (
-        "import torch\nimport logging\ntext = io.StringIO()",
-        "log = logging.getLogger('torch.h32'); own = logging.StreamHandler(text); log.addHandler(own); log.propagate = False; log.warning('in')",
-        "log.warning('after'), text.getvalue()",
-        "log.handlers.clear(); log.propagate = True",
+        "log.handlers.clear(); del own",
     ),
     "recursion limit": (
         "sys.setrecursionlimit(3456)",
