@@ -102,7 +102,8 @@ class SlurmBed:
             wait_until(lambda: self.ask("sinfo", "-h"), "the controller", 60)  # a slurmd before it would wait a minute
             for node in NODES:
                 self._start_node(node, python)
-            wait_until(lambda: self.ask("sinfo", "-h", "-t", "idle", "-o", "%D") == "2\n", "two idle nodes", 60)
+            # a node that is not heard at once asks again after a minute
+            wait_until(lambda: self.ask("sinfo", "-h", "-t", "idle", "-o", "%D") == "2\n", "two idle nodes")
         except BaseException:
             self.stop()
             raise
