@@ -103,6 +103,10 @@ SETTINGS = {
         "logging.getLogger('quiet').setLevel(logging.NOTSET)",
         _LOGGED,
     ),
+    "the environment under a name of its own": (
+        "import os\nfrom os import environ\nheld = {'of': environ}\nos.environ['OWN_MODE'] = 'slow'",
+        "print(environ is os.environ is held['of'], environ['OWN_MODE'])\nos.environ['OWN_WORD'] = 'a'; print(environ['OWN_WORD'])",
+    ),
     "environment variables": ("import os\nos.environ['OWN_MODE'] = 'fast'\n%env OWN_WORD=a b", _VARIABLES),
     "environment variables that are changed": (
         "import os\nos.environ['OWN_MODE'] = 'fast'\n%env OWN_WORD=a b\n"

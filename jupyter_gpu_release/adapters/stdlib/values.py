@@ -13,6 +13,7 @@ import importlib
 import io
 import logging
 import operator
+import os
 import pickle
 import struct
 import sys
@@ -262,7 +263,14 @@ def refuse_file(_pickler: Any, file: Any) -> Any:
     raise pickle.PicklingError(f"cannot pickle an open file ({name!r})")
 
 
+def reduce_environment(pickler: Any, variables: Any) -> Any:
+    """``os.environ`` is the process's own everywhere: its variables travel by themselves, secrets held back."""
+    name = next((name for name in ("environ", "environb") if getattr(os, name, None) is variables), "")
+    return singletons.by_name(pickler, "os", name) if name else NotImplemented
+
+
 _BY_TYPE: dict[type, Reducer] = {
+    type(os.environ): reduce_environment,
     types.CellType: reduce_cell,
     types.CodeType: reduce_code,
     types.ModuleType: reduce_module,
