@@ -21,7 +21,7 @@ _NAMES = {
     ".adapters.accelerate": "make_sharing fill_shared",
     ".adapters.cupy": "place_array",
     ".adapters.ipywidgets": "fill_widget",
-    ".adapters.ipython": "ShownAs ToldIpython",
+    ".adapters.ipython": "ShownAs ToldIpython shell_here",
     ".adapters.jax": "make_jax",
     ".adapters.keras": (
         "rebuild_keras_model make_keras_object fill_keras_object make_keras_container fill_keras_container "

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from .. import streams
-from .adapter import Adapter, LibrarySettings, Values
+from .adapter import Adapter, LibrarySettings, Reducer, Values
 
 #: what IPython itself shows, by the object that holds it
 _SHOWN = {"ast_node_interactivity": "last_expr", "float_precision": "", "max_seq_length": 1000, "pprint": True}
@@ -20,6 +20,17 @@ _VISITED = "_dh"
 def current_shell() -> Any:
     """The shell of this process; None: it has none."""
     return sys.modules["IPython"].get_ipython() if "IPython" in sys.modules else None
+
+
+def reduce_shell(_pickler: Any, shell: Any) -> Any:
+    """It is the process's own everywhere (``ip = get_ipython()``)."""
+    return (shell_here, ()) if shell is current_shell() else NotImplemented
+
+
+@streams.named
+def shell_here() -> Any:
+    """The shell of the process that asks."""
+    return current_shell()
 
 
 def _shows(shell: Any, name: str) -> Any:
@@ -171,6 +182,9 @@ class IpythonAdapter(Adapter):
         found = {} if shell is None else _printers(shell.display_formatter.formatters)
         told = [] if shell is None else [(ToldIpython, *each) for each in _told(shell)]
         return [*((ShownAs, name, printers) for name, printers in found.items()), *told]
+
+    def reducer_for(self, kind: type) -> Reducer | None:
+        return reduce_shell if any(base.__name__ == "InteractiveShell" for base in kind.__mro__) else None
 
     def holds_itself(self, kind: type) -> bool:
         return str(kind.__module__).startswith(("IPython", "ipykernel"))

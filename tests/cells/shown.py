@@ -103,6 +103,10 @@ SETTINGS = {
         "logging.getLogger('quiet').setLevel(logging.NOTSET)",
         _LOGGED,
     ),
+    "the shell under a name of its own": (
+        "ip = get_ipython()\nheld = [ip]",
+        "print(ip is get_ipython() is held[0], type(ip).__name__)\nip.run_line_magic('precision', '3')\n2 / 3",
+    ),
     "the environment under a name of its own": (
         "import os\nfrom os import environ\nheld = {'of': environ}\nos.environ['OWN_MODE'] = 'slow'",
         "print(environ is os.environ is held['of'], environ['OWN_MODE'])\nos.environ['OWN_WORD'] = 'a'; print(environ['OWN_WORD'])",
