@@ -127,6 +127,8 @@ class _Told(type):
             shell.ast_transformers[:] = [*others, *value]
         elif kind == _CLASS:
             shell.register_magics(value)
+        elif type(value) is tuple:
+            shell.magics_manager.register_alias(name, value[0], kind.removesuffix("-magic"), value[1])
         else:
             shell.register_magic_function(value, kind.removesuffix("-magic"), name)
 
@@ -137,6 +139,8 @@ class ToldIpython(metaclass=_Told):
     __module__ = streams.__name__
 
 
+#: of magics, as IPython makes them
+_USUAL_ALIASES = frozenset({"ed", "hist", "rep", "SVG", "HTML", "file"})
 _ALIAS, _ANNOTATION, _CLASS, _TRANSFORMERS = "alias", "annotation", "magics-class", "ast-transformers"
 
 
@@ -145,10 +149,14 @@ def _is_of_notebook(thing: Any) -> bool:
 
 
 def _told(shell: Any) -> Iterator[tuple[str, Any]]:
+    from IPython.core.magic import MagicAlias
+
     for kind, magics in shell.magics_manager.magics.items():
         for name, magic in magics.items():
             if type(magic) is types.FunctionType and magic.__module__ == "__main__":
                 yield f"{kind}-magic {name}", magic
+            elif isinstance(magic, MagicAlias) and name not in _USUAL_ALIASES:
+                yield f"{kind}-magic {name}", (magic.magic_name, magic.magic_params)
     kinds = [type(each) for each in shell.magics_manager.registry.values()]
     yield from ((f"{_CLASS} {kind.__name__}", kind) for kind in kinds if kind.__module__ == "__main__")
     usual = dict(shell.alias_manager.default_aliases)

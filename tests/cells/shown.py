@@ -103,6 +103,10 @@ SETTINGS = {
         "logging.getLogger('quiet').setLevel(logging.NOTSET)",
         _LOGGED,
     ),
+    "magics under other names": (
+        "%alias_magic --line written_as precision\n%alias_magic timed timeit -p '-n1 -r1'",
+        "%written_as 2\n2 / 3",
+    ),
     "the shell under a name of its own": (
         "ip = get_ipython()\nheld = [ip]",
         "print(ip is get_ipython() is held[0], type(ip).__name__)\nip.run_line_magic('precision', '3')\n2 / 3",
