@@ -28,6 +28,11 @@ def with_traceback_lines(error: E, lines: Sequence[str]) -> E:
     return error
 
 
+def shows_lines(error: BaseException | None) -> bool:
+    """Tell if IPython shows the lines of an error: of a magic that there is not it shows the text alone."""
+    return error is not None and type(error).__name__ != "UsageError"
+
+
 def lines_of(error: BaseException) -> list[str]:
     """The lines that IPython would show for ``error``, where it has a rendering of ours; else its class and text."""
     render = getattr(error, _RENDER, None)

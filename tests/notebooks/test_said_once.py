@@ -129,3 +129,12 @@ def test_nor_under_one_that_waited_or_was_interrupted(open_notebook: Open, until
 )
 def test_twice_is_found(texts: list[str], expected: list[str]) -> None:
     assert _twice(texts) == expected
+
+
+def test_a_magic_that_there_is_not_ends_with_the_receipt_too(open_notebook: Open) -> None:
+    """IPython shows of such an error its text alone, and no lines of ours."""
+    standing = _standing(open_notebook().run("%%gpu_train\nx = 1\n%no_such_magic 3"))
+    assert any("✗" in text and "back: x" in text for text in standing)
+    assert [text for text in standing if "no_such_magic" in text] == [
+        "UsageError: Line magic function `%no_such_magic` not found.\n"
+    ]

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from ...analysis import sources
 from ...client.results import is_usable
-from ...client.tracebacks import make_interrupt, syntax_error
+from ...client.tracebacks import make_interrupt, shows_lines, syntax_error
 from ...errors import GpuReleaseError, OptionError
 from ...options.run_options import RunOptions
 from ...presentation.wording import describe_wait
@@ -273,5 +273,5 @@ class _Run:
             remarks=lambda _values, _failed: self._notebook.short_cells.hint(view),
         )
         returned = coming.bind_run(view, self._interrupts.count)
-        following.display.end(returned.receipt, failed=returned.failure is not None)
+        following.display.end(returned.receipt, failed=shows_lines(returned.failure))
         return returned.failure
