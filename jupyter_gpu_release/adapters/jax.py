@@ -30,6 +30,11 @@ def reduce_array(_pickler: Any, array: Any) -> Any:
     return make_jax, (np.asarray(array),) if not array.aval.weak_type else (np.asarray(array), True)
 
 
+def reduce_rule(_pickler: Any, rule: Any) -> Any:
+    """A function with a derivative of its own (``jax.custom_vjp``), whose class takes the function when it is made."""
+    return object.__new__, (type(rule),), vars(rule)
+
+
 @streams.named
 def make_jax(array: Any, is_weak: bool = False) -> Any:
     """A JAX array on the default device; ``is_weak``: it takes the type of what it is computed with."""
@@ -106,7 +111,7 @@ class JaxAdapter(Adapter):
         return "no platforms that are instances of" in error
 
     def reducer_for(self, kind: type) -> Reducer | None:
-        return reduce_array if kind.__name__ == "ArrayImpl" else None
+        return {"ArrayImpl": reduce_array, "custom_vjp": reduce_rule}.get(kind.__name__)
 
     def registration_of(self, cls: type) -> Any:
         return getattr(sys.modules.get("jax._src.tree_util"), "_registry", {}).get(cls)

@@ -90,6 +90,11 @@ ROWS = {
         "p['b'][0] = p['b'][0] + 1; k, s = jax.random.split(k); n = len(jax.tree.leaves(p))",
         "p['b'] is al, al[0].tolist(), n, jax.random.normal(k, (1,)).round(4).tolist()",
     ),
+    "jax functions with derivatives of their own": (
+        "import jax, jax.numpy as jnp\n@jax.custom_vjp\ndef f(x): return x * 2\nf.defvjp(lambda x: (f(x), None), lambda _, g: (g * 5,))\n@jax.custom_jvp\ndef h(x): return x * 3\nh.defjvps(lambda t, out, x: t * 7)",
+        "made = jax.grad(f)(1.0).item(), jax.grad(h)(1.0).item(); own = f\n@jax.custom_vjp\ndef k(x): return x\nk.defvjp(lambda x: (x, None), lambda _, g: (g * 9,))",
+        "made, own is f, jax.grad(f)(1.0).item(), jax.grad(k)(1.0).item(), f.__name__, f.__doc__",
+    ),
     "jax jit": (
         "import jax, jax.numpy as jnp\n@jax.jit\ndef f(x): return x * 2\nf(1.)",
         "y = f(jnp.arange(3)); g = jax.grad(lambda x: x ** 2)",
