@@ -9,7 +9,7 @@ import functools
 import random
 import types
 import weakref
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import Any
 
 from ...adapters.registry import adapters_of, first_answer
@@ -18,6 +18,7 @@ from ...adapters.users_code import is_of_the_user
 from .. import set_order
 
 _HEAP_TYPE = 1 << 9  # Py_TPFLAGS_HEAPTYPE
+_REDUCERS = ("__reduce__", "__reduce_ex__")
 _CONTAINERS = (list, dict, set, bytearray, collections.deque)
 _PLAIN_BASES = (object, *_CONTAINERS, collections.defaultdict, collections.OrderedDict, types.SimpleNamespace)
 
@@ -149,11 +150,12 @@ def _update_object(old: Any, new: Any, stale: set[str]) -> bool:
 
 def _update_attributes(old: Any, new: Any, stale: set[str]) -> bool:
     attributes, theirs = dict_of(old), dict_of(new)
+    is_users = any(is_of_the_user(getattr(type(old), way)) for way in (*_REDUCERS, "__getstate__"))
+    sent = _names_sent(old, is_users=is_users)
+    left_out: set[str] = set()
     if attributes is not None and theirs is not None and attributes is not theirs:
-        stayed = _not_sent(old, attributes, theirs)
-        left_out = stayed.keys() - theirs.keys()
-        if left_out and is_of_the_user(type(old).__getstate__):  # libraries know what they leave out
-            stale.update(f"{type(old).__name__}.{name}" for name in left_out)
+        stayed = {name: value for name, value in attributes.items() if sent is not None and name not in sent}
+        left_out |= stayed.keys() - theirs.keys()
         attributes.clear()
         attributes.update(stayed | theirs)
     for member in _members(type(old)):
@@ -161,21 +163,43 @@ def _update_attributes(old: Any, new: Any, stale: set[str]) -> bool:
             value = member.__get__(new, type(new))
         except AttributeError:  # empty
             with contextlib.suppress(AttributeError):
-                member.__delete__(old)
+                if is_users and sent is not None and member.__name__ not in sent:
+                    member.__get__(old, type(old))
+                    left_out.add(member.__name__)
+                else:
+                    member.__delete__(old)
         else:
             member.__set__(old, value)
+    if is_users:  # libraries know what they leave out
+        stale.update(f"{type(old).__name__}.{name}" for name in left_out)
     return True
 
 
-def _not_sent(old: Any, attributes: dict[str, Any], theirs: dict[str, Any]) -> dict[str, Any]:
-    """Attributes (a cache, a lock) that its class leaves out of what travels."""
-    if getattr(type(old).__getstate__, "__objclass__", None) is object:
-        return {}
+def _names_sent(old: Any, *, is_users: bool) -> Collection[str] | None:
+    """Attributes that its class lets travel (a cache and a lock may stay); None: all of them."""
+    if not is_users and getattr(type(old).__getstate__, "__objclass__", None) is object:
+        return None
+    is_reduced = any(is_of_the_user(getattr(type(old), way)) for way in _REDUCERS)
     try:
-        state = old.__getstate__()
+        parts = _reduced(old) if is_reduced else _parts(old.__getstate__())
     except Exception:  # noqa: BLE001 - the user's code; other names are still to be bound
-        state = theirs
-    return {name: value for name, value in attributes.items() if name not in state} if type(state) is dict else {}
+        return ()
+    found = [part for part in parts if type(part) is dict]
+    return {name for part in found for name in part} if found or is_users else None
+
+
+def _reduced(old: Any) -> tuple[Any, ...]:
+    """Arguments and parts of the state that its class gives pickle: each may be a dict of attributes."""
+    reduced = old.__reduce_ex__(5)
+    if not isinstance(reduced, tuple):
+        return ()
+    _maker, arguments, state, *_ = (*reduced, None)
+    return *arguments, *_parts(state)
+
+
+def _parts(state: Any) -> tuple[Any, ...]:
+    """Parts of an object's state: its attributes, and its slots where it has any."""
+    return state if isinstance(state, tuple) else (state,)
 
 
 def _update_items(old: Any, new: Any) -> bool:
