@@ -147,8 +147,12 @@ def class_attributes(cls: type) -> dict[str, Any]:
     """Attributes of a class that a cell can have changed (without those that Python itself keeps there), and what is
     registered with it.
     """
-    own = {name: value for name, value in vars(cls).items() if name not in _PYTHONS_OWN}
-    return own | registrations(cls) | member_attributes(cls)
+    return own_attributes(cls) | registrations(cls) | member_attributes(cls)
+
+
+def own_attributes(cls: type) -> dict[str, Any]:
+    """Attributes of a class without those that Python itself keeps there."""
+    return {name: value for name, value in vars(cls).items() if name not in _PYTHONS_OWN}
 
 
 #: begins the names, which no class has, of attributes of an enum's members

@@ -20,7 +20,13 @@ from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ..serialization.process_state.local_modules import ImportWatch, loaded_below, split_attribute_name
+from ..serialization.process_state.local_modules import (
+    ImportWatch,
+    delete_attribute,
+    loaded_below,
+    set_attribute,
+    split_attribute_name,
+)
 from ..settings.built_in import BUILT_IN
 
 _MOST_BYTES: int = BUILT_IN["shipped_modules_bytes"].default
@@ -386,12 +392,12 @@ class AwayModules:
             with contextlib.suppress(Exception):  # the user's own code; whoever needs it sees the error
                 importlib.import_module(module)
         for name, value in state.items():
-            module, attribute = split_attribute_name(name)
+            module, _ = split_attribute_name(name)
             if module in known and module in sys.modules:
-                setattr(sys.modules[module], attribute, value)
-        for module, attribute in map(split_attribute_name, deleted):
-            if module in known and module in sys.modules:
-                vars(sys.modules[module]).pop(attribute, None)
+                set_attribute(name, value)
+        for name in deleted:
+            if split_attribute_name(name)[0] in known:
+                delete_attribute(name)
 
 
 def _top(module: str) -> str:

@@ -23,9 +23,11 @@ from ...serialization.hashing.value_hash import GraphKey, graph_key
 from ...serialization.lazy_modules import import_submodules
 from ...serialization.process_state import library_settings, random_states
 from ...serialization.process_state.local_modules import (
+    delete_attribute,
     find_holder,
     is_attribute_name,
     is_cached_method,
+    set_attribute,
     split_attribute_name,
 )
 from ...serialization.rebuild import NamespaceInfo
@@ -270,12 +272,10 @@ class Namespace:
         state = {name: namespace.pop(name, loaded.values.pop(name, None)) for name in loaded.state}
         deleted = set(filter(is_attribute_name, loaded.facts.get("deleted", ())))
         for name in filter(_is_here, state):
-            holder, attribute = find_holder(name)
-            if not (isinstance(holder, type) and is_cached_method(state[name])):
-                setattr(holder, attribute, state[name])
-        for name in filter(_is_here, deleted):
-            module, attribute = split_attribute_name(name)
-            vars(sys.modules[module]).pop(attribute, None)
+            if not (isinstance(find_holder(name)[0], type) and is_cached_method(state[name])):
+                set_attribute(name, state[name])
+        for name in deleted:
+            delete_attribute(name)
         away = {name: value for name, value in state.items() if not _is_here(name)}
         self.input_capture.away.note_modules(
             loaded.facts.get("imported", ()), away, [name for name in deleted if not _is_here(name)]

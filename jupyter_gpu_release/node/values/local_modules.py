@@ -16,9 +16,11 @@ from ...serialization.pickler import value_digest
 from ...serialization.process_state.local_modules import (
     MOST_BYTES,
     ImportWatch,
+    delete_attribute,
     extensions_of_libraries,
-    find_holder,
     is_attribute_name,
+    is_deleted,
+    set_attribute,
     set_attributes_of,
     split_attribute_name,
     state_of,
@@ -33,6 +35,8 @@ class ModulesOfNotebook:
 
     def __init__(self) -> None:
         self._modules: list[str] = []
+        #: names of what was in them
+        self._seen: dict[str, None] = {}
         self._tops: frozenset[str] = frozenset()
         self._edited: frozenset[str] = frozenset()
         #: module that the cell itself has imported → what was in it right after that
@@ -62,9 +66,8 @@ class ModulesOfNotebook:
         for name in {split_attribute_name(name)[0] for name in state} - set(names):
             with contextlib.suppress(ImportError):  # the cell says so, if it needs it
                 importlib.import_module(name)
-        for module, attribute in map(split_attribute_name, facts.get("without", ())):
-            if module in sys.modules:
-                vars(sys.modules[module]).pop(attribute, None)
+        for name in facts.get("without", ()):
+            delete_attribute(name)
         here = {name: value for name, value in state.items() if split_attribute_name(name)[0] in sys.modules}
         known = [*others.values(), *_remembered(here.values())]
         failed = set_attributes_of(here, known=map(id, known), is_same=functools.partial(_is_same, realm))
@@ -81,11 +84,9 @@ class ModulesOfNotebook:
         """Set what an earlier attempt of the cell had set in modules; ``namespace`` has the objects to set."""
         for name in state:
             importlib.import_module(split_attribute_name(name)[0])
-            holder, attribute = find_holder(name)
-            setattr(holder, attribute, namespace.pop(name, state[name]))
-        for module, attribute in map(split_attribute_name, filter(is_attribute_name, deleted)):
-            if module in sys.modules:
-                vars(sys.modules[module]).pop(attribute, None)
+            set_attribute(name, namespace.pop(name, state[name]))
+        for name in filter(is_attribute_name, deleted):
+            delete_attribute(name)
 
     def end(self) -> None:
         """The cell is over."""
@@ -101,13 +102,13 @@ class ModulesOfNotebook:
 
         With what it has put into classes of libraries by a call.
         """
-        now = state_of([name for name in self._imported if name in sys.modules])
         before = {name: look for looks in self._imported.values() for name, look in looks.items()}
+        now = state_of([name for name in self._imported if name in sys.modules], before)
         changed = {name: value for name, value in now.items() if not _looks_like(before.get(name), value, self._realm)}
         for name, value in extensions_of_libraries().items():
             if self._extensions.get(name) != value:
                 changed[name] = value
-        return changed, [name for name in before if name not in now and split_attribute_name(name)[0] in sys.modules]
+        return changed, list(filter(is_deleted, before))
 
     def _is_imported_by_cell(self, name: str) -> bool:
         return name.partition(".")[0] in self._tops and name not in self._edited and name not in self._modules
@@ -121,7 +122,9 @@ class ModulesOfNotebook:
 
     def state(self) -> dict[str, Any]:
         """Contents of the modules now, by the names under which they travel."""
-        return state_of([name for name in self._modules if name in sys.modules])
+        found = state_of([name for name in self._modules if name in sys.modules], self._seen)
+        self._seen |= dict.fromkeys(found)
+        return found
 
     @staticmethod
     def is_small(value: Any) -> bool:

@@ -42,7 +42,7 @@ from ...serialization.identity import Origins
 from ...serialization.lazy_modules import module_or_deferred
 from ...serialization.load_order import global_reads
 from ...serialization.process_state import random_states
-from ...serialization.process_state.local_modules import is_attribute_name, words_for
+from ...serialization.process_state.local_modules import is_attribute_name, is_deleted, words_for
 from ...serialization.rebuild import NamespaceInfo
 from ...serialization.sharing.array_memory import in_writing_order
 from ...serialization.sharing.held_elsewhere import can_change
@@ -146,7 +146,9 @@ class RankValues:
             for name in names if not self._payload.function else ():
                 value = self._namespace[name]
                 if not is_immutable(value) and not (isinstance(value, types.ModuleType) and codec.is_importable(value)):
-                    self._inputs[name] = reader.read_fingerprint(value)
+                    look = reader.read_fingerprint(value)
+                    if look is not None or not is_attribute_name(name):  # a lock in a module, say: is it another one
+                        self._inputs[name] = look
             self._apart = self._read_apart(reader)
         self._arrived = arrived if keep else {}
         del arrived  # until here, so that what fingerprints make has no address of theirs
@@ -439,7 +441,9 @@ class RankValues:
                 *(
                     name
                     for name in dict.fromkeys([*self._before, *self._unbound])
-                    if name not in self._namespace and not is_machinery(name, {})
+                    if name not in self._namespace
+                    and not is_machinery(name, {})
+                    and (not is_attribute_name(name) or is_deleted(name))
                 ),
                 *deleted,
             ],

@@ -5,21 +5,27 @@ Each attribute travels as a value of the graph under ``module:attribute``, which
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import importlib.abc
 import sys
 import types
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from importlib.machinery import ModuleSpec
 from typing import Any
 
+from cloudpickle import cloudpickle
+
 from ...adapters.registry import loaded_adapters
+from ..identity import own_attributes
 
 #: of all attributes together
 MOST_BYTES = 1 << 20
 _MOST_MODULES, _MOST_ATTRIBUTES = 200, 500
 _MARK = ":"
 _ABSENT = object()
+#: where methods of a kind, and properties, have their function
+_FUNCTIONS_IN = ("__func__", "fget", "func")
 
 
 def is_attribute_name(name: str) -> bool:
@@ -60,6 +66,39 @@ def find_holder(name: str) -> tuple[Any, str]:
     return functools.reduce(getattr, path, sys.modules[module]), last
 
 
+def set_attribute(name: str, value: Any) -> None:
+    """Set it in its module or class, which is loaded, if that has not got it already."""
+    holder, attribute = find_holder(name)
+    if vars(holder).get(attribute, _ABSENT) is not value:  # some refuse to be set (members of an enum)
+        setattr(holder, attribute, value)
+
+
+def delete_attribute(name: str) -> None:
+    """Delete it from its module or class, if it is there."""
+    if split_attribute_name(name)[0] in sys.modules:
+        holder, attribute = find_holder(name)
+        if attribute in vars(holder):
+            delattr(holder, attribute)
+
+
+def is_deleted(name: str) -> bool:
+    """Tell if a module or class that is where it was lacks an attribute that it had."""
+    place = _attributes_at(name)
+    return place is not None and _last_part(name) not in place
+
+
+def _last_part(name: str) -> str:
+    return split_attribute_name(name)[1].rpartition(".")[2]
+
+
+def _attributes_at(name: str) -> Mapping[str, Any] | None:
+    """All attributes of the module or class that has such a one; None: another one is there now."""
+    with contextlib.suppress(AttributeError, KeyError):
+        holder, attribute = find_holder(name)
+        return vars(holder) if name_in(holder, attribute) == name else None
+    return None
+
+
 def extensions_of_libraries() -> dict[str, Any]:
     """Attributes that others have put into libraries by a call, as the libraries' adapters find them."""
     return {name_in(*place): value for each in loaded_adapters() for *place, value in each.extensions()}
@@ -72,23 +111,47 @@ def loaded_below(tops: Iterable[str]) -> list[str]:
     return [name for name in found[:_MOST_MODULES] if type(sys.modules[name]) is types.ModuleType]
 
 
-def state_of(modules: Iterable[str]) -> dict[str, Any]:
-    """Everything in them that is not simply defined there, and the cached methods of their classes."""
+def state_of(modules: Iterable[str], also: Iterable[str] = ()) -> dict[str, Any]:
+    """Everything in them, and in the classes defined there, that is not simply defined there, or was not (``also``)."""
     found: dict[str, Any] = {}
-    for name in modules:
+    of_classes: dict[str, Any] = {}  # last: the others have the room first
+    names = list(modules)
+    own = {_top(name) for name in names} | sys.stdlib_module_names
+    for name in names:
         module = sys.modules[name]
         for attribute, value in list(vars(module).items())[:_MOST_ATTRIBUTES]:
             if attribute.startswith("__"):
                 continue
-            if not _is_definition(module, attribute, value):
+            if not _is_definition(name, attribute, value):
                 found[attribute_name(name, attribute)] = value
             elif isinstance(value, type):
-                found |= {
-                    attribute_name(name, f"{attribute}.{own}"): part
-                    for own, part in vars(value).items()
-                    if is_cached_method(part)
-                }
+                of_classes |= _state_of_class(value, own)
+    found |= of_classes
+    for name in also:
+        place, last = _attributes_at(name) or {}, _last_part(name)
+        if name not in found and last in place:
+            found[name] = place[last]
     return found
+
+
+def _state_of_class(cls: type, own: Collection[str]) -> dict[str, Any]:
+    """``own``: packages of metaclasses that are no library's; another one keeps what it knows of the class there."""
+    found: dict[str, Any] = {}
+    library = top if (top := _top(type(cls).__module__)) not in own else None
+    for attribute, value in list(own_attributes(cls).items())[:_MOST_ATTRIBUTES]:
+        if attribute.startswith("_") and (attribute.endswith("_") or library):  # Python's, dataclasses' or enum's
+            continue
+        if isinstance(value, type) and _is_definition(cls.__module__, f"{cls.__qualname__}.{attribute}", value):
+            found |= _state_of_class(value, own)
+        elif is_cached_method(value) or not (
+            _is_made_with_class(cls, attribute, value) or _top(type(value).__module__) == library
+        ):
+            found[name_in(cls, attribute)] = value
+    return found
+
+
+def _top(module: str) -> str:
+    return module.partition(".")[0]
 
 
 def is_cached_method(value: Any) -> bool:
@@ -96,12 +159,24 @@ def is_cached_method(value: Any) -> bool:
     return type(getattr(value, "__func__", value)) is functools._lru_cache_wrapper
 
 
-def _is_definition(module: types.ModuleType, attribute: str, value: Any) -> bool:
+def _is_definition(module: str, qualname: str, value: Any) -> bool:
     if isinstance(value, types.ModuleType):
         return True
     if not isinstance(value, types.FunctionType | type):
         return False
-    return getattr(value, "__module__", None) == module.__name__ and value.__qualname__ == attribute
+    return getattr(value, "__module__", None) == module and value.__qualname__ == qualname
+
+
+def _is_made_with_class(cls: type, attribute: str, value: Any) -> bool:
+    """Tell if it is a method or another descriptor of the class, or a class that a metaclass has made for it."""
+    if isinstance(value, type):
+        return value.__module__ != "__main__" and not cloudpickle._should_pickle_by_reference(value)
+    if not hasattr(type(value), "__get__"):
+        return isinstance(value, types.ModuleType)
+    function = next((part for own in _FUNCTIONS_IN if (part := getattr(value, own, None)) is not None), value)
+    if isinstance(function, types.FunctionType):  # of a namedtuple it is another module's
+        return function.__module__ != "__main__" and function.__qualname__ == f"{cls.__qualname__}.{attribute}"
+    return True
 
 
 def set_attributes_of(

@@ -95,6 +95,111 @@ def test_cached_functions_remember_and_context_variables_have_their_values(nb: N
     assert helper.level.get() == 4
 
 
+_CLASSES = """
+import abc, collections, dataclasses, enum, functools, threading, traitlets
+own_lock = threading.Lock()
+class Trait(traitlets.HasTraits): depth = traitlets.Int(3)
+def timed(method): return lambda self: method(self)
+class Meta(type):
+    made = {}
+    def __call__(cls, *arguments):
+        if not hasattr(cls, "_one"): cls._one = super().__call__(*arguments)
+        return cls._one
+class Single(metaclass=Meta): pass
+class Borg:
+    _shared = {}
+    def __init__(self): self.__dict__ = self._shared
+class Base(abc.ABC):
+    count, instances = 0, []
+    limits = {"low": 1}
+    lock = threading.Lock()
+    twice = staticmethod(lambda x: 2 * x)
+    class Config: depth = 1
+    def __init__(self):
+        Base.count += 1
+        Base.instances.append(self)
+    def name(self): return "base"
+    @timed
+    def slow(self): return Base.limits["low"]
+    @staticmethod
+    def make(): return "made"
+    @property
+    def half(self): return 1
+class Color(enum.Enum):
+    RED = 1
+class Bits(enum.Flag):
+    A, B = 1, 2
+@dataclasses.dataclass(slots=True)
+class Item: a: int
+@dataclasses.dataclass
+class Part: a: int = 1
+Pair = collections.namedtuple("Pair", "x y")
+"""
+
+
+def test_state_of_classes_goes_in_and_comes_back(nb: Notebook) -> None:
+    Path("helper.py").write_text(_CLASSES)
+    nb.cell(
+        "import helper\nfrom helper import Base, Single, Borg\nm = Base(); s = Single(); Borg().v = 1\n"
+        "Base.Config.depth = 2; helper.Meta.made['a'] = s; Base.kept = kept = [1]\nBase.gone = 1; low = 4\n"
+        "Base.hello = lambda self: low; Base.make = staticmethod(lambda: 'mine'); items = Base.instances"
+    )
+    trip = nb.ok(
+        "seen = (Base.count, len(Base.instances), items is Base.instances, Base.instances[0] is m, Single() is s, Borg().v,\n"
+        "    Base.Config.depth, helper.Meta.made['a'] is s, m.hello(), Base.make(), Base.kept is kept)\n"
+        "m2 = Base(); Base.tag = 'gpu'; Borg().v = 2; kept.append(2); Base.name = lambda self: 'patched'; del Base.gone\n"
+        "Base.Config.depth = 3; Base.half = property(lambda self: low + 1); Base.limits['low'] = 0"
+    )
+    ns, helper = nb.ns, sys.modules["helper"]
+    assert ns["seen"] == (1, 1, True, True, True, 1, 2, True, 4, "mine", True)
+    base = helper.Base
+    assert base is ns["Base"]
+    assert (base.count, base.tag, base.Config.depth, helper.Borg().v) == (2, "gpu", 3, 2)
+    assert base.instances is ns["items"]
+    assert [base.instances[0] is ns["m"], base.instances[1] is ns["m2"]] == [True, True]
+    assert (ns["m"].name(), ns["m"].half, ns["m"].slow(), hasattr(base, "gone")) == ("patched", 5, 0, False)
+    assert base.kept is ns["kept"] == [1, 2]
+    assert (trip.notes, trip.prepared.notes, trip.prepared.warnings) == ([], [], [])
+    assert nb.ok("again = Base.count, m.name(), hasattr(Base, 'gone')").notes == []
+    assert ns["again"] == (2, "patched", False)
+
+
+def test_what_importing_makes_of_classes_stays(nb: Notebook) -> None:
+    Path("helper.py").write_text(_CLASSES)
+    nb.cell(
+        "import helper\nold = {name: dict(vars(kind)) for name, kind in vars(helper).items() if isinstance(kind, type)}"
+    )
+    trip = nb.ok("r = helper.Bits.A | helper.Bits.B, helper.Part(), helper.Item(2), helper.Pair(1, 2), helper.Color(1)")
+    assert (trip.notes, trip.prepared.notes, list(trip.results)) == ([], [], ["r"])
+    helper = sys.modules["helper"]
+    for name, before in nb.ns["old"].items():
+        now = vars(vars(helper)[name])
+        assert [own for own in now if now[own] is not before.get(own)] == []
+
+
+def test_a_definition_that_a_cell_puts_back_is_back(nb: Notebook) -> None:
+    Path("helper.py").write_text(_CLASSES + "def load(): return 'file'\n")
+    nb.cell(
+        "import helper\nbefore = helper.load, helper.Base.name; m = helper.Base()\n"
+        "helper.load = lambda: 'mine'; helper.Base.name = lambda self: 'mine'"
+    )
+    nb.ok("seen = helper.load(), m.name()\nhelper.load, helper.Base.name = before")
+    helper = sys.modules["helper"]
+    assert nb.ns["seen"] == ("mine", "mine")
+    assert (helper.load, helper.Base.name) == nb.ns["before"]
+
+
+def test_state_of_classes_of_a_module_that_only_cells_import_comes_along(nb: Notebook) -> None:
+    Path("helper.py").write_text(_CLASSES + "Base.gone = 1\n")
+    nb.ok("import helper\nhelper.Base.count += 1; helper.Base.tag = [1]; del helper.Base.gone; helper.Base.make = 5")
+    assert "helper" not in sys.modules
+    nb.ok("import helper\nr = helper.Base.count, helper.Base.tag, hasattr(helper.Base, 'gone'), helper.Base.make")
+    assert nb.ns["r"] == (1, [1], False, 5)
+    nb.cell("import helper")
+    base = sys.modules["helper"].Base
+    assert (base.count, base.tag, hasattr(base, "gone"), base.make) == (1, [1], False, 5)
+
+
 def test_a_folder_of_installed_packages_is_nobodys_own(
     nb: Notebook, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
