@@ -99,7 +99,7 @@ class CellPayload(msgspec.Struct, frozen=True, omit_defaults=True):
     workdir_asked: bool = False
     #: whether the kernel's folder was deleted: then the cell has none, either
     workdir_deleted: bool = False
-    #: entries that the notebook added to ``sys.path``
+    #: entries that the notebook added to ``sys.path``, in their order; "" is ``workdir`` (else first)
     sys_path: list[str] = msgspec.field(default_factory=list)
     #: relative path → source of local modules, for nodes that do not see ``workdir``
     modules: dict[str, bytes] = msgspec.field(default_factory=dict)

@@ -68,15 +68,17 @@ class LocalModules:
         self._of_interpreter: set[str] = set()
 
     def added_paths(self) -> list[str]:
-        """Entries of ``sys.path`` that are not the interpreter's own (the current folder left out)."""
+        """Entries of ``sys.path`` that are not the interpreter's own, in their order; the current folder is ""."""
         found, here = [], _current_folder()
         for entry in sys.path if here else ():
-            if not entry or entry in self._of_interpreter:
+            if entry in self._of_interpreter:
                 continue
             folder = os.path.abspath(entry)
-            if self._is_installed(folder):
+            if folder == here:
+                found.append("")
+            elif self._is_installed(folder):
                 self._of_interpreter |= {entry} if os.path.isabs(entry) else set()
-            elif folder != here and os.path.isdir(folder):
+            elif os.path.isdir(folder):
                 found.append(folder)
         return list(dict.fromkeys(found))
 
@@ -219,8 +221,10 @@ def _current_folder() -> str:
 
 
 def _local_roots(added: Iterable[str]) -> list[Path]:
-    """Folders whose modules are the notebook's own."""
-    return [Path(folder) for folder in (_current_folder(), *added) if folder and not _is_site(folder)]
+    """Folders whose modules are the notebook's own, the current one in its place on the path, or else first."""
+    folders, here = list(added), _current_folder()
+    found = [folder or here for folder in (folders if "" in folders else ["", *folders])]
+    return [Path(folder) for folder in found if folder and not _is_site(folder)]
 
 
 def _is_site(path: str) -> bool:

@@ -86,7 +86,8 @@ def set_cell_environment(order: RankOrder, payload: CellPayload) -> list[str]:
         os.environ.pop(name, None)
     os.environ.update(payload.env)
     notes: list[str] = []
-    extra = [entry for entry in payload.sys_path if Path(entry).is_dir()]
+    path = [entry for entry in payload.sys_path if not entry or Path(entry).is_dir()]
+    path = path if "" in path else ["", *path]
     if payload.workdir_deleted:
         _leave_all_folders()
         notes.append("the notebook's folder was deleted: relative paths lead nowhere, as in a plain cell")
@@ -100,8 +101,9 @@ def set_cell_environment(order: RankOrder, payload: CellPayload) -> list[str]:
     else:
         os.chdir(paths.files)
         notes.append(f"{_why_not_there(payload.workdir)}: the cell worked in its run folder")
-        extra = [*_unpack_modules(payload, paths), *extra]
-    sys.path[:0] = ["", *extra]
+        behind = path.index("") + 1
+        path[behind:behind] = _unpack_modules(payload, paths)
+    sys.path[:0] = path
     sys.argv = [""]
     return notes
 

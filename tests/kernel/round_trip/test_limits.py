@@ -235,6 +235,23 @@ def test_modules_on_an_added_path(nb: Notebook, tmp_path: Path, monkeypatch: pyt
     assert list(trip.prepared.modules) == ["deep/tool.py"]
 
 
+def test_the_folder_that_comes_first_on_the_path_has_the_module(
+    nb: Notebook, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    libs = tmp_path / "libs"
+    libs.mkdir()
+    for folder in (libs, Path()):
+        for name in ("shadow", "shaded"):
+            (folder / f"{name}.py").write_text(f"V = {folder.name!r}")
+    monkeypatch.setattr(sys, "path", [str(libs), "", *sys.path])
+    assert nb.collect("import shadow").sys_path[:2] == [str(libs), ""]
+    nb.ok("import shadow\nr = shadow.V")
+    assert nb.ns["r"] == "libs"
+    monkeypatch.setattr(sys, "path", ["", *(each for each in sys.path if each)])
+    nb.ok("import shaded\nr = shaded.V")
+    assert nb.ns["r"] == ""
+
+
 def test_required_packages(nb: Notebook) -> None:
     nb.cell("import numpy as np\nfrom sklearn.preprocessing import StandardScaler\nscaler = StandardScaler()")
     body = (
