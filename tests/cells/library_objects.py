@@ -230,11 +230,6 @@ ROWS = {
         "r[0].set('k', 'v'); et.SubElement(r, 'c')",
         "et.tostring(r), b.get('k'), r[0] is b",
     ),
-    "ast": (
-        "import ast\nt = ast.parse('x = 1'); n = t.body[0]",
-        "t.body[0].targets[0].id = 'y'; s = ast.unparse(t)",
-        "s, t.body[0] is n, ast.unparse(n)",
-    ),
     "callable class": (
         "class F:\n    def __init__(s): s.n = 0\n    def __call__(s, x): s.n += x; return s.n\nf = F(); h = [f.__call__, f]",
         "r = list(map(f, [1, 2])); h[0](3)",
