@@ -27,7 +27,7 @@ def notebook(take_kernel: MakeKernel, on_cluster: dict[str, str]) -> Kernel:
     return take_kernel(on_cluster)
 
 
-def test_a_run_is_listed_and_its_output_shown_again(notebook: Kernel):
+def test_a_run_is_listed_and_its_output_shown_again(notebook: Kernel, until: Any):
     body = "from IPython.display import display, HTML\nprint('hello')\ndisplay(HTML('<b>bold</b>'))\nanswer = 42"
     first = notebook.run(f"%%gpu_train --name 'my run'\n{body}", 60)
     assert first.reply["status"] == "ok", first.traceback
@@ -35,6 +35,7 @@ def test_a_run_is_listed_and_its_output_shown_again(notebook: Kernel):
     facts = [m["content"]["metadata"].get("jupyter_gpu_release") for m in first if m["msg_type"].endswith("data")]
     run = facts[-1]["run"]
     assert facts[-1]["release_ms"] is not None
+    until(lambda: "succeeded" in notebook.run("%gpu_runs 1").plain()[0], "its results to be durable")
     listed = notebook.run("%gpu_runs 3").plain()[0]
     assert run in listed
     assert "my run" in listed
