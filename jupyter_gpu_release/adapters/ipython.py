@@ -149,13 +149,11 @@ def _is_of_notebook(thing: Any) -> bool:
 
 
 def _told(shell: Any) -> Iterator[tuple[str, Any]]:
-    from IPython.core.magic import MagicAlias
-
     for kind, magics in shell.magics_manager.magics.items():
         for name, magic in magics.items():
             if type(magic) is types.FunctionType and magic.__module__ == "__main__":
                 yield f"{kind}-magic {name}", magic
-            elif isinstance(magic, MagicAlias) and name not in _USUAL_ALIASES:
+            elif type(magic).__name__ == "MagicAlias" and name not in _USUAL_ALIASES:
                 yield f"{kind}-magic {name}", (magic.magic_name, magic.magic_params)
     kinds = [type(each) for each in shell.magics_manager.registry.values()]
     yield from ((f"{_CLASS} {kind.__name__}", kind) for kind in kinds if kind.__module__ == "__main__")
