@@ -108,12 +108,12 @@ SETTINGS = {
         "%written_as 2\n2 / 3",
     ),
     "the shell under a name of its own": (
-        "ip = get_ipython()\nheld = [ip]",
-        "print(ip is get_ipython() is held[0], type(ip).__name__)\nip.run_line_magic('precision', '3')\n2 / 3",
+        "_ip = get_ipython()\n_held = [_ip]",
+        "print(_ip is get_ipython() is _held[0], type(_ip).__name__)\n_ip.run_line_magic('precision', '3')\n2 / 3",
     ),
     "the environment under a name of its own": (
-        "import os\nfrom os import environ\nheld = {'of': environ}\nos.environ['OWN_MODE'] = 'slow'",
-        "print(environ is os.environ is held['of'], environ['OWN_MODE'])\nos.environ['OWN_WORD'] = 'a'; print(environ['OWN_WORD'])",
+        "import os\nfrom os import environ as _own\n_held = {'of': _own}\nos.environ['OWN_MODE'] = 'slow'",
+        "print(_own is os.environ is _held['of'], _own['OWN_MODE'])\nos.environ['OWN_WORD'] = 'a'; print(_own['OWN_WORD'])",
     ),
     "environment variables": ("import os\nos.environ['OWN_MODE'] = 'fast'\n%env OWN_WORD=a b", _VARIABLES),
     "environment variables that are changed": (
