@@ -201,11 +201,13 @@ class SlurmNodes(NodeSource):
         return f"{gone} with its Slurm job {job} (why: see log/{log_path(self._home, job).name})"
 
     async def give_back(self, node: Node) -> None:
-        """End its job at the next question to Slurm; until Slurm has done so, the node gets no runs."""
+        """Have Slurm end its job, at once unless it is being asked; until it has done so, the node gets no runs."""
         self._ended.add(node.labels.get(JOB_LABEL, ""))
         self.leaving |= {node.node}
         node.is_leaving = True
         self._asked_at_s = -math.inf
+        if self._work is None:
+            self._work = self._spawn(self._ask(0, ()))
 
     # ------------------------------------------------------------------------------------------- Slurm
     def _carry_out(self, *, is_news_due: bool) -> None:
