@@ -30,7 +30,8 @@ def with_traceback_lines(error: E, lines: Sequence[str]) -> E:
 
 def shows_lines(error: BaseException | None) -> bool:
     """Tell if IPython shows the lines of an error: of a magic that there is not it shows the text alone."""
-    return error is not None and type(error).__name__ != "UsageError"
+    kinds = [(kind.__module__, kind.__name__) for kind in type(error).__mro__]
+    return error is not None and ("IPython.core.error", "UsageError") not in kinds
 
 
 def lines_of(error: BaseException) -> list[str]:

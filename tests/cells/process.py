@@ -1,5 +1,5 @@
 # ruff: noqa: E501 - a cell is one string
-"""What the notebook has told its process and libraries."""
+"""Settings that the notebook has told its process and libraries."""
 
 from __future__ import annotations
 

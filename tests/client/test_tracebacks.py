@@ -7,10 +7,11 @@ import urllib.error
 from typing import Any
 
 import pytest
+from IPython.core.error import UsageError
 from IPython.core.interactiveshell import InteractiveShell
 from traitlets.config import Config
 
-from jupyter_gpu_release.client.tracebacks import failure_of, remote_error, syntax_error, without_traceback
+from jupyter_gpu_release.client.tracebacks import failure_of, remote_error, shows_lines, syntax_error, without_traceback
 from jupyter_gpu_release.errors import OptionError, RunCancelledError, RunFailedError
 from jupyter_gpu_release.node.ipc.frames import died_outcome
 from jupyter_gpu_release.protocol import wire
@@ -252,3 +253,10 @@ def test_syntax_errors_look_as_ipythons():
     shown = "\n".join(rendered(error))
     assert "Cell In[3]" in shown
     assert "^" in shown
+
+
+def test_only_ipythons_own_usage_errors_are_shown_without_lines() -> None:
+    """Other libraries have errors of that name (click, pytest), which have a traceback as any."""
+    own = type("UsageError", (Exception,), {})
+    errors = [None, UsageError("magic"), own("cell"), ValueError("cell")]
+    assert [shows_lines(error) for error in errors] == [False, False, True, True]
