@@ -164,8 +164,9 @@ class SlurmBed:
         return done.stdout if done.returncode == 0 else ""
 
     def jobs(self) -> list[str]:
-        """Jobs that are not over, as ``id state``."""
-        return self.ask("squeue", "-h", "-o", "%i %T").splitlines()
+        """Jobs that are not over, as ``id state``. What Slurm still tidies away (COMPLETING) is over."""
+        told = self.ask("squeue", "-h", "-o", "%i %T").splitlines()
+        return [job for job in told if not job.endswith("COMPLETING")]
 
     def stop(self) -> None:
         """End all jobs and daemons."""
@@ -173,7 +174,7 @@ class SlurmBed:
             left = [job.split()[0] for job in self.jobs()]
             self.ask("scancel", "--state=RUNNING", "--full", *left)
             self.ask("scancel", *left)
-            wait_until(lambda: not self.jobs(), "the end of all jobs", 60)
+            wait_until(lambda: not self.ask("squeue", "-h"), "the end of all jobs", 60)
         for name in reversed(list(self._daemons)):
             self._end(self._daemons.pop(name))
         for folder in (top / f"slurm_{node}" for top in _CONTROLLERS for node in NODES):

@@ -72,6 +72,8 @@ class RunQueue:
         self._lacks_more = asyncio.Event()
         self._waiting: dict[str, RunRecord] = {}
         self._open = False
+        #: put back after others before anybody could be granted
+        self._behind: list[RunRecord] = []
         #: runs that keep their place (and what they would get) without being granted
         self._paused: set[str] = set()
         #: leases whose runs are over, and whether they were handed over
@@ -112,6 +114,12 @@ class RunQueue:
     def open(self) -> None:
         """Begin to grant (recovery is over)."""
         self._open = True
+        if self._behind:
+            self._serve_now()
+        for record in self._behind:
+            if record.run in self._waiting:
+                self.inventory.add(record)
+        self._behind.clear()
         self.inventory.recovered()
         self.serve()
 
@@ -131,10 +139,14 @@ class RunQueue:
 
         ``after_others``: but for those who wait already, and get now what is free. No pause keeps them from it.
         """
-        if after_others:
+        if after_others and self._open:
             self._serve_now()
         self._paused.add(record.run)
-        self.add(record)
+        if after_others and not self._open:  # not all who wait are known
+            self._waiting[record.run] = record
+            self._behind.append(record)
+        else:
+            self.add(record)
 
     def resume(self, record: RunRecord) -> None:
         """Go on with a run that was put back."""

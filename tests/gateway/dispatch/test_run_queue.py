@@ -63,6 +63,23 @@ async def test_a_run_that_was_asked_to_step_aside_is_put_back_after_others_howev
 
 
 @pytest.mark.asyncio
+@pytest.mark.parametrize("is_asked", [True, False])
+async def test_a_run_that_stepped_aside_while_the_gateway_was_away_is_behind_who_waits(*, is_asked: bool) -> None:
+    bed = QueueBed()
+    asked = bed.run("asked", ordinal=-60, gpus=8)
+    bed.queue.put_back(asked, after_others=is_asked)
+    bed.queue.resume(asked)
+    (waits,) = bed.wait("waits", gpus=8)
+    assert bed.queue.waiting() == [asked, waits]
+    bed.queue.open()
+    assert bed.granted == (["waits"] if is_asked else ["asked"])
+    assert bed.queue.waiting() == ([asked] if is_asked else [waits])
+    bed.leases.drop_lease(bed.leases.of_run(bed.granted[0]))
+    bed.decide()
+    assert sorted(bed.granted) == ["asked", "waits"]
+
+
+@pytest.mark.asyncio
 async def test_a_lease_goes_to_the_next_run_as_it_is_or_is_given_back() -> None:
     bed = QueueBed()
     ends = bed.lease("ends", (Slot("n", 8),))
