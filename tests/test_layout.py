@@ -66,6 +66,7 @@ def test_no_chain_of_imports_is_long(folder: str) -> None:
     assert len(longest) <= _LONGEST_CHAIN, " → ".join(longest)
 
 
+@pytest.mark.slow("it parses the whole package")
 def test_functions_are_small() -> None:
     sizes = {f"{path.relative_to(PACKAGE)}: {name}": n for path in _modules().values() for name, n in _functions(path)}
     assert statistics.median(sizes.values()) <= _MEDIAN_STATEMENTS

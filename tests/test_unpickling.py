@@ -103,6 +103,7 @@ def test_the_guard_finds_what_unpickles(source: str, what: list[str]) -> None:
     assert unpicklings(source) == what
 
 
+@pytest.mark.slow("it parses the whole package")
 def test_one_module_unpickles() -> None:
     found = {}
     for path in sorted(_PACKAGE.rglob("*.py")):

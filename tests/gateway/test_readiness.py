@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import msgspec
+import pytest
 from ray_bed import RayBed
 
 from jupyter_gpu_release._version import __version__
@@ -64,6 +65,7 @@ gateway = Asked()
 """
 
 
+@pytest.mark.slow("a gateway starts twice")
 def test_a_gateway_that_is_being_restarted_is_waited_for(ray_bed: RayBed, tmp_path: Path) -> None:
     answer = msgspec.json.encode(Deployed(True, url="http://here", version=__version__)).decode()
     done = subprocess.run(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from team_bed import Team
 
 from jupyter_gpu_release.gateway.api.responses import price_list, report_document
@@ -12,6 +13,7 @@ from jupyter_gpu_release.scheduling.queues.prices import Prices
 EUR = Prices({"h100": 2.5, "*": 1.0}, "EUR", 20.0)
 
 
+@pytest.mark.slow("a gateway and its cluster start")
 def test_users_see_their_own_and_admins_all(team: Team) -> None:
     with team.rest("ann") as ann, team.rest("bob") as bob, team.rest("root") as root:
         own, others, of_all = ann.report(3600.0), bob.report(3600.0), root.report(3600.0)

@@ -83,6 +83,7 @@ def _wait(until: Until, kernel: ServerKernel, action: str) -> dict[str, Any]:
     return next(entry for entry in found if entry["action"] == action)
 
 
+@pytest.mark.slow("it waits for the policy's times")
 def test_an_idle_kernel_is_warned_of_and_its_libraries_let_go(open_kernel: Open, until: Until) -> None:
     kernel = open_kernel("release")
     kernel.run(_LIBRARY)
