@@ -470,6 +470,8 @@ class Loaded:
     copied: set[str] = field(default_factory=set)
     #: code of the functions that read the receiver's names
     codes: list[types.CodeType] = field(default_factory=list)
+    #: closures in classes of the receiver, each with what arrived for it
+    closures: list[tuple[types.FunctionType, types.FunctionType]] = field(default_factory=list)
 
     def lacking(self, namespace: Mapping[str, Any]) -> list[str]:
         """Names that the code of what came reads and ``namespace`` has not."""
@@ -535,7 +537,7 @@ def _load(
     settle_libraries()
     cached_functions.fill_all(rebuilder.caches)
     rebuilder.remember_arrivals(lambda value: value_digest(value, realm))
-    loaded.codes = rebuilder.codes
+    loaded.codes, loaded.closures = rebuilder.codes, rebuilder.closures
     loaded.resume = loaded.values.pop(RESUME, None)
     if realm.at_home:  # the run may go on with these, nobody else
         for name in loaded.facts.pop("shards", ()):

@@ -12,7 +12,7 @@ import itertools
 import types
 import uuid
 import weakref
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from cloudpickle import cloudpickle
@@ -32,9 +32,9 @@ _ATOMS = (
     bool,
     type(None),
     type(...),
-    types.FunctionType,
-    types.BuiltinFunctionType,
-    type,
+    types.CodeType,
+    types.GenericAlias,
+    types.UnionType,
     types.ModuleType,
     types.MemberDescriptorType,
     types.GetSetDescriptorType,
@@ -91,13 +91,102 @@ def function_with_id(ident: str) -> types.FunctionType | None:
     return _FUNCTIONS_BY_ID.get(ident) if ident else None
 
 
-class _AttributeState:
-    """A mapping of attributes as it was: the values themselves, and digests of those that can be changed in place."""
+class _Look:
+    """Comparable record of what can be changed inside a value: of functions what they remember, of classes their
+    attributes.
+    """
 
-    def __init__(self, number: int, attributes: Mapping[str, Any], digest: Digest) -> None:
+    def __init__(self, value: Any, digest: Digest) -> None:
+        self._digest = digest
+        self._seen: set[int] = set()
+        #: what nobody can change, in order of appearance, and digests and types of what can be
+        self._atoms: list[Any] = []
+        self._others: list[Any] = []
+        self._add(value)
+        del self._digest, self._seen
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Look) and self._others == other._others and self._has_atoms_of(other)
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def _has_atoms_of(self, other: _Look) -> bool:
+        pairs = itertools.zip_longest(self._atoms, other._atoms, fillvalue=_Look)
+        return all(one is two or (type(one) is type(two) and one == two) for one, two in pairs)
+
+    def _add(self, value: Any) -> None:
+        parts = parts_of_definition(value)
+        if parts is not None:
+            if id(value) not in self._seen:
+                self._seen.add(id(value))
+                self._others.append(type(value))
+                self._add_all(parts)
+        elif type(value) is tuple:
+            self._add_all(value)
+        elif type(value) is dict and id(value) not in self._seen:
+            self._seen.add(id(value))
+            self._add_all([*itertools.chain.from_iterable(value.items())])
+        elif isinstance(value, _ATOMS) or _is_of_library(value):
+            self._atoms.append(value)
+        else:
+            self._others += [type(value), self._digest(value)]
+
+    def _add_all(self, parts: Sequence[Any]) -> None:
+        self._others.append(len(parts))
+        for part in parts:
+            self._add(part)
+
+
+def parts_of_definition(value: Any) -> list[Any] | None:
+    """Parts of a function, a method as a class has it, or a class of the notebook; None: it is none of them."""
+    if isinstance(value, staticmethod | classmethod):
+        return [value.__func__]
+    if isinstance(value, property):
+        return [value.fget, value.fset, value.fdel]
+    if isinstance(value, types.FunctionType) and not is_by_reference(value):
+        return [*function_attributes(value).values(), *map(contents_of, value.__closure__ or ())]
+    if isinstance(value, type) and travels_by_value(value):
+        return [*itertools.chain.from_iterable(class_attributes(value).items())]
+    return None
+
+
+def _is_of_library(value: Any) -> bool:
+    """Tell if it is a class or function that travels by its name, or a function in C that has no object of its own."""
+    if isinstance(value, types.BuiltinFunctionType):
+        return isinstance(value.__self__, types.ModuleType | type | None)
+    if isinstance(value, type):
+        return not travels_by_value(value)
+    return isinstance(value, types.FunctionType) and is_by_reference(value)
+
+
+def is_by_reference(thing: Any) -> bool:
+    """Tell if a function, class or module travels by its name."""
+    found: bool = cloudpickle._should_pickle_by_reference(thing)
+    return found
+
+
+#: stands for what a cell of a closure holds before its variable is bound
+EMPTY = object()
+
+
+def contents_of(cell: types.CellType) -> Any:
+    """The value of a closure's variable, or :data:`EMPTY`."""
+    try:
+        return cell.cell_contents
+    except ValueError:
+        return EMPTY
+
+
+class _AttributeState:
+    """A mapping of attributes as it was: the values themselves, and how those looked that can be changed in place."""
+
+    def __init__(self, number: int, attributes: Mapping[str, Any]) -> None:
         self.number = number
         self._values = dict(attributes)
-        self._digests = {name: digest(value) for name, value in attributes.items() if not _is_atom(value)}
+        self._looks: dict[str, _Look] = {}
+
+    def look(self, digest: Digest) -> None:
+        self._looks = {name: _Look(value, digest) for name, value in self._values.items() if not _is_atom(value)}
 
     def changed(self, now: Mapping[str, Any], digest: Digest) -> list[str]:
         return [name for name, value in now.items() if self._is_changed(name, value, digest)]
@@ -108,15 +197,11 @@ class _AttributeState:
     def _is_changed(self, name: str, value: Any, digest: Digest) -> bool:
         if name not in self._values or self._values[name] is not value:
             return True
-        return name in self._digests and self._digests[name] != digest(value)
+        return name in self._looks and self._looks[name] != _Look(value, digest)
 
 
 def _is_atom(value: Any) -> bool:
-    if isinstance(value, staticmethod | classmethod):
-        return _is_atom(value.__func__)
-    if isinstance(value, property):  # a cached function in it remembers
-        return all(map(_is_atom, (value.fget, value.fset, value.fdel)))
-    return isinstance(value, _ATOMS) or (type(value) is tuple and all(map(_is_atom, value)))
+    return isinstance(value, _ATOMS) or _is_of_library(value) or (type(value) is tuple and all(map(_is_atom, value)))
 
 
 class Origins:
@@ -126,9 +211,12 @@ class Origins:
         self._looks: weakref.WeakKeyDictionary[Any, _AttributeState] = weakref.WeakKeyDictionary()
         self._count = itertools.count()
 
-    def remember_arrival(self, thing: Any, attributes: Mapping[str, Any], digest: Digest) -> None:
-        """``thing`` (class or function) has just been rebuilt with these attributes."""
-        self._looks[thing] = _AttributeState(next(self._count), attributes, digest)
+    def remember_arrivals(self, made: Iterable[tuple[Any, Mapping[str, Any]]], digest: Digest) -> None:
+        """These classes and functions have just been rebuilt, with these attributes."""
+        looks = {thing: _AttributeState(next(self._count), attributes) for thing, attributes in made}
+        self._looks.update(looks)  # so that digests know all of them
+        for look in looks.values():
+            look.look(digest)
 
     def __contains__(self, thing: Any) -> bool:
         return thing in self._looks
@@ -221,7 +309,10 @@ _PYTHONS_OWN = frozenset(
 )
 
 
+_OF_FUNCTIONS = ("__code__", "__defaults__", "__doc__", "__kwdefaults__", "__annotations__")
+
+
 def function_attributes(function: types.FunctionType) -> dict[str, Any]:
     """Attributes of a function that a cell can have changed."""
-    look = {name: getattr(function, name) for name in ("__code__", "__defaults__", "__doc__", "__kwdefaults__")}
+    look = {name: getattr(function, name) for name in _OF_FUNCTIONS}
     return {**look, **{f".{name}": value for name, value in vars(function).items()}}

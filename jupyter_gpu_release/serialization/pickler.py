@@ -24,7 +24,7 @@ from ..adapters.registry import adapters_of, first_answer
 from ..adapters.singletons import key_of_nan, plain_marks
 from ..adapters.stdlib.values import reduce_stream
 from . import abstract_classes, class_statements, exceptions, instances, rebuild
-from .identity import class_attributes, class_id, function_attributes, function_id, member_attributes
+from .identity import class_attributes, class_id, function_attributes, function_id, is_by_reference, member_attributes
 from .load_order import global_reads, reads_while_rebuilt
 from .rebuild import NamespaceInfo
 from .sharing.references import References
@@ -178,7 +178,7 @@ class GraphPickler(cloudpickle.Pickler):
 
     # ------------------------------------------------------------------------------- functions
     def _reduce_function(self, function: types.FunctionType) -> Any:
-        if cloudpickle._should_pickle_by_reference(function):
+        if is_by_reference(function):
             self.modules.add(function.__module__)
             return _NOT_MINE
         if self.compact and function in self.realm.origins:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib
+import itertools
 import types
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
@@ -31,6 +32,7 @@ from .identity import (
     drop_attribute,
     function_attributes,
     function_with_id,
+    parts_of_definition,
     register_class,
     register_function,
     set_attribute,
@@ -100,6 +102,8 @@ class Rebuilder:
         self._made: list[tuple[Any, Callable[[Any], dict[str, Any]]]] = []
         #: code of functions that are bound to the receiver's namespace
         self.codes: list[types.CodeType] = []
+        #: closures in classes that are known here, each with what arrived for it
+        self.closures: list[tuple[types.FunctionType, types.FunctionType]] = []
         #: cached functions, each with its state
         self.caches: list[tuple[Any, Any]] = []
 
@@ -130,8 +134,7 @@ class Rebuilder:
     def remember_arrivals(self, digest: Callable[[Any], bytes | None]) -> None:
         """The graph is loaded: remember how what was made here looked (only a rank asks later)."""
         if not self.realm.at_home:
-            for thing, attributes in self._made:
-                self.realm.origins.remember_arrival(thing, attributes(thing), digest)
+            self.realm.origins.remember_arrivals(((thing, look(thing)) for thing, look in self._made), digest)
 
     # ------------------------------------------------------------------------------- functions
     def make_function(
@@ -219,9 +222,23 @@ class Rebuilder:
             owners if abstract_classes.WITH in changed else [],
         )
         for name in set(changed) & attributes.keys():
-            set_attribute(cls, name, attributes[name])
+            pairs = list(_function_pairs(vars(cls).get(name), attributes[name]))
+            self.closures += pairs
+            if not pairs:
+                set_attribute(cls, name, attributes[name])
         for name in removed:
             drop_attribute(cls, name)
+
+
+def _function_pairs(old: Any, new: Any) -> Iterator[tuple[types.FunctionType, types.FunctionType]]:
+    """Functions of a method that stay, with those that arrived for them; nothing: it is another method now."""
+    if isinstance(old, types.FunctionType) and isinstance(new, types.FunctionType) and old.__code__ == new.__code__:
+        yield old, new
+    elif type(old) is type(new) and isinstance(old, staticmethod | classmethod | property):
+        parts = list(zip(parts_of_definition(old) or (), parts_of_definition(new) or (), strict=True))
+        found = [list(_function_pairs(one, two)) for one, two in parts]
+        if all(pair or one is two is None for pair, (one, two) in zip(found, parts, strict=True)):
+            yield from itertools.chain.from_iterable(found)
 
 
 make_function = streams.named(receiving(Rebuilder.make_function))

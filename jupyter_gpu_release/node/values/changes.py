@@ -139,7 +139,8 @@ class ObjectIds:
 
 
 def _getter(thing: Any, light: Set[int]) -> Callable[[], Any] | None:
-    if issubclass(type(thing), _NOT_MUTABLE):
+    is_closure = type(thing) is types.FunctionType and thing.__closure__ is not None
+    if issubclass(type(thing), _NOT_MUTABLE) and not is_closure:
         return None
     if id(thing) in light:
         return _holder(thing)

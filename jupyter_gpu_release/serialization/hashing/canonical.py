@@ -15,11 +15,11 @@ from typing import Any
 from blake3 import blake3
 
 from ...adapters.registry import adapters_of, first_answer, is_of_library
-from ..identity import class_id, function_id
+from ..identity import class_id, function_id, is_by_reference
 from ..pickler import OUT_OF_BAND_BYTES, GraphPickler
 from ..rebuild import NamespaceInfo
 from .atoms import ATOMS, LARGE_BYTES, digest_of_bytes, tagged_bytes
-from .code_hash import class_parts, code_parts, is_by_reference, is_of_python, module_of
+from .code_hash import class_parts, code_parts, is_of_python, module_of
 
 _FLUSH_BYTES = 1 << 16
 

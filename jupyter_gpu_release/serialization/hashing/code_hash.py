@@ -35,12 +35,6 @@ _PYTHONS_OWN = frozenset(
 )
 
 
-def is_by_reference(thing: Any) -> bool:
-    """Tell if a function, class or module travels by its name."""
-    found: bool = cloudpickle._should_pickle_by_reference(thing)
-    return found
-
-
 def is_of_python(cls: type) -> bool:
     """Types of the interpreter that only the module ``types`` names."""
     return cls in cloudpickle._BUILTIN_TYPE_NAMES

@@ -5,6 +5,7 @@ Each attribute travels as a value of the graph under ``module:attribute``, which
 
 from __future__ import annotations
 
+import collections
 import contextlib
 import functools
 import importlib.abc
@@ -26,6 +27,9 @@ _MARK = ":"
 _ABSENT = object()
 #: where methods of a kind, and properties, have their function
 _FUNCTIONS_IN = ("__func__", "fget", "func")
+_DEFAULTS = ("__defaults__", "__kwdefaults__")
+#: defaults that functions use to remember
+_REMEMBERING = (list, dict, set, bytearray, collections.deque)
 
 
 def is_attribute_name(name: str) -> bool:
@@ -60,16 +64,17 @@ def words_for(name: str) -> str:
 
 
 def find_holder(name: str) -> tuple[Any, str]:
-    """The module (or the class in it) that has such an attribute, and the attribute; its module is loaded."""
+    """Owner of such an attribute (a module, or a class or function in one that is loaded), and the attribute."""
     module, attribute = split_attribute_name(name)
     *path, last = attribute.split(".")
-    return functools.reduce(getattr, path, sys.modules[module]), last
+    holder = functools.reduce(getattr, path, sys.modules[module])
+    return getattr(holder, "__func__", holder), last
 
 
 def set_attribute(name: str, value: Any) -> None:
     """Set it in its module or class, which is loaded, if that has not got it already."""
     holder, attribute = find_holder(name)
-    if vars(holder).get(attribute, _ABSENT) is not value:  # some refuse to be set (members of an enum)
+    if _all_of(holder).get(attribute, _ABSENT) is not value:  # some refuse to be set (members of an enum)
         setattr(holder, attribute, value)
 
 
@@ -95,8 +100,16 @@ def _attributes_at(name: str) -> Mapping[str, Any] | None:
     """All attributes of the module or class that has such a one; None: another one is there now."""
     with contextlib.suppress(AttributeError, KeyError):
         holder, attribute = find_holder(name)
-        return vars(holder) if name_in(holder, attribute) == name else None
+        is_it = isinstance(holder, types.FunctionType) or name_in(holder, attribute) == name
+        return _all_of(holder) if is_it else None
     return None
+
+
+def _all_of(holder: Any) -> Mapping[str, Any]:
+    """All attributes of a module or class; of a function also its defaults."""
+    if not isinstance(holder, types.FunctionType):
+        return getattr(holder, "__dict__", {})
+    return {name: getattr(holder, name) for name in _DEFAULTS} | vars(holder)
 
 
 def extensions_of_libraries() -> dict[str, Any]:
@@ -126,6 +139,8 @@ def state_of(modules: Iterable[str], also: Iterable[str] = ()) -> dict[str, Any]
                 found[attribute_name(name, attribute)] = value
             elif isinstance(value, type):
                 of_classes |= _state_of_class(value, own)
+            else:
+                found |= _remembered_by(value, attribute_name(name, attribute))
     found |= of_classes
     for name in also:
         place, last = _attributes_at(name) or {}, _last_part(name)
@@ -134,19 +149,37 @@ def state_of(modules: Iterable[str], also: Iterable[str] = ()) -> dict[str, Any]
     return found
 
 
+def _remembered_by(function: Any, name: str) -> dict[str, Any]:
+    """What a function, or the function of a method, keeps in its defaults and attributes."""
+    for part in _FUNCTIONS_IN:
+        if (inner := getattr(function, part, None)) is not None:
+            return _remembered_by(inner, name if part == "__func__" else f"{name}.{part}")
+    if not isinstance(function, types.FunctionType):
+        return {}
+    defaults = {"__defaults__": function.__defaults__ or (), "__kwdefaults__": function.__kwdefaults__ or {}}
+    for slot, parts in [*defaults.items()]:
+        values = parts.values() if isinstance(parts, dict) else parts
+        if not any(isinstance(value, _REMEMBERING) for value in values):
+            del defaults[slot]
+    own = {name: value for name, value in vars(function).items() if not name.startswith("__")}
+    return {f"{name}.{attribute}": value for attribute, value in (defaults | own).items()}
+
+
 def _state_of_class(cls: type, own: Collection[str]) -> dict[str, Any]:
     """``own``: packages of metaclasses that are no library's; another one keeps what it knows of the class there."""
     found: dict[str, Any] = {}
     library = top if (top := _top(type(cls).__module__)) not in own else None
     for attribute, value in list(own_attributes(cls).items())[:_MOST_ATTRIBUTES]:
         if attribute.startswith("_") and (attribute.endswith("_") or library):  # Python's, dataclasses' or enum's
-            continue
-        if isinstance(value, type) and _is_definition(cls.__module__, f"{cls.__qualname__}.{attribute}", value):
+            found |= _remembered_by(value, name_in(cls, attribute))
+        elif isinstance(value, type) and _is_definition(cls.__module__, f"{cls.__qualname__}.{attribute}", value):
             found |= _state_of_class(value, own)
         elif is_cached_method(value) or not (
             _is_made_with_class(cls, attribute, value) or _top(type(value).__module__) == library
         ):
             found[name_in(cls, attribute)] = value
+        else:
+            found |= _remembered_by(value, name_in(cls, attribute))
     return found
 
 
@@ -199,7 +232,7 @@ def set_attributes_of(
 
 def _set_attribute(name: str, value: Any, *, is_shared: bool, is_same: Callable[[Any, Any], bool]) -> None:
     place, attribute = find_holder(name)
-    old = getattr(place, "__dict__", {}).get(attribute, _ABSENT)
+    old = _all_of(place).get(attribute, _ABSENT)
     if is_shared or not (is_same(old, value) or _fill(old, value)):
         setattr(place, attribute, value)
 

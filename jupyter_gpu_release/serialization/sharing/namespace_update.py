@@ -11,6 +11,7 @@ from typing import Any, Protocol
 
 from ...adapters.stdlib.values import VIEWS, seen_through
 from ...adapters.users_code import is_of_the_user
+from ..identity import EMPTY, contents_of
 from ..lazy_modules import module_or_deferred
 from .array_memory import copy_into_view
 from .held_elsewhere import memory_of
@@ -28,6 +29,7 @@ class Arrived(Protocol):
     values: dict[str, Any]
     modules: dict[str, str]
     facts: dict[str, Any]
+    closures: list[tuple[types.FunctionType, types.FunctionType]]
 
 
 class NamespaceUpdate:
@@ -86,7 +88,8 @@ class NamespaceUpdate:
 
     def _replaced(self) -> dict[int, tuple[Any, Any]]:
         """Mostly objects that were sent and changed there, with what came back for them."""
-        facts, values = self._loaded.facts, self._loaded.values
+        loaded = self._loaded
+        facts, values = loaded.facts, loaded.values
         inplace = [name for name in facts.get("inplace", ()) if name in values and name in self._originals]
         replaced = self._pairs
         same = list(self._same())
@@ -95,6 +98,8 @@ class NamespaceUpdate:
         named = [(name, self._originals[name], values[name]) for name in inplace]
         parts = [(None, old, thing) for old, thing in same if id(old) not in shared]
         left: list[tuple[str | None, Any, Any]] = []
+        for old, new in loaded.closures:
+            self._keep(old, new)
         for name, old, new in [*named, *parts]:
             if id(old) in self._stays:
                 self._stay(old, new)
@@ -191,10 +196,10 @@ class NamespaceUpdate:
             if id(filled) in self._pairs:
                 continue
             self._stay(cell, filled)
-            before, now = _contents(cell), _contents(filled)
+            before, now = contents_of(cell), contents_of(filled)
             if isinstance(before, types.FunctionType) and self._keep(before, now):
                 continue
-            if now is not _EMPTY:
+            if now is not EMPTY:
                 cell.cell_contents = self.standing_for(now)
 
     def _keep_proxy(self, old: Any, new: Any) -> bool:
@@ -222,13 +227,3 @@ def outlived_sentences(classes: Collection[str]) -> list[str]:
 def ended_sentences(names: Iterable[str]) -> list[str]:
     """Sentences for the receipt."""
     return [f"`{name}` is deleted: its `__del__` ran in the cell, and runs here, too" for name in names]
-
-
-_EMPTY = object()
-
-
-def _contents(cell: types.CellType) -> Any:
-    try:
-        return cell.cell_contents
-    except ValueError:
-        return _EMPTY

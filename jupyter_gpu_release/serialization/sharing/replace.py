@@ -15,6 +15,7 @@ from ...adapters.adapter import Adapter
 from ...adapters.registry import adapters_of, loaded_adapters
 from ...adapters.stdlib import cached_functions, iterators
 from ...adapters.stdlib.values import VIEWS, proxied, seen_through
+from ..identity import own_attributes
 from .array_memory import memory_of
 
 #: how many objects are looked through
@@ -113,8 +114,9 @@ class ReferenceReplacer:
             mapping = self._new(seen_through(value))
             return value if mapping is seen_through(value) else VIEWS[kind](mapping)
         if kind is types.MethodType:
-            owner = self._new(value.__self__)
-            return value if owner is value.__self__ else types.MethodType(value.__func__, owner)
+            owner, function = self._new(value.__self__), self._new(value.__func__)
+            same = owner is value.__self__ and function is value.__func__
+            return value if same else types.MethodType(function, owner)
         if kind is types.BuiltinMethodType and value.__self__ is not None:
             owner = self._new(value.__self__)
             return value if owner is value.__self__ else getattr(owner, value.__name__)
@@ -177,9 +179,8 @@ class ReferenceReplacer:
             self._waiting += [part for part in (value.fget, value.fset, value.fdel) if part is not None]
         elif isinstance(value, type):
             if value.__module__ == "__main__":
-                for name, part in list(vars(value).items()):
-                    if not (name.startswith("__") and name.endswith("__")):
-                        self._attribute(value, name, part)
+                for name, part in own_attributes(value).items():
+                    self._attribute(value, name, part)
             return
         adapters = adapters_of(kind)
         for adapter in adapters:

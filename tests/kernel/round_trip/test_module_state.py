@@ -68,6 +68,31 @@ def test_state_comes_back(nb: Notebook) -> None:
     assert ns["seen"] == (7, [0, 5])
 
 
+def test_functions_remember_by_their_defaults_and_attributes(nb: Notebook) -> None:
+    Path("helper.py").write_text(
+        "import functools\ndef memo(x, seen={}, *, log=[]):\n    seen[x] = 1; log.append(x); return len(seen), len(log)\n"
+        "def count():\n    count.n += 1; return count.n\ncount.n = 0\n"
+        "def counted(f):\n    @functools.wraps(f)\n    def w(*a):\n        w.calls += 1; return f(*a)\n    w.calls = 0\n    return w\n"
+        "class K:\n    def __init__(self, tags=[]): tags.append(1); self.tags = tags\n"
+        "    @counted\n    def m(self): return 1\n"
+        "    @staticmethod\n    def s(seen=[]): seen.append(1); return len(seen)\n"
+        "    @classmethod\n    def c(cls, seen=[]): seen.append(1); return len(seen)\n"
+        "    @property\n    def p(self, seen=[]): seen.append(1); return len(seen)\n"
+    )
+    all_once = "helper.memo(len(helper.memo.__defaults__[0])), helper.count(), len(k.tags), k.m(), helper.K.m.calls, k.s(), k.c(), k.p"
+    nb.cell("import helper; k = helper.K(); first = helper.memo.__defaults__[0]; tags = k.tags")
+    nb.cell(f"a = {all_once}")
+    nb.ok(f"other = helper.K(); b = {all_once}")
+    nb.cell(f"c = {all_once}")
+    made = [[((n, n), n, 1 + (n > 1), 1, n, n, n, n)] for n in (1, 2, 3)]
+    assert [[nb.ns[name]] for name in "abc"] == made
+    assert nb.ns["helper"].memo.__defaults__[0] is nb.ns["first"]
+    assert nb.ns["helper"].K.__init__.__defaults__[0] is nb.ns["tags"] is nb.ns["other"].tags
+    trip = nb.ok("x = helper.K.s.__defaults__")
+    assert not trip.notes
+    assert list(trip.results) == ["x"]
+
+
 def test_cached_functions_remember_and_context_variables_have_their_values(nb: Notebook) -> None:
     Path("helper.py").write_text(
         "import contextvars, functools\nlevel = contextvars.ContextVar('level', default=0)\n"
