@@ -44,7 +44,7 @@ _NAMES = {
     ".adapters.stdlib.values": (
         "make_cell set_cell make_weakref dead_weakref make_lru_cache make_cached_property standard_stream "
         "import_module view_bytes fill_container make_weak_proxy make_mapping_proxy replaced_function "
-        "make_finalizer dead_finalizer make_type_parameter fill_weak_container"
+        "make_finalizer dead_finalizer make_type_parameter fill_weak_container make_weak_method"
     ),
     ".adapters.tensorflow": "rebuild_tensorflow_function usual_strategy",
     ".adapters.torch.distributed": "give_module give_replica make_shard fill_shard",

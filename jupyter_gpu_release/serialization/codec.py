@@ -36,7 +36,7 @@ from .pickler import GraphPickler, WrittenObjects, value_digest
 from .process_state.local_modules import MOST_BYTES as STATE_BYTES
 from .process_state.local_modules import is_attribute_name
 from .rebuild import NamespaceInfo, Rebuilder
-from .sharing.held_elsewhere import held_elsewhere
+from .sharing.held_elsewhere import can_change, held_elsewhere
 from .sharing.references import KnownInputs, Live, Parts, References, Targets
 from .small_values import GraphStream, NotPlainError, PlainValues, certainly_plain, presumed_plain
 from .unpickler import GraphUnpickler, TolerantUnpickler
@@ -76,6 +76,8 @@ _SET_IN_STREAM = b"\x8f\x94("
 
 #: asked for a global that a function reads: names and values to send because of it
 Follow = Callable[[str], dict[str, Any]]
+#: asked then: (whether an object travels) → names that hold such ones
+Bound = Callable[[Callable[[Any], bool]], dict[str, Any]]
 #: asked for a class or function that travels by value: the name under which ``pickle`` would look for it, and its value
 Home = Callable[[Any], dict[str, Any]]
 #: asked when all of that is written, with the modules that it needs and the code of functions: more values that go
@@ -124,6 +126,7 @@ def dump(
     *,
     follow: Follow | None = None,
     home: Home = lambda _thing: {},
+    bound: Bound = lambda _is_written: {},
     rest: Rest = dict,
     rest_bytes: int = 0,
     state: State = lambda _modules, _codes: ({}, {}),
@@ -133,14 +136,15 @@ def dump(
     failed: dict[str, Exception] | None = None,
     shared: Collection[int] = (),
 ) -> Dump:
-    """Write ``values`` as one graph, and by ``follow`` what their functions read, by ``home`` the names of classes, and
-    of ``rest`` what can be and has room in ``rest_bytes``, and the ``state`` of modules.
+    """Write ``values`` as one graph, and by ``follow`` what their functions read, by ``home`` the names of classes,
+    names that are ``bound`` to what is written, of ``rest`` what can be and has room in ``rest_bytes``, and the
+    ``state`` of modules.
 
     A value that cannot be pickled is left out and named in ``failed`` (before the facts are asked for). ``first``:
     facts that the receiver learns before the values. ``known``: what it has itself. ``shared``: ids of values that
     something beside their names holds.
     """
-    more = _More(follow, home, rest, rest_bytes, state, dict(first or {}), shared)
+    more = _More(follow, home, bound, rest, rest_bytes, state, dict(first or {}), shared)
     failed = {} if failed is None else failed
     whole: set[Hashable] = set()
     order = LoadOrder()
@@ -175,6 +179,7 @@ class _More:
 
     follow: Follow | None
     home: Home
+    bound: Bound
     rest: Rest
     rest_bytes: int
     state: State
@@ -257,6 +262,7 @@ class _Writer:
         done = {*first, *values}
         if self._more.follow is not None:
             self._follow_reads(done, self._more.follow, self._more.home)
+            self._bound(done)
         self._rest(done)
         self._own(("", ""))
         memo = WrittenObjects(self._pickler.memo if self._file.tell() <= LONGEST_NUMBERED else None)
@@ -322,6 +328,13 @@ class _Writer:
             new = {name: value for values in found for name, value in values.items() if name not in done}
             done.update(new)  # in place: who calls goes on with it
             room = self._what_has_room(new, room)
+
+    def _bound(self, done: set[str]) -> None:
+        """Names that the cell only binds or deletes hold what is written already: there, too, until it does."""
+        written = WrittenObjects(self._pickler.memo)
+        for name, value in self._more.bound(lambda value: can_change(type(value)) and id(value) in written).items():
+            done.add(name)
+            self._name(name, value)
 
     def _rest(self, done: set[str]) -> None:
         needed = set(self._pickler.modules)

@@ -231,6 +231,7 @@ class InputCapture:
             self._realm,
             follow=selection.follow,
             home=selection.home,
+            bound=selection.bound,
             rest=selection.rest,
             rest_bytes=choice.implicit_bytes,
             state=lambda needed, codes: self._state(selection, facts.modules | needed | imported_in(codes)),

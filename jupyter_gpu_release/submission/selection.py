@@ -246,6 +246,12 @@ class Selection:
         own = [name for name, value in self._namespace.items() if isinstance(value, kinds) and _is_own(value)]
         return [name for name in own if name not in self.sent or name in self._read_by_state]
 
+    def bound(self, is_written: Callable[[Any], bool]) -> dict[str, Any]:
+        """Names that the cell only binds or deletes, and whose values go along: there they hold them until then."""
+        names = (self._facts.bound | self._facts.deleted) & self._namespace.keys() - self.sent.keys()
+        written = [name for name in sorted(names) if is_written(self._namespace[name])]
+        return {name: value for each in written for name, value in self._take(each).items()}
+
     def rest(self) -> dict[str, Any]:
         """All that could be meant where names are looked up by text that is not known before the cell runs."""
         if self._choice.include is not None:

@@ -154,6 +154,7 @@ class Notebook:
                 beside = {"run": "RUN", "in_turn": False, "meanwhile": looks} if looks else {}
                 trip.bound = self.names.apply(stream, buffers, outcome, prepared, **beside)
             trip.notes += self.names.notes
+            self.names.values_of_last = {}
             assert (paths_of_ours(bytes(stream)), "came home") == (set(), "came home")
         assert (paths_of_ours(prepared.stream + prepared.ambient), "were sent") == (set(), "were sent")
         trip.apply_ms = (time.perf_counter() - began) * 1000

@@ -53,6 +53,7 @@ class StandardLibraryAdapter(Adapter):
             errors.update,
             buffers.update,
             values.update_finalizer,
+            values.update_weakref,
             values.update_weak_container,
             values.update_file_in_memory,
         )

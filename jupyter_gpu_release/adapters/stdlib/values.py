@@ -21,6 +21,7 @@ import types
 import typing
 import warnings
 import weakref
+from collections.abc import Callable
 from typing import Any
 
 from ... import streams
@@ -51,10 +52,40 @@ def reduce_module(pickler: Any, module: types.ModuleType) -> Any:
     return import_module, (module.__name__,)
 
 
-def reduce_weakref(_pickler: Any, reference: weakref.ref[Any]) -> Any:
-    """A weak reference to something (else) in the graph."""
+def reduce_weakref(pickler: Any, reference: weakref.ref[Any]) -> Any:
+    """A weak reference to something (else) in the graph, with what is called when that ends."""
     target = reference()
-    return (dead_weakref, ()) if target is None else (make_weakref, (target,))
+    return (dead_weakref, ()) if target is None else (make_weakref, (target, *_callback_to_send(pickler, reference)))
+
+
+def reduce_weak_method(pickler: Any, reference: weakref.WeakMethod[Any]) -> Any:
+    """A weak reference to a method of something (else) in the graph."""
+    target = reference()
+    return (
+        (dead_weakref, ()) if target is None else (make_weak_method, (target, *_callback_to_send(pickler, reference)))
+    )
+
+
+def callback_of(reference: Any) -> Any:
+    """The function that is called when what a reference or proxy refers to ends; None: there is none."""
+    found = next(iter(gc.get_referents(reference)), None) if type(reference) is not weakref.WeakMethod else None
+    if type(reference) is weakref.WeakMethod and reference.__callback__ is not None:
+        within = zip(reference.__callback__.__code__.co_freevars, reference.__callback__.__closure__ or (), strict=True)
+        found = dict(within)["callback"].cell_contents
+    return found.callback if type(found) is Watcher else found
+
+
+def _callback_to_send(pickler: Any, reference: Any) -> tuple[Any, ...]:
+    callback = callback_of(reference)
+    if callback is None:
+        return ()
+    if pickler.can_write(callback):
+        return (callback,)
+    pickler.remarks.append("without the callback of a weak reference, which cannot be sent")
+    return ()
+
+
+_WITHOUT_FINALIZER = "without its `weakref.finalize`, which is over with the cell's process"
 
 
 def reduce_finalizer(pickler: Any, finalizer: weakref.finalize[..., Any]) -> Any:
@@ -64,13 +95,24 @@ def reduce_finalizer(pickler: Any, finalizer: weakref.finalize[..., Any]) -> Any
         return dead_finalizer, ()
     pickler.keep.append(parts)
     if not (pickler.realm.at_home or pickler.compact or _arrived.get(id(finalizer)) is finalizer):
-        pickler.remarks.append("without its `weakref.finalize`, which is over with the cell's process")
+        pickler.remarks.append(_WITHOUT_FINALIZER)
     return make_finalizer, parts
 
 
-def reduce_weak_proxy(_pickler: Any, proxy: Any) -> Any:
+def without_finalizers(is_written: Callable[[Any], bool]) -> list[str]:
+    """Sentences on objects that travel without a finalizer that a cell has made and that nothing leads to."""
+    found: set[str] = set()
+    for finalizer in list(weakref.finalize._registry):  # type: ignore[attr-defined]
+        target = (finalizer.peek() or (None,))[0]
+        if target is not None and id(finalizer) not in _arrived and is_written(target) and not is_written(finalizer):
+            found.add(type(target).__name__)
+    return [f"an object of `{kind}` came back {_WITHOUT_FINALIZER}" for kind in sorted(found)]
+
+
+def reduce_weak_proxy(pickler: Any, proxy: Any) -> Any:
     """A weak proxy of something (else) in the graph: pickle would take it for that thing."""
-    return make_weak_proxy, (proxied(proxy),)
+    target = proxied(proxy)
+    return make_weak_proxy, (target, *(() if target is None else _callback_to_send(pickler, proxy)))
 
 
 FILES_IN_MEMORY = (io.StringIO, io.BytesIO)
@@ -275,6 +317,7 @@ _BY_TYPE: dict[type, Reducer] = {
     types.CodeType: reduce_code,
     types.ModuleType: reduce_module,
     weakref.ref: reduce_weakref,
+    weakref.WeakMethod: reduce_weak_method,
     weakref.finalize: reduce_finalizer,
     weakref.ProxyType: reduce_weak_proxy,
     weakref.CallableProxyType: reduce_weak_proxy,
@@ -384,11 +427,80 @@ def set_cell(cell: types.CellType, state: tuple[Any]) -> None:
     (cell.cell_contents,) = state
 
 
+class Watcher:
+    """Callback of a weak reference that has arrived.
+
+    In a rank it calls nothing: the end of a notebook's object is the notebook's. There it is called unless another
+    object stands where its target was.
+    """
+
+    __slots__ = ("callback", "is_over")
+
+    def __init__(self, callback: Callable[[Any], Any], *, is_over: bool) -> None:
+        self.callback = callback
+        self.is_over = is_over
+
+    def __call__(self, reference: Any) -> None:
+        """Call it, for Python."""
+        if self.is_over:
+            calls_left_out.append(self.callback)
+        else:
+            self.callback(reference)
+
+
+#: callbacks that were not called in this process
+calls_left_out: list[Any] = []
+
+
+def _watchers(reader: Reader, callback: tuple[Any, ...]) -> list[Watcher]:
+    return [Watcher(each, is_over=not reader.realm.at_home) for each in callback]
+
+
+REFERENCES = (weakref.ref, *weakref.ProxyTypes)
+
+
+def stop_watching(thing: Any) -> None:
+    """Have no callback that has arrived called when this ends, be it the target or the reference."""
+    references = [thing] if type(thing) in REFERENCES else weakref.getweakrefs(thing)
+    for watcher in gc.get_referents(*references) if references else ():
+        if type(watcher) is Watcher:
+            watcher.is_over = True
+
+
+def is_watched(thing: Any) -> bool:
+    """Tell if something of the user's is called when this ends."""
+    return any(map(_is_of_the_user, gc.get_referents(*weakref.getweakrefs(thing))))
+
+
+def _is_of_the_user(callback: Any) -> bool:
+    if type(callback) is weakref.finalize:
+        callback = (callback.peek() or (None, None))[1]
+    elif type(callback) is Watcher:
+        callback = callback.callback
+    return callback is not None and (is_of_the_user(callback) or not hasattr(callback, "__code__"))
+
+
 @streams.named
-def make_weakref(target: Any) -> weakref.ref[Any]:
+@receiving
+def make_weakref(reader: Reader, target: Any, *callback: Any) -> weakref.ref[Any]:
     """A weak reference. In a rank its target stays alive: who holds it may have stayed in the notebook."""
     kept_alive.append(target)
-    return weakref.ref(target)
+    return weakref.ref(target, *_watchers(reader, callback))
+
+
+@streams.named
+@receiving
+def make_weak_method(reader: Reader, target: Any, *callback: Any) -> weakref.WeakMethod[Any]:
+    """A weak reference to a method, in the same way."""
+    kept_alive.append(target.__self__)
+    return weakref.WeakMethod(target, *_watchers(reader, callback))
+
+
+def update_weakref(old: Any, new: Any) -> bool | None:
+    """One with a callback is the notebook's as long as its target is there."""
+    if type(old) is not weakref.ref:
+        return None
+    return old.__callback__ is not None
 
 
 @streams.named
@@ -477,10 +589,11 @@ def proxied(proxy: Any) -> Any:
 
 
 @streams.named
-def make_weak_proxy(target: Any) -> Any:
+@receiving
+def make_weak_proxy(reader: Reader, target: Any, *callback: Any) -> Any:
     """A weak proxy, in the same way; without a target a proxy of what is gone."""
     kept_alive.append(target)
-    return weakref.proxy(_Gone() if target is None else target)
+    return weakref.proxy(_Gone() if target is None else target, *_watchers(reader, callback))
 
 
 @streams.named

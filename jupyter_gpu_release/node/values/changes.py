@@ -17,6 +17,8 @@ from array import array
 from collections.abc import Callable, Iterable, Iterator, Mapping, Set
 from typing import Any
 
+from ...adapters.stdlib.values import REFERENCES, callback_of
+from ...adapters.users_code import is_of_the_user
 from ...exchange.verdicts import Numbering
 from ...serialization.sharing.held_elsewhere import told_apart
 from ...serialization.sharing.references import Key
@@ -47,6 +49,7 @@ _NOT_MUTABLE = (
     tuple,
     frozenset,
     weakref.ref,
+    *weakref.ProxyTypes,
 )
 _SIZED = (list, dict, bytearray)
 
@@ -105,6 +108,8 @@ class ObjectIds:
         self._objects: list[tuple[int, Callable[[], Any]]] = []
         #: their identity is all that they are, so it counts in results, too
         self._sentinels: list[tuple[int, Callable[[], Any]]] = []
+        #: those that have a ``__del__`` of the user's
+        self._ending: dict[int, Callable[[], Any]] = {}
         #: number → what something in the notebook holds beside the inputs
         self.held_elsewhere = {number: memo[number] for number in held_elsewhere if number in memo}
         self.add_arrived(memo)
@@ -121,6 +126,12 @@ class ObjectIds:
                 getter = _getter(thing, light)
                 if getter is not None:
                     (self._sentinels if type(thing) is object else self._objects).append((first + number, getter))
+                    if is_of_the_user(getattr(type(thing), "__del__", None)):
+                        self._ending[first + number] = getter
+
+    def ended(self) -> list[int]:
+        """Numbers of those whose ``__del__`` has run here."""
+        return [number for number, getter in self._ending.items() if getter() is None]
 
     def getters(self) -> dict[int, Callable[[], Any]]:
         """Number → what finds that object as long as it is there; of all that something here holds."""
@@ -139,6 +150,8 @@ class ObjectIds:
 
 
 def _getter(thing: Any, light: Set[int]) -> Callable[[], Any] | None:
+    if type(thing) in REFERENCES and callback_of(thing) is not None:  # the others of a target are one object
+        return _holder(thing)
     is_closure = type(thing) is types.FunctionType and thing.__closure__ is not None
     if issubclass(type(thing), _NOT_MUTABLE) and not is_closure:
         return None

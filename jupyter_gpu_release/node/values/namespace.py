@@ -16,7 +16,7 @@ from typing import Any
 
 from ...adapters.adapter import GroupState, ImmovableError
 from ...adapters.registry import adapters_of, loaded_adapters
-from ...adapters.stdlib.values import kept_alive
+from ...adapters.stdlib.values import calls_left_out, kept_alive, without_finalizers
 from ...analysis.cell_facts import EXIT_CODE, is_latest, is_machinery
 from ...cell_api.ranks import ranks
 from ...errors import LoadError
@@ -150,6 +150,7 @@ class RankValues:
                     if look is not None or not is_attribute_name(name):  # a lock in a module, say: is it another one
                         self._inputs[name] = look
             self._apart = self._read_apart(reader)
+        calls_left_out.clear()  # of what was made for a moment
         self._arrived = arrived if keep else {}
         del arrived  # until here, so that what fingerprints make has no address of theirs
         self._before = {name: NameSnapshot(value) for name, value in self._namespace.items()}
@@ -390,6 +391,8 @@ class RankValues:
         notes = self._what_was_fetched()
         if has_group(self.error):
             notes.append("the exception group is shown as the cell's error (a plain cell prints it on stderr)")
+        if calls_left_out:
+            notes.append("a weak reference's callback is not called in the cell: its target ends in the notebook")
         failed: dict[str, Exception] = {}
         home, values = self._devices_home({name: self._namespace[name] for name in names}, notes)
         if state is None:
@@ -410,6 +413,7 @@ class RankValues:
             lost = {name: why for name, why in lost.items() if not is_attribute_name(name)}
             pairs = dict(zip(*same(is_written), strict=True)) | after.parts_written(is_written)
             pairs |= self._parts_taken_out(is_written, after, notes)
+            notes.extend(without_finalizers(is_written))
             as_before = after.as_before(pairs, self._reader())
             return {**facts, "same": ([*pairs], [*pairs.values()]), "as_before": as_before, "lost": lost}
 
@@ -447,6 +451,7 @@ class RankValues:
                 ),
                 *deleted,
             ],
+            "ended": (self._known.ended(), self._numbering is not None),
             "imported": self._modules.imported,
             "rng": random_states.capture_rng(),
             "failed": self._failed_frames(FRAMES_LIMIT_BYTES),
@@ -781,9 +786,10 @@ def _import_for(name: str, module: str) -> types.ModuleType:
 
 def _is_import(value: Any) -> bool:
     """A module, a class or function of one, or ``ranks``: it is bound in the notebook, but no result."""
-    if isinstance(value, types.ModuleType) or value is ranks:
+    kind = type(value)  # a weak proxy answers for its target, which may be gone
+    if issubclass(kind, types.ModuleType) or value is ranks:
         return True
-    defined_somewhere = isinstance(value, (type, types.FunctionType, types.BuiltinFunctionType))
+    defined_somewhere = issubclass(kind, (type, types.FunctionType, types.BuiltinFunctionType))
     return defined_somewhere and getattr(value, "__module__", "__main__") != "__main__"
 
 

@@ -14,6 +14,7 @@ from typing import Any
 
 from ...adapters.registry import adapters_of, first_answer
 from ...adapters.stdlib import cached_functions
+from ...adapters.stdlib.values import is_watched, stop_watching
 from ...adapters.users_code import is_of_the_user
 from .. import set_order
 
@@ -106,21 +107,45 @@ class _Husk:
 
 
 def end_quietly(thing: Any) -> None:
-    """Keep the ``__del__`` of an object from running: another one has what it would let go."""
+    """Keep the ``__del__`` of an object from running, and what watches it: another one has what it would let go."""
+    stop_watching(thing)
     kind: Any = type(thing)
     if not is_of_the_user(getattr(kind, "__del__", None)):
         return
     try:
         object.__setattr__(thing, "__class__", _Husk)
     except TypeError:
-        husk = type.__new__(type(kind), _Husk.__name__, (_Quiet, kind), {"__slots__": ()})
-        object.__setattr__(thing, "__class__", husk)
+        end_without_del(thing)
+
+
+def end_without_del(thing: Any) -> bool:
+    """Keep the ``__del__`` of an object, which has run elsewhere, from running; the object may live on.
+
+    False: its layout does not allow that.
+    """
+    kind: Any = type(thing)
+    for make in (_child_unknown_to, _child_beside) if is_of_the_user(getattr(kind, "__del__", None)) else ():
+        with contextlib.suppress(TypeError):
+            object.__setattr__(thing, "__class__", make(kind))
+            return True
+    return False
+
+
+def _child_unknown_to(kind: Any) -> Any:
+    """A child of which its class is not told, for objects with attributes."""
+    child: Any = type.__new__(type(kind), kind.__name__, (_Husk,), {"__slots__": (), "__del__": _Quiet.__del__})
+    child.__bases__ = (kind,)
+    return child
+
+
+def _child_beside(kind: Any) -> Any:
+    """The same for others."""
+    return type.__new__(type(kind), kind.__name__, (_Quiet, kind), {"__slots__": ()})
 
 
 def outlive(thing: Any, other: Any) -> bool:
-    """Keep an object alive as long as another one, if its class is the user's and has a ``__del__``: then True."""
-    end = getattr(type(thing), "__del__", None)
-    if end is None or not is_of_the_user(end):
+    """Keep an object alive as long as another one, if something of the user's runs when it ends: then True."""
+    if not (is_of_the_user(getattr(type(thing), "__del__", None)) or is_watched(thing)):
         return False
     try:
         weakref.finalize(other, _let_go, thing).atexit = False

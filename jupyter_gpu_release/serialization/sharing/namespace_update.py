@@ -6,16 +6,16 @@ In the notebook these are the results of a run; in a rank that goes on, what the
 from __future__ import annotations
 
 import types
-from collections.abc import Collection, Iterable, Iterator, Mapping
+import weakref
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any, Protocol
 
 from ...adapters.stdlib.values import VIEWS, seen_through
-from ...adapters.users_code import is_of_the_user
 from ..identity import EMPTY, contents_of
 from ..lazy_modules import module_or_deferred
 from .array_memory import copy_into_view
 from .held_elsewhere import memory_of
-from .in_place import end_quietly, is_alike, outlive, update_in_place
+from .in_place import end_quietly, end_without_del, is_alike, outlive, update_in_place
 from .replace import ReferenceReplacer
 
 _MOST_STALE = 4
@@ -54,8 +54,8 @@ class NamespaceUpdate:
         self._originals = originals
         #: classes of replaced objects that live as long as those in their place
         self.outlived: set[str] = set()
-        #: names that the cell has deleted, whose objects have a ``__del__``
-        self.ended: list[str] = []
+        #: classes of objects whose ``__del__`` has run in the cell, and runs here, too
+        self.ended: set[str] = set()
         self._as_before = frozenset(loaded.facts.get("as_before", ()))
         #: id of an object that shall be nowhere any more → (it, what stands in its place)
         self._pairs: dict[int, tuple[Any, Any]] = {}
@@ -71,20 +71,29 @@ class NamespaceUpdate:
     def bind(self) -> None:
         """Bind everything; other names and containers that held a replaced object hold the new one."""
         loaded, namespace = self._loaded, self._namespace
+        self._end()
         replaced = self._replaced()
         namespace.update(loaded.values)
         for name, module in loaded.modules.items():
             namespace[name] = module_or_deferred(module, namespace)
         for name in loaded.facts.get("deleted", ()):
             if name in namespace and namespace[name] is self._originals.get(name):
-                kind = type(namespace.pop(name))
-                self.ended += [name] if is_of_the_user(getattr(kind, "__del__", None)) else []
+                del namespace[name]
         if replaced:
             kept = {id(thing) for thing in self._originals.values()}
             new = {name for name, value in loaded.values.items() if id(value) not in kept} if not self._home else set()
             exchange = ReferenceReplacer(replaced)
             exchange.replace_inside(loaded.values.values())
             exchange.replace_in_names(namespace, but=_NOT_WALKED | new)
+            self.olds = {name: old for name, old in self.olds.items() if namespace.get(name) is not old}
+
+    def _end(self) -> None:
+        """Objects that ended in the cell: there their ``__del__`` has run."""
+        numbers, is_nowhere = self._loaded.facts.get("ended", ((), True))
+        by_number = dict(self._memo.values()) if numbers else {}
+        for thing in [by_number[number] for number in numbers if number in by_number]:
+            if not (is_nowhere and end_without_del(thing)):
+                self.ended.add(type(thing).__name__)
 
     def _replaced(self) -> dict[int, tuple[Any, Any]]:
         """Mostly objects that were sent and changed there, with what came back for them."""
@@ -101,7 +110,7 @@ class NamespaceUpdate:
         for old, new in loaded.closures:
             self._keep(old, new)
         for name, old, new in [*named, *parts]:
-            if id(old) in self._stays:
+            if id(old) in self._stays or type(old) in weakref.ProxyTypes:  # it would be asked in its target's place
                 self._stay(old, new)
             elif self._is_as_before(old, new):
                 left.append((name, old, new))
@@ -119,18 +128,19 @@ class NamespaceUpdate:
         if name is not None:
             if not self._keep(old, new):
                 replaced[id(old)] = (old, new)
-                self.olds[name] = old
-                self._note_replaced(old, new)
+                self.olds |= {} if self._note_replaced(old, new) else {name: old}
         elif type(old) is object:  # it cannot have changed, and modules may know it, too
             self._stay(old, new)
         elif id(new) not in replaced and id(old) not in replaced and not self._keep(old, new):
             replaced.setdefault(id(old), (old, new))
             self._note_replaced(old, new)
 
-    def _note_replaced(self, old: Any, new: Any) -> None:
+    def _note_replaced(self, old: Any, new: Any) -> bool:
+        """Whether the old one lives on, since its ``__del__`` would let go what the new one has."""
         self._has_replaced = True
-        if outlive(old, new):  # its ``__del__`` would let go what the new one has
-            self.outlived.add(type(old).__name__)
+        is_alive = outlive(old, new)
+        self.outlived |= {type(old).__name__} if is_alive else set()
+        return is_alive
 
     def _is_as_before(self, old: Any, new: Any) -> bool:
         """Tell if the run left an object alone, whatever has become of what it holds."""
@@ -220,10 +230,12 @@ def stale_sentences(stale: Collection[str]) -> list[str]:
 
 def outlived_sentences(classes: Collection[str]) -> list[str]:
     """Sentences for the receipt."""
-    why = "the old one lives as long, since its `__del__` would let go what both have"
+    why = "the old one lives as long, since what runs at its end (`__del__`, a weak reference's callback) is for both"
     return [f"an object of `{name}` is another one now; {why}" for name in sorted(classes)]
 
 
-def ended_sentences(names: Iterable[str]) -> list[str]:
+def ended_sentences(classes: Collection[str]) -> list[str]:
     """Sentences for the receipt."""
-    return [f"`{name}` is deleted: its `__del__` ran in the cell, and runs here, too" for name in names]
+    return [
+        f"`{name}.__del__` ran in the cell, and runs here, too, if its object ends here" for name in sorted(classes)
+    ]

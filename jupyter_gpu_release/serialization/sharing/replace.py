@@ -14,7 +14,7 @@ from typing import Any
 from ...adapters.adapter import Adapter
 from ...adapters.registry import adapters_of, loaded_adapters
 from ...adapters.stdlib import cached_functions, iterators
-from ...adapters.stdlib.values import VIEWS, proxied, seen_through
+from ...adapters.stdlib.values import VIEWS, callback_of, proxied, seen_through
 from ..identity import own_attributes
 from .array_memory import memory_of
 
@@ -59,7 +59,7 @@ class ReferenceReplacer:
     def _walk(self) -> None:
         while self._waiting and self._left > 0:
             value = self._waiting.popleft()
-            if id(value) not in self._seen:
+            if id(value) not in self._seen and type(value) not in weakref.ProxyTypes:
                 self._seen[id(value)] = value
                 self._left -= 1
                 self._inside(value)
@@ -71,6 +71,8 @@ class ReferenceReplacer:
         if type(value) in weakref.ProxyTypes:  # what is asked of it, its target answers, which may be gone
             return self._proxy(value)
         known = self._replaced.get(id(value))
+        if known is not None and type(known[1]) is weakref.ref:
+            return self._reference(value, known[1])
         if known is not None:
             is_over_others = type(known[1]) in iterators.KINDS or isinstance(known[1], (tuple, frozenset))
             return self._new(known[1]) if is_over_others and known[1] is not value else known[1]
@@ -85,9 +87,21 @@ class ReferenceReplacer:
             self._replaced[id(value)] = (value, made)
         return made
 
+    def _reference(self, value: Any, instead: weakref.ref[Any]) -> Any:
+        """A weak reference that stands for another; its target may be another one, too."""
+        known = self._replaced.get(id(instead))
+        made = self._remade(instead) if known is None or known[1] is value else known[1]
+        if made is not instead and made is not value:
+            self._replaced[id(instead)] = (instead, made)
+        return made
+
     def _proxy(self, proxy: Any) -> Any:
-        owner = self._replaced.get(id(proxied(proxy)))
-        return proxy if owner is None else weakref.proxy(owner[1])
+        _, made = self._replaced.get(id(proxy), (proxy, proxy))
+        owner = self._replaced.get(id(proxied(made)))
+        if owner is not None:
+            made = weakref.proxy(owner[1], callback_of(made))
+            self._replaced[id(proxy)] = (proxy, made)
+        return made
 
     def _remade(self, value: Any) -> Any:
         """Remake a value that cannot be changed in place, if something in it was replaced."""
@@ -109,7 +123,12 @@ class ReferenceReplacer:
         if kind is weakref.ref:
             target = value()
             owner = None if target is None else self._replaced.get(id(target))
-            return value if owner is None else weakref.ref(owner[1])
+            return value if owner is None else weakref.ref(owner[1], callback_of(value))
+        if kind is weakref.WeakMethod:
+            method = value()
+            owner = None if method is None else self._replaced.get(id(method.__self__))
+            made = owner and types.MethodType(method.__func__, owner[1])
+            return value if made is None else weakref.WeakMethod(made, callback_of(value))
         if kind in VIEWS:
             mapping = self._new(seen_through(value))
             return value if mapping is seen_through(value) else VIEWS[kind](mapping)
