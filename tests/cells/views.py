@@ -12,6 +12,21 @@ _BYTES = "b = bytearray(range(8)); v = memoryview(b); "
 
 #: name → (cell before, GPU cell, what is asked then)
 ROWS: dict[str, tuple[str, str, str]] = {
+    "of an array that gets another shape": (
+        "m = np.arange(6); v = m[::2]; w = m[1:4]; n = m; box = [v]",
+        "m.shape = (2, 3); v[0] = 7; s = w.sum(); r = m[0]; t = m.T",
+        "n is m, m, v.base is m, box[0] is v, r.base is m, t.base is m, m.__setitem__((0, 1), 9), v, w, s, r, t",
+    ),
+    "that gets another shape": (
+        "m = np.arange(6); v = m[:]; o = np.array([[1], None], dtype=object); f = np.asfortranarray(np.arange(6).reshape(2, 3)); g = f.T",
+        "v.shape = (2, 3); v[0, 0] = 5; o.shape = (2, 1); g.shape = -1",
+        "m, v, v.base is m, o, f, g, np.shares_memory(f, g)",
+    ),
+    "broadcast": (
+        "a = np.arange(3.); b = np.broadcast_to(a, (2, 3)); c = np.broadcast_to(1.5, (2, 2))",
+        "x = b.sum(), b.flags.writeable, b.strides, b.base is None, c.strides; a[0] = 5; d = np.broadcast_to(a, (2, 3))",
+        "x, [(e.flags.writeable, e.strides, e.base is None) for e in (b, c, d)], b, d, np.shares_memory(a, b), np.shares_memory(a, d)",
+    ),
     "nested fields": (
         "s = np.zeros(2, [('p', [('x', 'f4'), ('y', 'f4')]), ('n', 'i4')]); x = s['p']['x']; m = s[['n']]; r = s.view(np.recarray)",
         "x[1] = 3; r.n[0] = 4",

@@ -14,7 +14,7 @@ from . import generators
 def update(old: Any, new: Any) -> bool | None:
     """An array, or a generator; False: another one of numpy's objects; None: of a class of the user's."""
     if isinstance(old, numpy.ndarray):
-        return update_array(old, new) if type(old) is numpy.ndarray else _update_subclass(old, new)
+        return _update_subclass(old, new) if type(old) is not numpy.ndarray else _update_plain(old, new)
     if isinstance(old, numpy.void):
         return old.dtype == new.dtype and update_array(numpy.asarray(old), numpy.asarray(new))
     if generators.reducer_for(type(old)) is not None:
@@ -23,6 +23,18 @@ def update(old: Any, new: Any) -> bool | None:
     if module.partition(".")[0] != "numpy":
         return None
     return module.startswith("numpy.random") and _update_generator(old, new)
+
+
+def _update_plain(old: Any, new: Any) -> bool:
+    """Its memory and its shape (``m.shape = …``): views of it are still such."""
+    shape = old.shape
+    if shape != new.shape and old.nbytes == new.nbytes and old.flags.c_contiguous and old.dtype == new.dtype:
+        old.resize(new.shape, refcheck=False)  # as long as before, so nothing moves
+    if update_array(old, new):
+        return True
+    if old.shape != shape:
+        old.resize(shape, refcheck=False)
+    return False
 
 
 def update_array(old: Any, new: Any) -> bool:
