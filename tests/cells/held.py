@@ -62,4 +62,9 @@ ROWS = {
         "log.error('after'), text.getvalue(), n, own in log.handlers, own.stream is text",
         "log.handlers.clear()",
     ),
+    "in a long list or dict": (
+        "import numpy as np\nm = np.arange(4); rows = [[i] for i in range(11_000)]; rows.append(m); table = dict.fromkeys(range(11_000)); table['m'] = m; part = {'m': m}",
+        "part['m'].dtype = 'u8'",
+        "m is part['m'], rows[-1] is m, table['m'] is m, m.dtype",
+    ),
 }

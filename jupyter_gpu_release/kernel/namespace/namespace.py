@@ -49,7 +49,7 @@ from ...unpickling import Trust
 from .meanwhile import InputsMeanwhile, changed_sentences
 from .post_mortem import value_of
 from .stale_parts import OldParts, old_parts_left
-from .stale_references import left_behind, left_behind_sentences
+from .stale_references import left_behind, left_behind_sentences, parts_left_sentences
 
 _AUTOMATIC = NameChoice()
 _MOST_WARNINGS = 500
@@ -328,13 +328,16 @@ def _by_number(memo: Mapping[int, tuple[int, Any]]) -> dict[int, Any]:
 
 
 def _left_behind(arrival: NamespaceUpdate, sent: SentObjects) -> list[str]:
-    if not arrival.olds:
+    named = {id(old) for old in arrival.olds.values()}
+    parts = {str(place): old for place, old in enumerate(arrival.old_parts) if id(old) not in named}
+    if not (arrival.olds or parts):
         return []
     try:
-        names = left_behind(arrival.olds, lambda old: [*arrival.holders(old), *sent.holders(old)])
+        names = left_behind({**arrival.olds, **parts}, lambda old: [*arrival.holders(old), *sent.holders(old)])
     except Exception:  # noqa: BLE001 - it looks at all objects of the process; the names are bound, a note may be missing
         return []
-    return left_behind_sentences(name for name in names if not is_attribute_name(name))
+    said = left_behind_sentences(name for name in names if name not in parts and not is_attribute_name(name))
+    return said + parts_left_sentences(type(parts[name]).__name__ for name in names if name in parts)
 
 
 def _bound_by(tree: ast.Module, facts: CellFacts, choice: NameChoice) -> list[str]:

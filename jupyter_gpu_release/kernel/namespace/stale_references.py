@@ -82,7 +82,14 @@ def _locals_of_other_threads() -> Iterator[Any]:
 def left_behind_sentences(names: Iterable[str]) -> list[str]:
     """Sentences for the receipt."""
     return [
-        f"`{name}` is another object now; something that the notebook's names do not lead to (a thread, a generator, "
-        "Out) still holds the old one"
+        f"`{name}` is another object now; something (a thread, a generator, Out, one of very many objects) still holds "
+        "the old one"
         for name in names
+    ]
+
+
+def parts_left_sentences(classes: Iterable[str]) -> list[str]:
+    """Sentences for the receipt."""
+    return [
+        f"an object of `{kind}` is another one now; something still holds the old one" for kind in sorted(set(classes))
     ]

@@ -61,6 +61,8 @@ class NamespaceUpdate:
         self._pairs: dict[int, tuple[Any, Any]] = {}
         #: names whose object is another one now → the old one
         self.olds: dict[str, Any] = {}
+        #: objects that are others now, where there was too much to look through for what holds them
+        self.old_parts: list[Any] = []
         #: attributes that did not travel, so that they are what they were before the cell
         self.stale: set[str] = set()
         #: whether something of the notebook is nowhere any more
@@ -85,6 +87,8 @@ class NamespaceUpdate:
             exchange = ReferenceReplacer(replaced)
             exchange.replace_inside(loaded.values.values())
             exchange.replace_in_names(namespace, but=_NOT_WALKED | new)
+            if not exchange.is_cut_short:
+                self.old_parts.clear()
             self.olds = {name: old for name, old in self.olds.items() if namespace.get(name) is not old}
 
     def _end(self) -> None:
@@ -140,6 +144,7 @@ class NamespaceUpdate:
         self._has_replaced = True
         is_alive = outlive(old, new)
         self.outlived |= {type(old).__name__} if is_alive else set()
+        self.old_parts += [old] if not is_alive else []
         return is_alive
 
     def _is_as_before(self, old: Any, new: Any) -> bool:
@@ -160,7 +165,7 @@ class NamespaceUpdate:
     def holders(self, old: Any) -> list[int]:
         """Ids of what holds an old object here."""
         found: list[Any] = [self._originals, self._pairs.get(id(old)), self.olds]
-        found += [self._memo.get(id(old)), self._pairs]
+        found += [self._memo.get(id(old)), self._pairs, self.old_parts]
         return [*map(id, found), *self._pairs]
 
     @property

@@ -35,6 +35,8 @@ class ReferenceReplacer:
         self._seen: dict[int, Any] = {}
         self._left = _MOST_VISITED
         self._waiting: collections.deque[Any] = collections.deque()
+        #: whether there was more to look through
+        self.is_cut_short = False
 
     def replace_in_names(self, namespace: dict[str, Any], *, but: Iterable[str] = ()) -> None:
         """All values of these names (less ``but``), those near the names first."""
@@ -63,6 +65,7 @@ class ReferenceReplacer:
                 self._seen[id(value)] = value
                 self._left -= 1
                 self._inside(value)
+        self.is_cut_short |= bool(self._waiting)
         self._waiting.clear()
 
     # ------------------------------------------------------------------------- what to put in a place
@@ -107,7 +110,9 @@ class ReferenceReplacer:
         """Remake a value that cannot be changed in place, if something in it was replaced."""
         kind = type(value)
         if isinstance(value, (tuple, frozenset)):
-            if id(value) in self._seen or len(value) > _LONGEST or self._left <= 0:
+            is_too_much = len(value) > _LONGEST or self._left <= 0
+            self.is_cut_short |= is_too_much
+            if id(value) in self._seen or is_too_much:
                 return value
             self._seen[id(value)] = value
             self._left -= 1
@@ -174,6 +179,7 @@ class ReferenceReplacer:
         kind = type(value)
         if isinstance(value, (list, dict, set, collections.deque)):
             if len(value) > _LONGEST:
+                self._long(value)
                 return
             self._left -= len(value)
             if isinstance(value, dict):
@@ -210,6 +216,16 @@ class ReferenceReplacer:
                 self._waiting.append(attributes)
             self._slots(value)
 
+    def _long(self, items: Any) -> None:
+        """Of a long list or dict what it holds itself."""
+        self.is_cut_short = True
+        if isinstance(items, dict):
+            for key in [key for key, part in dict.items(items) if id(part) in self._replaced]:
+                dict.__setitem__(items, key, self._new(items[key]))
+        elif isinstance(items, list):
+            for place in [place for place, part in enumerate(list.__iter__(items)) if id(part) in self._replaced]:
+                list.__setitem__(items, place, self._new(items[place]))
+
     def _indexed(self, items: Any) -> None:
         put = collections.deque.__setitem__ if isinstance(items, collections.deque) else list.__setitem__
         if isinstance(items, list) and list.__len__(items) != len(items):  # its items are elsewhere (TensorFlow's)
@@ -222,6 +238,7 @@ class ReferenceReplacer:
     def _items(self, adapter: Adapter, value: Any) -> None:
         """Such as those of an array of subplots."""
         items = adapter.items_of(value) or ()
+        self.is_cut_short |= len(items) > _LONGEST
         if len(items) <= _LONGEST:
             self._left -= len(items)
             made = {place: new for place, part in enumerate(items) if (new := self._new(part)) is not part}
@@ -284,6 +301,7 @@ class ReferenceReplacer:
 
     def _cached_function(self, cached: Any) -> None:
         size = cached.cache_info().currsize
+        self.is_cut_short |= size > _LONGEST
         if 0 < size <= _LONGEST:
             self._left -= size
             cached_functions.replace_entries(cached, self._new)
