@@ -15,12 +15,12 @@ ROWS: dict[str, tuple[str, str, str]] = {
     "of an array that gets another shape": (
         "m = np.arange(6); v = m[::2]; w = m[1:4]; n = m; box = [v]",
         "m.shape = (2, 3); v[0] = 7; s = w.sum(); r = m[0]; t = m.T",
-        "n is m, m, v.base is m, box[0] is v, r.base is m, t.base is m, m.__setitem__((0, 1), 9), v, w, s, r, t",
+        "n is m, m, box[0] is v, [np.shares_memory(m, e) for e in (v, w, r, t)], m.__setitem__((0, 1), 9), v, w, s, r, t",
     ),
     "that gets another shape": (
         "m = np.arange(6); v = m[:]; o = np.array([[1], None], dtype=object); f = np.asfortranarray(np.arange(6).reshape(2, 3)); g = f.T",
         "v.shape = (2, 3); v[0, 0] = 5; o.shape = (2, 1); g.shape = -1",
-        "m, v, v.base is m, o, f, g, np.shares_memory(f, g)",
+        "m, v, np.shares_memory(m, v), o, f, g, np.shares_memory(f, g)",
     ),
     "broadcast": (
         "a = np.arange(3.); b = np.broadcast_to(a, (2, 3)); c = np.broadcast_to(1.5, (2, 2))",
