@@ -100,6 +100,7 @@ class MatplotlibAdapter(Adapter):
 
     carried_calls = (
         "colormaps.register",
+        "rcParams",
         "set_cmap",
         "set_matplotlib_close",
         "set_matplotlib_formats",

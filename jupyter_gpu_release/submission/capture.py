@@ -301,6 +301,7 @@ class InputCapture:
         known = dump.modules | imported_in(dump.codes)
         effects = self._effects_on(facts.modules | known, added)
         shipped, local, notes = self._modules.ship({*facts.modules, *known, *effects}, added)
+        needed = set() if _puts_modules(facts, dump.codes) else facts.imports
         sent = _sent(selection, dump)
         notes += dump.notes("was sent")
         return CapturedInputs(
@@ -313,7 +314,7 @@ class InputCapture:
             buffers=dump.buffers,
             total_bytes=dump.total_bytes,
             spans=dump.spans,
-            imports=self._modules.required(facts.imports | (dump.modules - dump.modules_of_rest), local, added),
+            imports=self._modules.required(needed | (dump.modules - dump.modules_of_rest), local, added),
             packages=self._modules.required(facts.imports | facts.modules | known, local, added),
             prepare=self._modules.foreign({*facts.modules, *known, *effects}, local),
             effects=effects,
@@ -342,6 +343,13 @@ class InputCapture:
         tops = {name.partition(".")[0] for name in needed}
         _, local, _ = self._modules.ship(effects, added) if effects else ({}, set(), [])
         return [name for name in effects if name not in needed and name.partition(".")[0] in tops | local]
+
+
+def _puts_modules(facts: CellFacts, codes: Iterable[CodeType]) -> bool:
+    """Tell if the cell, or a function that goes along, may put modules into ``sys.modules`` itself."""
+    if any(chain.startswith("sys.modules") for chain in facts.chains):
+        return True
+    return any({"sys", "modules"} <= {*_names(code)} for code in codes)
 
 
 def _add_setup(prepared: CapturedInputs, setup: Setup, own: CapturedInputs) -> None:

@@ -43,6 +43,21 @@ _SITE = frozenset({"site-packages", "dist-packages"})
 _OURS = frozenset({"jupyter_gpu_release", "cloudpickle", "__main__", "__mp_main__", "ipykernel_launcher"})
 
 
+def is_put_by_hand(name: str) -> bool:
+    """Tell if a statement put a module under this name (``sys.modules['wandb'] = …``), or one below it.
+
+    Then no package has it: a module that was imported has its own name, or a finder finds it.
+    """
+    module = sys.modules.get(name)
+    if module is None:  # a part is never loaded before the package that it is in
+        return f" {name}." in " ".join(["", *sys.modules])
+    if getattr(getattr(module, "__spec__", None), "name", "") == name:
+        return False
+    parent = name.rpartition(".")[0]
+    path = getattr(sys.modules.get(parent), "__path__", ()) if parent else None
+    return not any(finder.find_spec(name, path) for finder in list(sys.meta_path))
+
+
 class LoadedHere(NamedTuple):
     """Local modules: ``tops``, and those in them that this process has loaded, ``edited`` ones apart."""
 
@@ -137,7 +152,7 @@ class LocalModules:
         """Top-level names that the cluster must have installed, but for those in folders of packages among ``added``:
         nodes that see these import from them.
         """
-        tops = {name.partition(".")[0] for name in names}
+        tops = {top for name in names if not is_put_by_hand(top := name.partition(".")[0])}
         tops -= local | _OURS | sys.stdlib_module_names | set(sys.builtin_module_names)
         sites = [folder for folder in added if _is_site(folder)]
         return sorted(top for top in tops if not sites or PathFinder.find_spec(top, sites) is None)

@@ -179,6 +179,7 @@ CALLS = (
     "addHandler",
     "addLevelName",
     "addsitedir",
+    "environ",
     "environ.setdefault",
     "logging.captureWarnings",
     "logging.disable",

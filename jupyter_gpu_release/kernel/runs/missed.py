@@ -15,9 +15,11 @@ from ...analysis.cell_facts import cells_of
 from ...analysis.scopes import dotted_name
 from ...protocol.runs import ErrorInfo
 from ...submission.library_patches import from_module
+from ...submission.modules import is_put_by_hand
 
 _QUOTED = re.compile(r"['\"`‘]([^'\"`‘’]{1,80})['\"`’]|<__main__\.(\w+) object at")
 _NOT_FOUND = re.compile(r"name '(\w+)' is not defined|Can't get attribute '(\w+)' on <module '__main__'")
+_NO_MODULE = (ModuleNotFoundError.__name__, ImportError.__name__)
 #: where asyncio refuses to run a second event loop in the first
 _NESTED = re.compile(r"event loop is (?:already )?running|running event loop")
 #: names of functions that tell a library something for later
@@ -50,6 +52,8 @@ def missed_sentence(error: ErrorInfo, cells: Sequence[str], names: dict[str, Any
     words = list(dict.fromkeys("".join(found) for found in _QUOTED.findall(error.evalue)))
     if error.ename == AttributeError.__name__:
         words, tells = words[-1:], _makes_attribute(names)
+    elif error.ename in _NO_MODULE:
+        return _module_sentence(words, cells)
     elif error.ename == RuntimeError.__name__ and _NESTED.search(error.evalue):
         words, tells = ["nest_asyncio"], _applies
     else:
@@ -59,8 +63,28 @@ def missed_sentence(error: ErrorInfo, cells: Sequence[str], names: dict[str, Any
             reversed(list(_calls(cells[number], ast.Expr))) if any(map(cells[number].__contains__, "(@")) else ()
         ):
             if any(tells(call, word) for word in words):
-                return f"`{text}` ran in cell {number} of the notebook, not here: put it under `%%gpu_setup`"
+                return _not_here(text, number)
     return ""
+
+
+def _not_here(text: str, number: int) -> str:
+    return f"`{text}` ran in cell {number} of the notebook, not here: put it under `%%gpu_setup`"
+
+
+def _module_sentence(words: Sequence[str], cells: Sequence[str]) -> str:
+    """The statement that names a module which nothing can import: it was put into ``sys.modules`` here."""
+    for number in range(len(cells) - 1, 0, -1):
+        for node in reversed(_parsed(cells[number]).body):
+            texts = {each.value for each in ast.walk(node) if isinstance(each, ast.Constant)}
+            names = [text for text in texts if isinstance(text, str) and text in sys.modules]
+            if any(_is_in(name, word) for name in names for word in words) and any(map(is_put_by_hand, names)):
+                return _not_here(_text(node), number)
+    return ""
+
+
+def _is_in(name: str, word: str) -> bool:
+    """Tell if an import of a module may say that this is missing: the module, its last part, or what it is in."""
+    return word in (name, _last(name)) or name.startswith(f"{word}.")
 
 
 class Registrations:
@@ -99,10 +123,26 @@ def _registered(source: str, names: dict[str, Any]) -> Iterator[tuple[str, str]]
         function, path = _function(call, names), dotted_name(call.func if isinstance(call, ast.Call) else call)
         root = names.get(path.partition(".")[0])
         home = root.__name__ if isinstance(root, types.ModuleType) else str(getattr(function, "__module__", ""))
-        package, name = re.sub(r"^_(?!_)", "", _top(home)), str(getattr(function, "__name__", path.rpartition(".")[2]))
+        package, name = re.sub(r"^_(?!_)", "", _top(home)), str(getattr(function, "__name__", _last(path)))
         tells = "regist" in name or (isinstance(call, ast.Call) and text[0] != "@" and _sets(call, name, names))
         if function is not None and tells and package not in _NO_LIBRARIES and not _travels(name, path, package):
             yield "" if _EVERYWHERE.search(name) or package in _OF_THE_PROCESS else package, text
+    yield from _entered(source, names)
+
+
+def _entered(source: str, names: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    """Packages into whose dicts a cell puts something (``yaml_constructors['!x'] = f``), or modules of their name."""
+    for node in _parsed(source).body:
+        for target in node.targets if isinstance(node, ast.Assign) else ():
+            if not isinstance(target, ast.Subscript):
+                continue
+            path = dotted_name(target.value)
+            root, place, key = names.get(path.partition(".")[0]), _function(target.value, names), target.slice
+            package = _top(root.__name__) if isinstance(root, types.ModuleType) else "__main__"
+            if place is sys.modules and isinstance(key, ast.Constant):
+                yield _top(str(key.value)), _text(node)
+            elif not (place is None or package in _NO_LIBRARIES | {"sys"} or _travels(_last(path), path, package)):
+                yield package, _text(node)
 
 
 def _sets(call: ast.Call, name: str, names: dict[str, Any]) -> bool:
@@ -134,6 +174,10 @@ def _top(module: str) -> str:
     return module.partition(".")[0]
 
 
+def _last(path: str) -> str:
+    return path.rpartition(".")[2]
+
+
 def _travels(name: str, path: str, package: str) -> bool:
     """``path``: as the statement calls it (``plt.style.use``)."""
     ends = {name, f"{package}.{name}", ".".join(path.split(".")[-2:])}
@@ -159,14 +203,14 @@ def _parsed(source: str) -> ast.Module:
         return ast.Module([], [])
 
 
-def _text(node: ast.expr) -> str:
-    text = ast.unparse(node)
+def _text(node: ast.expr | ast.stmt) -> str:
+    text = ast.unparse(node).partition("\n")[0]
     return text if len(text) <= _MOST_LETTERS else f"{text[:_MOST_LETTERS]} …"
 
 
 def _registers(call: ast.expr, word: str) -> bool:
     name = dotted_name(call.func) if isinstance(call, ast.Call) else ""
-    return _TELLS.search(name.rpartition(".")[2]) is not None and _mentions(call, word)
+    return _TELLS.search(_last(name)) is not None and _mentions(call, word)
 
 
 def _applies(call: ast.expr, package: str) -> bool:
@@ -180,7 +224,7 @@ def _mentions(call: ast.expr, word: str) -> bool:
     return any(
         (isinstance(node, ast.Constant) and word in str(node.value).split("::"))
         or (isinstance(node, ast.Name) and node.id == word)
-        or ("." in word and dotted_name(node).rpartition(".")[2] == word.rpartition(".")[2])
+        or ("." in word and _last(dotted_name(node)) == _last(word))
         for node in ast.walk(call)
     )
 

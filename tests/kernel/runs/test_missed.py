@@ -194,6 +194,7 @@ def _shapes() -> dict[str, object]:
         )
         for function in filter(callable, list(vars(module).values())):
             function.__module__ = module.__name__
+    library.scales = beside.scales = {}  # type: ignore[attr-defined]
     library.renderers = _Registry()  # type: ignore[attr-defined]
     modules = (asyncio, faulthandler, logging, os, random, resource, sys, time, tracemalloc)
     own = type("Shape", (), {"__module__": "__main__"})
@@ -208,6 +209,8 @@ def _shapes() -> dict[str, object]:
         "shapes.add_shape(Shape, lambda s: s.area)",
         "shapes.renderers.enable('plain')",
         "tracemalloc.start()",
+        "shapes.scales['log'] = n",
+        "sys.modules['shapes'] = x",
         "asyncio.set_event_loop_policy(asyncio.DefaultEventLoopPolicy())",
     ],
 )
@@ -243,6 +246,7 @@ def test_what_acts_on_the_whole_process_is_said_in_any_cell(statement: str) -> N
         "os.environ.setdefault('A', 'b'); logging.root.setLevel(10); logging.disable(10)",
         "x.set_scale(3)",
         "def set_scale(n): pass",
+        "os.environ['A'] = 'b'; x[0] = 3; beside.scales['log'] = 3",
         "beside.set_scale(3)",
     ],
 )

@@ -93,3 +93,21 @@ def test_a_cell_that_misses_what_a_statement_of_the_notebook_made_names_it(kerne
     said = f"codecs.register(lambda name: LATIN if name == 'of_ours' else None) ran in cell {number} of the notebook, not here: put it under %%gpu_setup"
     assert cell.reply["ename"] == "LookupError"
     assert said in str(cell.reply["traceback"])
+
+
+def test_a_module_that_the_notebook_made_is_no_package_to_install(kernel: Kernel) -> None:
+    kernel.run("import sys, types\nsys.modules['own_stub'] = types.ModuleType('own_stub')")
+    kernel.run("def stub(name): sys.modules[name] = types\nstub('own.alias')")
+    last = int(kernel.value("len(In) - 2"))
+    for imported, said in (
+        ("import own_stub", f"sys.modules['own_stub'] = types.ModuleType('own_stub') ran in cell {last - 1}"),
+        ("from own.alias import ModuleType", f"stub('own.alias') ran in cell {last}"),
+    ):
+        cell = kernel.run(f"%%gpu_train\n{imported}", 60)
+        assert cell.reply["ename"] == "ModuleNotFoundError"
+        assert f"{said} of the notebook, not here: put it under %%gpu_setup" in str(cell.reply["traceback"])
+        assert "pip install" not in str(cell.reply["traceback"])
+    kernel.run("%%gpu_setup\nsys.modules['own_stub'] = types.ModuleType('own_stub', 'a stub')")
+    cell = kernel.run("%%gpu_train\nimport own_stub\nstub('own_other')\nimport own_other\nprint(own_stub.__doc__)", 60)
+    assert cell.reply["status"] == "ok", cell.traceback
+    assert cell.text("stdout") == "a stub\n"
