@@ -19,7 +19,7 @@ from typing import Any
 
 from ..adapters.registry import adapter_of, loaded_adapters
 from ..analysis.scopes import dotted_name
-from ..serialization.process_state.local_modules import extensions_of_libraries, name_in
+from ..serialization.process_state.local_modules import extensions_of_libraries, function_of, name_in
 
 #: cells that may hold such an assignment
 _SUSPECT = re.compile(r"(?:^|[;:])\s*\w+(?:\.\w+)+\s*(?:[-+*/|&]|//|\*\*)?=(?!=)", re.MULTILINE)
@@ -27,6 +27,9 @@ _ABSENT = object()
 #: objects of these modules' classes are everywhere
 _NO_LIBRARIES = ("__main__", "builtins")
 _LOADS = ("LOAD_NAME", "LOAD_GLOBAL", "LOAD_FAST", "LOAD_DEREF")
+_WITH_FUNCTIONS = frozenset({types.FunctionType, staticmethod, classmethod, property, functools.cached_property})
+#: parts of syntax that hand nothing to anybody: bases of classes, annotations
+_ONLY_NAMED = frozenset({"bases", "annotation", "returns"})
 #: never a method
 _LITERALS = (ast.Constant, ast.List, ast.Tuple, ast.Set, ast.Dict)
 #: each process has its own
@@ -117,12 +120,15 @@ class LibraryPatches:
         self._names = names
         self._cells = UnreadCells(cells)
         self._chains: dict[str, None] = {}
+        #: classes and modules of libraries that cells hand to something, which may put functions into them
+        self._handed: dict[int, Any] = {}
 
     def found(self) -> dict[str, Any]:
         """The values that are there now, by the names under which they travel."""
         for source in self._cells.take():
             self._look_at(source)
-        return values_at(self._chains, self._names) | extensions_of_libraries()
+        put = {name_in(owner, name): value for owner in self._handed.values() for name, value in _put_into(owner)}
+        return put | values_at(self._chains, self._names) | extensions_of_libraries()
 
     def stay_away(self, tree: ast.AST, local: Iterable[str]) -> list[str]:
         """Chains that this cell sets in a library, where they will stay; ``local``: modules whose state comes back."""
@@ -136,13 +142,38 @@ class LibraryPatches:
         ]
 
     def _look_at(self, source: str) -> None:
-        if _SUSPECT.search(source) is None:
-            return
         try:
             tree = ast.parse(source)
         except (SyntaxError, ValueError):
             return
-        self._chains |= dict.fromkeys(from_module(chain, self._names) for chain in sorted(assigned_attributes(tree)))
+        for chain in handed_chains(tree):
+            holder = _holder(f"{chain}.", self._names)
+            if holder is not None and not holder.path and _package_of(holder.owner) not in _NO_LIBRARIES:
+                self._handed[id(holder.owner)] = holder.owner
+        if _SUSPECT.search(source) is not None:
+            chains = sorted(assigned_attributes(tree))
+            self._chains |= dict.fromkeys(from_module(chain, self._names) for chain in chains)
+
+
+def handed_chains(node: ast.AST) -> Iterator[str]:
+    """Names and attributes that code reads for another thing than to call them, or to read their attributes."""
+    parts = [part for name, part in ast.iter_fields(node) if name not in _ONLY_NAMED]
+    for child in (each for part in parts for each in (part if isinstance(part, list) else [part])):
+        if not isinstance(child, ast.AST):
+            continue
+        if not (chain := dotted_name(child)):
+            yield from handed_chains(child)
+        elif not (isinstance(node, ast.Call) and child is node.func):
+            yield chain.rpartition(".")[0] if isinstance(getattr(child, "ctx", None), ast.Store) else chain
+
+
+def _put_into(owner: Any) -> Iterator[tuple[str, Any]]:
+    """Functions of the notebook that a class or module of a library has."""
+    for name, value in list(vars(owner).items()):
+        if (kind := type(value)) in _WITH_FUNCTIONS:
+            function = value if kind is types.FunctionType else function_of(value)
+            if getattr(function, "__module__", "") == "__main__":
+                yield name, value
 
 
 def _place(chain: str, names: dict[str, Any]) -> tuple[str, Any] | None:

@@ -14,7 +14,7 @@ from ...adapters.registry import loaded_adapters
 from ...analysis.cell_facts import cells_of
 from ...analysis.scopes import dotted_name
 from ...protocol.runs import ErrorInfo
-from ...submission.library_patches import from_module
+from ...submission.library_patches import from_module, handed_chains
 from ...submission.modules import is_put_by_hand
 
 _QUOTED = re.compile(r"['\"`‘]([^'\"`‘’]{1,80})['\"`’]|<__main__\.(\w+) object at")
@@ -50,8 +50,9 @@ def missed_name(error: ErrorInfo) -> str:
 def missed_sentence(error: ErrorInfo, cells: Sequence[str], names: dict[str, Any]) -> str:
     """Say which statement it is, and in which cell; empty: none is known. ``cells``: the notebook's, the run's last."""
     words = list(dict.fromkeys("".join(found) for found in _QUOTED.findall(error.evalue)))
+    named: list[str] = []
     if error.ename == AttributeError.__name__:
-        words, tells = words[-1:], _makes_attribute(names)
+        tells, named, words = _makes_attribute(names), words[:-1], words[-1:]
     elif error.ename in _NO_MODULE:
         return _module_sentence(words, cells)
     elif error.ename == RuntimeError.__name__ and _NESTED.search(error.evalue):
@@ -64,7 +65,7 @@ def missed_sentence(error: ErrorInfo, cells: Sequence[str], names: dict[str, Any
         ):
             if any(tells(call, word) for word in words):
                 return _not_here(text, number)
-    return ""
+    return _handing_sentence(named, words[0], cells, names) if named and words else ""
 
 
 def _not_here(text: str, number: int) -> str:
@@ -80,6 +81,39 @@ def _module_sentence(words: Sequence[str], cells: Sequence[str]) -> str:
             if any(_is_in(name, word) for name in names for word in words) and any(map(is_put_by_hand, names)):
                 return _not_here(_text(node), number)
     return ""
+
+
+def _handing_sentence(named: Sequence[str], word: str, cells: Sequence[str], names: dict[str, Any]) -> str:
+    """The statement that handed a class or module, which has the attribute here, to what may have put it there."""
+    bases = (base for kind in _subclasses(object) if kind.__name__ in named for base in type.mro(kind))
+    places = [*bases, *(sys.modules[name] for name in named if name in sys.modules)]
+    owners = [place for place in places if word in vars(place)]
+    for number in range(len(cells) - 1, 0, -1) if owners else ():
+        for node in reversed(_parsed(cells[number]).body):
+            parts: Sequence[ast.expr | ast.stmt] = [node]
+            if isinstance(node, ast.FunctionDef | ast.ClassDef):
+                parts = node.decorator_list
+            for part in parts:
+                if any(any(found is owner for owner in owners) for found in _handed(part, names)):
+                    return _not_here(_text(part) if part is node else f"@{_text(part)}", number)
+    return ""
+
+
+def _subclasses(kind: type) -> Iterator[type]:
+    each: type
+    for each in type.__subclasses__(kind):
+        yield each
+        yield from _subclasses(each)
+
+
+def _handed(node: ast.expr | ast.stmt, names: dict[str, Any]) -> Iterator[Any]:
+    """What a statement hands to functions, or they take themselves."""
+    chains = set(handed_chains(ast.Module([node] if isinstance(node, ast.stmt) else [ast.Expr(node)], [])))
+    for call in (each for each in ast.walk(node) if isinstance(each, ast.Call)):
+        function = _function(call, names)
+        if getattr(function, "__module__", "") == "__main__":
+            chains |= _words_of(function)
+    yield from (names.get(chain, _at(chain, names)) for chain in chains)
 
 
 def _is_in(name: str, word: str) -> bool:
@@ -238,7 +272,11 @@ def _makes_attribute(names: dict[str, Any]) -> Mentions:
 
 def _function(call: ast.expr, names: dict[str, Any]) -> Any:
     """The function of a module or class that is called, or the method of an object that a module has."""
-    root, *path = from_module(dotted_name(call.func if isinstance(call, ast.Call) else call), names).split(".")
+    return _at(dotted_name(call.func if isinstance(call, ast.Call) else call), names)
+
+
+def _at(chain: str, names: dict[str, Any]) -> Any:
+    root, *path = from_module(chain, names).split(".")
     found = names.get(root, sys.modules.get(root))
     if path and not isinstance(found, types.ModuleType | type):
         return None

@@ -200,13 +200,18 @@ def _is_definition(module: str, qualname: str, value: Any) -> bool:
     return getattr(value, "__module__", None) == module and value.__qualname__ == qualname
 
 
+def function_of(value: Any) -> Any:
+    """The function in a method of some kind, or in a property; else the value itself."""
+    return next((part for own in _FUNCTIONS_IN if (part := getattr(value, own, None)) is not None), value)
+
+
 def _is_made_with_class(cls: type, attribute: str, value: Any) -> bool:
     """Tell if it is a method or another descriptor of the class, or a class that a metaclass has made for it."""
     if isinstance(value, type):
         return value.__module__ != "__main__" and not cloudpickle._should_pickle_by_reference(value)
     if not hasattr(type(value), "__get__"):
         return isinstance(value, types.ModuleType)
-    function = next((part for own in _FUNCTIONS_IN if (part := getattr(value, own, None)) is not None), value)
+    function = function_of(value)
     if isinstance(function, types.FunctionType):  # of a namedtuple it is another module's
         return function.__module__ != "__main__" and function.__qualname__ == f"{cls.__qualname__}.{attribute}"
     return True

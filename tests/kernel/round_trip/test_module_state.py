@@ -296,6 +296,26 @@ def test_what_cells_set_in_libraries_goes_in(nb: Notebook) -> None:
         )
 
 
+@pytest.mark.parametrize(
+    "puts",
+    [
+        "def put_into(cls):\n    def put(f):\n        setattr(cls, f.__name__, f)\n        return f\n    return put\n"
+        "@put_into(fractions.Fraction)\ndef shown(self): return f'{float(self):.0%}{SIGN}'",
+        "for name, f in {'shown': lambda self: f'{float(self):.0%}{SIGN}'}.items():\n    setattr(Fraction, name, f)",
+        "def prepare():\n    Fraction.shown = property(lambda self: lambda: f'{float(self):.0%}{SIGN}')\nprepare()",
+        "setattr(fractions, 'show', lambda x: f'{float(x):.0%}{SIGN}')\nFraction.shown = lambda self: fractions.show(self)",
+    ],
+    ids=["a decorator", "a loop", "a function", "a module"],
+)
+def test_what_a_helper_puts_into_a_class_of_a_library_goes_in(nb: Notebook, puts: str) -> None:
+    nb.cell(f"import fractions\nfrom fractions import Fraction\nSIGN = '!'\nhalf = Fraction(1, 2)\n{puts}")
+    try:
+        nb.ok("r = half.shown()")
+        assert nb.ns["r"] == "50%!"
+    finally:
+        nb.cell("del Fraction.shown; vars(fractions).pop('show', None)")
+
+
 def test_what_is_set_in_an_object_that_a_library_has_goes_in(nb: Notebook) -> None:
     nb.cell("import networkx as nx\nfrom networkx import config\nbefore = config.cache_converted_graphs")
     nb.cell("config.cache_converted_graphs = not before; nx.config.fallback_to_nx = True")

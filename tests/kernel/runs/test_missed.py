@@ -9,6 +9,7 @@ import atexit
 import codecs
 import csv
 import faulthandler
+import fractions
 import logging
 import mimetypes
 import multiprocessing
@@ -106,6 +107,29 @@ def test_only_a_statement_that_made_it_is_named(error: ErrorInfo, cells: list[st
     found = missed_sentence(error, ["", *cells, _gpu("list(csv.reader(text, 'bars'))")], NAMES)
     assert said in found
     assert bool(found) == bool(said)
+
+
+@pytest.mark.parametrize(
+    ("cells", "said"),
+    [
+        (["x = 1\nfor name in NAMES:\n    setattr(Fraction, name, 3)"], "`for name in NAMES:` ran in cell 1"),
+        (["@put_into(fractions.Fraction)\ndef many(self): pass", "Fraction(1, 2)"], "`@put_into(fractions.Fraction)`"),
+        (["prepare()", "Fraction.from_float(0.5)"], "`prepare()` ran in cell 1"),
+        (["x = Fraction(1, 2)\ndef f(): return Fraction"], ""),
+    ],
+)
+def test_a_statement_that_handed_a_class_to_what_put_an_attribute_there_is_named(
+    monkeypatch: pytest.MonkeyPatch, cells: list[str], said: str
+) -> None:
+    monkeypatch.setattr(fractions.Fraction, "h32_many", 3, raising=False)
+    names = {"fractions": fractions, "Fraction": fractions.Fraction, "NAMES": ["h32_many"], "__name__": "__main__"}
+    exec("def prepare():\n    for name in NAMES: setattr(Fraction, name, 3)", names)
+    error = ErrorInfo("AttributeError", "'Fraction' object has no attribute 'h32_many'")
+    found = missed_sentence(error, ["", *cells, _gpu("x.h32_many")], names)
+    assert said in found
+    assert bool(found) == bool(said)
+    other = ErrorInfo("AttributeError", "'Fraction' object has no attribute 'h32_other'")
+    assert missed_sentence(other, ["", *cells, _gpu("x.h32_other")], names) == ""
 
 
 @pytest.mark.parametrize(
