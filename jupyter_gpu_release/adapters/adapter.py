@@ -39,6 +39,16 @@ class LibrarySettings:
     follow_threads: bool = False
 
 
+@dataclass(frozen=True)
+class Staying:
+    """A setting that belongs to its process: a handler that writes to a file, a callback. The receipt names it."""
+
+    thing: Any = field(repr=False)
+
+    def __reduce__(self) -> Any:
+        raise TypeError("it belongs to its process")
+
+
 @dataclass
 class GroupState:
     """Facts on the process group of a run that goes on, with which a save is written, and read."""

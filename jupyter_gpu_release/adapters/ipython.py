@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from .. import streams
-from .adapter import Adapter, LibrarySettings, Reducer, Values
+from .adapter import Adapter, LibrarySettings, Reducer, Staying, Values
 
 #: what IPython itself shows, by the object that holds it
 _SHOWN = {"ast_node_interactivity": "last_expr", "float_precision": "", "max_seq_length": 1000, "pprint": True}
@@ -42,7 +42,19 @@ def _ipython(_module: Any) -> Values:
     if shell is None:
         return {}
     shown = {name: getattr(_shows(shell, name), name) for name in _SHOWN}
-    return {**shown, "xmode": shell.InteractiveTB.mode, _VISITED: list(shell.user_ns.get(_VISITED, ()))}
+    visited = list(shell.user_ns.get(_VISITED, ()))
+    return {**shown, **dict(_called_later(shell)), "xmode": shell.InteractiveTB.mode, _VISITED: visited}
+
+
+def _called_later(shell: Any) -> Iterator[tuple[str, Staying]]:
+    """Functions of the notebook that IPython calls for cells and errors, which are this process's."""
+    for event, callbacks in shell.events.callbacks.items():
+        for callback in callbacks:
+            if getattr(callback, "__module__", "") == "__main__":
+                yield f"{event} callback `{getattr(callback, '__qualname__', callback)}`", Staying(callback)
+    if shell.custom_exceptions:
+        kinds = ", ".join(each.__name__ for each in shell.custom_exceptions)
+        yield f"handler of {kinds}", Staying(shell.custom_exceptions)
 
 
 def _set_ipython(_module: Any, name: str, value: Any) -> None:

@@ -15,10 +15,10 @@ import sys
 import types
 import weakref
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
 from typing import Any
 
 from ... import streams
+from ..adapter import Staying
 
 _DISABLE = "disable"
 _CAPTURE = "captureWarnings"
@@ -55,16 +55,6 @@ _OF_THE_PROCESS = frozenset(
     }
 )
 _STYLES = {logging.PercentStyle: "%", logging.StrFormatStyle: "{", logging.StringTemplateStyle: "$"}
-
-
-@dataclass(frozen=True)
-class Staying:
-    """A thing that belongs to its process: a handler that writes to a file, a filter."""
-
-    thing: Any = field(repr=False)
-
-    def __reduce__(self) -> Any:
-        raise TypeError("it belongs to its process")
 
 
 def read(_module: Any) -> dict[str, Any]:

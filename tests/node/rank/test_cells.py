@@ -340,6 +340,21 @@ def test_a_handler_of_a_signal_that_stays_with_the_cell_is_said(node: Node) -> N
     assert note.startswith("handler of SIGALRM: not in the notebook, nor in further cells")
 
 
+def test_what_ipython_is_told_to_call_later_stays_with_the_cell_and_is_said(node: Node) -> None:
+    run = node.run(
+        "ip = get_ipython()\ndef shown(*_): pass\nclass Timer:\n    def stop(self, result): pass\n"
+        "ip.events.register('pre_run_cell', shown); ip.events.register('post_run_cell', Timer().stop)\n"
+        "ip.set_custom_exc((KeyError,), lambda shell, kind, value, traceback, tb_offset=None: None)\nprint('after')"
+    )
+    assert run.text() == "after\n"
+    (note,) = run.outcome.notes
+    assert note == (
+        "IPython pre_run_cell callback `shown`, IPython post_run_cell callback `Timer.stop`, "
+        "IPython handler of KeyError: set in the cell only, since it does not travel"
+    )
+    assert node.run("get_ipython().events.register('pre_execute', print)").outcome.notes == []
+
+
 def test_a_handler_of_interrupts_and_a_dump_of_the_stack_are_as_in_a_plain_cell(node: Node) -> None:
     run = node.run(
         "import faulthandler, signal\nheard = []\n"
