@@ -103,6 +103,13 @@ SETTINGS = {
         "logging.getLogger('quiet').setLevel(logging.NOTSET)",
         _LOGGED,
     ),
+    "logging of libraries": (
+        "import fractions, logging, sched, sys\nfor name in ('fractions', 'sched'):\n    lib = logging.getLogger(name)\n"
+        "    lib.handlers[:] = []; lib.addHandler(logging.StreamHandler(sys.stdout)); lib.setLevel(logging.INFO); lib.propagate = False\n"
+        "logging.getLogger('fractions').disabled = True",
+        "import fractions, logging, sched\nfor name in ('fractions', 'sched'):\n    logging.getLogger(name).info('by %s', name)\n"
+        "    print(logging.getLogger(name).propagate, len(logging.getLogger(name).handlers))",
+    ),
     "magics under other names": (
         "%alias_magic --line written_as precision\n%alias_magic timed timeit -p '-n1 -r1'",
         "%written_as 2\n2 / 3",

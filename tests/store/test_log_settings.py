@@ -29,6 +29,7 @@ def watched(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     found = [each for each in logging.root.manager.loggerDict.values() if isinstance(each, logging.Logger)]
     before = [(each, each.level, each.disabled, each.propagate, list(each.handlers)) for each in [logging.root, *found]]
     monkeypatch.setattr(logging.Logger, "__setattr__", object.__setattr__)
+    monkeypatch.setattr(logging.Logger, "addHandler", logging.Logger.addHandler)
     monkeypatch.setattr(log_settings, "_watch", None)
     log_settings.watch_loggers()
     yield
@@ -44,6 +45,9 @@ def watched(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         (lambda: logging.getLogger("email.of_a_library").setLevel(logging.DEBUG), False),
         (lambda: setattr(logging.getLogger("email.of_a_library"), "disabled", True), False),
         (lambda: logging.getLogger("email.made").setLevel(logging.NOTSET), False),
+        (lambda: logging.getLogger("email.of_a_library").addHandler(logging.StreamHandler()), False),
+        (lambda: setattr(logging.getLogger("email.of_a_library"), "propagate", False), False),
+        (lambda: logging.getLogger("email.made").handlers.clear(), True),
         (lambda: logging.getLogger("email.new").setLevel(logging.INFO), False),
         (lambda: logging.getLogger("jgr_test_mine").addHandler(logging.StreamHandler()), False),
         (lambda: setattr(logging.getLogger("jgr_test_mine"), "propagate", False), False),
@@ -57,6 +61,9 @@ def watched(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         "level",
         "disabled",
         "level as usual",
+        "handler of a library",
+        "propagate of a library",
+        "no handlers as before",
         "new of a library",
         "handler",
         "propagate",

@@ -12,7 +12,7 @@ from typing import Any
 
 from ...host.environment import SET_BY_IMPORTS, OwnVariables, may_travel, own_variables, stays_here
 from ...streams import named
-from .log_settings import Staying
+from ..adapter import Staying
 
 _VARIABLE = "variable "
 

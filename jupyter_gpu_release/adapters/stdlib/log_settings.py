@@ -54,6 +54,7 @@ _OF_THE_PROCESS = frozenset(
         "zmq",
     }
 )
+_STREAMS = ("stderr", "stdout")
 _STYLES = {logging.PercentStyle: "%", logging.StrFormatStyle: "{", logging.StringTemplateStyle: "$"}
 
 
@@ -72,7 +73,7 @@ def read(_module: Any) -> dict[str, Any]:
             found[f"{_LOGGER}{logger.name}"] = state
         else:
             found.pop(f"{_LOGGER}{logger.name}", None)
-        if (logger.handlers or logger.filters) and not _is_of_library(logger):
+        if logger.handlers or logger.filters:
             found |= {f"{_words(thing)} of {logger.name}": Staying(thing) for thing in _staying(logger)}
     return found
 
@@ -123,19 +124,18 @@ def _is_of_somebody(handler: Any) -> bool:
 
 
 def _that_may_be_set(known: Mapping[str, object]) -> list[logging.Logger]:
-    """Those that are not as they were made; each cell looks at some hundreds. Of a library's only the level counts, and
-    whether it is disabled.
-    """
+    """Those that are not as they were made; each cell looks at some hundreds."""
     return [
         logger
         for logger in list(known.values())
         if isinstance(logger, logging.Logger)
-        and (
-            logger.level
-            or logger.disabled
-            or ((logger.handlers or logger.filters or not logger.propagate) and not _is_of_library(logger))
-        )
+        and (logger.level or logger.disabled or not logger.propagate or logger.filters or _acting(logger))
     ]
+
+
+def _acting(logger: logging.Logger) -> list[logging.Handler]:
+    """Handlers that do something: many a library has one that does not."""
+    return [each for each in logger.handlers if type(each) is not logging.NullHandler]
 
 
 class _Watch:
@@ -149,10 +149,12 @@ class _Watch:
         self.set_since: weakref.WeakValueDictionary[int, logging.Logger] = weakref.WeakValueDictionary()
         #: of the other loggers
         self.found: dict[str, Any] = {}
+        #: to which handlers of libraries write that were imported before the rank had its own
+        self.streams = [(name, getattr(sys, name)) for name in _STREAMS]
         for name, logger in list(logging.root.manager.loggerDict.items()):
             if not isinstance(logger, logging.Logger) or name.partition(".")[0] in _OF_THE_PROCESS:
                 continue
-            if not _is_of_library(logger):
+            if not _is_of_library(logger) or _acting(logger):
                 self.set_since[id(logger)] = logger
             elif (state := _state(logger)) != _usual(logger):
                 self.found[f"{_LOGGER}{name}"] = state
@@ -167,7 +169,7 @@ _watch: _Watch | None = None
 
 
 def watch_loggers() -> None:
-    """Note from now on which loggers are set (of a library's only the level counts, and whether it is disabled)."""
+    """Note from now on which loggers are set."""
     global _watch
     if _watch is not None:
         return
@@ -175,10 +177,18 @@ def watch_loggers() -> None:
 
     def set_and_note(logger: logging.Logger, name: str, value: Any) -> None:
         object.__setattr__(logger, name, value)
-        if name in ("level", "disabled"):
+        if name in ("level", "disabled", "propagate", "handlers"):
             noted.note_logger(logger)
 
+    add = logging.Logger.addHandler
+
+    @functools.wraps(add)
+    def add_and_note(logger: logging.Logger, hdlr: logging.Handler) -> None:
+        add(logger, hdlr)
+        noted.note_logger(logger)
+
     logging.Logger.__setattr__ = set_and_note  # type: ignore[assignment, method-assign]
+    logging.Logger.addHandler = add_and_note  # type: ignore[assignment, method-assign]
 
 
 def _usual(logger: logging.Logger) -> tuple[Any, ...]:
@@ -186,16 +196,16 @@ def _usual(logger: logging.Logger) -> tuple[Any, ...]:
 
 
 def _state(logger: logging.Logger) -> tuple[Any, ...]:
-    """A library sets its loggers up itself, when it is imported: only levels are the notebook's."""
-    if _is_of_library(logger):
-        return _state_of_library(logger.level, logger.disabled)
-    return (logger.level, logger.disabled, logger.propagate, _handlers(logger) if logger.handlers else ())
+    """As a library sets up its loggers itself when it is imported, and perhaps the notebook since."""
+    handlers = _handlers(logger) if logger.handlers else ()
+    state = (logger.level, logger.disabled, logger.propagate, handlers)
+    return state if handlers else _same_state(*state)
 
 
 @functools.lru_cache(256)
-def _state_of_library(level: int, disabled: bool) -> tuple[Any, ...]:
+def _same_state(*state: Any) -> tuple[Any, ...]:
     """The same object each time: it is packed once."""
-    return (level, disabled, True, ())
+    return state
 
 
 def _is_of_library(logger: logging.Logger) -> bool:
@@ -207,8 +217,6 @@ def _set(logger: logging.Logger, level: int, disabled: bool, propagate: bool, ha
     if logger.level != level:  # setting it looks at all loggers
         logger.setLevel(level)
     logger.disabled = disabled
-    if _is_of_library(logger):
-        return
     logger.propagate = propagate
     if _handlers(logger) != handlers:
         for handler in [handler for handler in logger.handlers if _packed(handler) is not None]:
@@ -225,7 +233,8 @@ def _packed(handler: logging.Handler) -> Handler | None:
     """None: it is not one that can be built anew."""
     if type(handler) is not logging.StreamHandler or handler.filters:
         return None
-    name = next((name for name in ("stderr", "stdout") if handler.stream is getattr(sys, name)), "")
+    streams = [*((name, getattr(sys, name)) for name in _STREAMS), *(_watch.streams if _watch is not None else ())]
+    name = next((name for name, stream in streams if handler.stream is stream), "")
     formatter = handler.formatter
     if formatter is None:
         return (name, handler.level, None) if name else None
@@ -246,8 +255,14 @@ def _built(stream: str, level: int, written: tuple[Any, ...] | None) -> logging.
 
 
 def _staying(logger: logging.Logger) -> list[Any]:
-    handlers = [each for each in logger.handlers if _packed(each) is None and not isinstance(each, logging.NullHandler)]
-    return [each for each in (*handlers, *logger.filters) if not _is_of_notebook(each)]
+    things = [*(each for each in _acting(logger) if _packed(each) is None), *logger.filters]
+    return [each for each in things if not (_is_of_notebook(each) or _is_own(logger, each))]
+
+
+def _is_own(logger: logging.Logger, thing: Any) -> bool:
+    """Tell if it, or what formats for it, is made of a class of the logger's library, which sets it up itself."""
+    tops = [type(part).__module__.partition(".")[0] for part in (thing, getattr(thing, "formatter", None))]
+    return _is_of_library(logger) and logger.name.partition(".")[0] in tops
 
 
 # ------------------------------------------------------------- handlers and filters that the notebook has written
