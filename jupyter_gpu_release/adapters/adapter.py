@@ -150,6 +150,7 @@ class Adapter:
         * ``realm``: the sender (:class:`Realm`); ``compact``: only to compare, nobody reads it
         * ``keep``: a list for objects that must live until the dump ends
         * ``remarks``: a list for sentences on how the value travels otherwise than it is
+        * ``remarks_on_parts``: the same with the part that they are on, which may have a name of its own
         * ``modules``: a set for names of modules that whoever reads it needs
         * ``can_write(thing)``: tells if something can be pickled that could be left out
         * ``holders``: a dict for objects of which one dump has one only

@@ -20,7 +20,7 @@ def reduce_widget(pickler: Any, widget: Any) -> Any:
     values = state["_trait_values"] = dict(state["_trait_values"])
     comm = values.pop(_COMM, None)
     if any(is_of_the_user(each) for each in _observers(widget)):
-        pickler.remarks.append("without the functions that observe it")
+        pickler.remarks_on_parts.append((widget, "without the functions that observe it"))
     number = None if comm is None else comm.comm_id
     return copyreg.__newobj__, (type(widget),), (state, number), None, None, fill_widget  # type: ignore[attr-defined]
 

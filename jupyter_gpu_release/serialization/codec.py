@@ -397,6 +397,7 @@ class _Writer:
         before = self._place()
         was = self._pickler.copy_memo() if self._careful else None
         self._pickler.remarks.clear()
+        self._pickler.remarks_on_parts.clear()
         self._pickler.reads_at_load.clear()
         try:
             self._value(name, value)
@@ -413,9 +414,16 @@ class _Writer:
         self._dump.spans[name] = (before[0], self._file.tell(), before[1], len(self._dump.buffers))
         if self._pickler.reads_at_load:
             self.needs[name] = list(self._pickler.reads_at_load)
-        remarks = [*self._pickler.remarks, *self._copies()]
-        if remarks:
-            self._dump.remarks[name] = list(dict.fromkeys(remarks))
+        remarks = [(name, remark) for remark in (*self._pickler.remarks, *self._copies())]
+        remarks += [(self._name_of(part) or name, remark) for part, remark in self._pickler.remarks_on_parts]
+        for which, remark in remarks:
+            known = self._dump.remarks.setdefault(which, [])
+            known += [remark] if remark not in known else []
+
+    def _name_of(self, part: Any) -> str:
+        """The notebook's name for it; empty: it has none."""
+        names = [name for name, value in list(self._realm.namespace.items()) if value is part]
+        return next((name for name in names if not name.startswith("_")), "")
 
     def _copies(self) -> list[str]:
         """Notes on copies of parts that should be one object with the notebook's."""

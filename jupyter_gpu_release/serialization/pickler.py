@@ -79,6 +79,8 @@ class GraphPickler(cloudpickle.Pickler):
         self.codes: list[types.CodeType] = []
         #: how the value being written travels otherwise than it is
         self.remarks: list[str] = []
+        #: the same of a part of it, which may have a name of its own
+        self.remarks_on_parts: list[tuple[Any, str]] = []
         #: owners of memory that the stream refers to by id, kept alive until the dump ends
         self.keep: list[Any] = []
         #: memory (by a key of its library's reducer) that travels as a whole: views of it are written as views
