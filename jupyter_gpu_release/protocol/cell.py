@@ -101,6 +101,8 @@ class CellPayload(msgspec.Struct, frozen=True, omit_defaults=True):
     workdir_deleted: bool = False
     #: entries that the notebook added to ``sys.path``, in their order; "" is ``workdir`` (else first)
     sys_path: list[str] = msgspec.field(default_factory=list)
+    #: so many of them, the last ones, come after the installed packages
+    sys_path_behind: int = 0
     #: relative path → source of local modules, for nodes that do not see ``workdir``
     modules: dict[str, bytes] = msgspec.field(default_factory=dict)
     env: dict[str, str] = msgspec.field(default_factory=dict)

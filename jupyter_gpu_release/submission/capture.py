@@ -79,6 +79,7 @@ class CapturedInputs:
     unset: list[str] = field(default_factory=list)
     modules: dict[str, bytes] = field(default_factory=dict)
     sys_path: list[str] = field(default_factory=list)
+    sys_path_behind: int = 0
     #: the graph: inline when ``total_bytes`` <= INLINE_LIMIT_BYTES (``Graph(stream, [bytes(b) for b in buffers])``),
     #: else ``write_graph(paths.inputs, stream, buffers)`` -> digest, ``Graph(file="inputs.graph", digest=digest)``
     stream: bytes = b""
@@ -310,6 +311,7 @@ class InputCapture:
             reevaluate=selection.reevaluate(),
             modules=shipped,
             sys_path=added,
+            sys_path_behind=self._modules.behind,
             stream=dump.stream,
             buffers=dump.buffers,
             total_bytes=dump.total_bytes,

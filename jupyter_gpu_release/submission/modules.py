@@ -81,21 +81,24 @@ class LocalModules:
         self._below_installed = tuple(folder + os.sep for folder in self._installed)
         #: entries of ``sys.path`` that are known to be the interpreter's own
         self._of_interpreter: set[str] = set()
+        #: so many of the added entries, the last ones, come after the installed packages
+        self.behind = 0
 
     def added_paths(self) -> list[str]:
         """Entries of ``sys.path`` that are not the interpreter's own, in their order; the current folder is ""."""
-        found, here = [], _current_folder()
+        found: dict[str, None] = {}
+        here, before = _current_folder(), None
         for entry in sys.path if here else ():
-            if entry in self._of_interpreter:
-                continue
-            folder = os.path.abspath(entry)
+            folder = entry if entry in self._of_interpreter else os.path.abspath(entry)
             if folder == here:
-                found.append("")
-            elif self._is_installed(folder):
+                found[""] = None
+            elif entry in self._of_interpreter or self._is_installed(folder):
                 self._of_interpreter |= {entry} if os.path.isabs(entry) else set()
+                before = len(found) if before is None and _is_site(folder) else before
             elif os.path.isdir(folder):
-                found.append(folder)
-        return list(dict.fromkeys(found))
+                found[folder] = None
+        self.behind = 0 if before is None else len(found) - before
+        return list(found)
 
     def ship(self, names: Iterable[str], added: Iterable[str]) -> tuple[dict[str, bytes], set[str], list[str]]:
         """Sources of those modules of ``names`` that are local: relative path → bytes; their top-level names; notes."""
@@ -180,13 +183,18 @@ class LocalModules:
         for root in roots:
             single = root / f"{top}.py"
             if single.is_file():
-                return root, [single]
+                return None if self._is_behind(root, top) else (root, [single])
             package = root / top
             if package.is_dir() and self._is_local_package(top, package):
                 paths = list(_package_files(package))
                 if any(path.suffix == ".py" for path in paths):
-                    return root, paths
+                    return None if self._is_behind(root, top) else (root, paths)
         return None
+
+    def _is_behind(self, root: Path, top: str) -> bool:
+        """Tell if an installed package of this name comes before the folder."""
+        behind = self.added_paths()[-self.behind :] if self.behind else []
+        return str(root) in behind and PathFinder.find_spec(top, self._installed) is not None
 
     def _is_local_package(self, top: str, package: Path) -> bool:
         """A folder without ``__init__.py`` is a package only where no installed one has that name."""

@@ -297,6 +297,7 @@ def _payload(cell: Cell, prepared: CapturedInputs, inputs: Graph, sources: Seque
         workdir_asked=workdir.asked,
         workdir_deleted=workdir.deleted,
         sys_path=prepared.sys_path,
+        sys_path_behind=prepared.sys_path_behind,
         modules=prepared.modules,
         env={**prepared.env, **exported_variables(options.export), **options.env},
         unset=[name for name in prepared.unset if name not in options.env],

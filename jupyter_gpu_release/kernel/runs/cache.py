@@ -105,7 +105,7 @@ def cache_key(notebook: KernelContext, cell: Cell, prepared: CapturedInputs) -> 
         [[cell.source for cell in prepared.setup], read_by_setup.digest] if prepared.setup else [],
         settings,
         sorted((path, digest_of_bytes(source)) for path, source in prepared.modules.items()),
-        prepared.sys_path,
+        [prepared.sys_path, prepared.sys_path_behind],
         sorted(prepared.reevaluate.items()),
         find_workdir(cell.options.workdir).path,
         cell.in_terminal,

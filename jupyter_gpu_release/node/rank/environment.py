@@ -86,8 +86,10 @@ def set_cell_environment(order: RankOrder, payload: CellPayload) -> list[str]:
         os.environ.pop(name, None)
     os.environ.update(payload.env)
     notes: list[str] = []
-    path = [entry for entry in payload.sys_path if not entry or Path(entry).is_dir()]
-    path = path if "" in path else ["", *path]
+    first = len(payload.sys_path) - payload.sys_path_behind
+    path, behind = (list(filter(_is_folder, part)) for part in (payload.sys_path[:first], payload.sys_path[first:]))
+    if "" not in (*path, *behind):
+        path.insert(0, "")
     if payload.workdir_deleted:
         _leave_all_folders()
         notes.append("the notebook's folder was deleted: relative paths lead nowhere, as in a plain cell")
@@ -101,11 +103,16 @@ def set_cell_environment(order: RankOrder, payload: CellPayload) -> list[str]:
     else:
         os.chdir(paths.files)
         notes.append(f"{_why_not_there(payload.workdir)}: the cell worked in its run folder")
-        behind = path.index("") + 1
-        path[behind:behind] = _unpack_modules(payload, paths)
-    sys.path[:0] = path
+        part = path if "" in path else behind
+        next_to_it = part.index("") + 1
+        part[next_to_it:next_to_it] = _unpack_modules(payload, paths)
+    sys.path[:] = [*path, *sys.path, *behind]
     sys.argv = [""]
     return notes
+
+
+def _is_folder(entry: str) -> bool:
+    return not entry or Path(entry).is_dir()
 
 
 def _leave_all_folders() -> None:

@@ -235,6 +235,26 @@ def test_modules_on_an_added_path(nb: Notebook, tmp_path: Path, monkeypatch: pyt
     assert list(trip.prepared.modules) == ["deep/tool.py"]
 
 
+def test_a_folder_behind_the_installed_packages_stays_there(
+    nb: Notebook, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, last = tmp_path / "first", tmp_path / "last"
+    for folder in (first, last):
+        folder.mkdir()
+        (folder / "certifi.py").write_text("")
+        (folder / f"only_{folder.name}.py").write_text("")
+    for module in ("certifi", "certifi.core"):
+        monkeypatch.delitem(sys.modules, module, raising=False)
+    monkeypatch.setattr(sys, "path", [*sys.path, str(last)])
+    prepared = nb.collect("import certifi, only_last")
+    assert prepared.sys_path[-prepared.sys_path_behind :][-1] == str(last)
+    assert list(prepared.modules) == ["only_last.py"]
+    monkeypatch.setattr(sys, "path", [str(first), *sys.path])
+    prepared = nb.collect("import certifi, only_first")
+    assert prepared.sys_path[0] == str(first)
+    assert sorted(prepared.modules) == ["certifi.py", "only_first.py"]
+
+
 def test_the_folder_that_comes_first_on_the_path_has_the_module(
     nb: Notebook, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -24,3 +24,16 @@ def test_folders_on_the_path_come_in_the_notebooks_order(
     )
     assert run.outcome.error is None
     assert run.text().split() == ["libs" if order == ["libs", ""] else "book"]
+
+
+@pytest.mark.parametrize(("behind", "is_own"), [(0, True), (1, False)], ids=["before", "behind"])
+def test_an_added_folder_is_where_it_is_in_the_notebook_among_the_installed_packages(
+    node: Node, tmp_path: Path, behind: int, is_own: bool
+) -> None:
+    (tmp_path / "certifi.py").write_text("")
+    run = node.run(
+        "import importlib.util\nprint(importlib.util.find_spec('certifi').origin)",
+        sys_path=["", str(tmp_path)],
+        sys_path_behind=behind,
+    )
+    assert run.text().startswith(str(tmp_path)) is is_own
