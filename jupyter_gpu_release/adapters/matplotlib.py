@@ -48,6 +48,19 @@ def _set_colormap(cm: Any, name: str, value: Any) -> None:
     cm._colormaps.register(value, name=name, force=True)
 
 
+def _styles(style: Any) -> Values:
+    """Styles that are there beside matplotlib's."""
+    usual = getattr(style, "core", style)._base_library  # up to matplotlib 3.10 in a module of its own
+    return {name: dict(dict.items(values)) for name, values in style.library.items() if name not in usual}
+
+
+def _set_style(style: Any, name: str, value: Any) -> None:
+    if value is None:
+        style.library.pop(name, None)
+    else:
+        style.library[name] = value
+
+
 def _interactive(pyplot: Any) -> Values:
     """Of the inline back end: ``plt.ioff()``. Another one means another front end; it is set up by the first figure."""
     is_inline = "inline" in str(dict.get(pyplot.matplotlib.rcParams, "backend"))
@@ -102,6 +115,7 @@ class MatplotlibAdapter(Adapter):
         "colormaps.register",
         "rcParams",
         "set_cmap",
+        "style.library",
         "set_matplotlib_close",
         "set_matplotlib_formats",
         "style.use",
@@ -110,6 +124,7 @@ class MatplotlibAdapter(Adapter):
     settings = (
         LibrarySettings("matplotlib.cm", _colormaps, lambda _: {}, _set_colormap),
         LibrarySettings("matplotlib", _rc, _usual_rc, _set_rc),
+        LibrarySettings("matplotlib.style", _styles, lambda _: {}, _set_style, only_set=True),
         LibrarySettings(
             "matplotlib.pyplot",
             _interactive,

@@ -26,6 +26,12 @@ ROWS = {
         "class New: pass\nfor kind in (Late, New):\n    trees.register_pytree_node(kind, lambda _: ([kind.__name__], None), lambda _parts, _: kind())",
         "leaves, copied, twice, trees.tree_leaves([late, New(), p]), New in trees.SUPPORTED_NODES, copy.copy(p).held is p.held",
     ),
+    "styles of matplotlib": (
+        "import matplotlib as mpl, matplotlib.pyplot as plt\nmpl.style.library['mine'] = {'lines.linewidth': 7}",
+        "with plt.style.context('mine'):\n    seen = mpl.rcParams['lines.linewidth']\nmpl.style.library['yours'] = {'lines.linewidth': 8}; mpl.style.library['mine']['lines.linewidth'] = 9",
+        "seen, mpl.style.library['yours'], mpl.style.library['mine']",
+        "for name in ('mine', 'yours'):\n    mpl.style.library.pop(name, None)",
+    ),
     "names of levels of logging": (
         "import logging\nlogging.addLevelName(25, 'NOTICE'); logging.addLevelName(20, 'TOLD')",
         "seen = logging.getLevelName(25), logging.getLevelName('NOTICE'), logging.getLevelName(20); logging.addLevelName(26, 'MORE')",

@@ -29,6 +29,8 @@ from ...serialization.process_state.local_modules import (
 from ...serialization.rebuild import NamespaceInfo
 from .changes import NameSnapshot
 
+_RELOADED = "loaded again in this cell only: if the notebook needs it, reload it in a plain cell, too"
+
 
 class ModulesOfNotebook:
     """Modules that lie beside the notebook, or on folders that it added."""
@@ -42,7 +44,9 @@ class ModulesOfNotebook:
         #: module that the cell itself has imported → what was in it right after that
         self._imported: dict[str, dict[str, _ModuleState]] = {}
         self._extensions: dict[str, Any] = {}
-        self._watch = ImportWatch(self._is_imported_by_cell, self._look)
+        #: modules of the notebook's that the cell has loaded again
+        self._reloaded: dict[str, None] = {}
+        self._watch = ImportWatch(self._is_imported_by_cell, self._look, reloads=self._note_reload)
 
     def set_state(
         self, facts: Mapping[str, Any], state: Mapping[str, Any], others: Mapping[str, Any], realm: NamespaceInfo
@@ -88,9 +92,15 @@ class ModulesOfNotebook:
         for name in filter(is_attribute_name, deleted):
             delete_attribute(name)
 
-    def end(self) -> None:
-        """The cell is over."""
+    def end(self) -> list[str]:
+        """The cell is over; returns notes."""
         self._watch.stop_watching()
+        reloaded, self._reloaded = ", ".join(f"`{name}`" for name in self._reloaded), {}
+        return [f"{reloaded}: {_RELOADED}"] if reloaded else []
+
+    def _note_reload(self, name: str) -> None:
+        if name.partition(".")[0] in self._tops:
+            self._reloaded[name] = None
 
     @property
     def imported(self) -> list[str]:

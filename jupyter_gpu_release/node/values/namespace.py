@@ -348,8 +348,10 @@ class RankValues:
         """
         self.stop_fetching()
         self._warnings.stop_recording()
-        self._modules.end()
-        return self._collect(None)
+        notes = self._modules.end()
+        collected = self._collect(None)
+        collected.notes += notes
+        return collected
 
     def save(
         self,

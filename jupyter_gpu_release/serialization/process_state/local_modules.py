@@ -253,16 +253,22 @@ def _fill(old: Any, new: Any) -> bool:
 class ImportWatch(importlib.abc.MetaPathFinder):
     """Says when modules have been imported for the first time in this process.
 
-    ``wanted``: which modules, by name. ``done`` gets their names once the outermost of such imports has ended, or
+    ``wanted``: which modules, by name. ``reloads``: is called with the name of each that is loaded again. ``done`` gets their names once the outermost of such imports has ended, or
     (``at_once``) of each as soon as it is loaded.
     """
 
     def __init__(
-        self, wanted: Callable[[str], bool], done: Callable[[list[str]], None], *, at_once: bool = False
+        self,
+        wanted: Callable[[str], bool],
+        done: Callable[[list[str]], None],
+        *,
+        at_once: bool = False,
+        reloads: Callable[[str], object] = str,
     ) -> None:
         self._wanted = wanted
         self._done = done
         self._at_once = at_once
+        self._reloads = reloads
         self._depth = 0
         self._imported: list[str] = []
 
@@ -280,6 +286,8 @@ class ImportWatch(importlib.abc.MetaPathFinder):
         self, fullname: str, path: Sequence[str] | None, target: types.ModuleType | None = None
     ) -> ModuleSpec | None:
         """Called by Python for each module that it is about to load."""
+        if target is not None:
+            self._reloads(fullname)
         if not self._wanted(fullname):
             return None
         finders = [*sys.meta_path]  # another thread may change it

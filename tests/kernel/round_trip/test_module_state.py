@@ -268,6 +268,22 @@ def test_an_edited_module_is_as_its_file_says(nb: Notebook) -> None:
     assert sys.modules["beside"].rate == 1
 
 
+@pytest.mark.parametrize("is_edited", [False, True])
+def test_a_module_that_a_cell_loads_again_is_said(nb: Notebook, is_edited: bool) -> None:
+    nb.cell("import importlib, beside, user, fractions")
+    if is_edited:
+        Path("beside.py").write_text(_SOURCE.replace('"own"', '"edited"'))
+    trip = nb.ok("importlib.reload(beside); importlib.reload(fractions)\nr = beside.helper()")
+    assert nb.ns["r"] == ("edited" if is_edited else "own")
+    assert [note for note in trip.notes if "again" in note] == [
+        "`beside`: loaded again in this cell only: if the notebook needs it, reload it in a plain cell, too"
+    ]
+    nb.cell("importlib.reload(beside)")
+    trip = nb.ok("r = beside.helper()")
+    assert nb.ns["r"] == ("edited" if is_edited else "own")
+    assert trip.notes == []
+
+
 def test_what_cells_set_in_libraries_goes_in(nb: Notebook) -> None:
     nb.cell(
         "import json, ssl, fractions, collections\nbefore = ssl._create_default_https_context, fractions.Fraction.limit_denominator"
