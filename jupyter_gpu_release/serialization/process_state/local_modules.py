@@ -253,8 +253,8 @@ def _fill(old: Any, new: Any) -> bool:
 class ImportWatch(importlib.abc.MetaPathFinder):
     """Says when modules have been imported for the first time in this process.
 
-    ``wanted``: which modules, by name. ``reloads``: is called with the name of each that is loaded again. ``done`` gets their names once the outermost of such imports has ended, or
-    (``at_once``) of each as soon as it is loaded.
+    ``wanted``: which modules, by name. ``done`` gets their names once the outermost of such imports has ended, or
+    (``at_once``) of each as soon as it is loaded. ``reloads`` gets the name of any module that is loaded again.
     """
 
     def __init__(
