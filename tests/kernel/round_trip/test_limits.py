@@ -9,6 +9,7 @@ import sys
 import types
 from collections.abc import Iterator
 from functools import partial
+from importlib.machinery import ModuleSpec
 from pathlib import Path
 
 import pytest
@@ -284,6 +285,7 @@ def test_required_packages(nb: Notebook) -> None:
 
 def test_a_package_that_the_cluster_lacks_is_named(nb: Notebook) -> None:
     ghost = types.ModuleType("ghostlib")
+    ghost.__spec__ = ModuleSpec("ghostlib", None)  # as of an import
     exec("class Thing: pass\nthing = Thing()", ghost.__dict__)
     sys.modules["ghostlib"] = ghost
     try:
@@ -293,6 +295,8 @@ def test_a_package_that_the_cluster_lacks_is_named(nb: Notebook) -> None:
         assert "--skip box" in trip.error
         assert "ghostlib" in trip.prepared.imports
         assert "`ghostlib` is the module ghostlib, which cannot be imported" in nb.gpu("ghostlib").error
+        ghost.__spec__ = None  # as of a module that a statement made
+        assert nb.gpu("box").prepared.imports == []
     finally:
         del sys.modules["ghostlib"]
 
