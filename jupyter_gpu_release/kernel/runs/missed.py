@@ -107,7 +107,7 @@ def _subclasses(kind: type) -> Iterator[type]:
 
 
 def _handed(node: ast.expr | ast.stmt, names: dict[str, Any]) -> Iterator[Any]:
-    """What a statement hands to functions, or they take themselves."""
+    """Things that a statement hands to functions, or that these take themselves."""
     chains = set(handed_chains(ast.Module([node] if isinstance(node, ast.stmt) else [ast.Expr(node)], [])))
     for call in (each for each in ast.walk(node) if isinstance(each, ast.Call)):
         function = _function(call, names)
