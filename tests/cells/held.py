@@ -67,4 +67,10 @@ ROWS = {
         "part['m'].dtype = 'u8'",
         "m is part['m'], rows[-1] is m, table['m'] is m, m.dtype",
     ),
+    "a handler that keeps records": (
+        "import logging.handlers\nlog = logging.getLogger('to.memory'); log.propagate = False; text = io.StringIO()\nkept = logging.handlers.MemoryHandler(9, target=logging.StreamHandler(text)); log.addHandler(kept); log.warning('before')",
+        "log.warning('in the cell'); n = len(kept.buffer)",
+        "[each.msg for each in kept.buffer], log.error('after'), text.getvalue(), n, kept in log.handlers, len(kept.buffer)",
+        "log.handlers.clear()",
+    ),
 }

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copyreg
-import os
 import weakref
 from collections.abc import Iterable
 from typing import Any
@@ -34,8 +33,7 @@ class StandardLibraryAdapter(Adapter):
         return [*sqlite.told(), *log_settings.told()]
 
     def what_stays(self) -> Iterable[str]:
-        words = "what GPU cells log is not in the notebook's log file"
-        return [f"{words} `{os.path.basename(path)}`" for path in log_settings.log_files()]
+        return log_settings.what_stays()
 
     def reducer_for(self, kind: type) -> Reducer | None:
         return values.reducer_for(kind)

@@ -55,6 +55,7 @@ _OF_THE_PROCESS = frozenset(
     }
 )
 _STREAMS = ("stderr", "stdout")
+_NOT_IN = "what GPU cells log is not in the notebook's"
 _STYLES = {logging.PercentStyle: "%", logging.StrFormatStyle: "{", logging.StringTemplateStyle: "$"}
 
 
@@ -92,11 +93,20 @@ def write(_module: Any, name: str, value: Any) -> None:
         _set(logger, *(value or _usual(logger)))
 
 
-def log_files() -> list[str]:
-    """Files to which handlers of this process write."""
-    handlers = [handler for logger in _loggers() for handler in logger.handlers]
-    files = [handler.baseFilename for handler in handlers if isinstance(handler, logging.FileHandler)]
-    return [file for file in files if file != os.devnull]
+def what_stays() -> Iterator[str]:
+    """Sentences on handlers of this process that no other has."""
+    for logger in _loggers():
+        for handler in logger.handlers:
+            if isinstance(handler, logging.FileHandler):
+                if handler.baseFilename != os.devnull:
+                    yield f"{_NOT_IN} log file `{os.path.basename(handler.baseFilename)}`"
+            elif not _is_of_library(logger) and _is_of_python(handler) and handler in _staying(logger):
+                yield f"{_NOT_IN} {type(handler).__name__} of {logger.name}"
+
+
+def _is_of_python(handler: logging.Handler) -> bool:
+    """Handlers of a library's class may be there because it was imported, and so in each process."""
+    return type(handler).__module__ in ("logging", "logging.handlers", "__main__")
 
 
 def package_of(name: str) -> str:
@@ -266,7 +276,15 @@ def _is_own(logger: logging.Logger, thing: Any) -> bool:
 
 
 # ------------------------------------------------------------- handlers and filters that the notebook has written
+def holds_records(kind: type) -> bool:
+    """Tell if it is a class of handlers that only keep what is logged."""
+    return kind.__module__ == "logging.handlers" and kind.__name__ in ("BufferingHandler", "MemoryHandler")
+
+
 def _is_of_notebook(thing: Any) -> bool:
+    if holds_records(type(thing)):
+        target = getattr(thing, "target", None)
+        return target is None or _packed(target) is not None or _is_of_notebook(target)
     if type(thing) is logging.StreamHandler:
         thing = thing.stream if _packed(thing) is None else None
     if type(thing) is io.StringIO:

@@ -371,7 +371,7 @@ def reducer_for(kind: type) -> Reducer | None:
     if issubclass(kind, CData):
         return buffers.reduce_ctypes
     is_handler = kind is logging.StreamHandler or (issubclass(kind, logging.Handler) and kind.__module__ == "__main__")
-    if is_handler and not _says_itself(kind):
+    if (is_handler or log_settings.holds_records(kind)) and not _says_itself(kind):
         return log_settings.reduce_handler
     return _BY_TYPE.get(kind) or _future(kind) or _container(kind) or singletons.reducer_for(kind)
 

@@ -10,6 +10,7 @@ from typing import Any
 from ...adapters.stdlib.environment import SignalHandlers
 from ...analysis import sources
 from ...protocol.cell import CellPayload
+from .left_threads import LeftThreads
 from .resuming.preempted import Preempted
 from .shell import RankShell
 
@@ -64,6 +65,7 @@ class CellLoop:
         self.context = contextvars.copy_context()
         signal_handlers = SignalHandlers()
         signal_handlers.notes(_NOT_THERE)
+        threads = LeftThreads()
         self._cell = self._loop.create_task(self._execute(payload), context=self.context)
         if "await" in payload.source or "async" in payload.source:
             self._shell.gate.handler = self._on_interrupt
@@ -71,6 +73,7 @@ class CellLoop:
             try:
                 end.error = self._loop.run_until_complete(self._cell)
                 end.notes += self._finish_tasks()
+                end.notes += threads.notes()
             finally:
                 self._shell.gate.close()
         except BaseException as error:  # noqa: BLE001 - an interrupt before the first or after the last statement

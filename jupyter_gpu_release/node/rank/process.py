@@ -30,6 +30,7 @@ from ..supervisor import exit_reason
 from ..values.settings import read_settings_ahead
 from .cell import Rank, flush_open_files
 from .interrupts import repeat_dropped_interrupts
+from .left_threads import OURS
 from .loop import CellLoop
 from .output import OutputSender, OutStream, keep_order_with_subprocesses
 from .shell import RankShell, connect_shell, use_inline_figures
@@ -41,8 +42,6 @@ _SOON_GONE_BYTES = 1 << 30
 _LAST = 10
 #: of NVIDIA's and AMD's drivers (WSL has the second)
 _DEVICES = ("/dev/nvidia", "/dev/dxg", "/dev/dri/", "/dev/kfd")
-#: threads of ours, by the beginning of their names; they know no device
-_OURS = "jgr-"
 
 
 def run_rank(lines: RankLines, journal: TextJournal, shell: RankShell) -> NoReturn:
@@ -186,8 +185,9 @@ def may_keep_port() -> bool:
 
 
 def _ours() -> list[threading.Thread]:
+    """They know no device."""
     main = threading.main_thread()
-    return [thread for thread in threading.enumerate() if thread is main or thread.name.startswith(_OURS)]
+    return [thread for thread in threading.enumerate() if thread is main or thread.name.startswith(OURS)]
 
 
 def _open_files() -> dict[int, str]:

@@ -130,6 +130,18 @@ def test_a_log_file_of_the_notebook_is_said_once(nb: Notebook, tmp_path: Path) -
         nb.cell("logging.root.removeHandler(handler); handler.close()")
 
 
+def test_a_handler_of_the_notebook_that_stays_is_said(nb: Notebook) -> None:
+    nb.cell(
+        "import logging.handlers, queue\nlog = logging.getLogger('h32.queued')\n"
+        "log.addHandler(logging.handlers.QueueHandler(queue.Queue())); log.addHandler(logging.StreamHandler())"
+    )
+    try:
+        notes = [each for each in nb.ok("x = 1").prepared.notes if "log" in each]
+        assert notes == ["what GPU cells log is not in the notebook's QueueHandler of h32.queued"]
+    finally:
+        nb.cell("log.handlers.clear()")
+
+
 def test_a_log_file_of_a_librarys_logger_is_said(nb: Notebook, tmp_path: Path) -> None:
     nb.cell(
         f"import logging, json\nhandler = logging.FileHandler({str(tmp_path / 'json.log')!r})\nlogging.getLogger('json.own').addHandler(handler)"

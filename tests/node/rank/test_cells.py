@@ -355,6 +355,51 @@ def test_what_ipython_is_told_to_call_later_stays_with_the_cell_and_is_said(node
     assert node.run("get_ipython().events.register('pre_execute', print)").outcome.notes == []
 
 
+_THREADS = """
+import queue, threading, time
+from concurrent.futures import ThreadPoolExecutor
+from multiprocessing.pool import ThreadPool
+def slow():
+    time.sleep(30)
+class Worker(threading.Thread):
+    def run(self):
+        time.sleep(30)
+"""
+
+
+@pytest.mark.parametrize(
+    ("source", "name"),
+    [
+        ("threading.Thread(target=slow).start()", "slow"),
+        ("threading.Thread(target=slow, daemon=True).start()", "slow"),
+        ("threading.Timer(30, slow).start()", "slow"),
+        ("threading.Timer(30, [].append, args=[1]).start()", "list.append"),
+        ("_ = ThreadPoolExecutor().submit(slow)", "slow"),
+        ("_ = ThreadPoolExecutor().submit(time.sleep, 30)", "sleep"),
+        ("Worker(daemon=True).start()", "Worker.run"),
+        ("pool = ThreadPool(1); _ = pool.apply_async(slow); time.sleep(0.2)", "slow"),
+    ],
+)
+def test_a_thread_that_still_works_when_the_cell_ends_is_said(node: Node, source: str, name: str) -> None:
+    outcome = node.run(f"{_THREADS}{source}").outcome
+    (note,) = [each for each in outcome.notes if "thread" in each and "not returned" not in each]
+    assert note == f"1 thread(s) still ran after the cell ({name}), and were ended: wait for them in the cell"
+
+
+def test_threads_that_are_done_or_wait_for_work_are_not_said(node: Node) -> None:
+    done = (
+        "from tqdm import tqdm\nfrom joblib import Parallel, delayed\nimport asyncio\n"
+        "for _ in tqdm(range(2)): pass\n"
+        "quick = threading.Thread(target=len, args=['']); quick.start(); quick.join()\n"
+        "print(list(ThreadPoolExecutor().map(len, ['a'])), await asyncio.to_thread(len, 'ab'))\n"
+        "print(ThreadPool(2).map(len, ['a']), Parallel(2, 'threading')(delayed(len)(each) for each in ['', '']))\n"
+        "del quick, tqdm"
+    )
+    run = node.run(f"{_THREADS}{done}")
+    assert run.outcome.status == "ok", run.text("stderr")
+    assert not [each for each in run.outcome.notes if "thread" in each]
+
+
 def test_a_handler_of_interrupts_and_a_dump_of_the_stack_are_as_in_a_plain_cell(node: Node) -> None:
     run = node.run(
         "import faulthandler, signal\nheard = []\n"
