@@ -57,6 +57,7 @@ _OURS = {
     "ipywidgets": "ipywidgets",
     "traitlets": "traitlets",
     "pydantic": "pydantic",
+    "PIL": "pil",
     "polars": "tables",
     "pyarrow": "tables",
     "random": "stdlib.random_numbers",

@@ -309,7 +309,16 @@ _PYTHONS_OWN = frozenset(
 )
 
 
-_OF_FUNCTIONS = ("__code__", "__defaults__", "__doc__", "__kwdefaults__", "__annotations__")
+_OF_FUNCTIONS = (
+    "__code__",
+    "__defaults__",
+    "__doc__",
+    "__kwdefaults__",
+    "__name__",
+    "__qualname__",
+    "__module__",
+    "__annotations__",
+)
 
 
 def function_attributes(function: types.FunctionType) -> dict[str, Any]:

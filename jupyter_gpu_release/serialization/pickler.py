@@ -202,7 +202,7 @@ class GraphPickler(cloudpickle.Pickler):
             "__kwdefaults__": function.__kwdefaults__,
         }
         changed, removed = self._changes(function, function_attributes)
-        slots |= {"__code__": function.__code__} if "__code__" in changed else {}
+        slots |= {part: getattr(function, part) for part in ("__code__", "__name__") if part in changed}
         state = (slots, dict(vars(function)), foreign, changed, removed)
         return rebuild.make_function, arguments, state, None, None, rebuild.set_function
 

@@ -49,4 +49,9 @@ ROWS = {
         "got = r.draw(); r.k.append(3); own.random();",
         "r.drawn, got, r.draw(), r.random(), r.k is kept, kept, r is same",
     ),
+    "names of functions": (
+        "def f(x): return x\ndef g(y): return y\nheld = [f]",
+        "f.__name__ = 'h'; f.__qualname__ = 'K.h'; f.__module__ = 'elsewhere'; f.__annotations__['x'] = int\nfunctools.update_wrapper(g, f)",
+        "f.__name__, f.__qualname__, f.__module__, f.__annotations__, g.__name__, g.__qualname__, g.__wrapped__ is f, held[0] is f, f(3), g(4)",
+    ),
 }

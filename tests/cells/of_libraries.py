@@ -148,4 +148,14 @@ ROWS = {
         "seen, xgboost.get_config()['verbosity']",
         "xgboost.set_config(verbosity=1)",
     ),
+    "a generator that spawns others": (
+        "g = np.random.default_rng(3); bits = g.bit_generator; seeds = bits.seed_seq; held = [bits.random_raw, g.normal]; other = np.random.Generator(bits)",
+        "first, second = g.spawn(2); x = other.random()",
+        "g.bit_generator is bits, bits.seed_seq is seeds, seeds.n_children_spawned, g.random(), held[0](), held[1](), other.random(), first.random(), g.spawn(1)[0].random()",
+    ),
+    "tensors that are resized": (
+        "t = torch.arange(4.); v = t[:2]; p = torch.nn.Parameter(torch.ones(2)); same = [t]",
+        "t.resize_(6); t[4:] = 5; p.data.resize_(3).fill_(2); n = t.numel()",
+        "t.tolist(), v.tolist(), p, same[0] is t, n, t.resize_(3).tolist(), v.resize_(1).tolist(), same[0].shape",
+    ),
 }

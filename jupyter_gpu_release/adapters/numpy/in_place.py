@@ -81,14 +81,14 @@ def _update_seed(old: Any, new: Any) -> bool:
 
 
 def _update_generator(old: Any, new: Any) -> bool:
-    """numpy's generators of random numbers, of which others draw as well; what has spawned others is exchanged."""
+    """numpy's generators of random numbers, of which others draw as well."""
     if isinstance(old, numpy.random.SeedSequence):
         return _update_seed(old, new)
     mine, theirs = (getattr(each, "_bit_generator", each) for each in (old, new))
     if type(mine) is not type(theirs) or not isinstance(mine, numpy.random.BitGenerator):
         return False
     spawned = [getattr(getattr(each, "seed_seq", None), "n_children_spawned", 0) for each in (mine, theirs)]
-    if spawned[0] != spawned[1]:
+    if spawned[0] != spawned[1] and not _update_seed(mine.seed_seq, theirs.seed_seq):
         return False
     if hasattr(old, "set_state"):
         old.set_state(new.get_state(legacy=False))

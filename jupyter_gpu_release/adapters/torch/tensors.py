@@ -26,6 +26,8 @@ from . import device_marks, distributed
 
 #: a view of at least this much less than its storage takes only itself along, unless the storage travels anyway
 _SMALL_STORAGE_BYTES = 1 << 20
+#: smaller ones get memory of torch's own: no other can be resized (``resize_``)
+_RESIZABLE_BYTES = 64 << 10
 DETACHED = "detached from its computation graph"
 #: under which a pickler knows which files are mapped
 _FILES = (None, "files")
@@ -276,7 +278,8 @@ def place_storage(reader: Reader, device: str, data: Any, size: int) -> Any:
     else:
         words = torch.frombuffer(placed(data), dtype=torch.uint8)
         there = words.to(device_marks.local_device(device)) if device and has_device else words
-        if there is words and realm.group is not None and realm.group.owns_memory:
+        is_owned = size <= _RESIZABLE_BYTES or (realm.group is not None and realm.group.owns_memory)
+        if there is words and is_owned:
             there = words.clone()
         storage = there.untyped_storage()
     setattr(storage, _PLACED, True)

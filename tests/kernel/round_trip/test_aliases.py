@@ -17,6 +17,7 @@ from round_trip import Notebook
 from soak import thorough
 
 from jupyter_gpu_release.kernel.namespace import stale_parts, stale_references
+from tests.cells.table import Cell
 
 LISTS = (
     "import functools, collections\nlst = [0]\n"
@@ -509,3 +510,27 @@ def test_where_there_is_too_much_to_look_through_the_receipt_says_that_something
     nb.cell("many.clear(); a.b.c['d'][0] = part['m']")
     assert nb.ok("part['m'].dtype = 'i8'").notes == []
     assert nb.cell("a.b.c['d'][0] is part['m']")
+
+
+def test_an_image_has_the_pixels_into_which_others_draw(nb: Notebook) -> None:
+    nb.expect_as_plain(
+        Cell(
+            "from PIL import Image, ImageDraw\nim = Image.new('RGB', (3, 1)); dr = ImageDraw.Draw(im); px = im.load()\n"
+            "few = Image.new('P', (2, 1)); few.putpalette([1, 2, 3] * 2); at = few.load()",
+            "im.putpixel((0, 0), (255, 0, 0)); im.info['k'] = 1; few.putpixel((1, 0), 1); few.putpalette([4, 5, 6] * 2)",
+            "dr.point([(1, 0)], fill=(0, 255, 0)), px[0, 0], im.getpixel((1, 0)), im.info, at[1, 0], few.getpixel((1, 0)),"
+            "few.convert('RGB').getpixel((1, 0))",
+        )
+    )
+
+
+def test_functions_in_a_query_of_polars_are_copies_and_it_is_said(nb: Notebook) -> None:
+    pytest.importorskip("polars")
+    nb.cell(
+        "import polars as pl\nk = 1\nplain = pl.LazyFrame({'a': [1]}).select(pl.col('a') + 1)\n"
+        "lf = pl.LazyFrame({'a': [1]}).select(pl.col('a').map_elements(lambda x: max(x, k), return_dtype=pl.Int64))"
+    )
+    trip = nb.ok("r = lf.collect()['a'].to_list(), plain.collect()['a'].to_list()")
+    assert nb.ns["r"] == ([1], [2])
+    notes = [each for each in (*trip.prepared.notes, *trip.notes) if "copies" in each]
+    assert notes == ["`lf` was sent with copies of its functions and of the names that they use"]
