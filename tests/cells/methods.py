@@ -26,7 +26,7 @@ ROWS = {
         "dict(r), dict(q), sorted(Registry.add.__defaults__[0]), Registry.add.__defaults__[0]['c'] is q, Registry.add.__defaults__[0]['a'] is r",
     ),
     "attributes of methods": (
-        "class M:\n    def run(self): M.run.calls += 1\n    run.calls = 0\n    @staticmethod\n    def s(): pass\n    s.seen = []\nm = M(); m.run(); run = M.run; seen = M.s.seen",
+        "class M:\n    def run(self): M.run.calls += 1\n    run.calls = 0\n    def s(): pass\n    s.seen = []\n    s = staticmethod(s)\nm = M(); m.run(); run = M.run; seen = M.s.seen",
         "m.run(); m.run(); M.s.seen.append(1)",
         "M.run.calls, M.run is run, run.calls, M.s.seen, seen is M.s.seen",
     ),

@@ -150,7 +150,7 @@ def state_of(modules: Iterable[str], also: Iterable[str] = ()) -> dict[str, Any]
 
 
 def _remembered_by(function: Any, name: str) -> dict[str, Any]:
-    """What a function, or the function of a method, keeps in its defaults and attributes."""
+    """All that a function, or the function of a method, keeps in its defaults and attributes."""
     for part in _FUNCTIONS_IN:
         if (inner := getattr(function, part, None)) is not None:
             return _remembered_by(inner, name if part == "__func__" else f"{name}.{part}")
