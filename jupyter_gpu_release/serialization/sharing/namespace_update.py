@@ -140,7 +140,7 @@ class NamespaceUpdate:
             self._note_replaced(old, new)
 
     def _note_replaced(self, old: Any, new: Any) -> bool:
-        """Whether the old one lives on, since its ``__del__`` would let go what the new one has."""
+        """Tell if the old one lives on, since its ``__del__`` would let go what the new one has."""
         self._has_replaced = True
         is_alive = outlive(old, new)
         self.outlived |= {type(old).__name__} if is_alive else set()
