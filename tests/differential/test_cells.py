@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,12 +16,12 @@ from tests.differential.__main__ import compare_cells
 
 pytestmark = [pytest.mark.thorough, pytest.mark.soak, pytest.mark.timeout(900)]
 
-#: ``make test-all`` plays every fourth
+#: ``make test-all`` plays every fourth, and the same ones when there are more
 _EVERY = 1 if AT_FULL_SIZE else 4
 
 
 def _sources() -> Iterator[str]:
-    for cell in list(CELLS.values())[::_EVERY]:
+    for cell in (cell for name, cell in CELLS.items() if zlib.crc32(name.encode()) % _EVERY == 0):
         yield from filter(None, (cell.setup, cell.body, cell.asked, cell.end))
 
 
