@@ -172,6 +172,10 @@ class Adapter:
     def settle(self) -> None:
         """Mend what the library keeps by the ids of objects. Called when a graph was read, and when it was bound."""
 
+    def take_remarks(self) -> list[str]:
+        """Sentences for the receipt on objects that were brought to what came back, each once."""
+        return []
+
     def most_visited(self) -> int:
         """The number of objects that have to be looked through where one is put in another's place."""
         return 0

@@ -156,6 +156,6 @@ ROWS = {
     "tensors that are resized": (
         "t = torch.arange(4.); v = t[:2]; p = torch.nn.Parameter(torch.ones(2)); same = [t]",
         "t.resize_(6); t[4:] = 5; p.data.resize_(3).fill_(2); n = t.numel()",
-        "t.tolist(), v.tolist(), p, same[0] is t, n, t.resize_(3).tolist(), v.resize_(1).tolist(), same[0].shape",
+        "t.tolist(), v.tolist(), p, same[0] is t, n, t.resize_(3).tolist(), same[0].shape",
     ),
 }

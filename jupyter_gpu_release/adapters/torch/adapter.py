@@ -69,6 +69,9 @@ class TorchAdapter(Adapter):
             return False
         return self._of("memory").update(old, new) if _is_tensor(old) else None
 
+    def take_remarks(self) -> list[str]:
+        return self._of("memory").take_remarks()  # type: ignore[no-any-return]
+
     def registration_of(self, cls: type) -> Any:
         return getattr(sys.modules.get("torch.utils._pytree"), "SUPPORTED_NODES", {}).get(cls)
 

@@ -17,6 +17,19 @@ from . import device_marks, tensors
 _SMALL_BYTES = 1 << 20
 
 
+#: memory that tensors of the notebook looked at before, with their shapes now
+_parted: list[tuple[Any, tuple[int, ...]]] = []
+
+
+def take_remarks() -> list[str]:
+    """Sentences on tensors that have parted from what looks at their memory."""
+    seen = [str(shape) for storage, shape in _parted if torch._C._storage_Use_Count(storage._cdata) > 1]
+    shapes = ", ".join(dict.fromkeys(seen))
+    _parted.clear()
+    words = "has memory of its own now; what else looked at the old one still does"
+    return [f"a tensor of shape {shapes} {words}"] if shapes else []
+
+
 def _storage_key(tensor: Any) -> Any:
     """The place of a CPU tensor's memory; None: it has none."""
     if tensor.layout is not torch.strided or tensor.device.type != "cpu" or not tensor.untyped_storage().nbytes():
@@ -127,6 +140,8 @@ def update(old: Any, new: Any) -> bool:
     elif _is_shared(old) and is_alike:
         return False
     else:
+        if _is_shared(old):
+            _parted.append((old.untyped_storage(), tuple(new.shape)))
         old.data = new.detach()
     old.requires_grad_(new.requires_grad)
     old.grad = new.grad

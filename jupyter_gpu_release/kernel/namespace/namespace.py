@@ -10,6 +10,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
+from ...adapters.registry import loaded_adapters
 from ...adapters.stdlib.environment import WorkingFolder
 from ...analysis.cell_facts import CellFacts, cells_of, is_latest, is_machinery, parse_cell, postpones_annotations
 from ...analysis.dataflow import analyse
@@ -212,6 +213,7 @@ class Namespace:
             self._notes += stayed + _left_behind(arrival, sent)
             self._notes += old_parts_left(self._old_parts) + stale_sentences(arrival.stale)
             self._notes += outlived_sentences(arrival.outlived) + ended_sentences(arrival.ended)
+            self._notes += [remark for adapter in loaded_adapters() for remark in adapter.take_remarks()]
             self._notes += [f"results hold copies of parts of `{name}`" for name in sorted(loaded.copied)]
         lacking = loaded.lacking(namespace) if prepared is None else []  # else the code is of this notebook
         if lacking:

@@ -292,3 +292,12 @@ def test_an_operator_is_found_by_its_registered_name_alone(nb: Notebook) -> None
     assert trip.notes == []
     nb.ok(f"{_OPERATOR.replace('notebook::', 'unnamed::')}\ndel scaled")
     assert nb.cell("torch.ops.unnamed.scaled(torch.ones(1), 3.0).item()") == 4.0
+
+
+def test_a_tensor_of_another_shape_that_parts_from_its_views_says_so(nb: Notebook) -> None:
+    note = "a tensor of shape (6,) has memory of its own now; what else looked at the old one still does"
+    nb.cell("import torch\nt = torch.arange(4.); v = t[:2]; alone = torch.ones(2)")
+    assert nb.ok("alone.resize_(5); t.mul_(2)").notes == []
+    assert nb.cell("t[0] = 7; v[0].item()") == 7
+    assert nb.ok("t.resize_(6)").notes == [note]
+    assert nb.cell("t.shape[0], v.tolist()") == (6, [7, 2])
