@@ -1,4 +1,4 @@
-"""``make test`` and ``make test-all``: the suite as several sessions, four at a time, as long as each other.
+"""``make test`` and ``make test-all``: the suite as several sessions, three at a time, as long as each other.
 
 Folders that use one cluster share a session; a group of folders that would be the last to end is split, by the seconds
 that its modules took before (``tests/durations.json``). pytest-xdist is not used: its workers take any test, and here a
@@ -34,8 +34,8 @@ from costs import Durations
 from outcomes import OPTION, Outcomes
 
 TESTS = Path(__file__).parents[1]
-#: two more than CPUs: a session waits for something half of its time
-AT_ONCE = 4
+#: one more than CPUs: a session waits for something a third of its time
+AT_ONCE = 3
 _METERED = [sys.executable, str(Path(__file__).with_name("metered.py"))]
 _PYTEST = [sys.executable, "-m", "pytest"]
 #: `make test` leaves them out
@@ -245,7 +245,7 @@ def suite(*, everything: bool) -> list[Job]:
     }
     commands = {name: command for name, (command, of) in _COMMANDS.items() if everything in of}
     known = durations.of(commands, everything=everything)
-    longest_s = (sum(known.values()) + sum(sum(group.values()) for group in groups.values())) / AT_ONCE / 1.5
+    longest_s = (sum(known.values()) + sum(sum(group.values()) for group in groups.values())) / AT_ONCE / 2
     jobs = [Job(name, command, expected_s=known[name]) for name, command in commands.items()]
     for name, group in groups.items():
         jobs += _sessions_of(name, group, math.ceil(sum(group.values()) / longest_s), everything)
