@@ -6,7 +6,7 @@ from __future__ import annotations
 IMPORTS = "import io, itertools\n"
 ROWS = {
     "dict iterator": ("d = {'a': 1, 'b': 2, 'c': 3}; it = iter(d); next(it)", "x = next(it)", "x, next(it), list(it)"),
-    "set iterator": ("s = {1, 2, 3}; it = iter(s); next(it)", "x = next(it)", "x, list(it)"),
+    "set iterator": ("s = {1, 2, 3}; it = iter(s); next(it)", "x = next(it)", "x, list(it)", "del it"),
     "dict items iterator": (
         "d = {'a': 1, 'b': 2, 'c': 3}; it = iter(d.items()); al = [it]",
         "x = next(it)",

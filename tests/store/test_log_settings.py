@@ -117,12 +117,12 @@ def test_loggers_of_libraries_are_looked_at_only_if_they_were_set_since(monkeypa
 
 @pytest.mark.usefixtures("watched")
 def test_what_stays_in_its_process_is_named_and_a_handler_that_does_nothing_is_not() -> None:
-    logger, mine = logging.getLogger("jgr_test_mine"), logging.handlers.MemoryHandler(1)
+    logger, mine = logging.getLogger("jgr_test_mine"), logging.handlers.SocketHandler("here", 9)
     logger.handlers += [logging.NullHandler(), mine]
     found = log_settings.read(logging)
     staying = {name: value.thing for name, value in found.items() if isinstance(value, log_settings.Staying)}
     assert {name: thing for name, thing in staying.items() if "jgr_test_mine" in name} == {
-        "MemoryHandler of jgr_test_mine": mine
+        "SocketHandler of jgr_test_mine": mine
     }
 
 
