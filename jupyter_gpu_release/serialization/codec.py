@@ -23,7 +23,7 @@ from typing import Any
 from ..adapters.registry import loaded_adapters, size_of
 from ..adapters.singletons import has_nans
 from ..adapters.stdlib import cached_functions
-from ..adapters.stdlib.values import kept_alive
+from ..adapters.stdlib.values import calls_left_out, kept_alive
 from ..errors import GpuReleaseError, LoadError
 from ..protocol.cell import RESUME
 from ..protocol.wire import without_gc
@@ -569,6 +569,7 @@ def _load(
     loaded.copied = rebuilder.targets.copied
     if realm.at_home:
         kept_alive.clear()
+        calls_left_out.clear()  # of what another object stands for here
     rebuilder.targets = ()  # what was sent is not to wait for the garbage collection
     return loaded
 

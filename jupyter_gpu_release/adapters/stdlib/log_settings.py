@@ -74,7 +74,7 @@ def read(_module: Any) -> dict[str, Any]:
             found[f"{_LOGGER}{logger.name}"] = state
         else:
             found.pop(f"{_LOGGER}{logger.name}", None)
-        if logger.handlers or logger.filters:
+        if (logger.handlers or logger.filters) and not _is_of_library(logger):  # an import may have added them
             found |= {f"{_words(thing)} of {logger.name}": Staying(thing) for thing in _staying(logger)}
     return found
 

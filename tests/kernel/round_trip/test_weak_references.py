@@ -1,4 +1,4 @@
-"""What is called when an object ends: in the notebook, once."""
+"""Callbacks of weak references: called in the notebook, once."""
 
 from __future__ import annotations
 
