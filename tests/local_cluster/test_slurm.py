@@ -84,7 +84,8 @@ def test_small_runs_share_a_node_which_goes_back(bed: PoolBed) -> None:
     had = answer(bed.launch(1, times=2))
     assert [ids for ids, *_ in had] in (["0", "1"], ["1", "0"], ["0", "0"], ["1", "1"])  # one after the other, maybe
     wait_until(lambda: not bed.slurm.jobs(), "the end of the idle node's job")
-    assert bed.slurm.ask("squeue", "-h", "-t", "all", "-o", "%T").split() == ["CANCELLED"]  # one for both
+    one_for_both = ["CANCELLED"]
+    wait_until(lambda: bed.slurm.ask("squeue", "-h", "-t", "all", "-o", "%T").split() == one_for_both, "its tidying away")
 
 
 def test_a_gang_waits_for_all_of_its_nodes_and_takes_its_jobs_back(pool: PoolBed) -> None:
@@ -148,7 +149,7 @@ def test_when_a_node_goes_what_is_restartable_goes_on_elsewhere(pool: PoolBed, t
     wait_until(lambda: jobs_of(go), "the node")
     lost = pool.launch(1, until=never)
     wait_until(lambda: jobs_of(never) == jobs_of(go), "the other run on the same node")
-    (name,) = pool.slurm.ask("squeue", "-h", "-o", "%N").split()
+    (name,) = pool.slurm.ask("squeue", "-h", "-t", "RUNNING", "-o", "%N").split()
     (job,) = (job.split()[0] for job in pool.slurm.jobs())
     pool.slurm.ask("scontrol", "requeue", job)
     assert pool.slurm.jobs() == [f"{job} RUNNING"]  # a job of a pool cannot be queued again
@@ -173,7 +174,7 @@ def test_on_a_node_that_slurm_drains_what_is_restartable_goes_elsewhere_and_the_
     wait_until(lambda: jobs_of(go), "the node")
     ends = pool.launch(1, until=end)
     wait_until(lambda: jobs_of(end) == jobs_of(go), "the other run on the same node")
-    (name,) = pool.slurm.ask("squeue", "-h", "-o", "%N").split()
+    (name,) = pool.slurm.ask("squeue", "-h", "-t", "RUNNING", "-o", "%N").split()
     pool.set_node(name, "DRAIN")
     wait_until(lambda: jobs_of(go)[1:], "the restartable run's second start")
     drained, other = jobs_of(go)
