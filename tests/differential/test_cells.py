@@ -16,8 +16,8 @@ from tests.differential.__main__ import compare_cells
 
 pytestmark = [pytest.mark.thorough, pytest.mark.soak, pytest.mark.timeout(900)]
 
-#: ``make test-all`` plays every fourth, and the same ones when there are more
-_EVERY = 1 if AT_FULL_SIZE else 4
+#: ``make test-all`` plays every eighth, and the same ones when there are more
+_EVERY = 1 if AT_FULL_SIZE else 8
 
 
 def _sources() -> Iterator[str]:

@@ -78,11 +78,18 @@ accelerator_ids = ray.remote(num_gpus=0, num_cpus=0, max_calls=0, max_retries=0)
 async def warm_worker(node: str, runtime: str = "") -> None:
     """Have a worker on ``node`` do something, so that there is one, and Ray sees that it is free.
 
-    ``runtime``: the folder of the agents' sockets, where it is to stay.
+    ``runtime``: the folder of the agents' sockets, where it is to stay. While one is on its way there is no other: Ray
+    starts a process for each, and on a busy machine ever more of them, which keep each other from starting.
     """
+    if node in _warming:
+        return
+    _warming.add(node)
     strategy = NodeAffinitySchedulingStrategy(node, soft=False)
-    with contextlib.suppress(*FAULTS):
-        await accelerator_ids.options(scheduling_strategy=strategy).remote("", runtime, node)
+    try:
+        with contextlib.suppress(*FAULTS):
+            await accelerator_ids.options(scheduling_strategy=strategy).remote("", runtime, node)
+    finally:
+        _warming.discard(node)
 
 
 async def nudge_workers(nodes: list[str], answers: asyncio.Future[Any]) -> None:
@@ -95,3 +102,5 @@ async def nudge_workers(nodes: list[str], answers: asyncio.Future[Any]) -> None:
 
 
 _nudging = BackgroundWork()
+#: nodes with one on its way
+_warming: set[str] = set()

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import socket
 from pathlib import Path
 
 import pytest
+from ray.exceptions import WorkerCrashedError
 
 from jupyter_gpu_release.gateway.cluster import lease_workers
 
@@ -32,3 +34,29 @@ def test_a_worker_that_an_agent_let_go_stays_for_the_next_one(tmp_path: Path, mo
         assert held is not None
         held.join(60)
         assert not held.is_alive()
+
+
+@pytest.mark.asyncio
+async def test_while_a_worker_is_on_its_way_no_other_is_begun(monkeypatch: pytest.MonkeyPatch) -> None:
+    begun: list[asyncio.Future[list[str]]] = []
+
+    class Tasks:
+        def options(self, **_: object) -> Tasks:
+            return self
+
+        def remote(self, *_: str) -> asyncio.Future[list[str]]:
+            begun.append(asyncio.get_running_loop().create_future())
+            return begun[-1]
+
+    monkeypatch.setattr(lease_workers, "accelerator_ids", Tasks())
+    monkeypatch.setattr(lease_workers, "NodeAffinitySchedulingStrategy", lambda *_, **__: None)
+    asked = [asyncio.create_task(lease_workers.warm_worker("node", "runtime")) for _ in range(2)]
+    await lease_workers.nudge_workers(["node"], asyncio.get_running_loop().create_future())
+    assert len(begun) == 1
+    begun[0].set_exception(WorkerCrashedError())
+    await asyncio.gather(*asked)
+    asked = [asyncio.create_task(lease_workers.warm_worker("node", "runtime"))]
+    await asyncio.sleep(0)
+    assert len(begun) == 2
+    begun[1].set_result([])
+    await asyncio.gather(*asked)
