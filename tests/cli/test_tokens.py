@@ -213,7 +213,7 @@ def notebook(flag: Path, go: Path) -> nbformat.NotebookNode:
 
 
 @pytest.mark.thorough
-@pytest.mark.timeout(480)  # a cluster of its own: 15 s, minutes on a machine that is busy
+@pytest.mark.timeout(900)  # a cluster of its own: 15 s, minutes on a machine that is busy
 def test_after_real_work_the_token_is_nowhere_but_in_the_kernel(
     own_cluster: Ready,
     own_home: HomePaths,

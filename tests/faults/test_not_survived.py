@@ -13,7 +13,7 @@ from kernel_bed import Notebook
 
 Open = Callable[[Cluster], Notebook]
 Until = Callable[[Callable[[], object], str], None]
-pytestmark = pytest.mark.timeout(480)  # clusters of their own: 15 s, minutes on a machine that is busy
+pytestmark = pytest.mark.timeout(900)  # clusters of their own: 15 s, minutes on a machine that is busy
 _LONG = (
     "%%gpu_train\nimport subprocess, time\nchild = subprocess.Popen(['sleep', '1000'], start_new_session=True)\n"
     "print('go', flush=True)\ntime.sleep(1000)"

@@ -16,7 +16,7 @@ Open = Callable[[Cluster], Notebook]
 Until = Callable[[Callable[[], object], str], None]
 
 # an agent that is killed comes back: minutes on a machine that is busy
-pytestmark = [pytest.mark.timeout(480), pytest.mark.thorough]
+pytestmark = [pytest.mark.timeout(900), pytest.mark.thorough]
 _URGENT = """%%gpu_train --gpus 4 --priority high
 import os, time
 while not os.path.exists("urgent-end"):

@@ -27,7 +27,7 @@ while not os.path.exists("end"):
 
 
 @pytest.mark.thorough
-@pytest.mark.timeout(480)
+@pytest.mark.timeout(900)
 def test_an_agent_that_stood_still_ends_the_old_attempt_before_the_next_begins(
     own_home: HomePaths,
     monkeypatch: pytest.MonkeyPatch,

@@ -24,7 +24,7 @@ from jupyter_gpu_release.local_cluster.start import StartOptions, start_embedded
 Open = Callable[[Cluster], Notebook]
 Until = Callable[[Callable[[], object], str], None]
 # parts of a cluster begin anew: minutes on a machine that is busy
-pytestmark = [pytest.mark.timeout(480), pytest.mark.thorough]
+pytestmark = [pytest.mark.timeout(900), pytest.mark.thorough]
 #: 16 MiB, made while the store goes away
 _LARGE = (
     "%%gpu_train\nimport pathlib, time\nimport numpy as np\ntable = np.arange(1 << 21)\nprint('made', flush=True)\n"

@@ -14,7 +14,7 @@ from kernel_bed import Notebook, Shown
 Open = Callable[[Cluster], Notebook]
 Until = Callable[[Callable[[], object], str], None]
 
-pytestmark = pytest.mark.timeout(480)  # a cluster that is killed and goes on: minutes on a machine that is busy
+pytestmark = pytest.mark.timeout(900)  # a cluster that is killed and goes on: minutes on a machine that is busy
 GPU = "%%gpu_train --gpus 2\n"
 KEEPS = "%%gpu_train --gpus 2 --keep 10m\n"
 #: tells its process ids, leaves a grandchild of its own session behind, and goes on until the file is there

@@ -20,7 +20,7 @@ from jupyter_gpu_release.host.process_control import kill_each
 from jupyter_gpu_release.local_cluster.start import StartOptions, start_embedded, stop_embedded
 
 # the cluster of its own: 15 s, minutes on a machine that is busy
-pytestmark = [pytest.mark.timeout(480), pytest.mark.thorough]
+pytestmark = [pytest.mark.timeout(900), pytest.mark.thorough]
 Until = Callable[[Callable[[], object], str], None]
 #: the head has more, so that what takes all of the second node's is led by that one: it can die
 _ON_HEAD, _ON_SECOND = 3, 2

@@ -24,7 +24,7 @@ from jupyter_gpu_release.host.process_control import is_gone
 from jupyter_gpu_release.local_cluster.processes import cluster_processes, marker_of
 from jupyter_gpu_release.local_cluster.start import StartOptions, running_connection, start_embedded
 
-pytestmark = pytest.mark.timeout(480)  # clusters of their own: 15 s, minutes on a machine that is busy
+pytestmark = pytest.mark.timeout(900)  # clusters of their own: 15 s, minutes on a machine that is busy
 Until = Callable[[Callable[[], object], str], None]
 
 

@@ -24,7 +24,7 @@ from jupyter_gpu_release.local_cluster.existing_ray import _own_addresses, attac
 from jupyter_gpu_release.local_cluster.start import StartOptions
 
 # a cluster of its own: 15 s, minutes on a machine that is busy
-pytestmark = [pytest.mark.timeout(480), pytest.mark.thorough]
+pytestmark = [pytest.mark.timeout(900), pytest.mark.thorough]
 Until = Callable[[Callable[[], object], str], None]
 
 

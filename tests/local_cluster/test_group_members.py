@@ -42,7 +42,7 @@ from jupyter_gpu_release.serialization.rebuild import NamespaceInfo
 from jupyter_gpu_release.store.graph_file import ALIGNMENT, write_graph
 from jupyter_gpu_release.store.layout import RunPaths
 
-pytestmark = [needs_root, pytest.mark.timeout(480), pytest.mark.thorough]
+pytestmark = [needs_root, pytest.mark.timeout(900), pytest.mark.thorough]
 
 #: ann's program: one run is over, another one goes on until a file is there, a third one waits for its GPU
 _ANN = """

@@ -21,7 +21,7 @@ from jupyter_gpu_release.client.home import HomePaths
 from jupyter_gpu_release.client.session import GatewaySession
 from jupyter_gpu_release.local_cluster.processes import cluster_processes
 
-pytestmark = [pytest.mark.timeout(480), pytest.mark.thorough]  # two clusters of its own
+pytestmark = [pytest.mark.timeout(900), pytest.mark.thorough]  # two clusters of its own
 Until = Callable[[Callable[[], object], str], None]
 _HELD = "import os, time\nwhile not os.path.exists({gate!r}):\n    time.sleep(0.02)"
 

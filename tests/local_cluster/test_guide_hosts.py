@@ -14,7 +14,7 @@ from guide_hosts import GuideHosts, Nginx, variables_in
 from kernel_bed import RemoteNotebook
 from network_hosts import Network
 
-pytestmark = [pytest.mark.timeout(480), pytest.mark.thorough]  # two clusters, a kernel and nginx
+pytestmark = [pytest.mark.timeout(900), pytest.mark.thorough]  # two clusters, a kernel and nginx
 Until = Callable[..., None]
 
 

@@ -16,7 +16,7 @@ from ray_imports import leave_out
 
 from jupyter_gpu_release.local_cluster.launch_spec import runtime_root
 
-pytestmark = [pytest.mark.timeout(480), pytest.mark.thorough]  # a cluster of its own, over several hosts
+pytestmark = [pytest.mark.timeout(900), pytest.mark.thorough]  # a cluster of its own, over several hosts
 
 
 @pytest.fixture

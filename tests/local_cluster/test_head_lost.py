@@ -19,7 +19,7 @@ from far_bed import GPUS_EACH, FarBed
 from kernel_bed import RemoteNotebook, Shown
 from network_hosts import Network, NetworkHost
 
-pytestmark = [pytest.mark.timeout(480), pytest.mark.thorough]  # a cluster of its own, over several hosts, started twice
+pytestmark = [pytest.mark.timeout(900), pytest.mark.thorough]  # a cluster of its own, over several hosts, started twice
 Until = Callable[..., None]
 _GPU_HOSTS = ("node-a", "node-b")
 

@@ -20,7 +20,7 @@ from soak import sized
 from jupyter_gpu_release.store.event_log import read_events
 from jupyter_gpu_release.store.layout import RunPaths
 
-pytestmark = [pytest.mark.timeout(480), pytest.mark.thorough]  # a cluster of its own, over several hosts
+pytestmark = [pytest.mark.timeout(900), pytest.mark.thorough]  # a cluster of its own, over several hosts
 Until = Callable[..., None]
 _HOUR_S = 3600
 

@@ -28,7 +28,7 @@ from jupyter_gpu_release.client.home import HomePaths
 from jupyter_gpu_release.client.rest import GatewayClient
 
 # a wheel, and a cluster of its own
-pytestmark = [pytest.mark.timeout(480), pytest.mark.thorough]
+pytestmark = [pytest.mark.timeout(900), pytest.mark.thorough]
 
 
 @pytest.fixture(scope="module", params=cases(["--restartable"], [""]))

@@ -24,7 +24,7 @@ _SIZE = (VIEWPORT["width"], VIEWPORT["height"])
 
 
 @pytest.mark.thorough
-@pytest.mark.timeout(480)
+@pytest.mark.timeout(900)
 def test_the_tutorial_as_it_is_written(browser: Browser, tmp_path: Path) -> None:
     """From no cluster to none; each step's picture shows what the page says."""
     with tutorial_lab(tmp_path) as lab, opened(browser) as page:
@@ -35,7 +35,7 @@ def test_the_tutorial_as_it_is_written(browser: Browser, tmp_path: Path) -> None
 
 @pytest.mark.thorough
 @pytest.mark.soak
-@pytest.mark.timeout(480)
+@pytest.mark.timeout(900)
 def test_the_readme_s_first_picture(browser: Browser, team: Team, tmp_path: Path) -> None:
     """Filmed at full size alone: that takes half a minute of a CPU."""
     hers = {"JUPYTER_GPU_URL": team.gateway.url, "JUPYTER_GPU_TOKEN": team.grace}

@@ -16,7 +16,7 @@ from jupyter_gpu_release.errors import NoSuchNodeError
 from jupyter_gpu_release.protocol.admin import NodeDrain
 
 # the cluster of its own: 20 s, minutes on a machine that is busy
-pytestmark = [pytest.mark.timeout(480), pytest.mark.thorough]
+pytestmark = [pytest.mark.timeout(900), pytest.mark.thorough]
 Until = Callable[[Callable[[], object], str], None]
 HOST = os.uname().nodename
 #: readings are 5 s apart, and two of them are believed
