@@ -22,9 +22,7 @@ _FEW = (
     "inventory",
     "pandas_basics",
     "recursion_and_search",
-    "library_lightgbm",
     "library_polars",
-    "library_statsmodels",
 )
 
 

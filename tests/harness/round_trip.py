@@ -26,6 +26,7 @@ from optional_libraries import skip_without
 from stream_names import paths_of_ours
 from traitlets.config import Config
 
+from jupyter_gpu_release.node.preload import DEFAULT
 from jupyter_gpu_release.protocol.cell import CellPayload, Graph
 from jupyter_gpu_release.protocol.runs import Outcome, ValueInfo
 from jupyter_gpu_release.protocol.wire import decode, encode
@@ -224,10 +225,14 @@ def _blobs_at(path: Path) -> BlobStore:
     return BlobStore(path.parent / "blobs")
 
 
+#: a node learns such from its users' cells
+_LEARNED = ("sklearn.linear_model", "jax", "networkx", "sympy")
+
+
 class RankServer:
     """The clean process."""
 
-    def __init__(self, preload: tuple[str, ...] = ("numpy", "torch", "pandas", "sklearn.linear_model")) -> None:
+    def __init__(self, preload: tuple[str, ...] = (*DEFAULT, *_LEARNED)) -> None:
         environment = {**os.environ, "OMP_NUM_THREADS": "1"}
         there = [name for name in preload if importlib.util.find_spec(name.partition(".")[0])]
         self._process = subprocess.Popen(

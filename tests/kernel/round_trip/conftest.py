@@ -12,7 +12,7 @@ from round_trip import Notebook, RankServer
 
 @pytest.fixture(scope="session")
 def ranks() -> Iterator[RankServer]:
-    made = RankServer(("numpy", "torch", "pandas", "sklearn.linear_model"))
+    made = RankServer()
     yield made
     made.close()
 
