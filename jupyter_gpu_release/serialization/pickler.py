@@ -244,7 +244,8 @@ class GraphPickler(cloudpickle.Pickler):
             arguments = _class_arguments(cls, arguments, attributes)
             if (statement := self._statement(cls)) is not None:
                 arguments = None, cls.__name__, (), {}, arguments[4], statement
-                attributes = class_statements.own_attributes(cls, self.realm.namespace, self.can_write)
+                space, cells = self.realm.namespace, self.realm.cells
+                attributes = class_statements.own_attributes(cls, statement, cells, space, self.can_write)
         else:
             arguments = _enum_arguments(cls, arguments, attributes)
             attributes |= member_attributes(cls)
@@ -266,7 +267,7 @@ class GraphPickler(cloudpickle.Pickler):
         if code is None or class_statements.lacks_names(code, space):
             return None
         names = class_statements.names_read(code, space)
-        self.reads |= names
+        self.reads |= names | class_statements.read_later(code, space)
         self.reads_at_load |= names
         return code
 

@@ -84,8 +84,8 @@ def test_small_runs_share_a_node_which_goes_back(bed: PoolBed) -> None:
     had = answer(bed.launch(1, times=2))
     assert [ids for ids, *_ in had] in (["0", "1"], ["1", "0"], ["0", "0"], ["1", "1"])  # one after the other, maybe
     wait_until(lambda: not bed.slurm.jobs(), "the end of the idle node's job")
-    one_for_both = ["CANCELLED"]
-    wait_until(lambda: bed.slurm.ask("squeue", "-h", "-t", "all", "-o", "%T").split() == one_for_both, "its tidying away")
+    asked = ("squeue", "-h", "-t", "all", "-o", "%T")
+    wait_until(lambda: bed.slurm.ask(*asked).split() == ["CANCELLED"], "one job for both, tidied away")
 
 
 def test_a_gang_waits_for_all_of_its_nodes_and_takes_its_jobs_back(pool: PoolBed) -> None:
