@@ -39,11 +39,12 @@ _NAMES = {
     ".adapters.stdlib.iterators": "set_tee",
     ".adapters.stdlib.log_settings": "ToldLogging set_handler",
     ".adapters.stdlib.sqlite": "ToldSqlite",
+    ".adapters.stdlib.thread_locals": "Mark",
     ".adapters.stdlib.random_numbers": "make_random set_random",
     ".adapters.singletons": "find_attribute",
     ".adapters.stdlib.values": (
         "make_cell set_cell make_weakref dead_weakref make_lru_cache make_cached_property standard_stream "
-        "import_module view_bytes fill_container make_weak_proxy make_mapping_proxy replaced_function "
+        "import_module view_bytes fill_container make_weak_proxy make_mapping_proxy own_attribute replaced_function "
         "make_finalizer dead_finalizer make_type_parameter fill_weak_container make_weak_method"
     ),
     ".adapters.tensorflow": "rebuild_tensorflow_function usual_strategy",

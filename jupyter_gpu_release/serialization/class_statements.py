@@ -19,7 +19,7 @@ import io
 import re
 import types
 import weakref
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from .load_order import global_reads, reads_while_rebuilt
@@ -56,7 +56,7 @@ def remember_statement(cls: type, code: types.CodeType) -> None:
 
 
 def run_statement(code: types.CodeType, name: str, namespace: dict[str, Any]) -> Any:
-    """Make the class. The namespace stays as it is, and so do the containers that the statement may fill; what it
+    """Make the class (bound to its own name or another one). The namespace stays as it is, and so do the containers that the statement may fill; what it
     prints was printed before.
     """
     made: dict[str, Any] = {}
@@ -67,13 +67,15 @@ def run_statement(code: types.CodeType, name: str, namespace: dict[str, Any]) ->
     for each, was in zip(held, before, strict=True):
         each.clear()
         (each.update if hasattr(each, "update") else each.extend)(was)
-    return made[name]
+    return made[name] if name in made else next(iter(made.values()))
 
 
 def _find(cls: type, cells: Cells, namespace: dict[str, Any]) -> types.CodeType | None:
-    if cls.__module__ != _NOTEBOOK or cls.__qualname__ != cls.__name__:
-        return None
     texts = dict(cells())
+    if cls.__module__ != _NOTEBOOK:
+        return _find_call(cls, texts, namespace)
+    if cls.__qualname__ != cls.__name__:
+        return None
     own = {
         value.__code__.co_filename for value in vars(cls).values() if type(value) is types.FunctionType
     } & texts.keys()
@@ -88,14 +90,30 @@ def _find(cls: type, cells: Cells, namespace: dict[str, Any]) -> types.CodeType 
     return None
 
 
+def _find_call(cls: type, texts: Mapping[str, str], namespace: dict[str, Any]) -> types.CodeType | None:
+    """The statement that had a library make the class: ``Base = declarative_base()``."""
+    names = [name for name, value in list(dict.items(namespace)) if value is cls and not name.startswith("_")]
+    for filename, text in texts.items() if names else ():
+        for node in reversed(list(_statements(_parsed(text)))):
+            if isinstance(node, ast.Assign) and isinstance(node.value, ast.Call) and len(node.targets) == 1:
+                target = node.targets[0]
+                if isinstance(target, ast.Name) and target.id in names:
+                    code: types.CodeType = compile(ast.Module([node], []), filename, "exec", dont_inherit=True)
+                    return code
+    return None
+
+
+def _parsed(text: str) -> ast.Module:
+    try:
+        return ast.parse(text)
+    except (SyntaxError, ValueError):  # a magic of IPython in it
+        return ast.Module([], [])
+
+
 def _last_statement(text: str, name: str) -> ast.ClassDef | None:
     if f"class {name}" not in text:
         return None
-    try:
-        tree = ast.parse(text)
-    except (SyntaxError, ValueError):  # a magic of IPython in it
-        return None
-    found = [node for node in _statements(tree) if isinstance(node, ast.ClassDef) and node.name == name]
+    found = [node for node in _statements(_parsed(text)) if isinstance(node, ast.ClassDef) and node.name == name]
     return found[-1] if found else None
 
 

@@ -22,7 +22,7 @@ from cloudpickle import cloudpickle
 from ..adapters.adapter import REFUSING, Reducer
 from ..adapters.registry import adapters_of, first_answer
 from ..adapters.singletons import key_of_nan, plain_marks
-from ..adapters.stdlib.values import reduce_stream
+from ..adapters.stdlib.values import reduce_replaced_class, reduce_stream
 from . import abstract_classes, class_statements, exceptions, instances, rebuild
 from .identity import class_attributes, class_id, function_attributes, function_id, is_by_reference, member_attributes
 from .load_order import global_reads, reads_while_rebuilt
@@ -222,6 +222,8 @@ class GraphPickler(cloudpickle.Pickler):
 
     # --------------------------------------------------------------------------------- classes
     def _reduce_class(self, cls: Any) -> Any:
+        if (replaced := reduce_replaced_class(self, cls)) is not None:
+            return replaced
         reduced = cloudpickle._class_reduce(cls)
         if reduced is NotImplemented:
             self.modules.add(cls.__module__)

@@ -169,7 +169,7 @@ class Rebuilder:
                 setattr(function, name, value)
         for name, value in attributes.items():
             if fresh or f".{name}" in changed:
-                setattr(function, name, value)
+                vars(function)[name] = value  # `functools.wraps` of a class gives it a `__dict__` and the like
         if not fresh:
             for name in removed:
                 vars(function).pop(name[1:], None)

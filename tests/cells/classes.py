@@ -164,6 +164,11 @@ ROWS = {
         "@register\nclass B(BaseEstimator): pass",
         "n = len(REG), len(BY), loads[:], A.table, REG[0] is A; REG.append(n)",
         "(n, REG[2], len(REG), REG[1] is B, BY['A'] is A, loads, A.table)",
+    "tables of SQLAlchemy, whose base a call makes": (
+        "import sqlalchemy as sa\nfrom sqlalchemy.orm import Session, declarative_base\nModel = declarative_base()\n"
+        "class Pet(Model):\n    __tablename__ = 'pets'\n    id = sa.Column(sa.Integer, primary_key=True)\n    name = sa.Column(sa.String)\np = Pet(id=7, name='eve')",
+        "engine = sa.create_engine('sqlite://'); Model.metadata.create_all(engine)\nwith Session(engine) as session:\n    session.add(Pet(id=1, name='ann')); session.commit()\n    rows = [(r.id, r.name) for r in session.scalars(sa.select(Pet))]\nengine.dispose(); del engine, session",
+        "rows, p.name, type(p) is Pet, Pet.__mro__[1] is Model, sorted(Model.metadata.tables)",
     ),
     "models of pydantic": (
         "import typing, pydantic\nT = typing.TypeVar('T')\nclass Box(pydantic.BaseModel, typing.Generic[T]):\n    item: T\n    n: int = pydantic.Field(3, ge=0)\n"

@@ -54,4 +54,10 @@ ROWS = {
         "f.__name__ = 'h'; f.__qualname__ = 'K.h'; f.__module__ = 'elsewhere'; f.__annotations__['x'] = int\nfunctools.update_wrapper(g, f)",
         "f.__name__, f.__qualname__, f.__module__, f.__annotations__, g.__name__, g.__qualname__, g.__wrapped__ is f, held[0] is f, f(3), g(4)",
     ),
+    "a class behind a function that wraps it": (
+        "def singleton(cls):\n    made = {}\n    @functools.wraps(cls)\n    def get(*a, **k):\n        if cls not in made: made[cls] = cls(*a, **k)\n        return made[cls]\n    return get\n"
+        "@singleton\nclass Only:\n    limit = 3\n    def __init__(self): self.n = 0\none = Only()",
+        "Only().n += 1; same = Only() is one; Only.note = 'n'",
+        "one.n, same, Only() is one, Only.note, Only.limit, sorted(vars(Only)), Only.__wrapped__ is type(one)",
+    ),
 }

@@ -28,4 +28,24 @@ ROWS = {
         "x, pd.get_option('display.max_rows')",
         "pd.reset_option('display.precision'); pd.reset_option('display.max_rows')",
     ),
+    "what libraries keep for a thread": (
+        "import joblib, sympy, scipy.fft\nfrom sympy.core.parameters import global_parameters\nx = sympy.Symbol('x')\n"
+        "_ = joblib.parallel_config(backend='threading', n_jobs=2); global_parameters.evaluate = False; _ = scipy.fft.set_workers(2).__enter__()",
+        "seen = joblib.Parallel().n_jobs, str(x + x), global_parameters.evaluate, scipy.fft.get_workers()\n"
+        "_ = joblib.parallel_config(n_jobs=3); sympy.core.parameters.global_parameters.evaluate = True; _ = sympy.evaluate(True).__enter__(); _ = scipy.fft.set_workers(3).__enter__()",
+        "seen, joblib.Parallel().n_jobs, str(x + x), global_parameters.evaluate, global_parameters is sympy.core.parameters.global_parameters",
+        "del joblib.parallel._backend.config; global_parameters.evaluate = True; scipy.fft._pocketfft.helper._config.default_workers = 1",
+    ),
+    "how polars shows tables": (
+        "import polars as pl\nt = pl.DataFrame({'a': [1.23456] * 5, 'b': [1] * 5, 'c': [1] * 5})\n_ = pl.Config(tbl_rows=2, float_precision=1)",
+        "seen = str(t); _ = pl.Config.set_tbl_cols(2); _ = pl.Config(float_precision=3)",
+        "seen, str(t)",
+        "pl.Config.restore_defaults()",
+    ),
+    "the back end of matplotlib": (
+        "import matplotlib as mpl\n_back = mpl.get_backend(); mpl.use('svg')",
+        "seen = mpl.get_backend(); mpl.use('pdf')",
+        "seen, mpl.get_backend()",
+        "mpl.use(_back); del _back",
+    ),
 }

@@ -100,13 +100,16 @@ def what_stays() -> Iterator[str]:
             if isinstance(handler, logging.FileHandler):
                 if handler.baseFilename != os.devnull:
                     yield f"{_NOT_IN} log file `{os.path.basename(handler.baseFilename)}`"
-            elif not _is_of_library(logger) and _is_of_python(handler) and handler in _staying(logger):
+            elif not _is_of_library(logger) and _is_of_a_cell(handler) and handler in _staying(logger):
                 yield f"{_NOT_IN} {type(handler).__name__} of {logger.name}"
 
 
-def _is_of_python(handler: logging.Handler) -> bool:
-    """Handlers of a library's class may be there because it was imported, and so in each process."""
-    return type(handler).__module__ in ("logging", "logging.handlers", "__main__")
+def _is_of_a_cell(handler: logging.Handler) -> bool:
+    """One of a library's class may be there because that was imported, and so in each process: if no cell names it."""
+    if type(handler).__module__ in ("logging", "logging.handlers", "__main__"):
+        return True
+    cells = vars(sys.modules["__main__"]).get("_ih", ())
+    return any(type(handler).__name__ in cell for cell in cells)
 
 
 def package_of(name: str) -> str:

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ..adapter import LibrarySettings, Values
-from . import began, environment, log_settings
+from . import began, environment, log_settings, thread_locals
 
 
 def _warning_filters(_module: Any) -> Values:
@@ -183,6 +183,7 @@ CALLS = (
     "environ.setdefault",
     "logging.captureWarnings",
     "logging.disable",
+    "parallel_config",
     "register_dialect",
     "setLevel",
     "set_int_max_str_digits",
@@ -232,6 +233,7 @@ ALL = (
         lambda threading, _, value: threading.stack_size(value),
         that_count=False,
     ),
+    LibrarySettings("_thread", thread_locals.read, thread_locals.usual, thread_locals.write),
     LibrarySettings("gc", _collector, lambda _: began.COLLECTOR, _set_collector, that_count=False),
     LibrarySettings("warnings", _warning_filters, lambda _: {}, _add_filter, that_count=False),
 )

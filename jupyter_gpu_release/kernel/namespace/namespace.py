@@ -129,6 +129,8 @@ class Namespace:
             prepared.notes.append(
                 f"{', '.join(away)}: set in this cell only, what is set in a library stays in its process"
             )
+        if clocks := _clocks_in(tree):
+            prepared.notes.append(f"{clocks} of a GPU cell counts in its process alone: take differences within a cell")
         prepared.binds = _bound_by(tree, facts, choice)
         prepared.submodules = _submodules_in(tree)
         return prepared
@@ -340,6 +342,15 @@ def _left_behind(arrival: NamespaceUpdate, sent: SentObjects) -> list[str]:
         return []
     said = left_behind_sentences(name for name in names if name not in parts and not is_attribute_name(name))
     return said + parts_left_sentences(type(parts[name]).__name__ for name in names if name in parts)
+
+
+#: count from the start of a process or thread
+_CLOCKS = frozenset({f"{kind}_time{unit}" for kind in ("process", "thread") for unit in ("", "_ns")})
+
+
+def _clocks_in(tree: ast.AST) -> str:
+    read = {getattr(node, "attr", getattr(node, "id", "")) for node in ast.walk(tree)}
+    return ", ".join(f"`{name}()`" for name in sorted(read & _CLOCKS))
 
 
 def _bound_by(tree: ast.Module, facts: CellFacts, choice: NameChoice) -> list[str]:

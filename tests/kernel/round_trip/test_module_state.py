@@ -528,8 +528,23 @@ def test_what_a_gpu_cell_sets_in_a_module_with_properties_is_said_unless_it_trav
             "logging.lastResort = old; logging.raiseExceptions = True",
         ),
         ("import mpmath\nmpmath.mp.dps = 20", "str(mpmath.mp.pi)", "3.1415926535897932385", "mpmath.mp.dps = 15"),
+        (
+            "import datetime\nplain = datetime.date\nclass Frozen(plain):\n    @classmethod\n    def today(cls): return cls(2020, 1, 2)\ndatetime.date = Frozen; first = Frozen.today()",
+            "str(datetime.date.today()), type(datetime.date.today()) is Frozen, first.year, Frozen.__mro__[1] is plain",
+            ("2020-01-02", True, 2020, True),
+            "datetime.date = plain",
+        ),
+        (
+            "import requests\nPlain = requests.Session\nclass Loud(Plain):\n    def get(self, *a): return 'got'\nrequests.sessions.Session = requests.Session = Loud",
+            "requests.Session().get(), type(Plain()).__name__, Loud.__mro__[1] is Plain, issubclass(type(requests.session()), Plain)",
+            ("got", "Session", True, True),
+            "requests.sessions.Session = requests.Session = Plain",
+        ),
     ],
-    ids=["a module with properties", "behind another statement", "an object of a module"],
+    ids=[
+        *("a module with properties", "behind another statement", "an object of a module"),
+        *("a class of Python's", "a class of a library"),
+    ],
 )
 def test_what_the_notebook_set_in_a_library_is_so_in_the_cell(
     nb: Notebook, setup: str, asked: str, answer: object, end: str

@@ -214,7 +214,9 @@ def _shapes() -> dict[str, object]:
     library, beside = types.ModuleType("shapes"), types.ModuleType("beside")
     for module in (library, beside):
         exec(
-            "def set_scale(x): pass\ndef add_shape(kind, f): pass\ndef install(): pass\ndef plot(x): pass", vars(module)
+            "def set_scale(x): pass\ndef add_shape(kind, f): pass\ndef install(): pass\ndef plot(x): pass\n"
+            "class scaled:\n    def __enter__(self): pass",
+            vars(module),
         )
         for function in filter(callable, list(vars(module).values())):
             function.__module__ = module.__name__
@@ -232,6 +234,7 @@ def _shapes() -> dict[str, object]:
         "old = shapes.set_scale(n)",
         "shapes.add_shape(Shape, lambda s: s.area)",
         "shapes.renderers.enable('plain')",
+        "shapes.scaled(by=3)",
         "tracemalloc.start()",
         "shapes.scales['log'] = n",
         "sys.modules['shapes'] = x",
