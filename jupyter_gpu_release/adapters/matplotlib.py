@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Iterable
 from typing import Any
@@ -20,9 +21,11 @@ _WITHOUT_WINDOW = (_INLINE_NAME, "agg", "cairo", "pdf", "pgf", "ps", "svg", "tem
 
 
 def _backend_of(matplotlib: Any) -> str:
-    """Empty: none is chosen yet."""
+    """Empty: none is chosen yet, or by matplotlib itself, where no front end names one (as ipykernel does)."""
     name = dict.get(matplotlib.rcParams, "backend")
-    return _INLINE_NAME if name == _INLINE_BACKEND else name.lower() if isinstance(name, str) else ""
+    if not isinstance(name, str) or (name == "agg" and "MPLBACKEND" not in os.environ):
+        return ""
+    return _INLINE_NAME if name == _INLINE_BACKEND else name.lower()
 
 
 def _rc(matplotlib: Any) -> Values:

@@ -12,6 +12,7 @@ import dis
 import functools
 import re
 import sys
+import threading
 import types
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -138,6 +139,7 @@ class LibraryPatches:
             for chain, value in sorted(assigned_attributes(tree).items())
             if (holder := _holder(from_module(chain, self._names), self._names)) is not None
             and _package_of(holder.owner) not in tops
+            and not holder.is_of_thread
             and not (_is_extended(holder.owner) and not isinstance(value, _LITERALS))
         ]
 
@@ -198,6 +200,12 @@ class _Holder:
         with contextlib.suppress(Exception):  # a property of the library's
             return functools.reduce(getattr, (*self.path, attribute), self.owner)
         return _ABSENT
+
+    @property
+    def is_of_thread(self) -> bool:
+        """Tell if it is a thread-local object, whose attributes travel (adapters/stdlib/thread_locals.py)."""
+        kind = self.value_of("__class__") if self.path else None
+        return isinstance(kind, type) and issubclass(kind, threading.local)
 
     def name_of(self, attribute: str) -> str:
         """Under which name the attribute travels."""

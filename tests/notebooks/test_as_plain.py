@@ -215,3 +215,29 @@ def test_environment_variables_of_a_process_stay_there_and_secrets_are_held_back
     fresh.ok("os.environ.pop('MY_TOKEN')")
     changed = "sorted(name for name in {**before, **os.environ} if before.get(name) != os.environ.get(name))"
     assert fresh.value(changed) == ["DATABASE", "LONG", "PATH", "RANK"]
+
+
+def test_a_function_of_pythons_own_that_the_notebook_replaces_is_not_ours(notebook: Notebook) -> None:
+    notebook.ok("import builtins\nreal = builtins.round\nbuiltins.round = lambda x: 42")
+    try:
+        assert notebook.ok("%%gpu_train --gpus 0\nx = 1\nprint(round(1.5), real(1.5))").text() == "42 2\n"
+    finally:
+        notebook.ok("builtins.round = real")
+
+
+_FINDER = (
+    "import importlib.abc, importlib.util, sys\nclass Made(importlib.abc.MetaPathFinder, importlib.abc.Loader):\n"
+    "    def find_spec(self, name, path, target=None):\n"
+    "        return importlib.util.spec_from_loader(name, self) if name == 'made_up' else None\n"
+    "    def exec_module(self, module): module.x = 5\n"
+)
+
+
+def test_a_finder_that_a_cell_adds_finds_modules_there_and_one_of_the_notebook_is_named(notebook: Notebook) -> None:
+    notebook.ok(_FINDER)
+    found = notebook.ok("%%gpu_train --gpus 0\nsys.meta_path.append(Made())\nimport made_up\nprint(made_up.x)")
+    assert found.text() == "5\n"
+    notebook.ok("sys.meta_path.append(Made())\nimport made_up")
+    missed = notebook.run("%%gpu_train --gpus 0\nimport made_up")
+    assert "sys.meta_path.append(Made()) ran in cell" in missed.receipt
+    notebook.ok("sys.meta_path.pop();")

@@ -22,6 +22,11 @@ _NOT_FOUND = re.compile(r"name '(\w+)' is not defined|Can't get attribute '(\w+)
 _NO_MODULE = (ModuleNotFoundError.__name__, ImportError.__name__)
 #: where asyncio refuses to run a second event loop in the first
 _NESTED = re.compile(r"event loop is (?:already )?running|running event loop")
+#: what torch says of memory that a cell got with its inputs (adapters/torch/tensors.py), which cannot grow
+_FIXED = "resize storage that is not resizable"
+_NO_GROWTH = (
+    "`resize_` cannot grow the memory of a large tensor that was sent: name a copy in the cell (`t = t.clone()`)"
+)
 #: names of functions that tell a library something for later
 _TELLS = re.compile(r"regist|^(?:set|add|enable|use|install)(?:_|$)")
 #: of those that are called for what a library does from then on (``calendar.setfirstweekday``); seeds travel
@@ -53,6 +58,8 @@ def missed_sentence(error: ErrorInfo, cells: Sequence[str], names: dict[str, Any
     """Say which statement it is, and in which cell; empty: none is known. ``cells``: the notebook's, the run's last."""
     words = list(dict.fromkeys("".join(found) for found in _QUOTED.findall(error.evalue)))
     named: list[str] = []
+    if error.ename == RuntimeError.__name__ and _FIXED in error.evalue:
+        return _NO_GROWTH
     if error.ename == AttributeError.__name__:
         tells, named, words = _makes_attribute(names), words[:-1], words[-1:]
     elif error.ename in _NO_MODULE:
@@ -80,9 +87,15 @@ def _module_sentence(words: Sequence[str], cells: Sequence[str]) -> str:
         for node in reversed(_parsed(cells[number]).body):
             texts = {each.value for each in ast.walk(node) if isinstance(each, ast.Constant)}
             names = [text for text in texts if isinstance(text, str) and text in sys.modules]
-            if any(_is_in(name, word) for name in names for word in words) and any(map(is_put_by_hand, names)):
+            is_put = any(_is_in(name, word) for name in names for word in words) and any(map(is_put_by_hand, names))
+            if is_put or (_adds_finder(node) and any(map(is_put_by_hand, words))):
                 return _not_here(_text(node), number)
     return ""
+
+
+def _adds_finder(node: ast.stmt) -> bool:
+    call = node.value if isinstance(node, ast.Expr) else None
+    return isinstance(call, ast.Call) and dotted_name(call.func).startswith("sys.meta_path.")
 
 
 def _handing_sentence(named: Sequence[str], word: str, cells: Sequence[str], names: dict[str, Any]) -> str:

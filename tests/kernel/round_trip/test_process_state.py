@@ -164,6 +164,16 @@ def test_clocks_of_a_process_are_said_to_be_the_cells_own(nb: Notebook, clock: s
     assert nb.ok("t = time.monotonic()").prepared.notes == []
 
 
+def test_what_comes_back_of_a_thread_is_not_said_to_stay(nb: Notebook) -> None:
+    nb.cell("from sympy.core.parameters import global_parameters")
+    trip = nb.ok("global_parameters.evaluate = False")
+    try:
+        assert (trip.prepared.notes, trip.notes) == ([], [])
+        assert nb.cell("global_parameters.evaluate") is False
+    finally:
+        nb.cell("global_parameters.evaluate = True")
+
+
 def test_a_log_file_of_a_librarys_logger_is_said(nb: Notebook, tmp_path: Path) -> None:
     nb.cell(
         f"import logging, json\nhandler = logging.FileHandler({str(tmp_path / 'json.log')!r})\nlogging.getLogger('json.own').addHandler(handler)"

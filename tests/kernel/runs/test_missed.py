@@ -26,6 +26,7 @@ import pytest
 from jupyter_gpu_release.adapters.adapter import Adapter
 from jupyter_gpu_release.kernel.runs.missed import Registrations, missed_name, missed_sentence
 from jupyter_gpu_release.protocol.runs import ErrorInfo
+from jupyter_gpu_release.submission.modules import is_put_by_hand
 from tests.cells.table import CELLS
 
 
@@ -299,3 +300,20 @@ def test_nothing_is_said_of_the_cells_that_other_tests_try() -> None:
                 exec(compile(ast.Module([node], []), "<imports>", "exec"), names)
         used = {getattr(module, "__name__", "").partition(".")[0] for module in names.values()}
         assert Registrations().notes(used, {**names, "_ih": ["", cell.setup]}, cell.body) == [], name
+
+
+def test_a_finder_of_the_notebook_is_named_where_a_module_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    kind = type("Finder", (), {"__module__": "__main__", "find_spec": lambda _s, name, *_: name == "made_up" or None})
+    monkeypatch.setattr(sys, "meta_path", [*sys.meta_path, kind()])
+    cells = ["", "import sys\nsys.meta_path.append(Finder())", "import made_up"]
+    error = ErrorInfo("ModuleNotFoundError", "No module named 'made_up'", [])
+    assert is_put_by_hand("made_up")
+    assert not is_put_by_hand("made_down")
+    assert missed_sentence(error, cells, {}).startswith(
+        "`sys.meta_path.append(Finder())` ran in cell 1 of the notebook"
+    )
+
+
+def test_memory_that_cannot_grow_has_a_way_out() -> None:
+    error = ErrorInfo("RuntimeError", "Trying to resize storage that is not resizable", [])
+    assert "`t = t.clone()`" in missed_sentence(error, ["", "t.resize_(9)"], {})
