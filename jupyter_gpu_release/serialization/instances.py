@@ -9,13 +9,21 @@ from __future__ import annotations
 import array
 import copyreg
 import datetime
+import dis
+import enum
+import functools
 import inspect
 import types
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any
 
+from cloudpickle import cloudpickle
+
 from .. import streams
-from ..adapters.adapter import Reducer
+from ..adapters.adapter import Reducer, receiving
+from ..adapters.users_code import is_of_the_user
+from .load_order import function_of
+from .sharing.in_place import dict_of
 
 #: a class with one of these says itself how it is pickled
 _OWN_WAYS = ("__reduce__", "__reduce_ex__", "__getnewargs__", "__getnewargs_ex__", "__setstate__", "__getstate__")
@@ -34,7 +42,11 @@ _State = tuple[dict[str, Any], dict[str, Any]]
 
 
 def reducer_for(kind: type) -> Reducer | None:
-    """The reducer for objects of a class of the notebook; None: pickle's way is right."""
+    """The reducer for objects of a class; None: pickle's way is right."""
+    return _reducer_of_notebook(kind) or _reducer_with_attributes(kind)
+
+
+def _reducer_of_notebook(kind: type) -> Reducer | None:
     own = _of_notebook(kind)
     if not own or _has([base for base in own if not _is_named_tuple(base)], _OWN_WAYS):
         return None
@@ -118,6 +130,100 @@ def _reduce_of_base(_pickler: Any, thing: Any) -> Any:
     return make_instance, (kind, base, given, begins, {}, {}), state, *rest
 
 
+# -------------------------------------------------- attributes that a call to the class would not bring back
+_REDUCERS = ("__reduce_ex__", "__reduce__")
+_ENDS = ("__del__", "__exit__", "close")
+
+
+def _reducer_with_attributes(kind: type) -> Reducer | None:
+    """A reducer for objects that are made by a call that somebody wrote, and may have more than it gives them."""
+    way = cloudpickle.Pickler.dispatch_table.get(kind)
+    says = way or any(inspect.getattr_static(kind, each) is not vars(object)[each] for each in _REDUCERS)
+    has_attributes = kind.__dictoffset__ or copyreg._slotnames(kind)  # type: ignore[attr-defined]
+    if not (says and has_attributes) or issubclass(kind, enum.Enum | types.ModuleType):
+        return None
+    if any(map(is_of_the_user, (way, *(getattr(kind, each) for each in _REDUCERS)))):
+        return functools.partial(_reduce_with_attributes, _handles(kind))
+    return functools.partial(_reduce_with_users_attributes, _names_in_library(kind))
+
+
+def _reduce_with_attributes(handles: frozenset[str], pickler: Any, thing: Any) -> Any:
+    """As its class of the user's says, and with its attributes, but for those that cannot travel."""
+    reduced = _reduced(pickler, thing)
+    if not _is_without_state(reduced):
+        return reduced
+    attributes, slots = _state_of(object.__getstate__(thing))
+    order = list(attributes | slots)
+    left = [name for name, part in (attributes | slots).items() if _stays(pickler, part, is_handle=name in handles)]
+    return _beside(thing, reduced, (_without(attributes, left), _without(slots, left), left, order))
+
+
+def _reduce_with_users_attributes(known: frozenset[str], pickler: Any, thing: Any) -> Any:
+    """As its library says. What the library left out, it makes again; attributes that it does not know go along."""
+    reduced = _reduced(pickler, thing)
+    if not _is_without_state(reduced) or not getattr(thing, "__dict__", None):
+        return reduced
+    own = {name: part for name, part in vars(thing).items() if not (name.startswith("_") or name in known)}
+    left = [name for name, part in own.items() if _stays(pickler, part, is_handle=False)]
+    return _beside(thing, reduced, (_without(own, left), {}, left, None)) if own else reduced
+
+
+def _reduced(pickler: Any, thing: Any) -> Any:
+    way = pickler.dispatch_table.get(type(thing))
+    return thing.__reduce_ex__(5) if way is None else way(thing)
+
+
+def _is_without_state(reduced: Any) -> bool:
+    return isinstance(reduced, tuple) and (len(reduced) < 3 or reduced[2] is None)
+
+
+def _beside(thing: Any, reduced: Any, state: tuple[Any, ...]) -> Any:
+    maker, arguments, _, *items = (*reduced, None, None, None)[:5]
+    return maker, arguments, (type(thing), *state), *items, set_beside
+
+
+def _stays(pickler: Any, part: Any, *, is_handle: bool) -> bool:
+    """Tell if the receiver's own constructor makes it."""
+    return (is_handle and type(part) is int) or not (_is_plain(part) or pickler.can_write_by_itself(part))
+
+
+def _without(values: dict[str, Any], left: list[str]) -> dict[str, Any]:
+    return {name: part for name, part in values.items() if name not in left}
+
+
+def _handles(kind: type) -> frozenset[str]:
+    """Attributes that are handles of the process if they are numbers: a call gave them to a class that ends things."""
+    if not any(hasattr(kind, name) for name in _ENDS):
+        return frozenset()
+    return frozenset(name for function in _functions(kind) for name in _set_by_calls(function.__code__))
+
+
+def _set_by_calls(code: types.CodeType) -> Iterator[str]:
+    """Names of ``self.name = call()``."""
+    steps = list(dis.get_instructions(code))
+    for before, step in zip(steps, steps[2:], strict=False):
+        if step.opname == "STORE_ATTR" and before.opname.startswith("CALL"):
+            yield step.argval
+
+
+def _names_in_library(kind: type) -> frozenset[str]:
+    """Names in the code that a library's class has."""
+    codes = [function.__code__ for function in _functions(kind) if not is_of_the_user(function)]
+    found: set[str] = set()
+    for code in codes:
+        found.update(code.co_names, (text for text in code.co_consts if type(text) is str))
+        codes += [part for part in code.co_consts if isinstance(part, types.CodeType)]
+    return frozenset(found)
+
+
+def _functions(kind: type) -> Iterator[types.FunctionType]:
+    for base in kind.__mro__:
+        for value in vars(base).values():
+            function = function_of(value)
+            if type(function) is types.FunctionType:
+                yield function
+
+
 @streams.named
 def make_instance(
     kind: type, base: Any, arguments: tuple[Any, ...], begins: bool, early: dict[str, Any], slots: dict[str, Any]
@@ -143,3 +249,25 @@ def set_instance(thing: Any, state: tuple[dict[str, Any], dict[str, Any], list[s
             own.update(values)
     for name, value in slots.items():
         object.__setattr__(thing, name, value)
+
+
+@streams.named
+@receiving
+def set_beside(reader: Any, thing: Any, state: tuple[Any, ...]) -> None:
+    """Set attributes of an object that a call has made; ``order``: of all that it had, None for a library's class."""
+    kind, attributes, slots, left, order = state
+    if type(thing) is not kind:  # its class makes something else of it
+        return
+    reader.left.append((thing, left))
+    own = dict_of(thing)
+    if own is not None:
+        had = own | attributes
+        if order is not None:
+            had = {name: had[name] for name in order if name in had}
+        own.clear()
+        own.update(had)
+    for name in copyreg._slotnames(kind) if order is not None else ():  # type: ignore[attr-defined]
+        if name in slots:
+            object.__setattr__(thing, name, slots[name])
+        elif name not in left and hasattr(thing, name):
+            object.__delattr__(thing, name)

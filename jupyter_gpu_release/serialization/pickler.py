@@ -93,13 +93,24 @@ class GraphPickler(cloudpickle.Pickler):
         self.arrays: dict[int, Any] = {}
         self._reducers: dict[type, Reducer | None] = {type(sys.stdout): reduce_stream, type(sys.stderr): reduce_stream}
         self.nested = False
+        #: id → (thing, whether it can be written by itself)
+        self._tried: dict[int, tuple[Any, bool]] = {}
 
     def can_write(self, thing: Any) -> bool:
         """Try to write something that is left out otherwise; within such a trial True, as it fails then by itself."""
-        if self.nested:
-            return True
+        return self.nested or self._try(thing, nested=True)
+
+    def can_write_by_itself(self, thing: Any) -> bool:
+        """The same for a part that is left out of what holds it, within a trial, too: each is tried once."""
+        if id(thing) not in self._tried:
+            self._tried[id(thing)] = thing, True  # while it is tried: it may hold itself
+            self._tried[id(thing)] = thing, self._try(thing, nested=False)
+        return self._tried[id(thing)][1]
+
+    def _try(self, thing: Any, *, nested: bool) -> bool:
         trial = GraphPickler(io.BytesIO(), self.realm, [], compact=True)
-        trial.nested = True
+        trial.nested = nested
+        trial._tried = self._tried
         try:
             trial.dump(thing)
         except Exception:  # noqa: BLE001 - reducers are foreign code
@@ -115,6 +126,7 @@ class GraphPickler(cloudpickle.Pickler):
         """Objects that it holds by more than its memo, as often as it does."""
         for table in (self.keep, self.arrays.values(), self.holders.values(), self.globals_ref.values()):
             yield from table
+        yield from (thing for thing, _ in self._tried.values())
         for view in self.buffers:
             yield from (view.obj, view.obj)  # the view does, and the PickleBuffer that it was made of
 

@@ -104,6 +104,8 @@ class Rebuilder:
         self.codes: list[types.CodeType] = []
         #: closures in classes that are known here, each with what arrived for it
         self.closures: list[tuple[types.FunctionType, types.FunctionType]] = []
+        #: objects that a call has made, each with names of attributes that did not travel
+        self.left: list[tuple[Any, list[str]]] = []
         #: cached functions, each with its state
         self.caches: list[tuple[Any, Any]] = []
 

@@ -30,6 +30,7 @@ class Arrived(Protocol):
     modules: dict[str, str]
     facts: dict[str, Any]
     closures: list[tuple[types.FunctionType, types.FunctionType]]
+    left: list[tuple[Any, list[str]]]
 
 
 class NamespaceUpdate:
@@ -56,6 +57,7 @@ class NamespaceUpdate:
         self.outlived: set[str] = set()
         #: classes of objects whose ``__del__`` has run in the cell, and runs here, too
         self.ended: set[str] = set()
+        self._left = {id(thing): names for thing, names in loaded.left}
         self._as_before = frozenset(loaded.facts.get("as_before", ()))
         #: id of an object that shall be nowhere any more → (it, what stands in its place)
         self._pairs: dict[int, tuple[Any, Any]] = {}
@@ -186,7 +188,7 @@ class NamespaceUpdate:
             self._stay(old, new)
             self._keep_function(old, new)
             return True
-        if copy_into_view(old, new) or update_in_place(old, new, self.stale):
+        if copy_into_view(old, new) or update_in_place(old, new, self.stale, self._left.get(id(new))):
             self._stay(old, new)
             return True
         return False
