@@ -493,6 +493,8 @@ class Loaded:
     codes: list[types.CodeType] = field(default_factory=list)
     #: closures in classes of the receiver, each with what arrived for it
     closures: list[tuple[types.FunctionType, types.FunctionType]] = field(default_factory=list)
+    #: globals of functions of the receiver in which something was set
+    spaces: list[dict[str, Any]] = field(default_factory=list)
     #: objects that a call to their class has made, each with names of attributes that did not travel
     left: list[tuple[Any, list[str]]] = field(default_factory=list)
 
@@ -560,7 +562,8 @@ def _load(
     settle_libraries()
     cached_functions.fill_all(rebuilder.caches)
     rebuilder.remember_arrivals(lambda value: value_digest(value, realm))
-    loaded.codes, loaded.closures, loaded.left = rebuilder.codes, rebuilder.closures, rebuilder.left
+    loaded.codes, loaded.closures = rebuilder.codes, rebuilder.closures
+    loaded.left, loaded.spaces = rebuilder.left, rebuilder.spaces
     loaded.resume = loaded.values.pop(RESUME, None)
     if realm.at_home:  # the run may go on with these, nobody else
         for name in loaded.facts.pop("shards", ()):

@@ -24,7 +24,17 @@ from ..adapters.registry import adapters_of, first_answer
 from ..adapters.singletons import key_of_nan, plain_marks
 from ..adapters.stdlib.values import reduce_replaced_class, reduce_stream
 from . import abstract_classes, class_statements, exceptions, instances, rebuild
-from .identity import class_attributes, class_id, function_attributes, function_id, is_by_reference, member_attributes
+from .identity import (
+    OF_GLOBALS,
+    class_attributes,
+    class_id,
+    function_attributes,
+    function_id,
+    is_by_reference,
+    member_attributes,
+    module_with_globals,
+    own_globals,
+)
 from .load_order import global_reads, reads_while_rebuilt
 from .rebuild import NamespaceInfo
 from .sharing.references import References
@@ -154,8 +164,8 @@ class GraphPickler(cloudpickle.Pickler):
         return False
 
     def note_buffers_sent(self) -> None:
-        """Note Python's own buffers among the memory that travels: pickle writes a ``bytearray`` and asks nobody."""
-        waiting = [key for key in self.parts if isinstance(key, tuple) and key[0] == "buffer"]
+        """Note Python's own buffers and dicts among what travels: pickle writes them and asks nobody."""
+        waiting = [key for key in self.parts if isinstance(key, tuple) and key[0] in ("buffer", "globals")]
         memo = self.memo.copy() if waiting else {}
         for key in waiting:
             if key[1] in memo:
@@ -196,8 +206,9 @@ class GraphPickler(cloudpickle.Pickler):
             self.modules.add(function.__module__)
             return _NOT_MINE
         if self.compact and function in self.realm.origins:
-            changes = self._changes(function, function_attributes)
-            delta = (changes, function.__defaults__, function.__kwdefaults__, vars(function))
+            changes = self._changes(function, self._function_look)
+            own = {name: part for name, part in self._function_look(function).items() if name.startswith(OF_GLOBALS)}
+            delta = (changes, function.__defaults__, function.__kwdefaults__, vars(function), own)
             ident = function_id(function) or self.realm.origins.number_of(function)
             return rebuild.known_class, (ident, function.__closure__), delta
         self.codes.append(function.__code__)
@@ -213,24 +224,29 @@ class GraphPickler(cloudpickle.Pickler):
             "__defaults__": function.__defaults__,
             "__kwdefaults__": function.__kwdefaults__,
         }
-        changed, removed = self._changes(function, function_attributes)
+        changed, removed = self._changes(function, self._function_look)
         slots |= {part: getattr(function, part) for part in ("__code__", "__name__") if part in changed}
         state = (slots, dict(vars(function)), foreign, changed, removed)
         return rebuild.make_function, arguments, state, None, None, rebuild.set_function
 
     def _where(self, function: types.FunctionType) -> tuple[Any, dict[str, Any] | None]:
-        """Owner of the globals: the notebook's (None), an importable module's (its name) or others (a dict)."""
+        """Owner of the globals: the notebook's (None), an importable module's (its name) or a dict (with content)."""
         space = function.__globals__
         if space is self.realm.namespace:
             self.reads.update(global_reads(function.__code__))
             return None, None
-        module = sys.modules.get(space.get("__name__", ""))
-        if module is not None and vars(module) is space and module.__name__ != "__main__" and module.__spec__:
+        module = module_with_globals(function)
+        if module is not None:
             self.modules.add(module.__name__)
             return module.__name__, None
-        shared = self.globals_ref.setdefault(id(space), {"__name__": space.get("__name__", "")})
         self.keep.append(space)
-        return shared, {name: space[name] for name in global_reads(function.__code__) if name in space}
+        if self.is_memory_sent(("globals", id(space))):  # whoever has it sees what the function does to it
+            return space, None
+        shared = self.globals_ref.setdefault(id(space), {"__name__": space.get("__name__", "")})
+        return shared, own_globals(function)
+
+    def _function_look(self, function: types.FunctionType) -> dict[str, Any]:
+        return function_attributes(function, self.realm.namespace)
 
     # --------------------------------------------------------------------------------- classes
     def _reduce_class(self, cls: Any) -> Any:

@@ -31,6 +31,7 @@ class Arrived(Protocol):
     facts: dict[str, Any]
     closures: list[tuple[types.FunctionType, types.FunctionType]]
     left: list[tuple[Any, list[str]]]
+    spaces: list[dict[str, Any]]
 
 
 class NamespaceUpdate:
@@ -87,7 +88,7 @@ class NamespaceUpdate:
             kept = {id(thing) for thing in self._originals.values()}
             new = {name for name, value in loaded.values.items() if id(value) not in kept} if not self._home else set()
             exchange = ReferenceReplacer(replaced)
-            exchange.replace_inside(loaded.values.values())
+            exchange.replace_inside([*loaded.values.values(), *loaded.spaces])
             exchange.replace_in_names(namespace, but=_NOT_WALKED | new)
             if not exchange.is_cut_short:
                 self.old_parts.clear()
