@@ -93,6 +93,26 @@ def test_functions_remember_by_their_defaults_and_attributes(nb: Notebook) -> No
     assert list(trip.results) == ["x"]
 
 
+def test_functions_and_methods_remember_by_the_variables_around_them(nb: Notebook) -> None:
+    Path("around.py").write_text(
+        "import functools, threading\n"
+        "def counted(f):\n    n, seen, lock = 0, [], threading.Lock()\n    @functools.wraps(f)\n"
+        "    def w(*a):\n        nonlocal n\n        with lock: n += 1; seen.append(n)\n        f(*a)\n        return n, len(seen)\n    return w\n"
+        "@counted\n@counted\ndef f(): pass\n"
+        "class K:\n    @counted\n    def m(self): pass\n    @staticmethod\n    @counted\n    def s(): pass\n"
+        "    @classmethod\n    @counted\n    def c(cls): pass\n    @property\n    @counted\n    def p(self): pass\n"
+        "class Sub(K):\n    def m(self): return super().m()\n"
+    )
+    all_once = "around.f(), around.f.__wrapped__(), k.m(), k.s(), k.c(), k.p"
+    nb.cell("import around; k = around.Sub(); seen = around.f.__closure__[-1].cell_contents, around.counted")
+    nb.cell(f"a = {all_once}")
+    trip = nb.ok(f"b = {all_once}")
+    nb.cell(f"c = {all_once}")
+    made = [((n, n), (2 * n, 2 * n), (n, n), (n, n), (n, n), (n, n)) for n in (1, 2, 3)]
+    assert ([nb.ns[name] for name in "abc"], trip.notes) == (made, [])
+    assert nb.ns["around"].f.__closure__[-1].cell_contents is nb.ns["seen"][0]
+
+
 def test_cached_functions_remember_and_context_variables_have_their_values(nb: Notebook) -> None:
     Path("helper.py").write_text(
         "import contextvars, functools\nlevel = contextvars.ContextVar('level', default=0)\n"
