@@ -67,6 +67,15 @@ def _assignments(node: ast.AST) -> Iterator[tuple[ast.AST, ast.AST | None]]:
             yield from _assignments(child)
 
 
+def _called(node: ast.AST) -> Iterator[str]:
+    """Names that code calls outside of its functions."""
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, ast.Call) and isinstance(child.func, ast.Name):
+            yield child.func.id
+        if not isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            yield from _called(child)
+
+
 @functools.cache
 def stored_attributes(code: types.CodeType) -> frozenset[str]:
     """Chains to which compiled code assigns, that of the functions in it included."""
@@ -132,16 +141,35 @@ class LibraryPatches:
         return put | values_at(self._chains, self._names) | extensions_of_libraries()
 
     def stay_away(self, tree: ast.AST, local: Iterable[str]) -> list[str]:
-        """Chains that this cell sets in a library, where they will stay; ``local``: modules whose state comes back."""
+        """Chains that this cell sets in a library, where they will stay, by itself or by functions that it calls;
+        ``local``: modules whose state comes back.
+        """
         tops = {name.partition(".")[0] for name in local}
+        chains = dict.fromkeys(self._set_by_calls(tree)) | assigned_attributes(tree)
         return [
             chain
-            for chain, value in sorted(assigned_attributes(tree).items())
+            for chain, value in sorted(chains.items())
             if (holder := _holder(from_module(chain, self._names), self._names)) is not None
             and _package_of(holder.owner) not in tops
             and not holder.is_of_thread
             and not (_is_extended(holder.owner) and not isinstance(value, _LITERALS))
         ]
+
+    def _set_by_calls(self, tree: ast.AST) -> Iterator[str]:
+        defined = {node.name: node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)}
+        waiting, seen = [*_called(tree)], set[str]()
+        while waiting:
+            name = waiting.pop()
+            if name in seen:
+                continue
+            seen.add(name)
+            value = dict.get(self._names, name)
+            if name in defined:
+                yield from assigned_attributes(defined[name])
+                waiting += _called(defined[name])
+            elif isinstance(value, types.FunctionType) and value.__module__ == "__main__":
+                yield from stored_attributes(value.__code__)
+                waiting += value.__code__.co_names
 
     def _look_at(self, source: str) -> None:
         try:

@@ -352,6 +352,13 @@ def test_what_a_helper_puts_into_a_class_of_a_library_goes_in(nb: Notebook, puts
         nb.cell("del Fraction.shown; vars(fractions).pop('show', None)")
 
 
+def test_what_functions_that_a_cell_calls_set_in_libraries_is_said(nb: Notebook) -> None:
+    nb.cell("import json, fractions\ndef patch(): inner()\ndef inner(): json.set_here = 1\ndef idle(): json.never = 1")
+    trip = nb.ok("def here(): fractions.Fraction.set_here = len\nhere(); patch(); kept = idle")
+    said = "fractions.Fraction.set_here, json.set_here: set in this cell only, what is set in a library stays in its process"
+    assert trip.prepared.notes == [said]
+
+
 def test_what_is_set_in_an_object_that_a_library_has_goes_in(nb: Notebook) -> None:
     nb.cell("import networkx as nx\nfrom networkx import config\nbefore = config.cache_converted_graphs")
     nb.cell("config.cache_converted_graphs = not before; nx.config.fallback_to_nx = True")
