@@ -113,6 +113,11 @@ def has_nans(stream: bytes) -> bool:
     return any(written in stream for written in _WRITTEN)
 
 
+def has_builtins(values: Mapping[str, Any]) -> bool:
+    """Tell if the globals of something that was executed are among values, and the builtins in them."""
+    return any(type(value) is dict and "__builtins__" in value for value in values.values())
+
+
 def plain_marks() -> dict[int, str]:
     """Ids of the texts and tuples that are marks of loaded modules, and of the builtins, and their keys."""
     found = ((":".join(place), _attributes(place[0]).get(place[1])) for place in _PLAIN_MARKS)

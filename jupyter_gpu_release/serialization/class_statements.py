@@ -56,8 +56,8 @@ def remember_statement(cls: type, code: types.CodeType) -> None:
 
 
 def run_statement(code: types.CodeType, name: str, namespace: dict[str, Any]) -> Any:
-    """Make the class (bound to its own name or another one). The namespace stays as it is, and so do the containers that the statement may fill; what it
-    prints was printed before.
+    """Make the class (bound to its own name or another one). The namespace stays as it is, and so do the containers
+    that the statement may fill; what it prints was printed before.
     """
     made: dict[str, Any] = {}
     held = [namespace[each] for each in names_read(code, namespace) if type(namespace[each]) in _FILLED]

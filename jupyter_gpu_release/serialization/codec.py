@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ..adapters.registry import loaded_adapters, size_of
-from ..adapters.singletons import has_nans
+from ..adapters.singletons import has_builtins, has_nans
 from ..adapters.stdlib import cached_functions
 from ..adapters.stdlib.values import calls_left_out, kept_alive
 from ..errors import GpuReleaseError, LoadError
@@ -150,7 +150,7 @@ def dump(
     order = LoadOrder()
     plain = presumed_plain(values)
     with without_gc(), suppressed_warnings():
-        with_nans = False  # asks for each object, so only where there are some
+        with_nans = has_builtins(values)  # asks for each object, so only where there are some
         writers = []  # of memory that one of them has made, no other gets the address
         for _ in range(_MOST_RESTARTS):
             writer = _Writer(realm, more, failed, whole, known, first=order.first, with_nans=with_nans)

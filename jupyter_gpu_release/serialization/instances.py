@@ -139,8 +139,9 @@ def _reducer_with_attributes(kind: type) -> Reducer | None:
     """A reducer for objects that are made by a call that somebody wrote, and may have more than it gives them."""
     way = cloudpickle.Pickler.dispatch_table.get(kind)
     says = way or any(inspect.getattr_static(kind, each) is not vars(object)[each] for each in _REDUCERS)
-    has_attributes = kind.__dictoffset__ or copyreg._slotnames(kind)  # type: ignore[attr-defined]
-    if not (says and has_attributes) or issubclass(kind, enum.Enum | types.ModuleType):
+    if not says or issubclass(kind, enum.Enum | types.ModuleType):
+        return None
+    if not (kind.__dictoffset__ or copyreg._slotnames(kind)):  # type: ignore[attr-defined]
         return None
     if any(map(is_of_the_user, (way, *(getattr(kind, each) for each in _REDUCERS)))):
         return functools.partial(_reduce_with_attributes, _handles(kind))
@@ -161,9 +162,10 @@ def _reduce_with_attributes(handles: frozenset[str], pickler: Any, thing: Any) -
 def _reduce_with_users_attributes(known: frozenset[str], pickler: Any, thing: Any) -> Any:
     """As its library says. What the library left out, it makes again; attributes that it does not know go along."""
     reduced = _reduced(pickler, thing)
-    if not _is_without_state(reduced) or not getattr(thing, "__dict__", None):
+    attributes = dict_of(thing)
+    if not (attributes and _is_without_state(reduced)):
         return reduced
-    own = {name: part for name, part in vars(thing).items() if not (name.startswith("_") or name in known)}
+    own = {name: part for name, part in attributes.items() if not (name.startswith("_") or name in known)}
     left = [name for name, part in own.items() if _stays(pickler, part, is_handle=False)]
     return _beside(thing, reduced, (_without(own, left), {}, left, None)) if own else reduced
 

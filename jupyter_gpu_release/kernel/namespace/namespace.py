@@ -12,7 +12,15 @@ from typing import Any
 
 from ...adapters.registry import loaded_adapters
 from ...adapters.stdlib.environment import WorkingFolder
-from ...analysis.cell_facts import CellFacts, cells_of, is_latest, is_machinery, parse_cell, postpones_annotations
+from ...analysis.cell_facts import (
+    CellFacts,
+    cells_of,
+    is_latest,
+    is_machinery,
+    parse_cell,
+    postpones_annotations,
+    transform_of_bodies,
+)
 from ...analysis.dataflow import analyse
 from ...analysis.device_choices import DeviceHistory
 from ...analysis.sources import executed_cells
@@ -120,9 +128,8 @@ class Namespace:
         does not exist), CannotSendError (a value that cannot be pickled: name, path, reason, way out), StoreError (a
         value of which part was lost with its file).
         """
-        transform = self._shell.transform_cell
-        custom = bool(getattr(self._shell, "input_transformers_post", None))
-        tree = parse_cell(body, transform, line_offset=line_offset, always_transform=custom)
+        transform = transform_of_bodies(self._shell)
+        tree = parse_cell(body, transform, line_offset=line_offset)
         facts = analyse(tree, transform, postponed=postpones_annotations(self._shell.compile.flags))
         prepared = self.input_capture.collect(facts, choice, self.devices.up_to(body), ambient=self._ambient())
         if away := self._patches.stay_away(tree, self.input_capture.local_modules):
