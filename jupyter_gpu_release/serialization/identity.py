@@ -145,7 +145,9 @@ def parts_of_definition(value: Any) -> list[Any] | None:
     if isinstance(value, property):
         return [value.fget, value.fset, value.fdel]
     if isinstance(value, types.FunctionType) and not is_by_reference(value):
-        return [*function_attributes(value).values(), *map(contents_of, value.__closure__ or ())]
+        is_apart = value.__globals__.get("__name__") != "__main__" and module_with_globals(value) is None
+        remembered = own_globals(value).values() if is_apart else ()
+        return [*function_attributes(value).values(), *map(contents_of, value.__closure__ or ()), *remembered]
     if isinstance(value, type) and travels_by_value(value):
         return [*itertools.chain.from_iterable(class_attributes(value).items())]
     return None

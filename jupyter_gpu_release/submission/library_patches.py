@@ -194,7 +194,7 @@ class LibraryPatches:
             tree = ast.parse(source)
         except (SyntaxError, ValueError):
             return
-        for chain in handed_chains(tree):
+        for chain in dict.fromkeys(handed_chains(tree)):
             holder = _holder(f"{chain}.", self._names)
             if holder is not None and not holder.path and _package_of(holder.owner) not in _NO_LIBRARIES:
                 self._handed[id(holder.owner)] = holder.owner

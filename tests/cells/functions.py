@@ -5,6 +5,11 @@ from __future__ import annotations
 
 IMPORTS = "import dataclasses, enum, functools, random, sqlite3\nimport torch\n"
 ROWS = {
+    "globals of a class's own": (
+        "ns = {}; exec('n = 0\\nclass K:\\n    def f(s):\\n        global n\\n        n += 1\\n        return n', ns); K = ns['K']; k = K()",
+        "x = k.f(), K().f()",
+        "x, ns['n'], k.f(), ns['K'] is K",
+    ),
     "globals of its own": (
         "ns = {}; exec('n = 0\\nlog = []\\ndef f():\\n    global n\\n    n += 1\\n    log.append(n)\\n    return n', ns); f = ns['f']",
         "x = f(); f()",

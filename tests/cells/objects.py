@@ -249,7 +249,7 @@ ROWS = {
         "x, o.uid == u[0]",
     ),
     "logger with an attribute": (
-        "import logging\nlog = logging.getLogger('h32a'); log.tag = 'x'",
+        "import logging\nlog = logging.getLogger('tagged'); log.tag = 'x'",
         "x = log.tag; log.tag = 'y'",
         "x, log.tag",
     ),
