@@ -189,7 +189,8 @@ def own_attributes(
     """
     body = (each for each in _codes(code) if each.co_name == cls.__name__)
     named = {str(step.argval) for each in body for step in dis.get_instructions(each) if step.opname == "STORE_NAME"}
-    named.update(*(_attributes_set(text) for _, text in cells()))
+    for _, text in cells():
+        named |= _attributes_set(text)
     makers = {kind.__module__.partition(".")[0] for kind in (*type(cls).__mro__, *cls.__mro__)} - {_NOTEBOOK}
     return {
         name: value

@@ -164,6 +164,7 @@ ROWS = {
         "@register\nclass B(BaseEstimator): pass",
         "n = len(REG), len(BY), loads[:], A.table, REG[0] is A; REG.append(n)",
         "(n, REG[2], len(REG), REG[1] is B, BY['A'] is A, loads, A.table)",
+    ),
     "tables of SQLAlchemy, whose base a call makes": (
         "import sqlalchemy as sa\nfrom sqlalchemy.orm import Session, declarative_base\nModel = declarative_base()\n"
         "class Pet(Model):\n    __tablename__ = 'pets'\n    id = sa.Column(sa.Integer, primary_key=True)\n    name = sa.Column(sa.String)\np = Pet(id=7, name='eve')",
