@@ -191,7 +191,7 @@ def own_attributes(
     named = {str(step.argval) for each in body for step in dis.get_instructions(each) if step.opname == "STORE_NAME"}
     for _, text in cells():
         named |= _attributes_set(text)
-    makers = {kind.__module__.partition(".")[0] for kind in (*type(cls).__mro__, *cls.__mro__)} - {_NOTEBOOK}
+    makers = {kind.__module__.partition(".")[0] for kind in (*type(cls).mro(type(cls)), *cls.__mro__)} - {_NOTEBOOK}
     return {
         name: value
         for name, value in list(vars(cls).items())  # pickling notes something there
@@ -200,7 +200,7 @@ def own_attributes(
     }
 
 
-@functools.cache
+@functools.lru_cache(1000)
 def _attributes_set(text: str) -> frozenset[str]:
     return frozenset(_SETS_ATTRIBUTE.findall(text))
 
