@@ -191,7 +191,7 @@ def own_attributes(
     named = {str(step.argval) for each in body for step in dis.get_instructions(each) if step.opname == "STORE_NAME"}
     for _, text in cells():
         named |= _attributes_set(text)
-    makers = {kind.__module__.partition(".")[0] for kind in (*type(cls).mro(type(cls)), *cls.__mro__)} - {_NOTEBOOK}
+    makers = {kind.__module__.partition(".")[0] for kind in type(cls).mro(type(cls))} - {_NOTEBOOK, "builtins"}
     return {
         name: value
         for name, value in list(vars(cls).items())  # pickling notes something there
@@ -210,9 +210,9 @@ def _is_special(name: str) -> bool:
 
 
 def _is_data(value: Any, makers: set[str]) -> bool:
-    """Tell if a value is neither a function nor what those who make the class keep there; they may keep arrays."""
+    """Tell if a value is neither a function nor, but for arrays, what the metaclass's library may keep account of."""
     kind = type(value)
-    is_theirs = kind.__module__.partition(".")[0] in makers - {"builtins"}
+    is_theirs = kind.__module__.partition(".")[0] in makers
     return not hasattr(kind, "__get__") and (hasattr(kind, "__array__") or not is_theirs)
 
 

@@ -129,17 +129,17 @@ ROWS = {
         "rows, u.name, type(u) is User, User.__tablename__, sorted(Model.metadata.tables)",
     ),
     "a library's own transformer reads names and counts": (
-        "import numpy as np\nfrom collections import Counter, defaultdict\nfrom sklearn.base import BaseEstimator, TransformerMixin\n"
+        "import numpy as np\nfrom collections import Counter, defaultdict\nfrom sklearn.base import BaseEstimator, TransformerMixin\nfrom sklearn.preprocessing import StandardScaler\n"
         "from functools import cached_property, lru_cache\nstep = 2\n"
-        "class Clip(TransformerMixin, BaseEstimator):\n    fits = Counter(); table = np.zeros(2); by = defaultdict(list); default = None\n"
+        "class Clip(TransformerMixin, BaseEstimator):\n    fits = Counter(); table = np.zeros(2); by = defaultdict(list); default = None; scaler = StandardScaler()\n"
         "    def __init__(self, hi=1): self.hi = hi\n"
-        "    def fit(self, X, y=None):\n        Clip.fits['n'] += 1; Clip.table[0] += 1; Clip.by['x'].append(1); return self\n"
+        "    def fit(self, X, y=None):\n        Clip.fits['n'] += 1; Clip.table[0] += 1; Clip.by['x'].append(1); Clip.scaler.fit([[1.], [2.]]); return self\n"
         "    def transform(self, X): return np.clip(X, 0, self.hi) * step\n"
         "    @cached_property\n    def twice(self): return step * 2\n"
         "    @staticmethod\n    @lru_cache\n    def half(n): return n / step\n"
         "Clip().fit([1]); Clip.default = Clip(3)",
         "c = Clip().fit([1]); got = c.transform(np.array([5.])), c.twice, Clip.half(3), Clip.default.hi",
-        "(got, Clip.fits, Clip.table, Clip.by, c.fit([1]) is c, Clip.fits)",
+        "(got, Clip.fits, Clip.table, Clip.by, Clip.scaler.mean_, c.fit([1]) is c, Clip.fits)",
     ),
     "functions of torch with data": (
         "import torch\nclass Clamp(torch.autograd.Function):\n    limits = torch.tensor([0., 1.])\n    @staticmethod\n    def forward(ctx, x): return x.clamp(*Clamp.limits.tolist())\n"
