@@ -350,6 +350,19 @@ ROWS = {
         "d[k].append(2); k.x = 1",
         "d[k], k.x, k.d is d, list(d)[0] is k",
     ),
+    "a key of a dict changes": (
+        "class K:\n    def __init__(self, n): self.n = n\n    def __repr__(self): return self.n\n"
+        "a = {K(x): 0 for x in 'abc'}; k0 = next(iter(a)); od = collections.OrderedDict((k, 1) for k in a); cnt = collections.Counter(a); t = {(k, 1): 0 for k in a}",
+        "k0.v = 1; a[k0] += 1; od[k0] = 5; cnt[k0] += 1; t[k0, 1] = 4; a[K('d')] = 1",
+        "list(a), list(od), list(cnt), list(t), next(iter(a)) is k0, next(iter(t))[0] is k0, od.popitem(), od",
+    ),
+    "elements of a set change": (
+        "class E:\n    def __init__(self, n): self.n, self.v = n, 0\n    def __hash__(self): return self.n * 8\n"
+        "    def __eq__(self, o): return self.n == o.n\n    def __repr__(self): return str(self.n)\n"
+        "s = {E(n) for n in (3, 1, 4, 5, 9, 2, 6)}; s.remove(E(9)); first = next(iter(s))",
+        "for each in s: each.v += 1\ns.add(E(7))",
+        "list(s), next(iter(s)) is first, first.v",
+    ),
     "list of itself": ("l = [1]; l.append(l)", "l.append(2); l[1].append(3)", "l[0], l[1] is l, l[2:]"),
     "array module grows": (
         "a = array.array('i', [1, 2]); alias = [a]",

@@ -234,11 +234,7 @@ def _parts(state: Any) -> tuple[Any, ...]:
 
 def _update_items(old: Any, new: Any) -> bool:
     if isinstance(old, dict):
-        # an OrderedDict keeps an order of its own, which dict's methods do not know
-        base = collections.OrderedDict if isinstance(old, collections.OrderedDict) else dict
-        base.clear(old)
-        for key, value in base.items(new):
-            base.__setitem__(old, key, value)
+        fill_mapping(old, new)
         if isinstance(old, collections.defaultdict):
             old.default_factory = new.default_factory
     elif isinstance(old, set):
@@ -251,6 +247,15 @@ def _update_items(old: Any, new: Any) -> bool:
     else:
         return _update_slice(old, new)
     return True
+
+
+def fill_mapping(old: Any, new: dict[Any, Any]) -> None:
+    """Give a dict the items of another one, in their order."""
+    # an OrderedDict keeps an order of its own, which dict's methods do not know
+    base = next(kind for kind in (collections.OrderedDict, dict, type(old)) if issubclass(type(old), kind))
+    base.clear(old)
+    for key, value in (base if isinstance(new, base) else dict).items(new):
+        base.__setitem__(old, key, value)
 
 
 def _update_slice(old: Any, new: Any) -> bool:
