@@ -29,6 +29,7 @@ _PYTHONS = (
     "logging",
     "os",
     "posix",
+    "site",
     "socket",
     "threading",
     "sys",
