@@ -35,7 +35,7 @@ _NAMES = {
     ".adapters.stdlib.buffers": "array_over_buffer ctypes_over_buffer",
     ".adapters.stdlib.code_objects": "make_code",
     ".adapters.stdlib.context_variables": "make_variable set_variable",
-    ".adapters.stdlib.environment": "WorkingFolder",
+    ".adapters.stdlib.environment": "WorkingFolder PathPlace",
     ".adapters.stdlib.iterators": "set_tee",
     ".adapters.stdlib.log_settings": "ToldLogging set_handler",
     ".adapters.stdlib.sqlite": "ToldSqlite",

@@ -156,24 +156,26 @@ _ENTRY = "sys.path entry "
 
 
 def _path_entries(_module: Any) -> Values:
-    """Each with the one before it (other processes have others beside them), and whether it is the last."""
+    """Each with its place."""
     entries = [entry for entry in sys.path if isinstance(entry, str)]
     run = os.environ.get("GPU_RUN_DIR")  # which is removed one day
     runs = (run, os.path.realpath(run)) if run else ()
     return {
-        f"{_ENTRY}{entry}": Staying(entry) if entry.startswith(runs) else (before, entry == entries[-1])
+        f"{_ENTRY}{entry}": Staying(entry)
+        if entry.startswith(runs)
+        else environment.PathPlace(before, entry == entries[-1])
         for before, entry in zip([None, *entries], entries, strict=False)
     }
 
 
-def _set_entry(_module: Any, name: str, place: tuple[str | None, bool] | None) -> None:
+def _set_entry(_module: Any, name: str, place: environment.PathPlace | None) -> None:
     """``place`` is None of one that was removed."""
     entry = name.removeprefix(_ENTRY)
     if place is None:
         sys.path[:] = [each for each in sys.path if each != entry]
     elif entry not in sys.path:
-        before, is_last = place
-        number = len(sys.path) if is_last or before not in sys.path else sys.path.index(before) + 1
+        before = place.before
+        number = len(sys.path) if place.is_last or before not in sys.path else sys.path.index(before) + 1
         sys.path.insert(0 if before is None else number, entry)
 
 
