@@ -13,7 +13,9 @@ import dis
 import enum
 import functools
 import inspect
+import itertools
 import types
+import weakref
 from collections.abc import Iterable, Iterator
 from typing import Any
 
@@ -21,7 +23,7 @@ from cloudpickle import cloudpickle
 
 from .. import streams
 from ..adapters.adapter import Reducer, receiving
-from ..adapters.users_code import is_of_the_user
+from ..adapters.users_code import is_class_of_the_user, is_of_the_user
 from .load_order import function_of
 from .sharing.in_place import dict_of
 
@@ -41,9 +43,12 @@ _PLAIN = (str, int, float, complex, bool, bytes, type(None))
 _State = tuple[dict[str, Any], dict[str, Any]]
 
 
-def reducer_for(kind: type) -> Reducer | None:
-    """The reducer for objects of a class; None: pickle's way is right."""
-    return _reducer_of_notebook(kind) or _reducer_with_attributes(kind)
+def reducer_for(kind: type, of_library: Reducer | None) -> Reducer | None:
+    """The reducer for objects of a class; None: pickle's way is right. ``of_library``: of an adapter."""
+    found = of_library or _reducer_of_notebook(kind)
+    if _is_made_from_what_says_itself(kind):
+        return _reducer_with_own_attributes(kind, found, is_adapters=of_library is not None)
+    return found or _reducer_with_attributes(kind)
 
 
 def _reducer_of_notebook(kind: type) -> Reducer | None:
@@ -132,6 +137,7 @@ def _reduce_of_base(_pickler: Any, thing: Any) -> Any:
 
 # -------------------------------------------------- attributes that a call to the class would not bring back
 _REDUCERS = ("__reduce_ex__", "__reduce__")
+_SAYS = {*_REDUCERS, "__getstate__"}
 _ENDS = ("__del__", "__exit__", "close")
 
 
@@ -220,10 +226,98 @@ def _names_in_library(kind: type) -> frozenset[str]:
 
 def _functions(kind: type) -> Iterator[types.FunctionType]:
     for base in kind.__mro__:
-        for value in vars(base).values():
-            function = function_of(value)
-            if type(function) is types.FunctionType:
-                yield function
+        yield from _functions_of(base)
+
+
+def _functions_of(kind: type) -> Iterator[types.FunctionType]:
+    functions = map(function_of, vars(kind).values())
+    return (function for function in functions if type(function) is types.FunctionType)
+
+
+# ------------------------------------------- attributes of the notebook's classes that are made from a library's
+def _is_made_from_what_says_itself(kind: type) -> bool:
+    """Tell if a library says what travels of its objects: of attributes that a class of the notebook adds, it knows
+    nothing.
+    """
+    if issubclass(kind, enum.Enum | types.ModuleType) or kind in cloudpickle.Pickler.dispatch_table:
+        return False
+    says = [base for base in kind.__mro__[:-1] if vars(base).keys() & _SAYS]
+    return is_class_of_the_user(kind) and bool(says) and not any(map(is_class_of_the_user, says))
+
+
+def _reducer_with_own_attributes(kind: type, found: Reducer | None, *, is_adapters: bool) -> Reducer:
+    users = [base for base in kind.__mro__ if is_class_of_the_user(base)]
+    librarys = [base for base in kind.__mro__ if base not in users]
+    members = (member for base in users for member in vars(base).items())
+    slots = [name for name, member in members if inspect.ismemberdescriptor(member)]
+
+    @functools.cache
+    def is_set_in_library(name: str) -> bool:
+        return _is_set(name, librarys)
+
+    @functools.cache
+    def is_set_by_user(name: str) -> bool:
+        return _is_set(name, users)
+
+    def reduce(pickler: Any, thing: Any) -> Any:
+        reduced = NotImplemented if found is None else found(pickler, thing)
+        if reduced is NotImplemented:
+            reduced = _reduced(pickler, thing)
+        elif is_adapters and _is_without_state(reduced):  # it makes the object in its own way
+            return reduced
+        had = dict_of(thing) or {}
+        filled = {name: getattr(thing, name) for name in slots if hasattr(thing, name)}
+        if not isinstance(reduced, tuple) or not (had or filled):
+            return reduced
+        maker, arguments, state, *items, setter = (*reduced, None, None, None, None)[:6]
+        which, lacks = pickler.realm.left_out.get(id(thing), (type(None), ()))
+        sent = _names_in(arguments) | _names_in(state if isinstance(state, tuple) else (state,))
+        beside, left = {}, [name for name in lacks if which() is thing and name not in had]
+        for name, value in had.items():
+            if name in sent:
+                continue
+            if is_set_in_library(name) or _is_librarys(kind, name, value):
+                left.append(name)
+            elif is_set_by_user(name) or not _stays(pickler, value, is_handle=False):
+                beside[name] = value
+            else:
+                left.append(name)
+                pickler.remarks_on_parts.append((thing, f"without its `{name}`"))
+        return maker, arguments, (state, setter, beside, filled, left, list(had)), *items, set_own
+
+    return reduce
+
+
+def _names_in(parts: tuple[Any, ...]) -> set[str]:
+    return {name for part in parts if type(part) is dict for name in part}
+
+
+def _is_librarys(kind: type, name: str, value: Any) -> bool:
+    """Tell if a library keeps what a property gave, or has replaced a method."""
+    return hasattr(inspect.getattr_static(kind, name, None), "__get__") and not is_of_the_user(function_of(value))
+
+
+def _is_set(name: str, classes: Iterable[type]) -> bool:
+    """Tell if methods of classes set an attribute on their objects, or (a hidden one, in a library) name it."""
+    for function in (each for kind in classes for each in _functions_of(kind)):
+        names_it = name.startswith("_") and not is_of_the_user(function)
+        codes = [function.__code__]
+        for code in codes:
+            codes += [part for part in code.co_consts if isinstance(part, types.CodeType)]
+            if (names_it and name in code.co_consts) or _sets(name, function.__code__.co_varnames[:1], code):
+                return True
+    return False
+
+
+def _sets(name: str, this: tuple[str, ...], code: types.CodeType) -> bool:
+    """Tell if there is a ``self.name = …``."""
+    steps = list(dis.get_instructions(code)) if name in code.co_names else []
+    return any(
+        step.opname == "STORE_ATTR"
+        and step.argval == name
+        and (before.argval[-1:] if isinstance(before.argval, tuple) else (before.argval,)) == this
+        for before, step in itertools.pairwise(steps)
+    )
 
 
 @streams.named
@@ -273,3 +367,34 @@ def set_beside(reader: Any, thing: Any, state: tuple[Any, ...]) -> None:
             object.__setattr__(thing, name, slots[name])
         elif name not in left and hasattr(thing, name):
             object.__delattr__(thing, name)
+
+
+@streams.named
+@receiving
+def set_own(reader: Any, thing: Any, state: tuple[Any, ...]) -> None:
+    """Set the state that a library gave, and beside it attributes of the notebook's class."""
+    state_of_library, setter, attributes, slots, left, order = state
+    if state_of_library is not None:
+        (setter or _set_state)(thing, state_of_library)
+    reader.left.append((thing, left))
+    own = dict_of(thing)
+    if own is not None:
+        had = own | attributes
+        own.clear()
+        own.update({name: had[name] for name in order if name in had} | had)
+        lacks = [name for name in left if name not in own]
+        if lacks and not reader.realm.at_home:
+            reader.realm.left_out[id(thing)] = weakref.ref(thing), lacks
+    for name, value in slots.items():
+        object.__setattr__(thing, name, value)
+
+
+def _set_state(thing: Any, state: Any) -> None:
+    """As pickle does."""
+    if hasattr(thing, "__setstate__"):
+        thing.__setstate__(state)
+        return
+    attributes, slots = _state_of(state)
+    vars(thing).update(attributes)
+    for name, value in slots.items():
+        setattr(thing, name, value)

@@ -421,8 +421,9 @@ def _find_reducer(kind: type) -> Reducer | None:
     found: Reducer | None = kind.__dict__.get("__graph_reduce__")
     if found is None and issubclass(kind, BaseException):
         found = exceptions.reducer_for(kind)
-    found = found or first_answer(adapter.reducer_for(kind) for adapter in adapters_of(kind))
-    return found or instances.reducer_for(kind)
+    return found or instances.reducer_for(
+        kind, first_answer(adapter.reducer_for(kind) for adapter in adapters_of(kind))
+    )
 
 
 class WrittenObjects(Mapping[int, tuple[int, Any]]):

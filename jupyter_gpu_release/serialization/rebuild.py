@@ -15,6 +15,7 @@ import functools
 import importlib
 import itertools
 import types
+import weakref
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, NoReturn
@@ -84,6 +85,8 @@ class NamespaceInfo:
     aliases: dict[str, str] = field(default_factory=dict)
     #: file name and text of the cells that were executed here, the newest first
     cells: Callable[[], Iterable[tuple[str, str]]] = tuple
+    #: id of an object that arrived without attributes of its sender's → it, and their names
+    left_out: dict[int, tuple[weakref.ref[Any], list[str]]] = field(default_factory=dict)
 
 
 def known_class(*_arguments: Any) -> NoReturn:

@@ -15,7 +15,7 @@ from ..identity import EMPTY, contents_of
 from ..lazy_modules import module_or_deferred
 from .array_memory import copy_into_view
 from .held_elsewhere import memory_of
-from .in_place import end_quietly, end_without_del, is_alike, outlive, update_in_place
+from .in_place import dict_of, end_quietly, end_without_del, is_alike, outlive, update_in_place
 from .replace import ReferenceReplacer
 
 _MOST_STALE = 4
@@ -192,6 +192,9 @@ class NamespaceUpdate:
         if copy_into_view(old, new) or update_in_place(old, new, self.stale, self._left.get(id(new))):
             self._stay(old, new)
             return True
+        had, has = (dict_of(each) if id(new) in self._left else None for each in (old, new))
+        if had is not None and has is not None and type(old) is type(new):
+            has.update({name: had[name] for name in self._left[id(new)] if name in had})
         return False
 
     def standing_for(self, value: Any) -> Any:

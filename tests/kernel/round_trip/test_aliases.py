@@ -16,6 +16,7 @@ from optional_libraries import torch
 from round_trip import Notebook
 from soak import thorough
 
+from jupyter_gpu_release.errors import CannotSendError
 from jupyter_gpu_release.kernel.namespace import stale_parts, stale_references
 from tests.cells.table import Cell
 
@@ -234,6 +235,18 @@ def test_an_attribute_that_its_class_does_not_let_travel_is_as_before_and_is_sai
     assert (nb.ns["lazy"].n, nb.ns["lazy"].cache, vars(nb.ns["packed"])) == (2, [0], {"n": 2, "extra": 5})
     said = "does not travel: it is what it was before the cell"
     assert notes == [f"`Lazy.cache` {said}", f"`Packed.extra` {said}"]
+
+
+def test_of_a_librarys_subclass_what_cannot_travel_is_said_and_what_its_methods_set_is_refused(nb: Notebook) -> None:
+    nb.cell(
+        "import datetime, threading\nclass Day(datetime.date):\n    lock = None\n    def guard(self): self.guarded = threading.Lock()\n"
+        "day, guarded = Day(2024, 1, 1), Day(2024, 1, 1); day.lock = threading.Lock(); lock = day.lock; day.label = 'a'; guarded.guard()"
+    )
+    sent = nb.ok("day.label = 'b'; is_without = day.lock is None")
+    assert (nb.ns["day"].label, nb.ns["day"].lock is nb.ns["lock"], nb.ns["is_without"]) == ("b", True, True)
+    assert sent.prepared.notes == ["`day` was sent without its `lock`"]
+    with pytest.raises(CannotSendError, match="guarded"):
+        nb.gpu("guarded.label = 'b'")
 
 
 def test_an_attribute_that_cannot_travel_beside_reduce_is_as_before_and_is_said(nb: Notebook) -> None:
