@@ -23,7 +23,7 @@ def _reduce_plan(pickler: Any, plan: Any) -> Any:
 
 
 def _config(polars: Any) -> Values:
-    """What ``pl.Config`` sets, partly in environment variables that polars has read before."""
+    """Settings of ``pl.Config``, partly in environment variables that polars has read before."""
     found: Values = polars.Config.state()
     return found
 

@@ -71,7 +71,7 @@ def read(_module: Any) -> Values:
 
 
 def usual(module: Any) -> Values:
-    """What another thread finds there that nobody has told anything."""
+    """Values that a thread finds there which nobody has told anything."""
     found: Values = {}
     thread = threading.Thread(target=lambda: found.update(contextvars.Context().run(read, module)))
     thread.start()

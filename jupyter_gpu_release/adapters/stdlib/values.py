@@ -635,7 +635,7 @@ def own_attribute(cls: type, name: str) -> Any:
 
 @streams.named
 def replaced_function(module: str, name: str) -> Any:
-    """What stood there at first: in a rank, what was set in libraries is set after all is read."""
+    """The value that stood there at first: in a rank, what was set in libraries is set after all is read."""
     found = _replaced.get((module, name)) or getattr(importlib.import_module(module), name)
     return _replaced.setdefault((module, name), found)
 
