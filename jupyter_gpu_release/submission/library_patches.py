@@ -14,18 +14,16 @@ import re
 import sys
 import threading
 import types
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from ..adapters.registry import adapter_of, loaded_adapters
 from ..analysis.scopes import dotted_name
-from ..serialization.process_state.local_modules import extensions_of_libraries, function_of, name_in, words_for
+from ..serialization.process_state.local_modules import extensions_of_libraries, function_of, name_in
 
 #: cells that may hold such an assignment
 _SUSPECT = re.compile(r"(?:^|[;:])\s*\w+(?:\.\w+)+\s*(?:[-+*/|&]|//|\*\*)?=(?!=)", re.MULTILINE)
-#: of what a cell sets in a library, for the receipt
-STAYS = "set in this cell only, what is set in a library stays in its process"
 _ABSENT = object()
 #: objects of these modules' classes are everywhere
 _NO_LIBRARIES = ("__main__", "builtins")
@@ -139,24 +137,8 @@ class LibraryPatches:
         """The values that are there now, by the names under which they travel."""
         for source in self._cells.take():
             self._look_at(source)
-        put = {name_in(*place): value for *place, value in self._put()}
+        put = {name_in(owner, name): value for owner in self._handed.values() for name, value in _put_into(owner)}
         return put | values_at(self._chains, self._names) | extensions_of_libraries()
-
-    def put_by_calls(self, known: Collection[str], local: Iterable[str]) -> list[str]:
-        """Functions that something which cells call has put into a library, where they will stay; but for ``known``."""
-        for source in self._cells.take():
-            self._look_at(source)
-        said, tops = values_at(self._chains, self._names), {name.partition(".")[0] for name in local}
-        found = [
-            name_in(owner, name)
-            for owner, name, _ in self._put()
-            if not _is_extended(owner) and _package_of(owner) not in tops
-        ]
-        return sorted(words_for(name) for name in found if name not in said and name not in known)
-
-    def _put(self) -> Iterator[tuple[Any, str, Any]]:
-        for owner in self._handed.values():
-            yield from ((owner, name, value) for name, value in _put_into(owner))
 
     def stay_away(self, tree: ast.AST, local: Iterable[str]) -> list[str]:
         """Chains that this cell sets in a library, where they will stay, by itself or by functions that it calls;

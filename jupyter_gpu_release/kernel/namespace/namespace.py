@@ -50,7 +50,7 @@ from ...serialization.sharing.originals import Originals
 from ...serialization.sharing.references import Key
 from ...submission.capture import CapturedInputs, InputCapture
 from ...submission.effect_imports import EffectImports
-from ...submission.library_patches import STAYS, LibraryPatches
+from ...submission.library_patches import LibraryPatches
 from ...submission.placeholders import Pending, Unreturned
 from ...submission.selection import Awaits, NameChoice, placeholder
 from ...submission.setup import Setup
@@ -133,7 +133,9 @@ class Namespace:
         facts = analyse(tree, transform, postponed=postpones_annotations(self._shell.compile.flags))
         prepared = self.input_capture.collect(facts, choice, self.devices.up_to(body), ambient=self._ambient())
         if away := self._patches.stay_away(tree, self.input_capture.local_modules):
-            prepared.notes.append(f"{', '.join(away)}: {STAYS}")
+            prepared.notes.append(
+                f"{', '.join(away)}: set in this cell only, what is set in a library stays in its process"
+            )
         if clocks := _clocks_in(tree):
             prepared.notes.append(f"{clocks} of a GPU cell counts in its process alone: take differences within a cell")
         prepared.binds = _bound_by(tree, facts, choice)

@@ -103,11 +103,6 @@ class ModulesOfNotebook:
             self._reloaded[name] = None
 
     @property
-    def own(self) -> list[str]:
-        """Modules beside the notebook, as far as known, and packages of such."""
-        return [*self._modules, *self._tops]
-
-    @property
     def imported(self) -> list[str]:
         """Modules that the cell itself has imported."""
         return list(self._imported)

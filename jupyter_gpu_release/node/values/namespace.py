@@ -51,7 +51,6 @@ from ...serialization.sharing.numbered_parts import LargeInput
 from ...serialization.sharing.originals import Originals
 from ...serialization.sharing.references import HeldParts, Key, KnownInputs, Live
 from ...store.mapped.mapping import GraphMap
-from ...submission.library_patches import STAYS, LibraryPatches
 from ...units import format_bytes
 from ...unpickling import Trust
 from . import frameworks
@@ -118,8 +117,6 @@ class RankValues:
         self.shown: tuple[Any, ...] = ()
         self._settings = settings or CellSettings(payload)
         self._modules = ModulesOfNotebook()
-        #: what the notebook had set in modules
-        self._set_in_notebook: frozenset[str] = frozenset()
         self._choices: set[str] = set(payload.reevaluate)
         #: of the graph that was sent: number → object; kept for a save only
         self._arrived: dict[int, Any] = {}
@@ -190,7 +187,6 @@ class RankValues:
             with contextlib.suppress(ImportError):
                 importlib.import_module(module)
         self._namespace.update(loaded.values)
-        self._set_in_notebook = frozenset(loaded.state)
         notes += self._modules.set_state(loaded.facts, loaded.state, loaded.values, self._realm)
         notes += [f"`{name}` is a placeholder in this cell: {reason}" for name, reason in loaded.missing.items()]
         drop_temporaries(loaded.memo)
@@ -352,15 +348,10 @@ class RankValues:
         """
         self.stop_fetching()
         self._warnings.stop_recording()
-        notes = [*self._modules.end(), *self._put_into_libraries()]
+        notes = self._modules.end()
         collected = self._collect(None)
         collected.notes += notes
         return collected
-
-    def _put_into_libraries(self) -> list[str]:
-        patches = LibraryPatches(self._namespace, lambda: () if self._payload.function else (self._payload.source,))
-        found = patches.put_by_calls(self._set_in_notebook, self._modules.own)
-        return [f"{', '.join(found)}: {STAYS}"] if found else []
 
     def save(
         self,

@@ -359,24 +359,6 @@ def test_what_functions_that_a_cell_calls_set_in_libraries_is_said(nb: Notebook)
     assert trip.prepared.notes == [said]
 
 
-def test_what_something_that_a_cell_calls_puts_into_a_library_is_said(nb: Notebook) -> None:
-    nb.cell(
-        "import pandas as pd\nfrom fractions import Fraction\ndef put(owner, name, f): setattr(owner, name, f)\nput(Fraction, 'mine', lambda x: 1)"
-    )
-    try:
-        trip = nb.ok(
-            "import beside, json\nput(Fraction, 'other', lambda x: 2); put(json, 'third', put); put(beside, 'own', put)\n"
-            "put(pd.DataFrame, 'fourth', lambda frame: 3); r = Fraction(1).mine(), Fraction(1).other()"
-        )
-        said = (
-            "fractions.Fraction.other, json.third: set in this cell only, what is set in a library stays in its process"
-        )
-        assert (nb.ns["r"], trip.prepared.notes, trip.notes) == ((1, 2), [], [said])
-        assert nb.cell("pd.DataFrame().fourth(), beside.own is put") == (3, True)
-    finally:
-        nb.cell("del Fraction.mine\nif hasattr(pd.DataFrame, 'fourth'): del pd.DataFrame.fourth")
-
-
 def test_what_is_set_in_an_object_that_a_library_has_goes_in(nb: Notebook) -> None:
     nb.cell("import networkx as nx\nfrom networkx import config\nbefore = config.cache_converted_graphs")
     nb.cell("config.cache_converted_graphs = not before; nx.config.fallback_to_nx = True")
