@@ -6,6 +6,7 @@ Pickle puts an object into a set before its attributes are there (``__hash__``),
 
 from __future__ import annotations
 
+import abc
 import array
 import copyreg
 import datetime
@@ -139,6 +140,8 @@ def _reduce_of_base(_pickler: Any, thing: Any) -> Any:
 _REDUCERS = ("__reduce_ex__", "__reduce__")
 _SAYS = {*_REDUCERS, "__getstate__"}
 _ENDS = ("__del__", "__exit__", "close")
+#: of classes whose slots are the user's
+_METACLASSES = (type, abc.ABCMeta)
 
 
 def _reducer_with_attributes(kind: type) -> Reducer | None:
@@ -248,7 +251,7 @@ def _is_made_from_what_says_itself(kind: type) -> bool:
 def _reducer_with_own_attributes(kind: type, found: Reducer | None, *, is_adapters: bool) -> Reducer:
     users = [base for base in kind.__mro__ if is_class_of_the_user(base)]
     librarys = [base for base in kind.__mro__ if base not in users]
-    members = (member for base in users for member in vars(base).items())
+    members = (member for base in users if type(base) in _METACLASSES for member in vars(base).items())
     slots = [name for name, member in members if inspect.ismemberdescriptor(member)]
 
     @functools.cache

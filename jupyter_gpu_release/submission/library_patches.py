@@ -14,6 +14,7 @@ import re
 import sys
 import threading
 import types
+import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -246,6 +247,8 @@ def _holder(chain: str, names: dict[str, Any]) -> _Holder | None:
         return None
     root, *path = chain.split(".")[:-1]
     owner = dict.get(names, root, sys.modules.get(root))  # asks nobody for what was not sent
+    if type(owner) in weakref.ProxyTypes:  # of something that may be gone
+        return None
     while path and _is_open(owner) and _is_open(found := vars(owner).get(path[0])):
         owner, path = found, path[1:]
     if not _is_importable(owner) or (path and _has_own_adapter(owner)):
