@@ -20,10 +20,7 @@ Values = dict[str, Any]
 
 @dataclass(frozen=True)
 class LibrarySettings:
-    """Settings of a library. Each function gets the loaded ``module``; ``write`` may raise anything.
-
-    After a NotLoadedError it is called again when that module is imported.
-    """
+    """Settings of a library. Each function gets the loaded ``module``; ``write`` may raise anything."""
 
     module: str
     #: all settings as they are
@@ -70,14 +67,6 @@ class GroupState:
     states: list[Any] = field(default_factory=list)
     #: id of a parameter that FSDP has put together → (it, this rank's part of it); see :mod:`.torch.sharding`
     parts: dict[int, tuple[Any, Any]] | None = None
-
-
-class NotLoadedError(Exception):
-    """A setting is of a module, or made of its classes, that this process has not imported: it waits for that."""
-
-    def __init__(self, module: str) -> None:
-        super().__init__(module)
-        self.module = module
 
 
 class ImmovableError(Exception):

@@ -15,7 +15,6 @@ import time
 from collections.abc import Callable, Collection, Iterable, Iterator
 from functools import cache
 from pathlib import Path
-from time import sleep
 from typing import Literal
 
 import psutil
@@ -315,7 +314,7 @@ def wait_until_gone(pid: int, limit_s: float) -> bool:
     while not is_gone(pid):
         if time.monotonic() > deadline:
             return False
-        sleep(0.005)
+        time.sleep(0.005)
     return True
 
 

@@ -15,7 +15,6 @@ import threading
 import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from time import sleep
 
 from ..errors import StoreError
 from ..units import format_bytes
@@ -47,7 +46,7 @@ class Pace:
                 self._free_at = max(self._free_at, now) + count / self._rate
             wait_s = self._free_at - now
         if self._rate:
-            sleep(wait_s)
+            time.sleep(wait_s)
 
 
 UNLIMITED = Pace()

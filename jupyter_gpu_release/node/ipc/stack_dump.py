@@ -7,7 +7,6 @@ import faulthandler
 import os
 import signal
 import time
-from time import sleep
 
 #: one that no library uses
 _SIGNAL = signal.SIGRTMIN + 7
@@ -43,7 +42,7 @@ def _read(stack: int) -> str:
         if size and size == seen:
             break
         seen = size
-        sleep(_LOOK_S)
+        time.sleep(_LOOK_S)
     return os.pread(stack, 1 << 16, 0).decode("utf-8", "replace")
 
 
