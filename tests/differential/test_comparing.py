@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import itertools
 import os
 import pickle
 import re
@@ -170,6 +171,13 @@ def _memory(*, shared: bool) -> dict[str, Any]:
 def test_values_and_who_they_are_show_in_their_rows(one: dict[str, Any], other: dict[str, Any]) -> None:
     assert _rows(**one) != _rows(**other)
     assert _rows(**one) == _rows(**copy.deepcopy(one)) or "b" in one
+
+
+def test_an_exhausted_slice_is_the_same_after_its_pickle() -> None:
+    one = itertools.islice(iter(range(10)), 3)
+    assert _rows(x=one) == _rows(x=copy.copy(one)) != _rows(x=itertools.islice(iter(range(10)), 2))
+    list(one)
+    assert _rows(x=one) == _rows(x=pickle.loads(pickle.dumps(one)))
 
 
 @pytest.mark.thorough

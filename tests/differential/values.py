@@ -7,6 +7,7 @@ share memory.
 from __future__ import annotations
 
 import hashlib
+import itertools
 import json
 import pickle
 import re
@@ -317,6 +318,9 @@ class Walk:
             yield f"{place} (global)", parts
             return
         _, arguments, *rest = parts
+        if kind is itertools.islice and arguments[1:] in ((0,), (0, 0, 1)):  # nothing left, before and after a pickle
+            yield f"{place} (state)", "exhausted"
+            return
         yield from self._items(f"{place}(…)", arguments)
         state, items, pairs = [*rest, None, None, None][:3]
         if state is not None:
